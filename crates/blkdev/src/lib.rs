@@ -1,0 +1,93 @@
+//! Leaf devices: one trait, several kinds (file or disk, memory, test twins).
+//!
+//! A device takes requests and answers each by calling its completion, on any thread, in any
+//! order. Nothing above knows what a device is made of, so a simulator can stand in for it.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::{Arc, mpsc};
+
+use stdx::AlignedBuf;
+
+/// What the device says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Usable bytes.
+    pub size: u64,
+    /// Smallest unit that can be addressed, in bytes.
+    pub logical_sector: u32,
+    /// Unit that the medium writes atomically, in bytes.
+    pub physical_sector: u32,
+    /// True for a spinning disk.
+    pub rotational: bool,
+    /// True when writes are refused.
+    pub read_only: bool,
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoKind {
+    /// Fill the buffer from the device.
+    Read,
+    /// Put the buffer's bytes on the device.
+    Write,
+    /// Make every completed write durable; the buffer is empty.
+    Flush,
+    /// Tell the device that this many bytes are unused; the buffer is empty.
+    Trim(u64),
+}
+
+/// Called once, on any thread, with the buffer given back.
+pub type Completion = Box<dyn FnOnce(io::Result<()>, AlignedBuf) + Send>;
+
+/// One request to one device.
+pub struct Io {
+    /// What to do.
+    pub kind: IoKind,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Source or destination; its length is the request's length.
+    pub buf: AlignedBuf,
+    /// Told when it is over.
+    pub done: Completion,
+}
+
+impl Debug for Io {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Io({:?} {}+{})", self.kind, self.offset, self.buf.len())
+    }
+}
+
+/// A leaf device.
+pub trait BlockDevice: Send + Sync + Debug {
+    /// A name for people: the path it was opened by.
+    fn name(&self) -> &str;
+    /// Size and sector sizes.
+    fn geometry(&self) -> Geometry;
+    /// Starts a request. A request that can't be started completes with an error.
+    fn submit(&self, io: Io);
+}
+
+/// Reads `len` bytes at `offset` and waits for them.
+pub fn read_at(dev: &dyn BlockDevice, offset: u64, len: usize) -> io::Result<AlignedBuf> {
+    wait(dev, IoKind::Read, offset, AlignedBuf::zeroed(len))
+}
+
+/// Writes `bytes` at `offset` and waits.
+pub fn write_at(dev: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    wait(dev, IoKind::Write, offset, AlignedBuf::copy_of(bytes)).map(|_| ())
+}
+
+fn wait(dev: &dyn BlockDevice, kind: IoKind, offset: u64, buf: AlignedBuf) -> io::Result<AlignedBuf> {
+    let (tx, rx) = mpsc::sync_channel(1);
+    let done = Box::new(move |result: io::Result<()>, buf| {
+        // The receiver waits below until this is sent.
+        let _ = tx.send((result, buf));
+    });
+    dev.submit(Io { kind, offset, buf, done });
+    let (result, buf) = rx.recv().map_err(|_| io::Error::other("device dropped a request"))?;
+    result.map(|()| buf)
+}
+
+/// A shared device handle.
+pub type Device = Arc<dyn BlockDevice>;

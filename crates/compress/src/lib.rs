@@ -1,0 +1,1 @@
+//! Aquifer room `compress`.

@@ -1,0 +1,176 @@
+//! Page-aligned buffers that devices can fill directly, and cheap shared views of them.
+//!
+//! [`AlignedBuf`] is owned and writable: a device fills it, a transform writes its result there.
+//! [`Buf`] is a reference-counted, read-only window into one: caches, zios and readers pass it
+//! around without copying.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Alignment of every buffer: enough for direct I/O on any device with sectors up to 4 KiB.
+const ALIGN: usize = 4096;
+
+/// An owned, zero-initialised byte buffer whose start is aligned to 4 KiB.
+pub struct AlignedBuf {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer exclusively owns its memory, which has no thread affinity.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// A buffer of `len` zero bytes. Aborts when memory is exhausted, as `Vec` does.
+    pub fn zeroed(len: usize) -> Self {
+        if len == 0 {
+            return Self { ptr: NonNull::dangling(), len };
+        }
+        let layout = Self::layout(len);
+        // SAFETY: the layout has a size above zero.
+        let raw = unsafe { alloc_zeroed(layout) };
+        match NonNull::new(raw) {
+            Some(ptr) => Self { ptr, len },
+            None => handle_alloc_error(layout),
+        }
+    }
+
+    /// A copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut buf = Self::zeroed(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Shortens the visible length; the memory is kept until drop.
+    pub fn into_prefix(self, len: usize) -> Buf {
+        let len = len.min(self.len);
+        Buf::from(self).slice(0..len)
+    }
+
+    #[expect(clippy::expect_used, reason = "a length that overflows isize can't be allocated at all")]
+    fn layout(len: usize) -> Layout {
+        Layout::from_size_align(len, ALIGN).expect("buffer length fits the address space")
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: allocated in `zeroed` with the same layout.
+            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `ptr` covers `len` initialised bytes (or is dangling with `len` 0).
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuf({} bytes)", self.len)
+    }
+}
+
+/// A shared, read-only window into an [`AlignedBuf`]. Cloning and slicing cost one reference count.
+#[derive(Clone)]
+pub struct Buf {
+    owner: Arc<AlignedBuf>,
+    start: usize,
+    len: usize,
+}
+
+impl Buf {
+    /// The empty buffer.
+    pub fn empty() -> Self {
+        AlignedBuf::zeroed(0).into()
+    }
+
+    /// A window of this window; clamped to its end.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let start = range.start.min(self.len);
+        let end = range.end.clamp(start, self.len);
+        Self { owner: Arc::clone(&self.owner), start: self.start + start, len: end - start }
+    }
+
+    /// The bytes as an owned buffer: without copying when this is the only reference to all of it.
+    pub fn into_owned(self) -> AlignedBuf {
+        if self.start == 0 && self.len == self.owner.len() {
+            return match Arc::try_unwrap(self.owner) {
+                Ok(buf) => buf,
+                Err(shared) => AlignedBuf::copy_of(&shared),
+            };
+        }
+        AlignedBuf::copy_of(&self)
+    }
+
+    /// Bytes of memory that this window keeps alive.
+    pub fn footprint(&self) -> usize {
+        self.owner.len()
+    }
+}
+
+impl From<AlignedBuf> for Buf {
+    fn from(buf: AlignedBuf) -> Self {
+        let len = buf.len();
+        Self { owner: Arc::new(buf), start: 0, len }
+    }
+}
+
+impl From<&[u8]> for Buf {
+    fn from(bytes: &[u8]) -> Self {
+        AlignedBuf::copy_of(bytes).into()
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    #[expect(clippy::indexing_slicing, reason = "every constructor keeps start + len within the owner")]
+    fn deref(&self) -> &[u8] {
+        &self.owner[self.start..self.start + self.len]
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_share_and_clamp() {
+        let mut a = AlignedBuf::zeroed(10);
+        a[3] = 7;
+        let b = Buf::from(a);
+        assert_eq!(&*b.slice(2..5), &[0, 7, 0]);
+        assert_eq!(b.slice(8..50).len(), 2);
+        assert_eq!(b.slice(50..60).len(), 0);
+        assert_eq!(b.slice(2..5).into_owned()[1], 7);
+    }
+
+    #[test]
+    fn start_is_aligned() {
+        assert_eq!(AlignedBuf::zeroed(1).as_ptr() as usize % ALIGN, 0);
+    }
+}
