@@ -1,1 +1,11 @@
-//! Aquifer room `engine`.
+//! The pool engine: from labels on devices to objects, bottom to top.
+//!
+//! Modules import only downwards: `error`, `types` → `taskq` → `vdev` → `zio` → `arc` → `dmu` →
+//! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `scan` → `send` → `spa`. Clock, randomness, devices
+//! and threads come from outside through [`env::Env`].
+
+pub mod error;
+pub mod types;
+pub mod vdev;
+
+pub use error::{Error, Kind, Result};

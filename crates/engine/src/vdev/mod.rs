@@ -1,0 +1,8 @@
+//! Vdevs: the tree of devices, and how a block at an offset of a top-level vdev is read from it.
+//!
+//! A top-level vdev turns a read of `[offset, offset + size)` into reads of its children by a
+//! [`plan::ReadPlan`]: a state machine without I/O that says what to read next, takes the results,
+//! judges candidates by the block's checksum, and ends with the bytes and a list of the copies that
+//! were bad. The zio layer drives it over real devices; a test drives it over vectors.
+
+pub mod plan;

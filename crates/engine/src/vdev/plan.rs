@@ -1,0 +1,107 @@
+//! The contract between a top-level vdev's geometry and whoever drives its I/O.
+//!
+//! States of a plan: `start` → (`Issue` → `resume`)* → `Done`. A plan never issues the same
+//! `(child, side, offset)` twice and ends after a bounded number of steps.
+//!
+//! *Child* is the index of a direct child of the top-level vdev. A child that is itself a mirror,
+//! `replacing` or `spare` has several *sides*, each a leaf that should hold the same bytes at the same
+//! offset. The top-level mirror and the single disk have one child each for this purpose: mirrors are
+//! all sides of child 0.
+
+use stdx::Buf;
+
+/// One read from one leaf. Offsets count from the start of the leaf's data area (4 MiB into it).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ChildRead {
+    /// Index of the direct child of the top-level vdev.
+    pub child: u32,
+    /// Which of the child's equivalent leaves.
+    pub side: u32,
+    /// Bytes from the start of the data area.
+    pub offset: u64,
+    /// Bytes to read.
+    pub len: u64,
+}
+
+/// How a read ended. The device's error is reported by the driver; a plan only needs to know that
+/// there are no bytes.
+#[derive(Debug)]
+pub struct ChildResult {
+    /// What was asked.
+    pub read: ChildRead,
+    /// The bytes, `None` when the device failed.
+    pub data: Option<Buf>,
+}
+
+/// Why a copy could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The device is absent or failed the read.
+    Unreadable,
+    /// The device is known to lack writes of that transaction group (DTL).
+    Stale,
+    /// The bytes differ from what they must be.
+    Wrong,
+}
+
+/// A copy, or a column of one, that could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadCopy {
+    /// Where it stands.
+    pub read: ChildRead,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// The end of a plan.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The block's bytes, exactly the size asked, when some copy or combination was accepted.
+    pub data: Option<Buf>,
+    /// Everything found bad on the way.
+    pub bad: Vec<BadCopy>,
+}
+
+/// What a plan wants next.
+#[derive(Debug)]
+pub enum Step {
+    /// Issue these reads together, then call `resume` with all their results.
+    Issue(Vec<ChildRead>),
+    /// It is over.
+    Done(Outcome),
+}
+
+/// What a plan may know of the children before it reads.
+pub trait Children {
+    /// Number of direct children (1 for a disk or a mirror).
+    fn count(&self) -> u32;
+    /// Number of equivalent leaves behind a child, at least 1.
+    fn sides(&self, child: u32) -> u32;
+    /// `None` when the leaf is present and up to date for this read, else why it should come last.
+    /// A `Stale` leaf may still be tried when nothing else is left.
+    fn fault(&self, child: u32, side: u32) -> Option<Fault>;
+}
+
+/// How thorough a read is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Depth {
+    /// Read as little as gives good bytes.
+    #[default]
+    First,
+    /// Read every copy, every side and all parity, and report each that is bad.
+    All,
+}
+
+/// A state machine for reading one block (one DVA) from one top-level vdev.
+pub trait ReadPlan: Send {
+    /// The first step.
+    fn start(&mut self, children: &dyn Children) -> Step;
+    /// Takes the results of the last `Issue`, in any order. `judge` tells whether candidate bytes
+    /// are right; it is called with exactly the size asked.
+    fn resume(
+        &mut self,
+        children: &dyn Children,
+        results: Vec<ChildResult>,
+        judge: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Step;
+}
