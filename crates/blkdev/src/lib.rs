@@ -9,6 +9,19 @@ use std::sync::{Arc, mpsc};
 
 use stdx::AlignedBuf;
 
+mod bounds;
+mod faulty;
+mod file;
+mod geometry;
+mod memory;
+mod pool;
+mod recording;
+
+pub use faulty::{Fault, FaultyDevice};
+pub use file::{FileDevice, Identity, OpenMode, OpenOptions};
+pub use memory::MemDevice;
+pub use recording::{Event, RecordingDevice};
+
 /// What the device says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
@@ -76,6 +89,16 @@ pub fn read_at(dev: &dyn BlockDevice, offset: u64, len: usize) -> io::Result<Ali
 /// Writes `bytes` at `offset` and waits.
 pub fn write_at(dev: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> io::Result<()> {
     wait(dev, IoKind::Write, offset, AlignedBuf::copy_of(bytes)).map(|_| ())
+}
+
+/// Makes every write that completed before durable, and waits for it.
+pub fn flush(dev: &dyn BlockDevice) -> io::Result<()> {
+    wait(dev, IoKind::Flush, 0, AlignedBuf::zeroed(0)).map(|_| ())
+}
+
+/// Trims a range and waits.
+pub fn trim(dev: &dyn BlockDevice, offset: u64, len: u64) -> io::Result<()> {
+    wait(dev, IoKind::Trim(len), offset, AlignedBuf::zeroed(0)).map(|_| ())
 }
 
 fn wait(dev: &dyn BlockDevice, kind: IoKind, offset: u64, buf: AlignedBuf) -> io::Result<AlignedBuf> {

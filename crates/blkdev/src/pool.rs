@@ -1,0 +1,186 @@
+//! A few threads that serve one device's requests.
+//!
+//! Threads start when there is work that no idle thread could take, up to the limit, so that opening a
+//! hundred devices to read their labels doesn't start hundreds of threads.
+//!
+//! The queue is bounded without ever deadlocking:
+//! - a caller that finds it full runs one waiting request itself, which slows it to the device's speed;
+//! - a completion that submits more work (on a serving thread) only queues, past the bound if need be:
+//!   it replaces the request that just ended, and running it there would recurse.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Io, bounds};
+
+/// Requests that may wait for a thread before a caller has to help.
+const QUEUE_LIMIT: usize = 256;
+
+/// Serves one request, giving its result. Blocking is fine.
+pub(crate) type Serve = dyn Fn(&mut Io) -> std::io::Result<()> + Send + Sync;
+
+thread_local! {
+    /// True while this thread runs a completion.
+    static IN_COMPLETION: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    limit: usize,
+}
+
+struct Shared {
+    serve: Box<Serve>,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Io>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+impl Pool {
+    pub(crate) fn new(limit: usize, serve: Box<Serve>) -> Self {
+        let state = Mutex::new(State::default());
+        Self { shared: Arc::new(Shared { serve, state, work: Condvar::new() }), limit: limit.max(1) }
+    }
+
+    pub(crate) fn submit(&self, io: Io) {
+        let mut state = self.shared.state.lock();
+        state.queue.push_back(io);
+        if state.idle >= state.queue.len() {
+            self.shared.work.notify_one();
+        } else if state.threads < self.limit {
+            state.threads += 1;
+            drop(state);
+            self.grow();
+            return;
+        }
+        let help = state.queue.len() > QUEUE_LIMIT && !IN_COMPLETION.get();
+        let oldest = if help { state.queue.pop_front() } else { None };
+        drop(state);
+        if let Some(io) = oldest {
+            self.shared.run(io);
+        }
+    }
+
+    /// Starts a thread; when the system has none to give, the caller does the waiting work.
+    fn grow(&self) {
+        let shared = Arc::clone(&self.shared);
+        let started = thread::Builder::new().name("blkdev".into()).spawn(move || shared.work_loop());
+        if started.is_err() {
+            let mut state = self.shared.state.lock();
+            state.threads -= 1;
+            if state.threads == 0 {
+                let waiting = std::mem::take(&mut state.queue);
+                drop(state);
+                waiting.into_iter().for_each(|io| self.shared.run(io));
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    /// Threads finish what is queued and end. Not joined: the last handle may be dropped by a completion.
+    fn drop(&mut self) {
+        self.shared.state.lock().closed = true;
+        self.shared.work.notify_all();
+    }
+}
+
+impl Shared {
+    fn work_loop(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(io) = state.queue.pop_front() {
+                drop(state);
+                self.run(io);
+                state = self.state.lock();
+            } else if state.closed {
+                state.threads -= 1;
+                return;
+            } else {
+                state.idle += 1;
+                self.work.wait(&mut state);
+                state.idle -= 1;
+            }
+        }
+    }
+
+    fn run(&self, mut io: Io) {
+        let result = (self.serve)(&mut io);
+        let outer = IN_COMPLETION.replace(true);
+        bounds::finish(io, result);
+        IN_COMPLETION.set(outer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use stdx::AlignedBuf;
+
+    use super::*;
+    use crate::IoKind;
+
+    fn io(offset: u64, done: impl FnOnce() + Send + 'static) -> Io {
+        Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(0), done: Box::new(|_, _| done()) }
+    }
+
+    #[test]
+    fn serves_more_than_the_bound_and_what_is_left_at_drop() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let (tx, rx) = mpsc::channel::<()>();
+        let pool = Pool::new(2, Box::new(|_| Ok(())));
+        for i in 0..2000 {
+            let (count, tx) = (Arc::clone(&count), tx.clone());
+            pool.submit(io(i, move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                drop(tx);
+            }));
+        }
+        drop(pool);
+        drop(tx);
+        assert!(rx.recv().is_err(), "ends when the last completion has run");
+        assert_eq!(count.load(Ordering::Relaxed), 2000);
+    }
+
+    #[test]
+    fn completions_may_submit_without_deadlock() {
+        fn chain(pool: &Arc<Pool>, left: u32, tx: mpsc::Sender<()>) {
+            let again = Arc::clone(pool);
+            pool.submit(io(0, move || match left {
+                0 => drop(tx),
+                _ => chain(&again, left - 1, tx),
+            }));
+        }
+        let pool = Arc::new(Pool::new(1, Box::new(|_| Ok(()))));
+        let (tx, rx) = mpsc::channel();
+        (0..600).for_each(|_| chain(&pool, 20, tx.clone()));
+        drop(tx);
+        assert!(rx.recv().is_err());
+    }
+
+    #[test]
+    fn threads_are_limited() {
+        let pool = Pool::new(3, Box::new(|_| Ok(())));
+        let (tx, rx) = mpsc::channel::<()>();
+        for i in 0..500 {
+            let tx = tx.clone();
+            pool.submit(io(i, move || drop(tx)));
+        }
+        drop(tx);
+        assert!(rx.recv().is_err());
+        assert!(pool.shared.state.lock().threads <= 3);
+    }
+}

@@ -1,0 +1,110 @@
+//! Files as devices: bytes, bounds, modes, both cache modes, many requests at once.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::io::{ErrorKind, Write};
+use std::sync::mpsc;
+
+use blkdev::{BlockDevice, FileDevice, Io, IoKind, OpenMode, OpenOptions, flush, read_at, trim, write_at};
+use stdx::AlignedBuf;
+use stdx::rng::Rng;
+
+fn file(len: usize) -> (tempfile::NamedTempFile, Vec<u8>) {
+    let mut bytes = vec![0; len];
+    Rng::new(5).fill(&mut bytes);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&bytes).unwrap();
+    (file, bytes)
+}
+
+fn options(mode: OpenMode, direct: bool) -> OpenOptions {
+    OpenOptions { mode, direct, ..OpenOptions::default() }
+}
+
+#[test]
+fn reads_any_range_with_and_without_page_cache() {
+    let (file, bytes) = file(100_003);
+    for direct in [false, true] {
+        let dev = FileDevice::open(file.path(), options(OpenMode::ReadOnly, direct)).unwrap();
+        assert_eq!(dev.geometry().size, 100_003);
+        for (offset, len) in
+            [(0, 4096), (4096, 8192), (1, 1), (4095, 2), (0, 100_003), (99_999, 4), (100_003, 0)]
+        {
+            let got = read_at(&dev, offset, len).unwrap();
+            let start = usize::try_from(offset).unwrap();
+            assert_eq!(*got, bytes[start..start + len], "{offset}+{len} direct {direct}");
+        }
+        assert_eq!(read_at(&dev, 100_000, 4).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(read_at(&dev, u64::MAX - 1, 4).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+}
+
+#[test]
+fn read_only_changes_nothing() {
+    let (file, bytes) = file(8192);
+    let dev = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
+    assert_eq!(write_at(&dev, 0, &[1; 512]).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(trim(&dev, 0, 4096).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(std::fs::read(file.path()).unwrap(), bytes);
+}
+
+#[test]
+fn writes_flushes_and_trims() {
+    let (file, _) = file(16384);
+    let dev = FileDevice::open(file.path(), options(OpenMode::ReadWrite, false)).unwrap();
+    write_at(&dev, 10, b"abc").unwrap();
+    flush(&dev).unwrap();
+    assert_eq!(&std::fs::read(file.path()).unwrap()[10..13], b"abc");
+    trim(&dev, 4096, 4096).unwrap();
+    assert!(read_at(&dev, 4096, 4096).unwrap().iter().all(|b| *b == 0));
+}
+
+#[test]
+fn exclusive_excludes() {
+    let (file, _) = file(512);
+    let first = FileDevice::open(file.path(), options(OpenMode::Exclusive, false)).unwrap();
+    assert!(FileDevice::open(file.path(), options(OpenMode::Exclusive, false)).is_err());
+    assert!(FileDevice::open(file.path(), OpenOptions::default()).is_ok(), "reading stays possible");
+    assert!(!first.geometry().read_only);
+}
+
+#[test]
+fn refuses_what_is_no_device() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(FileDevice::open(dir.path(), OpenOptions::default()).is_err());
+    assert!(FileDevice::open("/dev/null", OpenOptions::default()).is_err());
+    assert!(FileDevice::open(dir.path().join("none"), OpenOptions::default()).is_err());
+}
+
+#[test]
+fn same_file_by_two_names_has_one_identity() {
+    let (file, _) = file(512);
+    let link = file.path().with_extension("link");
+    std::os::unix::fs::symlink(file.path(), &link).unwrap();
+    let a = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
+    let b = FileDevice::open(&link, OpenOptions::default()).unwrap();
+    std::fs::remove_file(link).unwrap();
+    assert_eq!(a.identity(), b.identity());
+}
+
+#[test]
+fn many_requests_at_once() {
+    let (file, bytes) = file(1 << 20);
+    let dev = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
+    let (tx, rx) = mpsc::channel();
+    let mut rng = Rng::new(11);
+    for _ in 0..3000 {
+        let tx = tx.clone();
+        let offset = rng.below((1 << 20) - 4096);
+        let done = Box::new(move |result: std::io::Result<()>, buf| tx.send((offset, result, buf)).unwrap());
+        dev.submit(Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(4096), done });
+    }
+    drop(tx);
+    let mut count = 0;
+    for (offset, result, buf) in rx {
+        result.unwrap();
+        let start = usize::try_from(offset).unwrap();
+        assert_eq!(*buf, bytes[start..start + 4096]);
+        count += 1;
+    }
+    assert_eq!(count, 3000);
+}
