@@ -114,7 +114,10 @@ fn threefish(key: &Block, tweak: [u64; 2], mut v: Block) -> Block {
 }
 
 #[inline(always)]
-#[expect(clippy::indexing_slicing, reason = "indexes are taken modulo the arrays' lengths; constant after inlining")]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "indexes are taken modulo the arrays' lengths; constant after inlining"
+)]
 fn add_subkey(v: &mut Block, keys: &[u64; 9], tweaks: &[u64; 3], number: usize) {
     for (i, word) in v.iter_mut().enumerate() {
         *word = word.wrapping_add(keys[(number + i) % 9]);
