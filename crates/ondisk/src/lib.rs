@@ -1,1 +1,44 @@
-//! Aquifer room `ondisk`.
+//! Every on-disk structure of OpenZFS: layout, bit fields, byte order, verification, text dump.
+//!
+//! No I/O and no clock. Each structure has up to two types: `XxxPhys` is the raw little-endian
+//! image and may hold any bytes; the type without the suffix is its checked, in-core form. A block
+//! of the other byte order goes through [`byteswap`] once, where the buffer is filled, so decoders
+//! only ever meet little-endian bytes (the exceptions say so: uberblocks and labels carry a magic
+//! number that tells their order).
+//!
+//! Bytes from disk are hostile: no decoder here panics, loops without bound, or allocates more than
+//! its input justifies.
+
+pub mod blkptr;
+mod blkptr_dump;
+mod cursor;
+pub mod dmu_type;
+pub mod dnode;
+mod error;
+pub mod label;
+pub mod objset;
+pub mod uberblock;
+pub mod zio_type;
+
+pub use blkptr::{Blkptr, BlkptrLimits, BlkptrPhys, Dva, DvaPhys, EmbeddedType};
+pub use cursor::{Cursor, Endian};
+pub use dmu_type::{Byteswap, ObjectType};
+pub use dnode::{Dnode, DnodeFlags, DnodePhys};
+pub use error::Malformed;
+pub use label::{Eck, EckPhys};
+pub use objset::{Objset, ObjsetFlags, ObjsetType, ZilHeader};
+pub use uberblock::Uberblock;
+pub use zio_type::{ChecksumType, CompressType};
+
+/// log2 of the smallest block and the unit of sizes in block pointers.
+#[doc(alias = "SPA_MINBLOCKSHIFT")]
+pub const MIN_BLOCK_SHIFT: u32 = 9;
+/// Smallest block, in bytes.
+#[doc(alias = "SPA_MINBLOCKSIZE")]
+pub const MIN_BLOCK_SIZE: u64 = 1 << MIN_BLOCK_SHIFT;
+/// Largest block, in bytes (with the `large_blocks` feature).
+#[doc(alias = "SPA_MAXBLOCKSIZE")]
+pub const MAX_BLOCK_SIZE: u64 = 16 << 20;
+/// Largest block without the `large_blocks` feature, in bytes.
+#[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
+pub const OLD_MAX_BLOCK_SIZE: u64 = 128 << 10;
