@@ -1,1 +1,32 @@
-//! Aquifer room `cli`.
+//! The commands people type: `zpool`, `zfs`, `zdb` as OpenZFS knows them, and our own verbs.
+//!
+//! One binary, many names ([`multicall`]). A verb is declared once, as a clap struct in its own file
+//! (`zpool/<verb>.rs`, `zfs/<verb>.rs`, `zdb/…`, `browse/<verb>.rs`), and runs against a [`ctx::Ctx`]:
+//! where output goes, whether the user has asked to stop. What is printed in OpenZFS's formats is made by
+//! [`output`] from plain rows, which know nothing of the engine.
+//!
+//! Exit codes, as OpenZFS: 0 done, 1 failed, 2 wrong usage.
+
+pub mod browse;
+pub mod ctx;
+pub mod interrupt;
+pub mod mount;
+pub mod multicall;
+pub mod output;
+pub mod progress;
+pub mod source;
+pub mod unsupported;
+pub mod verb;
+pub mod verify;
+pub mod zdb;
+pub mod zfs;
+pub mod zpool;
+
+use std::process::ExitCode;
+
+/// Runs the program on this process's arguments and standard streams.
+pub fn main() -> ExitCode {
+    let mut ctx = ctx::Ctx::from_process();
+    let exit = multicall::run(std::env::args_os().collect(), &mut ctx);
+    ExitCode::from(exit.0)
+}

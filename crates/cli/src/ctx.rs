@@ -1,0 +1,108 @@
+//! What a verb may use of the outside world.
+
+use std::fmt::{self, Debug};
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use crate::interrupt::Interrupt;
+
+/// Where output goes, and what the user wants meanwhile.
+pub struct Ctx {
+    /// Standard output, buffered; flushed when the verb ends.
+    pub out: Box<dyn Write>,
+    /// Standard error.
+    pub err: Box<dyn Write>,
+    /// Set when the user pressed Ctrl-C; long work polls it.
+    pub interrupt: Interrupt,
+    /// Whether standard output is a terminal.
+    pub out_is_terminal: bool,
+    /// Whether standard error is a terminal: a bar may be drawn on it.
+    pub err_is_terminal: bool,
+    /// The command as it was typed, for JSON's `output_version`-like places: `zpool list`.
+    pub command: String,
+}
+
+impl Ctx {
+    /// The process's own streams and signals.
+    pub fn from_process() -> Self {
+        Self {
+            out: Box::new(BufWriter::with_capacity(64 << 10, io::stdout())),
+            err: Box::new(io::stderr()),
+            interrupt: Interrupt::on_signals(),
+            out_is_terminal: io::stdout().is_terminal(),
+            err_is_terminal: io::stderr().is_terminal(),
+            command: String::new(),
+        }
+    }
+
+    /// Streams of the caller's choice, no terminal, no signals: for tests and for embedding.
+    pub fn with_streams(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
+        Self {
+            out,
+            err,
+            interrupt: Interrupt::default(),
+            out_is_terminal: false,
+            err_is_terminal: false,
+            command: String::new(),
+        }
+    }
+
+    /// Prints a line on standard error; a closed standard error is nobody's concern.
+    pub fn warn(&mut self, line: impl fmt::Display) {
+        let _ = self.out.flush();
+        let _ = writeln!(self.err, "{line}");
+    }
+}
+
+impl Debug for Ctx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ctx").field("command", &self.command).finish_non_exhaustive()
+    }
+}
+
+/// Running command lines inside tests.
+#[cfg(test)]
+pub mod testing {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use super::Ctx;
+    use crate::verb::Exit;
+
+    /// What a command line gave.
+    #[derive(Debug)]
+    pub struct Run {
+        /// How it exited.
+        pub exit: Exit,
+        /// Standard output.
+        pub out: String,
+        /// Standard error.
+        pub err: String,
+    }
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Shared {
+        fn text(&self) -> String {
+            String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+        }
+    }
+
+    /// Runs a command line with both streams caught.
+    pub fn captured(argv: &[&str]) -> Run {
+        let (out, err) = (Shared::default(), Shared::default());
+        let mut ctx = Ctx::with_streams(Box::new(out.clone()), Box::new(err.clone()));
+        let exit = crate::multicall::run(argv.iter().map(Into::into).collect(), &mut ctx);
+        Run { exit, out: out.text(), err: err.text() }
+    }
+}

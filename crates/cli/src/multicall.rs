@@ -1,0 +1,195 @@
+//! One binary, many names: `zpool`, `zfs`, `zdb` by the name it was called, else `aquifer COMMAND …`.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::Path;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::browse::Browse;
+use crate::ctx::Ctx;
+use crate::mount::Mount;
+use crate::verb::{Exit, Outcome, Verb};
+use crate::verify::Verify;
+use crate::zdb::Zdb;
+use crate::zfs::Zfs;
+use crate::zpool::Zpool;
+
+/// OpenZFS in user space: open pools, look into them, get every file back.
+///
+/// Called as `zpool`, `zfs` or `zdb` (through a link with that name), it acts as that command.
+#[derive(Debug, Parser)]
+#[command(name = "aquifer", version, subcommand_required = true, arg_required_else_help = true)]
+pub struct Aquifer {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The first word after `aquifer`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Pools: find, open, describe
+    Zpool(Zpool),
+    /// Datasets: list, properties, differences
+    Zfs(Zfs),
+    /// On-disk structures, as OpenZFS's debugger prints them
+    Zdb(Zdb),
+    /// The verbs that take a path inside a dataset.
+    #[command(flatten)]
+    Browse(Browse),
+    /// Read and check every block of a pool
+    Verify(Verify),
+    /// Mount a pool's file systems over FUSE
+    Mount(Mount),
+    /// Print the version
+    Version,
+}
+
+impl Verb for Command {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        match self {
+            Command::Zpool(v) => v.run(ctx),
+            Command::Zfs(v) => v.run(ctx),
+            Command::Zdb(v) => v.run(ctx),
+            Command::Browse(v) => v.run(ctx),
+            Command::Verify(v) => v.run(ctx),
+            Command::Mount(v) => v.run(ctx),
+            Command::Version => version(ctx),
+        }
+    }
+}
+
+/// Prints what `version` verbs print.
+pub fn version(ctx: &mut Ctx) -> Outcome {
+    writeln!(ctx.out, "aquifer-{}", env!("CARGO_PKG_VERSION"))?;
+    Ok(Exit::OK)
+}
+
+/// The command tree of one name, as clap sees it: for parsing, man pages and completions.
+pub fn command(name: &str) -> clap::Command {
+    match name {
+        "zpool" => as_own_command::<Zpool>("zpool"),
+        "zfs" => as_own_command::<Zfs>("zfs"),
+        "zdb" => as_own_command::<Zdb>("zdb"),
+        _ => Aquifer::command(),
+    }
+}
+
+fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
+    A::augment_args(clap::Command::new(name).version(env!("CARGO_PKG_VERSION")))
+}
+
+/// Runs a whole command line, the program's name first, and says how to exit.
+pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
+    let argv: Vec<OsString> = with_question_mark_as_help(argv);
+    let name = argv.first().map(|a| called_as(a)).unwrap_or_default();
+    ctx.command = describe(&name, &argv);
+    let parsed = match name.as_str() {
+        "zpool" => parse::<Zpool>(&name, argv).map(Command::Zpool),
+        "zfs" => parse::<Zfs>(&name, argv).map(Command::Zfs),
+        "zdb" => parse::<Zdb>(&name, argv).map(Command::Zdb),
+        _ => Aquifer::try_parse_from(argv).map(|a| a.command),
+    };
+    let exit = match parsed {
+        Ok(verb) => finish(verb.run(ctx), ctx),
+        Err(e) => clap_exit(&e, ctx),
+    };
+    match ctx.out.flush() {
+        Ok(()) => exit,
+        Err(e) => finish(Err(e.into()), ctx),
+    }
+}
+
+fn parse<A: FromArgMatches>(name: &str, argv: Vec<OsString>) -> Result<A, clap::Error> {
+    let matches = command(name).try_get_matches_from(argv)?;
+    A::from_arg_matches(&matches)
+}
+
+fn finish(outcome: Outcome, ctx: &mut Ctx) -> Exit {
+    match outcome {
+        Ok(exit) => exit,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                ctx.warn(message);
+            }
+            failure.exit()
+        }
+    }
+}
+
+/// Help and version are answers, on standard output; anything else is an error of usage.
+fn clap_exit(e: &clap::Error, ctx: &mut Ctx) -> Exit {
+    let to_err = e.use_stderr();
+    let styled = e.render();
+    let terminal = if to_err { ctx.err_is_terminal } else { ctx.out_is_terminal };
+    let text = if terminal { styled.ansi().to_string() } else { styled.to_string() };
+    let stream = if to_err { &mut ctx.err } else { &mut ctx.out };
+    let _ = stream.write_all(text.as_bytes());
+    if to_err { Exit::USAGE } else { Exit::OK }
+}
+
+/// The name a program was called by, without folders: what it acts as.
+fn called_as(argv0: &OsStr) -> String {
+    Path::new(argv0).file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// `zpool list` for both `zpool list -v` and `aquifer zpool list -v`.
+fn describe(name: &str, argv: &[OsString]) -> String {
+    let words = argv.iter().skip(1).map(|a| a.to_string_lossy().into_owned());
+    let own = matches!(name, "zpool" | "zfs" | "zdb");
+    let lead = own.then(|| name.to_owned());
+    lead.into_iter().chain(words).take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// `-?` has always meant help to zpool and zfs.
+fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
+    let mut plain = true;
+    argv.into_iter()
+        .map(|arg| {
+            plain &= arg != "--";
+            if plain && arg == "-?" { OsString::from("--help") } else { arg }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ctx::testing::captured;
+
+    #[test]
+    fn every_command_tree_is_sound() {
+        for name in ["aquifer", "zpool", "zfs", "zdb"] {
+            command(name).debug_assert();
+        }
+    }
+
+    #[test]
+    fn unknown_words_are_usage_errors() {
+        assert_eq!(captured(&["aquifer", "nonsense"]).exit, Exit::USAGE);
+        assert_eq!(captured(&["zpool"]).exit, Exit::USAGE);
+        assert_eq!(captured(&["zpool", "nonsense"]).exit, Exit::USAGE);
+        assert_eq!(captured(&["/usr/sbin/zfs", "nonsense"]).exit, Exit::USAGE);
+    }
+
+    #[test]
+    fn verbs_of_openzfs_that_are_missing_say_so() {
+        for line in [["zpool", "create", "tank"], ["zfs", "snapshot", "tank@x"]] {
+            let run = captured(&line);
+            assert_eq!(run.exit, Exit::FAILED);
+            assert!(run.err.contains("not supported yet"), "{}", run.err);
+        }
+        let run = captured(&["aquifer", "zpool", "create", "-f", "tank", "/dev/x"]);
+        assert_eq!(run.exit, Exit::FAILED);
+    }
+
+    #[test]
+    fn help_and_version_are_answers() {
+        for line in [["zpool", "-?"], ["zfs", "--help"], ["aquifer", "--version"], ["zpool", "version"]] {
+            let run = captured(&line);
+            assert_eq!((run.exit, run.err.as_str()), (Exit::OK, ""), "{line:?}");
+            assert!(!run.out.is_empty());
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! OpenZFS's formats, made from plain rows.

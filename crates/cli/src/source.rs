@@ -1,0 +1,120 @@
+//! Which pool, from where, at which moment, with which keys: the arguments that every verb on a pool
+//! that is not imported has in common.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::verb::Failure;
+
+/// Where a pool is found and how it is opened.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Pool source")]
+pub struct PoolSource {
+    /// Look for the pool's devices in this folder, or take this device or file; may be repeated.
+    #[arg(short = 'd', long = "device", value_name = "DIR|DEVICE")]
+    pub device: Vec<String>,
+
+    /// Open the pool as it was at this transaction group.
+    #[arg(short = 'T', long = "txg", value_name = "TXG")]
+    pub txg: Option<String>,
+
+    /// Read a dataset's encryption key from a file, or from standard input with `-`; may be repeated.
+    #[arg(long = "load-key", value_name = "DATASET=FILE|-", value_parser = parse_load_key)]
+    pub load_key: Vec<LoadKey>,
+
+    /// Open the pool as it was when its checkpoint was taken.
+    #[arg(long)]
+    pub rewind_to_checkpoint: bool,
+
+    /// When the newest state can't be opened, try older ones, and say what that costs.
+    #[arg(long)]
+    pub fallback: bool,
+}
+
+/// One `--load-key`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadKey {
+    /// The dataset at the root of the encryption (children inherit its key).
+    pub dataset: String,
+    /// A file, or `None` for standard input.
+    pub file: Option<PathBuf>,
+}
+
+fn parse_load_key(text: &str) -> Result<LoadKey, String> {
+    let (dataset, file) = text.split_once('=').ok_or("expected DATASET=FILE or DATASET=-")?;
+    if dataset.is_empty() || file.is_empty() {
+        return Err("expected DATASET=FILE or DATASET=-".to_owned());
+    }
+    let file = (file != "-").then(|| PathBuf::from(file));
+    Ok(LoadKey { dataset: dataset.to_owned(), file })
+}
+
+impl PoolSource {
+    /// `zfs list` and `zfs get` have a `-d DEPTH` of their own: of the `-d` values, a plain number is the
+    /// depth, anything else a folder or device (a folder with such a name can be given as `./7`).
+    pub fn take_depth(&mut self) -> Option<u32> {
+        let mut depth = None;
+        self.device.retain(|d| match d.parse::<u32>() {
+            Ok(n) => {
+                depth = Some(n);
+                false
+            }
+            Err(_) => true,
+        });
+        depth
+    }
+
+    /// `zpool list` and `zpool status` have a `-T d|u` of their own: takes that reading of `-T`.
+    pub fn take_timestamp(&mut self) -> Option<Timestamp> {
+        let stamp = match self.txg.as_deref() {
+            Some("d") => Timestamp::Date,
+            Some("u") => Timestamp::Unix,
+            _ => return None,
+        };
+        self.txg = None;
+        Some(stamp)
+    }
+
+    /// The transaction group asked for.
+    pub fn wanted_txg(&self) -> Result<Option<u64>, Failure> {
+        let bad = |t: &str| Failure::usage(format!("invalid txg value '{t}'"));
+        self.txg.as_deref().map(|t| t.parse::<u64>().map_err(|_| bad(t))).transpose()
+    }
+}
+
+/// How `-T` prints the time before each report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timestamp {
+    /// As `date` prints it.
+    Date,
+    /// Seconds since 1970.
+    Unix,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_and_timestamp_are_told_from_folder_and_txg() {
+        let mut s = PoolSource { device: vec!["1".into(), "/x".into(), "./1".into()], ..Default::default() };
+        assert_eq!(s.take_depth(), Some(1));
+        assert_eq!(s.device, ["/x", "./1"]);
+        s.txg = Some("u".into());
+        assert_eq!(s.take_timestamp(), Some(Timestamp::Unix));
+        assert_eq!(s.wanted_txg().unwrap(), None);
+        s.txg = Some("17".into());
+        assert_eq!((s.take_timestamp(), s.wanted_txg().unwrap()), (None, Some(17)));
+        s.txg = Some("x".into());
+        assert!(s.wanted_txg().is_err());
+    }
+
+    #[test]
+    fn keys_name_their_dataset() {
+        let file = parse_load_key("tank/raw=/k").unwrap();
+        assert_eq!((file.dataset.as_str(), file.file), ("tank/raw", Some(PathBuf::from("/k"))));
+        assert_eq!(parse_load_key("tank=-").unwrap().file, None);
+        assert!(parse_load_key("tank").is_err() && parse_load_key("=x").is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! The verbs that OpenZFS has and this program does not have yet: named, so that a user who types one
+//! learns that it exists and can't be done here, instead of a puzzle about spelling.
+
+use std::ffi::OsString;
+
+use crate::verb::{Failure, Outcome};
+
+/// Every verb of OpenZFS 2.4's `zpool`, with what it does. A verb that has its own module is never
+/// looked up here.
+pub const ZPOOL_VERBS: &[(&str, &str)] = &[
+    ("add", "adding vdevs to a pool"),
+    ("attach", "attaching a device"),
+    ("checkpoint", "taking or dropping a pool checkpoint"),
+    ("clear", "clearing device errors"),
+    ("create", "creating a pool"),
+    ("ddtprune", "pruning the dedup table"),
+    ("destroy", "destroying a pool"),
+    ("detach", "detaching a device"),
+    ("events", "the event log"),
+    ("export", "exporting a pool"),
+    ("get", "pool properties"),
+    ("history", "the pool's history"),
+    ("import", "importing a pool"),
+    ("initialize", "writing to all unallocated space"),
+    ("iostat", "I/O statistics"),
+    ("labelclear", "clearing labels"),
+    ("list", "listing pools"),
+    ("offline", "taking a device offline"),
+    ("online", "bringing a device online"),
+    ("prefetch", "loading metadata into the cache"),
+    ("reguid", "giving a pool a new guid"),
+    ("remove", "removing a device"),
+    ("reopen", "reopening devices"),
+    ("replace", "replacing a device"),
+    ("resilver", "starting a resilver"),
+    ("scrub", "scrubbing; `aquifer verify` checks every block of a pool that is not imported"),
+    ("set", "setting pool properties"),
+    ("split", "splitting a mirrored pool"),
+    ("status", "pool status"),
+    ("sync", "syncing a pool"),
+    ("trim", "trimming free space"),
+    ("upgrade", "upgrading a pool"),
+    ("wait", "waiting for an activity"),
+];
+
+/// Every verb of OpenZFS 2.4's `zfs`, with what it does.
+pub const ZFS_VERBS: &[(&str, &str)] = &[
+    ("allow", "delegated permissions"),
+    ("bookmark", "creating a bookmark"),
+    ("change-key", "changing an encryption key"),
+    ("clone", "cloning a snapshot"),
+    ("create", "creating a dataset"),
+    ("destroy", "destroying a dataset"),
+    ("diff", "comparing snapshots"),
+    ("get", "dataset properties"),
+    ("groupspace", "space used by group"),
+    ("hold", "holding a snapshot"),
+    ("holds", "listing holds"),
+    ("inherit", "clearing a property"),
+    ("jail", "FreeBSD jails"),
+    ("list", "listing datasets"),
+    ("load-key", "keeping an encryption key loaded; offline verbs take --load-key"),
+    ("mount", "mounting; `aquifer mount` mounts a pool that is not imported"),
+    ("program", "channel programs"),
+    ("project", "project ids of files"),
+    ("projectspace", "space used by project"),
+    ("promote", "promoting a clone"),
+    ("receive", "receiving a stream"),
+    ("recv", "receiving a stream"),
+    ("redact", "creating a redaction bookmark"),
+    ("release", "releasing a hold"),
+    ("rename", "renaming a dataset"),
+    ("rewrite", "rewriting files in place"),
+    ("rollback", "rolling back to a snapshot"),
+    ("send", "sending a stream"),
+    ("set", "setting dataset properties"),
+    ("share", "sharing over NFS or SMB"),
+    ("snap", "creating a snapshot"),
+    ("snapshot", "creating a snapshot"),
+    ("umount", "unmounting"),
+    ("unallow", "delegated permissions"),
+    ("unjail", "FreeBSD jails"),
+    ("unload-key", "unloading an encryption key"),
+    ("unmount", "unmounting"),
+    ("unshare", "unsharing"),
+    ("unzone", "Linux containers"),
+    ("upgrade", "upgrading a file system"),
+    ("userspace", "space used by user"),
+    ("wait", "waiting for an activity"),
+    ("zone", "Linux containers"),
+];
+
+/// The answer to a verb that has no module: known to OpenZFS, or not at all.
+pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString]) -> Outcome {
+    let verb = words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
+    match table.iter().find(|(name, _)| *name == verb) {
+        Some((name, what)) => Err(Failure::failed(format!("{command} {name}: not supported yet: {what}"))),
+        None => Err(Failure::usage(format!(
+            "unrecognized command '{verb}'\nFor the list of commands, run: {command} --help"
+        ))),
+    }
+}

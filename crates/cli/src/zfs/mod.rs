@@ -1,0 +1,38 @@
+//! `zfs`: one file a verb.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+
+use crate::ctx::Ctx;
+use crate::multicall;
+use crate::unsupported::{ZFS_VERBS, refuse};
+use crate::verb::{Outcome, Verb};
+
+/// Datasets: list, properties, differences.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct Zfs {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: ZfsVerb,
+}
+
+/// The verbs of `zfs`.
+#[derive(Debug, Subcommand)]
+pub enum ZfsVerb {
+    /// Print the version
+    Version,
+    /// A verb that has no module here.
+    #[command(external_subcommand)]
+    Other(Vec<OsString>),
+}
+
+impl Verb for Zfs {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        match self.verb {
+            ZfsVerb::Version => multicall::version(ctx),
+            ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
+        }
+    }
+}
