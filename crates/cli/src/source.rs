@@ -7,28 +7,29 @@ use clap::Args;
 
 use crate::verb::Failure;
 
+const HEADING: &str = "Pool source";
+
 /// Where a pool is found and how it is opened.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Pool source")]
 pub struct PoolSource {
     /// Look for the pool's devices in this folder, or take this device or file; may be repeated.
-    #[arg(short = 'd', long = "device", value_name = "DIR|DEVICE")]
+    #[arg(help_heading = HEADING, short = 'd', long = "device", value_name = "DIR|DEVICE")]
     pub device: Vec<String>,
 
     /// Open the pool as it was at this transaction group.
-    #[arg(short = 'T', long = "txg", value_name = "TXG")]
+    #[arg(help_heading = HEADING, short = 'T', long = "txg", value_name = "TXG")]
     pub txg: Option<String>,
 
     /// Read a dataset's encryption key from a file, or from standard input with `-`; may be repeated.
-    #[arg(long = "load-key", value_name = "DATASET=FILE|-", value_parser = parse_load_key)]
+    #[arg(help_heading = HEADING, long = "load-key", value_name = "DATASET=FILE|-", value_parser = parse_load_key)]
     pub load_key: Vec<LoadKey>,
 
     /// Open the pool as it was when its checkpoint was taken.
-    #[arg(long)]
+    #[arg(help_heading = HEADING, long)]
     pub rewind_to_checkpoint: bool,
 
     /// When the newest state can't be opened, try older ones, and say what that costs.
-    #[arg(long)]
+    #[arg(help_heading = HEADING, long)]
     pub fallback: bool,
 }
 
