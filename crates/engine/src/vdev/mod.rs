@@ -5,4 +5,8 @@
 //! judges candidates by the block's checksum, and ends with the bytes and a list of the copies that
 //! were bad. The zio layer drives it over real devices; a test drives it over vectors.
 
+pub mod mirror;
 pub mod plan;
+
+#[cfg(test)]
+mod testing;

@@ -10,17 +10,53 @@
 
 use stdx::Buf;
 
-/// One read from one leaf. Offsets count from the start of the leaf's data area (4 MiB into it).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// First byte of a leaf's data area: two labels and the boot area stand before it
+/// (`VDEV_LABEL_START_SIZE`, vdev_impl.h).
+pub const DATA_START: u64 = 4 << 20;
+
+/// First byte of a leaf's boot area (`VDEV_BOOT_OFFSET`, vdev_impl.h), 3.5 MiB up to [`DATA_START`].
+pub const BOOT_START: u64 = 512 << 10;
+
+/// Which part of a leaf an offset counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Area {
+    /// From [`DATA_START`]: everything that block pointers name.
+    #[default]
+    Data,
+    /// From [`BOOT_START`]: raidz expansion parks its first rows there ("scratch area") until they
+    /// can be written over their old places.
+    Boot,
+}
+
+/// One read from one leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildRead {
     /// Index of the direct child of the top-level vdev.
     pub child: u32,
     /// Which of the child's equivalent leaves.
     pub side: u32,
-    /// Bytes from the start of the data area.
+    /// What `offset` counts from. `Data` but for a raidz expansion that was cut off in its first rows.
+    pub area: Area,
+    /// Bytes from the start of the area.
     pub offset: u64,
     /// Bytes to read.
     pub len: u64,
+}
+
+impl ChildRead {
+    /// A read from the data area.
+    pub fn data(child: u32, side: u32, offset: u64, len: u64) -> Self {
+        Self { child, side, area: Area::Data, offset, len }
+    }
+
+    /// Bytes from the start of the leaf, labels included; `None` when that overflows.
+    pub fn leaf_offset(&self) -> Option<u64> {
+        let start = match self.area {
+            Area::Data => DATA_START,
+            Area::Boot => BOOT_START,
+        };
+        self.offset.checked_add(start)
+    }
 }
 
 /// How a read ended. The device's error is reported by the driver; a plan only needs to know that
@@ -54,11 +90,12 @@ pub struct BadCopy {
 }
 
 /// The end of a plan.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// The block's bytes, exactly the size asked, when some copy or combination was accepted.
     pub data: Option<Buf>,
-    /// Everything found bad on the way.
+    /// Everything found bad on the way: leaves that could not serve a read that was wanted, and bytes
+    /// that turned out wrong. Leaves that were not needed are not listed.
     pub bad: Vec<BadCopy>,
 }
 
