@@ -191,7 +191,10 @@ mod tests {
         leaves.corrupt(0, 2, 1500, 1);
         let outcome = run(&mut MirrorPlan::new(1024, 1024, Depth::First, 0), &leaves, &want);
         assert_eq!(outcome.data.as_deref(), Some(&want[..]));
-        assert_eq!(outcome.bad, vec![BadCopy { read: ChildRead::data(0, 2, 1024, 1024), fault: Fault::Wrong }]);
+        assert_eq!(
+            outcome.bad,
+            vec![BadCopy { read: ChildRead::data(0, 2, 1024, 1024), fault: Fault::Wrong }]
+        );
     }
 
     #[test]

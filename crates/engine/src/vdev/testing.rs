@@ -82,7 +82,8 @@ pub fn run(plan: &mut dyn ReadPlan, leaves: &Leaves, want: &[u8]) -> Outcome {
             let key = (read.child, read.side, read.area, read.offset);
             assert!(seen.insert(key), "asked twice: {read:?}");
         }
-        let results = reads.into_iter().rev().map(|read| ChildResult { data: leaves.read(&read), read }).collect();
+        let results =
+            reads.into_iter().rev().map(|read| ChildResult { data: leaves.read(&read), read }).collect();
         step = plan.resume(leaves, results, &mut |bytes| {
             assert_eq!(bytes.len(), want.len(), "the judge sees exactly the block");
             bytes == want
