@@ -1,0 +1,24 @@
+//! LZ4 with ZFS's length prefix: the prefix tells the stream from the padding behind it.
+
+use lzzzz::lz4;
+
+use crate::DecompressError;
+
+const PREFIX: usize = 4;
+
+pub(crate) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
+    let (prefix, rest) = src.split_first_chunk::<PREFIX>().ok_or(DecompressError::Truncated)?;
+    let len = usize::try_from(u32::from_be_bytes(*prefix)).map_err(|_| DecompressError::Truncated)?;
+    let stream = rest.get(..len).ok_or(DecompressError::Truncated)?;
+    let filled = lz4::decompress(stream, dst).map_err(|_| DecompressError::Corrupt)?;
+    if filled == dst.len() { Ok(()) } else { Err(DecompressError::WrongLength) }
+}
+
+pub(crate) fn compress(src: &[u8], capacity: usize) -> Option<Vec<u8>> {
+    let mut out = vec![0; capacity];
+    let (prefix, room) = out.split_first_chunk_mut::<PREFIX>()?;
+    let len = lz4::compress(src, room, lz4::ACC_LEVEL_DEFAULT).ok().filter(|len| *len > 0)?;
+    *prefix = u32::try_from(len).ok()?.to_be_bytes();
+    out.truncate(PREFIX + len);
+    Some(out)
+}
