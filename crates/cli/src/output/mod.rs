@@ -1,1 +1,10 @@
-//! OpenZFS's formats, made from plain rows.
+//! OpenZFS's formats, made from plain rows: no engine here, so a fixture or a daemon's answer prints the same.
+//!
+//! [`row`] is what is printed, [`table`] the columns of `zfs list` and `zpool list`, [`get`] those of
+//! `zfs get` and `zpool get`, [`sort`] the order of datasets, [`json`] what `-j` prints.
+
+pub mod get;
+pub mod json;
+pub mod row;
+pub mod sort;
+pub mod table;

@@ -1,0 +1,133 @@
+//! The rows that listings are made of.
+
+use std::collections::BTreeMap;
+
+/// Where a property's value comes from (`zprop_source_t`).
+#[doc(alias = "zprop_source_t")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A statistic: it has no source.
+    None,
+    /// Nobody set it.
+    Default,
+    /// Set on this dataset.
+    Local,
+    /// In force until unmounted or exported.
+    Temporary,
+    /// Set on the ancestor with this name.
+    Inherited(String),
+    /// Came with a received stream.
+    Received,
+}
+
+impl Source {
+    /// The SOURCE column of `zfs get`.
+    pub fn text(&self) -> String {
+        match self {
+            Source::None => "-".to_owned(),
+            Source::Inherited(from) => format!("inherited from {from}"),
+            other => other.word().to_owned(),
+        }
+    }
+
+    /// The word that `-s` takes.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Source::None => "none",
+            Source::Default => "default",
+            Source::Local => "local",
+            Source::Temporary => "temporary",
+            Source::Inherited(_) => "inherited",
+            Source::Received => "received",
+        }
+    }
+}
+
+/// A property's value in every form that a listing may ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prop {
+    /// For people: `10.2M`, `2.51x`.
+    pub nice: String,
+    /// With `-p`: `10743808`, `2.51`.
+    pub literal: String,
+    /// What a numeric property sorts by.
+    pub number: Option<u64>,
+    /// Where it comes from.
+    pub source: Source,
+    /// The received value, which a local one may hide: for people and with `-p`.
+    pub received: Option<(String, String)>,
+}
+
+impl Prop {
+    /// A text that is the same for people and programs.
+    pub fn text(value: impl Into<String>, source: Source) -> Self {
+        let value = value.into();
+        Self { nice: value.clone(), literal: value, number: None, source, received: None }
+    }
+
+    /// The form asked for.
+    pub fn value(&self, literal: bool) -> &str {
+        if literal { &self.literal } else { &self.nice }
+    }
+
+    /// The received value in the form asked for.
+    pub fn received(&self, literal: bool) -> Option<&str> {
+        self.received.as_ref().map(|(nice, exact)| if literal { exact.as_str() } else { nice.as_str() })
+    }
+}
+
+/// What a dataset is (`zfs_type_t`).
+#[doc(alias = "zfs_type_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DatasetKind {
+    /// A file system.
+    Filesystem,
+    /// A volume.
+    Volume,
+    /// A snapshot of either.
+    Snapshot,
+    /// A bookmark: a moment without its data.
+    Bookmark,
+}
+
+impl DatasetKind {
+    /// The value of the `type` property.
+    pub fn word(self) -> &'static str {
+        match self {
+            DatasetKind::Filesystem => "filesystem",
+            DatasetKind::Volume => "volume",
+            DatasetKind::Snapshot => "snapshot",
+            DatasetKind::Bookmark => "bookmark",
+        }
+    }
+}
+
+/// A dataset with the properties that were asked for; one that does not apply to it is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetRow {
+    /// The full name: `tank/a@one`.
+    pub name: String,
+    /// What it is.
+    pub kind: DatasetKind,
+    /// The transaction group that created it.
+    pub createtxg: u64,
+    /// Property by name.
+    pub props: BTreeMap<String, Prop>,
+}
+
+impl DatasetRow {
+    /// The name up to the `@` or `#`.
+    pub fn filesystem(&self) -> &str {
+        self.name.split(['@', '#']).next().unwrap_or(&self.name)
+    }
+
+    /// The first component of the name.
+    pub fn pool(&self) -> &str {
+        self.name.split(['/', '@', '#']).next().unwrap_or(&self.name)
+    }
+
+    /// The name after the `@`.
+    pub fn snapshot_name(&self) -> Option<&str> {
+        self.name.split_once('@').map(|(_, s)| s)
+    }
+}
