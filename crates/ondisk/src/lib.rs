@@ -9,16 +9,21 @@
 //! Bytes from disk are hostile: no decoder here panics, loops without bound, or allocates more than
 //! its input justifies.
 
+pub mod acl;
 pub mod blkptr;
 mod blkptr_dump;
+pub mod byteswap;
 mod cursor;
 pub mod dmu_type;
 pub mod dnode;
 mod error;
 pub mod label;
 pub mod objset;
+pub mod sa;
 pub mod uberblock;
+pub mod zap;
 pub mod zio_type;
+pub mod znode;
 
 pub use blkptr::{Blkptr, BlkptrLimits, BlkptrPhys, Dva, DvaPhys, EmbeddedType};
 pub use cursor::{Cursor, Endian};
@@ -29,6 +34,7 @@ pub use label::{Eck, EckPhys};
 pub use objset::{Objset, ObjsetFlags, ObjsetType, ZilHeader};
 pub use uberblock::Uberblock;
 pub use zio_type::{ChecksumType, CompressType};
+pub use znode::ZnodePhys;
 
 /// log2 of the smallest block and the unit of sizes in block pointers.
 #[doc(alias = "SPA_MINBLOCKSHIFT")]

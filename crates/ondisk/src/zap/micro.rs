@@ -1,0 +1,154 @@
+//! Micro ZAPs.
+//!
+//! ```text
+//! 0    block type:64 salt:64 normflags:64 reserved:5*64
+//! 64n  value:64 cd:32 reserved:16 name, NUL-terminated, 50 bytes      (name empty: free)
+//! ```
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{BLOCK_MICRO, ZapFlags, hash_name};
+use crate::Malformed;
+
+/// Bytes of an entry, and of the header.
+pub const ENTRY_SIZE: usize = 64;
+/// Bytes for the name, NUL included.
+pub const NAME_SIZE: usize = 50;
+
+/// The header as it lies on disk.
+#[doc(alias = "mzap_phys_t")]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct MicroHeaderPhys {
+    block_type: U64,
+    salt: U64,
+    normflags: U64,
+    pad: [U64; 5],
+}
+
+/// An entry as it lies on disk.
+#[doc(alias = "mzap_ent_phys_t")]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct MicroEntryPhys {
+    value: U64,
+    cd: U32,
+    pad: U16,
+    name: [u8; NAME_SIZE],
+}
+
+const _: () = assert!(size_of::<MicroHeaderPhys>() == ENTRY_SIZE);
+const _: () = assert!(size_of::<MicroEntryPhys>() == ENTRY_SIZE && align_of::<MicroEntryPhys>() == 1);
+
+/// An entry of a micro ZAP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MicroEntry<'a> {
+    /// Slot in the block, from 0.
+    pub index: usize,
+    /// The name, without its NUL.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: u64,
+    /// Tells names with the same hash apart.
+    pub cd: u32,
+}
+
+/// A micro ZAP: one block, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct MicroZap<'a> {
+    header: &'a MicroHeaderPhys,
+    entries: &'a [MicroEntryPhys],
+}
+
+impl<'a> MicroZap<'a> {
+    /// Reads a block; an odd tail shorter than an entry is ignored, as OpenZFS does.
+    pub fn from_bytes(block: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = MicroHeaderPhys::ref_from_prefix(block)
+            .map_err(|_| Malformed::short("micro zap", block.len(), ENTRY_SIZE))?;
+        if header.block_type.get() != BLOCK_MICRO {
+            return Err(Malformed::new("micro zap", format!("block type {:#x}", header.block_type)));
+        }
+        let (entries, _) = <[MicroEntryPhys]>::ref_from_prefix_with_elems(rest, rest.len() / ENTRY_SIZE)
+            .map_err(|_| Malformed::new("micro zap", "entries"))?;
+        Ok(Self { header, entries })
+    }
+
+    /// Seed of the hash.
+    pub fn salt(&self) -> u64 {
+        self.header.salt.get()
+    }
+
+    /// How names are normalised before they are hashed and compared; 0: not at all.
+    pub fn normflags(&self) -> u64 {
+        self.header.normflags.get()
+    }
+
+    /// Slots, used or free.
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Entries in the order of their slots. A name without its NUL (damage) ends with its field.
+    pub fn entries(&self) -> impl Iterator<Item = MicroEntry<'a>> + use<'a> {
+        self.entries.iter().enumerate().filter_map(|(index, raw)| {
+            let len = raw.name.iter().position(|&b| b == 0).unwrap_or(NAME_SIZE);
+            let name = raw.name.get(..len).filter(|n| !n.is_empty())?;
+            Some(MicroEntry { index, name, value: raw.value.get(), cd: raw.cd.get() })
+        })
+    }
+
+    /// Entries with their hashes in the order of OpenZFS's cursors (hash, then cd). `normalize`
+    /// gives the bytes to hash; pass them through when [`Self::normflags`] is 0.
+    pub fn sorted<N: AsRef<[u8]>>(&self, normalize: impl Fn(&'a [u8]) -> N) -> Vec<(u64, MicroEntry<'a>)> {
+        let salt = self.salt();
+        let mut all: Vec<_> = self
+            .entries()
+            .map(|e| (hash_name(salt, normalize(e.name).as_ref(), ZapFlags::default()), e))
+            .collect();
+        all.sort_by_key(|(hash, e)| (*hash, e.cd));
+        all
+    }
+
+    /// The entry with exactly this name.
+    pub fn find(&self, name: &[u8]) -> Option<MicroEntry<'a>> {
+        self.entries().find(|e| e.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block() -> Vec<u8> {
+        let mut block = vec![0; 512];
+        block[..8].copy_from_slice(&BLOCK_MICRO.to_le_bytes());
+        block[8..16].copy_from_slice(&77u64.to_le_bytes());
+        for (slot, name, value) in [(1, "b", 2u64), (3, "aa", 1)] {
+            let at = (slot + 1) * ENTRY_SIZE;
+            block[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            block[at + 14..at + 14 + name.len()].copy_from_slice(name.as_bytes());
+        }
+        block
+    }
+
+    #[test]
+    fn free_slots_are_skipped() {
+        let block = block();
+        let zap = MicroZap::from_bytes(&block).unwrap();
+        assert_eq!(zap.capacity(), 7);
+        let all: Vec<_> = zap.entries().map(|e| (e.index, e.value)).collect();
+        assert_eq!(all, [(1, 2), (3, 1)]);
+        assert_eq!(zap.find(b"aa").unwrap().value, 1);
+        assert_eq!(zap.find(b"a"), None);
+        assert_eq!(zap.sorted(|n| n).len(), 2);
+    }
+
+    #[test]
+    fn names_may_fill_their_field() {
+        let mut block = block();
+        block[ENTRY_SIZE * 2 + 14..ENTRY_SIZE * 3].fill(b'x');
+        assert_eq!(MicroZap::from_bytes(&block).unwrap().entries().next().unwrap().name.len(), NAME_SIZE);
+        assert!(MicroZap::from_bytes(&block[..63]).is_err());
+    }
+}
