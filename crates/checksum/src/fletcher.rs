@@ -101,8 +101,8 @@ fn rising(n: u64, order: u32) -> u64 {
         // A slice has fewer than 2^61 words; the product can still pass 2^128, so it is divided in between.
         _ => {
             let pair = n * (n + 1) / 2;
-            let (pair, last) = if pair % 3 == 0 { (pair / 3, n + 2) } else { (pair, (n + 2) / 3) };
-            pair.wrapping_mul(last)
+            let next = n + 2;
+            if pair % 3 == 0 { (pair / 3).wrapping_mul(next) } else { pair.wrapping_mul(next / 3) }
         }
     };
     exact as u64

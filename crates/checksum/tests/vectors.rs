@@ -5,6 +5,8 @@
 //! - `golden.txt`: blocks of the golden pool `checksums`, one for each dataset, with the checksum that
 //!   zdb shows in the block pointer pointing at it. The salt is that pool's.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use checksum::{Algorithm, Cksum, Salt, Salted, digest};
 
 const GOLDEN_SALT: Salt = [
