@@ -7,4 +7,6 @@ pub mod get;
 pub mod json;
 pub mod row;
 pub mod sort;
+pub mod status;
 pub mod table;
+pub mod time;

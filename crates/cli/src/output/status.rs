@@ -1,0 +1,213 @@
+//! The report of `zpool status`.
+//!
+//! ```text
+//!   pool: tank
+//!  state: ONLINE
+//! status: …                      only where there is something to know, with what to do about it
+//! action: …
+//!   scan: …
+//! config:
+//!
+//!         NAME        STATE     READ WRITE CKSUM
+//!         tank        ONLINE       0     0     0
+//!           disk1     ONLINE       0     0     0
+//!
+//! errors: No known data errors
+//! ```
+
+use std::io::{self, Write};
+
+/// Names are at least this wide.
+const NAME_WIDTH: usize = 10;
+
+/// One vdev of the config.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusVdev {
+    /// As OpenZFS names it: `mirror-0`, `/dev/sda`.
+    pub name: String,
+    /// `ONLINE`, `DEGRADED`, …, or for a spare `AVAIL` or `INUSE`.
+    pub state: String,
+    /// Errors counted in reading, writing and checksums; a spare has none.
+    pub errors: Option<[u64; 3]>,
+    /// What stands after the counts, with its two leading spaces.
+    pub note: String,
+    /// Its parts.
+    pub children: Vec<StatusVdev>,
+}
+
+/// Damaged data that the pool knows of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KnownErrors {
+    /// Files by name, printed with `-v`.
+    Listed(Vec<String>),
+    /// Their number.
+    Count(u64),
+}
+
+/// All that `zpool status` says of one pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusReport {
+    /// The pool's name.
+    pub pool: String,
+    /// Its state.
+    pub state: String,
+    /// What there is to know; further lines begin with a tab.
+    pub status: Option<String>,
+    /// What to do about it.
+    pub action: Option<String>,
+    /// The id of OpenZFS's page on it: `ZFS-8000-8A`.
+    pub see: Option<String>,
+    /// Whole lines on scrub and resilver, removal, checkpoint and expansion.
+    pub activity: Vec<String>,
+    /// The pool itself, its normal vdevs as children.
+    pub root: StatusVdev,
+    /// Vdevs of the classes `dedup`, `special` and `logs`.
+    pub classes: Vec<(String, Vec<StatusVdev>)>,
+    /// Cache devices.
+    pub cache: Vec<StatusVdev>,
+    /// Hot spares.
+    pub spares: Vec<StatusVdev>,
+    /// Damaged data.
+    pub errors: Option<KnownErrors>,
+}
+
+impl StatusReport {
+    /// Prints the report.
+    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "  pool: {}\n state: {}", self.pool, self.state)?;
+        let labelled = [("status", &self.status), ("action", &self.action)];
+        for (label, text) in labelled.iter().filter_map(|(l, t)| t.as_ref().map(|t| (l, t))) {
+            writeln!(out, "{label}: {text}")?;
+        }
+        if let Some(id) = &self.see {
+            writeln!(out, "   see: https://openzfs.github.io/openzfs-docs/msg/{id}")?;
+        }
+        self.activity.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        self.print_config(out)?;
+        self.print_errors(out)
+    }
+
+    fn print_config(&self, out: &mut dyn Write) -> io::Result<()> {
+        let width = self.name_width();
+        writeln!(out, "config:\n")?;
+        writeln!(out, "\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM")?;
+        print_vdev(out, &self.root, 0, width)?;
+        for (class, vdevs) in &self.classes {
+            writeln!(out, "\t{class}\t")?;
+            print_vdevs(out, vdevs, width)?;
+        }
+        for (class, vdevs) in [("cache", &self.cache), ("spares", &self.spares)] {
+            if !vdevs.is_empty() {
+                writeln!(out, "\t{class}")?;
+                print_vdevs(out, vdevs, width)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_errors(&self, out: &mut dyn Write) -> io::Result<()> {
+        match &self.errors {
+            None => Ok(()),
+            Some(KnownErrors::Count(0)) => writeln!(out, "\nerrors: No known data errors"),
+            Some(KnownErrors::Count(n)) => {
+                writeln!(out, "\nerrors: {n} data errors, use '-v' for a list")
+            }
+            Some(KnownErrors::Listed(names)) if names.is_empty() => {
+                writeln!(out, "\nerrors: No known data errors")
+            }
+            Some(KnownErrors::Listed(names)) => {
+                writeln!(out, "\nerrors: Permanent errors have been detected in the following files:\n")?;
+                names.iter().try_for_each(|name| writeln!(out, "{:7} {name}", ""))
+            }
+        }
+    }
+
+    fn name_width(&self) -> usize {
+        let classes = self.classes.iter().flat_map(|(_, vdevs)| vdevs);
+        let below = classes.chain(&self.cache).chain(&self.spares).map(|v| widest(v, 2));
+        below.fold(widest(&self.root, 0), usize::max).max(NAME_WIDTH)
+    }
+}
+
+fn widest(vdev: &StatusVdev, depth: usize) -> usize {
+    vdev.children.iter().map(|c| widest(c, depth + 2)).fold(vdev.name.len() + depth, usize::max)
+}
+
+fn print_vdevs(out: &mut dyn Write, vdevs: &[StatusVdev], width: usize) -> io::Result<()> {
+    vdevs.iter().try_for_each(|v| print_vdev(out, v, 2, width))
+}
+
+fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, width: usize) -> io::Result<()> {
+    let name_width = width.saturating_sub(depth);
+    write!(out, "\t{:depth$}{:name_width$}  {:8}", "", vdev.name, vdev.state)?;
+    if let Some(counts) = vdev.errors {
+        counts.iter().try_for_each(|n| write!(out, " {:>5}", n))?;
+    }
+    writeln!(out, "{}", vdev.note)?;
+    vdev.children.iter().try_for_each(|c| print_vdev(out, c, depth + 2, width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn disk(name: &str) -> StatusVdev {
+        StatusVdev { name: name.into(), state: "ONLINE".into(), errors: Some([0; 3]), ..Default::default() }
+    }
+
+    fn print(report: &StatusReport) -> String {
+        let mut out = Vec::new();
+        report.print(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_class_has_its_heading() {
+        let mirror = StatusVdev { children: vec![disk("d2"), disk("d3")], ..disk("mirror-1") };
+        let spare = StatusVdev { state: "AVAIL".into(), errors: None, ..disk("d8") };
+        let report = StatusReport {
+            pool: "tank".into(),
+            state: "ONLINE".into(),
+            activity: vec!["checkpoint: created today, consumes 180K".into()],
+            root: StatusVdev { children: vec![disk("a-rather-long-name")], ..disk("tank") },
+            classes: vec![("special".into(), vec![mirror])],
+            cache: vec![disk("d7")],
+            spares: vec![spare],
+            errors: Some(KnownErrors::Count(0)),
+            ..Default::default()
+        };
+        let want = "  pool: tank\n state: ONLINE\ncheckpoint: created today, consumes 180K\nconfig:\n\n\
+            \tNAME                  STATE     READ WRITE CKSUM\n\
+            \ttank                  ONLINE       0     0     0\n\
+            \t  a-rather-long-name  ONLINE       0     0     0\n\
+            \tspecial\t\n\
+            \t  mirror-1            ONLINE       0     0     0\n\
+            \t    d2                ONLINE       0     0     0\n\
+            \t    d3                ONLINE       0     0     0\n\
+            \tcache\n\
+            \t  d7                  ONLINE       0     0     0\n\
+            \tspares\n\
+            \t  d8                  AVAIL   \n\
+            \nerrors: No known data errors\n";
+        assert_eq!(print(&report), want);
+    }
+
+    #[test]
+    fn trouble_is_explained() {
+        let gone = StatusVdev { state: "UNAVAIL".into(), note: "  was /dev/sdb".into(), ..disk("1234") };
+        let report = StatusReport {
+            pool: "t".into(),
+            state: "DEGRADED".into(),
+            status: Some("one\n\ttwo.".into()),
+            action: Some("do it.".into()),
+            see: Some("ZFS-8000-2Q".into()),
+            root: StatusVdev { children: vec![gone], ..disk("t") },
+            errors: Some(KnownErrors::Listed(vec!["t/a:/f".into()])),
+            ..Default::default()
+        };
+        let text = print(&report);
+        assert!(text.starts_with("  pool: t\n state: DEGRADED\nstatus: one\n\ttwo.\naction: do it.\n   see: https"));
+        assert!(text.contains("\t  1234      UNAVAIL      0     0     0  was /dev/sdb\n"), "{text}");
+        assert!(text.ends_with("following files:\n\n        t/a:/f\n"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Moments as OpenZFS prints them, in the user's time zone.
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+fn local(seconds: u64) -> Option<Zoned> {
+    let seconds = i64::try_from(seconds).ok()?;
+    Timestamp::from_second(seconds).ok().map(|t| t.to_zoned(TimeZone::system()))
+}
+
+/// A moment beyond what calendars hold is printed as its number.
+fn format(seconds: u64, form: &str) -> String {
+    local(seconds).map_or_else(|| seconds.to_string(), |t| t.strftime(form).to_string())
+}
+
+/// `Sat Nov 21  0:14 2026`: the `creation` property and the time of a hold.
+pub fn date(seconds: u64) -> String {
+    format(seconds, "%a %b %e %k:%M %Y")
+}
+
+/// `Sat Nov 21 00:14:46 2026`: `zpool status`.
+pub fn clock(seconds: u64) -> String {
+    format(seconds, "%a %b %e %H:%M:%S %Y")
+}
+
+/// `2026-11-21.00:14:46`: `zpool history`.
+pub fn stamp(seconds: u64) -> String {
+    format(seconds, "%Y-%m-%d.%H:%M:%S")
+}
+
+/// `2026-11-21  0:14:46`: the `snapshots_changed` property.
+pub fn changed(seconds: u64) -> String {
+    format(seconds, "%Y-%m-%d %k:%M:%S")
+}
+
+/// `00:00:02` or `3 days 04:05:06`: how long something took.
+pub fn duration(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
+    if days == 0 { clock } else { format!("{days} days {clock}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_are_those_of_openzfs() {
+        let utc = |s: i64, form: &str| {
+            Timestamp::from_second(s).unwrap().to_zoned(TimeZone::UTC).strftime(form).to_string()
+        };
+        assert_eq!(utc(1_795_218_190, "%a %b %e %k:%M %Y"), "Fri Nov 20 23:43 2026");
+        assert_eq!(utc(1_793_500_386, "%a %b %e %H:%M:%S %Y"), "Sun Nov  1 02:33:06 2026");
+        assert_eq!(utc(1_793_500_386, "%Y-%m-%d %k:%M:%S"), "2026-11-01  2:33:06");
+    }
+
+    #[test]
+    fn odd_moments_do_not_panic() {
+        assert_eq!(date(u64::MAX), u64::MAX.to_string());
+        assert_eq!(duration(2), "00:00:02");
+        assert_eq!(duration(3 * 86_400 + 4 * 3600 + 5 * 60 + 6), "3 days 04:05:06");
+    }
+}
