@@ -206,7 +206,11 @@ mod tests {
             ..Default::default()
         };
         let text = print(&report);
-        assert!(text.starts_with("  pool: t\n state: DEGRADED\nstatus: one\n\ttwo.\naction: do it.\n   see: https"));
+        assert!(
+            text.starts_with(
+                "  pool: t\n state: DEGRADED\nstatus: one\n\ttwo.\naction: do it.\n   see: https"
+            )
+        );
         assert!(text.contains("\t  1234      UNAVAIL      0     0     0  was /dev/sdb\n"), "{text}");
         assert!(text.ends_with("following files:\n\n        t/a:/f\n"));
     }
