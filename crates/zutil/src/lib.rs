@@ -1,1 +1,27 @@
-//! Aquifer room `zutil`.
+//! What the tools need around the engine: which devices carry labels, which pools they make up, and
+//! how an importable pool is shown.
+//!
+//! ```text
+//! paths ─ discover ─▶ FoundDevice (labels) ─ search ─▶ PoolCandidate (config, devices, notes)
+//!                                                        │ assess: states as an import would find them
+//!                                                        ▼
+//!                                              import_listing::render
+//! ```
+//!
+//! Nothing here changes a device, and nothing trusts one: labels may be torn, forged or from another
+//! pool, so every count from them is bounded and every contradiction becomes a note.
+
+pub mod assess;
+pub mod discover;
+pub mod import_listing;
+pub mod import_status;
+pub mod label;
+pub mod names;
+pub mod ring;
+pub mod search;
+pub mod state;
+pub mod tree;
+
+pub use discover::{Discovery, FoundDevice, Skipped, discover};
+pub use label::{DeviceLabels, LabelCopy, LabelFault, Trust};
+pub use search::{Note, PoolCandidate, search};

@@ -1,0 +1,129 @@
+//! The state of each vdev as an import would find it.
+//!
+//! Leaves first: is the device there, is its label this vdev's, is it large enough. Then upwards: each
+//! interior vdev from how many of its children work. Format source: `vdev_open`, `vdev_validate`,
+//! `vdev_propagate_state` and each kind's `state_change`, OpenZFS 2.3.
+
+use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
+
+use crate::state::{Aux, Health, VdevState};
+use crate::tree::VdevNode;
+
+/// What stands where a leaf should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// Its device.
+    Present {
+        /// Bytes.
+        size: u64,
+        /// Bytes that the medium writes at once.
+        physical_sector: u32,
+    },
+    /// Nothing.
+    Absent,
+    /// A device with the label of another vdev.
+    Foreign,
+    /// A device without a usable label.
+    Unlabelled,
+}
+
+/// Sets `health` throughout the tree; `locate` tells what stands where a leaf should be.
+pub fn assess(root: &mut VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) {
+    for top in &mut root.children {
+        let metaslab = 1u64.checked_shl(u32::try_from(top.metaslab_shift).unwrap_or(64)).unwrap_or(1);
+        let least = top.asize - top.asize % metaslab.max(1);
+        descend(top, least, top.ashift, locate);
+    }
+    root.health = root_health(root);
+}
+
+fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNode) -> Presence) {
+    if vdev.is_virtual() || vdev.kind == "dspare" {
+        vdev.health = Health::ONLINE;
+        return;
+    }
+    if vdev.is_leaf() {
+        let presence = locate(vdev);
+        vdev.health = leaf_health(vdev, presence, least);
+        vdev.small_blocks = has_small_blocks(presence, ashift);
+        return;
+    }
+    let width = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX).max(1);
+    let share = match vdev.kind.as_str() {
+        "raidz" => least.div_ceil(width),
+        // A draid keeps some of each child for its spares: how much is not worth knowing for a listing.
+        "draid" => 0,
+        _ => least,
+    };
+    vdev.children.iter_mut().for_each(|child| descend(child, share, ashift, locate));
+    vdev.health = interior_health(vdev);
+}
+
+fn leaf_health(vdev: &VdevNode, presence: Presence, least: u64) -> Health {
+    if vdev.offline {
+        return Health { state: VdevState::Offline, aux: Aux::None };
+    }
+    match presence {
+        Presence::Absent => Health::cant_open(Aux::OpenFailed),
+        Presence::Foreign => Health::cant_open(Aux::CorruptData),
+        Presence::Unlabelled => Health::cant_open(Aux::BadLabel),
+        Presence::Present { size, .. } => {
+            let size = size - size % LABEL_SIZE;
+            let usable = size.saturating_sub(LABEL_START_SIZE + LABEL_END_SIZE);
+            match (size < MIN_DEVICE_SIZE, usable < least) {
+                (true, _) => Health::cant_open(Aux::TooSmall),
+                (_, true) => Health::cant_open(Aux::BadLabel),
+                _ => Health::ONLINE,
+            }
+        }
+    }
+}
+
+fn has_small_blocks(presence: Presence, ashift: u64) -> bool {
+    match presence {
+        Presence::Present { physical_sector, .. } => {
+            ashift != 0 && u64::from(physical_sector.max(1).ilog2().clamp(9, 16)) > ashift
+        }
+        _ => false,
+    }
+}
+
+/// Children that don't work, and children that work with less redundancy than they should have.
+fn count(vdev: &VdevNode) -> (u64, u64) {
+    let concrete = vdev.children.iter().filter(|child| !child.is_virtual());
+    concrete.fold((0, 0), |(faulted, degraded), child| match child.health.state {
+        VdevState::Healthy => (faulted, degraded),
+        VdevState::Degraded => (faulted, degraded + 1),
+        _ => (faulted + 1, degraded),
+    })
+}
+
+fn interior_health(vdev: &VdevNode) -> Health {
+    let (faulted, degraded) = count(vdev);
+    let width = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX);
+    let survives = match vdev.kind.as_str() {
+        "raidz" | "draid" => faulted <= vdev.nparity,
+        _ => faulted < width,
+    };
+    if survives {
+        return degraded_if(faulted + degraded > 0);
+    }
+    let all_offline = vdev.children.iter().all(|child| child.health.state == VdevState::Offline);
+    let is_parity = matches!(vdev.kind.as_str(), "raidz" | "draid");
+    Health::cant_open(if all_offline && !is_parity { Aux::ChildrenOffline } else { Aux::NoReplicas })
+}
+
+fn degraded_if(degraded: bool) -> Health {
+    if degraded { Health { state: VdevState::Degraded, aux: Aux::None } } else { Health::ONLINE }
+}
+
+/// The pool needs every top-level vdev but the logs, without which it is only degraded.
+fn root_health(root: &VdevNode) -> Health {
+    let tops = || root.children.iter().filter(|top| !top.is_virtual());
+    let broken = || tops().filter(|top| !top.health.state.is_readable());
+    if broken().any(|top| !top.is_log) {
+        let corrupt = tops().any(|top| top.health.aux == Aux::CorruptData);
+        return Health::cant_open(if corrupt { Aux::CorruptData } else { Aux::NoReplicas });
+    }
+    degraded_if(tops().any(|top| top.health.state != VdevState::Healthy))
+}

@@ -1,0 +1,394 @@
+//! What `zpool import` prints for a pool that could be imported, byte for byte as OpenZFS 2.3.2 does.
+//!
+//! Labels alone tell most of it. OpenZFS goes on to load the pool's metadata and shows the configuration
+//! from there, with all top-level vdevs, allocation classes, spares and cache devices, and whether
+//! features are disabled. Whoever can load it hands that in as [`LoadOutcome::Loaded`]; without, the
+//! labels' own view is shown.
+
+use crate::assess::assess;
+use crate::import_status::{Reason, reason};
+use crate::names::{NameStyle, vdev_name};
+use crate::search::PoolCandidate;
+use crate::state::{Aux, Health, PoolState, VdevState};
+use crate::tree::VdevNode;
+
+/// What the pool's metadata adds to its labels.
+#[derive(Debug, Clone)]
+pub struct MosFacts {
+    /// The vdev tree of the pool's own configuration, with `bias` of top-level vdevs filled in. Paths are put
+    /// right here.
+    pub tree: VdevNode,
+    /// Version in use.
+    pub version: u64,
+    /// Some feature that this software knows is not enabled.
+    pub features_disabled: bool,
+    /// Hot spares.
+    pub spares: Vec<VdevNode>,
+    /// Cache devices.
+    pub l2cache: Vec<VdevNode>,
+    /// A resilver was going on.
+    pub resilvering: bool,
+    /// A sequential rebuild was going on.
+    pub rebuilding: bool,
+    /// A line that its owner attached.
+    pub comment: Option<String>,
+}
+
+/// How far loading the pool's metadata came.
+#[derive(Debug, Clone)]
+pub enum LoadOutcome {
+    /// It wasn't tried.
+    NotTried,
+    /// It was read.
+    Loaded(Box<MosFacts>),
+    /// It can't be read.
+    Corrupt,
+    /// The version is newer than this software.
+    VersionNewer,
+    /// The pool needs features that this software lacks.
+    Unsupported {
+        /// Guid and description (may be empty) of each.
+        features: Vec<(String, String)>,
+        /// Reading is possible.
+        read_only: bool,
+    },
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ListingOptions {
+    /// Names of vdevs.
+    pub names: NameStyle,
+    /// This machine's host id.
+    pub hostid: u64,
+}
+
+/// A pool's listing, ready to print or to ask.
+#[derive(Debug, Clone)]
+pub struct Listing<'a> {
+    pool: &'a PoolCandidate,
+    outcome: &'a LoadOutcome,
+    options: ListingOptions,
+    /// The tree with the state of each vdev.
+    pub tree: VdevNode,
+    /// The gravest finding.
+    pub reason: Reason,
+}
+
+/// The text for one pool.
+pub fn render(pool: &PoolCandidate, outcome: &LoadOutcome, options: ListingOptions) -> String {
+    Listing::new(pool, outcome, options).to_string()
+}
+
+impl<'a> Listing<'a> {
+    /// Looks at every device of the pool.
+    pub fn new(pool: &'a PoolCandidate, outcome: &'a LoadOutcome, options: ListingOptions) -> Self {
+        let tree = assessed_tree(pool, outcome);
+        let reason = reason(pool, &tree, outcome, options.hostid);
+        Self { pool, outcome, options, tree, reason }
+    }
+
+    /// Whether the pool is listed under this setting of `-D`.
+    pub fn is_destroyed(&self) -> bool {
+        self.pool.state == PoolState::Destroyed
+    }
+
+    fn facts(&self) -> Option<&MosFacts> {
+        match self.outcome {
+            LoadOutcome::Loaded(facts) => Some(facts),
+            _ => None,
+        }
+    }
+
+    fn write(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "  pool: {}", self.pool.name)?;
+        writeln!(f, "    id: {}", self.pool.guid)?;
+        let destroyed = if self.is_destroyed() { " (DESTROYED)" } else { "" };
+        writeln!(f, " state: {}{destroyed}", self.tree.health.name())?;
+        match status_text(self.reason) {
+            _ if self.reason == Reason::Errata => {
+                let errata = self.pool.config.u64("errata").unwrap_or(0);
+                writeln!(f, "status: Errata #{errata} detected.")?;
+            }
+            Some(status) => writeln!(f, "status: {status}")?,
+            None => {}
+        }
+        if let LoadOutcome::Unsupported { features, .. } = self.outcome {
+            for (guid, description) in features {
+                match description.as_str() {
+                    "" => writeln!(f, "\t{guid}")?,
+                    text => writeln!(f, "\t{guid} ({text})")?,
+                }
+            }
+        }
+        if let Some(action) = action_text(self.reason, self.tree.health.state, self.pool) {
+            writeln!(f, "action: {action}")?;
+        }
+        if let Some(comment) = self.facts().and_then(|f| f.comment.as_ref()).or(self.pool.comment.as_ref()) {
+            writeln!(f, "comment: {comment}")?;
+        }
+        if let Some(hint) = force_hint(self.tree.health, self.pool.state) {
+            writeln!(f, "\t{hint}")?;
+        }
+        if let Some(id) = self.reason.message_id() {
+            writeln!(f, "   see: https://openzfs.github.io/openzfs-docs/msg/{id}")?;
+        }
+        f.write_str("config:\n\n")?;
+        self.write_config(f)?;
+        if self.reason == Reason::BadGuidSum {
+            f.write_str(
+                "\n\tAdditional devices are known to be part of this pool, though their\n\
+                 \texact configuration cannot be determined.\n",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_config(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let width = self.width();
+        self.write_vdev(f, &self.tree, &self.pool.name, 0, width)?;
+        if let Some(facts) = self.facts() {
+            self.write_aux(f, "cache", &facts.l2cache)?;
+            self.write_aux(f, "spares", &facts.spares)?;
+        }
+        for class in ["dedup", "special", "logs"] {
+            let members = self.tree.children.iter().filter(|top| class_of(top) == Some(class));
+            for (count, top) in members.enumerate() {
+                if count == 0 {
+                    // The trailing tab is OpenZFS's.
+                    writeln!(f, "\t{class}\t")?;
+                }
+                self.write_vdev(f, top, &self.name(top), 2, width)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn name(&self, vdev: &VdevNode) -> String {
+        vdev_name(vdev, self.options.names, true)
+    }
+
+    fn write_vdev(
+        &self,
+        f: &mut std::fmt::Formatter<'_>,
+        vdev: &VdevNode,
+        name: &str,
+        depth: usize,
+        width: usize,
+    ) -> std::fmt::Result {
+        if matches!(vdev.kind.as_str(), "missing" | "hole") {
+            return Ok(());
+        }
+        // Columns are counted in bytes, as printf does.
+        let pad = width.saturating_sub(depth + name.len());
+        write!(f, "\t{:depth$}{name}{:pad$}  {}", "", "", vdev.health.name())?;
+        match vdev.health.aux.text() {
+            "" => writeln!(f)?,
+            text => writeln!(f, "  {text}")?,
+        }
+        for child in vdev.children.iter().filter(|child| class_of(child).is_none()) {
+            self.write_vdev(f, child, &self.name(child), depth + 2, width)?;
+        }
+        Ok(())
+    }
+
+    fn write_aux(
+        &self,
+        f: &mut std::fmt::Formatter<'_>,
+        title: &str,
+        vdevs: &[VdevNode],
+    ) -> std::fmt::Result {
+        if !vdevs.is_empty() {
+            writeln!(f, "\t{title}")?;
+        }
+        for vdev in vdevs {
+            writeln!(f, "\t  {}", vdev_name(vdev, self.options.names, false))?;
+        }
+        Ok(())
+    }
+
+    /// Columns that the widest name takes with its indentation, `missing` and `hole` included.
+    #[doc(alias = "max_width")]
+    fn width(&self) -> usize {
+        fn widest(listing: &Listing<'_>, vdev: &VdevNode, depth: usize) -> usize {
+            let below = vdev.children.iter().map(|child| widest(listing, child, depth + 2)).max();
+            (listing.name(vdev).len() + depth).max(below.unwrap_or(0))
+        }
+        let facts = self.facts();
+        let aux = facts.into_iter().flat_map(|facts| facts.spares.iter().chain(&facts.l2cache));
+        let aux = aux.map(|vdev| self.name(vdev).len() + 2).max().unwrap_or(0);
+        widest(self, &self.tree, 0).max(aux).max(self.pool.name.len()).max(10)
+    }
+}
+
+impl std::fmt::Display for Listing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.write(f)
+    }
+}
+
+/// The section below the pool's ordinary vdevs that a vdev is shown in.
+fn class_of(vdev: &VdevNode) -> Option<&str> {
+    match vdev.bias.as_deref() {
+        _ if vdev.is_log => Some("logs"),
+        // A removed vdev has no class any more.
+        Some(_) if vdev.kind == "indirect" => Some("removed"),
+        bias => bias,
+    }
+}
+
+/// The tree to show, with states: the pool's own where it is known, else the labels'.
+fn assessed_tree(pool: &PoolCandidate, outcome: &LoadOutcome) -> VdevNode {
+    let locate = |leaf: &VdevNode| pool.locate(leaf);
+    let mut tree = labels_tree(pool);
+    assess(&mut tree, &locate);
+    if tree.health.state == VdevState::CantOpen {
+        // Not even the labels' part opens: OpenZFS gets no further either.
+        return tree;
+    }
+    let aux = match outcome {
+        LoadOutcome::Loaded(facts) => return assessed_facts(pool, facts),
+        LoadOutcome::Corrupt => Aux::CorruptData,
+        LoadOutcome::VersionNewer => Aux::VersionNewer,
+        LoadOutcome::Unsupported { .. } => Aux::UnsupFeat,
+        LoadOutcome::NotTried if needs_missing(&tree) => Aux::BadGuidSum,
+        LoadOutcome::NotTried => return tree,
+    };
+    tree.health = Health::cant_open(aux);
+    tree
+}
+
+fn labels_tree(pool: &PoolCandidate) -> VdevNode {
+    let tree = pool.config.nvlist("vdev_tree").and_then(VdevNode::from_config);
+    tree.unwrap_or_else(|| VdevNode::empty_root(pool.guid))
+}
+
+fn needs_missing(tree: &VdevNode) -> bool {
+    tree.children.iter().any(|top| top.kind == "missing")
+}
+
+fn assessed_facts(pool: &PoolCandidate, facts: &MosFacts) -> VdevNode {
+    let mut tree = facts.tree.clone();
+    pool.fix_node_paths(&mut tree);
+    assess(&mut tree, &|leaf| pool.locate(leaf));
+    if tree.health.state == VdevState::CantOpen {
+        // OpenZFS learns the classes after it has opened the devices, so it shows none here.
+        tree.children.iter_mut().for_each(|top| top.bias = None);
+    }
+    tree
+}
+
+fn status_text(reason: Reason) -> Option<&'static str> {
+    Some(match reason {
+        Reason::Ok | Reason::Errata => return None,
+        Reason::MissingDevR | Reason::MissingDevNr | Reason::BadGuidSum => {
+            "One or more devices are missing from the system."
+        }
+        Reason::CorruptLabelR | Reason::CorruptLabelNr => "One or more devices contains corrupted data.",
+        Reason::CorruptPool => "The pool metadata is corrupted.",
+        Reason::VersionNewer => "The pool is formatted using an incompatible version.",
+        Reason::HostidMismatch => "The pool was last accessed by another system.",
+        Reason::BadLog => "An intent log record cannot be read.",
+        Reason::UnsupFeatRead => "The pool uses the following feature(s) not supported on this system:",
+        Reason::UnsupFeatWrite => {
+            "The pool can only be accessed in read-only mode on this system. It\n\
+             \tcannot be accessed in read-write mode because it uses the following\n\
+             \tfeature(s) not supported on this system:"
+        }
+        Reason::VersionOlder => "The pool is formatted using a legacy on-disk version.",
+        Reason::FeatDisabled => {
+            "Some supported features are not enabled on the pool.\n\
+             \t(Note that they may be intentionally disabled if the\n\
+             \t'compatibility' property is set.)"
+        }
+        Reason::Resilvering | Reason::Rebuilding => "One or more devices were being resilvered.",
+        Reason::OfflineDev => "One or more devices are offlined.",
+        Reason::NonNativeAshift => {
+            "One or more devices are configured to use a non-native block size.\n\
+             \tExpect reduced performance."
+        }
+    })
+}
+
+fn action_text(reason: Reason, state: VdevState, pool: &PoolCandidate) -> Option<&'static str> {
+    Some(match (state, reason) {
+        (VdevState::Healthy, Reason::VersionOlder | Reason::FeatDisabled) => {
+            "The pool can be imported using its name or numeric identifier, though\n\
+             \tsome features will not be available without an explicit 'zpool upgrade'."
+        }
+        (VdevState::Healthy, Reason::HostidMismatch) => {
+            "The pool can be imported using its name or numeric identifier and\n\
+             \tthe '-f' flag."
+        }
+        (VdevState::Healthy, Reason::Errata) => errata_action(pool.config.u64("errata").unwrap_or(0))?,
+        (VdevState::Healthy, _) => "The pool can be imported using its name or numeric identifier.",
+        (VdevState::Degraded, _) => {
+            "The pool can be imported despite missing or damaged devices.  The\n\
+             \tfault tolerance of the pool may be compromised if imported."
+        }
+        (_, Reason::VersionNewer) => {
+            "The pool cannot be imported.  Access the pool on a system running newer\n\
+             \tsoftware, or recreate the pool from backup."
+        }
+        (_, Reason::UnsupFeatRead) => {
+            "The pool cannot be imported. Access the pool on a system that supports\n\
+             \tthe required feature(s), or recreate the pool from backup."
+        }
+        (_, Reason::UnsupFeatWrite) => {
+            "The pool cannot be imported in read-write mode. Import the pool with\n\
+             \t'-o readonly=on', access the pool on a system that supports the\n\
+             \trequired feature(s), or recreate the pool from backup."
+        }
+        (_, Reason::MissingDevR | Reason::MissingDevNr | Reason::BadGuidSum) => {
+            "The pool cannot be imported. Attach the missing\n\
+             \tdevices and try again."
+        }
+        _ => "The pool cannot be imported due to damaged devices or data.",
+    })
+}
+
+/// What to do about each known fault of old software (`zpool_errata_t`).
+fn errata_action(errata: u64) -> Option<&'static str> {
+    Some(match errata {
+        1 => {
+            "The pool can be imported using its name or numeric identifier,\n\
+             \thowever there is a compatibility issue which should be corrected\n\
+             \tby running 'zpool scrub'"
+        }
+        2 => {
+            "The pool cannot be imported with this version of ZFS due to\n\
+             \tan active asynchronous destroy. Revert to an earlier version\n\
+             \tand allow the destroy to complete before updating."
+        }
+        3 => {
+            "Existing encrypted datasets contain an on-disk incompatibility, which\n\
+             \tneeds to be corrected. Backup these datasets to new encrypted datasets\n\
+             \tand destroy the old ones."
+        }
+        4 => {
+            "Existing encrypted snapshots and bookmarks contain an on-disk\n\
+             \tincompatibility. This may cause on-disk corruption if they are used\n\
+             \twith 'zfs recv'. To correct the issue, enable the bookmark_v2 feature.\n\
+             \tNo additional action is needed if there are no encrypted snapshots or\n\
+             \tbookmarks. If preserving the encrypted snapshots and bookmarks is\n\
+             \trequired, use a non-raw send to backup and restore them. Alternately,\n\
+             \tthey may be removed to resolve the incompatibility."
+        }
+        _ => return None,
+    })
+}
+
+/// A pool that looks corrupt because it is not exported may come with `-f`.
+fn force_hint(health: Health, state: PoolState) -> Option<&'static str> {
+    if !matches!(health.state, VdevState::Closed | VdevState::CantOpen) || health.aux != Aux::CorruptData {
+        return None;
+    }
+    match state {
+        PoolState::Destroyed => Some("The pool was destroyed, but can be imported using the '-Df' flags."),
+        PoolState::Exported => None,
+        _ => Some(
+            "The pool may be active on another system, but can be imported using\n\
+             \tthe '-f' flag.",
+        ),
+    }
+}

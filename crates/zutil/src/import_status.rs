@@ -1,0 +1,178 @@
+//! What is the matter with an importable pool: one finding, the gravest.
+//!
+//! Format source: `check_status` and the message ids in libzfs_status.c, OpenZFS 2.3.
+
+use crate::import_listing::{LoadOutcome, MosFacts};
+use crate::search::PoolCandidate;
+use crate::state::{Aux, Health, PoolState, VdevState};
+use crate::tree::VdevNode;
+
+/// The finding (`zpool_status_t`); those that an import listing can have.
+#[doc(alias = "zpool_status_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Nothing.
+    Ok,
+    /// Devices are missing, the data is there.
+    MissingDevR,
+    /// Devices are missing, and data with them.
+    MissingDevNr,
+    /// Labels are damaged, the data is there.
+    CorruptLabelR,
+    /// Labels are damaged, and data is out of reach.
+    CorruptLabelNr,
+    /// Top-level vdevs are missing that no label describes.
+    BadGuidSum,
+    /// The pool's metadata can't be read.
+    CorruptPool,
+    /// The version is newer than this software.
+    VersionNewer,
+    /// Another host used the pool last and didn't export it.
+    HostidMismatch,
+    /// The intent log can't be read.
+    BadLog,
+    /// Known faults of old software left traces.
+    Errata,
+    /// Reading needs features that this software lacks.
+    UnsupFeatRead,
+    /// Writing needs features that this software lacks.
+    UnsupFeatWrite,
+    /// The version is old.
+    VersionOlder,
+    /// Features are not enabled.
+    FeatDisabled,
+    /// A resilver was going on.
+    Resilvering,
+    /// Devices are offline.
+    OfflineDev,
+    /// A rebuild was going on.
+    Rebuilding,
+    /// Blocks are smaller than the device writes at once.
+    NonNativeAshift,
+}
+
+impl Reason {
+    /// Id of the message in the documentation.
+    pub fn message_id(self) -> Option<&'static str> {
+        Some(match self {
+            Self::MissingDevR => "ZFS-8000-2Q",
+            Self::MissingDevNr => "ZFS-8000-3C",
+            Self::CorruptLabelR => "ZFS-8000-4J",
+            Self::CorruptLabelNr => "ZFS-8000-5E",
+            Self::BadGuidSum => "ZFS-8000-6X",
+            Self::CorruptPool => "ZFS-8000-72",
+            Self::VersionNewer => "ZFS-8000-A5",
+            Self::HostidMismatch => "ZFS-8000-EY",
+            Self::BadLog => "ZFS-8000-K4",
+            Self::Errata => "ZFS-8000-ER",
+            _ => return None,
+        })
+    }
+}
+
+/// This machine's host id, as OpenZFS takes it: the module's parameter, else `/etc/hostid`; 0 when
+/// there is none.
+pub fn system_hostid() -> u64 {
+    let parameter = std::fs::read_to_string("/sys/module/spl/parameters/spl_hostid").ok();
+    let number = parameter.and_then(|text| text.trim().parse::<u64>().ok()).filter(|id| *id != 0);
+    number
+        .or_else(|| {
+            let bytes = std::fs::read("/etc/hostid").ok()?;
+            bytes.first_chunk::<4>().map(|id| u64::from(u32::from_le_bytes(*id)))
+        })
+        .unwrap_or(0)
+}
+
+/// The gravest finding.
+pub fn reason(pool: &PoolCandidate, tree: &VdevNode, outcome: &LoadOutcome, hostid: u64) -> Reason {
+    let facts = match outcome {
+        LoadOutcome::Loaded(facts) => Some(&**facts),
+        _ => None,
+    };
+    if let Some(facts) = facts {
+        if facts.resilvering {
+            return Reason::Resilvering;
+        }
+        if facts.rebuilding {
+            return Reason::Rebuilding;
+        }
+    }
+    if pool.hostid != 0 && pool.hostid != hostid && pool.state == PoolState::Active {
+        return Reason::HostidMismatch;
+    }
+    let broken = if tree.health.state == VdevState::CantOpen { unopenable(tree, outcome) } else { None };
+    broken.or_else(|| flawed(tree, facts)).or_else(|| outdated(pool, facts)).unwrap_or(Reason::Ok)
+}
+
+/// Findings about a pool that can't be opened.
+fn unopenable(tree: &VdevNode, outcome: &LoadOutcome) -> Option<Reason> {
+    match tree.health.aux {
+        Aux::VersionNewer => return Some(Reason::VersionNewer),
+        Aux::UnsupFeat => {
+            let read_only = matches!(outcome, LoadOutcome::Unsupported { read_only: true, .. });
+            return Some(if read_only { Reason::UnsupFeatWrite } else { Reason::UnsupFeatRead });
+        }
+        Aux::BadGuidSum => return Some(Reason::BadGuidSum),
+        Aux::BadLog => return Some(Reason::BadLog),
+        _ => {}
+    }
+    if any_leaf(tree, is_missing) {
+        return Some(Reason::MissingDevNr);
+    }
+    if any_leaf(tree, is_broken) {
+        return Some(Reason::CorruptLabelNr);
+    }
+    (tree.health.aux == Aux::CorruptData).then_some(Reason::CorruptPool)
+}
+
+/// Findings about devices of a pool that can be opened.
+fn flawed(tree: &VdevNode, facts: Option<&MosFacts>) -> Option<Reason> {
+    let caches = facts.map(|facts| facts.l2cache.as_slice()).unwrap_or_default();
+    let any = |test: fn(&VdevNode) -> bool| any_leaf(tree, test) || caches.iter().any(test);
+    if any(is_missing) {
+        return Some(Reason::MissingDevR);
+    }
+    if any(is_broken) {
+        return Some(Reason::CorruptLabelR);
+    }
+    if any(|leaf| leaf.health.state == VdevState::Offline) {
+        return Some(Reason::OfflineDev);
+    }
+    let small = tree.walk().any(|vdev| vdev.is_leaf() && vdev.small_blocks);
+    (small && std::env::var_os("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE").is_none())
+        .then_some(Reason::NonNativeAshift)
+}
+
+/// Findings about the format.
+fn outdated(pool: &PoolCandidate, facts: Option<&MosFacts>) -> Option<Reason> {
+    if pool.config.u64("errata").is_some_and(|errata| errata != 0) {
+        return Some(Reason::Errata);
+    }
+    let version = facts.map_or(pool.version, |facts| facts.version);
+    if (1..FEATURES_VERSION).contains(&version) {
+        return Some(Reason::VersionOlder);
+    }
+    facts.is_some_and(|facts| facts.features_disabled).then_some(Reason::FeatDisabled)
+}
+
+/// First version that has feature flags instead of a number for each change.
+const FEATURES_VERSION: u64 = 5000;
+
+/// Whether a leaf outside of `replacing` vdevs (which are being seen to) passes the test.
+fn any_leaf(vdev: &VdevNode, test: fn(&VdevNode) -> bool) -> bool {
+    if vdev.kind == "replacing" {
+        return false;
+    }
+    match vdev.is_leaf() {
+        true => test(vdev),
+        false => vdev.children.iter().any(|child| any_leaf(child, test)),
+    }
+}
+
+fn is_missing(leaf: &VdevNode) -> bool {
+    leaf.health == Health::cant_open(Aux::OpenFailed)
+}
+
+fn is_broken(leaf: &VdevNode) -> bool {
+    leaf.health.state == VdevState::CantOpen
+}

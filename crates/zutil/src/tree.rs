@@ -1,0 +1,128 @@
+//! A vdev tree as a configuration describes it, reduced to what finding and showing a pool need.
+
+use nvpair::NvList;
+
+use crate::state::Health;
+
+/// Vdevs that one tree may have in all. A label of 112 KiB can't hold as many.
+const MAX_NODES: usize = 1 << 14;
+/// Deepest nesting: root, top, spare, replacing, leaf, and some.
+const MAX_DEPTH: usize = 12;
+
+/// One vdev.
+#[derive(Debug, Clone)]
+pub struct VdevNode {
+    /// The configuration's word: `root`, `mirror`, `raidz`, `draid`, `disk`, `file`, `missing`, `hole`…
+    pub kind: String,
+    /// Index among its siblings.
+    pub id: u64,
+    /// Its guid; 0 for `missing` and `hole`.
+    pub guid: u64,
+    /// Where its device was last seen, or is now.
+    pub path: Option<Vec<u8>>,
+    /// It serves the intent log.
+    pub is_log: bool,
+    /// Allocation class: `special` or `dedup`.
+    pub bias: Option<String>,
+    /// Its administrator took it offline.
+    pub offline: bool,
+    /// It was absent when the configuration was written, and known by its guid alone.
+    pub not_present: bool,
+    /// The pool owns the whole disk, of which `path` is the first partition.
+    pub whole_disk: bool,
+    /// Parity of a raidz or draid.
+    pub nparity: u64,
+    /// Data disks a group, children and spares of a draid.
+    pub draid: Option<(u64, u64, u64)>,
+    /// Usable bytes of a top-level vdev.
+    pub asize: u64,
+    /// Log2 of the smallest block of a top-level vdev.
+    pub ashift: u64,
+    /// Log2 of a metaslab of a top-level vdev.
+    pub metaslab_shift: u64,
+    /// Its parts.
+    pub children: Vec<VdevNode>,
+    /// How it is; set by [`crate::assess`].
+    pub health: Health,
+    /// The vdev's smallest block is smaller than its device can write at once.
+    pub small_blocks: bool,
+}
+
+impl VdevNode {
+    /// Reads a tree. `None` when it has no type, nests too deep, or has too many vdevs.
+    pub fn from_config(config: &NvList) -> Option<Self> {
+        Self::parse(config, 0, &mut 0)
+    }
+
+    fn parse(config: &NvList, depth: usize, count: &mut usize) -> Option<Self> {
+        *count += 1;
+        if depth > MAX_DEPTH || *count > MAX_NODES {
+            return None;
+        }
+        let number = |name: &str| config.u64(name).unwrap_or(0);
+        let draid = config.u64("draid_ndata").map(|ndata| {
+            let nchildren = config.nvlist_array("children").map_or(0, <[_]>::len);
+            (ndata, u64::try_from(nchildren).unwrap_or(0), number("draid_nspares"))
+        });
+        let parts = config.nvlist_array("children").unwrap_or_default();
+        let children = parts.iter().map(|part| Self::parse(part, depth + 1, count));
+        Some(Self {
+            kind: config.str("type")?.to_owned(),
+            id: number("id"),
+            guid: number("guid"),
+            path: config.string("path").map(|path| path.as_bytes().to_vec()),
+            is_log: number("is_log") != 0,
+            bias: config.str("alloc_bias").map(str::to_owned),
+            offline: number("offline") != 0,
+            not_present: config.contains("not_present"),
+            whole_disk: number("whole_disk") != 0,
+            nparity: number("nparity"),
+            draid,
+            asize: number("asize"),
+            ashift: number("ashift"),
+            metaslab_shift: number("metaslab_shift"),
+            children: children.collect::<Option<Vec<_>>>()?,
+            health: Health::CLOSED,
+            small_blocks: false,
+        })
+    }
+
+    /// A root without children: of a pool whose labels have no usable tree.
+    pub fn empty_root(guid: u64) -> Self {
+        Self {
+            kind: "root".to_owned(),
+            id: 0,
+            guid,
+            path: None,
+            is_log: false,
+            bias: None,
+            offline: false,
+            not_present: false,
+            whole_disk: false,
+            nparity: 0,
+            draid: None,
+            asize: 0,
+            ashift: 0,
+            metaslab_shift: 0,
+            children: Vec::new(),
+            health: Health::CLOSED,
+            small_blocks: false,
+        }
+    }
+
+    /// Whether it is a device, or stands for one.
+    pub fn is_leaf(&self) -> bool {
+        self.children.is_empty()
+    }
+
+    /// Whether it is a slot without a device of its own: not counted in its parent's state.
+    #[doc(alias = "vdev_is_concrete")]
+    pub fn is_virtual(&self) -> bool {
+        matches!(self.kind.as_str(), "hole" | "missing" | "indirect")
+    }
+
+    /// The vdev and everything below it, parents first.
+    pub fn walk(&self) -> Box<dyn Iterator<Item = &Self> + '_> {
+        Box::new(std::iter::once(self).chain(self.children.iter().flat_map(Self::walk)))
+    }
+}
