@@ -16,6 +16,7 @@ pub mod output;
 pub mod progress;
 pub mod source;
 pub mod unsupported;
+pub mod users;
 pub mod verb;
 pub mod verify;
 pub mod zdb;

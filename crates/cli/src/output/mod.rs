@@ -4,6 +4,7 @@
 //! `zfs get` and `zpool get`, [`sort`] the order of datasets, [`json`] what `-j` prints.
 
 pub mod get;
+pub mod history;
 pub mod json;
 pub mod row;
 pub mod sort;
