@@ -5,8 +5,19 @@
 //! judges candidates by the block's checksum, and ends with the bytes and a list of the copies that
 //! were bad. The zio layer drives it over real devices; a test drives it over vectors.
 
+mod board;
+mod compare;
+pub mod draid;
+mod gather;
 pub mod mirror;
 pub mod plan;
+pub mod raidz;
+pub mod raidz_expand;
+mod search;
+mod stripe;
+mod stripe_plan;
 
+#[cfg(test)]
+mod stripe_tests;
 #[cfg(test)]
 mod testing;

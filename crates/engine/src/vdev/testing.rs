@@ -1,6 +1,7 @@
 //! Drives read plans over byte vectors instead of devices.
 
 use super::plan::{Area, ChildRead, ChildResult, Children, Fault, Outcome, ReadPlan, Step};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use stdx::Buf;
 
@@ -10,11 +11,15 @@ pub struct Leaves {
     areas: Vec<Vec<Vec<u8>>>,
     boot: Vec<Vec<u8>>,
     faults: HashMap<(u32, u32), Fault>,
+    /// Leaves that fail every read without having been known to.
+    broken: HashSet<(u32, u32)>,
+    log: RefCell<Vec<ChildRead>>,
 }
 
 impl Leaves {
     pub fn new(areas: Vec<Vec<Vec<u8>>>) -> Self {
-        Self { boot: vec![Vec::new(); areas.len()], areas, faults: HashMap::new() }
+        let boot = vec![vec![0; 1 << 20]; areas.len()];
+        Self { boot, areas, faults: HashMap::new(), broken: HashSet::new(), log: RefCell::default() }
     }
 
     pub fn bytes(&self, child: usize, side: usize) -> &[u8] {
@@ -35,9 +40,50 @@ impl Leaves {
         self.faults.insert((child, side), fault);
     }
 
+    pub fn break_silently(&mut self, child: u32, side: u32) {
+        self.broken.insert((child, side));
+    }
+
+    /// Takes back all faults.
+    pub fn forgive(&mut self) {
+        self.faults.clear();
+        self.broken.clear();
+    }
+
+    /// The same bytes on all sides of a child.
+    pub fn write(&mut self, child: u32, area: Area, offset: u64, bytes: &[u8]) {
+        let offset = offset as usize;
+        let sides = match area {
+            Area::Data => &mut self.areas[child as usize][..],
+            Area::Boot => std::slice::from_mut(&mut self.boot[child as usize]),
+        };
+        for side in sides {
+            side[offset..offset + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    /// Damages side 0.
+    pub fn corrupt_at(&mut self, child: u32, area: Area, offset: u64, len: u64) {
+        let bytes = match area {
+            Area::Data => &mut self.areas[child as usize][0],
+            Area::Boot => &mut self.boot[child as usize],
+        };
+        for byte in &mut bytes[offset as usize..(offset + len) as usize] {
+            *byte ^= 0xa5;
+        }
+    }
+
+    /// The reads since the last call.
+    pub fn take_log(&self) -> Vec<ChildRead> {
+        self.log.take()
+    }
+
     fn read(&self, read: &ChildRead) -> Option<Buf> {
         let (child, side) = (read.child as usize, read.side as usize);
-        if self.faults.get(&(read.child, read.side)) == Some(&Fault::Unreadable) {
+        self.log.borrow_mut().push(*read);
+        let leaf = (read.child, read.side);
+        assert_ne!(self.faults.get(&leaf), Some(&Fault::Unreadable), "an absent leaf is never asked");
+        if self.broken.contains(&leaf) {
             return None;
         }
         let area = match read.area {

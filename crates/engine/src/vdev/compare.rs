@@ -1,0 +1,112 @@
+//! Which copies were bad, once a block's bytes are known.
+
+use super::gather::{Bytes, Gather};
+use super::plan::{BadCopy, Children, Fault};
+use super::stripe::{Column, Grid};
+use super::stripe_plan::{padding_of, read_of};
+
+/// Everything that could not serve the read or was not what it must be. `data` is the block when
+/// what was read is to be compared with it; `thorough` also names known faults of leaves that were
+/// not needed.
+pub(super) fn bad_copies(
+    grid: &Grid,
+    gather: &Gather,
+    children: &dyn Children,
+    data: Option<&[u8]>,
+    thorough: bool,
+) -> Vec<BadCopy> {
+    let block = data.and_then(|data| padded(data, grid.size));
+    let mut bad = Vec::new();
+    for stripe in grid.stripes() {
+        let missing = stripe.iter().any(|column| column.len > 0 && !is_read(gather, children, column));
+        let any_parity = stripe.iter().take(grid.nparity).any(|column| is_read(gather, children, column));
+        let parity = block.as_deref().filter(|_| any_parity).and_then(|block| parity_of(grid, stripe, block));
+        for (place, column) in stripe.iter().enumerate() {
+            let expected = if grid.is_parity(place) {
+                parity.as_ref().and_then(|parity| parity.get(place)).map(Vec::as_slice)
+            } else {
+                block.as_deref().and_then(|block| data_of(column, block))
+            };
+            let wanted = thorough || (missing && !is_read(gather, children, column));
+            check(&mut bad, gather, children, column, expected, wanted);
+            let padding = padding_of(column);
+            let zeros = vec![0; usize::try_from(padding.len).unwrap_or(0)];
+            check(&mut bad, gather, children, &padding, Some(&zeros), thorough);
+        }
+    }
+    bad.sort_unstable_by_key(|bad| bad.read);
+    join(bad)
+}
+
+/// The block with the rest of its last sector, which is written as zeros.
+fn padded(data: &[u8], size: u64) -> Option<Vec<u8>> {
+    let mut block = data.to_vec();
+    block.resize(usize::try_from(size).ok()?, 0);
+    Some(block)
+}
+
+fn data_of<'a>(column: &Column, block: &'a [u8]) -> Option<&'a [u8]> {
+    let at = usize::try_from(column.at).ok()?;
+    block.get(at..at.checked_add(usize::try_from(column.len).ok()?)?)
+}
+
+fn parity_of(grid: &Grid, stripe: &[Column], block: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (parity, data) = stripe.split_at_checked(grid.nparity)?;
+    let data: Vec<&[u8]> = data.iter().map(|column| data_of(column, block)).collect::<Option<_>>()?;
+    let height = usize::try_from(parity.first()?.len).ok()?;
+    let mut columns = vec![vec![0; height]; grid.nparity];
+    let mut views: Vec<&mut [u8]> = columns.iter_mut().map(Vec::as_mut_slice).collect();
+    raidz_math::generate(&data, &mut views).ok()?;
+    Some(columns)
+}
+
+fn is_read(gather: &Gather, children: &dyn Children, column: &Column) -> bool {
+    (0..children.sides(column.child))
+        .any(|side| matches!(gather.look_up(&read_of(column, side)), Bytes::Read(_)))
+}
+
+/// Looks at one column on all its sides. Bytes can only be wrong where the `expected` ones are known.
+fn check(
+    bad: &mut Vec<BadCopy>,
+    gather: &Gather,
+    children: &dyn Children,
+    column: &Column,
+    expected: Option<&[u8]>,
+    wanted: bool,
+) {
+    if column.len == 0 {
+        return;
+    }
+    for side in 0..children.sides(column.child) {
+        let read = read_of(column, side);
+        let known = children.fault(column.child, side);
+        let fault = match gather.look_up(&read) {
+            Bytes::Unasked => known.filter(|_| wanted),
+            Bytes::Failed => Some(Fault::Unreadable),
+            Bytes::Read(bytes) => match expected {
+                Some(expected) if *bytes != *expected => Some(known.unwrap_or(Fault::Wrong)),
+                _ => None,
+            },
+        };
+        bad.extend(fault.map(|fault| BadCopy { read, fault }));
+    }
+}
+
+/// Joins neighbours on a leaf that share a fault.
+fn join(bad: Vec<BadCopy>) -> Vec<BadCopy> {
+    let mut joined: Vec<BadCopy> = Vec::new();
+    for next in bad {
+        match joined.last_mut() {
+            Some(last)
+                if last.fault == next.fault
+                    && (last.read.child, last.read.side, last.read.area)
+                        == (next.read.child, next.read.side, next.read.area)
+                    && last.read.offset.saturating_add(last.read.len) == next.read.offset =>
+            {
+                last.read.len = last.read.len.saturating_add(next.read.len);
+            }
+            _ => joined.push(next),
+        }
+    }
+    joined
+}

@@ -1,0 +1,238 @@
+//! raidz: where a block's data and parity stand, and how much space it takes.
+//!
+//! The sectors of the vdev are numbered across its children, row by row. A block takes consecutive
+//! ones; row by row, the first `nparity` hold parity and the rest data, which runs down each column
+//! first. Format source: vdev_raidz.c, OpenZFS 2.3.
+//!
+//! Differs from OpenZFS: see [`super::stripe_plan`] for how reads and recovery differ.
+
+use super::plan::{Area, ChildResult, Children, Depth, ReadPlan, Step};
+use super::raidz_expand::Expansion;
+use super::stripe::{Column, Grid, Heights, MAX_BLOCK, MAX_COLUMNS};
+use super::stripe_plan::StripePlan;
+
+/// Offsets with this bit set have the first two columns of a single-parity block swapped, so that
+/// parity is not always on one child.
+const SWAP_BIT: u64 = 1 << 20;
+
+/// A block of 128 KiB defines how raw space is converted to usable space.
+const DEFLATE_BLOCK: u64 = 1 << 17;
+
+/// Usable bytes for each 512 bytes allocated (`vdev_deflate_ratio`, vdev.c), given what a block of
+/// 128 KiB takes in the oldest layout of the vdev. 512 for a disk or mirror.
+pub fn deflate_ratio(asize_of_128k: u64) -> u64 {
+    DEFLATE_BLOCK.checked_div(asize_of_128k >> 9).unwrap_or(512)
+}
+
+/// The fixed shape of a raidz vdev.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RaidzGeometry {
+    /// Log2 of the sector size, 9 to 16.
+    pub ashift: u8,
+    /// Number of children (`vd_physical_width`).
+    pub width: u32,
+    /// 1 to 3.
+    pub nparity: u32,
+    /// Past and present growth by single disks, `None` when never grown.
+    pub expansion: Option<Expansion>,
+}
+
+impl RaidzGeometry {
+    /// Whether any block could stand on such a vdev.
+    pub fn is_valid(&self) -> bool {
+        (9..=16).contains(&self.ashift)
+            && (1..=3).contains(&self.nparity)
+            && u64::from(self.width) <= MAX_COLUMNS
+            && self.original_width() > u64::from(self.nparity)
+    }
+
+    /// Width when the vdev was created.
+    pub fn original_width(&self) -> u64 {
+        let grown = self.expansion.as_ref().map_or(0, Expansion::times);
+        u64::from(self.width).saturating_sub(grown)
+    }
+
+    /// Columns across which a block born in `txg` was laid out
+    /// (`vdev_raidz_get_logical_width`).
+    pub fn logical_width(&self, txg: u64) -> u64 {
+        let width = u64::from(self.width);
+        self.expansion.as_ref().map_or(width, |expansion| expansion.logical_width(width, txg))
+    }
+
+    /// Bytes that a block of `psize` bytes born in `txg` takes on all children together, padding
+    /// included. 0 when the geometry is invalid.
+    #[doc(alias = "vdev_raidz_asize")]
+    pub fn asize(&self, psize: u64, txg: u64) -> u64 {
+        let nparity = u64::from(self.nparity);
+        let Some(ndata) = self.logical_width(txg).checked_sub(nparity).filter(|&ndata| ndata > 0) else {
+            return 0;
+        };
+        let sectors = psize.max(1).div_ceil(1 << self.ashift.min(32));
+        let rows = sectors.div_ceil(ndata);
+        let used = sectors.saturating_add(nparity.saturating_mul(rows));
+        let unit = nparity + 1;
+        used.div_ceil(unit).saturating_mul(unit).saturating_mul(1 << self.ashift.min(32))
+    }
+
+    /// `vdev_deflate_ratio`: computed from the original width, so that growing does not change what
+    /// old blocks count for.
+    pub fn deflate_ratio(&self) -> u64 {
+        deflate_ratio(self.asize(DEFLATE_BLOCK, 0))
+    }
+
+    /// Bytes that each child must offer for a vdev of `asize` bytes.
+    #[doc(alias = "vdev_raidz_min_asize")]
+    pub fn min_asize(&self, asize: u64) -> u64 {
+        asize.div_ceil(u64::from(self.width.max(1)))
+    }
+
+    /// Where a block stands; `None` when the request makes no sense for this geometry.
+    pub(super) fn grid(&self, offset: u64, size: u64, birth_txg: u64) -> Option<Grid> {
+        if !self.is_valid() || size == 0 || size > MAX_BLOCK {
+            return None;
+        }
+        let sector = 1u64 << self.ashift;
+        if !offset.is_multiple_of(sector) || i64::try_from(offset).is_err() {
+            return None;
+        }
+        let block = Block {
+            first: offset >> self.ashift,
+            sectors: size.div_ceil(sector),
+            width: self.logical_width(birth_txg),
+            nparity: u64::from(self.nparity),
+            ashift: self.ashift,
+            swapped: self.nparity == 1 && offset & SWAP_BIT != 0,
+        };
+        if block.width == u64::from(self.width) {
+            return block.grid();
+        }
+        let mut grid = block.rows(|first, columns| {
+            let place = self.expansion.as_ref().map(|expansion| expansion.place(self, first, columns));
+            place.unwrap_or_else(|| RowPlace { width: u64::from(self.width), area: Area::Data })
+        })?;
+        grid.older_widths = (self.original_width()..u64::from(self.width)).rev().collect();
+        Some(grid)
+    }
+}
+
+/// Where a row of an expanded vdev stands at present.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RowPlace {
+    /// Children over which its sectors are spread.
+    pub width: u64,
+    pub area: Area,
+}
+
+/// One block in units of sectors.
+struct Block {
+    first: u64,
+    sectors: u64,
+    width: u64,
+    nparity: u64,
+    ashift: u8,
+    swapped: bool,
+}
+
+impl Block {
+    /// One stripe of tall columns: the children are as many as when the block was written.
+    fn grid(&self) -> Option<Grid> {
+        let heights = Heights::new(self.sectors, self.width, self.nparity)?;
+        let mut columns = Vec::new();
+        for place in 0..self.columns(&heights) {
+            let sector = self.first.checked_add(place)?;
+            let at = heights.before(place) << self.ashift;
+            columns.push(self.column(sector, heights.of(place), at, self.width, Area::Data)?);
+        }
+        self.swap(&mut columns);
+        self.finish(columns.len(), columns)
+    }
+
+    /// A stripe for each row, for rows that were moved to another width.
+    fn rows(&self, place_of: impl Fn(u64, u64) -> RowPlace) -> Option<Grid> {
+        let heights = Heights::new(self.sectors, self.width, self.nparity)?;
+        let width = self.columns(&heights);
+        let mut all = Vec::new();
+        for row in 0..heights.rows() {
+            let first = row.checked_mul(self.width)?.checked_add(self.first)?;
+            let stands = place_of(first, width);
+            let mut columns = Vec::new();
+            for place in 0..width {
+                let height = u64::from(row < heights.of(place));
+                let at = (heights.before(place) + row) << self.ashift;
+                let sector = first.checked_add(place)?;
+                columns.push(self.column(sector, height, at, stands.width, stands.area)?);
+            }
+            self.swap(&mut columns);
+            all.append(&mut columns);
+        }
+        self.finish(usize::try_from(width).ok()?, all)
+    }
+
+    /// Columns of the stripe: fewer than the width when not even one row is full.
+    fn columns(&self, heights: &Heights) -> u64 {
+        if heights.of(self.width - 1) == 0 { heights.big } else { self.width }
+    }
+
+    fn column(&self, sector: u64, height: u64, at: u64, width: u64, area: Area) -> Option<Column> {
+        let row = sector.checked_div(width)?;
+        Some(Column {
+            child: u32::try_from(sector % width).ok()?,
+            area,
+            offset: row.checked_mul(1 << self.ashift)?,
+            len: height << self.ashift,
+            zeros: 0,
+            at,
+            sector,
+        })
+    }
+
+    /// Exchanges where parity and the first data column stand.
+    fn swap(&self, columns: &mut [Column]) {
+        if let (true, Some(([parity], rest))) = (self.swapped, columns.split_at_mut_checked(1))
+            && let Some(data) = rest.first_mut()
+        {
+            std::mem::swap(&mut parity.child, &mut data.child);
+            std::mem::swap(&mut parity.area, &mut data.area);
+            std::mem::swap(&mut parity.offset, &mut data.offset);
+            std::mem::swap(&mut parity.sector, &mut data.sector);
+        }
+    }
+
+    fn finish(&self, width: usize, columns: Vec<Column>) -> Option<Grid> {
+        Some(Grid {
+            nparity: usize::try_from(self.nparity).ok()?,
+            width,
+            sector: 1 << self.ashift,
+            size: self.sectors << self.ashift,
+            columns,
+            older_widths: Vec::new(),
+        })
+    }
+}
+
+/// Reads one block of a raidz vdev.
+#[derive(Debug)]
+pub struct RaidzPlan(StripePlan);
+
+impl RaidzPlan {
+    /// A plan for `size` bytes at `offset` of the vdev, of a block born (physically) in `birth_txg`.
+    /// A request that makes no sense ends at once without data.
+    pub fn new(geometry: &RaidzGeometry, offset: u64, size: u64, birth_txg: u64, depth: Depth) -> Self {
+        Self(StripePlan::new(geometry.grid(offset, size, birth_txg), size, depth))
+    }
+}
+
+impl ReadPlan for RaidzPlan {
+    fn start(&mut self, children: &dyn Children) -> Step {
+        self.0.start(children)
+    }
+
+    fn resume(
+        &mut self,
+        children: &dyn Children,
+        results: Vec<ChildResult>,
+        judge: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Step {
+        self.0.resume(children, results, judge)
+    }
+}

@@ -1,0 +1,269 @@
+//! How a block is read from a raidz-like vdev, and recovered when that fails.
+//!
+//! States, each left when it has nothing more to ask:
+//! - `Known`: read the data columns, and of parity as much as columns are known to be missing. If
+//!   the bytes are accepted, that is all.
+//! - `Fresh`: read every column from every leaf that should be up to date, then search for an
+//!   assumption of wrong columns under which the bytes are accepted ([`super::search`]).
+//! - `Stale`: add what leaves hold that are known to lack writes, and search again.
+//!
+//! A thorough read starts in `Fresh`. At the end everything that was read is compared with what it
+//! should have been ([`super::compare`]).
+//!
+//! Differs from OpenZFS: no more parity is read than is missing; the search looks at each row of
+//! sectors by itself, so it also recovers blocks whose damage is spread over more columns than there
+//! is parity, and gives up at once when the parity shows that no assumption can help.
+
+use super::compare;
+use super::gather::{Bytes, GAP, Gather};
+use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, Outcome, Step};
+use super::search;
+use super::stripe::{Column, Grid};
+use stdx::{AlignedBuf, Buf};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Known,
+    Fresh,
+    Stale,
+}
+
+/// Reads one block that a [`Grid`] describes.
+#[derive(Debug)]
+pub(super) struct StripePlan {
+    /// `None` when the request made no sense.
+    grid: Option<Grid>,
+    size: u64,
+    depth: Depth,
+    phase: Phase,
+    gather: Gather,
+    /// A leaf that was wanted could not serve.
+    degraded: bool,
+}
+
+/// The read of a column from one side.
+pub(super) fn read_of(column: &Column, side: u32) -> ChildRead {
+    ChildRead { child: column.child, side, area: column.area, offset: column.offset, len: column.len }
+}
+
+/// Where a column can be had without doubting any leaf.
+enum Source {
+    Here(Buf),
+    Ask(ChildRead),
+    Nowhere,
+}
+
+fn source(gather: &Gather, children: &dyn Children, column: &Column) -> Source {
+    for side in 0..children.sides(column.child) {
+        if children.fault(column.child, side).is_some() {
+            continue;
+        }
+        let read = read_of(column, side);
+        match gather.look_up(&read) {
+            Bytes::Read(data) => return Source::Here(data),
+            Bytes::Unasked => return Source::Ask(read),
+            Bytes::Failed => {}
+        }
+    }
+    Source::Nowhere
+}
+
+impl StripePlan {
+    pub fn new(grid: Option<Grid>, size: u64, depth: Depth) -> Self {
+        let phase = if depth == Depth::All { Phase::Fresh } else { Phase::Known };
+        Self { grid, size, depth, phase, gather: Gather::default(), degraded: false }
+    }
+
+    pub fn start(&mut self, children: &dyn Children) -> Step {
+        let Some(grid) = &self.grid else {
+            return Step::Done(Outcome::default());
+        };
+        if grid.columns.iter().any(|column| column.child >= children.count()) {
+            return Step::Done(Outcome::default());
+        }
+        // Nothing can be accepted before anything was read, so no judge is needed yet.
+        self.proceed(children, GAP, &mut |_| false)
+    }
+
+    pub fn resume(
+        &mut self,
+        children: &dyn Children,
+        results: Vec<ChildResult>,
+        judge: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Step {
+        for result in results {
+            self.degraded |= result.data.is_none();
+            self.gather.take(result);
+        }
+        self.proceed(children, 0, judge)
+    }
+
+    /// Goes on from phase to phase until there is something to ask or the end is reached.
+    fn proceed(&mut self, children: &dyn Children, gap: u64, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
+        let Some(grid) = &self.grid else {
+            return Step::Done(Outcome::default());
+        };
+        loop {
+            let wanted = match self.phase {
+                Phase::Known => known(grid, &self.gather, children, &mut self.degraded),
+                Phase::Fresh => everything(grid, &self.gather, children, self.depth, false),
+                Phase::Stale => everything(grid, &self.gather, children, self.depth, true),
+            };
+            let reads = self.gather.ask(wanted, gap);
+            if !reads.is_empty() {
+                return Step::Issue(reads);
+            }
+            let data = match self.phase {
+                Phase::Known => assemble(grid, &self.gather, children, self.size).filter(|data| judge(data)),
+                Phase::Fresh => assemble(grid, &self.gather, children, self.size)
+                    .filter(|data| judge(data))
+                    .or_else(|| search::search(grid, &self.gather, children, self.size, false, judge)),
+                Phase::Stale => search::search(grid, &self.gather, children, self.size, true, judge),
+            };
+            let next = match self.phase {
+                Phase::Known => Some(Phase::Fresh),
+                Phase::Fresh => Some(Phase::Stale).filter(|_| has_stale(grid, children)),
+                Phase::Stale => None,
+            };
+            match next.filter(|_| data.is_none()) {
+                Some(next) => self.phase = next,
+                None => {
+                    let bad = self.bad_copies(grid, children, data.as_deref());
+                    return Step::Done(Outcome { data, bad });
+                }
+            }
+        }
+    }
+
+    fn bad_copies(&self, grid: &Grid, children: &dyn Children, data: Option<&[u8]>) -> Vec<BadCopy> {
+        if self.phase == Phase::Known && !self.degraded {
+            return Vec::new();
+        }
+        // The columns that `Known` read made up a good block, so none of them is wrong.
+        let compared = data.filter(|_| self.phase != Phase::Known);
+        let thorough = self.depth == Depth::All || data.is_none();
+        compare::bad_copies(grid, &self.gather, children, compared, thorough)
+    }
+}
+
+fn has_stale(grid: &Grid, children: &dyn Children) -> bool {
+    let stale = |child| (0..children.sides(child)).any(|side| is_doubtful(children.fault(child, side)));
+    grid.columns.iter().any(|column| stale(column.child))
+}
+
+/// A leaf that is there but not to be trusted.
+pub(super) fn is_doubtful(fault: Option<Fault>) -> bool {
+    matches!(fault, Some(Fault::Stale | Fault::Wrong))
+}
+
+/// What `Known` still has to ask for.
+fn known(grid: &Grid, gather: &Gather, children: &dyn Children, degraded: &mut bool) -> Vec<ChildRead> {
+    let mut wanted = Vec::new();
+    for stripe in grid.stripes() {
+        let (parity, data) = stripe.split_at_checked(grid.nparity).unwrap_or_default();
+        let mut missing = 0;
+        for column in data.iter().filter(|column| column.len > 0) {
+            match source(gather, children, column) {
+                Source::Here(_) => {}
+                Source::Ask(read) => wanted.push(read),
+                Source::Nowhere => missing += 1usize,
+            }
+        }
+        *degraded |= missing > 0;
+        for column in parity {
+            match source(gather, children, column) {
+                _ if missing == 0 => break,
+                Source::Here(_) => missing -= 1,
+                Source::Ask(read) => {
+                    wanted.push(read);
+                    missing -= 1;
+                }
+                Source::Nowhere => {}
+            }
+        }
+    }
+    wanted
+}
+
+/// All columns, and in a thorough read the padding too, from all sides that are in question.
+fn everything(
+    grid: &Grid,
+    gather: &Gather,
+    children: &dyn Children,
+    depth: Depth,
+    stale: bool,
+) -> Vec<ChildRead> {
+    let mut wanted = Vec::new();
+    for column in &grid.columns {
+        for side in 0..children.sides(column.child) {
+            let fault = children.fault(column.child, side);
+            if fault.is_some() && !(stale && is_doubtful(fault)) {
+                continue;
+            }
+            let padding = Some(padding_of(column)).filter(|_| depth == Depth::All);
+            for column in std::iter::once(*column).chain(padding) {
+                let read = read_of(&column, side);
+                if column.len > 0 && matches!(gather.look_up(&read), Bytes::Unasked) {
+                    wanted.push(read);
+                }
+            }
+        }
+    }
+    wanted
+}
+
+/// The zeros after a column as a column of their own.
+pub(super) fn padding_of(column: &Column) -> Column {
+    Column { offset: column.offset.saturating_add(column.len), len: column.zeros, zeros: 0, ..*column }
+}
+
+/// The block from the columns at hand, missing ones computed; `None` when that is not possible.
+fn assemble(grid: &Grid, gather: &Gather, children: &dyn Children, size: u64) -> Option<Buf> {
+    let length = usize::try_from(grid.size).ok()?;
+    let here = |column: &Column| match source(gather, children, column) {
+        Source::Here(data) => Some(data),
+        Source::Ask(_) | Source::Nowhere => None,
+    };
+    if let Some(column) = grid.columns.iter().skip(grid.nparity).find(|column| column.len == grid.size)
+        && let Some(data) = here(column)
+    {
+        return Some(data.slice(0..usize::try_from(size).ok()?));
+    }
+    let mut block = AlignedBuf::zeroed(length);
+    for stripe in grid.stripes() {
+        let (parity, data) = stripe.split_at_checked(grid.nparity)?;
+        let mut views = views(&mut block, data)?;
+        let mut missing = Vec::new();
+        for ((place, column), view) in data.iter().enumerate().zip(&mut views) {
+            if let Some(bytes) = Some(column).filter(|column| column.len > 0).and_then(here) {
+                view.copy_from_slice(bytes.get(..view.len())?);
+            } else if column.len > 0 {
+                missing.push(grid.nparity + place);
+            }
+        }
+        if !missing.is_empty() {
+            let found = parity.iter().map(|column| here(column).map(|bytes| bytes.to_vec()));
+            let mut parity: Vec<Vec<u8>> = found.map(Option::unwrap_or_default).collect();
+            let mut columns: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+            columns.append(&mut views);
+            raidz_math::reconstruct(grid.nparity, &mut columns, &missing).ok()?;
+        }
+    }
+    Some(block.into_prefix(usize::try_from(size).ok()?))
+}
+
+/// Where the data columns of a stripe stand in the block. They follow each other, with gaps where
+/// other stripes have theirs.
+fn views<'a>(block: &'a mut [u8], data: &[Column]) -> Option<Vec<&'a mut [u8]>> {
+    let (mut rest, mut at) = (block, 0);
+    let mut views = Vec::with_capacity(data.len());
+    for column in data {
+        let (column_at, len) = (usize::try_from(column.at).ok()?, usize::try_from(column.len).ok()?);
+        let skip = if len == 0 { 0 } else { column_at.checked_sub(at)? };
+        let (view, tail) = rest.split_at_mut_checked(skip)?.1.split_at_mut_checked(len)?;
+        views.push(view);
+        rest = tail;
+        at = at.checked_add(skip)?.checked_add(len)?;
+    }
+    Some(views)
+}
