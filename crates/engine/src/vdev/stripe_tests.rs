@@ -22,7 +22,8 @@ fn lay_out(grid: &Grid, block: &[u8], leaves: &mut Leaves) {
     block.resize(grid.size as usize, 0);
     for stripe in grid.stripes() {
         let (parity, data) = stripe.split_at(grid.nparity);
-        let slices: Vec<&[u8]> = data.iter().map(|c| &block[c.at as usize..(c.at + c.len) as usize]).collect();
+        let slices: Vec<&[u8]> =
+            data.iter().map(|c| &block[c.at as usize..(c.at + c.len) as usize]).collect();
         let mut sums = vec![vec![0; parity[0].len as usize]; grid.nparity];
         let mut views: Vec<&mut [u8]> = sums.iter_mut().map(Vec::as_mut_slice).collect();
         raidz_math::generate(&slices, &mut views).unwrap();
@@ -60,7 +61,8 @@ fn columns_of(grid: &Grid, children: &[u32]) -> Vec<Column> {
 
 fn has_data(grid: &Grid, children: &[u32]) -> bool {
     let width = grid.width;
-    let data = |(n, c): (usize, &Column)| n % width >= grid.nparity && c.len > 0 && children.contains(&c.child);
+    let data =
+        |(n, c): (usize, &Column)| n % width >= grid.nparity && c.len > 0 && children.contains(&c.child);
     grid.columns.iter().enumerate().any(data)
 }
 
@@ -123,7 +125,9 @@ impl Case<'_> {
         let touched: Vec<u32> = lost
             .iter()
             .copied()
-            .filter(|&child| self.grid.columns.iter().any(|c| c.child == child && (c.len > 0 || padding && c.zeros > 0)))
+            .filter(|&child| {
+                self.grid.columns.iter().any(|c| c.child == child && (c.len > 0 || padding && c.zeros > 0))
+            })
             .collect();
         if depth == Depth::All || (fault == Fault::Wrong && has_data(&self.grid, lost)) {
             assert_eq!(named, touched, "{bad:?}");
