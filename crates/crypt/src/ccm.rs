@@ -5,7 +5,10 @@
 //! the processor fills the waits of the one with the other; that makes it 2 to 3 times as fast as one
 //! pass after the other.
 
-use aes::cipher::{Array, BlockCipherEncrypt, consts::U16};
+use aes::cipher::{
+    Array, BlockCipherEncBackend, BlockCipherEncClosure, BlockCipherEncrypt, BlockSizeUser, ParBlocks,
+    consts::U16,
+};
 use subtle::ConstantTimeEq;
 
 use crate::error::{Error, Result};
@@ -13,8 +16,6 @@ use crate::{Iv, Mac};
 
 type Block = Array<u8, U16>;
 
-/// Blocks of key stream made at once: the width that the AES units take in flight.
-const BATCH: usize = 16;
 const BLOCK: usize = 16;
 /// With a 12-byte nonce the length field has 3 bytes.
 const MAX_LEN: usize = (1 << 24) - 1;
@@ -53,27 +54,56 @@ where
     C: BlockCipherEncrypt<BlockSize = U16>,
 {
     let mut mac = start_mac(cipher, iv, aad, buf.len())?;
-    let mut counter = 1;
-    for batch in buf.chunks_mut(BATCH * BLOCK) {
-        let mut stream = key_stream(iv, counter);
-        counter = counter.wrapping_add(BATCH as u32);
-        cipher.encrypt_blocks(&mut stream);
-        for (data, key) in batch.chunks_mut(BLOCK).zip(&stream) {
-            step(cipher, &mut mac, data, key, direction);
-        }
-    }
+    cipher.encrypt_with_backend(Pass { iv, mac: &mut mac, buf, direction });
     let mut first = counter_block(iv, 0);
     cipher.encrypt_block(&mut first);
     xor(&mut mac, &first);
     Ok(mac.into())
 }
 
+/// The pass through the buffer. A closure of the cipher's, so that all of it is compiled with the
+/// processor's AES instructions and nothing is looked up for each block.
+struct Pass<'a> {
+    iv: &'a Iv,
+    mac: &'a mut Block,
+    buf: &'a mut [u8],
+    direction: Direction,
+}
+
+impl BlockSizeUser for Pass<'_> {
+    type BlockSize = U16;
+}
+
+impl BlockCipherEncClosure for Pass<'_> {
+    #[inline(always)]
+    fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
+        let mut mac = *self.mac;
+        let mut stream = ParBlocks::<B>::default();
+        let mut counter = 1_u32;
+        for batch in self.buf.chunks_mut(stream.len() * BLOCK) {
+            for block in &mut stream {
+                *block = counter_block(self.iv, counter);
+                counter = counter.wrapping_add(1);
+            }
+            backend.encrypt_par_blocks_inplace(&mut stream);
+            let (whole, rest) = batch.as_chunks_mut::<BLOCK>();
+            let tail = stream.get(whole.len()).filter(|_| !rest.is_empty());
+            for (data, key) in whole.iter_mut().zip(&stream) {
+                swap(&mut mac, data, key, self.direction);
+                backend.encrypt_block_inplace(&mut mac);
+            }
+            if let Some(key) = tail {
+                swap(&mut mac, rest, key, self.direction);
+                backend.encrypt_block_inplace(&mut mac);
+            }
+        }
+        *self.mac = mac;
+    }
+}
+
 /// One block: mix the plaintext into the MAC, swap plaintext and ciphertext.
-#[inline]
-fn step<C>(cipher: &C, mac: &mut Block, data: &mut [u8], key: &Block, direction: Direction)
-where
-    C: BlockCipherEncrypt<BlockSize = U16>,
-{
+#[inline(always)]
+fn swap(mac: &mut Block, data: &mut [u8], key: &Block, direction: Direction) {
     match direction {
         Direction::Encrypt => {
             xor(mac, data);
@@ -84,7 +114,6 @@ where
             xor(mac, data);
         }
     }
-    cipher.encrypt_block(mac);
 }
 
 /// Block B₀ (flags, nonce, length) and the additional data.
@@ -127,21 +156,13 @@ where
     Ok(())
 }
 
-fn key_stream(iv: &Iv, first: u32) -> [Block; BATCH] {
-    let mut counter = first;
-    [(); BATCH].map(|()| {
-        let block = counter_block(iv, counter);
-        counter = counter.wrapping_add(1);
-        block
-    })
-}
-
+#[inline(always)]
 fn counter_block(iv: &Iv, counter: u32) -> Block {
     format_block(2, iv, counter)
 }
 
 /// Flags, nonce, and the low 3 bytes of a big-endian number.
-#[inline]
+#[inline(always)]
 fn format_block(flags: u8, iv: &Iv, number: u32) -> Block {
     let [_, a, b, c] = number.to_be_bytes();
     let [n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11] = *iv;
@@ -149,7 +170,7 @@ fn format_block(flags: u8, iv: &Iv, number: u32) -> Block {
 }
 
 /// `to ^= from`, as far as the shorter goes. Whole blocks go as one 128-bit word.
-#[inline]
+#[inline(always)]
 fn xor(to: &mut [u8], from: &[u8]) {
     if let (Some(a), Some(b)) = (to.first_chunk_mut::<BLOCK>(), from.first_chunk::<BLOCK>()) {
         *a = (u128::from_ne_bytes(*a) ^ u128::from_ne_bytes(*b)).to_ne_bytes();
