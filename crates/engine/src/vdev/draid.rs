@@ -9,13 +9,11 @@
 
 use super::plan::{Area, ChildResult, Children, Depth, ReadPlan, Step};
 use super::raidz::deflate_ratio;
-use super::stripe::{Column, Grid, Heights, MAX_BLOCK, MAX_COLUMNS};
+use super::stripe::{Column, Grid, Heights, MAX_BLOCK};
 use super::stripe_plan::StripePlan;
+use crate::{Error, Result};
 use std::sync::Arc;
-
-/// Bytes of a row on each child (`VDEV_DRAID_ROWHEIGHT`): a whole block of 16 MiB must fit one data
-/// column.
-pub const ROW_HEIGHT: u64 = 1 << 24;
+use zcommon::draid::{DraidConfig, MAX_CHILDREN, PermutationMap, ROW_HEIGHT};
 
 /// Bytes of each child kept back for a future reflow (`VDEV_DRAID_REFLOW_RESERVE`).
 const REFLOW_RESERVE: u64 = 2 * ROW_HEIGHT;
@@ -23,52 +21,48 @@ const REFLOW_RESERVE: u64 = 2 * ROW_HEIGHT;
 /// The fixed shape of a dRAID vdev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraidGeometry {
-    ashift: u8,
+    ashift: u32,
     ndata: u64,
     nparity: u64,
     nspares: u64,
     children: u64,
     ngroups: u64,
-    /// Permutations one after the other, each with `children` entries.
-    perms: Arc<[u8]>,
-}
-
-/// What a dRAID's config says, unchecked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DraidConfig {
-    /// Log2 of the sector size.
-    pub ashift: u8,
-    /// Data columns of a group (`draid_ndata`).
-    pub ndata: u64,
-    /// Parity columns of a group (`nparity`).
-    pub nparity: u64,
-    /// Distributed spares (`draid_nspares`).
-    pub nspares: u64,
-    /// Number of children.
-    pub children: u64,
-    /// Groups of a slice (`draid_ngroups`).
-    pub ngroups: u64,
+    map: Arc<PermutationMap>,
 }
 
 impl DraidGeometry {
-    /// Checks a config against the permutations for that number of children (rows of `children`
-    /// bytes, one after the other). `None` when they contradict each other.
-    pub fn new(config: DraidConfig, perms: Arc<[u8]>) -> Option<Self> {
-        let DraidConfig { ashift, ndata, nparity, nspares, children, ngroups } = config;
-        let width = ndata.checked_add(nparity)?;
-        let disks = children.checked_sub(nspares)?;
-        let row = usize::try_from(children).ok()?;
-        let sane = (9..=16).contains(&ashift)
-            && (1..=3).contains(&nparity)
-            && ndata > 0
-            && children <= MAX_COLUMNS
-            && width <= disks
-            && (1..=MAX_COLUMNS).contains(&ngroups)
-            && (width * ngroups).checked_rem(disks)? == 0
-            && !perms.is_empty()
-            && perms.len().checked_rem(row)? == 0
-            && perms.iter().all(|&id| u64::from(id) < children);
-        sane.then_some(Self { ashift, ndata, nparity, nspares, children, ngroups, perms })
+    /// Checks what the vdev's config says: `nparity`, `draid_ndata`, `draid_nspares`, the number of
+    /// children and `draid_ngroups`.
+    ///
+    /// # Errors
+    /// `Corrupt` when the numbers contradict each other.
+    pub fn new(ashift: u32, config: DraidConfig, ngroups: u64) -> Result<Self> {
+        let map = PermutationMap::generate(config.children);
+        let map = map.ok_or_else(|| Error::corrupt("a draid can't have this many children"))?;
+        let geometry = Self {
+            ashift,
+            ndata: config.data,
+            nparity: config.parity,
+            nspares: config.spares,
+            children: config.children,
+            ngroups,
+            map: Arc::new(map),
+        };
+        let sane = geometry.is_sane().unwrap_or(false);
+        if sane { Ok(geometry) } else { Err(Error::corrupt("the numbers of the draid's config contradict each other")) }
+    }
+
+    fn is_sane(&self) -> Option<bool> {
+        let width = self.ndata.checked_add(self.nparity)?;
+        let disks = self.children.checked_sub(self.nspares)?;
+        Some(
+            (9..=16).contains(&self.ashift)
+                && (1..=3).contains(&self.nparity)
+                && self.ndata > 0
+                && width <= disks
+                && (1..=MAX_CHILDREN).contains(&self.ngroups)
+                && (width * self.ngroups).checked_rem(disks)? == 0,
+        )
     }
 
     /// Columns of a group, parity included.
@@ -120,26 +114,18 @@ impl DraidGeometry {
         self.ndata << self.ashift
     }
 
-    /// The child that stands at `place` of the permutation in force for slice `slice`. Rows of the
-    /// table are used `children` times each, rotated by one more every time.
+    /// The child that stands at `place` of the permutation in force for slice `slice`.
     fn child_at(&self, slice: u64, place: u64) -> Option<u32> {
-        let rows = u64::try_from(self.perms.len()).ok()?.checked_div(self.children)?;
-        let turn = slice.checked_rem(rows.checked_mul(self.children)?)?;
-        let (row, shift) = (turn / self.children, turn % self.children);
-        let index = usize::try_from(row * self.children + place).ok()?;
-        let base = u64::from(*self.perms.get(index)?);
-        u32::try_from((base + shift) % self.children).ok()
+        u32::try_from(self.map.child(slice, place)?).ok()
     }
 
     /// Which child holds byte `offset` (of the data area) of distributed spare `spare`, at the same
     /// offset. That child may itself be replaced by another distributed spare.
     #[doc(alias = "vdev_draid_spare_get_child")]
-    pub fn spare_location(&self, spare: u64, offset: u64) -> Option<u32> {
-        if spare >= self.nspares {
-            return None;
-        }
+    pub fn spare_child(&self, spare: u32, offset: u64) -> Option<u32> {
+        let place = self.nspares.checked_sub(1)?.checked_sub(u64::from(spare))?;
         let slice = offset.checked_div(self.slice_rows() * ROW_HEIGHT)?;
-        self.child_at(slice, self.children - 1 - spare)
+        self.child_at(slice, self.disks() + place)
     }
 
     /// Where a block stands; `None` when the request makes no sense for this geometry.

@@ -7,9 +7,10 @@
 //! Differs from OpenZFS: see [`super::stripe_plan`] for how reads and recovery differ.
 
 use super::plan::{Area, ChildResult, Children, Depth, ReadPlan, Step};
-use super::raidz_expand::Expansion;
+use super::raidz_expand::{Expansion, ReflowState};
 use super::stripe::{Column, Grid, Heights, MAX_BLOCK, MAX_COLUMNS};
 use super::stripe_plan::StripePlan;
+use crate::{Error, Result};
 
 /// Offsets with this bit set have the first two columns of a single-parity block swapped, so that
 /// parity is not always on one child.
@@ -28,7 +29,7 @@ pub fn deflate_ratio(asize_of_128k: u64) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaidzGeometry {
     /// Log2 of the sector size, 9 to 16.
-    pub ashift: u8,
+    pub ashift: u32,
     /// Number of children (`vd_physical_width`).
     pub width: u32,
     /// 1 to 3.
@@ -38,6 +39,29 @@ pub struct RaidzGeometry {
 }
 
 impl RaidzGeometry {
+    /// Checks what the vdev's config says: its ashift, the number of children, `nparity` and
+    /// `raidz_expand_txgs`. `reflow_info` is the uberblock's `ub_raidz_reflow_info` while the config
+    /// has `raidz_expanding`, else `None`.
+    ///
+    /// # Errors
+    /// `Corrupt` when no such vdev can be.
+    pub fn new(
+        ashift: u32,
+        width: u32,
+        nparity: u32,
+        expand_txgs: &[u64],
+        reflow_info: Option<u64>,
+    ) -> Result<Self> {
+        let grown = !expand_txgs.is_empty() || reflow_info.is_some();
+        let expansion = grown.then(|| Expansion {
+            txgs: expand_txgs.to_vec(),
+            reflow: reflow_info.map(ReflowState::from_uberblock),
+        });
+        let geometry = Self { ashift, width, nparity, expansion };
+        let valid = geometry.is_valid();
+        if valid { Ok(geometry) } else { Err(Error::corrupt("the numbers of the raidz's config contradict each other")) }
+    }
+
     /// Whether any block could stand on such a vdev.
     pub fn is_valid(&self) -> bool {
         (9..=16).contains(&self.ashift)
@@ -129,7 +153,7 @@ struct Block {
     sectors: u64,
     width: u64,
     nparity: u64,
-    ashift: u8,
+    ashift: u32,
     swapped: bool,
 }
 

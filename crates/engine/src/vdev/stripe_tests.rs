@@ -1,12 +1,13 @@
 //! Model tests of raidz and draid: lay a block out by its grid, break things, read it back.
 
-use super::draid::{DraidConfig, DraidGeometry, DraidPlan};
+use super::draid::{DraidGeometry, DraidPlan};
 use super::plan::{Area, BadCopy, Depth, Fault, ReadPlan};
 use super::raidz::{RaidzGeometry, RaidzPlan};
 use super::raidz_expand::{Expansion, ReflowState};
 use super::stripe::{Column, Grid};
 use super::testing::{Leaves, run};
 use stdx::rng::Rng;
+use zcommon::draid::DraidConfig;
 
 const SPACE: usize = 1 << 20;
 
@@ -145,7 +146,7 @@ fn children_of_all(bad: &[BadCopy]) -> Vec<u32> {
     children
 }
 
-fn raidz(width: u32, nparity: u32, ashift: u8) -> RaidzGeometry {
+fn raidz(width: u32, nparity: u32, ashift: u32) -> RaidzGeometry {
     RaidzGeometry { ashift, width, nparity, expansion: None }
 }
 
@@ -162,7 +163,7 @@ fn raidz_survives_all_losses() {
     for nparity in 1..=3u32 {
         for width in nparity + 1..=7 {
             for _ in 0..4 {
-                let ashift = 9 + rng.below(4) as u8;
+                let ashift = 9 + rng.below(4) as u32;
                 let size = 512 * (1 + rng.below(40));
                 let offset = rng.below(64) << ashift | rng.below(2) << 20;
                 raidz_case(&mut rng, &raidz(width, nparity, ashift), offset, size, 5, nparity);
@@ -193,13 +194,9 @@ fn expanded_raidz_survives_all_losses() {
     }
 }
 
-/// A permutation table of one rotating row.
-fn draid(ashift: u8, ndata: u64, nparity: u64, nspares: u64, children: u64) -> DraidGeometry {
-    let width = ndata + nparity;
-    let disks = children - nspares;
-    let ngroups = (1..=disks).find(|n| (n * width).is_multiple_of(disks)).unwrap();
-    let config = DraidConfig { ashift, ndata, nparity, nspares, children, ngroups };
-    DraidGeometry::new(config, (0..children as u8).rev().collect()).unwrap()
+fn draid(ashift: u32, data: u64, parity: u64, spares: u64, children: u64) -> DraidGeometry {
+    let config = DraidConfig { parity, data, children, spares };
+    DraidGeometry::new(ashift, config, config.groups().unwrap()).unwrap()
 }
 
 #[test]
@@ -209,7 +206,7 @@ fn draid_survives_all_losses() {
         for ndata in 1..=3 {
             for nspares in 0..=1 {
                 let children = ndata + nparity + nspares + rng.below(2);
-                let geometry = draid(9 + rng.below(4) as u8, ndata, nparity, nspares, children);
+                let geometry = draid(9 + rng.below(4) as u32, ndata, nparity, nspares, children);
                 let offset = rng.below(8) * (geometry.asize(1));
                 let size = 512 * (1 + rng.below(40));
                 let plan =
@@ -393,5 +390,5 @@ fn absurd_requests_fail() {
     for (offset, size) in requests {
         assert!(run(&mut DraidPlan::new(&geometry, offset, size, Depth::All), &leaves, &[]).data.is_none());
     }
-    assert_eq!(geometry.spare_location(0, 0), None);
+    assert_eq!(geometry.spare_child(0, 0), None);
 }
