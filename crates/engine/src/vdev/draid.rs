@@ -49,7 +49,11 @@ impl DraidGeometry {
             map: Arc::new(map),
         };
         let sane = geometry.is_sane().unwrap_or(false);
-        if sane { Ok(geometry) } else { Err(Error::corrupt("the numbers of the draid's config contradict each other")) }
+        if sane {
+            Ok(geometry)
+        } else {
+            Err(Error::corrupt("the numbers of the draid's config contradict each other"))
+        }
     }
 
     fn is_sane(&self) -> Option<bool> {

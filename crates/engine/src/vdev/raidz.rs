@@ -59,7 +59,11 @@ impl RaidzGeometry {
         });
         let geometry = Self { ashift, width, nparity, expansion };
         let valid = geometry.is_valid();
-        if valid { Ok(geometry) } else { Err(Error::corrupt("the numbers of the raidz's config contradict each other")) }
+        if valid {
+            Ok(geometry)
+        } else {
+            Err(Error::corrupt("the numbers of the raidz's config contradict each other"))
+        }
     }
 
     /// Whether any block could stand on such a vdev.
