@@ -1,0 +1,599 @@
+//! Records of the log.
+//!
+//! Each has a common head (type, length, txg, sequence), fixed words, and then names, attributes,
+//! ACL entries or data.
+
+use crate::acl::{Ace, is_object};
+use crate::fields::{Field, field_struct};
+use crate::{Blkptr, Cursor, Endian, Malformed};
+
+field_struct! {
+    /// Head of every record.
+    #[doc(alias = "lr_t")]
+    LrCommon, 32 bytes {
+        /// See [`TxType`].
+        txtype: u64,
+        /// Bytes of the record, head included.
+        reclen: u64,
+        /// Txg of the change; replay is needed when it was not synced.
+        txg: u64,
+        /// Sequence number of the record.
+        seq: u64,
+    }
+}
+
+/// Type of a record, with the flag for case-insensitive names in the highest bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TxType(pub u64);
+
+macro_rules! tx_types {
+    ($($konst:ident = $num:literal;)*) => {
+        #[expect(missing_docs, reason = "the names are ZFS's own")]
+        impl TxType { $(pub const $konst: u64 = $num;)* }
+
+        impl TxType {
+            /// OpenZFS's name, without `TX_`.
+            pub fn name(self) -> &'static str {
+                match self.raw() { $($num => stringify!($konst),)* _ => "UNKNOWN" }
+            }
+        }
+    };
+}
+
+tx_types! {
+    COMMIT = 0;
+    CREATE = 1;
+    MKDIR = 2;
+    MKXATTR = 3;
+    SYMLINK = 4;
+    REMOVE = 5;
+    RMDIR = 6;
+    LINK = 7;
+    RENAME = 8;
+    WRITE = 9;
+    TRUNCATE = 10;
+    SETATTR = 11;
+    ACL_V0 = 12;
+    ACL = 13;
+    CREATE_ACL = 14;
+    CREATE_ATTR = 15;
+    CREATE_ACL_ATTR = 16;
+    MKDIR_ACL = 17;
+    MKDIR_ATTR = 18;
+    MKDIR_ACL_ATTR = 19;
+    WRITE2 = 20;
+    SETSAXATTR = 21;
+    RENAME_EXCHANGE = 22;
+    RENAME_WHITEOUT = 23;
+    CLONE_RANGE = 24;
+}
+
+impl TxType {
+    /// The type without its flag.
+    pub fn raw(self) -> u64 {
+        self.0 & !(1 << 63)
+    }
+
+    /// Names are to be looked up case-insensitively.
+    #[doc(alias = "TX_CI")]
+    pub fn is_case_insensitive(self) -> bool {
+        self.0 >> 63 != 0
+    }
+
+    fn has_attrs(self) -> bool {
+        matches!(
+            self.raw(),
+            Self::CREATE_ATTR | Self::CREATE_ACL_ATTR | Self::MKDIR_ATTR | Self::MKDIR_ACL_ATTR
+        )
+    }
+}
+
+field_struct! {
+    /// A new file, directory or link.
+    #[doc(alias = "_lr_create_t")]
+    LrCreate, 72 bytes {
+        /// Directory.
+        doid: u64,
+        /// New object, with the number of extra dnode slots in the high 8 bits.
+        foid: u64,
+        /// Mode.
+        mode: u64,
+        /// Owner.
+        uid: u64,
+        /// Group.
+        gid: u64,
+        /// Txg of creation.
+        r#gen: u64,
+        /// Time of creation.
+        crtime: [u64; 2],
+        /// Device number.
+        rdev: u64,
+    }
+}
+
+field_struct! {
+    /// Sizes of an ACL and of the FUID tables behind it.
+    #[doc(alias = "lr_acl_create_t")]
+    LrAclCreate, 40 bytes {
+        /// Entries.
+        aclcnt: u64,
+        /// Domains.
+        domcnt: u64,
+        /// FUIDs.
+        fuidcnt: u64,
+        /// Bytes of the entries.
+        acl_bytes: u64,
+        /// Flags of the ACL.
+        acl_flags: u64,
+    }
+}
+
+field_struct! {
+    /// An ACL set on a file.
+    #[doc(alias = "lr_acl_t")]
+    LrAcl, 48 bytes {
+        /// File.
+        foid: u64,
+        /// Sizes.
+        sizes: LrAclCreate,
+    }
+}
+
+field_struct! {
+    /// An old ACL set on a file.
+    #[doc(alias = "lr_acl_v0_t")]
+    LrAclV0, 16 bytes {
+        /// File.
+        foid: u64,
+        /// Entries.
+        aclcnt: u64,
+    }
+}
+
+field_struct! {
+    /// A name removed.
+    #[doc(alias = "lr_remove_t")]
+    LrRemove, 8 bytes {
+        /// Directory.
+        doid: u64,
+    }
+}
+
+field_struct! {
+    /// A hard link.
+    #[doc(alias = "lr_link_t")]
+    LrLink, 16 bytes {
+        /// Directory.
+        doid: u64,
+        /// File.
+        link_obj: u64,
+    }
+}
+
+field_struct! {
+    /// A rename.
+    #[doc(alias = "_lr_rename_t")]
+    LrRename, 16 bytes {
+        /// Source directory.
+        sdoid: u64,
+        /// Target directory.
+        tdoid: u64,
+    }
+}
+
+field_struct! {
+    /// The whiteout that a rename leaves.
+    #[doc(alias = "lr_rename_whiteout_t")]
+    LrRenameWhiteout, 64 bytes {
+        /// Object.
+        wfoid: u64,
+        /// Mode.
+        wmode: u64,
+        /// Owner.
+        wuid: u64,
+        /// Group.
+        wgid: u64,
+        /// Txg of creation.
+        wgen: u64,
+        /// Time of creation.
+        wcrtime: [u64; 2],
+        /// Device number 0.
+        wrdev: u64,
+    }
+}
+
+field_struct! {
+    /// A write.
+    #[doc(alias = "lr_write_t")]
+    LrWrite, 160 bytes {
+        /// File.
+        foid: u64,
+        /// Byte offset.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Unused.
+        blkoff: u64,
+        /// The block with the data, unless the data follow.
+        blkptr: Blkptr,
+    }
+}
+
+field_struct! {
+    /// A range freed; length 0 frees to the end.
+    #[doc(alias = "lr_truncate_t")]
+    LrTruncate, 24 bytes {
+        /// File.
+        foid: u64,
+        /// Byte offset.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    }
+}
+
+field_struct! {
+    /// Attributes set. The mask is the one of the writer's operating system.
+    #[doc(alias = "lr_setattr_t")]
+    LrSetattr, 80 bytes {
+        /// File.
+        foid: u64,
+        /// Which of the following count.
+        mask: u64,
+        /// Mode.
+        mode: u64,
+        /// Owner.
+        uid: u64,
+        /// Group.
+        gid: u64,
+        /// Size.
+        size: u64,
+        /// Access time.
+        atime: [u64; 2],
+        /// Modification time.
+        mtime: [u64; 2],
+    }
+}
+
+field_struct! {
+    /// An extended attribute set in the system attributes.
+    #[doc(alias = "lr_setsaxattr_t")]
+    LrSetsaxattr, 16 bytes {
+        /// File.
+        foid: u64,
+        /// Bytes of the value; 0: removed.
+        size: u64,
+    }
+}
+
+field_struct! {
+    /// Blocks cloned into a file.
+    #[doc(alias = "lr_clone_range_t")]
+    LrCloneRange, 40 bytes {
+        /// File.
+        foid: u64,
+        /// Byte offset.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Block size of the file.
+        blksz: u64,
+        /// Number of pointers that follow.
+        nbps: u64,
+    }
+}
+
+/// Optional attributes of a create or setattr.
+#[doc(alias = "lr_attr_t")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LrAttr {
+    /// Which attributes count.
+    pub bitmap: Vec<u32>,
+    /// Flags (`XAT0_*`).
+    pub attrs: u64,
+    /// Time of creation.
+    pub crtime: [u64; 2],
+    /// Scan stamp, or project id in its first word.
+    pub scanstamp: [u8; 32],
+}
+
+impl LrAttr {
+    fn read(at: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let masksize = at.u32()?;
+        let words = usize::try_from(masksize).unwrap_or(usize::MAX);
+        // OpenZFS always writes three.
+        if words == 0 || words > at.remaining() / 4 {
+            return Err(Malformed::new("log record", format!("attribute bitmap of {masksize} words")));
+        }
+        let bitmap = (0..words).map(|_| at.u32()).collect::<Result<_, _>>()?;
+        Ok(Self { bitmap, attrs: at.u64()?, crtime: at.u64s()?, scanstamp: at.array()? })
+    }
+}
+
+/// TX_CREATE, TX_MKDIR, TX_MKXATTR, TX_SYMLINK and the forms with attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Create<'a> {
+    /// Fixed fields.
+    pub lr: LrCreate,
+    /// Optional attributes.
+    pub attr: Option<LrAttr>,
+    /// Domains of owner and group, if they are FUIDs.
+    pub domains: Vec<&'a [u8]>,
+    /// Name.
+    pub name: &'a [u8],
+    /// Target of a symbolic link.
+    pub link: Option<&'a [u8]>,
+}
+
+/// The forms of create with an ACL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateAcl<'a> {
+    /// Fixed fields.
+    pub lr: LrCreate,
+    /// Optional attributes.
+    pub attr: Option<LrAttr>,
+    /// The ACL and its tables.
+    pub acl: AclRecord<'a>,
+    /// Name.
+    pub name: &'a [u8],
+}
+
+/// An ACL in a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclRecord<'a> {
+    /// File, in TX_ACL.
+    pub foid: u64,
+    /// Sizes and flags.
+    pub lr: LrAclCreate,
+    /// Entries; see [`decode_log_aces`].
+    pub aces: &'a [u8],
+    /// FUIDs of the entries.
+    pub fuids: Vec<u64>,
+    /// Domains.
+    pub domains: Vec<&'a [u8]>,
+}
+
+/// TX_ACL_V0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AclV0Record<'a> {
+    /// Fixed fields.
+    pub lr: LrAclV0,
+    /// Entries; see [`decode_log_aces`].
+    pub aces: &'a [u8],
+}
+
+/// TX_REMOVE, TX_RMDIR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remove<'a> {
+    /// Fixed fields.
+    pub lr: LrRemove,
+    /// Name.
+    pub name: &'a [u8],
+}
+
+/// TX_LINK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link<'a> {
+    /// Fixed fields.
+    pub lr: LrLink,
+    /// Name.
+    pub name: &'a [u8],
+}
+
+/// TX_RENAME, TX_RENAME_EXCHANGE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rename<'a> {
+    /// Fixed fields.
+    pub lr: LrRename,
+    /// Name before.
+    pub source: &'a [u8],
+    /// Name after.
+    pub target: &'a [u8],
+}
+
+/// TX_RENAME_WHITEOUT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenameWhiteout<'a> {
+    /// The rename.
+    pub rename: Rename<'a>,
+    /// The whiteout.
+    pub whiteout: LrRenameWhiteout,
+}
+
+/// TX_WRITE, TX_WRITE2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// Fixed fields.
+    pub lr: LrWrite,
+    /// The data, when they are in the record; else they are in the block that the pointer names.
+    pub data: Option<&'a [u8]>,
+}
+
+/// TX_SETATTR.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setattr<'a> {
+    /// Fixed fields.
+    pub lr: LrSetattr,
+    /// Optional attributes, when the mask of Linux says so.
+    pub attr: Option<LrAttr>,
+    /// What follows: domains of new owner and group.
+    pub rest: &'a [u8],
+}
+
+/// TX_SETSAXATTR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setsaxattr<'a> {
+    /// Fixed fields.
+    pub lr: LrSetsaxattr,
+    /// Name.
+    pub name: &'a [u8],
+    /// Value; empty: removed.
+    pub value: &'a [u8],
+}
+
+/// TX_CLONE_RANGE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneRange {
+    /// Fixed fields.
+    pub lr: LrCloneRange,
+    /// The blocks.
+    pub bps: Vec<Blkptr>,
+}
+
+/// A record of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each names its structure")]
+pub enum LogRecord<'a> {
+    Commit,
+    Create(Create<'a>),
+    CreateAcl(CreateAcl<'a>),
+    Remove(Remove<'a>),
+    Link(Link<'a>),
+    Rename(Rename<'a>),
+    RenameExchange(Rename<'a>),
+    RenameWhiteout(RenameWhiteout<'a>),
+    Write(Write<'a>),
+    Write2(Write<'a>),
+    Truncate(LrTruncate),
+    Setattr(Setattr<'a>),
+    Setsaxattr(Setsaxattr<'a>),
+    AclV0(AclV0Record<'a>),
+    Acl(AclRecord<'a>),
+    CloneRange(CloneRange),
+    /// A type that OpenZFS 2.4 doesn't know; what follows the common head.
+    Unknown(&'a [u8]),
+}
+
+/// Bit of a setattr's mask that says that optional attributes follow, as Linux writes it.
+const ATTR_XVATTR: u64 = 1 << 31;
+
+impl<'a> LogRecord<'a> {
+    /// Decodes what follows the common head.
+    pub fn decode(txtype: TxType, body: &'a [u8], endian: Endian) -> Result<Self, Malformed> {
+        use TxType as T;
+        let at = &mut Cursor::with_endian("log record", body, endian);
+        Ok(match txtype.raw() {
+            T::COMMIT => Self::Commit,
+            T::CREATE | T::MKDIR | T::MKXATTR | T::SYMLINK | T::CREATE_ATTR | T::MKDIR_ATTR => {
+                Self::Create(create(txtype, at)?)
+            }
+            T::CREATE_ACL | T::CREATE_ACL_ATTR | T::MKDIR_ACL | T::MKDIR_ACL_ATTR => {
+                Self::CreateAcl(create_acl(txtype, at)?)
+            }
+            T::REMOVE | T::RMDIR => Self::Remove(Remove { lr: Field::read(at)?, name: at.c_str()? }),
+            T::LINK => Self::Link(Link { lr: Field::read(at)?, name: at.c_str()? }),
+            T::RENAME => Self::Rename(rename(at)?),
+            T::RENAME_EXCHANGE => Self::RenameExchange(rename(at)?),
+            T::RENAME_WHITEOUT => Self::RenameWhiteout(rename_whiteout(at)?),
+            T::WRITE => Self::Write(write(at)?),
+            T::WRITE2 => Self::Write2(write(at)?),
+            T::TRUNCATE => Self::Truncate(Field::read(at)?),
+            T::SETATTR => Self::Setattr(setattr(at)?),
+            T::SETSAXATTR => Self::Setsaxattr(setsaxattr(at)?),
+            T::ACL_V0 => Self::AclV0(acl_v0(at)?),
+            T::ACL => {
+                let foid = at.u64()?;
+                Self::Acl(acl_tables(foid, Field::read(at)?, at)?)
+            }
+            T::CLONE_RANGE => Self::CloneRange(clone_range(at)?),
+            _ => Self::Unknown(body),
+        })
+    }
+}
+
+// Owner and group that are FUIDs of a domain have the domain's index in their high half.
+fn owner_domains(uid: u64, gid: u64) -> u64 {
+    let (uid, gid) = (uid >> 32, gid >> 32);
+    u64::from(uid != 0) + u64::from(gid != 0 && gid != uid)
+}
+
+fn strings<'a>(at: &mut Cursor<'a>, count: u64) -> Result<Vec<&'a [u8]>, Malformed> {
+    // A string takes a byte at least: no allocation beyond the record's size.
+    (0..count).map(|_| at.c_str()).collect()
+}
+
+fn create<'a>(txtype: TxType, at: &mut Cursor<'a>) -> Result<Create<'a>, Malformed> {
+    let lr = LrCreate::read(at)?;
+    let attr = txtype.has_attrs().then(|| LrAttr::read(at)).transpose()?;
+    if txtype.raw() == TxType::SYMLINK {
+        let (name, link) = (at.c_str()?, Some(at.c_str()?));
+        return Ok(Create { lr, attr, domains: Vec::new(), name, link });
+    }
+    let domains = strings(at, owner_domains(lr.uid, lr.gid))?;
+    // The extended-attribute directory has an empty name, possibly without its NUL.
+    let name = if txtype.raw() == TxType::MKXATTR { at.c_str().unwrap_or(&[]) } else { at.c_str()? };
+    Ok(Create { lr, attr, domains, name, link: None })
+}
+
+fn create_acl<'a>(txtype: TxType, at: &mut Cursor<'a>) -> Result<CreateAcl<'a>, Malformed> {
+    let (lr, sizes) = (LrCreate::read(at)?, LrAclCreate::read(at)?);
+    let attr = txtype.has_attrs().then(|| LrAttr::read(at)).transpose()?;
+    let acl = acl_tables(0, sizes, at)?;
+    Ok(CreateAcl { lr, attr, acl, name: at.c_str()? })
+}
+
+fn acl_tables<'a>(foid: u64, lr: LrAclCreate, at: &mut Cursor<'a>) -> Result<AclRecord<'a>, Malformed> {
+    let bytes = usize::try_from(lr.acl_bytes).unwrap_or(usize::MAX);
+    let aces = at.bytes(bytes)?;
+    at.skip(bytes.next_multiple_of(8) - bytes)?;
+    let fuids = (0..lr.fuidcnt).map(|_| at.u64()).collect::<Result<_, _>>()?;
+    Ok(AclRecord { foid, lr, aces, fuids, domains: strings(at, lr.domcnt)? })
+}
+
+fn acl_v0<'a>(at: &mut Cursor<'a>) -> Result<AclV0Record<'a>, Malformed> {
+    let lr = LrAclV0::read(at)?;
+    let bytes = lr.aclcnt.checked_mul(12).and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+    Ok(AclV0Record { lr, aces: at.bytes(bytes)? })
+}
+
+fn rename<'a>(at: &mut Cursor<'a>) -> Result<Rename<'a>, Malformed> {
+    Ok(Rename { lr: Field::read(at)?, source: at.c_str()?, target: at.c_str()? })
+}
+
+fn rename_whiteout<'a>(at: &mut Cursor<'a>) -> Result<RenameWhiteout<'a>, Malformed> {
+    let (lr, whiteout) = (Field::read(at)?, Field::read(at)?);
+    let rename = Rename { lr, source: at.c_str()?, target: at.c_str()? };
+    Ok(RenameWhiteout { rename, whiteout })
+}
+
+fn write<'a>(at: &mut Cursor<'a>) -> Result<Write<'a>, Malformed> {
+    let lr = LrWrite::read(at)?;
+    if at.remaining() == 0 {
+        return Ok(Write { lr, data: None });
+    }
+    let data = usize::try_from(lr.length).ok().and_then(|len| at.rest().get(..len));
+    let data = data.ok_or_else(|| Malformed::new("log record", format!("write of {} bytes", lr.length)))?;
+    Ok(Write { lr, data: Some(data) })
+}
+
+fn setattr<'a>(at: &mut Cursor<'a>) -> Result<Setattr<'a>, Malformed> {
+    let lr = LrSetattr::read(at)?;
+    let attr = (lr.mask & ATTR_XVATTR != 0 && at.remaining() > 0).then(|| LrAttr::read(at)).transpose()?;
+    Ok(Setattr { lr, attr, rest: at.rest() })
+}
+
+fn setsaxattr<'a>(at: &mut Cursor<'a>) -> Result<Setsaxattr<'a>, Malformed> {
+    let (lr, name) = (LrSetsaxattr::read(at)?, at.c_str()?);
+    let value = at.bytes(usize::try_from(lr.size).unwrap_or(usize::MAX))?;
+    Ok(Setsaxattr { lr, name, value })
+}
+
+fn clone_range(at: &mut Cursor<'_>) -> Result<CloneRange, Malformed> {
+    let lr = LrCloneRange::read(at)?;
+    let bps = (0..lr.nbps).map(|_| Blkptr::read(at)).collect::<Result<_, _>>()?;
+    Ok(CloneRange { lr, bps })
+}
+
+/// Decodes the entries in an ACL record: who:32 mask:32 flags:16 type:16, and 32 bytes more in object
+/// entries. Ephemeral owners are indices into the record's FUIDs.
+#[doc(alias = "ace_t")]
+pub fn decode_log_aces(bytes: &[u8], endian: Endian) -> Result<Vec<Ace>, Malformed> {
+    let mut at = Cursor::with_endian("log acl", bytes, endian);
+    let mut aces = Vec::new();
+    while at.remaining() > 0 {
+        let (who, access_mask, flags, ace_type) = (at.u32()?.into(), at.u32()?, at.u16()?, at.u16()?);
+        let object = is_object(ace_type).then(|| Ok((at.array()?, at.array()?))).transpose()?;
+        aces.push(Ace { ace_type, flags, access_mask, who, object });
+    }
+    Ok(aces)
+}
