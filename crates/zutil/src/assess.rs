@@ -5,8 +5,9 @@
 //! `vdev_propagate_state` and each kind's `state_change`, OpenZFS 2.3.
 
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
+use zcommon::vdev::{VdevAux, VdevState};
 
-use crate::state::{Aux, Health, VdevState};
+use crate::state::Health;
 use crate::tree::VdevNode;
 
 /// What stands where a leaf should be.
@@ -61,18 +62,18 @@ fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNo
 
 fn leaf_health(vdev: &VdevNode, presence: Presence, least: u64) -> Health {
     if vdev.offline {
-        return Health { state: VdevState::Offline, aux: Aux::None };
+        return Health::OFFLINE;
     }
     match presence {
-        Presence::Absent => Health::cant_open(Aux::OpenFailed),
-        Presence::Foreign => Health::cant_open(Aux::CorruptData),
-        Presence::Unlabelled => Health::cant_open(Aux::BadLabel),
+        Presence::Absent => Health::cant_open(VdevAux::OpenFailed),
+        Presence::Foreign => Health::cant_open(VdevAux::CorruptData),
+        Presence::Unlabelled => Health::cant_open(VdevAux::BadLabel),
         Presence::Present { size, .. } => {
             let size = size - size % LABEL_SIZE;
             let usable = size.saturating_sub(LABEL_START_SIZE + LABEL_END_SIZE);
             match (size < MIN_DEVICE_SIZE, usable < least) {
-                (true, _) => Health::cant_open(Aux::TooSmall),
-                (_, true) => Health::cant_open(Aux::BadLabel),
+                (true, _) => Health::cant_open(VdevAux::TooSmall),
+                (_, true) => Health::cant_open(VdevAux::BadLabel),
                 _ => Health::ONLINE,
             }
         }
@@ -110,20 +111,20 @@ fn interior_health(vdev: &VdevNode) -> Health {
     }
     let all_offline = vdev.children.iter().all(|child| child.health.state == VdevState::Offline);
     let is_parity = matches!(vdev.kind.as_str(), "raidz" | "draid");
-    Health::cant_open(if all_offline && !is_parity { Aux::ChildrenOffline } else { Aux::NoReplicas })
+    Health::cant_open(if all_offline && !is_parity { VdevAux::ChildrenOffline } else { VdevAux::NoReplicas })
 }
 
 fn degraded_if(degraded: bool) -> Health {
-    if degraded { Health { state: VdevState::Degraded, aux: Aux::None } } else { Health::ONLINE }
+    if degraded { Health::DEGRADED } else { Health::ONLINE }
 }
 
 /// The pool needs every top-level vdev but the logs, without which it is only degraded.
 fn root_health(root: &VdevNode) -> Health {
     let tops = || root.children.iter().filter(|top| !top.is_virtual());
-    let broken = || tops().filter(|top| !top.health.state.is_readable());
+    let broken = || tops().filter(|top| !top.health.is_readable());
     if broken().any(|top| !top.is_log) {
-        let corrupt = tops().any(|top| top.health.aux == Aux::CorruptData);
-        return Health::cant_open(if corrupt { Aux::CorruptData } else { Aux::NoReplicas });
+        let corrupt = tops().any(|top| top.health.aux == VdevAux::CorruptData);
+        return Health::cant_open(if corrupt { VdevAux::CorruptData } else { VdevAux::NoReplicas });
     }
     degraded_if(tops().any(|top| top.health.state != VdevState::Healthy))
 }

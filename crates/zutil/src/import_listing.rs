@@ -5,11 +5,13 @@
 //! features are disabled. Whoever can load it hands that in as [`LoadOutcome::Loaded`]; without, the
 //! labels' own view is shown.
 
+use zcommon::vdev::{PoolState, VdevAux, VdevState};
+
 use crate::assess::assess;
 use crate::import_status::{Reason, reason};
 use crate::names::{NameStyle, vdev_name};
 use crate::search::PoolCandidate;
-use crate::state::{Aux, Health, PoolState, VdevState};
+use crate::state::Health;
 use crate::tree::VdevNode;
 
 /// What the pool's metadata adds to its labels.
@@ -182,7 +184,7 @@ impl<'a> Listing<'a> {
         // Columns are counted in bytes, as printf does.
         let pad = width.saturating_sub(depth + name.len());
         write!(f, "\t{:depth$}{name}{:pad$}  {}", "", "", vdev.health.name())?;
-        match vdev.health.aux.text() {
+        match vdev.health.import_text() {
             "" => writeln!(f)?,
             text => writeln!(f, "  {text}")?,
         }
@@ -248,10 +250,10 @@ fn assessed_tree(pool: &PoolCandidate, outcome: &LoadOutcome) -> VdevNode {
     }
     let aux = match outcome {
         LoadOutcome::Loaded(facts) => return assessed_facts(pool, facts),
-        LoadOutcome::Corrupt => Aux::CorruptData,
-        LoadOutcome::VersionNewer => Aux::VersionNewer,
-        LoadOutcome::Unsupported { .. } => Aux::UnsupFeat,
-        LoadOutcome::NotTried if needs_missing(&tree) => Aux::BadGuidSum,
+        LoadOutcome::Corrupt => VdevAux::CorruptData,
+        LoadOutcome::VersionNewer => VdevAux::VersionNewer,
+        LoadOutcome::Unsupported { .. } => VdevAux::UnsupportedFeature,
+        LoadOutcome::NotTried if needs_missing(&tree) => VdevAux::BadGuidSum,
         LoadOutcome::NotTried => return tree,
     };
     tree.health = Health::cant_open(aux);
@@ -380,7 +382,8 @@ fn errata_action(errata: u64) -> Option<&'static str> {
 
 /// A pool that looks corrupt because it is not exported may come with `-f`.
 fn force_hint(health: Health, state: PoolState) -> Option<&'static str> {
-    if !matches!(health.state, VdevState::Closed | VdevState::CantOpen) || health.aux != Aux::CorruptData {
+    if !matches!(health.state, VdevState::Closed | VdevState::CantOpen) || health.aux != VdevAux::CorruptData
+    {
         return None;
     }
     match state {

@@ -2,9 +2,12 @@
 //!
 //! Format source: `check_status` and the message ids in libzfs_status.c, OpenZFS 2.3.
 
+use zcommon::vdev::{PoolState, VdevAux, VdevState};
+use zcommon::version::SPA_VERSION_FEATURES;
+
 use crate::import_listing::{LoadOutcome, MosFacts};
 use crate::search::PoolCandidate;
-use crate::state::{Aux, Health, PoolState, VdevState};
+use crate::state::Health;
 use crate::tree::VdevNode;
 
 /// The finding (`zpool_status_t`); those that an import listing can have.
@@ -107,13 +110,13 @@ pub fn reason(pool: &PoolCandidate, tree: &VdevNode, outcome: &LoadOutcome, host
 /// Findings about a pool that can't be opened.
 fn unopenable(tree: &VdevNode, outcome: &LoadOutcome) -> Option<Reason> {
     match tree.health.aux {
-        Aux::VersionNewer => return Some(Reason::VersionNewer),
-        Aux::UnsupFeat => {
+        VdevAux::VersionNewer => return Some(Reason::VersionNewer),
+        VdevAux::UnsupportedFeature => {
             let read_only = matches!(outcome, LoadOutcome::Unsupported { read_only: true, .. });
             return Some(if read_only { Reason::UnsupFeatWrite } else { Reason::UnsupFeatRead });
         }
-        Aux::BadGuidSum => return Some(Reason::BadGuidSum),
-        Aux::BadLog => return Some(Reason::BadLog),
+        VdevAux::BadGuidSum => return Some(Reason::BadGuidSum),
+        VdevAux::BadLog => return Some(Reason::BadLog),
         _ => {}
     }
     if any_leaf(tree, is_missing) {
@@ -122,7 +125,7 @@ fn unopenable(tree: &VdevNode, outcome: &LoadOutcome) -> Option<Reason> {
     if any_leaf(tree, is_broken) {
         return Some(Reason::CorruptLabelNr);
     }
-    (tree.health.aux == Aux::CorruptData).then_some(Reason::CorruptPool)
+    (tree.health.aux == VdevAux::CorruptData).then_some(Reason::CorruptPool)
 }
 
 /// Findings about devices of a pool that can be opened.
@@ -149,14 +152,11 @@ fn outdated(pool: &PoolCandidate, facts: Option<&MosFacts>) -> Option<Reason> {
         return Some(Reason::Errata);
     }
     let version = facts.map_or(pool.version, |facts| facts.version);
-    if (1..FEATURES_VERSION).contains(&version) {
+    if (1..SPA_VERSION_FEATURES).contains(&version) {
         return Some(Reason::VersionOlder);
     }
     facts.is_some_and(|facts| facts.features_disabled).then_some(Reason::FeatDisabled)
 }
-
-/// First version that has feature flags instead of a number for each change.
-const FEATURES_VERSION: u64 = 5000;
 
 /// Whether a leaf outside of `replacing` vdevs (which are being seen to) passes the test.
 fn any_leaf(vdev: &VdevNode, test: fn(&VdevNode) -> bool) -> bool {
@@ -170,7 +170,7 @@ fn any_leaf(vdev: &VdevNode, test: fn(&VdevNode) -> bool) -> bool {
 }
 
 fn is_missing(leaf: &VdevNode) -> bool {
-    leaf.health == Health::cant_open(Aux::OpenFailed)
+    leaf.health == Health::cant_open(VdevAux::OpenFailed)
 }
 
 fn is_broken(leaf: &VdevNode) -> bool {

@@ -14,8 +14,7 @@ use checksum::Algorithm;
 use nvpair::NvList;
 use ondisk::label::{LABELS, NVLIST_SIZE, PHYS_OFFSET, PHYS_SIZE, label_offset, label_verifier};
 use ondisk::{Eck, EckPhys, Endian};
-
-use crate::state::PoolState;
+use zcommon::vdev::PoolState;
 
 /// What the checksum trailer says of a label's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,10 +130,12 @@ fn identity(config: &NvList) -> (u64, u64) {
 /// finished) describes nothing.
 fn is_usable(config: &NvList) -> bool {
     let named = config.u64("guid").is_some_and(|guid| guid != 0);
-    match config.u64("state").and_then(PoolState::from_label) {
+    match config.u64("state").and_then(PoolState::from_number) {
         Some(PoolState::Spare | PoolState::L2cache) => named,
-        Some(_) => named && config.u64("txg").is_some_and(|txg| txg != 0),
-        None => false,
+        Some(PoolState::Active | PoolState::Exported | PoolState::Destroyed) => {
+            named && config.u64("txg").is_some_and(|txg| txg != 0)
+        }
+        _ => false,
     }
 }
 

@@ -17,6 +17,7 @@ pub mod import_listing;
 pub mod import_status;
 pub mod label;
 pub mod names;
+pub mod open;
 pub mod ring;
 pub mod search;
 pub mod state;
@@ -24,4 +25,5 @@ pub mod tree;
 
 pub use discover::{Discovery, FoundDevice, Skipped, discover};
 pub use label::{DeviceLabels, LabelCopy, LabelFault, Trust};
+pub use open::{FoundUberblock, OpenedPool};
 pub use search::{Note, PoolCandidate, search};

@@ -16,10 +16,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use nvpair::{NvList, NvValue};
+use zcommon::vdev::PoolState;
 
 use crate::assess::Presence;
 use crate::discover::{FoundDevice, probe};
-use crate::state::PoolState;
 use crate::tree::VdevNode;
 
 /// Top-level vdevs that a pool may have; more is a forged label.
@@ -157,7 +157,7 @@ pub fn search(devices: &[FoundDevice]) -> Vec<PoolCandidate> {
         let number = |name: &str| config.u64(name).unwrap_or(0);
         let (guid, top_guid, txg) = (number("guid"), number("top_guid"), number("txg"));
         let claim = Claim { device, config, guid, top_guid, txg };
-        match config.u64("state").and_then(PoolState::from_label) {
+        match config.u64("state").and_then(PoolState::from_number) {
             Some(PoolState::Spare | PoolState::L2cache) => aux.push(claim),
             _ if config.contains("top_guid") && config.contains("pool_guid") => {
                 pools.entry(number("pool_guid")).or_default().push(claim);
@@ -186,7 +186,7 @@ fn candidate(guid: u64, claims: &[Claim<'_>], aux: &[Claim<'_>]) -> Option<PoolC
     let mut candidate = PoolCandidate {
         name: text("name")?,
         guid,
-        state: config.u64("state").and_then(PoolState::from_label)?,
+        state: config.u64("state").and_then(PoolState::from_number)?,
         txg: newest.txg,
         version: config.u64("version").unwrap_or(0),
         hostid: config.u64("hostid").unwrap_or(0),
@@ -440,7 +440,7 @@ fn is_device(path: &Path) -> bool {
 fn speaks_of(device: &FoundDevice, pool: u64, guid: u64) -> bool {
     device.labels.best().is_some_and(|label| {
         let aux = matches!(
-            label.u64("state").and_then(PoolState::from_label),
+            label.u64("state").and_then(PoolState::from_number),
             Some(PoolState::Spare | PoolState::L2cache)
         );
         label.u64("guid") == Some(guid) && (aux || label.u64("pool_guid") == Some(pool))

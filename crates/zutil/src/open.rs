@@ -1,0 +1,103 @@
+//! Opens the devices of a pool, and collects the uberblocks that they hold.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use blkdev::{Device, FileDevice, OpenOptions};
+use ondisk::Uberblock;
+
+use crate::discover::Skipped;
+use crate::label::Trust;
+use crate::ring::{Slot, read_uberblocks};
+use crate::search::{Member, PoolCandidate};
+
+/// Members whose rings are read at the same time.
+const WORKERS: usize = 8;
+
+/// An uberblock, and how often it was found.
+#[derive(Debug, Clone)]
+pub struct FoundUberblock {
+    /// The uberblock; its checksum was right everywhere it is counted.
+    pub uberblock: Uberblock,
+    /// Slots that hold it, over all devices and labels.
+    pub copies: u32,
+    /// Devices that hold it, by leaf guid.
+    pub holders: Vec<u64>,
+}
+
+/// The open devices of a pool.
+#[derive(Debug, Default)]
+pub struct OpenedPool {
+    /// Devices by leaf guid.
+    pub devices: HashMap<u64, Device>,
+    /// Devices that could be read a moment ago and can't be opened now.
+    pub failed: Vec<Skipped>,
+    /// Every verified uberblock, best first.
+    pub uberblocks: Vec<FoundUberblock>,
+}
+
+impl PoolCandidate {
+    /// Opens every device of the pool and reads its uberblocks.
+    pub fn open(&self, options: OpenOptions) -> OpenedPool {
+        let mut opened = OpenedPool::default();
+        for (guid, member) in &self.members {
+            match FileDevice::open(&member.path, options) {
+                Ok(device) => {
+                    opened.devices.insert(*guid, Arc::new(device));
+                }
+                Err(err) => {
+                    opened.failed.push(Skipped { path: member.path.clone(), why: err.to_string() });
+                }
+            }
+        }
+        opened.uberblocks = self.uberblocks(&opened.devices);
+        opened
+    }
+
+    fn uberblocks(&self, devices: &HashMap<u64, Device>) -> Vec<FoundUberblock> {
+        // Spares and cache devices have rings too, but never of this pool.
+        let holders = self.members.values().filter(|member| member.txg != 0);
+        let work: Vec<(&Member, &Device)> =
+            holders.filter_map(|member| Some((member, devices.get(&member.guid)?))).collect();
+        let found: Mutex<Vec<(u64, Slot)>> = Mutex::new(Vec::new());
+        let share = work.len().div_ceil(WORKERS).max(1);
+        thread::scope(|scope| {
+            for part in work.chunks(share) {
+                let found = &found;
+                scope.spawn(move || {
+                    for (member, device) in part {
+                        let slots = read_uberblocks(&***device, member.device.labels.ashift());
+                        let good = slots.into_iter().filter(|slot| slot.trust == Trust::Verified);
+                        let mut all = found.lock().unwrap_or_else(PoisonError::into_inner);
+                        all.extend(good.map(|slot| (member.guid, slot)));
+                    }
+                });
+            }
+        });
+        merge(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Equal uberblocks become one; best first.
+fn merge(slots: Vec<(u64, Slot)>) -> Vec<FoundUberblock> {
+    let mut merged: BTreeMap<[u8; Uberblock::SIZE], FoundUberblock> = BTreeMap::new();
+    for (guid, slot) in slots {
+        let uberblock = slot.uberblock;
+        let found = merged.entry(uberblock.to_bytes()).or_insert_with(|| FoundUberblock {
+            uberblock,
+            copies: 0,
+            holders: Vec::new(),
+        });
+        found.copies = found.copies.saturating_add(1);
+        found.holders.push(guid);
+    }
+    let mut all: Vec<_> = merged.into_values().collect();
+    for found in &mut all {
+        found.holders.sort_unstable();
+        found.holders.dedup();
+    }
+    all.sort_by(|a, b| b.uberblock.preference(&a.uberblock).then(Reverse(a.copies).cmp(&Reverse(b.copies))));
+    all
+}
