@@ -156,7 +156,7 @@ mod tests {
         let map = PermutationMap::generate(5).unwrap();
         assert_eq!(map.row(0), [2, 3, 1, 4, 0]);
         assert_eq!(map.row(1), [0, 3, 4, 1, 2]);
-        assert_eq!(map.row(3), [3, 4, 1, 0, 2]);
+        assert_eq!(map.row(3), [4, 1, 0, 3, 2]);
     }
 
     #[test]

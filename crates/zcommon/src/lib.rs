@@ -5,9 +5,13 @@
 //! | [`features`] | feature flags |
 //! | [`version`] | pool and file system versions |
 //! | [`vdev`] | kinds and states of vdevs, states of pools |
+//! | [`props`] | properties of datasets, pools and vdevs |
+//! | [`names`] | rules for names |
 //! | [`draid`] | permutation maps and names of distributed-spare RAID |
 
 pub mod draid;
 pub mod features;
+pub mod names;
+pub mod props;
 pub mod vdev;
 pub mod version;
