@@ -116,31 +116,24 @@ fn reversed([a, b, c, d, e, f, g, h]: Half) -> Half {
     [h, g, f, e, d, c, b, a]
 }
 
-/// The quasigroup operation of order 2^512: each side through its Latin square, then mixed.
+/// The quasigroup operation of order 2^512: each side through its Latin square, then mixed three by three.
 #[inline(always)]
 fn star(x: Half, y: Half) -> Half {
-    let s = left(x);
-    let t = right(y);
-    let three = |v: &Half, [i, j, k]: [usize; 3]| at(v, i) ^ at(v, j) ^ at(v, k);
-    MIX.map(|(from_x, from_y)| three(&s, from_x).wrapping_add(three(&t, from_y)))
-}
-
-/// Which three words of each side make a word of the product; pairs used twice stand first.
-const MIX: [([usize; 3], [usize; 3]); 8] = [
-    ([0, 4, 1], [0, 1, 5]),
-    ([0, 4, 7], [6, 7, 2]),
-    ([1, 7, 6], [0, 1, 3]),
-    ([2, 3, 4], [3, 4, 0]),
-    ([1, 7, 0], [2, 5, 1]),
-    ([5, 6, 3], [3, 4, 6]),
-    ([5, 6, 2], [2, 5, 7]),
-    ([2, 3, 5], [6, 7, 4]),
-];
-
-#[inline(always)]
-#[expect(clippy::indexing_slicing, reason = "called with the constants of `MIX`, all below 8")]
-fn at(v: &Half, i: usize) -> u64 {
-    v[i]
+    let [s0, s1, s2, s3, s4, s5, s6, s7] = left(x);
+    let [t0, t1, t2, t3, t4, t5, t6, t7] = right(y);
+    // Pairs that two words share.
+    let (s04, s17, s23, s56) = (s0 ^ s4, s1 ^ s7, s2 ^ s3, s5 ^ s6);
+    let (t01, t25, t34, t67) = (t0 ^ t1, t2 ^ t5, t3 ^ t4, t6 ^ t7);
+    [
+        (s04 ^ s1).wrapping_add(t01 ^ t5),
+        (s04 ^ s7).wrapping_add(t67 ^ t2),
+        (s17 ^ s6).wrapping_add(t01 ^ t3),
+        (s23 ^ s4).wrapping_add(t34 ^ t0),
+        (s17 ^ s0).wrapping_add(t25 ^ t1),
+        (s56 ^ s3).wrapping_add(t34 ^ t6),
+        (s56 ^ s2).wrapping_add(t25 ^ t7),
+        (s23 ^ s5).wrapping_add(t67 ^ t4),
+    ]
 }
 
 /// Latin square of the left operand: sums of five words, rotated.

@@ -10,11 +10,20 @@ const TOP_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Computes bytes from `start` to the end of the segment.
 pub(crate) fn run(segment: &mut Segment<'_>, start: usize) {
+    let at = words(segment, start);
+    bytes(segment, at);
+}
+
+/// Computes as many bytes from `start` as fit eights; where it stopped.
+pub(crate) fn words(segment: &mut Segment<'_>, start: usize) -> usize {
     // SAFETY: these vectors need no processor feature.
-    unsafe {
-        let at = strides::<u64>(segment, start);
-        strides::<u8>(segment, at);
-    }
+    unsafe { strides::<u64>(segment, start) }
+}
+
+/// Computes the rest from `start`, byte by byte; the end.
+pub(crate) fn bytes(segment: &mut Segment<'_>, start: usize) -> usize {
+    // SAFETY: these vectors need no processor feature.
+    unsafe { strides::<u8>(segment, start) }
 }
 
 impl Vector for u64 {

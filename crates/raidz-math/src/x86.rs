@@ -166,3 +166,65 @@ impl Vector for Avx512 {
         unsafe { Self(_mm512_gf2p8affine_epi64_epi8::<0>(self.0, _mm512_set1_epi64(by.matrix as i64))) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gf::Solution;
+    use crate::scalar;
+
+    /// A way to compute a segment from some byte on: where it stopped.
+    type Way = fn(&mut Segment<'_>, usize) -> usize;
+
+    fn ways() -> Vec<Way> {
+        let mut ways: Vec<Way> = vec![scalar::words];
+        if is_x86_feature_detected!("avx2") {
+            ways.push(|segment, at| unsafe { avx2(segment, at) });
+        }
+        if has_avx512() {
+            ways.push(|segment, at| unsafe { avx512(segment, at) });
+        }
+        ways
+    }
+
+    /// What `way` and then single bytes make of a row of six columns, of which `missing` are to be solved
+    /// for; without any, parity for the `rows`.
+    fn compute(way: Way, rows: [bool; 3], missing: &[usize], len: usize) -> [Vec<u8>; 3] {
+        let mut bytes = vec![0; len * 9];
+        stdx::rng::Rng::new(len as u64).fill(&mut bytes);
+        let columns: Vec<&[u8]> = (0..9).map(|i| &bytes[i * len..(i + 1) * len]).collect();
+        let data = (0..6).map(|i| (i != 4 && !missing.contains(&i)).then(|| columns[i])).collect();
+        let known = std::array::from_fn(|row| Some(columns[6 + row]));
+        let mut out = [const { Vec::new() }; 3];
+        let wanted: Vec<usize> =
+            (0..3).filter(|i| if missing.is_empty() { rows[*i] } else { *i < missing.len() }).collect();
+        wanted.iter().for_each(|i| out[*i] = vec![0xcc; len]);
+        let slots = out.each_mut().map(|slot| (!slot.is_empty()).then_some(slot.as_mut_slice()));
+        let solution = Solution::new(6, rows, missing).unwrap();
+        let mut segment = if missing.is_empty() {
+            Segment::generate(len, data, slots).unwrap()
+        } else {
+            Segment::rebuild(len, data, known, slots, &solution).unwrap()
+        };
+        let at = way(&mut segment, 0);
+        scalar::bytes(&mut segment, at);
+        out
+    }
+
+    #[test]
+    fn every_vector_equals_single_bytes() {
+        let bytes: Way = |_, at| at;
+        for mask in 1..8u8 {
+            let rows = [0, 1, 2].map(|row| mask >> row & 1 == 1);
+            let some: Vec<usize> = (1..=mask.count_ones() as usize).collect();
+            for missing in [&[], some.as_slice()] {
+                for len in [31, 64, 255, 1000, 4096 + 72] {
+                    let expected = compute(bytes, rows, missing, len);
+                    for way in ways() {
+                        assert!(compute(way, rows, missing, len) == expected, "{rows:?} {missing:?} {len}");
+                    }
+                }
+            }
+        }
+    }
+}
