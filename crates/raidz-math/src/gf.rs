@@ -23,20 +23,30 @@ pub(crate) const fn multiply(mut a: u8, mut b: u8) -> u8 {
     product
 }
 
-/// `a` to the power of `exponent`.
-pub(crate) const fn power(a: u8, exponent: usize) -> u8 {
-    let mut left = exponent % 255;
-    let mut result = 1;
-    while left > 0 {
-        result = multiply(result, a);
-        left -= 1;
+/// The powers of 2; as 2 generates every element but 0, the last repeats the first.
+const POWERS: [u8; 256] = {
+    let mut powers = [1; 256];
+    let mut i = 1;
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the loop ends at the array's length; iterators aren't const"
+    )]
+    while i < 256 {
+        powers[i] = double(powers[i - 1]);
+        i += 1;
     }
-    result
+    powers
+};
+
+/// 2 to the power of `exponent`.
+fn power_of_two(exponent: usize) -> u8 {
+    POWERS.get(exponent % 255).copied().unwrap_or(1)
 }
 
-/// The inverse of `a`; 0 for 0.
-const fn invert(a: u8) -> u8 {
-    power(a, 254)
+/// The element whose product with `a` is 1; `None` for 0.
+fn invert(a: u8) -> Option<u8> {
+    let exponent = POWERS.iter().position(|power| *power == a)?;
+    Some(power_of_two(255 - exponent))
 }
 
 /// A constant factor in the forms that the vector types multiply by.
@@ -84,12 +94,30 @@ impl Factor {
     }
 }
 
+/// Every factor there is.
+static FACTORS: [Factor; 256] = {
+    let mut factors = [Factor::new(0); 256];
+    let mut by = 1;
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the loop ends at the array's length; iterators aren't const"
+    )]
+    while by < 256 {
+        factors[by] = Factor::new(by as u8);
+        by += 1;
+    }
+    factors
+};
+
+/// A square matrix of up to three rows, in the upper left corner.
+type Matrix = [[u8; MAX_PARITY]; MAX_PARITY];
+
 /// How missing data columns follow from the syndromes (parity plus what is left of its sum).
 pub(crate) struct Solution {
     /// Which parity rows are used: as many as there are missing columns.
     pub(crate) rows: [bool; MAX_PARITY],
     /// Factor of syndrome k (the k-th used row) in missing column t, at `[t][k]`.
-    pub(crate) factors: [[Factor; MAX_PARITY]; MAX_PARITY],
+    pub(crate) factors: [[&'static Factor; MAX_PARITY]; MAX_PARITY],
 }
 
 impl Solution {
@@ -98,53 +126,51 @@ impl Solution {
     /// `None` when too few are, or a column is out of range.
     pub(crate) fn new(ndata: usize, have: [bool; MAX_PARITY], missing: &[usize]) -> Option<Self> {
         let mut rows = [false; MAX_PARITY];
-        let mut matrix = Vec::with_capacity(missing.len());
-        for (row, (used, have)) in rows.iter_mut().zip(have).enumerate() {
-            if !have || matrix.len() == missing.len() {
-                continue;
-            }
+        let mut matrix = Matrix::default();
+        let mut lines = matrix.iter_mut().take(missing.len());
+        for (row, (used, _)) in rows.iter_mut().zip(have).enumerate().filter(|(_, (_, have))| *have) {
+            let Some(line) = lines.next() else { break };
             *used = true;
-            let base = power(2, row);
-            let line: Option<Vec<u8>> =
-                missing.iter().map(|column| Some(power(base, ndata.checked_sub(column + 1)?))).collect();
-            matrix.push(line?);
+            for (cell, column) in line.iter_mut().zip(missing) {
+                *cell = power_of_two(row * ndata.checked_sub(column + 1)?);
+            }
+        }
+        if lines.next().is_some() || missing.len() > MAX_PARITY {
+            return None;
         }
         let inverse = invert_matrix(matrix, missing.len())?;
-        let mut factors = [[Factor::new(0); MAX_PARITY]; MAX_PARITY];
-        for (to, from) in factors.iter_mut().zip(inverse) {
-            for (to, from) in to.iter_mut().zip(from) {
-                *to = Factor::new(from);
-            }
+        let factor = |by: u8| FACTORS.get(usize::from(by));
+        let mut factors = [[factor(0)?; MAX_PARITY]; MAX_PARITY];
+        for (to, from) in factors.iter_mut().flatten().zip(inverse.iter().flatten()) {
+            *to = factor(*from)?;
         }
         Some(Self { rows, factors })
     }
 }
 
-/// Gauss-Jordan elimination on `matrix` beside the unit matrix; `None` if it isn't square and regular.
-fn invert_matrix(mut matrix: Vec<Vec<u8>>, size: usize) -> Option<Vec<Vec<u8>>> {
-    if matrix.len() != size {
-        return None;
-    }
-    for (number, line) in matrix.iter_mut().enumerate() {
-        line.extend((0..size).map(|column| u8::from(column == number)));
-    }
+/// Gauss-Jordan elimination beside the unit matrix; `None` if the matrix is singular.
+fn invert_matrix(mut matrix: Matrix, size: usize) -> Option<Matrix> {
+    let mut inverse: Matrix = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
     for step in 0..size {
         let pivot = (step..size).find(|row| matrix.get(*row).and_then(|line| line.get(step)) != Some(&0))?;
         matrix.swap(step, pivot);
-        let scale = invert(*matrix.get(step)?.get(step)?);
-        let pivot_line: Vec<u8> = matrix.get(step)?.iter().map(|cell| multiply(*cell, scale)).collect();
-        for (number, line) in matrix.iter_mut().enumerate() {
+        inverse.swap(step, pivot);
+        let scale = invert(*matrix.get(step)?.get(step)?)?;
+        let pivot_line = matrix.get(step)?.map(|cell| multiply(cell, scale));
+        let pivot_inverse = inverse.get(step)?.map(|cell| multiply(cell, scale));
+        for (number, (line, inverse)) in matrix.iter_mut().zip(&mut inverse).take(size).enumerate() {
             if number == step {
-                line.copy_from_slice(&pivot_line);
+                (*line, *inverse) = (pivot_line, pivot_inverse);
                 continue;
             }
             let weight = *line.get(step)?;
-            for (cell, pivot) in line.iter_mut().zip(&pivot_line) {
+            let pivots = pivot_line.iter().chain(&pivot_inverse);
+            for (cell, pivot) in line.iter_mut().chain(inverse).zip(pivots) {
                 *cell ^= multiply(weight, *pivot);
             }
         }
     }
-    matrix.iter().map(|line| line.get(size..).map(<[u8]>::to_vec)).collect()
+    Some(inverse)
 }
 
 #[cfg(test)]
@@ -154,11 +180,12 @@ mod tests {
     #[test]
     fn the_field_is_a_field() {
         assert_eq!(multiply(0x80, 2), 0x1d);
-        assert_eq!(power(2, 255), 1);
-        assert!((1..255).all(|exponent| power(2, exponent) != 1), "2 generates every element");
+        assert_eq!(power_of_two(255), 1);
+        assert!((1..255).all(|exponent| power_of_two(exponent) != 1), "2 generates every element");
         for a in 1..=255 {
-            assert_eq!(multiply(a, invert(a)), 1);
+            assert_eq!(multiply(a, invert(a).unwrap()), 1);
         }
+        assert_eq!(invert(0), None);
     }
 
     #[test]

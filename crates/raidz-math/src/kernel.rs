@@ -60,35 +60,35 @@ pub(crate) unsafe fn strides<V: Vector>(segment: &mut Segment<'_>, start: usize)
     // SAFETY: the contract is the caller's, handed on.
     unsafe {
         match segment.rows() {
-            [true, false, false] => by_rows::<V, true, false, false>(segment, start),
-            [false, true, false] => by_rows::<V, false, true, false>(segment, start),
-            [false, false, true] => by_rows::<V, false, false, true>(segment, start),
-            [true, true, false] => by_rows::<V, true, true, false>(segment, start),
-            [true, false, true] => by_rows::<V, true, false, true>(segment, start),
-            [false, true, true] => by_rows::<V, false, true, true>(segment, start),
-            [true, true, true] => by_rows::<V, true, true, true>(segment, start),
+            [true, false, false] => by_rows::<V, true, false, false, 1>(segment, start),
+            [false, true, false] => by_rows::<V, false, true, false, 1>(segment, start),
+            [false, false, true] => by_rows::<V, false, false, true, 1>(segment, start),
+            [true, true, false] => by_rows::<V, true, true, false, 2>(segment, start),
+            [true, false, true] => by_rows::<V, true, false, true, 2>(segment, start),
+            [false, true, true] => by_rows::<V, false, true, true, 2>(segment, start),
+            [true, true, true] => by_rows::<V, true, true, true, 3>(segment, start),
             [false, false, false] => segment.len(),
         }
     }
 }
 
+/// `N` rows are in use: those of P, Q and R that are true.
 #[inline(always)]
-unsafe fn by_rows<V: Vector, const P: bool, const Q: bool, const R: bool>(
+unsafe fn by_rows<V: Vector, const P: bool, const Q: bool, const R: bool, const N: usize>(
     segment: &mut Segment<'_>,
     start: usize,
 ) -> usize {
-    let count = usize::from(P) + usize::from(Q) + usize::from(R);
-    let bundles = V::PER_STRIDE.get(count.wrapping_sub(1)).copied().unwrap_or(1);
+    let bundles = V::PER_STRIDE.get(N.wrapping_sub(1)).copied().unwrap_or(1);
     // SAFETY: the contract is the caller's, handed on.
     unsafe {
-        let at = if bundles == 4 { by_width::<V, P, Q, R, 4>(segment, start) } else { start };
-        let at = if bundles >= 2 { by_width::<V, P, Q, R, 2>(segment, at) } else { at };
-        by_width::<V, P, Q, R, 1>(segment, at)
+        let at = if bundles == 4 { by_width::<V, P, Q, R, N, 4>(segment, start) } else { start };
+        let at = if bundles >= 2 { by_width::<V, P, Q, R, N, 2>(segment, at) } else { at };
+        by_width::<V, P, Q, R, N, 1>(segment, at)
     }
 }
 
 #[inline(always)]
-unsafe fn by_width<V: Vector, const P: bool, const Q: bool, const R: bool, const W: usize>(
+unsafe fn by_width<V: Vector, const P: bool, const Q: bool, const R: bool, const N: usize, const W: usize>(
     segment: &mut Segment<'_>,
     start: usize,
 ) -> usize {
@@ -106,8 +106,7 @@ unsafe fn by_width<V: Vector, const P: bool, const Q: bool, const R: bool, const
                 None => store::<V, W>(&sums, &targets, at),
                 Some(solution) => {
                     let syndromes = pack::<V, P, Q, R, W>(sums, &known, at);
-                    let count = usize::from(P) + usize::from(Q) + usize::from(R);
-                    solve::<V, P, W>(&syndromes, count, solution, &targets, at);
+                    solve::<V, P, N, W>(&syndromes, solution, &targets, at);
                 }
             }
         }
@@ -161,15 +160,16 @@ unsafe fn store<V: Vector, const W: usize>(
     at: usize,
 ) {
     for (sum, target) in sums.iter().zip(targets) {
-        if !target.is_null() {
-            // SAFETY: the contract is the caller's: the target can be written for a stride from `at`.
-            unsafe { store_one(sum, *target, at) };
-        }
+        // SAFETY: the contract is the caller's: the target is null or can be written for a stride from `at`.
+        unsafe { store_or_skip(sum, *target, at) };
     }
 }
 
 #[inline(always)]
-unsafe fn store_one<V: Vector, const W: usize>(bundles: &[V; W], target: *mut u8, at: usize) {
+unsafe fn store_or_skip<V: Vector, const W: usize>(bundles: &[V; W], target: *mut u8, at: usize) {
+    if target.is_null() {
+        return;
+    }
     for (i, bundle) in bundles.iter().enumerate() {
         // SAFETY: the contract is the caller's: the target can be written for a stride from `at`.
         unsafe { bundle.store(target.add(at + i * V::BYTES)) };
@@ -202,11 +202,10 @@ unsafe fn pack<V: Vector, const P: bool, const Q: bool, const R: bool, const W: 
     }
 }
 
-/// Writes the missing columns. With P in use, the last is what the others leave of P's syndrome.
+/// Writes the `N` missing columns. With P in use, the last is what the others leave of P's syndrome.
 #[inline(always)]
-unsafe fn solve<V: Vector, const P: bool, const W: usize>(
+unsafe fn solve<V: Vector, const P: bool, const N: usize, const W: usize>(
     syndromes: &[[V; W]; MAX_PARITY],
-    count: usize,
     solution: &Solution,
     targets: &[*mut u8; MAX_PARITY],
     at: usize,
@@ -214,23 +213,21 @@ unsafe fn solve<V: Vector, const P: bool, const W: usize>(
     // SAFETY: the contract is the caller's: targets that aren't null can be written for a stride from `at`.
     unsafe {
         let mut left = syndromes[0];
-        for (number, (factors, target)) in solution.factors.iter().zip(targets).take(count).enumerate() {
+        for (number, (factors, target)) in solution.factors.iter().zip(targets).take(N).enumerate() {
+            if P && number + 1 == N {
+                store_or_skip(&left, *target, at);
+                return;
+            }
             let mut column = [V::zero(); W];
-            if P && number + 1 == count {
-                column = left;
-            } else {
-                for (syndrome, factor) in syndromes.iter().zip(factors).take(count) {
-                    for (sum, bundle) in column.iter_mut().zip(syndrome) {
-                        *sum = sum.add(bundle.scale(factor));
-                    }
-                }
-                for (left, column) in left.iter_mut().zip(&column) {
-                    *left = left.add(*column);
+            for (syndrome, factor) in syndromes.iter().zip(factors).take(N) {
+                for (sum, bundle) in column.iter_mut().zip(syndrome) {
+                    *sum = sum.add(bundle.scale(factor));
                 }
             }
-            if !target.is_null() {
-                store_one(&column, *target, at);
+            for (left, column) in left.iter_mut().zip(&column) {
+                *left = left.add(*column);
             }
+            store_or_skip(&column, *target, at);
         }
     }
 }
