@@ -5,6 +5,7 @@
 //! and threads come from outside through [`env::Env`].
 
 pub mod error;
+pub mod taskq;
 pub mod types;
 pub mod vdev;
 

@@ -7,15 +7,21 @@
 
 mod board;
 mod compare;
+pub mod config;
 pub mod draid;
 mod gather;
+pub mod indirect;
+pub mod leaf;
 pub mod mirror;
 pub mod plan;
+pub mod queue;
 pub mod raidz;
 pub mod raidz_expand;
 mod search;
 mod stripe;
 mod stripe_plan;
+pub mod top;
+pub mod tree;
 
 #[cfg(test)]
 mod stripe_tests;

@@ -1,0 +1,195 @@
+//! Threads from outside: where CPU work of the engine runs, and how a caller waits for it.
+//!
+//! A [`Job`] never waits for another job or for a device; it starts I/O with a completion and
+//! returns. Only callers from outside (a command, a FUSE worker, an actor) wait, through
+//! [`Promise::wait`]. A simulated executor runs jobs one by one from `help` in an order its seed gives.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+/// A piece of CPU work that never waits.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Where jobs run.
+pub trait Executor: Send + Sync + Debug {
+    /// Queues a job.
+    fn spawn(&self, job: Job);
+    /// Called by a waiter: runs a queued job on the waiter's thread when this executor has no
+    /// threads of its own. True when something was run.
+    fn help(&self) -> bool;
+    /// How many jobs run at once.
+    fn width(&self) -> usize;
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    stop: bool,
+}
+
+/// A fixed pool of threads.
+pub struct ThreadPool {
+    shared: Arc<(Mutex<Queue>, Condvar)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Debug for ThreadPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ThreadPool({})", self.threads.len())
+    }
+}
+
+impl ThreadPool {
+    /// A pool of `width` threads (at least one). Fails when the system gives none.
+    pub fn new(width: usize) -> std::io::Result<Self> {
+        let shared = Arc::new((Mutex::new(Queue::default()), Condvar::new()));
+        let mut threads = Vec::new();
+        for i in 0..width.max(1) {
+            let shared = Arc::clone(&shared);
+            let thread = std::thread::Builder::new().name(format!("zio-{i}")).spawn(move || work(&shared))?;
+            threads.push(thread);
+        }
+        Ok(Self { shared, threads })
+    }
+}
+
+fn work(shared: &(Mutex<Queue>, Condvar)) {
+    loop {
+        let job = {
+            let mut queue = shared.0.lock();
+            loop {
+                if let Some(job) = queue.jobs.pop_front() {
+                    break job;
+                }
+                if queue.stop {
+                    return;
+                }
+                shared.1.wait(&mut queue);
+            }
+        };
+        job();
+    }
+}
+
+impl Executor for ThreadPool {
+    fn spawn(&self, job: Job) {
+        self.shared.0.lock().jobs.push_back(job);
+        self.shared.1.notify_one();
+    }
+
+    fn help(&self) -> bool {
+        false
+    }
+
+    fn width(&self) -> usize {
+        self.threads.len()
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        self.shared.0.lock().stop = true;
+        self.shared.1.notify_all();
+        let me = std::thread::current().id();
+        for thread in self.threads.drain(..) {
+            // The last owner may be a job: a thread can't join itself.
+            if thread.thread().id() != me {
+                // A job that panicked has already reported itself.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// An executor without threads: jobs run, first in first out, when somebody waits.
+#[derive(Default)]
+pub struct Inline {
+    queue: Mutex<VecDeque<Job>>,
+}
+
+impl Debug for Inline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inline({} queued)", self.queue.lock().len())
+    }
+}
+
+impl Executor for Inline {
+    fn spawn(&self, job: Job) {
+        self.queue.lock().push_back(job);
+    }
+
+    fn help(&self) -> bool {
+        let job = self.queue.lock().pop_front();
+        match job {
+            Some(job) => {
+                job();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn width(&self) -> usize {
+        1
+    }
+}
+
+/// A value that will be there later.
+#[derive(Debug)]
+pub struct Promise<T>(Arc<(Mutex<Option<T>>, Condvar)>);
+
+impl<T> Clone for Promise<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Promise<T> {
+    fn default() -> Self {
+        Self(Arc::new((Mutex::new(None), Condvar::new())))
+    }
+}
+
+impl<T> Promise<T> {
+    /// Gives the value; wakes the waiter.
+    pub fn set(&self, value: T) {
+        *self.0.0.lock() = Some(value);
+        self.0.1.notify_all();
+    }
+
+    /// Waits for the value and takes it.
+    pub fn wait(&self, executor: &dyn Executor) -> T {
+        let mut slot = self.0.0.lock();
+        loop {
+            if let Some(value) = slot.take() {
+                return value;
+            }
+            let helped = parking_lot::MutexGuard::unlocked(&mut slot, || executor.help());
+            if !helped && slot.is_none() {
+                self.0.1.wait_for(&mut slot, std::time::Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs_a_job(executor: &dyn Executor) {
+        let promise = Promise::default();
+        let theirs = promise.clone();
+        executor.spawn(Box::new(move || theirs.set(7)));
+        assert_eq!(promise.wait(executor), 7);
+    }
+
+    #[test]
+    fn both_executors_answer_a_waiter() {
+        runs_a_job(&ThreadPool::new(2).unwrap());
+        runs_a_job(&Inline::default());
+    }
+}

@@ -1,0 +1,273 @@
+//! The vdev tree as a config nvlist describes it, checked.
+//!
+//! Format source: `vdev_config_generate`, OpenZFS 2.3; key names in fs/zfs.h (`ZPOOL_CONFIG_*`).
+
+use nvpair::NvList;
+
+use crate::error::{Error, Result};
+
+/// Most vdevs that a config may hold in all; far above any real pool.
+const MAX_VDEVS: usize = 1 << 16;
+/// Deepest nesting: root, top, spare, replacing, leaf, and some.
+const MAX_DEPTH: usize = 8;
+
+/// What a vdev is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The pool itself.
+    Root,
+    /// All children hold the same bytes.
+    Mirror,
+    /// A mirror while its new side is filled.
+    Replacing,
+    /// A mirror of a failing disk and the spare that stands in.
+    Spare,
+    /// Single, double or triple parity with rotating stripes of varying width.
+    Raidz,
+    /// Declustered raidz with distributed spares.
+    Draid,
+    /// A distributed spare of a draid.
+    DraidSpare,
+    /// A block device.
+    Disk,
+    /// A file.
+    File,
+    /// A top-level vdev that was absent when the pool was last imported.
+    Missing,
+    /// A slot whose vdev was removed and held nothing mapped.
+    Hole,
+    /// A removed vdev whose blocks live elsewhere.
+    Indirect,
+    /// A level-2 cache device.
+    L2cache,
+}
+
+impl Kind {
+    /// The config's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Mirror => "mirror",
+            Self::Replacing => "replacing",
+            Self::Spare => "spare",
+            Self::Raidz => "raidz",
+            Self::Draid => "draid",
+            Self::DraidSpare => "dspare",
+            Self::Disk => "disk",
+            Self::File => "file",
+            Self::Missing => "missing",
+            Self::Hole => "hole",
+            Self::Indirect => "indirect",
+            Self::L2cache => "l2cache",
+        }
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        const ALL: [Kind; 13] = [
+            Kind::Root,
+            Kind::Mirror,
+            Kind::Replacing,
+            Kind::Spare,
+            Kind::Raidz,
+            Kind::Draid,
+            Kind::DraidSpare,
+            Kind::Disk,
+            Kind::File,
+            Kind::Missing,
+            Kind::Hole,
+            Kind::Indirect,
+            Kind::L2cache,
+        ];
+        ALL.into_iter().find(|k| k.name() == word)
+    }
+
+    /// True for a vdev that is a device.
+    pub fn is_leaf(self) -> bool {
+        matches!(self, Self::Disk | Self::File | Self::DraidSpare)
+    }
+
+    /// True for a vdev whose children are equivalent copies.
+    pub fn is_mirror_like(self) -> bool {
+        matches!(self, Self::Mirror | Self::Replacing | Self::Spare)
+    }
+}
+
+/// Which allocation class a top-level vdev serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AllocBias {
+    /// Ordinary data.
+    Normal,
+    /// The intent log.
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+}
+
+/// One vdev of a config: what reading needs, and the nvlist with all the rest.
+#[derive(Debug, Clone)]
+pub struct VdevConfig {
+    /// What it is.
+    pub kind: Kind,
+    /// Index among its siblings, as recorded.
+    pub id: u64,
+    /// Its guid; 0 for a hole.
+    pub guid: u64,
+    /// Where its device was last seen.
+    pub path: Option<String>,
+    /// Sector shift (top-level vdevs).
+    pub ashift: u32,
+    /// Allocatable bytes, all children together (top-level vdevs).
+    pub asize: u64,
+    /// Parity disks (raidz, draid).
+    pub nparity: u32,
+    /// Allocation class.
+    pub bias: AllocBias,
+    /// MOS object holding the space map numbers, 0 when none.
+    pub metaslab_array: u64,
+    /// Metaslab size as a shift.
+    pub metaslab_shift: u32,
+    /// MOS object of the leaf's DTL, 0 when none.
+    pub dtl_object: u64,
+    /// MOS ZAP of the top-level vdev, 0 when none.
+    pub top_zap: u64,
+    /// Indirect mapping object, 0 when none.
+    pub indirect_object: u64,
+    /// Indirect births object, 0 when none.
+    pub indirect_births: u64,
+    /// A removal or expansion of this vdev is under way.
+    pub removing: bool,
+    /// Raidz expansion under way.
+    pub expanding: bool,
+    /// Txgs at which the raidz was expanded, oldest first.
+    pub expand_txgs: Vec<u64>,
+    /// draid: data disks per group, distributed spares, groups.
+    pub draid: Option<DraidConfig>,
+    /// dspare: guid of the draid it belongs to and which spare it is.
+    pub spare_of: Option<(u64, u32)>,
+    /// Administratively offline.
+    pub offline: bool,
+    /// Its children.
+    pub children: Vec<VdevConfig>,
+    /// Everything as recorded.
+    pub nvlist: NvList,
+}
+
+/// The draid part of a config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DraidConfig {
+    /// Data columns per group.
+    pub ndata: u32,
+    /// Distributed spares.
+    pub nspares: u32,
+    /// Groups per row pattern.
+    pub ngroups: u32,
+}
+
+impl VdevConfig {
+    /// Reads a `vdev_tree` nvlist.
+    pub fn parse(list: &NvList) -> Result<Self> {
+        let mut budget = MAX_VDEVS;
+        parse(list, 0, &mut budget)
+    }
+
+    /// This vdev and all below it, parents first.
+    pub fn walk(&self) -> Vec<&VdevConfig> {
+        let mut all = vec![self];
+        let mut next = 0;
+        while let Some(vdev) = all.get(next).copied() {
+            all.extend(vdev.children.iter());
+            next += 1;
+        }
+        all
+    }
+
+    /// The name that status lists show: `raidz2-0`, `mirror-1`, or the device's path.
+    pub fn name(&self) -> String {
+        match self.kind {
+            Kind::Disk | Kind::File => self.path.clone().unwrap_or_else(|| self.guid.to_string()),
+            Kind::Raidz => format!("raidz{}-{}", self.nparity, self.id),
+            Kind::Draid => {
+                let d = self.draid.unwrap_or(DraidConfig { ndata: 0, nspares: 0, ngroups: 0 });
+                let (parity, children) = (self.nparity, self.children.len());
+                format!("draid{parity}:{}d:{children}c:{}s-{}", d.ndata, d.nspares, self.id)
+            }
+            Kind::Root | Kind::DraidSpare => self.path.clone().unwrap_or_else(|| self.kind.name().to_owned()),
+            kind => format!("{}-{}", kind.name(), self.id),
+        }
+    }
+}
+
+fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> {
+    if depth > MAX_DEPTH {
+        return Err(Error::corrupt("the vdev tree is nested too deeply"));
+    }
+    *budget = budget.checked_sub(1).ok_or_else(|| Error::corrupt("the vdev tree has too many vdevs"))?;
+    let number = |name: &str| list.u64(name).unwrap_or(0);
+    let small = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
+    let word = list.str("type").unwrap_or_default();
+    let kind = Kind::parse(word).ok_or_else(|| Error::unsupported(format!("unknown vdev type '{word}'")))?;
+    let ashift = small("ashift");
+    if ashift > 30 {
+        return Err(Error::corrupt(format!("vdev {} has ashift {ashift}", number("guid"))));
+    }
+    let mut children = Vec::new();
+    for child in list.nvlist_array("children").unwrap_or_default() {
+        children.push(parse(child, depth + 1, budget)?);
+    }
+    if kind.is_leaf() != children.is_empty() && !matches!(kind, Kind::Root | Kind::Hole | Kind::Missing | Kind::Indirect) {
+        return Err(Error::corrupt(format!("{word} vdev {} has {} children", number("guid"), children.len())));
+    }
+    let draid = (kind == Kind::Draid).then(|| DraidConfig {
+        ndata: small("draid_ndata"),
+        nspares: small("draid_nspares"),
+        ngroups: small("draid_ngroups"),
+    });
+    Ok(VdevConfig {
+        kind,
+        id: number("id"),
+        guid: number("guid"),
+        path: list.string("path").map(|s| s.to_string_lossy().into_owned()),
+        ashift,
+        asize: number("asize"),
+        nparity: nparity(list, kind),
+        bias: bias(list),
+        metaslab_array: number("metaslab_array"),
+        metaslab_shift: small("metaslab_shift"),
+        dtl_object: number("DTL"),
+        top_zap: number("com.delphix:vdev_zap_top"),
+        indirect_object: number("com.delphix:indirect_object"),
+        indirect_births: number("com.delphix:indirect_births"),
+        removing: number("removing") != 0,
+        expanding: list.contains("raidz_expanding"),
+        expand_txgs: list.u64_array("raidz_expand_txgs").map(<[u64]>::to_vec).unwrap_or_default(),
+        draid,
+        spare_of: (kind == Kind::DraidSpare).then(|| (number("top_guid"), small("spare_id"))),
+        offline: number("offline") != 0,
+        children,
+        nvlist: list.clone(),
+    })
+}
+
+
+/// Pools before raidz2 did not record the parity: it was one.
+fn nparity(list: &NvList, kind: Kind) -> u32 {
+    let recorded = list.u64("nparity").and_then(|n| u32::try_from(n).ok());
+    match kind {
+        Kind::Raidz | Kind::Draid => recorded.unwrap_or(1),
+        _ => 0,
+    }
+}
+
+fn bias(list: &NvList) -> AllocBias {
+    if list.u64("is_log").unwrap_or(0) != 0 {
+        return AllocBias::Log;
+    }
+    match list.str("alloc_bias") {
+        Some("log") => AllocBias::Log,
+        Some("special") => AllocBias::Special,
+        Some("dedup") => AllocBias::Dedup,
+        _ => AllocBias::Normal,
+    }
+}

@@ -1,0 +1,168 @@
+//! A leaf's request queue: sorts what waits by offset and joins neighbours into one device read.
+//!
+//! While fewer than [`MAX_ACTIVE`] reads are on the device a request goes straight through. Above
+//! that, requests wait in offset order, and each completion takes the next run: requests at most
+//! [`GAP`] bytes apart are read together, up to [`MAX_RUN`] bytes (reading a small gap is cheaper than
+//! another command). A run of several requests that fails is split, so that one bad sector fails
+//! only the request that needs it.
+//!
+//! Lock order: the queue's lock is a leaf lock; no completion is called under it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use blkdev::{Device, Io, IoKind};
+use parking_lot::Mutex;
+use stdx::{AlignedBuf, Buf};
+
+/// Reads on the device at once.
+const MAX_ACTIVE: usize = 3;
+/// Unwanted bytes between two requests that are still read together.
+const GAP: u64 = 32 << 10;
+/// Longest joined read.
+const MAX_RUN: u64 = 1 << 20;
+
+/// Told once, on a device's thread: must be short and hand real work to an executor.
+pub type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
+
+struct Request {
+    len: u64,
+    done: ReadDone,
+}
+
+#[derive(Default)]
+struct State {
+    /// Waiting, by (device offset, arrival).
+    waiting: BTreeMap<(u64, u64), Request>,
+    arrivals: u64,
+    active: usize,
+    /// Where the last run ended: the elevator goes on from there.
+    head: u64,
+}
+
+/// The queue of one leaf.
+pub struct Queue {
+    device: Device,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Queue({:?})", self.device)
+    }
+}
+
+/// Requests that one device read will answer.
+struct Run {
+    start: u64,
+    end: u64,
+    requests: Vec<(u64, Request)>,
+}
+
+impl Queue {
+    /// A queue in front of `device`.
+    pub fn new(device: Device) -> Arc<Self> {
+        Arc::new(Self { device, state: Mutex::default() })
+    }
+
+    /// The device behind it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Reads `len` bytes at the device offset `offset`.
+    pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
+        {
+            let mut state = self.state.lock();
+            state.arrivals += 1;
+            let arrival = state.arrivals;
+            state.waiting.insert((offset, arrival), Request { len, done });
+        }
+        self.issue();
+    }
+
+    fn issue(self: &Arc<Self>) {
+        loop {
+            let run = {
+                let mut state = self.state.lock();
+                if state.active >= MAX_ACTIVE {
+                    return;
+                }
+                let Some(run) = state.next_run() else { return };
+                state.active += 1;
+                run
+            };
+            self.start(run);
+        }
+    }
+
+    fn start(self: &Arc<Self>, run: Run) {
+        let queue = Arc::clone(self);
+        let Ok(len) = usize::try_from(run.end - run.start) else {
+            return queue.finish(run, Err(io::Error::from(io::ErrorKind::InvalidInput)));
+        };
+        let offset = run.start;
+        let done = Box::new(move |result: io::Result<()>, buf: AlignedBuf| {
+            queue.finish(run, result.map(|()| buf.into()));
+        });
+        self.device.submit(Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(len), done });
+    }
+
+    fn finish(self: &Arc<Self>, run: Run, result: io::Result<Buf>) {
+        self.state.lock().active -= 1;
+        match result {
+            Ok(buf) => run.answer(&buf),
+            Err(e) => self.fail(run, e),
+        }
+        self.issue();
+    }
+
+    /// A single request takes the error; several are read again one by one.
+    fn fail(self: &Arc<Self>, run: Run, error: io::Error) {
+        let alone = run.requests.len() == 1;
+        for (offset, request) in run.requests {
+            if alone {
+                (request.done)(Err(io::Error::new(error.kind(), error.to_string())));
+            } else {
+                self.state.lock().active += 1;
+                self.start(Run {
+                    start: offset,
+                    end: offset + request.len,
+                    requests: vec![(offset, request)],
+                });
+            }
+        }
+    }
+}
+
+impl State {
+    fn next_run(&mut self) -> Option<Run> {
+        let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
+        let key = *first?.0;
+        let request = self.waiting.remove(&key)?;
+        let mut run =
+            Run { start: key.0, end: key.0.saturating_add(request.len), requests: vec![(key.0, request)] };
+        while let Some((&next, request)) = self.waiting.range((run.start, 0)..).next() {
+            let end = run.end.max(next.0.saturating_add(request.len));
+            if next.0 > run.end.saturating_add(GAP) || end - run.start > MAX_RUN {
+                break;
+            }
+            let Some(request) = self.waiting.remove(&next) else { break };
+            run.end = end;
+            run.requests.push((next.0, request));
+        }
+        self.head = run.end;
+        Some(run)
+    }
+}
+
+impl Run {
+    fn answer(self, buf: &Buf) {
+        for (offset, request) in self.requests {
+            let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+            let len = usize::try_from(request.len).unwrap_or(usize::MAX);
+            (request.done)(Ok(buf.slice(from..from.saturating_add(len))));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Top-level vdevs as targets of reads.
+//!
+//! A [`Top`] flattens what stands below it: each direct child becomes a list of *sides*, the leaves
+//! that hold the same bytes (a plain disk has one; a `replacing` or `spare` has more). The block
+//! address space of a top-level vdev is then served by the plan that its layout makes.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use super::config::{AllocBias, Kind, VdevConfig};
+use super::draid::{DraidGeometry, DraidPlan};
+use super::indirect::IndirectMapping;
+use super::leaf::Leaf;
+use super::mirror::MirrorPlan;
+use super::plan::{ChildRead, Children, Depth, Fault, ReadPlan};
+use super::queue::ReadDone;
+use super::raidz::{RaidzGeometry, RaidzPlan};
+use crate::error::{Error, Kind as ErrorKind, Result};
+
+/// One leaf that holds a child's bytes.
+#[derive(Debug, Clone)]
+pub enum Side {
+    /// A device.
+    Leaf(Arc<Leaf>),
+    /// A distributed spare: the bytes stand on another child of the same draid, which one depends on
+    /// the offset.
+    DistributedSpare {
+        /// Which spare.
+        id: u32,
+        /// Guid of the spare's own vdev entry.
+        guid: u64,
+    },
+}
+
+/// How a top-level vdev lays out blocks.
+#[derive(Debug)]
+pub enum Layout {
+    /// A disk, a file, or a mirror: all sides of child 0.
+    Mirror,
+    /// Raidz, expanded or not.
+    Raidz(RaidzGeometry),
+    /// Declustered raidz.
+    Draid(DraidGeometry),
+    /// Removed: its blocks are found through a mapping, which is loaded once the MOS can be read.
+    Indirect(RwLock<Option<Arc<IndirectMapping>>>),
+    /// Nothing was ever mapped here, or it is absent.
+    Absent,
+}
+
+/// A top-level vdev.
+#[derive(Debug)]
+pub struct Top {
+    /// Its number, as DVAs name it.
+    pub id: u64,
+    /// Its name for people.
+    pub name: String,
+    /// What it serves.
+    pub bias: AllocBias,
+    /// Sector shift.
+    pub ashift: u32,
+    /// Layout.
+    pub layout: Layout,
+    children: Vec<Vec<Side>>,
+}
+
+/// A [`Top`] as one read's plan sees it.
+pub struct View<'a> {
+    top: &'a Top,
+    txg: u64,
+}
+
+impl Top {
+    /// From a checked config; `leaves` finds each leaf by guid.
+    pub fn new(config: &VdevConfig, layout: Layout, find: &dyn Fn(u64) -> Option<Arc<Leaf>>) -> Arc<Self> {
+        let children = match config.kind {
+            Kind::Raidz | Kind::Draid => config.children.iter().map(|c| sides(c, find)).collect(),
+            _ => vec![sides(config, find)],
+        };
+        Arc::new(Self {
+            id: config.id,
+            name: config.name(),
+            bias: config.bias,
+            ashift: config.ashift,
+            layout,
+            children,
+        })
+    }
+
+    /// The children's sides.
+    pub fn children(&self) -> &[Vec<Side>] {
+        &self.children
+    }
+
+    /// What a plan for a block born in `txg` may know of the children.
+    pub fn view(&self, txg: u64) -> View<'_> {
+        View { top: self, txg }
+    }
+
+    /// A plan for `size` bytes at `offset`, born in `birth` (physical).
+    pub fn plan(&self, offset: u64, size: u64, birth: u64, depth: Depth) -> Result<Box<dyn ReadPlan>> {
+        match &self.layout {
+            Layout::Mirror => Ok(Box::new(MirrorPlan::new(offset, size, depth))),
+            Layout::Raidz(geometry) => Ok(Box::new(RaidzPlan::new(geometry.clone(), offset, size, birth, depth))),
+            Layout::Draid(geometry) => Ok(Box::new(DraidPlan::new(geometry.clone(), offset, size, depth))),
+            Layout::Indirect(_) => Err(Error::corrupt("a removed vdev is read through its mapping")),
+            Layout::Absent => Err(Error::new(ErrorKind::NoDevice, "the top-level vdev is missing").on_vdev(&self.name)),
+        }
+    }
+
+    /// The indirect mapping, when this is a removed vdev whose mapping is loaded.
+    pub fn mapping(&self) -> Option<Arc<IndirectMapping>> {
+        match &self.layout {
+            Layout::Indirect(slot) => slot.read().clone(),
+            _ => None,
+        }
+    }
+
+    /// The leaf behind one read.
+    pub fn leaf(&self, read: &ChildRead) -> Option<Arc<Leaf>> {
+        let mut side = self.side(read.child, read.side)?.clone();
+        // A spare may stand in for a child that another spare already replaced.
+        for _ in 0..self.children.len() {
+            match side {
+                Side::Leaf(leaf) => return Some(leaf),
+                Side::DistributedSpare { id, .. } => {
+                    let Layout::Draid(geometry) = &self.layout else { return None };
+                    let child = geometry.spare_child(id, read.offset)?;
+                    side = self.side(child, 0)?.clone();
+                }
+            }
+        }
+        None
+    }
+
+    fn side(&self, child: u32, side: u32) -> Option<&Side> {
+        self.children.get(usize::try_from(child).ok()?)?.get(usize::try_from(side).ok()?)
+    }
+
+    /// Starts one read.
+    pub fn read(&self, read: ChildRead, done: ReadDone) {
+        match self.leaf(&read) {
+            Some(leaf) => leaf.read(read.offset, read.len, done),
+            None => done(Err(std::io::Error::from(std::io::ErrorKind::NotFound))),
+        }
+    }
+
+    /// Bytes that `psize` bytes take on this vdev.
+    pub fn asize_of(&self, psize: u64, txg: u64) -> u64 {
+        match &self.layout {
+            Layout::Raidz(geometry) => geometry.asize(psize, txg),
+            Layout::Draid(geometry) => geometry.asize(psize),
+            _ => psize.next_multiple_of(1 << self.ashift),
+        }
+    }
+}
+
+impl Children for View<'_> {
+    fn count(&self) -> u32 {
+        u32::try_from(self.top.children.len()).unwrap_or(u32::MAX)
+    }
+
+    fn sides(&self, child: u32) -> u32 {
+        let sides = usize::try_from(child).ok().and_then(|c| self.top.children.get(c)).map_or(0, Vec::len);
+        u32::try_from(sides).unwrap_or(u32::MAX)
+    }
+
+    fn fault(&self, child: u32, side: u32) -> Option<Fault> {
+        match self.top.side(child, side) {
+            None => Some(Fault::Unreadable),
+            Some(Side::DistributedSpare { .. }) => None,
+            Some(Side::Leaf(leaf)) if leaf.device().is_none() => Some(Fault::Unreadable),
+            Some(Side::Leaf(leaf)) => leaf.dtl.read().contains(self.txg).then_some(Fault::Stale),
+        }
+    }
+}
+
+/// All leaves at or below a mirror-like vdev, in order.
+fn sides(config: &VdevConfig, find: &dyn Fn(u64) -> Option<Arc<Leaf>>) -> Vec<Side> {
+    if let Some((_, id)) = config.spare_of {
+        return vec![Side::DistributedSpare { id, guid: config.guid }];
+    }
+    if config.kind.is_leaf() {
+        return find(config.guid).map(Side::Leaf).into_iter().collect();
+    }
+    config.children.iter().flat_map(|c| sides(c, find)).collect()
+}
