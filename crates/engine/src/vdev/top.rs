@@ -100,7 +100,7 @@ impl Top {
     /// A plan for `size` bytes at `offset`, born in `birth` (physical).
     pub fn plan(&self, offset: u64, size: u64, birth: u64, depth: Depth) -> Result<Box<dyn ReadPlan>> {
         match &self.layout {
-            Layout::Mirror => Ok(Box::new(MirrorPlan::new(offset, size, depth))),
+            Layout::Mirror => Ok(Box::new(MirrorPlan::new(offset, size, depth, self.id))),
             Layout::Raidz(geometry) => Ok(Box::new(RaidzPlan::new(geometry.clone(), offset, size, birth, depth))),
             Layout::Draid(geometry) => Ok(Box::new(DraidPlan::new(geometry.clone(), offset, size, depth))),
             Layout::Indirect(_) => Err(Error::corrupt("a removed vdev is read through its mapping")),
@@ -113,6 +113,24 @@ impl Top {
         match &self.layout {
             Layout::Indirect(slot) => slot.read().clone(),
             _ => None,
+        }
+    }
+
+    /// True when this vdev was removed and its blocks live elsewhere.
+    pub fn is_removed(&self) -> bool {
+        matches!(self.layout, Layout::Indirect(_))
+    }
+
+    /// True when something can be read here at all.
+    pub fn is_readable(&self) -> bool {
+        let present = |side: &Side| match side {
+            Side::Leaf(leaf) => leaf.device().is_some(),
+            Side::DistributedSpare { .. } => true,
+        };
+        match self.layout {
+            Layout::Absent => false,
+            Layout::Indirect(_) => true,
+            _ => self.children.iter().flatten().any(present),
         }
     }
 

@@ -1,0 +1,108 @@
+//! The vdev tree of an open pool: every leaf with its device, every top-level vdev as a read target.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use blkdev::Device;
+use parking_lot::RwLock;
+
+use super::config::{Kind, VdevConfig};
+use super::draid::DraidGeometry;
+use super::leaf::Leaf;
+use super::raidz::{RaidzGeometry, ReflowState};
+use super::top::{Layout, Top};
+use crate::error::{Error, Result};
+
+/// Most top-level vdevs.
+const MAX_TOPS: u64 = 1 << 16;
+
+/// Devices found, by leaf guid.
+pub type Devices = HashMap<u64, Device>;
+
+/// The tree of one pool.
+#[derive(Debug)]
+pub struct Tree {
+    /// As configured.
+    pub config: VdevConfig,
+    tops: Vec<Option<Arc<Top>>>,
+    leaves: HashMap<u64, Arc<Leaf>>,
+}
+
+impl Tree {
+    /// Builds the tree of `config` (its root). Leaves already open in `known` are kept, with their
+    /// queues and counters; others get their device from `devices`, or none.
+    pub fn build(config: VdevConfig, known: Option<&Tree>, devices: &Devices, reflow: Option<u64>) -> Result<Self> {
+        let mut leaves = HashMap::new();
+        for vdev in config.walk().into_iter().filter(|v| v.kind.is_leaf()) {
+            let leaf = known.and_then(|t| t.leaves.get(&vdev.guid).cloned());
+            leaves.insert(vdev.guid, leaf.unwrap_or_else(|| open_leaf(vdev, devices)));
+        }
+        let mut tops = Vec::new();
+        for child in &config.children {
+            if child.id >= MAX_TOPS {
+                return Err(Error::corrupt(format!("top-level vdev number {} is out of bounds", child.id)));
+            }
+            let slot = usize::try_from(child.id).unwrap_or(usize::MAX);
+            if tops.len() <= slot {
+                tops.resize(slot + 1, None);
+            }
+            let layout = layout(child, reflow)?;
+            if let Some(top) = tops.get_mut(slot) {
+                *top = Some(Top::new(child, layout, &|guid| leaves.get(&guid).cloned()));
+            }
+        }
+        Ok(Self { config, tops, leaves })
+    }
+
+    /// The top-level vdev of that number.
+    pub fn top(&self, id: u64) -> Option<Arc<Top>> {
+        self.tops.get(usize::try_from(id).ok()?)?.clone()
+    }
+
+    /// All top-level vdevs.
+    pub fn tops(&self) -> impl Iterator<Item = &Arc<Top>> {
+        self.tops.iter().flatten()
+    }
+
+    /// The leaf of that guid.
+    pub fn leaf(&self, guid: u64) -> Option<&Arc<Leaf>> {
+        self.leaves.get(&guid)
+    }
+
+    /// All leaves, in no order.
+    pub fn leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.leaves.values()
+    }
+
+    /// A name for people: the leaf's path, or the top-level vdev's name.
+    pub fn leaf_name(&self, leaf: u64, top: u64) -> String {
+        match (self.leaves.get(&leaf), self.top(top)) {
+            (Some(leaf), _) => leaf.path.clone(),
+            (None, Some(top)) => top.name.clone(),
+            (None, None) => format!("vdev {top}"),
+        }
+    }
+}
+
+fn open_leaf(vdev: &VdevConfig, devices: &Devices) -> Arc<Leaf> {
+    let device = devices.get(&vdev.guid).cloned();
+    let recorded = vdev.path.clone().unwrap_or_else(|| vdev.guid.to_string());
+    let path = device.as_ref().map_or(recorded, |d| d.name().to_owned());
+    Leaf::new(vdev.guid, path, device)
+}
+
+fn layout(top: &VdevConfig, reflow: Option<u64>) -> Result<Layout> {
+    let at = |e: Error| e.on_vdev(&top.name());
+    Ok(match top.kind {
+        Kind::Raidz => {
+            let width = u32::try_from(top.children.len()).unwrap_or(u32::MAX);
+            let moving = top.expanding.then_some(reflow).flatten();
+            let geometry = RaidzGeometry::new(top.ashift, width, top.nparity, &top.expand_txgs, moving);
+            Layout::Raidz(geometry.map_err(at)?)
+        }
+        Kind::Draid => Layout::Draid(DraidGeometry::from_config(top).map_err(at)?),
+        Kind::Indirect => Layout::Indirect(RwLock::default()),
+        Kind::Hole | Kind::Missing | Kind::Root | Kind::L2cache => Layout::Absent,
+        _ => Layout::Mirror,
+    })
+}

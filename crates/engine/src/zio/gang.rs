@@ -1,0 +1,158 @@
+//! Gang blocks: a block for which no contiguous space was found, stored as a header of block pointers
+//! to its pieces (which may be gangs again).
+//!
+//! The header carries its own SHA-256, made with the identity of the gang's first DVA, so one judge
+//! serves every copy. Pieces have checksums of their own; those cover the data. The gang pointer's own
+//! checksum is that of the assembled bytes, but OpenZFS never compares it, so neither do we.
+//!
+//! Without `dynamic_gang_header` a header is 512 bytes; with it, one minimum allocation of its vdev.
+//! Both sizes may stand in one pool.
+//!
+//! Format source: `zio_gbh_phys_t`, zio.h, OpenZFS 2.3; `dynamic_gang_header`, OpenZFS 2.4.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ondisk::{Blkptr, ChecksumType, Dva, EckPhys, Endian};
+use stdx::{AlignedBuf, Buf};
+
+use super::drive::Judge;
+use super::read::{CopyDone, CopyResult, Range, read_range};
+use super::{Damage, Form, ReadOptions, Zio, verify};
+use crate::error::{Error, Kind};
+use crate::types::Bookmark;
+use crate::vdev::plan::Depth;
+
+/// Header size of pools without `dynamic_gang_header`.
+#[doc(alias = "SPA_OLD_GANGBLOCKSIZE")]
+const OLD_HEADER: u64 = 512;
+/// Gangs within gangs; allocation never nests deeper than a few.
+const MAX_NESTING: u32 = 16;
+const BLKPTR: usize = 128;
+
+struct Gang {
+    zio: Arc<Zio>,
+    bp: Blkptr,
+    dva: Dva,
+    depth: Depth,
+    nesting: u32,
+    sizes: VecDeque<u64>,
+    done: CopyDone,
+}
+
+/// Reads the copy of `bp` whose gang header stands at `dva`. `nesting` counts the gangs around it: a
+/// header that names itself would otherwise never end.
+pub fn read(zio: &Arc<Zio>, bp: &Blkptr, dva: Dva, depth: Depth, nesting: u32, done: CopyDone) {
+    if nesting >= MAX_NESTING {
+        let error = Error::new(Kind::Loop, "gang blocks are nested without end");
+        return done(CopyResult { error: Some(error), ..CopyResult::default() });
+    }
+    let ashift = zio.tree().top(u64::from(dva.vdev)).map_or(9, |top| top.ashift);
+    let wide = 1_u64 << ashift.clamp(9, 16);
+    // The wrong size first costs a read; the wide one is usual only where the feature is in use.
+    let sizes = if zio.has_wide_gangs() && wide > OLD_HEADER { vec![wide, OLD_HEADER] } else { vec![OLD_HEADER] };
+    Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, depth, nesting, sizes: sizes.into(), done }).header();
+}
+
+impl Gang {
+    fn header(mut self: Box<Self>) {
+        let Some(size) = self.sizes.pop_front() else {
+            return (self.done)(CopyResult::default());
+        };
+        let verifier = ondisk::label::gang_verifier(&self.bp);
+        let judge: Judge =
+            Arc::new(move |bytes| verify::embedded(ChecksumType::GangHeader, bytes, verifier).is_some());
+        let range = Range::of(&self.dva, size, self.bp.physical_birth());
+        let (zio, depth) = (Arc::clone(&self.zio), self.depth);
+        let done: CopyDone = Box::new(move |copy| self.headed(copy));
+        read_range(&zio, range, depth, judge, done);
+    }
+
+    fn headed(self: Box<Self>, copy: CopyResult) {
+        match copy.data {
+            Some(header) => self.members(&header, copy.damage),
+            // Damage of a size that was only a guess is not damage.
+            None if !self.sizes.is_empty() => self.header(),
+            None => (self.done)(copy),
+        }
+    }
+
+    fn members(self: Box<Self>, header: &Buf, damage: Vec<Damage>) {
+        let Ok(size) = usize::try_from(self.bp.psize()) else {
+            return (self.done)(CopyResult::default());
+        };
+        let mut left = self.bp.psize();
+        let mut members = VecDeque::new();
+        for member in pointers(header) {
+            left = left.saturating_sub(member.psize());
+            members.push_back(member);
+        }
+        if left > 0 {
+            let error = Error::corrupt("a gang header's members are shorter than the block");
+            return (self.done)(CopyResult { error: Some(error), damage, data: None });
+        }
+        let Self { zio, depth, nesting, done, .. } = *self;
+        let data = AlignedBuf::zeroed(size);
+        Box::new(Assemble { zio, depth, nesting, members, data, filled: 0, damage, done }).next();
+    }
+}
+
+/// The block pointers of a header, in order, little-endian already or swapped.
+fn pointers(header: &[u8]) -> Vec<Blkptr> {
+    let big = ondisk::Eck::from_trailer(header).is_ok_and(|eck| eck.endian == Endian::Big);
+    let body = header.len().saturating_sub(EckPhys::SIZE);
+    let slots = header.get(..body).unwrap_or_default().chunks_exact(BLKPTR);
+    let decode = |slot: &[u8]| {
+        let mut bytes = slot.to_vec();
+        if big {
+            bytes.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        }
+        Blkptr::from_bytes(&bytes)
+    };
+    slots.filter_map(decode).filter(|bp| !bp.is_hole()).collect()
+}
+
+struct Assemble {
+    zio: Arc<Zio>,
+    depth: Depth,
+    nesting: u32,
+    members: VecDeque<Blkptr>,
+    data: AlignedBuf,
+    filled: usize,
+    damage: Vec<Damage>,
+    done: CopyDone,
+}
+
+impl Assemble {
+    fn next(mut self: Box<Self>) {
+        let full = self.filled >= self.data.len();
+        let Some(member) = self.members.pop_front().filter(|_| !full) else {
+            let Self { data, damage, done, .. } = *self;
+            return done(CopyResult { data: Some(data.into()), damage, error: None });
+        };
+        let zio = Arc::clone(&self.zio);
+        let options = ReadOptions { depth: self.depth, form: Form::Physical };
+        let nesting = self.nesting + 1;
+        let done = Box::new(move |outcome| self.arrived(outcome));
+        super::read::start(&zio, &member, Bookmark::default(), options, nesting, done);
+    }
+
+    fn arrived(mut self: Box<Self>, outcome: super::ReadOutcome) {
+        self.damage.extend(outcome.damage);
+        match outcome.data {
+            Err(error) => {
+                let Self { damage, done, .. } = *self;
+                done(CopyResult { data: None, damage, error: Some(error) });
+            }
+            Ok(bytes) => {
+                let room = self.data.get_mut(self.filled..).unwrap_or_default();
+                let take = room.len().min(bytes.len());
+                for (to, from) in room.iter_mut().zip(bytes.iter()) {
+                    *to = *from;
+                }
+                self.filled += take;
+                self.next();
+            }
+        }
+    }
+}

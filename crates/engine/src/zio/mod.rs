@@ -1,0 +1,219 @@
+//! Zio: from a block pointer to its bytes.
+//!
+//! A read passes these stages: embedded or hole (done at once) → copies (each DVA in turn; gang
+//! blocks are assembled, removed vdevs remapped, redundancy tried through the vdev's read plan, every
+//! candidate judged by the block's checksum) → open (decrypt or authenticate) → decompress → byte
+//! order. No stage waits: devices complete on their threads, stages run on the executor, and the end
+//! is told to a callback. [`Zio::read_wait`] is for callers from outside.
+//!
+//! Differs from OpenZFS: there is no zio tree with per-type pipelines; a logical read owns a small
+//! state machine per copy, because redundancy is decided in the read plans.
+
+pub mod drive;
+mod gang;
+mod read;
+mod remap;
+mod transform;
+pub mod verify;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use checksum::Salted;
+use ondisk::Blkptr;
+use parking_lot::RwLock;
+use stdx::{AlignedBuf, Buf};
+
+use crate::error::Result;
+use crate::taskq::{Executor, Promise};
+use crate::types::Bookmark;
+use crate::vdev::plan::{BadCopy, Depth};
+use crate::vdev::tree::Tree;
+
+/// How a block is to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReadOptions {
+    /// Stop at the first good copy, or check them all.
+    pub depth: Depth,
+    /// How far the bytes are transformed.
+    pub form: Form,
+}
+
+/// How far the bytes of a block are transformed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Form {
+    /// Decrypted or authenticated, decompressed, little-endian: what a consumer wants.
+    #[default]
+    Logical,
+    /// As [`Form::Logical`] without the key: encrypted parts stay encrypted, nothing is authenticated.
+    NoKey,
+    /// As stored: `psize` bytes.
+    Physical,
+}
+
+/// One bad copy found while a block was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Damage {
+    /// Top-level vdev.
+    pub top: u64,
+    /// Guid of the leaf, 0 when there is none.
+    pub leaf: u64,
+    /// Which read and what is wrong.
+    pub bad: BadCopy,
+}
+
+/// The end of a logical read.
+#[derive(Debug)]
+pub struct ReadOutcome {
+    /// The bytes.
+    pub data: Result<Buf>,
+    /// Every bad copy met, whether or not the data was had in the end.
+    pub damage: Vec<Damage>,
+}
+
+/// Told once, on an executor's thread or the caller's.
+pub type ReadDone = Box<dyn FnOnce(ReadOutcome) + Send>;
+
+/// Opens protected blocks: set by the dsl layer, which knows datasets and their keys.
+pub trait KeySource: Send + Sync + std::fmt::Debug {
+    /// Decrypts or authenticates `data` (the physical bytes of `bp`) in place.
+    fn open_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<()>;
+}
+
+/// Told of damage that a read met and got around, or did not.
+pub trait FaultSink: Send + Sync + std::fmt::Debug {
+    /// `repaired` says that good bytes were had from elsewhere.
+    fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[Damage], repaired: bool);
+}
+
+/// Counters since the pool was opened.
+#[derive(Debug, Default)]
+pub struct ZioStats {
+    /// Logical reads finished.
+    pub reads: AtomicU64,
+    /// Physical bytes that they delivered.
+    pub bytes: AtomicU64,
+    /// Reads that met damage but got their bytes.
+    pub repaired: AtomicU64,
+    /// Reads that got no bytes.
+    pub failed: AtomicU64,
+}
+
+/// The read path of one pool.
+#[derive(Debug)]
+pub struct Zio {
+    tree: RwLock<Arc<Tree>>,
+    executor: Arc<dyn Executor>,
+    salt: RwLock<Option<Arc<Salted>>>,
+    keys: RwLock<Option<Arc<dyn KeySource>>>,
+    faults: RwLock<Option<Arc<dyn FaultSink>>>,
+    wide_gangs: AtomicBool,
+    /// Counters.
+    pub stats: ZioStats,
+}
+
+impl Zio {
+    /// A read path over `tree`.
+    pub fn new(tree: Arc<Tree>, executor: Arc<dyn Executor>) -> Arc<Self> {
+        Arc::new(Self {
+            tree: RwLock::new(tree),
+            executor,
+            salt: RwLock::default(),
+            keys: RwLock::default(),
+            faults: RwLock::default(),
+            wide_gangs: AtomicBool::new(false),
+            stats: ZioStats::default(),
+        })
+    }
+
+    /// The vdev tree in force.
+    pub fn tree(&self) -> Arc<Tree> {
+        Arc::clone(&self.tree.read())
+    }
+
+    /// Replaces the vdev tree: the trusted one takes the place of the labels'.
+    pub fn set_tree(&self, tree: Arc<Tree>) {
+        *self.tree.write() = tree;
+    }
+
+    /// Sets the pool's checksum salt.
+    pub fn set_salt(&self, salt: &checksum::Salt) {
+        *self.salt.write() = Some(Arc::new(Salted::new(salt)));
+    }
+
+    /// Sets who opens protected blocks.
+    pub fn set_keys(&self, keys: Arc<dyn KeySource>) {
+        *self.keys.write() = Some(keys);
+    }
+
+    /// Sets who is told of damage.
+    pub fn set_faults(&self, faults: Arc<dyn FaultSink>) {
+        *self.faults.write() = Some(faults);
+    }
+
+    /// Says that gang headers may fill a whole minimum allocation (`dynamic_gang_header`).
+    pub fn set_wide_gangs(&self, on: bool) {
+        self.wide_gangs.store(on, Ordering::Relaxed);
+    }
+
+    fn has_wide_gangs(&self) -> bool {
+        self.wide_gangs.load(Ordering::Relaxed)
+    }
+
+    /// Where CPU work runs.
+    pub fn executor(&self) -> &Arc<dyn Executor> {
+        &self.executor
+    }
+
+    fn salted(&self) -> Option<Arc<Salted>> {
+        self.salt.read().clone()
+    }
+
+    fn keys(&self) -> Option<Arc<dyn KeySource>> {
+        self.keys.read().clone()
+    }
+
+    /// Starts reading a block; `done` is told the end, perhaps before this returns.
+    pub fn read(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, done: ReadDone) {
+        let zio = Arc::clone(self);
+        let pointer = *bp;
+        let counted = Box::new(move |outcome: ReadOutcome| {
+            zio.count(&pointer, at, &outcome);
+            done(outcome);
+        });
+        read::start(self, bp, at, options, 0, counted);
+    }
+
+    /// Reads a block and waits for it.
+    pub fn read_wait(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) -> ReadOutcome {
+        let promise = Promise::default();
+        let theirs = promise.clone();
+        self.read(bp, at, options, Box::new(move |outcome| theirs.set(outcome)));
+        promise.wait(&*self.executor)
+    }
+
+    /// Reads `size` bytes at `offset` of a top-level vdev, unjudged (`zdb -R`).
+    pub fn read_physical(self: &Arc<Self>, top: u64, offset: u64, size: u64) -> Result<Buf> {
+        read::physical(self, top, offset, size)
+    }
+
+    fn count(&self, bp: &Blkptr, at: Bookmark, outcome: &ReadOutcome) {
+        let ok = outcome.data.is_ok();
+        self.stats.reads.fetch_add(1, Ordering::Relaxed);
+        if ok {
+            self.stats.bytes.fetch_add(bp.psize(), Ordering::Relaxed);
+        } else {
+            self.stats.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        if outcome.damage.is_empty() {
+            return;
+        }
+        if ok {
+            self.stats.repaired.fetch_add(1, Ordering::Relaxed);
+        }
+        let sink = self.faults.read().clone();
+        if let Some(sink) = sink {
+            sink.damaged(bp, at, &outcome.damage, ok);
+        }
+    }
+}

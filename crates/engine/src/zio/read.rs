@@ -1,0 +1,210 @@
+//! The logical read: embedded blocks, copies in turn, then the transforms.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ondisk::{Blkptr, Dva};
+use stdx::{AlignedBuf, Buf};
+
+use super::drive::{Drive, Judge};
+use super::{Damage, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, transform, verify};
+use crate::error::{Error, Kind, Result};
+use crate::taskq::Promise;
+use crate::types::Bookmark;
+use crate::vdev::plan::{Depth, Fault, Outcome};
+use crate::vdev::top::Top;
+
+/// What one copy gave.
+#[derive(Debug, Default)]
+pub struct CopyResult {
+    /// Accepted bytes.
+    pub data: Option<Buf>,
+    /// Bad copies met.
+    pub damage: Vec<Damage>,
+    /// Why nothing could be tried, when it is not the bytes.
+    pub error: Option<Error>,
+}
+
+/// Told once what a copy gave.
+pub type CopyDone = Box<dyn FnOnce(CopyResult) + Send>;
+
+struct Logical {
+    zio: Arc<Zio>,
+    bp: Blkptr,
+    at: Bookmark,
+    options: ReadOptions,
+    nesting: u32,
+    judge: Judge,
+    copies: VecDeque<Dva>,
+    data: Option<Buf>,
+    damage: Vec<Damage>,
+    error: Option<Error>,
+    done: ReadDone,
+}
+
+/// Starts a logical read; `nesting` counts the gangs that the block is a member of.
+pub fn start(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, options: ReadOptions, nesting: u32, done: ReadDone) {
+    let early = |data: Result<Buf>| ReadOutcome { data: data.map_err(|e| e.at_block(at)), damage: Vec::new() };
+    if bp.is_hole() || bp.is_redacted() {
+        return done(early(hole(bp)));
+    }
+    if let Err(bad) = bp.verify(&ondisk::BlkptrLimits::default()) {
+        return done(early(Err(Error::corrupt(bad.to_string()))));
+    }
+    if bp.is_embedded() {
+        return done(early(transform::embedded(bp, options.form)));
+    }
+    let judge = match verify::judge(bp, zio.salted()) {
+        Ok(judge) => judge,
+        Err(e) => return done(early(Err(e))),
+    };
+    let logical = Logical {
+        zio: Arc::clone(zio),
+        bp: *bp,
+        at,
+        options,
+        nesting,
+        judge,
+        copies: order(zio, bp),
+        data: None,
+        damage: Vec::new(),
+        error: None,
+        done,
+    };
+    Box::new(logical).next();
+}
+
+fn hole(bp: &Blkptr) -> Result<Buf> {
+    if bp.is_redacted() {
+        return Err(Error::new(Kind::NotFound, "the block was redacted from the stream that made this dataset"));
+    }
+    let size = usize::try_from(bp.lsize()).unwrap_or(0).min(16 << 20);
+    Ok(AlignedBuf::zeroed(size).into())
+}
+
+/// Copies on vdevs that are there first.
+fn order(zio: &Zio, bp: &Blkptr) -> VecDeque<Dva> {
+    let tree = zio.tree();
+    let mut copies: Vec<Dva> = bp.dvas().collect();
+    copies.sort_by_key(|dva| !tree.top(u64::from(dva.vdev)).is_some_and(|top| top.is_readable()));
+    copies.into()
+}
+
+impl Logical {
+    fn next(mut self: Box<Self>) {
+        let Some(dva) = self.copies.pop_front() else { return self.finish() };
+        let zio = Arc::clone(&self.zio);
+        let (depth, bp, nesting, judge) = (self.options.depth, self.bp, self.nesting, Arc::clone(&self.judge));
+        let done: CopyDone = Box::new(move |copy| self.copied(copy));
+        if dva.gang {
+            gang::read(&zio, &bp, dva, depth, nesting, done);
+        } else {
+            let birth = bp.physical_birth();
+            read_range(&zio, Range::of(&dva, bp.psize(), birth), depth, judge, done);
+        }
+    }
+
+    fn copied(mut self: Box<Self>, copy: CopyResult) {
+        self.damage.extend(copy.damage);
+        self.error = self.error.or(copy.error);
+        if self.data.is_none() {
+            self.data = copy.data;
+        }
+        if self.data.is_some() && self.options.depth == Depth::First {
+            return self.finish();
+        }
+        self.next();
+    }
+
+    fn finish(self: Box<Self>) {
+        let Self { zio, bp, at, options, data, damage, error, done, .. } = *self;
+        let data = match data {
+            None => Err(error.unwrap_or_else(|| lost(&zio, &damage))),
+            Some(data) if options.form == Form::Physical => Ok(data),
+            Some(data) => transform::logical(&zio, &bp, at, options.form, data),
+        };
+        done(ReadOutcome { data: data.map_err(|e| e.at_block(at)), damage });
+    }
+}
+
+/// The error of a block of which no copy is good.
+fn lost(zio: &Zio, damage: &[Damage]) -> Error {
+    let tree = zio.tree();
+    let unreadable = damage.iter().all(|d| d.bad.fault == Fault::Unreadable);
+    let (kind, what) = if unreadable {
+        (Kind::Io, "no copy of the block can be read: devices are missing or fail")
+    } else {
+        (Kind::Checksum, "no copy of the block matches its checksum")
+    };
+    let error = Error::new(kind, what);
+    match damage.first() {
+        Some(d) => error.on_vdev(&tree.leaf_name(d.leaf, d.top)).at_offset(d.bad.read.offset),
+        None => error,
+    }
+}
+
+/// A byte range of a top-level vdev, born in a transaction group.
+#[derive(Debug, Clone, Copy)]
+pub struct Range {
+    /// Top-level vdev.
+    pub vdev: u64,
+    /// Byte offset in its address space.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Physical birth.
+    pub birth: u64,
+    /// How many removals were followed so far.
+    pub hops: u32,
+}
+
+impl Range {
+    /// The range that a DVA names.
+    pub fn of(dva: &Dva, size: u64, birth: u64) -> Self {
+        Self { vdev: u64::from(dva.vdev), offset: dva.offset, size, birth, hops: 0 }
+    }
+}
+
+/// Reads a range of a top-level vdev, through its mapping when it was removed.
+pub fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
+    let Some(top) = zio.tree().top(range.vdev) else {
+        let error = Error::corrupt(format!("top-level vdev {} does not exist", range.vdev));
+        return done(CopyResult { error: Some(error), ..CopyResult::default() });
+    };
+    if top.is_removed() {
+        return remap::read(zio, &top, range, depth, judge, done);
+    }
+    match top.plan(range.offset, range.size, range.birth, depth) {
+        Err(error) => done(CopyResult { error: Some(error), ..CopyResult::default() }),
+        Ok(plan) => {
+            let told = Arc::clone(&top);
+            let executor = Arc::clone(zio.executor());
+            let done = Box::new(move |outcome| done(copy_result(&told, outcome)));
+            Box::new(Drive { top, txg: range.birth, plan, judge, executor, done }).start();
+        }
+    }
+}
+
+fn copy_result(top: &Top, outcome: Outcome) -> CopyResult {
+    let damage = outcome.bad.into_iter().map(|bad| {
+        let leaf = top.leaf(&bad.read);
+        if let (Some(leaf), Fault::Wrong) = (&leaf, bad.fault) {
+            leaf.errors.checksum.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        Damage { top: top.id, leaf: leaf.map_or(0, |l| l.guid), bad }
+    });
+    CopyResult { data: outcome.data, damage: damage.collect(), error: None }
+}
+
+/// Reads a range and waits, accepting any bytes.
+pub fn physical(zio: &Arc<Zio>, vdev: u64, offset: u64, size: u64) -> Result<Buf> {
+    if size > ondisk::MAX_BLOCK_SIZE {
+        return Err(Error::new(Kind::Limit, format!("{size} bytes are more than a block can have")));
+    }
+    let promise = Promise::default();
+    let theirs = promise.clone();
+    let range = Range { vdev, offset, size, birth: u64::MAX, hops: 0 };
+    read_range(zio, range, Depth::First, Arc::new(|_| true), Box::new(move |copy| theirs.set(copy)));
+    let copy: CopyResult = promise.wait(&**zio.executor());
+    copy.data.ok_or_else(|| copy.error.unwrap_or_else(|| lost(zio, &copy.damage)).at_offset(offset))
+}

@@ -1,0 +1,136 @@
+//! Blocks of removed vdevs: read from where the removal put them.
+//!
+//! A block that was split has no checksum per piece. Each piece is read once; when the whole does not
+//! match, every version of each piece is collected and combinations are tried, up to a bound.
+//!
+//! Differs from OpenZFS: it walks combinations at random beyond a limit; here the first
+//! [`MAX_COMBINATIONS`] in order are tried.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stdx::{AlignedBuf, Buf};
+
+use super::drive::Judge;
+use super::read::{CopyDone, CopyResult, Range, read_range};
+use super::Zio;
+use crate::error::Error;
+use crate::vdev::plan::Depth;
+use crate::vdev::top::Top;
+
+/// Vdevs removed one after another that a block may have moved through.
+const MAX_HOPS: u32 = 64;
+/// Combinations of piece versions that are tried.
+const MAX_COMBINATIONS: usize = 4096;
+/// Versions kept of one piece.
+const MAX_VERSIONS: usize = 32;
+
+/// Reads a range of a removed vdev.
+pub fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
+    let pieces = match ranges(top, range) {
+        Ok(pieces) => pieces,
+        Err(e) => return done(CopyResult { error: Some(e.on_vdev(&top.name)), ..CopyResult::default() }),
+    };
+    if let [only] = pieces.as_slice() {
+        return read_range(zio, *only, depth, judge, done);
+    }
+    let again = (Arc::clone(zio), pieces.clone());
+    let whole = move |parts: Vec<CopyResult>| {
+        let mut result = CopyResult::default();
+        let mut versions = Vec::new();
+        for part in parts {
+            result.damage.extend(part.damage);
+            result.error = result.error.or(part.error);
+            versions.push(part.data.into_iter().collect::<Vec<Buf>>());
+        }
+        result.data = combine(&versions, &judge);
+        if result.data.is_some() {
+            return done(result);
+        }
+        collect(&again.0, again.1, result, judge, done);
+    };
+    read_all(zio, pieces, depth, |_| Arc::new(|_| true), Box::new(whole));
+}
+
+fn ranges(top: &Top, range: Range) -> Result<Vec<Range>, Error> {
+    if range.hops >= MAX_HOPS {
+        return Err(Error::new(crate::error::Kind::Loop, "removed vdevs map to each other in a circle"));
+    }
+    let mapping = top.mapping().ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
+    let pieces = mapping.resolve(range.offset, range.size)?;
+    let hops = range.hops + 1;
+    let to = |s: crate::vdev::indirect::Segment| Range { vdev: s.vdev, offset: s.offset, size: s.len, hops, ..range };
+    Ok(pieces.into_iter().map(to).collect())
+}
+
+type AllDone = Box<dyn FnOnce(Vec<CopyResult>) + Send>;
+
+struct Join {
+    left: usize,
+    parts: Vec<CopyResult>,
+    done: Option<AllDone>,
+}
+
+fn read_all(zio: &Arc<Zio>, pieces: Vec<Range>, depth: Depth, judges: impl Fn(usize) -> Judge, done: AllDone) {
+    let parts = pieces.iter().map(|_| CopyResult::default()).collect();
+    let join = Arc::new(Mutex::new(Join { left: pieces.len(), parts, done: Some(done) }));
+    for (i, piece) in pieces.into_iter().enumerate() {
+        let join = Arc::clone(&join);
+        let part_done: CopyDone = Box::new(move |part| {
+            let mut state = join.lock();
+            if let Some(slot) = state.parts.get_mut(i) {
+                *slot = part;
+            }
+            state.left -= 1;
+            if state.left == 0
+                && let Some(done) = state.done.take()
+            {
+                let parts = std::mem::take(&mut state.parts);
+                drop(state);
+                done(parts);
+            }
+        });
+        read_range(zio, piece, depth, judges(i), part_done);
+    }
+}
+
+/// Reads every version of each piece: a judge that accepts nothing sees them all.
+fn collect(zio: &Arc<Zio>, pieces: Vec<Range>, mut result: CopyResult, judge: Judge, done: CopyDone) {
+    let seen: Arc<Vec<Mutex<Vec<Buf>>>> = Arc::new(pieces.iter().map(|_| Mutex::default()).collect());
+    let collectors = Arc::clone(&seen);
+    let collector = move |i: usize| -> Judge {
+        let collectors = Arc::clone(&collectors);
+        Arc::new(move |bytes| {
+            if let Some(slot) = collectors.get(i) {
+                let mut versions = slot.lock();
+                if versions.len() < MAX_VERSIONS && !versions.iter().any(|v| **v == *bytes) {
+                    versions.push(bytes.into());
+                }
+            }
+            false
+        })
+    };
+    let whole = Box::new(move |_parts: Vec<CopyResult>| {
+        let versions: Vec<Vec<Buf>> = seen.iter().map(|slot| std::mem::take(&mut *slot.lock())).collect();
+        result.data = combine(&versions, &judge);
+        done(result);
+    });
+    read_all(zio, pieces, Depth::First, collector, whole);
+}
+
+/// The first combination that the judge accepts.
+fn combine(versions: &[Vec<Buf>], judge: &Judge) -> Option<Buf> {
+    let total: usize = versions.iter().map(Vec::len).try_fold(1_usize, usize::checked_mul).unwrap_or(usize::MAX);
+    for mut pick in 0..total.min(MAX_COMBINATIONS) {
+        let mut whole = Vec::new();
+        for choices in versions {
+            let choice = choices.get(pick % choices.len())?;
+            pick /= choices.len();
+            whole.extend_from_slice(choice);
+        }
+        if judge(&whole) {
+            return Some(AlignedBuf::copy_of(&whole).into());
+        }
+    }
+    None
+}
