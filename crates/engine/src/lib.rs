@@ -4,9 +4,12 @@
 //! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `scan` → `send` → `spa`. Clock, randomness, devices
 //! and threads come from outside through [`env::Env`].
 
+pub mod arc;
+pub mod dmu;
 pub mod error;
 pub mod taskq;
 pub mod types;
 pub mod vdev;
+pub mod zio;
 
 pub use error::{Error, Kind, Result};

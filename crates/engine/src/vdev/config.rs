@@ -216,8 +216,14 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
     for child in list.nvlist_array("children").unwrap_or_default() {
         children.push(parse(child, depth + 1, budget)?);
     }
-    if kind.is_leaf() != children.is_empty() && !matches!(kind, Kind::Root | Kind::Hole | Kind::Missing | Kind::Indirect) {
-        return Err(Error::corrupt(format!("{word} vdev {} has {} children", number("guid"), children.len())));
+    if kind.is_leaf() != children.is_empty()
+        && !matches!(kind, Kind::Root | Kind::Hole | Kind::Missing | Kind::Indirect)
+    {
+        return Err(Error::corrupt(format!(
+            "{word} vdev {} has {} children",
+            number("guid"),
+            children.len()
+        )));
     }
     let draid = (kind == Kind::Draid).then(|| DraidConfig {
         ndata: small("draid_ndata"),
@@ -249,7 +255,6 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
         nvlist: list.clone(),
     })
 }
-
 
 /// Pools before raidz2 did not record the parity: it was one.
 fn nparity(list: &NvList, kind: Kind) -> u32 {

@@ -46,7 +46,10 @@ impl IndirectMapping {
             if entry.source < end || entry.len == 0 {
                 return Err(Error::corrupt("the indirect mapping is out of order").at_offset(entry.source));
             }
-            end = entry.source.checked_add(entry.len).ok_or_else(|| Error::corrupt("mapping entry overflows"))?;
+            end = entry
+                .source
+                .checked_add(entry.len)
+                .ok_or_else(|| Error::corrupt("mapping entry overflows"))?;
         }
         Ok(Self(entries))
     }
@@ -80,7 +83,6 @@ impl IndirectMapping {
         Ok(pieces)
     }
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -8,10 +8,6 @@ use parking_lot::RwLock;
 
 use super::queue::{Queue, ReadDone};
 
-/// Bytes before the data area of every leaf: two labels and the boot block.
-#[doc(alias = "VDEV_LABEL_START_SIZE")]
-pub const DATA_START: u64 = 4 << 20;
-
 /// Errors seen on a leaf since the pool was opened.
 #[derive(Debug, Default)]
 pub struct LeafErrors {
@@ -74,13 +70,10 @@ impl Leaf {
         self.queue.as_ref().map(|q| q.device())
     }
 
-    /// Reads `len` bytes at `offset` of the data area.
+    /// Reads `len` bytes at `offset` from the start of the device, labels included.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
         let Some(queue) = &self.queue else {
             return done(Err(std::io::Error::from(std::io::ErrorKind::NotFound)));
-        };
-        let Some(at) = offset.checked_add(DATA_START) else {
-            return done(Err(std::io::Error::from(std::io::ErrorKind::InvalidInput)));
         };
         let leaf = Arc::clone(self);
         let counted: ReadDone = Box::new(move |result| {
@@ -89,6 +82,6 @@ impl Leaf {
             }
             done(result);
         });
-        queue.read(at, len, counted);
+        queue.read(offset, len, counted);
     }
 }

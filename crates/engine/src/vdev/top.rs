@@ -101,10 +101,14 @@ impl Top {
     pub fn plan(&self, offset: u64, size: u64, birth: u64, depth: Depth) -> Result<Box<dyn ReadPlan>> {
         match &self.layout {
             Layout::Mirror => Ok(Box::new(MirrorPlan::new(offset, size, depth, self.id))),
-            Layout::Raidz(geometry) => Ok(Box::new(RaidzPlan::new(geometry.clone(), offset, size, birth, depth))),
+            Layout::Raidz(geometry) => {
+                Ok(Box::new(RaidzPlan::new(geometry.clone(), offset, size, birth, depth)))
+            }
             Layout::Draid(geometry) => Ok(Box::new(DraidPlan::new(geometry.clone(), offset, size, depth))),
             Layout::Indirect(_) => Err(Error::corrupt("a removed vdev is read through its mapping")),
-            Layout::Absent => Err(Error::new(ErrorKind::NoDevice, "the top-level vdev is missing").on_vdev(&self.name)),
+            Layout::Absent => {
+                Err(Error::new(ErrorKind::NoDevice, "the top-level vdev is missing").on_vdev(&self.name))
+            }
         }
     }
 
@@ -157,9 +161,9 @@ impl Top {
 
     /// Starts one read.
     pub fn read(&self, read: ChildRead, done: ReadDone) {
-        match self.leaf(&read) {
-            Some(leaf) => leaf.read(read.offset, read.len, done),
-            None => done(Err(std::io::Error::from(std::io::ErrorKind::NotFound))),
+        match (self.leaf(&read), read.leaf_offset()) {
+            (Some(leaf), Some(at)) => leaf.read(at, read.len, done),
+            _ => done(Err(std::io::Error::from(std::io::ErrorKind::NotFound))),
         }
     }
 

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
 use super::leaf::Leaf;
-use super::raidz::{RaidzGeometry, ReflowState};
+use super::raidz::RaidzGeometry;
 use super::top::{Layout, Top};
 use crate::error::{Error, Result};
 
@@ -31,7 +31,12 @@ pub struct Tree {
 impl Tree {
     /// Builds the tree of `config` (its root). Leaves already open in `known` are kept, with their
     /// queues and counters; others get their device from `devices`, or none.
-    pub fn build(config: VdevConfig, known: Option<&Tree>, devices: &Devices, reflow: Option<u64>) -> Result<Self> {
+    pub fn build(
+        config: VdevConfig,
+        known: Option<&Tree>,
+        devices: &Devices,
+        reflow: Option<u64>,
+    ) -> Result<Self> {
         let mut leaves = HashMap::new();
         for vdev in config.walk().into_iter().filter(|v| v.kind.is_leaf()) {
             let leaf = known.and_then(|t| t.leaves.get(&vdev.guid).cloned());

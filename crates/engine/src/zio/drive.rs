@@ -57,7 +57,8 @@ impl Drive {
             Step::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
             Step::Issue(reads) => {
                 let top = Arc::clone(&self.top);
-                let gather = Gather { left: reads.len(), results: Vec::with_capacity(reads.len()), drive: Some(self) };
+                let gather =
+                    Gather { left: reads.len(), results: Vec::with_capacity(reads.len()), drive: Some(self) };
                 let gather = Arc::new(Mutex::new(gather));
                 for read in reads {
                     let gather = Arc::clone(&gather);

@@ -50,7 +50,8 @@ pub fn read(zio: &Arc<Zio>, bp: &Blkptr, dva: Dva, depth: Depth, nesting: u32, d
     let ashift = zio.tree().top(u64::from(dva.vdev)).map_or(9, |top| top.ashift);
     let wide = 1_u64 << ashift.clamp(9, 16);
     // The wrong size first costs a read; the wide one is usual only where the feature is in use.
-    let sizes = if zio.has_wide_gangs() && wide > OLD_HEADER { vec![wide, OLD_HEADER] } else { vec![OLD_HEADER] };
+    let sizes =
+        if zio.has_wide_gangs() && wide > OLD_HEADER { vec![wide, OLD_HEADER] } else { vec![OLD_HEADER] };
     Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, depth, nesting, sizes: sizes.into(), done }).header();
 }
 

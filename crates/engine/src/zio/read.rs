@@ -44,7 +44,8 @@ struct Logical {
 
 /// Starts a logical read; `nesting` counts the gangs that the block is a member of.
 pub fn start(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, options: ReadOptions, nesting: u32, done: ReadDone) {
-    let early = |data: Result<Buf>| ReadOutcome { data: data.map_err(|e| e.at_block(at)), damage: Vec::new() };
+    let early =
+        |data: Result<Buf>| ReadOutcome { data: data.map_err(|e| e.at_block(at)), damage: Vec::new() };
     if bp.is_hole() || bp.is_redacted() {
         return done(early(hole(bp)));
     }
@@ -76,7 +77,10 @@ pub fn start(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, options: ReadOptions, ne
 
 fn hole(bp: &Blkptr) -> Result<Buf> {
     if bp.is_redacted() {
-        return Err(Error::new(Kind::NotFound, "the block was redacted from the stream that made this dataset"));
+        return Err(Error::new(
+            Kind::NotFound,
+            "the block was redacted from the stream that made this dataset",
+        ));
     }
     let size = usize::try_from(bp.lsize()).unwrap_or(0).min(16 << 20);
     Ok(AlignedBuf::zeroed(size).into())
@@ -94,7 +98,8 @@ impl Logical {
     fn next(mut self: Box<Self>) {
         let Some(dva) = self.copies.pop_front() else { return self.finish() };
         let zio = Arc::clone(&self.zio);
-        let (depth, bp, nesting, judge) = (self.options.depth, self.bp, self.nesting, Arc::clone(&self.judge));
+        let (depth, bp, nesting, judge) =
+            (self.options.depth, self.bp, self.nesting, Arc::clone(&self.judge));
         let done: CopyDone = Box::new(move |copy| self.copied(copy));
         if dva.gang {
             gang::read(&zio, &bp, dva, depth, nesting, done);

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
+use super::Zio;
 use super::drive::Judge;
 use super::read::{CopyDone, CopyResult, Range, read_range};
-use super::Zio;
 use crate::error::Error;
 use crate::vdev::plan::Depth;
 use crate::vdev::top::Top;
@@ -56,10 +56,17 @@ fn ranges(top: &Top, range: Range) -> Result<Vec<Range>, Error> {
     if range.hops >= MAX_HOPS {
         return Err(Error::new(crate::error::Kind::Loop, "removed vdevs map to each other in a circle"));
     }
-    let mapping = top.mapping().ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
+    let mapping =
+        top.mapping().ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
     let pieces = mapping.resolve(range.offset, range.size)?;
     let hops = range.hops + 1;
-    let to = |s: crate::vdev::indirect::Segment| Range { vdev: s.vdev, offset: s.offset, size: s.len, hops, ..range };
+    let to = |s: crate::vdev::indirect::Segment| Range {
+        vdev: s.vdev,
+        offset: s.offset,
+        size: s.len,
+        hops,
+        ..range
+    };
     Ok(pieces.into_iter().map(to).collect())
 }
 
@@ -71,7 +78,13 @@ struct Join {
     done: Option<AllDone>,
 }
 
-fn read_all(zio: &Arc<Zio>, pieces: Vec<Range>, depth: Depth, judges: impl Fn(usize) -> Judge, done: AllDone) {
+fn read_all(
+    zio: &Arc<Zio>,
+    pieces: Vec<Range>,
+    depth: Depth,
+    judges: impl Fn(usize) -> Judge,
+    done: AllDone,
+) {
     let parts = pieces.iter().map(|_| CopyResult::default()).collect();
     let join = Arc::new(Mutex::new(Join { left: pieces.len(), parts, done: Some(done) }));
     for (i, piece) in pieces.into_iter().enumerate() {
@@ -120,7 +133,8 @@ fn collect(zio: &Arc<Zio>, pieces: Vec<Range>, mut result: CopyResult, judge: Ju
 
 /// The first combination that the judge accepts.
 fn combine(versions: &[Vec<Buf>], judge: &Judge) -> Option<Buf> {
-    let total: usize = versions.iter().map(Vec::len).try_fold(1_usize, usize::checked_mul).unwrap_or(usize::MAX);
+    let total: usize =
+        versions.iter().map(Vec::len).try_fold(1_usize, usize::checked_mul).unwrap_or(usize::MAX);
     for mut pick in 0..total.min(MAX_COMBINATIONS) {
         let mut whole = Vec::new();
         for choices in versions {

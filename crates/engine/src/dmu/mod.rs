@@ -1,0 +1,13 @@
+//! The data management unit: object sets, their objects, and the blocks of those.
+//!
+//! An object set is an array of dnodes, itself stored in the blocks of a *meta dnode*. An object's
+//! blocks hang from its dnode through `nlevels - 1` levels of indirect blocks. Everything here is
+//! read through the cache; a pointer is checked against what its place says it must be (level, size)
+//! before it is followed.
+
+mod object;
+mod objset;
+pub mod prefetch;
+
+pub use object::{Extent, Object};
+pub use objset::{Objset, SpecialObject};

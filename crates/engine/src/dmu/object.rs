@@ -1,0 +1,213 @@
+//! One object: its dnode and the blocks that hang from it.
+
+use std::sync::Arc;
+
+use ondisk::{Blkptr, Dnode};
+use stdx::{AlignedBuf, Buf};
+
+use super::Objset;
+use crate::error::{Error, Result};
+use crate::types::Bookmark;
+
+/// Size of a block pointer, as a shift.
+const BLKPTR_SHIFT: u32 = 7;
+
+/// An object of an object set.
+#[derive(Debug, Clone)]
+pub struct Object {
+    /// The object set it lives in.
+    pub objset: Arc<Objset>,
+    /// Its number.
+    pub number: u64,
+    /// Its dnode, checked.
+    pub dnode: Dnode,
+}
+
+/// A run of bytes that is either stored or a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+impl Object {
+    fn at(&self, level: u8, blkid: u64) -> Bookmark {
+        Bookmark::new(self.objset.id, self.number, i64::from(level), blkid)
+    }
+
+    fn shift(&self) -> u32 {
+        self.dnode.blocks_per_indirect_shift()
+    }
+
+    /// The pointer to block `blkid` of `level`; `None` for a hole or past the end.
+    pub fn blkptr(&self, level: u8, blkid: u64) -> Result<Option<Blkptr>> {
+        let Some(top) = self.dnode.nlevels.checked_sub(1).filter(|&top| level <= top) else {
+            return Ok(None);
+        };
+        let above = u32::from(top - level) * self.shift();
+        let index = blkid.checked_shr(above).unwrap_or(0);
+        let first = usize::try_from(index).ok().and_then(|i| self.dnode.blkptrs().get(i));
+        let Some(mut bp) = first.copied() else { return Ok(None) };
+        for at in (level..top).rev() {
+            if bp.is_hole() {
+                return Ok(None);
+            }
+            let down = u32::from(at - level) * self.shift();
+            let child = blkid.checked_shr(down).unwrap_or(0);
+            bp = self.child(&bp, at + 1, child)?;
+        }
+        Ok((!bp.is_hole()).then_some(bp))
+    }
+
+    /// The pointer to block `child` (of the level below) in the indirect block that `bp` names.
+    fn child(&self, bp: &Blkptr, level: u8, child: u64) -> Result<Blkptr> {
+        let parent = child >> self.shift();
+        let block = self.indirect(bp, level, parent)?;
+        let slot = usize::try_from(child & ((1 << self.shift()) - 1)).unwrap_or(usize::MAX);
+        let start = slot << BLKPTR_SHIFT;
+        let bytes = block.get(start..start + (1 << BLKPTR_SHIFT));
+        let pointer = bytes.and_then(Blkptr::from_bytes);
+        pointer.ok_or_else(|| Error::corrupt("indirect block is too short").at_block(self.at(level, parent)))
+    }
+
+    /// Reads the indirect block `blkid` of `level` through its pointer, after checking that the pointer
+    /// says the same.
+    pub fn indirect(&self, bp: &Blkptr, level: u8, blkid: u64) -> Result<Buf> {
+        let at = self.at(level, blkid);
+        if bp.level() != level || bp.lsize() != self.dnode.indirect_size() {
+            let what = format!("a pointer of level {} and {} bytes stands here", bp.level(), bp.lsize());
+            return Err(Error::corrupt(what).at_block(at));
+        }
+        self.objset.arc().read(bp, at, self.objset.form())
+    }
+
+    /// Data block `blkid`: `datablksz` bytes, zeros for a hole.
+    pub fn block(&self, blkid: u64) -> Result<Buf> {
+        let size = self.dnode.datablksz();
+        match self.blkptr(0, blkid)? {
+            None => Ok(AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into()),
+            Some(bp) => {
+                let at = self.at(0, blkid);
+                if bp.level() != 0 || bp.lsize() != size {
+                    let what =
+                        format!("a pointer of level {} and {} bytes stands here", bp.level(), bp.lsize());
+                    return Err(Error::corrupt(what).at_block(at));
+                }
+                self.objset.arc().read(&bp, at, self.objset.form())
+            }
+        }
+    }
+
+    /// The spill block, when there is one.
+    pub fn spill(&self) -> Result<Option<Buf>> {
+        let Some(bp) = self.dnode.spill().filter(|bp| !bp.is_hole()) else { return Ok(None) };
+        let at = self.at(0, u64::MAX);
+        self.objset.arc().read(bp, at, self.objset.form()).map(Some)
+    }
+
+    /// Bytes that the object's blocks can cover: one past the last block.
+    pub fn max_offset(&self) -> u64 {
+        self.dnode.max_offset()
+    }
+
+    /// Fills `out` from `offset`; holes and what lies past the last block read as zeros.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let size = self.dnode.datablksz().max(1);
+        let mut rest = out;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let skip = usize::try_from(at % size).unwrap_or(0);
+            let take = rest.len().min(usize::try_from(size).unwrap_or(usize::MAX) - skip);
+            let (now, later) = rest.split_at_mut(take);
+            if at / size > self.dnode.maxblkid {
+                now.fill(0);
+            } else {
+                let block = self.block(at / size)?;
+                let bytes = block.slice(skip..skip + take);
+                let short = || Error::corrupt("data block is too short").at_block(self.at(0, at / size));
+                if bytes.len() < take {
+                    return Err(short());
+                }
+                now.copy_from_slice(&bytes);
+            }
+            rest = later;
+            at = at.saturating_add(u64::try_from(take).unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// `len` bytes from `offset`. The caller bounds `len`.
+    pub fn read_vec(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mut out = vec![0; len];
+        self.read_at(offset, &mut out)?;
+        Ok(out)
+    }
+
+    /// The first data block at or after `blkid` that is not a hole. An unreadable indirect block gives
+    /// the block where the search can go on (if any) and the error.
+    pub fn next_block(&self, blkid: u64) -> std::result::Result<Option<u64>, (Option<u64>, Error)> {
+        let mut at = blkid;
+        while at <= self.dnode.maxblkid {
+            match self.hole_at(at) {
+                Ok(None) => return Ok(Some(at)),
+                Ok(Some(past)) => match past {
+                    Some(past) => at = past,
+                    None => return Ok(None),
+                },
+                Err(e) => {
+                    let level = e.place().block.map_or(1, |b| u32::try_from(b.level.max(1)).unwrap_or(1));
+                    return Err((past_span(at, self.shift().saturating_mul(level)), e));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// `None` when block `blkid` is stored, else the first block past the hole that covers it (`None`
+    /// inside when there is no such number).
+    fn hole_at(&self, blkid: u64) -> Result<Option<Option<u64>>> {
+        for level in (0..self.dnode.nlevels).rev() {
+            let span = u32::from(level) * self.shift();
+            if self.blkptr(level, blkid.checked_shr(span).unwrap_or(0))?.is_none() {
+                return Ok(Some(past_span(blkid, span)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The stored extents within `[start, end)`, block by block joined.
+    pub fn next_extent(&self, start: u64, end: u64) -> Result<Option<Extent>> {
+        let size = self.dnode.datablksz().max(1);
+        let first = self.next_block(start / size).map_err(|(_, e)| e)?;
+        let Some(first) = first.filter(|b| b.saturating_mul(size) < end) else { return Ok(None) };
+        let mut last = first;
+        while last < self.dnode.maxblkid && last.saturating_add(1).saturating_mul(size) < end {
+            match self.next_block(last + 1).map_err(|(_, e)| e)? {
+                Some(next) if next == last + 1 => last = next,
+                _ => break,
+            }
+        }
+        let from = first.saturating_mul(size).max(start);
+        let to = last.saturating_add(1).saturating_mul(size).min(end);
+        Ok(Some(Extent { start: from, end: to }))
+    }
+
+    /// Starts reading up to `count` data blocks from `blkid` on. Errors will show when they are read.
+    pub fn read_ahead(&self, blkid: u64, count: u64) {
+        let end = blkid.saturating_add(count).min(self.dnode.maxblkid.saturating_add(1));
+        for b in blkid..end {
+            if let Ok(Some(bp)) = self.blkptr(0, b) {
+                self.objset.arc().prefetch(&bp, self.at(0, b), self.objset.form());
+            }
+        }
+    }
+}
+
+/// The first block after the aligned span of `1 << shift` blocks that holds `blkid`.
+fn past_span(blkid: u64, shift: u32) -> Option<u64> {
+    let span = blkid.checked_shr(shift)?;
+    let past = span.checked_add(1)?;
+    (past.leading_zeros() >= shift).then(|| past.checked_shl(shift)).flatten()
+}
