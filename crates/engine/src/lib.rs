@@ -6,10 +6,15 @@
 
 pub mod arc;
 pub mod dmu;
+pub mod dsl;
+pub mod env;
 pub mod error;
+pub mod metaslab;
+pub mod spa;
 pub mod taskq;
 pub mod types;
 pub mod vdev;
+pub mod zap;
 pub mod zio;
 
 pub use error::{Error, Kind, Result};

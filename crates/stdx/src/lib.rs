@@ -2,6 +2,8 @@
 
 mod buf;
 pub mod clock;
+mod range_set;
 pub mod rng;
 
 pub use buf::{AlignedBuf, Buf};
+pub use range_set::RangeSet;

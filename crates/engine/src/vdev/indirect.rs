@@ -19,8 +19,6 @@ pub struct MappingEntry {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// Bytes of the segment that are no longer referenced.
-    pub obsolete: u64,
 }
 
 /// The table of one removed vdev, sorted by source offset.
@@ -89,7 +87,7 @@ mod tests {
     use super::*;
 
     fn entry(source: u64, offset: u64, len: u64) -> MappingEntry {
-        MappingEntry { source, vdev: 1, offset, len, obsolete: 0 }
+        MappingEntry { source, vdev: 1, offset, len }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use compress::Algorithm;
-use ondisk::{Blkptr, Byteswap, CompressType, EmbeddedType};
+use ondisk::{Blkptr, Byteswap, CompressType, EmbeddedType, byteswap};
 use stdx::{AlignedBuf, Buf};
 
 use super::{Form, Zio};
@@ -83,6 +83,6 @@ fn kind(bp: &Blkptr) -> Option<Byteswap> {
 /// Turns the block little-endian when a big-endian host wrote it.
 fn order(bp: &Blkptr, data: &mut [u8]) {
     if let Some(kind) = kind(bp).filter(|_| swaps(bp)) {
-        let _ = (kind, data);
+        byteswap::swap(kind, data);
     }
 }

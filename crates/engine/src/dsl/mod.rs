@@ -1,0 +1,105 @@
+//! The dataset and snapshot layer: names, directories, datasets and what belongs to them.
+//!
+//! A *directory* stands for a name (`tank/home`): its properties, children, space. Its *head dataset*
+//! is the live file system or volume; snapshots are datasets that hang from the head by name and form
+//! a chain through `prev_snap_obj`. A clone is a directory whose `origin_obj` is a snapshot elsewhere.
+
+mod dataset;
+mod dir;
+mod walk;
+
+use std::sync::Arc;
+
+use ondisk::Malformed;
+
+pub use dataset::{Dataset, DatasetKind};
+pub use dir::Dir;
+pub use walk::Walk;
+
+use crate::arc::ArcCache;
+use crate::dmu::Objset;
+use crate::error::{Error, Kind, Result};
+use crate::types::Bookmark;
+use crate::zap::Zap;
+
+/// Deepest nesting of names, with room for what older versions allowed.
+#[doc(alias = "zfs_max_dataset_nesting")]
+pub const MAX_NESTING: usize = 512;
+
+/// The dsl state of an open pool.
+#[derive(Debug)]
+pub struct Dsl {
+    /// The pool's name, which starts every dataset's.
+    pub pool_name: String,
+    /// The meta object set.
+    pub mos: Arc<Objset>,
+    /// The cache.
+    pub arc: Arc<ArcCache>,
+    root_dir: u64,
+}
+
+impl Dsl {
+    /// Finds the root directory through the pool's directory.
+    pub fn open(pool_name: &str, mos: &Arc<Objset>, directory: &Zap) -> Result<Arc<Self>> {
+        let root_dir = directory.need("root_dataset")?;
+        let (mos, arc) = (Arc::clone(mos), Arc::clone(mos.arc()));
+        Ok(Arc::new(Self { pool_name: pool_name.to_owned(), mos, arc, root_dir }))
+    }
+
+    /// The root directory.
+    pub fn root(self: &Arc<Self>) -> Result<Dir> {
+        Dir::open(self, self.root_dir, self.pool_name.clone())
+    }
+
+    /// The directory called `name` (`tank/a/b`).
+    pub fn dir(self: &Arc<Self>, name: &str) -> Result<Dir> {
+        let missing = || Error::not_found("dataset does not exist").in_dataset(name);
+        let mut parts = name.split('/');
+        if parts.next() != Some(self.pool_name.as_str()) {
+            return Err(missing());
+        }
+        let mut dir = self.root()?;
+        for (depth, part) in parts.enumerate() {
+            if depth > MAX_NESTING {
+                return Err(Error::new(Kind::TooLong, "name is nested too deeply").in_dataset(name));
+            }
+            dir = dir.child(part)?.ok_or_else(missing)?;
+        }
+        Ok(dir)
+    }
+
+    /// The dataset called `name`: a head (`tank/a`) or a snapshot (`tank/a@b`).
+    pub fn dataset(self: &Arc<Self>, name: &str) -> Result<Dataset> {
+        let (dir_name, snap) = match name.split_once('@') {
+            Some((dir, snap)) => (dir, Some(snap)),
+            None => (name, None),
+        };
+        let head = self.dir(dir_name)?.head()?;
+        match snap {
+            None => Ok(head),
+            Some(snap) => {
+                let found = head.snapshot(snap)?;
+                found.ok_or_else(|| Error::not_found("dataset does not exist").in_dataset(name))
+            }
+        }
+    }
+
+    /// All directories from `dir` down, parents first, siblings in the order of their names. What
+    /// can't be read gives one error and is skipped with everything below it.
+    pub fn walk(self: &Arc<Self>, from: Dir) -> Walk {
+        Walk::new(from)
+    }
+
+    /// Opens a ZAP of the MOS; `None` for object 0.
+    pub fn zap(&self, number: u64) -> Result<Option<Zap>> {
+        if number == 0 {
+            return Ok(None);
+        }
+        Zap::open(&self.mos.object(number)?).map(Some)
+    }
+}
+
+/// A malformed structure of MOS object `number`.
+fn malformed(number: u64, e: &Malformed) -> Error {
+    Error::corrupt(e.to_string()).at_block(Bookmark::new(0, number, 0, 0))
+}

@@ -1,0 +1,177 @@
+//! Opening a pool for reading, step by step.
+
+use std::sync::Arc;
+
+use nvpair::NvList;
+use ondisk::{Blkptr, Uberblock};
+
+use super::features::PoolFeatures;
+use super::mapping;
+use super::pool::{Pool, Rewind};
+use super::source::{ImportSource, OpenOptions};
+use crate::arc::ArcCache;
+use crate::dmu::{Object, Objset};
+use crate::dsl::Dsl;
+use crate::env::Env;
+use crate::error::{Error, Kind, Result};
+use crate::vdev::config::VdevConfig;
+use crate::vdev::tree::Tree;
+use crate::zap::Zap;
+use crate::zio::{Form, Zio};
+
+/// Object number of the pool's directory in the MOS.
+#[doc(alias = "DMU_POOL_DIRECTORY_OBJECT")]
+pub const DIRECTORY_OBJECT: u64 = 1;
+/// Older states that a rewind tries at most; the ring holds no more.
+const MAX_TRIES: usize = 256;
+/// Longest packed nvlist that is read whole.
+const MAX_NVLIST: u64 = 64 << 20;
+
+/// Opens the pool that `source` describes.
+pub fn open(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Arc<Pool>> {
+    let name = source.name.clone();
+    open_some(env, source, options).map_err(|e| e.in_pool(&name))
+}
+
+fn open_some(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Arc<Pool>> {
+    let candidates = candidates(&source, options)?;
+    let newest = candidates.first().map_or(0, |u| u.txg);
+    let tries = if options.rewind { MAX_TRIES } else { 1 };
+    let mut failed: Vec<(u64, Error)> = Vec::new();
+    for uberblock in candidates.iter().take(tries) {
+        match open_at(env, &source, uberblock, options) {
+            Ok(mut pool) => {
+                if !failed.is_empty() {
+                    pool.rewind = Some(Rewind { newest, opened: uberblock.txg, failed });
+                }
+                return Ok(Arc::new(pool));
+            }
+            Err(e) => failed.push((uberblock.txg, e)),
+        }
+    }
+    let (txg, error) =
+        failed.into_iter().next().ok_or_else(|| Error::new(Kind::Corrupt, "no valid uberblock was found"))?;
+    Err(match options.rewind || error.kind() == Kind::Unsupported {
+        true => error,
+        false => Error::new(error.kind(), format!("the pool can't be opened at txg {txg}")).because(error),
+    })
+}
+
+/// Uberblocks that may be tried, best first.
+fn candidates(source: &ImportSource, options: OpenOptions) -> Result<Vec<Uberblock>> {
+    let mut all: Vec<Uberblock> = source.uberblocks.iter().map(|f| f.uberblock.clone()).collect();
+    if let Some(txg) = options.txg {
+        all.retain(|u| u.txg <= txg);
+        if all.is_empty() {
+            let what = format!("no uberblock at or before txg {txg} is left on the devices");
+            return Err(Error::new(Kind::NotFound, what));
+        }
+    }
+    all.sort_by(|a, b| b.preference(a));
+    all.dedup_by_key(|u| u.txg);
+    Ok(all)
+}
+
+fn open_at(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: OpenOptions) -> Result<Pool> {
+    let pool = assemble(env, source, uberblock, options)?;
+    if !options.checkpoint {
+        return Ok(pool);
+    }
+    let checkpoint =
+        pool.checkpoint_uberblock()?.ok_or_else(|| Error::not_found("the pool has no checkpoint"))?;
+    assemble(env, source, &checkpoint, options)
+}
+
+fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: OpenOptions) -> Result<Pool> {
+    check_version(uberblock.version)?;
+    let vdevs =
+        source.config.nvlist("vdev_tree").ok_or_else(|| Error::corrupt("the labels have no vdev tree"))?;
+    let reflow = Some(uberblock.raidz_reflow_info);
+    let untrusted = Tree::build(VdevConfig::parse(vdevs)?, None, &source.devices, reflow)?;
+    let zio = Zio::new(Arc::new(untrusted), Arc::clone(&env.executor));
+    let arc = ArcCache::new(Arc::clone(&zio), env.arc_max);
+    let mos = open_mos(&arc, &uberblock.rootbp)?;
+    let directory = Zap::open(&mos.object(DIRECTORY_OBJECT)?)?;
+    let features = PoolFeatures::load(&mos, &directory)?;
+    if !options.force {
+        features.check()?;
+    }
+    let mut notes = Vec::new();
+    let config = match trusted_config(&mos, &directory) {
+        Ok(config) => {
+            trust(&zio, source, &config, reflow)?;
+            config
+        }
+        Err(e) => {
+            notes.push(e.because(Error::corrupt("the labels' config is used instead of the MOS's")));
+            source.config.clone()
+        }
+    };
+    zio.set_wide_gangs(features.is_active(DYNAMIC_GANG_HEADER));
+    if let Some(salt) = directory.lookup(b"org.illumos:checksum_salt")? {
+        let bytes = salt.bytes();
+        if let Some(salt) = bytes.first_chunk::<32>() {
+            zio.set_salt(salt);
+        }
+    }
+    mapping::load_all(&zio.tree(), &mos, &mut notes);
+    let pool = Pool {
+        env: env.clone(),
+        name: source.name.clone(),
+        guid: source.guid,
+        uberblock: uberblock.clone(),
+        config,
+        features,
+        zio,
+        arc,
+        dsl: Dsl::open(&source.name, &mos, &directory)?,
+        mos,
+        rewind: None,
+        notes,
+    };
+    Ok(pool)
+}
+
+const DYNAMIC_GANG_HEADER: &str = "com.klarasystems:dynamic_gang_header";
+
+fn check_version(version: u64) -> Result<()> {
+    if (1..=28).contains(&version) || version == 5000 {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("pool version {version} is not known to this build")))
+}
+
+fn open_mos(arc: &Arc<ArcCache>, rootbp: &Blkptr) -> Result<Arc<Objset>> {
+    let mos = Objset::open(arc, 0, rootbp, Form::Logical)?;
+    if mos.phys.objset_type != ondisk::ObjsetType::Meta {
+        return Err(Error::corrupt("the uberblock does not point at a meta object set"));
+    }
+    Ok(mos)
+}
+
+/// The config that the pool keeps in its MOS.
+fn trusted_config(mos: &Arc<Objset>, directory: &Zap) -> Result<NvList> {
+    let number = directory.need("config")?;
+    packed_nvlist(&mos.object(number)?)
+}
+
+/// Puts the MOS config's tree in the place of the labels'.
+fn trust(zio: &Arc<Zio>, source: &ImportSource, config: &NvList, reflow: Option<u64>) -> Result<()> {
+    let vdevs =
+        config.nvlist("vdev_tree").ok_or_else(|| Error::corrupt("the MOS config has no vdev tree"))?;
+    let known = zio.tree();
+    let tree = Tree::build(VdevConfig::parse(vdevs)?, Some(&known), &source.devices, reflow)?;
+    zio.set_tree(Arc::new(tree));
+    Ok(())
+}
+
+/// Decodes an object that holds a packed nvlist; its bonus says how long it is.
+pub fn packed_nvlist(object: &Object) -> Result<NvList> {
+    let size = object.dnode.bonus().first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
+    let size = size.filter(|&n| n <= MAX_NVLIST.min(object.max_offset()));
+    let size = size
+        .and_then(|n| usize::try_from(n).ok())
+        .ok_or_else(|| Error::corrupt("packed nvlist has no sane size"))?;
+    let bytes = object.read_vec(0, size)?;
+    NvList::decode(&bytes).map_err(|e| Error::corrupt(format!("object {}: {e}", object.number)))
+}

@@ -1,0 +1,22 @@
+//! The storage pool: from labels to an open pool.
+//!
+//! Trust grows in steps, each a type that the next consumes:
+//!
+//! 1. [`ImportSource`]: what labels said, and the devices found by guid. Nothing verified but each
+//!    label's own checksum.
+//! 2. an uberblock candidate: the newest whose root block can be read ([`load`]).
+//! 3. the trusted config: the one stored in the MOS, which replaces the labels' tree.
+//! 4. [`Pool`]: features checked, removed vdevs' mappings and the leaves' DTLs loaded.
+//!
+//! When the newest uberblock can't be opened, older ones may be tried; what was tried and what it
+//! costs is kept in [`Pool::rewind`].
+
+pub mod features;
+mod load;
+mod mapping;
+mod pool;
+mod source;
+
+pub use load::open;
+pub use pool::{Pool, Rewind};
+pub use source::{FoundUberblock, ImportSource, OpenOptions};

@@ -1,0 +1,83 @@
+//! An open pool.
+
+use std::sync::Arc;
+
+use nvpair::NvList;
+use ondisk::Uberblock;
+
+use super::features::PoolFeatures;
+use super::load::DIRECTORY_OBJECT;
+use crate::arc::ArcCache;
+use crate::dmu::Objset;
+use crate::dsl::Dsl;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::vdev::tree::Tree;
+use crate::zap::Zap;
+use crate::zio::Zio;
+
+/// What an open with fallback had to give up.
+#[derive(Debug, Clone)]
+pub struct Rewind {
+    /// Newest state found.
+    pub newest: u64,
+    /// State that was opened.
+    pub opened: u64,
+    /// States tried before, and why each could not be opened.
+    pub failed: Vec<(u64, Error)>,
+}
+
+/// A pool open for reading.
+#[derive(Debug)]
+pub struct Pool {
+    /// Clock, threads, limits.
+    pub env: Env,
+    /// Its name.
+    pub name: String,
+    /// Its guid.
+    pub guid: u64,
+    /// The uberblock it was opened at.
+    pub uberblock: Uberblock,
+    /// The config in force: the MOS's, or the labels' when that could not be read.
+    pub config: NvList,
+    /// Features in use.
+    pub features: PoolFeatures,
+    /// The read path.
+    pub zio: Arc<Zio>,
+    /// The cache.
+    pub arc: Arc<ArcCache>,
+    /// The meta object set.
+    pub mos: Arc<Objset>,
+    /// Datasets by name.
+    pub dsl: Arc<Dsl>,
+    /// Set when older states had to be tried.
+    pub rewind: Option<Rewind>,
+    /// Damage met while opening that did not stop it.
+    pub notes: Vec<Error>,
+}
+
+impl Pool {
+    /// The pool's directory.
+    pub fn directory(&self) -> Result<Zap> {
+        Zap::open(&self.mos.object(DIRECTORY_OBJECT)?)
+    }
+
+    /// The vdev tree in force.
+    pub fn tree(&self) -> Arc<Tree> {
+        self.zio.tree()
+    }
+
+    /// The pool's version: 1 to 28, or 5000.
+    pub fn version(&self) -> u64 {
+        self.uberblock.version
+    }
+
+    /// The uberblock of the pool's checkpoint, when it has one.
+    pub fn checkpoint_uberblock(&self) -> Result<Option<Uberblock>> {
+        let Some(value) = self.directory()?.lookup(b"com.delphix:zpool_checkpoint")? else { return Ok(None) };
+        let mut bytes: Vec<u8> = value.ints.iter().flat_map(|n| n.to_le_bytes()).collect();
+        bytes.resize(bytes.len().max(1 << ondisk::uberblock::UBERBLOCK_SHIFT), 0);
+        let uberblock = Uberblock::from_bytes(&bytes).map_err(|e| Error::corrupt(e.to_string()))?;
+        Ok(Some(uberblock))
+    }
+}

@@ -1,0 +1,44 @@
+//! What a pool is opened from.
+
+use nvpair::NvList;
+use ondisk::Uberblock;
+
+use crate::vdev::tree::Devices;
+
+/// An uberblock found in some label.
+#[derive(Debug, Clone)]
+pub struct FoundUberblock {
+    /// Its content, its own checksum verified.
+    pub uberblock: Uberblock,
+    /// How many slots held it.
+    pub copies: u32,
+}
+
+/// What a search of devices found of one pool.
+#[derive(Debug, Clone, Default)]
+pub struct ImportSource {
+    /// The pool's name as its labels give it.
+    pub name: String,
+    /// The pool's guid.
+    pub guid: u64,
+    /// The pool's config as labels give it, with a whole `vdev_tree`: top-level vdevs that no label
+    /// described are `missing`.
+    pub config: NvList,
+    /// Devices by leaf guid.
+    pub devices: Devices,
+    /// Every uberblock found.
+    pub uberblocks: Vec<FoundUberblock>,
+}
+
+/// Which state of the pool to open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenOptions {
+    /// The newest state at or before this transaction group.
+    pub txg: Option<u64>,
+    /// When the newest can't be opened, try older ones.
+    pub rewind: bool,
+    /// The state at the pool's checkpoint.
+    pub checkpoint: bool,
+    /// Go on although a feature that reading needs is unknown, or the MOS config can't be read.
+    pub force: bool,
+}

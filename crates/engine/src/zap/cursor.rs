@@ -1,0 +1,118 @@
+//! Walking a ZAP leaf by leaf, in the order of hashes.
+
+use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags};
+
+use super::{Entry, Key, Shape, Value, Zap, corrupt, leaf_value};
+use crate::error::Result;
+
+/// Iterator over the entries of a ZAP.
+#[derive(Debug)]
+pub struct Cursor {
+    zap: Zap,
+    ready: std::vec::IntoIter<Result<Entry>>,
+    /// Next slot of the pointer table; `None` when the end was reached.
+    slot: Option<u64>,
+    /// Leaves visited: more than the object has blocks means that the table goes in circles.
+    visited: u64,
+}
+
+impl Cursor {
+    pub(super) fn new(zap: Zap) -> Self {
+        Self { zap, ready: Vec::new().into_iter(), slot: Some(0), visited: 0 }
+    }
+
+    fn micro(&self, block: &[u8]) -> Vec<Result<Entry>> {
+        let micro = match MicroZap::from_bytes(block) {
+            Ok(micro) => micro,
+            Err(e) => return vec![Err(corrupt(&self.zap.object, 0, &e))],
+        };
+        let entry = |(hash, e): (u64, ondisk::zap::MicroEntry<'_>)| {
+            let value = Value { width: 8, ints: vec![e.value] };
+            Ok(Entry { key: Key::Name(e.name.to_vec()), value, hash, cd: e.cd })
+        };
+        micro.sorted(|name| name).into_iter().map(entry).collect()
+    }
+
+    /// Fills `ready` from the leaf of the current slot and moves on to the next leaf's slot.
+    fn fat(&mut self, header: &FatHeader, slot: u64) -> Result<()> {
+        let len = header.ptrtbl_len();
+        let advance = |step: u64| slot.checked_add(step.max(1)).filter(|&next| next < len);
+        self.visited += 1;
+        if self.visited > self.zap.object.dnode.maxblkid.saturating_add(1) {
+            self.slot = None;
+            return Err(corrupt(
+                &self.zap.object,
+                0,
+                &"the ZAP's pointer table names more leaves than exist",
+            ));
+        }
+        let blkid = match self.zap.leaf_of(header, slot) {
+            Ok(blkid) => blkid,
+            Err(e) => {
+                self.slot = advance(1);
+                return Err(e);
+            }
+        };
+        let read = self.zap.object.block(blkid);
+        let leaf = match &read {
+            Ok(block) => Leaf::from_bytes(block).map_err(|e| corrupt(&self.zap.object, blkid, &e)),
+            Err(e) => Err(e.clone()),
+        };
+        let leaf = match leaf {
+            Ok(leaf) => leaf,
+            Err(e) => {
+                self.slot = advance(self.same_leaf(header, slot, blkid));
+                return Err(e);
+            }
+        };
+        let prefix = u32::from(leaf.header().prefix_len).min(header.ptrtbl.shift);
+        let span = 1_u64 << (header.ptrtbl.shift - prefix);
+        self.slot = advance(span - (slot & (span - 1)));
+        let words = header.flags.has(ZapFlags::UINT64_KEY);
+        let entries: Vec<_> = leaf.sorted().iter().map(|e| self.entry(&leaf, e, words, blkid)).collect();
+        self.ready = entries.into_iter();
+        Ok(())
+    }
+
+    /// How many slots from `slot` on name the same leaf, for skipping one that can't be read.
+    fn same_leaf(&self, header: &FatHeader, slot: u64, blkid: u64) -> u64 {
+        let end = header.ptrtbl_len().min(slot.saturating_add(1 << 12));
+        let same = (slot..end).take_while(|&s| self.zap.leaf_of(header, s).is_ok_and(|b| b == blkid));
+        u64::try_from(same.count()).unwrap_or(1)
+    }
+
+    fn entry(&self, leaf: &Leaf<'_>, entry: &LeafEntry, words: bool, blkid: u64) -> Result<Entry> {
+        let bad = |e| corrupt(&self.zap.object, blkid, &e);
+        let key = if words {
+            Key::Words(leaf.key_words(entry).map_err(bad)?)
+        } else {
+            Key::Name(leaf.name(entry).map_err(bad)?)
+        };
+        let value = leaf_value(leaf, entry).map_err(bad)?;
+        Ok(Entry { key, value, hash: entry.hash, cd: entry.cd })
+    }
+}
+
+impl Iterator for Cursor {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(item) = self.ready.next() {
+                return Some(item);
+            }
+            let slot = self.slot?;
+            match self.zap.shape.clone() {
+                Shape::Micro(block) => {
+                    self.slot = None;
+                    self.ready = self.micro(&block).into_iter();
+                }
+                Shape::Fat(header, _) => {
+                    if let Err(e) = self.fat(&header, slot) {
+                        return Some(Err(e));
+                    }
+                }
+            }
+        }
+    }
+}
