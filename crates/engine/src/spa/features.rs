@@ -55,10 +55,7 @@ impl PoolFeatures {
 
     /// Features in use that reading needs and this build does not know.
     pub fn unreadable(&self) -> Vec<&str> {
-        let unknown = |guid: &str| {
-            let _ = guid;
-            false
-        };
+        let unknown = |guid: &str| zcommon::features::Feature::from_guid(guid).is_none();
         self.for_read.iter().filter(|(g, n)| **n > 0 && unknown(g)).map(|(g, _)| g.as_str()).collect()
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nvpair::NvList;
-use ondisk::{Blkptr, Uberblock};
+use ondisk::{Blkptr, Uberblock, names};
 
 use super::features::PoolFeatures;
 use super::mapping;
@@ -19,9 +19,6 @@ use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 use crate::zio::{Form, Zio};
 
-/// Object number of the pool's directory in the MOS.
-#[doc(alias = "DMU_POOL_DIRECTORY_OBJECT")]
-pub const DIRECTORY_OBJECT: u64 = 1;
 /// Older states that a rewind tries at most; the ring holds no more.
 const MAX_TRIES: usize = 256;
 /// Longest packed nvlist that is read whole.
@@ -91,7 +88,7 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let zio = Zio::new(Arc::new(untrusted), Arc::clone(&env.executor));
     let arc = ArcCache::new(Arc::clone(&zio), env.arc_max);
     let mos = open_mos(&arc, &uberblock.rootbp)?;
-    let directory = Zap::open(&mos.object(DIRECTORY_OBJECT)?)?;
+    let directory = Zap::open(&mos.object(names::MOS_DIRECTORY_OBJECT)?)?;
     let features = PoolFeatures::load(&mos, &directory)?;
     if !options.force {
         features.check()?;
@@ -107,8 +104,8 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
             source.config.clone()
         }
     };
-    zio.set_wide_gangs(features.is_active(DYNAMIC_GANG_HEADER));
-    if let Some(salt) = directory.lookup(b"org.illumos:checksum_salt")? {
+    zio.set_wide_gangs(features.is_active(zcommon::features::Feature::DynamicGangHeader.info().guid));
+    if let Some(salt) = directory.lookup(names::mos::CHECKSUM_SALT.as_bytes())? {
         let bytes = salt.bytes();
         if let Some(salt) = bytes.first_chunk::<32>() {
             zio.set_salt(salt);
@@ -132,8 +129,6 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     Ok(pool)
 }
 
-const DYNAMIC_GANG_HEADER: &str = "com.klarasystems:dynamic_gang_header";
-
 fn check_version(version: u64) -> Result<()> {
     if (1..=28).contains(&version) || version == 5000 {
         return Ok(());
@@ -151,7 +146,7 @@ fn open_mos(arc: &Arc<ArcCache>, rootbp: &Blkptr) -> Result<Arc<Objset>> {
 
 /// The config that the pool keeps in its MOS.
 fn trusted_config(mos: &Arc<Objset>, directory: &Zap) -> Result<NvList> {
-    let number = directory.need("config")?;
+    let number = directory.need(names::mos::CONFIG)?;
     packed_nvlist(&mos.object(number)?)
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ondisk::Dva;
+use ondisk::indirect::{IndirectMappingEntry, IndirectMappingEntryPhys};
 
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
@@ -42,33 +42,21 @@ fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
         return Ok(IndirectMapping::default());
     }
     let object = mos.object(number)?;
-    let count = object
-        .dnode
-        .bonus()
-        .get(16..24)
-        .and_then(|b| b.first_chunk::<8>())
-        .map_or(0, |b| u64::from_le_bytes(*b));
+    let bad = |e: ondisk::Malformed| Error::corrupt(format!("indirect mapping {number}: {e}"));
+    let count = ondisk::indirect::IndirectMapping::from_bytes(object.dnode.bonus()).map_err(bad)?.num_entries;
     if count > MAX_ENTRIES || count.saturating_mul(ENTRY_SIZE) > object.max_offset() {
         return Err(Error::corrupt(format!("indirect mapping of {count} entries")));
     }
     let bytes =
         usize::try_from(count * ENTRY_SIZE).map_err(|_| Error::corrupt("indirect mapping is too large"))?;
     let table = object.read_vec(0, bytes)?;
-    let (entries, _) = table.as_chunks::<24>();
-    IndirectMapping::new(entries.iter().map(decode).collect())
-}
-
-/// `vdev_indirect_mapping_entry_phys_t`: source in sectors (63 bits), then the destination's DVA.
-fn decode(entry: &[u8; 24]) -> MappingEntry {
-    let word =
-        |at: usize| entry.get(at..).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| u64::from_le_bytes(*b));
-    let dva = Dva::from_words(word(8), word(16));
-    MappingEntry {
-        source: (word(0) & (u64::MAX >> 1)) << ondisk::MIN_BLOCK_SHIFT,
-        vdev: u64::from(dva.vdev),
-        offset: dva.offset,
-        len: dva.asize,
-    }
+    let (entries, _) = table.as_chunks::<{ ENTRY_SIZE as usize }>();
+    let decode = |entry: &[u8; ENTRY_SIZE as usize]| -> Result<MappingEntry> {
+        let entry = IndirectMappingEntry::from(IndirectMappingEntryPhys::from_bytes(entry).map_err(bad)?);
+        let (vdev, offset, len) = (u64::from(entry.dst.vdev), entry.dst.offset, entry.dst.asize);
+        Ok(MappingEntry { source: entry.src_offset, vdev, offset, len })
+    };
+    IndirectMapping::new(entries.iter().map(decode).collect::<Result<_>>()?)
 }
 
 /// A DTL is a space map whose "offsets" are transaction groups.

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use nvpair::NvList;
-use ondisk::Uberblock;
+use ondisk::{Uberblock, names};
 
 use super::features::PoolFeatures;
-use super::load::DIRECTORY_OBJECT;
 use crate::arc::ArcCache;
 use crate::dmu::Objset;
 use crate::dsl::Dsl;
@@ -59,7 +58,7 @@ pub struct Pool {
 impl Pool {
     /// The pool's directory.
     pub fn directory(&self) -> Result<Zap> {
-        Zap::open(&self.mos.object(DIRECTORY_OBJECT)?)
+        Zap::open(&self.mos.object(names::MOS_DIRECTORY_OBJECT)?)
     }
 
     /// The vdev tree in force.
@@ -74,7 +73,7 @@ impl Pool {
 
     /// The uberblock of the pool's checkpoint, when it has one.
     pub fn checkpoint_uberblock(&self) -> Result<Option<Uberblock>> {
-        let Some(value) = self.directory()?.lookup(b"com.delphix:zpool_checkpoint")? else { return Ok(None) };
+        let Some(value) = self.directory()?.lookup(names::mos::ZPOOL_CHECKPOINT.as_bytes())? else { return Ok(None) };
         let mut bytes: Vec<u8> = value.ints.iter().flat_map(|n| n.to_le_bytes()).collect();
         bytes.resize(bytes.len().max(1 << ondisk::uberblock::UBERBLOCK_SHIFT), 0);
         let uberblock = Uberblock::from_bytes(&bytes).map_err(|e| Error::corrupt(e.to_string()))?;

@@ -1,0 +1,54 @@
+//! From a search of devices to an open pool: the offline verbs' way in.
+//!
+//! Devices are opened read-only; each leaf is taken by its guid wherever it was found.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::env::Env;
+use engine::spa::{FoundUberblock, ImportSource, OpenOptions, Pool};
+use engine::{Error, Kind, Result};
+
+use crate::discover::discover;
+use crate::search::{PoolCandidate, search};
+
+/// Finds the pools on the devices that `paths` name or hold (default places when empty).
+pub fn candidates(paths: &[PathBuf]) -> Vec<PoolCandidate> {
+    search(&discover(paths).devices)
+}
+
+/// The one pool called `wanted`, or of that guid.
+pub fn select(candidates: Vec<PoolCandidate>, wanted: &str) -> Result<PoolCandidate> {
+    let guid = wanted.parse::<u64>().ok();
+    let mut matching: Vec<PoolCandidate> =
+        candidates.into_iter().filter(|c| c.name == wanted || Some(c.guid) == guid).collect();
+    match matching.len() {
+        0 => Err(Error::new(Kind::NotFound, format!("cannot open '{wanted}': no such pool"))),
+        1 => Ok(matching.remove(0)),
+        _ => {
+            let guids: Vec<String> = matching.iter().map(|c| c.guid.to_string()).collect();
+            let what = format!("several pools are called '{wanted}': give one of the guids {}", guids.join(", "));
+            Err(Error::new(Kind::Invalid, what))
+        }
+    }
+}
+
+/// Opens the devices of a candidate and gathers what the engine needs to open the pool. Devices that
+/// can't be opened are left out, as if missing.
+pub fn source(candidate: &PoolCandidate) -> ImportSource {
+    let opened = candidate.open(blkdev::OpenOptions::default());
+    let found = opened.uberblocks.into_iter();
+    ImportSource {
+        name: candidate.name.clone(),
+        guid: candidate.guid,
+        config: candidate.config.clone(),
+        devices: opened.devices,
+        uberblocks: found.map(|f| FoundUberblock { uberblock: f.uberblock, copies: f.copies }).collect(),
+    }
+}
+
+/// Finds and opens the pool called `wanted` (or of that guid).
+pub fn open_pool(env: &Env, paths: &[PathBuf], wanted: &str, options: OpenOptions) -> Result<Arc<Pool>> {
+    let candidate = select(candidates(paths), wanted)?;
+    engine::spa::open(env, source(&candidate), options)
+}
