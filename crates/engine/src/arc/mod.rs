@@ -83,7 +83,7 @@ pub struct ArcCache {
 }
 
 enum Found {
-    Cached(Buf),
+    Answered,
     Joined,
     Absent(Waiter),
 }
@@ -122,8 +122,7 @@ impl ArcCache {
             return self.zio.read(bp, at, options, Box::new(move |outcome| done(outcome.data)));
         };
         match self.find(key, done) {
-            Found::Joined => {}
-            Found::Cached(_) => {}
+            Found::Answered | Found::Joined => {}
             Found::Absent(done) => {
                 self.stats.misses.fetch_add(1, Ordering::Relaxed);
                 let cache = Arc::clone(self);
@@ -157,8 +156,8 @@ impl ArcCache {
             state.lists.touch(key);
             drop(state);
             self.stats.hits.fetch_add(1, Ordering::Relaxed);
-            done(Ok(buf.clone()));
-            return Found::Cached(buf);
+            done(Ok(buf));
+            return Found::Answered;
         }
         if let Some(waiters) = state.pending.0.get_mut(&key) {
             waiters.push(done);

@@ -73,7 +73,9 @@ impl Pool {
 
     /// The uberblock of the pool's checkpoint, when it has one.
     pub fn checkpoint_uberblock(&self) -> Result<Option<Uberblock>> {
-        let Some(value) = self.directory()?.lookup(names::mos::ZPOOL_CHECKPOINT.as_bytes())? else { return Ok(None) };
+        let Some(value) = self.directory()?.lookup(names::mos::ZPOOL_CHECKPOINT.as_bytes())? else {
+            return Ok(None);
+        };
         let mut bytes: Vec<u8> = value.ints.iter().flat_map(|n| n.to_le_bytes()).collect();
         bytes.resize(bytes.len().max(1 << ondisk::uberblock::UBERBLOCK_SHIFT), 0);
         let uberblock = Uberblock::from_bytes(&bytes).map_err(|e| Error::corrupt(e.to_string()))?;

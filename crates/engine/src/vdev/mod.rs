@@ -9,10 +9,6 @@ mod board;
 mod compare;
 pub mod config;
 pub mod draid;
-mod board;
-mod compare;
-pub mod config;
-pub mod draid;
 mod gather;
 pub mod indirect;
 pub mod leaf;
@@ -24,21 +20,6 @@ pub mod raidz_expand;
 mod search;
 mod stripe;
 mod stripe_plan;
-pub mod top;
-pub mod tree;
-pub mod indirect;
-pub mod leaf;
-pub mod mirror;
-pub mod plan;
-pub mod queue;
-pub mod raidz;
-<<<<<<< HEAD
-pub mod raidz_expand;
-mod search;
-mod stripe;
-mod stripe_plan;
-=======
->>>>>>> e92b08d (engine: cache, object sets, objects)
 pub mod top;
 pub mod tree;
 

@@ -101,10 +101,8 @@ impl Top {
     pub fn plan(&self, offset: u64, size: u64, birth: u64, depth: Depth) -> Result<Box<dyn ReadPlan>> {
         match &self.layout {
             Layout::Mirror => Ok(Box::new(MirrorPlan::new(offset, size, depth, self.id))),
-            Layout::Raidz(geometry) => {
-                Ok(Box::new(RaidzPlan::new(geometry.clone(), offset, size, birth, depth)))
-            }
-            Layout::Draid(geometry) => Ok(Box::new(DraidPlan::new(geometry.clone(), offset, size, depth))),
+            Layout::Raidz(geometry) => Ok(Box::new(RaidzPlan::new(geometry, offset, size, birth, depth))),
+            Layout::Draid(geometry) => Ok(Box::new(DraidPlan::new(geometry, offset, size, depth))),
             Layout::Indirect(_) => Err(Error::corrupt("a removed vdev is read through its mapping")),
             Layout::Absent => {
                 Err(Error::new(ErrorKind::NoDevice, "the top-level vdev is missing").on_vdev(&self.name))

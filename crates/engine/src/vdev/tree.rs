@@ -6,6 +6,8 @@ use std::sync::Arc;
 use blkdev::Device;
 use parking_lot::RwLock;
 
+use zcommon::draid::DraidConfig;
+
 use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
 use super::leaf::Leaf;
@@ -105,9 +107,20 @@ fn layout(top: &VdevConfig, reflow: Option<u64>) -> Result<Layout> {
             let geometry = RaidzGeometry::new(top.ashift, width, top.nparity, &top.expand_txgs, moving);
             Layout::Raidz(geometry.map_err(at)?)
         }
-        Kind::Draid => Layout::Draid(DraidGeometry::from_config(top).map_err(at)?),
+        Kind::Draid => Layout::Draid(draid(top).map_err(at)?),
         Kind::Indirect => Layout::Indirect(RwLock::default()),
         Kind::Hole | Kind::Missing | Kind::Root | Kind::L2cache => Layout::Absent,
         _ => Layout::Mirror,
     })
+}
+
+fn draid(top: &VdevConfig) -> Result<DraidGeometry> {
+    let shape = top.draid.ok_or_else(|| Error::corrupt("the draid's shape is not recorded"))?;
+    let config = DraidConfig {
+        parity: u64::from(top.nparity),
+        data: u64::from(shape.ndata),
+        children: u64::try_from(top.children.len()).unwrap_or(u64::MAX),
+        spares: u64::from(shape.nspares),
+    };
+    DraidGeometry::new(top.ashift, config, u64::from(shape.ngroups))
 }
