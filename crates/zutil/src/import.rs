@@ -27,7 +27,8 @@ pub fn select(candidates: Vec<PoolCandidate>, wanted: &str) -> Result<PoolCandid
         1 => Ok(matching.remove(0)),
         _ => {
             let guids: Vec<String> = matching.iter().map(|c| c.guid.to_string()).collect();
-            let what = format!("several pools are called '{wanted}': give one of the guids {}", guids.join(", "));
+            let what =
+                format!("several pools are called '{wanted}': give one of the guids {}", guids.join(", "));
             Err(Error::new(Kind::Invalid, what))
         }
     }
