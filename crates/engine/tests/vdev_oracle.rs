@@ -43,7 +43,11 @@ impl Node {
     }
 
     fn leaves(&self) -> Vec<&Node> {
-        if self.children.is_empty() { vec![self] } else { self.children.iter().flat_map(Node::leaves).collect() }
+        if self.children.is_empty() {
+            vec![self]
+        } else {
+            self.children.iter().flat_map(Node::leaves).collect()
+        }
     }
 }
 
@@ -151,7 +155,9 @@ impl Top {
     fn file(&self, child: u32, side: u32, offset: u64) -> Option<(u32, &File)> {
         match (&self.sides[child as usize][side as usize], &self.shape) {
             (Side::File(file), _) => Some((child, file)),
-            (Side::Spare(id), Shape::Draid(geometry)) => self.file(geometry.spare_child(*id, offset)?, 0, offset),
+            (Side::Spare(id), Shape::Draid(geometry)) => {
+                self.file(geometry.spare_child(*id, offset)?, 0, offset)
+            }
             _ => None,
         }
     }
@@ -178,7 +184,8 @@ impl Top {
                 Step::Issue(reads) => reads,
                 Step::Done(outcome) => return outcome,
             };
-            let results = reads.into_iter().map(|read| ChildResult { data: self.read(&read), read }).collect();
+            let results =
+                reads.into_iter().map(|read| ChildResult { data: self.read(&read), read }).collect();
             step = plan.resume(self, results, &mut |bytes| block.checksum == digest(&block.function, bytes));
         }
     }
@@ -226,14 +233,23 @@ fn digest(function: &str, bytes: &[u8]) -> [u64; 4] {
 /// A line of `zdb -bbbbbb`; `None` for blocks that this test can't judge.
 fn block(line: &str) -> Option<Block> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-    if !line.starts_with("objset ") || !line.contains("DVA[0]=") || line.contains(" gang ") || !line.contains(" unencrypted LE ") {
+    if !line.starts_with("objset ")
+        || !line.contains("DVA[0]=")
+        || line.contains(" gang ")
+        || !line.contains(" unencrypted LE ")
+    {
         return None;
     }
     let place = |dva: &str| {
         let mut parts = dva.split(':');
-        Some(Place { top: parts.next()?.parse().ok()?, offset: hex(parts.next()?)?, asize: hex(parts.next()?)? })
+        Some(Place {
+            top: parts.next()?.parse().ok()?,
+            offset: hex(parts.next()?)?,
+            asize: hex(parts.next()?)?,
+        })
     };
-    let places = line.split("=<").skip(1).map(|rest| place(rest.split_once('>')?.0)).collect::<Option<_>>()?;
+    let places =
+        line.split("=<").skip(1).map(|rest| place(rest.split_once('>')?.0)).collect::<Option<_>>()?;
     let field = |name: &str| line.split(name).nth(1)?.split(' ').next();
     let size = hex(field(" size=")?.split_once('/')?.1.trim_end_matches('P'))?;
     let birth = field(" birth=")?.split_once('/')?.1.trim_end_matches('P').parse().ok()?;
@@ -245,7 +261,8 @@ fn block(line: &str) -> Option<Block> {
 
 fn reflow_info(uberblock: &str) -> u64 {
     let line = uberblock.lines().find(|line| line.contains("raidz_reflow state="));
-    let number = |line: &str, key: &str| line.split(key).nth(1)?.split(' ').next()?.trim().parse::<u64>().ok();
+    let number =
+        |line: &str, key: &str| line.split(key).nth(1)?.split(' ').next()?.trim().parse::<u64>().ok();
     line.and_then(|line| Some(number(line, "state=")? << 55 | number(line, "off=")? >> 9)).unwrap_or(0)
 }
 
@@ -282,7 +299,8 @@ fn check_pool(folder: &Path, pool: &str) -> Option<usize> {
             let children: Vec<u32> =
                 (0..top.nparity as u32).map(|n| (first + n) % top.sides.len() as u32).collect();
             for noisy in [false, true] {
-                let (lost, noise) = if noisy { (vec![], children.clone()) } else { (children.clone(), vec![]) };
+                let (lost, noise) =
+                    if noisy { (vec![], children.clone()) } else { (children.clone(), vec![]) };
                 (top.lost, top.noisy) = (lost, noise);
                 for block in blocks.iter().skip(first as usize % step).step_by(step) {
                     for place in block.places.iter().filter(|place| place.top == id) {
@@ -317,10 +335,10 @@ fn pools() -> Vec<(PathBuf, String)> {
         "damaged-mirror",
         "replacing",
     ]
-        .iter()
-        .map(|name| (root.join(name), "tank".to_owned()))
-        .filter(|(folder, _)| folder.is_dir())
-        .collect()
+    .iter()
+    .map(|name| (root.join(name), "tank".to_owned()))
+    .filter(|(folder, _)| folder.is_dir())
+    .collect()
 }
 
 #[test]
