@@ -7,11 +7,13 @@
 //! | [`vdev`] | kinds and states of vdevs, states of pools |
 //! | [`props`] | properties of datasets, pools and vdevs |
 //! | [`names`] | rules for names |
+//! | [`units`] | numbers for people |
 //! | [`draid`] | permutation maps and names of distributed-spare RAID |
 
 pub mod draid;
 pub mod features;
 pub mod names;
 pub mod props;
+pub mod units;
 pub mod vdev;
 pub mod version;

@@ -47,7 +47,7 @@ fn check<'a>(
 fn zfs_get_prints_in_our_order() {
     let find = |name: &str| ZfsProp::from_name(name).map(|prop| (prop as usize, prop.info()));
     assert_eq!(check(lines(ZFS_GET, "tank"), find), 76);
-    assert_eq!(check(lines(ZFS_GET, "tank@one"), find), 31);
+    assert_eq!(check(lines(ZFS_GET, "tank@one"), find), 32);
 }
 
 #[test]
