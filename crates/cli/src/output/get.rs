@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::row::Source;
+use super::row::{Source, source_word};
 
 /// A column of `get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl GetFormat {
 
     /// Whether `-s` lets this source through.
     pub fn wants(&self, source: &Source) -> bool {
-        self.sources.is_empty() || self.sources.iter().any(|s| s == source.word())
+        self.sources.is_empty() || self.sources.iter().any(|s| s == source_word(source))
     }
 
     fn print_line(
@@ -171,7 +171,7 @@ fn cell(row: &GetRow, column: GetColumn) -> String {
         GetColumn::Property => row.property.clone(),
         GetColumn::Value => row.value.clone(),
         GetColumn::Received => row.received.clone().unwrap_or_else(|| "-".to_owned()),
-        GetColumn::Source => row.source.text(),
+        GetColumn::Source => row.source.to_string(),
     }
 }
 

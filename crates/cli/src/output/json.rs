@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::row::{DatasetKind, DatasetRow, Prop, Source};
+use super::row::{DatasetKind, DatasetRow, Prop, Source, source_word};
 
 /// How `-j` was asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl JsonStyle {
             Source::Received => received.unwrap_or("-"),
             _ => "-",
         };
-        let kind = source.word().to_uppercase();
+        let kind = source_word(source).to_uppercase();
         json!({ "value": self.text(value), "source": { "type": kind, "data": data } })
     }
 

@@ -6,8 +6,10 @@
 pub mod get;
 pub mod history;
 pub mod json;
+pub mod nice;
 pub mod row;
 pub mod sort;
 pub mod status;
 pub mod table;
 pub mod time;
+pub mod value;

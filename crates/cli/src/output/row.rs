@@ -2,44 +2,17 @@
 
 use std::collections::BTreeMap;
 
-/// Where a property's value comes from (`zprop_source_t`).
-#[doc(alias = "zprop_source_t")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A statistic: it has no source.
-    None,
-    /// Nobody set it.
-    Default,
-    /// Set on this dataset.
-    Local,
-    /// In force until unmounted or exported.
-    Temporary,
-    /// Set on the ancestor with this name.
-    Inherited(String),
-    /// Came with a received stream.
-    Received,
-}
+pub use zcommon::props::PropSource as Source;
 
-impl Source {
-    /// The SOURCE column of `zfs get`.
-    pub fn text(&self) -> String {
-        match self {
-            Source::None => "-".to_owned(),
-            Source::Inherited(from) => format!("inherited from {from}"),
-            other => other.word().to_owned(),
-        }
-    }
-
-    /// The word that `-s` takes.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Source::None => "none",
-            Source::Default => "default",
-            Source::Local => "local",
-            Source::Temporary => "temporary",
-            Source::Inherited(_) => "inherited",
-            Source::Received => "received",
-        }
+/// The word that `zfs get -s` takes for a source.
+pub fn source_word(source: &Source) -> &'static str {
+    match source {
+        Source::None => "none",
+        Source::Default => "default",
+        Source::Local => "local",
+        Source::Temporary => "temporary",
+        Source::Inherited(_) => "inherited",
+        Source::Received => "received",
     }
 }
 
