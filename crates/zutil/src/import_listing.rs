@@ -5,11 +5,13 @@
 //! features are disabled. Whoever can load it hands that in as [`LoadOutcome::Loaded`]; without, the
 //! labels' own view is shown.
 
+use zcommon::features::Feature;
 use zcommon::vdev::{PoolState, VdevAux, VdevState};
+use zcommon::version::spa_version_is_supported;
 
 use crate::assess::assess;
 use crate::import_status::{Reason, reason};
-use crate::names::{NameStyle, vdev_name};
+use crate::names::{NameStyle, printable, vdev_name};
 use crate::search::PoolCandidate;
 use crate::state::Health;
 use crate::tree::VdevNode;
@@ -34,6 +36,8 @@ pub struct MosFacts {
     pub rebuilding: bool,
     /// A line that its owner attached.
     pub comment: Option<String>,
+    /// Number of a fault of old software that left traces (`zpool_errata_t`); 0: none is known.
+    pub errata: u64,
 }
 
 /// How far loading the pool's metadata came.
@@ -82,6 +86,19 @@ pub fn render(pool: &PoolCandidate, outcome: &LoadOutcome, options: ListingOptio
     Listing::new(pool, outcome, options).to_string()
 }
 
+impl LoadOutcome {
+    /// What the newest label alone makes impossible: its version, or a feature that reading needs.
+    /// There is no point in trying to load such a pool.
+    pub fn from_label(pool: &PoolCandidate) -> Option<Self> {
+        if !spa_version_is_supported(pool.version) {
+            return Some(Self::VersionNewer);
+        }
+        let unknown = pool.features_for_read.iter().filter(|guid| Feature::from_guid(guid).is_none());
+        let features: Vec<_> = unknown.map(|guid| (guid.clone(), String::new())).collect();
+        (!features.is_empty()).then_some(Self::Unsupported { features, read_only: false })
+    }
+}
+
 impl<'a> Listing<'a> {
     /// Looks at every device of the pool.
     pub fn new(pool: &'a PoolCandidate, outcome: &'a LoadOutcome, options: ListingOptions) -> Self {
@@ -102,15 +119,18 @@ impl<'a> Listing<'a> {
         }
     }
 
+    fn errata(&self) -> u64 {
+        self.facts().map_or(0, |facts| facts.errata)
+    }
+
     fn write(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "  pool: {}", self.pool.name)?;
+        writeln!(f, "  pool: {}", printable(&self.pool.name))?;
         writeln!(f, "    id: {}", self.pool.guid)?;
         let destroyed = if self.is_destroyed() { " (DESTROYED)" } else { "" };
         writeln!(f, " state: {}{destroyed}", self.tree.health.name())?;
         match status_text(self.reason) {
             _ if self.reason == Reason::Errata => {
-                let errata = self.pool.config.u64("errata").unwrap_or(0);
-                writeln!(f, "status: Errata #{errata} detected.")?;
+                writeln!(f, "status: Errata #{} detected.", self.errata())?;
             }
             Some(status) => writeln!(f, "status: {status}")?,
             None => {}
@@ -118,16 +138,16 @@ impl<'a> Listing<'a> {
         if let LoadOutcome::Unsupported { features, .. } = self.outcome {
             for (guid, description) in features {
                 match description.as_str() {
-                    "" => writeln!(f, "\t{guid}")?,
-                    text => writeln!(f, "\t{guid} ({text})")?,
+                    "" => writeln!(f, "\t{}", printable(guid))?,
+                    text => writeln!(f, "\t{} ({})", printable(guid), printable(text))?,
                 }
             }
         }
-        if let Some(action) = action_text(self.reason, self.tree.health.state, self.pool) {
+        if let Some(action) = action_text(self.reason, self.tree.health.state, self.errata()) {
             writeln!(f, "action: {action}")?;
         }
         if let Some(comment) = self.facts().and_then(|f| f.comment.as_ref()).or(self.pool.comment.as_ref()) {
-            writeln!(f, "comment: {comment}")?;
+            writeln!(f, "comment: {}", printable(comment))?;
         }
         if let Some(hint) = force_hint(self.tree.health, self.pool.state) {
             writeln!(f, "\t{hint}")?;
@@ -148,7 +168,7 @@ impl<'a> Listing<'a> {
 
     fn write_config(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let width = self.width();
-        self.write_vdev(f, &self.tree, &self.pool.name, 0, width)?;
+        self.write_vdev(f, &self.tree, &printable(&self.pool.name), 0, width)?;
         if let Some(facts) = self.facts() {
             self.write_aux(f, "cache", &facts.l2cache)?;
             self.write_aux(f, "spares", &facts.spares)?;
@@ -312,7 +332,7 @@ fn status_text(reason: Reason) -> Option<&'static str> {
     })
 }
 
-fn action_text(reason: Reason, state: VdevState, pool: &PoolCandidate) -> Option<&'static str> {
+fn action_text(reason: Reason, state: VdevState, errata: u64) -> Option<&'static str> {
     Some(match (state, reason) {
         (VdevState::Healthy, Reason::VersionOlder | Reason::FeatDisabled) => {
             "The pool can be imported using its name or numeric identifier, though\n\
@@ -322,7 +342,7 @@ fn action_text(reason: Reason, state: VdevState, pool: &PoolCandidate) -> Option
             "The pool can be imported using its name or numeric identifier and\n\
              \tthe '-f' flag."
         }
-        (VdevState::Healthy, Reason::Errata) => errata_action(pool.config.u64("errata").unwrap_or(0))?,
+        (VdevState::Healthy, Reason::Errata) => errata_action(errata)?,
         (VdevState::Healthy, _) => "The pool can be imported using its name or numeric identifier.",
         (VdevState::Degraded, _) => {
             "The pool can be imported despite missing or damaged devices.  The\n\

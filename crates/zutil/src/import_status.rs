@@ -148,7 +148,7 @@ fn flawed(tree: &VdevNode, facts: Option<&MosFacts>) -> Option<Reason> {
 
 /// Findings about the format.
 fn outdated(pool: &PoolCandidate, facts: Option<&MosFacts>) -> Option<Reason> {
-    if pool.config.u64("errata").is_some_and(|errata| errata != 0) {
+    if facts.is_some_and(|facts| facts.errata != 0) {
         return Some(Reason::Errata);
     }
     let version = facts.map_or(pool.version, |facts| facts.version);

@@ -28,10 +28,16 @@ pub fn vdev_name(vdev: &VdevNode, style: NameStyle, with_id: bool) -> String {
         return vdev.guid.to_string();
     }
     match &vdev.path {
-        Some(path) => String::from_utf8_lossy(&device_name(vdev, path, style)).into_owned(),
+        Some(path) => printable(&String::from_utf8_lossy(&device_name(vdev, path, style))),
         None if with_id => format!("{}-{}", kind_name(vdev), vdev.id),
         None => kind_name(vdev),
     }
+}
+
+/// The text with control characters replaced: names come from labels that anybody may have written, and
+/// go to terminals.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn device_name(vdev: &VdevNode, path: &[u8], style: NameStyle) -> Vec<u8> {

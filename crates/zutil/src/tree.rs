@@ -76,7 +76,8 @@ impl VdevNode {
             offline: number("offline") != 0,
             not_present: config.contains("not_present"),
             whole_disk: number("whole_disk") != 0,
-            nparity: number("nparity"),
+            // Raidz had no parity to choose before pool version 3.
+            nparity: config.u64("nparity").unwrap_or(1),
             draid,
             asize: number("asize"),
             ashift: number("ashift"),
