@@ -92,7 +92,8 @@ impl Dva {
     pub fn from_words(w0: u64, w1: u64) -> Self {
         Self {
             vdev: bits(w0, 32, 24) as u32,
-            offset: bits(w1, 0, 63) << MIN_BLOCK_SHIFT,
+            // A hostile offset past 2^64 must not wrap round to a valid one.
+            offset: bits(w1, 0, 63).saturating_mul(1 << MIN_BLOCK_SHIFT),
             asize: bits(w0, 0, 24) << MIN_BLOCK_SHIFT,
             grid: bits(w0, 24, 8) as u8,
             pad: bits(w0, 56, 8) as u8,
