@@ -62,7 +62,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Level(u8);
 
-/// Number of `zstd-fast` without a figure, the same as `zstd-fast-1`; those with one follow it.
+/// Number of `zstd-fast` without a figure; those with one follow it. OpenZFS reads no block that says so.
 const FAST_BASE: u8 = 102;
 /// The figures that `zstd-fast-N` may have, in the order of their numbers.
 const FAST: [i32; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 500, 1000];
@@ -71,12 +71,17 @@ impl Level {
     /// `zstd` without a figure.
     pub const DEFAULT: Self = Self(3);
 
-    /// The level that a header or a property's value names: 1 to 19, 102 to 123; 0 and 255 are the default.
+    /// The level that a header or a property's value names: 1 to 19, 102 to 123; 0 and 255 are the default,
+    /// 102 (`zstd-fast`) is `zstd-fast-1`.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             _ if is_default_level(number) => Some(Self::DEFAULT),
             1..=19 => Some(Self(number)),
-            _ => (FAST_BASE..=FAST_BASE + FAST.len() as u8).contains(&number).then_some(Self(number)),
+            FAST_BASE => Some(Self(FAST_BASE + 1)),
+            _ => number
+                .checked_sub(FAST_BASE + 1)
+                .filter(|nth| usize::from(*nth) < FAST.len())
+                .map(|_| Self(number)),
         }
     }
 
@@ -93,10 +98,8 @@ impl Level {
 
     /// What the encoder calls it: negative for the fast ones.
     pub fn for_encoder(self) -> i32 {
-        match self.0.checked_sub(FAST_BASE) {
-            None => i32::from(self.0),
-            Some(nth) => FAST.get(usize::from(nth).saturating_sub(1)).map_or(-1, |figure| -figure),
-        }
+        let fast = self.0.checked_sub(FAST_BASE + 1).and_then(|nth| FAST.get(usize::from(nth)));
+        fast.map_or(i32::from(self.0), |figure| -figure)
     }
 }
 
@@ -183,7 +186,8 @@ mod tests {
         assert_eq!(Level::from_number(0), Some(Level::DEFAULT));
         assert_eq!(Level::from_number(255).unwrap().for_encoder(), 3);
         assert_eq!(Level::from_number(19).unwrap().for_encoder(), 19);
-        assert_eq!(Level::from_number(102).unwrap().for_encoder(), -1);
+        assert_eq!(Level::from_number(102), Level::fast(1));
+        assert_eq!(Level::from_number(103).unwrap().for_encoder(), -1);
         assert_eq!(Level::fast(1).unwrap().number(), 103);
         assert_eq!(Level::fast(20).unwrap().number(), 113);
         assert_eq!(Level::fast(1000).unwrap().number(), 123);
