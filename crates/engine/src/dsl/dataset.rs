@@ -8,7 +8,7 @@ use ondisk::dsl::DslDataset;
 use super::dir::zapified;
 use super::{Dir, Dsl, malformed};
 use crate::dmu::{Object, Objset};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::zap::{Value, Zap};
 use crate::zio::Form;
 
@@ -82,7 +82,22 @@ impl Dataset {
 
     /// Its object set in the given form: `Form::NoKey` for what can be seen without a key.
     pub fn objset_as(&self, form: Form) -> Result<Arc<Objset>> {
-        Objset::open(&self.dsl.arc, self.number, &self.phys.bp, form).map_err(|e| e.in_dataset(&self.name))
+        let open = Objset::open(&self.dsl.arc, self.number, &self.phys.bp, form);
+        open.map_err(|e| self.name_the_key(e).in_dataset(&self.name))
+    }
+
+    /// Says which key a missing one is.
+    fn name_the_key(&self, e: Error) -> Error {
+        if e.kind() != Kind::KeyMissing {
+            return e;
+        }
+        let root = self.dir().and_then(|dir| self.dsl.keys.root_of(&dir)).ok().flatten();
+        let Some(root) = root else { return e };
+        let (name, format, location) = (&root.name, root.format.name(), &root.location);
+        Error::new(
+            Kind::KeyMissing,
+            format!("the {format} key of '{name}' is needed (keylocation={location})"),
+        )
     }
 
     /// Whether it is a file system or a volume. Needs no key.

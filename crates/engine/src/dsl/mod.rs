@@ -4,6 +4,7 @@
 //! is the live file system or volume; snapshots are datasets that hang from the head by name and form
 //! a chain through `prev_snap_obj`. A clone is a directory whose `origin_obj` is a snapshot elsewhere.
 
+pub mod crypto;
 mod dataset;
 mod dir;
 mod walk;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use ondisk::Malformed;
 
+pub use crypto::{EncryptionRoot, KeyStore};
 pub use dataset::{Dataset, DatasetKind};
 pub use dir::Dir;
 pub use walk::Walk;
@@ -35,6 +37,8 @@ pub struct Dsl {
     pub mos: Arc<Objset>,
     /// The cache.
     pub arc: Arc<ArcCache>,
+    /// Keys of encrypted datasets.
+    pub keys: Arc<KeyStore>,
     root_dir: u64,
 }
 
@@ -43,7 +47,9 @@ impl Dsl {
     pub fn open(pool_name: &str, mos: &Arc<Objset>, directory: &Zap) -> Result<Arc<Self>> {
         let root_dir = directory.need("root_dataset")?;
         let (mos, arc) = (Arc::clone(mos), Arc::clone(mos.arc()));
-        Ok(Arc::new(Self { pool_name: pool_name.to_owned(), mos, arc, root_dir }))
+        let keys = KeyStore::new(&mos);
+        arc.zio().set_keys(Arc::clone(&keys) as _);
+        Ok(Arc::new(Self { pool_name: pool_name.to_owned(), mos, arc, keys, root_dir }))
     }
 
     /// The root directory.

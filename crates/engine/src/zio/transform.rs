@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use compress::Algorithm;
+use crypt::ByteOrder;
 use ondisk::{Blkptr, Byteswap, CompressType, EmbeddedType, byteswap};
 use stdx::{AlignedBuf, Buf};
 
@@ -28,13 +29,18 @@ pub fn embedded(bp: &Blkptr, form: Form) -> Result<Buf> {
 
 /// The logical bytes behind accepted physical ones.
 pub fn logical(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, form: Form, data: Buf) -> Result<Buf> {
-    let protected = bp.is_protected() && form == Form::Logical;
+    let protected = bp.is_protected() && !bp.has_indirect_mac() && form == Form::Logical;
     let data = if protected { open(zio, bp, at, data)? } else { data };
     let compressed = bp.compress() != Some(CompressType::Off);
-    if !compressed && !swaps(bp) {
+    if !compressed && !swaps(bp) && !bp.has_indirect_mac() {
         return Ok(data);
     }
     let mut data = if compressed { expand(bp, &data, bp.lsize())? } else { data.into_owned() };
+    if bp.has_indirect_mac() && form == Form::Logical {
+        // The MACs of what lies below are authenticated as they were written, before any swap.
+        crypt::verify_indirect(ByteOrder::of_prop(bp.prop()), &data, &bp.mac())
+            .map_err(|e| Error::new(Kind::Checksum, e.to_string()))?;
+    }
     order(bp, &mut data);
     Ok(data.into())
 }

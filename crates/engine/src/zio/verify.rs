@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use checksum::{Algorithm, Salted};
-use ondisk::{Blkptr, ChecksumType, Eck, Endian, ObjectType};
+use ondisk::{Blkptr, ChecksumType, Eck, EckPhys, Endian, ObjectType};
 
 use super::drive::Judge;
 use crate::error::{Error, Kind, Result};
@@ -29,7 +29,7 @@ pub fn judge(bp: &Blkptr, salt: Option<Arc<Salted>>) -> Result<Judge> {
         Error::unsupported(format!("checksum function {} is not known to this build", bp.checksum_raw()))
     })?;
     if kind.is_embedded() {
-        return Err(Error::corrupt("a block pointer names a trailer checksum"));
+        return trailer_judge(kind, bp);
     }
     let algorithm = algorithm(kind).ok_or_else(|| Error::corrupt("a block pointer inherits its checksum"))?;
     if algorithm == Algorithm::Off {
@@ -38,17 +38,91 @@ pub fn judge(bp: &Blkptr, salt: Option<Arc<Salted>>) -> Result<Judge> {
     if algorithm.is_salted() && salt.is_none() {
         return Err(Error::new(Kind::Corrupt, "a salted checksum in a pool without a salt"));
     }
-    // Protected blocks keep their MAC in the upper half of the checksum; object sets keep theirs inside.
     let want = bp.checksum_words();
-    let words = if bp.uses_crypt() && bp.object_type() != ObjectType::OBJSET { 2 } else { 4 };
     let swap = bp.should_byteswap();
+    let fold = folding(kind, bp);
     Ok(Arc::new(move |bytes| {
         let have = match &salt {
             Some(salt) if algorithm.is_salted() => salt.digest(algorithm, bytes, swap),
             _ => checksum::digest(algorithm, bytes, None, swap),
         };
-        have.iter().zip(&want).take(words).all(|(a, b)| a == b)
+        fold.equal(have, want)
     }))
+}
+
+/// How the computed and the stored words are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Folding {
+    /// All four words.
+    Whole,
+    /// Words 2 and 3 hold a MAC: a strong checksum is truncated.
+    Truncated,
+    /// Words 2 and 3 hold a MAC: a weak checksum's words are folded onto the first two.
+    Folded,
+}
+
+/// Protected blocks keep their MAC in the upper half of the checksum; object sets keep theirs inside.
+fn folding(kind: ChecksumType, bp: &Blkptr) -> Folding {
+    if !bp.uses_crypt() || bp.object_type() == ObjectType::OBJSET {
+        Folding::Whole
+    } else if kind.is_dedup_strong() {
+        Folding::Truncated
+    } else {
+        Folding::Folded
+    }
+}
+
+impl Folding {
+    fn equal(self, have: [u64; 4], want: [u64; 4]) -> bool {
+        let [a, b, c, d] = have;
+        match self {
+            Self::Whole => have == want,
+            Self::Truncated => [a, b] == [want[0], want[1]],
+            Self::Folded => [a ^ c, b ^ d] == [want[0], want[1]],
+        }
+    }
+}
+
+/// The judge of an intent-log block: the pointer holds the verifier, the block its checksum.
+fn trailer_judge(kind: ChecksumType, bp: &Blkptr) -> Result<Judge> {
+    let verifier = bp.checksum_words();
+    let fold = folding(kind, bp);
+    match kind {
+        ChecksumType::Zilog => Ok(Arc::new(move |bytes| embedded(kind, bytes, verifier).is_some())),
+        ChecksumType::Zilog2 => Ok(Arc::new(move |bytes| log_block(bytes, verifier, fold).unwrap_or(false))),
+        _ => Err(Error::corrupt("a block pointer names a trailer checksum that only vdevs use")),
+    }
+}
+
+/// Bytes that an intent-log block's checksum is rounded to (`ZIL_MIN_BLKSZ`).
+const LOG_UNIT: usize = 4096;
+/// Where the trailer stands in the chain header: after a word, a block pointer and a word.
+const LOG_ECK: usize = LOG_NUSED + 8;
+/// Where the chain header says how many bytes are used.
+const LOG_NUSED: usize = 8 + 128;
+
+/// Checks an intent-log block that carries its trailer in the chain header in front (`zil_chain_t`):
+/// only the used part is summed.
+fn log_block(block: &[u8], verifier: [u64; 4], fold: Folding) -> Option<bool> {
+    let eck = Eck::from_bytes(block.get(LOG_ECK..LOG_ECK + EckPhys::SIZE)?).ok()?;
+    let swap = eck.endian == Endian::Big;
+    let nused = block.get(LOG_NUSED..)?.first_chunk::<8>()?;
+    let nused = if swap { u64::from_be_bytes(*nused) } else { u64::from_le_bytes(*nused) };
+    let nused = usize::try_from(nused).ok().filter(|&n| n >= LOG_ECK + EckPhys::SIZE && n <= block.len())?;
+    let mut copy = block.get(..nused.next_multiple_of(LOG_UNIT).min(block.len()))?.to_vec();
+    put_words(&mut copy, LOG_ECK + 8, verifier, swap)?;
+    let have = checksum::digest(Algorithm::Fletcher4, &copy, None, swap);
+    Some(match fold {
+        Folding::Whole => have == eck.cksum,
+        _ => fold.equal(have, eck.cksum),
+    })
+}
+
+fn put_words(block: &mut [u8], at: usize, words: [u64; 4], big: bool) -> Option<()> {
+    for (to, word) in block.get_mut(at..at + 32)?.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&if big { word.to_be_bytes() } else { word.to_le_bytes() });
+    }
+    Some(())
 }
 
 /// Checks a block that ends in a trailer (`zio_eck_t`): the checksum was made with `verifier` in the
@@ -59,8 +133,6 @@ pub fn embedded(kind: ChecksumType, block: &[u8], verifier: [u64; 4]) -> Option<
     let swap = eck.endian == Endian::Big;
     let mut copy = block.to_vec();
     let at = copy.len().checked_sub(32)?;
-    for (to, word) in copy.get_mut(at..)?.chunks_exact_mut(8).zip(verifier) {
-        to.copy_from_slice(&if swap { word.to_be_bytes() } else { word.to_le_bytes() });
-    }
+    put_words(&mut copy, at, verifier, swap)?;
     (checksum::digest(algorithm, &copy, None, swap) == eck.cksum).then_some(eck.endian)
 }
