@@ -162,13 +162,14 @@ mod tests {
                 for swap in [false, true] {
                     let mut results = vec![sum(words, swap)];
                     if is_x86_feature_detected!("avx2") {
+                        // SAFETY: the processor has the feature.
                         results
                             .push(unsafe { if swap { avx2::<true>(words) } else { avx2::<false>(words) } });
                     }
                     if is_x86_feature_detected!("avx512bw") {
-                        results.push(unsafe {
-                            if swap { avx512::<true>(words) } else { avx512::<false>(words) }
-                        });
+                        let avx512 = if swap { avx512::<true> } else { avx512::<false> };
+                        // SAFETY: the processor has the features.
+                        results.push(unsafe { avx512(words) });
                     }
                     for (sums, done) in results {
                         assert_eq!(sums, scalar([0; 4], &words[..done], swap), "{len} {swap}");

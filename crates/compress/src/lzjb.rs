@@ -84,24 +84,26 @@ pub(crate) fn compress(src: &[u8], capacity: usize) -> Option<Vec<u8>> {
         if out.len() + GROUP_MAX > capacity {
             return None;
         }
-        let control_at = out.len();
-        out.push(0);
-        let mut control = 0;
+        let mut group = [0; GROUP_MAX];
+        let (control, mut room) = group.split_first_mut()?;
+        let mut used = 1;
         for item in 0..ITEMS {
-            if at >= src.len() {
-                break;
-            }
-            if let Some((distance, len)) = find_match(src, at, &mut table) {
-                control |= 1 << item;
-                let len_bits = ((len - MATCH_MIN) << 2) as u8;
-                out.extend([len_bits | (distance >> 8) as u8, distance as u8]);
+            let Some(literal) = src.get(at) else { break };
+            let matched = find_match(src, at, &mut table);
+            let size = if matched.is_some() { 2 } else { 1 };
+            let to = room.split_off_mut(..size)?;
+            used += size;
+            if let Some((distance, len)) = matched {
+                *control |= 1 << item;
+                let pair = (len - MATCH_MIN) << 10 | distance;
+                to.copy_from_slice(&(pair as u16).to_be_bytes());
                 at += len;
             } else {
-                out.push(*src.get(at)?);
+                *to.first_mut()? = *literal;
                 at += 1;
             }
         }
-        *out.get_mut(control_at)? = control;
+        out.extend_from_slice(group.get(..used)?);
     }
     Some(out)
 }
@@ -111,17 +113,20 @@ pub(crate) fn compress(src: &[u8], capacity: usize) -> Option<Vec<u8>> {
 /// Positions wrap at 64 Ki and distances at 1 Ki: what the table says is a guess, the bytes decide.
 #[inline]
 fn find_match(src: &[u8], at: usize, table: &mut [u16; TABLE]) -> Option<(usize, usize)> {
-    let ahead = src.get(at..at + MATCH_MAX)?;
-    let [a, b, c] = *ahead.first_chunk::<3>()?;
+    let ahead = src.get(at..)?.first_chunk::<MATCH_MAX>()?;
+    let [a, b, c] = *ahead.first_chunk::<MATCH_MIN>()?;
     let mut hash = u32::from_be_bytes([0, a, b, c]);
     hash = hash.wrapping_add(hash >> 9);
     hash = hash.wrapping_add(hash >> 5);
     let slot = table.get_mut(hash as usize & (TABLE - 1))?;
     let distance = at.wrapping_sub(usize::from(*slot)) & DISTANCE_MASK;
     *slot = at as u16;
-    let earlier = src.get(at.checked_sub(distance)?..).filter(|_| distance > 0)?;
+    let earlier = src.get(at.checked_sub(distance)?..)?.first_chunk::<MATCH_MAX>()?;
+    if distance == 0 || earlier.first_chunk::<MATCH_MIN>() != Some(&[a, b, c]) {
+        return None;
+    }
     let len = ahead.iter().zip(earlier).take_while(|(new, old)| new == old).count();
-    (len >= MATCH_MIN).then_some((distance, len))
+    Some((distance, len))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! `zstd-ppc64_fbsd.bin` is one of the OpenZFS test suite's pool `testpool_zstd`, whose header a big-endian
 //! host wrote. `golden.txt` has the logical size and the SHA-256 of what libzpool 2.3.2 makes of each.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use compress::{Algorithm, decompress, zstd};
 use sha2::{Digest, Sha256};

@@ -92,10 +92,13 @@ unsafe fn by_width<V: Vector, const P: bool, const Q: bool, const R: bool, const
     segment: &mut Segment<'_>,
     start: usize,
 ) -> usize {
+    let stride = V::BYTES * W;
+    if segment.len() - start < stride {
+        return start;
+    }
     let sources = segment.sources();
     let known = segment.known();
     let targets = segment.targets();
-    let stride = V::BYTES * W;
     let mut at = start;
     while segment.len() - at >= stride {
         // SAFETY: every pointer that isn't null starts a slice of `segment.len()` bytes (checked when the

@@ -179,9 +179,11 @@ mod tests {
     fn ways() -> Vec<Way> {
         let mut ways: Vec<Way> = vec![scalar::words];
         if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the feature.
             ways.push(|segment, at| unsafe { avx2(segment, at) });
         }
         if has_avx512() {
+            // SAFETY: the processor has the features.
             ways.push(|segment, at| unsafe { avx512(segment, at) });
         }
         ways
