@@ -11,7 +11,6 @@
 
 pub mod acl;
 pub mod blkptr;
-mod blkptr_dump;
 pub mod bookmark;
 pub mod bootenv;
 pub mod bpobj;

@@ -3,8 +3,8 @@
 //! Most are values in the MOS directory (see [`crate::names`]). Source: dsl_scan.h, spa_impl.h,
 //! brt_impl.h, OpenZFS 2.3.
 
-use crate::Bookmark;
 use crate::words::word_struct;
+use crate::{Bookmark, Endian, Malformed};
 
 word_struct! {
     /// Where a walk over the dedup tables stands.
@@ -184,6 +184,24 @@ impl SpaHistory {
     }
 }
 
+/// Splits history, read from a record's start on and unwrapped, into its records: packed nvlists.
+/// Ends at the end of `bytes`, or after an error.
+pub fn history_records(bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], Malformed>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let (len, tail) = rest.split_first_chunk::<8>()?;
+        let len = u64::from_le_bytes(*len);
+        let split =
+            usize::try_from(len).ok().filter(|len| *len > 0).and_then(|len| tail.split_at_checked(len));
+        let Some((record, next)) = split else {
+            rest = &[];
+            return Some(Err(Malformed::new("history", format!("record of {len} bytes"))));
+        };
+        rest = next;
+        Some(Ok(record))
+    })
+}
+
 word_struct! {
     /// Bonus buffer of a vdev's clone table: the object's data is a counter of 16 bits for each
     /// `rangesize` bytes of the vdev. Written in the byte order that it names.
@@ -206,9 +224,25 @@ word_struct! {
     }
 }
 
+impl BrtVdev {
+    /// Byte order of the counters and of the counts in the ZAP.
+    pub fn endian(&self) -> Endian {
+        if self.byteorder == 0 { Endian::Little } else { Endian::Big }
+    }
+
+    /// Reference count in an entry of the ZAP: eight bytes in the writer's order. (One reference is not
+    /// counted: 1 means that two pointers share the block.)
+    pub fn refcount(&self, value: &[u8]) -> Option<u64> {
+        let raw = *value.first_chunk()?;
+        Some(match self.endian() {
+            Endian::Little => u64::from_le_bytes(raw),
+            Endian::Big => u64::from_be_bytes(raw),
+        })
+    }
+}
+
 word_struct! {
-    /// A log space map's summary in the vdev or pool ZAP is plain integers; this is the metaslab's
-    /// unflushed mark, one for each metaslab in an object of the vdev.
+    /// How far a metaslab's space map is behind: one for each metaslab, in an object of the vdev.
     #[doc(alias = "metaslab_unflushed_phys_t")]
     MetaslabUnflushed = "unflushed txg", 8 bytes {
         /// Changes since this txg are only in log space maps.
@@ -219,6 +253,14 @@ word_struct! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn history_splits_into_records() {
+        let bytes = [2, 0, 0, 0, 0, 0, 0, 0, 7, 8, 9, 0, 0, 0, 0, 0, 0, 0, 1];
+        let records: Vec<_> = history_records(&bytes).collect();
+        assert_eq!(records[0], Ok(&[7, 8][..]));
+        assert!(records.len() == 2 && records[1].is_err());
+    }
 
     #[test]
     fn history_wraps_behind_the_create_record() {

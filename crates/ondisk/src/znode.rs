@@ -52,6 +52,19 @@ impl ZnodePhys {
 const _: () = assert!(size_of::<ZnodePhys>() == ZnodePhys::SIZE && align_of::<ZnodePhys>() == 1);
 const _: () = assert!(std::mem::offset_of!(ZnodePhys, acl) == 176);
 
+/// Object that a directory entry's value names.
+#[doc(alias = "ZFS_DIRENT_OBJ")]
+pub fn dirent_object(value: u64) -> u64 {
+    value & ((1 << 48) - 1)
+}
+
+/// Kind of file in a directory entry's value: the high four bits of the mode. 0 in old file systems,
+/// which don't say.
+#[doc(alias = "ZFS_DIRENT_TYPE")]
+pub fn dirent_type(value: u64) -> u8 {
+    (value >> 60) as u8
+}
+
 /// Bits of a file's persistent flags (`zp_flags`, the attribute `ZPL_FLAGS`).
 #[expect(missing_docs, reason = "the names are ZFS's own")]
 pub mod pflags {

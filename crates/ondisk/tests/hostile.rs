@@ -124,6 +124,7 @@ fn decode_others(b: &[u8]) {
         let _ = (ddt::decode_value(flat, b), ddt::log_entries(flat, b).count());
     }
     let _ = ddt::decompress_value(b, 256);
+    let _ = pool::history_records(b).count();
     if let Ok(history) = pool::SpaHistory::from_bytes(b) {
         let _ = (history.log_to_phys(0), history.log_to_phys(u64::MAX));
     }

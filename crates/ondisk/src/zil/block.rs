@@ -5,7 +5,9 @@
 //! guids and the block's sequence number; the next pointer's must be the same with the number one
 //! higher, else the chain ends here.
 
-use super::record::{LogRecord, LrCommon, TxType};
+use super::layout::LrCommon;
+use super::record::LogRecord;
+use super::tx_type::TxType;
 use crate::fields::{Field, field_struct};
 use crate::{Blkptr, ChecksumType, Cursor, Endian, Malformed};
 

@@ -6,12 +6,17 @@
 //! [`crate::byteswap::words`].) Source: zil.h, zil.c, zfs_log.c, OpenZFS 2.3.
 
 mod block;
+mod layout;
 mod record;
+mod tx_type;
 
 pub use block::{LogBlock, ZIL_MIN_BLOCK_SIZE, ZilChain};
-pub use record::{
-    AclRecord, AclV0Record, CloneRange, Create, CreateAcl, Link, LogRecord, LrAcl, LrAclCreate, LrAclV0,
-    LrAttr, LrCloneRange, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout, LrSetattr,
-    LrSetsaxattr, LrTruncate, LrWrite, Remove, Rename, RenameWhiteout, Setattr, Setsaxattr, TxType, Write,
-    decode_log_aces,
+pub use layout::{
+    LrAclCreate, LrAclV0, LrCloneRange, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout,
+    LrSetattr, LrSetsaxattr, LrTruncate, LrWrite,
 };
+pub use record::{
+    AclRecord, AclV0Record, CloneRange, Create, CreateAcl, Link, LogRecord, LrAttr, Remove, Rename,
+    RenameWhiteout, Setattr, Setsaxattr, Write, decode_log_aces,
+};
+pub use tx_type::TxType;

@@ -16,10 +16,19 @@
 //! An embedded pointer (bit 39 of prop) has no block: every word but prop and logical birth is
 //! payload. Source: `blkptr_t`, spa.h, OpenZFS 2.3; the rewritten bit is 2.4.
 
+mod crypt;
+mod dump;
+mod dva;
+mod verify;
+
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{ChecksumType, CompressType, MAX_BLOCK_SIZE, MIN_BLOCK_SHIFT, Malformed, ObjectType};
+use dva::bits;
+pub use dva::{Dva, DvaPhys};
+pub use verify::BlkptrLimits;
+
+use crate::{ChecksumType, CompressType, MIN_BLOCK_SHIFT, ObjectType};
 
 /// Size of a block pointer on disk, in bytes.
 #[doc(alias = "SPA_BLKPTRSHIFT")]
@@ -30,17 +39,6 @@ pub const DVAS_PER_BP: usize = 3;
 /// Bytes of payload in an embedded pointer.
 #[doc(alias = "BPE_PAYLOAD_SIZE")]
 pub const EMBEDDED_PAYLOAD_SIZE: usize = 112;
-
-/// A data virtual address as it lies on disk.
-#[doc(alias = "dva_t")]
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
-#[repr(C)]
-pub struct DvaPhys {
-    /// The two words.
-    pub word: [U64; 2],
-}
 
 /// A block pointer as it lies on disk; may hold any bytes.
 #[doc(alias = "blkptr_t")]
@@ -70,57 +68,6 @@ const _: () = assert!(std::mem::offset_of!(BlkptrPhys, prop) == 48);
 const _: () = assert!(std::mem::offset_of!(BlkptrPhys, birth) == 72);
 const _: () = assert!(std::mem::offset_of!(BlkptrPhys, cksum) == 96);
 
-/// A data virtual address, decoded: a place on a top-level vdev.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Dva {
-    /// Index of the top-level vdev.
-    pub vdev: u32,
-    /// Byte offset in the vdev's allocatable space (the front labels are not counted).
-    pub offset: u64,
-    /// Allocated bytes, parity and padding included; of a gang block with all its members.
-    pub asize: u64,
-    /// Unused by every version; kept verbatim.
-    pub grid: u8,
-    /// The unused top byte of the first word; kept verbatim.
-    pub pad: u8,
-    /// There is a gang header at this place.
-    pub gang: bool,
-}
-
-impl Dva {
-    /// Decodes the two words.
-    pub fn from_words(w0: u64, w1: u64) -> Self {
-        Self {
-            vdev: bits(w0, 32, 24) as u32,
-            // A hostile offset past 2^64 must not wrap round to a valid one.
-            offset: bits(w1, 0, 63).saturating_mul(1 << MIN_BLOCK_SHIFT),
-            asize: bits(w0, 0, 24) << MIN_BLOCK_SHIFT,
-            grid: bits(w0, 24, 8) as u8,
-            pad: bits(w0, 56, 8) as u8,
-            gang: bits(w1, 63, 1) != 0,
-        }
-    }
-
-    /// Encodes the two words. Sizes are truncated to their units and field widths.
-    pub fn to_words(self) -> [u64; 2] {
-        let mut w0 = 0;
-        set_bits(&mut w0, 32, 24, u64::from(self.vdev));
-        set_bits(&mut w0, 24, 8, u64::from(self.grid));
-        set_bits(&mut w0, 56, 8, u64::from(self.pad));
-        set_bits(&mut w0, 0, 24, self.asize >> MIN_BLOCK_SHIFT);
-        let mut w1 = 0;
-        set_bits(&mut w1, 0, 63, self.offset >> MIN_BLOCK_SHIFT);
-        set_bits(&mut w1, 63, 1, u64::from(self.gang));
-        [w0, w1]
-    }
-
-    /// Whether the address names allocated space.
-    #[doc(alias = "DVA_IS_VALID")]
-    pub fn is_valid(self) -> bool {
-        self.asize != 0
-    }
-}
-
 /// What an embedded pointer's payload is.
 #[doc(alias = "bp_embedded_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,22 +93,6 @@ const CKSUM: usize = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Blkptr {
     words: [u64; 16],
-}
-
-/// What [`Blkptr::verify`] may assume of the pool.
-#[derive(Clone, Copy, Debug)]
-pub struct BlkptrLimits<'a> {
-    /// Largest block the pool may hold, in bytes.
-    pub max_block_size: u64,
-    /// Allocatable bytes of each top-level vdev, 0 where unknown (missing); `None` before the
-    /// configuration is trusted, when addresses are not checked.
-    pub vdev_asize: Option<&'a [u64]>,
-}
-
-impl Default for BlkptrLimits<'_> {
-    fn default() -> Self {
-        Self { max_block_size: MAX_BLOCK_SIZE, vdev_asize: None }
-    }
 }
 
 impl Blkptr {
@@ -309,31 +240,6 @@ impl Blkptr {
         self.prop_bits(56, 5) as u8
     }
 
-    /// Encrypted, authenticated, or a checksum of MACs (levels above 0).
-    pub fn uses_crypt(&self) -> bool {
-        self.prop_bits(61, 1) != 0
-    }
-
-    /// The block's bytes are ciphertext.
-    pub fn is_encrypted(&self) -> bool {
-        self.uses_crypt() && self.level() == 0 && self.object_type().is_encrypted()
-    }
-
-    /// The block's bytes are clear, with a MAC.
-    pub fn is_authenticated(&self) -> bool {
-        self.uses_crypt() && self.level() == 0 && !self.object_type().is_encrypted()
-    }
-
-    /// Either of the two above.
-    pub fn is_protected(&self) -> bool {
-        self.uses_crypt() && self.level() == 0
-    }
-
-    /// An indirect block of an encrypted dataset: its MAC words are a checksum of the MACs below.
-    pub fn has_indirect_mac(&self) -> bool {
-        self.uses_crypt() && self.level() > 0
-    }
-
     /// Written through the dedup table.
     pub fn dedup(&self) -> bool {
         self.prop_bits(62, 1) != 0
@@ -359,14 +265,21 @@ impl Blkptr {
         self.word::<PHYS_BIRTH>()
     }
 
-    /// Txg in which the first copy was allocated; 0 when embedded.
-    #[doc(alias = "BP_GET_BIRTH")]
+    /// Txg in which the first copy was allocated; 0 when embedded. (`BP_GET_BIRTH` up to 2.3.)
+    #[doc(alias = "BP_GET_PHYSICAL_BIRTH")]
     pub fn physical_birth(&self) -> u64 {
         match (self.is_embedded(), self.physical_birth_raw()) {
             (true, _) => 0,
             (false, 0) => self.logical_birth(),
             (false, txg) => txg,
         }
+    }
+
+    /// Txg that space accounting goes by (snapshots, deadlists): the physical birth of a rewritten
+    /// block, else the logical birth.
+    #[doc(alias = "BP_GET_BIRTH")]
+    pub fn accounting_birth(&self) -> u64 {
+        if self.is_rewritten() { self.physical_birth() } else { self.logical_birth() }
     }
 
     /// The block was moved by a physical rewrite (2.4): its physical birth is newer, its data is not.
@@ -439,54 +352,6 @@ impl Blkptr {
         [self.word::<CKSUM>(), self.word::<{ CKSUM + 1 }>(), self.word::<14>(), self.word::<15>()]
     }
 
-    /// Salt of an encrypted block, as a word.
-    pub fn crypt_salt(&self) -> u64 {
-        self.word::<4>()
-    }
-
-    /// First 64 bits of the IV of an encrypted block, as a word.
-    pub fn crypt_iv1(&self) -> u64 {
-        self.word::<5>()
-    }
-
-    /// Last 32 bits of the IV of an encrypted block, as a word.
-    pub fn crypt_iv2(&self) -> u32 {
-        bits(self.word::<FILL>(), 32, 32) as u32
-    }
-
-    fn ordered(&self, word: u64) -> [u8; 8] {
-        if self.byteorder_is_little() { word.to_le_bytes() } else { word.to_be_bytes() }
-    }
-
-    /// The salt as the bytes that key derivation wants.
-    pub fn salt_bytes(&self) -> [u8; 8] {
-        self.ordered(self.crypt_salt())
-    }
-
-    /// The 96-bit IV as bytes.
-    pub fn iv_bytes(&self) -> [u8; 12] {
-        let iv2 = self.crypt_iv2();
-        let tail = if self.byteorder_is_little() { iv2.to_le_bytes() } else { iv2.to_be_bytes() };
-        let mut out = [0; 12];
-        for (to, from) in out.iter_mut().zip(self.ordered(self.crypt_iv1()).into_iter().chain(tail)) {
-            *to = from;
-        }
-        out
-    }
-
-    /// The 128-bit MAC of a protected block (or checksum of MACs); zero for an objset, which has its own.
-    pub fn mac(&self) -> [u8; 16] {
-        let mut out = [0; 16];
-        if self.object_type() == ObjectType::OBJSET {
-            return out;
-        }
-        let bytes = [self.word::<14>(), self.word::<15>()].map(|w| self.ordered(w));
-        for (to, from) in out.iter_mut().zip(bytes.as_flattened()) {
-            *to = *from;
-        }
-        out
-    }
-
     /// The same block: same place, same births.
     #[doc(alias = "BP_EQUAL")]
     pub fn same_block(&self, other: &Self) -> bool {
@@ -498,66 +363,6 @@ impl Blkptr {
     /// Replaces the property word.
     pub fn set_prop(&mut self, prop: u64) {
         *self.word_mut::<PROP>() = prop;
-    }
-
-    /// Checks that every field is one that OpenZFS could have written: known functions and type,
-    /// sizes within limits, at least one copy, and copies within their vdevs.
-    #[doc(alias = "zfs_blkptr_verify")]
-    pub fn verify(&self, limits: &BlkptrLimits<'_>) -> Result<(), Malformed> {
-        let bad = |detail: String| Err(Malformed::new("blkptr", detail));
-        if !self.object_type().is_valid() {
-            return bad(format!("unknown object type {}", self.object_type().raw()));
-        }
-        if self.compress().is_none() {
-            return bad(format!("unknown compression {}", self.compress_raw()));
-        }
-        if self.lsize() > limits.max_block_size {
-            return bad(format!("logical size {} above {}", self.lsize(), limits.max_block_size));
-        }
-        if self.is_embedded() {
-            return self.verify_embedded();
-        }
-        if self.is_hole() {
-            return Ok(());
-        }
-        if self.checksum().is_none() {
-            return bad(format!("unknown checksum {}", self.checksum_raw()));
-        }
-        if self.psize() > limits.max_block_size {
-            return bad(format!("physical size {} above {}", self.psize(), limits.max_block_size));
-        }
-        self.verify_dvas(limits)
-    }
-
-    fn verify_embedded(&self) -> Result<(), Malformed> {
-        if self.embedded_type().is_none() {
-            let raw = self.embedded_type_raw();
-            return Err(Malformed::new("blkptr", format!("unknown embedded type {raw}")));
-        }
-        if self.embedded_psize() > EMBEDDED_PAYLOAD_SIZE as u64 {
-            let size = self.embedded_psize();
-            return Err(Malformed::new("blkptr", format!("embedded payload of {size} bytes")));
-        }
-        Ok(())
-    }
-
-    fn verify_dvas(&self, limits: &BlkptrLimits<'_>) -> Result<(), Malformed> {
-        if !self.dva(0).is_some_and(Dva::is_valid) {
-            return Err(Malformed::new("blkptr", "no valid DVA"));
-        }
-        let Some(vdevs) = limits.vdev_asize else { return Ok(()) };
-        for dva in self.dvas() {
-            let Some(&size) = vdevs.get(dva.vdev as usize) else {
-                return Err(Malformed::new("blkptr", format!("no vdev {}", dva.vdev)));
-            };
-            // A gang's asize counts its members, which lie elsewhere.
-            let here = if dva.gang { crate::MIN_BLOCK_SIZE } else { dva.asize };
-            if size != 0 && dva.offset.checked_add(here).is_none_or(|end| end > size) {
-                let Dva { vdev, offset, .. } = dva;
-                return Err(Malformed::new("blkptr", format!("offset {offset:#x} past end of vdev {vdev}")));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -575,13 +380,4 @@ impl From<&Blkptr> for BlkptrPhys {
     fn from(bp: &Blkptr) -> Self {
         zerocopy::transmute!(bp.to_bytes())
     }
-}
-
-fn bits(word: u64, low: u32, len: u32) -> u64 {
-    (word >> low) & (u64::MAX >> (64 - len))
-}
-
-fn set_bits(word: &mut u64, low: u32, len: u32, value: u64) {
-    let mask = u64::MAX >> (64 - len);
-    *word = (*word & !(mask << low)) | ((value & mask) << low);
 }
