@@ -6,6 +6,7 @@
 //! | [`version`] | pool and file system versions |
 //! | [`vdev`] | kinds and states of vdevs, states of pools |
 //! | [`props`] | properties of datasets, pools and vdevs |
+//! | [`status`] | what is the matter with a pool, in `zpool`'s words |
 //! | [`names`] | rules for names |
 //! | [`units`] | numbers for people |
 //! | [`draid`] | permutation maps and names of distributed-spare RAID |
@@ -14,6 +15,7 @@ pub mod draid;
 pub mod features;
 pub mod names;
 pub mod props;
+pub mod status;
 pub mod units;
 pub mod vdev;
 pub mod version;
