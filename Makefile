@@ -1,0 +1,33 @@
+# make demo   set-up and the main job on real data
+# make test   set-up and every test
+# make bench  speed, as ratios to real OpenZFS and to the raw devices
+# make fuzz   decoders and whole images against mutated input, SECONDS=60 each
+
+CARGO ?= cargo
+SECONDS ?= 60
+
+.PHONY: build demo test lint bench fuzz install clean
+
+build:
+	$(CARGO) build --release --bin aquifer
+
+demo: build
+	demo/run.sh
+
+test: lint
+	tests/oracle.sh
+	$(CARGO) test --workspace
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+bench: build
+	tests/oracle.sh
+	bench/run.sh
+
+fuzz:
+	fuzz/run.sh $(SECONDS)
+
+clean:
+	$(CARGO) clean
