@@ -234,27 +234,45 @@ impl VdevState {
 }
 
 impl VdevAux {
-    /// The words behind a vdev in `zpool status`. A spare's are said elsewhere: they need the pool that uses it.
+    /// The words behind a vdev in `zpool status`. For `Spared` these are the ones where the pool that uses the spare
+    /// isn't known, for `ErrorsExceeded` where there were errors and not only [slow I/Os](SLOW_IOS).
     pub fn text(self) -> &'static str {
         match self {
-            Self::None | Self::Spared => "",
+            Self::None => "",
+            Self::Spared => "currently in use",
+            Self::IoFailure => "experienced I/O failures",
+            Self::BadLog => "bad intent log",
+            Self::External => "external device fault",
+            Self::SplitPool => "split into new pool",
+            Self::AshiftTooBig => "unsupported minimum blocksize",
+            other => other.import_text(),
+        }
+    }
+
+    /// The words behind a vdev in `zpool import`, which has fewer of them.
+    pub fn import_text(self) -> &'static str {
+        match self {
+            Self::None => "",
             Self::OpenFailed => "cannot open",
             Self::BadGuidSum => "missing device",
             Self::NoReplicas => "insufficient replicas",
             Self::VersionNewer => "newer version",
             Self::UnsupportedFeature => "unsupported feature(s)",
-            Self::AshiftTooBig => "unsupported minimum blocksize",
             Self::ErrorsExceeded => "too many errors",
-            Self::IoFailure => "experienced I/O failures",
-            Self::BadLog => "bad intent log",
-            Self::External => "external device fault",
-            Self::SplitPool => "split into new pool",
             Self::Active => "currently in use",
             Self::ChildrenOffline => "all children offline",
             Self::BadLabel => "invalid label",
             _ => "corrupted data",
         }
     }
+}
+
+/// In place of [`VdevAux::ErrorsExceeded`]'s words for a vdev that had no errors but was slow.
+pub const SLOW_IOS: &str = "too many slow I/Os";
+
+/// The words behind a device that is not there, and where it was last.
+pub fn was_at(path: &str) -> String {
+    format!("was {path}")
 }
 
 impl PoolState {
@@ -299,6 +317,39 @@ mod tests {
         let config = "draid1:2d:5c:1s".parse().unwrap();
         assert_eq!(interior_name(VdevKind::Draid, Some(1), Some(config), 0), "draid1:2d:5c:1s-0");
         assert_eq!(draid_spare_name(1, 0, 0), "draid1-0-0");
+    }
+
+    /// What `zpool import` and `zpool status` of OpenZFS 2.3.2 printed behind a leaf in state `CantOpen` with each aux.
+    #[test]
+    fn aux_texts_are_zpools() {
+        const BAD: &str = "corrupted data";
+        let golden: [(&str, &str, &str); 21] = [
+            ("UNAVAIL", "", ""),
+            ("UNAVAIL", "cannot open", "cannot open"),
+            ("FAULTED", BAD, BAD),
+            ("UNAVAIL", "insufficient replicas", "insufficient replicas"),
+            ("UNAVAIL", "missing device", "missing device"),
+            ("UNAVAIL", BAD, BAD),
+            ("UNAVAIL", "invalid label", "invalid label"),
+            ("UNAVAIL", "newer version", "newer version"),
+            ("UNAVAIL", BAD, BAD),
+            ("UNAVAIL", "unsupported feature(s)", "unsupported feature(s)"),
+            ("UNAVAIL", BAD, "currently in use"),
+            ("UNAVAIL", "too many errors", "too many errors"),
+            ("UNAVAIL", BAD, "experienced I/O failures"),
+            ("FAULTED", BAD, "bad intent log"),
+            ("UNAVAIL", BAD, "external device fault"),
+            ("SPLIT", BAD, "split into new pool"),
+            ("UNAVAIL", BAD, BAD),
+            ("UNAVAIL", BAD, BAD),
+            ("UNAVAIL", "currently in use", "currently in use"),
+            ("UNAVAIL", "all children offline", "all children offline"),
+            ("UNAVAIL", BAD, "unsupported minimum blocksize"),
+        ];
+        for (number, golden) in golden.into_iter().enumerate() {
+            let aux = VdevAux::from_number(number as u64).unwrap();
+            assert_eq!((VdevState::CantOpen.name(aux), aux.import_text(), aux.text()), golden, "{number}");
+        }
     }
 
     #[test]
