@@ -38,6 +38,11 @@ pub fn assess(root: &mut VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) {
     root.health = root_health(root);
 }
 
+/// Sets `health` of a spare or cache device, which stands outside the tree.
+pub fn assess_aux(vdev: &mut VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) {
+    descend(vdev, 0, 0, locate);
+}
+
 fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNode) -> Presence) {
     if vdev.is_virtual() || vdev.kind == "dspare" {
         vdev.health = Health::ONLINE;

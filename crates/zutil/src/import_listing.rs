@@ -9,7 +9,7 @@ use zcommon::features::Feature;
 use zcommon::vdev::{PoolState, VdevAux, VdevState};
 use zcommon::version::spa_version_is_supported;
 
-use crate::assess::assess;
+use crate::assess::{assess, assess_aux};
 use crate::import_status::{Reason, reason};
 use crate::names::{NameStyle, printable, vdev_name};
 use crate::search::PoolCandidate;
@@ -75,6 +75,7 @@ pub struct Listing<'a> {
     pool: &'a PoolCandidate,
     outcome: &'a LoadOutcome,
     options: ListingOptions,
+    facts: Option<MosFacts>,
     /// The tree with the state of each vdev.
     pub tree: VdevNode,
     /// The gravest finding.
@@ -103,8 +104,15 @@ impl<'a> Listing<'a> {
     /// Looks at every device of the pool.
     pub fn new(pool: &'a PoolCandidate, outcome: &'a LoadOutcome, options: ListingOptions) -> Self {
         let tree = assessed_tree(pool, outcome);
-        let reason = reason(pool, &tree, outcome, options.hostid);
-        Self { pool, outcome, options, tree, reason }
+        let facts = match outcome {
+            // A pool that can't be opened never got to the point where it knows these.
+            LoadOutcome::Loaded(facts) if tree.health.state != VdevState::CantOpen => {
+                Some(assessed_aux(pool, facts))
+            }
+            _ => None,
+        };
+        let reason = reason(pool, &tree, facts.as_ref(), outcome, options.hostid);
+        Self { pool, outcome, options, tree, facts, reason }
     }
 
     /// Whether the pool is listed under this setting of `-D`.
@@ -112,15 +120,8 @@ impl<'a> Listing<'a> {
         self.pool.state == PoolState::Destroyed
     }
 
-    fn facts(&self) -> Option<&MosFacts> {
-        match self.outcome {
-            LoadOutcome::Loaded(facts) => Some(facts),
-            _ => None,
-        }
-    }
-
     fn errata(&self) -> u64 {
-        self.facts().map_or(0, |facts| facts.errata)
+        self.facts.as_ref().map_or(0, |facts| facts.errata)
     }
 
     fn write(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -146,7 +147,9 @@ impl<'a> Listing<'a> {
         if let Some(action) = action_text(self.reason, self.tree.health.state, self.errata()) {
             writeln!(f, "action: {action}")?;
         }
-        if let Some(comment) = self.facts().and_then(|f| f.comment.as_ref()).or(self.pool.comment.as_ref()) {
+        if let Some(comment) =
+            self.facts.as_ref().and_then(|f| f.comment.as_ref()).or(self.pool.comment.as_ref())
+        {
             writeln!(f, "comment: {}", printable(comment))?;
         }
         if let Some(hint) = force_hint(self.tree.health, self.pool.state) {
@@ -169,7 +172,7 @@ impl<'a> Listing<'a> {
     fn write_config(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let width = self.width();
         self.write_vdev(f, &self.tree, &printable(&self.pool.name), 0, width)?;
-        if let Some(facts) = self.facts() {
+        if let Some(facts) = self.facts.as_ref() {
             self.write_aux(f, "cache", &facts.l2cache)?;
             self.write_aux(f, "spares", &facts.spares)?;
         }
@@ -236,7 +239,7 @@ impl<'a> Listing<'a> {
             let below = vdev.children.iter().map(|child| widest(listing, child, depth + 2)).max();
             (listing.name(vdev).len() + depth).max(below.unwrap_or(0))
         }
-        let facts = self.facts();
+        let facts = self.facts.as_ref();
         let aux = facts.into_iter().flat_map(|facts| facts.spares.iter().chain(&facts.l2cache));
         let aux = aux.map(|vdev| self.name(vdev).len() + 2).max().unwrap_or(0);
         widest(self, &self.tree, 0).max(aux).max(self.pool.name.len()).max(10)
@@ -287,6 +290,16 @@ fn labels_tree(pool: &PoolCandidate) -> VdevNode {
 
 fn needs_missing(tree: &VdevNode) -> bool {
     tree.children.iter().any(|top| top.kind == "missing")
+}
+
+/// Spares and cache devices where they are now, and whether they are there.
+fn assessed_aux(pool: &PoolCandidate, facts: &MosFacts) -> MosFacts {
+    let mut facts = facts.clone();
+    for vdev in facts.spares.iter_mut().chain(&mut facts.l2cache) {
+        pool.fix_node_paths(vdev);
+        assess_aux(vdev, &|leaf| pool.locate(leaf));
+    }
+    facts
 }
 
 fn assessed_facts(pool: &PoolCandidate, facts: &MosFacts) -> VdevNode {

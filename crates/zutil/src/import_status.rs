@@ -87,11 +87,13 @@ pub fn system_hostid() -> u64 {
 }
 
 /// The gravest finding.
-pub fn reason(pool: &PoolCandidate, tree: &VdevNode, outcome: &LoadOutcome, hostid: u64) -> Reason {
-    let facts = match outcome {
-        LoadOutcome::Loaded(facts) => Some(&**facts),
-        _ => None,
-    };
+pub fn reason(
+    pool: &PoolCandidate,
+    tree: &VdevNode,
+    facts: Option<&MosFacts>,
+    outcome: &LoadOutcome,
+    hostid: u64,
+) -> Reason {
     if let Some(facts) = facts {
         if facts.resilvering {
             return Reason::Resilvering;

@@ -17,6 +17,7 @@ pub mod import;
 pub mod import_listing;
 pub mod import_status;
 pub mod label;
+pub mod load;
 pub mod names;
 pub mod open;
 pub mod ring;

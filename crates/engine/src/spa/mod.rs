@@ -17,6 +17,6 @@ mod mapping;
 mod pool;
 mod source;
 
-pub use load::open;
+pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};
 pub use source::{FoundUberblock, ImportSource, OpenOptions};
