@@ -7,6 +7,7 @@
 pub mod crypto;
 mod dataset;
 mod dir;
+pub mod props;
 mod walk;
 
 use std::sync::Arc;

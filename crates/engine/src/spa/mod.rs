@@ -16,6 +16,7 @@ mod load;
 mod mapping;
 mod pool;
 mod source;
+pub mod space;
 
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};

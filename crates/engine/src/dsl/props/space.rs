@@ -1,0 +1,87 @@
+//! Space that a directory may still use.
+//!
+//! A directory gets the least of what its ancestors leave it, its own quota included; a reservation of its
+//! own that is not used up comes on top of what the parent has left. At the root stands the pool's size
+//! without its reserve for emergencies (*slop*).
+
+use super::settings::parent;
+use crate::dsl::{Dataset, Dir, MAX_NESTING};
+use crate::error::Result;
+
+/// What counts of one directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DirSpace {
+    /// Bytes used, descendants and reservations included.
+    pub used: u64,
+    /// Quota, 0: none.
+    pub quota: u64,
+    /// Reservation, 0: none.
+    pub reserved: u64,
+}
+
+impl DirSpace {
+    fn of(dir: &Dir) -> Self {
+        let p = &dir.phys;
+        Self { used: p.used_bytes, quota: p.quota, reserved: p.reserved }
+    }
+}
+
+/// Bytes available to the last of `path`, which leads from the root directory down; `pool` is what the
+/// whole pool may hold.
+#[doc(alias = "dsl_dir_space_available")]
+pub fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
+    let mut from_parent: Option<u64> = None;
+    for dir in path {
+        let quota = if dir.quota == 0 { u64::MAX } else { dir.quota };
+        let limit = if from_parent.is_none() { quota.min(pool) } else { quota };
+        let unused_reservation = dir.reserved.saturating_sub(dir.used);
+        let parent = from_parent.map_or(u64::MAX, |p| p.saturating_add(unused_reservation));
+        from_parent = Some(limit.checked_sub(dir.used).map_or(0, |left| left.min(parent)));
+    }
+    from_parent.unwrap_or(0)
+}
+
+/// Bytes available to a head dataset, its refquota and refreservation considered.
+#[doc(alias = "dsl_dataset_space")]
+pub fn available(dataset: &Dataset, pool: u64, refquota: u64, refreservation: u64) -> Result<u64> {
+    let mut path = vec![dataset.dir()?];
+    while let Some(up) = path.last().map(parent).transpose()?.flatten() {
+        path.push(up);
+        if path.len() > MAX_NESTING {
+            break;
+        }
+    }
+    let spaces: Vec<DirSpace> = path.iter().rev().map(DirSpace::of).collect();
+    let referenced = dataset.phys.referenced_bytes;
+    let reserve = refreservation.saturating_sub(dataset.phys.unique_bytes);
+    let mut left = available_along(pool, &spaces).saturating_add(reserve);
+    if refquota != 0 {
+        left = left.min(refquota.saturating_sub(referenced));
+    }
+    Ok(left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(used: u64, quota: u64, reserved: u64) -> DirSpace {
+        DirSpace { used, quota, reserved }
+    }
+
+    #[test]
+    fn the_least_along_the_path_counts() {
+        assert_eq!(available_along(100, &[dir(30, 0, 0)]), 70);
+        assert_eq!(available_along(100, &[dir(30, 50, 0)]), 20);
+        assert_eq!(available_along(100, &[dir(30, 0, 0), dir(10, 0, 0)]), 70);
+        assert_eq!(available_along(100, &[dir(30, 0, 0), dir(10, 15, 0)]), 5);
+        assert_eq!(available_along(100, &[dir(120, 0, 0)]), 0);
+    }
+
+    #[test]
+    fn an_unused_reservation_is_on_top() {
+        assert_eq!(available_along(100, &[dir(60, 0, 0), dir(10, 0, 50)]), 80);
+        assert_eq!(available_along(100, &[dir(60, 0, 0), dir(10, 20, 50)]), 10);
+        assert_eq!(available_along(u64::MAX, &[dir(0, 0, 9)]), u64::MAX);
+    }
+}

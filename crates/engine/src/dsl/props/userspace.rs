@@ -1,0 +1,92 @@
+//! Space and objects that each user, group and project uses in a file system, and their quotas.
+//!
+//! Use is counted in three objects in the object set's root block, keyed by id in hex (objects with the
+//! prefix `obj-`); quotas are ZAPs that the master node names. An id whose high half is not 0 is a Windows
+//! identity: the index of a domain in the file system's table, and a number within it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::names::{OBJACCT_PREFIX, master_node};
+
+use super::zpl::master_entry;
+use crate::dmu::{Objset, SpecialObject};
+use crate::error::Result;
+use crate::zap::Zap;
+
+/// Whose use is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Account {
+    /// Owners of files.
+    User,
+    /// Groups of files.
+    Group,
+    /// Projects.
+    Project,
+}
+
+impl Account {
+    fn object(self) -> SpecialObject {
+        match self {
+            Account::User => SpecialObject::UserUsed,
+            Account::Group => SpecialObject::GroupUsed,
+            Account::Project => SpecialObject::ProjectUsed,
+        }
+    }
+
+    fn quotas(self) -> (&'static str, &'static str) {
+        match self {
+            Account::User => (master_node::USERQUOTA, master_node::USEROBJQUOTA),
+            Account::Group => (master_node::GROUPQUOTA, master_node::GROUPOBJQUOTA),
+            Account::Project => (master_node::PROJECTQUOTA, master_node::PROJECTOBJQUOTA),
+        }
+    }
+}
+
+/// Use and quotas of one id.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes.
+    pub used: Option<u64>,
+    /// Bytes allowed.
+    pub quota: Option<u64>,
+    /// Objects.
+    pub objused: Option<u64>,
+    /// Objects allowed.
+    pub objquota: Option<u64>,
+}
+
+/// Use and quotas by id. Needs the key of an encrypted file system.
+#[doc(alias = "zfs_userspace_many")]
+pub fn usage(objset: &Arc<Objset>, account: Account) -> Result<BTreeMap<u64, Usage>> {
+    let mut all: BTreeMap<u64, Usage> = BTreeMap::new();
+    if let Some(object) = objset.special(account.object()) {
+        for (id, is_objects, value) in counts(&Zap::open(&object)?)? {
+            let entry = all.entry(id).or_default();
+            let field = if is_objects { &mut entry.objused } else { &mut entry.used };
+            *field = Some(value);
+        }
+    }
+    let (bytes, objects) = account.quotas();
+    for (name, is_objects) in [(bytes, false), (objects, true)] {
+        let Some(number) = master_entry(objset, name)? else { continue };
+        for (id, _, value) in counts(&Zap::open(&objset.object(number)?)?)? {
+            let entry = all.entry(id).or_default();
+            let field = if is_objects { &mut entry.objquota } else { &mut entry.quota };
+            *field = Some(value);
+        }
+    }
+    Ok(all)
+}
+
+/// Id, whether objects are counted, and the number; entries that are no ids are left out.
+fn counts(zap: &Zap) -> Result<Vec<(u64, bool, u64)>> {
+    let parse = |name: &str, value: Option<u64>| {
+        let (id, is_objects) = match name.strip_prefix(OBJACCT_PREFIX) {
+            Some(id) => (id, true),
+            None => (name, false),
+        };
+        Some((u64::from_str_radix(id, 16).ok()?, is_objects, value?))
+    };
+    Ok(zap.to_vec()?.iter().filter_map(|e| parse(&e.name_lossy(), e.value.first())).collect())
+}

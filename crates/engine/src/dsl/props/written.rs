@@ -1,0 +1,165 @@
+//! Space written between two moments of a file system's history.
+//!
+//! What was written since a snapshot is what is referenced more than then, plus what has been freed of the
+//! older data since: those blocks stand in the deadlists of the snapshots (and the head) in between.
+
+use ondisk::bpobj::Bpobj;
+use ondisk::dsl::Deadlist;
+use ondisk::{Blkptr, Byteswap};
+
+use crate::dmu::Object;
+use crate::dsl::{Dataset, Dsl, malformed};
+use crate::error::{Error, Kind, Result};
+use crate::zap::Zap;
+
+/// Snapshots in a row that are followed before the chain counts as a loop.
+const MAX_CHAIN: usize = 1 << 24;
+/// Bytes of one block list that are read to count its blocks by birth.
+const MAX_LIST: u64 = 1 << 32;
+
+/// Space in three measures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes allocated.
+    pub used: u64,
+    /// Bytes before redundancy.
+    pub comp: u64,
+    /// Bytes before compression.
+    pub uncomp: u64,
+}
+
+impl Space {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            used: self.used.wrapping_add(other.used),
+            comp: self.comp.wrapping_add(other.comp),
+            uncomp: self.uncomp.wrapping_add(other.uncomp),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            used: self.used.wrapping_sub(other.used),
+            comp: self.comp.wrapping_sub(other.comp),
+            uncomp: self.uncomp.wrapping_sub(other.uncomp),
+        }
+    }
+}
+
+/// A moment that space can be measured from: a snapshot, or a bookmark that has sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Its transaction group.
+    pub txg: u64,
+    /// What it referenced.
+    pub referenced: Space,
+}
+
+impl Moment {
+    /// The moment of a snapshot.
+    pub fn of(snapshot: &Dataset) -> Self {
+        Self { txg: snapshot.phys.creation_txg, referenced: referenced(snapshot) }
+    }
+}
+
+/// Space written in `new` since its snapshot `old`; `Invalid` when `old` is not before it.
+#[doc(alias = "dsl_dataset_space_written")]
+pub fn since_snapshot(old: &Dataset, new: &Dataset) -> Result<Space> {
+    since(Moment::of(old), Some(old.number), new)
+}
+
+/// Space written in `new` since `old`; `object` is the snapshot at which the way back must end, if there
+/// is one left.
+pub fn since(old: Moment, object: Option<u64>, new: &Dataset) -> Result<Space> {
+    let stray = || Error::new(Kind::Invalid, "not an earlier snapshot of it").in_dataset(&new.name);
+    let dsl = &new.dsl;
+    let mut freed = Space::default();
+    let mut at = new.clone();
+    for _ in 0..MAX_CHAIN {
+        let arrived = match object {
+            Some(object) => at.number == object,
+            None => at.phys.creation_txg <= old.txg,
+        };
+        if arrived {
+            let total = referenced(new).minus(old.referenced);
+            return Ok(total.plus(freed));
+        }
+        let whole = at.phys.prev_snap_txg == old.txg;
+        freed = freed.plus(deadlist_space(dsl, at.phys.deadlist_obj, if whole { u64::MAX } else { old.txg })?);
+        if at.phys.prev_snap_obj == 0 {
+            return Err(stray());
+        }
+        at = Dataset::open(dsl, at.phys.prev_snap_obj, at.name.clone())?;
+    }
+    Err(stray())
+}
+
+/// Space written in a dataset since the snapshot before it; `None` where there is none.
+#[doc(alias = "dsl_get_written")]
+pub fn since_previous(dataset: &Dataset) -> Result<Option<u64>> {
+    if dataset.phys.prev_snap_obj == 0 {
+        return Ok(None);
+    }
+    let previous = Dataset::open(&dataset.dsl, dataset.phys.prev_snap_obj, dataset.name.clone())?;
+    since_snapshot(&previous, dataset).map(|space| Some(space.used))
+}
+
+fn referenced(dataset: &Dataset) -> Space {
+    let p = &dataset.phys;
+    Space { used: p.referenced_bytes, comp: p.compressed_bytes, uncomp: p.uncompressed_bytes }
+}
+
+/// Space of the blocks in a deadlist that were born at or before `max_txg`; all of them for `u64::MAX`.
+#[doc(alias = "dsl_deadlist_space_range")]
+pub fn deadlist_space(dsl: &Dsl, number: u64, max_txg: u64) -> Result<Space> {
+    if number == 0 {
+        return Ok(Space::default());
+    }
+    let object = dsl.mos.object(number)?;
+    if object.dnode.object_type.byteswap() != Some(Byteswap::Zap) {
+        // Before version 26 a deadlist was one block list.
+        return list_space(dsl, &object, max_txg);
+    }
+    if max_txg == u64::MAX {
+        let head = Deadlist::from_bytes(object.dnode.bonus()).map_err(|e| malformed(number, &e))?;
+        return Ok(Space { used: head.used, comp: head.comp, uncomp: head.uncomp });
+    }
+    let mut total = Space::default();
+    for entry in Zap::open(&object)?.to_vec()? {
+        // Keys are the lowest birth of each list, in hex; a list holds births above its key only.
+        let from = u64::from_str_radix(&entry.name_lossy(), 16).unwrap_or(u64::MAX);
+        if from < max_txg {
+            let list = entry.value.first().ok_or_else(|| Error::corrupt("deadlist entry without a list"))?;
+            let list = dsl.mos.object(list)?;
+            total = total.plus(bonus_space(&list)?);
+        }
+    }
+    Ok(total)
+}
+
+fn bonus_space(list: &Object) -> Result<Space> {
+    let bpo = Bpobj::from_bonus(list.dnode.bonus()).map_err(|e| malformed(list.number, &e))?;
+    Ok(Space { used: bpo.phys.bytes, comp: bpo.phys.comp, uncomp: bpo.phys.uncomp })
+}
+
+/// Space of a block list, counting block by block when only some births are wanted.
+fn list_space(dsl: &Dsl, list: &Object, max_txg: u64) -> Result<Space> {
+    if max_txg == u64::MAX {
+        return bonus_space(list);
+    }
+    let bpo = Bpobj::from_bonus(list.dnode.bonus()).map_err(|e| malformed(list.number, &e))?;
+    let bytes = bpo.phys.num_blkptrs.saturating_mul(128);
+    if bytes > MAX_LIST || bytes > list.max_offset() {
+        return Err(Error::new(Kind::Limit, format!("block list {} is too long", list.number)));
+    }
+    let mut total = Space::default();
+    for n in 0..bpo.phys.num_blkptrs {
+        let bytes = list.read_vec(n * 128, 128)?;
+        let bp = Blkptr::from_bytes(&bytes).ok_or_else(|| Error::corrupt("short block list"))?;
+        if bp.logical_birth() <= max_txg {
+            let used = crate::spa::space::deflated(&dsl.arc.zio().tree(), &bp);
+            total = total.plus(Space { used, comp: bp.psize(), uncomp: bp.lsize() });
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,186 @@
+//! Space of a pool and of its top-level vdevs: how much there is, is allocated, and is fragmented.
+//!
+//! A top-level vdev is cut into metaslabs of equal size; what is left at its end is not used. Each metaslab
+//! that was ever written has a space map whose head tells how much of it is allocated; with
+//! `log_spacemap` the changes since its last flush stand in pool-wide logs, which are replayed here.
+//!
+//! *Deflated* space is what users see: sizes are divided by what a block of 128 KiB takes on the vdev, so
+//! that a raidz shows about what it can hold. The pool keeps back some *slop* (1/32, within bounds) so that
+//! a full pool can still be cleaned up.
+//!
+//! Differs from OpenZFS: space that a bigger device would add (`expandsize`) is not computed.
+
+mod fragmentation;
+mod logs;
+mod totals;
+
+use ondisk::Blkptr;
+use ondisk::space_map::SpaceMapPhys;
+
+use super::Pool;
+use crate::dmu::Object;
+use crate::error::{Error, Result};
+use crate::vdev::config::{AllocBias, VdevConfig};
+use crate::vdev::top::Top;
+use crate::vdev::tree::Tree;
+use logs::Unflushed;
+
+pub use totals::{DedupTotals, PoolSpace};
+
+/// Metaslabs that one vdev may have: the metaslab array is read whole.
+const MAX_METASLABS: u64 = 1 << 24;
+/// More metaslabs than this, and a normal vdev keeps one of them for the intent log.
+#[doc(alias = "zfs_embedded_slog_min_ms")]
+const EMBEDDED_LOG_MIN_METASLABS: u64 = 64;
+/// Block size by which deflation is measured.
+const DEFLATE_BLOCK: u64 = 1 << 17;
+
+/// One metaslab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metaslab {
+    /// Its space map's object; 0: never written.
+    pub space_map: u64,
+    /// Bytes allocated, logs included.
+    pub allocated: u64,
+    /// Fragmentation of its free space in percent; `None` when its map is too old to tell.
+    pub fragmentation: Option<u64>,
+}
+
+/// Space of one top-level vdev.
+#[derive(Debug, Clone)]
+pub struct VdevSpace {
+    /// Its number.
+    pub id: u64,
+    /// Its class.
+    pub bias: AllocBias,
+    /// Size of a metaslab, as a shift.
+    pub shift: u32,
+    /// Its metaslabs; none where nothing can be allocated (holes, removed vdevs).
+    pub metaslabs: Vec<Metaslab>,
+    /// Sectors of 512 bytes that count for 512 sectors' worth of a 128 KiB block: see [`deflate_ratio`].
+    pub deflate_ratio: u64,
+    /// Bytes that the pool's checkpoint holds here.
+    pub checkpoint: u64,
+}
+
+impl VdevSpace {
+    /// Bytes in metaslabs.
+    pub fn size(&self) -> u64 {
+        u64::try_from(self.metaslabs.len()).unwrap_or(0).saturating_mul(self.metaslab_size())
+    }
+
+    /// Bytes of one metaslab.
+    pub fn metaslab_size(&self) -> u64 {
+        1_u64.checked_shl(self.shift).unwrap_or(0)
+    }
+
+    /// Bytes allocated.
+    pub fn allocated(&self) -> u64 {
+        self.metaslabs.iter().map(|m| m.allocated).fold(0, u64::saturating_add)
+    }
+
+    /// `bytes` of this vdev as users count them.
+    #[doc(alias = "vdev_deflated_space")]
+    pub fn deflated(&self, bytes: u64) -> u64 {
+        (bytes >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(self.deflate_ratio)
+    }
+
+    /// Whether one metaslab serves the intent log.
+    pub fn has_embedded_log(&self) -> bool {
+        let count = u64::try_from(self.metaslabs.len()).unwrap_or(0);
+        self.bias == AllocBias::Normal && count > EMBEDDED_LOG_MIN_METASLABS
+    }
+}
+
+/// Bytes of user space that a sector of the vdev gives: 512 for mirrors and disks.
+#[doc(alias = "vdev_set_deflate_ratio")]
+pub fn deflate_ratio(top: &Top) -> u64 {
+    let sectors = top.asize_of(DEFLATE_BLOCK, 0) >> ondisk::MIN_BLOCK_SHIFT;
+    DEFLATE_BLOCK.checked_div(sectors).unwrap_or(0)
+}
+
+/// Deflated bytes that a block takes.
+#[doc(alias = "bp_get_dsize")]
+pub fn deflated(tree: &Tree, bp: &Blkptr) -> u64 {
+    let dsize = |dva: ondisk::Dva| {
+        let ratio = tree.top(u64::from(dva.vdev)).map_or(0, |top| deflate_ratio(&top));
+        (dva.asize >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(ratio)
+    };
+    bp.dvas().map(dsize).fold(0, u64::saturating_add)
+}
+
+/// Space of every top-level vdev. A metaslab that can't be read counts as full and is named in the notes.
+pub fn vdevs(pool: &Pool, notes: &mut Vec<Error>) -> Vec<VdevSpace> {
+    let tree = pool.tree();
+    let unflushed = Unflushed::load(pool, &tree.config.children).unwrap_or_else(|e| {
+        notes.push(e);
+        Unflushed::default()
+    });
+    let of = |config: &VdevConfig| {
+        let top = tree.top(config.id)?;
+        Some(vdev(pool, config, &top, &unflushed).unwrap_or_else(|e| {
+            notes.push(e.on_vdev(&config.name()));
+            empty(config, &top)
+        }))
+    };
+    tree.config.children.iter().filter_map(of).collect()
+}
+
+fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
+    VdevSpace {
+        id: config.id,
+        bias: config.bias,
+        shift: config.metaslab_shift,
+        metaslabs: Vec::new(),
+        deflate_ratio: deflate_ratio(top),
+        checkpoint: 0,
+    }
+}
+
+fn vdev(pool: &Pool, config: &VdevConfig, top: &Top, unflushed: &Unflushed) -> Result<VdevSpace> {
+    let mut space = empty(config, top);
+    if config.metaslab_array == 0 || top.is_removed() {
+        return Ok(space);
+    }
+    let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
+    let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
+    let array = pool.mos.object(config.metaslab_array)?;
+    for (index, number) in words(&array, count)?.into_iter().enumerate() {
+        let delta = unflushed.delta(config.id, u64::try_from(index).unwrap_or(0));
+        space.metaslabs.push(metaslab(pool, number, config.ashift, delta)?);
+    }
+    space.checkpoint = checkpoint(pool, config)?;
+    Ok(space)
+}
+
+fn metaslab(pool: &Pool, number: u64, ashift: u32, delta: i64) -> Result<Metaslab> {
+    if number == 0 {
+        let allocated = u64::try_from(delta).unwrap_or(0);
+        return Ok(Metaslab { space_map: 0, allocated, fragmentation: Some(0) });
+    }
+    let object = pool.mos.object(number)?;
+    let phys = head(&object)?;
+    let allocated = u64::try_from(phys.alloc.saturating_add(delta)).unwrap_or(0);
+    let has_histogram = object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
+    let fragmentation = has_histogram.then(|| fragmentation::of_metaslab(&phys.histogram, ashift));
+    Ok(Metaslab { space_map: number, allocated, fragmentation })
+}
+
+fn head(object: &Object) -> Result<SpaceMapPhys> {
+    SpaceMapPhys::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))
+}
+
+/// Bytes that the checkpoint keeps on a vdev from being used again.
+fn checkpoint(pool: &Pool, config: &VdevConfig) -> Result<u64> {
+    let Some(zap) = pool.dsl.zap(config.top_zap)? else { return Ok(0) };
+    let Some(number) = zap.u64(ondisk::names::vdev_top::POOL_CHECKPOINT_SM)? else { return Ok(0) };
+    // What the checkpoint holds is recorded as freed: a negative allocation.
+    Ok(u64::try_from(head(&pool.mos.object(number)?)?.alloc.saturating_neg()).unwrap_or(0))
+}
+
+/// The first `count` words of an object.
+fn words(object: &Object, count: u64) -> Result<Vec<u64>> {
+    let bytes = usize::try_from(count.saturating_mul(8)).map_err(|_| Error::corrupt("array too long"))?;
+    let bytes = object.read_vec(0, bytes)?;
+    Ok(bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
+}

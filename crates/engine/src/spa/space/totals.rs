@@ -1,0 +1,165 @@
+//! Totals of a pool.
+
+use ondisk::bpobj::Bpobj;
+use ondisk::ddt::DdtHistogram;
+use ondisk::names::mos;
+use ondisk::pool::BrtVdev;
+
+use super::{VdevSpace, fragmentation, vdevs};
+use crate::error::{Error, Result};
+use crate::spa::Pool;
+use crate::vdev::config::AllocBias;
+
+/// Slop is this share of the pool, as a shift.
+#[doc(alias = "spa_slop_shift")]
+const SLOP_SHIFT: u32 = 5;
+/// Least slop, unless that is more than half of the pool.
+const MIN_SLOP: u64 = 128 << 20;
+/// Most slop.
+const MAX_SLOP: u64 = 128 << 30;
+
+/// Space of a pool.
+#[derive(Debug, Clone)]
+pub struct PoolSpace {
+    /// Its top-level vdevs, in order.
+    pub vdevs: Vec<VdevSpace>,
+    /// Dedup tables' totals.
+    pub dedup: DedupTotals,
+    /// Bytes of blocks that are cloned.
+    pub cloned: u64,
+    /// Bytes that cloning saves.
+    pub clones_saved: u64,
+    /// Bytes that wait to be freed in the next txg.
+    pub deferred: u64,
+}
+
+/// What dedup saves, deflated bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DedupTotals {
+    /// Bytes allocated for deduplicated blocks.
+    pub dsize: u64,
+    /// Bytes that they would take without dedup.
+    pub ref_dsize: u64,
+}
+
+impl PoolSpace {
+    /// Adds everything up. What can't be read is left out and named in `notes`.
+    pub fn of(pool: &Pool, notes: &mut Vec<Error>) -> Self {
+        let mut or_note = |result: Result<(u64, u64)>| {
+            result.unwrap_or_else(|e| {
+                notes.push(e);
+                (0, 0)
+            })
+        };
+        let (dsize, ref_dsize) = or_note(dedup(pool));
+        let (cloned, clones_saved) = or_note(clones(pool));
+        let (deferred, _) = or_note(deferred(pool).map(|bytes| (bytes, 0)));
+        let vdevs = vdevs(pool, notes);
+        Self { vdevs, dedup: DedupTotals { dsize, ref_dsize }, cloned, clones_saved, deferred }
+    }
+
+    fn data_vdevs(&self) -> impl Iterator<Item = &VdevSpace> {
+        self.vdevs.iter().filter(|v| v.bias != AllocBias::Log)
+    }
+
+    fn normal(&self) -> impl Iterator<Item = &VdevSpace> {
+        self.vdevs.iter().filter(|v| v.bias == AllocBias::Normal)
+    }
+
+    /// The `size` property: bytes of all vdevs that keep data.
+    pub fn size(&self) -> u64 {
+        self.data_vdevs().map(VdevSpace::size).fold(0, u64::saturating_add)
+    }
+
+    /// The `allocated` property.
+    pub fn allocated(&self) -> u64 {
+        self.data_vdevs().map(VdevSpace::allocated).fold(0, u64::saturating_add)
+    }
+
+    /// The `fragmentation` property in percent; `None` where maps are too old to tell.
+    pub fn fragmentation(&self) -> Option<u64> {
+        fragmentation::of_class(self.normal())
+    }
+
+    /// The `checkpoint` property: bytes that only the checkpoint uses.
+    pub fn checkpoint(&self) -> u64 {
+        self.vdevs.iter().map(|v| v.checkpoint).fold(0, u64::saturating_add)
+    }
+
+    /// Deflated bytes of the normal class, without what it keeps for the intent log.
+    fn real_dspace(&self) -> u64 {
+        let of = |v: &VdevSpace| {
+            let log = if v.has_embedded_log() { v.metaslab_size() } else { 0 };
+            v.deflated(v.size() - log)
+        };
+        self.normal().map(of).fold(0, u64::saturating_add)
+    }
+
+    fn embedded_log_dspace(&self) -> u64 {
+        let logs = self.normal().filter(|v| v.has_embedded_log());
+        logs.map(|v| v.deflated(v.metaslab_size())).fold(0, u64::saturating_add)
+    }
+
+    /// Deflated bytes that dedup and cloning add to what the vdevs hold.
+    #[doc(alias = "spa_get_dspace")]
+    pub fn dspace(&self) -> u64 {
+        let saved = self.dedup.ref_dsize.saturating_sub(self.dedup.dsize);
+        self.real_dspace().saturating_add(saved).saturating_add(self.clones_saved)
+    }
+
+    /// What the pool keeps back.
+    #[doc(alias = "spa_get_slop_space")]
+    pub fn slop(&self) -> u64 {
+        let space = self.real_dspace();
+        let slop = (space >> SLOP_SHIFT).min(MAX_SLOP);
+        let slop = slop - self.embedded_log_dspace().min(slop >> 1);
+        slop.max((space >> 1).min(MIN_SLOP))
+    }
+
+    /// What datasets may use in all.
+    #[doc(alias = "dsl_pool_adjustedsize")]
+    pub fn usable(&self) -> u64 {
+        let space = self.dspace().saturating_sub(self.checkpoint()).saturating_sub(self.deferred);
+        space.saturating_sub(self.slop())
+    }
+}
+
+/// Totals of all dedup tables: bytes allocated, and bytes without dedup.
+#[doc(alias = "ddt_get_dedup_stats")]
+fn dedup(pool: &Pool) -> Result<(u64, u64)> {
+    let number = pool.directory()?.u64(mos::DDT_STATS)?;
+    let Some(zap) = pool.dsl.zap(number.unwrap_or(0))? else { return Ok((0, 0)) };
+    let mut totals = (0_u64, 0_u64);
+    for entry in zap.to_vec()? {
+        let histogram =
+            DdtHistogram::from_words(&entry.value.ints).map_err(|e| Error::corrupt(e.to_string()))?;
+        for bucket in &histogram.stat {
+            totals.0 = totals.0.wrapping_add(bucket.dsize);
+            totals.1 = totals.1.wrapping_add(bucket.ref_dsize);
+        }
+    }
+    Ok(totals)
+}
+
+/// Bytes cloned, and bytes saved by that.
+#[doc(alias = "brt_get_used")]
+fn clones(pool: &Pool) -> Result<(u64, u64)> {
+    let directory = pool.directory()?;
+    let mut totals = (0_u64, 0_u64);
+    for config in &pool.tree().config.children {
+        let name = format!("{}{}", mos::BRT_VDEV_PREFIX, config.id);
+        let Some(number) = directory.u64(&name)? else { continue };
+        let object = pool.mos.object(number)?;
+        let table =
+            BrtVdev::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+        totals.0 = totals.0.wrapping_add(table.usedspace);
+        totals.1 = totals.1.wrapping_add(table.savedspace);
+    }
+    Ok(totals)
+}
+
+fn deferred(pool: &Pool) -> Result<u64> {
+    let Some(number) = pool.directory()?.u64(mos::SYNC_BPOBJ)? else { return Ok(0) };
+    let object = pool.mos.object(number)?;
+    Ok(Bpobj::from_bonus(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?.phys.bytes)
+}
