@@ -180,7 +180,8 @@ impl SnapshotStats {
                 clones.push(dataset_name(dsl, number)?);
             }
         }
-        let userrefs = dsl.zap(phys.userrefs_obj)?.map_or(Ok(0), |zap| Ok::<_, crate::Error>(zap.to_vec()?.len()));
+        let userrefs =
+            dsl.zap(phys.userrefs_obj)?.map_or(Ok(0), |zap| Ok::<_, crate::Error>(zap.to_vec()?.len()));
         Ok(Self {
             clones,
             userrefs: u64::try_from(userrefs?).unwrap_or(u64::MAX),
@@ -193,7 +194,9 @@ impl Crypto {
     #[doc(alias = "dsl_dataset_crypt_stats")]
     fn of(dataset: &Dataset, dir: &Dir) -> Result<Option<Self>> {
         let dsl = &dataset.dsl;
-        let Some(number) = dir.extra(dd_field::CRYPTO_KEY_OBJ)?.and_then(|v| v.first()) else { return Ok(None) };
+        let Some(number) = dir.extra(dd_field::CRYPTO_KEY_OBJ)?.and_then(|v| v.first()) else {
+            return Ok(None);
+        };
         let Some(key) = dsl.zap(number)? else { return Ok(None) };
         let root = key.need(crypto_key::ROOT_DDOBJ)?;
         Ok(Some(Self {

@@ -85,7 +85,8 @@ pub fn since(old: Moment, object: Option<u64>, new: &Dataset) -> Result<Space> {
             return Ok(total.plus(freed));
         }
         let whole = at.phys.prev_snap_txg == old.txg;
-        freed = freed.plus(deadlist_space(dsl, at.phys.deadlist_obj, if whole { u64::MAX } else { old.txg })?);
+        freed =
+            freed.plus(deadlist_space(dsl, at.phys.deadlist_obj, if whole { u64::MAX } else { old.txg })?);
         if at.phys.prev_snap_obj == 0 {
             return Err(stray());
         }

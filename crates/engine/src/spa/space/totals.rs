@@ -150,8 +150,7 @@ fn clones(pool: &Pool) -> Result<(u64, u64)> {
         let name = format!("{}{}", mos::BRT_VDEV_PREFIX, config.id);
         let Some(number) = directory.u64(&name)? else { continue };
         let object = pool.mos.object(number)?;
-        let table =
-            BrtVdev::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+        let table = BrtVdev::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
         totals.0 = totals.0.wrapping_add(table.usedspace);
         totals.1 = totals.1.wrapping_add(table.savedspace);
     }
