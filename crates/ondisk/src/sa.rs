@@ -149,7 +149,7 @@ impl<'a> SaHeader<'a> {
         layout: &'l [SaAttr],
     ) -> impl Iterator<Item = Result<(&'l SaAttr, &'a [u8]), Malformed>> + use<'a, 'l> {
         let header = *self;
-        let mut spans = Spans::new(layout, move |i| header.length(i));
+        let mut spans = Spans::new(layout, header.size, move |i| header.length(i));
         std::iter::from_fn(move || {
             let (attr, start, len) = match spans.next()? {
                 Ok(span) => span,
@@ -182,9 +182,10 @@ struct Spans<'l, F> {
 }
 
 impl<'l, F: Fn(usize) -> Option<u16>> Spans<'l, F> {
-    fn new(layout: &'l [SaAttr], length: F) -> Self {
+    /// The first attribute lies behind the header as stored, which may be longer than its lengths need.
+    fn new(layout: &'l [SaAttr], header: usize, length: F) -> Self {
         let variable = layout.iter().filter(|a| a.len == 0).count();
-        let at = (6 + 2 * variable).next_multiple_of(8);
+        let at = header.max((6 + 2 * variable).next_multiple_of(8));
         Self { layout: layout.iter(), length, variable: 0, at, done: false }
     }
 
@@ -209,7 +210,9 @@ impl<'l, F: Fn(usize) -> Option<u16>> Spans<'l, F> {
 /// buffer is left alone; attributes that don't fit are left alone too.
 #[doc(alias = "sa_byteswap")]
 pub fn to_little_endian(bytes: &mut [u8], layout: &[SaAttr]) -> Result<(), Malformed> {
-    if SaHeader::from_bytes(bytes)?.endian == Endian::Little {
+    let header = SaHeader::from_bytes(bytes)?;
+    let size = header.size;
+    if header.endian == Endian::Little {
         return Ok(());
     }
     let variable = layout.iter().filter(|a| a.len == 0).count();
@@ -223,7 +226,7 @@ pub fn to_little_endian(bytes: &mut [u8], layout: &[SaAttr]) -> Result<(), Malfo
     let stored: Vec<u16> = (0..variable)
         .map_while(|i| Some(u16::from_le_bytes(*bytes.get(6 + 2 * i..)?.first_chunk()?)))
         .collect();
-    let mut spans = Spans::new(layout, |i| stored.get(i).copied());
+    let mut spans = Spans::new(layout, size, |i| stored.get(i).copied());
     while let Some(Ok((attr, start, len))) = spans.next() {
         let Some(data) = bytes.get_mut(start..start + len) else { break };
         match attr.byteswap {

@@ -144,6 +144,32 @@ impl Zap {
         }
     }
 
+    /// The first entry whose name `is_it` accepts among those that hash like `hashed`: the name as the
+    /// ZAP's [`Self::normflags`] make it. Gives the stored name, too.
+    pub fn lookup_normalized(
+        &self,
+        hashed: &[u8],
+        is_it: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Option<(Vec<u8>, Value)>> {
+        match &self.shape {
+            Shape::Micro(block) => {
+                let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
+                let found = micro.entries().find(|e| is_it(e.name));
+                Ok(found.map(|e| (e.name.to_vec(), Value { width: 8, ints: vec![e.value] })))
+            }
+            Shape::Fat(header, _) => {
+                let hash = hash_name(header.salt, hashed, header.flags);
+                let mut name = Vec::new();
+                let accept = |leaf: &Leaf<'_>, entry: &LeafEntry| {
+                    let stored = leaf.name(entry).ok().filter(|n| is_it(n));
+                    stored.map(|n| name = n).is_some()
+                };
+                let value = self.fat_lookup(header, hash, accept)?;
+                Ok(value.map(|value| (name, value)))
+            }
+        }
+    }
+
     /// The value of a key of 64-bit words.
     pub fn lookup_words(&self, key: &[u64]) -> Result<Option<Value>> {
         let Shape::Fat(header, _) = &self.shape else { return Ok(None) };
@@ -177,7 +203,7 @@ impl Zap {
         &self,
         header: &FatHeader,
         hash: u64,
-        is_it: impl Fn(&Leaf<'_>, &LeafEntry) -> bool,
+        mut is_it: impl FnMut(&Leaf<'_>, &LeafEntry) -> bool,
     ) -> Result<Option<Value>> {
         let blkid = self.leaf_of(header, table_index(hash, header.ptrtbl.shift))?;
         let block = self.object.block(blkid)?;

@@ -1,0 +1,173 @@
+//! A file system: its master node and what holds for all of its files.
+
+use std::sync::Arc;
+
+use engine::dmu::Objset;
+use engine::dsl::Dataset;
+use engine::types::Bookmark;
+use engine::zap::Zap;
+use engine::{Error, Kind, Result};
+use ondisk::names::{MASTER_NODE_OBJECT, master_node};
+
+use crate::fuid::FuidTable;
+use crate::inode::Inode;
+use crate::names::{FORM, TOUPPER};
+use crate::sa::SaTables;
+
+/// Newest version of the POSIX layer that is known.
+#[doc(alias = "ZPL_VERSION")]
+pub const MAX_VERSION: u64 = 5;
+/// First version with system attributes.
+#[doc(alias = "ZPL_VERSION_SA")]
+const VERSION_SA: u64 = 5;
+/// First version whose directory entries say the type.
+#[doc(alias = "ZPL_VERSION_DIRENT_TYPE")]
+const VERSION_DIRENT_TYPE: u64 = 2;
+
+/// How the case of names counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CaseSensitivity {
+    /// Names differ by case.
+    Sensitive,
+    /// They don't.
+    Insensitive,
+    /// They do, but a caller may ask for either.
+    Mixed,
+}
+
+/// Space and objects, as `statfs` wants them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statfs {
+    /// Bytes that the file system references.
+    pub referenced: u64,
+    /// Objects in use.
+    pub objects: u64,
+}
+
+/// A file system open for reading.
+#[derive(Debug)]
+pub struct Filesystem {
+    /// Name of the dataset.
+    pub name: String,
+    /// Its object set.
+    pub objset: Arc<Objset>,
+    /// Version of the POSIX layer, 1 to 5.
+    pub version: u64,
+    /// Guid of the dataset, which tells file systems apart across renames.
+    pub guid: u64,
+    /// Object of the root directory.
+    pub root: u64,
+    /// Object of the list of files that were unlinked while open; 0: none.
+    pub unlinked_set: u64,
+    /// Object of the directory of SMB shares; 0: none.
+    pub shares: u64,
+    /// How the case of names counts.
+    pub case: CaseSensitivity,
+    /// Whether only names in UTF-8 could be created.
+    pub utf8only: bool,
+    /// Normal form of names, as bits (see [`crate::names`]).
+    normalization: u64,
+    referenced: u64,
+    sa: Option<SaTables>,
+    fuids: FuidTable,
+}
+
+impl Filesystem {
+    /// Opens the file system in `dataset` (a head or a snapshot).
+    ///
+    /// Fails with `KeyMissing` for an encrypted dataset without its key, and with `Unsupported` for a
+    /// volume or a newer version. A damaged table of domains is passed over: ids are shown bare.
+    pub fn open(dataset: &Dataset) -> Result<Arc<Self>> {
+        Self::load(dataset).map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
+    }
+
+    fn load(dataset: &Dataset) -> Result<Self> {
+        let objset = dataset.objset()?;
+        if objset.phys.objset_type != ondisk::ObjsetType::Zfs {
+            return Err(Error::unsupported(format!(
+                "not a file system but {}",
+                objset.phys.objset_type.name()
+            )));
+        }
+        let master = Zap::open(&objset.object(MASTER_NODE_OBJECT)?)?;
+        let version = master.need(master_node::VERSION)?;
+        if version == 0 || version > MAX_VERSION {
+            return Err(Error::unsupported(format!("file system version {version}")));
+        }
+        let number = |name: &str| master.u64(name).map(Option::unwrap_or_default);
+        let sa = match number(master_node::SA_ATTRS)? {
+            0 => None,
+            object if version >= VERSION_SA => Some(SaTables::load(&objset, object)?),
+            _ => None,
+        };
+        let fuids = match number(master_node::FUID_TABLES)? {
+            0 => FuidTable::default(),
+            object => FuidTable::load(&objset, object).unwrap_or_default(),
+        };
+        Ok(Self {
+            name: dataset.name.clone(),
+            version,
+            guid: dataset.phys.guid,
+            root: master.need(master_node::ROOT)?,
+            unlinked_set: number(master_node::UNLINKED_SET)?,
+            shares: number(master_node::SHARES_DIR)?,
+            case: match number(master_node::CASESENSITIVITY)? {
+                1 => CaseSensitivity::Insensitive,
+                2 => CaseSensitivity::Mixed,
+                _ => CaseSensitivity::Sensitive,
+            },
+            utf8only: number(master_node::UTF8ONLY)? != 0,
+            normalization: number(master_node::NORMALIZATION)? & FORM,
+            referenced: dataset.phys.referenced_bytes,
+            objset,
+            sa,
+            fuids,
+        })
+    }
+
+    /// The root directory.
+    pub fn root(self: &Arc<Self>) -> Result<Inode> {
+        self.inode(self.root)
+    }
+
+    /// The file of that object number. `NotFound` when there is none; `Corrupt` when the object is not
+    /// a file.
+    pub fn inode(self: &Arc<Self>, number: u64) -> Result<Inode> {
+        Inode::load(self, number).map_err(|e| self.place(e, number))
+    }
+
+    /// Space and objects.
+    pub fn statfs(&self) -> Statfs {
+        Statfs { referenced: self.referenced, objects: self.objset.rootbp.fill() }
+    }
+
+    /// The domain (a SID prefix) of an owner or group as stored; `None` for plain ids.
+    pub fn domain(&self, fuid: u64) -> Option<&str> {
+        self.fuids.domain(fuid)
+    }
+
+    /// How names given by a caller are compared with stored ones; 0: byte for byte.
+    pub(crate) fn match_flags(&self) -> u64 {
+        match self.case {
+            CaseSensitivity::Insensitive => self.normalization | TOUPPER,
+            CaseSensitivity::Sensitive | CaseSensitivity::Mixed => self.normalization,
+        }
+    }
+
+    pub(crate) fn entries_have_type(&self) -> bool {
+        self.version >= VERSION_DIRENT_TYPE
+    }
+
+    pub(crate) fn sa(&self) -> Result<&SaTables> {
+        self.sa.as_ref().ok_or_else(|| Error::corrupt("the file system has no attribute tables"))
+    }
+
+    /// Adds dataset and object to an error.
+    pub(crate) fn place(&self, e: Error, number: u64) -> Error {
+        e.at_block(Bookmark::new(self.objset.id, number, 0, 0)).in_dataset(&self.name)
+    }
+
+    pub(crate) fn error(&self, kind: Kind, what: &str, number: u64) -> Error {
+        self.place(Error::new(kind, what), number)
+    }
+}
