@@ -92,7 +92,11 @@ impl Inode {
             0 => Ok(None),
             number => {
                 let dir = self.fs.inode(number)?;
-                if dir.is_dir() { Ok(Some(dir)) } else { Err(dir.error(Kind::NotDirectory, "not a directory")) }
+                if dir.is_dir() {
+                    Ok(Some(dir))
+                } else {
+                    Err(dir.error(Kind::NotDirectory, "not a directory"))
+                }
             }
         }
     }
