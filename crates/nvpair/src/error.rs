@@ -25,6 +25,9 @@ pub enum DecodeErrorKind {
         /// Bytes that were left.
         have: u64,
     },
+    /// Nothing but zeros. They would read as an empty native list of the other byte order, which nobody ever wrote.
+    #[error("only zeros")]
+    Blank,
     /// The header names an encoding that doesn't exist.
     #[error("unknown encoding {0}")]
     Encoding(u8),

@@ -128,6 +128,9 @@ impl NvList {
     pub fn decode_prefix(bytes: &[u8]) -> Result<(Self, Encoding, usize)> {
         let mut cursor = Cursor::new(bytes);
         let encoding = decode_header(&mut cursor)?;
+        if bytes.iter().take(BLANK).filter(|&&b| b == 0).count() == BLANK {
+            return Cursor::new(bytes).fail(DecodeErrorKind::Blank);
+        }
         let list = match encoding {
             Encoding::Xdr => xdr::decode(&mut cursor, 0)?,
             Encoding::Native(endian) => native::decode(&mut cursor, endian)?,
@@ -149,6 +152,9 @@ impl NvList {
         Ok(out)
     }
 }
+
+/// Bytes of an empty native list; none is of zeros alone, for a little-endian header is not.
+const BLANK: usize = 16;
 
 /// Reads the header that precedes either encoding.
 fn decode_header(cursor: &mut Cursor<'_>) -> Result<Encoding> {
