@@ -249,7 +249,7 @@ fn a_pool_without_its_log_is_degraded_and_without_its_dedup_disk_lost() {
     let text = show(&pool(dir.path()), &outcome);
     assert!(text.contains(
         "\n\ttank        UNAVAIL  insufficient replicas\n\t  11        ONLINE\n\
-         \t  12        UNAVAIL  cannot open\n\t  13        ONLINE\n\tcache\n"
+         \t  12        UNAVAIL  cannot open\n\t  13        ONLINE\n\tlogs\t\n"
     ));
 }
 
