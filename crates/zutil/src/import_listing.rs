@@ -115,11 +115,6 @@ impl<'a> Listing<'a> {
         Self { pool, outcome, options, tree, facts, reason }
     }
 
-    /// Whether the pool is listed under this setting of `-D`.
-    pub fn is_destroyed(&self) -> bool {
-        self.pool.state == PoolState::Destroyed
-    }
-
     fn errata(&self) -> u64 {
         self.facts.as_ref().map_or(0, |facts| facts.errata)
     }
@@ -127,7 +122,7 @@ impl<'a> Listing<'a> {
     fn write(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "  pool: {}", printable(&self.pool.name))?;
         writeln!(f, "    id: {}", self.pool.guid)?;
-        let destroyed = if self.is_destroyed() { " (DESTROYED)" } else { "" };
+        let destroyed = if self.pool.is_destroyed() { " (DESTROYED)" } else { "" };
         writeln!(f, " state: {}{destroyed}", self.tree.health.name())?;
         match status_text(self.reason) {
             _ if self.reason == Reason::Errata => {

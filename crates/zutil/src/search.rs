@@ -359,6 +359,11 @@ fn judge(
 }
 
 impl PoolCandidate {
+    /// Whether it was destroyed and could be brought back.
+    pub fn is_destroyed(&self) -> bool {
+        self.state == PoolState::Destroyed
+    }
+
     /// The device of a leaf vdev.
     pub fn member(&self, guid: u64) -> Option<&Member> {
         self.members.get(&guid)

@@ -1,5 +1,7 @@
 //! `zpool`: one file a verb.
 
+mod import;
+
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
@@ -21,6 +23,8 @@ pub struct Zpool {
 /// The verbs of `zpool`.
 #[derive(Debug, Subcommand)]
 pub enum ZpoolVerb {
+    /// List pools that can be imported
+    Import(import::Import),
     /// Print the version
     Version,
     /// A verb that has no module here.
@@ -31,6 +35,7 @@ pub enum ZpoolVerb {
 impl Verb for Zpool {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
+            ZpoolVerb::Import(v) => v.run(ctx),
             ZpoolVerb::Version => multicall::version(ctx),
             ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),
         }
