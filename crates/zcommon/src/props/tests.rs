@@ -48,12 +48,27 @@ fn zfs_get_prints_in_our_order() {
     let find = |name: &str| ZfsProp::from_name(name).map(|prop| (prop as usize, prop.info()));
     assert_eq!(check(lines(ZFS_GET, "tank"), find), 76);
     assert_eq!(check(lines(ZFS_GET, "tank@one"), find), 32);
+    // A volume, a snapshot of one, an encrypted file system, one half received, a bookmark.
+    for (of, count) in
+        [("tank/vol", 47), ("tank/vol@s", 23), ("tank/pass", 78), ("tank/partial", 72), ("tank/src#book", 7)]
+    {
+        assert_eq!(check(lines(ZFS_GET, of), find), count, "{of}");
+    }
 }
 
 #[test]
-fn snapshots_have_only_properties_of_snapshots() {
-    for (name, ..) in lines(ZFS_GET, "tank@one") {
-        assert!(ZfsProp::from_name(name).unwrap().info().types.contains(DatasetTypes::SNAPSHOT), "{name}");
+fn what_has_a_property_says_so() {
+    use DatasetTypes as T;
+    let datasets = [
+        ("tank", T::FILESYSTEM),
+        ("tank@one", T::SNAPSHOT),
+        ("tank/vol", T::VOLUME),
+        ("tank/src#book", T::BOOKMARK),
+    ];
+    for (of, types) in datasets {
+        for (name, ..) in lines(ZFS_GET, of) {
+            assert!(ZfsProp::from_name(name).unwrap().info().types.contains(types), "{of} {name}");
+        }
     }
 }
 
