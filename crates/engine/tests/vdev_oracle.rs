@@ -6,7 +6,8 @@
 //! found.
 //!
 //! Runs on the unpacked pools in the folder `AQUIFER_POOLS`, or those that `AQUIFER_VDEV_POOLS` lists
-//! as `FOLDER=POOL,…`; says so and passes where there are none or no `zdb`.
+//! as `FOLDER=POOL,…` (with `AQUIFER_VDEV_DAMAGED` when they are known to be damaged, as ztest does on
+//! purpose); says so and passes where there are none or no `zdb`.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
@@ -278,8 +279,8 @@ fn check_pool(folder: &Path, pool: &str) -> Option<usize> {
         tree.children.iter().map(|node| (node.number("id"), Top::new(folder, node, reflow))).collect();
     let report = zdb(folder, pool, &["-bbbbbb"])?;
     let blocks: Vec<Block> = report.lines().filter_map(block).collect();
-    // ztest damages its pools on purpose.
-    let damaged = pool == "ztest" || ["damaged", "replacing"].iter().any(|word| folder.to_string_lossy().contains(word));
+    let damaged = std::env::var_os("AQUIFER_VDEV_DAMAGED").is_some()
+        || ["damaged", "replacing"].iter().any(|word| folder.to_string_lossy().contains(word));
     let mut copies = 0;
     for block in &blocks {
         for place in &block.places {
