@@ -19,7 +19,7 @@ fn main() {
         }
         let oc = zutil::load::load(&env, p);
         let l = Listing::new(p, &oc, options);
-        if l.is_destroyed() != destroyed {
+        if p.is_destroyed() != destroyed {
             continue;
         }
         if !first {
