@@ -1,1 +1,5 @@
-//! Aquifer room `testkit`.
+//! What tests across the rooms share: pools that OpenZFS made, and what OpenZFS said of them.
+
+pub mod golden;
+pub mod manifest;
+mod unpack;

@@ -106,10 +106,17 @@ pub struct Rdev {
 }
 
 impl Rdev {
-    /// From ZFS's 64-bit form: major in the high half.
+    /// From the 64-bit word that is stored, whose form depends on the system that made it: illumos
+    /// puts the major number in the high half; Linux stores its own number, with 20 bits of minor
+    /// number; zfs-fuse stored the C library's, with 8. A major number of 0, which real devices don't
+    /// have, tells them apart.
     #[doc(alias = "zfs_cmpldev")]
     pub fn from_expldev(raw: u64) -> Self {
-        Self { major: (raw >> 32) as u32, minor: raw as u32 }
+        match ((raw >> 32) as u32, (raw >> 20) as u32) {
+            (0, 0) => Self { major: (raw >> 8) as u32, minor: (raw & 0xff) as u32 },
+            (0, major) => Self { major, minor: (raw & 0xf_ffff) as u32 },
+            (major, _) => Self { major, minor: raw as u32 },
+        }
     }
 }
 
@@ -261,6 +268,15 @@ mod tests {
             assert_eq!(FileKind::from_dirent_type(kind.dirent_type()), Some(kind));
         }
         assert_eq!(FileKind::from_mode(0o644), None);
+    }
+
+    #[test]
+    fn device_numbers_of_all_systems() {
+        assert_eq!(Rdev::from_expldev(0x103), Rdev { major: 1, minor: 3 });
+        assert_eq!(Rdev::from_expldev(0), Rdev { major: 0, minor: 0 });
+        assert_eq!(Rdev::from_expldev(7 << 20), Rdev { major: 7, minor: 0 });
+        assert_eq!(Rdev::from_expldev(0x0010_0003), Rdev { major: 1, minor: 3 });
+        assert_eq!(Rdev::from_expldev(13 << 32 | 2), Rdev { major: 13, minor: 2 });
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! as it is; one without (made by another system) as `user.NAME`. POSIX ACLs are stored as
 //! `system.posix_acl_access` and `system.posix_acl_default`, in the form that `getxattr` returns.
 //!
-//! Differs from OpenZFS: attributes of FreeBSD's own name spaces are shown, too.
+//! Differs from OpenZFS: attributes of FreeBSD's own name spaces are shown, too, and POSIX ACLs also
+//! where the property `acltype` hides them: what is stored can be got back.
 
 use engine::{Error, Kind, Result};
 use nvpair::{NvList, NvValue};

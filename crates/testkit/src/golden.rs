@@ -1,0 +1,153 @@
+//! Pools made by OpenZFS, with manifests of what it saw in them.
+//!
+//! They are looked for in this order: the folder that the environment variable `AQUIFER_POOLS`
+//! names; `../shared/pools` beside the workspace; `tests/pools` inside it. A folder holds either
+//! unpacked pools (`NAME/`) or archives (`NAME.tar.zst`), which are unpacked once, sparse, below
+//! the target folder. Tests must not write to them.
+//!
+//! A test that finds no pools must say so: [`all`] prints a line on standard error.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::env::Env;
+use engine::spa::{OpenOptions, Pool};
+
+use crate::manifest::Manifest;
+use crate::unpack::unpack;
+
+/// Bytes of cache for a pool opened by a test.
+const TEST_CACHE: u64 = 64 << 20;
+
+/// A golden pool, unpacked.
+#[derive(Debug, Clone)]
+pub struct Golden {
+    /// Its name in the collection (`raidz2-6`).
+    pub name: String,
+    /// The folder with its devices, keys and manifests.
+    pub dir: PathBuf,
+}
+
+/// Which datasets a manifest describes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Covers {
+    /// The dataset or snapshot at the manifest's root.
+    pub dataset: String,
+    /// Whether its descendants are mounted in it.
+    pub recursive: bool,
+    /// Whether it is the pool as it was at its checkpoint.
+    pub checkpoint: bool,
+}
+
+/// All golden pools, by name. Empty, with a notice, when there are none.
+pub fn all() -> Vec<Golden> {
+    let found: Vec<Golden> = names().iter().filter_map(|name| get(name)).collect();
+    if found.is_empty() {
+        eprintln!("SKIPPED: no golden pools found (set AQUIFER_POOLS to the folder that has them)");
+    }
+    found
+}
+
+/// One golden pool; `None`, with a notice, when it is not in the collection.
+pub fn get(name: &str) -> Option<Golden> {
+    for folder in folders() {
+        let unpacked = folder.join(name);
+        if unpacked.join("manifest").is_dir() || unpacked.join("status.txt").is_file() {
+            return Some(Golden { name: name.to_owned(), dir: unpacked });
+        }
+        let archive = folder.join(format!("{name}.tar.zst"));
+        if archive.is_file() {
+            let dir = unpack(&archive, &target().join("golden-pools"), name);
+            match dir {
+                Ok(dir) => return Some(Golden { name: name.to_owned(), dir }),
+                Err(e) => eprintln!("cannot unpack {}: {e}", archive.display()),
+            }
+        }
+    }
+    eprintln!("SKIPPED: golden pool {name} was not found (set AQUIFER_POOLS to the folder that has it)");
+    None
+}
+
+/// Names of the pools in the first folder that has any.
+fn names() -> Vec<String> {
+    for folder in folders() {
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.filter_map(|e| pool_name(&e.path())).collect();
+        names.sort();
+        names.dedup();
+        if !names.is_empty() {
+            return names;
+        }
+    }
+    Vec::new()
+}
+
+fn pool_name(path: &Path) -> Option<String> {
+    let file = path.file_name()?.to_str()?;
+    match file.strip_suffix(".tar.zst") {
+        Some(name) => Some(name.to_owned()),
+        None => path.join("status.txt").is_file().then(|| file.to_owned()),
+    }
+}
+
+fn folders() -> Vec<PathBuf> {
+    let named = std::env::var_os("AQUIFER_POOLS").map(PathBuf::from);
+    let root = workspace();
+    named.into_iter().chain([root.join("../shared/pools"), root.join("tests/pools")]).collect()
+}
+
+/// The workspace's root.
+pub fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// The build's target folder.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
+}
+
+impl Golden {
+    /// The name inside its labels.
+    pub fn pool_name(&self) -> &'static str {
+        if self.name == "zfs-fuse-v23" { "old" } else { "tank" }
+    }
+
+    /// Opens it at its newest state.
+    pub fn open(&self) -> engine::Result<Arc<Pool>> {
+        self.open_with(OpenOptions::default())
+    }
+
+    /// Opens it at the state asked for.
+    pub fn open_with(&self, options: OpenOptions) -> engine::Result<Arc<Pool>> {
+        let env = Env::system(TEST_CACHE)?;
+        zutil::import::open_pool(&env, std::slice::from_ref(&self.dir), self.pool_name(), options)
+    }
+
+    /// The manifests it comes with: name, and what it covers.
+    pub fn manifests(&self) -> Vec<(String, Covers)> {
+        let entries = std::fs::read_dir(self.dir.join("manifest")).into_iter().flatten().flatten();
+        let names = entries.filter_map(|e| e.file_name().to_str()?.strip_suffix(".find").map(str::to_owned));
+        let mut all: Vec<_> = names.map(|name| (name.clone(), self.covers(&name))).collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    fn covers(&self, manifest: &str) -> Covers {
+        let pool = self.pool_name();
+        let whole = |checkpoint| Covers { dataset: pool.to_owned(), recursive: true, checkpoint };
+        let one = |dataset: String| Covers { dataset, recursive: false, checkpoint: false };
+        match (self.name.as_str(), manifest) {
+            (_, "live") => whole(false),
+            (_, "at-checkpoint") => whole(true),
+            ("streams", "kid-at-c") => one(format!("{pool}/src/kid@c")),
+            ("streams", at) => one(format!("{pool}/src@{}", at.trim_start_matches("at-"))),
+            (_, at) => one(format!("{pool}@{}", at.trim_start_matches("at-"))),
+        }
+    }
+
+    /// Reads a manifest.
+    pub fn manifest(&self, name: &str) -> std::io::Result<Manifest> {
+        Manifest::read(&self.dir.join("manifest"), name)
+    }
+}
