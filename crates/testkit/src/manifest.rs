@@ -124,7 +124,8 @@ fn record(raw: &[u8]) -> Option<(Vec<u8>, Record)> {
     let at = rest.iter().rposition(|&b| b == b'\t')?;
     let (path, link) = rest.split_at_checked(at)?;
     let link = link.get(1..)?.to_vec();
-    let record = Record { kind, mode, uid, gid, nlink, size, mtime_sec, mtime_nsec, link, ..Record::default() };
+    let record =
+        Record { kind, mode, uid, gid, nlink, size, mtime_sec, mtime_nsec, link, ..Record::default() };
     Some((path.to_vec(), record))
 }
 
@@ -168,7 +169,10 @@ mod tests {
     #[test]
     fn records_and_their_times() {
         let (path, r) = record(b"l\t777\t0\t5\t1\t3\t-1.5000000000\ta b\tc d").unwrap();
-        assert_eq!((path.as_slice(), r.link.as_slice(), r.kind, r.mode), (&b"a b"[..], &b"c d"[..], 'l', 0o777));
+        assert_eq!(
+            (path.as_slice(), r.link.as_slice(), r.kind, r.mode),
+            (&b"a b"[..], &b"c d"[..], 'l', 0o777)
+        );
         assert_eq!((r.mtime_sec, r.mtime_nsec), (-1, 500_000_000));
     }
 
