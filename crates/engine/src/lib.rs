@@ -15,6 +15,7 @@ pub mod taskq;
 pub mod types;
 pub mod vdev;
 pub mod zap;
+pub mod zil;
 pub mod zio;
 
 pub use error::{Error, Kind, Result};

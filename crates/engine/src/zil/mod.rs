@@ -1,0 +1,176 @@
+//! The intent log, read: what a crash left for replay.
+//!
+//! A dataset's log is a chain of blocks that starts in its object set's header. Every pointer of the
+//! chain names the log (guid words), the dataset and the block's number in its checksum words, and a
+//! block counts only when its own trailer, computed over those words, is right. So the chain needs no
+//! end mark: the last block points at space where no block with the next number was ever finished.
+//!
+//! A log that an import has *claimed* also says how far it goes: no block or record above the claimed
+//! numbers belongs to it.
+//!
+//! Every block is read from its device, past the cache: each is wanted once.
+
+use std::sync::Arc;
+
+use ondisk::objset::ZilHeader;
+use ondisk::zil::{LogBlock, LogRecord, LrCommon, LrWrite};
+use ondisk::{Blkptr, Malformed, byteswap};
+use stdx::Buf;
+
+use crate::dmu::Objset;
+use crate::error::{Error, Result};
+use crate::types::Bookmark;
+use crate::zio::{Form, ReadOptions};
+
+/// Blocks that a chain may have; no log is nearly as long.
+const MAX_BLOCKS: u64 = 1 << 22;
+
+/// A block of the log, read and verified.
+#[derive(Debug, Clone)]
+pub struct ChainBlock {
+    /// Its pointer.
+    pub bp: Blkptr,
+    bytes: Buf,
+    last_record: u64,
+}
+
+impl ChainBlock {
+    /// Its number in the chain.
+    pub fn sequence(&self) -> u64 {
+        LogBlock::sequence(&self.bp)
+    }
+
+    /// The block, decoded.
+    pub fn decode(&self) -> std::result::Result<LogBlock<'_>, Malformed> {
+        LogBlock::from_bytes(&self.bytes, &self.bp)
+    }
+
+    /// Its records that belong to the log: common head and record. In an encrypted dataset without its
+    /// key only the heads, and the fixed part of writes, can be believed.
+    pub fn records(&self) -> impl Iterator<Item = (LrCommon, Result<LogRecord<'_>>)> {
+        let last = self.last_record;
+        let at = place(&self.bp);
+        let block = self.decode().ok();
+        let records = block.into_iter().flat_map(|b| b.records());
+        records.take_while(move |(head, _)| head.seq <= last).map(move |(head, record)| {
+            (head, record.map_err(|e| Error::corrupt(e.to_string()).at_block(at)))
+        })
+    }
+}
+
+/// The chain of an object set's log, block by block. It ends at the first block that is not there;
+/// [`Chain::end`] then says why.
+#[derive(Debug)]
+pub struct Chain {
+    objset: Arc<Objset>,
+    form: Form,
+    next: Option<Blkptr>,
+    last_block: u64,
+    last_record: u64,
+    read: u64,
+    end: Option<Error>,
+}
+
+/// The log of `objset`, its records as its readers want them: decrypted, for which the key is needed.
+pub fn chain(objset: &Arc<Objset>) -> Chain {
+    chain_as(objset, objset.form())
+}
+
+/// The log of `objset` in the given form: `Form::NoKey` leaves encrypted records as they are.
+pub fn chain_as(objset: &Arc<Objset>, form: Form) -> Chain {
+    let header = objset.phys.zil_header;
+    let claimed = header.claim_txg != 0;
+    let counted = claimed && header.flags & ZilHeader::CLAIM_LR_SEQ_VALID != 0;
+    Chain {
+        objset: Arc::clone(objset),
+        form,
+        next: Some(header.log),
+        last_block: if claimed { header.claim_blk_seq } else { u64::MAX },
+        last_record: if counted { header.claim_lr_seq } else { u64::MAX },
+        read: 0,
+        end: None,
+    }
+}
+
+impl Chain {
+    /// The pointer that is read next: that of a block that may not exist.
+    pub fn peek(&self) -> Option<Blkptr> {
+        self.next.filter(|bp| !bp.is_hole() && LogBlock::sequence(bp) <= self.last_block)
+    }
+
+    /// Why the chain ended, when it was not at a hole or the last claimed block. In a log that was
+    /// never claimed this is how every chain ends.
+    pub fn end(&self) -> Option<&Error> {
+        self.end.as_ref()
+    }
+
+    fn block(&self, bp: &Blkptr) -> Result<ChainBlock> {
+        let at = place(bp);
+        let trailer = bp.checksum().is_some_and(|c| c.is_embedded());
+        if !trailer {
+            return Err(Error::corrupt("a log block's pointer without a log checksum").at_block(at));
+        }
+        let options = ReadOptions { form: self.form, ..ReadOptions::default() };
+        let data = self.objset.arc().zio().read_wait(bp, at, options).data?;
+        Ok(ChainBlock { bp: *bp, bytes: unswapped(bp, data), last_record: self.last_record })
+    }
+
+    /// The pointer behind `block`.
+    fn after(&self, block: &ChainBlock) -> Result<Option<Blkptr>> {
+        let decoded = block.decode();
+        let decoded = decoded.map_err(|e| Error::corrupt(e.to_string()).at_block(place(&block.bp)))?;
+        let last = block.sequence() == self.last_block || self.read >= MAX_BLOCKS;
+        Ok((!last).then_some(decoded.chain.next_blk))
+    }
+}
+
+impl Iterator for Chain {
+    type Item = ChainBlock;
+
+    fn next(&mut self) -> Option<ChainBlock> {
+        let bp = self.peek();
+        self.next = None;
+        let bp = bp?;
+        self.read += 1;
+        let block = self.block(&bp).and_then(|block| {
+            let next = self.after(&block)?;
+            Ok((block, next))
+        });
+        match block {
+            Ok((block, next)) => {
+                self.next = next;
+                Some(block)
+            }
+            Err(e) => {
+                self.end = Some(e);
+                None
+            }
+        }
+    }
+}
+
+fn place(bp: &Blkptr) -> Bookmark {
+    Bookmark::new(LogBlock::objset(bp), 0, Bookmark::ZIL, LogBlock::sequence(bp))
+}
+
+/// Log blocks mix integers with names and data: the swap of words that every block of the other byte
+/// order gets on its way in is taken back, and the decoder told the order instead.
+fn unswapped(bp: &Blkptr, data: Buf) -> Buf {
+    if !bp.should_byteswap() {
+        return data;
+    }
+    let mut own = data.into_owned();
+    byteswap::words(&mut own, byteswap::Words::U64);
+    own.into()
+}
+
+/// The data of a write whose record holds only a pointer to them, as long as the block: the part that
+/// counts is `length` bytes from `offset % size`. Zeros for a hole.
+#[doc(alias = "zil_read_log_data")]
+pub fn write_data(objset: &Arc<Objset>, write: &LrWrite) -> Result<Buf> {
+    let bp = write.blkptr;
+    let blkid = write.offset.checked_div(bp.lsize()).unwrap_or(0);
+    let at = Bookmark::new(objset.id, write.foid, Bookmark::ZIL, blkid);
+    let options = ReadOptions { form: objset.form(), ..ReadOptions::default() };
+    objset.arc().zio().read_wait(&bp, at, options).data
+}
