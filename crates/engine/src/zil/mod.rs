@@ -52,9 +52,9 @@ impl ChainBlock {
         let at = place(&self.bp);
         let block = self.decode().ok();
         let records = block.into_iter().flat_map(|b| b.records());
-        records.take_while(move |(head, _)| head.seq <= last).map(move |(head, record)| {
-            (head, record.map_err(|e| Error::corrupt(e.to_string()).at_block(at)))
-        })
+        records
+            .take_while(move |(head, _)| head.seq <= last)
+            .map(move |(head, record)| (head, record.map_err(|e| Error::corrupt(e.to_string()).at_block(at))))
     }
 }
 
