@@ -10,6 +10,7 @@
 pub mod browse;
 pub mod ctx;
 pub mod interrupt;
+pub mod keys;
 pub mod mount;
 pub mod multicall;
 pub mod output;

@@ -2,10 +2,21 @@
 //! that is not imported has in common.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
+use engine::Kind;
+use engine::env::Env;
+use engine::spa::{OpenOptions, Pool};
+use zutil::PoolCandidate;
+use zutil::import;
 
+use crate::ctx::Ctx;
+use crate::keys;
 use crate::verb::Failure;
+
+/// Bytes of the cache where nothing else is said.
+const ARC_MAX: u64 = 128 << 20;
 
 const HEADING: &str = "Pool source";
 
@@ -75,6 +86,51 @@ impl PoolSource {
         };
         self.txg = None;
         Some(stamp)
+    }
+
+    /// The pools on the devices given, or in the usual places.
+    pub fn candidates(&self) -> Vec<PoolCandidate> {
+        let paths: Vec<PathBuf> = self.device.iter().map(PathBuf::from).collect();
+        import::candidates(&paths)
+    }
+
+    /// Finds and opens the pool of this name or guid, and loads the keys given. What the user should know
+    /// of the way it was opened goes to standard error.
+    pub fn open(&self, wanted: &str, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
+        let candidate = import::select(self.candidates(), wanted).map_err(|e| match e.kind() {
+            Kind::NotFound => Failure::cannot("open", wanted, "no such pool"),
+            _ => Failure::failed(e.what()),
+        })?;
+        self.open_candidate(&candidate, ctx)
+    }
+
+    /// Opens one of [`PoolSource::candidates`].
+    pub fn open_candidate(&self, candidate: &PoolCandidate, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
+        let options = OpenOptions {
+            txg: self.wanted_txg()?,
+            rewind: self.fallback,
+            checkpoint: self.rewind_to_checkpoint,
+            ..OpenOptions::default()
+        };
+        let env = Env::system(ARC_MAX)?;
+        let pool = engine::spa::open(&env, import::source(candidate), options)
+            .map_err(|e| Failure::cannot("open", &candidate.name, e))?;
+        if let Some(rewind) = &pool.rewind {
+            for (txg, why) in &rewind.failed {
+                ctx.warn(format!("{}: txg {txg} can't be opened: {why}", pool.name));
+            }
+            let (opened, newest) = (rewind.opened, rewind.newest);
+            ctx.warn(format!(
+                "{}: opened as of txg {opened}: what was written from txg {} to {newest} is not seen",
+                pool.name,
+                opened + 1
+            ));
+        }
+        for note in &pool.notes {
+            ctx.warn(format!("{}: {note}", pool.name));
+        }
+        keys::load_given(&pool, &self.load_key)?;
+        Ok(pool)
     }
 
     /// The transaction group asked for.

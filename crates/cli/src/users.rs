@@ -37,6 +37,11 @@ impl Names {
         Self(text.lines().rev().filter_map(entry).collect())
     }
 
+    /// The id of a name.
+    pub fn id(&self, name: &str) -> Option<u64> {
+        self.0.iter().find(|(_, n)| *n == name).map(|(id, _)| *id)
+    }
+
     /// The name of an id.
     pub fn name(&self, id: u64) -> Option<&str> {
         self.0.get(&id).map(String::as_str)

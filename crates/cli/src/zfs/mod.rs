@@ -1,5 +1,11 @@
 //! `zfs`: one file a verb.
 
+pub mod get;
+pub mod list;
+pub mod prop;
+pub mod rows;
+pub mod select;
+
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
@@ -21,6 +27,10 @@ pub struct Zfs {
 /// The verbs of `zfs`.
 #[derive(Debug, Subcommand)]
 pub enum ZfsVerb {
+    /// List datasets with their properties
+    List(list::List),
+    /// Print properties of datasets
+    Get(get::Get),
     /// Print the version
     Version,
     /// A verb that has no module here.
@@ -31,6 +41,8 @@ pub enum ZfsVerb {
 impl Verb for Zfs {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
+            ZfsVerb::List(v) => v.run(ctx),
+            ZfsVerb::Get(v) => v.run(ctx),
             ZfsVerb::Version => multicall::version(ctx),
             ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
         }

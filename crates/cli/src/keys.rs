@@ -1,0 +1,95 @@
+//! Keys of encrypted datasets: from `--load-key`, from the dataset's `keylocation`, or from a prompt.
+
+use std::fs::File;
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use engine::dsl::{Dir, EncryptionRoot};
+use engine::spa::Pool;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+
+use crate::ctx::Ctx;
+use crate::source::LoadKey;
+use crate::verb::Failure;
+
+/// Bytes of a key file that are read; keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
+const MAX_KEY: u64 = 4096;
+
+/// Loads the keys that the command line gives.
+pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
+    for key in keys {
+        let name = &key.dataset;
+        let dir = pool.dsl.dir(name).map_err(|e| Failure::cannot("open", name, e.what()))?;
+        let root = encryption_root(pool, &dir)?
+            .ok_or_else(|| Failure::cannot("load key for", name, "dataset is not encrypted"))?;
+        let input = match &key.file {
+            Some(path) => read_file(path).map_err(|e| Failure::cannot("open key file", path.display(), e))?,
+            None => read_all(&mut io::stdin().lock())
+                .map_err(|e| Failure::failed(format!("cannot read key from standard input: {e}")))?,
+        };
+        load(pool, &root, &input)?;
+    }
+    Ok(())
+}
+
+/// Sees to it that the dataset's key is loaded, for verbs that read its content: from the file that its
+/// `keylocation` names, or by asking, where a terminal is there to ask.
+pub fn ensure(pool: &Pool, dir: &Dir, ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(root) = encryption_root(pool, dir)? else { return Ok(()) };
+    if pool.dsl.keys.is_loaded(&root) {
+        return Ok(());
+    }
+    if let Some(path) = root.location.strip_prefix("file://").map(PathBuf::from) {
+        let input = read_file(&path).map_err(|e| wanted(&root, &format!("{}: {e}", path.display())))?;
+        return load(pool, &root, &input);
+    }
+    if !io::stdin().is_terminal() {
+        return Err(wanted(&root, "there is no terminal to ask on"));
+    }
+    let input = prompt(ctx, &root).map_err(|e| wanted(&root, &e.to_string()))?;
+    load(pool, &root, &input)
+}
+
+fn encryption_root(pool: &Pool, dir: &Dir) -> Result<Option<EncryptionRoot>, Failure> {
+    Ok(pool.dsl.keys.root_of(dir)?)
+}
+
+fn load(pool: &Pool, root: &EncryptionRoot, input: &[u8]) -> Result<(), Failure> {
+    let loaded = pool.dsl.keys.load(root, input);
+    loaded.map_err(|e| Failure::failed(format!("Key load error: {} ('{}')", e.what(), root.name)))
+}
+
+fn wanted(root: &EncryptionRoot, why: &str) -> Failure {
+    Failure::failed(format!(
+        "the {} key of '{name}' is needed ({why}): give it with --load-key {name}=FILE",
+        root.format.name(),
+        name = root.name
+    ))
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    read_all(&mut File::open(path)?)
+}
+
+fn read_all(from: &mut dyn Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MAX_KEY).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Asks for a key without showing it.
+fn prompt(ctx: &mut Ctx, root: &EncryptionRoot) -> io::Result<Vec<u8>> {
+    ctx.out.flush()?;
+    write!(ctx.err, "Enter {} for '{}': ", root.format.name(), root.name)?;
+    ctx.err.flush()?;
+    let stdin = io::stdin();
+    let saved = tcgetattr(&stdin)?;
+    let mut silent = saved.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
+    let mut line = Vec::new();
+    let read = stdin.lock().take(MAX_KEY).read_until(b'\n', &mut line);
+    tcsetattr(&stdin, OptionalActions::Flush, &saved)?;
+    writeln!(ctx.err)?;
+    read.map(|_| line)
+}

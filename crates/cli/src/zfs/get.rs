@@ -1,0 +1,184 @@
+//! `zfs get`: properties, one a line.
+
+use clap::Args;
+use serde_json::{Map, Value};
+use zcommon::props::PropName;
+
+use super::rows::{Users, all_native, parse, rows, user_names, word};
+use super::select::{Selection, Types, walk};
+use crate::ctx::Ctx;
+use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
+use crate::output::json::{JsonStyle, document, print};
+use crate::output::row::{DatasetRow, Prop, Source};
+use crate::output::sort::sort;
+use crate::output::value::width;
+use crate::source::PoolSource;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Print properties of datasets.
+///
+/// `-d` takes the depth of recursion, as in OpenZFS, when its value is a number; else a folder or device to
+/// find the pool in.
+#[derive(Debug, Args)]
+pub struct Get {
+    #[command(flatten)]
+    pub(crate) source: PoolSource,
+    /// No header, tabs between columns.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub literal: bool,
+    /// Descend into the datasets named.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// Print JSON.
+    #[arg(short = 'j', long = "json")]
+    pub json: bool,
+    /// Numbers as numbers in JSON.
+    #[arg(long = "json-int", requires = "json")]
+    pub json_int: bool,
+    /// Columns to print, comma separated: name, property, value, received, source, all.
+    #[arg(short = 'o', value_name = "FIELD,…", value_delimiter = ',')]
+    pub fields: Vec<String>,
+    /// Sources to print, comma separated: local, default, inherited, received, temporary, none.
+    #[arg(short = 's', value_name = "SOURCE,…", value_delimiter = ',')]
+    pub sources: Vec<String>,
+    /// Types to print, comma separated: filesystem, volume, snapshot, bookmark, all.
+    #[arg(short = 't', value_name = "TYPE,…")]
+    pub types: Vec<String>,
+    /// Properties, comma separated, or `all`.
+    #[arg(value_name = "PROPERTY,…")]
+    pub properties: String,
+    /// Datasets; all, without any.
+    #[arg(value_name = "DATASET")]
+    pub names: Vec<String>,
+}
+
+/// The sources that `-s` knows.
+const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "temporary", "none"];
+
+impl Verb for Get {
+    fn run(mut self, ctx: &mut Ctx) -> Outcome {
+        let depth = self.source.take_depth();
+        let format = self.format()?;
+        let all = self.properties.split(',').any(|p| p == "all");
+        let mut wanted = self.wanted()?;
+        let selection = self.selection(depth)?;
+        let found = walk(&self.source, &self.names, &selection, ctx)?;
+        let mut rows = rows(&found, &wanted, if all { Users::All } else { Users::Named }, ctx)?;
+        sort(&mut rows, &[]);
+        if all {
+            wanted.extend(user_names(&found).into_iter().map(PropName::User));
+        }
+        if self.json {
+            self.print_json(ctx, &rows, &wanted, all, &format)?;
+        } else {
+            let lines: Vec<GetRow> = rows.iter().flat_map(|row| self.lines(row, &wanted, all)).collect();
+            let widths = widths(&wanted, &lines);
+            format.print(&mut *ctx.out, &widths, &lines)?;
+        }
+        Ok(if found.failed { Exit::FAILED } else { Exit::OK })
+    }
+}
+
+impl Get {
+    fn format(&self) -> Result<GetFormat, Failure> {
+        let mut format = GetFormat { scripted: self.scripted, ..GetFormat::default() };
+        if let Some(bad) = self.sources.iter().find(|s| !SOURCES.contains(&s.as_str())) {
+            return Err(Failure::usage(format!("invalid source '{bad}'")));
+        }
+        format.sources.clone_from(&self.sources);
+        if self.fields.iter().any(|f| f == "all") {
+            if self.fields.len() > 1 {
+                return Err(Failure::usage("\"all\" conflicts with specific fields given to -o option"));
+            }
+            format.columns = GetColumn::ALL.to_vec();
+        } else if !self.fields.is_empty() {
+            let bad = |f: &String| Failure::usage(format!("invalid column name '{f}'"));
+            let parse = |f: &String| GetColumn::parse(f).ok_or_else(|| bad(f));
+            format.columns = self.fields.iter().map(parse).collect::<Result<_, _>>()?;
+        }
+        Ok(format)
+    }
+
+    fn wanted(&self) -> Result<Vec<PropName>, Failure> {
+        let mut wanted = Vec::new();
+        for word in self.properties.split(',') {
+            match word {
+                "all" => wanted.extend(all_native().map(PropName::Native)),
+                word => wanted.push(parse(word)?),
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn selection(&self, depth: Option<u32>) -> Result<Selection, Failure> {
+        let types = if self.types.is_empty() { Types::ALL } else { Types::parse(&self.types)? };
+        let recurse = self.recurse || depth.is_some();
+        let mut selection = Selection { types, recurse, depth, snapshots_by_pool: false };
+        if types.is_leaves_only() && !self.names.is_empty() && !recurse {
+            selection.recurse = true;
+            selection.depth = Some(1);
+        }
+        Ok(selection)
+    }
+
+    /// One line a property; with `all`, only those that the dataset has.
+    fn lines(&self, row: &DatasetRow, wanted: &[PropName], all: bool) -> Vec<GetRow> {
+        let names = wanted.iter().map(word);
+        let present =
+            names.map(|name| (row.props.get(&name), name)).filter(|(prop, _)| prop.is_some() || !all);
+        present.map(|(prop, name)| self.line(row, name, prop)).collect()
+    }
+
+    fn line(&self, row: &DatasetRow, property: String, prop: Option<&Prop>) -> GetRow {
+        GetRow {
+            name: row.name.clone(),
+            property,
+            value: prop.map_or("-", |p| p.value(self.literal)).to_owned(),
+            received: prop.and_then(|p| p.received(self.literal)).map(str::to_owned),
+            source: prop.map_or(Source::None, |p| p.source.clone()),
+        }
+    }
+
+    fn print_json(
+        &self,
+        ctx: &mut Ctx,
+        rows: &[DatasetRow],
+        wanted: &[PropName],
+        all: bool,
+        format: &GetFormat,
+    ) -> Result<(), Failure> {
+        let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        let mut datasets = Map::new();
+        for row in rows {
+            let mut props = Map::new();
+            for line in self.lines(row, wanted, all).iter().filter(|l| format.wants(&l.source)) {
+                let value = style.valued(&line.value, &line.source, line.received.as_deref());
+                props.insert(line.property.clone(), value);
+            }
+            if !props.is_empty() {
+                let mut item = style.dataset(row);
+                item.insert("properties".into(), props.into());
+                datasets.insert(row.name.clone(), item.into());
+            }
+        }
+        let mut doc = document(&ctx.command);
+        doc.insert("datasets".into(), datasets.into());
+        Ok(print(&mut *ctx.out, &Value::Object(doc))?)
+    }
+}
+
+/// Columns are as wide as the widest value that a property of bounded width may have, used or not.
+fn widths(wanted: &[PropName], lines: &[GetRow]) -> GetWidths {
+    let mut widths = GetWidths::default();
+    lines.iter().for_each(|line| widths.fit(line));
+    for prop in wanted {
+        widths.property = widths.property.max(word(prop).len());
+        if let PropName::Native(p) = prop {
+            widths.value = widths.value.max(width(p.info()).0);
+        }
+    }
+    widths
+}

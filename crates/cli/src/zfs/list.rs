@@ -1,0 +1,172 @@
+//! `zfs list`: datasets, one a line.
+
+use clap::Args;
+use serde_json::{Map, Value};
+use zcommon::props::{PropName, ZfsProp};
+
+use super::rows::{Users, list_columns, rows, sort_column, user_names, word};
+use super::select::{Selection, Types, walk};
+use crate::ctx::Ctx;
+use crate::output::json::{JsonStyle, document, print};
+use crate::output::row::DatasetRow;
+use crate::output::sort::{SortColumn, sort};
+use crate::output::table::{Column, Table};
+use crate::output::value::width;
+use crate::source::PoolSource;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+const DEFAULT_COLUMNS: &str = "name,used,available,referenced,mountpoint";
+
+/// List datasets with their properties.
+///
+/// `-d` takes the depth of recursion, as in OpenZFS, when its value is a number; else a folder or device to
+/// find the pool in.
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    pub(crate) source: PoolSource,
+    /// No header, tabs between columns.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub literal: bool,
+    /// Descend into the datasets named.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// Print JSON.
+    #[arg(short = 'j', long = "json")]
+    pub json: bool,
+    /// Numbers as numbers in JSON.
+    #[arg(long = "json-int", requires = "json")]
+    pub json_int: bool,
+    /// Properties to print, comma separated; `all`, `space`.
+    #[arg(short = 'o', value_name = "PROPERTY,…")]
+    pub columns: Vec<String>,
+    /// Sort by this property, smallest first; may be repeated.
+    #[arg(short = 's', value_name = "PROPERTY")]
+    pub ascending: Vec<String>,
+    /// Sort by this property, largest first; may be repeated.
+    #[arg(short = 'S', value_name = "PROPERTY")]
+    pub descending: Vec<String>,
+    /// Types to print, comma separated: filesystem, volume, snapshot, bookmark, all.
+    #[arg(short = 't', value_name = "TYPE,…")]
+    pub types: Vec<String>,
+    /// Datasets; all, without any.
+    #[arg(value_name = "DATASET")]
+    pub names: Vec<String>,
+}
+
+impl Verb for List {
+    fn run(mut self, ctx: &mut Ctx) -> Outcome {
+        let depth = self.source.take_depth();
+        let sort_by = self.sort_columns()?;
+        let columns = self.columns()?;
+        let selection = self.selection(depth)?;
+        let found = walk(&self.source, &self.names, &selection, ctx)?;
+        let columns =
+            with_user_names(columns, self.columns.iter().any(|c| c == "all"), || user_names(&found));
+        let mut wanted = columns.clone();
+        wanted.extend(sort_by.iter().filter_map(|c| PropName::parse(&c.property)));
+        let mut all = rows(&found, &wanted, Users::Named, ctx)?;
+        sort(&mut all, &sort_by);
+        if self.json {
+            self.print_json(ctx, &all, &columns)?;
+        } else if all.is_empty() && !found.failed && !self.scripted {
+            ctx.warn("no datasets available");
+        } else {
+            self.print_table(ctx, &all, &columns)?;
+        }
+        Ok(if found.failed { Exit::FAILED } else { Exit::OK })
+    }
+}
+
+impl List {
+    fn columns(&self) -> Result<Vec<PropName>, Failure> {
+        let default = [DEFAULT_COLUMNS.to_owned()];
+        list_columns(if self.columns.is_empty() { &default } else { &self.columns })
+    }
+
+    /// `-s` and `-S` in the order in which they stand is lost to clap; ascending ones come first.
+    fn sort_columns(&self) -> Result<Vec<SortColumn>, Failure> {
+        let up = self.ascending.iter().map(|p| sort_column(p, false));
+        let down = self.descending.iter().map(|p| sort_column(p, true));
+        up.chain(down).collect()
+    }
+
+    fn selection(&self, depth: Option<u32>) -> Result<Selection, Failure> {
+        let mut types = if self.types.is_empty() { Types::DATASETS } else { Types::parse(&self.types)? };
+        if self.types.is_empty() && self.columns.iter().any(|c| c == "space") {
+            types.snapshot = false;
+        }
+        let mut selection = Selection {
+            types,
+            recurse: self.recurse || depth.is_some(),
+            depth,
+            snapshots_by_pool: self.types.is_empty(),
+        };
+        if types.is_leaves_only() && !self.names.is_empty() && !selection.recurse {
+            selection.recurse = true;
+            selection.depth = Some(1);
+        }
+        Ok(selection)
+    }
+
+    fn print_table(&self, ctx: &mut Ctx, rows: &[DatasetRow], columns: &[PropName]) -> Result<(), Failure> {
+        let mut table = Table::new(columns.iter().map(|c| column(c, self.literal)).collect());
+        for row in rows {
+            let cell =
+                |c: &PropName| row.props.get(&word(c)).map_or("-", |p| p.value(self.literal)).to_owned();
+            table.push(columns.iter().map(cell).collect());
+        }
+        Ok(table.print(&mut *ctx.out, self.scripted)?)
+    }
+
+    fn print_json(&self, ctx: &mut Ctx, rows: &[DatasetRow], columns: &[PropName]) -> Result<(), Failure> {
+        let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        // Whoever asks for numbers means exact ones.
+        let literal = self.literal || self.json_int;
+        let mut datasets = Map::new();
+        for row in rows {
+            let mut props = Map::new();
+            for name in columns.iter().map(word).filter(|name| name != "name") {
+                let value = row.props.get(&name);
+                let dash = crate::output::row::Source::None;
+                let value = value.map_or_else(|| style.valued("-", &dash, None), |p| style.prop(p, literal));
+                props.insert(name, value);
+            }
+            let mut item = style.dataset(row);
+            item.insert("properties".into(), props.into());
+            datasets.insert(row.name.clone(), item.into());
+        }
+        let mut doc = document(&ctx.command);
+        doc.insert("datasets".into(), datasets.into());
+        Ok(print(&mut *ctx.out, &Value::Object(doc))?)
+    }
+}
+
+/// For `all`: user properties come behind the native ones.
+fn with_user_names(
+    mut columns: Vec<PropName>,
+    all: bool,
+    names: impl FnOnce() -> Vec<String>,
+) -> Vec<PropName> {
+    if all {
+        columns.extend(names().into_iter().map(PropName::User));
+    }
+    columns
+}
+
+/// The column of a property before its values are known.
+fn column(prop: &PropName, literal: bool) -> Column {
+    match prop {
+        PropName::Native(p) => {
+            let info = p.info();
+            let (width, fixed) = width(info);
+            let right = info.right_aligned && *p != ZfsProp::Name;
+            Column { header: info.column.to_owned(), right, width, fixed: fixed && !literal }
+        }
+        PropName::User(name) => Column::new(name.to_uppercase(), false),
+        quota => Column::new(word(quota).to_uppercase(), true),
+    }
+}

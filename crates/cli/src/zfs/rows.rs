@@ -1,0 +1,192 @@
+//! From datasets and wanted properties to rows.
+
+use engine::dsl::props::userspace::{Account, usage};
+use engine::dsl::props::written;
+use engine::dsl::{Dataset, DatasetKind as HeadKind};
+use zcommon::props::{PropName, UserQuotaProp, ZfsProp};
+use zcommon::units::{nicebytes, nicenum};
+
+use super::prop::{Node, Props};
+use super::select::Found;
+use crate::ctx::Ctx;
+use crate::output::row::{DatasetRow, Prop, Source};
+use crate::output::sort::SortColumn;
+use crate::users::Names;
+use crate::verb::Failure;
+
+/// A property that a user asked for, by the name it is printed with.
+pub fn word(prop: &PropName) -> String {
+    match prop {
+        PropName::Native(p) => p.name().to_owned(),
+        PropName::User(name) => name.clone(),
+        PropName::UserQuota(kind, who) => format!("{}{who}", kind.prefix()),
+        PropName::Written(since) => format!("written{since}"),
+    }
+}
+
+/// A word of `-s` or `-S`.
+pub fn sort_column(property: &str, reverse: bool) -> Result<SortColumn, Failure> {
+    let bad = || Failure::usage(format!("invalid property '{property}'"));
+    let prop = PropName::parse(property).ok_or_else(bad)?;
+    let numeric = match &prop {
+        PropName::Native(p) => p.info().data_type == zcommon::props::PropType::Number,
+        PropName::User(_) => false,
+        _ => return Err(bad()),
+    };
+    Ok(SortColumn { property: word(&prop), reverse, numeric })
+}
+
+/// Rows of everything found, each with the properties wanted that apply to it.
+pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &Ctx) -> Result<Vec<DatasetRow>, Failure> {
+    let mut all = Vec::with_capacity(found.nodes.len());
+    for (index, node) in &found.nodes {
+        if ctx.interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        let usable = found.pools.get(*index).map_or(0, |p| p.usable);
+        let props = Props::new(node, usable);
+        let mut row = DatasetRow {
+            name: node.name(),
+            kind: node.kind(),
+            createtxg: node.createtxg(),
+            props: Default::default(),
+        };
+        for prop in wanted {
+            if let Some(value) = value(&props, node, prop) {
+                row.props.insert(word(prop), value);
+            }
+        }
+        if user == Users::All {
+            for name in props.user_names() {
+                if let Some(value) = props.user(&name) {
+                    row.props.insert(name, value);
+                }
+            }
+        }
+        all.push(row);
+    }
+    Ok(all)
+}
+
+/// Whether rows have user properties that were not named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Users {
+    /// All that are set.
+    All,
+    /// Only those named.
+    Named,
+}
+
+/// Names of all user properties in force anywhere, in the order in which they are met.
+pub fn user_names(found: &Found) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for (_, node) in &found.nodes {
+        for name in Props::new(node, 0).user_names() {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+    }
+    all
+}
+
+fn value(props: &Props<'_>, node: &Node, prop: &PropName) -> Option<Prop> {
+    match (prop, node) {
+        (PropName::Native(p), _) => props.native(*p),
+        (PropName::User(name), _) => props.user(name),
+        (PropName::Written(since), Node::Dataset(dataset, _)) => written_since(dataset, since),
+        (PropName::UserQuota(kind, who), Node::Dataset(dataset, HeadKind::Filesystem)) => {
+            user_quota(dataset, *kind, who)
+        }
+        _ => None,
+    }
+}
+
+/// `written@snap`, `written@fs@snap`, `written#bookmark`.
+fn written_since(dataset: &Dataset, since: &str) -> Option<Prop> {
+    let head = dataset.name.split('@').next()?;
+    let (old, object) = if let Some(mark) = since.strip_prefix('#') {
+        let head = dataset.dsl.dir(head).ok()?.head().ok()?;
+        let marks = engine::dsl::props::bookmarks::bookmarks(&head).ok()?;
+        let phys = marks.into_iter().find(|b| b.name == mark)?.phys;
+        let referenced = written::Space {
+            used: phys.referenced_bytes_refd,
+            comp: phys.compressed_bytes_refd,
+            uncomp: phys.uncompressed_bytes_refd,
+        };
+        (written::Moment { txg: phys.creation_txg, referenced }, None)
+    } else {
+        let name = since.strip_prefix('@')?;
+        let full = if name.contains('@') { name.to_owned() } else { format!("{head}@{name}") };
+        let old = dataset.dsl.dataset(&full).ok()?;
+        (written::Moment::of(&old), Some(old.number))
+    };
+    let used = written::since(old, object, dataset).ok()?.used;
+    Some(number(used, nicebytes(used).to_string()))
+}
+
+fn number(n: u64, nice: String) -> Prop {
+    Prop { nice, literal: n.to_string(), number: Some(n), source: Source::Local, received: None }
+}
+
+/// `userused@joe`, `groupquota@100` and kin; an id that has no entry has used nothing and has no quota.
+fn user_quota(dataset: &Dataset, kind: UserQuotaProp, who: &str) -> Option<Prop> {
+    let (account, names) = match kind.prefix().split_at_checked(4)?.0 {
+        "user" => (Account::User, Some(Names::users())),
+        "grou" => (Account::Group, Some(Names::groups())),
+        _ => (Account::Project, None),
+    };
+    let id = who.parse::<u64>().ok().or_else(|| names?.id(who))?;
+    let usage = usage(&dataset.objset().ok()?, account).ok()?.get(&id).copied().unwrap_or_default();
+    let n = match (kind.is_quota(), kind.counts_objects()) {
+        (false, false) => usage.used,
+        (false, true) => usage.objused,
+        (true, false) => usage.quota,
+        (true, true) => usage.objquota,
+    };
+    let n = n.unwrap_or(0);
+    let nice = match (n, kind.is_quota(), kind.counts_objects()) {
+        (0, true, _) => "none".to_owned(),
+        (_, _, true) => nicenum(n).to_string(),
+        (_, _, false) => nicebytes(n).to_string(),
+    };
+    Some(number(n, nice))
+}
+
+/// The words of `-o` for `zfs list`, and what they stand for. `all` is every visible property that some
+/// dataset has, the name first; `space` is how space is used.
+pub fn list_columns(words: &[String]) -> Result<Vec<PropName>, Failure> {
+    let mut columns = Vec::new();
+    for word in words.iter().flat_map(|w| w.split(',')).map(str::trim) {
+        match word {
+            "space" => columns.extend(SPACE.map(PropName::Native)),
+            "all" => {
+                columns.push(PropName::Native(ZfsProp::Name));
+                columns.extend(all_native().map(PropName::Native));
+            }
+            word => columns.push(parse(word)?),
+        }
+    }
+    Ok(columns)
+}
+
+const SPACE: [ZfsProp; 7] = [
+    ZfsProp::Name,
+    ZfsProp::Available,
+    ZfsProp::Used,
+    ZfsProp::Usedbysnapshots,
+    ZfsProp::Usedbydataset,
+    ZfsProp::Usedbyrefreservation,
+    ZfsProp::Usedbychildren,
+];
+
+/// What `all` stands for, user properties apart.
+pub fn all_native() -> impl Iterator<Item = ZfsProp> {
+    ZfsProp::ALL.iter().copied().filter(|p| p.info().visible)
+}
+
+/// A property by the user's word.
+pub fn parse(word: &str) -> Result<PropName, Failure> {
+    PropName::parse(word)
+        .ok_or_else(|| Failure::usage(format!("bad property list: invalid property '{word}'")))
+}

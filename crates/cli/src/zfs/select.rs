@@ -1,0 +1,339 @@
+//! Which datasets a verb is about: names, types, recursion, depth.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use engine::dsl::props::bookmarks::bookmarks;
+use engine::dsl::{Dataset, DatasetKind as HeadKind, Dir};
+use engine::spa::Pool;
+use engine::spa::space::PoolSpace;
+use engine::{Error, Kind};
+use zcommon::names::{NamePart, ZfsName};
+
+use super::prop::Node;
+use crate::ctx::Ctx;
+use crate::output::row::DatasetKind;
+use crate::source::PoolSource;
+use crate::verb::Failure;
+
+/// A set of dataset types, as `-t` takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Types {
+    /// File systems.
+    pub filesystem: bool,
+    /// Volumes.
+    pub volume: bool,
+    /// Snapshots.
+    pub snapshot: bool,
+    /// Bookmarks.
+    pub bookmark: bool,
+}
+
+impl Types {
+    /// Nothing.
+    pub const NONE: Types = Types { filesystem: false, volume: false, snapshot: false, bookmark: false };
+    /// Everything that has data.
+    pub const DATASETS: Types = Types { filesystem: true, volume: true, snapshot: true, bookmark: false };
+    /// Everything.
+    pub const ALL: Types = Types { bookmark: true, ..Types::DATASETS };
+
+    /// Reads the words of `-t`.
+    pub fn parse(words: &[String]) -> Result<Self, Failure> {
+        let mut types = Types::NONE;
+        for word in words.iter().flat_map(|w| w.split(',')) {
+            match word {
+                "filesystem" | "fs" => types.filesystem = true,
+                "volume" | "vol" => types.volume = true,
+                "snapshot" | "snap" => types.snapshot = true,
+                "bookmark" => types.bookmark = true,
+                "all" => types = Types::ALL,
+                other => return Err(Failure::usage(format!("invalid type '{other}'"))),
+            }
+        }
+        Ok(types)
+    }
+
+    /// Whether this type is in the set.
+    pub fn has(&self, kind: DatasetKind) -> bool {
+        match kind {
+            DatasetKind::Filesystem => self.filesystem,
+            DatasetKind::Volume => self.volume,
+            DatasetKind::Snapshot => self.snapshot,
+            DatasetKind::Bookmark => self.bookmark,
+        }
+    }
+
+    /// Whether only snapshots, or only bookmarks, are wanted.
+    pub fn is_leaves_only(&self) -> bool {
+        let snapshots = Types { snapshot: true, ..Types::NONE };
+        let bookmarks = Types { bookmark: true, ..Types::NONE };
+        *self == snapshots || *self == bookmarks
+    }
+}
+
+/// What to walk over.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// Types that make a row.
+    pub types: Types,
+    /// Descend.
+    pub recurse: bool,
+    /// How deep; `None`: all the way.
+    pub depth: Option<u32>,
+    /// Snapshots found on the way make rows only where the pool's `listsnapshots` says so.
+    pub snapshots_by_pool: bool,
+}
+
+/// A pool that is open, with what its datasets may use in all.
+#[derive(Debug)]
+pub struct OpenPool {
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// Bytes.
+    pub usable: u64,
+}
+
+/// What a walk found: rows, and whether something could not be opened.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Nodes, each with the index of its pool.
+    pub nodes: Vec<(usize, Node)>,
+    /// The pools.
+    pub pools: Vec<OpenPool>,
+    /// Something was named that is not there; it was said on standard error.
+    pub failed: bool,
+    seen: HashSet<String>,
+}
+
+/// Opens the pools that `names` are in (all that are found, without names) and walks.
+pub fn walk(
+    source: &PoolSource,
+    names: &[String],
+    selection: &Selection,
+    ctx: &mut Ctx,
+) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    if names.is_empty() {
+        let everywhere = Selection { recurse: true, ..selection.clone() };
+        let mut candidates = source.candidates();
+        candidates.sort_by(|a, b| a.name.cmp(&b.name));
+        for candidate in &candidates {
+            match source.open_candidate(candidate, ctx) {
+                Ok(pool) => found.root(pool, &everywhere, ctx)?,
+                Err(e) => found.fail(ctx, e.message().unwrap_or_default()),
+            }
+        }
+        return Ok(found);
+    }
+    let mut by_pool: BTreeMap<String, Option<usize>> = BTreeMap::new();
+    for name in names {
+        let pool_name = name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
+        let index = match by_pool.get(&pool_name) {
+            Some(index) => *index,
+            None => {
+                let index = found.open(source, &pool_name, name, ctx);
+                by_pool.insert(pool_name, index);
+                index
+            }
+        };
+        if let Some(index) = index {
+            found.named(index, name, selection, ctx)?;
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn fail(&mut self, ctx: &mut Ctx, message: String) {
+        ctx.warn(message);
+        self.failed = true;
+    }
+
+    fn open(&mut self, source: &PoolSource, pool: &str, name: &str, ctx: &mut Ctx) -> Option<usize> {
+        match source.open(pool, ctx) {
+            Ok(pool) => Some(self.add(pool, ctx)),
+            Err(Failure::Failed(message)) if message.ends_with("no such pool") => {
+                self.fail(ctx, format!("cannot open '{name}': dataset does not exist"));
+                None
+            }
+            Err(e) => {
+                self.fail(ctx, e.message().unwrap_or_default());
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, pool: Arc<Pool>, ctx: &mut Ctx) -> usize {
+        let mut notes = Vec::new();
+        let usable = PoolSpace::of(&pool, &mut notes).usable();
+        notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
+        self.pools.push(OpenPool { pool, usable });
+        self.pools.len() - 1
+    }
+
+    fn root(&mut self, pool: Arc<Pool>, selection: &Selection, ctx: &mut Ctx) -> Result<(), Failure> {
+        let dir = pool.dsl.root()?;
+        let index = self.add(pool, ctx);
+        self.visit_dir(index, dir, selection, 0, ctx)
+    }
+
+    fn named(
+        &mut self,
+        index: usize,
+        name: &str,
+        selection: &Selection,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        match self.lookup(index, name) {
+            Ok(node) if !admits(selection, node.kind()) => {
+                let why = "operation not applicable to datasets of this type";
+                self.fail(ctx, format!("cannot open '{name}': {why}"));
+                Ok(())
+            }
+            Ok(node) if matches!(node.kind(), DatasetKind::Filesystem | DatasetKind::Volume) => {
+                let dir = self.pool(index)?.dsl.dir(name)?;
+                self.visit_dir(index, dir, selection, 0, ctx)
+            }
+            Ok(node) => {
+                self.push(index, node);
+                Ok(())
+            }
+            Err(Failure::Failed(why)) => {
+                self.fail(ctx, format!("cannot open '{name}': {why}"));
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn pool(&self, index: usize) -> Result<&Arc<Pool>, Failure> {
+        self.pools.get(index).map(|p| &p.pool).ok_or_else(|| Failure::failed("no such pool"))
+    }
+
+    fn lookup(&self, index: usize, name: &str) -> Result<Node, Failure> {
+        let parsed: ZfsName = name.parse().map_err(|e| Failure::failed(format!("{e}")))?;
+        let dsl = &self.pool(index)?.dsl;
+        let missing = |e: Error| match e.kind() {
+            Kind::NotFound => Failure::failed("dataset does not exist"),
+            _ => Failure::failed(e.to_string()),
+        };
+        let head = dsl.dir(parsed.dataset()).and_then(|dir| dir.head()).map_err(missing)?;
+        let kind = head.kind().map_err(missing)?;
+        match parsed.part() {
+            NamePart::Dataset => Ok(Node::Dataset(head, kind)),
+            NamePart::Snapshot(_) => Ok(Node::Dataset(dsl.dataset(name).map_err(missing)?, kind)),
+            NamePart::Bookmark(mark) => {
+                let found = bookmarks(&head).map_err(missing)?.into_iter().find(|b| b.name == mark);
+                let found = found.ok_or_else(|| Failure::failed("dataset does not exist"))?;
+                Ok(Node::Bookmark(head.name, found))
+            }
+        }
+    }
+
+    fn push(&mut self, index: usize, node: Node) {
+        if self.seen.insert(node.name()) {
+            self.nodes.push((index, node));
+        }
+    }
+
+    /// A directory's head and, as far as wanted, what hangs from it.
+    fn visit_dir(
+        &mut self,
+        index: usize,
+        dir: Dir,
+        selection: &Selection,
+        depth: u32,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        if ctx.interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        let read = dir.head().and_then(|head| Ok((head.kind()?, head)));
+        let (kind, head) = match read {
+            Ok(read) => read,
+            Err(e) => {
+                self.fail(ctx, format!("cannot open '{}': {e}", dir.name));
+                return Ok(());
+            }
+        };
+        let node = Node::Dataset(head.clone(), kind);
+        if selection.types.has(node.kind()) {
+            self.push(index, node);
+        }
+        if !selection.recurse || selection.depth.is_some_and(|limit| depth >= limit) {
+            return Ok(());
+        }
+        if kind == HeadKind::Filesystem {
+            self.visit_children(index, &dir, selection, depth + 1, ctx)?;
+        }
+        self.visit_leaves(index, &head, kind, selection, ctx)
+    }
+
+    fn visit_children(
+        &mut self,
+        index: usize,
+        dir: &Dir,
+        selection: &Selection,
+        depth: u32,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        if usize::try_from(depth).unwrap_or(usize::MAX) > engine::dsl::MAX_NESTING {
+            return Err(Failure::failed(format!("'{}' is nested too deeply", dir.name)));
+        }
+        for (part, number) in dir.children()? {
+            match Dir::open(&dir.dsl, number, format!("{}/{part}", dir.name)) {
+                Ok(child) if child.is_internal() => {}
+                Ok(child) => self.visit_dir(index, child, selection, depth, ctx)?,
+                Err(e) => self.fail(ctx, format!("cannot open '{}/{part}': {e}", dir.name)),
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_leaves(
+        &mut self,
+        index: usize,
+        head: &Dataset,
+        kind: HeadKind,
+        selection: &Selection,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        let by_pool = selection.snapshots_by_pool;
+        if if by_pool { lists_snapshots(self.pool(index)?) } else { selection.types.snapshot } {
+            match head.snapshots() {
+                Ok(all) => all.into_iter().for_each(|s| self.push(index, Node::Dataset(s, kind))),
+                Err(e) => self.fail(ctx, format!("cannot list snapshots of '{}': {e}", head.name)),
+            }
+        }
+        if selection.types.bookmark {
+            match bookmarks(head) {
+                Ok(all) => {
+                    all.into_iter().for_each(|b| self.push(index, Node::Bookmark(head.name.clone(), b)));
+                }
+                Err(e) => self.fail(ctx, format!("cannot list bookmarks of '{}': {e}", head.name)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// With recursion a file system can be named although it makes no row itself.
+fn admits(selection: &Selection, kind: DatasetKind) -> bool {
+    let types = selection.types;
+    let way = match kind {
+        DatasetKind::Filesystem => true,
+        DatasetKind::Volume => types.snapshot || types.bookmark,
+        _ => false,
+    };
+    types.has(kind) || (selection.recurse && way)
+}
+
+/// The pool property `listsnapshots`.
+fn lists_snapshots(pool: &Pool) -> bool {
+    let read = || {
+        let number = pool.directory().ok()?.u64(ondisk::names::mos::PROPS).ok()??;
+        let zap = pool.dsl.zap(number).ok()??;
+        zap.u64("listsnapshots").ok()?
+    };
+    read().unwrap_or(0) != 0
+}
