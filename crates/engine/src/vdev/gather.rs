@@ -2,7 +2,7 @@
 
 use super::plan::{Area, ChildRead, ChildResult};
 use std::collections::BTreeMap;
-use stdx::Buf;
+use stdx::{AlignedBuf, Buf};
 
 /// Reads nearer to each other than this are joined: on any device one longer read costs less than
 /// two.
@@ -10,6 +10,9 @@ pub(super) const GAP: u64 = 32 << 10;
 
 /// Longest read made by joining.
 const MAX_JOINED: u64 = 1 << 20;
+
+/// Pieces that one failed read is cut into.
+const MAX_PIECES: u64 = 64;
 
 /// What is known of some bytes of a leaf.
 #[derive(Debug, Clone)]
@@ -51,25 +54,57 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// What is known of the bytes that `read` names. They count as asked only when one extent has
-    /// them all.
+    /// What is known of the bytes that `read` names: they must be wholly in one extent, or in pieces
+    /// that follow each other.
     pub fn look_up(&self, read: &ChildRead) -> Bytes {
-        let Some((found, extent)) = self.extents.range(..=key(read)).next_back() else {
-            return Bytes::Unasked;
-        };
-        let &(child, side, area, start) = found;
-        let within = read.offset.saturating_sub(start);
-        let same_leaf = (child, side, area) == (read.child, read.side, read.area);
-        if !same_leaf || within.checked_add(read.len).is_none_or(|end| end > extent.len) {
-            return Bytes::Unasked;
+        let leaf = (read.child, read.side, read.area);
+        let Some(end) = read.offset.checked_add(read.len) else { return Bytes::Failed };
+        let mut bytes: Option<AlignedBuf> = None;
+        let (mut at, mut filled) = (read.offset, 0);
+        while at < end {
+            let found = self.extents.range(..=(leaf.0, leaf.1, leaf.2, at)).next_back();
+            let extent = found.filter(|((child, side, area, _), _)| (*child, *side, *area) == leaf);
+            let Some((&(.., start), extent)) = extent else { return Bytes::Unasked };
+            let stop = start.saturating_add(extent.len).min(end);
+            if stop <= at {
+                return Bytes::Unasked;
+            }
+            let Some(data) = &extent.data else { return Bytes::Failed };
+            let (Ok(from), Ok(to)) = (usize::try_from(at - start), usize::try_from(stop - start)) else {
+                return Bytes::Failed;
+            };
+            let part = data.slice(from..to);
+            if (at, stop) == (read.offset, end) {
+                return Bytes::Read(part);
+            }
+            let whole = bytes.get_or_insert_with(|| AlignedBuf::zeroed(usize::try_from(read.len).unwrap_or(0)));
+            let Some(slot) = whole.get_mut(filled..).and_then(|rest| rest.get_mut(..part.len())) else {
+                return Bytes::Failed;
+            };
+            slot.copy_from_slice(&part);
+            filled += part.len();
+            at = stop;
         }
-        let (Ok(from), Ok(len)) = (usize::try_from(within), usize::try_from(read.len)) else {
-            return Bytes::Failed;
-        };
-        match &extent.data {
-            Some(data) => Bytes::Read(data.slice(from..from.saturating_add(len))),
-            None => Bytes::Failed,
+        bytes.map_or(Bytes::Unasked, |bytes| Bytes::Read(bytes.into()))
+    }
+
+    /// Replaces each failed read by reads of small pieces.
+    pub fn retry_in_pieces(&mut self, sector: u64) -> Vec<ChildRead> {
+        let failed = |extent: &Extent| extent.data.is_none() && extent.len > sector;
+        let keys: Vec<Key> = self.extents.iter().filter(|(_, e)| failed(e)).map(|(&key, _)| key).collect();
+        let mut pieces = Vec::new();
+        for key in keys {
+            let Some(extent) = self.extents.remove(&key) else { continue };
+            let (child, side, area, start) = key;
+            let piece = extent.len.div_ceil(MAX_PIECES).next_multiple_of(sector.max(1));
+            for offset in (0..extent.len).step_by(usize::try_from(piece).unwrap_or(usize::MAX)) {
+                let len = piece.min(extent.len - offset);
+                let read = ChildRead { child, side, area, offset: start.saturating_add(offset), len };
+                self.extents.insert(self::key(&read), Extent { len, data: None });
+                pieces.push(read);
+            }
         }
+        pieces
     }
 
     /// Joins the wanted reads into few and takes note of them. `gap` is how far apart they may be; a

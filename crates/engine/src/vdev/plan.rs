@@ -1,7 +1,7 @@
 //! The contract between a top-level vdev's geometry and whoever drives its I/O.
 //!
 //! States of a plan: `start` → (`Issue` → `resume`)* → `Done`. A plan never issues the same
-//! `(child, side, offset)` twice and ends after a bounded number of steps.
+//! read twice (though it may ask for pieces of one that failed) and ends after a bounded number of steps.
 //!
 //! *Child* is the index of a direct child of the top-level vdev. A child that is itself a mirror,
 //! `replacing` or `spare` has several *sides*, each a leaf that should hold the same bytes at the same

@@ -257,10 +257,10 @@ impl ReadPlan for RaidzPlan {
 
     fn resume(
         &mut self,
-        children: &dyn Children,
+        _: &dyn Children,
         results: Vec<ChildResult>,
         judge: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Step {
-        self.0.resume(children, results, judge)
+        self.0.resume(results, judge)
     }
 }

@@ -5,6 +5,8 @@
 //!   the bytes are accepted, that is all.
 //! - `Fresh`: read every column from every leaf that should be up to date, then search for an
 //!   assumption of wrong columns under which the bytes are accepted ([`super::search`]).
+//! - `Pieces`: ask again for what a device failed to read, in small pieces, and search again: often
+//!   only a few of its sectors are unreadable.
 //! - `Stale`: add what leaves hold that are known to lack writes, and search again.
 //!
 //! A thorough read starts in `Fresh`. At the end everything that was read is compared with what it
@@ -25,7 +27,45 @@ use stdx::{AlignedBuf, Buf};
 enum Phase {
     Known,
     Fresh,
+    Pieces,
     Stale,
+}
+
+/// What is known of the children that the block touches, as it was when the plan began.
+#[derive(Debug, Default)]
+struct Faults(Vec<Vec<Option<Fault>>>);
+
+impl Faults {
+    fn of(children: &dyn Children, grid: &Grid) -> Self {
+        let mut faults = Self(vec![Vec::new(); usize::try_from(children.count()).unwrap_or(0)]);
+        for child in grid.columns.iter().map(|column| column.child) {
+            if let Some(known) = usize::try_from(child).ok().and_then(|child| faults.0.get_mut(child))
+                && known.is_empty()
+            {
+                known.extend((0..children.sides(child)).map(|side| children.fault(child, side)));
+            }
+        }
+        faults
+    }
+
+    fn child(&self, child: u32) -> &[Option<Fault>] {
+        usize::try_from(child).ok().and_then(|child| self.0.get(child)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Children for Faults {
+    fn count(&self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    fn sides(&self, child: u32) -> u32 {
+        u32::try_from(self.child(child).len()).unwrap_or(u32::MAX)
+    }
+
+    fn fault(&self, child: u32, side: u32) -> Option<Fault> {
+        let fault = usize::try_from(side).ok().and_then(|side| self.child(child).get(side));
+        fault.copied().unwrap_or(Some(Fault::Unreadable))
+    }
 }
 
 /// Reads one block that a [`Grid`] describes.
@@ -37,6 +77,7 @@ pub(super) struct StripePlan {
     depth: Depth,
     phase: Phase,
     gather: Gather,
+    faults: Faults,
     /// A leaf that was wanted could not serve.
     degraded: bool,
 }
@@ -71,7 +112,7 @@ fn source(gather: &Gather, children: &dyn Children, column: &Column) -> Source {
 impl StripePlan {
     pub fn new(grid: Option<Grid>, size: u64, depth: Depth) -> Self {
         let phase = if depth == Depth::All { Phase::Fresh } else { Phase::Known };
-        Self { grid, size, depth, phase, gather: Gather::default(), degraded: false }
+        Self { grid, size, depth, phase, gather: Gather::default(), faults: Faults::default(), degraded: false }
     }
 
     pub fn start(&mut self, children: &dyn Children) -> Step {
@@ -81,13 +122,13 @@ impl StripePlan {
         if grid.columns.iter().any(|column| column.child >= children.count()) {
             return Step::Done(Outcome::default());
         }
+        self.faults = Faults::of(children, grid);
         // Nothing can be accepted before anything was read, so no judge is needed yet.
-        self.proceed(children, GAP, &mut |_| false)
+        self.proceed(GAP, &mut |_| false)
     }
 
     pub fn resume(
         &mut self,
-        children: &dyn Children,
         results: Vec<ChildResult>,
         judge: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Step {
@@ -95,60 +136,64 @@ impl StripePlan {
             self.degraded |= result.data.is_none();
             self.gather.take(result);
         }
-        self.proceed(children, 0, judge)
+        self.proceed(0, judge)
     }
 
     /// Goes on from phase to phase until there is something to ask or the end is reached.
-    fn proceed(&mut self, children: &dyn Children, gap: u64, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
+    fn proceed(&mut self, gap: u64, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         let Some(grid) = &self.grid else {
             return Step::Done(Outcome::default());
         };
         loop {
+            let (gather, faults) = (&mut self.gather, &self.faults);
             let wanted = match self.phase {
-                Phase::Known => known(grid, &self.gather, children, &mut self.degraded),
-                Phase::Fresh => everything(grid, &self.gather, children, self.depth, false),
-                Phase::Stale => everything(grid, &self.gather, children, self.depth, true),
+                Phase::Known => known(grid, gather, faults, &mut self.degraded),
+                Phase::Fresh | Phase::Pieces => everything(grid, gather, faults, self.depth, false),
+                Phase::Stale => everything(grid, gather, faults, self.depth, true),
             };
-            let reads = self.gather.ask(wanted, gap);
+            let reads = gather.ask(wanted, gap);
             if !reads.is_empty() {
                 return Step::Issue(reads);
             }
+            let search = |stale, judge: &mut dyn FnMut(&[u8]) -> bool| {
+                search::search(grid, gather, faults, self.size, stale, judge)
+            };
+            let simple = || assemble(grid, gather, faults, self.size);
             let data = match self.phase {
-                Phase::Known => assemble(grid, &self.gather, children, self.size).filter(|data| judge(data)),
-                Phase::Fresh => assemble(grid, &self.gather, children, self.size)
-                    .filter(|data| judge(data))
-                    .or_else(|| search::search(grid, &self.gather, children, self.size, false, judge)),
-                Phase::Stale => search::search(grid, &self.gather, children, self.size, true, judge),
-            };
-            let next = match self.phase {
-                Phase::Known => Some(Phase::Fresh),
-                Phase::Fresh => Some(Phase::Stale).filter(|_| has_stale(grid, children)),
-                Phase::Stale => None,
-            };
-            match next.filter(|_| data.is_none()) {
-                Some(next) => self.phase = next,
-                None => {
-                    let bad = self.bad_copies(grid, children, data.as_deref());
-                    return Step::Done(Outcome { data, bad });
+                Phase::Known => simple().filter(|data| judge(data)),
+                Phase::Fresh | Phase::Pieces => {
+                    simple().filter(|data| judge(data)).or_else(|| search(false, judge))
                 }
+                Phase::Stale => search(true, judge),
+            };
+            if data.is_some() || self.phase == Phase::Stale {
+                let bad = self.bad_copies(grid, data.as_deref());
+                return Step::Done(Outcome { data, bad });
+            }
+            match self.phase {
+                Phase::Known => self.phase = Phase::Fresh,
+                Phase::Fresh => {
+                    self.phase = Phase::Pieces;
+                    let pieces = self.gather.retry_in_pieces(grid.sector);
+                    if !pieces.is_empty() {
+                        return Step::Issue(pieces);
+                    }
+                    self.phase = Phase::Stale;
+                }
+                Phase::Pieces | Phase::Stale => self.phase = Phase::Stale,
             }
         }
     }
 
-    fn bad_copies(&self, grid: &Grid, children: &dyn Children, data: Option<&[u8]>) -> Vec<BadCopy> {
+    fn bad_copies(&self, grid: &Grid, data: Option<&[u8]>) -> Vec<BadCopy> {
         if self.phase == Phase::Known && !self.degraded {
             return Vec::new();
         }
         // The columns that `Known` read made up a good block, so none of them is wrong.
         let compared = data.filter(|_| self.phase != Phase::Known);
         let thorough = self.depth == Depth::All || data.is_none();
-        compare::bad_copies(grid, &self.gather, children, compared, thorough)
+        compare::bad_copies(grid, &self.gather, &self.faults, compared, thorough)
     }
-}
-
-fn has_stale(grid: &Grid, children: &dyn Children) -> bool {
-    let stale = |child| (0..children.sides(child)).any(|side| is_doubtful(children.fault(child, side)));
-    grid.columns.iter().any(|column| stale(column.child))
 }
 
 /// A leaf that is there but not to be trusted.

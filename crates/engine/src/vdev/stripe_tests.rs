@@ -276,6 +276,26 @@ fn scattered_damage_is_recovered() {
     }
 }
 
+/// Unreadable sectors in more columns than there is parity, but in different rows.
+#[test]
+fn scattered_unreadable_sectors_are_recovered() {
+    let mut rng = Rng::new(12);
+    for nparity in 1..=3u32 {
+        let geometry = raidz(nparity + 4, nparity, 9);
+        let size = 512 * 40;
+        let block = random_block(&mut rng, size);
+        let grid = geometry.grid(0, size, 1).unwrap();
+        let mut leaves = noise(&mut rng, &vec![1; geometry.width as usize]);
+        lay_out(&grid, &block, &mut leaves);
+        (0..geometry.width).for_each(|child| leaves.make_hole(child, 0, u64::from(child) * 512 + 17));
+        for depth in [Depth::First, Depth::All] {
+            let outcome = run(&mut RaidzPlan::new(&geometry, 0, size, 1, depth), &leaves, &block);
+            assert!(outcome.data.is_some(), "raidz{nparity}");
+            assert_eq!(children_of(&outcome.bad, Fault::Unreadable).len() as u32, geometry.width);
+        }
+    }
+}
+
 /// A disk that lied before the reflow has its wrong bytes on all children after it.
 #[test]
 fn damage_older_than_the_expansion_is_recovered() {

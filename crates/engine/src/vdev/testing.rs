@@ -13,13 +13,15 @@ pub struct Leaves {
     faults: HashMap<(u32, u32), Fault>,
     /// Leaves that fail every read without having been known to.
     broken: HashSet<(u32, u32)>,
+    /// Unreadable bytes of leaves, as (child, side, offset).
+    holes: HashSet<(u32, u32, u64)>,
     log: RefCell<Vec<ChildRead>>,
 }
 
 impl Leaves {
     pub fn new(areas: Vec<Vec<Vec<u8>>>) -> Self {
         let boot = vec![vec![0; 1 << 20]; areas.len()];
-        Self { boot, areas, faults: HashMap::new(), broken: HashSet::new(), log: RefCell::default() }
+        Self { boot, areas, faults: HashMap::new(), broken: HashSet::new(), holes: HashSet::new(), log: RefCell::default() }
     }
 
     pub fn bytes(&self, child: usize, side: usize) -> &[u8] {
@@ -42,6 +44,11 @@ impl Leaves {
 
     pub fn break_silently(&mut self, child: u32, side: u32) {
         self.broken.insert((child, side));
+    }
+
+    /// Makes every read of this byte fail.
+    pub fn make_hole(&mut self, child: u32, side: u32, offset: u64) {
+        self.holes.insert((child, side, offset));
     }
 
     /// Takes back all faults.
@@ -83,7 +90,9 @@ impl Leaves {
         self.log.borrow_mut().push(*read);
         let leaf = (read.child, read.side);
         assert_ne!(self.faults.get(&leaf), Some(&Fault::Unreadable), "an absent leaf is never asked");
-        if self.broken.contains(&leaf) {
+        let in_read = |offset| (read.offset..read.offset + read.len).contains(&offset);
+        let hole = self.holes.iter().any(|&(child, side, offset)| (child, side) == leaf && in_read(offset));
+        if self.broken.contains(&leaf) || hole {
             return None;
         }
         let area = match read.area {
@@ -125,8 +134,7 @@ pub fn run(plan: &mut dyn ReadPlan, leaves: &Leaves, want: &[u8]) -> Outcome {
         };
         assert!(!reads.is_empty(), "an empty step");
         for read in &reads {
-            let key = (read.child, read.side, read.area, read.offset);
-            assert!(seen.insert(key), "asked twice: {read:?}");
+            assert!(seen.insert(*read), "asked twice: {read:?}");
         }
         let results =
             reads.into_iter().rev().map(|read| ChildResult { data: leaves.read(&read), read }).collect();
