@@ -77,7 +77,8 @@ impl Gather {
             if (at, stop) == (read.offset, end) {
                 return Bytes::Read(part);
             }
-            let whole = bytes.get_or_insert_with(|| AlignedBuf::zeroed(usize::try_from(read.len).unwrap_or(0)));
+            let whole =
+                bytes.get_or_insert_with(|| AlignedBuf::zeroed(usize::try_from(read.len).unwrap_or(0)));
             let Some(slot) = whole.get_mut(filled..).and_then(|rest| rest.get_mut(..part.len())) else {
                 return Bytes::Failed;
             };

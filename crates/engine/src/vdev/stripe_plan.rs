@@ -112,7 +112,15 @@ fn source(gather: &Gather, children: &dyn Children, column: &Column) -> Source {
 impl StripePlan {
     pub fn new(grid: Option<Grid>, size: u64, depth: Depth) -> Self {
         let phase = if depth == Depth::All { Phase::Fresh } else { Phase::Known };
-        Self { grid, size, depth, phase, gather: Gather::default(), faults: Faults::default(), degraded: false }
+        Self {
+            grid,
+            size,
+            depth,
+            phase,
+            gather: Gather::default(),
+            faults: Faults::default(),
+            degraded: false,
+        }
     }
 
     pub fn start(&mut self, children: &dyn Children) -> Step {
@@ -127,11 +135,7 @@ impl StripePlan {
         self.proceed(GAP, &mut |_| false)
     }
 
-    pub fn resume(
-        &mut self,
-        results: Vec<ChildResult>,
-        judge: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Step {
+    pub fn resume(&mut self, results: Vec<ChildResult>, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         for result in results {
             self.degraded |= result.data.is_none();
             self.gather.take(result);

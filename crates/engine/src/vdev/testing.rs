@@ -21,7 +21,14 @@ pub struct Leaves {
 impl Leaves {
     pub fn new(areas: Vec<Vec<Vec<u8>>>) -> Self {
         let boot = vec![vec![0; 1 << 20]; areas.len()];
-        Self { boot, areas, faults: HashMap::new(), broken: HashSet::new(), holes: HashSet::new(), log: RefCell::default() }
+        Self {
+            boot,
+            areas,
+            faults: HashMap::new(),
+            broken: HashSet::new(),
+            holes: HashSet::new(),
+            log: RefCell::default(),
+        }
     }
 
     pub fn bytes(&self, child: usize, side: usize) -> &[u8] {
