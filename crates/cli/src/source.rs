@@ -53,7 +53,7 @@ pub struct LoadKey {
     pub file: Option<PathBuf>,
 }
 
-fn parse_load_key(text: &str) -> Result<LoadKey, String> {
+pub(crate) fn parse_load_key(text: &str) -> Result<LoadKey, String> {
     let (dataset, file) = text.split_once('=').ok_or("expected DATASET=FILE or DATASET=-")?;
     if dataset.is_empty() || file.is_empty() {
         return Err("expected DATASET=FILE or DATASET=-".to_owned());

@@ -1,23 +1,37 @@
 //! `zdb`: on-disk structures as OpenZFS's debugger prints them.
+//!
+//! ```text
+//! options   the command line, getopt's way
+//! target    what it names, opened
+//! run       what is shown, in zdb's order
+//! blocks, objects, …   one room for each thing shown
+//! ```
+
+mod blocks;
+mod objects;
+mod options;
+mod run;
+mod target;
 
 use std::ffi::OsString;
 
 use clap::Args;
 
 use crate::ctx::Ctx;
-use crate::verb::{Failure, Outcome, Verb};
+use crate::verb::{Outcome, Verb};
 
 /// On-disk structures, as OpenZFS's debugger prints them.
 #[derive(Debug, Args)]
-#[command(arg_required_else_help = true)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
 pub struct Zdb {
-    /// Options and names.
+    /// Options and names; `--help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
     pub words: Vec<OsString>,
 }
 
 impl Verb for Zdb {
-    fn run(self, _ctx: &mut Ctx) -> Outcome {
-        Err(Failure::failed("zdb: not supported yet: printing on-disk structures"))
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let words: Vec<String> = self.words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
+        run::run(&words, ctx)
     }
 }

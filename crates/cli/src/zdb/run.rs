@@ -1,0 +1,91 @@
+//! What is shown, in the order in which zdb shows it.
+
+use std::io::Write;
+
+use super::options::{Options, USAGE, help};
+use super::target::{Session, Target};
+use super::{blocks, objects};
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome};
+
+/// zdb leaves with 1 where other commands leave with 2.
+fn usage(ctx: &mut Ctx, why: &str) -> Outcome {
+    if !why.is_empty() {
+        ctx.warn(why);
+    }
+    ctx.warn(USAGE.trim_end());
+    Ok(Exit::FAILED)
+}
+
+/// Runs a command line.
+pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
+    let options = match Options::parse(words) {
+        Ok(options) => options,
+        Err(why) => return usage(ctx, &why),
+    };
+    if options.help {
+        write!(ctx.out, "{}", help())?;
+        return Ok(Exit::OK);
+    }
+    if options.operands.is_empty() {
+        return usage(ctx, "");
+    }
+    let operands = options.operands.len();
+    match ['R', 'O', 'r'].into_iter().find(|&letter| options.has(letter)) {
+        Some('R') if operands < 2 => return usage(ctx, ""),
+        Some('O') if operands != 2 => return usage(ctx, ""),
+        Some('r') if operands != 3 => return usage(ctx, ""),
+        _ => {}
+    }
+    on_pool(options, ctx)
+}
+
+fn on_pool(options: Options, ctx: &mut Ctx) -> Outcome {
+    let session = Session::open(options)?;
+    for note in &session.pool.notes {
+        ctx.warn(note);
+    }
+    if session.options.has('O') {
+        return objects::run_lookup(&session, ctx);
+    }
+    if session.options.has('r') {
+        return objects::run_copy(&session, ctx);
+    }
+    if session.options.has('B') {
+        let objset = session.options.operands.first().and_then(|name| name.split_once('/'));
+        let Some((_, objset)) = objset else { return usage(ctx, "") };
+        return objects::run_backup(&session, objset, ctx);
+    }
+    match &session.target {
+        Target::Bookmark(name) => objects::run_bookmark(&session, name, ctx),
+        Target::Dataset(_) => objects::run_objset(&session, ctx),
+        Target::Pool if session.options.has('d') && !session.rest.is_empty() => {
+            objects::run_objset(&session, ctx)
+        }
+        Target::Pool => whole_pool(&session, ctx),
+    }
+}
+
+/// Everything asked for, one after the other; the worst exit counts.
+fn whole_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
+    let wants = |letters: &[char]| letters.iter().any(|&letter| session.options.has(letter));
+    let mut exit = Exit::OK;
+    let mut also = |outcome: Outcome, ctx: &mut Ctx| -> Result<(), Failure> {
+        match outcome {
+            Ok(one) => exit = Exit(exit.0.max(one.0)),
+            Err(Failure::Failed(why)) => {
+                ctx.warn(why);
+                exit = Exit(exit.0.max(Exit::FAILED.0));
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(())
+    };
+    if wants(&['d', 'i']) {
+        also(objects::run_pool(session, ctx), ctx)?;
+    }
+    if wants(&['b', 'c']) {
+        also(blocks::run_blocks(session, ctx), ctx)?;
+    }
+    Ok(exit)
+}

@@ -1,0 +1,153 @@
+//! What a zdb command line names, opened.
+
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+
+use engine::dsl::{Dataset, Dsl};
+use engine::env::Env;
+use engine::spa::{OpenOptions, Pool};
+use engine::{Error, Kind};
+
+use super::options::{Options, parse_number};
+use crate::verb::Failure;
+
+/// Bytes that the cache may hold.
+const ARC_MAX: u64 = 256 << 20;
+/// Longest key that is read from a file.
+const MAX_KEY: u64 = 64 << 10;
+
+/// What the first operand names.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// The whole pool; with objects given, its meta object set.
+    Pool,
+    /// A dataset or snapshot.
+    Dataset(Dataset),
+    /// A bookmark, by its whole name.
+    Bookmark(String),
+}
+
+/// One run on an open pool.
+#[derive(Debug)]
+pub struct Session {
+    /// The command line.
+    pub options: Options,
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// What of it.
+    pub target: Target,
+    /// The operands after the first.
+    pub rest: Vec<String>,
+}
+
+/// The pool's name in `tank/a`, `tank@x`, `tank/a#b`.
+pub fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or(name)
+}
+
+impl Session {
+    /// Opens the pool that the first operand names, and finds what it names in it.
+    pub fn open(options: Options) -> Result<Self, Failure> {
+        let mut operands = options.operands.iter().cloned();
+        let name = operands.next().unwrap_or_default();
+        let rest: Vec<String> = operands.collect();
+        let pool = open_pool(&options, pool_of(&name))?;
+        load_keys(&options, &pool, &name)?;
+        let target = find(&options, &pool, &name)?;
+        Ok(Self { options, pool, target, rest })
+    }
+
+    /// How often a letter was given.
+    pub fn level(&self, letter: char) -> u32 {
+        self.options.level(letter)
+    }
+}
+
+/// Finds and opens a pool as the options say.
+pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
+    let env = Env::system(ARC_MAX)?;
+    let how = OpenOptions {
+        txg: options.txg,
+        rewind: options.has('F') || options.has('X'),
+        checkpoint: options.has('k'),
+        force: options.level('A') > 1,
+    };
+    let opened = zutil::import::open_pool(&env, &options.paths, name, how);
+    opened.map_err(|e| Failure::failed(format!("zdb: can't open '{name}': {e}")))
+}
+
+/// What `name` means in the open pool: the pool itself, or something in it.
+fn find(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<Target, Failure> {
+    let whole = ['R', 'B', 'k'].into_iter().any(|letter| options.has(letter));
+    if !name.contains(['/', '@', '#']) || whole {
+        return Ok(Target::Pool);
+    }
+    if name.contains('#') {
+        return Ok(Target::Bookmark(name.to_owned()));
+    }
+    let name = name.strip_suffix('/').unwrap_or(name);
+    let id = name.split_once('/').and_then(|(_, id)| parse_number(id));
+    let renamed = rename_pool(pool, name);
+    let found = match id {
+        Some(0) => return Ok(Target::Pool),
+        Some(id) if options.has('N') => by_number(&pool.dsl, id),
+        _ => match pool.dsl.dataset(&renamed) {
+            Err(e) if e.kind() == Kind::NotFound => id.map_or(Err(e), |id| by_number(&pool.dsl, id)),
+            found => found,
+        },
+    };
+    found.map(Target::Dataset).map_err(|e| Failure::failed(format!("zdb: can't open '{name}': {e}")))
+}
+
+/// The name with the pool's own name in front: the pool may have been named by its guid.
+fn rename_pool(pool: &Pool, name: &str) -> String {
+    let rest = name.strip_prefix(pool_of(name)).unwrap_or_default();
+    format!("{}{rest}", pool.name)
+}
+
+/// The dataset whose object number is `id`, with its name when that can be found.
+pub fn by_number(dsl: &Arc<Dsl>, id: u64) -> engine::Result<Dataset> {
+    for dir in dsl.walk(dsl.root()?).flatten() {
+        let Ok(head) = dir.head() else { continue };
+        if head.number == id {
+            return Ok(head);
+        }
+        let mut snapshots = head.snapshots().unwrap_or_default().into_iter();
+        if let Some(snapshot) = snapshots.find(|s| s.number == id) {
+            return Ok(snapshot);
+        }
+    }
+    Dataset::open(dsl, id, format!("{}/{id}", dsl.pool_name))
+        .map_err(|e| Error::not_found(format!("no dataset has the number {id}")).because(e))
+}
+
+fn load_keys(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<(), Failure> {
+    for load in &options.load_key {
+        let key = read_key(load.file.as_deref())
+            .map_err(|e| Failure::failed(format!("cannot read the key of '{}': {e}", load.dataset)))?;
+        load_key(pool, &load.dataset, &key)?;
+    }
+    if let Some(key) = options.key.as_ref().filter(|_| name.contains(['/', '@'])) {
+        let dataset = name.split('@').next().unwrap_or(name);
+        load_key(pool, dataset.strip_suffix('/').unwrap_or(dataset), key.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn load_key(pool: &Arc<Pool>, dataset: &str, key: &[u8]) -> Result<(), Failure> {
+    let dir = pool.dsl.dir(&rename_pool(pool, dataset))?;
+    let root = pool.dsl.keys.root_of(&dir)?;
+    let root = root.ok_or_else(|| Failure::failed(format!("'{dataset}' is not encrypted")))?;
+    pool.dsl.keys.load(&root, key)?;
+    Ok(())
+}
+
+fn read_key(file: Option<&std::path::Path>) -> std::io::Result<Vec<u8>> {
+    let mut key = Vec::new();
+    match file {
+        Some(path) => File::open(path)?.take(MAX_KEY).read_to_end(&mut key)?,
+        None => std::io::stdin().lock().take(MAX_KEY).read_to_end(&mut key)?,
+    };
+    Ok(key)
+}
