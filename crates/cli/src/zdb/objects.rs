@@ -38,4 +38,3 @@ pub fn run_copy(_session: &Session, _ctx: &mut Ctx) -> Outcome {
 pub fn run_backup(_session: &Session, _objset: &str, _ctx: &mut Ctx) -> Outcome {
     Err(missing("streams"))
 }
-

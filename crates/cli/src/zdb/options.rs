@@ -242,7 +242,8 @@ impl Parser<'_> {
                 continue;
             }
             let attached = rest.as_str();
-            let value = if attached.is_empty() { self.words.next().map(String::as_str) } else { Some(attached) };
+            let value =
+                if attached.is_empty() { self.words.next().map(String::as_str) } else { Some(attached) };
             let missing = || format!("zdb: option requires an argument -- '{letter}'");
             return self.options.set(flag, value.ok_or_else(missing)?);
         }
@@ -254,7 +255,9 @@ impl Parser<'_> {
         let flag = find_long(name)?;
         match (flag.argument, value) {
             (None, None) => self.options.raise(flag),
-            (None, Some(_)) => return Err(format!("zdb: option '--{}' doesn't allow an argument", flag.long)),
+            (None, Some(_)) => {
+                return Err(format!("zdb: option '--{}' doesn't allow an argument", flag.long));
+            }
             (Some(_), value) => {
                 let value = value.or_else(|| self.words.next().map(String::as_str));
                 let missing = || format!("zdb: option '--{}' requires an argument", flag.long);
@@ -339,7 +342,8 @@ Usage:\tzdb [-AbcdDFGhikLMPsvXy] [-e [-V] [-p <path> ...]] [-I <inflight I/Os>]
 pub fn help() -> String {
     let mut text = format!("{USAGE}\nOptions:\n");
     for flag in FLAGS {
-        let letter = if flag.letter == 0 { "   ".to_owned() } else { format!("-{},", char::from(flag.letter)) };
+        let letter =
+            if flag.letter == 0 { "   ".to_owned() } else { format!("-{},", char::from(flag.letter)) };
         let long = match flag.argument {
             Some(argument) => format!("--{}={argument}", flag.long),
             None => format!("--{}", flag.long),
