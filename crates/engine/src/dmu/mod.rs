@@ -5,9 +5,11 @@
 //! read through the cache; a pointer is checked against what its place says it must be (level, size)
 //! before it is followed.
 
+pub mod content;
 mod object;
 mod objset;
 pub mod prefetch;
 
+pub use content::{Content, Span, Unreadable};
 pub use object::{Extent, Object};
 pub use objset::{Objset, SpecialObject};

@@ -37,6 +37,11 @@ impl Object {
         Bookmark::new(self.objset.id, self.number, i64::from(level), blkid)
     }
 
+    /// Where it stands, as the place of an error.
+    pub fn bookmark(&self) -> Bookmark {
+        self.at(0, 0)
+    }
+
     fn shift(&self) -> u32 {
         self.dnode.blocks_per_indirect_shift()
     }
