@@ -4,10 +4,15 @@
 //! sequential readers keep each side's head in one region while the sides share the load; the next
 //! is asked when that copy is missing or wrong. Sides that are known to lack the block come last.
 //!
-//! Differs from OpenZFS: the load of a side's queue and whether it rotates are not considered, and
+//! When no copy is right as a whole, what could not be read is asked for again in pieces, and the
+//! block is put together from all of them ([`super::blend`]).
+//!
+//! Differs from OpenZFS: that last step; the load of a side's queue and whether it rotates are not considered, and
 //! in [`Depth::All`] a copy equal to the accepted one is not checksummed again.
 
+use super::blend::{Scrap, UNIT, blend};
 use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, Outcome, ReadPlan, Step};
+use std::collections::BTreeMap;
 use stdx::Buf;
 
 /// Log2 of the region within which successive blocks prefer the same side.
@@ -24,13 +29,30 @@ pub struct MirrorPlan {
     waiting: Vec<u32>,
     good: Option<Buf>,
     bad: Vec<BadCopy>,
+    /// Copies that were read but not accepted, and pieces of those that were not read, by side.
+    scraps: BTreeMap<u32, Scrap>,
+    /// The last step was taken.
+    in_pieces: bool,
 }
+
+/// Pieces that a failed read is cut into.
+const MAX_PIECES: u64 = 64;
 
 impl MirrorPlan {
     /// A plan for `size` bytes at `offset` of the data area. `preferred_seed` shifts which side is
     /// asked first: give each top-level vdev, or each ditto copy, its own.
     pub fn new(offset: u64, size: u64, depth: Depth, preferred_seed: u64) -> Self {
-        Self { offset, size, depth, seed: preferred_seed, waiting: Vec::new(), good: None, bad: Vec::new() }
+        Self {
+            offset,
+            size,
+            depth,
+            seed: preferred_seed,
+            waiting: Vec::new(),
+            good: None,
+            bad: Vec::new(),
+            scraps: BTreeMap::new(),
+            in_pieces: false,
+        }
     }
 
     fn read(&self, side: u32) -> ChildRead {
@@ -100,7 +122,54 @@ impl MirrorPlan {
                 self.good = Some(data);
                 None
             }
-            _ => Some(children.fault(0, result.read.side).unwrap_or(Fault::Wrong)),
+            _ => {
+                self.scrap(result.read.side).add(0, &data);
+                Some(children.fault(0, result.read.side).unwrap_or(Fault::Wrong))
+            }
+        }
+    }
+
+    fn scrap(&mut self, side: u32) -> &mut Scrap {
+        let size = usize::try_from(self.size).unwrap_or(0);
+        self.scraps.entry(side).or_insert_with(|| Scrap::empty(size))
+    }
+
+    /// Asks again, in pieces, for the copies that were not read, when there is another to complete
+    /// them with.
+    fn pieces(&self) -> Vec<ChildRead> {
+        let failed: Vec<ChildRead> = self
+            .bad
+            .iter()
+            .map(|bad| bad.read)
+            .filter(|read| !self.scraps.contains_key(&read.side))
+            .collect();
+        let unit = u64::try_from(UNIT).unwrap_or(u64::MAX);
+        let piece = self.size.div_ceil(MAX_PIECES).next_multiple_of(unit);
+        if failed.len() + self.scraps.len() < 2 || piece >= self.size {
+            return Vec::new();
+        }
+        let starts = || (0..self.size).step_by(usize::try_from(piece).unwrap_or(usize::MAX));
+        let cut = |read: &ChildRead| {
+            let side = read.side;
+            starts()
+                .map(move |at| ChildRead::data(0, side, self.offset + at, piece.min(self.size - at)))
+                .collect::<Vec<_>>()
+        };
+        failed.iter().flat_map(cut).collect()
+    }
+
+    fn take_piece(&mut self, result: ChildResult) {
+        let at = result.read.offset.checked_sub(self.offset).and_then(|at| usize::try_from(at).ok());
+        if let (Some(at), Some(data)) = (at, result.data) {
+            let len = data.len().min(usize::try_from(result.read.len).unwrap_or(0));
+            self.scrap(result.read.side).add(at, &data.slice(0..len));
+        }
+    }
+
+    fn put_together(&mut self, judge: &mut dyn FnMut(&[u8]) -> bool) {
+        let scraps: Vec<Scrap> = std::mem::take(&mut self.scraps).into_values().collect();
+        if scraps.len() > 1 {
+            self.good = usize::try_from(self.size).ok().and_then(|size| blend(size, &scraps, judge));
         }
     }
 }
@@ -127,11 +196,24 @@ impl ReadPlan for MirrorPlan {
         results: Vec<ChildResult>,
         judge: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Step {
+        if self.in_pieces {
+            results.into_iter().for_each(|result| self.take_piece(result));
+            self.put_together(judge);
+            return self.finish(children);
+        }
         for result in results {
             let read = result.read;
             if let Some(fault) = self.take(children, result, judge) {
                 self.bad.push(BadCopy { read, fault });
             }
+        }
+        if self.good.is_none() && self.waiting.is_empty() {
+            self.in_pieces = true;
+            let pieces = self.pieces();
+            if !pieces.is_empty() {
+                return Step::Issue(pieces);
+            }
+            self.put_together(judge);
         }
         self.next(children)
     }
@@ -195,6 +277,18 @@ mod tests {
             outcome.bad,
             vec![BadCopy { read: ChildRead::data(0, 2, 1024, 1024), fault: Fault::Wrong }]
         );
+    }
+
+    #[test]
+    fn sides_complete_each_other() {
+        let mut leaves = copies(3);
+        let want = want(&leaves);
+        leaves.corrupt(0, 0, 1100, 10);
+        leaves.corrupt(0, 1, 1600, 10);
+        leaves.make_hole(0, 2, 1100);
+        let outcome = run(&mut MirrorPlan::new(1024, 1024, Depth::First, 0), &leaves, &want);
+        assert_eq!(outcome.data.as_deref(), Some(&want[..]));
+        assert_eq!(outcome.bad.len(), 3);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! judges candidates by the block's checksum, and ends with the bytes and a list of the copies that
 //! were bad. The zio layer drives it over real devices; a test drives it over vectors.
 
+mod blend;
 mod board;
 mod compare;
 pub mod config;
