@@ -10,6 +10,7 @@ pub mod dsl;
 pub mod env;
 pub mod error;
 pub mod metaslab;
+pub mod scan;
 pub mod spa;
 pub mod taskq;
 pub mod types;

@@ -1,6 +1,6 @@
 //! Space maps: which parts of a vdev are allocated.
 
-use ondisk::space_map::{SpaceMapDecoder, SpaceMapPhys};
+use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry, SpaceMapPhys};
 use stdx::RangeSet;
 
 use crate::dmu::Object;
@@ -12,13 +12,33 @@ const MAX_LENGTH: u64 = 16 << 30;
 /// Replays the space map in `object`, whose units are `1 << shift` bytes from `start` on, over `size`
 /// bytes. Gives what is allocated.
 pub fn load(object: &Object, shift: u32, start: u64, size: u64) -> Result<RangeSet> {
-    let phys = SpaceMapPhys::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-    let length = phys.length;
+    let mut allocated = RangeSet::new();
+    replay(object, SpaceMapDecoder::new(shift, start, size), &mut |entry| {
+        let end = entry.offset.saturating_add(entry.run);
+        if entry.free {
+            allocated.remove(entry.offset, end);
+        } else {
+            allocated.insert(entry.offset, end);
+        }
+    })?;
+    Ok(allocated)
+}
+
+/// The head of the space map in `object`.
+pub fn head(object: &Object) -> Result<SpaceMapPhys> {
+    SpaceMapPhys::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))
+}
+
+/// Tells of every entry of the space map in `object`, in the order they were written.
+pub fn replay(
+    object: &Object,
+    mut decoder: SpaceMapDecoder,
+    tell: &mut dyn FnMut(SpaceMapEntry),
+) -> Result<()> {
+    let length = head(object)?.length;
     if length > MAX_LENGTH || length > object.max_offset() {
         return Err(Error::corrupt(format!("space map {} of {length} bytes", object.number)));
     }
-    let mut decoder = SpaceMapDecoder::new(shift, start, size);
-    let mut allocated = RangeSet::new();
     let block_size = object.dnode.datablksz().max(1);
     for blkid in 0..length.div_ceil(block_size) {
         if blkid % 16 == 0 {
@@ -27,14 +47,8 @@ pub fn load(object: &Object, shift: u32, start: u64, size: u64) -> Result<RangeS
         let block = object.block(blkid)?;
         let used = usize::try_from(length - blkid * block_size).unwrap_or(usize::MAX);
         for entry in decoder.entries(&block.slice(0..used)) {
-            let entry = entry.map_err(|e| Error::corrupt(format!("space map {}: {e}", object.number)))?;
-            let end = entry.offset.saturating_add(entry.run);
-            if entry.free {
-                allocated.remove(entry.offset, end);
-            } else {
-                allocated.insert(entry.offset, end);
-            }
+            tell(entry.map_err(|e| Error::corrupt(format!("space map {}: {e}", object.number)))?);
         }
     }
-    Ok(allocated)
+    Ok(())
 }

@@ -19,7 +19,8 @@ use stdx::{AlignedBuf, Buf};
 use super::drive::Judge;
 use super::read::{CopyDone, CopyResult, Range, read_range};
 use super::{Damage, Form, ReadOptions, Zio, verify};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
+use crate::taskq::Promise;
 use crate::types::Bookmark;
 use crate::vdev::plan::Depth;
 
@@ -47,11 +48,7 @@ pub fn read(zio: &Arc<Zio>, bp: &Blkptr, dva: Dva, depth: Depth, nesting: u32, d
         let error = Error::new(Kind::Loop, "gang blocks are nested without end");
         return done(CopyResult { error: Some(error), ..CopyResult::default() });
     }
-    let ashift = zio.tree().top(u64::from(dva.vdev)).map_or(9, |top| top.ashift);
-    let wide = 1_u64 << ashift.clamp(9, 16);
-    // The wrong size first costs a read; the wide one is usual only where the feature is in use.
-    let sizes =
-        if zio.has_wide_gangs() && wide > OLD_HEADER { vec![wide, OLD_HEADER] } else { vec![OLD_HEADER] };
+    let sizes = header_sizes(zio, &dva);
     Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, depth, nesting, sizes: sizes.into(), done }).header();
 }
 
@@ -60,9 +57,7 @@ impl Gang {
         let Some(size) = self.sizes.pop_front() else {
             return (self.done)(CopyResult::default());
         };
-        let verifier = ondisk::label::gang_verifier(&self.bp);
-        let judge: Judge =
-            Arc::new(move |bytes| verify::embedded(ChecksumType::GangHeader, bytes, verifier).is_some());
+        let judge = judge(&self.bp);
         let range = Range::of(&self.dva, size, self.bp.physical_birth());
         let (zio, depth) = (Arc::clone(&self.zio), self.depth);
         let done: CopyDone = Box::new(move |copy| self.headed(copy));
@@ -96,6 +91,47 @@ impl Gang {
         let data = AlignedBuf::zeroed(size);
         Box::new(Assemble { zio, depth, nesting, members, data, filled: 0, damage, done }).next();
     }
+}
+
+/// What a gang is made of.
+#[derive(Debug, Clone)]
+pub struct GangMembers {
+    /// Bytes of the header.
+    pub header_size: u64,
+    /// Its pieces.
+    pub members: Vec<Blkptr>,
+}
+
+/// Reads the header of a gang from whichever copy is good; waits.
+pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
+    let mut error = Error::corrupt("not a gang block");
+    for dva in bp.dvas().filter(|dva| dva.gang) {
+        for size in header_sizes(zio, &dva) {
+            let promise = Promise::default();
+            let theirs = promise.clone();
+            let range = Range::of(&dva, size, bp.physical_birth());
+            read_range(zio, range, Depth::First, judge(bp), Box::new(move |copy| theirs.set(copy)));
+            let copy: CopyResult = promise.wait(&**zio.executor());
+            match copy.data {
+                Some(header) => return Ok(GangMembers { header_size: size, members: pointers(&header) }),
+                None => error = copy.error.unwrap_or_else(|| Error::new(Kind::Checksum, "no copy of a gang header is good")),
+            }
+        }
+    }
+    Err(error)
+}
+
+fn judge(bp: &Blkptr) -> Judge {
+    let verifier = ondisk::label::gang_verifier(bp);
+    Arc::new(move |bytes| verify::embedded(ChecksumType::GangHeader, bytes, verifier).is_some())
+}
+
+/// Sizes that a header may have, the likelier first.
+fn header_sizes(zio: &Zio, dva: &Dva) -> Vec<u64> {
+    let ashift = zio.tree().top(u64::from(dva.vdev)).map_or(9, |top| top.ashift);
+    let wide = 1_u64 << ashift.clamp(9, 16);
+    // The wrong size first costs a read; the wide one is usual only where the feature is in use.
+    if zio.has_wide_gangs() && wide > OLD_HEADER { vec![wide, OLD_HEADER] } else { vec![OLD_HEADER] }
 }
 
 /// The block pointers of a header, in order, little-endian already or swapped.

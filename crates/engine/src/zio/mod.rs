@@ -16,6 +16,8 @@ mod remap;
 mod transform;
 pub mod verify;
 
+pub use gang::{GangMembers, gang_members};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

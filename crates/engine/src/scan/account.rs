@@ -1,0 +1,229 @@
+//! The walk, the counting and the space maps together: all that `zdb -b` tells.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::space::{Findings, Met, SpaceCheck, windows};
+use super::space_maps::SpaceMaps;
+use super::stats::{BlockStats, Ditto};
+use super::traverse::{Stop, Visit, Visitor, traverse};
+use crate::error::Error;
+use crate::spa::Pool;
+use crate::types::Bookmark;
+use crate::vdev::config::AllocBias;
+
+/// Sectors that one pass looks at, unless the caller says otherwise: 2 TiB of 4 KiB sectors in two
+/// bitmaps of 64 MiB each, when all of it is allocated.
+pub const WINDOW_SECTORS: u64 = 1 << 29;
+/// Most errors that are kept.
+const MAX_ERRORS: usize = 4096;
+/// OpenZFS sets a metaslab aside for the intent log on vdevs with more metaslabs than this.
+#[doc(alias = "zfs_embedded_slog_min_ms")]
+const EMBEDDED_LOG_MIN: usize = 64;
+
+/// What to do on the way.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// Compare with the space maps.
+    pub leaks: bool,
+    /// Set when the user wants no more.
+    pub stop: &'a AtomicBool,
+    /// Sectors that one pass looks at.
+    pub window: u64,
+}
+
+/// What a walk meets, for those who want to see it all.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A block pointer, and how it counts.
+    Block(&'a Visit<'a>, Met),
+    /// A hole that was born.
+    Hole(&'a Visit<'a>),
+}
+
+/// Bytes of an allocation class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClassUse {
+    /// Allocated, by the metaslabs' own counts.
+    pub alloc: i64,
+    /// Allocatable.
+    pub space: u64,
+    /// Whether any vdev serves it.
+    pub present: bool,
+}
+
+/// Bytes by allocation class.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Classes {
+    /// Data and metadata.
+    pub normal: ClassUse,
+    /// Metadata and small blocks.
+    pub special: ClassUse,
+    /// Dedup tables.
+    pub dedup: ClassUse,
+    /// Intent logs on vdevs of their own.
+    pub log: ClassUse,
+    /// Intent logs on normal vdevs.
+    pub embedded_log: ClassUse,
+}
+
+/// All that was counted.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Blocks.
+    pub stats: BlockStats,
+    /// Classes.
+    pub classes: Classes,
+    /// Bytes that only a checkpoint keeps.
+    pub checkpoint: u64,
+    /// Bytes copied by a removal that is under way.
+    pub removing: u64,
+    /// Bytes that log space maps add to the metaslabs' counts.
+    pub unflushed: i64,
+    /// Leaks and double use; `None` when not looked for, or when the walk was stopped.
+    pub space: Option<Findings>,
+    /// What could not be read, and with it all that hangs from it.
+    pub unreadable: Vec<(Bookmark, Error)>,
+    /// How many things could not be read; only the first are kept.
+    pub unreadable_count: u64,
+    /// Damage of what only accounting needs.
+    pub notes: Vec<Error>,
+    /// The user stopped it.
+    pub stopped: bool,
+}
+
+impl Account {
+    /// Bytes that space maps say are allocated.
+    pub fn total_alloc(&self) -> i64 {
+        let c = &self.classes;
+        let classes = [c.normal, c.special, c.dedup, c.log, c.embedded_log];
+        classes.iter().map(|c| c.alloc).sum::<i64>() + self.unflushed
+    }
+
+    /// Bytes that the walk found in use.
+    pub fn total_found(&self) -> i64 {
+        let stats = &self.stats;
+        let more = self.removing + self.checkpoint;
+        let found = (stats.total().asize + more).saturating_sub(stats.dedup_asize + stats.clone_asize);
+        i64::try_from(found).unwrap_or(i64::MAX)
+    }
+
+    /// Whether space maps and walk agree.
+    pub fn balances(&self) -> bool {
+        self.total_alloc() == self.total_found()
+    }
+}
+
+/// Walks the pool, counting; `tell` sees everything that the first pass meets.
+pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Account {
+    let mut maps = SpaceMaps::load(pool);
+    let mut account = Account { classes: classes(&maps), ..Account::default() };
+    if options.leaks {
+        account.unflushed = maps.unflushed(pool);
+        maps.checkpointed(pool, &mut |_, start, end| account.checkpoint += end - start);
+    }
+    let mut findings = Findings::default();
+    for (i, window) in windows(&maps, options.window).iter().enumerate() {
+        let space = SpaceCheck::new(pool, &mut maps, window);
+        let mut pass =
+            Pass { maps: &maps, space, account: &mut account, tell: &mut *tell, stop: options.stop, first: i == 0 };
+        let stopped = traverse(pool, &mut pass).is_err();
+        let space = pass.space;
+        let (found, notes) = space.finish(&maps);
+        findings.merge(found);
+        account.notes.extend(notes);
+        if stopped {
+            account.stopped = true;
+            break;
+        }
+    }
+    account.notes.append(&mut maps.notes);
+    account.space = (options.leaks && !account.stopped).then_some(findings);
+    account
+}
+
+struct Pass<'a, 'p> {
+    maps: &'a SpaceMaps,
+    space: SpaceCheck<'p>,
+    account: &'a mut Account,
+    tell: &'a mut dyn FnMut(Event<'_>),
+    stop: &'a AtomicBool,
+    first: bool,
+}
+
+impl Visitor for Pass<'_, '_> {
+    fn block(&mut self, visit: &Visit<'_>) -> Result<(), Stop> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Stop);
+        }
+        let bp = visit.bp;
+        let stored = !bp.is_embedded();
+        let met = if stored { self.space.meet(bp) } else { Met::First };
+        let stats = &mut self.account.stats;
+        match met {
+            Met::Deduplicated => {
+                stats.dedup_asize += bp.asize();
+                stats.dedup_blocks += 1;
+            }
+            Met::Cloned => {
+                stats.clone_asize += bp.asize();
+                stats.clone_blocks += 1;
+            }
+            Met::First | Met::Elsewhere => {}
+        }
+        if self.first {
+            // A redacted pointer is a hole in all but name.
+            if !bp.is_redacted() {
+                let maps = self.maps;
+                let metaslab = |vdev: u32, offset: u64| {
+                    maps.find(u64::from(vdev)).map(|top| offset >> top.ms_shift)
+                };
+                stats.count(visit, Ditto::of(bp, metaslab));
+            }
+            (self.tell)(Event::Block(visit, met));
+        }
+        Ok(())
+    }
+
+    fn hole(&mut self, visit: &Visit<'_>) -> Result<(), Stop> {
+        if self.first {
+            (self.tell)(Event::Hole(visit));
+        }
+        Ok(())
+    }
+
+    fn unreadable(&mut self, at: Bookmark, error: &Error) {
+        if !self.first {
+            return;
+        }
+        self.account.unreadable_count += 1;
+        if self.account.unreadable.len() < MAX_ERRORS {
+            self.account.unreadable.push((at, error.clone()));
+        }
+    }
+}
+
+fn classes(maps: &SpaceMaps) -> Classes {
+    let mut classes = Classes::default();
+    for top in &maps.tops {
+        let class = match top.bias {
+            AllocBias::Normal => &mut classes.normal,
+            AllocBias::Log => &mut classes.log,
+            AllocBias::Special => &mut classes.special,
+            AllocBias::Dedup => &mut classes.dedup,
+        };
+        class.present = true;
+        class.alloc += top.metaslabs.iter().map(|m| m.alloc).sum::<i64>();
+        class.space += top.size();
+        let smallest = top.metaslabs.iter().map(|m| m.alloc).min();
+        if let (AllocBias::Normal, Some(smallest)) = (top.bias, smallest) {
+            classes.embedded_log.present = true;
+            if top.metaslabs.len() > EMBEDDED_LOG_MIN {
+                classes.embedded_log.alloc += smallest;
+                classes.embedded_log.space += 1 << top.ms_shift;
+                classes.normal.alloc -= smallest;
+                classes.normal.space -= 1 << top.ms_shift;
+            }
+        }
+    }
+    classes
+}

@@ -1,0 +1,50 @@
+//! The clone table (BRT), as far as a walk needs it: is this place referred to more than once on purpose?
+
+use std::collections::HashMap;
+
+use ondisk::pool::BrtVdev;
+use ondisk::{Dva, names};
+
+use crate::error::{Error, Result};
+use crate::spa::Pool;
+use crate::zap::Zap;
+
+/// The tables of all top-level vdevs, opened when first asked.
+#[derive(Debug)]
+pub struct Clones<'p> {
+    pool: &'p Pool,
+    active: bool,
+    tables: HashMap<u32, Option<Zap>>,
+}
+
+impl<'p> Clones<'p> {
+    /// The clone tables of a pool.
+    pub fn new(pool: &'p Pool) -> Self {
+        let guid = zcommon::features::Feature::BlockCloning.info().guid;
+        Self { pool, active: pool.features.is_active(guid), tables: HashMap::new() }
+    }
+
+    /// Whether any block is cloned.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// References beyond the first; 0 when the block is not cloned or its table can't be read.
+    pub fn references(&mut self, dva: &Dva) -> u64 {
+        if !self.active {
+            return 0;
+        }
+        let pool = self.pool;
+        let table = self.tables.entry(dva.vdev).or_insert_with(|| open(pool, dva.vdev).ok().flatten());
+        let found = table.as_ref().and_then(|zap| zap.lookup_words(&[dva.offset]).ok().flatten());
+        found.map_or(0, |value| value.bytes().first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b)))
+    }
+}
+
+fn open(pool: &Pool, vdev: u32) -> Result<Option<Zap>> {
+    let name = format!("{}{vdev}", names::mos::BRT_VDEV_PREFIX);
+    let Some(number) = pool.directory()?.u64(&name)?.filter(|&n| n != 0) else { return Ok(None) };
+    let object = pool.mos.object(number)?;
+    let head = BrtVdev::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+    Zap::open(&pool.mos.object(head.mos_entries)?).map(Some)
+}

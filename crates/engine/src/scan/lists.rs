@@ -1,0 +1,221 @@
+//! Blocks that nothing refers to any more but that still hold their space: the lists that a sync
+//! works off later.
+//!
+//! - `sync_bplist`: frees that came too late in a sync;
+//! - `free_bpobj`: snapshots destroyed, their blocks not freed yet;
+//! - the bptree: whole object sets of destroyed heads;
+//! - deleted livelists: blocks of destroyed clones (allocations without their free).
+//!
+//! Format source: bpobj.c, bptree.c, dsl_deadlist.c, OpenZFS 2.3.
+
+use std::collections::{HashMap, HashSet};
+
+use ondisk::bpobj::{Bpobj, is_free_entry};
+use ondisk::dsl::{Bptree, BptreeEntry};
+use ondisk::{Blkptr, names};
+
+use super::traverse::{Origin, Stop, Visit, Visitor, orphan};
+use crate::dmu::Object;
+use crate::error::{Error, Result};
+use crate::spa::Pool;
+use crate::types::Bookmark;
+use crate::zap::Zap;
+
+/// Most lists below one list that are followed.
+const MAX_LISTS: usize = 1 << 20;
+/// Most blocks of one part of a livelist: OpenZFS starts a new part after half a million.
+const MAX_LIVE: u64 = 1 << 23;
+const BLKPTR: u64 = 128;
+
+/// Meets every block that waits to be freed.
+pub fn deferred(pool: &Pool, visitor: &mut dyn Visitor) -> std::result::Result<(), Stop> {
+    for name in [names::mos::SYNC_BPOBJ, names::mos::FREE_BPOBJ] {
+        let mut tell = |bp: &Blkptr, at| visitor.block(&deferred_visit(bp, at));
+        let met = entry(pool, name).and_then(|number| match number {
+            Some(number) => bpobj(pool, number, &mut tell),
+            None => Ok(Ok(())),
+        });
+        stop_or_tell(met, visitor)?;
+    }
+    stop_or_tell(trees(pool, visitor), visitor)?;
+    let met = livelists(pool, visitor);
+    stop_or_tell(met, visitor)
+}
+
+fn deferred_visit(bp: &Blkptr, at: Bookmark) -> Visit<'_> {
+    Visit { bp, at, origin: Origin::Deferred, dnode: None }
+}
+
+type Met = Result<std::result::Result<(), Stop>>;
+
+fn stop_or_tell(met: Met, visitor: &mut dyn Visitor) -> std::result::Result<(), Stop> {
+    met.unwrap_or_else(|e| {
+        visitor.unreadable(e.place().block.unwrap_or_default(), &e);
+        Ok(())
+    })
+}
+
+/// An object number in the pool's directory.
+fn entry(pool: &Pool, name: &str) -> Result<Option<u64>> {
+    Ok(pool.directory()?.u64(name)?.filter(|&n| n != 0))
+}
+
+/// Tells of each pointer in a block list and the lists below it.
+pub fn bpobj(
+    pool: &Pool,
+    number: u64,
+    tell: &mut dyn FnMut(&Blkptr, Bookmark) -> std::result::Result<(), Stop>,
+) -> Met {
+    let mut todo = vec![number];
+    let mut seen = HashSet::new();
+    while let Some(number) = todo.pop() {
+        if !seen.insert(number) || seen.len() > MAX_LISTS {
+            return Err(Error::corrupt(format!("block list {number} contains itself")));
+        }
+        let object = pool.mos.object(number)?;
+        let head =
+            Bpobj::from_bonus(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+        if head.have_subobj && head.phys.subobjs != 0 {
+            todo.extend(sublists(pool, head.phys.subobjs, head.phys.num_subobjs)?);
+        }
+        if let Err(stop) = pointers(&object, head.phys.num_blkptrs, tell)? {
+            return Ok(Err(stop));
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn sublists(pool: &Pool, number: u64, count: u64) -> Result<Vec<u64>> {
+    let object = pool.mos.object(number)?;
+    let bytes = count.checked_mul(8).filter(|&n| n <= object.max_offset() && count <= MAX_LISTS as u64);
+    let bytes = bytes.and_then(|n| usize::try_from(n).ok());
+    let bytes = bytes.ok_or_else(|| Error::corrupt(format!("object {number} can't hold {count} lists")))?;
+    let raw = object.read_vec(0, bytes)?;
+    Ok(raw.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
+}
+
+/// The first `count` pointers of an object that is an array of them.
+fn pointers(
+    object: &Object,
+    count: u64,
+    tell: &mut dyn FnMut(&Blkptr, Bookmark) -> std::result::Result<(), Stop>,
+) -> Met {
+    let per_block = (object.dnode.datablksz() / BLKPTR).max(1);
+    let mut left = count;
+    for blkid in 0..count.div_ceil(per_block) {
+        if blkid > object.dnode.maxblkid {
+            return Err(Error::corrupt(format!("block list {} is shorter than it says", object.number)));
+        }
+        if blkid % 16 == 0 {
+            object.read_ahead(blkid, 16);
+        }
+        let block = object.block(blkid)?;
+        let take = usize::try_from(left.min(per_block)).unwrap_or(usize::MAX);
+        for bp in block.as_chunks::<128>().0.iter().take(take).filter_map(|raw| Blkptr::from_bytes(raw)) {
+            if let Err(stop) = tell(&bp, Bookmark::new(0, object.number, 0, blkid)) {
+                return Ok(Err(stop));
+            }
+        }
+        left = left.saturating_sub(per_block);
+    }
+    Ok(Ok(()))
+}
+
+/// Object sets that are being destroyed.
+fn trees(pool: &Pool, visitor: &mut dyn Visitor) -> Met {
+    let Some(number) = entry(pool, names::mos::BPTREE_OBJ)? else { return Ok(Ok(())) };
+    let object = pool.mos.object(number)?;
+    let head = Bptree::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+    for i in head.begin..head.end {
+        let at = i.checked_mul(BptreeEntry::SIZE as u64).filter(|at| *at < object.max_offset());
+        let at = at.ok_or_else(|| Error::corrupt("the list of destroyed trees is shorter than it says"))?;
+        let raw = object.read_vec(at, BptreeEntry::SIZE)?;
+        let entry = BptreeEntry::from_bytes(&raw).map_err(|e| Error::corrupt(e.to_string()))?;
+        let mut orphans = Orphans { visitor, resume: entry.zb };
+        if let Err(stop) = orphan(pool, &mut orphans, &entry.bp, entry.birth_txg) {
+            return Ok(Err(stop));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Passes blocks of a destroyed tree on as waiting to be freed, without those already freed.
+struct Orphans<'a> {
+    visitor: &'a mut dyn Visitor,
+    resume: ondisk::Bookmark,
+}
+
+impl Visitor for Orphans<'_> {
+    fn block(&mut self, visit: &Visit<'_>) -> std::result::Result<(), Stop> {
+        if visit.bp.is_redacted() || is_before(visit, &self.resume) {
+            return Ok(());
+        }
+        self.visitor.block(&deferred_visit(visit.bp, visit.at))
+    }
+
+    fn unreadable(&mut self, at: Bookmark, error: &Error) {
+        self.visitor.unreadable(at, error);
+    }
+}
+
+/// Whether freeing, which goes from leaves to roots and from front to back, has passed this block.
+/// `resume` is the block where it goes on; all zeros before it began.
+fn is_before(visit: &Visit<'_>, resume: &ondisk::Bookmark) -> bool {
+    let Some(dnode) = visit.dnode else { return false };
+    let shift = dnode.blocks_per_indirect_shift();
+    let end = |level: i64, blkid: u64| {
+        let level = u32::try_from(level).unwrap_or(0);
+        blkid.saturating_add(1).checked_shl(level.saturating_mul(shift)).unwrap_or(u64::MAX)
+    };
+    // Blocks of the meta dnode are freed after all objects in them.
+    let per_block = (dnode.datablksz() >> ondisk::dnode::DNODE_SHIFT).max(1);
+    if visit.at.object == 0 {
+        return end(visit.at.level, visit.at.blkid).saturating_mul(per_block) <= resume.object;
+    }
+    if visit.at.object != resume.object {
+        return visit.at.object < resume.object;
+    }
+    end(visit.at.level, visit.at.blkid) <= end(resume.level, resume.blkid).saturating_sub(1)
+}
+
+/// What destroyed clones left behind.
+fn livelists(pool: &Pool, visitor: &mut dyn Visitor) -> Met {
+    let Some(number) = entry(pool, names::mos::DELETED_CLONES)? else { return Ok(Ok(())) };
+    for list in Zap::open(&pool.mos.object(number)?)?.to_vec()? {
+        let Some(list) = list.value.first() else { continue };
+        for part in Zap::open(&pool.mos.object(list)?)?.to_vec()? {
+            let Some(part) = part.value.first() else { continue };
+            for (bp, count) in alive(pool, part)? {
+                for _ in 0..count {
+                    if let Err(stop) = visitor.block(&deferred_visit(&bp, Bookmark::new(0, part, 0, 0))) {
+                        return Ok(Err(stop));
+                    }
+                }
+            }
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Blocks that a part of a livelist has allocated more often than freed.
+fn alive(pool: &Pool, number: u64) -> Result<Vec<(Blkptr, i64)>> {
+    let mut counts: HashMap<(u32, u64), (Blkptr, i64)> = HashMap::new();
+    let mut met = 0_u64;
+    let mut tell = |bp: &Blkptr, _| {
+        met += 1;
+        if met > MAX_LIVE {
+            return Err(Stop);
+        }
+        if let Some(dva) = bp.dva(0) {
+            let slot = counts.entry((dva.vdev, dva.offset)).or_insert((*bp, 0));
+            slot.1 += if is_free_entry(bp) { -1 } else { 1 };
+        }
+        Ok(())
+    };
+    if bpobj(pool, number, &mut tell)?.is_err() {
+        return Err(Error::new(crate::Kind::Limit, format!("livelist {number} is too long")));
+    }
+    let mut alive: Vec<(Blkptr, i64)> = counts.into_values().filter(|(_, n)| *n > 0).collect();
+    alive.sort_unstable_by_key(|(bp, _)| bp.dva(0).map(|d| (d.vdev, d.offset)));
+    Ok(alive)
+}

@@ -1,0 +1,318 @@
+//! Every block's places held against the space maps.
+//!
+//! A pass looks at a *window* of the pool's space: for each sector there one bit for "a space map says
+//! allocated" and one for "some block stands here". Pools too large for the memory granted take several
+//! passes over the metadata. A deduplicated or cloned block claims its places once; further references
+//! are counted as saved space.
+//!
+//! What is found:
+//! - *leaks*: allocated, but no block stands there;
+//! - *double use*: two blocks that are neither deduplicated nor cloned share a sector;
+//! - *unallocated*: a block stands where the space map says free.
+//!
+//! Differs from OpenZFS: which reference of a deduplicated block comes first is told by its place having
+//! been met, not by the dedup table; a damaged space map makes its metaslab unknown instead of ending all.
+
+use std::collections::BTreeMap;
+
+use ondisk::{Blkptr, Dva};
+
+use super::bitmap::Bitmap;
+use super::clones::Clones;
+use super::space_maps::SpaceMaps;
+use crate::error::Error;
+use crate::spa::Pool;
+use crate::zio::gang_members;
+
+/// Most findings of a kind that are kept.
+const MAX_FINDINGS: usize = 1 << 16;
+/// Gangs within gangs.
+const MAX_NESTING: u32 = 16;
+
+/// A run of bytes on a top-level vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// Top-level vdev.
+    pub vdev: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// What is wrong with the use of space.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Allocated and unused.
+    pub leaked: Vec<Run>,
+    /// Used twice.
+    pub doubled: Vec<Run>,
+    /// Used and not allocated.
+    pub unallocated: Vec<Run>,
+    /// Bytes leaked.
+    pub leaked_bytes: u64,
+    /// Bytes used twice.
+    pub doubled_bytes: u64,
+    /// Bytes used and not allocated.
+    pub unallocated_bytes: u64,
+}
+
+impl Findings {
+    /// Whether all is well.
+    pub fn is_clean(&self) -> bool {
+        self.leaked_bytes == 0 && self.doubled_bytes == 0 && self.unallocated_bytes == 0
+    }
+}
+
+impl Findings {
+    /// Adds what another pass found.
+    pub fn merge(&mut self, other: Self) {
+        let join = |mine: &mut Vec<Run>, theirs: Vec<Run>| {
+            let room = MAX_FINDINGS.saturating_sub(mine.len());
+            mine.extend(theirs.into_iter().take(room));
+        };
+        join(&mut self.leaked, other.leaked);
+        join(&mut self.doubled, other.doubled);
+        join(&mut self.unallocated, other.unallocated);
+        self.leaked_bytes += other.leaked_bytes;
+        self.doubled_bytes += other.doubled_bytes;
+        self.unallocated_bytes += other.unallocated_bytes;
+    }
+}
+
+fn note(list: &mut Vec<Run>, bytes: &mut u64, run: Run) {
+    *bytes += run.size;
+    if list.len() < MAX_FINDINGS {
+        list.push(run);
+    }
+}
+
+/// Metaslabs that one pass looks at, by vdev: `[first, end)`.
+pub type Window = BTreeMap<u64, (u64, u64)>;
+
+/// Cuts the pool's space into windows whose bitmaps stay within `bits` sectors.
+pub fn windows(maps: &SpaceMaps, bits: u64) -> Vec<Window> {
+    let mut all = vec![Window::new()];
+    let mut left = bits;
+    for top in &maps.tops {
+        let each = (1_u64 << top.ms_shift) >> top.ashift;
+        for (ms, slab) in (0_u64..).zip(&top.metaslabs) {
+            let cost = if slab.object == 0 && slab.alloc == 0 { 0 } else { each };
+            if cost > left {
+                all.push(Window::new());
+                left = bits;
+            }
+            left = left.saturating_sub(cost);
+            if let Some(window) = all.last_mut() {
+                window.entry(top.id).or_insert((ms, ms)).1 = ms + 1;
+            }
+        }
+    }
+    all
+}
+
+#[derive(Debug)]
+struct Sectors {
+    ashift: u32,
+    ms_shift: u32,
+    start: u64,
+    end: u64,
+    allocated: Bitmap,
+    used: Bitmap,
+}
+
+impl Sectors {
+    /// The part of a byte range in the window, in sectors from the window's start.
+    fn bits(&self, start: u64, end: u64) -> (u64, u64) {
+        let (start, end) = (start.clamp(self.start, self.end), end.clamp(self.start, self.end));
+        ((start - self.start) >> self.ashift, (end - self.start).div_ceil(1 << self.ashift))
+    }
+
+    fn run(&self, vdev: u64, from: u64, to: u64) -> Run {
+        Run { vdev, offset: self.start + (from << self.ashift), size: (to - from) << self.ashift }
+    }
+}
+
+/// How a reference to a block counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Met {
+    /// The first reference.
+    First,
+    /// A further reference of a deduplicated block.
+    Deduplicated,
+    /// A further reference of a cloned block.
+    Cloned,
+    /// Another pass will tell.
+    Elsewhere,
+}
+
+/// One pass over a window.
+#[derive(Debug)]
+pub struct SpaceCheck<'p> {
+    pool: &'p Pool,
+    clones: Clones<'p>,
+    tops: BTreeMap<u64, Sectors>,
+    /// What was found so far.
+    pub findings: Findings,
+    /// Gang headers and mappings that could not be read.
+    pub notes: Vec<Error>,
+}
+
+impl<'p> SpaceCheck<'p> {
+    /// Takes in what the space maps say of a window.
+    pub fn new(pool: &'p Pool, maps: &mut SpaceMaps, window: &Window) -> Self {
+        let mut tops = BTreeMap::new();
+        for top in &maps.tops {
+            let Some((first, end)) = window.get(&top.id) else { continue };
+            let (start, end) = (first << top.ms_shift, end << top.ms_shift);
+            let bits = (end - start) >> top.ashift;
+            let (allocated, used) = (Bitmap::new(bits), Bitmap::new(bits));
+            let sectors =
+                Sectors { ashift: top.ashift, ms_shift: top.ms_shift, start, end, allocated, used };
+            tops.insert(top.id, sectors);
+        }
+        let mut fill = |vdev: u64, start: u64, end: u64, on: bool| {
+            if let Some(sectors) = tops.get_mut(&vdev) {
+                let (from, to) = sectors.bits(start, end);
+                sectors.allocated.fill(from, to, on);
+            }
+        };
+        let wanted = |vdev: u64, ms: u64| window.get(&vdev).is_some_and(|(a, b)| (*a..*b).contains(&ms));
+        maps.replay(pool, &wanted, &mut fill);
+        maps.checkpointed(pool, &mut |vdev, start, end| fill(vdev, start, end, false));
+        Self { pool, clones: Clones::new(pool), tops, findings: Findings::default(), notes: Vec::new() }
+    }
+
+    /// Counts a reference to a block, and claims its places when it is the first.
+    pub fn meet(&mut self, bp: &Blkptr) -> Met {
+        let Some(first) = bp.dva(0) else { return Met::First };
+        match self.is_used(&first, 0) {
+            None => {
+                self.claim(bp, 0);
+                Met::Elsewhere
+            }
+            Some(true) if bp.dedup() => Met::Deduplicated,
+            Some(true) if self.clones.references(&first) > 0 => Met::Cloned,
+            Some(_) => {
+                self.claim(bp, 0);
+                Met::First
+            }
+        }
+    }
+
+    /// Whether the first sector of a copy is in use already; `None` outside of the window.
+    fn is_used(&self, dva: &Dva, hops: u32) -> Option<bool> {
+        let (vdev, offset) = (u64::from(dva.vdev), dva.offset);
+        if let Some(top) = self.pool.zio.tree().top(vdev).filter(|t| t.is_removed()) {
+            let to = *top.mapping()?.resolve(offset, 512).ok()?.first()?;
+            let moved = Dva { vdev: u32::try_from(to.vdev).ok()?, offset: to.offset, ..*dva };
+            return if hops < MAX_NESTING { self.is_used(&moved, hops + 1) } else { None };
+        }
+        let sectors = self.tops.get(&vdev)?;
+        let inside = (sectors.start..sectors.end).contains(&offset);
+        inside.then(|| sectors.used.get((offset - sectors.start) >> sectors.ashift))
+    }
+
+    fn claim(&mut self, bp: &Blkptr, nesting: u32) {
+        for dva in bp.dvas() {
+            if !dva.gang {
+                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, 0);
+            }
+        }
+        if bp.is_gang() {
+            self.claim_gang(bp, nesting);
+        }
+    }
+
+    /// A gang's headers, then its members, which all headers name alike.
+    fn claim_gang(&mut self, bp: &Blkptr, nesting: u32) {
+        if nesting >= MAX_NESTING {
+            return;
+        }
+        match gang_members(&self.pool.zio, bp) {
+            Ok(gang) => {
+                for dva in bp.dvas().filter(|d| d.gang) {
+                    let vdev = u64::from(dva.vdev);
+                    let tree = self.pool.zio.tree();
+                    let size = tree.top(vdev).map_or(512, |top| top.asize_of(gang.header_size, bp.physical_birth()));
+                    self.claim_range(vdev, dva.offset, size, 0);
+                }
+                for member in &gang.members {
+                    self.claim(member, nesting + 1);
+                }
+            }
+            Err(e) => self.notes.push(e),
+        }
+    }
+
+    fn claim_range(&mut self, vdev: u64, offset: u64, size: u64, hops: u32) {
+        let removed = self.pool.zio.tree().top(vdev).filter(|t| t.is_removed());
+        if let Some(top) = removed {
+            let pieces = top.mapping().map(|m| m.resolve(offset, size));
+            match pieces {
+                Some(Ok(pieces)) if hops < MAX_NESTING => {
+                    for piece in pieces {
+                        self.claim_range(piece.vdev, piece.offset, piece.len, hops + 1);
+                    }
+                }
+                Some(Err(e)) => self.notes.push(e.on_vdev(&top.name)),
+                _ => {}
+            }
+            return;
+        }
+        let Some(sectors) = self.tops.get_mut(&vdev) else { return };
+        let (from, to) = sectors.bits(offset, offset.saturating_add(size));
+        if from >= to {
+            return;
+        }
+        let run = sectors.run(vdev, from, to);
+        if sectors.allocated.count(from, to) != to - from {
+            note(&mut self.findings.unallocated, &mut self.findings.unallocated_bytes, run);
+        }
+        if sectors.used.fill(from, to, true) != to - from {
+            note(&mut self.findings.doubled, &mut self.findings.doubled_bytes, run);
+        }
+    }
+
+    /// Claims a range that no block pointer names (a removal's copies).
+    pub fn claim_moved(&mut self, vdev: u64, offset: u64, size: u64) {
+        self.claim_range(vdev, offset, size, 0);
+    }
+
+    /// Ends the pass: what is allocated and unused is leaked. Metaslabs that are not known are left out
+    /// of every finding.
+    pub fn finish(mut self, maps: &SpaceMaps) -> (Findings, Vec<Error>) {
+        for (vdev, sectors) in &self.tops {
+            for (from, to) in sectors.allocated.difference(&sectors.used) {
+                // One finding never crosses metaslabs, as zdb has it.
+                let each = 1_u64 << (sectors.ms_shift - sectors.ashift.min(sectors.ms_shift));
+                let mut at = from;
+                while at < to {
+                    let end = to.min((at / each + 1) * each);
+                    let run = sectors.run(*vdev, at, end);
+                    note(&mut self.findings.leaked, &mut self.findings.leaked_bytes, run);
+                    at = end;
+                }
+            }
+        }
+        if !maps.unknown.is_empty() {
+            let shifts: BTreeMap<u64, u32> = self.tops.iter().map(|(id, s)| (*id, s.ms_shift)).collect();
+            let known = |run: &Run| {
+                let shift = shifts.get(&run.vdev).copied().unwrap_or(0);
+                let (first, last) = (run.offset >> shift, (run.offset + run.size.max(1) - 1) >> shift);
+                !(first..=last).any(|ms| maps.unknown.contains(&(run.vdev, ms)))
+            };
+            keep(&mut self.findings.leaked, &mut self.findings.leaked_bytes, &known);
+            keep(&mut self.findings.unallocated, &mut self.findings.unallocated_bytes, &known);
+        }
+        (self.findings, self.notes)
+    }
+}
+
+fn keep(list: &mut Vec<Run>, bytes: &mut u64, known: &dyn Fn(&Run) -> bool) {
+    let full = list.len() >= MAX_FINDINGS;
+    list.retain(known);
+    if !full {
+        *bytes = list.iter().map(|r| r.size).sum();
+    }
+}

@@ -1,0 +1,236 @@
+//! What the space maps say is allocated: each metaslab's own map, then the log space maps with what was
+//! not flushed into it yet, less what only a checkpoint keeps.
+//!
+//! Damage is noted per metaslab: what it says is then unknown, and nothing is concluded from it.
+//!
+//! Format source: `metaslab_load`, `spa_ld_log_spacemaps`, `vdev_checkpoint_sm_object`, OpenZFS 2.3.
+
+use std::collections::BTreeSet;
+
+use ondisk::names;
+use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry};
+
+use crate::error::{Error, Result};
+use crate::metaslab;
+use crate::spa::Pool;
+use crate::vdev::config::{AllocBias, Kind, VdevConfig};
+use crate::zap::Zap;
+
+/// Most metaslabs of one vdev: OpenZFS aims at 200 and never makes more than this.
+const MAX_METASLABS: u64 = 1 << 17;
+
+/// A metaslab's space map.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Metaslab {
+    /// Its object, 0 when nothing was ever allocated.
+    pub object: u64,
+    /// Bytes allocated, by its own count.
+    pub alloc: i64,
+    /// Changes since this txg are in the log space maps.
+    pub unflushed_txg: u64,
+}
+
+/// The metaslabs of a top-level vdev.
+#[derive(Debug, Clone)]
+pub struct TopSpace {
+    /// The vdev.
+    pub id: u64,
+    /// What it serves.
+    pub bias: AllocBias,
+    /// Unit of allocation, as a shift.
+    pub ashift: u32,
+    /// Size of a metaslab, as a shift.
+    pub ms_shift: u32,
+    /// Its metaslabs in order; none for removed vdevs.
+    pub metaslabs: Vec<Metaslab>,
+    /// Space map of frees that a checkpoint still needs, 0: none.
+    pub checkpoint: u64,
+    /// It is being removed.
+    pub removing: bool,
+    /// Its mapping object, when it is being removed.
+    pub mapping: u64,
+}
+
+impl TopSpace {
+    /// Bytes that can be allocated.
+    pub fn size(&self) -> u64 {
+        u64::try_from(self.metaslabs.len()).unwrap_or(0) << self.ms_shift
+    }
+}
+
+/// All metaslabs of a pool, and what was wrong with them.
+#[derive(Debug, Default)]
+pub struct SpaceMaps {
+    /// Top-level vdevs that have metaslabs.
+    pub tops: Vec<TopSpace>,
+    /// Space maps that could not be read.
+    pub notes: Vec<Error>,
+    /// Metaslabs `(vdev, number)` whose content is not known.
+    pub unknown: BTreeSet<(u64, u64)>,
+    logs: Vec<(u64, u64)>,
+}
+
+impl SpaceMaps {
+    /// Reads the heads of all space maps.
+    pub fn load(pool: &Pool) -> Self {
+        let mut maps = Self::default();
+        let tree = pool.tree();
+        for config in &tree.config.children {
+            if matches!(config.kind, Kind::Hole | Kind::Missing | Kind::Indirect) || config.metaslab_array == 0 {
+                continue;
+            }
+            match maps.top(pool, config) {
+                Ok(top) => maps.tops.push(top),
+                Err(e) => maps.notes.push(e.on_vdev(&config.name())),
+            }
+        }
+        match logs(pool) {
+            Ok(logs) => maps.logs = logs,
+            Err(e) => maps.notes.push(e),
+        }
+        maps
+    }
+
+    fn top(&mut self, pool: &Pool, config: &VdevConfig) -> Result<TopSpace> {
+        let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
+        let count = count.ok_or_else(|| Error::corrupt("the vdev has too many metaslabs"))?;
+        let array = pool.mos.object(config.metaslab_array)?;
+        let zap = match config.top_zap {
+            0 => None,
+            number => Some(Zap::open(&pool.mos.object(number)?)?),
+        };
+        let named = |name: &str| zap.as_ref().map_or(Ok(None), |z| z.u64(name)).map(|n| n.unwrap_or(0));
+        let unflushed = match named(names::vdev_top::MS_UNFLUSHED_PHYS_TXGS)? {
+            0 => None,
+            number => Some(pool.mos.object(number)?),
+        };
+        let mut metaslabs = Vec::new();
+        for ms in 0..count {
+            let mut slab = Metaslab { object: word(&array, ms)?, ..Metaslab::default() };
+            if let Some(unflushed) = &unflushed {
+                slab.unflushed_txg = word(unflushed, ms)?;
+            }
+            if slab.object != 0 {
+                match pool.mos.object(slab.object).and_then(|object| metaslab::head(&object)) {
+                    Ok(head) => slab.alloc = head.alloc,
+                    Err(e) => {
+                        self.unknown.insert((config.id, ms));
+                        self.notes.push(e.on_vdev(&config.name()));
+                    }
+                }
+            }
+            metaslabs.push(slab);
+        }
+        Ok(TopSpace {
+            id: config.id,
+            bias: config.bias,
+            ashift: config.ashift,
+            ms_shift: config.metaslab_shift,
+            metaslabs,
+            checkpoint: named(names::vdev_top::POOL_CHECKPOINT_SM)?,
+            removing: config.removing,
+            mapping: config.indirect_object,
+        })
+    }
+
+    /// The vdev of that number.
+    pub fn find(&self, vdev: u64) -> Option<&TopSpace> {
+        self.tops.iter().find(|t| t.id == vdev)
+    }
+
+    /// Tells of every change of the metaslabs that `wanted` picks, in an order in which they can be
+    /// applied: `(vdev, start, end, allocated)`.
+    pub fn replay(
+        &mut self,
+        pool: &Pool,
+        wanted: &dyn Fn(u64, u64) -> bool,
+        tell: &mut dyn FnMut(u64, u64, u64, bool),
+    ) {
+        for top in &self.tops {
+            for (ms, slab) in (0_u64..).zip(&top.metaslabs) {
+                if slab.object == 0 || !wanted(top.id, ms) || self.unknown.contains(&(top.id, ms)) {
+                    continue;
+                }
+                let decoder = SpaceMapDecoder::new(top.ashift, ms << top.ms_shift, 1 << top.ms_shift);
+                let mut entry = |e: SpaceMapEntry| tell(top.id, e.offset, e.offset + e.run, !e.free);
+                let read = pool.mos.object(slab.object);
+                if let Err(e) = read.and_then(|object| metaslab::replay(&object, decoder, &mut entry)) {
+                    self.unknown.insert((top.id, ms));
+                    self.notes.push(e);
+                }
+            }
+        }
+        for (txg, number) in &self.logs {
+            let mut entry = |e: SpaceMapEntry| {
+                let vdev = u64::from(e.vdev.unwrap_or(u32::MAX));
+                let Some(top) = self.tops.iter().find(|t| t.id == vdev) else { return };
+                let ms = e.offset >> top.ms_shift;
+                let slab = usize::try_from(ms).ok().and_then(|ms| top.metaslabs.get(ms));
+                if slab.is_some_and(|slab| *txg >= slab.unflushed_txg) && wanted(vdev, ms) {
+                    tell(vdev, e.offset, e.offset.saturating_add(e.run), !e.free);
+                }
+            };
+            let read = pool.mos.object(*number);
+            let read = read.and_then(|o| metaslab::replay(&o, SpaceMapDecoder::for_log(), &mut entry));
+            if let Err(e) = read {
+                // Any metaslab may have changed.
+                self.notes.push(e);
+                for top in &self.tops {
+                    let all = 0..u64::try_from(top.metaslabs.len()).unwrap_or(0);
+                    self.unknown.extend(all.map(|ms| (top.id, ms)));
+                }
+            }
+        }
+    }
+
+    /// Bytes that changes in the log space maps add to what the metaslabs count.
+    pub fn unflushed(&mut self, pool: &Pool) -> i64 {
+        let mut sum = 0_i64;
+        let logs_only = Self {
+            tops: self.tops.clone(),
+            logs: self.logs.clone(),
+            unknown: BTreeSet::new(),
+            notes: Vec::new(),
+        };
+        let mut logs_only = logs_only;
+        for slab in logs_only.tops.iter_mut().flat_map(|t| &mut t.metaslabs) {
+            slab.object = 0;
+        }
+        logs_only.replay(pool, &|_, _| true, &mut |_, start, end, on| {
+            let run = i64::try_from(end - start).unwrap_or(i64::MAX);
+            sum = sum.saturating_add(if on { run } else { -run });
+        });
+        sum
+    }
+
+    /// Tells of space that only a checkpoint keeps: `(vdev, start, end)`.
+    pub fn checkpointed(&mut self, pool: &Pool, tell: &mut dyn FnMut(u64, u64, u64)) {
+        for top in self.tops.iter().filter(|t| t.checkpoint != 0) {
+            let decoder = SpaceMapDecoder::new(top.ashift, 0, top.size());
+            let mut entry = |e: SpaceMapEntry| tell(top.id, e.offset, e.offset.saturating_add(e.run));
+            let read = pool.mos.object(top.checkpoint);
+            if let Err(e) = read.and_then(|object| metaslab::replay(&object, decoder, &mut entry)) {
+                self.notes.push(e);
+            }
+        }
+    }
+}
+
+/// Word `i` of an object that is an array of words; 0 past its end.
+fn word(object: &crate::dmu::Object, i: u64) -> Result<u64> {
+    let mut raw = [0; 8];
+    object.read_at(i.saturating_mul(8), &mut raw)?;
+    Ok(u64::from_le_bytes(raw))
+}
+
+/// The log space maps by txg.
+fn logs(pool: &Pool) -> Result<Vec<(u64, u64)>> {
+    let Some(number) = pool.directory()?.u64(names::mos::LOG_SPACEMAP_ZAP)?.filter(|&n| n != 0) else {
+        return Ok(Vec::new());
+    };
+    let entries = Zap::open(&pool.mos.object(number)?)?.to_vec()?;
+    let parse = |e: &crate::zap::Entry| Some((u64::from_str_radix(&e.name_lossy(), 16).ok()?, e.value.first()?));
+    let mut logs: Vec<(u64, u64)> = entries.iter().filter_map(parse).collect();
+    logs.sort_unstable();
+    Ok(logs)
+}
