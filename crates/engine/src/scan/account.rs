@@ -124,8 +124,14 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
     let mut findings = Findings::default();
     for (i, window) in windows(&maps, options.window).iter().enumerate() {
         let space = SpaceCheck::new(pool, &mut maps, window);
-        let mut pass =
-            Pass { maps: &maps, space, account: &mut account, tell: &mut *tell, stop: options.stop, first: i == 0 };
+        let mut pass = Pass {
+            maps: &maps,
+            space,
+            account: &mut account,
+            tell: &mut *tell,
+            stop: options.stop,
+            first: i == 0,
+        };
         let stopped = traverse(pool, &mut pass).is_err();
         let space = pass.space;
         let (found, notes) = space.finish(&maps);
@@ -174,9 +180,8 @@ impl Visitor for Pass<'_, '_> {
             // A redacted pointer is a hole in all but name.
             if !bp.is_redacted() {
                 let maps = self.maps;
-                let metaslab = |vdev: u32, offset: u64| {
-                    maps.find(u64::from(vdev)).map(|top| offset >> top.ms_shift)
-                };
+                let metaslab =
+                    |vdev: u32, offset: u64| maps.find(u64::from(vdev)).map(|top| offset >> top.ms_shift);
                 stats.count(visit, Ditto::of(bp, metaslab));
             }
             (self.tell)(Event::Block(visit, met));

@@ -55,7 +55,9 @@ impl Bitmap {
 
     /// How many of `[start, end)` are set.
     pub fn count(&self, start: u64, end: u64) -> u64 {
-        words(start, end.min(self.room())).map(|(bit, mask)| u64::from((self.word(bit) & mask).count_ones())).sum()
+        words(start, end.min(self.room()))
+            .map(|(bit, mask)| u64::from((self.word(bit) & mask).count_ones()))
+            .sum()
     }
 
     /// Runs of numbers that are in `self` and not in `other`.

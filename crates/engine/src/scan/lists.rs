@@ -73,8 +73,7 @@ pub fn bpobj(
             return Err(Error::corrupt(format!("block list {number} contains itself")));
         }
         let object = pool.mos.object(number)?;
-        let head =
-            Bpobj::from_bonus(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+        let head = Bpobj::from_bonus(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
         if head.have_subobj && head.phys.subobjs != 0 {
             todo.extend(sublists(pool, head.phys.subobjs, head.phys.num_subobjs)?);
         }

@@ -167,8 +167,7 @@ impl<'p> SpaceCheck<'p> {
             let (start, end) = (first << top.ms_shift, end << top.ms_shift);
             let bits = (end - start) >> top.ashift;
             let (allocated, used) = (Bitmap::new(bits), Bitmap::new(bits));
-            let sectors =
-                Sectors { ashift: top.ashift, ms_shift: top.ms_shift, start, end, allocated, used };
+            let sectors = Sectors { ashift: top.ashift, ms_shift: top.ms_shift, start, end, allocated, used };
             tops.insert(top.id, sectors);
         }
         let mut fill = |vdev: u64, start: u64, end: u64, on: bool| {
@@ -234,7 +233,8 @@ impl<'p> SpaceCheck<'p> {
                 for dva in bp.dvas().filter(|d| d.gang) {
                     let vdev = u64::from(dva.vdev);
                     let tree = self.pool.zio.tree();
-                    let size = tree.top(vdev).map_or(512, |top| top.asize_of(gang.header_size, bp.physical_birth()));
+                    let size =
+                        tree.top(vdev).map_or(512, |top| top.asize_of(gang.header_size, bp.physical_birth()));
                     self.claim_range(vdev, dva.offset, size, 0);
                 }
                 for member in &gang.members {

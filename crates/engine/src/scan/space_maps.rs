@@ -76,7 +76,9 @@ impl SpaceMaps {
         let mut maps = Self::default();
         let tree = pool.tree();
         for config in &tree.config.children {
-            if matches!(config.kind, Kind::Hole | Kind::Missing | Kind::Indirect) || config.metaslab_array == 0 {
+            if matches!(config.kind, Kind::Hole | Kind::Missing | Kind::Indirect)
+                || config.metaslab_array == 0
+            {
                 continue;
             }
             match maps.top(pool, config) {
@@ -229,7 +231,8 @@ fn logs(pool: &Pool) -> Result<Vec<(u64, u64)>> {
         return Ok(Vec::new());
     };
     let entries = Zap::open(&pool.mos.object(number)?)?.to_vec()?;
-    let parse = |e: &crate::zap::Entry| Some((u64::from_str_radix(&e.name_lossy(), 16).ok()?, e.value.first()?));
+    let parse =
+        |e: &crate::zap::Entry| Some((u64::from_str_radix(&e.name_lossy(), 16).ok()?, e.value.first()?));
     let mut logs: Vec<(u64, u64)> = entries.iter().filter_map(parse).collect();
     logs.sort_unstable();
     Ok(logs)

@@ -122,12 +122,7 @@ pub fn traverse(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> {
 }
 
 /// Meets every block pointer below a root that belongs to no dataset any more.
-pub(super) fn orphan(
-    pool: &Pool,
-    visitor: &mut dyn Visitor,
-    bp: &Blkptr,
-    bound: u64,
-) -> Result<(), Stop> {
+pub(super) fn orphan(pool: &Pool, visitor: &mut dyn Visitor, bp: &Blkptr, bound: u64) -> Result<(), Stop> {
     /// No dataset has this number (`ZB_DESTROYED_OBJSET`).
     const DESTROYED: u64 = u64::MAX;
     Walk { pool, visitor, objset: DESTROYED, bound }.object_set(bp, DESTROYED, bound, false)

@@ -114,7 +114,11 @@ pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
             let copy: CopyResult = promise.wait(&**zio.executor());
             match copy.data {
                 Some(header) => return Ok(GangMembers { header_size: size, members: pointers(&header) }),
-                None => error = copy.error.unwrap_or_else(|| Error::new(Kind::Checksum, "no copy of a gang header is good")),
+                None => {
+                    error = copy
+                        .error
+                        .unwrap_or_else(|| Error::new(Kind::Checksum, "no copy of a gang header is good"))
+                }
             }
         }
     }
