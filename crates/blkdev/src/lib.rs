@@ -10,6 +10,7 @@ use std::sync::{Arc, mpsc};
 use stdx::AlignedBuf;
 
 mod bounds;
+mod cached;
 mod faulty;
 mod file;
 mod geometry;
@@ -18,7 +19,7 @@ mod pool;
 mod recording;
 
 pub use faulty::{Fault, FaultyDevice};
-pub use file::{FileDevice, Identity, OpenMode, OpenOptions};
+pub use file::{CacheMode, FileDevice, Identity, OpenMode, OpenOptions};
 pub use memory::MemDevice;
 pub use recording::{Event, RecordingDevice};
 

@@ -4,7 +4,9 @@
 use std::io::{ErrorKind, Write};
 use std::sync::mpsc;
 
-use blkdev::{BlockDevice, FileDevice, Io, IoKind, OpenMode, OpenOptions, flush, read_at, trim, write_at};
+use blkdev::{
+    BlockDevice, CacheMode, FileDevice, Io, IoKind, OpenMode, OpenOptions, flush, read_at, trim, write_at,
+};
 use stdx::AlignedBuf;
 use stdx::rng::Rng;
 
@@ -16,22 +18,22 @@ fn file(len: usize) -> (tempfile::NamedTempFile, Vec<u8>) {
     (file, bytes)
 }
 
-fn options(mode: OpenMode, direct: bool) -> OpenOptions {
-    OpenOptions { mode, direct, ..OpenOptions::default() }
+fn options(mode: OpenMode, cache: CacheMode) -> OpenOptions {
+    OpenOptions { mode, cache, ..OpenOptions::default() }
 }
 
 #[test]
 fn reads_any_range_with_and_without_page_cache() {
     let (file, bytes) = file(100_003);
-    for direct in [false, true] {
-        let dev = FileDevice::open(file.path(), options(OpenMode::ReadOnly, direct)).unwrap();
+    for cache in [CacheMode::Auto, CacheMode::Always, CacheMode::Never] {
+        let dev = FileDevice::open(file.path(), options(OpenMode::ReadOnly, cache)).unwrap();
         assert_eq!(dev.geometry().size, 100_003);
         for (offset, len) in
             [(0, 4096), (4096, 8192), (1, 1), (4095, 2), (0, 100_003), (99_999, 4), (100_003, 0)]
         {
             let got = read_at(&dev, offset, len).unwrap();
             let start = usize::try_from(offset).unwrap();
-            assert_eq!(*got, bytes[start..start + len], "{offset}+{len} direct {direct}");
+            assert_eq!(*got, bytes[start..start + len], "{offset}+{len} {cache:?}");
         }
         assert_eq!(read_at(&dev, 100_000, 4).unwrap_err().kind(), ErrorKind::UnexpectedEof);
         assert_eq!(read_at(&dev, u64::MAX - 1, 4).unwrap_err().kind(), ErrorKind::UnexpectedEof);
@@ -50,7 +52,7 @@ fn read_only_changes_nothing() {
 #[test]
 fn writes_flushes_and_trims() {
     let (file, _) = file(16384);
-    let dev = FileDevice::open(file.path(), options(OpenMode::ReadWrite, false)).unwrap();
+    let dev = FileDevice::open(file.path(), options(OpenMode::ReadWrite, CacheMode::Auto)).unwrap();
     write_at(&dev, 10, b"abc").unwrap();
     flush(&dev).unwrap();
     assert_eq!(&std::fs::read(file.path()).unwrap()[10..13], b"abc");
@@ -61,8 +63,8 @@ fn writes_flushes_and_trims() {
 #[test]
 fn exclusive_excludes() {
     let (file, _) = file(512);
-    let first = FileDevice::open(file.path(), options(OpenMode::Exclusive, false)).unwrap();
-    assert!(FileDevice::open(file.path(), options(OpenMode::Exclusive, false)).is_err());
+    let first = FileDevice::open(file.path(), options(OpenMode::Exclusive, CacheMode::Auto)).unwrap();
+    assert!(FileDevice::open(file.path(), options(OpenMode::Exclusive, CacheMode::Auto)).is_err());
     assert!(FileDevice::open(file.path(), OpenOptions::default()).is_ok(), "reading stays possible");
     assert!(!first.geometry().read_only);
 }
@@ -107,4 +109,16 @@ fn many_requests_at_once() {
         count += 1;
     }
     assert_eq!(count, 3000);
+}
+
+#[test]
+fn large_reads_past_the_cache_at_any_offset() {
+    let (file, bytes) = file(3 << 20);
+    rustix::fs::fsync(file.as_file()).unwrap();
+    let dev = FileDevice::open(file.path(), OpenOptions::default()).unwrap();
+    dev.advise_range(0, 3 << 20, false);
+    for (offset, len) in [(0, 1 << 20), (512, 1 << 20), (4097, 70_000), ((3 << 20) - 65_537, 65_537)] {
+        let start = usize::try_from(offset).unwrap();
+        assert_eq!(*read_at(&dev, offset, len).unwrap(), bytes[start..start + len], "{offset}+{len}");
+    }
 }
