@@ -176,8 +176,13 @@ impl SnapshotStats {
         let mut clones = Vec::new();
         if let Some(zap) = dsl.zap(phys.next_clones_obj)? {
             for entry in zap.to_vec()? {
+                // The entry may be a snapshot of the clone: what it is in is meant.
                 let number = entry.value.first().unwrap_or(0);
-                clones.push(dataset_name(dsl, number)?);
+                let clone = Dataset::open(dsl, number, String::new())?;
+                let name = dir_name(dsl, clone.phys.dir_obj)?;
+                if !clones.contains(&name) {
+                    clones.push(name);
+                }
             }
         }
         let userrefs =
