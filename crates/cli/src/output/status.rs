@@ -17,7 +17,7 @@
 
 use std::io::{self, Write};
 
-use super::nice;
+use zcommon::units::nicenum;
 
 /// Names are at least this wide.
 const NAME_WIDTH: usize = 10;
@@ -143,7 +143,7 @@ fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, width: usize
     let name_width = width.saturating_sub(depth);
     write!(out, "\t{:depth$}{:name_width$}  {:8}", "", vdev.name, vdev.state)?;
     if let Some(counts) = vdev.errors {
-        counts.iter().try_for_each(|n| write!(out, " {:>5}", nice::number(*n)))?;
+        counts.iter().try_for_each(|n| write!(out, " {:>5}", nicenum(*n)))?;
     }
     writeln!(out, "{}", vdev.note)?;
     vdev.children.iter().try_for_each(|c| print_vdev(out, c, depth + 2, width))

@@ -1,6 +1,7 @@
 //! How the value of each native property is printed.
 
 use zcommon::props::{PropInfo, PropType, ZfsProp};
+use zcommon::units::{nicebytes, nicenum};
 
 use super::row::{Prop, Source};
 use super::{nice, time};
@@ -39,7 +40,7 @@ fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
         P::Guid | P::Keyguid | P::Ivsetguid | P::Createtxg | P::Objsetid | P::Pbkdf2iters => {
             (plain.clone(), plain)
         }
-        _ if is_bytes(prop) => (nice::bytes(n), plain),
+        _ if is_bytes(prop) => (nicebytes(n).to_string(), plain),
         _ => number_or_word(prop.info(), n),
     }
 }
@@ -48,7 +49,7 @@ fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
 fn limit(n: u64) -> (String, String) {
     match n {
         u64::MAX => ("none".into(), "none".into()),
-        _ => (nice::number(n), n.to_string()),
+        _ => (nicenum(n).to_string(), n.to_string()),
     }
 }
 
@@ -77,7 +78,7 @@ fn is_bytes(prop: ZfsProp) -> bool {
 pub fn number_or_word(info: &PropInfo, n: u64) -> (String, String) {
     match (info.data_type, info.word(n)) {
         (PropType::Index, Some(word)) => (word.to_owned(), word.to_owned()),
-        _ => (nice::number(n), n.to_string()),
+        _ => (nicenum(n).to_string(), n.to_string()),
     }
 }
 

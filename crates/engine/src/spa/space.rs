@@ -31,13 +31,17 @@ pub use totals::{DedupTotals, PoolSpace};
 const MAX_METASLABS: u64 = 1 << 24;
 /// More metaslabs than this, and a normal vdev keeps one of them for the intent log.
 #[doc(alias = "zfs_embedded_slog_min_ms")]
-const EMBEDDED_LOG_MIN_METASLABS: u64 = 64;
+const EMBEDDED_LOG_MIN_METASLABS: usize = 64;
 /// Block size by which deflation is measured.
 const DEFLATE_BLOCK: u64 = 1 << 17;
 
 /// One metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metaslab {
+    /// First byte on the vdev.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
     /// Its space map's object; 0: never written.
     pub space_map: u64,
     /// Bytes allocated, logs included.
@@ -66,12 +70,13 @@ pub struct VdevSpace {
 impl VdevSpace {
     /// Bytes in metaslabs.
     pub fn size(&self) -> u64 {
-        u64::try_from(self.metaslabs.len()).unwrap_or(0).saturating_mul(self.metaslab_size())
+        self.metaslabs.iter().map(|m| m.size).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of one metaslab.
-    pub fn metaslab_size(&self) -> u64 {
-        1_u64.checked_shl(self.shift).unwrap_or(0)
+    /// Bytes of the metaslab that serves the intent log; 0 on vdevs too small to spare one.
+    pub fn embedded_log(&self) -> u64 {
+        let big = self.metaslabs.len() > EMBEDDED_LOG_MIN_METASLABS && self.bias == AllocBias::Normal;
+        self.metaslabs.first().filter(|_| big).map_or(0, |m| m.size)
     }
 
     /// Bytes allocated.
@@ -83,12 +88,6 @@ impl VdevSpace {
     #[doc(alias = "vdev_deflated_space")]
     pub fn deflated(&self, bytes: u64) -> u64 {
         (bytes >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(self.deflate_ratio)
-    }
-
-    /// Whether one metaslab serves the intent log.
-    pub fn has_embedded_log(&self) -> bool {
-        let count = u64::try_from(self.metaslabs.len()).unwrap_or(0);
-        self.bias == AllocBias::Normal && count > EMBEDDED_LOG_MIN_METASLABS
     }
 }
 
@@ -139,6 +138,7 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
 
 fn vdev(pool: &Pool, config: &VdevConfig, top: &Top, unflushed: &Unflushed) -> Result<VdevSpace> {
     let mut space = empty(config, top);
+    space.bias = bias(pool, config)?;
     if config.metaslab_array == 0 || top.is_removed() {
         return Ok(space);
     }
@@ -146,28 +146,55 @@ fn vdev(pool: &Pool, config: &VdevConfig, top: &Top, unflushed: &Unflushed) -> R
     let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
     let array = pool.mos.object(config.metaslab_array)?;
     for (index, number) in words(&array, count)?.into_iter().enumerate() {
-        let delta = unflushed.delta(config.id, u64::try_from(index).unwrap_or(0));
-        space.metaslabs.push(metaslab(pool, number, config.ashift, delta)?);
+        let index = u64::try_from(index).unwrap_or(0);
+        let mut metaslab = metaslab(pool, number, config.ashift, unflushed.delta(config.id, index))?;
+        (metaslab.start, metaslab.size) = extent(config, index);
+        space.metaslabs.push(metaslab);
     }
     space.checkpoint = checkpoint(pool, config)?;
     Ok(space)
 }
 
+/// Start and size of a metaslab. Of a draid it begins and ends at whole rows of a group.
+#[doc(alias = "vdev_draid_metaslab_init")]
+fn extent(config: &VdevConfig, index: u64) -> (u64, u64) {
+    let size = 1_u64.checked_shl(config.metaslab_shift).unwrap_or(0);
+    let start = index.saturating_mul(size);
+    let Some(draid) = config.draid else { return (start, size) };
+    let width = u64::from(draid.ndata) + u64::from(config.nparity);
+    let row = width.checked_shl(config.ashift).unwrap_or(0).max(1);
+    let first = start.div_ceil(row).saturating_mul(row);
+    let left = size.saturating_sub(first - start);
+    (first, left - left % row)
+}
+
 fn metaslab(pool: &Pool, number: u64, ashift: u32, delta: i64) -> Result<Metaslab> {
     if number == 0 {
         let allocated = u64::try_from(delta).unwrap_or(0);
-        return Ok(Metaslab { space_map: 0, allocated, fragmentation: Some(0) });
+        return Ok(Metaslab { start: 0, size: 0, space_map: 0, allocated, fragmentation: Some(0) });
     }
     let object = pool.mos.object(number)?;
     let phys = head(&object)?;
     let allocated = u64::try_from(phys.alloc.saturating_add(delta)).unwrap_or(0);
     let has_histogram = object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
     let fragmentation = has_histogram.then(|| fragmentation::of_metaslab(&phys.histogram, ashift));
-    Ok(Metaslab { space_map: number, allocated, fragmentation })
+    Ok(Metaslab { start: 0, size: 0, space_map: number, allocated, fragmentation })
 }
 
 fn head(object: &Object) -> Result<SpaceMapPhys> {
     SpaceMapPhys::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))
+}
+
+/// A vdev's class. Labels name it; the MOS keeps it in the vdev's own ZAP.
+pub fn bias(pool: &Pool, config: &VdevConfig) -> Result<AllocBias> {
+    let zap = pool.dsl.zap(config.top_zap)?;
+    let word = zap.map(|zap| zap.lookup(ondisk::names::vdev_top::ALLOCATION_BIAS.as_bytes())).transpose()?;
+    Ok(match word.flatten().map(|v| v.string()).as_deref() {
+        Some("log") => AllocBias::Log,
+        Some("special") => AllocBias::Special,
+        Some("dedup") => AllocBias::Dedup,
+        _ => config.bias,
+    })
 }
 
 /// Bytes that the checkpoint keeps on a vdev from being used again.

@@ -88,16 +88,12 @@ impl PoolSpace {
 
     /// Deflated bytes of the normal class, without what it keeps for the intent log.
     fn real_dspace(&self) -> u64 {
-        let of = |v: &VdevSpace| {
-            let log = if v.has_embedded_log() { v.metaslab_size() } else { 0 };
-            v.deflated(v.size() - log)
-        };
+        let of = |v: &VdevSpace| v.deflated(v.size() - v.embedded_log());
         self.normal().map(of).fold(0, u64::saturating_add)
     }
 
     fn embedded_log_dspace(&self) -> u64 {
-        let logs = self.normal().filter(|v| v.has_embedded_log());
-        logs.map(|v| v.deflated(v.metaslab_size())).fold(0, u64::saturating_add)
+        self.normal().map(|v| v.deflated(v.embedded_log())).fold(0, u64::saturating_add)
     }
 
     /// Deflated bytes that dedup and cloning add to what the vdevs hold.
