@@ -4,7 +4,7 @@
 //! [`Buf`] is a reference-counted, read-only window into one: caches, zios and readers pass it
 //! around without copying.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
@@ -41,9 +41,27 @@ impl AlignedBuf {
 
     /// A copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Self {
-        let mut buf = Self::zeroed(bytes.len());
-        buf.copy_from_slice(bytes);
-        buf
+        Self::concat(&[bytes])
+    }
+
+    /// The parts one after the other: cheaper than zeroing a buffer and copying into it.
+    pub fn concat(parts: &[&[u8]]) -> Self {
+        let len = parts.iter().fold(0usize, |len, part| len.saturating_add(part.len()));
+        if len == 0 {
+            return Self::zeroed(0);
+        }
+        let layout = Self::layout(len);
+        // SAFETY: the layout has a size above zero.
+        let raw = unsafe { alloc(layout) };
+        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        let mut filled = 0;
+        for part in parts {
+            // SAFETY: the lengths of all parts add up to `len`, so each fits behind those before it, and
+            // fresh memory overlaps nothing. After the last one all `len` bytes are initialised.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), ptr.as_ptr().add(filled), part.len()) };
+            filled += part.len();
+        }
+        Self { ptr, len }
     }
 
     /// Shortens the visible length; the memory is kept until drop.
@@ -167,6 +185,13 @@ mod tests {
         assert_eq!(b.slice(8..50).len(), 2);
         assert_eq!(b.slice(50..60).len(), 0);
         assert_eq!(b.slice(2..5).into_owned()[1], 7);
+    }
+
+    #[test]
+    fn parts_follow_each_other() {
+        assert_eq!(&*AlignedBuf::concat(&[&[1, 2], &[], &[3]]), &[1, 2, 3]);
+        assert_eq!(AlignedBuf::concat(&[&[], &[]]).len(), 0);
+        assert_eq!(AlignedBuf::concat(&[&[9; 5000]]).as_ptr() as usize % ALIGN, 0);
     }
 
     #[test]

@@ -208,3 +208,60 @@ impl ReadPlan for DraidPlan {
         self.0.resume(results, judge)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn geometry(parity: u64, data: u64, spares: u64, children: u64) -> DraidGeometry {
+        let config = DraidConfig { parity, data, children, spares };
+        DraidGeometry::new(12, config, config.groups().unwrap()).unwrap()
+    }
+
+    /// Over two turns of the whole permutation table, no place of a child belongs to two columns, or
+    /// to a column and to spare space.
+    #[test]
+    fn nothing_overlaps() {
+        for (parity, data, spares, children) in [(1, 2, 1, 5), (2, 3, 2, 9), (3, 1, 0, 4), (1, 8, 2, 14)] {
+            let geometry = geometry(parity, data, spares, children);
+            let mut owner: HashMap<(u32, u64), u64> = HashMap::new();
+            for group in 0..40 * geometry.ngroups {
+                let grid = geometry.grid(group * geometry.group_size(), geometry.min_alloc()).unwrap();
+                for column in &grid.columns {
+                    assert_eq!(column.offset % ROW_HEIGHT, 0);
+                    let taken = owner.insert((column.child, column.offset), group);
+                    assert_eq!(taken, None, "group {group}");
+                    for spare in 0..u32::try_from(spares).unwrap() {
+                        assert_ne!(geometry.spare_child(spare, column.offset), Some(column.child));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_may_cross_into_the_next_group() {
+        let geometry = geometry(1, 2, 0, 5);
+        let offset = geometry.group_size() - (3 << 12);
+        let grid = geometry.grid(offset, 5 << 12).unwrap();
+        assert_eq!(grid.stripes().count(), 2);
+        let data: u64 = grid.stripes().flat_map(|stripe| &stripe[1..]).map(|column| column.len).sum();
+        assert_eq!(data, 5 << 12);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for (parity, data, spares, children, ngroups) in [
+            (0, 2, 0, 5, 5),
+            (4, 2, 0, 9, 3),
+            (1, 0, 0, 5, 5),
+            (1, 5, 0, 5, 5),
+            (1, 2, 6, 5, 5),
+            (1, 2, 0, 5, 4),
+            (1, 2, 0, 500, 5),
+        ] {
+            assert!(DraidGeometry::new(9, DraidConfig { parity, data, children, spares }, ngroups).is_err());
+        }
+    }
+}

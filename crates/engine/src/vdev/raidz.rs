@@ -264,3 +264,55 @@ impl ReadPlan for RaidzPlan {
         self.0.resume(results, judge)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes as zdb shows them for blocks of a real pool: raidz1 of 3, ashift 9.
+    #[test]
+    fn allocated_sizes_are_those_of_openzfs() {
+        let geometry = RaidzGeometry::new(9, 3, 1, &[], None).unwrap();
+        for (psize, asize) in [
+            (0x200, 0x400),
+            (0x400, 0x800),
+            (0x600, 0xc00),
+            (0x800, 0xc00),
+            (0xe00, 0x1800),
+            (0x1000, 0x1800),
+        ] {
+            assert_eq!(geometry.asize(psize, 1), asize);
+        }
+        assert_eq!(geometry.deflate_ratio(), 341);
+        assert_eq!(deflate_ratio(1 << 17), 512);
+    }
+
+    #[test]
+    fn width_follows_birth() {
+        let grown = RaidzGeometry::new(9, 6, 1, &[10, 20], None).unwrap();
+        assert_eq!([0, 9, 10, 19, 20, 99].map(|txg| grown.logical_width(txg)), [4, 4, 5, 5, 6, 6]);
+        let growing = RaidzGeometry::new(9, 6, 1, &[10], Some(0)).unwrap();
+        assert_eq!([0, 9, 10, 99].map(|txg| growing.logical_width(txg)), [4, 4, 5, 5]);
+        assert!(RaidzGeometry::new(9, 3, 1, &[10, 20], None).is_err(), "narrower than its parity allows");
+    }
+
+    #[test]
+    fn reflow_info_is_taken_apart() {
+        let info = 1 << 55 | 18_350_080 >> 9;
+        assert_eq!(ReflowState::from_uberblock(info), ReflowState { offset: 18_350_080, scratch: true });
+        assert!(!ReflowState::from_uberblock(4 << 55 | 7).scratch);
+    }
+
+    /// A block that fills a part of one row: parity comes first, and bit 20 of the offset swaps it.
+    #[test]
+    fn parity_changes_place_every_mebibyte() {
+        let geometry = RaidzGeometry::new(9, 4, 1, &[], None).unwrap();
+        let children = |offset| {
+            geometry.grid(offset, 1024, 1).unwrap().columns.iter().map(|c| c.child).collect::<Vec<_>>()
+        };
+        assert_eq!(children(0), [0, 1, 2]);
+        assert_eq!(children(1 << 20), [1, 0, 2]);
+        let double = RaidzGeometry::new(9, 4, 2, &[], None).unwrap();
+        assert_eq!(double.grid(1 << 20, 512, 1).unwrap().columns[0].child, 0);
+    }
+}

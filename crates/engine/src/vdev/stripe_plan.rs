@@ -268,37 +268,62 @@ pub(super) fn padding_of(column: &Column) -> Column {
 
 /// The block from the columns at hand, missing ones computed; `None` when that is not possible.
 fn assemble(grid: &Grid, gather: &Gather, children: &dyn Children, size: u64) -> Option<Buf> {
-    let length = usize::try_from(grid.size).ok()?;
+    let size = usize::try_from(size).ok()?;
     let here = |column: &Column| match source(gather, children, column) {
         Source::Here(data) => Some(data),
         Source::Ask(_) | Source::Nowhere => None,
     };
-    if let Some(column) = grid.columns.iter().skip(grid.nparity).find(|column| column.len == grid.size)
-        && let Some(data) = here(column)
-    {
-        return Some(data.slice(0..usize::try_from(size).ok()?));
+    let found: Vec<Option<Buf>> = grid
+        .columns
+        .iter()
+        .map(|column| Some(column).filter(|column| column.len > 0).and_then(here))
+        .collect();
+    match joined(grid, &found, size) {
+        Some(block) => Some(block),
+        None => rebuilt(grid, &found, size),
     }
-    let mut block = AlignedBuf::zeroed(length);
-    for stripe in grid.stripes() {
-        let (parity, data) = stripe.split_at_checked(grid.nparity)?;
+}
+
+/// The block when all data columns are there.
+fn joined(grid: &Grid, found: &[Option<Buf>], size: usize) -> Option<Buf> {
+    let mut parts = Vec::with_capacity(grid.columns.len());
+    for (number, (column, data)) in grid.columns.iter().zip(found).enumerate() {
+        if column.len > 0 && !grid.is_parity(number.checked_rem(grid.width)?) {
+            parts.push((column.at, data.as_ref()?));
+        }
+    }
+    if let [(_, only)] = parts.as_slice() {
+        return Some(only.slice(0..size));
+    }
+    parts.sort_unstable_by_key(|&(at, _)| at);
+    let parts: Vec<&[u8]> = parts.into_iter().map(|(_, data)| &**data).collect();
+    Some(AlignedBuf::concat(&parts).into_prefix(size))
+}
+
+/// The block with missing data columns computed from parity.
+fn rebuilt(grid: &Grid, found: &[Option<Buf>], size: usize) -> Option<Buf> {
+    let mut block = AlignedBuf::zeroed(usize::try_from(grid.size).ok()?);
+    for (stripe, found) in grid.stripes().zip(found.chunks(grid.width.max(1))) {
+        let (_, data) = stripe.split_at_checked(grid.nparity)?;
+        let (parity, found) = found.split_at_checked(grid.nparity)?;
         let mut views = views(&mut block, data)?;
         let mut missing = Vec::new();
-        for ((place, column), view) in data.iter().enumerate().zip(&mut views) {
-            if let Some(bytes) = Some(column).filter(|column| column.len > 0).and_then(here) {
-                view.copy_from_slice(bytes.get(..view.len())?);
-            } else if column.len > 0 {
-                missing.push(grid.nparity + place);
+        for ((place, bytes), view) in found.iter().enumerate().zip(&mut views) {
+            match bytes {
+                Some(bytes) => view.copy_from_slice(bytes.get(..view.len())?),
+                None if view.is_empty() => {}
+                None => missing.push(grid.nparity + place),
             }
         }
         if !missing.is_empty() {
-            let found = parity.iter().map(|column| here(column).map(|bytes| bytes.to_vec()));
-            let mut parity: Vec<Vec<u8>> = found.map(Option::unwrap_or_default).collect();
+            let copy = |bytes: &Option<Buf>| bytes.as_deref().unwrap_or_default().to_vec();
+            let mut parity: Vec<Vec<u8>> = parity.iter().map(copy).collect();
             let mut columns: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
             columns.append(&mut views);
             raidz_math::reconstruct(grid.nparity, &mut columns, &missing).ok()?;
         }
     }
-    Some(block.into_prefix(usize::try_from(size).ok()?))
+    Some(block.into_prefix(size))
 }
 
 /// Where the data columns of a stripe stand in the block. They follow each other, with gaps where

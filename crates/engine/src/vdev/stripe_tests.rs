@@ -412,3 +412,37 @@ fn absurd_requests_fail() {
     }
     assert_eq!(geometry.spare_child(0, 0), None);
 }
+
+/// Whatever comes back from the children, a plan ends, and never with bytes that were not accepted.
+#[test]
+fn any_damage_ends_well() {
+    let mut rng = Rng::new(13);
+    for round in 0..300 {
+        let nparity = 1 + rng.below(3) as u32;
+        let width = nparity + 2 + rng.below(4) as u32;
+        let txgs: Vec<u64> = (0..rng.below(2)).collect();
+        let reflow = (rng.below(3) == 0).then(|| rng.next_u64());
+        let geometry = RaidzGeometry::new(9, width, nparity, &txgs, reflow.filter(|_| width > nparity + 2));
+        let Ok(geometry) = geometry else { continue };
+        let (offset, size) = (rng.below(512) << 9, 1 + rng.below(20_000));
+        let txg = rng.below(3);
+        let Some(grid) = geometry.grid(offset, size, txg) else { continue };
+        let block = random_block(&mut rng, size);
+        let sides: Vec<usize> = (0..width).map(|_| 1 + rng.below(3) as usize).collect();
+        let mut leaves = noise(&mut rng, &sides);
+        lay_out(&grid, &block, &mut leaves);
+        for _ in 0..rng.below(2 * u64::from(width)) {
+            let column = grid.columns[rng.below(grid.columns.len() as u64) as usize];
+            let side = rng.below(sides[column.child as usize] as u64) as u32;
+            match rng.below(5) {
+                0 => leaves.set_fault(column.child, side, Fault::Stale),
+                1 => leaves.set_fault(column.child, side, Fault::Unreadable),
+                2 => leaves.break_silently(column.child, side),
+                3 => leaves.make_hole(column.child, side, column.offset + rng.below(column.len + 1)),
+                _ => leaves.corrupt_at(column.child, column.area, column.offset, column.len),
+            }
+        }
+        let depth = if round % 2 == 0 { Depth::First } else { Depth::All };
+        run(&mut RaidzPlan::new(&geometry, offset, size, txg, depth), &leaves, &block);
+    }
+}
