@@ -13,7 +13,7 @@ use zutil::import;
 
 use crate::ctx::Ctx;
 use crate::keys;
-use crate::verb::Failure;
+use crate::verb::{Exit, Failure, Outcome};
 
 /// Bytes of the cache where nothing else is said.
 const ARC_MAX: u64 = 128 << 20;
@@ -131,6 +131,53 @@ impl PoolSource {
         }
         keys::load_given(&pool, &self.load_key)?;
         Ok(pool)
+    }
+
+    /// Opens each of the pools named (all that are found, without names) and does something with it. A pool
+    /// that can't be opened is named on standard error, and the rest is done.
+    pub fn each(
+        &self,
+        names: &[String],
+        ctx: &mut Ctx,
+        mut visit: impl FnMut(&Arc<Pool>, &PoolCandidate, &mut Ctx) -> Outcome,
+    ) -> Outcome {
+        let mut found = self.candidates();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut exit = Exit::OK;
+        let chosen: Vec<PoolCandidate> = if names.is_empty() {
+            found
+        } else {
+            let mut chosen = Vec::new();
+            for name in names {
+                match import::select(found.clone(), name) {
+                    Ok(candidate) => chosen.push(candidate),
+                    Err(e) if e.kind() == Kind::NotFound => {
+                        ctx.warn(format!("cannot open '{name}': no such pool"));
+                        exit = Exit::FAILED;
+                    }
+                    Err(e) => return Err(Failure::failed(e.what())),
+                }
+            }
+            chosen
+        };
+        if chosen.is_empty() && names.is_empty() {
+            ctx.warn("no pools available");
+        }
+        for candidate in &chosen {
+            if ctx.interrupt.is_set() {
+                return Err(Failure::Interrupted);
+            }
+            let done = self.open_candidate(candidate, ctx).and_then(|pool| visit(&pool, candidate, ctx));
+            match done {
+                Ok(done) => exit = exit.worse(done),
+                Err(Failure::Failed(message)) => {
+                    ctx.warn(message);
+                    exit = Exit::FAILED;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(exit)
     }
 
     /// The transaction group asked for.

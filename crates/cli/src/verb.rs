@@ -26,6 +26,12 @@ impl Exit {
     pub const PIPE: Exit = Exit(141);
     /// The user stopped it (128 + SIGINT).
     pub const INTERRUPTED: Exit = Exit(130);
+
+    /// The one of two that tells of more trouble.
+    #[must_use]
+    pub fn worse(self, other: Exit) -> Exit {
+        Exit(self.0.max(other.0))
+    }
 }
 
 /// Why a verb stopped.

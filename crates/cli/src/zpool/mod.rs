@@ -1,5 +1,6 @@
 //! `zpool`: one file a verb.
 
+pub mod history;
 mod import;
 
 use std::ffi::OsString;
@@ -23,6 +24,8 @@ pub struct Zpool {
 /// The verbs of `zpool`.
 #[derive(Debug, Subcommand)]
 pub enum ZpoolVerb {
+    /// Print what was done to pools
+    History(history::History),
     /// List pools that can be imported
     Import(import::Import),
     /// Print the version
@@ -35,6 +38,7 @@ pub enum ZpoolVerb {
 impl Verb for Zpool {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
+            ZpoolVerb::History(v) => v.run(ctx),
             ZpoolVerb::Import(v) => v.run(ctx),
             ZpoolVerb::Version => multicall::version(ctx),
             ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),

@@ -12,6 +12,7 @@
 //! costs is kept in [`Pool::rewind`].
 
 pub mod features;
+pub mod history;
 mod load;
 mod mapping;
 mod pool;

@@ -1,0 +1,50 @@
+//! `zpool history`: what was done to a pool.
+
+use std::io::Write;
+
+use clap::Args;
+use engine::spa::Pool;
+use engine::spa::history::history;
+
+use crate::ctx::Ctx;
+use crate::output::history::{HistoryFormat, record};
+use crate::source::PoolSource;
+use crate::users::Names;
+use crate::verb::{Exit, Outcome, Verb};
+
+/// Print what was done to pools.
+#[derive(Debug, Args)]
+pub struct History {
+    #[command(flatten)]
+    pub(crate) source: PoolSource,
+    /// What the pool did by itself, too.
+    #[arg(short = 'i')]
+    pub internal: bool,
+    /// User, host and zone of each record.
+    #[arg(short = 'l')]
+    pub long: bool,
+    /// Pools; all that are found, without any.
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+}
+
+impl Verb for History {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let format = HistoryFormat { internal: self.internal, long: self.long };
+        let users = if self.long { Names::users() } else { Names::default() };
+        self.source.each(&self.pools, ctx, |pool, _, ctx| print(pool, format, &users, ctx))
+    }
+}
+
+fn print(pool: &Pool, format: HistoryFormat, users: &Names, ctx: &mut Ctx) -> Outcome {
+    let history = history(pool)?;
+    writeln!(ctx.out, "History for '{}':", pool.name)?;
+    for rec in &history.records {
+        if let Some(text) = record(rec, format, users) {
+            ctx.out.write_all(text.as_bytes())?;
+        }
+    }
+    writeln!(ctx.out)?;
+    history.damage.iter().for_each(|e| ctx.warn(format!("{}: history: {e}", pool.name)));
+    Ok(if history.damage.is_empty() { Exit::OK } else { Exit::FAILED })
+}
