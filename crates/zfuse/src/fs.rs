@@ -1,0 +1,362 @@
+//! The requests of the kernel.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use engine::{Error, Kind, Result};
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+};
+use parking_lot::{Mutex, RwLock};
+use zpl::{Inode, Reader};
+use zvol::Volume;
+
+use crate::attr::{errno, of_file, synthetic};
+use crate::dir::{self, Item};
+use crate::node::{Node, What};
+use crate::space::{Content, Slot, Space};
+
+/// Nothing ever changes, so nothing ever expires.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+/// Longest read-ahead that is asked of the kernel.
+const READ_AHEAD: u32 = 4 << 20;
+/// Longest name of an extended attribute list or value that Linux passes.
+const MAX_XATTR: usize = 64 << 10;
+
+/// An open file or directory.
+#[derive(Debug)]
+enum Handle {
+    File(Mutex<Reader>),
+    Volume(Arc<Volume>),
+    Directory(Vec<Item>),
+}
+
+/// The file system that the kernel talks to.
+#[derive(Debug)]
+pub struct Fuse {
+    space: Arc<Space>,
+    handles: RwLock<HashMap<u64, Arc<Handle>>>,
+    next: AtomicU64,
+}
+
+/// What a node is.
+enum Thing {
+    File(Inode),
+    Volume(Arc<Volume>),
+    Synthetic,
+}
+
+impl Fuse {
+    /// Over the datasets of `space`.
+    pub fn new(space: Arc<Space>) -> Self {
+        Self { space, handles: RwLock::default(), next: AtomicU64::new(1) }
+    }
+
+    fn slot(&self, node: Node) -> Result<Arc<Slot>> {
+        self.space.slot(node.slot).ok_or_else(|| Error::not_found("no such dataset in this mount"))
+    }
+
+    fn thing(&self, node: Node) -> Result<Thing> {
+        let slot = self.slot(node)?;
+        match (node.what, slot.content()) {
+            (What::Ctl | What::SnapDir, _) => Ok(Thing::Synthetic),
+            (What::Top, Content::Filesystem(fs)) => fs.root().map(Thing::File),
+            (What::Top, Content::Volume(volume)) => Ok(Thing::Volume(Arc::clone(volume))),
+            // The top of a dataset without its key is a directory that only shows its children.
+            (What::Top, Content::Closed(e)) => match slot.children().is_empty() && node.slot != 0 {
+                true => Err(e.clone()),
+                false => Ok(Thing::Synthetic),
+            },
+            (What::Object(number), Content::Filesystem(fs)) => fs.inode(number).map(Thing::File),
+            (What::Object(_), _) => Err(Error::not_found("not a file system")),
+        }
+    }
+
+    fn inode(&self, node: Node) -> Result<Inode> {
+        match self.thing(node)? {
+            Thing::File(inode) => Ok(inode),
+            _ => Err(Error::new(Kind::Invalid, "not a file")),
+        }
+    }
+
+    fn attr(&self, node: Node) -> Result<FileAttr> {
+        let ino = node.encode().ok_or_else(|| Error::not_found("object number out of bounds"))?;
+        let created = self.slot(node)?.dataset.phys.creation_time;
+        Ok(match self.thing(node)? {
+            Thing::File(inode) => of_file(ino, inode.attr()),
+            Thing::Volume(volume) => synthetic(ino, FileType::RegularFile, volume.size(), created),
+            Thing::Synthetic => synthetic(ino, FileType::Directory, 0, created),
+        })
+    }
+
+    fn find(&self, parent: Node, name: &[u8]) -> Result<Node> {
+        let missing = || Error::not_found("no such file or directory");
+        let text = std::str::from_utf8(name).ok();
+        let found = match parent.what {
+            What::Ctl if name == b"snapshot" => return Ok(Node { slot: parent.slot, what: What::SnapDir }),
+            What::Ctl => None,
+            What::SnapDir => match text {
+                Some(text) => self.space.snapshot(parent.slot, text)?.map(Node::top),
+                None => None,
+            },
+            What::Top if name == b".zfs" && self.slot(parent)?.has_ctl() => {
+                return Ok(Node { slot: parent.slot, what: What::Ctl });
+            }
+            What::Top => match text {
+                Some(text) => self.space.child(parent.slot, text)?.map(Node::top),
+                None => None,
+            },
+            What::Object(_) => None,
+        };
+        match (found, parent.what) {
+            (Some(node), _) => Ok(node),
+            (None, What::Ctl | What::SnapDir) => Err(missing()),
+            (None, _) => self.find_file(parent, name),
+        }
+    }
+
+    fn find_file(&self, parent: Node, name: &[u8]) -> Result<Node> {
+        let missing = || Error::not_found("no such file or directory");
+        match self.thing(parent)? {
+            Thing::File(dir) => {
+                let entry = dir.lookup(name)?.ok_or_else(missing)?;
+                Ok(Node { slot: parent.slot, what: What::Object(entry.object) })
+            }
+            _ => Err(missing()),
+        }
+    }
+
+    fn keep(&self, handle: Handle) -> FileHandle {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.handles.write().insert(id, Arc::new(handle));
+        FileHandle(id)
+    }
+
+    fn handle(&self, fh: FileHandle) -> Option<Arc<Handle>> {
+        self.handles.read().get(&fh.0).cloned()
+    }
+
+    fn read_handle(&self, fh: FileHandle, offset: u64, size: u32) -> Result<Vec<u8>> {
+        let mut out = vec![0; usize::try_from(size).unwrap_or(0)];
+        let read = match self.handle(fh).as_deref() {
+            Some(Handle::File(reader)) => reader.lock().read_at(offset, &mut out)?,
+            Some(Handle::Volume(volume)) => volume.read_at(offset, &mut out)?,
+            _ => return Err(Error::new(Kind::Invalid, "not an open file")),
+        };
+        out.truncate(read);
+        Ok(out)
+    }
+
+    fn seek(&self, fh: FileHandle, offset: i64, whence: i32) -> Result<u64> {
+        let invalid = || Error::new(Kind::Invalid, "seek before the start");
+        let from = u64::try_from(offset).map_err(|_| invalid())?;
+        let handle = self.handle(fh).ok_or_else(invalid)?;
+        let Handle::File(reader) = &*handle else { return Err(invalid()) };
+        let inode = reader.lock().inode().clone();
+        let found = match whence {
+            libc::SEEK_DATA => inode.next_data(from)?,
+            libc::SEEK_HOLE => inode.next_hole(from)?,
+            _ => return Err(invalid()),
+        };
+        found.ok_or_else(|| Error::new(Kind::NotFound, "past the end"))
+    }
+
+    /// Entries of a directory handle from `offset` on, each with the offset of the next.
+    fn rest(&self, fh: FileHandle, offset: u64) -> Vec<(u64, Item)> {
+        let Some(handle) = self.handle(fh) else { return Vec::new() };
+        let Handle::Directory(items) = &*handle else { return Vec::new() };
+        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+        let numbered = items.iter().enumerate().skip(skip);
+        // A kernel buffer holds some hundreds of entries; the rest is asked for again.
+        numbered.take(2048).map(|(i, item)| (u64::try_from(i).unwrap_or(0) + 1, item.clone())).collect()
+    }
+}
+
+fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
+    let wanted = usize::try_from(size).unwrap_or(usize::MAX);
+    match u32::try_from(value.len()) {
+        _ if value.len() > MAX_XATTR => reply.error(Errno::E2BIG),
+        Ok(len) if size == 0 => reply.size(len),
+        Ok(_) if value.len() <= wanted => reply.data(value),
+        _ => reply.error(Errno::ERANGE),
+    }
+}
+
+impl Filesystem for Fuse {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // What the kernel does not offer is done without.
+        let wanted = [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+        ];
+        for flag in wanted {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_readahead(READ_AHEAD);
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.find(Node::decode(parent.0), name.as_bytes()).and_then(|node| self.attr(node));
+        match found {
+            Ok(attr) => reply.entry(&FOREVER, &attr, Generation(0)),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match self.attr(Node::decode(ino.0)) {
+            Ok(attr) => reply.attr(&FOREVER, &attr),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.inode(Node::decode(ino.0)).and_then(|inode| inode.readlink()) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match self.thing(Node::decode(ino.0)) {
+            Ok(Thing::File(inode)) => {
+                let handle = Handle::File(Mutex::new(Reader::new(&inode)));
+                reply.opened(self.keep(handle), FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            Ok(Thing::Volume(volume)) => {
+                reply.opened(self.keep(Handle::Volume(volume)), FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            Ok(Thing::Synthetic) => reply.error(Errno::EISDIR),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn read(
+        &self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>, reply: ReplyData,
+    ) {
+        match self.read_handle(fh, offset, size) {
+            Ok(data) => reply.data(&data),
+            Err(e) => {
+                eprintln!("aquifer mount: {e}");
+                reply.error(errno(&e));
+            }
+        }
+    }
+
+    fn release(
+        &self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, _lock_owner: Option<LockOwner>,
+        _flush: bool, reply: ReplyEmpty,
+    ) {
+        self.handles.write().remove(&fh.0);
+        reply.ok();
+    }
+
+    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let node = Node::decode(ino.0);
+        let inode = match self.thing(node) {
+            Ok(Thing::File(inode)) => Some(inode),
+            Ok(_) => None,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        let (items, damaged) = dir::list(&self.space, node, inode.as_ref());
+        if damaged {
+            eprintln!("aquifer mount: a directory is damaged: some of its entries can't be read");
+        }
+        let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+        reply.opened(self.keep(Handle::Directory(items)), flags);
+    }
+
+    fn readdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        for (next, item) in self.rest(fh, offset) {
+            if reply.add(INodeNo(item.ino), next, item.kind, OsStr::from_bytes(&item.name)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let parent = Node::decode(ino.0);
+        for (next, item) in self.rest(fh, offset) {
+            let node = match item.name.as_slice() {
+                b"." | b".." => Ok(Node::decode(item.ino)),
+                name => self.find(parent, name),
+            };
+            let attr = node.and_then(|node| self.attr(node));
+            // What can't be read still shows its name; using it gives the error.
+            let (attr, ttl) = match attr {
+                Ok(attr) => (attr, FOREVER),
+                Err(_) => continue,
+            };
+            let name = OsStr::from_bytes(&item.name);
+            if reply.add(attr.ino, next, name, &ttl, &attr, Generation(0)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.handles.write().remove(&fh.0);
+        reply.ok();
+    }
+
+    fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        let node = Node::decode(ino.0);
+        let slot = self.space.slot(node.slot);
+        let (used, files) = match slot.as_deref().map(Slot::content) {
+            Some(Content::Filesystem(fs)) => (fs.statfs().referenced, fs.statfs().objects),
+            Some(Content::Volume(volume)) => (volume.size(), 1),
+            _ => (0, 0),
+        };
+        // Read-only: what is used is all there is.
+        reply.statfs(used.div_ceil(4096), 0, 0, files, 0, 4096, 1023, 4096);
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        match self.thing(Node::decode(ino.0)) {
+            Ok(Thing::File(inode)) => match inode.xattr(name.as_bytes()) {
+                Ok(Some(value)) => reply_xattr(reply, size, &value),
+                Ok(None) => reply.error(Errno::ENODATA),
+                Err(e) => reply.error(errno(&e)),
+            },
+            Ok(_) => reply.error(Errno::ENODATA),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let names = match self.thing(Node::decode(ino.0)) {
+            Ok(Thing::File(inode)) => inode.xattr_names(),
+            Ok(_) => Ok(Vec::new()),
+            Err(e) => Err(e),
+        };
+        match names {
+            Ok(names) => {
+                let list: Vec<u8> = names.into_iter().flat_map(|n| n.into_iter().chain([0])).collect();
+                reply_xattr(reply, size, &list);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn lseek(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        match self.seek(fh, offset, whence) {
+            Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
+            Err(e) if e.kind() == Kind::NotFound => reply.error(Errno::ENXIO),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The datasets and snapshots of one mount, each in a slot that is filled when first visited.
+//!
+//! Lock order: `table` is a leaf lock; datasets are opened without it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use engine::dsl::{Dataset, DatasetKind};
+use engine::spa::Pool;
+use engine::{Error, Kind, Result};
+use parking_lot::RwLock;
+use zpl::Filesystem;
+use zvol::Volume;
+
+use crate::node::MAX_SLOTS;
+
+/// What a dataset turned out to be.
+#[derive(Debug)]
+pub enum Content {
+    /// A file system.
+    Filesystem(Arc<Filesystem>),
+    /// A volume.
+    Volume(Arc<Volume>),
+    /// Neither can be opened; children still show.
+    Closed(Error),
+}
+
+/// A dataset or snapshot in the tree.
+#[derive(Debug)]
+pub struct Slot {
+    /// The dataset.
+    pub dataset: Dataset,
+    /// The slot it lies below; its own for the top one.
+    pub parent: usize,
+    content: OnceLock<Content>,
+    children: OnceLock<Vec<(String, u64)>>,
+    snapshots: OnceLock<Vec<(String, u64)>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    slots: Vec<Arc<Slot>>,
+    by_dataset: HashMap<u64, usize>,
+}
+
+/// All datasets of a mount.
+#[derive(Debug)]
+pub struct Space {
+    pool: Arc<Pool>,
+    table: RwLock<Table>,
+}
+
+impl Slot {
+    fn new(dataset: Dataset, parent: usize) -> Arc<Self> {
+        let (content, children, snapshots) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Arc::new(Self { dataset, parent, content, children, snapshots })
+    }
+
+    /// Opens it, once.
+    pub fn content(&self) -> &Content {
+        self.content.get_or_init(|| open(&self.dataset).unwrap_or_else(Content::Closed))
+    }
+
+    /// Child datasets: last part of the name and directory object.
+    pub fn children(&self) -> &[(String, u64)] {
+        self.children.get_or_init(|| {
+            if self.dataset.is_snapshot() {
+                return Vec::new();
+            }
+            let all = self.dataset.dir().and_then(|dir| dir.children()).unwrap_or_default();
+            all.into_iter().filter(|(name, _)| !name.starts_with('$') && !name.contains('%')).collect()
+        })
+    }
+
+    /// Snapshots: name after the `@` and dataset object, oldest first.
+    pub fn snapshots(&self) -> &[(String, u64)] {
+        self.snapshots.get_or_init(|| {
+            let all = self.dataset.snapshots().unwrap_or_default();
+            let short = |s: &Dataset| Some((s.name.split_once('@')?.1.to_owned(), s.number));
+            all.iter().filter_map(short).collect()
+        })
+    }
+
+    /// True when `.zfs` can be entered here.
+    pub fn has_ctl(&self) -> bool {
+        !self.dataset.is_snapshot() && !matches!(self.content(), Content::Volume(_))
+    }
+}
+
+fn open(dataset: &Dataset) -> Result<Content> {
+    match dataset.kind()? {
+        DatasetKind::Filesystem => Filesystem::open(dataset).map(Content::Filesystem),
+        DatasetKind::Volume => Volume::open(dataset).map(|v| Content::Volume(Arc::new(v))),
+    }
+}
+
+impl Space {
+    /// A tree with `top` at the mount point.
+    pub fn new(pool: Arc<Pool>, top: Dataset) -> Arc<Self> {
+        let by_dataset = HashMap::from([(top.number, 0)]);
+        let table = Table { slots: vec![Slot::new(top, 0)], by_dataset };
+        Arc::new(Self { pool, table: RwLock::new(table) })
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The dataset in slot `id`.
+    pub fn slot(&self, id: usize) -> Option<Arc<Slot>> {
+        self.table.read().slots.get(id).cloned()
+    }
+
+    /// The slot of the child dataset `name` below slot `id`, when there is one.
+    pub fn child(&self, id: usize, name: &str) -> Result<Option<usize>> {
+        let Some(slot) = self.slot(id) else { return Ok(None) };
+        let Some((_, number)) = slot.children().iter().find(|(n, _)| n == name) else { return Ok(None) };
+        let dir = engine::dsl::Dir::open(&self.pool.dsl, *number, format!("{}/{name}", slot.dataset.name))?;
+        // A directory without a dataset has nothing to show but its children, and no slot to show them in.
+        match dir.head() {
+            Ok(head) => self.enter(head, id).map(Some),
+            Err(e) if e.kind() == Kind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The slot of the snapshot `name` of slot `id`, when there is one.
+    pub fn snapshot(&self, id: usize, name: &str) -> Result<Option<usize>> {
+        let Some(slot) = self.slot(id) else { return Ok(None) };
+        let Some((_, number)) = slot.snapshots().iter().find(|(n, _)| n == name) else { return Ok(None) };
+        let full = format!("{}@{name}", slot.dataset.name);
+        let snapshot = Dataset::open(&self.pool.dsl, *number, full)?;
+        self.enter(snapshot, id).map(Some)
+    }
+
+    fn enter(&self, dataset: Dataset, parent: usize) -> Result<usize> {
+        let mut table = self.table.write();
+        if let Some(&known) = table.by_dataset.get(&dataset.number) {
+            return Ok(known);
+        }
+        let id = table.slots.len();
+        if id >= MAX_SLOTS {
+            return Err(Error::new(Kind::Limit, "too many datasets and snapshots in one mount"));
+        }
+        table.by_dataset.insert(dataset.number, id);
+        table.slots.push(Slot::new(dataset, parent));
+        Ok(id)
+    }
+}
