@@ -68,7 +68,9 @@ fn parent(space: &Space, node: Node, inode: Option<&Inode>) -> u64 {
         What::Ctl => Node::top(node.slot),
         What::Top => Node::top(space.slot(node.slot).map_or(0, |s| s.parent)),
         What::Object(_) => match inode.map(|i| i.attr().parent) {
-            Some(parent) if !is_root(space, node.slot, parent) => Node { slot: node.slot, what: What::Object(parent) },
+            Some(parent) if !is_root(space, node.slot, parent) => {
+                Node { slot: node.slot, what: What::Object(parent) }
+            }
             _ => Node::top(node.slot),
         },
     };

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::dmu::prefetch::Prefetch;
 use engine::{Error, Kind, Result};
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use parking_lot::{Mutex, RwLock};
 use zpl::{Inode, Reader};
@@ -33,7 +34,7 @@ const MAX_XATTR: usize = 64 << 10;
 #[derive(Debug)]
 enum Handle {
     File(Mutex<Reader>),
-    Volume(Arc<Volume>),
+    Volume(Arc<Volume>, Mutex<Prefetch>),
     Directory(Vec<Item>),
 }
 
@@ -90,7 +91,7 @@ impl Fuse {
         let created = self.slot(node)?.dataset.phys.creation_time;
         Ok(match self.thing(node)? {
             Thing::File(inode) => of_file(ino, inode.attr()),
-            Thing::Volume(volume) => synthetic(ino, FileType::RegularFile, volume.size(), created),
+            Thing::Volume(volume) => synthetic(ino, FileType::RegularFile, volume.size, created),
             Thing::Synthetic => synthetic(ino, FileType::Directory, 0, created),
         })
     }
@@ -146,7 +147,10 @@ impl Fuse {
         let mut out = vec![0; usize::try_from(size).unwrap_or(0)];
         let read = match self.handle(fh).as_deref() {
             Some(Handle::File(reader)) => reader.lock().read_at(offset, &mut out)?,
-            Some(Handle::Volume(volume)) => volume.read_at(offset, &mut out)?,
+            Some(Handle::Volume(volume, prefetch)) => {
+                volume.read_ahead(&mut prefetch.lock(), offset, u64::from(size));
+                volume.read_at(offset, &mut out)?
+            }
             _ => return Err(Error::new(Kind::Invalid, "not an open file")),
         };
         out.truncate(read);
@@ -235,7 +239,8 @@ impl Filesystem for Fuse {
                 reply.opened(self.keep(handle), FopenFlags::FOPEN_KEEP_CACHE);
             }
             Ok(Thing::Volume(volume)) => {
-                reply.opened(self.keep(Handle::Volume(volume)), FopenFlags::FOPEN_KEEP_CACHE);
+                let handle = Handle::Volume(volume, Mutex::default());
+                reply.opened(self.keep(handle), FopenFlags::FOPEN_KEEP_CACHE);
             }
             Ok(Thing::Synthetic) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(errno(&e)),
@@ -243,8 +248,15 @@ impl Filesystem for Fuse {
     }
 
     fn read(
-        &self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>, reply: ReplyData,
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
     ) {
         match self.read_handle(fh, offset, size) {
             Ok(data) => reply.data(&data),
@@ -256,8 +268,14 @@ impl Filesystem for Fuse {
     }
 
     fn release(
-        &self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, _lock_owner: Option<LockOwner>,
-        _flush: bool, reply: ReplyEmpty,
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
     ) {
         self.handles.write().remove(&fh.0);
         reply.ok();
@@ -287,7 +305,14 @@ impl Filesystem for Fuse {
         reply.ok();
     }
 
-    fn readdirplus(&self, _req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
         let parent = Node::decode(ino.0);
         for (next, item) in self.rest(fh, offset) {
             let node = match item.name.as_slice() {
@@ -308,7 +333,14 @@ impl Filesystem for Fuse {
         reply.ok();
     }
 
-    fn releasedir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
         self.handles.write().remove(&fh.0);
         reply.ok();
     }
@@ -318,7 +350,7 @@ impl Filesystem for Fuse {
         let slot = self.space.slot(node.slot);
         let (used, files) = match slot.as_deref().map(Slot::content) {
             Some(Content::Filesystem(fs)) => (fs.statfs().referenced, fs.statfs().objects),
-            Some(Content::Volume(volume)) => (volume.size(), 1),
+            Some(Content::Volume(volume)) => (volume.size, 1),
             _ => (0, 0),
         };
         // Read-only: what is used is all there is.
@@ -352,7 +384,15 @@ impl Filesystem for Fuse {
         }
     }
 
-    fn lseek(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
         match self.seek(fh, offset, whence) {
             Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
             Err(e) if e.kind() == Kind::NotFound => reply.error(Errno::ENXIO),

@@ -56,7 +56,12 @@ impl Mounted {
 }
 
 /// Mounts `dataset` of `pool` and everything below it at `mountpoint`. A snapshot is mounted alone.
-pub fn mount(pool: &Arc<Pool>, dataset: Dataset, mountpoint: &Path, options: MountOptions) -> io::Result<Mounted> {
+pub fn mount(
+    pool: &Arc<Pool>,
+    dataset: Dataset,
+    mountpoint: &Path,
+    options: MountOptions,
+) -> io::Result<Mounted> {
     let name = dataset.name.clone();
     let space = Space::new(Arc::clone(pool), dataset);
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);

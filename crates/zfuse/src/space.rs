@@ -90,7 +90,7 @@ impl Slot {
 fn open(dataset: &Dataset) -> Result<Content> {
     match dataset.kind()? {
         DatasetKind::Filesystem => Filesystem::open(dataset).map(Content::Filesystem),
-        DatasetKind::Volume => Volume::open(dataset).map(|v| Content::Volume(Arc::new(v))),
+        DatasetKind::Volume => Volume::open(dataset).map(Content::Volume),
     }
 }
 
