@@ -5,9 +5,9 @@
 //! children as there is parity are taken away, or filled with noise, and all blocks must still be
 //! found.
 //!
-//! Runs on the unpacked pools in the folder `AQUIFER_POOLS`, or those that `AQUIFER_VDEV_POOLS` lists
-//! as `FOLDER=POOL,…` (with `AQUIFER_VDEV_DAMAGED` when they are known to be damaged, as ztest does on
-//! purpose); says so and passes where there are none or no `zdb`.
+//! Runs on the golden pools, or on those that `AQUIFER_VDEV_POOLS` lists as `FOLDER=POOL,…` (with
+//! `AQUIFER_VDEV_DAMAGED` when they are known to be damaged, as ztest does on purpose); says so and
+//! passes where there are none or no `zdb`.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
@@ -25,6 +25,21 @@ use zcommon::draid::DraidConfig;
 
 /// Blocks read twice over with children lost are a sample of at most this many.
 const SAMPLE: usize = 400;
+
+const GOLDEN: [&str; 12] = [
+    "raidz1-3",
+    "raidz2-6",
+    "raidz3-8",
+    "expanded",
+    "draid1",
+    "mirror3",
+    "stripe-mixed",
+    "legacy-v28",
+    "damaged-raidz1",
+    "damaged-raidz2",
+    "damaged-mirror",
+    "replacing",
+];
 
 #[derive(Debug, Default)]
 struct Node {
@@ -324,37 +339,16 @@ fn pools() -> Vec<(PathBuf, String)> {
         let pair = |item: &str| item.split_once('=').map(|(folder, pool)| (folder.into(), pool.to_owned()));
         return list.split(',').filter_map(pair).collect();
     }
-    let Some(root) = std::env::var_os("AQUIFER_POOLS").map(PathBuf::from) else { return Vec::new() };
-    [
-        "raidz1-3",
-        "raidz2-6",
-        "raidz3-8",
-        "expanded",
-        "draid1",
-        "mirror3",
-        "stripe-mixed",
-        "legacy-v28",
-        "damaged-raidz1",
-        "damaged-raidz2",
-        "damaged-mirror",
-        "replacing",
-    ]
-    .iter()
-    .map(|name| (root.join(name), "tank".to_owned()))
-    .filter(|(folder, _)| folder.is_dir())
-    .collect()
+    let golden = GOLDEN.iter().filter_map(|name| testkit::golden::get(name));
+    golden.map(|golden| (golden.dir, "tank".to_owned())).collect()
 }
 
 #[test]
 fn plans_agree_with_zdb() {
-    let pools = pools();
-    if pools.is_empty() {
-        println!("SKIPPED: set AQUIFER_POOLS to the folder with the unpacked golden pools");
-    }
-    for (folder, pool) in pools {
+    for (folder, pool) in pools() {
         match check_pool(&folder, &pool) {
             Some(copies) => assert!(copies > 20, "{}: only {copies} blocks", folder.display()),
-            None => println!("SKIPPED: there is no zdb here"),
+            None => eprintln!("SKIPPED: there is no zdb here"),
         }
     }
 }
