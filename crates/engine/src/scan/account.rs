@@ -34,6 +34,8 @@ pub struct Options<'a> {
 /// What a walk meets, for those who want to see it all.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// The walk begins; the space maps say that so many bytes are allocated.
+    Start(u64),
     /// A block pointer, and how it counts.
     Block(&'a Visit<'a>, Met),
     /// A hole that was born.
@@ -121,6 +123,7 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
         account.unflushed = maps.unflushed(pool);
         maps.checkpointed(pool, &mut |_, start, end| account.checkpoint += end - start);
     }
+    tell(Event::Start(u64::try_from(account.total_alloc()).unwrap_or(0)));
     let mut findings = Findings::default();
     for (i, window) in windows(&maps, options.window).iter().enumerate() {
         let space = SpaceCheck::new(pool, &mut maps, window);

@@ -6,7 +6,8 @@
 //! - [`lists`]: blocks that nothing refers to any more but that wait to be freed;
 //! - [`stats`]: blocks, bytes and sizes by type and level;
 //! - [`space`]: each block's places held against the space maps: leaks, double use;
-//! - [`account`]: all of these together.
+//! - [`account`]: all of these together;
+//! - [`reader`], [`verify`]: every block read in device order, and the damage told.
 //!
 //! What can't be read is told to the visitor and left out with all that hangs from it; nothing here
 //! stops at damage.
@@ -16,10 +17,12 @@ pub mod bitmap;
 pub mod clones;
 pub mod lists;
 mod log;
+pub mod reader;
 pub mod space;
 pub mod space_maps;
 pub mod stats;
 pub mod traverse;
+pub mod verify;
 
 pub use stats::BlockStats;
 pub use traverse::{Origin, Stop, Visit, Visitor, traverse};

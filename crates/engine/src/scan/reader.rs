@@ -1,0 +1,190 @@
+//! Reads blocks in device order, many at once, within a promise of memory.
+//!
+//! Requests wait in a map sorted by place. While fewer bytes are under way than allowed, the next one
+//! after the last started goes out (and from the front again when the end is reached): each device sees
+//! a nearly sequential stream, whose neighbours its queue joins. Every completion starts what may follow,
+//! so that the devices stay busy while the walk gathers more.
+//!
+//! Lock order: `state` is a leaf lock; zio and the callback run without it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ondisk::Blkptr;
+use parking_lot::{Condvar, Mutex};
+
+use crate::types::Bookmark;
+use crate::zio::{Form, ReadOptions, ReadOutcome, Zio};
+
+/// Bytes of devices that may be under way at once.
+pub const INFLIGHT: u64 = 64 << 20;
+/// Requests that may wait, about 250 bytes each.
+const MAX_WAITING: usize = 1 << 18;
+/// Requests that must wait before the first one starts: sorting needs something to sort.
+const MIN_WAITING: usize = 1 << 13;
+
+/// A block to be read.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// Its pointer.
+    pub bp: Blkptr,
+    /// Its place.
+    pub at: Bookmark,
+    /// First byte of the object that it covers.
+    pub start: u64,
+    /// One past the last.
+    pub end: u64,
+}
+
+/// Told the end of each read, on the executor's threads.
+pub type Told = Box<dyn Fn(&Request, ReadOutcome) + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    waiting: BTreeMap<(u32, u64, u64), Request>,
+    arrivals: u64,
+    head: (u32, u64, u64),
+    inflight: u64,
+    done: u64,
+    /// Nothing more will come: what waits goes out however little it is.
+    draining: bool,
+}
+
+/// A reader of many blocks.
+pub struct Reader {
+    zio: Arc<Zio>,
+    options: ReadOptions,
+    limit: u64,
+    told: Told,
+    state: Mutex<State>,
+    change: Condvar,
+    pumps: AtomicUsize,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        write!(f, "Reader({} waiting, {} bytes under way)", state.waiting.len(), state.inflight)
+    }
+}
+
+impl Reader {
+    /// A reader with at most `limit` bytes under way.
+    pub fn new(zio: &Arc<Zio>, options: ReadOptions, limit: u64, told: Told) -> Arc<Self> {
+        Arc::new(Self {
+            zio: Arc::clone(zio),
+            options: ReadOptions { form: Form::Physical, ..options },
+            limit: limit.max(1),
+            told,
+            state: Mutex::default(),
+            change: Condvar::new(),
+            pumps: AtomicUsize::new(0),
+        })
+    }
+
+    /// Takes a block; waits while too many wait.
+    pub fn push(self: &Arc<Self>, request: Request) {
+        let Some(dva) = request.bp.dva(0) else { return };
+        let ready = {
+            let mut state = self.state.lock();
+            state.arrivals += 1;
+            let key = (dva.vdev, dva.offset, state.arrivals);
+            state.waiting.insert(key, request);
+            state.waiting.len() >= MIN_WAITING
+        };
+        if ready {
+            self.pump();
+            self.wait_until(|state| state.waiting.len() < MAX_WAITING);
+        }
+    }
+
+    /// Bytes read so far, as allocated.
+    pub fn done(&self) -> u64 {
+        self.state.lock().done
+    }
+
+    /// Drops what was not started yet.
+    pub fn cancel(&self) {
+        self.state.lock().waiting.clear();
+    }
+
+    /// Waits until everything is read, calling `meanwhile` now and then; it may cancel.
+    pub fn drain(self: &Arc<Self>, mut meanwhile: impl FnMut(&Self)) {
+        self.state.lock().draining = true;
+        self.pump();
+        loop {
+            {
+                let state = self.state.lock();
+                if state.waiting.is_empty() && state.inflight == 0 {
+                    return;
+                }
+            }
+            meanwhile(self);
+            self.pause();
+        }
+    }
+
+    fn wait_until(&self, fine: impl Fn(&State) -> bool) {
+        while !fine(&self.state.lock()) {
+            self.pause();
+        }
+    }
+
+    fn pause(&self) {
+        if !self.zio.executor().help() {
+            let mut state = self.state.lock();
+            self.change.wait_for(&mut state, Duration::from_millis(50));
+        }
+    }
+
+    /// Starts what may start. Only one caller works at a time, so that a read that ends at once doesn't
+    /// recurse; the others leave word that there may be more.
+    fn pump(self: &Arc<Self>) {
+        if self.pumps.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
+        let mut seen = 1;
+        loop {
+            while let Some(request) = self.next() {
+                let me = Arc::clone(self);
+                let done = Box::new(move |outcome| me.finish(&request, outcome));
+                self.zio.read(&request.bp, request.at, self.options, done);
+            }
+            match self.pumps.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Request> {
+        let mut state = self.state.lock();
+        let enough = state.draining || state.inflight > 0 || state.waiting.len() >= MIN_WAITING;
+        if state.inflight >= self.limit || !enough {
+            return None;
+        }
+        let after = state.waiting.range(state.head..).next().or_else(|| state.waiting.iter().next());
+        let key = *after?.0;
+        let request = state.waiting.remove(&key)?;
+        state.head = key;
+        state.inflight += cost(&request);
+        Some(request)
+    }
+
+    fn finish(self: &Arc<Self>, request: &Request, outcome: ReadOutcome) {
+        (self.told)(request, outcome);
+        {
+            let mut state = self.state.lock();
+            state.inflight -= cost(request);
+            state.done += request.bp.asize();
+        }
+        self.pump();
+        self.change.notify_all();
+    }
+}
+
+fn cost(request: &Request) -> u64 {
+    request.bp.asize().max(request.bp.psize()).max(512)
+}
