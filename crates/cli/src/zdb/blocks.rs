@@ -1,10 +1,269 @@
 //! `-b`, `-c`: every block of the pool, counted and checked.
+//!
+//! Differs from OpenZFS: metadata that can't be read is said on standard error; a block that is used twice,
+//! or used and not allocated, is a line of its own where OpenZFS ends itself; a block that is deduplicated or
+//! cloned is read once.
+
+mod histogram;
+mod table;
+
+use std::io::{self, Write};
+
+use engine::Kind;
+use engine::scan::account::{Account, ClassUse, Event};
+use engine::scan::space::{Findings, Run};
+use engine::scan::stats::Sums;
+use engine::scan::verify::{Options, Report, Which, verify};
+use engine::scan::{Origin, Visit};
+use engine::vdev::plan::Depth;
+use zcommon::units::nicenum;
 
 use super::target::Session;
 use crate::ctx::Ctx;
-use crate::verb::{Failure, Outcome};
+use crate::verb::{Exit, Outcome};
+
+/// Leaks were found.
+const LEAKS: Exit = Exit(2);
+/// Blocks failed their checksums.
+const ERRORS: Exit = Exit(3);
+/// errno of a block that fails its checksum (`EBADE`), as OpenZFS on Linux has it.
+const ECKSUM: i32 = 52;
+const EIO: i32 = 5;
+
+/// What of zdb's options matters here.
+#[derive(Debug, Clone, Copy)]
+struct Want {
+    blocks: u32,
+    checksums: u32,
+    leaks: bool,
+    parsable: bool,
+}
+
+impl Want {
+    fn number(self, n: u64) -> String {
+        if self.parsable { n.to_string() } else { nicenum(n).to_string() }
+    }
+}
 
 /// Counts (`-b`…) and checks (`-c`, `-cc`) the blocks of the session's pool.
-pub fn run_blocks(_session: &Session, _ctx: &mut Ctx) -> Outcome {
-    Err(Failure::failed("zdb: not supported yet: block statistics"))
+pub fn run_blocks(session: &Session, ctx: &mut Ctx) -> Outcome {
+    let want = Want {
+        blocks: session.level('b'),
+        checksums: session.level('c'),
+        leaks: !session.options.has('L'),
+        parsable: session.options.parsable(),
+    };
+    heading(want, &mut ctx.out)?;
+    let which = match want.checksums {
+        0 => Which::None,
+        1 => Which::Metadata,
+        _ => Which::All,
+    };
+    let stop = ctx.interrupt.flag();
+    let options =
+        Options { which, depth: Depth::First, leaks: want.leaks, ..Options::new(&stop) };
+    let mut printed = Ok(());
+    let report = {
+        let out = &mut ctx.out;
+        let mut tell = |event: &Event<'_>| {
+            if want.blocks >= 5 && printed.is_ok() {
+                printed = pointer(event, out);
+            }
+        };
+        verify(&session.pool, &options, &mut |_| (), &mut tell)
+    };
+    printed?;
+    for (_, error) in &report.account.unreadable {
+        ctx.warn(error);
+    }
+    for note in &report.account.notes {
+        ctx.warn(note);
+    }
+    errors(want, &report, &mut ctx.out)?;
+    let leaks = space(want, &report.account, &mut ctx.out)?;
+    let total = report.account.stats.total();
+    if total.count == 0 {
+        return Ok(LEAKS);
+    }
+    totals(&report.account, &total, &mut ctx.out)?;
+    details(session, want, &report.account, &total, &mut ctx.out)?;
+    writeln!(ctx.out)?;
+    Ok(if leaks {
+        LEAKS
+    } else if report.failed.is_empty() {
+        Exit::OK
+    } else {
+        ERRORS
+    })
+}
+
+fn heading(want: Want, out: &mut dyn Write) -> io::Result<()> {
+    let (c, leaks) = (want.checksums, want.leaks);
+    let part = |on: bool, text: &'static str| if on { text } else { "" };
+    writeln!(
+        out,
+        "\nTraversing all blocks {}{}{}{}{}...\n",
+        part(c > 0 || leaks, "to verify "),
+        part(c == 1, "metadata "),
+        part(c > 0, "checksums "),
+        part(c > 0 && leaks, "and verify "),
+        part(leaks, "nothing leaked "),
+    )
+}
+
+/// The line that `-bbbbb` has for each pointer.
+fn pointer(event: &Event<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let line = |visit: &Visit<'_>, out: &mut dyn Write| {
+        if visit.origin == Origin::Deferred {
+            return writeln!(out, "[deferred free] {}", visit.bp);
+        }
+        let at = &visit.at;
+        writeln!(
+            out,
+            "objset {} object {} level {} offset 0x{:x} {}",
+            at.objset,
+            at.object,
+            at.level,
+            visit.offset(),
+            visit.bp
+        )
+    };
+    match event {
+        Event::Block(visit, _) | Event::Hole(visit) if visit.bp.logical_birth() > 0 => line(visit, out),
+        _ => Ok(()),
+    }
+}
+
+fn errors(want: Want, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    if report.failed.is_empty() {
+        return Ok(());
+    }
+    let (mut checksum, mut other) = (0, 0);
+    for (request, error) in &report.failed {
+        let errno = if error.kind() == Kind::Checksum { ECKSUM } else { EIO };
+        *if errno == ECKSUM { &mut checksum } else { &mut other } += 1;
+        let at = &request.at;
+        let bp = if want.blocks >= 2 { request.bp.to_string() } else { String::new() };
+        writeln!(
+            out,
+            "zdb_blkptr_cb: Got error {errno} reading <{}, {}, {}, {:x}> {bp} -- skipping",
+            at.objset, at.object, at.level, at.blkid
+        )?;
+    }
+    writeln!(out, "\nError counts:\n\n\t{:>5}  count", "errno")?;
+    for (errno, count) in [(EIO, other), (ECKSUM, checksum)].into_iter().filter(|(_, n)| *n > 0) {
+        writeln!(out, "\t{errno:>5}  {count}")?;
+    }
+    Ok(())
+}
+
+/// Leaks and double use; true when there are any.
+fn space(want: Want, account: &Account, out: &mut dyn Write) -> io::Result<bool> {
+    if !want.leaks {
+        return Ok(false);
+    }
+    if let Some(findings) = &account.space {
+        runs(findings, out)?;
+    }
+    let (found, alloc) = (account.total_found(), account.total_alloc());
+    if account.balances() {
+        writeln!(out, "\n\tNo leaks (block sum matches space maps exactly)")?;
+    } else {
+        let difference = alloc - found;
+        writeln!(out, "block traversal size {found} != alloc {alloc} (leaked {difference})")?;
+    }
+    let clean = account.space.as_ref().is_none_or(Findings::is_clean);
+    Ok(!clean || !account.balances())
+}
+
+fn runs(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    let mut lines = |what: &str, runs: &[Run]| -> io::Result<()> {
+        for run in runs {
+            writeln!(out, "{what}: vdev {}, offset 0x{:x}, size {}", run.vdev, run.offset, run.size)?;
+        }
+        Ok(())
+    };
+    lines("leaked space", &findings.leaked)?;
+    lines("space used twice", &findings.doubled)?;
+    lines("space used but not allocated", &findings.unallocated)
+}
+
+fn totals(account: &Account, total: &Sums, out: &mut dyn Write) -> io::Result<()> {
+    let stats = &account.stats;
+    let average = |n: u64| n.checked_div(total.count).unwrap_or(0);
+    let compression = |n: u64| total.lsize as f64 / n as f64;
+    writeln!(out, "\n\t{:<16} {:>14}", "bp count:", total.count)?;
+    writeln!(out, "\t{:<16} {:>14}", "ganged count:", total.gangs)?;
+    writeln!(out, "\t{:<16} {:>14}      avg: {:>6}", "bp logical:", total.lsize, average(total.lsize))?;
+    for (what, bytes) in [("bp physical:", total.psize), ("bp allocated:", total.asize)] {
+        let (average, ratio) = (average(bytes), compression(bytes));
+        writeln!(out, "\t{what:<16} {bytes:>14}      avg: {average:>6}     compression: {ratio:>6.2}")?;
+    }
+    let dedup = stats.dedup_asize as f64 / total.asize as f64 + 1.0;
+    let (saved, blocks) = (stats.dedup_asize, stats.dedup_blocks);
+    writeln!(out, "\t{:<16} {saved:>14}    ref>1: {blocks:>6}   deduplication: {dedup:>6.2}", "bp deduped:")?;
+    let (saved, blocks) = (stats.clone_asize, stats.clone_blocks);
+    writeln!(out, "\t{:<16} {saved:>14}    count: {blocks:>6}", "bp cloned:")?;
+    let classes = &account.classes;
+    class(out, "Normal class:", classes.normal)?;
+    for (name, one) in [
+        ("Special class", classes.special),
+        ("Dedup class", classes.dedup),
+        ("Embedded log class", classes.embedded_log),
+    ] {
+        if one.present {
+            class(out, name, one)?;
+        }
+    }
+    Ok(())
+}
+
+fn class(out: &mut dyn Write, name: &str, class: ClassUse) -> io::Result<()> {
+    // What C prints for nothing out of nothing.
+    let used = match class.space {
+        0 => "-nan".to_owned(),
+        space => format!("{:.2}", 100.0 * class.alloc as f64 / space as f64),
+    };
+    writeln!(out, "\t{name:<16} {:>14}     used: {used:>5}%", class.alloc)
+}
+
+fn details(
+    session: &Session,
+    want: Want,
+    account: &Account,
+    total: &Sums,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for kind in 0..=u8::MAX {
+        let of_kind = account.stats.embedded.iter().filter(|((k, _), _)| *k == kind);
+        let sizes: Vec<(u64, u64)> = of_kind.map(|((_, size), n)| (*size, *n)).collect();
+        let count: u64 = sizes.iter().map(|(_, n)| n).sum();
+        if count == 0 {
+            continue;
+        }
+        writeln!(out, "\n\tadditional, non-pointer bps of type {kind}: {count:>10}")?;
+        if want.blocks >= 3 {
+            writeln!(out, "\t number of (compressed) bytes:  number of bps")?;
+            histogram::stars(&sizes, out)?;
+        }
+    }
+    if total.ditto_same_vdev != 0 {
+        writeln!(out, "\tDittoed blocks on same vdev: {}", total.ditto_same_vdev)?;
+    }
+    if total.ditto_same_metaslab != 0 {
+        writeln!(out, "\tDittoed blocks in same metaslab: {}", total.ditto_same_metaslab)?;
+    }
+    for top in session.pool.tree().tops() {
+        if let Some(mapping) = top.mapping().filter(|_| top.is_removed()) {
+            let segments = mapping.entries().len();
+            // zdb says "in memory" and means entries.
+            let memory = want.number(u64::try_from(segments).unwrap_or(0));
+            writeln!(out, "\tindirect vdev id {} has {segments} segments ({memory} in memory)", top.id)?;
+        }
+    }
+    if want.blocks >= 2 {
+        table::print(want, &account.stats, out)?;
+        histogram::sizes(want, &account.stats, out)?;
+    }
+    Ok(())
 }

@@ -120,6 +120,8 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
     let mut maps = SpaceMaps::load(pool);
     let mut account = Account { classes: classes(&maps), ..Account::default() };
     if options.leaks {
+        // zdb gives removed vdevs their metaslabs back to look for leaks, and counts them.
+        account.classes.normal.space += maps.removed;
         account.unflushed = maps.unflushed(pool);
         maps.checkpointed(pool, &mut |_, start, end| account.checkpoint += end - start);
     }
@@ -221,15 +223,15 @@ fn classes(maps: &SpaceMaps) -> Classes {
         };
         class.present = true;
         class.alloc += top.metaslabs.iter().map(|m| m.alloc).sum::<i64>();
-        class.space += top.size();
-        let smallest = top.metaslabs.iter().map(|m| m.alloc).min();
-        if let (AllocBias::Normal, Some(smallest)) = (top.bias, smallest) {
+        class.space += top.space();
+        let smallest = (0_u64..).zip(&top.metaslabs).map(|(slot, m)| (m.alloc, slot)).min();
+        if let (AllocBias::Normal, Some((smallest, slot))) = (top.bias, smallest) {
             classes.embedded_log.present = true;
             if top.metaslabs.len() > EMBEDDED_LOG_MIN {
                 classes.embedded_log.alloc += smallest;
-                classes.embedded_log.space += 1 << top.ms_shift;
+                classes.embedded_log.space += top.place(slot).1;
                 classes.normal.alloc -= smallest;
-                classes.normal.space -= 1 << top.ms_shift;
+                classes.normal.space -= top.place(slot).1;
             }
         }
     }

@@ -41,6 +41,8 @@ pub struct TopSpace {
     pub ashift: u32,
     /// Size of a metaslab, as a shift.
     pub ms_shift: u32,
+    /// Metaslabs of a draid begin and end with a whole row of a group, of so many bytes; else 1.
+    pub row: u64,
     /// Its metaslabs in order; none for removed vdevs.
     pub metaslabs: Vec<Metaslab>,
     /// Space map of frees that a checkpoint still needs, 0: none.
@@ -52,10 +54,41 @@ pub struct TopSpace {
 }
 
 impl TopSpace {
-    /// Bytes that can be allocated.
+    /// Bytes from the first metaslab to the end of the last.
     pub fn size(&self) -> u64 {
         u64::try_from(self.metaslabs.len()).unwrap_or(0) << self.ms_shift
     }
+
+    /// First byte and size of a metaslab.
+    #[doc(alias = "vdev_draid_metaslab_init")]
+    pub fn place(&self, ms: u64) -> (u64, u64) {
+        let (from, size) = (ms << self.ms_shift, 1_u64 << self.ms_shift);
+        let start = from.next_multiple_of(self.row);
+        (start, size.saturating_sub(start - from) / self.row * self.row)
+    }
+
+    /// Bytes that can be allocated.
+    pub fn space(&self) -> u64 {
+        (0..).zip(&self.metaslabs).map(|(ms, _)| self.place(ms).1).sum()
+    }
+}
+
+/// What a vdev serves: its own ZAP says so, the config in the MOS does not.
+fn bias(config: &VdevConfig, zap: Option<&Zap>) -> AllocBias {
+    let recorded = zap.and_then(|zap| zap.lookup(names::vdev_top::ALLOCATION_BIAS.as_bytes()).ok().flatten());
+    match recorded.map(|value| value.string()).as_deref() {
+        _ if config.bias == AllocBias::Log => AllocBias::Log,
+        Some("log") => AllocBias::Log,
+        Some("special") => AllocBias::Special,
+        Some("dedup") => AllocBias::Dedup,
+        _ => config.bias,
+    }
+}
+
+/// Bytes of a row of a draid's group.
+fn row(config: &VdevConfig) -> u64 {
+    let width = config.draid.as_ref().map_or(1, |draid| u64::from(draid.ndata) + u64::from(config.nparity));
+    if config.draid.is_some() { width << config.ashift.min(16) } else { 1 }
 }
 
 /// All metaslabs of a pool, and what was wrong with them.
@@ -63,6 +96,8 @@ impl TopSpace {
 pub struct SpaceMaps {
     /// Top-level vdevs that have metaslabs.
     pub tops: Vec<TopSpace>,
+    /// Bytes that removed vdevs could once allocate.
+    pub removed: u64,
     /// Space maps that could not be read.
     pub notes: Vec<Error>,
     /// Metaslabs `(vdev, number)` whose content is not known.
@@ -76,6 +111,10 @@ impl SpaceMaps {
         let mut maps = Self::default();
         let tree = pool.tree();
         for config in &tree.config.children {
+            if config.kind == Kind::Indirect {
+                let count = config.asize.checked_shr(config.metaslab_shift).unwrap_or(0);
+                maps.removed = maps.removed.saturating_add(count.checked_shl(config.metaslab_shift).unwrap_or(0));
+            }
             if matches!(config.kind, Kind::Hole | Kind::Missing | Kind::Indirect)
                 || config.metaslab_array == 0
             {
@@ -125,7 +164,8 @@ impl SpaceMaps {
         }
         Ok(TopSpace {
             id: config.id,
-            bias: config.bias,
+            bias: bias(config, zap.as_ref()),
+            row: row(config),
             ashift: config.ashift,
             ms_shift: config.metaslab_shift,
             metaslabs,
@@ -153,7 +193,8 @@ impl SpaceMaps {
                 if slab.object == 0 || !wanted(top.id, ms) || self.unknown.contains(&(top.id, ms)) {
                     continue;
                 }
-                let decoder = SpaceMapDecoder::new(top.ashift, ms << top.ms_shift, 1 << top.ms_shift);
+                let (start, size) = top.place(ms);
+                let decoder = SpaceMapDecoder::new(top.ashift, start, size);
                 let mut entry = |e: SpaceMapEntry| tell(top.id, e.offset, e.offset + e.run, !e.free);
                 let read = pool.mos.object(slab.object);
                 if let Err(e) = read.and_then(|object| metaslab::replay(&object, decoder, &mut entry)) {
@@ -162,10 +203,20 @@ impl SpaceMaps {
                 }
             }
         }
+        self.replay_logs(pool, wanted, tell);
+    }
+
+    fn replay_logs(
+        &mut self,
+        pool: &Pool,
+        wanted: &dyn Fn(u64, u64) -> bool,
+        tell: &mut dyn FnMut(u64, u64, u64, bool),
+    ) {
+        let mut failed = Vec::new();
         for (txg, number) in &self.logs {
             let mut entry = |e: SpaceMapEntry| {
                 let vdev = u64::from(e.vdev.unwrap_or(u32::MAX));
-                let Some(top) = self.tops.iter().find(|t| t.id == vdev) else { return };
+                let Some(top) = self.find(vdev) else { return };
                 let ms = e.offset >> top.ms_shift;
                 let slab = usize::try_from(ms).ok().and_then(|ms| top.metaslabs.get(ms));
                 if slab.is_some_and(|slab| *txg >= slab.unflushed_txg) && wanted(vdev, ms) {
@@ -174,31 +225,21 @@ impl SpaceMaps {
             };
             let read = pool.mos.object(*number);
             let read = read.and_then(|o| metaslab::replay(&o, SpaceMapDecoder::for_log(), &mut entry));
-            if let Err(e) = read {
-                // Any metaslab may have changed.
-                self.notes.push(e);
-                for top in &self.tops {
-                    let all = 0..u64::try_from(top.metaslabs.len()).unwrap_or(0);
-                    self.unknown.extend(all.map(|ms| (top.id, ms)));
-                }
+            failed.extend(read.err());
+        }
+        if !failed.is_empty() {
+            // Any metaslab may have changed.
+            for top in &self.tops {
+                self.unknown.extend((0_u64..).zip(&top.metaslabs).map(|(ms, _)| (top.id, ms)));
             }
+            self.notes.append(&mut failed);
         }
     }
 
     /// Bytes that changes in the log space maps add to what the metaslabs count.
     pub fn unflushed(&mut self, pool: &Pool) -> i64 {
         let mut sum = 0_i64;
-        let logs_only = Self {
-            tops: self.tops.clone(),
-            logs: self.logs.clone(),
-            unknown: BTreeSet::new(),
-            notes: Vec::new(),
-        };
-        let mut logs_only = logs_only;
-        for slab in logs_only.tops.iter_mut().flat_map(|t| &mut t.metaslabs) {
-            slab.object = 0;
-        }
-        logs_only.replay(pool, &|_, _| true, &mut |_, start, end, on| {
+        self.replay_logs(pool, &|_, _| true, &mut |_, start, end, on| {
             let run = i64::try_from(end - start).unwrap_or(i64::MAX);
             sum = sum.saturating_add(if on { run } else { -run });
         });

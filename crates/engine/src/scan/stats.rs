@@ -182,19 +182,24 @@ impl BlockStats {
 
     /// Sums over the cells that `which` picks.
     pub fn sum(&self, which: impl Fn(Row, u8) -> bool) -> Sums {
+        self.sum_cells(|row, level, _| which(row, level))
+    }
+
+    fn sum_cells(&self, which: impl Fn(Row, u8, &Sums) -> bool) -> Sums {
         let mut sums = Sums::default();
         for ((row, level), cell) in &self.cells {
-            if which(*row, *level) {
+            if which(*row, *level, cell) {
                 sums.add(cell);
             }
         }
         sums
     }
 
-    /// What zdb's last row counts: indirect blocks and metadata types, self-describing ones left out.
+    /// What zdb's last row counts: indirect blocks and metadata types, without self-describing ones and
+    /// what is embedded throughout.
     pub fn metadata(&self) -> Sums {
-        self.sum(|row, level| match row {
-            Row::Type(raw) => level > 0 || ObjectType(raw).is_metadata(),
+        self.sum_cells(|row, level, cell| match row {
+            Row::Type(raw) => cell.asize > 0 && (level > 0 || ObjectType(raw).is_metadata()),
             _ => false,
         })
     }
