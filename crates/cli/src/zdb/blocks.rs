@@ -60,8 +60,7 @@ pub fn run_blocks(session: &Session, ctx: &mut Ctx) -> Outcome {
         _ => Which::All,
     };
     let stop = ctx.interrupt.flag();
-    let options =
-        Options { which, depth: Depth::First, leaks: want.leaks, ..Options::new(&stop) };
+    let options = Options { which, depth: Depth::First, leaks: want.leaks, ..Options::new(&stop) };
     let mut printed = Ok(());
     let report = {
         let out = &mut ctx.out;

@@ -113,7 +113,8 @@ impl SpaceMaps {
         for config in &tree.config.children {
             if config.kind == Kind::Indirect {
                 let count = config.asize.checked_shr(config.metaslab_shift).unwrap_or(0);
-                maps.removed = maps.removed.saturating_add(count.checked_shl(config.metaslab_shift).unwrap_or(0));
+                maps.removed =
+                    maps.removed.saturating_add(count.checked_shl(config.metaslab_shift).unwrap_or(0));
             }
             if matches!(config.kind, Kind::Hole | Kind::Missing | Kind::Indirect)
                 || config.metaslab_array == 0

@@ -158,7 +158,11 @@ impl Report {
     /// Whether anything is damaged at all.
     pub fn is_damaged(&self) -> bool {
         let space = self.account.space.as_ref().is_some_and(|s| !s.is_clean());
-        self.is_lost() || self.repairable_blocks > 0 || !self.absent.is_empty() || space || !self.account.notes.is_empty()
+        self.is_lost()
+            || self.repairable_blocks > 0
+            || !self.absent.is_empty()
+            || space
+            || !self.account.notes.is_empty()
     }
 }
 
@@ -266,7 +270,11 @@ impl Found {
             Err(error) => {
                 self.lost += 1;
                 if wrong.is_empty() {
-                    wrong.extend(lacking.iter().map(|(leaf, _)| (request.bp.dva(0).map_or(0, |d| u64::from(d.vdev)), *leaf)));
+                    wrong.extend(
+                        lacking
+                            .iter()
+                            .map(|(leaf, _)| (request.bp.dva(0).map_or(0, |d| u64::from(d.vdev)), *leaf)),
+                    );
                 }
                 self.line(request, &wrong, Remedy::Lost);
                 if self.failed.len() < MAX_LINES {

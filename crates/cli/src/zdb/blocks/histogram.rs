@@ -39,7 +39,11 @@ pub fn sizes(want: Want, stats: &BlockStats, out: &mut dyn Write) -> io::Result<
     let mut sums = [0_u64; 3];
     for bin in 9..=24 {
         let size = want.number(1 << bin);
-        if want.parsable { write!(out, "{size}")? } else { write!(out, "{size:>7}:")? }
+        if want.parsable {
+            write!(out, "{size}")?
+        } else {
+            write!(out, "{size:>7}:")?
+        }
         for (kind, sum) in kinds.iter().zip(&mut sums) {
             let get = |map: &std::collections::BTreeMap<u32, u64>| map.get(&bin).copied().unwrap_or(0);
             let (count, bytes) = (get(&kind.count), get(&kind.bytes));
