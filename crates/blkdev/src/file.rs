@@ -189,19 +189,20 @@ impl Direct {
         if self.is_aligned(offset, buf.len()) {
             return self.file.read_exact_at(buf, offset);
         }
-        let (start, around) = self.around(offset, buf.len())?;
+        let (start, around, filled) = self.around(offset, buf.len())?;
         let skip = usize::try_from(offset - start).unwrap_or(usize::MAX);
-        let wanted = around.get(skip..).and_then(|tail| tail.get(..buf.len()));
+        let wanted = around.get(..filled).and_then(|read| read.get(skip..)?.get(..buf.len()));
         buf.copy_from_slice(wanted.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?);
         Ok(())
     }
 
-    /// Whole units around a range: where they start, and their bytes (zeros after the end of the file).
-    fn around(&self, offset: u64, len: usize) -> io::Result<(u64, AlignedBuf)> {
+    /// Whole units around a range: where they start, their bytes, and how many of these there are before the
+    /// end of the file.
+    fn around(&self, offset: u64, len: usize) -> io::Result<(u64, AlignedBuf, usize)> {
         let start = offset - offset % self.unit;
         let len = u64::try_from(len).unwrap_or(u64::MAX).saturating_add(offset - start);
         let whole = len.checked_next_multiple_of(self.unit).and_then(|len| usize::try_from(len).ok());
-        let mut buf = AlignedBuf::zeroed(whole.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?);
+        let mut buf = AlignedBuf::scratch(whole.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?);
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = start.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
@@ -216,7 +217,7 @@ impl Direct {
                 break;
             }
         }
-        Ok((start, buf))
+        Ok((start, buf, done))
     }
 }
 

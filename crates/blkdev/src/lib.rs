@@ -84,7 +84,7 @@ pub trait BlockDevice: Send + Sync + Debug {
 
 /// Reads `len` bytes at `offset` and waits for them.
 pub fn read_at(dev: &dyn BlockDevice, offset: u64, len: usize) -> io::Result<AlignedBuf> {
-    wait(dev, IoKind::Read, offset, AlignedBuf::zeroed(len))
+    wait(dev, IoKind::Read, offset, AlignedBuf::scratch(len))
 }
 
 /// Writes `bytes` at `offset` and waits.

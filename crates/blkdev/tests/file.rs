@@ -122,3 +122,17 @@ fn large_reads_past_the_cache_at_any_offset() {
         assert_eq!(*read_at(&dev, offset, len).unwrap(), bytes[start..start + len], "{offset}+{len}");
     }
 }
+
+#[test]
+fn a_file_that_shrinks_gives_errors_and_no_old_bytes() {
+    let (file, _) = file(1 << 20);
+    for cache in [CacheMode::Auto, CacheMode::Always, CacheMode::Never] {
+        file.as_file().set_len(1 << 20).unwrap();
+        let dev = FileDevice::open(file.path(), options(OpenMode::ReadOnly, cache)).unwrap();
+        file.as_file().set_len(300_000).unwrap();
+        for (offset, len) in [(0, 1 << 20), (262_144, 131_072), (262_145, 100_000), (500_000, 7)] {
+            assert!(read_at(&dev, offset, len).is_err(), "{offset}+{len} {cache:?}");
+        }
+        assert!(read_at(&dev, 1000, 200_000).is_ok());
+    }
+}

@@ -4,19 +4,28 @@
 //! [`Buf`] is a reference-counted, read-only window into one: caches, zios and readers pass it
 //! around without copying.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::shelf::{self, Block};
+
 /// Alignment of every buffer: enough for direct I/O on any device with sectors up to 4 KiB.
 const ALIGN: usize = 4096;
 
-/// An owned, zero-initialised byte buffer whose start is aligned to 4 KiB.
+/// An owned byte buffer whose start is aligned to 4 KiB.
+///
+/// Its `len` bytes are initialised always; the memory behind them may be larger and is reused by later
+/// buffers (see `shelf.rs`).
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
     len: usize,
+    /// Allocated bytes; 0 when `ptr` is dangling.
+    cap: usize,
+    /// Bytes at the front that have been initialised: at least `len`.
+    written: usize,
 }
 
 // SAFETY: the buffer exclusively owns its memory, which has no thread affinity.
@@ -27,16 +36,21 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// A buffer of `len` zero bytes. Aborts when memory is exhausted, as `Vec` does.
     pub fn zeroed(len: usize) -> Self {
-        if len == 0 {
-            return Self { ptr: NonNull::dangling(), len };
+        let Block { ptr, cap, written } = Self::block(len);
+        // SAFETY: the block has at least `len` bytes.
+        unsafe { ptr.as_ptr().write_bytes(0, len) };
+        Self { ptr, len, cap, written: written.max(len) }
+    }
+
+    /// A buffer of `len` bytes to be overwritten: zeros, or what an earlier buffer held there. Cheaper than
+    /// [`AlignedBuf::zeroed`]; whoever fills it must treat it as garbage when filling fails.
+    pub fn scratch(len: usize) -> Self {
+        let Block { ptr, cap, written } = Self::block(len);
+        if written < len {
+            // SAFETY: the block has at least `len` bytes, the first `written` are initialised already.
+            unsafe { ptr.as_ptr().add(written).write_bytes(0, len - written) };
         }
-        let layout = Self::layout(len);
-        // SAFETY: the layout has a size above zero.
-        let raw = unsafe { alloc_zeroed(layout) };
-        match NonNull::new(raw) {
-            Some(ptr) => Self { ptr, len },
-            None => handle_alloc_error(layout),
-        }
+        Self { ptr, len, cap, written: written.max(len) }
     }
 
     /// A copy of `bytes`.
@@ -47,21 +61,33 @@ impl AlignedBuf {
     /// The parts one after the other: cheaper than zeroing a buffer and copying into it.
     pub fn concat(parts: &[&[u8]]) -> Self {
         let len = parts.iter().fold(0usize, |len, part| len.saturating_add(part.len()));
-        if len == 0 {
-            return Self::zeroed(0);
-        }
-        let layout = Self::layout(len);
-        // SAFETY: the layout has a size above zero.
-        let raw = unsafe { alloc(layout) };
-        let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        let Block { ptr, cap, written } = Self::block(len);
         let mut filled = 0;
         for part in parts {
             // SAFETY: the lengths of all parts add up to `len`, so each fits behind those before it, and
-            // fresh memory overlaps nothing. After the last one all `len` bytes are initialised.
+            // memory of our own overlaps nothing. After the last one all `len` bytes are initialised.
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), ptr.as_ptr().add(filled), part.len()) };
             filled += part.len();
         }
-        Self { ptr, len }
+        Self { ptr, len, cap, written: written.max(len) }
+    }
+
+    /// Memory for `len` bytes; for 0 a dangling pointer with capacity 0.
+    fn block(len: usize) -> Block {
+        if len == 0 {
+            return Block { ptr: NonNull::dangling(), cap: 0, written: 0 };
+        }
+        let cap = shelf::capacity(len);
+        if let Some(block) = shelf::take(cap) {
+            return block;
+        }
+        let layout = Self::layout(cap);
+        // SAFETY: the layout has a size above zero.
+        let raw = unsafe { alloc(layout) };
+        match NonNull::new(raw) {
+            Some(ptr) => Block { ptr, cap, written: 0 },
+            None => handle_alloc_error(layout),
+        }
     }
 
     /// Shortens the visible length; the memory is kept until drop.
@@ -78,9 +104,13 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: allocated in `zeroed` with the same layout.
-            unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) }
+        if self.cap == 0 {
+            return;
+        }
+        let block = Block { ptr: self.ptr, cap: self.cap, written: self.written };
+        if let Some(block) = shelf::put(block) {
+            // SAFETY: allocated in `block` with the same layout.
+            unsafe { dealloc(block.ptr.as_ptr(), Self::layout(block.cap)) }
         }
     }
 }
@@ -141,7 +171,7 @@ impl Buf {
 
     /// Bytes of memory that this window keeps alive.
     pub fn footprint(&self) -> usize {
-        self.owner.len()
+        self.owner.cap
     }
 }
 
@@ -192,6 +222,19 @@ mod tests {
         assert_eq!(&*AlignedBuf::concat(&[&[1, 2], &[], &[3]]), &[1, 2, 3]);
         assert_eq!(AlignedBuf::concat(&[&[], &[]]).len(), 0);
         assert_eq!(AlignedBuf::concat(&[&[9; 5000]]).as_ptr() as usize % ALIGN, 0);
+    }
+
+    #[test]
+    fn memory_is_used_again_and_zeroed_when_asked() {
+        let mut first = AlignedBuf::zeroed(100_000);
+        first.fill(9);
+        let longer = first.cap;
+        drop(first);
+        // Other tests may take the block meanwhile: whoever has it, its bytes are initialised.
+        assert!(AlignedBuf::scratch(longer).iter().all(|b| *b == 0 || *b == 9));
+        assert!(AlignedBuf::zeroed(100_001).iter().all(|b| *b == 0));
+        assert_eq!(*AlignedBuf::copy_of(&[5; 99_999]), [5; 99_999]);
+        assert_eq!(AlignedBuf::scratch(0).len(), 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod buf;
 pub mod clock;
 mod range_set;
 pub mod rng;
+mod shelf;
 
 pub use buf::{AlignedBuf, Buf};
 pub use range_set::RangeSet;

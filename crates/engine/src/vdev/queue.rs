@@ -106,7 +106,7 @@ impl Queue {
         let done = Box::new(move |result: io::Result<()>, buf: AlignedBuf| {
             queue.finish(run, result.map(|()| buf.into()));
         });
-        self.device.submit(Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(len), done });
+        self.device.submit(Io { kind: IoKind::Read, offset, buf: AlignedBuf::scratch(len), done });
     }
 
     fn finish(self: &Arc<Self>, run: Run, result: io::Result<Buf>) {
