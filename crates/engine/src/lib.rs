@@ -5,6 +5,8 @@
 //! and threads come from outside through [`env::Env`].
 
 pub mod arc;
+pub mod brt;
+pub mod ddt;
 pub mod dmu;
 pub mod dsl;
 pub mod env;

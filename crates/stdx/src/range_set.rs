@@ -76,6 +76,13 @@ impl RangeSet {
         self.ranges.iter().map(|(&s, &e)| (s, e))
     }
 
+    /// What of `[start, end)` is in the set, in ascending order.
+    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let first = self.ranges.range(..=start).next_back().map_or(start, |(&s, _)| s);
+        let near = self.ranges.range(first..end.max(first));
+        near.map(move |(&s, &e)| (s.max(start), e.min(end))).filter(|(s, e)| s < e)
+    }
+
     /// How many ranges there are.
     pub fn len(&self) -> usize {
         self.ranges.len()
@@ -112,6 +119,8 @@ mod tests {
             assert_eq!(set.covered(), model.iter().filter(|&&b| b).count() as u64);
             assert_eq!(set.contains(s, e), model[s as usize..e as usize].iter().all(|&b| b));
             assert_eq!(set.overlaps(s, e), model[s as usize..e as usize].iter().any(|&b| b));
+            let inside: Vec<_> = set.within(s, e).flat_map(|(s, e)| s..e).collect();
+            assert_eq!(inside, (s..e).filter(|&i| model[i as usize]).collect::<Vec<_>>());
             let ends: Vec<_> = set.iter().collect();
             assert!(ends.windows(2).all(|w| w[0].1 < w[1].0));
         }

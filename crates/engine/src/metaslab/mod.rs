@@ -1,6 +1,13 @@
 //! Space maps: which parts of a vdev are allocated.
+//!
+//! A top-level vdev is cut into metaslabs ([`table`]), each with a space map: the log of its allocations and
+//! frees. With the feature `log_spacemap` recent changes stand in pool-wide logs ([`log`]) until a metaslab
+//! is flushed, so what is free is told by both.
 
-use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry, SpaceMapPhys};
+pub mod log;
+pub mod table;
+
+use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry, SpaceMapItem, SpaceMapPhys};
 use stdx::RangeSet;
 
 use crate::dmu::Object;
@@ -30,10 +37,19 @@ pub fn head(object: &Object) -> Result<SpaceMapPhys> {
 }
 
 /// Tells of every entry of the space map in `object`, in the order they were written.
-pub fn replay(
+pub fn replay(object: &Object, decoder: SpaceMapDecoder, tell: &mut dyn FnMut(SpaceMapEntry)) -> Result<()> {
+    each(object, decoder, &mut |item| {
+        if let SpaceMapItem::Entry(entry, _) = item {
+            tell(entry);
+        }
+    })
+}
+
+/// As [`replay`], debug entries included.
+pub fn each(
     object: &Object,
     mut decoder: SpaceMapDecoder,
-    tell: &mut dyn FnMut(SpaceMapEntry),
+    tell: &mut dyn FnMut(SpaceMapItem),
 ) -> Result<()> {
     let length = head(object)?.length;
     if length > MAX_LENGTH || length > object.max_offset() {
@@ -46,8 +62,8 @@ pub fn replay(
         }
         let block = object.block(blkid)?;
         let used = usize::try_from(length - blkid * block_size).unwrap_or(usize::MAX);
-        for entry in decoder.entries(&block.slice(0..used)) {
-            tell(entry.map_err(|e| Error::corrupt(format!("space map {}: {e}", object.number)))?);
+        for item in decoder.raw(&block.slice(0..used.min(block.len()))) {
+            tell(item.map_err(|e| Error::corrupt(format!("space map {}: {e}", object.number)))?);
         }
     }
     Ok(())

@@ -11,6 +11,7 @@
 //! When the newest uberblock can't be opened, older ones may be tried; what was tried and what it
 //! costs is kept in [`Pool::rewind`].
 
+pub mod errlog;
 pub mod features;
 pub mod history;
 mod load;

@@ -1,0 +1,102 @@
+//! A table's logs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::ddt::{DdtKey, DdtLogHeader, DdtPhys, log_entries};
+use ondisk::{ChecksumType, names};
+
+use super::Class;
+use crate::dmu::{Object, Objset};
+use crate::error::{Error, Kind, Result};
+use crate::zap::Zap;
+
+/// Entries that a log may hold; OpenZFS flushes far earlier.
+const MAX_ENTRIES: usize = 1 << 22;
+
+/// An entry of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// The class that it goes to.
+    pub class: Option<Class>,
+    /// Its variants.
+    pub phys: Vec<DdtPhys>,
+}
+
+/// One of a table's two logs.
+#[derive(Debug)]
+pub struct Log {
+    /// 0 or 1.
+    pub number: u32,
+    /// Its object in the MOS.
+    pub object: u64,
+    /// Its head.
+    pub header: DdtLogHeader,
+    /// The newest entry of each key, without those already flushed.
+    pub entries: BTreeMap<DdtKey, LogEntry>,
+}
+
+impl Log {
+    /// Whether entries up to the checkpoint are flushed.
+    pub fn has_checkpoint(&self) -> bool {
+        self.header.flags() & DdtLogHeader::FLAG_CHECKPOINT != 0
+    }
+}
+
+/// Both logs of a table whose directory is `zap`.
+pub(super) fn load(
+    mos: &Arc<Objset>,
+    zap: &Zap,
+    checksum: ChecksumType,
+    flat: bool,
+    notes: &mut Vec<Error>,
+) -> Vec<Log> {
+    let mut all = Vec::new();
+    for number in 0..2 {
+        let object = zap.u64(&names::ddt_log(checksum.name(), number));
+        let log = match object {
+            Ok(Some(object)) => mos.object(object).and_then(|o| one(&o, number, flat, notes)),
+            Ok(None) => continue,
+            Err(e) => Err(e),
+        };
+        match log {
+            Ok(log) => all.push(log),
+            Err(e) => notes.push(e),
+        }
+    }
+    all
+}
+
+fn one(object: &Object, number: u32, flat: bool, notes: &mut Vec<Error>) -> Result<Log> {
+    let header = DdtLogHeader::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+    let mut log = Log { number, object: object.number, header, entries: BTreeMap::new() };
+    if header.length > object.max_offset() {
+        return Err(Error::corrupt(format!("dedup log of {} bytes", header.length)));
+    }
+    let size = object.dnode.datablksz().max(1);
+    for blkid in 0..header.length.div_ceil(size) {
+        if let Err(e) = block(object, blkid, flat, &mut log) {
+            if e.kind() == Kind::Limit {
+                return Err(e);
+            }
+            notes.push(e);
+        }
+    }
+    Ok(log)
+}
+
+fn block(object: &Object, blkid: u64, flat: bool, log: &mut Log) -> Result<()> {
+    let flushed = log.has_checkpoint().then_some(log.header.checkpoint);
+    for entry in log_entries(flat, &object.block(blkid)?) {
+        let entry = entry.map_err(|e| Error::corrupt(format!("dedup log {}: {e}", object.number)))?;
+        if flushed.is_some_and(|checkpoint| entry.key <= checkpoint) {
+            continue;
+        }
+        if log.entries.len() >= MAX_ENTRIES {
+            return Err(Error::new(Kind::Limit, format!("dedup log {} is too long", object.number)));
+        }
+        let class = Class::ALL.get(usize::from(entry.class)).copied();
+        log.entries.insert(entry.key, LogEntry { class, phys: entry.phys });
+    }
+    Ok(())
+}

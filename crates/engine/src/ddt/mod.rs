@@ -1,0 +1,199 @@
+//! Dedup tables, for reading: which there are, what they say in sum, and every entry.
+//!
+//! A pool has a table for each checksum that dedup was used with. A table has up to three ZAPs by class
+//! (ditto, duplicate, unique). Tables made with `fast_dedup` have a directory of their own and two logs:
+//! new and changed entries go to one while the other is flushed to the ZAPs, so an entry in a log hides the
+//! same key's entry in a ZAP.
+//!
+//! Format source: ddt.c, ddt_log.c, ddt_zap.c, OpenZFS 2.3.
+
+mod entries;
+mod log;
+mod stats;
+
+use std::sync::Arc;
+
+use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DDT_VERSION_LEGACY, DdtHistogram};
+use ondisk::names::{self, MOS_DIRECTORY_OBJECT, mos};
+use ondisk::{ChecksumType, names::ddt_dir};
+
+pub use entries::{Entries, Entry};
+pub use log::{Log, LogEntry};
+pub use stats::{Totals, of_block};
+
+use crate::dmu::Objset;
+use crate::error::{Error, Result};
+use crate::zap::Zap;
+
+/// The only kind of storage that OpenZFS has.
+const STORE_TYPE: &str = "zap";
+
+/// What the entries of one ZAP have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Entries with extra copies, made by old versions.
+    Ditto,
+    /// Entries with more than one reference.
+    Duplicate,
+    /// Entries with one reference.
+    Unique,
+}
+
+impl Class {
+    /// In their order on disk.
+    pub const ALL: [Class; 3] = [Class::Ditto, Class::Duplicate, Class::Unique];
+
+    /// The word in the tables' names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ditto => "ditto",
+            Self::Duplicate => "duplicate",
+            Self::Unique => "unique",
+        }
+    }
+}
+
+/// One ZAP of a table.
+#[derive(Debug)]
+pub struct Store {
+    /// Its class.
+    pub class: Class,
+    /// Its name: `DDT-sha256-zap-duplicate`.
+    pub name: String,
+    /// Its object in the MOS.
+    pub object: u64,
+    /// Bytes that the object takes on disk.
+    pub disk_bytes: u64,
+    /// Bytes of its blocks, unpacked.
+    pub memory_bytes: u64,
+    /// Number of entries.
+    pub count: u64,
+    /// Statistics that the pool keeps of it, when they can be read.
+    pub histogram: Option<DdtHistogram>,
+    zap: Zap,
+    flat: bool,
+}
+
+impl Store {
+    /// Its entries, in the order of the ZAP.
+    pub fn entries(&self) -> Entries {
+        Entries::new(&self.zap, self.flat)
+    }
+}
+
+/// The table of one checksum.
+#[derive(Debug)]
+pub struct Table {
+    /// The checksum.
+    pub checksum: ChecksumType,
+    /// 0 for traditional tables, 1 with `fast_dedup`.
+    pub version: u64,
+    /// Bit 0: flat values; bit 1: there are logs.
+    pub flags: u64,
+    /// Directory that names the ZAPs: the MOS's own, or the table's.
+    pub root: u64,
+    /// Its ZAPs that have entries.
+    pub stores: Vec<Store>,
+    /// Its logs.
+    pub logs: Vec<Log>,
+}
+
+impl Table {
+    /// Whether values are flat.
+    pub fn is_flat(&self) -> bool {
+        self.flags & DDT_FLAG_FLAT != 0
+    }
+}
+
+/// Every table of the pool, in the order of their checksums' numbers. What can't be read is left out and
+/// named in `notes`.
+pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<Table> {
+    let directory = mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object));
+    let directory = match directory {
+        Ok(directory) => directory,
+        Err(e) => {
+            notes.push(e);
+            return Vec::new();
+        }
+    };
+    let mut all = Vec::new();
+    for checksum in (0..=u8::MAX).filter_map(ChecksumType::from_raw) {
+        match table(mos, &directory, checksum, notes) {
+            Ok(Some(table)) => all.push(table),
+            Ok(None) => {}
+            Err(e) => notes.push(e),
+        }
+    }
+    all
+}
+
+fn table(
+    mos: &Arc<Objset>,
+    directory: &Zap,
+    checksum: ChecksumType,
+    notes: &mut Vec<Error>,
+) -> Result<Option<Table>> {
+    let own = directory.u64(&names::ddt_directory(checksum.name()))?;
+    let mut table = Table {
+        checksum,
+        version: DDT_VERSION_LEGACY,
+        flags: 0,
+        root: own.unwrap_or(MOS_DIRECTORY_OBJECT),
+        stores: Vec::new(),
+        logs: Vec::new(),
+    };
+    let zap = match own {
+        None => directory.clone(),
+        Some(number) => {
+            let zap = Zap::open(&mos.object(number)?)?;
+            table.version = zap.u64(ddt_dir::VERSION)?.unwrap_or(DDT_VERSION_FDT);
+            table.flags = zap.u64(ddt_dir::FLAGS)?.unwrap_or(0);
+            zap
+        }
+    };
+    let statistics = directory.u64(mos::DDT_STATS)?.filter(|&n| n != 0);
+    let statistics = statistics.and_then(|n| mos.object(n).and_then(|o| Zap::open(&o)).ok());
+    let mut named = own.is_some();
+    for class in Class::ALL {
+        let name = names::ddt(checksum.name(), STORE_TYPE, class.name());
+        let Some(number) = zap.u64(&name)? else { continue };
+        named = true;
+        match store(mos, class, name, number, table.is_flat(), statistics.as_ref()) {
+            Ok(store) if store.count == 0 => {}
+            Ok(store) => table.stores.push(store),
+            Err(e) => notes.push(e),
+        }
+    }
+    if table.flags & DDT_FLAG_LOG != 0 {
+        table.logs = log::load(mos, &zap, checksum, table.is_flat(), notes);
+    }
+    Ok(named.then_some(table))
+}
+
+fn store(
+    mos: &Arc<Objset>,
+    class: Class,
+    name: String,
+    number: u64,
+    flat: bool,
+    statistics: Option<&Zap>,
+) -> Result<Store> {
+    let object = mos.object(number)?;
+    let zap = Zap::open(&object)?;
+    let header = zap.fat_header().ok_or_else(|| Error::corrupt(format!("{name} is no fat ZAP")))?;
+    let count = header.num_entries;
+    let histogram = statistics.and_then(|s| s.lookup(name.as_bytes()).ok().flatten());
+    let histogram = histogram.and_then(|v| DdtHistogram::from_words(&v.ints).ok());
+    let fill: u64 = object.dnode.blkptrs().iter().map(|bp| bp.fill()).fold(0, u64::saturating_add);
+    Ok(Store {
+        class,
+        name,
+        object: number,
+        disk_bytes: object.dnode.used_bytes(),
+        memory_bytes: fill.saturating_mul(object.dnode.datablksz()),
+        count,
+        histogram,
+        zap,
+        flat,
+    })
+}

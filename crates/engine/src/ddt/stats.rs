@@ -1,0 +1,86 @@
+//! Sums over dedup tables.
+
+use ondisk::Blkptr;
+use ondisk::ddt::{DdtHistogram, DdtStat};
+
+use super::Table;
+
+/// Sums by reference count: bucket i is of blocks with `2^i` references up to twice that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// The buckets.
+    pub histogram: DdtHistogram,
+}
+
+impl Totals {
+    /// Sums of all tables as the pool keeps them, and of what their logs hold. `dsize` says how many
+    /// deflated bytes a block takes.
+    #[doc(alias = "ddt_get_dedup_histogram")]
+    pub fn of(tables: &[Table], dsize: &dyn Fn(&Blkptr) -> u64) -> Self {
+        let mut totals = Self::default();
+        for table in tables {
+            for histogram in table.stores.iter().filter_map(|s| s.histogram.as_ref()) {
+                totals.merge(histogram);
+            }
+            for log in &table.logs {
+                for (key, entry) in &log.entries {
+                    for phys in &entry.phys {
+                        let bp = phys.blkptr(key, table.checksum);
+                        totals.count(&of_block(&bp, dsize(&bp), phys.refcnt), phys.refcnt);
+                    }
+                }
+            }
+        }
+        totals
+    }
+
+    fn merge(&mut self, other: &DdtHistogram) {
+        for (to, from) in self.histogram.stat.iter_mut().zip(&other.stat) {
+            add(to, from);
+        }
+    }
+
+    /// Adds blocks with `refcnt` references each.
+    pub fn count(&mut self, stat: &DdtStat, refcnt: u64) {
+        let bucket = refcnt.checked_ilog2().unwrap_or(0);
+        if let Some(to) = usize::try_from(bucket).ok().and_then(|i| self.histogram.stat.get_mut(i)) {
+            add(to, stat);
+        }
+    }
+
+    /// All buckets together.
+    pub fn all(&self) -> DdtStat {
+        let mut all = DdtStat::default();
+        self.histogram.stat.iter().for_each(|stat| add(&mut all, stat));
+        all
+    }
+}
+
+/// The statistics of one block with `refcnt` references.
+#[doc(alias = "ddt_stat_generate")]
+pub fn of_block(bp: &Blkptr, dsize: u64, refcnt: u64) -> DdtStat {
+    DdtStat {
+        blocks: 1,
+        lsize: bp.lsize(),
+        psize: bp.psize(),
+        dsize,
+        ref_blocks: refcnt,
+        ref_lsize: bp.lsize().wrapping_mul(refcnt),
+        ref_psize: bp.psize().wrapping_mul(refcnt),
+        ref_dsize: dsize.wrapping_mul(refcnt),
+    }
+}
+
+fn add(to: &mut DdtStat, from: &DdtStat) {
+    let sum = |a: u64, b: u64| a.wrapping_add(b);
+    *to = DdtStat {
+        blocks: sum(to.blocks, from.blocks),
+        lsize: sum(to.lsize, from.lsize),
+        psize: sum(to.psize, from.psize),
+        dsize: sum(to.dsize, from.dsize),
+        ref_blocks: sum(to.ref_blocks, from.ref_blocks),
+        ref_lsize: sum(to.ref_lsize, from.ref_lsize),
+        ref_psize: sum(to.ref_psize, from.ref_psize),
+        ref_dsize: sum(to.ref_dsize, from.ref_dsize),
+    };
+}

@@ -1,0 +1,145 @@
+//! The metaslabs of a top-level vdev, one by one, and what is free in each.
+
+use std::sync::Arc;
+
+use ondisk::names::vdev_top;
+use ondisk::space_map::SpaceMapPhys;
+use stdx::RangeSet;
+
+use super::log::Change;
+use crate::dmu::{Object, Objset};
+use crate::error::{Error, Result};
+use crate::vdev::config::{Kind, VdevConfig};
+use crate::zap::Zap;
+
+/// Metaslabs that one vdev may have: the array is read whole.
+const MAX_METASLABS: u64 = 1 << 24;
+
+/// A metaslab as the pool records it.
+#[derive(Debug, Clone)]
+pub struct Metaslab {
+    /// Its number in the vdev.
+    pub id: u64,
+    /// First byte on the vdev.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Its space map's object; 0: never written.
+    pub space_map: u64,
+    /// The map's head.
+    pub head: Option<SpaceMapPhys>,
+    /// The map has a histogram.
+    pub has_histogram: bool,
+    /// Changes since this txg are only in the logs; 0 without logs.
+    pub unflushed_txg: u64,
+}
+
+impl Metaslab {
+    /// Bytes allocated, as its own map says.
+    pub fn allocated(&self) -> u64 {
+        self.head.as_ref().map_or(0, |head| u64::try_from(head.alloc).unwrap_or(0))
+    }
+}
+
+/// The metaslabs of one top-level vdev.
+#[derive(Debug)]
+pub struct Metaslabs {
+    /// The vdev's sector shift: the unit of its maps.
+    pub shift: u32,
+    /// Object with the unflushed txgs; 0: none.
+    pub unflushed_object: u64,
+    /// Each, or why it can't be read.
+    pub all: Vec<Result<Metaslab>>,
+    mos: Arc<Objset>,
+}
+
+impl Metaslabs {
+    /// Reads the heads of all metaslabs of the vdev; none for holes, removed and absent vdevs.
+    pub fn load(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Self> {
+        let mut table =
+            Self { shift: config.ashift, unflushed_object: 0, all: Vec::new(), mos: Arc::clone(mos) };
+        if config.metaslab_array == 0 || matches!(config.kind, Kind::Indirect | Kind::Hole | Kind::Missing) {
+            return Ok(table);
+        }
+        let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
+        let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
+        let maps = words(&mos.object(config.metaslab_array)?, count)?;
+        table.unflushed_object = unflushed_object(mos, config)?;
+        let unflushed = match table.unflushed_object {
+            0 => Vec::new(),
+            number => words(&mos.object(number)?, count)?,
+        };
+        for (id, (at, space_map)) in (0..).zip(maps.into_iter().enumerate()) {
+            let unflushed_txg = unflushed.get(at).copied().unwrap_or(0);
+            table.all.push(one(mos, config, id, space_map, unflushed_txg));
+        }
+        Ok(table)
+    }
+
+    /// What is free in a metaslab: its own map, and the changes that the logs hold.
+    pub fn free(&self, metaslab: &Metaslab, change: Option<&Change>) -> Result<RangeSet> {
+        let mut free = RangeSet::new();
+        free.insert(metaslab.start, metaslab.start.saturating_add(metaslab.size));
+        if metaslab.space_map != 0 {
+            let object = self.mos.object(metaslab.space_map)?;
+            let allocated = super::load(&object, self.shift, metaslab.start, metaslab.size)?;
+            allocated.iter().for_each(|(start, end)| {
+                free.remove(start, end);
+            });
+        }
+        for (start, end) in change.iter().flat_map(|c| c.allocated.iter()) {
+            free.remove(start, end);
+        }
+        for (start, end) in change.iter().flat_map(|c| c.freed.iter()) {
+            free.insert(start, end);
+        }
+        Ok(free)
+    }
+}
+
+fn one(
+    mos: &Arc<Objset>,
+    config: &VdevConfig,
+    id: u64,
+    space_map: u64,
+    unflushed_txg: u64,
+) -> Result<Metaslab> {
+    let (start, size) = place(config, id);
+    let mut metaslab =
+        Metaslab { id, start, size, space_map, head: None, has_histogram: false, unflushed_txg };
+    if space_map != 0 {
+        let object = mos.object(space_map)?;
+        let bonus = object.dnode.bonus();
+        metaslab.head = Some(SpaceMapPhys::from_bytes(bonus).map_err(|e| Error::corrupt(e.to_string()))?);
+        metaslab.has_histogram = bonus.len() >= SpaceMapPhys::SIZE;
+    }
+    Ok(metaslab)
+}
+
+/// Where a metaslab lies. In a draid it begins and ends at whole groups.
+#[doc(alias = "vdev_draid_metaslab_init")]
+fn place(config: &VdevConfig, id: u64) -> (u64, u64) {
+    let size = 1_u64.checked_shl(config.metaslab_shift).unwrap_or(0);
+    let start = id.saturating_mul(size);
+    let Some(draid) = config.draid else { return (start, size) };
+    let group = u64::from(draid.ndata.saturating_add(config.nparity)).checked_shl(config.ashift);
+    let Some(group) = group.filter(|&g| g > 0) else { return (start, size) };
+    let first = start.div_ceil(group).saturating_mul(group);
+    let left = size.saturating_sub(first.saturating_sub(start));
+    (first, left / group * group)
+}
+
+fn unflushed_object(mos: &Arc<Objset>, config: &VdevConfig) -> Result<u64> {
+    if config.top_zap == 0 {
+        return Ok(0);
+    }
+    let zap = Zap::open(&mos.object(config.top_zap)?)?;
+    Ok(zap.u64(vdev_top::MS_UNFLUSHED_PHYS_TXGS)?.unwrap_or(0))
+}
+
+/// The first `count` words of an object.
+fn words(object: &Object, count: u64) -> Result<Vec<u64>> {
+    let bytes = usize::try_from(count.saturating_mul(8)).map_err(|_| Error::corrupt("array too long"))?;
+    let bytes = object.read_vec(0, bytes)?;
+    Ok(bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
+}
