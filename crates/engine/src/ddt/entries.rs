@@ -1,8 +1,8 @@
 //! The entries of a table's ZAP.
 
-use ondisk::ddt::{DDT_TRAD_SIZE, DdtKey, DdtPhys, DdtPhysFlat, decode_value, decompress_value};
 use crate::error::{Error, Result};
 use crate::zap::{Cursor, Entry as ZapEntry, Key, Zap};
+use ondisk::ddt::{DDT_TRAD_SIZE, DdtKey, DdtPhys, DdtPhysFlat, decode_value, decompress_value};
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]

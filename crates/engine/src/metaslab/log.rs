@@ -106,8 +106,11 @@ impl Unflushed {
 
 impl Change {
     fn apply(&mut self, start: u64, end: u64, free: bool) {
-        let (to, from) =
-            if free { (&mut self.freed, &mut self.allocated) } else { (&mut self.allocated, &mut self.freed) };
+        let (to, from) = if free {
+            (&mut self.freed, &mut self.allocated)
+        } else {
+            (&mut self.allocated, &mut self.freed)
+        };
         // What was done and undone since the flush leaves no trace: only the rest is a change.
         let mut rest = RangeSet::new();
         rest.insert(start, end);

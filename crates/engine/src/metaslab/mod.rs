@@ -46,11 +46,7 @@ pub fn replay(object: &Object, decoder: SpaceMapDecoder, tell: &mut dyn FnMut(Sp
 }
 
 /// As [`replay`], debug entries included.
-pub fn each(
-    object: &Object,
-    mut decoder: SpaceMapDecoder,
-    tell: &mut dyn FnMut(SpaceMapItem),
-) -> Result<()> {
+pub fn each(object: &Object, mut decoder: SpaceMapDecoder, tell: &mut dyn FnMut(SpaceMapItem)) -> Result<()> {
     let length = head(object)?.length;
     if length > MAX_LENGTH || length > object.max_offset() {
         return Err(Error::corrupt(format!("space map {} of {length} bytes", object.number)));
