@@ -1,4 +1,26 @@
 //! Looking at and copying files of a pool that is not imported: one file a verb.
+//!
+//! All verbs take `POOL/DATASET[@SNAPSHOT]:PATH`. A path never leaves its dataset: what another
+//! dataset would cover when mounted is seen as it is below.
+
+mod access;
+mod bytes;
+mod cat;
+mod cp;
+mod dest;
+mod find;
+mod find_eval;
+mod find_parse;
+mod ls;
+mod pax;
+mod report;
+mod sha256sum;
+mod stat;
+mod tar;
+mod tar_resume;
+mod target;
+mod text;
+mod walk;
 
 use clap::Subcommand;
 
@@ -7,10 +29,33 @@ use crate::verb::{Outcome, Verb};
 
 /// The verbs that take `POOL/DATASET[@SNAPSHOT]:PATH`.
 #[derive(Debug, Subcommand)]
-pub enum Browse {}
+pub enum Browse {
+    /// List files
+    Ls(ls::Ls),
+    /// Print files
+    Cat(cat::Cat),
+    /// Show all that is known of a file
+    Stat(stat::Stat),
+    /// Find files
+    Find(find::Find),
+    /// Copy files, trees and volumes out of a pool
+    Cp(cp::Cp),
+    /// Write files and trees as a tar archive
+    Tar(tar::Tar),
+    /// Print SHA-256 checksums of files
+    Sha256sum(sha256sum::Sha256sum),
+}
 
 impl Verb for Browse {
-    fn run(self, _ctx: &mut Ctx) -> Outcome {
-        match self {}
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        match self {
+            Browse::Ls(v) => v.run(ctx),
+            Browse::Cat(v) => v.run(ctx),
+            Browse::Stat(v) => v.run(ctx),
+            Browse::Find(v) => v.run(ctx),
+            Browse::Cp(v) => v.run(ctx),
+            Browse::Tar(v) => v.run(ctx),
+            Browse::Sha256sum(v) => v.run(ctx),
+        }
     }
 }

@@ -1,0 +1,106 @@
+//! From a target to the file or volume it names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use engine::Kind;
+use engine::dsl::{Dataset, DatasetKind};
+use engine::spa::Pool;
+use zpl::{Filesystem, Inode};
+use zvol::Volume;
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::keys;
+use crate::source::PoolSource;
+use crate::verb::Failure;
+
+/// What a target names.
+#[derive(Debug, Clone)]
+pub enum Named {
+    /// A file of a file system, and the path that led to it as the user wrote it.
+    File(Inode, Vec<u8>),
+    /// A volume.
+    Volume(Arc<Volume>),
+}
+
+/// Pools and file systems opened so far.
+#[derive(Debug)]
+pub struct Access<'a> {
+    source: &'a PoolSource,
+    pools: HashMap<String, Arc<Pool>>,
+    filesystems: HashMap<String, Arc<Filesystem>>,
+}
+
+impl<'a> Access<'a> {
+    /// Nothing opened yet.
+    pub fn new(source: &'a PoolSource) -> Self {
+        Self { source, pools: HashMap::new(), filesystems: HashMap::new() }
+    }
+
+    fn pool(&mut self, name: &str, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
+        if let Some(pool) = self.pools.get(name) {
+            return Ok(Arc::clone(pool));
+        }
+        let pool = self.source.open(name, ctx)?;
+        self.pools.insert(name.to_owned(), Arc::clone(&pool));
+        Ok(pool)
+    }
+
+    /// The dataset that the target names, and the path if one was given.
+    fn dataset(
+        &mut self,
+        target: &Target,
+        ctx: &mut Ctx,
+    ) -> Result<(Arc<Pool>, Dataset, Option<Vec<u8>>), Failure> {
+        let pool = self.pool(target.pool(), ctx)?;
+        for (name, path) in &target.readings {
+            match pool.dsl.dataset(name) {
+                Ok(dataset) => return Ok((pool, dataset, path.clone())),
+                Err(e) if e.kind() == Kind::NotFound => {}
+                Err(e) => return Err(Failure::cannot("open", name, e)),
+            }
+        }
+        let name = target.readings.first().map_or(target.text.as_str(), |(name, _)| name);
+        Err(Failure::cannot("open", name, "dataset does not exist"))
+    }
+
+    /// What the target names. With `follow`, a symbolic link at the end of the path is followed.
+    pub fn open(&mut self, target: &Target, follow: bool, ctx: &mut Ctx) -> Result<Named, Failure> {
+        let (pool, dataset, path) = self.dataset(target, ctx)?;
+        keys::ensure(&pool, &dataset.dir()?, ctx)?;
+        let why = |e| Failure::cannot("open", &target.text, e);
+        if dataset.kind().map_err(why)? == DatasetKind::Volume {
+            if path.is_some_and(|p| !p.is_empty()) {
+                return Err(Failure::cannot("open", &target.text, "a volume has no paths inside"));
+            }
+            return Ok(Named::Volume(Volume::open(&dataset).map_err(why)?));
+        }
+        let fs = self.filesystem(&dataset).map_err(why)?;
+        let path = path.unwrap_or_default();
+        let inode = fs.resolve(&path, follow).map_err(why)?;
+        Ok(Named::File(inode, path))
+    }
+
+    /// As [`Access::open`], for verbs that don't take volumes.
+    pub fn open_file(
+        &mut self,
+        target: &Target,
+        follow: bool,
+        ctx: &mut Ctx,
+    ) -> Result<(Inode, Vec<u8>), Failure> {
+        match self.open(target, follow, ctx)? {
+            Named::File(inode, path) => Ok((inode, path)),
+            Named::Volume(_) => Err(Failure::cannot("open", &target.text, "it is a volume")),
+        }
+    }
+
+    fn filesystem(&mut self, dataset: &Dataset) -> engine::Result<Arc<Filesystem>> {
+        if let Some(fs) = self.filesystems.get(&dataset.name) {
+            return Ok(Arc::clone(fs));
+        }
+        let fs = Filesystem::open(dataset)?;
+        self.filesystems.insert(dataset.name.clone(), Arc::clone(&fs));
+        Ok(fs)
+    }
+}

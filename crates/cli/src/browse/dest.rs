@@ -1,0 +1,230 @@
+//! Writing files where the user wants them.
+//!
+//! Every operation is relative to an open directory and never follows a symbolic link, so that a
+//! hostile tree (a link and a directory of one name, say) can't lead a copy out of its destination.
+//! A file is written under a partial name and renamed when it is whole: what has its own name is
+//! complete, and an interrupted copy can be taken up again.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat,
+    fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr, makedev, mkdirat, mknodat, openat, readlinkat,
+    renameat, statat, symlinkat, unlinkat, utimensat,
+};
+use zpl::{Attr, FileKind, Inode, Time};
+
+/// A directory that is written to.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+}
+
+/// Who copies, and what he may do.
+#[derive(Debug, Clone, Copy)]
+pub struct Rights {
+    root: bool,
+    uid: u32,
+}
+
+impl Rights {
+    /// Those of this process.
+    pub fn of_process() -> Self {
+        let uid = rustix::process::geteuid();
+        Self { root: uid.is_root(), uid: uid.as_raw() }
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Dir {
+    /// The directory at `path` of this machine; links in the path are the user's own.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { fd: openat(rustix::fs::CWD, path, flags, Mode::empty())? })
+    }
+
+    /// The directory `name` inside, made if it is not there.
+    pub fn subdir(&self, name: &[u8]) -> io::Result<Self> {
+        match mkdirat(&self.fd, name, Mode::RWXU) {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(Self { fd: openat(&self.fd, name, DIRECTORY, Mode::empty())? })
+    }
+
+    /// What stands at `name`, if anything.
+    pub fn stat(&self, name: &[u8]) -> Option<Stat> {
+        statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+
+    /// Whether `name` is already what a copy of the inode would be.
+    pub fn has_copy(&self, name: &[u8], inode: &Inode) -> bool {
+        let Some(stat) = self.stat(name) else { return false };
+        let attr = inode.attr();
+        let same = match (FileType::from_raw_mode(stat.st_mode), attr.kind) {
+            (FileType::RegularFile, FileKind::Regular) => {
+                u64::try_from(stat.st_size) == Ok(attr.size) && same_time(&stat, attr.mtime)
+            }
+            (FileType::Symlink, FileKind::Symlink) => {
+                let target = readlinkat(&self.fd, name, Vec::new());
+                target.is_ok_and(|t| inode.readlink().is_ok_and(|ours| t.as_bytes() == ours))
+            }
+            (FileType::Fifo, FileKind::Fifo) => true,
+            (FileType::CharacterDevice, FileKind::CharDevice)
+            | (FileType::BlockDevice, FileKind::BlockDevice) => {
+                attr.rdev.is_some_and(|r| stat.st_rdev == makedev(r.major, r.minor))
+            }
+            _ => false,
+        };
+        same
+    }
+
+    /// Opens the partial file of a copy, and how many bytes it has from an earlier attempt.
+    pub fn partial(&self, name: &[u8], resume: bool) -> io::Result<(File, u64)> {
+        let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if !resume {
+            flags |= OFlags::TRUNC;
+        }
+        let file = File::from(openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let len = file.metadata()?.len();
+        Ok((file, len))
+    }
+
+    /// Gives a partial file its name; what had the name before is replaced unless it is a directory.
+    pub fn finish(&self, partial: &[u8], name: &[u8]) -> io::Result<()> {
+        Ok(renameat(&self.fd, partial, &self.fd, name)?)
+    }
+
+    /// Takes away what is in the way of something that can't be renamed over it.
+    fn clear(&self, name: &[u8]) -> io::Result<()> {
+        match unlinkat(&self.fd, name, AtFlags::empty()) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A second name for a file copied before: `path` below `top`.
+    pub fn link(&self, top: &Self, path: &[u8], name: &[u8]) -> io::Result<()> {
+        self.clear(name)?;
+        Ok(linkat(&top.fd, path, &self.fd, name, AtFlags::empty())?)
+    }
+
+    /// A symbolic link, fifo, socket or device, without its attributes.
+    pub fn special(&self, name: &[u8], inode: &Inode) -> io::Result<()> {
+        self.clear(name)?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let node = |kind, dev| mknodat(&self.fd, name, kind, mode, dev);
+        let device = inode.attr().rdev.map_or(0, |r| makedev(r.major, r.minor));
+        match inode.attr().kind {
+            FileKind::Symlink => {
+                let target = inode.readlink().map_err(|e| io::Error::other(e.to_string()))?;
+                symlinkat(target, &self.fd, name)?;
+            }
+            FileKind::Fifo => node(FileType::Fifo, 0)?,
+            FileKind::Socket => node(FileType::Socket, 0)?,
+            FileKind::CharDevice => node(FileType::CharacterDevice, device)?,
+            FileKind::BlockDevice => node(FileType::BlockDevice, device)?,
+            FileKind::Regular | FileKind::Directory => {
+                return Err(io::Error::new(ErrorKind::InvalidInput, "not a special file"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Attributes of a special file. Gives the number of extended attributes that could not be kept.
+    pub fn special_attrs(
+        &self,
+        name: &[u8],
+        attr: &Attr,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+        rights: Rights,
+    ) -> io::Result<usize> {
+        let mut perm = attr.perm;
+        if rights.root {
+            chownat(&self.fd, name, owner(attr.uid), group(attr.gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        } else if attr.uid != rights.uid {
+            perm &= !0o6000;
+        }
+        // No descriptor can be had of these without opening them; the path ends in the name itself.
+        let path = [format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).as_bytes(), name].concat();
+        let set = |name: &[u8], value: &[u8]| lsetxattr(&path[..], name, value, XattrFlags::empty());
+        let lost = set_xattrs(xattrs, rights, set);
+        if attr.kind != FileKind::Symlink {
+            chmodat(&self.fd, name, Mode::from_raw_mode(perm), AtFlags::empty())?;
+        }
+        utimensat(&self.fd, name, &times(attr), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(lost)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Attributes of an open file or directory. Gives the number of extended attributes that could not be
+/// kept.
+pub fn attrs(
+    fd: impl AsFd,
+    attr: &Attr,
+    xattrs: &[(Vec<u8>, Vec<u8>)],
+    rights: Rights,
+) -> io::Result<usize> {
+    let fd = fd.as_fd();
+    let mut perm = attr.perm;
+    if rights.root {
+        fchown(fd, owner(attr.uid), group(attr.gid))?;
+    } else if attr.uid != rights.uid {
+        perm &= !0o6000;
+    }
+    let set = |name: &[u8], value: &[u8]| fsetxattr(fd, name, value, XattrFlags::empty());
+    let lost = set_xattrs(xattrs, rights, set);
+    fchmod(fd, Mode::from_raw_mode(perm))?;
+    futimens(fd, &times(attr))?;
+    Ok(lost)
+}
+
+fn set_xattrs(
+    xattrs: &[(Vec<u8>, Vec<u8>)],
+    rights: Rights,
+    set: impl Fn(&[u8], &[u8]) -> rustix::io::Result<()>,
+) -> usize {
+    let mine = |name: &[u8]| name.starts_with(b"user.") || name.starts_with(b"system.");
+    let wanted = xattrs.iter().filter(|(name, _)| rights.root || mine(name));
+    wanted.filter(|(name, value)| set(name, value).is_err()).count()
+}
+
+/// All ones mean "leave it", so nobody can own with that number.
+fn owner(uid: u32) -> Option<Uid> {
+    (uid != u32::MAX).then(|| Uid::from_raw(uid))
+}
+
+fn group(gid: u32) -> Option<Gid> {
+    (gid != u32::MAX).then(|| Gid::from_raw(gid))
+}
+
+fn times(attr: &Attr) -> Timestamps {
+    let spec = |t: Time| Timespec { tv_sec: t.sec, tv_nsec: i64::from(t.nsec) };
+    Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) }
+}
+
+/// File systems with coarse times keep whole seconds.
+fn same_time(stat: &Stat, time: Time) -> bool {
+    let nsec = u32::try_from(stat.st_mtime_nsec).unwrap_or(u32::MAX);
+    stat.st_mtime == time.sec && (nsec == time.nsec || nsec == 0)
+}
+
+/// Allows as many open files as the system lets this process have: a copy holds one a level.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // A refusal only means that very deep trees can't be copied, which is reported where it happens.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,73 @@
+//! `aquifer find`: files by what they are.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use super::access::Access;
+use super::find_eval::{Finder, Outcomes};
+use super::find_parse::Expression;
+use super::report::Report;
+use super::target::Target;
+use super::walk::{Order, Step, Walk};
+use crate::ctx::Ctx;
+use crate::source::PoolSource;
+use crate::verb::{Failure, Outcome, Verb};
+
+/// Find files.
+///
+/// Tests: -name -iname -path -ipath -lname -regex-free patterns; -type -size -empty -links -inum -uid
+/// -gid -user -group -perm -newer-free times -mtime -atime -ctime -mmin -newermt -xattr; -maxdepth
+/// -mindepth -prune -true -false; `!` -not -a -o ( ). Actions: -print -print0 -printf -ls -quit.
+#[derive(Debug, Args)]
+pub struct Find {
+    #[command(flatten)]
+    source: PoolSource,
+    /// POOL/DATASET[@SNAPSHOT]:PATH, then the expression, as find(1) takes it
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "START EXPRESSION")]
+    words: Vec<OsString>,
+}
+
+impl Verb for Find {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let starts = self.words.iter().take_while(|w| !is_expression(w)).count();
+        let (starts, words) = self.words.split_at_checked(starts).unwrap_or((&self.words, &[]));
+        if starts.is_empty() {
+            return Err(Failure::usage("find: where to start? POOL/DATASET[@SNAPSHOT]:PATH comes first"));
+        }
+        let expression = Expression::parse(words)?;
+        let finder = Finder::new(&expression, ctx.out_is_terminal);
+        let mut access = Access::new(&self.source);
+        let mut report = Report::default();
+        for start in starts {
+            let (inode, path) = access.open_file(&Target::parse(start), false, ctx)?;
+            let mut walk = Walk::new(&inode, &path, Order::Name);
+            while let Some(step) = walk.next() {
+                if ctx.interrupt.is_set() {
+                    return Err(Failure::Interrupted);
+                }
+                match step {
+                    Step::Enter(found) => {
+                        let outcome = finder.visit(&found, &path, &mut ctx.out)?;
+                        if outcome == Outcomes::Quit {
+                            ctx.out.flush()?;
+                            return Ok(report.finish("find", ctx));
+                        }
+                        if outcome == Outcomes::Prune && found.inode.is_dir() {
+                            walk.skip();
+                        }
+                    }
+                    Step::Leave(_) => {}
+                    Step::Failed(path, e) => report.unreadable(&path, &e, None),
+                }
+            }
+        }
+        ctx.out.flush()?;
+        Ok(report.finish("find", ctx))
+    }
+}
+
+fn is_expression(word: &OsString) -> bool {
+    let text = word.to_string_lossy();
+    text.starts_with('-') || matches!(text.as_ref(), "!" | "(" | ")")
+}

@@ -1,0 +1,162 @@
+//! A tree of files, parents first, each directory once more when all below it is done.
+
+use std::collections::HashSet;
+
+use engine::{Error, Kind};
+use zpl::Inode;
+
+/// Directories within directories that are followed.
+const MAX_DEPTH: usize = 4096;
+
+/// In which order a directory's entries are visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// By name: for people.
+    Name,
+    /// By object number, which is close to the order on disk: for reading content.
+    Object,
+}
+
+/// A step of the walk.
+#[derive(Debug)]
+pub enum Step {
+    /// A file, or a directory before its content.
+    Enter(Found),
+    /// A directory after its content.
+    Leave(Found),
+    /// Something below `path` could not be read.
+    Failed(Vec<u8>, Error),
+}
+
+/// A file met.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The start's path, and names below it.
+    pub path: Vec<u8>,
+    /// Directories between it and the start; 0 for the start.
+    pub depth: usize,
+    /// The file.
+    pub inode: Inode,
+}
+
+impl Found {
+    /// The last component of its path.
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|&b| b == b'/').next().unwrap_or(&self.path)
+    }
+}
+
+enum Todo {
+    Child(Vec<u8>, u64, usize),
+    Start(Found),
+    Leave(Found),
+    Failed(Vec<u8>, Error),
+}
+
+/// Iterator over a tree.
+pub struct Walk {
+    start: Inode,
+    order: Order,
+    stack: Vec<Todo>,
+    /// Directories visited: one that is met again belongs to a tree that contains itself.
+    seen: HashSet<u64>,
+    /// The directory entered last, whose content comes next unless it is skipped.
+    open: Option<Found>,
+}
+
+impl Walk {
+    /// A walk from `start`, which is called `path`.
+    pub fn new(start: &Inode, path: &[u8], order: Order) -> Self {
+        let found = Found { path: path.to_vec(), depth: 0, inode: start.clone() };
+        let stack = vec![Todo::Start(found)];
+        Self { start: start.clone(), order, stack, seen: HashSet::new(), open: None }
+    }
+
+    /// Passes over the content of the directory that was entered last.
+    pub fn skip(&mut self) {
+        if let Some(dir) = self.open.take() {
+            self.stack.push(Todo::Leave(dir));
+        }
+    }
+
+    /// Puts the content of the directory entered last on the stack.
+    fn descend(&mut self) {
+        let Some(dir) = self.open.take() else { return };
+        let below = |name: &[u8]| join(&dir.path, name);
+        let mut todo = vec![];
+        let mut children = Vec::new();
+        match dir.inode.entries() {
+            Err(e) => todo.push(Todo::Failed(dir.path.clone(), e)),
+            Ok(entries) => {
+                for entry in entries {
+                    match entry {
+                        Ok(entry) => children.push((entry.object, entry.name)),
+                        Err(e) => todo.push(Todo::Failed(dir.path.clone(), e)),
+                    }
+                }
+            }
+        }
+        match self.order {
+            Order::Name => children.sort_by(|a, b| a.1.cmp(&b.1)),
+            Order::Object => children.sort(),
+        }
+        let depth = dir.depth + 1;
+        let children = children.into_iter().rev();
+        let children: Vec<Todo> = children.map(|(o, n)| Todo::Child(below(&n), o, depth)).collect();
+        self.stack.push(Todo::Leave(dir));
+        self.stack.extend(children);
+        self.stack.extend(todo);
+    }
+
+    fn enter(&mut self, found: Found) -> Step {
+        if !found.inode.is_dir() {
+            return Step::Enter(found);
+        }
+        if !self.seen.insert(found.inode.number()) || found.depth > MAX_DEPTH {
+            let e = Error::new(Kind::Loop, "the directory is met a second time, or nested too deeply");
+            return Step::Failed(found.path, e.in_dataset(&found.inode.filesystem().name));
+        }
+        self.open = Some(found.clone());
+        Step::Enter(found)
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Step;
+
+    fn next(&mut self) -> Option<Step> {
+        self.descend();
+        Some(match self.stack.pop()? {
+            Todo::Start(found) => self.enter(found),
+            Todo::Leave(found) => Step::Leave(found),
+            Todo::Failed(path, e) => Step::Failed(path, e),
+            Todo::Child(path, object, depth) => match self.start.filesystem().inode(object) {
+                Ok(inode) => self.enter(Found { path, depth, inode }),
+                Err(e) => Step::Failed(path, e),
+            },
+        })
+    }
+}
+
+/// `dir/name`, without a slash too many.
+pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    match dir.is_empty() || dir.ends_with(b"/") {
+        true => [dir, name].concat(),
+        false => [dir, b"/", name].concat(),
+    }
+}
+
+/// Bytes that the regular files of a tree hold, for a progress bar; what can't be read counts nothing.
+pub fn total_bytes(start: &Inode) -> u64 {
+    let mut counted = HashSet::new();
+    let mut total: u64 = 0;
+    for step in Walk::new(start, b"", Order::Object) {
+        let Step::Enter(found) = step else { continue };
+        let attr = found.inode.attr();
+        let first = attr.links < 2 || counted.insert(found.inode.number());
+        if attr.kind == zpl::FileKind::Regular && first {
+            total = total.saturating_add(attr.size);
+        }
+    }
+    total
+}
