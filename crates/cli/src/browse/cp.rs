@@ -179,7 +179,7 @@ impl Copy<'_> {
             match step {
                 Step::Enter(found) => {
                     if !self.enter(&mut place, &found)? {
-                        walk.skip();
+                        walk.prune();
                     }
                 }
                 Step::Leave(found) => self.leave(&mut place, &found),

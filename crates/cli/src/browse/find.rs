@@ -16,9 +16,9 @@ use crate::verb::{Failure, Outcome, Verb};
 
 /// Find files.
 ///
-/// Tests: -name -iname -path -ipath -lname -regex-free patterns; -type -size -empty -links -inum -uid
-/// -gid -user -group -perm -newer-free times -mtime -atime -ctime -mmin -newermt -xattr; -maxdepth
-/// -mindepth -prune -true -false; `!` -not -a -o ( ). Actions: -print -print0 -printf -ls -quit.
+/// Tests: -name -iname -path -ipath -lname -type -size -empty -links -inum -uid -gid -user -group -perm
+/// -mtime -atime -ctime -mmin -amin -cmin -newermt -newerct -newerat -xattr -true -false; -maxdepth
+/// -mindepth -prune; `!` -not -a -o ( ). Actions: -print -print0 -printf -ls -quit.
 #[derive(Debug, Args)]
 pub struct Find {
     #[command(flatten)]
@@ -48,13 +48,21 @@ impl Verb for Find {
                 }
                 match step {
                     Step::Enter(found) => {
-                        let outcome = finder.visit(&found, &path, &mut ctx.out)?;
+                        let outcome = match finder.visit(&found, &path, &mut ctx.out) {
+                            Ok(outcome) => outcome,
+                            // What the expression needs of this file can't be read; others may do.
+                            Err(Failure::Failed(why)) => {
+                                report.failed(&found.path, why, None);
+                                continue;
+                            }
+                            Err(other) => return Err(other),
+                        };
                         if outcome == Outcomes::Quit {
                             ctx.out.flush()?;
                             return Ok(report.finish("find", ctx));
                         }
                         if outcome == Outcomes::Prune && found.inode.is_dir() {
-                            walk.skip();
+                            walk.prune();
                         }
                     }
                     Step::Leave(_) => {}

@@ -64,7 +64,6 @@ pub enum Perm {
 
 /// A test, an action, or a combination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named after find's own words")]
 pub enum Node {
     And(Box<Node>, Box<Node>),
     Or(Box<Node>, Box<Node>),

@@ -12,7 +12,7 @@ use super::target::Target;
 use super::text::{local, mode_string, shown, write_name};
 use super::walk::{Order, Step, Walk};
 use crate::ctx::Ctx;
-use crate::output::nice;
+use zcommon::units::nicebytes;
 use crate::source::PoolSource;
 use crate::users::Names;
 use crate::verb::{Failure, Outcome, Verb};
@@ -136,7 +136,7 @@ impl List<'_> {
                 Step::Enter(found) if found.inode.is_dir() => {
                     let hidden = found.depth > 0 && found.name().starts_with(b".");
                     if hidden && !self.ls.all && !self.ls.almost_all {
-                        walk.skip();
+                        walk.prune();
                         continue;
                     }
                     self.dir(&found.inode, Some(&found.path), gap, ctx)?;
@@ -276,7 +276,7 @@ impl List<'_> {
     fn size(&self, attr: &Attr) -> String {
         match attr.rdev {
             Some(dev) => format!("{}, {}", dev.major, dev.minor),
-            None if self.ls.human_readable => nice::bytes(attr.size),
+            None if self.ls.human_readable => nicebytes(attr.size).to_string(),
             None => attr.size.to_string(),
         }
     }

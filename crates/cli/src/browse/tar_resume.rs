@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_members_don_not_count() {
+    fn cut_members_do_not_count() {
         let mut file = tempfile::tempfile().unwrap();
         let long = vec![b'n'; 300];
         file.write_all(&member(&long, 3)).unwrap();

@@ -60,7 +60,7 @@ pub struct Walk {
     stack: Vec<Todo>,
     /// Directories visited: one that is met again belongs to a tree that contains itself.
     seen: HashSet<u64>,
-    /// The directory entered last, whose content comes next unless it is skipped.
+    /// The directory entered last, whose content comes next unless it is pruned.
     open: Option<Found>,
 }
 
@@ -73,7 +73,7 @@ impl Walk {
     }
 
     /// Passes over the content of the directory that was entered last.
-    pub fn skip(&mut self) {
+    pub fn prune(&mut self) {
         if let Some(dir) = self.open.take() {
             self.stack.push(Todo::Leave(dir));
         }
