@@ -52,9 +52,9 @@ fn print(mut bytes: Bytes, path: &[u8], report: &mut Report, ctx: &mut Ctx) -> R
     let out = &mut ctx.out;
     let bad = bytes.all(0, &interrupt, &mut |piece| match piece {
         Piece::Data(_, data) => Ok(out.write_all(data)?),
-        Piece::Hole(range) => {
-            zeros(range.end - range.start, &mut |z| if interrupt.is_set() { Err(Failure::Interrupted) } else { Ok(out.write_all(z)?) })
-        }
+        Piece::Hole(range) => zeros(range.end - range.start, &mut |z| {
+            if interrupt.is_set() { Err(Failure::Interrupted) } else { Ok(out.write_all(z)?) }
+        }),
     })?;
     report.damaged(path, &bad, None);
     Ok(())

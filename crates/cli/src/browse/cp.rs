@@ -304,8 +304,7 @@ impl Copy<'_> {
             return Ok(false);
         }
         let xattrs = self.xattrs(found);
-        let done =
-            made.and_then(|()| here.special_attrs(name, found.inode.attr(), &xattrs, self.rights));
+        let done = made.and_then(|()| here.special_attrs(name, found.inode.attr(), &xattrs, self.rights));
         let lost = self.noted(&found.path, done)?;
         self.xattrs_lost += lost.unwrap_or(0);
         Ok(lost.is_some())
@@ -338,7 +337,8 @@ impl Copy<'_> {
         let path = if to.is_dir() { to.join(last) } else { to.to_owned() };
         let fail = |e| cannot_write(path.display(), e);
         let exists = std::fs::metadata(&path).ok();
-        let device = exists.is_some_and(|m| m.file_type().is_block_device() || m.file_type().is_char_device());
+        let device =
+            exists.is_some_and(|m| m.file_type().is_block_device() || m.file_type().is_char_device());
         let mut options = File::options();
         options.write(true).create(!device).truncate(!device && !self.cp.resume);
         let file = options.open(&path).map_err(fail)?;

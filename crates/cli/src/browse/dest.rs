@@ -170,12 +170,7 @@ impl AsFd for Dir {
 
 /// Attributes of an open file or directory. Gives the number of extended attributes that could not be
 /// kept.
-pub fn attrs(
-    fd: impl AsFd,
-    attr: &Attr,
-    xattrs: &[(Vec<u8>, Vec<u8>)],
-    rights: Rights,
-) -> io::Result<usize> {
+pub fn attrs(fd: impl AsFd, attr: &Attr, xattrs: &[(Vec<u8>, Vec<u8>)], rights: Rights) -> io::Result<usize> {
     let fd = fd.as_fd();
     let mut perm = attr.perm;
     if rights.root {

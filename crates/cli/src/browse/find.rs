@@ -24,7 +24,12 @@ pub struct Find {
     #[command(flatten)]
     source: PoolSource,
     /// POOL/DATASET[@SNAPSHOT]:PATH, then the expression, as find(1) takes it
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "START EXPRESSION")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "START EXPRESSION"
+    )]
     words: Vec<OsString>,
 }
 

@@ -44,12 +44,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Tests a file and does what the expression says.
-    pub fn visit(
-        &self,
-        found: &Found,
-        start: &[u8],
-        out: &mut Box<dyn Write>,
-    ) -> Result<Outcomes, Failure> {
+    pub fn visit(&self, found: &Found, start: &[u8], out: &mut Box<dyn Write>) -> Result<Outcomes, Failure> {
         let mut visit = Visit { found, start, out, outcome: Outcomes::Descend };
         if found.depth >= self.expression.min_depth {
             self.eval(&self.expression.root, &mut visit)?;

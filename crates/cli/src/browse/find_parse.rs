@@ -129,8 +129,7 @@ impl Expression {
         if let Some(word) = parser.words.next() {
             return Err(usage(format!("unexpected '{}'", word.to_string_lossy())));
         }
-        let root =
-            if parser.acts { root } else { Node::And(Box::new(root), Box::new(Node::Print)) };
+        let root = if parser.acts { root } else { Node::And(Box::new(root), Box::new(Node::Print)) };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         Ok(Self {
             root,

@@ -12,10 +12,10 @@ use super::target::Target;
 use super::text::{local, mode_string, shown, write_name};
 use super::walk::{Order, Step, Walk};
 use crate::ctx::Ctx;
-use zcommon::units::nicebytes;
 use crate::source::PoolSource;
 use crate::users::Names;
 use crate::verb::{Failure, Outcome, Verb};
+use zcommon::units::nicebytes;
 
 /// List files.
 #[derive(Debug, Args)]
@@ -91,7 +91,8 @@ struct Row {
 impl Verb for Ls {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let mut access = Access::new(&self.source);
-        let mut list = List { names: (Names::users(), Names::groups()), report: Report::default(), ls: &self };
+        let mut list =
+            List { names: (Names::users(), Names::groups()), report: Report::default(), ls: &self };
         let many = self.files.len() > 1 || self.recursive;
         for (n, file) in self.files.iter().enumerate() {
             let target = Target::parse(file);
@@ -124,7 +125,13 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    fn tree(&mut self, dir: &Inode, heading: Option<Vec<u8>>, gap: bool, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn tree(
+        &mut self,
+        dir: &Inode,
+        heading: Option<Vec<u8>>,
+        gap: bool,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
         if !self.ls.recursive {
             return self.dir(dir, heading.as_deref(), gap, ctx);
         }

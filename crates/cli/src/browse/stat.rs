@@ -55,7 +55,13 @@ impl Verb for Stat {
             match access.open(&target, self.dereference, ctx)? {
                 Named::Volume(v) => {
                     writeln!(ctx.out, "  File: {}\n  Type: volume", v.name)?;
-                    writeln!(ctx.out, "  Size: {}\tBlock size: {}\tUsed: {}", v.size, v.block_size(), v.used())?;
+                    writeln!(
+                        ctx.out,
+                        "  Size: {}\tBlock size: {}\tUsed: {}",
+                        v.size,
+                        v.block_size(),
+                        v.used()
+                    )?;
                 }
                 Named::File(inode, path) => print(&inode, &path, &names, ctx)?,
             }
@@ -95,7 +101,14 @@ fn print(inode: &Inode, path: &[u8], names: &(Names, Names), ctx: &mut Ctx) -> R
         kind_name(a.kind)
     )?;
     let fs = inode.filesystem();
-    write!(out, "Object: {}\tLinks: {}\tParent: {}\tGen: {}", inode.number(), a.links, a.parent, a.generation)?;
+    write!(
+        out,
+        "Object: {}\tLinks: {}\tParent: {}\tGen: {}",
+        inode.number(),
+        a.links,
+        a.parent,
+        a.generation
+    )?;
     match a.rdev {
         Some(dev) => writeln!(out, "\tDevice: {}, {}", dev.major, dev.minor)?,
         None => writeln!(out)?,

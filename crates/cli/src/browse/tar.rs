@@ -100,13 +100,8 @@ type Opened = (Box<dyn Write>, HashSet<Vec<u8>>, u64);
 
 fn open(path: &Path, resume: bool) -> Result<Opened, Failure> {
     let fail = |e| cannot_write(path.display(), e);
-    let mut file = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(!resume)
-        .open(path)
-        .map_err(fail)?;
+    let mut file =
+        File::options().read(true).write(true).create(true).truncate(!resume).open(path).map_err(fail)?;
     let (done, end) = if resume { tar_resume::scan(&mut file).map_err(fail)? } else { Default::default() };
     if resume {
         file.set_len(end).map_err(fail)?;

@@ -102,7 +102,20 @@ mod tests {
         let t = Time::default();
         let kind = kind::REGULAR;
         let (atime, ctime, mtime) = (t, t, t);
-        let m = Member { path, kind, perm: 0o644, uid: 0, gid: 0, size, mtime, atime, ctime, link: b"", rdev: None, records: vec![] };
+        let m = Member {
+            path,
+            kind,
+            perm: 0o644,
+            uid: 0,
+            gid: 0,
+            size,
+            mtime,
+            atime,
+            ctime,
+            link: b"",
+            rdev: None,
+            records: vec![],
+        };
         m.headers()
     }
 

@@ -47,11 +47,7 @@ mod tests {
         let paths: Vec<_> = t.readings.iter().map(|(d, p)| (d.as_str(), p.as_deref())).collect();
         assert_eq!(
             paths,
-            [
-                ("tank/a", Some(&b"b:/c"[..])),
-                ("tank/a:b", Some(&b"/c"[..])),
-                ("tank/a:b:/c", None)
-            ]
+            [("tank/a", Some(&b"b:/c"[..])), ("tank/a:b", Some(&b"/c"[..])), ("tank/a:b:/c", None)]
         );
     }
 
