@@ -48,6 +48,10 @@ impl Faults {
         faults
     }
 
+    fn any_doubtful(&self) -> bool {
+        self.0.iter().flatten().any(|&fault| is_doubtful(fault))
+    }
+
     fn child(&self, child: u32) -> &[Option<Fault>] {
         usize::try_from(child).ok().and_then(|child| self.0.get(child)).map_or(&[], Vec::as_slice)
     }
@@ -168,7 +172,8 @@ impl StripePlan {
                 Phase::Fresh | Phase::Pieces => {
                     simple().filter(|data| judge(data)).or_else(|| search(false, judge))
                 }
-                Phase::Stale => search(true, judge),
+                Phase::Stale if faults.any_doubtful() => search(true, judge),
+                Phase::Stale => None,
             };
             if data.is_some() || self.phase == Phase::Stale {
                 let bad = self.bad_copies(grid, data.as_deref());
