@@ -4,6 +4,7 @@ use super::gather::{Bytes, Gather};
 use super::plan::{BadCopy, Children, Fault};
 use super::stripe::{Column, Grid};
 use super::stripe_plan::{padding_of, read_of};
+use std::borrow::Cow;
 
 /// Everything that could not serve the read or was not what it must be. `data` is the block when
 /// what was read is to be compared with it; `thorough` also names known faults of leaves that were
@@ -39,10 +40,14 @@ pub(super) fn bad_copies(
 }
 
 /// The block with the rest of its last sector, which is written as zeros.
-fn padded(data: &[u8], size: u64) -> Option<Vec<u8>> {
+fn padded(data: &[u8], size: u64) -> Option<Cow<'_, [u8]>> {
+    let size = usize::try_from(size).ok()?;
+    if data.len() == size {
+        return Some(Cow::Borrowed(data));
+    }
     let mut block = data.to_vec();
-    block.resize(usize::try_from(size).ok()?, 0);
-    Some(block)
+    block.resize(size, 0);
+    Some(Cow::Owned(block))
 }
 
 fn data_of<'a>(column: &Column, block: &'a [u8]) -> Option<&'a [u8]> {
