@@ -153,6 +153,8 @@ pub struct Attr {
     pub crtime: Time,
     /// Device number of devices.
     pub rdev: Option<Rdev>,
+    /// Device number as stored; 0 for what is no device.
+    pub raw_rdev: u64,
     /// See [`pflags`].
     pub flags: u64,
     /// Project.
@@ -248,6 +250,7 @@ impl Words {
             ctime: Time::from_words(self.ctime),
             crtime: Time::from_words(self.crtime),
             rdev: kind.is_device().then(|| Rdev::from_expldev(self.rdev)),
+            raw_rdev: self.rdev,
             flags: self.flags,
             projid: if self.flags & pflags::PROJID != 0 { self.projid } else { 0 },
             xattr: self.xattr,

@@ -100,6 +100,11 @@ impl Inode {
         &self.attr
     }
 
+    /// The packed list of extended attributes that lie in the system attributes.
+    pub fn packed_xattrs(&self) -> Option<&[u8]> {
+        self.dxattr.as_deref()
+    }
+
     /// True for a directory.
     pub fn is_dir(&self) -> bool {
         self.attr.is_dir()

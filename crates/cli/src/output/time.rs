@@ -3,14 +3,14 @@
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-fn local(seconds: u64) -> Option<Zoned> {
-    let seconds = i64::try_from(seconds).ok()?;
+fn local(seconds: i64) -> Option<Zoned> {
     Timestamp::from_second(seconds).ok().map(|t| t.to_zoned(TimeZone::system()))
 }
 
 /// A moment beyond what calendars hold is printed as its number.
 fn format(seconds: u64, form: &str) -> String {
-    local(seconds).map_or_else(|| seconds.to_string(), |t| t.strftime(form).to_string())
+    let moment = i64::try_from(seconds).ok().and_then(local);
+    moment.map_or_else(|| seconds.to_string(), |t| t.strftime(form).to_string())
 }
 
 /// `Sat Nov 21  0:14 2026`: the `creation` property and the time of a hold.
@@ -21,6 +21,12 @@ pub fn date(seconds: u64) -> String {
 /// `Sat Nov 21 00:14:46 2026`: `zpool status`.
 pub fn clock(seconds: u64) -> String {
     format(seconds, "%a %b %e %H:%M:%S %Y")
+}
+
+/// As [`clock`], also before 1970: what C's `ctime` prints.
+pub fn ctime(seconds: i64) -> String {
+    let moment = local(seconds);
+    moment.map_or_else(|| seconds.to_string(), |t| t.strftime("%a %b %e %H:%M:%S %Y").to_string())
 }
 
 /// `2026-11-21.00:14:46`: `zpool history`.

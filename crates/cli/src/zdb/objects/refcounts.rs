@@ -1,0 +1,144 @@
+//! Do the pool's feature counts agree with what was found?
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use engine::dsl::Dataset;
+use engine::dsl::props::bookmarks;
+use engine::zap::Zap;
+use ondisk::names::{dsl_dataset, dsl_dir, mos, vdev_top};
+use ondisk::dsl::ZfsBookmark;
+use zcommon::features::{FEATURES, Feature, FeatureFlags};
+
+use super::dump::{Done, Dump, out};
+use crate::verb::Exit;
+
+/// zdb's exit code when something does not add up.
+const MISMATCH: Exit = Exit(2);
+
+/// What was counted on the way through the datasets.
+#[derive(Debug, Default)]
+pub struct Counts {
+    uses: HashMap<&'static str, u64>,
+    remap_deadlists: u64,
+    dirs: HashSet<u64>,
+}
+
+impl Counts {
+    /// Notes a directory; false when it was seen before.
+    pub fn visit(&mut self, dir: u64) -> bool {
+        self.dirs.insert(dir)
+    }
+
+    /// Counts the features that a dataset uses.
+    pub fn add(&mut self, dump: &mut Dump<'_>, dataset: &Dataset) {
+        let extras = dump.read(dataset.extras()).flatten();
+        let has = |name: &str| extras.as_ref().is_some_and(|z| matches!(z.lookup(name.as_bytes()), Ok(Some(_))));
+        for feature in FEATURES.iter().map(|f| f.info()) {
+            if feature.flags.contains(FeatureFlags::PER_DATASET) && has(feature.guid) {
+                self.count(feature.guid, 1);
+            }
+        }
+        if has(dsl_dataset::REMAP_DEADLIST) {
+            self.remap_deadlists += 1;
+        }
+        if dataset.is_snapshot() {
+            return;
+        }
+        for bookmark in dump.read(bookmarks::bookmarks(dataset)).unwrap_or_default() {
+            let redacts = u64::from(bookmark.phys.redaction_obj != 0);
+            self.count(Feature::RedactionBookmarks.info().guid, redacts);
+            let spills = redacts != 0 && spills(dataset, bookmark.phys.redaction_obj);
+            self.count(Feature::RedactionListSpill.info().guid, u64::from(spills));
+            let written = bookmark.phys.flags & ZfsBookmark::FLAG_HAS_FBN != 0;
+            self.count(Feature::BookmarkWritten.info().guid, u64::from(written));
+        }
+        let livelist = dataset.dir().and_then(|dir| dir.extra(dsl_dir::LIVELIST));
+        if matches!(livelist, Ok(Some(_))) {
+            self.count(Feature::Livelist.info().guid, 1);
+        }
+    }
+
+    fn count(&mut self, guid: &'static str, by: u64) {
+        *self.uses.entry(guid).or_default() += by;
+    }
+
+    fn of(&self, guid: &str) -> u64 {
+        self.uses.get(guid).copied().unwrap_or(0)
+    }
+}
+
+fn spills(dataset: &Dataset, list: u64) -> bool {
+    dataset.dsl.mos.object(list).is_ok_and(|object| object.dnode.spill().is_some())
+}
+
+/// Features that are counted by something else than datasets' own ZAPs.
+const COUNTED: [Feature; 4] = [
+    Feature::RedactionBookmarks,
+    Feature::BookmarkWritten,
+    Feature::Livelist,
+    Feature::RedactionListSpill,
+];
+
+/// Prints one line for each feature that can be counted.
+pub fn print(dump: &mut Dump<'_>, counts: &Counts) -> Done {
+    let pool = Arc::clone(&dump.session.pool);
+    for feature in FEATURES {
+        let info = feature.info();
+        if !info.flags.contains(FeatureFlags::PER_DATASET) && !COUNTED.contains(feature) {
+            continue;
+        }
+        let Some(refcount) = pool.features.count(info.guid) else { continue };
+        let found = counts.of(info.guid);
+        if found == refcount {
+            out!(dump, "Verified {} feature refcount of {refcount} is correct\n", info.name);
+        } else {
+            out!(
+                dump,
+                "{} feature refcount mismatch: {found} datasets != {refcount} refcount\n",
+                info.name
+            );
+            dump.exit = MISMATCH;
+        }
+    }
+    if dump.exit.0 >= MISMATCH.0 {
+        return Ok(());
+    }
+    removal(dump, counts)
+}
+
+/// Removed devices, and what is kept about blocks freed from them.
+fn removal(dump: &mut Dump<'_>, counts: &Counts) -> Done {
+    let pool = Arc::clone(&dump.session.pool);
+    let (mut devices, mut obsolete) = (0, counts.remap_deadlists);
+    let tree = pool.tree();
+    for top in &tree.config.children {
+        devices += u64::from(top.indirect_object != 0) + u64::from(top.removing);
+        let Some(Some(zap)) = dump.read(pool.dsl.zap(top.top_zap)) else { continue };
+        let number = |name: &str| zap.u64(name).ok().flatten().unwrap_or(0);
+        obsolete += u64::from(number(vdev_top::OBSOLETE_COUNTS_ARE_PRECISE) != 0);
+        obsolete += u64::from(number(vdev_top::INDIRECT_OBSOLETE_SM) != 0);
+    }
+    let directory = dump.read(pool.directory());
+    let in_mos = |zap: &Zap, name: &str| zap.lookup(name.as_bytes()).ok().flatten();
+    if let Some(zap) = &directory {
+        obsolete += u64::from(in_mos(zap, mos::OBSOLETE_BPOBJ).is_some());
+        let condensing = in_mos(zap, mos::CONDENSING_INDIRECT).map(|v| v.ints);
+        let previous = condensing.and_then(|words| words.get(2).copied()).unwrap_or(0);
+        obsolete += u64::from(previous != 0);
+    }
+    let checks = [
+        (Feature::DeviceRemoval, "device_removal", devices),
+        (Feature::ObsoleteCounts, "indirect_refcount", obsolete),
+    ];
+    for (feature, name, found) in checks {
+        let Some(refcount) = pool.features.count(feature.info().guid) else { continue };
+        if found == refcount {
+            out!(dump, "Verified {name} feature refcount of {refcount} is correct\n");
+        } else {
+            out!(dump, "{name} feature refcount mismatch: {found} consumers != {refcount} refcount\n");
+            dump.exit = MISMATCH;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! An object's blocks: the tree of pointers, and which stretches are stored.
+
+use engine::dmu::Object;
+use ondisk::{Blkptr, Dnode, ObjectType, dnode};
+
+use super::dump::{Done, Dump, out};
+use super::view::View;
+
+/// Prints every pointer that was ever written, parents before children.
+pub fn indirect(dump: &mut Dump<'_>, view: &View, object: &Object) -> Done {
+    out!(dump, "Indirect blocks:\n");
+    let _ = view;
+    let top = object.dnode.nlevels.saturating_sub(1);
+    let pointers: Vec<Blkptr> = object.dnode.blkptrs().to_vec();
+    for (blkid, bp) in (0_u64..).zip(&pointers) {
+        visit(dump, object, bp, top, blkid)?;
+    }
+    out!(dump, "\n");
+    Ok(())
+}
+
+/// One pointer and what is below it; levels only go down, so the depth is bounded by the dnode's.
+fn visit(dump: &mut Dump<'_>, object: &Object, bp: &Blkptr, level: u8, blkid: u64) -> Done {
+    if bp.accounting_birth() == 0 {
+        return Ok(());
+    }
+    let top = object.dnode.nlevels.saturating_sub(1);
+    let (before, after) = (usize::from(top.saturating_sub(level)), usize::from(level) + 1);
+    out!(dump, "{:16x} ", offset(&object.dnode, level, blkid));
+    out!(dump, "{:before$}L{level:x}{:after$}", "", "");
+    let text = dump.short(bp);
+    out!(dump, "{text}\n");
+    if level == 0 || bp.is_hole() {
+        return Ok(());
+    }
+    dump.poll()?;
+    let Some(block) = dump.read(object.indirect(bp, level, blkid)) else { return Ok(()) };
+    let shift = object.dnode.blocks_per_indirect_shift();
+    for (slot, raw) in (0_u64..).zip(block.chunks_exact(ondisk::blkptr::BLKPTR_SIZE)) {
+        let Some(child) = Blkptr::from_bytes(raw) else { break };
+        let below = blkid.checked_shl(shift).unwrap_or(u64::MAX).saturating_add(slot);
+        visit(dump, object, &child, level - 1, below)?;
+    }
+    Ok(())
+}
+
+/// Byte offset of what a pointer covers.
+fn offset(dnode: &Dnode, level: u8, blkid: u64) -> u64 {
+    let shift = u32::from(level).saturating_mul(dnode.blocks_per_indirect_shift());
+    blkid.checked_shl(shift).unwrap_or(u64::MAX).wrapping_mul(dnode.datablksz())
+}
+
+/// Prints the stretches that are stored: of dnodes those in use, of others those that are no holes.
+pub fn segments(dump: &mut Dump<'_>, object: &Object) -> Done {
+    let mut segments = Segments { open: None };
+    if object.dnode.object_type == ObjectType::DNODE {
+        dnodes(dump, object, &mut segments)?;
+    } else {
+        blocks(dump, object, &mut segments)?;
+    }
+    segments.end(dump)
+}
+
+/// Joins neighbours before they are printed.
+struct Segments {
+    open: Option<(u64, u64)>,
+}
+
+impl Segments {
+    fn add(&mut self, dump: &mut Dump<'_>, start: u64, end: u64) -> Done {
+        match &mut self.open {
+            Some((_, last)) if *last == start => *last = end,
+            _ => {
+                self.end(dump)?;
+                self.open = Some((start, end));
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, dump: &mut Dump<'_>) -> Done {
+        if let Some((start, end)) = self.open.take() {
+            let size = dump.nice(end - start);
+            out!(dump, "\t\tsegment [{start:016x}, {end:016x}) size {size:>5}\n");
+        }
+        Ok(())
+    }
+}
+
+fn blocks(dump: &mut Dump<'_>, object: &Object, segments: &mut Segments) -> Done {
+    let size = object.dnode.datablksz();
+    stored(dump, object, |dump, blkid| {
+        let start = blkid.saturating_mul(size);
+        segments.add(dump, start, start.saturating_add(size))
+    })
+}
+
+/// Every stored block; parts whose indirect blocks can't be read are passed over.
+fn stored(
+    dump: &mut Dump<'_>,
+    object: &Object,
+    mut each: impl FnMut(&mut Dump<'_>, u64) -> Done,
+) -> Done {
+    let mut next = Some(0);
+    while let Some(from) = next {
+        match object.next_block(from) {
+            Ok(Some(blkid)) => {
+                each(dump, blkid)?;
+                next = blkid.checked_add(1);
+            }
+            Ok(None) => next = None,
+            // Said when the tree was printed.
+            Err((past, _)) => next = past,
+        }
+        dump.poll()?;
+    }
+    Ok(())
+}
+
+fn dnodes(dump: &mut Dump<'_>, object: &Object, segments: &mut Segments) -> Done {
+    let size = object.dnode.datablksz();
+    stored(dump, object, |dump, blkid| {
+        let Ok(block) = object.block(blkid) else { return Ok(()) };
+        for (slot, bytes) in dnode::slots(&block) {
+            if bytes.first() == Some(&ObjectType::NONE.raw()) {
+                continue;
+            }
+            let at = u64::try_from(slot).unwrap_or(0) << dnode::DNODE_SHIFT;
+            let start = blkid.saturating_mul(size).saturating_add(at);
+            let len = u64::try_from(bytes.len()).unwrap_or(0);
+            segments.add(dump, start, start.saturating_add(len))?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,150 @@
+//! One object set as it is looked at.
+
+use std::sync::Arc;
+
+use engine::dmu::{Object, Objset};
+use engine::dsl::{Dataset, Dsl};
+use engine::dsl::props::Settings;
+use engine::dsl::props::settings::PropRules;
+use engine::spa::Pool;
+use engine::zap::Zap;
+use engine::zio::Form;
+use engine::Kind;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::{CompressType, ObjectType};
+use zcommon::features::Feature;
+use zcommon::props::ZfsProp;
+use zpl::Filesystem;
+
+use super::dump::Dump;
+use super::path::Paths;
+
+/// An object set and what is needed to print its objects.
+pub struct View {
+    /// The object set.
+    pub objset: Arc<Objset>,
+    /// Its dataset; `None` for the MOS.
+    pub dataset: Option<Dataset>,
+    /// Its name: `mos`, or the dataset's.
+    pub name: String,
+    /// What new blocks would be compressed with, as zdb calls it.
+    pub compress: String,
+    /// Encrypted, and the key is not loaded.
+    pub locked: bool,
+    /// The file system, when it is one that can be opened.
+    pub fs: Option<Arc<Filesystem>>,
+    /// Paths found so far.
+    pub paths: Paths,
+}
+
+impl View {
+    /// The meta object set.
+    pub fn mos(pool: &Arc<Pool>) -> Self {
+        Self {
+            objset: Arc::clone(&pool.mos),
+            dataset: None,
+            name: "mos".to_owned(),
+            compress: "on".to_owned(),
+            locked: false,
+            fs: None,
+            paths: Paths::default(),
+        }
+    }
+
+    /// A dataset; what needs a key that is not loaded is left out.
+    pub fn dataset(dump: &mut Dump<'_>, dataset: &Dataset) -> engine::Result<Self> {
+        let (objset, locked) = match dataset.objset() {
+            Ok(objset) => (objset, false),
+            Err(e) if e.kind() == Kind::KeyMissing => (dataset.objset_as(Form::NoKey)?, true),
+            Err(e) => return Err(e),
+        };
+        let locked = locked || !key_opens(dataset);
+        let objset = if locked { dataset.objset_as(Form::NoKey)? } else { objset };
+        let zpl = objset.phys.objset_type == ondisk::ObjsetType::Zfs;
+        let fs = if zpl && !locked && dump.verbosity() >= 4 {
+            dump.read(Filesystem::open(dataset))
+        } else {
+            None
+        };
+        Ok(Self {
+            name: dataset.name.clone(),
+            compress: compression(&dataset.dsl, dataset),
+            dataset: Some(dataset.clone()),
+            objset,
+            locked,
+            fs,
+            paths: Paths::default(),
+        })
+    }
+
+    /// A dataset whose file system is open already.
+    pub fn file(dataset: &Dataset, fs: &Arc<Filesystem>) -> Self {
+        Self {
+            objset: Arc::clone(&fs.objset),
+            dataset: Some(dataset.clone()),
+            name: dataset.name.clone(),
+            compress: compression(&dataset.dsl, dataset),
+            locked: false,
+            fs: Some(Arc::clone(fs)),
+            paths: Paths::default(),
+        }
+    }
+
+    /// True when content of this type can't be read for want of a key.
+    pub fn hides(&self, object_type: ObjectType) -> bool {
+        self.locked && object_type.is_encrypted()
+    }
+
+    /// The object of that number in the MOS or here.
+    pub fn object(&self, number: u64) -> engine::Result<Object> {
+        self.objset.object(number)
+    }
+}
+
+/// Whether the dataset is clear, or its key is there.
+fn key_opens(dataset: &Dataset) -> bool {
+    let dir = match dataset.dir() {
+        Ok(dir) => dir,
+        Err(_) => return true,
+    };
+    match dataset.dsl.keys.root_of(&dir) {
+        Ok(Some(root)) => dataset.dsl.keys.is_loaded(&root),
+        _ => true,
+    }
+}
+
+/// Name of the function that new blocks of a head dataset get. Snapshots get no blocks.
+fn compression(dsl: &Dsl, dataset: &Dataset) -> String {
+    if dataset.is_snapshot() {
+        return CompressType::Inherit.name().to_owned();
+    }
+    let rules = PropRules { is_inherited: |name| name == "compression", is_for_snapshots: |_| false };
+    let settings = Settings::of(dataset, rules).ok();
+    let value = settings.as_ref().and_then(|s| s.get("compression")).and_then(|s| s.value.number());
+    // The default is "on" since 2.2.
+    let value = value.unwrap_or(1);
+    let lz4 = uses_lz4(dsl);
+    let default = if lz4 { CompressType::Lz4 } else { CompressType::Lzjb };
+    match CompressType::from_raw((value & 0x7f) as u8) {
+        Some(CompressType::On) => default.name().to_owned(),
+        Some(CompressType::Zstd) => zstd_name(value),
+        Some(kind) => kind.name().to_owned(),
+        None => "UNKNOWN".to_owned(),
+    }
+}
+
+/// Whether the pool has lz4, which "on" then means.
+fn uses_lz4(dsl: &Dsl) -> bool {
+    let guid = Feature::Lz4Compress.info().guid;
+    let directory = dsl.mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object));
+    let number = directory.and_then(|zap| zap.u64(mos::FEATURES_FOR_READ)).ok().flatten();
+    let features = number.and_then(|n| dsl.zap(n).ok().flatten());
+    features.and_then(|zap| zap.u64(guid).ok().flatten()).is_some_and(|n| n > 0)
+}
+
+/// zstd says its level too; without one it is 3.
+fn zstd_name(value: u64) -> String {
+    let level = if value >> 7 == 0 { 16 | 3 << 7 } else { value };
+    let word = ZfsProp::from_name("compression").and_then(|p| p.info().word(level));
+    word.map_or_else(|| "zstd-unknown".to_owned(), str::to_owned)
+}
