@@ -37,12 +37,8 @@ pub fn znode(dump: &mut Dump<'_>, view: &mut View, object: &Object) -> Done {
     }
     owner(dump, &inode, "uid", attr.owner)?;
     owner(dump, &inode, "gid", attr.group)?;
-    let times = [
-        ("atime", attr.atime),
-        ("mtime", attr.mtime),
-        ("ctime", attr.ctime),
-        ("crtime", attr.crtime),
-    ];
+    let times =
+        [("atime", attr.atime), ("mtime", attr.mtime), ("ctime", attr.ctime), ("crtime", attr.crtime)];
     for (name, time) in times {
         out!(dump, "\t{name}\t{}\n", moment(time));
     }

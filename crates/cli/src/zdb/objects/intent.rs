@@ -91,13 +91,7 @@ impl Log<'_> {
         let txtype = TxType(head.txtype);
         let folds = if txtype.is_case_insensitive() { "CI-" } else { "" };
         let name = name(usize::try_from(txtype.raw()).unwrap_or(usize::MAX));
-        out!(
-            dump,
-            "\t\t{folds}{name:<19} len {:>6}, txg {}, seq {}\n",
-            head.reclen,
-            head.txg,
-            head.seq
-        );
+        out!(dump, "\t\t{folds}{name:<19} len {:>6}, txg {}, seq {}\n", head.reclen, head.txg, head.seq);
         self.total += 1;
         let slot = usize::try_from(txtype.raw()).ok().filter(|&t| t > 0);
         if let Some(count) = slot.and_then(|t| self.counts.get_mut(t)) {

@@ -100,10 +100,7 @@ fn header(dump: &mut Dump<'_>, view: &View) -> Done {
     let (kind, size) = (view.objset.phys.objset_type.name(), dump.nice(referenced));
     let note = if inconsistent { " (inconsistent)" } else { "" };
     let (name, id, fill) = (&view.name, view.objset.id, root.fill());
-    out!(
-        dump,
-        "Dataset {name} [{kind}], ID {id}, cr_txg {creation}, {size}, {fill} objects{blkptr}{note}\n"
-    );
+    out!(dump, "Dataset {name} [{kind}], ID {id}, cr_txg {creation}, {size}, {fill} objects{blkptr}{note}\n");
     Ok(())
 }
 
@@ -158,4 +155,3 @@ fn totals(dump: &mut Dump<'_>, slots: &Slots) -> Done {
     out!(dump, "\tPercent empty: {empty:10.6}\n\n");
     Ok(())
 }
-

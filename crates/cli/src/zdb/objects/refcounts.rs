@@ -6,8 +6,8 @@ use std::sync::Arc;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks;
 use engine::zap::Zap;
-use ondisk::names::{dsl_dataset, dsl_dir, mos, vdev_top};
 use ondisk::dsl::ZfsBookmark;
+use ondisk::names::{dsl_dataset, dsl_dir, mos, vdev_top};
 use zcommon::features::{FEATURES, Feature, FeatureFlags};
 
 use super::dump::{Done, Dump, out};
@@ -33,7 +33,8 @@ impl Counts {
     /// Counts the features that a dataset uses.
     pub fn add(&mut self, dump: &mut Dump<'_>, dataset: &Dataset) {
         let extras = dump.read(dataset.extras()).flatten();
-        let has = |name: &str| extras.as_ref().is_some_and(|z| matches!(z.lookup(name.as_bytes()), Ok(Some(_))));
+        let has =
+            |name: &str| extras.as_ref().is_some_and(|z| matches!(z.lookup(name.as_bytes()), Ok(Some(_))));
         for feature in FEATURES.iter().map(|f| f.info()) {
             if feature.flags.contains(FeatureFlags::PER_DATASET) && has(feature.guid) {
                 self.count(feature.guid, 1);
@@ -73,12 +74,8 @@ fn spills(dataset: &Dataset, list: u64) -> bool {
 }
 
 /// Features that are counted by something else than datasets' own ZAPs.
-const COUNTED: [Feature; 4] = [
-    Feature::RedactionBookmarks,
-    Feature::BookmarkWritten,
-    Feature::Livelist,
-    Feature::RedactionListSpill,
-];
+const COUNTED: [Feature; 4] =
+    [Feature::RedactionBookmarks, Feature::BookmarkWritten, Feature::Livelist, Feature::RedactionListSpill];
 
 /// Prints one line for each feature that can be counted.
 pub fn print(dump: &mut Dump<'_>, counts: &Counts) -> Done {
@@ -93,11 +90,7 @@ pub fn print(dump: &mut Dump<'_>, counts: &Counts) -> Done {
         if found == refcount {
             out!(dump, "Verified {} feature refcount of {refcount} is correct\n", info.name);
         } else {
-            out!(
-                dump,
-                "{} feature refcount mismatch: {found} datasets != {refcount} refcount\n",
-                info.name
-            );
+            out!(dump, "{} feature refcount mismatch: {found} datasets != {refcount} refcount\n", info.name);
             dump.exit = MISMATCH;
         }
     }

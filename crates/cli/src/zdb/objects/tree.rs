@@ -96,11 +96,7 @@ fn blocks(dump: &mut Dump<'_>, object: &Object, segments: &mut Segments) -> Done
 }
 
 /// Every stored block; parts whose indirect blocks can't be read are passed over.
-fn stored(
-    dump: &mut Dump<'_>,
-    object: &Object,
-    mut each: impl FnMut(&mut Dump<'_>, u64) -> Done,
-) -> Done {
+fn stored(dump: &mut Dump<'_>, object: &Object, mut each: impl FnMut(&mut Dump<'_>, u64) -> Done) -> Done {
     let mut next = Some(0);
     while let Some(from) = next {
         match object.next_block(from) {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use engine::Kind;
 use engine::dmu::{Object, Objset};
-use engine::dsl::{Dataset, Dsl};
 use engine::dsl::props::Settings;
 use engine::dsl::props::settings::PropRules;
+use engine::dsl::{Dataset, Dsl};
 use engine::spa::Pool;
 use engine::zap::Zap;
 use engine::zio::Form;
-use engine::Kind;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{CompressType, ObjectType};
 use zcommon::features::Feature;
@@ -61,11 +61,8 @@ impl View {
         let locked = locked || !key_opens(dataset);
         let objset = if locked { dataset.objset_as(Form::NoKey)? } else { objset };
         let zpl = objset.phys.objset_type == ondisk::ObjsetType::Zfs;
-        let fs = if zpl && !locked && dump.verbosity() >= 4 {
-            dump.read(Filesystem::open(dataset))
-        } else {
-            None
-        };
+        let fs =
+            if zpl && !locked && dump.verbosity() >= 4 { dump.read(Filesystem::open(dataset)) } else { None };
         Ok(Self {
             name: dataset.name.clone(),
             compress: compression(&dataset.dsl, dataset),

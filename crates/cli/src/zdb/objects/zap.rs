@@ -30,13 +30,8 @@ const KINDS: [&str; 16] = [
 ];
 
 /// Entries whose bytes are no text.
-const BINARY: [&str; 5] = [
-    crypto_key::MASTER_KEY,
-    crypto_key::HMAC_KEY,
-    crypto_key::IV,
-    crypto_key::MAC,
-    mos::CHECKSUM_SALT,
-];
+const BINARY: [&str; 5] =
+    [crypto_key::MASTER_KEY, crypto_key::HMAC_KEY, crypto_key::IV, crypto_key::MAC, mos::CHECKSUM_SALT];
 
 /// Figures alone.
 pub fn stats_only(dump: &mut Dump<'_>, object: &Object) -> Done {
@@ -44,11 +39,7 @@ pub fn stats_only(dump: &mut Dump<'_>, object: &Object) -> Done {
 }
 
 /// Figures, then each entry as `line` prints it.
-fn each(
-    dump: &mut Dump<'_>,
-    object: &Object,
-    mut line: impl FnMut(&mut Dump<'_>, &Entry) -> Done,
-) -> Done {
+fn each(dump: &mut Dump<'_>, object: &Object, mut line: impl FnMut(&mut Dump<'_>, &Entry) -> Done) -> Done {
     zap_stats::print(dump, object)?;
     out!(dump, "\n");
     let Ok(zap) = Zap::open(object) else { return Ok(()) };
