@@ -1,22 +1,114 @@
 //! `aquifer verify`: read and check every block.
+//!
+//! Exit codes: 0 all is well; 1 damage that redundancy covers, leaks, or missing devices; 2 data is lost;
+//! 130 stopped by the user (what was found till then is shown).
+
+mod json;
+mod places;
+mod text;
 
 use clap::Args;
+use engine::scan::account::Event;
+use engine::scan::verify::{Options, Report, Which, verify};
+use engine::vdev::plan::Depth;
 
 use crate::ctx::Ctx;
+use crate::progress::Progress;
 use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome, Verb};
+use crate::verb::{Exit, Outcome, Verb};
+use places::Places;
 
-/// Read and check every block of a pool.
+/// Damage that redundancy covers.
+const DAMAGED: Exit = Exit(1);
+/// Data is lost.
+const LOST: Exit = Exit(2);
+
+/// Read and check every block of a pool: all datasets and snapshots, every copy and all parity, and the space
+/// maps.
 #[derive(Debug, Args)]
 pub struct Verify {
     #[command(flatten)]
     pub(crate) source: PoolSource,
+
+    /// Read only as much of each block as gives good bytes: not its other copies, nor its parity.
+    #[arg(long)]
+    pub first_copy: bool,
+
+    /// Check metadata only.
+    #[arg(long)]
+    pub metadata: bool,
+
+    /// Don't look for leaks.
+    #[arg(short = 'L', long)]
+    pub no_leaks: bool,
+
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Lines for scripts: no headings, cells separated by tabs.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub parsable: bool,
+
+    /// Print JSON.
+    #[arg(short = 'j', long)]
+    pub json: bool,
+
+    /// Print numbers in JSON as numbers.
+    #[arg(long, requires = "json")]
+    pub json_int: bool,
+
     /// The pool, by name or guid.
     pub pool: String,
 }
 
 impl Verb for Verify {
-    fn run(self, _ctx: &mut Ctx) -> Outcome {
-        Err(Failure::failed("aquifer verify: not supported yet: checking every block"))
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let pool = self.source.open(&self.pool, ctx)?;
+        let stop = ctx.interrupt.flag();
+        let options = Options {
+            which: if self.metadata { Which::Metadata } else { Which::All },
+            depth: if self.first_copy { Depth::First } else { Depth::All },
+            leaks: !self.no_leaks,
+            ..Options::new(&stop)
+        };
+        let mut bar = Progress::bytes("verify", 0, self.quiet);
+        let mut total = 0;
+        let report = verify(
+            &pool,
+            &options,
+            &mut |done| {
+                if done.total != total {
+                    total = done.total;
+                    bar.set_total(total);
+                }
+                bar.set(done.bytes);
+            },
+            &mut |_: &Event<'_>| (),
+        );
+        bar.finish();
+        let places = Places::new(&pool, &report, &stop);
+        if self.json {
+            json::print(&self, &pool, &report, &places, ctx)?;
+        } else {
+            text::print(&self, &pool, &report, &places, ctx)?;
+        }
+        Ok(exit(&report))
+    }
+}
+
+fn exit(report: &Report) -> Exit {
+    if report.is_lost() {
+        LOST
+    } else if report.account.stopped {
+        Exit::INTERRUPTED
+    } else if report.is_damaged() {
+        DAMAGED
+    } else {
+        Exit::OK
     }
 }

@@ -93,29 +93,28 @@ fn sublists(pool: &Pool, number: u64, count: u64) -> Result<Vec<u64>> {
     Ok(raw.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
 }
 
-/// The first `count` pointers of an object that is an array of them.
+/// The first `count` pointers of an object that is an array of them, the last first: as they are freed.
 fn pointers(
     object: &Object,
     count: u64,
     tell: &mut dyn FnMut(&Blkptr, Bookmark) -> std::result::Result<(), Stop>,
 ) -> Met {
     let per_block = (object.dnode.datablksz() / BLKPTR).max(1);
-    let mut left = count;
-    for blkid in 0..count.div_ceil(per_block) {
-        if blkid > object.dnode.maxblkid {
-            return Err(Error::corrupt(format!("block list {} is shorter than it says", object.number)));
-        }
+    if count.div_ceil(per_block) > object.dnode.maxblkid.saturating_add(1) {
+        return Err(Error::corrupt(format!("block list {} is shorter than it says", object.number)));
+    }
+    for blkid in (0..count.div_ceil(per_block)).rev() {
         if blkid % 16 == 0 {
-            object.read_ahead(blkid, 16);
+            object.read_ahead(blkid.saturating_sub(16), 16);
         }
         let block = object.block(blkid)?;
-        let take = usize::try_from(left.min(per_block)).unwrap_or(usize::MAX);
-        for bp in block.as_chunks::<128>().0.iter().take(take).filter_map(|raw| Blkptr::from_bytes(raw)) {
+        let here = (count - blkid * per_block).min(per_block);
+        let raw = block.as_chunks::<128>().0.iter().take(usize::try_from(here).unwrap_or(usize::MAX));
+        for bp in raw.rev().filter_map(|raw| Blkptr::from_bytes(raw)) {
             if let Err(stop) = tell(&bp, Bookmark::new(0, object.number, 0, blkid)) {
                 return Ok(Err(stop));
             }
         }
-        left = left.saturating_sub(per_block);
     }
     Ok(Ok(()))
 }

@@ -23,6 +23,9 @@ use crate::types::Bookmark;
 use crate::zio::Form;
 
 const BLKPTR_SHIFT: u32 = 7;
+/// Block number that stands for an object's spill block.
+#[doc(alias = "DMU_SPILL_BLKID")]
+pub const SPILL: u64 = u64::MAX - 1;
 /// Bytes of children that are read ahead in one block of pointers.
 const WINDOW: u64 = 4 << 20;
 
@@ -64,17 +67,22 @@ impl Visit<'_> {
     /// One past the last byte of the object that the block covers.
     pub fn end(&self) -> u64 {
         match self.dnode {
-            Some(dnode) if self.at.blkid != u64::MAX => self
-                .blocks_below(dnode, self.at.blkid.saturating_add(1))
-                .wrapping_mul(dnode.datablksz())
-                .min(dnode.max_offset()),
+            Some(dnode) if self.at.blkid != SPILL => {
+                let (next, below) = (self.at.blkid.saturating_add(1), self.shift_below(dnode));
+                let fits = below < next.leading_zeros();
+                let blocks = if fits { next << below } else { u64::MAX };
+                blocks.saturating_mul(dnode.datablksz()).min(dnode.max_offset())
+            }
             _ => self.offset().saturating_add(self.bp.lsize()),
         }
     }
 
     fn blocks_below(&self, dnode: &Dnode, blkid: u64) -> u64 {
-        let level = u32::try_from(self.at.level).unwrap_or(0);
-        blkid.checked_shl(level.saturating_mul(dnode.blocks_per_indirect_shift())).unwrap_or(0)
+        blkid.checked_shl(self.shift_below(dnode)).unwrap_or(0)
+    }
+
+    fn shift_below(&self, dnode: &Dnode) -> u32 {
+        u32::try_from(self.at.level).unwrap_or(0).saturating_mul(dnode.blocks_per_indirect_shift())
     }
 }
 
@@ -189,7 +197,7 @@ impl Walk<'_> {
             self.visit(&owner, bp, Bookmark::new(self.objset, object, i64::from(top), i))?;
         }
         match dnode.spill() {
-            Some(bp) => self.visit(&owner, bp, Bookmark::new(self.objset, object, 0, u64::MAX)),
+            Some(bp) => self.visit(&owner, bp, Bookmark::new(self.objset, object, 0, SPILL)),
             None => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::account::{Account, Event, Options as AccountOptions, WINDOW_SECTORS, account};
 use super::reader::{INFLIGHT, Reader, Request};
 use super::space::Met;
-use super::traverse::{Origin, Visit};
+use super::traverse::{Origin, SPILL, Visit};
 use crate::error::{Error, Kind};
 use crate::spa::Pool;
 use crate::types::Bookmark;
@@ -96,6 +96,8 @@ pub struct Place {
     pub object: u64,
     /// Level of the blocks, see [`Bookmark`].
     pub level: i64,
+    /// It is the object's spill block.
+    pub spill: bool,
     /// Guids of leaves with bad bytes; 0 for what is no leaf.
     pub leaves: Vec<u64>,
     /// Top-level vdev of the first.
@@ -201,7 +203,7 @@ pub fn verify(
             && wanted(options.which, visit, *met)
         {
             met_bytes += visit.bp.asize();
-            reader.push(Request { bp: *visit.bp, at: visit.at, start: visit.offset(), end: visit.end() });
+            reader.push(request(visit));
         }
         tell(&event);
         if options.which != Which::None {
@@ -221,6 +223,13 @@ pub fn verify(
     let mut report = found.report(account, bytes_read);
     report.account.stopped |= options.stop.load(std::sync::atomic::Ordering::Relaxed);
     report
+}
+
+fn request(visit: &Visit<'_>) -> Request {
+    let spill = visit.at.blkid == SPILL;
+    let start = if spill { 0 } else { visit.offset() };
+    let end = if spill { visit.bp.lsize() } else { visit.end() };
+    Request { bp: *visit.bp, at: visit.at, start, end }
 }
 
 fn wanted(which: Which, visit: &Visit<'_>, met: Met) -> bool {
@@ -299,6 +308,7 @@ impl Found {
             objset: request.at.objset,
             object: request.at.object,
             level: request.at.level,
+            spill: request.at.blkid == SPILL,
             leaves: wrong.iter().map(|(_, leaf)| *leaf).collect(),
             top: wrong.first().map_or(0, |(top, _)| *top),
             remedy,
@@ -379,7 +389,7 @@ pub fn other_references(pool: &Pool, lost: &HashSet<(u32, u64)>, stop: &AtomicBo
             && visit.bp.dva(0).is_some_and(|d| lost.contains(&(d.vdev, d.offset)))
             && all.len() < MAX_LINES
         {
-            all.push(Request { bp: *visit.bp, at: visit.at, start: visit.offset(), end: visit.end() });
+            all.push(request(visit));
         }
     });
     all
