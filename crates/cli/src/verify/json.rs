@@ -32,16 +32,15 @@ pub fn print(
         }
     }
     let classes = &account.classes;
-    let class = |c: engine::scan::account::ClassUse| {
-        json!({ "used": number(u64::try_from(c.alloc).unwrap_or(0)), "size": number(c.space) })
-    };
+    let class = |c: engine::scan::account::ClassUse| json!({ "used": number(u64::try_from(c.alloc).unwrap_or(0)), "size": number(c.space) });
     let mut doc = document("aquifer verify");
     doc.insert("pool".into(), json!(pool.name));
     doc.insert("pool_guid".into(), number(pool.guid));
     doc.insert("state".into(), json!(state(report)));
     doc.insert("stopped".into(), json!(account.stopped));
     doc.insert("damage".into(), places.lines.iter().map(|l| damaged(style, l)).collect());
-    let unreadable = account.unreadable.iter().map(|(at, e)| json!({ "at": at.to_string(), "why": e.to_string() }));
+    let unreadable =
+        account.unreadable.iter().map(|(at, e)| json!({ "at": at.to_string(), "why": e.to_string() }));
     doc.insert("unreadable".into(), unreadable.collect());
     let absent = report.absent.iter().map(|(leaf, absent)| {
         let name = pool.tree().leaf_name(*leaf, 0);

@@ -142,7 +142,10 @@ impl Names {
             self.left -= 1;
             path(fs, object)
         });
-        (name, found.unwrap_or_else(|| if object == 0 { "metadata".into() } else { format!("object {object}") }))
+        (
+            name,
+            found.unwrap_or_else(|| if object == 0 { "metadata".into() } else { format!("object {object}") }),
+        )
     }
 }
 
