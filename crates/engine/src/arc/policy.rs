@@ -40,6 +40,8 @@ pub struct Lists {
     tick: u64,
     /// Bytes that the recent side should have.
     target: u64,
+    /// Bytes that the cache may hold, as last told.
+    limit: u64,
 }
 
 /// What an insertion learnt.
@@ -93,6 +95,7 @@ impl Lists {
         }
         let side = if before.is_some() { Side::Frequent } else { Side::Recent };
         self.link(key, side, size);
+        self.limit = limit;
         self.forget(limit);
         Lookup { target: self.target }
     }
@@ -108,6 +111,7 @@ impl Lists {
         let key = *self.list(side).order.first_key_value()?.1;
         let entry = self.unlink(key)?;
         self.link(key, ghost, entry.size);
+        self.forget(self.limit);
         Some((key, entry.size))
     }
 
