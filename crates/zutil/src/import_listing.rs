@@ -248,7 +248,7 @@ impl std::fmt::Display for Listing<'_> {
 }
 
 /// The section below the pool's ordinary vdevs that a vdev is shown in.
-fn class_of(vdev: &VdevNode) -> Option<&str> {
+pub fn class_of(vdev: &VdevNode) -> Option<&str> {
     match vdev.bias.as_deref() {
         _ if vdev.is_log => Some("logs"),
         // A removed vdev has no class any more.
@@ -288,7 +288,7 @@ fn needs_missing(tree: &VdevNode) -> bool {
 }
 
 /// Spares and cache devices where they are now, and whether they are there.
-fn assessed_aux(pool: &PoolCandidate, facts: &MosFacts) -> MosFacts {
+pub fn assessed_aux(pool: &PoolCandidate, facts: &MosFacts) -> MosFacts {
     let mut facts = facts.clone();
     for vdev in facts.spares.iter_mut().chain(&mut facts.l2cache) {
         pool.fix_node_paths(vdev);
@@ -297,7 +297,8 @@ fn assessed_aux(pool: &PoolCandidate, facts: &MosFacts) -> MosFacts {
     facts
 }
 
-fn assessed_facts(pool: &PoolCandidate, facts: &MosFacts) -> VdevNode {
+/// The pool's own tree with devices where they are now, and the state of each vdev.
+pub fn assessed_facts(pool: &PoolCandidate, facts: &MosFacts) -> VdevNode {
     let mut tree = facts.tree.clone();
     pool.fix_node_paths(&mut tree);
     assess(&mut tree, &|leaf| pool.locate(leaf));

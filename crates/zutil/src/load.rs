@@ -54,8 +54,9 @@ fn examine(pool: &Pool) -> LoadOutcome {
     facts(pool).map_or(LoadOutcome::Corrupt, |facts| LoadOutcome::Loaded(Box::new(facts)))
 }
 
+/// What an open pool's metadata adds to its labels.
 /// `None` when the configuration in the MOS can't be read: the labels' has gaps where devices are missing.
-fn facts(pool: &Pool) -> Option<MosFacts> {
+pub fn facts(pool: &Pool) -> Option<MosFacts> {
     let config = pool.config.nvlist("vdev_tree")?;
     let mut tree = VdevNode::from_config(config)?;
     if tree.children.iter().any(|top| top.kind == "missing") {

@@ -1,14 +1,19 @@
 //! `zpool`: one file a verb.
 
+pub mod get;
 pub mod history;
 mod import;
+pub mod list;
+pub mod prop;
 
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
 
 use crate::ctx::Ctx;
 use crate::multicall;
+use crate::output::json::JsonStyle;
 use crate::unsupported::{ZPOOL_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
 
@@ -24,6 +29,10 @@ pub struct Zpool {
 /// The verbs of `zpool`.
 #[derive(Debug, Subcommand)]
 pub enum ZpoolVerb {
+    /// List pools
+    List(list::List),
+    /// Print properties of pools
+    Get(get::Get),
     /// Print what was done to pools
     History(history::History),
     /// List pools that can be imported
@@ -38,10 +47,31 @@ pub enum ZpoolVerb {
 impl Verb for Zpool {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
+            ZpoolVerb::List(v) => v.run(ctx),
+            ZpoolVerb::Get(v) => v.run(ctx),
             ZpoolVerb::History(v) => v.run(ctx),
             ZpoolVerb::Import(v) => v.run(ctx),
             ZpoolVerb::Version => multicall::version(ctx),
             ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),
         }
     }
+}
+
+/// What JSON says of a pool before its properties.
+#[doc(alias = "fill_pool_info")]
+fn pool_object(view: &prop::PoolView<'_>, style: &JsonStyle) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("name".into(), json!(view.pool.name));
+    map.insert("type".into(), json!("POOL"));
+    map.insert("state".into(), json!(view.state()));
+    map.insert("pool_guid".into(), style.number(view.pool.guid));
+    map.insert("txg".into(), style.number(view.pool.uberblock.txg));
+    map.insert("spa_version".into(), style.number(5000));
+    map.insert("zpl_version".into(), style.number(5));
+    map
+}
+
+/// The key of a pool in JSON: name or guid.
+fn pool_key(view: &prop::PoolView<'_>, style: &JsonStyle) -> String {
+    if style.pool_key_guid { view.pool.guid.to_string() } else { view.pool.name.clone() }
 }

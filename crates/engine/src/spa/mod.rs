@@ -17,6 +17,7 @@ pub mod history;
 mod load;
 mod mapping;
 mod pool;
+pub mod props;
 mod source;
 pub mod space;
 

@@ -16,6 +16,7 @@ mod totals;
 
 use ondisk::Blkptr;
 use ondisk::space_map::SpaceMapPhys;
+use zcommon::features::Feature;
 
 use super::Pool;
 use crate::dmu::Object;
@@ -71,6 +72,11 @@ impl VdevSpace {
     /// Bytes in metaslabs.
     pub fn size(&self) -> u64 {
         self.metaslabs.iter().map(|m| m.size).fold(0, u64::saturating_add)
+    }
+
+    /// Fragmentation of its free space in percent; `None` where its maps are too old to tell.
+    pub fn fragmentation(&self) -> Option<u64> {
+        fragmentation::of_vdev(self)
     }
 
     /// Bytes of the metaslab that serves the intent log; 0 on vdevs too small to spare one.
@@ -175,14 +181,19 @@ fn extent(config: &VdevConfig, index: u64) -> (u64, u64) {
 fn metaslab(pool: &Pool, number: u64, ashift: u32, delta: i64) -> Result<Metaslab> {
     if number == 0 {
         let allocated = u64::try_from(delta).unwrap_or(0);
-        return Ok(Metaslab { start: 0, size: 0, space_map: 0, allocated, fragmentation: Some(0) });
+        let fragmentation = keeps_histograms(pool).then_some(0);
+        return Ok(Metaslab { start: 0, size: 0, space_map: 0, allocated, fragmentation });
     }
     let object = pool.mos.object(number)?;
     let phys = head(&object)?;
     let allocated = u64::try_from(phys.alloc.saturating_add(delta)).unwrap_or(0);
-    let has_histogram = object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
+    let has_histogram = keeps_histograms(pool) && object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
     let fragmentation = has_histogram.then(|| fragmentation::of_metaslab(&phys.histogram, ashift));
     Ok(Metaslab { start: 0, size: 0, space_map: number, allocated, fragmentation })
+}
+
+fn keeps_histograms(pool: &Pool) -> bool {
+    pool.features.count(Feature::SpacemapHistogram.info().guid).is_some()
 }
 
 fn head(object: &Object) -> Result<SpaceMapPhys> {

@@ -2,9 +2,9 @@
 
 use super::VdevSpace;
 
-/// Percent for free pieces of `2^(9 + i)` bytes: 512 bytes are all bad, 16 MiB are as good as one piece.
+/// Percent for free pieces of `2^(9 + i)` bytes: 512 bytes are all bad, 512 MiB as good as one piece.
 #[doc(alias = "zfs_frag_table")]
-const PERCENT: [u64; 17] = [100, 100, 98, 95, 90, 80, 70, 60, 50, 40, 30, 20, 15, 10, 5, 0, 0];
+const PERCENT: [u64; 21] = [100, 99, 97, 93, 88, 83, 77, 71, 64, 57, 50, 43, 36, 29, 23, 17, 12, 7, 3, 1, 0];
 
 /// Fragmentation of a metaslab from its histogram of free pieces, whose first bucket counts the smallest
 /// allocation unit of the map. Maps are written in units of 512 bytes or of their vdev's sector.
@@ -20,26 +20,33 @@ pub(super) fn of_metaslab(histogram: &[u64; 32], shift: u32) -> u64 {
     u64::try_from(bad.checked_div(total).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Fragmentation of a vdev: the mean of its metaslabs, unless half of them can't tell.
+/// Fragmentation of a vdev: the mean of its metaslabs by free space, unless half of them can't tell.
 #[doc(alias = "metaslab_group_fragmentation")]
 pub(super) fn of_vdev(vdev: &VdevSpace) -> Option<u64> {
-    let known: Vec<u64> = vdev.metaslabs.iter().filter_map(|m| m.fragmentation).collect();
+    let known =
+        vdev.metaslabs.iter().filter_map(|m| Some((m.fragmentation?, m.size.saturating_sub(m.allocated))));
+    let known: Vec<(u64, u64)> = known.collect();
     if known.len() <= vdev.metaslabs.len() / 2 {
         return None;
     }
-    known.iter().sum::<u64>().checked_div(u64::try_from(known.len()).unwrap_or(0))
+    mean(known.into_iter())
 }
 
-/// Fragmentation of a class: the mean of its vdevs by size, if all of them can tell.
+/// Fragmentation of a class: the mean of its vdevs by free space, if all of them can tell.
 #[doc(alias = "metaslab_class_fragmentation")]
 pub(super) fn of_class<'a>(vdevs: impl Iterator<Item = &'a VdevSpace>) -> Option<u64> {
-    let mut weighted = 0_u128;
-    let mut size = 0_u128;
-    for vdev in vdevs.filter(|v| !v.metaslabs.is_empty()) {
-        weighted += u128::from(of_vdev(vdev)?) * u128::from(vdev.size());
-        size += u128::from(vdev.size());
-    }
-    u64::try_from(weighted.checked_div(size)?).ok()
+    let used = vdevs.filter(|v| !v.metaslabs.is_empty());
+    let known = used.map(|v| Some((of_vdev(v)?, v.size().saturating_sub(v.allocated()))));
+    mean(known.collect::<Option<Vec<_>>>()?.into_iter())
+}
+
+/// The mean of percents, each with its weight.
+fn mean(parts: impl Iterator<Item = (u64, u64)>) -> Option<u64> {
+    let add = |(sum, weights): (u128, u128), (percent, weight): (u64, u64)| {
+        (sum + u128::from(percent) * u128::from(weight), weights + u128::from(weight))
+    };
+    let (sum, weights) = parts.fold((0, 0), add);
+    u64::try_from(sum.checked_div(weights).unwrap_or(0)).ok()
 }
 
 #[cfg(test)]
@@ -49,9 +56,9 @@ mod tests {
     #[test]
     fn big_pieces_are_not_fragmented() {
         let mut histogram = [0; 32];
-        histogram[15] = 4;
+        histogram[20] = 4;
         assert_eq!(of_metaslab(&histogram, 9), 0);
-        histogram[0] = 4 << 15;
+        histogram[0] = 4 << 20;
         assert_eq!(of_metaslab(&histogram, 9), 50);
         assert_eq!(of_metaslab(&[0; 32], 12), 0);
         histogram = [u64::MAX; 32];

@@ -1,0 +1,228 @@
+//! The properties of a pool: from what the engine found to what is printed.
+
+use std::collections::BTreeMap;
+
+use engine::dsl::props::PropValue;
+use engine::spa::Pool;
+use engine::spa::props::{PoolStats, settings};
+use engine::spa::space::PoolSpace;
+use zcommon::features::{FEATURES, Feature};
+use zcommon::props::{PropDefault, PropType, ZpoolProp};
+use zcommon::units::{nicebytes, nicenum};
+use zutil::PoolCandidate;
+use zutil::import_listing::{MosFacts, assessed_aux, assessed_facts};
+use zutil::tree::VdevNode;
+
+use crate::ctx::Ctx;
+use crate::output::nice::ratio;
+use crate::output::row::{Prop, Source};
+use crate::output::value::number_or_word;
+
+/// The version from which on features count.
+const FEATURES_VERSION: u64 = 5000;
+
+/// A pool as its verbs see it.
+#[derive(Debug)]
+pub struct PoolView<'a> {
+    /// The pool.
+    pub pool: &'a Pool,
+    /// Its vdevs with their states.
+    pub tree: VdevNode,
+    /// Spares and cache devices with their states, and more.
+    pub facts: Option<MosFacts>,
+    /// Space of the pool and its vdevs.
+    pub space: PoolSpace,
+    stats: PoolStats,
+    settings: BTreeMap<String, PropValue>,
+}
+
+impl<'a> PoolView<'a> {
+    /// Looks at everything once.
+    pub fn new(pool: &'a Pool, candidate: &PoolCandidate, ctx: &mut Ctx) -> Self {
+        let mut notes = Vec::new();
+        let space = PoolSpace::of(pool, &mut notes);
+        let stats = PoolStats::of(pool, &space);
+        let settings = settings(pool).unwrap_or_else(|e| {
+            notes.push(e);
+            BTreeMap::new()
+        });
+        let facts = zutil::load::facts(pool);
+        let tree = match &facts {
+            Some(facts) => assessed_facts(candidate, facts),
+            None => labels_tree(candidate),
+        };
+        let facts = facts.map(|facts| assessed_aux(candidate, &facts));
+        notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
+        Self { pool, tree, facts, space, stats, settings }
+    }
+
+    /// `ONLINE`, `DEGRADED`, …
+    pub fn state(&self) -> &'static str {
+        self.tree.health.name()
+    }
+
+    /// A native property.
+    #[doc(alias = "zpool_get_prop")]
+    pub fn native(&self, prop: ZpoolProp) -> Option<Prop> {
+        use ZpoolProp as P;
+        let s = &self.stats;
+        let bytes = |n: u64| Some(stat(n, nicebytes(n).to_string(), n.to_string()));
+        let dash_if_0 =
+            |n: u64| Some(if n == 0 { dash() } else { stat(n, nicebytes(n).to_string(), n.to_string()) });
+        let hundredths = |n: u64| Some(stat(n, ratio(n, false), ratio(n, true)));
+        let percent = |n: u64| Some(stat(n, format!("{n}%"), n.to_string()));
+        let plain = |n: u64| Some(stat(n, n.to_string(), n.to_string()));
+        match prop {
+            P::Name => Some(Prop::text(self.pool.name.clone(), Source::None)),
+            P::Size => bytes(s.size),
+            P::Capacity => percent(s.allocated.saturating_mul(100).checked_div(s.size).unwrap_or(0)),
+            P::Health => Some(Prop::text(self.state(), Source::None)),
+            P::Guid => plain(self.pool.guid),
+            P::Version => Some(self.version()),
+            P::Dedupratio => hundredths(s.dedupratio),
+            P::Free => bytes(s.size.saturating_sub(s.allocated)),
+            P::Allocated => bytes(s.allocated),
+            P::Readonly => Some(Prop::text("on", Source::None)),
+            P::Expandsize | P::LoadGuid => Some(dash()),
+            P::Freeing => bytes(s.freeing),
+            P::Leaked => bytes(s.leaked),
+            P::Fragmentation => s.fragmentation.map_or_else(|| Some(dash()), percent),
+            P::Checkpoint => dash_if_0(s.checkpoint),
+            P::Bcloneused => bytes(s.bcloneused),
+            P::Bclonesaved => bytes(s.bclonesaved),
+            P::Bcloneratio => hundredths(s.bcloneratio),
+            P::DedupTableSize => bytes(s.dedup_table_size),
+            P::DedupTableQuota => Some(self.quota(prop)),
+            P::LastScrubbedTxg => plain(s.last_scrubbed_txg),
+            P::Comment | P::Compatibility => Some(self.from_config(prop)),
+            P::Dedupcached | P::Maxblocksize | P::Maxdnodesize | P::Tname => None,
+            _ => Some(self.setting(prop)),
+        }
+    }
+
+    /// `feature@NAME`.
+    #[doc(alias = "zpool_prop_get_feature")]
+    pub fn feature(&self, feature: Feature) -> Prop {
+        let state = match self.pool.features.count(feature.info().guid) {
+            None => "disabled",
+            Some(0) => "enabled",
+            Some(_) => "active",
+        };
+        Prop::text(state, Source::Local)
+    }
+
+    /// Guids of features that the pool has and this program does not know, with what is said of them.
+    pub fn unsupported(&self) -> Vec<(String, Prop)> {
+        let f = &self.pool.features;
+        let unknown = |guid: &&String| Feature::from_guid(guid).is_none();
+        let state = |count: u64, active: &str| {
+            Prop::text(if count == 0 { "inactive" } else { active }, Source::Local)
+        };
+        let read = f.for_read.iter().filter(|(g, _)| unknown(g)).map(|(g, n)| (g, state(*n, "unsupported")));
+        let write = f.for_write.iter().filter(|(g, _)| unknown(g)).map(|(g, n)| (g, state(*n, "readonly")));
+        read.chain(write).map(|(guid, prop)| (format!("unsupported@{guid}"), prop)).collect()
+    }
+
+    /// All properties in the order of `zpool get all`: native, features, unsupported features.
+    pub fn all(&self) -> Vec<(String, Prop)> {
+        let visible = ZpoolProp::ALL.iter().copied().filter(|p| p.info().visible && *p != ZpoolProp::Name);
+        let native = visible.filter_map(|p| Some((p.name().to_owned(), self.native(p)?)));
+        let features = FEATURES.iter().map(|f| (format!("feature@{}", f.info().name), self.feature(*f)));
+        let user = self.settings.iter().filter(|(name, _)| name.contains(':'));
+        let user = user.map(|(name, value)| (name.clone(), Prop::text(text(value), Source::Local)));
+        native.chain(features).chain(self.unsupported()).chain(user).collect()
+    }
+
+    /// The property of a user's word; `None`: there is no such property.
+    pub fn named(&self, word: &str) -> Option<(String, Prop)> {
+        if let Some(prop) = ZpoolProp::from_user(word) {
+            return Some((prop.name().to_owned(), self.native(prop).unwrap_or_else(dash)));
+        }
+        if let Some(name) = word.strip_prefix("feature@") {
+            let feature = Feature::from_name(name).or_else(|| Feature::from_guid(name))?;
+            return Some((word.to_owned(), self.feature(feature)));
+        }
+        if word.starts_with("unsupported@") {
+            let found = self.unsupported().into_iter().find(|(name, _)| name == word);
+            return Some((word.to_owned(), found.map_or_else(dash, |(_, prop)| prop)));
+        }
+        word.contains(':').then(|| {
+            let value = self.settings.get(word).map(|v| Prop::text(text(v), Source::Local));
+            (word.to_owned(), value.unwrap_or_else(dash))
+        })
+    }
+
+    /// Pools with features show no version.
+    fn version(&self) -> Prop {
+        match self.pool.version() {
+            n if n >= FEATURES_VERSION => Prop::text("-", Source::Default),
+            n => Prop { number: Some(n), ..Prop::text(n.to_string(), Source::Local) },
+        }
+    }
+
+    fn quota(&self, prop: ZpoolProp) -> Prop {
+        let set = self.settings.get(prop.name()).and_then(PropValue::number);
+        match set {
+            None | Some(u64::MAX) => Prop::text("auto", Source::Default),
+            Some(0) => Prop { number: Some(0), ..Prop::text("none", Source::Local) },
+            Some(n) => Prop { source: Source::Local, ..stat(n, nicebytes(n).to_string(), n.to_string()) },
+        }
+    }
+
+    /// Kept in the pool's config.
+    fn from_config(&self, prop: ZpoolProp) -> Prop {
+        match (self.pool.config.str(prop.name()), prop.info().default) {
+            (Some(text), _) => Prop::text(text, Source::Local),
+            (None, PropDefault::String(text)) => Prop::text(text, Source::Default),
+            (None, _) => Prop::text("-", Source::Default),
+        }
+    }
+
+    /// What somebody set, or the default.
+    fn setting(&self, prop: ZpoolProp) -> Prop {
+        let info = prop.info();
+        let (value, source) = match (self.settings.get(info.name), info.default) {
+            (Some(PropValue::Number(n)), PropDefault::Number(d)) if *n == d => {
+                (PropValue::Number(d), Source::Default)
+            }
+            (Some(value), _) => (value.clone(), Source::Local),
+            (None, PropDefault::Number(n)) => (PropValue::Number(n), Source::Default),
+            (None, PropDefault::String(text)) => (PropValue::Text(text.to_owned()), Source::Default),
+            (None, PropDefault::None) => (PropValue::Text("-".to_owned()), Source::Default),
+        };
+        match value {
+            PropValue::Text(text) => Prop::text(text, source),
+            PropValue::Number(n) => {
+                let (nice, literal) = number_or_word(info, n);
+                let number = (info.data_type == PropType::Number).then_some(n);
+                Prop { nice, literal, number, source, received: None }
+            }
+        }
+    }
+}
+
+fn labels_tree(candidate: &PoolCandidate) -> VdevNode {
+    let mut tree = candidate
+        .config
+        .nvlist("vdev_tree")
+        .and_then(VdevNode::from_config)
+        .unwrap_or_else(|| VdevNode::empty_root(candidate.guid));
+    zutil::assess::assess(&mut tree, &|leaf| candidate.locate(leaf));
+    tree
+}
+
+fn stat(n: u64, nice: String, literal: String) -> Prop {
+    Prop { nice, literal, number: Some(n), source: Source::None, received: None }
+}
+
+/// What stands where there is no value.
+pub fn dash() -> Prop {
+    Prop::text("-", Source::None)
+}
+
+fn text(value: &PropValue) -> String {
+    match value {
+        PropValue::Text(text) => text.clone(),
+        PropValue::Number(n) => nicenum(*n).to_string(),
+    }
+}
