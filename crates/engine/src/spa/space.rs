@@ -95,10 +95,6 @@ impl VdevSpace {
     pub fn deflated(&self, bytes: u64) -> u64 {
         (bytes >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(self.deflate_ratio)
     }
-    /// Fragmentation of its free space in percent; `None` when most of its maps are too old to tell.
-    pub fn fragmentation(&self) -> Option<u64> {
-        fragmentation::of_vdev(self)
-    }
 }
 
 /// Bytes of user space that a sector of the vdev gives: 512 for mirrors and disks.
