@@ -135,6 +135,16 @@ mod tests {
     }
 
     #[test]
+    fn compat_names_every_feature() {
+        let page = fs::read_to_string(root().join("docs/compat.md")).unwrap();
+        for feature in zcommon::features::FEATURES {
+            let info = feature.info();
+            let row = format!("| {} | `{}` |", info.name, info.guid);
+            assert!(page.contains(&row), "docs/compat.md lacks {}", info.name);
+        }
+    }
+
+    #[test]
     fn a_forbidden_edge_is_seen() {
         let table = |name: &str, may: &str| vec![name.to_owned(), String::new(), may.to_owned()];
         let faults = crates(&root(), &[table("engine", ""), table("stdx", "")]);

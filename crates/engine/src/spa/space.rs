@@ -14,7 +14,6 @@ mod fragmentation;
 mod logs;
 mod totals;
 
-use ondisk::Blkptr;
 use ondisk::space_map::SpaceMapPhys;
 use zcommon::features::Feature;
 
@@ -23,7 +22,6 @@ use crate::dmu::Object;
 use crate::error::{Error, Result};
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::top::Top;
-use crate::vdev::tree::Tree;
 use logs::Unflushed;
 
 pub use totals::{DedupTotals, PoolSpace};
@@ -33,8 +31,6 @@ const MAX_METASLABS: u64 = 1 << 24;
 /// More metaslabs than this, and a normal vdev keeps one of them for the intent log.
 #[doc(alias = "zfs_embedded_slog_min_ms")]
 const EMBEDDED_LOG_MIN_METASLABS: usize = 64;
-/// Block size by which deflation is measured.
-const DEFLATE_BLOCK: u64 = 1 << 17;
 
 /// One metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +58,7 @@ pub struct VdevSpace {
     pub shift: u32,
     /// Its metaslabs; none where nothing can be allocated (holes, removed vdevs).
     pub metaslabs: Vec<Metaslab>,
-    /// Sectors of 512 bytes that count for 512 sectors' worth of a 128 KiB block: see [`deflate_ratio`].
+    /// Sectors of 512 bytes that count for 512 sectors' worth of a 128 KiB block: see [`Top::deflate_ratio`].
     pub deflate_ratio: u64,
     /// Bytes that the pool's checkpoint holds here.
     pub checkpoint: u64,
@@ -97,23 +93,6 @@ impl VdevSpace {
     }
 }
 
-/// Bytes of user space that a sector of the vdev gives: 512 for mirrors and disks.
-#[doc(alias = "vdev_set_deflate_ratio")]
-pub fn deflate_ratio(top: &Top) -> u64 {
-    let sectors = top.asize_of(DEFLATE_BLOCK, 0) >> ondisk::MIN_BLOCK_SHIFT;
-    DEFLATE_BLOCK.checked_div(sectors).unwrap_or(0)
-}
-
-/// Deflated bytes that a block takes.
-#[doc(alias = "bp_get_dsize")]
-pub fn deflated(tree: &Tree, bp: &Blkptr) -> u64 {
-    let dsize = |dva: ondisk::Dva| {
-        let ratio = tree.top(u64::from(dva.vdev)).map_or(0, |top| deflate_ratio(&top));
-        (dva.asize >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(ratio)
-    };
-    bp.dvas().map(dsize).fold(0, u64::saturating_add)
-}
-
 /// Space of every top-level vdev. A metaslab that can't be read counts as full and is named in the notes.
 pub fn vdevs(pool: &Pool, notes: &mut Vec<Error>) -> Vec<VdevSpace> {
     let tree = pool.tree();
@@ -137,7 +116,7 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
         bias: config.bias,
         shift: config.metaslab_shift,
         metaslabs: Vec::new(),
-        deflate_ratio: deflate_ratio(top),
+        deflate_ratio: top.deflate_ratio(),
         checkpoint: 0,
     }
 }

@@ -18,6 +18,9 @@ use super::queue::ReadDone;
 use super::raidz::{RaidzGeometry, RaidzPlan};
 use crate::error::{Error, Kind as ErrorKind, Result};
 
+/// Block whose cost stands for what space on a vdev is worth to users.
+const DEFLATE_BLOCK: u64 = 128 << 10;
+
 /// One leaf that holds a child's bytes.
 #[derive(Debug, Clone)]
 pub enum Side {
@@ -163,6 +166,13 @@ impl Top {
             (Some(leaf), Some(at)) => leaf.read(at, read.len, done),
             _ => done(Err(std::io::Error::from(std::io::ErrorKind::NotFound))),
         }
+    }
+
+    /// Bytes of user space that a sector of the vdev gives: 512 for mirrors and disks.
+    #[doc(alias = "vdev_set_deflate_ratio")]
+    pub fn deflate_ratio(&self) -> u64 {
+        let sectors = self.asize_of(DEFLATE_BLOCK, 0) >> ondisk::MIN_BLOCK_SHIFT;
+        DEFLATE_BLOCK.checked_div(sectors).unwrap_or(0)
     }
 
     /// Bytes that `psize` bytes take on this vdev.

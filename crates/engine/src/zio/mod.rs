@@ -219,3 +219,13 @@ impl Zio {
         }
     }
 }
+
+/// Bytes that a block takes, as users count them.
+#[doc(alias = "bp_get_dsize")]
+pub fn deflated(tree: &Tree, bp: &Blkptr) -> u64 {
+    let dsize = |dva: ondisk::Dva| {
+        let ratio = tree.top(u64::from(dva.vdev)).map_or(0, |top| top.deflate_ratio());
+        (dva.asize >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(ratio)
+    };
+    bp.dvas().map(dsize).fold(0, u64::saturating_add)
+}

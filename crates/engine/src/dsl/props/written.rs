@@ -158,7 +158,7 @@ fn list_space(dsl: &Dsl, list: &Object, max_txg: u64) -> Result<Space> {
         let bytes = list.read_vec(n * 128, 128)?;
         let bp = Blkptr::from_bytes(&bytes).ok_or_else(|| Error::corrupt("short block list"))?;
         if bp.logical_birth() <= max_txg {
-            let used = crate::spa::space::deflated(&dsl.arc.zio().tree(), &bp);
+            let used = crate::zio::deflated(&dsl.arc.zio().tree(), &bp);
             total = total.plus(Space { used, comp: bp.psize(), uncomp: bp.lsize() });
         }
     }
