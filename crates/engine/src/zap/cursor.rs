@@ -5,6 +5,10 @@ use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags};
 use super::{Entry, Key, Shape, Value, Zap, corrupt, leaf_value};
 use crate::error::Result;
 
+/// Normalisation: to upper case.
+#[doc(alias = "U8_TEXTPREP_TOUPPER")]
+const NORM_TOUPPER: u64 = 0x2;
+
 /// Iterator over the entries of a ZAP.
 #[derive(Debug)]
 pub struct Cursor {
@@ -30,7 +34,7 @@ impl Cursor {
             let value = Value { width: 8, ints: vec![e.value] };
             Ok(Entry { key: Key::Name(e.name.to_vec()), value, hash, cd: e.cd })
         };
-        micro.sorted(|name| name).into_iter().map(entry).collect()
+        micro.sorted(|name| hashed(name, micro.normflags())).into_iter().map(entry).collect()
     }
 
     /// Fills `ready` from the leaf of the current slot and moves on to the next leaf's slot.
@@ -91,6 +95,12 @@ impl Cursor {
         let value = leaf_value(leaf, entry).map_err(bad)?;
         Ok(Entry { key, value, hash: entry.hash, cd: entry.cd })
     }
+}
+
+/// What is hashed of a name in a ZAP with these normalisation flags: its order is all that depends on it
+/// here, so only the letters that snapshots' names may have are folded.
+fn hashed(name: &[u8], normflags: u64) -> Vec<u8> {
+    if normflags & NORM_TOUPPER != 0 { name.to_ascii_uppercase() } else { name.to_vec() }
 }
 
 impl Iterator for Cursor {

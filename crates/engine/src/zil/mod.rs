@@ -8,6 +8,8 @@
 //! A log that an import has *claimed* also says how far it goes: no block or record above the claimed
 //! numbers belongs to it.
 //!
+//! A snapshot has no log: what its root block still says is its file system's at that moment, synced since.
+//!
 //! Every block is read from its device, past the cache: each is wanted once.
 
 use std::sync::Arc;

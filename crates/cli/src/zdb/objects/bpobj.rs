@@ -27,13 +27,10 @@ pub fn header(dump: &mut Dump<'_>, object: &Object) -> Done {
     let (bytes, comp, uncomp) = (dump.nice(phys.bytes), dump.nice(phys.comp), dump.nice(phys.uncomp));
     out!(dump, "\t\tnum_blkptrs = {}\n", phys.num_blkptrs);
     out!(dump, "\t\tbytes = {bytes}\n");
-    if list.have_comp {
-        out!(dump, "\t\tcomp = {comp}\n\t\tuncomp = {uncomp}\n");
-    }
-    if list.have_subobj {
-        out!(dump, "\t\tsubobjs = {}\n\t\tnum_subobjs = {}\n", phys.subobjs, phys.num_subobjs);
-        out!(dump, "\t\tnum_freed = {}\n", phys.num_freed);
-    }
+    // zdb looks at the room for the bonus buffer, not at how long it is: all generations look alike.
+    out!(dump, "\t\tcomp = {comp}\n\t\tuncomp = {uncomp}\n");
+    out!(dump, "\t\tsubobjs = {}\n\t\tnum_subobjs = {}\n", phys.subobjs, phys.num_subobjs);
+    out!(dump, "\t\tnum_freed = {}\n", phys.num_freed);
     if dump.d < 5 {
         return Ok(());
     }

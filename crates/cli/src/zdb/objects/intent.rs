@@ -22,7 +22,8 @@ const SOME: usize = 20;
 pub fn print(dump: &mut Dump<'_>, view: &View) -> Done {
     let header = view.objset.phys.zil_header;
     let verbose = dump.verbosity();
-    if header.log.is_hole() || verbose < 1 {
+    let snapshot = view.dataset.as_ref().is_some_and(|ds| ds.is_snapshot());
+    if snapshot || header.log.is_hole() || verbose < 1 {
         return Ok(());
     }
     out!(

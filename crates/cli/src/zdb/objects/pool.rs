@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::dsl::{Dataset, Dir, MAX_NESTING};
 use ondisk::names::{mos, special_dir};
 
-use super::dump::{Done, Dump, out};
+use super::dump::{Done, Dump};
 use super::refcounts::{self, Counts};
 use super::view::View;
 use super::{bpobj, deadlist, dtl, objset};
@@ -104,9 +104,6 @@ fn origin(dump: &mut Dump<'_>) -> Done {
     let snapshot = Dataset::open(&dsl, head.phys.prev_snap_obj, format!("{}@$ORIGIN", head.name));
     for dataset in [Some(head), dump.read(snapshot)].into_iter().flatten() {
         deadlist::print(dump, dataset.phys.deadlist_obj, "Deadlist")?;
-    }
-    if dump.d >= 3 {
-        out!(dump, "\n");
     }
     Ok(())
 }

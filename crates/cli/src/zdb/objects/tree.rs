@@ -113,19 +113,55 @@ fn stored(dump: &mut Dump<'_>, object: &Object, mut each: impl FnMut(&mut Dump<'
     Ok(())
 }
 
+/// Dnodes in use. Like zdb's, the search for the end of a run takes any block that counts fewer objects than
+/// slots for one with free slots; when large dnodes fill it, the search, and with it the list, ends there.
 fn dnodes(dump: &mut Dump<'_>, object: &Object, segments: &mut Segments) -> Done {
     let size = object.dnode.datablksz();
+    let mut runs = Runs { open: None, next: 0, done: false };
     stored(dump, object, |dump, blkid| {
+        if runs.done {
+            return Ok(());
+        }
+        let start = blkid.saturating_mul(size);
+        if runs.open.is_some() && runs.next != start {
+            runs.close(dump, segments)?;
+        }
         let Ok(block) = object.block(blkid) else { return Ok(()) };
+        let continued = runs.open.is_some();
+        let mut free = false;
         for (slot, bytes) in dnode::slots(&block) {
-            if bytes.first() == Some(&ObjectType::NONE.raw()) {
-                continue;
-            }
-            let at = u64::try_from(slot).unwrap_or(0) << dnode::DNODE_SHIFT;
-            let start = blkid.saturating_mul(size).saturating_add(at);
+            let at = start.saturating_add(u64::try_from(slot).unwrap_or(0) << dnode::DNODE_SHIFT);
             let len = u64::try_from(bytes.len()).unwrap_or(0);
-            segments.add(dump, start, start.saturating_add(len))?;
+            if bytes.first() == Some(&ObjectType::NONE.raw()) {
+                free = true;
+                runs.close(dump, segments)?;
+            } else {
+                runs.open.get_or_insert(at);
+                runs.next = at.saturating_add(len);
+            }
+        }
+        let fill = object.blkptr(0, blkid).ok().flatten().map_or(0, |bp| bp.fill());
+        if continued && !free && fill < size >> dnode::DNODE_SHIFT {
+            runs.close(dump, segments)?;
+            runs.done = true;
         }
         Ok(())
-    })
+    })?;
+    runs.close(dump, segments)
+}
+
+/// A run of dnodes in use.
+struct Runs {
+    open: Option<u64>,
+    next: u64,
+    done: bool,
+}
+
+impl Runs {
+    fn close(&mut self, dump: &mut Dump<'_>, segments: &mut Segments) -> Done {
+        match self.open.take() {
+            Some(start) => segments.add(dump, start, self.next),
+            None => Ok(()),
+        }
+    }
 }

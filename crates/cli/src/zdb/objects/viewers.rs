@@ -1,6 +1,8 @@
 //! Which viewer prints an object's content or bonus buffer, by type.
 
 use engine::dmu::Object;
+use ondisk::blkptr::BLKPTR_SIZE;
+use ondisk::dnode::DNODE_CORE_SIZE;
 use ondisk::{Byteswap, ObjectType};
 
 use super::dump::{Done, Dump, out};
@@ -47,9 +49,18 @@ pub fn bonus(dump: &mut Dump<'_>, view: &mut View, object: &Object) -> Done {
         Some(T::DSL_DATASET) => dsl::dataset(dump, data),
         Some(T::ZNODE | T::SA) => files::znode(dump, view, object),
         Some(T::SPA_HISTORY_OFFSETS) => records::history_offsets(dump, data),
-        Some(T::UINT64_OTHER | T::OBJECT_ARRAY) => records::words(dump, data),
+        Some(T::UINT64_OTHER | T::OBJECT_ARRAY) => records::words(dump, &room(object)),
         Some(_) => Ok(()),
     }
+}
+
+/// The bonus buffer with all the room that the dnode has for it.
+fn room(object: &Object) -> Vec<u8> {
+    let dnode = &object.dnode;
+    let taken = DNODE_CORE_SIZE + dnode.nblkptr() * BLKPTR_SIZE;
+    let mut bytes = dnode.bonus().to_vec();
+    bytes.resize(dnode.size().saturating_sub(taken), 0);
+    bytes
 }
 
 /// Prints the content.

@@ -58,7 +58,7 @@ fn name(dump: &mut Dump<'_>, entry: &Entry) -> Done {
             dump.out().write_all(name)?;
             out!(dump, " = ");
         }
-        Key::Words(words) => out!(dump, "\t\t0x{:010x}x = ", words.first().copied().unwrap_or(0)),
+        Key::Words(words) => out!(dump, "\t\t0x{:010}x = ", words.first().copied().unwrap_or(0)),
     }
     Ok(())
 }
