@@ -1,9 +1,10 @@
 //! Pools made by OpenZFS, with manifests of what it saw in them.
 //!
 //! They are looked for in this order: the folder that the environment variable `AQUIFER_POOLS`
-//! names; `../shared/pools` beside the workspace; `tests/pools` inside it. A folder holds either
-//! unpacked pools (`NAME/`) or archives (`NAME.tar.zst`), which are unpacked once, sparse, below
-//! the target folder. Tests must not write to them.
+//! names; `../shared/pools` beside the workspace; `tests/golden/pools.tar.zst` inside it, one archive of
+//! the pools that every test run needs. A folder holds either unpacked pools (`NAME/`) or archives
+//! (`NAME.tar.zst`). Archives are unpacked once, sparse, below the target folder. Tests must not write to
+//! pools.
 //!
 //! A test that finds no pools must say so: [`all`] prints a line on standard error.
 
@@ -57,7 +58,7 @@ pub fn get(name: &str) -> Option<Golden> {
         }
         let archive = folder.join(format!("{name}.tar.zst"));
         if archive.is_file() {
-            let dir = unpack(&archive, &target().join("golden-pools"), name);
+            let dir = unpack(&archive, &target().join("golden-pools"), name, name);
             match dir {
                 Ok(dir) => return Some(Golden { name: name.to_owned(), dir }),
                 Err(e) => eprintln!("cannot unpack {}: {e}", archive.display()),
@@ -92,8 +93,16 @@ fn pool_name(path: &Path) -> Option<String> {
 
 fn folders() -> Vec<PathBuf> {
     let named = std::env::var_os("AQUIFER_POOLS").map(PathBuf::from);
-    let root = workspace();
-    named.into_iter().chain([root.join("../shared/pools"), root.join("tests/pools")]).collect()
+    let beside = workspace().join("../shared/pools");
+    let outside: Vec<PathBuf> = named.into_iter().chain([beside]).filter(|f| f.is_dir()).collect();
+    if outside.is_empty() { own().into_iter().collect() } else { outside }
+}
+
+/// The folder of the repository's own pools, unpacked.
+fn own() -> Option<PathBuf> {
+    let archive = workspace().join("tests/golden/pools.tar.zst");
+    let unpacked = unpack(&archive, &target().join("golden-pools"), "all", ".");
+    unpacked.inspect_err(|e| eprintln!("cannot unpack {}: {e}", archive.display())).ok()
 }
 
 /// The workspace's root.

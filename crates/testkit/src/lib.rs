@@ -1,5 +1,6 @@
 //! What tests across the rooms share: pools that OpenZFS made, and what OpenZFS said of them.
 
 pub mod golden;
+pub mod hostile;
 pub mod manifest;
 mod unpack;

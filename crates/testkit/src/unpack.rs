@@ -9,8 +9,9 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer};
 /// Unit in which zeros are looked for.
 const BLOCK: usize = 64 << 10;
 
-/// Unpacks `archive` to `below/name` unless that is there; says where it is.
-pub(crate) fn unpack(archive: &Path, below: &Path, name: &str) -> io::Result<PathBuf> {
+/// Unpacks `archive`, whose entries start with `prefix`, to `below/name` unless that is there; says where it
+/// is.
+pub(crate) fn unpack(archive: &Path, below: &Path, name: &str, prefix: &str) -> io::Result<PathBuf> {
     let done = below.join(name);
     fs::create_dir_all(below)?;
     let lock = File::create(below.join(format!(".{name}.lock")))?;
@@ -25,7 +26,7 @@ pub(crate) fn unpack(archive: &Path, below: &Path, name: &str) -> io::Result<Pat
     let mut tar = tar::Archive::new(Zstd::new(File::open(archive)?));
     for entry in tar.entries()? {
         let mut entry = entry?;
-        let path = partial.join(entry.path()?.strip_prefix(name).map_err(io::Error::other)?);
+        let path = partial.join(entry.path()?.strip_prefix(prefix).map_err(io::Error::other)?);
         match entry.header().entry_type().is_dir() {
             true => fs::create_dir_all(&path)?,
             false => {

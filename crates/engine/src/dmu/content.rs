@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use stdx::{AlignedBuf, Buf};
 
-use super::Object;
+use super::{Blocks, Object};
 use crate::error::{Error, Result};
 
 /// Most zeros that are handed out at once for a hole.
@@ -120,10 +120,11 @@ impl<'a> Content<'a> {
         let size = self.block_size();
         let blkid = offset / size;
         let past = |block: u64| block.saturating_mul(size).min(end);
-        Some(match self.object.next_block(blkid) {
+        let mut blocks = Blocks::new(self.object);
+        Some(match blocks.next_from(blkid) {
             Ok(None) => Span::Hole(offset..end),
             Ok(Some(next)) if next > blkid => Span::Hole(offset..past(next)),
-            Ok(Some(_)) => Span::Data(offset..past(self.run_end(blkid, end))),
+            Ok(Some(_)) => Span::Data(offset..past(self.run_end(&mut blocks, blkid, end))),
             Err((resume, e)) => {
                 let range = offset..resume.map_or(end, past).max(offset + 1);
                 Span::Unreadable(Unreadable { range, error: self.at(e, offset) })
@@ -132,10 +133,10 @@ impl<'a> Content<'a> {
     }
 
     /// One past the last of the stored blocks that follow `first` without a gap.
-    fn run_end(&self, first: u64, end: u64) -> u64 {
+    fn run_end(&self, blocks: &mut Blocks<'_>, first: u64, end: u64) -> u64 {
         let size = self.block_size();
         let mut next = first.saturating_add(1);
-        while next.saturating_mul(size) < end && self.object.next_block(next).is_ok_and(|n| n == Some(next)) {
+        while next.saturating_mul(size) < end && blocks.next_from(next).is_ok_and(|n| n == Some(next)) {
             next += 1;
         }
         next

@@ -5,11 +5,13 @@
 //! read through the cache; a pointer is checked against what its place says it must be (level, size)
 //! before it is followed.
 
+mod blocks;
 pub mod content;
 mod object;
 mod objset;
 pub mod prefetch;
 
+pub use blocks::{Blocks, Stuck};
 pub use content::{Content, Span, Unreadable};
 pub use object::{Extent, Object};
 pub use objset::{Objset, SpecialObject};

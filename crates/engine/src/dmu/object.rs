@@ -6,6 +6,7 @@ use ondisk::{Blkptr, Dnode};
 use stdx::{AlignedBuf, Buf};
 
 use super::Objset;
+use super::blocks::{Blocks, Stuck};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 
@@ -33,7 +34,7 @@ pub struct Extent {
 }
 
 impl Object {
-    fn at(&self, level: u8, blkid: u64) -> Bookmark {
+    pub(super) fn at(&self, level: u8, blkid: u64) -> Bookmark {
         Bookmark::new(self.objset.id, self.number, i64::from(level), blkid)
     }
 
@@ -42,7 +43,7 @@ impl Object {
         self.at(0, 0)
     }
 
-    fn shift(&self) -> u32 {
+    pub(super) fn shift(&self) -> u32 {
         self.dnode.blocks_per_indirect_shift()
     }
 
@@ -69,12 +70,18 @@ impl Object {
     /// The pointer to block `child` (of the level below) in the indirect block that `bp` names.
     fn child(&self, bp: &Blkptr, level: u8, child: u64) -> Result<Blkptr> {
         let parent = child >> self.shift();
-        let block = self.indirect(bp, level, parent)?;
+        self.pointer_in(&self.indirect(bp, level, parent)?, level, child)
+    }
+
+    /// The pointer to block `child` (of the level below) in the bytes of its indirect block.
+    pub(super) fn pointer_in(&self, block: &Buf, level: u8, child: u64) -> Result<Blkptr> {
         let slot = usize::try_from(child & ((1 << self.shift()) - 1)).unwrap_or(usize::MAX);
         let start = slot << BLKPTR_SHIFT;
         let bytes = block.get(start..start + (1 << BLKPTR_SHIFT));
         let pointer = bytes.and_then(Blkptr::from_bytes);
-        pointer.ok_or_else(|| Error::corrupt("indirect block is too short").at_block(self.at(level, parent)))
+        pointer.ok_or_else(|| {
+            Error::corrupt("indirect block is too short").at_block(self.at(level, child >> self.shift()))
+        })
     }
 
     /// Reads the indirect block `blkid` of `level` through its pointer, after checking that the pointer
@@ -150,46 +157,29 @@ impl Object {
         Ok(out)
     }
 
-    /// The first data block at or after `blkid` that is not a hole. An unreadable indirect block gives
-    /// the block where the search can go on (if any) and the error.
-    pub fn next_block(&self, blkid: u64) -> std::result::Result<Option<u64>, (Option<u64>, Error)> {
-        let mut at = blkid;
-        while at <= self.dnode.maxblkid {
-            match self.hole_at(at) {
-                Ok(None) => return Ok(Some(at)),
-                Ok(Some(past)) => match past {
-                    Some(past) => at = past,
-                    None => return Ok(None),
-                },
-                Err(e) => {
-                    let level = e.place().block.map_or(1, |b| u32::try_from(b.level.max(1)).unwrap_or(1));
-                    return Err((past_span(at, self.shift().saturating_mul(level)), e));
-                }
-            }
-        }
-        Ok(None)
+    /// One past the last block that the dnode's pointers can lead to.
+    pub(super) fn reach(&self) -> u64 {
+        let shift = u32::from(self.dnode.nlevels.saturating_sub(1)) * self.shift();
+        let pointers = u64::try_from(self.dnode.nblkptr()).unwrap_or(0);
+        // A dnode has three pointers at most, which two bits hold.
+        if shift > 61 { u64::MAX } else { pointers << shift }
     }
 
-    /// `None` when block `blkid` is stored, else the first block past the hole that covers it (`None`
-    /// inside when there is no such number).
-    fn hole_at(&self, blkid: u64) -> Result<Option<Option<u64>>> {
-        for level in (0..self.dnode.nlevels).rev() {
-            let span = u32::from(level) * self.shift();
-            if self.blkptr(level, blkid.checked_shr(span).unwrap_or(0))?.is_none() {
-                return Ok(Some(past_span(blkid, span)));
-            }
-        }
-        Ok(None)
+    /// The first data block at or after `blkid` that is not a hole. An unreadable indirect block gives
+    /// the block where the search can go on (if any) and the error. For many, see [`Blocks`].
+    pub fn next_block(&self, blkid: u64) -> std::result::Result<Option<u64>, Stuck> {
+        Blocks::new(self).next_from(blkid)
     }
 
     /// The stored extents within `[start, end)`, block by block joined.
     pub fn next_extent(&self, start: u64, end: u64) -> Result<Option<Extent>> {
         let size = self.dnode.datablksz().max(1);
-        let first = self.next_block(start / size).map_err(|(_, e)| e)?;
+        let mut blocks = Blocks::new(self);
+        let first = blocks.next_from(start / size).map_err(|(_, e)| e)?;
         let Some(first) = first.filter(|b| b.saturating_mul(size) < end) else { return Ok(None) };
         let mut last = first;
         while last < self.dnode.maxblkid && last.saturating_add(1).saturating_mul(size) < end {
-            match self.next_block(last + 1).map_err(|(_, e)| e)? {
+            match blocks.next_from(last + 1).map_err(|(_, e)| e)? {
                 Some(next) if next == last + 1 => last = next,
                 _ => break,
             }
@@ -208,11 +198,4 @@ impl Object {
             }
         }
     }
-}
-
-/// The first block after the aligned span of `1 << shift` blocks that holds `blkid`.
-fn past_span(blkid: u64, shift: u32) -> Option<u64> {
-    let span = blkid.checked_shr(shift)?;
-    let past = span.checked_add(1)?;
-    (past.leading_zeros() >= shift).then(|| past.checked_shl(shift)).flatten()
 }

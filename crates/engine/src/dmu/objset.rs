@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ondisk::{Blkptr, Dnode, dnode};
 
 use super::Object;
+use super::blocks::Path;
 use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
@@ -122,7 +123,7 @@ impl Objset {
     /// skipped; so does a dnode that contradicts the format.
     pub fn objects(self: &Arc<Self>) -> Objects {
         let meta = self.meta();
-        Objects { meta, next: Some(0), ready: Vec::new().into_iter() }
+        Objects { meta, path: Path::default(), next: Some(0), ready: Vec::new().into_iter() }
     }
 }
 
@@ -130,17 +131,25 @@ impl Objset {
 #[derive(Debug)]
 pub struct Objects {
     meta: Object,
+    path: Path,
     next: Option<u64>,
     ready: std::vec::IntoIter<Result<Object>>,
 }
 
 impl Objects {
+    /// Whether objects in this block have numbers that can be.
+    fn may_exist(&self, blkid: u64) -> bool {
+        blkid
+            .checked_mul(self.meta.dnode.datablksz() >> dnode::DNODE_SHIFT)
+            .is_some_and(|first| first < dnode::MAX_OBJECT)
+    }
+
     fn fill(&mut self, blkid: u64) -> Result<()> {
         let block = self.meta.block(blkid)?;
-        let first = blkid * (self.meta.dnode.datablksz() >> dnode::DNODE_SHIFT);
+        let first = blkid.saturating_mul(self.meta.dnode.datablksz() >> dnode::DNODE_SHIFT);
         let objset = &self.meta.objset;
         let decode = |(slot, bytes): (usize, &[u8])| {
-            let number = first + u64::try_from(slot).unwrap_or(0);
+            let number = first.saturating_add(u64::try_from(slot).unwrap_or(0));
             let at = Bookmark::new(objset.id, number, 0, 0);
             match Dnode::from_bytes(bytes) {
                 Ok(dnode) if dnode.is_free() || number == 0 => None,
@@ -162,10 +171,10 @@ impl Iterator for Objects {
                 return Some(item);
             }
             let from = self.next?;
-            match self.meta.next_block(from) {
+            match self.path.next_from(&self.meta, from) {
                 Ok(None) => self.next = None,
                 Ok(Some(blkid)) => {
-                    self.next = blkid.checked_add(1);
+                    self.next = blkid.checked_add(1).filter(|_| self.may_exist(blkid));
                     self.meta.read_ahead(blkid, 4);
                     if let Err(e) = self.fill(blkid) {
                         return Some(Err(e));

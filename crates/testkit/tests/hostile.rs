@@ -1,0 +1,102 @@
+//! Hostile pools: whatever an image says, opening and reading it ends soon, in bounded memory, without panic.
+//!
+//! `AQUIFER_HOSTILE=TEXT` runs the lies whose names contain the text, and tells what came of each.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use engine::env::Env;
+use testkit::golden::{self, Golden};
+use testkit::hostile::{cases, exercise, forge::Forge};
+
+/// Longest time for everything with one image. Optimised, the slowest takes a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Cache of a pool.
+const CACHE: u64 = 64 << 20;
+/// Most memory that the process may have taken, cache and test included.
+const MEMORY: u64 = 600 << 20;
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+fn count_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::SeqCst);
+        usual(info);
+    }));
+}
+
+/// Bytes that the process has taken at most so far, since the last reset.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+fn reset_peak() {
+    // Not everywhere allowed; then the peak is that of all images so far.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// Runs one image's work on a thread of its own; says what was wrong with how it ended.
+fn bounded<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    reset_peak();
+    let before = PANICS.load(Ordering::SeqCst);
+    let (tx, rx) = mpsc::channel();
+    let start = Instant::now();
+    let thread = std::thread::Builder::new().stack_size(2 << 20);
+    thread.spawn(move || drop(tx.send(work()))).unwrap();
+    let ended = rx.recv_timeout(PATIENCE);
+    if PANICS.load(Ordering::SeqCst) > before {
+        return Err(format!("{name}: panicked"));
+    }
+    let value = ended.map_err(|_| format!("{name}: not over after {:?}", start.elapsed()))?;
+    match peak_memory() {
+        peak if peak > MEMORY => Err(format!("{name}: took {} MiB", peak >> 20)),
+        _ => Ok(value),
+    }
+}
+
+fn tell(name: &str, report: &exercise::Report, took: Duration) {
+    let exercise::Report { opened, datasets, files, errors, .. } = report;
+    let opened = if *opened { "opened" } else { "refused" };
+    eprintln!(
+        "{name}: {opened}, {datasets} datasets, {files} files, {errors} errors, {took:.1?}, {} MiB",
+        peak_memory() >> 20
+    );
+    report.slow.iter().for_each(|(what, took)| eprintln!("    slow: {what}: {took:.1?}"));
+    report.first.iter().for_each(|e| eprintln!("    {e}"));
+}
+
+fn lie(case: cases::Case, golden: &Golden, verbose: bool) -> Result<(), String> {
+    let (golden, name) = (golden.clone(), case.name);
+    let start = Instant::now();
+    let report = bounded(name, move || {
+        let env = Env::system(CACHE).unwrap();
+        let mut forge = Forge::new(&golden, &env).map_err(|e| format!("{name}: no forge: {e}"))?;
+        (case.make)(&mut forge).map_err(|e| format!("{name}: not forged: {e}"))?;
+        let source = forge.finish().map_err(|e| format!("{name}: not forged: {e}"))?;
+        Ok::<_, String>(exercise::everything(&env, &source))
+    })??;
+    if verbose || !report.slow.is_empty() {
+        tell(name, &report, start.elapsed());
+    }
+    Ok(())
+}
+
+#[test]
+fn lies_with_good_checksums() {
+    count_panics();
+    let wanted = std::env::var("AQUIFER_HOSTILE");
+    let mut failed = Vec::new();
+    for case in cases::all() {
+        if wanted.as_ref().is_ok_and(|w| !case.name.contains(w.as_str())) {
+            continue;
+        }
+        let Some(golden) = golden::get(case.pool) else { continue };
+        failed.extend(lie(case, &golden, wanted.is_ok()).err());
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
