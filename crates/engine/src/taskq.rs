@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -71,7 +72,8 @@ fn work(shared: &(Mutex<Queue>, Condvar)) {
                 shared.1.wait(&mut queue);
             }
         };
-        job();
+        // A job that panics has reported itself; its waiter finds that it is gone. Others go on.
+        let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }
 
@@ -161,7 +163,8 @@ impl<T> Promise<T> {
         self.0.1.notify_all();
     }
 
-    /// Waits for the value and takes it.
+    /// Waits for the value and takes it. Panics when nobody is left who could give it: whoever should have
+    /// has panicked, and waiting would never end.
     pub fn wait(&self, executor: &dyn Executor) -> T {
         let mut slot = self.0.0.lock();
         loop {
@@ -170,6 +173,7 @@ impl<T> Promise<T> {
             }
             let helped = parking_lot::MutexGuard::unlocked(&mut slot, || executor.help());
             if !helped && slot.is_none() {
+                assert!(Arc::strong_count(&self.0) > 1, "the job that was waited for is gone");
                 self.0.1.wait_for(&mut slot, std::time::Duration::from_millis(50));
             }
         }
@@ -185,6 +189,19 @@ mod tests {
         let theirs = promise.clone();
         executor.spawn(Box::new(move || theirs.set(7)));
         assert_eq!(promise.wait(executor), 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "is gone")]
+    fn a_job_that_panics_leaves_no_one_waiting() {
+        let pool = ThreadPool::new(1).unwrap();
+        let promise = Promise::<u32>::default();
+        let theirs = promise.clone();
+        pool.spawn(Box::new(move || {
+            let _theirs = theirs;
+            panic!("a fault in a job");
+        }));
+        promise.wait(&pool);
     }
 
     #[test]

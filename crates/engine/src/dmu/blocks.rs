@@ -12,6 +12,9 @@ use stdx::Buf;
 use super::Object;
 use crate::error::{Error, Kind, Result};
 
+/// Blocks of an array that are read ahead.
+const AHEAD: u64 = 16;
+
 /// Where a walk can go on after an error (if anywhere), and the error.
 pub type Stuck = (Option<u64>, Error);
 
@@ -32,7 +35,7 @@ pub struct Path {
 
 /// What stands at a block number.
 enum Found {
-    Stored,
+    Stored(Blkptr),
     /// A hole; the next block number that is not in it, if there is any.
     Hole(Option<u64>),
 }
@@ -55,7 +58,7 @@ impl Path {
         let mut at = blkid;
         while at <= object.dnode.maxblkid && at < object.reach() {
             match self.look(object, at) {
-                Ok(Found::Stored) => return Ok(Some(at)),
+                Ok(Found::Stored(_)) => return Ok(Some(at)),
                 Ok(Found::Hole(Some(past))) => at = past,
                 Ok(Found::Hole(None)) => return Ok(None),
                 Err(e) if e.kind() == Kind::Loop => return Err((None, e)),
@@ -81,7 +84,7 @@ impl Path {
             let block = self.indirect(object, &bp, level, number(level))?;
             bp = object.pointer_in(&block, level, number(level - 1))?;
         }
-        Ok(if bp.is_hole() { Found::Hole(blkid.checked_add(1)) } else { Found::Stored })
+        Ok(if bp.is_hole() { Found::Hole(blkid.checked_add(1)) } else { Found::Stored(bp) })
     }
 
     fn indirect(&mut self, object: &Object, bp: &Blkptr, level: u8, number: u64) -> Result<Buf> {
@@ -103,6 +106,58 @@ impl Path {
             *kept = Some((number, block.clone()));
         }
         Ok(block)
+    }
+}
+
+/// The blocks of an array that has no holes, one after the other.
+///
+/// Arrays of entries (space maps, block lists, mappings) are written to their end and never shared, so a hole
+/// or a block that comes twice is a forgery. The iterator ends with the first error.
+#[derive(Debug)]
+pub struct Dense<'a> {
+    object: &'a Object,
+    path: Path,
+    next: u64,
+    end: u64,
+}
+
+impl<'a> Dense<'a> {
+    /// The blocks that hold the first `len` bytes of `object`.
+    pub fn new(object: &'a Object, len: u64) -> Self {
+        Self { object, path: Path::default(), next: 0, end: len.div_ceil(object.dnode.datablksz().max(1)) }
+    }
+
+    /// One block, for who wants them in another order. Each may be had once.
+    pub fn get(&mut self, blkid: u64) -> Result<Buf> {
+        let at = self.object.at(0, blkid);
+        let bad = |what: &str| Error::corrupt(what).at_block(at);
+        if blkid > self.object.dnode.maxblkid {
+            return Err(bad("the object ends before what it holds"));
+        }
+        let Found::Stored(bp) = self.path.look(self.object, blkid)? else {
+            return Err(bad("an array has a hole"));
+        };
+        if bp.dva(0).is_some_and(|dva| !self.path.seen.insert(dva)) {
+            return Err(bad("a block stands at two places of its object"));
+        }
+        self.object.block(blkid)
+    }
+}
+
+impl Iterator for Dense<'_> {
+    type Item = Result<Buf>;
+
+    fn next(&mut self) -> Option<Result<Buf>> {
+        if self.next >= self.end {
+            return None;
+        }
+        let blkid = self.next;
+        if blkid % AHEAD == 0 {
+            self.object.read_ahead(blkid, AHEAD.min(self.end - blkid));
+        }
+        let block = self.get(blkid);
+        self.next = if block.is_ok() { blkid + 1 } else { self.end };
+        Some(block)
     }
 }
 

@@ -11,7 +11,7 @@ mod object;
 mod objset;
 pub mod prefetch;
 
-pub use blocks::{Blocks, Stuck};
+pub use blocks::{Blocks, Dense, Stuck};
 pub use content::{Content, Span, Unreadable};
 pub use object::{Extent, Object};
 pub use objset::{Objset, SpecialObject};

@@ -1,5 +1,6 @@
 //! A dataset: a head or a snapshot.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ondisk::ObjsetType;
@@ -65,10 +66,14 @@ impl Dataset {
     /// All snapshots of this head, oldest first.
     pub fn snapshots(&self) -> Result<Vec<Self>> {
         let Some(zap) = self.dsl.zap(self.phys.snapnames_zapobj)? else { return Ok(Vec::new()) };
-        let mut all = Vec::new();
+        let (mut all, mut seen) = (Vec::new(), HashSet::new());
         for entry in zap.to_vec()? {
             let number =
                 entry.value.first().ok_or_else(|| Error::corrupt("snapshot name without a number"))?;
+            if !seen.insert(number) {
+                let what = format!("two snapshots are object {number}");
+                return Err(Error::new(Kind::Loop, what).in_dataset(&self.name));
+            }
             all.push(Self::open(&self.dsl, number, format!("{}@{}", self.name, entry.name_lossy()))?);
         }
         all.sort_by_key(|s| s.phys.creation_txg);

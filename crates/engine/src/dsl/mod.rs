@@ -106,6 +106,13 @@ impl Dsl {
     }
 }
 
+impl Drop for Dsl {
+    /// The read path knows the keys, and the keys are read through it: somebody has to let go.
+    fn drop(&mut self) {
+        self.arc.zio().clear_keys();
+    }
+}
+
 /// A malformed structure of MOS object `number`.
 fn malformed(number: u64, e: &Malformed) -> Error {
     Error::corrupt(e.to_string()).at_block(Bookmark::new(0, number, 0, 0))

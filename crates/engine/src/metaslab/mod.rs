@@ -10,16 +10,18 @@ pub mod table;
 use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry, SpaceMapItem, SpaceMapPhys};
 use stdx::RangeSet;
 
-use crate::dmu::Object;
-use crate::error::{Error, Result};
+use crate::dmu::{Dense, Object};
+use crate::error::{Error, Kind, Result};
 
 /// Bytes of a space map that one open may read.
-const MAX_LENGTH: u64 = 16 << 30;
+const MAX_LENGTH: u64 = 1 << 30;
+/// Ranges that a space map may leave allocated: a metaslab of 16 GiB whose every other sector is.
+const MAX_RANGES: usize = 1 << 22;
 
 /// Replays the space map in `object`, whose units are `1 << shift` bytes from `start` on, over `size`
 /// bytes. Gives what is allocated.
 pub fn load(object: &Object, shift: u32, start: u64, size: u64) -> Result<RangeSet> {
-    let mut allocated = RangeSet::new();
+    let (mut allocated, mut many) = (RangeSet::new(), false);
     replay(object, SpaceMapDecoder::new(shift, start, size), &mut |entry| {
         let end = entry.offset.saturating_add(entry.run);
         if entry.free {
@@ -27,8 +29,15 @@ pub fn load(object: &Object, shift: u32, start: u64, size: u64) -> Result<RangeS
         } else {
             allocated.insert(entry.offset, end);
         }
+        many |= allocated.len() > MAX_RANGES;
+        if many {
+            allocated = RangeSet::new();
+        }
     })?;
-    Ok(allocated)
+    match many {
+        true => Err(Error::new(Kind::Limit, format!("space map {} has too many ranges", object.number))),
+        false => Ok(allocated),
+    }
 }
 
 /// The head of the space map in `object`.
@@ -51,14 +60,12 @@ pub fn each(object: &Object, mut decoder: SpaceMapDecoder, tell: &mut dyn FnMut(
     if length > MAX_LENGTH || length > object.max_offset() {
         return Err(Error::corrupt(format!("space map {} of {length} bytes", object.number)));
     }
-    let block_size = object.dnode.datablksz().max(1);
-    for blkid in 0..length.div_ceil(block_size) {
-        if blkid % 16 == 0 {
-            object.read_ahead(blkid, 16);
-        }
-        let block = object.block(blkid)?;
-        let used = usize::try_from(length - blkid * block_size).unwrap_or(usize::MAX);
-        for item in decoder.raw(&block.slice(0..used.min(block.len()))) {
+    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+    for block in Dense::new(object, length) {
+        let block = block?;
+        let used = left.min(block.len());
+        left -= used;
+        for item in decoder.raw(&block.slice(0..used)) {
             tell(item.map_err(|e| Error::corrupt(format!("space map {}: {e}", object.number)))?);
         }
     }

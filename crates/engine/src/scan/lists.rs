@@ -15,7 +15,7 @@ use ondisk::dsl::{Bptree, BptreeEntry};
 use ondisk::{Blkptr, names};
 
 use super::traverse::{Origin, Stop, Visit, Visitor, orphan};
-use crate::dmu::Object;
+use crate::dmu::{Dense, Object};
 use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::types::Bookmark;
@@ -89,7 +89,11 @@ fn sublists(pool: &Pool, number: u64, count: u64) -> Result<Vec<u64>> {
     let bytes = count.checked_mul(8).filter(|&n| n <= object.max_offset() && count <= MAX_LISTS as u64);
     let bytes = bytes.and_then(|n| usize::try_from(n).ok());
     let bytes = bytes.ok_or_else(|| Error::corrupt(format!("object {number} can't hold {count} lists")))?;
-    let raw = object.read_vec(0, bytes)?;
+    let mut raw = Vec::new();
+    for block in Dense::new(&object, count.saturating_mul(8)) {
+        raw.extend_from_slice(&block?);
+    }
+    raw.truncate(bytes);
     Ok(raw.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
 }
 
@@ -100,14 +104,12 @@ fn pointers(
     tell: &mut dyn FnMut(&Blkptr, Bookmark) -> std::result::Result<(), Stop>,
 ) -> Met {
     let per_block = (object.dnode.datablksz() / BLKPTR).max(1);
-    if count.div_ceil(per_block) > object.dnode.maxblkid.saturating_add(1) {
-        return Err(Error::corrupt(format!("block list {} is shorter than it says", object.number)));
-    }
+    let mut blocks = Dense::new(object, count.saturating_mul(BLKPTR));
     for blkid in (0..count.div_ceil(per_block)).rev() {
         if blkid % 16 == 0 {
             object.read_ahead(blkid.saturating_sub(16), 16);
         }
-        let block = object.block(blkid)?;
+        let block = blocks.get(blkid)?;
         let here = (count - blkid * per_block).min(per_block);
         let raw = block.as_chunks::<128>().0.iter().take(usize::try_from(here).unwrap_or(usize::MAX));
         for bp in raw.rev().filter_map(|raw| Blkptr::from_bytes(raw)) {
@@ -124,6 +126,9 @@ fn trees(pool: &Pool, visitor: &mut dyn Visitor) -> Met {
     let Some(number) = entry(pool, names::mos::BPTREE_OBJ)? else { return Ok(Ok(())) };
     let object = pool.mos.object(number)?;
     let head = Bptree::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+    if head.end.saturating_sub(head.begin) > MAX_LISTS as u64 {
+        return Err(Error::corrupt("the list of destroyed trees is too long"));
+    }
     for i in head.begin..head.end {
         let at = i.checked_mul(BptreeEntry::SIZE as u64).filter(|at| *at < object.max_offset());
         let at = at.ok_or_else(|| Error::corrupt("the list of destroyed trees is shorter than it says"))?;

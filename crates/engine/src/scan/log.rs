@@ -62,8 +62,9 @@ pub fn walk(walk: &mut Walk<'_>, header: &ZilHeader) -> Result<(), Stop> {
             break;
         }
         match block(walk, &mut seen, &claim, &bp, at)? {
-            Some((next, record)) => (bp, last_record) = (next, record),
-            None => break,
+            // A block is bound to its number, so numbers that rise make the chain end.
+            Some((next, record)) if LogBlock::sequence(&next) > seq => (bp, last_record) = (next, record),
+            Some(_) | None => break,
         }
     }
     Ok(())

@@ -8,11 +8,12 @@
 //!
 //! Differs from OpenZFS: a pointer whose level contradicts its place is told as damage, not followed.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use ondisk::dsl::DslDataset;
-use ondisk::{Blkptr, Dnode, ObjectType, dnode};
+use ondisk::{Blkptr, Dnode, Dva, ObjectType, dnode};
 use stdx::Buf;
 
 use super::{lists, log};
@@ -107,7 +108,7 @@ pub trait Visitor {
 /// Meets every block pointer of the pool.
 pub fn traverse(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> {
     lists::deferred(pool, visitor)?;
-    let mut walk = Walk { pool, visitor, objset: 0, bound: 0 };
+    let mut walk = Walk { pool, visitor, objset: 0, bound: 0, roots: HashSet::new() };
     walk.object_set(&pool.uberblock.rootbp, 0, 0, false)?;
     for object in pool.mos.objects() {
         match object {
@@ -133,7 +134,8 @@ pub fn traverse(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> {
 pub(super) fn orphan(pool: &Pool, visitor: &mut dyn Visitor, bp: &Blkptr, bound: u64) -> Result<(), Stop> {
     /// No dataset has this number (`ZB_DESTROYED_OBJSET`).
     const DESTROYED: u64 = u64::MAX;
-    Walk { pool, visitor, objset: DESTROYED, bound }.object_set(bp, DESTROYED, bound, false)
+    Walk { pool, visitor, objset: DESTROYED, bound, roots: HashSet::new() }
+        .object_set(bp, DESTROYED, bound, false)
 }
 
 pub(super) struct Walk<'a> {
@@ -141,12 +143,16 @@ pub(super) struct Walk<'a> {
     pub visitor: &'a mut dyn Visitor,
     pub objset: u64,
     bound: u64,
+    /// Roots walked: the same one below two datasets would be met twice.
+    roots: HashSet<Dva>,
 }
 
 /// The object whose blocks are walked.
 struct Owner<'a> {
     dnode: &'a Dnode,
     object: u64,
+    /// Blocks of it that lead to others: no such block can stand at two places.
+    seen: RefCell<HashSet<Dva>>,
 }
 
 impl Walk<'_> {
@@ -165,6 +171,10 @@ impl Walk<'_> {
             return Ok(());
         }
         self.visitor.block(&Visit { bp: root, at, origin: Origin::Tree, dnode: None })?;
+        if root.dva(0).is_some_and(|dva| !self.roots.insert(dva)) {
+            self.visitor.unreadable(at, &twice(at));
+            return Ok(());
+        }
         match opened {
             Ok(objset) => self.special_objects(&objset),
             Err(e) => {
@@ -191,7 +201,7 @@ impl Walk<'_> {
     }
 
     fn object(&mut self, dnode: &Dnode, object: u64) -> Result<(), Stop> {
-        let owner = Owner { dnode, object };
+        let owner = Owner { dnode, object, seen: RefCell::default() };
         let top = dnode.nlevels.saturating_sub(1);
         for (i, bp) in (0..).zip(dnode.blkptrs()) {
             self.visit(&owner, bp, Bookmark::new(self.objset, object, i64::from(top), i))?;
@@ -220,6 +230,10 @@ impl Walk<'_> {
             return Ok(());
         }
         if at.level == 0 && !(owner.object == 0 && bp.object_type() == ObjectType::DNODE) {
+            return Ok(());
+        }
+        if bp.dva(0).is_some_and(|dva| !owner.seen.borrow_mut().insert(dva)) {
+            self.visitor.unreadable(at, &twice(at));
             return Ok(());
         }
         match self.pool.arc.read(bp, at, Form::NoKey) {
@@ -291,6 +305,10 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+fn twice(at: Bookmark) -> Error {
+    Error::new(Kind::Loop, "a block of pointers stands at two places").at_block(at)
 }
 
 fn pointer(block: &Buf, i: u64) -> Option<Blkptr> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ondisk::indirect::{IndirectMappingEntry, IndirectMappingEntryPhys};
 
-use crate::dmu::Objset;
+use crate::dmu::{Dense, Objset};
 use crate::error::{Error, Result};
 use crate::vdev::indirect::{IndirectMapping, MappingEntry};
 use crate::vdev::leaf::Dtl;
@@ -47,16 +47,23 @@ fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
     if count > MAX_ENTRIES || count.saturating_mul(ENTRY_SIZE) > object.max_offset() {
         return Err(Error::corrupt(format!("indirect mapping of {count} entries")));
     }
-    let bytes =
-        usize::try_from(count * ENTRY_SIZE).map_err(|_| Error::corrupt("indirect mapping is too large"))?;
-    let table = object.read_vec(0, bytes)?;
-    let (entries, _) = table.as_chunks::<{ ENTRY_SIZE as usize }>();
     let decode = |entry: &[u8; ENTRY_SIZE as usize]| -> Result<MappingEntry> {
         let entry = IndirectMappingEntry::from(IndirectMappingEntryPhys::from_bytes(entry).map_err(bad)?);
         let (vdev, offset, len) = (u64::from(entry.dst.vdev), entry.dst.offset, entry.dst.asize);
         Ok(MappingEntry { source: entry.src_offset, vdev, offset, len })
     };
-    IndirectMapping::new(entries.iter().map(decode).collect::<Result<_>>()?)
+    // Entry by entry, so that a table shorter than it claims is found out before it takes memory.
+    let mut mapping = IndirectMapping::default();
+    let (mut left, mut split) = (count.saturating_mul(ENTRY_SIZE), Vec::new());
+    for block in Dense::new(&object, left) {
+        split.extend_from_slice(&block?);
+        split.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(split.len()));
+        let (entries, rest) = split.as_chunks::<{ ENTRY_SIZE as usize }>();
+        entries.iter().try_for_each(|entry| mapping.push(decode(entry)?))?;
+        left = left.saturating_sub(u64::try_from(split.len() - rest.len()).unwrap_or(0));
+        split = rest.to_vec();
+    }
+    Ok(mapping)
 }
 
 /// A DTL is a space map whose "offsets" are transaction groups.

@@ -27,7 +27,7 @@ use logs::Unflushed;
 pub use totals::{DedupTotals, PoolSpace};
 
 /// Metaslabs that one vdev may have: the metaslab array is read whole.
-const MAX_METASLABS: u64 = 1 << 24;
+const MAX_METASLABS: u64 = 1 << 20;
 /// More metaslabs than this, and a normal vdev keeps one of them for the intent log.
 #[doc(alias = "zfs_embedded_slog_min_ms")]
 const EMBEDDED_LOG_MIN_METASLABS: usize = 64;

@@ -39,17 +39,23 @@ pub struct Segment {
 impl IndirectMapping {
     /// Takes the entries in source order; refuses a table that overlaps or is out of order.
     pub fn new(entries: Vec<MappingEntry>) -> Result<Self> {
-        let mut end = 0;
-        for entry in &entries {
-            if entry.source < end || entry.len == 0 {
-                return Err(Error::corrupt("the indirect mapping is out of order").at_offset(entry.source));
-            }
-            end = entry
-                .source
-                .checked_add(entry.len)
-                .ok_or_else(|| Error::corrupt("mapping entry overflows"))?;
+        let mut mapping = Self::default();
+        entries.into_iter().try_for_each(|entry| mapping.push(entry))?;
+        Ok(mapping)
+    }
+
+    /// Adds the entry that follows; refuses one that overlaps or is out of order.
+    pub fn push(&mut self, entry: MappingEntry) -> Result<()> {
+        let end = self.0.last().map_or(0, |last| last.source.saturating_add(last.len));
+        if entry.source < end || entry.len == 0 {
+            return Err(Error::corrupt("the indirect mapping is out of order").at_offset(entry.source));
         }
-        Ok(Self(entries))
+        let overflows = [entry.source, entry.offset].iter().any(|at| at.checked_add(entry.len).is_none());
+        if overflows {
+            return Err(Error::corrupt("a mapping entry ends past 2^64").at_offset(entry.source));
+        }
+        self.0.push(entry);
+        Ok(())
     }
 
     /// The entries.

@@ -1,5 +1,7 @@
 //! Walking a ZAP leaf by leaf, in the order of hashes.
 
+use std::collections::HashSet;
+
 use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags};
 
 use super::{Entry, Key, Shape, Value, Zap, corrupt, leaf_value};
@@ -8,6 +10,8 @@ use crate::error::Result;
 /// Normalisation: to upper case.
 #[doc(alias = "U8_TEXTPREP_TOUPPER")]
 const NORM_TOUPPER: u64 = 0x2;
+/// Damaged leaves after which the rest is given up.
+const MAX_ERRORS: u32 = 1 << 10;
 
 /// Iterator over the entries of a ZAP.
 #[derive(Debug)]
@@ -16,13 +20,15 @@ pub struct Cursor {
     ready: std::vec::IntoIter<Result<Entry>>,
     /// Next slot of the pointer table; `None` when the end was reached.
     slot: Option<u64>,
-    /// Leaves visited: more than the object has blocks means that the table goes in circles.
-    visited: u64,
+    /// Leaves visited: one that comes again means that the table goes in circles.
+    visited: HashSet<u64>,
+    /// Errors so far: a table that is nothing but errors is given up.
+    errors: u32,
 }
 
 impl Cursor {
     pub(super) fn new(zap: Zap) -> Self {
-        Self { zap, ready: Vec::new().into_iter(), slot: Some(0), visited: 0 }
+        Self { zap, ready: Vec::new().into_iter(), slot: Some(0), visited: HashSet::new(), errors: 0 }
     }
 
     fn micro(&self, block: &[u8]) -> Vec<Result<Entry>> {
@@ -41,15 +47,6 @@ impl Cursor {
     fn fat(&mut self, header: &FatHeader, slot: u64) -> Result<()> {
         let len = header.ptrtbl_len();
         let advance = |step: u64| slot.checked_add(step.max(1)).filter(|&next| next < len);
-        self.visited += 1;
-        if self.visited > self.zap.object.dnode.maxblkid.saturating_add(1) {
-            self.slot = None;
-            return Err(corrupt(
-                &self.zap.object,
-                0,
-                &"the ZAP's pointer table names more leaves than exist",
-            ));
-        }
         let blkid = match self.zap.leaf_of(header, slot) {
             Ok(blkid) => blkid,
             Err(e) => {
@@ -69,11 +66,30 @@ impl Cursor {
                 return Err(e);
             }
         };
-        let prefix = u32::from(leaf.header().prefix_len).min(header.ptrtbl.shift);
-        let span = 1_u64 << (header.ptrtbl.shift - prefix);
+        let Some(span) = span_of(&leaf, slot, header.ptrtbl.shift).filter(|_| self.visited.insert(blkid))
+        else {
+            self.slot = advance(self.same_leaf(header, slot, blkid));
+            return Err(corrupt(&self.zap.object, blkid, &"a ZAP leaf stands where it does not belong"));
+        };
         self.slot = advance(span - (slot & (span - 1)));
         let words = header.flags.has(ZapFlags::UINT64_KEY);
-        let entries: Vec<_> = leaf.sorted().iter().map(|e| self.entry(&leaf, e, words, blkid)).collect();
+        let mut room = 1_u64 << header.block_shift;
+        let mut entries = Vec::new();
+        for e in leaf.sorted() {
+            // Each piece of a leaf belongs to one entry, so all of them together fit into the leaf.
+            let name = u64::from(e.name_numints) * if words { 8 } else { 1 };
+            let size = name + u64::from(e.value_numints) * u64::from(e.value_intlen);
+            let Some(left) = room.checked_sub(size) else {
+                entries.push(Err(corrupt(
+                    &self.zap.object,
+                    blkid,
+                    &"entries of a ZAP leaf share their bytes",
+                )));
+                break;
+            };
+            room = left;
+            entries.push(self.entry(&leaf, &e, words, blkid));
+        }
         self.ready = entries.into_iter();
         Ok(())
     }
@@ -119,10 +135,20 @@ impl Iterator for Cursor {
                 }
                 Shape::Fat(header, _) => {
                     if let Err(e) = self.fat(&header, slot) {
+                        self.errors += 1;
+                        if self.errors > MAX_ERRORS {
+                            self.slot = None;
+                        }
                         return Some(Err(e));
                     }
                 }
             }
         }
     }
+}
+
+/// How many slots of a pointer table indexed by `shift` bits name this leaf, when `slot` may be one of them.
+fn span_of(leaf: &Leaf<'_>, slot: u64, shift: u32) -> Option<u64> {
+    let free = shift.checked_sub(u32::from(leaf.header().prefix_len))?;
+    (slot >> free == leaf.header().prefix).then_some(1 << free)
 }

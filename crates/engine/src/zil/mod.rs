@@ -122,7 +122,10 @@ impl Chain {
         let decoded = block.decode();
         let decoded = decoded.map_err(|e| Error::corrupt(e.to_string()).at_block(place(&block.bp)))?;
         let last = block.sequence() == self.last_block || self.read >= MAX_BLOCKS;
-        Ok((!last).then_some(decoded.chain.next_blk))
+        // A block is bound to its number, so numbers that rise make the chain end.
+        let next = decoded.chain.next_blk;
+        let follows = LogBlock::sequence(&next) > block.sequence();
+        Ok((!last && follows).then_some(next))
     }
 }
 

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::{Blkptr, ChecksumType, Dva, EckPhys, Endian};
 use stdx::{AlignedBuf, Buf};
@@ -29,25 +30,45 @@ use crate::vdev::plan::Depth;
 const OLD_HEADER: u64 = 512;
 /// Gangs within gangs; allocation never nests deeper than a few.
 const MAX_NESTING: u32 = 16;
+/// Headers that one read may look at, whatever its size.
+const MIN_HEADERS: u64 = 64;
 const BLKPTR: usize = 128;
+
+/// The gangs around a block, and how many more headers the whole read may look at: a header that names
+/// itself, in several copies, would otherwise be read again and again without end.
+#[derive(Debug, Clone, Default)]
+pub struct Nesting {
+    depth: u32,
+    left: Option<Arc<AtomicU64>>,
+}
+
+impl Nesting {
+    /// Inside the gang `bp`; `None` when that is too deep.
+    fn enter(&self, bp: &Blkptr) -> Option<Self> {
+        // A header holds at least one sector of data; there may be three copies of each.
+        let all = (3 * bp.psize() / OLD_HEADER).saturating_add(MIN_HEADERS);
+        let left = self.left.clone().unwrap_or_else(|| Arc::new(AtomicU64::new(all)));
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        (self.depth < MAX_NESTING && taken.is_ok()).then(|| Self { depth: self.depth + 1, left: Some(left) })
+    }
+}
 
 struct Gang {
     zio: Arc<Zio>,
     bp: Blkptr,
     dva: Dva,
     depth: Depth,
-    nesting: u32,
+    nesting: Nesting,
     sizes: VecDeque<u64>,
     done: CopyDone,
 }
 
-/// Reads the copy of `bp` whose gang header stands at `dva`. `nesting` counts the gangs around it: a
-/// header that names itself would otherwise never end.
-pub fn read(zio: &Arc<Zio>, bp: &Blkptr, dva: Dva, depth: Depth, nesting: u32, done: CopyDone) {
-    if nesting >= MAX_NESTING {
+/// Reads the copy of `bp` whose gang header stands at `dva`. `nesting` knows the gangs around it.
+pub fn read(zio: &Arc<Zio>, bp: &Blkptr, dva: Dva, depth: Depth, nesting: &Nesting, done: CopyDone) {
+    let Some(nesting) = nesting.enter(bp) else {
         let error = Error::new(Kind::Loop, "gang blocks are nested without end");
         return done(CopyResult { error: Some(error), ..CopyResult::default() });
-    }
+    };
     let sizes = header_sizes(zio, &dva);
     Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, depth, nesting, sizes: sizes.into(), done }).header();
 }
@@ -156,7 +177,7 @@ fn pointers(header: &[u8]) -> Vec<Blkptr> {
 struct Assemble {
     zio: Arc<Zio>,
     depth: Depth,
-    nesting: u32,
+    nesting: Nesting,
     members: VecDeque<Blkptr>,
     data: AlignedBuf,
     filled: usize,
@@ -173,7 +194,7 @@ impl Assemble {
         };
         let zio = Arc::clone(&self.zio);
         let options = ReadOptions { depth: self.depth, form: Form::Physical };
-        let nesting = self.nesting + 1;
+        let nesting = self.nesting.clone();
         let done = Box::new(move |outcome| self.arrived(outcome));
         super::read::start(&zio, &member, Bookmark::default(), options, nesting, done);
     }

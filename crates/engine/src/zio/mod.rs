@@ -148,6 +148,11 @@ impl Zio {
         *self.keys.write() = Some(keys);
     }
 
+    /// Forgets who opens protected blocks.
+    pub fn clear_keys(&self) {
+        *self.keys.write() = None;
+    }
+
     /// Sets who is told of damage.
     pub fn set_faults(&self, faults: Arc<dyn FaultSink>) {
         *self.faults.write() = Some(faults);
@@ -183,7 +188,7 @@ impl Zio {
             zio.count(&pointer, at, &outcome);
             done(outcome);
         });
-        read::start(self, bp, at, options, 0, counted);
+        read::start(self, bp, at, options, gang::Nesting::default(), counted);
     }
 
     /// Reads a block and waits for it.

@@ -7,6 +7,7 @@ use ondisk::{Blkptr, Dva};
 use stdx::{AlignedBuf, Buf};
 
 use super::drive::{Drive, Judge};
+use super::gang::Nesting;
 use super::{Damage, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, transform, verify};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
@@ -33,7 +34,7 @@ struct Logical {
     bp: Blkptr,
     at: Bookmark,
     options: ReadOptions,
-    nesting: u32,
+    nesting: Nesting,
     judge: Judge,
     copies: VecDeque<Dva>,
     data: Option<Buf>,
@@ -42,8 +43,15 @@ struct Logical {
     done: ReadDone,
 }
 
-/// Starts a logical read; `nesting` counts the gangs that the block is a member of.
-pub fn start(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, options: ReadOptions, nesting: u32, done: ReadDone) {
+/// Starts a logical read; `nesting` knows the gangs that the block is a member of.
+pub fn start(
+    zio: &Arc<Zio>,
+    bp: &Blkptr,
+    at: Bookmark,
+    options: ReadOptions,
+    nesting: Nesting,
+    done: ReadDone,
+) {
     let early =
         |data: Result<Buf>| ReadOutcome { data: data.map_err(|e| e.at_block(at)), damage: Vec::new() };
     if bp.is_hole() || bp.is_redacted() {
@@ -99,10 +107,10 @@ impl Logical {
         let Some(dva) = self.copies.pop_front() else { return self.finish() };
         let zio = Arc::clone(&self.zio);
         let (depth, bp, nesting, judge) =
-            (self.options.depth, self.bp, self.nesting, Arc::clone(&self.judge));
+            (self.options.depth, self.bp, self.nesting.clone(), Arc::clone(&self.judge));
         let done: CopyDone = Box::new(move |copy| self.copied(copy));
         if dva.gang {
-            gang::read(&zio, &bp, dva, depth, nesting, done);
+            gang::read(&zio, &bp, dva, depth, &nesting, done);
         } else {
             let birth = bp.physical_birth();
             read_range(&zio, Range::of(&dva, bp.psize(), birth), depth, judge, done);

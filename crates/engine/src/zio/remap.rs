@@ -22,12 +22,14 @@ use crate::vdev::top::Top;
 const MAX_HOPS: u32 = 64;
 /// Combinations of piece versions that are tried.
 const MAX_COMBINATIONS: usize = 4096;
+/// Bytes that trying combinations may look at.
+const MAX_TRIED: usize = 256 << 20;
 /// Versions kept of one piece.
 const MAX_VERSIONS: usize = 32;
 
 /// Reads a range of a removed vdev.
 pub fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
-    let pieces = match ranges(top, range) {
+    let pieces = match ranges(zio, top, range) {
         Ok(pieces) => pieces,
         Err(e) => return done(CopyResult { error: Some(e.on_vdev(&top.name)), ..CopyResult::default() }),
     };
@@ -52,7 +54,27 @@ pub fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge,
     read_all(zio, pieces, depth, |_| Arc::new(|_| true), Box::new(whole));
 }
 
-fn ranges(top: &Top, range: Range) -> Result<Vec<Range>, Error> {
+/// Where the pieces of a range of a removed vdev are now, on vdevs that are still there. All removals are
+/// followed here, so that no reader of a piece meets another.
+fn ranges(zio: &Zio, top: &Top, range: Range) -> Result<Vec<Range>, Error> {
+    let tree = zio.tree();
+    let mut pieces = Vec::new();
+    let mut todo = moved(top, range)?;
+    todo.reverse();
+    while let Some(piece) = todo.pop() {
+        match tree.top(piece.vdev).filter(|top| top.is_removed()) {
+            None => pieces.push(piece),
+            Some(top) => todo.extend(moved(&top, piece)?.into_iter().rev()),
+        }
+    }
+    match pieces.is_empty() {
+        true => Err(Error::corrupt("a block without bytes on a removed vdev")),
+        false => Ok(pieces),
+    }
+}
+
+/// One removal further.
+fn moved(top: &Top, range: Range) -> Result<Vec<Range>, Error> {
     if range.hops >= MAX_HOPS {
         return Err(Error::new(crate::error::Kind::Loop, "removed vdevs map to each other in a circle"));
     }
@@ -135,7 +157,9 @@ fn collect(zio: &Arc<Zio>, pieces: Vec<Range>, mut result: CopyResult, judge: Ju
 fn combine(versions: &[Vec<Buf>], judge: &Judge) -> Option<Buf> {
     let total: usize =
         versions.iter().map(Vec::len).try_fold(1_usize, usize::checked_mul).unwrap_or(usize::MAX);
-    for mut pick in 0..total.min(MAX_COMBINATIONS) {
+    let size: usize = versions.iter().filter_map(|choices| choices.first()).map(|buf| buf.len()).sum();
+    let tries = MAX_TRIED.checked_div(size).unwrap_or(1).clamp(1, MAX_COMBINATIONS);
+    for mut pick in 0..total.min(tries) {
         let mut whole = Vec::new();
         for choices in versions {
             let choice = choices.get(pick % choices.len())?;

@@ -7,13 +7,11 @@ use ondisk::bpobj::Bpobj;
 use ondisk::dsl::Deadlist;
 use ondisk::{Blkptr, Byteswap};
 
-use crate::dmu::Object;
+use crate::dmu::{Dense, Object};
 use crate::dsl::{Dataset, Dsl, malformed};
 use crate::error::{Error, Kind, Result};
 use crate::zap::Zap;
 
-/// Snapshots in a row that are followed before the chain counts as a loop.
-const MAX_CHAIN: usize = 1 << 24;
 /// Bytes of one block list that are read to count its blocks by birth.
 const MAX_LIST: u64 = 1 << 32;
 
@@ -75,7 +73,7 @@ pub fn since(old: Moment, object: Option<u64>, new: &Dataset) -> Result<Space> {
     let dsl = &new.dsl;
     let mut freed = Space::default();
     let mut at = new.clone();
-    for _ in 0..MAX_CHAIN {
+    loop {
         let arrived = match object {
             Some(object) => at.number == object,
             None => at.phys.creation_txg <= old.txg,
@@ -90,9 +88,13 @@ pub fn since(old: Moment, object: Option<u64>, new: &Dataset) -> Result<Space> {
         if at.phys.prev_snap_obj == 0 {
             return Err(stray());
         }
-        at = Dataset::open(dsl, at.phys.prev_snap_obj, at.name.clone())?;
+        let before = Dataset::open(dsl, at.phys.prev_snap_obj, at.name.clone())?;
+        // Each step goes back in time, or the chain would never end.
+        if before.phys.prev_snap_txg >= at.phys.prev_snap_txg {
+            return Err(stray());
+        }
+        at = before;
     }
-    Err(stray())
 }
 
 /// Space written in a dataset since the snapshot before it; `None` where there is none.
@@ -154,10 +156,13 @@ fn list_space(dsl: &Dsl, list: &Object, max_txg: u64) -> Result<Space> {
         return Err(Error::new(Kind::Limit, format!("block list {} is too long", list.number)));
     }
     let mut total = Space::default();
-    for n in 0..bpo.phys.num_blkptrs {
-        let bytes = list.read_vec(n * 128, 128)?;
-        let bp = Blkptr::from_bytes(&bytes).ok_or_else(|| Error::corrupt("short block list"))?;
-        if bp.logical_birth() <= max_txg {
+    let mut left = usize::try_from(bpo.phys.num_blkptrs).unwrap_or(usize::MAX);
+    for block in Dense::new(list, bytes) {
+        let block = block?;
+        let pointers: Vec<Blkptr> =
+            block.as_chunks::<128>().0.iter().take(left).filter_map(|raw| Blkptr::from_bytes(raw)).collect();
+        left = left.saturating_sub(pointers.len());
+        for bp in pointers.into_iter().filter(|bp| bp.logical_birth() <= max_txg) {
             let used = crate::zio::deflated(&dsl.arc.zio().tree(), &bp);
             total = total.plus(Space { used, comp: bp.psize(), uncomp: bp.lsize() });
         }

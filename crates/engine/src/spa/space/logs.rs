@@ -6,13 +6,13 @@ use ondisk::names::{mos, vdev_top};
 use ondisk::space_map::SpaceMapDecoder;
 
 use super::{MAX_METASLABS, head, words};
-use crate::dmu::Object;
+use crate::dmu::{Dense, Object};
 use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::vdev::config::VdevConfig;
 
 /// Bytes of one log that are read.
-const MAX_LOG: u64 = 4 << 30;
+const MAX_LOG: u64 = 1 << 30;
 
 /// What the logs add to each metaslab's allocation.
 #[derive(Debug, Default)]
@@ -58,11 +58,12 @@ impl Unflushed {
             return Err(Error::corrupt(format!("log space map of {length} bytes")));
         }
         let mut decoder = SpaceMapDecoder::for_log();
-        let block_size = log.dnode.datablksz().max(1);
-        for blkid in 0..length.div_ceil(block_size) {
-            let block = log.block(blkid)?;
-            let used = usize::try_from(length - blkid * block_size).unwrap_or(usize::MAX);
-            for entry in decoder.entries(&block.slice(0..used.min(block.len()))) {
+        let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+        for block in Dense::new(log, length) {
+            let block = block?;
+            let used = left.min(block.len());
+            left -= used;
+            for entry in decoder.entries(&block.slice(0..used)) {
                 let entry = entry.map_err(|e| Error::corrupt(e.to_string()))?;
                 let vdev = u64::from(entry.vdev.unwrap_or(0));
                 let Some(top) = known.get(&vdev) else { continue };
