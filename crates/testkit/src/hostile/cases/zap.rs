@@ -5,7 +5,7 @@ use engine::zap::Zap;
 use engine::{Error, Result};
 use ondisk::{Blkptr, ObjectType};
 
-use super::{Case, Forge, case, itself_below, micro_zap, only_block, set, set_word};
+use super::{Case, Forge, case, micro_zap, only_block, set, set_word};
 
 const PTRTBL: usize = 16;
 const LEAF_MAGIC: u64 = 0x02AB_1EAF;
@@ -17,6 +17,8 @@ pub(super) const CASES: &[Case] = &[
         let dir = fat(f)?;
         f.edit_block(dir.objset.id, dir.number, 0, &mut |block| {
             let half = block.len() / 2;
+            set_word(block, PTRTBL + 8, 0);
+            set_word(block, PTRTBL + 16, u64::from(block.len().trailing_zeros() - 4));
             (half..2 * half).step_by(8).for_each(|at| set_word(block, at, 1));
         })
     }),
@@ -28,17 +30,7 @@ pub(super) const CASES: &[Case] = &[
             set_word(block, PTRTBL + 16, u64::from(block.len().trailing_zeros() - 3));
         })
     }),
-    case("leaves that are one leaf in many blocks", "basic", |f| {
-        let dir = fat(f)?;
-        let leaf = dir.blkptr(0, 1)?.unwrap_or_default();
-        itself_below(f, &dir, 4, &leaf)?;
-        let header = f.store(
-            &f.pool.arc.read(&dir.blkptr(0, 0)?.unwrap_or_default(), dir.bookmark(), dir.objset.form())?,
-            dir.dnode.object_type,
-            0,
-        )?;
-        f.put_pointer(dir.objset.id, dir.number, 0, 0, &header)
-    }),
+    case("leaves that are one leaf in many blocks", "basic", one_leaf),
     case("hash chains that go in circles", "basic", |f| {
         leaves(f, |block| {
             let chunks = 48 + block.len() / 16;
@@ -90,6 +82,30 @@ fn leaves(forge: &mut Forge, edit: fn(&mut [u8])) -> Result<()> {
         forge.edit_block(dir.objset.id, dir.number, blkid, &mut |block| edit(block))?;
     }
     Ok(())
+}
+
+/// A pointer table of a thousand leaves that are all the same block.
+fn one_leaf(forge: &mut Forge) -> Result<()> {
+    let dir = fat(forge)?;
+    let (id, number, kind) = (dir.objset.id, dir.number, dir.dnode.object_type);
+    let mut header = dir.block(0)?.to_vec();
+    let shift = header.len().trailing_zeros() - 4;
+    set_word(&mut header, PTRTBL + 8, 0);
+    set_word(&mut header, PTRTBL + 16, shift.into());
+    (0_u64..1 << shift)
+        .zip((header.len() / 2..).step_by(8))
+        .for_each(|(i, at)| set_word(&mut header, at, i + 1));
+    let header = forge.store(&header, kind, 0)?;
+    let leaf = dir.blkptr(0, 1)?.unwrap_or_default();
+    let mut pointers = vec![header];
+    pointers.resize(1 << (17 - 7), leaf);
+    let bytes: Vec<u8> = pointers.iter().flat_map(Blkptr::to_bytes).collect();
+    let top = forge.store(&bytes, kind, 1)?;
+    forge.edit_dnode(id, number, &mut |dnode| {
+        set(dnode, 1, &[17, 2, 1]);
+        set_word(dnode, 16, 1023);
+        set(dnode, 64, &top.to_bytes());
+    })
 }
 
 /// A leaf of 2 MiB whose entries all have the same long name and value.
