@@ -1,10 +1,15 @@
 //! `zpool`: one file a verb.
 
+mod activity;
+mod condition;
+mod errors;
 pub mod get;
 pub mod history;
 mod import;
 pub mod list;
 pub mod prop;
+pub mod status;
+mod status_json;
 
 use std::ffi::OsString;
 
@@ -31,6 +36,8 @@ pub struct Zpool {
 pub enum ZpoolVerb {
     /// List pools
     List(list::List),
+    /// Print how pools and their devices are
+    Status(status::Status),
     /// Print properties of pools
     Get(get::Get),
     /// Print what was done to pools
@@ -48,6 +55,7 @@ impl Verb for Zpool {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
             ZpoolVerb::List(v) => v.run(ctx),
+            ZpoolVerb::Status(v) => v.run(ctx),
             ZpoolVerb::Get(v) => v.run(ctx),
             ZpoolVerb::History(v) => v.run(ctx),
             ZpoolVerb::Import(v) => v.run(ctx),

@@ -1,0 +1,69 @@
+//! What is the matter with a pool that is open: one finding, the gravest.
+
+use zcommon::status::{Errata, PoolStatus};
+use zutil::PoolCandidate;
+use zutil::import_listing::LoadOutcome;
+use zutil::import_status::{Reason, reason};
+
+use super::prop::PoolView;
+use crate::output::status::KnownErrors;
+
+/// The finding. That another host had the pool is no matter to a reader.
+#[doc(alias = "zpool_get_status")]
+pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownErrors) -> PoolStatus {
+    let outcome = match &view.facts {
+        Some(facts) => LoadOutcome::Loaded(Box::new(facts.clone())),
+        None => LoadOutcome::NotTried,
+    };
+    let facts = view.facts.as_ref();
+    let found = reason(candidate, &view.tree, facts, &outcome, candidate.hostid);
+    let damaged = match errors {
+        KnownErrors::Count(n) => *n > 0,
+        KnownErrors::Listed(names) => !names.is_empty(),
+    };
+    if damaged && !is_graver_than_damage(found) {
+        return PoolStatus::CorruptData;
+    }
+    status_of(found, facts.map_or(0, |f| f.errata))
+}
+
+fn is_graver_than_damage(found: Reason) -> bool {
+    use Reason as R;
+    matches!(
+        found,
+        R::Resilvering
+            | R::Rebuilding
+            | R::VersionNewer
+            | R::UnsupFeatRead
+            | R::UnsupFeatWrite
+            | R::BadGuidSum
+            | R::BadLog
+            | R::MissingDevNr
+            | R::CorruptLabelNr
+            | R::CorruptPool
+    )
+}
+
+fn status_of(found: Reason, errata: u64) -> PoolStatus {
+    use PoolStatus as S;
+    match found {
+        Reason::Ok | Reason::HostidMismatch => S::Ok,
+        Reason::MissingDevR => S::MissingDevR,
+        Reason::MissingDevNr => S::MissingDevNr,
+        Reason::CorruptLabelR => S::CorruptLabelR,
+        Reason::CorruptLabelNr => S::CorruptLabelNr,
+        Reason::BadGuidSum => S::BadGuidSum,
+        Reason::CorruptPool => S::CorruptPool,
+        Reason::VersionNewer => S::VersionNewer,
+        Reason::BadLog => S::BadLog,
+        Reason::Errata => Errata::from_number(errata).map_or(S::Ok, S::Errata),
+        Reason::UnsupFeatRead => S::UnsupFeatRead,
+        Reason::UnsupFeatWrite => S::UnsupFeatWrite,
+        Reason::VersionOlder => S::VersionOlder,
+        Reason::FeatDisabled => S::FeatDisabled,
+        Reason::Resilvering => S::Resilvering,
+        Reason::OfflineDev => S::OfflineDev,
+        Reason::Rebuilding => S::Rebuilding,
+        Reason::NonNativeAshift => S::NonNativeAshift,
+    }
+}

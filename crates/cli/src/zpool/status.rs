@@ -1,0 +1,185 @@
+//! `zpool status`: how a pool and its vdevs are.
+//!
+//! Differs from OpenZFS: a pool that is not imported has counted no errors; devices are judged as an import
+//! would find them now. `-x` with nothing to say says so.
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::{Map, Value};
+use zcommon::status::{PoolStatus, pool_action, pool_status};
+use zutil::import_listing::class_of;
+use zutil::names::{NameStyle, vdev_name};
+use zutil::tree::VdevNode;
+
+use super::activity::activity;
+use super::condition::condition;
+use super::errors::known_errors;
+use super::prop::PoolView;
+use super::status_json;
+use crate::ctx::Ctx;
+use crate::output::json::{JsonStyle, document, print};
+use crate::output::status::{KnownErrors, StatusReport, StatusVdev};
+use crate::source::PoolSource;
+use crate::verb::{Exit, Outcome, Verb};
+
+/// Print how pools and their devices are.
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    pub(crate) source: PoolSource,
+    /// Name damaged files.
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Only pools with something the matter.
+    #[arg(short = 'x')]
+    pub exceptions: bool,
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub literal: bool,
+    /// Guids instead of names of vdevs.
+    #[arg(short = 'g')]
+    pub guids: bool,
+    /// Where symbolic links lead.
+    #[arg(short = 'L')]
+    pub follow_links: bool,
+    /// Whole paths of disks.
+    #[arg(short = 'P')]
+    pub full_paths: bool,
+    /// Print JSON.
+    #[arg(short = 'j', long = "json")]
+    pub json: bool,
+    /// Numbers as numbers in JSON.
+    #[arg(long = "json-int", requires = "json")]
+    pub json_int: bool,
+    /// Vdevs in one map instead of a tree in JSON.
+    #[arg(long = "json-flat-vdevs", requires = "json")]
+    pub json_flat_vdevs: bool,
+    /// Pools by guid in JSON.
+    #[arg(long = "json-pool-key-guid", requires = "json")]
+    pub json_pool_key_guid: bool,
+    /// Pools; all that are found, without any.
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+}
+
+impl Verb for Status {
+    fn run(mut self, ctx: &mut Ctx) -> Outcome {
+        let _ = self.source.take_timestamp();
+        let mut pools = Map::new();
+        let mut printed = 0_usize;
+        let mut seen = 0_usize;
+        let style = self.json_style();
+        let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
+            let view = PoolView::new(pool, candidate, ctx);
+            let errors = known_errors(pool, self.verbose, ctx);
+            let condition = condition(&view, candidate, &errors);
+            seen += 1;
+            if self.exceptions && is_fine(condition) {
+                return Ok(Exit::OK);
+            }
+            if self.json {
+                let item = status_json::pool(&view, condition, &errors, self.names(), self.literal, &style);
+                pools.insert(super::pool_key(&view, &style), item);
+                return Ok(Exit::OK);
+            }
+            if printed > 0 {
+                writeln!(ctx.out)?;
+            }
+            printed += 1;
+            self.report(&view, condition, errors).print(&mut *ctx.out)?;
+            Ok(Exit::OK)
+        })?;
+        if self.json {
+            let mut doc = document(&ctx.command);
+            doc.insert("pools".into(), pools.into());
+            print(&mut *ctx.out, &Value::Object(doc))?;
+        } else if self.exceptions && printed == 0 && seen > 0 {
+            match self.pools.as_slice() {
+                [one] => writeln!(ctx.out, "pool '{one}' is healthy")?,
+                _ => writeln!(ctx.out, "all pools are healthy")?,
+            }
+        }
+        Ok(exit)
+    }
+}
+
+/// What `-x` does not mention.
+fn is_fine(condition: PoolStatus) -> bool {
+    use PoolStatus as S;
+    matches!(condition, S::Ok | S::VersionOlder | S::FeatDisabled | S::CompatibilityErr | S::IncompatibleFeat)
+}
+
+impl Status {
+    fn json_style(&self) -> JsonStyle {
+        JsonStyle {
+            int: self.json_int,
+            flat_vdevs: self.json_flat_vdevs,
+            pool_key_guid: self.json_pool_key_guid,
+        }
+    }
+
+    fn names(&self) -> NameStyle {
+        NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links }
+    }
+
+    fn report(&self, view: &PoolView<'_>, condition: PoolStatus, errors: KnownErrors) -> StatusReport {
+        let tops = view.tree.children.iter().filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect"));
+        let tops: Vec<&VdevNode> = tops.collect();
+        let of_class = |class: Option<&str>| -> Vec<StatusVdev> {
+            tops.iter().filter(|v| class_of(v) == class).map(|v| self.vdev(v, false)).collect()
+        };
+        let aux = |list: &[VdevNode], spare: bool| list.iter().map(|v| self.vdev(v, spare)).collect();
+        let facts = view.facts.as_ref();
+        let classes = ["dedup", "special", "logs"];
+        let classes = classes.into_iter().map(|c| (c.to_owned(), of_class(Some(c))));
+        StatusReport {
+            pool: view.pool.name.clone(),
+            state: view.state().to_owned(),
+            status: pool_status(condition).map(wrap),
+            action: pool_action(condition).map(wrap),
+            see: condition.message_id().map(str::to_owned),
+            activity: activity(view.pool, &view.space),
+            root: StatusVdev {
+                name: view.pool.name.clone(),
+                state: view.state().to_owned(),
+                errors: Some([0; 3]),
+                note: note(&view.tree),
+                children: of_class(None),
+            },
+            classes: classes.filter(|(_, vdevs)| !vdevs.is_empty()).collect(),
+            cache: facts.map(|f| aux(&f.l2cache, false)).unwrap_or_default(),
+            spares: facts.map(|f| aux(&f.spares, true)).unwrap_or_default(),
+            errors: Some(errors),
+        }
+    }
+
+    fn vdev(&self, vdev: &VdevNode, spare: bool) -> StatusVdev {
+        let state = match vdev.health.name() {
+            "ONLINE" if spare => "AVAIL",
+            name => name,
+        };
+        StatusVdev {
+            name: vdev_name(vdev, self.names(), true),
+            state: state.to_owned(),
+            errors: (!spare).then_some([0; 3]),
+            note: note(vdev),
+            children: vdev.children.iter().map(|c| self.vdev(c, spare)).collect(),
+        }
+    }
+}
+
+/// Continued lines begin with a tab.
+fn wrap(text: &str) -> String {
+    text.replace('\n', "\n\t")
+}
+
+/// What stands behind a vdev's counts.
+fn note(vdev: &VdevNode) -> String {
+    let path = || vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+    match vdev.health.aux.text() {
+        _ if vdev.not_present => format!("  {}", zcommon::vdev::was_at(&path())),
+        "" => String::new(),
+        text => format!("  {text}"),
+    }
+}
