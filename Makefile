@@ -20,7 +20,7 @@ test: lint
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace -- -D warnings
 
 bench: build
 	tests/oracle.sh

@@ -66,7 +66,7 @@ impl Dir {
     pub fn has_copy(&self, name: &[u8], inode: &Inode) -> bool {
         let Some(stat) = self.stat(name) else { return false };
         let attr = inode.attr();
-        let same = match (FileType::from_raw_mode(stat.st_mode), attr.kind) {
+        match (FileType::from_raw_mode(stat.st_mode), attr.kind) {
             (FileType::RegularFile, FileKind::Regular) => {
                 u64::try_from(stat.st_size) == Ok(attr.size) && same_time(&stat, attr.mtime)
             }
@@ -80,8 +80,7 @@ impl Dir {
                 attr.rdev.is_some_and(|r| stat.st_rdev == makedev(r.major, r.minor))
             }
             _ => false,
-        };
-        same
+        }
     }
 
     /// Opens the partial file of a copy, and how many bytes it has from an earlier attempt.

@@ -94,7 +94,7 @@ impl<'a> PoolView<'a> {
             P::DedupTableSize => bytes(s.dedup_table_size),
             P::DedupTableQuota => Some(self.quota(prop)),
             P::LastScrubbedTxg => plain(s.last_scrubbed_txg),
-            P::Comment | P::Compatibility => Some(self.from_config(prop)),
+            P::Comment | P::Compatibility => Some(self.config_prop(prop)),
             P::Dedupcached | P::Maxblocksize | P::Maxdnodesize | P::Tname => None,
             _ => Some(self.setting(prop)),
         }
@@ -170,7 +170,7 @@ impl<'a> PoolView<'a> {
     }
 
     /// Kept in the pool's config.
-    fn from_config(&self, prop: ZpoolProp) -> Prop {
+    fn config_prop(&self, prop: ZpoolProp) -> Prop {
         match (self.pool.config.str(prop.name()), prop.info().default) {
             (Some(text), _) => Prop::text(text, Source::Local),
             (None, PropDefault::String(text)) => Prop::text(text, Source::Default),

@@ -56,7 +56,7 @@ fn open_some(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Ar
 
 /// Uberblocks that may be tried, best first.
 fn candidates(source: &ImportSource, options: OpenOptions) -> Result<Vec<Uberblock>> {
-    let mut all: Vec<Uberblock> = source.uberblocks.iter().map(|f| f.uberblock.clone()).collect();
+    let mut all: Vec<Uberblock> = source.uberblocks.iter().map(|f| f.uberblock).collect();
     if let Some(txg) = options.txg {
         all.retain(|u| u.txg <= txg);
         if all.is_empty() {
@@ -116,7 +116,7 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
         env: env.clone(),
         name: source.name.clone(),
         guid: source.guid,
-        uberblock: uberblock.clone(),
+        uberblock: *uberblock,
         config,
         features,
         zio,

@@ -58,10 +58,11 @@ pub fn print_ranges(dump: &mut Dump<'_>, view: &mut View, ranges: &[Range]) -> D
             }
             continue;
         }
-        if range.start == 0 && range.matches(ondisk::ObjectType::DNODE) {
-            if let Ok(meta) = single(view, 0) {
-                object::print(dump, view, &meta, &mut row)?;
-            }
+        if range.start == 0
+            && range.matches(ondisk::ObjectType::DNODE)
+            && let Ok(meta) = single(view, 0)
+        {
+            object::print(dump, view, &meta, &mut row)?;
         }
         for found in view.objset.objects() {
             dump.poll()?;
