@@ -133,6 +133,25 @@ impl Golden {
         zutil::import::open_pool(&env, std::slice::from_ref(&self.dir), self.pool_name(), options)
     }
 
+    /// Opens it and loads the keys that it comes with.
+    pub fn open_with_keys(&self, options: OpenOptions) -> engine::Result<Arc<Pool>> {
+        let pool = self.open_with(options)?;
+        if self.name == "encrypted" {
+            let file = |name: &str| std::fs::read(self.dir.join(name)).map_err(engine::Error::from);
+            let keys = [
+                ("tank/pass", b"correct horse battery".to_vec()),
+                ("tank/raw", file("raw.key")?),
+                ("tank/hex", file("hex.key")?),
+            ];
+            for (dataset, key) in keys {
+                if let Some(root) = pool.dsl.keys.root_of(&pool.dsl.dir(dataset)?)? {
+                    pool.dsl.keys.load(&root, &key)?;
+                }
+            }
+        }
+        Ok(pool)
+    }
+
     /// The manifests it comes with: name, and what it covers.
     pub fn manifests(&self) -> Vec<(String, Covers)> {
         let entries = std::fs::read_dir(self.dir.join("manifest")).into_iter().flatten().flatten();

@@ -4,7 +4,7 @@
 //! the high 4 (since version 2). `.` and `..` are not stored. Source: `ZFS_DIRENT_*`, zfs_znode.h,
 //! OpenZFS 2.3.
 
-use engine::zap::{Cursor, Entry};
+use engine::zap::{Cursor, Entry, Zap};
 use engine::{Error, Kind, Result};
 
 use crate::attr::FileKind;
@@ -36,15 +36,30 @@ impl Dirent {
 #[derive(Debug)]
 pub struct Entries {
     dir: Inode,
-    cursor: Cursor,
+    cursor: Option<Cursor>,
+    /// Names that the intent log added; they come last.
+    added: std::vec::IntoIter<Dirent>,
+}
+
+impl Entries {
+    /// The next entry of the ZAP that the intent log did not take away or replace.
+    fn stored(&mut self) -> Option<Result<Dirent>> {
+        loop {
+            let item = self.cursor.as_mut()?.next()?;
+            let item = item.and_then(|e| self.dir.dirent(e));
+            let changed = |e: &Dirent| self.dir.change(&e.name).is_some();
+            if !item.as_ref().is_ok_and(changed) {
+                return Some(item.map_err(|e| self.dir.fs.place(e, self.dir.number)));
+            }
+        }
+    }
 }
 
 impl Iterator for Entries {
     type Item = Result<Dirent>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.cursor.next()?;
-        Some(item.and_then(|e| self.dir.dirent(e)).map_err(|e| self.dir.fs.place(e, self.dir.number)))
+        self.stored().or_else(|| self.added.next().map(Ok))
     }
 }
 
@@ -53,7 +68,21 @@ impl Inode {
     /// contains `/` or NUL, or is `.` or `..`, is an error too: it could never be opened, and a copy
     /// must not follow it out of its tree.
     pub fn entries(&self) -> Result<Entries> {
-        Ok(Entries { dir: self.clone(), cursor: self.zap()?.entries() })
+        let cursor = self.zap()?.map(Zap::entries);
+        let added: Vec<Dirent> =
+            self.changes.iter().flat_map(|c| c.entries.values().flatten().cloned()).collect();
+        Ok(Entries { dir: self.clone(), cursor, added: added.into_iter() })
+    }
+
+    /// What the intent log says of a name: nothing, that it is gone, or what it is now.
+    fn change(&self, name: &[u8]) -> Option<Option<&Dirent>> {
+        self.changes.as_ref()?.entries.get(name).map(Option::as_ref)
+    }
+
+    /// An entry that the intent log added and that `matches`.
+    fn added(&self, matches: &dyn Fn(&[u8]) -> bool) -> Option<Dirent> {
+        let mut added = self.changes.iter().flat_map(|c| c.entries.values().flatten());
+        added.find(|e| matches(&e.name)).cloned()
     }
 
     fn dirent(&self, entry: Entry) -> Result<Dirent> {
@@ -81,17 +110,28 @@ impl Inode {
     }
 
     fn find(&self, name: &[u8]) -> Result<Option<Dirent>> {
+        if let Some(change) = self.change(name) {
+            return Ok(change.cloned());
+        }
         let zap = self.zap()?;
+        let flags = self.fs.match_flags();
+        let wanted = fold(name, flags);
+        let matches = |other: &[u8]| other == name || fold(other, flags) == wanted;
+        if flags != 0
+            && let Some(added) = self.added(&matches)
+        {
+            return Ok(Some(added));
+        }
+        let Some(zap) = zap else { return Ok(None) };
         let typed = self.fs.entries_have_type();
         let stored = zap.normflags();
-        let flags = self.fs.match_flags();
         if stored == 0 && flags == 0 {
             let value = zap.lookup(name)?.and_then(|v| v.first());
             return Ok(value.map(|value| Dirent::from_value(name.to_vec(), value, typed)));
         }
-        let wanted = fold(name, flags);
-        let matches = |other: &[u8]| other == name || fold(other, flags) == wanted;
-        if let Some((found, value)) = zap.lookup_normalized(&fold(name, stored), &matches)? {
+        if let Some((found, value)) = zap.lookup_normalized(&fold(name, stored), &matches)?
+            && self.change(&found).is_none()
+        {
             return Ok(value.first().map(|value| Dirent::from_value(found, value, typed)));
         }
         if wanted.is_ascii() && name.is_ascii() {

@@ -1,6 +1,6 @@
 //! A file system: its master node and what holds for all of its files.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use engine::dmu::Objset;
 use engine::dsl::Dataset;
@@ -12,6 +12,7 @@ use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 use crate::fuid::FuidTable;
 use crate::inode::Inode;
 use crate::names::{FORM, TOUPPER};
+use crate::replay::{self, Overlay, Replayed, Stored};
 use crate::sa::SaTables;
 
 /// Newest version of the POSIX layer that is known.
@@ -70,6 +71,7 @@ pub struct Filesystem {
     referenced: u64,
     sa: Option<SaTables>,
     fuids: FuidTable,
+    pub(crate) overlay: OnceLock<Overlay>,
 }
 
 impl Filesystem {
@@ -77,8 +79,30 @@ impl Filesystem {
     ///
     /// Fails with `KeyMissing` for an encrypted dataset without its key, and with `Unsupported` for a
     /// volume or a newer version. A damaged table of domains is passed over: ids are shown bare.
+    ///
+    /// What an intent log holds beyond the newest transaction group is seen, too (see
+    /// [`crate::replay`]); [`Filesystem::open_committed`] leaves it out.
     pub fn open(dataset: &Dataset) -> Result<Arc<Self>> {
+        let fs = Self::open_committed(dataset)?;
+        if let Some(overlay) = replay::overlay(&fs, dataset) {
+            // Nobody else has the file system yet, so the cell is empty.
+            let _ = fs.overlay.set(overlay);
+        }
+        Ok(fs)
+    }
+
+    /// As [`Filesystem::open`], but exactly as the newest transaction group left it.
+    pub fn open_committed(dataset: &Dataset) -> Result<Arc<Self>> {
         Self::load(dataset).map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
+    }
+
+    /// What was replayed from the intent log, in memory; `None` when there was nothing.
+    pub fn replayed(&self) -> Option<&Replayed> {
+        self.overlay.get().map(|o| &o.replayed)
+    }
+
+    pub(crate) fn overlaid(&self, number: u64) -> Option<Option<&Stored>> {
+        self.overlay.get()?.get(number)
     }
 
     fn load(dataset: &Dataset) -> Result<Self> {
@@ -122,6 +146,7 @@ impl Filesystem {
             objset,
             sa,
             fuids,
+            overlay: OnceLock::new(),
         })
     }
 

@@ -27,6 +27,7 @@ mod fuid;
 mod inode;
 mod names;
 mod path;
+pub mod replay;
 mod sa;
 mod xattr;
 
@@ -39,5 +40,6 @@ pub use filesystem::{CaseSensitivity, Filesystem, Statfs};
 pub use inode::Inode;
 pub use ondisk::znode::pflags;
 pub use path::MAX_SYMLINKS;
+pub use replay::Replayed;
 
 pub use engine::{Error, Kind, Result};

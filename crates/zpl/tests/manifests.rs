@@ -142,6 +142,9 @@ fn compare(name: &str, manifest: &Manifest, tree: &Tree) -> Vec<String> {
                     // zfs-fuse handed out whole seconds only.
                     have.mtime_nsec = want.mtime_nsec;
                 }
+                if name == UNCLEAN {
+                    excuse_unclean(path, &mut have, &want);
+                }
                 if have != want {
                     wrong.push(format!("{name}: {}:\n   have {have:?}\n   want {want:?}", shown(path)));
                 }
@@ -151,6 +154,27 @@ fn compare(name: &str, manifest: &Manifest, tree: &Tree) -> Vec<String> {
     let extra = tree.files.keys().filter(|path| !manifest.files.contains_key(*path));
     wrong.extend(extra.map(|path| format!("{name}: {} should not be there", shown(path))));
     wrong
+}
+
+const UNCLEAN: &str = "unclean-log/live";
+
+/// What a log can't give back. Writes don't have their time in it, so files and directories that it
+/// changed may look older than they were. Four files were changed (truncate, chmod, chown, setxattr)
+/// without a sync after it: no record of that is on the devices (`zdb -i` agrees, and no device has the
+/// attribute's name anywhere), so an import would not have it either.
+fn excuse_unclean(path: &[u8], have: &mut Record, want: &Record) {
+    let changed: [&[u8]; 5] = [b"d/random-long", b"dir", b"dir/g", b"dir/h", b"last"];
+    if changed.contains(&path) {
+        assert!((have.mtime_sec, have.mtime_nsec) <= (want.mtime_sec, want.mtime_nsec));
+        (have.mtime_sec, have.mtime_nsec) = (want.mtime_sec, want.mtime_nsec);
+    }
+    match path {
+        b"sync-4" => *have = want.clone(),
+        b"sync-5" => have.mode = want.mode,
+        b"sync-6" => (have.uid, have.gid) = (want.uid, want.gid),
+        b"sync-7" => have.xattrs = want.xattrs.clone(),
+        _ => {}
+    }
 }
 
 const ZFS_FUSE: &str = "zfs-fuse-v23/live";
@@ -165,7 +189,7 @@ fn check(pool_name: &Golden) -> (usize, Vec<String>) {
     let (mut files, mut wrong) = (0, Vec::new());
     for (name, covers) in pool_name.manifests() {
         let options = OpenOptions { checkpoint: covers.checkpoint, ..OpenOptions::default() };
-        let pool = pool_name.open_with(options).unwrap();
+        let pool = pool_name.open_with_keys(options).unwrap();
         let manifest = pool_name.manifest(&name).unwrap();
         let label = format!("{}/{name}", pool_name.name);
         files += manifest.files.len();
@@ -174,15 +198,12 @@ fn check(pool_name: &Golden) -> (usize, Vec<String>) {
     (files, wrong)
 }
 
-/// Pools whose manifests need more than reading what was committed, each tested elsewhere.
-const ELSEWHERE: [&str; 2] = ["encrypted", "unclean-log"];
-
 #[test]
 fn every_file_is_as_openzfs_saw_it() {
     let mut all = Vec::new();
     let only = std::env::var("AQUIFER_POOL").ok();
     for pool in golden::all() {
-        if ELSEWHERE.contains(&pool.name.as_str()) || only.as_ref().is_some_and(|o| *o != pool.name) {
+        if only.as_ref().is_some_and(|o| *o != pool.name) {
             continue;
         }
         let started = std::time::Instant::now();
@@ -192,4 +213,22 @@ fn every_file_is_as_openzfs_saw_it() {
     }
     let shown: Vec<&String> = all.iter().take(MAX_SHOWN).collect();
     assert!(all.is_empty(), "{} differences:\n{shown:#?}", all.len());
+}
+
+#[test]
+fn an_unclean_pool_shows_what_was_synced() {
+    let Some(golden) = golden::get("unclean-log") else { return };
+    let pool = golden.open().unwrap();
+    let dataset = pool.dsl.dataset("tank").unwrap();
+    let fs = Filesystem::open(&dataset).unwrap();
+    let replayed = fs.replayed().unwrap();
+    assert_eq!((replayed.applied, replayed.notes.len()), (16, 0));
+    let linked = fs.resolve(b"dir/s", false).unwrap();
+    assert_eq!(linked.readlink().unwrap(), b"t");
+    let g = fs.resolve(b"dir/g", true).unwrap();
+    assert_eq!((g.attr().links, g.number()), (2, fs.resolve(b"dir/h", true).unwrap().number()));
+    assert!(fs.resolve(b"dir/f", true).is_err() && fs.resolve(b"sync-3", true).is_err());
+    let committed = Filesystem::open_committed(&dataset).unwrap();
+    assert!(committed.replayed().is_none() && committed.resolve(b"last", true).is_err());
+    assert!(committed.resolve(b"sync-3", true).is_ok());
 }

@@ -76,7 +76,7 @@ impl<'a> Access<'a> {
             }
             return Ok(Named::Volume(Volume::open(&dataset).map_err(why)?));
         }
-        let fs = self.filesystem(&dataset).map_err(why)?;
+        let fs = self.filesystem(&dataset, ctx).map_err(why)?;
         let path = path.unwrap_or_default();
         let inode = fs.resolve(&path, follow).map_err(why)?;
         Ok(Named::File(inode, path))
@@ -95,11 +95,20 @@ impl<'a> Access<'a> {
         }
     }
 
-    fn filesystem(&mut self, dataset: &Dataset) -> engine::Result<Arc<Filesystem>> {
+    /// A moment that was asked for is shown as it was; otherwise the intent log counts, too.
+    fn filesystem(&mut self, dataset: &Dataset, ctx: &mut Ctx) -> engine::Result<Arc<Filesystem>> {
         if let Some(fs) = self.filesystems.get(&dataset.name) {
             return Ok(Arc::clone(fs));
         }
-        let fs = Filesystem::open(dataset)?;
+        let moment = self.source.txg.is_some() || self.source.rewind_to_checkpoint;
+        let fs = if moment { Filesystem::open_committed(dataset)? } else { Filesystem::open(dataset)? };
+        if let Some(replayed) = fs.replayed() {
+            let (name, n) = (&dataset.name, replayed.applied);
+            ctx.warn(format!("{name}: the pool was not exported: {n} records of its intent log are seen, too"));
+            for note in &replayed.notes {
+                ctx.warn(format!("{name}: not replayed: {note}"));
+            }
+        }
         self.filesystems.insert(dataset.name.clone(), Arc::clone(&fs));
         Ok(fs)
     }

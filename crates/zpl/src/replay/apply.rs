@@ -1,0 +1,167 @@
+//! One record applied.
+
+use engine::{Error, Kind, Result};
+use nvpair::{NvList, NvValue};
+use ondisk::zil::{
+    CloneRange, LogRecord, LrSetattr, LrTruncate, Setsaxattr, TxType, Write, decode_log_aces,
+};
+use stdx::Buf;
+
+use super::patch::Source;
+use super::state::{State, Stored};
+use super::{create, names};
+use crate::attr::Time;
+use crate::inode::AclSource;
+
+/// What `lr_mask` of Linux says (`ATTR_*`).
+mod mask {
+    pub const MODE: u64 = 1;
+    pub const UID: u64 = 2;
+    pub const GID: u64 = 4;
+    pub const SIZE: u64 = 8;
+    pub const ATIME: u64 = 16;
+    pub const MTIME: u64 = 32;
+}
+
+/// Blocks of one clone record that are looked at; a record can't hold more.
+const MAX_CLONED: usize = 1 << 16;
+
+pub(super) fn record(state: &mut State<'_>, txtype: u64, record: LogRecord<'_>) -> Result<()> {
+    match record {
+        LogRecord::Commit => Ok(()),
+        LogRecord::Create(c) => create::create(state, TxType(txtype), &c),
+        LogRecord::CreateAcl(c) => {
+            let aces = decode_log_aces(c.acl.aces, state.endian).map_err(|e| Error::corrupt(e.to_string()))?;
+            create::create_acl(state, &c, aces)
+        }
+        LogRecord::Remove(r) => names::remove(state, r.lr.doid, r.name),
+        LogRecord::Link(l) => names::link(state, l.lr.doid, l.lr.link_obj, l.name),
+        LogRecord::Rename(r) => names::rename(state, &r),
+        LogRecord::RenameExchange(r) => names::exchange(state, &r),
+        LogRecord::RenameWhiteout(r) => names::rename_whiteout(state, &r),
+        LogRecord::Write(w) => write(state, &w),
+        LogRecord::Write2(w) => grow(state, w.lr.foid, w.lr.offset.saturating_add(w.lr.length)),
+        LogRecord::Truncate(t) => truncate(state, &t),
+        LogRecord::Setattr(s) => setattr(state, &s.lr),
+        LogRecord::Setsaxattr(s) => setsaxattr(state, &s),
+        LogRecord::AclV0(a) => set_acl(state, a.lr.foid, a.aces),
+        LogRecord::Acl(a) => set_acl(state, a.foid, a.aces),
+        LogRecord::CloneRange(c) => clone_range(state, &c),
+        LogRecord::Unknown(_) => Err(Error::unsupported(format!("record type {txtype} is not known"))),
+    }
+}
+
+/// A record may come after the removal of its file: then it says nothing.
+fn late<'s>(state: &'s mut State<'_>, number: u64) -> Result<Option<&'s mut Stored>> {
+    state.find(number)
+}
+
+fn write(state: &mut State<'_>, w: &Write<'_>) -> Result<()> {
+    let lr = w.lr;
+    let end = lr.offset.checked_add(lr.length);
+    let end = end.ok_or_else(|| state.fs.error(Kind::Corrupt, "a write past the end of all files", lr.foid))?;
+    let Some(node) = late(state, lr.foid)? else { return Ok(()) };
+    match w.data {
+        Some(data) => node.changes().data.put(lr.offset..end, Source::Bytes(Buf::from(data))),
+        None => {
+            // The block was written whole, so all of it counts.
+            let size = lr.blkptr.lsize();
+            let hole = lr.blkptr.is_hole();
+            let start = if lr.length < size { lr.offset - lr.offset % size } else { lr.offset };
+            let to = if lr.length < size { start.saturating_add(size) } else { end };
+            let source = if hole { Source::Zero } else { Source::Logged(lr, 0) };
+            let range = if hole { lr.offset..end } else { start..to };
+            node.changes().data.put(range, source);
+        }
+    }
+    node.attr.size = node.attr.size.max(end);
+    Ok(())
+}
+
+fn grow(state: &mut State<'_>, number: u64, end: u64) -> Result<()> {
+    if let Some(node) = late(state, number)? {
+        node.attr.size = node.attr.size.max(end);
+    }
+    Ok(())
+}
+
+/// Sets the size; what lay past a smaller one is gone, even if the file grows again.
+fn resize(node: &mut Stored, size: u64) {
+    if size < node.attr.size {
+        node.changes().data.put(size..u64::MAX, Source::Zero);
+    }
+    node.attr.size = size;
+}
+
+fn truncate(state: &mut State<'_>, t: &LrTruncate) -> Result<()> {
+    let Some(node) = late(state, t.foid)? else { return Ok(()) };
+    if t.length == 0 || t.offset > node.attr.size {
+        resize(node, t.offset);
+    } else {
+        let end = t.offset.saturating_add(t.length).min(node.attr.size);
+        node.changes().data.put(t.offset..end, Source::Zero);
+    }
+    Ok(())
+}
+
+fn setattr(state: &mut State<'_>, lr: &LrSetattr) -> Result<()> {
+    let Some(node) = late(state, lr.foid)? else { return Ok(()) };
+    let has = |bit: u64| lr.mask & bit != 0;
+    if has(mask::MODE) {
+        node.attr.perm = (lr.mode & 0o7777) as u32;
+    }
+    if has(mask::UID) {
+        (node.attr.owner, node.attr.uid) = (lr.uid, lr.uid as u32);
+    }
+    if has(mask::GID) {
+        (node.attr.group, node.attr.gid) = (lr.gid, lr.gid as u32);
+    }
+    if has(mask::SIZE) {
+        resize(node, lr.size);
+    }
+    if has(mask::ATIME) {
+        node.attr.atime = Time::from_words(lr.atime);
+    }
+    if has(mask::MTIME) {
+        node.attr.mtime = Time::from_words(lr.mtime);
+    }
+    Ok(())
+}
+
+fn set_acl(state: &mut State<'_>, number: u64, aces: &[u8]) -> Result<()> {
+    let aces = decode_log_aces(aces, state.endian).map_err(|e| Error::corrupt(e.to_string()))?;
+    if let Some(node) = late(state, number)? {
+        node.acl = AclSource::Decoded(aces);
+        node.attr.flags &= !ondisk::znode::pflags::ACL_TRIVIAL;
+    }
+    Ok(())
+}
+
+fn setsaxattr(state: &mut State<'_>, s: &Setsaxattr<'_>) -> Result<()> {
+    let Some(node) = late(state, s.lr.foid)? else { return Ok(()) };
+    let packed = node.dxattr.as_deref().filter(|p| !p.is_empty());
+    let list = packed.map(NvList::decode).transpose();
+    let mut list = list.map_err(|e| Error::corrupt(e.to_string()))?.unwrap_or_default();
+    if s.value.is_empty() {
+        list.remove(s.name);
+    } else {
+        list.add(s.name, NvValue::ByteArray(s.value.to_vec()));
+    }
+    node.dxattr = Some(list.encode_xdr().map_err(|e| Error::corrupt(e.to_string()))?);
+    Ok(())
+}
+
+fn clone_range(state: &mut State<'_>, c: &CloneRange) -> Result<()> {
+    let lr = c.lr;
+    let Some(node) = late(state, lr.foid)? else { return Ok(()) };
+    let end = lr.offset.saturating_add(lr.length);
+    let mut at = lr.offset;
+    for bp in c.bps.iter().take(MAX_CLONED) {
+        let to = at.saturating_add(lr.blksz).min(end);
+        let source = if bp.is_hole() { Source::Zero } else { Source::Cloned(*bp, 0) };
+        node.changes().data.put(at..to, source);
+        at = to;
+    }
+    node.attr.size = node.attr.size.max(end);
+    Ok(())
+}
