@@ -104,7 +104,9 @@ impl<'a> Access<'a> {
         let fs = if moment { Filesystem::open_committed(dataset)? } else { Filesystem::open(dataset)? };
         if let Some(replayed) = fs.replayed() {
             let (name, n) = (&dataset.name, replayed.applied);
-            ctx.warn(format!("{name}: the pool was not exported: {n} records of its intent log are seen, too"));
+            ctx.warn(format!(
+                "{name}: the pool was not exported: {n} records of its intent log are seen, too"
+            ));
             for note in &replayed.notes {
                 ctx.warn(format!("{name}: not replayed: {note}"));
             }

@@ -2,9 +2,7 @@
 
 use engine::{Error, Kind, Result};
 use nvpair::{NvList, NvValue};
-use ondisk::zil::{
-    CloneRange, LogRecord, LrSetattr, LrTruncate, Setsaxattr, TxType, Write, decode_log_aces,
-};
+use ondisk::zil::{CloneRange, LogRecord, LrSetattr, LrTruncate, Setsaxattr, TxType, Write, decode_log_aces};
 use stdx::Buf;
 
 use super::patch::Source;
@@ -31,7 +29,8 @@ pub(super) fn record(state: &mut State<'_>, txtype: u64, record: LogRecord<'_>) 
         LogRecord::Commit => Ok(()),
         LogRecord::Create(c) => create::create(state, TxType(txtype), &c),
         LogRecord::CreateAcl(c) => {
-            let aces = decode_log_aces(c.acl.aces, state.endian).map_err(|e| Error::corrupt(e.to_string()))?;
+            let aces =
+                decode_log_aces(c.acl.aces, state.endian).map_err(|e| Error::corrupt(e.to_string()))?;
             create::create_acl(state, &c, aces)
         }
         LogRecord::Remove(r) => names::remove(state, r.lr.doid, r.name),
@@ -59,7 +58,8 @@ fn late<'s>(state: &'s mut State<'_>, number: u64) -> Result<Option<&'s mut Stor
 fn write(state: &mut State<'_>, w: &Write<'_>) -> Result<()> {
     let lr = w.lr;
     let end = lr.offset.checked_add(lr.length);
-    let end = end.ok_or_else(|| state.fs.error(Kind::Corrupt, "a write past the end of all files", lr.foid))?;
+    let end =
+        end.ok_or_else(|| state.fs.error(Kind::Corrupt, "a write past the end of all files", lr.foid))?;
     let Some(node) = late(state, lr.foid)? else { return Ok(()) };
     match w.data {
         Some(data) => node.changes().data.put(lr.offset..end, Source::Bytes(Buf::from(data))),

@@ -49,9 +49,7 @@ impl Source {
             if window.is_empty() { Err(Error::corrupt("the logged block is too short")) } else { Ok(window) }
         };
         match self {
-            Self::Zero => {
-                Ok(AlignedBuf::zeroed(usize::try_from(len.min(ZERO_CHUNK)).unwrap_or(0)).into())
-            }
+            Self::Zero => Ok(AlignedBuf::zeroed(usize::try_from(len.min(ZERO_CHUNK)).unwrap_or(0)).into()),
             Self::Bytes(buf) => window(buf.clone(), 0),
             Self::Logged(write, at) => window(zil::write_data(objset, write)?, *at),
             Self::Cloned(bp, at) => {

@@ -140,7 +140,14 @@ fn names_move_and_go() {
 fn attributes_change() {
     let Some(fs) = filesystem() else { return };
     let one = fs.resolve(b"d/one", true).unwrap().number();
-    let lr = LrSetattr { foid: one, mask: 1 | 2 | 32, mode: 0o100_600, uid: 77, mtime: [3, 4], ..Default::default() };
+    let lr = LrSetattr {
+        foid: one,
+        mask: 1 | 2 | 32,
+        mode: 0o100_600,
+        uid: 77,
+        mtime: [3, 4],
+        ..Default::default()
+    };
     let set = |name, value: &'static [u8]| {
         let lr = LrSetsaxattr { foid: one, size: value.len() as u64 };
         (TxType::SETSAXATTR, LogRecord::Setsaxattr(Setsaxattr { lr, name, value }))
