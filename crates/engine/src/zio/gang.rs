@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ondisk::{Blkptr, ChecksumType, Dva, EckPhys, Endian};
+use ondisk::{Blkptr, Dva, EckPhys, Endian};
 use stdx::{AlignedBuf, Buf};
 
 use super::drive::Judge;
@@ -147,8 +147,8 @@ pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
 }
 
 fn judge(bp: &Blkptr) -> Judge {
-    let verifier = ondisk::label::gang_verifier(bp);
-    Arc::new(move |bytes| verify::embedded(ChecksumType::GangHeader, bytes, verifier).is_some())
+    let bp = *bp;
+    Arc::new(move |bytes| verify::gang_header(&bp, bytes))
 }
 
 /// Sizes that a header may have, the likelier first.

@@ -128,11 +128,21 @@ fn put_words(block: &mut [u8], at: usize, words: [u64; 4], big: bool) -> Option<
 /// Checks a block that ends in a trailer (`zio_eck_t`): the checksum was made with `verifier` in the
 /// trailer's place. Gives the byte order in which it was written.
 pub fn embedded(kind: ChecksumType, block: &[u8], verifier: [u64; 4]) -> Option<Endian> {
+    trailer(kind, block, verifier, Folding::Whole)
+}
+
+/// Checks the header of the gang `bp`. In an encrypted dataset its checksum is folded as a block's is.
+pub fn gang_header(bp: &Blkptr, block: &[u8]) -> bool {
+    let kind = ChecksumType::GangHeader;
+    trailer(kind, block, ondisk::label::gang_verifier(bp), folding(kind, bp)).is_some()
+}
+
+fn trailer(kind: ChecksumType, block: &[u8], verifier: [u64; 4], fold: Folding) -> Option<Endian> {
     let eck = Eck::from_trailer(block).ok()?;
     let algorithm = algorithm(kind)?;
     let swap = eck.endian == Endian::Big;
     let mut copy = block.to_vec();
     let at = copy.len().checked_sub(32)?;
     put_words(&mut copy, at, verifier, swap)?;
-    (checksum::digest(algorithm, &copy, None, swap) == eck.cksum).then_some(eck.endian)
+    fold.equal(checksum::digest(algorithm, &copy, None, swap), eck.cksum).then_some(eck.endian)
 }
