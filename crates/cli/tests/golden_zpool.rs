@@ -80,7 +80,9 @@ fn allocation_is_what_was_said_less_frees_in_flight() {
     let mut exact = 0;
     for pool in golden::all().iter().filter(|p| p.name != "zfs-fuse-v23") {
         let expected = number(&pairs(&read(pool, "zpool-get.txt")), "allocated");
-        let actual: Vec<_> = moments(pool).into_iter().take(8).map(|txg| get(pool, txg)).collect();
+        // Older moments may be overwritten by now.
+        let opened = moments(pool).into_iter().take(8).map(|txg| get(pool, txg));
+        let actual: Vec<_> = opened.filter(|all| all.contains_key("size")).collect();
         exact += usize::from(actual.iter().any(|all| number(all, "allocated") == expected));
         let near = |n: u64| n <= expected && expected - n <= expected / 10;
         assert!(actual.iter().any(|all| near(number(all, "allocated"))), "{}: {expected}", pool.name);

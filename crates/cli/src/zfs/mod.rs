@@ -1,10 +1,12 @@
 //! `zfs`: one file a verb.
 
 pub mod get;
+pub mod holds;
 pub mod list;
 pub mod prop;
 pub mod rows;
 pub mod select;
+pub mod userspace;
 
 use std::ffi::OsString;
 
@@ -31,6 +33,14 @@ pub enum ZfsVerb {
     List(list::List),
     /// Print properties of datasets
     Get(get::Get),
+    /// List holds of snapshots
+    Holds(holds::Holds),
+    /// Print space used by user, with quotas
+    Userspace(userspace::Userspace),
+    /// Print space used by group, with quotas
+    Groupspace(userspace::Groupspace),
+    /// Print space used by project, with quotas
+    Projectspace(userspace::Projectspace),
     /// Print the version
     Version,
     /// A verb that has no module here.
@@ -43,6 +53,10 @@ impl Verb for Zfs {
         match self.verb {
             ZfsVerb::List(v) => v.run(ctx),
             ZfsVerb::Get(v) => v.run(ctx),
+            ZfsVerb::Holds(v) => v.run(ctx),
+            ZfsVerb::Userspace(v) => v.run(ctx),
+            ZfsVerb::Groupspace(v) => v.run(ctx),
+            ZfsVerb::Projectspace(v) => v.run(ctx),
             ZfsVerb::Version => multicall::version(ctx),
             ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
         }

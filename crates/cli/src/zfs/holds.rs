@@ -1,0 +1,69 @@
+//! `zfs holds`: what keeps snapshots from being destroyed.
+
+use std::io::Write;
+
+use clap::Args;
+use engine::dsl::props::holds::holds;
+
+use super::prop::Node;
+use super::select::{Selection, Types, walk};
+use crate::ctx::Ctx;
+use crate::output::table::{Column, Table};
+use crate::output::time;
+use crate::source::PoolSource;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// List holds of snapshots.
+#[derive(Debug, Args)]
+pub struct Holds {
+    #[command(flatten)]
+    pub(crate) source: PoolSource,
+    /// The snapshots of this name in all descendants, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// No header, tabs between columns.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Times in seconds since 1970.
+    #[arg(short = 'p')]
+    pub literal: bool,
+    /// Snapshots.
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    pub names: Vec<String>,
+}
+
+impl Verb for Holds {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let mut table = Table::new(["NAME", "TAG", "TIMESTAMP"].map(|h| Column::new(h, false)).to_vec());
+        let mut failed = false;
+        for name in &self.names {
+            let Some((dataset, snap)) = name.split_once('@') else {
+                return Err(Failure::failed(format!("'{name}' is not a snapshot")));
+            };
+            let types = Types { snapshot: true, ..Types::NONE };
+            let selection = Selection {
+                types,
+                recurse: true,
+                depth: (!self.recurse).then_some(0),
+                snapshots_by_pool: false,
+            };
+            let wanted = if self.recurse { dataset } else { name.as_str() };
+            let found = walk(&self.source, &[wanted.to_owned()], &selection, ctx)?;
+            failed |= found.failed;
+            for (_, node) in &found.nodes {
+                let Node::Dataset(snapshot, _) = node else { continue };
+                if snapshot.name.split_once('@').is_some_and(|(_, s)| s == snap) {
+                    for hold in holds(snapshot)? {
+                        let time = if self.literal { hold.time.to_string() } else { time::date(hold.time) };
+                        table.push(vec![snapshot.name.clone(), hold.tag, time]);
+                    }
+                }
+            }
+        }
+        if !table.is_empty() {
+            table.print(&mut *ctx.out, self.scripted)?;
+        }
+        ctx.out.flush()?;
+        Ok(if failed { Exit::FAILED } else { Exit::OK })
+    }
+}

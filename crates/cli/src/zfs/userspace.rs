@@ -1,0 +1,248 @@
+//! `zfs userspace`, `groupspace`, `projectspace`: who uses how much, and may.
+
+use std::cmp::Ordering;
+
+use clap::Args;
+use engine::dsl::props::userspace::{Account, Usage, usage};
+use zcommon::units::{nicebytes, nicenum};
+
+use crate::ctx::Ctx;
+use crate::keys;
+use crate::output::table::{Column, Table};
+use crate::source::PoolSource;
+use crate::users::Names;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// What the three verbs have in common.
+#[derive(Debug, Args)]
+pub struct Space {
+    #[command(flatten)]
+    pub(crate) source: PoolSource,
+    /// No header, tabs between columns.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub literal: bool,
+    /// Ids instead of names.
+    #[arg(short = 'n')]
+    pub numeric: bool,
+    /// Columns, comma separated: type, name, used, quota, objused, objquota.
+    #[arg(short = 'o', value_name = "FIELD,…", value_delimiter = ',')]
+    pub fields: Vec<String>,
+    /// Sort by this column, smallest first; may be repeated.
+    #[arg(short = 's', value_name = "FIELD")]
+    pub ascending: Vec<String>,
+    /// Sort by this column, largest first; may be repeated.
+    #[arg(short = 'S', value_name = "FIELD")]
+    pub descending: Vec<String>,
+    /// The file system or snapshot.
+    #[arg(value_name = "DATASET")]
+    pub name: String,
+}
+
+/// Options that projects do not have.
+#[derive(Debug, Args)]
+pub struct OwnerSpace {
+    #[command(flatten)]
+    pub(crate) space: Space,
+    /// Types, comma separated: posixuser, smbuser, posixgroup, smbgroup, all.
+    #[arg(short = 't', value_name = "TYPE,…", value_delimiter = ',')]
+    pub types: Vec<String>,
+    /// Windows ids as the POSIX ids that stand for them.
+    #[arg(short = 'i')]
+    pub sid_to_posix: bool,
+}
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Type,
+    Name,
+    Used,
+    Quota,
+    ObjUsed,
+    ObjQuota,
+}
+
+impl Field {
+    const ALL: [(Field, &'static str); 6] = [
+        (Field::Type, "type"),
+        (Field::Name, "name"),
+        (Field::Used, "used"),
+        (Field::Quota, "quota"),
+        (Field::ObjUsed, "objused"),
+        (Field::ObjQuota, "objquota"),
+    ];
+
+    fn parse(word: &str) -> Result<Self, Failure> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == word).map(|(field, _)| *field);
+        found.ok_or_else(|| Failure::usage(format!("invalid field '{word}'")))
+    }
+
+    fn header(self) -> String {
+        let name = Self::ALL.iter().find(|(field, _)| *field == self).map_or("", |(_, name)| name);
+        name.to_uppercase()
+    }
+}
+
+/// One user, group or project.
+#[derive(Debug, Clone)]
+struct Row {
+    kind: &'static str,
+    name: String,
+    usage: Usage,
+}
+
+impl Row {
+    fn number(&self, field: Field) -> Option<u64> {
+        match field {
+            Field::Type | Field::Name => None,
+            Field::Used => Some(self.usage.used.unwrap_or(0)),
+            Field::Quota => Some(self.usage.quota.unwrap_or(0)),
+            Field::ObjUsed => Some(self.usage.objused.unwrap_or(0)),
+            Field::ObjQuota => Some(self.usage.objquota.unwrap_or(0)),
+        }
+    }
+
+    fn cell(&self, field: Field, literal: bool) -> String {
+        let number = self.number(field).unwrap_or(0);
+        match field {
+            Field::Type => self.kind.to_owned(),
+            Field::Name => self.name.clone(),
+            _ if literal => number.to_string(),
+            Field::Quota | Field::ObjQuota if number == 0 => "none".to_owned(),
+            Field::Used | Field::Quota => nicebytes(number).to_string(),
+            Field::ObjUsed | Field::ObjQuota => nicenum(number).to_string(),
+        }
+    }
+
+    fn compare(&self, other: &Self, field: Field) -> Ordering {
+        match field {
+            Field::Type => self.kind.cmp(other.kind),
+            Field::Name => match (self.name.parse::<u64>(), other.name.parse::<u64>()) {
+                (Ok(a), Ok(b)) => a.cmp(&b),
+                _ => self.name.cmp(&other.name),
+            },
+            _ => self.number(field).cmp(&other.number(field)),
+        }
+    }
+}
+
+/// Space by user.
+#[derive(Debug, Args)]
+pub struct Userspace {
+    #[command(flatten)]
+    pub(crate) options: OwnerSpace,
+}
+
+/// Space by group.
+#[derive(Debug, Args)]
+pub struct Groupspace {
+    #[command(flatten)]
+    pub(crate) options: OwnerSpace,
+}
+
+/// Space by project.
+#[derive(Debug, Args)]
+pub struct Projectspace {
+    #[command(flatten)]
+    pub(crate) options: Space,
+}
+
+impl Verb for Userspace {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        owners(self.options, Account::User, ctx)
+    }
+}
+
+impl Verb for Groupspace {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        owners(self.options, Account::Group, ctx)
+    }
+}
+
+impl Verb for Projectspace {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        run(&self.options, Account::Project, |_| true, ctx)
+    }
+}
+
+fn owners(options: OwnerSpace, account: Account, ctx: &mut Ctx) -> Outcome {
+    let known = ["all", "posixuser", "smbuser", "posixgroup", "smbgroup"];
+    if let Some(bad) = options.types.iter().find(|t| !known.contains(&t.as_str())) {
+        return Err(Failure::usage(format!("invalid type '{bad}'")));
+    }
+    let wants = |kind: &str| {
+        let word = kind.to_lowercase().replace(' ', "");
+        options.types.is_empty() || options.types.iter().any(|t| t == "all" || *t == word)
+    };
+    run(&options.space, account, wants, ctx)
+}
+
+fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mut Ctx) -> Outcome {
+    let fields = fields(options, account)?;
+    let order = order(options)?;
+    let name = &options.name;
+    let pool = options.source.open(name.split(['/', '@']).next().unwrap_or_default(), ctx)?;
+    let dataset = pool.dsl.dataset(name).map_err(|e| Failure::cannot("open", name, e.what()))?;
+    keys::ensure(&pool, &dataset.dir()?, ctx)?;
+    let counts = usage(&dataset.objset()?, account)?;
+    let names = match (options.numeric, account) {
+        (true, _) | (_, Account::Project) => Names::default(),
+        (_, Account::User) => Names::users(),
+        (_, Account::Group) => Names::groups(),
+    };
+    let row = |(id, usage): (&u64, &Usage)| row(*id, *usage, account, &names);
+    let mut rows: Vec<Row> = counts.iter().map(row).filter(|row| wants(row.kind)).collect();
+    rows.sort_by(|a, b| {
+        let by = order.iter().map(|(field, down)| {
+            let order = a.compare(b, *field);
+            if *down { order.reverse() } else { order }
+        });
+        by.fold(Ordering::Equal, Ordering::then)
+    });
+    let column = |f: &Field| Column::new(f.header(), !matches!(f, Field::Type | Field::Name));
+    let mut table = Table::new(fields.iter().map(column).collect());
+    rows.iter().for_each(|row| table.push(fields.iter().map(|f| row.cell(*f, options.literal)).collect()));
+    if !table.is_empty() {
+        table.print(&mut *ctx.out, options.scripted)?;
+    }
+    Ok(Exit::OK)
+}
+
+/// An id whose high half is not 0 is a Windows identity: the index of its domain, and a number in it.
+fn row(id: u64, usage: Usage, account: Account, names: &Names) -> Row {
+    let (domain, rid) = (id >> 32, id & 0xffff_ffff);
+    let kind = match (account, domain) {
+        (Account::User, 0) => "POSIX User",
+        (Account::User, _) => "SMB User",
+        (Account::Group, 0) => "POSIX Group",
+        (Account::Group, _) => "SMB Group",
+        (Account::Project, _) => "Project",
+    };
+    let name = match (account, domain) {
+        (Account::Project, _) => id.to_string(),
+        (_, 0) => names.name(rid).map_or_else(|| rid.to_string(), str::to_owned),
+        _ => format!("domain{domain}-{rid}"),
+    };
+    Row { kind, name, usage }
+}
+
+/// The columns asked for; a project has no type worth showing.
+fn fields(options: &Space, account: Account) -> Result<Vec<Field>, Failure> {
+    let fields = options.fields.iter().map(|f| Field::parse(f));
+    let all = Field::ALL.iter().map(|(field, _)| *field);
+    match (options.fields.is_empty(), account) {
+        (false, _) => fields.collect(),
+        (true, _) => Ok(all.collect()),
+    }
+}
+
+/// By type and name, unless something else is asked for first.
+fn order(options: &Space) -> Result<Vec<(Field, bool)>, Failure> {
+    let up = options.ascending.iter().map(|f| Ok((Field::parse(f)?, false)));
+    let down = options.descending.iter().map(|f| Ok((Field::parse(f)?, true)));
+    let last = [Ok((Field::Type, false)), Ok((Field::Name, false))];
+    up.chain(down).chain(last).collect()
+}
