@@ -1,0 +1,90 @@
+//! What a pool says of itself: `-C` its configuration, `-u` its uberblock, `-h` its history, and its
+//! checkpoint.
+
+use std::io::Write;
+use std::path::Path;
+
+use engine::spa::history::history;
+use engine::spa::packed_nvlist;
+use nvpair::NvList;
+use ondisk::names::mos;
+
+use super::target::Session;
+use super::uberblock;
+use crate::ctx::Ctx;
+use crate::output::history::{HistoryFormat, record};
+use crate::users::Names;
+use crate::verb::{Exit, Failure, Outcome};
+
+/// Largest cache file that is read.
+const MAX_CACHE: u64 = 64 << 20;
+/// Where the system keeps its pools' configurations.
+const CACHE_FILE: &str = "/etc/zfs/zpool.cache";
+
+/// `-C` without a pool: the cache file.
+pub fn cache_file(path: Option<&Path>, ctx: &mut Ctx) -> Outcome {
+    let path = path.unwrap_or(Path::new(CACHE_FILE));
+    let cannot = |why: String| Failure::failed(format!("cannot open '{}': {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(|e| cannot(e.to_string()))?.len();
+    if size > MAX_CACHE {
+        return Err(cannot(format!("{size} bytes are no cache file")));
+    }
+    let bytes = std::fs::read(path).map_err(|e| cannot(e.to_string()))?;
+    let list = NvList::decode(&bytes).map_err(|e| cannot(e.to_string()))?;
+    write!(ctx.out, "{}", list.dump(0))?;
+    Ok(Exit::OK)
+}
+
+/// `-C`: the configuration in the MOS; `-CC` also the one that an import would use.
+pub fn config(session: &Session, ctx: &mut Ctx) -> Outcome {
+    let pool = &session.pool;
+    if session.level('C') > 1 {
+        let import = zutil::import::select(zutil::import::candidates(&session.options.paths), &pool.name);
+        if let Ok(candidate) = import {
+            writeln!(ctx.out, "\nConfiguration for import:")?;
+            write!(ctx.out, "{}", candidate.config.dump(8))?;
+        }
+    }
+    let number = pool.directory()?.need(mos::CONFIG)?;
+    let list = packed_nvlist(&pool.mos.object(number)?)?;
+    writeln!(ctx.out, "\nMOS Configuration:")?;
+    write!(ctx.out, "{}", list.dump(8))?;
+    Ok(Exit::OK)
+}
+
+/// `-u`.
+pub fn uberblock(session: &Session, ctx: &mut Ctx) -> Outcome {
+    let text = uberblock::text(&session.pool.uberblock, session.level('u'));
+    writeln!(ctx.out, "\nUberblock:\n{text}")?;
+    Ok(Exit::OK)
+}
+
+/// The uberblock of the pool's checkpoint, when it has one; shown after everything else.
+pub fn checkpoint(session: &Session, ctx: &mut Ctx) -> Outcome {
+    if let Some(ub) = session.pool.checkpoint_uberblock()? {
+        let text = uberblock::text(&ub, session.level('u'));
+        writeln!(ctx.out, "\nCheckpointed uberblock found:\n{text}")?;
+    }
+    Ok(Exit::OK)
+}
+
+/// `-h`; `-hh` every field of every record.
+pub fn run_history(session: &Session, ctx: &mut Ctx) -> Outcome {
+    let format = HistoryFormat { internal: true, long: false };
+    let history = history(&session.pool)?;
+    writeln!(ctx.out, "\nHistory:")?;
+    for rec in &history.records {
+        let numbered = rec.contains("history internal event") && !rec.contains("history command");
+        let lead = if numbered { " " } else { "" };
+        if let Some(text) = record(rec, format, &Names::default()) {
+            write!(ctx.out, "{lead}{text}")?;
+        }
+        if session.level('h') > 1 {
+            write!(ctx.out, "{}", rec.dump(2))?;
+        }
+    }
+    for e in &history.damage {
+        ctx.warn(format!("history: {e}"));
+    }
+    Ok(if history.damage.is_empty() { Exit::OK } else { Exit::FAILED })
+}
