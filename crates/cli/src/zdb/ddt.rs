@@ -39,7 +39,8 @@ pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
 
 /// ` [FLAT LOG]`, or nothing without flags.
 fn flags(value: u64, names: &[(u64, &str)]) -> String {
-    let mut words: Vec<&str> = names.iter().filter(|(bit, _)| value & bit != 0).map(|(_, name)| *name).collect();
+    let mut words: Vec<&str> =
+        names.iter().filter(|(bit, _)| value & bit != 0).map(|(_, name)| *name).collect();
     let known: u64 = names.iter().map(|(bit, _)| bit).sum();
     if value & !known != 0 {
         words.push("UNKNOWN");
@@ -56,7 +57,11 @@ fn print_table(session: &Session, table: &Table, ctx: &mut Ctx) -> Result<(), Fa
     };
     let flags = flags(table.flags, &[(1, "FLAT"), (2, "LOG")]);
     let bits = table.flags;
-    writeln!(ctx.out, "DDT-{name}: version={version} [{kind}]; flags=0x{bits:02x}{flags}; rootobj={}", table.root)?;
+    writeln!(
+        ctx.out,
+        "DDT-{name}: version={version} [{kind}]; flags=0x{bits:02x}{flags}; rootobj={}",
+        table.root
+    )?;
     for store in &table.stores {
         print_store(session, table, store, ctx)?;
     }
@@ -100,7 +105,10 @@ fn print_log(session: &Session, table: &Table, log: &Log, ctx: &mut Ctx) -> Resu
     ];
     let flags = flags(u64::from(bits), &known);
     let (object, length, txg, count) = (log.object, header.length, header.first_txg, log.entries.len());
-    writeln!(ctx.out, "{name}: flags=0x{bits:02x}{flags}; obj={object}; len={length}; txg={txg}; entries={count}")?;
+    writeln!(
+        ctx.out,
+        "{name}: flags=0x{bits:02x}{flags}; obj={object}; len={length}; txg={txg}; entries={count}"
+    )?;
     if log.has_checkpoint() {
         let DdtKey { cksum: [a, b, c, d], prop } = header.checkpoint;
         writeln!(ctx.out, "{name}: checkpoint={a:016x}:{b:016x}:{c:016x}:{d:016x}:{prop:016x}")?;
@@ -138,11 +146,15 @@ pub fn print_histogram(
 ) -> io::Result<()> {
     let rule = "______________________________";
     writeln!(out)?;
-    writeln!(out, "bucket   {:^30}   {:^30}", "          allocated           ", "          referenced          ")?;
+    writeln!(out, "bucket{:>23}{:>33}{:10}", "allocated", "referenced", "")?;
     writeln!(out, "______   {rule}   {rule}")?;
     let heads = ["refcnt", "blocks", "LSIZE", "PSIZE", "DSIZE", "blocks", "LSIZE", "PSIZE", "DSIZE"];
     row(heads.map(str::to_owned), out)?;
-    row(["------", "------", "-----", "-----", "-----", "------", "-----", "-----", "-----"].map(str::to_owned), out)?;
+    row(
+        ["------", "------", "-----", "-----", "-----", "------", "-----", "-----", "-----"]
+            .map(str::to_owned),
+        out,
+    )?;
     for (i, stat) in histogram.stat.iter().enumerate().filter(|(_, stat)| stat.blocks != 0) {
         stat_row(nicenum(1_u64 << (i & 63)).to_string(), stat, out)?;
     }

@@ -147,7 +147,12 @@ fn block(
         writeln!(ctx.out, "|\t\tpayload_asize: {}", at.payload_asize)?;
         writeln!(ctx.out, "|\t\tpayload_start: {}", at.payload_start)?;
         writeln!(ctx.out, "|\t\tlsize: {lsize}\n|\t\tasize: {psize}")?;
-        writeln!(ctx.out, "|\t\tcompralgo: {}\n|\t\tcksumalgo: {}", at.prop >> 32 & 0x7f, prop.checksum_raw())?;
+        writeln!(
+            ctx.out,
+            "|\t\tcompralgo: {}\n|\t\tcksumalgo: {}",
+            at.prop >> 32 & 0x7f,
+            prop.checksum_raw()
+        )?;
         writeln!(ctx.out, "|\n")?;
     }
     if options.level('l') > 2 && !options.has('q') {

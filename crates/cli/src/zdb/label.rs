@@ -11,7 +11,8 @@ use blkdev::{BlockDevice, FileDevice, OpenOptions};
 use nvpair::NvList;
 use ondisk::Uberblock;
 use ondisk::label::{
-    LABELS, MMP_BLOCKS_PER_LABEL, NVLIST_SIZE, PHYS_OFFSET, RING_OFFSET, RING_SIZE, label_offset, uberblock_shift,
+    LABELS, MMP_BLOCKS_PER_LABEL, NVLIST_SIZE, PHYS_OFFSET, RING_OFFSET, RING_SIZE, label_offset,
+    uberblock_shift,
 };
 use zcommon::vdev::PoolState;
 use zutil::label::{Trust, verify_label_block};
@@ -36,7 +37,8 @@ struct Label {
 
 /// Prints the labels of `path`.
 pub fn run(options: &Options, path: &str, ctx: &mut Ctx) -> Outcome {
-    let device = match FileDevice::open(Path::new(path), OpenOptions { threads: 1, ..OpenOptions::default() }) {
+    let device = match FileDevice::open(Path::new(path), OpenOptions { threads: 1, ..OpenOptions::default() })
+    {
         Ok(device) => device,
         Err(e) => return Err(Failure::failed(format!("cannot open '{path}': {}", plain(&e)))),
     };
@@ -80,7 +82,8 @@ fn plain(e: &std::io::Error) -> String {
 fn read(device: &FileDevice, index: u32) -> Option<Label> {
     let size = |n: u64| usize::try_from(n).unwrap_or(0);
     let start = label_offset(device.geometry().size, index)?;
-    let block = blkdev::read_at(device, start.checked_add(PHYS_OFFSET)?, size(RING_OFFSET - PHYS_OFFSET)).ok()?;
+    let block =
+        blkdev::read_at(device, start.checked_add(PHYS_OFFSET)?, size(RING_OFFSET - PHYS_OFFSET)).ok()?;
     let ring_at = start.checked_add(RING_OFFSET)?;
     let ring = blkdev::read_at(device, ring_at, size(RING_SIZE)).ok()?;
     let packed = block.get(..size(NVLIST_SIZE))?;

@@ -74,7 +74,8 @@ pub fn print(config: &NvList, level: u32, out: &mut dyn Write) -> io::Result<()>
     let free = room.saturating_sub(total);
     writeln!(out, "\n\nZFS Label NVList Config Stats:")?;
     writeln!(out, "  {total} bytes used, {free} bytes free (using {:>4.1}%)\n", percent(total, room))?;
-    let counted = [("integers:", &stats.integers), ("strings:", &stats.strings), ("booleans:", &stats.booleans)];
+    let counted =
+        [("integers:", &stats.integers), ("strings:", &stats.strings), ("booleans:", &stats.booleans)];
     for (name, kind) in counted {
         let share = percent(kind.bytes, total);
         writeln!(out, "{name:>12} {:>4} {:>6} bytes ({share:>5.2}%)", kind.count, kind.bytes)?;

@@ -8,10 +8,23 @@
 //! ```
 
 mod blocks;
+mod brt;
+mod ddt;
+mod fragmentation;
+mod indirect;
+mod l2arc;
+mod label;
+mod label_stats;
+mod metaslabs;
 mod objects;
 mod options;
+mod pool;
+mod read_block;
 mod run;
+mod simulate;
 mod target;
+mod text;
+mod uberblock;
 
 use std::ffi::OsString;
 

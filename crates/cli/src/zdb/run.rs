@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
+use super::metaslabs::Space;
 use super::options::{Options, USAGE, help};
 use super::target::{Session, Target};
-use super::{blocks, objects};
+use super::{blocks, brt, ddt, fragmentation, label, metaslabs, objects, pool, read_block, simulate};
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 
@@ -27,10 +28,17 @@ pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
         write!(ctx.out, "{}", help())?;
         return Ok(Exit::OK);
     }
-    if options.operands.is_empty() {
-        return usage(ctx, "");
-    }
+    let Some(first) = options.operands.first() else {
+        let cached = options.has('C') && !options.has('e');
+        return if cached { pool::cache_file(options.cache_file.as_deref(), ctx) } else { usage(ctx, "") };
+    };
     let operands = options.operands.len();
+    if options.has('E') {
+        return if operands == 1 { read_block::embedded(first, ctx) } else { usage(ctx, "") };
+    }
+    if options.has('l') {
+        return label::run(&options, first, ctx);
+    }
     match ['R', 'O', 'r'].into_iter().find(|&letter| options.has(letter)) {
         Some('R') if operands < 2 => return usage(ctx, ""),
         Some('O') if operands != 2 => return usage(ctx, ""),
@@ -55,6 +63,9 @@ fn on_pool(options: Options, ctx: &mut Ctx) -> Outcome {
         let objset = session.options.operands.first().and_then(|name| name.split_once('/'));
         let Some((_, objset)) = objset else { return usage(ctx, "") };
         return objects::run_backup(&session, objset, ctx);
+    }
+    if session.options.has('R') {
+        return read_block::run(&session, ctx);
     }
     match &session.target {
         Target::Bookmark(name) => objects::run_bookmark(&session, name, ctx),
@@ -81,11 +92,49 @@ fn whole_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
         }
         Ok(())
     };
+    if wants(&['y']) {
+        ctx.warn("zdb -y: not supported yet: checking livelists");
+    }
+    if wants(&['S']) {
+        return simulate::run(session, ctx);
+    }
+    if wants(&['C']) {
+        also(pool::config(session, ctx), ctx)?;
+    }
+    if wants(&['u']) {
+        also(pool::uberblock(session, ctx), ctx)?;
+    }
+    if wants(&['D']) {
+        also(ddt::run(session, ctx), ctx)?;
+    }
+    if wants(&['T']) {
+        also(brt::run(session, ctx), ctx)?;
+    }
+    let maps = wants(&['m']) || session.level('d') > 2;
+    let space = (maps || wants(&['M'])).then(|| Space::load(session, ctx));
+    if let Some(space) = space.as_ref().filter(|_| maps) {
+        also(metaslabs::run(session, space, ctx), ctx)?;
+    }
+    if let Some(space) = space.as_ref().filter(|_| wants(&['M'])) {
+        also(fragmentation::run(session, space, ctx), ctx)?;
+    }
+    if let Some(space) = space.as_ref().filter(|_| maps) {
+        also(metaslabs::run_logs(session, space, ctx), ctx)?;
+    }
     if wants(&['d', 'i']) {
         also(objects::run_pool(session, ctx), ctx)?;
     }
     if wants(&['b', 'c']) {
         also(blocks::run_blocks(session, ctx), ctx)?;
+    }
+    if wants(&['s']) {
+        also(pool::statistics(session, ctx), ctx)?;
+    }
+    if wants(&['h']) {
+        also(pool::run_history(session, ctx), ctx)?;
+    }
+    if !session.options.has('k') {
+        also(pool::checkpoint(session, ctx), ctx)?;
     }
     Ok(exit)
 }

@@ -62,7 +62,7 @@ pub struct Store {
     pub name: String,
     /// Its object in the MOS.
     pub object: u64,
-    /// Bytes that the object takes on disk.
+    /// Bytes that the object takes on disk, to the nearest sector.
     pub disk_bytes: u64,
     /// Bytes of its blocks, unpacked.
     pub memory_bytes: u64,
@@ -189,7 +189,7 @@ fn store(
         class,
         name,
         object: number,
-        disk_bytes: object.dnode.used_bytes(),
+        disk_bytes: (object.dnode.used_bytes().saturating_add(256) >> 9) << 9,
         memory_bytes: fill.saturating_mul(object.dnode.datablksz()),
         count,
         histogram,
