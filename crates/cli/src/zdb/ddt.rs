@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use engine::ddt::{Class, Log, Store, Table, Totals, tables};
-use engine::spa::space::deflated;
+use engine::zio::deflated;
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtLogHeader, DdtPhys, DdtStat};
 use zcommon::units::nicenum;
 

@@ -55,6 +55,7 @@ pub fn run(options: &Options, path: &str, ctx: &mut Ctx) -> Outcome {
             }
         }
     }
+    failed |= labels.iter().any(|label| label.config.is_none());
     for label in &labels {
         print(options, &labels, label, ctx)?;
     }

@@ -9,6 +9,7 @@ use engine::metaslab::table::{Metaslab, Metaslabs};
 use engine::metaslab::{each, head};
 use engine::spa::space::PoolSpace;
 use engine::vdev::config::{AllocBias, Kind, VdevConfig};
+use ondisk::names::vdev_top;
 use ondisk::space_map::{SpaceMapDecoder, SpaceMapItem};
 use zcommon::features::Feature;
 
@@ -304,6 +305,18 @@ fn item_text(item: &SpaceMapItem, alloc: &mut i64) -> String {
             )
         }
     }
+}
+
+/// What the pool's checkpoint keeps from being used again: every entry, with `-mmmm`.
+pub fn run_checkpoint(session: &Session, ctx: &mut Ctx) -> Outcome {
+    let pool = &session.pool;
+    for config in &pool.tree().config.children {
+        let Some(zap) = pool.dsl.zap(config.top_zap)? else { continue };
+        let Some(number) = zap.u64(vdev_top::POOL_CHECKPOINT_SM)?.filter(|&n| n != 0) else { continue };
+        let decoder = SpaceMapDecoder::new(config.ashift, 0, config.asize);
+        map(session, &pool.mos.object(number)?, decoder, ctx)?;
+    }
+    Ok(Exit::OK)
 }
 
 /// The logs, and how many of their entries still count.

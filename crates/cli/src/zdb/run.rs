@@ -135,6 +135,9 @@ fn whole_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
     }
     if !session.options.has('k') {
         also(pool::checkpoint(session, ctx), ctx)?;
+        if session.level('m') > 3 {
+            also(metaslabs::run_checkpoint(session, ctx), ctx)?;
+        }
     }
     Ok(exit)
 }

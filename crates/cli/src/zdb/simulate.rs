@@ -8,9 +8,9 @@ use std::io::Write;
 
 use engine::ddt::Totals;
 use engine::scan::{Origin, Stop, Visit, Visitor, traverse};
-use engine::spa::space::deflated;
 use engine::types::Bookmark;
 use engine::vdev::tree::Tree;
+use engine::zio::deflated;
 use ondisk::ChecksumType;
 use ondisk::ddt::{DdtKey, DdtStat};
 
