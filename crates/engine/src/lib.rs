@@ -13,6 +13,7 @@ pub mod env;
 pub mod error;
 pub mod metaslab;
 pub mod scan;
+pub mod send;
 pub mod spa;
 pub mod taskq;
 pub mod types;

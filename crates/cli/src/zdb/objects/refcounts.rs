@@ -7,6 +7,7 @@ use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks;
 use engine::zap::Zap;
 use ondisk::dsl::ZfsBookmark;
+use ondisk::indirect::IndirectMapping;
 use ondisk::names::{dsl_dataset, dsl_dir, mos, vdev_top};
 use zcommon::features::{FEATURES, Feature, FeatureFlags};
 
@@ -106,7 +107,10 @@ fn removal(dump: &mut Dump<'_>, counts: &Counts) -> Done {
     let (mut devices, mut obsolete) = (0, counts.remap_deadlists);
     let tree = pool.tree();
     for top in &tree.config.children {
-        devices += u64::from(top.indirect_object != 0) + u64::from(top.removing);
+        if top.indirect_object != 0 {
+            devices += 1;
+            obsolete += u64::from(has_counts(dump, top.indirect_object));
+        }
         let Some(Some(zap)) = dump.read(pool.dsl.zap(top.top_zap)) else { continue };
         let number = |name: &str| zap.u64(name).ok().flatten().unwrap_or(0);
         obsolete += u64::from(number(vdev_top::OBSOLETE_COUNTS_ARE_PRECISE) != 0);
@@ -116,22 +120,29 @@ fn removal(dump: &mut Dump<'_>, counts: &Counts) -> Done {
     let in_mos = |zap: &Zap, name: &str| zap.lookup(name.as_bytes()).ok().flatten();
     if let Some(zap) = &directory {
         obsolete += u64::from(in_mos(zap, mos::OBSOLETE_BPOBJ).is_some());
+        // Vdev, previous obsolete space map, next mapping: condensing counts two objects more.
         let condensing = in_mos(zap, mos::CONDENSING_INDIRECT).map(|v| v.ints);
-        let previous = condensing.and_then(|words| words.get(2).copied()).unwrap_or(0);
-        obsolete += u64::from(previous != 0);
+        let next = condensing.and_then(|words| words.get(2).copied()).unwrap_or(0);
+        obsolete += if next != 0 { 2 } else { 0 };
     }
     let checks = [
-        (Feature::DeviceRemoval, "device_removal", devices),
-        (Feature::ObsoleteCounts, "indirect_refcount", obsolete),
+        (Feature::DeviceRemoval, "device_removal", "indirect vdevs", devices),
+        (Feature::ObsoleteCounts, "indirect_refcount", "obsolete counts objects", obsolete),
     ];
-    for (feature, name, found) in checks {
+    for (feature, name, what, found) in checks {
         let Some(refcount) = pool.features.count(feature.info().guid) else { continue };
         if found == refcount {
             out!(dump, "Verified {name} feature refcount of {refcount} is correct\n");
         } else {
-            out!(dump, "{name} feature refcount mismatch: {found} consumers != {refcount} refcount\n");
-            dump.exit = MISMATCH;
+            out!(dump, "Number of {what} ({found}) does not match feature count ({refcount})\n");
+            dump.exit = Exit(dump.exit.0.max(Exit::FAILED.0));
         }
     }
     Ok(())
+}
+
+/// Whether a mapping keeps count of what is obsolete in each of its entries.
+fn has_counts(dump: &mut Dump<'_>, mapping: u64) -> bool {
+    let object = dump.session.pool.mos.object(mapping);
+    dump.read(object).is_some_and(|object| object.dnode.bonus().len() >= IndirectMapping::SIZE)
 }

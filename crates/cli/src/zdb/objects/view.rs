@@ -125,6 +125,10 @@ fn compression(dsl: &Dsl, dataset: &Dataset) -> String {
     match CompressType::from_raw((value & 0x7f) as u8) {
         Some(CompressType::On) => default.name().to_owned(),
         Some(CompressType::Zstd) => zstd_name(value),
+        // zdb looks for a level in gzip, too, and finds none.
+        Some(kind) if (CompressType::Gzip1..=CompressType::Gzip9).contains(&kind) => {
+            format!("{}-unknown", kind.name())
+        }
         Some(kind) => kind.name().to_owned(),
         None => "UNKNOWN".to_owned(),
     }
