@@ -9,9 +9,7 @@ use ondisk::drr::{
     DrrBody, DrrFree, DrrFreeobjects, DrrObject, DrrObjectRange, DrrRedact, DrrSpill, DrrWrite,
     DrrWriteEmbedded, drr_flag, stream_feature as feature,
 };
-use ondisk::{
-    Blkptr, ChecksumType, CompressType, DnodeFlags, EmbeddedType, OLD_MAX_BLOCK_SIZE, Raw, dnode,
-};
+use ondisk::{Blkptr, ChecksumType, CompressType, DnodeFlags, EmbeddedType, OLD_MAX_BLOCK_SIZE, Raw, dnode};
 
 use super::stream::Stream;
 use crate::dmu::{Object, Objset};
@@ -226,12 +224,8 @@ impl<'a> Sender<'a> {
         if bp.is_hole() {
             return Ok(());
         }
-        let mut body = DrrSpill {
-            object: object.number,
-            length: bp.lsize(),
-            toguid: self.toguid,
-            ..Default::default()
-        };
+        let mut body =
+            DrrSpill { object: object.number, length: bp.lsize(), toguid: self.toguid, ..Default::default() };
         if bp.logical_birth() <= self.from_txg {
             body.flags |= drr_flag::SPILL_UNMODIFIED;
         }
@@ -375,7 +369,8 @@ mod tests {
 
     #[test]
     fn a_key_has_sizes_compression_and_protection() {
-        let prop = 0xff | 0x7f << 16 | 15 << 32 | u64::from(ObjectType::PLAIN_FILE_CONTENTS.raw()) << 48 | 1 << 63;
+        let prop =
+            0xff | 0x7f << 16 | 15 << 32 | u64::from(ObjectType::PLAIN_FILE_CONTENTS.raw()) << 48 | 1 << 63;
         let mut words = [0; 16];
         (words[6], words[12]) = (prop, 77);
         let key = key(&Blkptr::from_words(words));

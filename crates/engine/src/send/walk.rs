@@ -53,7 +53,11 @@ impl Walk<'_, '_> {
             return self.hole(object, level, blkid);
         }
         if level == 0 {
-            return if object.number == 0 { self.dnodes(object, bp, blkid) } else { self.data(object, bp, blkid) };
+            return if object.number == 0 {
+                self.dnodes(object, bp, blkid)
+            } else {
+                self.data(object, bp, blkid)
+            };
         }
         let block = object.indirect(bp, level, blkid)?;
         let children: Vec<Blkptr> = block.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes).collect();
@@ -114,8 +118,7 @@ impl Walk<'_, '_> {
                 continue;
             }
             let at = Bookmark::new(meta.objset.id, number, 0, 0);
-            let dnode =
-                Dnode::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
+            let dnode = Dnode::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
             if dnode.is_free() {
                 self.to.free_objects(number, 1)?;
                 continue;
