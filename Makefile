@@ -11,8 +11,9 @@ SECONDS ?= 60
 build:
 	$(CARGO) build --release --bin aquifer
 
-demo: build
-	demo/run.sh
+demo:
+	$(CARGO) build --profile demo --bin aquifer
+	demo/run.sh target/demo/aquifer
 
 test: lint
 	tests/oracle.sh
