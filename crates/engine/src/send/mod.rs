@@ -11,7 +11,9 @@
 //! is free; so it can be received over an older state. With [`From`] only what was born since is sent.
 //!
 //! Differs from OpenZFS: one thread reads ahead instead of four that pass ranges on. A stream with
-//! compressed blocks of an encrypted dataset whose key is loaded holds them uncompressed.
+//! compressed blocks of an encrypted dataset whose key is loaded holds them uncompressed. A spill block that
+//! is embedded in its pointer is sent as a SPILL record whatever the flags; 2.3 makes an embedded write far
+//! behind the end of the object of it, which loses the attributes.
 //!
 //! Source: dmu_send.c, dmu_traverse.c, OpenZFS 2.3.
 

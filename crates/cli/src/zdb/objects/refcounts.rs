@@ -130,7 +130,7 @@ fn removal(dump: &mut Dump<'_>, counts: &Counts) -> Done {
         (Feature::ObsoleteCounts, "indirect_refcount", "obsolete counts objects", obsolete),
     ];
     for (feature, name, what, found) in checks {
-        let Some(refcount) = pool.features.count(feature.info().guid) else { continue };
+        let refcount = pool.features.count(feature.info().guid).unwrap_or(0);
         if found == refcount {
             out!(dump, "Verified {name} feature refcount of {refcount} is correct\n");
         } else {

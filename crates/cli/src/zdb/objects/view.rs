@@ -143,9 +143,9 @@ fn uses_lz4(dsl: &Dsl) -> bool {
     features.and_then(|zap| zap.u64(guid).ok().flatten()).is_some_and(|n| n > 0)
 }
 
-/// zstd says its level too; without one it is 3.
+/// zstd says its level too; without one zdb does not know it.
 fn zstd_name(value: u64) -> String {
-    let level = if value >> 7 == 0 { 16 | 3 << 7 } else { value };
-    let word = ZfsProp::from_name("compression").and_then(|p| p.info().word(level));
+    let word = ZfsProp::from_name("compression").and_then(|p| p.info().word(value));
+    let word = word.filter(|_| value >> 7 != 0);
     word.map_or_else(|| "zstd-unknown".to_owned(), str::to_owned)
 }
