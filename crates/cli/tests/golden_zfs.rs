@@ -134,3 +134,111 @@ fn unpack(token: &str) -> Vec<u8> {
     compress::decompress(compress::Algorithm::Gzip, &packed, &mut out).expect("gzip");
     out
 }
+
+/// Paths of a manifest with the number of hard links of each.
+fn manifest(pool: &Golden, name: &str) -> std::collections::BTreeMap<Vec<u8>, u64> {
+    let bytes = std::fs::read(pool.dir.join("manifest").join(format!("{name}.find"))).expect("manifest");
+    let record = |record: &[u8]| {
+        let fields: Vec<&[u8]> = record.split(|&b| b == b'\t').collect();
+        let links = std::str::from_utf8(fields[4]).ok()?.parse().ok()?;
+        (!fields[7].is_empty()).then(|| (fields[7].to_vec(), links))
+    };
+    bytes.split(|&b| b == 0).filter(|r| !r.is_empty()).filter_map(record).collect()
+}
+
+#[test]
+fn differences_are_those_of_the_manifests() {
+    let Some(pool) = golden::get("basic") else { return };
+    let (one, two) = (manifest(&pool, "at-one"), manifest(&pool, "at-two"));
+    let dir = pool.dir.display().to_string();
+    let run = common::aquifer_bytes(&["zfs", "diff", "-Hh", "-d", &dir, "tank@one", "tank@two"]);
+    let (mut gone, mut new) = (BTreeSet::new(), BTreeSet::new());
+    for line in run.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+        let fields: Vec<&[u8]> = line.split(|&b| b == b'\t').collect();
+        let path = |field: &[u8]| {
+            field.strip_prefix(b"/tmp/t/basic/".as_slice()).expect("below the mount point").to_vec()
+        };
+        match fields[0] {
+            b"-" => drop(gone.insert(path(fields[1]))),
+            b"+" => drop(new.insert(path(fields[1]))),
+            b"R" => {
+                gone.insert(path(fields[1]));
+                new.insert(path(fields[2]));
+            }
+            other => assert_eq!(other, b"M"),
+        }
+    }
+    assert!(gone.iter().all(|path| one.contains_key(path) && !two.contains_key(path)));
+    assert!(new.iter().all(|path| two.contains_key(path) && !one.contains_key(path)));
+    // A file with several names shows up under one of them.
+    let single = |links: &u64| *links == 1;
+    let is_new = |(path, links): &(&Vec<u8>, &u64)| single(links) && !one.contains_key(*path);
+    assert!(two.iter().filter(is_new).all(|(path, _)| new.contains(path)));
+    let is_gone = |(path, links): &(&Vec<u8>, &u64)| single(links) && !two.contains_key(*path);
+    assert!(one.iter().filter(is_gone).all(|(path, _)| gone.contains(path)));
+    assert!(!gone.is_empty() && !new.is_empty());
+}
+
+#[test]
+fn space_by_owner_is_what_openzfs_counted() {
+    let Some(pool) = golden::get("quotas") else { return };
+    let dir = pool.dir.display().to_string();
+    for who in ["userspace", "groupspace", "projectspace"] {
+        let expected = std::fs::read_to_string(pool.dir.join(format!("{who}.txt"))).expect(who);
+        assert_eq!(aquifer(&["zfs", who, "-Hnp", "-d", &dir, "tank/q"]).out, expected);
+    }
+    let get =
+        |property: &str| aquifer(&["zfs", "get", "-Hp", "-o", "value", "-d", &dir, property, "tank/q"]).out;
+    assert_eq!(get("userused@1000"), "91136\n");
+    assert_eq!(get("userquota@1000"), "5242880\n");
+    assert_eq!(get("userobjquota@1000"), "100\n");
+    assert_eq!(get("groupquota@54321"), "6291456\n");
+    assert_eq!(get("projectused@7"), "603648\n");
+}
+
+#[test]
+fn holds_and_space_since_a_snapshot() {
+    let Some(pool) = golden::get("basic") else { return };
+    let dir = pool.dir.display().to_string();
+    let holds = aquifer(&["zfs", "holds", "-r", "-d", &dir, "tank@two"]);
+    assert_eq!(holds.out, "NAME      TAG   TIMESTAMP\ntank@two  keep  Fri Nov 20 23:43 2026\n");
+    let get = |property: &str, name: &str| {
+        aquifer(&["zfs", "get", "-Hp", "-o", "value", "-d", &dir, property, name]).out
+    };
+    // Since the snapshot just before it is what `written` says; a bookmark counts as its snapshot.
+    assert_eq!(get("written@one", "tank@two"), get("written", "tank@two"));
+    assert_eq!(get("written@two", "tank"), get("written", "tank"));
+    assert_eq!(get("written#mark", "tank@two"), get("written@one", "tank@two"));
+    let since: u64 = get("written@one", "tank").trim().parse().expect("a number");
+    let last: u64 = get("written", "tank").trim().parse().expect("a number");
+    assert!(since > last);
+}
+
+#[test]
+fn lists_sort_filter_and_recurse() {
+    let Some(pool) = golden::get("basic") else { return };
+    let dir = pool.dir.display().to_string();
+    let list = |args: &[&str]| {
+        let mut all = vec!["zfs", "list", "-H", "-o", "name", "-d", &dir];
+        all.extend(args);
+        aquifer(&all).out
+    };
+    assert_eq!(list(&["-t", "snapshot", "tank"]), "tank@one\ntank@two\n");
+    assert_eq!(list(&["-t", "bookmark", "-r", "tank"]), "tank#mark\n");
+    assert_eq!(list(&["tank"]), "tank\n");
+    assert_eq!(list(&["-d", "0", "-r", "tank"]), "tank\n");
+    assert_eq!(list(&["-S", "guid", "-d", "1", "-t", "fs", "tank"]).lines().count(), 5);
+    let all = list(&["-t", "all"]);
+    let expected = std::fs::read_to_string(pool.dir.join("zfs-list.txt")).expect("zfs-list.txt");
+    let names: Vec<&str> = expected.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert_eq!(all.lines().collect::<Vec<_>>(), names);
+    let missing = aquifer(&["zfs", "list", "-d", &dir, "tank/none"]);
+    assert_eq!(
+        (missing.code, missing.err.as_str()),
+        (1, "cannot open 'tank/none': dataset does not exist\n")
+    );
+    let json = aquifer(&["zfs", "list", "-j", "--json-int", "-t", "snapshot", "-d", &dir, "tank"]);
+    let json: serde_json::Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(json["datasets"]["tank@one"]["createtxg"], 43);
+    assert_eq!(json["datasets"]["tank@one"]["properties"]["referenced"]["value"], 6_133_248);
+}

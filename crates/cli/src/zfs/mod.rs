@@ -1,5 +1,6 @@
 //! `zfs`: one file a verb.
 
+pub mod diff;
 pub mod get;
 pub mod holds;
 pub mod list;
@@ -33,6 +34,8 @@ pub enum ZfsVerb {
     List(list::List),
     /// Print properties of datasets
     Get(get::Get),
+    /// Print what changed between snapshots
+    Diff(diff::Diff),
     /// List holds of snapshots
     Holds(holds::Holds),
     /// Print space used by user, with quotas
@@ -53,6 +56,7 @@ impl Verb for Zfs {
         match self.verb {
             ZfsVerb::List(v) => v.run(ctx),
             ZfsVerb::Get(v) => v.run(ctx),
+            ZfsVerb::Diff(v) => v.run(ctx),
             ZfsVerb::Holds(v) => v.run(ctx),
             ZfsVerb::Userspace(v) => v.run(ctx),
             ZfsVerb::Groupspace(v) => v.run(ctx),

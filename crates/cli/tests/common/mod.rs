@@ -17,13 +17,19 @@ pub struct Run {
     pub err: String,
 }
 
+fn output(args: &[&str]) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_aquifer"));
+    command.args(args).env("TZ", "UTC").output().expect("the program starts")
+}
+
+/// What the program prints, as it is.
+pub fn aquifer_bytes(args: &[&str]) -> Vec<u8> {
+    output(args).stdout
+}
+
 /// Runs the program, in UTC.
 pub fn aquifer(args: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_aquifer"))
-        .args(args)
-        .env("TZ", "UTC")
-        .output()
-        .expect("the program starts");
+    let output = output(args);
     Run {
         code: output.status.code().unwrap_or(-1),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),

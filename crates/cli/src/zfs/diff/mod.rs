@@ -1,0 +1,169 @@
+//! `zfs diff`: what changed between a snapshot and a later one, or the file system as it is.
+//!
+//! A file system's objects lie in an array. Blocks of that array that are the same in both states hold the
+//! same objects; in the others each object is looked at in both states ([`changes`]).
+//!
+//! Differs from OpenZFS: the file system need not be mounted; paths begin with its `mountpoint` property, or
+//! with its name where that is no path.
+
+mod changes;
+
+use std::io::Write;
+
+use clap::Args;
+use engine::Kind;
+use engine::dsl::props::written;
+use engine::dsl::{Dataset, DatasetKind as HeadKind};
+use zcommon::props::ZfsProp;
+use zpl::{FileKind, Filesystem};
+
+use self::changes::{Change, Side, changed};
+use super::prop::{Node, Props};
+use crate::ctx::Ctx;
+use crate::keys;
+use crate::source::PoolSource;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Print what changed between a snapshot and a later one, or the file system as it is.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct Diff {
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    pub help: Option<bool>,
+    #[command(flatten)]
+    pub(crate) source: PoolSource,
+    /// Say what kind of file each is.
+    #[arg(short = 'F')]
+    pub classify: bool,
+    /// No arrows, tabs between columns.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Time of each change.
+    #[arg(short = 't')]
+    pub times: bool,
+    /// Names as they are, without escapes.
+    #[arg(short = 'h')]
+    pub raw_names: bool,
+    /// The earlier snapshot.
+    #[arg(value_name = "SNAPSHOT")]
+    pub from: String,
+    /// The later snapshot or the file system; the snapshot's own file system, without.
+    #[arg(value_name = "SNAPSHOT|FILESYSTEM")]
+    pub to: Option<String>,
+}
+
+impl Verb for Diff {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let Some((own, _)) = self.from.split_once('@') else {
+            return Err(Failure::failed(format!(
+                "Badly formed snapshot name {}: must be a snapshot",
+                self.from
+            )));
+        };
+        let to_name = match &self.to {
+            // A snapshot may be named without its file system.
+            Some(name) if name.starts_with('@') => format!("{own}{name}"),
+            Some(name) => name.clone(),
+            None => own.to_owned(),
+        };
+        let pool = self.source.open(own.split('/').next().unwrap_or_default(), ctx)?;
+        let open = |name: &str| {
+            pool.dsl.dataset(name).map_err(|e| match e.kind() {
+                Kind::NotFound => Failure::cannot("open", name, "dataset does not exist"),
+                _ => Failure::cannot("open", name, e),
+            })
+        };
+        let (from, to) = (open(&self.from)?, open(&to_name)?);
+        if written::since_snapshot(&from, &to).is_err() {
+            let why = "Not an earlier snapshot from the same fs";
+            return Err(Failure::failed(format!("Unable to obtain diffs: \n   {why}")));
+        }
+        keys::ensure(&pool, &to.dir()?, ctx)?;
+        let place = self.place(&to)?;
+        let sides =
+            (Side::new(Filesystem::open_committed(&from)?), Side::new(Filesystem::open_committed(&to)?));
+        let objsets = (from.objset()?, to.objset()?);
+        let mut failed = false;
+        for object in changed(&objsets.0, &objsets.1) {
+            if ctx.interrupt.is_set() {
+                return Err(Failure::Interrupted);
+            }
+            match object {
+                Ok(number) => {
+                    for change in changes::of_object(&sides.0, &sides.1, number) {
+                        self.print(&change, &place, ctx)?;
+                    }
+                }
+                Err(e) => {
+                    failed = true;
+                    ctx.warn(format!("Unable to determine path or stats: {e}"));
+                }
+            }
+        }
+        Ok(if failed { Exit::FAILED } else { Exit::OK })
+    }
+}
+
+impl Diff {
+    /// What paths begin with.
+    fn place(&self, to: &Dataset) -> Result<Vec<u8>, Failure> {
+        let head = to.dir()?.head()?;
+        let kind = head.kind()?;
+        if kind != HeadKind::Filesystem {
+            return Err(Failure::cannot("diff", &head.name, "not a file system"));
+        }
+        let name = head.name.clone();
+        let node = Node::Dataset(head, kind);
+        let mountpoint = Props::new(&node, 0).native(ZfsProp::Mountpoint).map(|p| p.literal);
+        let path = mountpoint.filter(|m| m.starts_with('/')).unwrap_or_else(|| format!("/{name}"));
+        Ok(path.trim_end_matches('/').as_bytes().to_vec())
+    }
+
+    fn print(&self, change: &Change, place: &[u8], ctx: &mut Ctx) -> Result<(), Failure> {
+        let out = &mut ctx.out;
+        if self.times {
+            write!(out, "{:10}.{:09}\t", change.time.sec, change.time.nsec)?;
+        }
+        write!(out, "{}\t", change.sign)?;
+        if self.classify {
+            write!(out, "{}\t", letter(change.kind))?;
+        }
+        self.print_path(out, place, &change.path)?;
+        if let Some(renamed) = &change.renamed {
+            out.write_all(if self.scripted { b"\t" } else { b" -> " })?;
+            self.print_path(out, place, renamed)?;
+        }
+        if change.links != 0 {
+            write!(out, "\t({:+})", change.links)?;
+        }
+        Ok(writeln!(out)?)
+    }
+
+    /// Bytes that could confuse a terminal or a script are printed as `\0040`.
+    fn print_path(&self, out: &mut dyn Write, place: &[u8], path: &[u8]) -> Result<(), Failure> {
+        for &byte in place.iter().chain(path) {
+            match byte {
+                _ if self.raw_names => out.write_all(&[byte])?,
+                b'\\' | b' ' => write!(out, "\\{byte:04o}")?,
+                0x21..0x7f => out.write_all(&[byte])?,
+                _ => write!(out, "\\{byte:04o}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The letter of `-F`.
+#[doc(alias = "get_what")]
+fn letter(kind: FileKind) -> char {
+    match kind {
+        FileKind::Symlink => '@',
+        FileKind::Directory => '/',
+        FileKind::CharDevice => 'C',
+        FileKind::BlockDevice => 'B',
+        FileKind::Fifo => '|',
+        FileKind::Socket => '=',
+        FileKind::Regular => 'F',
+    }
+}
