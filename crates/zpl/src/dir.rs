@@ -12,6 +12,9 @@ use crate::inode::Inode;
 use crate::names::fold;
 
 const OBJECT_MASK: u64 = (1 << 48) - 1;
+/// Entries and errors of one directory after which its listing ends: a forged one could go on for ever.
+const MAX_ENTRIES: u64 = 1 << 27;
+const MAX_ERRORS: u64 = 4096;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Entries {
     cursor: Option<Cursor>,
     /// Names that the intent log added; they come last.
     added: std::vec::IntoIter<Dirent>,
+    seen: u64,
+    errors: u64,
 }
 
 impl Entries {
@@ -49,9 +54,21 @@ impl Entries {
             let item = item.and_then(|e| self.dir.dirent(e));
             let changed = |e: &Dirent| self.dir.change(&e.name).is_some();
             if !item.as_ref().is_ok_and(changed) {
+                let item = self.limited(item);
                 return Some(item.map_err(|e| self.dir.fs.place(e, self.dir.number)));
             }
         }
+    }
+
+    /// Counts an item; past a limit it becomes the last one, an error.
+    fn limited(&mut self, item: Result<Dirent>) -> Result<Dirent> {
+        self.seen += 1;
+        self.errors += u64::from(item.is_err());
+        if self.seen <= MAX_ENTRIES && self.errors <= MAX_ERRORS {
+            return item;
+        }
+        self.cursor = None;
+        Err(Error::new(Kind::Limit, "the directory has more entries or errors than are listed"))
     }
 }
 
@@ -71,7 +88,7 @@ impl Inode {
         let cursor = self.zap()?.map(Zap::entries);
         let added: Vec<Dirent> =
             self.changes.iter().flat_map(|c| c.entries.values().flatten().cloned()).collect();
-        Ok(Entries { dir: self.clone(), cursor, added: added.into_iter() })
+        Ok(Entries { dir: self.clone(), cursor, added: added.into_iter(), seen: 0, errors: 0 })
     }
 
     /// What the intent log says of a name: nothing, that it is gone, or what it is now.
