@@ -76,7 +76,11 @@ fn compare(dir: &Path, fs: &Arc<Filesystem>) -> usize {
         assert_eq!(have, want, "{} object {object} {path}", fs.name);
         inode.acl().unwrap();
         inode.xattrs().unwrap();
-        if path.len() > 1 && path.starts_with('/') && !path.contains('?') && inode.attr().flags & zpl::pflags::XATTR == 0 {
+        if path.len() > 1
+            && path.starts_with('/')
+            && !path.contains('?')
+            && inode.attr().flags & zpl::pflags::XATTR == 0
+        {
             let found = fs.resolve(path.as_bytes(), false);
             assert_eq!(found.unwrap().number(), object, "{path}");
             let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/.-_".contains(&b));
@@ -91,7 +95,8 @@ fn compare(dir: &Path, fs: &Arc<Filesystem>) -> usize {
 }
 
 fn compare_bytes(dir: &Path, fs: &Arc<Filesystem>, inode: &Inode, path: &str) {
-    let to = golden::target().join(format!("zdb-read-{}-{:x}-{}", std::process::id(), fs.guid, inode.number()));
+    let to =
+        golden::target().join(format!("zdb-read-{}-{:x}-{}", std::process::id(), fs.guid, inode.number()));
     let words = ["-r", &fs.name, path.trim_start_matches('/'), to.to_str().unwrap()];
     zdb(dir, &words).unwrap();
     let theirs = fs::read(&to).unwrap_or_default();
@@ -157,7 +162,8 @@ fn files_of_old_images_are_what_zdb_says() {
         let candidates = zutil::import::candidates(std::slice::from_ref(&dir));
         assert_eq!(candidates.len(), 1, "{}", image.display());
         let source = zutil::import::source(&candidates[0]);
-        let pool = engine::spa::open(&Env::system(64 << 20).unwrap(), source, OpenOptions::default()).unwrap();
+        let pool =
+            engine::spa::open(&Env::system(64 << 20).unwrap(), source, OpenOptions::default()).unwrap();
         for fs in filesystems(&pool) {
             files += compare(&dir, &fs);
         }
