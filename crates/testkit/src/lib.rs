@@ -3,4 +3,5 @@
 pub mod golden;
 pub mod hostile;
 pub mod manifest;
+pub mod targets;
 mod unpack;

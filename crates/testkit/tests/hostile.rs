@@ -1,15 +1,20 @@
 //! Hostile pools: whatever an image says, opening and reading it ends soon, in bounded memory, without panic.
 //!
 //! `AQUIFER_HOSTILE=TEXT` runs the lies whose names contain the text, and tells what came of each.
+//! `AQUIFER_HOSTILE_ROUNDS=N` makes up N changed images of each kind instead of a few, from
+//! `AQUIFER_HOSTILE_SEED` on.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use engine::env::Env;
+use stdx::rng::Rng;
 use testkit::golden::{self, Golden};
-use testkit::hostile::{cases, exercise, forge::Forge};
+use testkit::hostile::{cases, exercise, forge::Forge, mutate};
+use testkit::targets;
 
 /// Longest time for everything with one image. Optimised, the slowest takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -99,4 +104,88 @@ fn lies_with_good_checksums() {
         failed.extend(lie(case, &golden, wanted.is_ok()).err());
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// Changes that a seed makes up: metadata with its checksums made right, or bits flipped under their checksums.
+fn made_up(golden: &Golden, seed: u64, flips: bool) -> Result<(), String> {
+    let (golden, name) =
+        (golden.clone(), format!("{} changed from seed {seed}, flips: {flips}", golden.name));
+    bounded(&name, move || {
+        let env = Env::system(CACHE).unwrap();
+        let Ok(mut forge) = Forge::new(&golden, &env) else { return };
+        if flips {
+            mutate::flip(&forge, &mut Rng::new(seed), 2000).unwrap();
+            let device = |(_, disk): &(String, _)| Arc::clone(disk) as blkdev::Device;
+            let devices: Vec<_> = forge.disks.iter().map(device).collect();
+            devices.iter().for_each(|d| drop(zutil::DeviceLabels::read(&**d)));
+        } else {
+            mutate::apply(&mut forge, &mutate::from_seed(seed));
+        }
+        if let Ok(source) = forge.finish() {
+            exercise::everything(&env, &source);
+        }
+    })
+}
+
+#[test]
+fn changes_that_nobody_thought_of() {
+    count_panics();
+    let (first, rounds) = (number("AQUIFER_HOSTILE_SEED", 1), number("AQUIFER_HOSTILE_ROUNDS", 8));
+    let mut failed = Vec::new();
+    for pool in ["basic", "dedup-fast", "removed", "quotas", "zvol", "unclean-log", "encrypted"] {
+        let Some(golden) = golden::get(pool) else { continue };
+        for seed in first..first + rounds {
+            failed.extend(made_up(&golden, seed, seed % 4 == 0).err());
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Blocks of golden pools, as food for decoders.
+fn food(golden: &Golden) -> Vec<Vec<u8>> {
+    let Ok(pool) = golden.open() else { return Vec::new() };
+    let mut food = Vec::new();
+    for object in pool.mos.objects().flatten().take(200) {
+        food.push(object.dnode.bonus().to_vec());
+        food.extend((0..3).filter_map(|blkid| Some(object.block(blkid).ok()?.to_vec())));
+    }
+    food.retain(|bytes| bytes.iter().any(|&b| b != 0));
+    food
+}
+
+#[test]
+fn decoders_take_any_bytes() {
+    count_panics();
+    let rounds = number("AQUIFER_HOSTILE_ROUNDS", 8) * 40;
+    let mut food: Vec<Vec<u8>> = ["quotas", "dedup-legacy"]
+        .iter()
+        .filter_map(|p| golden::get(p))
+        .flat_map(|g| self::food(&g))
+        .collect();
+    food.push(vec![0; 4096]);
+    let before = PANICS.load(Ordering::SeqCst);
+    let mut rng = Rng::new(number("AQUIFER_HOSTILE_SEED", 1));
+    let start = Instant::now();
+    for round in 0..rounds {
+        let pick = usize::try_from(rng.below(food.len() as u64)).unwrap();
+        let mut bytes = food[pick].clone();
+        for _ in 0..rng.below(12) {
+            let at = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+            bytes[at] = u8::try_from(rng.below(256)).unwrap();
+        }
+        if round % 5 == 0 {
+            bytes.truncate(usize::try_from(rng.below(bytes.len() as u64)).unwrap());
+        }
+        for (name, target) in targets::ALL {
+            let one = Instant::now();
+            assert!(std::panic::catch_unwind(|| target(&bytes)).is_ok(), "{name} panicked, round {round}");
+            assert!(one.elapsed() < Duration::from_secs(5), "{name} took long, round {round}");
+        }
+    }
+    assert_eq!(PANICS.load(Ordering::SeqCst), before);
+    eprintln!("{} runs in {:.1?}", rounds * targets::ALL.len() as u64, start.elapsed());
 }
