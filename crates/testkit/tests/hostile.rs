@@ -5,7 +5,7 @@
 //! `AQUIFER_HOSTILE_SEED` on.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -23,6 +23,8 @@ const CACHE: u64 = 64 << 20;
 /// Most memory that the process may have taken, cache and test included.
 const MEMORY: u64 = 600 << 20;
 
+/// One test at a time: memory and panics are counted for the whole process.
+static ONE: Mutex<()> = Mutex::new(());
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 fn count_panics() {
@@ -93,6 +95,7 @@ fn lie(case: cases::Case, golden: &Golden, verbose: bool) -> Result<(), String> 
 
 #[test]
 fn lies_with_good_checksums() {
+    let _one = ONE.lock();
     count_panics();
     let wanted = std::env::var("AQUIFER_HOSTILE");
     let mut failed = Vec::new();
@@ -133,6 +136,7 @@ fn made_up(golden: &Golden, seed: u64, flips: bool) -> Result<(), String> {
 
 #[test]
 fn changes_that_nobody_thought_of() {
+    let _one = ONE.lock();
     count_panics();
     let (first, rounds) = (number("AQUIFER_HOSTILE_SEED", 1), number("AQUIFER_HOSTILE_ROUNDS", 8));
     let mut failed = Vec::new();
@@ -159,6 +163,7 @@ fn food(golden: &Golden) -> Vec<Vec<u8>> {
 
 #[test]
 fn decoders_take_any_bytes() {
+    let _one = ONE.lock();
     count_panics();
     let rounds = number("AQUIFER_HOSTILE_ROUNDS", 8) * 40;
     let mut food: Vec<Vec<u8>> = ["quotas", "dedup-legacy"]

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# run.sh SECONDS [TARGET…]: every fuzz target (or those named) for SECONDS each, seeds from the golden pools.
+# With nightly Rust: libFuzzer through cargo-fuzz, installed when it is missing. Without: the seeded runner on
+# stable, in the test `hostile`. Ends with a table; non-zero when anything was found. Findings stay in
+# fuzz/artifacts.
+set -euo pipefail
+cd "$(dirname "$0")"
+seconds=${1:-60}; shift || true
+
+stable() {
+  echo "no nightly Rust or no cargo-fuzz: the seeded runner on stable"
+  cd .. && AQUIFER_HOSTILE_ROUNDS=$((seconds * 2)) AQUIFER_HOSTILE_SEED=$(date +%s) \
+    exec cargo test --release -p testkit --test hostile -- --nocapture any_bytes nobody
+}
+cargo +nightly --version >/dev/null 2>&1 || stable
+cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz || stable
+
+# The crate is its own workspace; with the main one's lock it builds the same versions.
+[ -e Cargo.lock ] || cp ../Cargo.lock Cargo.lock
+cargo run -q --release --bin seeds -- corpus
+targets=("$@"); [ $# -gt 0 ] || mapfile -t targets < <(cargo +nightly fuzz list | grep -vx seeds)
+mkdir -p logs; found=0; table=()
+for target in "${targets[@]}"; do
+  # An image is opened and read in every way at each run: it may take its time and memory.
+  args=(-max_len=16384 -timeout=10 -rss_limit_mb=1024)
+  [ "$target" != whole_image ] || args=(-max_len=144 -timeout=30 -rss_limit_mb=2048)
+  echo "== $target"
+  status=ok
+  cargo +nightly fuzz run --sanitizer "${SANITIZER:-address}" "$target" "corpus/$target" -- \
+    -max_total_time="$seconds" -print_final_stats=1 "${args[@]}" > "logs/$target" 2>&1 || { status=FOUND; found=1; }
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "logs/$target")
+  rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "logs/$target")
+  peak=$(sed -n 's/^stat::peak_rss_mb: *//p' "logs/$target")
+  table+=("$target $status ${runs:-?} ${rate:-?} ${peak:-?}")
+  [ $status = ok ] || tail -30 "logs/$target"
+done
+{ echo "target result runs runs/s peak-MiB"; printf '%s\n' "${table[@]}"; } | column -t
+exit $found
