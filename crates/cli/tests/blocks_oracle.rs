@@ -101,7 +101,9 @@ fn verify(pool: &Golden, more: &[&str]) -> common::Run {
 
 #[test]
 fn sound_pools_are_well() {
-    for name in ["basic", "mirror3", "raidz1-3", "draid1", "reflink", "dedup-legacy", "unclean-log", "encrypted"] {
+    for name in
+        ["basic", "mirror3", "raidz1-3", "draid1", "reflink", "dedup-legacy", "unclean-log", "encrypted"]
+    {
         let Some(pool) = golden::get(name) else { continue };
         for more in [&[][..], &["--first-copy"][..]] {
             let run = verify(&pool, more);
@@ -114,9 +116,11 @@ fn sound_pools_are_well() {
 
 #[test]
 fn damage_that_redundancy_covers_is_named() {
-    for (name, remedy) in
-        [("damaged-raidz1", "parity"), ("damaged-raidz2", "parity"), ("damaged-mirror", "other side of the mirror")]
-    {
+    for (name, remedy) in [
+        ("damaged-raidz1", "parity"),
+        ("damaged-raidz2", "parity"),
+        ("damaged-mirror", "other side of the mirror"),
+    ] {
         let Some(pool) = golden::get(name) else { continue };
         let run = verify(&pool, &[]);
         assert_eq!(run.code, 1, "{name}: {}", run.out);
@@ -146,9 +150,9 @@ fn a_lost_block_is_named_with_its_file_and_range() {
     copy(&pool, dir.path());
     // A block of a file's data that lies alone: its place from the pool's own pointers.
     let (text, _) = ours(&pool.dir, "-bbbbb", "tank");
-    let line = text
-        .lines()
-        .find(|l| l.contains("[L0 ZFS plain file]") && l.contains(" single ") && l.contains("size=20000L/20000P"));
+    let line = text.lines().find(|l| {
+        l.contains("[L0 ZFS plain file]") && l.contains(" single ") && l.contains("size=20000L/20000P")
+    });
     let line = line.expect("some block of 128 KiB");
     let dva = line.split("DVA[0]=<0:").nth(1).unwrap().split(':').next().unwrap();
     let at = u64::from_str_radix(dva, 16).unwrap() + (4 << 20);
