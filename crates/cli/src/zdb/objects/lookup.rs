@@ -31,7 +31,7 @@ fn find(session: &Session) -> Result<(View, Inode), Failure> {
 
 fn at(session: &Session, dataset: &engine::dsl::Dataset) -> Result<(View, Inode), Failure> {
     let path = session.rest.first().map(String::as_str).unwrap_or_default();
-    let fs = Filesystem::open(dataset)?;
+    let fs = Filesystem::open_committed(dataset)?;
     let mut here = fs.root()?;
     let mut walked = format!("dataset={} path=/", dataset.name);
     for part in path.split('/').filter(|p| !p.is_empty()) {

@@ -62,7 +62,7 @@ impl View {
         let objset = if locked { dataset.objset_as(Form::NoKey)? } else { objset };
         let zpl = objset.phys.objset_type == ondisk::ObjsetType::Zfs;
         let fs =
-            if zpl && !locked && dump.verbosity() >= 4 { dump.read(Filesystem::open(dataset)) } else { None };
+            if zpl && !locked && dump.verbosity() >= 4 { dump.read(Filesystem::open_committed(dataset)) } else { None };
         Ok(Self {
             name: dataset.name.clone(),
             compress: compression(&dataset.dsl, dataset),
