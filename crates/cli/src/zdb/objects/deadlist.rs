@@ -30,7 +30,12 @@ pub fn print(dump: &mut Dump<'_>, number: u64, name: &str) -> Done {
     }
     out!(dump, "\n");
     for (mintxg, list) in entries {
-        bpobj::full(dump, list, &format!("mintxg {mintxg} -> obj {list}"), 0)?;
+        let title = format!("mintxg {mintxg} -> obj {list}");
+        if dump.d >= 5 {
+            bpobj::full(dump, list, &title, 0)?;
+        } else {
+            out!(dump, "{title}\n");
+        }
     }
     Ok(())
 }

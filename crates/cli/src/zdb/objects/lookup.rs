@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::sync::Arc;
 
 use engine::Kind;
+use engine::dsl::Dataset;
 use zpl::{Filesystem, Inode};
 
 use super::dump::{Dump, out};
@@ -19,42 +19,56 @@ const LEAST: u32 = 3;
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// The file at the session's path; `Err` holds what zdb says.
-fn find(session: &Session) -> Result<(View, Inode), Failure> {
+/// What a path leads to: the object set, and each file from the root on with the path so far.
+type Found = (View, Vec<(String, Inode)>);
+
+/// zdb's exit code when there is no such path: the number of that error.
+const ABSENT: Exit = Exit(2);
+
+/// The file at the session's path, and what was passed on the way; `None`, and said so, when there is none.
+fn find(session: &Session, ctx: &mut Ctx) -> Result<Option<Found>, Failure> {
     let Target::Dataset(dataset) = &session.target else {
         let pool = &session.pool;
         let root = pool.dsl.dataset(&pool.name)?;
-        return at(session, &root);
+        return at(session, &root, ctx);
     };
-    at(session, dataset)
+    at(session, dataset, ctx)
 }
 
-fn at(session: &Session, dataset: &engine::dsl::Dataset) -> Result<(View, Inode), Failure> {
+fn at(session: &Session, dataset: &Dataset, ctx: &mut Ctx) -> Result<Option<Found>, Failure> {
     let path = session.rest.first().map(String::as_str).unwrap_or_default();
     let fs = Filesystem::open_committed(dataset)?;
-    let mut here = fs.root()?;
-    let mut walked = format!("dataset={} path=/", dataset.name);
+    let mut trail = vec![(String::new(), fs.root()?)];
+    let mut walked = format!("dataset={} path=", dataset.name);
     for part in path.split('/').filter(|p| !p.is_empty()) {
-        walked += part;
-        let found = here.child(part.as_bytes());
-        here = found.map_err(|e| {
-            let why = if e.kind() == Kind::NotFound {
-                "No such file or directory".to_owned()
-            } else {
-                e.to_string()
-            };
-            Failure::failed(format!("failed to lookup {walked}: {why}"))
-        })?;
         walked += "/";
+        walked += part;
+        let Some((_, here)) = trail.last() else { break };
+        match here.child(part.as_bytes()) {
+            Ok(child) => trail.push((walked.clone(), child)),
+            Err(e) if e.kind() == Kind::NotFound => {
+                ctx.warn(format_args!("failed to lookup {walked}: No such file or directory"));
+                return Ok(None);
+            }
+            Err(e) => return Err(Failure::failed(format!("failed to lookup {walked}: {e}"))),
+        }
     }
-    Ok((View::file(dataset, &fs), here))
+    Ok(Some((View::file(dataset, &fs), trail)))
 }
 
 /// Prints the object as verbosely as `-v` says.
 pub fn show(session: &Session, ctx: &mut Ctx) -> Outcome {
-    let (mut view, inode) = find(session)?;
+    let Some((mut view, trail)) = find(session, ctx)? else { return Ok(ABSENT) };
     let mut dump = Dump::new(session, ctx);
     dump.set_verbosity(LEAST + session.options.verbose);
+    if dump.verbosity() > 6 {
+        for (walked, passed) in trail.iter().skip(1) {
+            let dnode = view.object(passed.number())?.dnode;
+            let (kind, bonus) = (dnode.object_type.raw(), dnode.bonustype.raw());
+            out!(dump, "obj={} {walked} type={kind} bonustype={bonus}\n", passed.number());
+        }
+    }
+    let Some((_, inode)) = trail.last() else { return Ok(ABSENT) };
     let object = view.object(inode.number())?;
     object::print(&mut dump, &mut view, &object, &mut object::Rows::default())?;
     Ok(dump.exit)
@@ -62,21 +76,21 @@ pub fn show(session: &Session, ctx: &mut Ctx) -> Outcome {
 
 /// Copies the file's bytes; holes stay holes.
 pub fn copy(session: &Session, ctx: &mut Ctx) -> Outcome {
-    let (_, inode) = find(session)?;
+    let Some((_, mut trail)) = find(session, ctx)? else { return Ok(ABSENT) };
+    let Some((_, inode)) = trail.pop() else { return Ok(ABSENT) };
     let target = session.rest.get(1).cloned().unwrap_or_default();
     let mut dump = Dump::new(session, ctx);
     out!(dump, "Copying object {} to file {target}\n", inode.number());
     out!(dump, "Object {} is {} bytes\n", inode.number(), inode.attr().size);
     let cannot = |e: std::io::Error| Failure::cannot("write", &target, e);
     let mut file = File::create(&target).map_err(cannot)?;
-    let object = Arc::new(inode.clone());
     let (size, mut at) = (inode.attr().size, 0);
     let mut piece = vec![0; PIECE];
     while at < size {
         dump.poll()?;
         let want = usize::try_from(size - at).unwrap_or(PIECE).min(PIECE);
         let Some(part) = piece.get_mut(..want) else { break };
-        let Some(got) = dump.read(object.read_at(at, part)) else { return Ok(Exit::FAILED) };
+        let Some(got) = dump.read(inode.read_at(at, part)) else { return Ok(Exit::FAILED) };
         if got == 0 {
             break;
         }

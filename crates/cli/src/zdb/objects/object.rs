@@ -23,10 +23,12 @@ impl Default for Rows {
     }
 }
 
-/// Prints an object, as much as the verbosity says.
-pub fn print(dump: &mut Dump<'_>, view: &mut View, object: &Object, rows: &mut Rows) -> Done {
-    let verbosity = dump.verbosity();
-    if rows.headline {
+impl Rows {
+    /// Prints the headline when it is due.
+    pub fn headline(&mut self, dump: &mut Dump<'_>) -> Done {
+        if !std::mem::take(&mut self.headline) {
+            return Ok(());
+        }
         out!(
             dump,
             "\n{:>10}  {:>3}  {:>5}  {:>5}  {:>5}  {:>6}  {:>5}  {:>6}  {}\n",
@@ -40,8 +42,14 @@ pub fn print(dump: &mut Dump<'_>, view: &mut View, object: &Object, rows: &mut R
             "%full",
             "type"
         );
-        rows.headline = false;
+        Ok(())
     }
+}
+
+/// Prints an object, as much as the verbosity says.
+pub fn print(dump: &mut Dump<'_>, view: &mut View, object: &Object, rows: &mut Rows) -> Done {
+    let verbosity = dump.verbosity();
+    rows.headline(dump)?;
     row(dump, view, object)?;
     if verbosity >= 4 {
         flags(dump, object)?;

@@ -52,6 +52,7 @@ pub fn print_ranges(dump: &mut Dump<'_>, view: &mut View, ranges: &[Range]) -> D
             match single(view, range.start) {
                 Ok(object) => object::print(dump, view, &object, &mut row)?,
                 Err(e) => {
+                    row.headline(dump)?;
                     dump.problem(e);
                     return Ok(());
                 }
@@ -70,13 +71,27 @@ pub fn print_ranges(dump: &mut Dump<'_>, view: &mut View, ranges: &[Range]) -> D
             if object.number > range.end {
                 break;
             }
-            if object.number >= range.start && range.matches(object.dnode.object_type) {
-                object::print(dump, view, &object, &mut row)?;
+            if object.number >= range.start {
+                matching(dump, view, range, &object, &mut row)?;
             }
         }
     }
     out!(dump, "\n");
     Ok(())
+}
+
+/// The headline comes before the type is looked at.
+fn matching(
+    dump: &mut Dump<'_>,
+    view: &mut View,
+    range: &Range,
+    object: &engine::dmu::Object,
+    row: &mut object::Rows,
+) -> Done {
+    if range.matches(object.dnode.object_type) {
+        return object::print(dump, view, object, row);
+    }
+    row.headline(dump)
 }
 
 fn single(view: &View, number: u64) -> engine::Result<engine::dmu::Object> {
