@@ -61,8 +61,11 @@ impl View {
         let locked = locked || !key_opens(dataset);
         let objset = if locked { dataset.objset_as(Form::NoKey)? } else { objset };
         let zpl = objset.phys.objset_type == ondisk::ObjsetType::Zfs;
-        let fs =
-            if zpl && !locked && dump.verbosity() >= 4 { dump.read(Filesystem::open_committed(dataset)) } else { None };
+        let fs = if zpl && !locked && dump.verbosity() >= 4 {
+            dump.read(Filesystem::open_committed(dataset))
+        } else {
+            None
+        };
         Ok(Self {
             name: dataset.name.clone(),
             compress: compression(&dataset.dsl, dataset),
