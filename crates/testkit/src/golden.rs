@@ -69,6 +69,13 @@ pub fn get(name: &str) -> Option<Golden> {
     None
 }
 
+/// Unpacks an archive of a room's own (`NAME.tar.zst` with a folder `NAME`) once, and says where.
+pub fn fixture(archive: &Path) -> std::io::Result<PathBuf> {
+    let file = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = file.strip_suffix(".tar.zst").unwrap_or(&file);
+    unpack(archive, &target().join("fixtures"), name, name)
+}
+
 /// Names of the pools in the first folder that has any.
 fn names() -> Vec<String> {
     for folder in folders() {
