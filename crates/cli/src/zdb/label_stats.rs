@@ -15,6 +15,8 @@ struct Stats {
     leaves: u64,
     leaf_total: usize,
     leaf_largest: usize,
+    /// Numbers of the types that are not counted.
+    skipped: Vec<i32>,
 }
 
 #[derive(Default)]
@@ -57,7 +59,7 @@ impl Stats {
                         }
                     }
                 }
-                _ => {}
+                other => self.skipped.push(other.data_type() as i32),
             }
         }
     }

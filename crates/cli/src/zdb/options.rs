@@ -108,6 +108,8 @@ pub struct Options {
     pub dump_dir: Option<PathBuf>,
     /// What is no option: pool or device first, then objects, ranges, blocks.
     pub operands: Vec<String>,
+    /// Nothing was chosen, so everything is shown.
+    pub all: bool,
     /// `--help`.
     pub help: bool,
 }
@@ -145,6 +147,7 @@ impl Options {
             cache_file: None,
             dump_dir: None,
             operands: Vec::new(),
+            all: false,
             help: false,
         }
     }
@@ -182,6 +185,7 @@ impl Options {
     fn settle(&mut self) {
         self.verbose = self.level('v');
         let all = !CHOOSERS.iter().any(|&letter| self.has(char::from(letter)));
+        self.all = all;
         if all {
             self.verbose = self.verbose.max(1);
         }

@@ -48,7 +48,24 @@ pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
     on_pool(options, ctx)
 }
 
+/// Says what of the command line is taken and has no effect here.
+fn tell_ignored(options: &Options, ctx: &mut Ctx) {
+    if options.dump_dir.is_some() {
+        ctx.warn("zdb -x: not supported yet: copying the blocks that are read");
+    }
+    for (name, _) in &options.tunables {
+        ctx.warn(format!("zdb -o: {name} is a variable of libzpool and has no effect here"));
+    }
+    for (letter, what) in [('Z', "headers of zstd blocks"), ('y', "checking livelists")] {
+        // Everything at once was never meant to be complete.
+        if options.has(letter) && !options.all {
+            ctx.warn(format!("zdb -{letter}: not supported yet: {what}"));
+        }
+    }
+}
+
 fn on_pool(options: Options, ctx: &mut Ctx) -> Outcome {
+    tell_ignored(&options, ctx);
     let session = Session::open(options)?;
     for note in &session.pool.notes {
         ctx.warn(note);
@@ -92,9 +109,6 @@ fn whole_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
         }
         Ok(())
     };
-    if wants(&['y']) {
-        ctx.warn("zdb -y: not supported yet: checking livelists");
-    }
     if wants(&['S']) {
         return simulate::run(session, ctx);
     }

@@ -1,0 +1,138 @@
+//! `aquifer zdb` against the real zdb, byte by byte, on every golden pool; and against what the real one
+//! printed once, where it is not installed.
+//!
+//! Not compared, because it must differ: `-CC` (the configuration for an import is ours, with our search's
+//! paths), `-k` (zdb pretends to write a txg when it rewinds), `-s` (what each program itself read), standard
+//! error, and bytes that zdb 2.3.2 prints from memory that it never filled (`-R` with an lsize and no `d`).
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::aquifer;
+use testkit::golden::{self, Golden};
+
+/// Everything at four depths, in one run each.
+const DEPTHS: [&str; 4] = ["-uCDTmMh", "-uCDDTTmmMMhh", "-uuuuDDDTTTmmm", "-DDDDDTTTTmmmm"];
+/// What is also kept as text in the repository.
+const KEPT: [(&str, &str); 3] =
+    [("basic", "-uCDTmMh"), ("mirror3", "-uuuuDDDTTTmmm"), ("reflink", "-DDDDDTTTTmmmm")];
+
+fn real(args: &[&str]) -> Option<(i32, String)> {
+    let output = Command::new("zdb").args(args).env("TZ", "UTC").output().ok()?;
+    Some((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+fn zdb_is_here() -> bool {
+    let here = Command::new("zdb").output().is_ok();
+    if !here {
+        eprintln!("SKIPPED: zdb is not installed; only kept texts are compared");
+    }
+    here
+}
+
+/// The first line that differs.
+fn difference(what: &str, theirs: &str, ours: &str) -> Option<String> {
+    if theirs == ours {
+        return None;
+    }
+    let pairs = theirs.lines().zip(ours.lines()).enumerate();
+    let first = pairs.into_iter().find(|(_, (a, b))| a != b);
+    let (n, (a, b)) = first.unwrap_or((theirs.lines().count().min(ours.lines().count()), ("(end)", "(end)")));
+    Some(format!("{what}: line {}:\n  zdb  {a}\n  ours {b}", n + 1))
+}
+
+fn on_pool<'a>(pool: &'a Golden, dir: &'a str, option: &'a str) -> [&'a str; 5] {
+    [option, "-e", "-p", dir, pool.pool_name()]
+}
+
+#[test]
+fn pools_print_as_zdb_prints_them() {
+    if !zdb_is_here() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for pool in golden::all() {
+        let dir = pool.dir.display().to_string();
+        // A disk that is gone is no obstacle to us, but zdb's own checks stop at some of these.
+        if pool.name.starts_with("damaged") {
+            continue;
+        }
+        for option in DEPTHS.into_iter().chain(["-S"]) {
+            let args = on_pool(&pool, &dir, option);
+            let (_, theirs) = real(&args).unwrap();
+            let ours = aquifer(&[&["zdb"], &args[..]].concat());
+            wrong.extend(difference(&format!("{} {option}", pool.name), &theirs, &ours.out));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn devices(pool: &Golden) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(&pool.dir).unwrap().flatten().map(|e| e.path());
+    let is_device = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("disk"));
+    let mut all: Vec<PathBuf> = entries.filter(is_device).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn labels_print_as_zdb_prints_them() {
+    if !zdb_is_here() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for pool in golden::all() {
+        for device in devices(&pool) {
+            let path = device.display().to_string();
+            for option in ["-l", "-llu", "-llluuuu"] {
+                let (code, theirs) = real(&[option, &path]).unwrap();
+                let ours = aquifer(&["zdb", option, &path]);
+                let what = format!("{option} {} {}", pool.name, device.file_name().unwrap().display());
+                wrong.extend(difference(&what, &theirs, &ours.out));
+                if code != ours.code {
+                    wrong.push(format!("{what}: zdb leaves with {code}, we with {}", ours.code));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn blocks_read_as_zdb_reads_them() {
+    let Some(pool) = golden::get("basic").filter(|_| zdb_is_here()) else { return };
+    let dir = pool.dir.display().to_string();
+    let mut wrong = Vec::new();
+    for place in
+        ["0:3554e00:200", "0:3554e00:200:c", "0:3554e00:200:e", "0:3554e00:1000/200:d", "0:3554e00:200:d"]
+    {
+        let args = ["-R", "-e", "-p", &dir, pool.pool_name(), place];
+        let (_, theirs) = real(&args).unwrap();
+        wrong.extend(difference(place, &theirs, &aquifer(&[&["zdb"], &args[..]].concat()).out));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn kept(pool: &str, option: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.join("tests/data/zdb").join(format!("{pool}{option}.txt"))
+}
+
+/// What the real zdb printed when these files were made (`AQUIFER_KEEP_ZDB=1` makes them anew).
+#[test]
+fn kept_texts_of_zdb_are_matched() {
+    for (name, option) in KEPT {
+        let Some(pool) = golden::get(name) else { continue };
+        let dir = pool.dir.display().to_string();
+        let args = on_pool(&pool, &dir, option);
+        if std::env::var_os("AQUIFER_KEEP_ZDB").is_some() {
+            std::fs::write(kept(name, option), real(&args).unwrap().1).unwrap();
+        }
+        let theirs = std::fs::read_to_string(kept(name, option)).unwrap();
+        let ours = aquifer(&[&["zdb"], &args[..]].concat());
+        assert_eq!(difference(name, &theirs, &ours.out), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! Tables of the golden pools, held against the sums that the pools keep of them.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashMap;
+
+use engine::ddt::{Totals, tables};
+use engine::metaslab::log::{Unflushed, logs};
+use engine::metaslab::table::Metaslabs;
+use engine::spa::Pool;
+use engine::spa::errlog;
+use engine::spa::space::vdevs;
+use testkit::golden;
+
+/// What is free in each metaslab, the logs included, leaves what the pool counts as allocated.
+#[test]
+fn maps_and_logs_agree_with_the_sums() {
+    for golden in golden::all() {
+        let pool = golden.open().unwrap();
+        let logs = logs(&pool.mos).unwrap();
+        let tree = pool.tree();
+        let tops: Vec<_> =
+            tree.config.children.iter().map(|c| (c, Metaslabs::load(&pool.mos, c).unwrap())).collect();
+        let by_id: HashMap<_, _> = tops.iter().map(|(c, t)| (c.id, (c.metaslab_shift, t))).collect();
+        let unflushed = Unflushed::load(&logs, &by_id).unwrap();
+        let sums = vdevs(&pool, &mut Vec::new());
+        for (config, table) in &tops {
+            let allocated: u64 = table
+                .all
+                .iter()
+                .map(|m| m.as_ref().unwrap())
+                .map(|m| {
+                    let free = table.free(m, unflushed.change(config.id, m.id)).unwrap();
+                    m.size - free.covered()
+                })
+                .sum();
+            let expected = sums.iter().find(|s| s.id == config.id).map_or(0, |s| s.allocated());
+            assert_eq!(allocated, expected, "{} vdev {}", golden.name, config.id);
+        }
+    }
+}
+
+fn dsize(pool: &Pool) -> impl Fn(&ondisk::Blkptr) -> u64 {
+    let tree = pool.tree();
+    move |bp| engine::zio::deflated(&tree, bp)
+}
+
+/// Every entry of every dedup table, counted anew, gives the statistics that the pool keeps.
+#[test]
+fn dedup_entries_agree_with_their_statistics() {
+    for golden in golden::all() {
+        let pool = golden.open().unwrap();
+        let mut notes = Vec::new();
+        for table in tables(&pool.mos, &mut notes) {
+            for store in &table.stores {
+                let mut counted = Totals::default();
+                let mut entries = 0;
+                for entry in store.entries() {
+                    let entry = entry.unwrap();
+                    entries += 1;
+                    for phys in &entry.phys {
+                        let bp = phys.blkptr(&entry.key, table.checksum);
+                        let stat = engine::ddt::of_block(&bp, dsize(&pool)(&bp), phys.refcnt);
+                        counted.count(&stat, phys.refcnt);
+                    }
+                }
+                assert_eq!(entries, store.count, "{} {}", golden.name, store.name);
+                assert_eq!(
+                    Some(&counted.histogram),
+                    store.histogram.as_ref(),
+                    "{} {}",
+                    golden.name,
+                    store.name
+                );
+            }
+        }
+        assert!(notes.is_empty(), "{}: {notes:?}", golden.name);
+    }
+}
+
+/// The additional references of all clones are what the pool counts.
+#[test]
+fn clone_entries_agree_with_their_totals() {
+    for golden in golden::all() {
+        let pool = golden.open().unwrap();
+        for config in &pool.tree().config.children {
+            let Some(table) = engine::brt::table(&pool.mos, config.id).unwrap() else { continue };
+            let entries: Vec<_> = table.entries().map(Result::unwrap).collect();
+            let count = u64::try_from(entries.len()).unwrap();
+            assert_eq!(count, table.head.totalcount, "{}", golden.name);
+            assert!(entries.iter().all(|e| e.refcnt > 0));
+        }
+    }
+}
+
+/// The golden pools were never scrubbed after their damage: their error logs are empty, and readable.
+#[test]
+fn error_logs_are_readable() {
+    for golden in golden::all() {
+        let mut notes = Vec::new();
+        let errors = errlog::errors(&golden.open().unwrap(), &mut notes);
+        assert!(notes.is_empty() && errors.is_empty(), "{}: {notes:?} {errors:?}", golden.name);
+    }
+}
