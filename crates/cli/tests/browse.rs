@@ -272,3 +272,57 @@ fn long_listing() {
     let stat = ok(&pool, &["stat", "tank:d/one"]);
     assert!(String::from_utf8_lossy(&stat).contains("Xattr: user.short=0x68656c6c6f"));
 }
+
+/// Where block `blkid` of a file lies on a pool of one disk: byte offset and length.
+fn place(pool: &Golden, path: &str, blkid: u64) -> (u64, usize) {
+    let pool = pool.open().unwrap();
+    let fs = zpl::Filesystem::open(&pool.dsl.dataset("tank").unwrap()).unwrap();
+    let number = fs.resolve(path.as_bytes(), true).unwrap().number();
+    let bp = fs.objset.object(number).unwrap().blkptr(0, blkid).unwrap().unwrap();
+    assert_eq!(bp.dvas().count(), 1);
+    // Offsets of a vdev count from behind its two front labels and the boot block.
+    (bp.dva(0).unwrap().offset + (4 << 20), usize::try_from(bp.psize()).unwrap())
+}
+
+#[test]
+fn lost_blocks_are_named_and_the_rest_is_copied() {
+    let Some(pool) = golden::get("basic") else { return };
+    let (at, len) = place(&pool, "data/random-long", 2);
+    let dir = folder();
+    fs::create_dir(dir.path().join("pool")).unwrap();
+    let disk = dir.path().join("pool/disk1");
+    fs::copy(pool.dir.join("disk1"), &disk).unwrap();
+    let file = fs::File::options().write(true).open(&disk).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0x5a; len], at).unwrap();
+    let damaged = Golden { name: "basic".to_owned(), dir: dir.path().join("pool") };
+
+    let whole = ok(&pool, &["cat", "tank:data/random-long"]);
+    let (from, to) = (2 << 17, 3 << 17);
+    let mut want = whole.clone();
+    want[from..to].fill(0);
+    let range = format!("{from}-{}", to - 1);
+
+    let copy = dir.path().join("copy");
+    let out = aquifer(&damaged, &["cp", "-aq", "tank:data", copy.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("random-long") && said.contains(&range) && said.contains("131072 bytes are lost"), "{said}");
+    assert!(fs::read(copy.join("random-long")).unwrap() == want);
+    let device = |e: &fs::DirEntry| e.metadata().unwrap().rdev() != 0;
+    let others = fs::read_dir(&copy).unwrap().filter(|e| !device(e.as_ref().unwrap())).count();
+    assert_eq!(others, fs_names(&pool), "every other file is there");
+
+    let out = aquifer(&damaged, &["cat", "tank:data/random-long"]);
+    assert!(out.status.code() == Some(1) && out.stdout == want);
+    let out = aquifer(&damaged, &["sha256sum", "-r", "tank:data"]);
+    assert_eq!(out.status.code(), Some(1));
+    assert!(!String::from_utf8_lossy(&out.stdout).contains("random-long"));
+    let out = aquifer(&damaged, &["tar", "-q", "tank:data"]);
+    assert_eq!(out.status.code(), Some(1));
+    let member = members(&out.stdout).into_iter().find(|m| m.name == b"data/random-long").unwrap();
+    assert!(member.data == want);
+}
+
+fn fs_names(pool: &Golden) -> usize {
+    split(&ok(pool, &["find", "tank:data", "-mindepth", "1", "-maxdepth", "1", "!", "-type", "b,c", "-print0"])).len()
+}
