@@ -306,7 +306,10 @@ fn lost_blocks_are_named_and_the_rest_is_copied() {
     let out = aquifer(&damaged, &["cp", "-aq", "tank:data", copy.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains("random-long") && said.contains(&range) && said.contains("131072 bytes are lost"), "{said}");
+    assert!(
+        said.contains("random-long") && said.contains(&range) && said.contains("131072 bytes are lost"),
+        "{said}"
+    );
     assert!(fs::read(copy.join("random-long")).unwrap() == want);
     let device = |e: &fs::DirEntry| e.metadata().unwrap().rdev() != 0;
     let others = fs::read_dir(&copy).unwrap().filter(|e| !device(e.as_ref().unwrap())).count();
@@ -324,5 +327,9 @@ fn lost_blocks_are_named_and_the_rest_is_copied() {
 }
 
 fn fs_names(pool: &Golden) -> usize {
-    split(&ok(pool, &["find", "tank:data", "-mindepth", "1", "-maxdepth", "1", "!", "-type", "b,c", "-print0"])).len()
+    split(&ok(
+        pool,
+        &["find", "tank:data", "-mindepth", "1", "-maxdepth", "1", "!", "-type", "b,c", "-print0"],
+    ))
+    .len()
 }
