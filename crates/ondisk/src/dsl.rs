@@ -225,7 +225,7 @@ word_struct! {
         object: u64,
         /// First block.
         blkid: u64,
-        /// Block size in sectors in the high 16 bits, number of blocks in the low 48.
+        /// Block size in sectors in the high 16 bits, number of blocks less one in the low 48.
         size_count: u64,
         /// Reserved.
         pad: u64,
@@ -235,7 +235,7 @@ word_struct! {
 impl RedactBlock {
     /// Number of blocks.
     pub fn count(&self) -> u64 {
-        self.size_count & ((1 << 48) - 1)
+        (self.size_count & ((1 << 48) - 1)) + 1
     }
 
     /// Bytes of a block.
@@ -284,6 +284,12 @@ mod tests {
         assert_eq!((zbm.guid, zbm.creation_txg, zbm.creation_time, zbm.ivset_guid), (1, 2, 3, 0));
         assert!(ZfsBookmark::from_words(&[1, 2]).is_err());
         assert_eq!(ZfsBookmark::from_bytes(&zbm.to_bytes()), Ok(zbm));
+    }
+
+    #[test]
+    fn a_redacted_run_has_one_block_at_least() {
+        let run = RedactBlock { size_count: 2 << 48 | 3, ..Default::default() };
+        assert_eq!((run.block_size(), run.count()), (1024, 4));
     }
 
     #[test]

@@ -93,7 +93,7 @@ fn entries(dump: &mut Dump<'_>, object: &engine::dmu::Object, count: u64) -> Don
                 dump,
                 "{sep}{{object: {:x}, offset: {:x}, blksz: {:x}, count: {:x}}}",
                 block.object,
-                block.blkid.wrapping_mul(block.block_size()),
+                block.blkid,
                 block.block_size(),
                 block.count()
             );

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use engine::vdev::config::{Kind, VdevConfig};
 use engine::vdev::tree::Tree;
+use ondisk::space_map::SpaceMapDecoder;
 
 use super::dump::{Done, Dump, out};
 
@@ -31,15 +32,80 @@ fn vdev(dump: &mut Dump<'_>, tree: &Arc<Tree>, top: &VdevConfig, config: &VdevCo
     let name = path.unwrap_or_else(|| config.kind.name().to_owned());
     let required = config.guid == top.guid || fails(tree, top, config.guid);
     line(dump, indent, &name, required)?;
-    let ranges = leaf.map(|l| l.dtl.read().ranges().to_vec()).unwrap_or_default();
-    for (start, end) in ranges {
-        let inner = indent + 2;
-        out!(dump, "\t{:inner$}missing [{start},{end}) length {}\n", "", end.saturating_sub(start));
+    let lacks = Lacks::of(tree, config);
+    for (name, ranges) in
+        [("missing", &lacks.missing), ("partial", &lacks.partial), ("outage", &lacks.outage)]
+    {
+        for (start, end) in ranges {
+            let inner = indent + 2;
+            out!(dump, "\t{:inner$}{name} [{start},{end}) length {}\n", "", end.saturating_sub(*start));
+        }
+        if dump.d > 5 && config.kind.is_leaf() && config.dtl_object != 0 && !ranges.is_empty() {
+            let object = dump.session.pool.mos.object(config.dtl_object);
+            if let Some(object) = dump.read(object) {
+                dump.space_map(&object, SpaceMapDecoder::new(0, 0, u64::MAX))?;
+            }
+        }
     }
     for child in &config.children {
         vdev(dump, tree, top, child, indent + 4)?;
     }
     Ok(())
+}
+
+/// Half-open ranges of transaction groups, ascending.
+type Ranges = Vec<(u64, u64)>;
+
+/// What a vdev lacks: altogether, in some part, and while it can't be read.
+#[derive(Default)]
+struct Lacks {
+    missing: Ranges,
+    partial: Ranges,
+    outage: Ranges,
+}
+
+impl Lacks {
+    #[doc(alias = "vdev_dtl_reassess")]
+    fn of(tree: &Tree, config: &VdevConfig) -> Self {
+        if config.kind.is_leaf() {
+            let Some(leaf) = tree.leaf(config.guid) else { return Self::default() };
+            let missing = leaf.dtl.read().ranges().to_vec();
+            let readable = leaf.device().is_some() && !config.offline;
+            let outage = if readable { missing.clone() } else { vec![(0, u64::MAX)] };
+            return Self { partial: missing.clone(), missing, outage };
+        }
+        let children: Vec<Self> = config.children.iter().map(|child| Self::of(tree, child)).collect();
+        let enough = match usize::try_from(config.nparity).unwrap_or(0) {
+            0 => children.len(),
+            parity => parity + 1,
+        };
+        let outage = common(children.iter().map(|c| &c.outage), enough);
+        let partial = common(children.iter().map(|c| &c.partial), 1);
+        Self { missing: outage.clone(), partial, outage }
+    }
+}
+
+/// Ranges that at least `enough` of the sets have.
+#[doc(alias = "space_reftree_generate_map")]
+fn common<'a>(sets: impl Iterator<Item = &'a Ranges>, enough: usize) -> Ranges {
+    let mut edges: Vec<(u64, i64)> = Vec::new();
+    for (start, end) in sets.flatten().filter(|(start, end)| start < end) {
+        edges.extend([(*start, 1), (*end, -1)]);
+    }
+    // Of edges at the same place the opening ones first: neighbours join.
+    edges.sort_unstable_by_key(|(at, step)| (*at, -step));
+    let enough = i64::try_from(enough.max(1)).unwrap_or(i64::MAX);
+    let (mut depth, mut open, mut found) = (0, 0, Ranges::new());
+    for (at, step) in edges {
+        let before = depth;
+        depth += step;
+        if before < enough && depth >= enough {
+            open = at;
+        } else if before >= enough && depth < enough {
+            found.push((open, at));
+        }
+    }
+    found
 }
 
 /// Whether a vdev has data missing when the one of guid `without` is taken away.
@@ -49,7 +115,7 @@ fn fails(tree: &Tree, config: &VdevConfig, without: u64) -> bool {
     }
     if config.kind.is_leaf() {
         let leaf = tree.leaf(config.guid);
-        return leaf.is_none_or(|l| l.device().is_none() || !l.dtl.read().is_empty());
+        return config.offline || leaf.is_none_or(|l| l.device().is_none() || !l.dtl.read().is_empty());
     }
     let failed = config.children.iter().filter(|child| fails(tree, child, without)).count();
     if config.kind.is_mirror_like() {
@@ -60,4 +126,18 @@ fn fails(tree: &Tree, config: &VdevConfig, without: u64) -> bool {
         _ => 0,
     };
     failed > parity
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_enough_children_lack() {
+        let sets = [vec![(1, 5), (7, 9)], vec![(3, 8)], vec![(5, 6)]];
+        assert_eq!(common(sets.iter(), 1), [(1, 9)]);
+        assert_eq!(common(sets.iter(), 2), [(3, 6), (7, 8)]);
+        assert_eq!(common(sets.iter(), 3), []);
+        assert_eq!(common([vec![(1, 2)], vec![(2, 3)]].iter(), 1), [(1, 3)]);
+    }
 }

@@ -3,13 +3,16 @@
 use std::fmt::Display;
 use std::io::Write;
 
+use engine::dmu::Object;
 use ondisk::Blkptr;
+use ondisk::space_map::SpaceMapDecoder;
 use zcommon::units::nicenum;
 
 use crate::ctx::Ctx;
 use crate::output::time;
 use crate::verb::{Exit, Failure};
-use crate::zdb::target::Session;
+use crate::zdb::metaslabs;
+use crate::zdb::target::{Session, Target};
 
 /// What printing gives: only a broken output, or the user, stops it.
 pub type Done = Result<(), Failure>;
@@ -75,6 +78,24 @@ impl<'a> Dump<'a> {
     /// Stops when the user asked to.
     pub fn poll(&self) -> Done {
         if self.ctx.interrupt.is_set() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+
+    /// Prints a space map.
+    pub fn space_map(&mut self, object: &Object, decoder: SpaceMapDecoder) -> Done {
+        metaslabs::map(self.session, object, decoder, self.ctx)
+    }
+
+    /// Says which key `-K` was.
+    pub fn unlocked(&mut self) -> Done {
+        let Target::Dataset(dataset) = &self.session.target else { return Ok(()) };
+        if self.session.options.key.is_none() {
+            return Ok(());
+        }
+        let root = dataset.dir().and_then(|dir| dataset.dsl.keys.root_of(&dir));
+        if let Some(Some(root)) = self.read(root) {
+            writeln!(self.out(), "Unlocked encryption root: {}", root.name)?;
+        }
+        Ok(())
     }
 
     /// A size for people, or exactly (`-P`).

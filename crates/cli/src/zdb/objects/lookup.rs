@@ -60,6 +60,7 @@ fn at(session: &Session, dataset: &Dataset, ctx: &mut Ctx) -> Result<Option<Foun
 pub fn show(session: &Session, ctx: &mut Ctx) -> Outcome {
     let Some((mut view, trail)) = find(session, ctx)? else { return Ok(ABSENT) };
     let mut dump = Dump::new(session, ctx);
+    dump.unlocked()?;
     dump.set_verbosity(LEAST + session.options.verbose);
     if dump.verbosity() > 6 {
         for (walked, passed) in trail.iter().skip(1) {
@@ -80,6 +81,7 @@ pub fn copy(session: &Session, ctx: &mut Ctx) -> Outcome {
     let Some((_, inode)) = trail.pop() else { return Ok(ABSENT) };
     let target = session.rest.get(1).cloned().unwrap_or_default();
     let mut dump = Dump::new(session, ctx);
+    dump.unlocked()?;
     out!(dump, "Copying object {} to file {target}\n", inode.number());
     out!(dump, "Object {} is {} bytes\n", inode.number(), inode.attr().size);
     let cannot = |e: std::io::Error| Failure::cannot("write", &target, e);

@@ -50,6 +50,7 @@ pub fn run_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
 pub fn run_objset(session: &Session, ctx: &mut Ctx) -> Outcome {
     let wanted = ranges::parse_all(&session.rest)?;
     let mut dump = Dump::new(session, ctx);
+    dump.unlocked()?;
     let mut view = match &session.target {
         Target::Dataset(dataset) => View::dataset(&mut dump, dataset)?,
         _ => View::mos(&session.pool),

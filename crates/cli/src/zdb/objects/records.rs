@@ -30,7 +30,10 @@ pub fn array(dump: &mut Dump<'_>, object: &Object) -> Done {
     }
     let size = usize::try_from(object.max_offset().min(MAX_ARRAY)).unwrap_or(0);
     let Some(bytes) = dump.read(object.read_vec(0, size)) else { return Ok(()) };
-    words(dump, &bytes)
+    list(dump, &bytes)?;
+    let more = if object.max_offset() > MAX_ARRAY { ", ... " } else { "" };
+    out!(dump, "{more}]\n");
+    Ok(())
 }
 
 /// Words, four a line, at six d's.
@@ -38,6 +41,12 @@ pub fn words(dump: &mut Dump<'_>, bytes: &[u8]) -> Done {
     if dump.d < 6 {
         return Ok(());
     }
+    list(dump, bytes)?;
+    out!(dump, "]\n");
+    Ok(())
+}
+
+fn list(dump: &mut Dump<'_>, bytes: &[u8]) -> Done {
     let words = bytes.as_chunks::<8>().0;
     out!(dump, "\t\t[");
     for (i, word) in words.iter().enumerate() {
@@ -48,7 +57,6 @@ pub fn words(dump: &mut Dump<'_>, bytes: &[u8]) -> Done {
         };
         out!(dump, "{sep}{:x}", u64::from_le_bytes(*word));
     }
-    out!(dump, "]\n");
     Ok(())
 }
 
