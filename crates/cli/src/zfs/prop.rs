@@ -1,8 +1,9 @@
 //! The properties of one dataset, snapshot or bookmark: from what the engine found to what is printed.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
+use engine::Kind;
 use engine::dsl::props::bookmarks::BookmarkInfo;
 use engine::dsl::props::settings::{PropRules, Setpoint};
 use engine::dsl::props::{PropValue, Settings, Stats, resume, zpl};
@@ -76,6 +77,7 @@ pub struct Props<'a> {
     stats: OnceCell<Option<Stats>>,
     zpl: OnceCell<BTreeMap<&'static str, u64>>,
     volume: OnceCell<Option<(u64, u64)>>,
+    notes: RefCell<Vec<String>>,
 }
 
 impl<'a> Props<'a> {
@@ -88,6 +90,7 @@ impl<'a> Props<'a> {
             stats: OnceCell::new(),
             zpl: OnceCell::new(),
             volume: OnceCell::new(),
+            notes: RefCell::default(),
         }
     }
 
@@ -148,9 +151,23 @@ impl<'a> Props<'a> {
         all.filter(|name| name.contains(':')).map(str::to_owned).collect()
     }
 
+    /// What could not be read so far. That a key is missing is no damage.
+    pub fn take_notes(&self) -> Vec<String> {
+        self.notes.take()
+    }
+
+    fn or_note<T>(&self, read: engine::Result<T>) -> Option<T> {
+        read.inspect_err(|e| {
+            if !matches!(e.kind(), Kind::KeyMissing | Kind::KeyWrong) {
+                self.notes.borrow_mut().push(e.to_string());
+            }
+        })
+        .ok()
+    }
+
     fn settings(&self) -> Option<&Settings> {
         let read = || match self.node {
-            Node::Dataset(dataset, _) => Settings::of(dataset, RULES).ok(),
+            Node::Dataset(dataset, _) => self.or_note(Settings::of(dataset, RULES)),
             Node::Bookmark(..) => None,
         };
         self.settings.get_or_init(read).as_ref()
@@ -164,7 +181,7 @@ impl<'a> Props<'a> {
         let read = || match self.node {
             Node::Dataset(dataset, _) => {
                 let (refquota, reserve) = (self.own_number("refquota"), self.own_number("refreservation"));
-                Stats::of(dataset, self.pool_space, refquota, reserve).ok()
+                self.or_note(Stats::of(dataset, self.pool_space, refquota, reserve))
             }
             Node::Bookmark(..) => None,
         };
@@ -178,7 +195,7 @@ impl<'a> Props<'a> {
             if self.stats().is_some_and(|s| s.inconsistent) {
                 return BTreeMap::new();
             }
-            dataset.objset().and_then(|os| zpl::file_system(&os)).unwrap_or_default()
+            self.or_note(dataset.objset().and_then(|os| zpl::file_system(&os))).unwrap_or_default()
         };
         self.zpl.get_or_init(read).get(name).copied()
     }
@@ -186,7 +203,7 @@ impl<'a> Props<'a> {
     fn volume(&self) -> Option<(u64, u64)> {
         let read = || {
             let Node::Dataset(dataset, HeadKind::Volume) = self.node else { return None };
-            dataset.objset().and_then(|os| zpl::volume(&os)).ok()
+            self.or_note(dataset.objset().and_then(|os| zpl::volume(&os)))
         };
         *self.volume.get_or_init(read)
     }
@@ -225,7 +242,7 @@ impl<'a> Props<'a> {
             P::Mountpoint => Some(self.mountpoint(dataset)),
             P::Volsize => Some((Raw::Number(self.volume()?.0), Source::Local)),
             P::Volblocksize => Some(self.once(prop, self.volume()?.1)),
-            P::ReceiveResumeToken => text(resume::token(dataset).ok()??),
+            P::ReceiveResumeToken => text(self.or_note(resume::token(dataset))??),
             _ => self
                 .of_head(prop)
                 .or_else(|| self.of_snapshot(prop))

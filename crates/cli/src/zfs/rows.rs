@@ -37,7 +37,12 @@ pub fn sort_column(property: &str, reverse: bool) -> Result<SortColumn, Failure>
 }
 
 /// Rows of everything found, each with the properties wanted that apply to it.
-pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &Ctx) -> Result<Vec<DatasetRow>, Failure> {
+pub fn rows(
+    found: &Found,
+    wanted: &[PropName],
+    user: Users,
+    ctx: &mut Ctx,
+) -> Result<Vec<DatasetRow>, Failure> {
     let mut all = Vec::with_capacity(found.nodes.len());
     for (index, node) in &found.nodes {
         if ctx.interrupt.is_set() {
@@ -63,6 +68,7 @@ pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &Ctx) -> Resul
                 }
             }
         }
+        props.take_notes().iter().for_each(|note| ctx.warn(format!("{}: {note}", row.name)));
         all.push(row);
     }
     Ok(all)

@@ -165,7 +165,7 @@ impl Found {
 
     fn add(&mut self, pool: Arc<Pool>, ctx: &mut Ctx) -> usize {
         let mut notes = Vec::new();
-        let usable = PoolSpace::of(&pool, &mut notes).usable();
+        let usable = PoolSpace::usable_of(&pool, &mut notes);
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         self.pools.push(OpenPool { pool, usable });
         self.pools.len() - 1

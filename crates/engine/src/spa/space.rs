@@ -93,21 +93,38 @@ impl VdevSpace {
     }
 }
 
+/// How much of a vdev's space is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// How big metaslabs are: enough to know what datasets may use, and quick on any pool.
+    Sizes,
+    /// How much of each is allocated, too: reads every space map's head, and the logs.
+    Allocation,
+}
+
 /// Space of every top-level vdev. A metaslab that can't be read counts as full and is named in the notes.
-pub fn vdevs(pool: &Pool, notes: &mut Vec<Error>) -> Vec<VdevSpace> {
+pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpace> {
     let tree = pool.tree();
-    let unflushed = Unflushed::load(pool, &tree.config.children).unwrap_or_else(|e| {
+    let unflushed = match detail {
+        Detail::Sizes => Ok(Unflushed::default()),
+        Detail::Allocation => Unflushed::load(pool, &tree.config.children),
+    };
+    let unflushed = unflushed.unwrap_or_else(|e| {
         notes.push(e);
         Unflushed::default()
     });
-    let of = |config: &VdevConfig| {
-        let top = tree.top(config.id)?;
-        Some(vdev(pool, config, &top, &unflushed).unwrap_or_else(|e| {
+    let mut room = MAX_METASLABS;
+    let mut all = Vec::new();
+    for config in &tree.config.children {
+        let Some(top) = tree.top(config.id) else { continue };
+        let space = vdev(pool, config, &top, detail, room, &unflushed, notes).unwrap_or_else(|e| {
             notes.push(e.on_vdev(&config.name()));
             empty(config, &top)
-        }))
-    };
-    tree.config.children.iter().filter_map(of).collect()
+        });
+        room = room.saturating_sub(u64::try_from(space.metaslabs.len()).unwrap_or(u64::MAX));
+        all.push(space);
+    }
+    all
 }
 
 fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
@@ -121,20 +138,36 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
     }
 }
 
-fn vdev(pool: &Pool, config: &VdevConfig, top: &Top, unflushed: &Unflushed) -> Result<VdevSpace> {
+fn vdev(
+    pool: &Pool,
+    config: &VdevConfig,
+    top: &Top,
+    detail: Detail,
+    room: u64,
+    unflushed: &Unflushed,
+    notes: &mut Vec<Error>,
+) -> Result<VdevSpace> {
     let mut space = empty(config, top);
     space.bias = bias(pool, config)?;
     if config.metaslab_array == 0 || top.is_removed() {
         return Ok(space);
     }
-    let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
+    let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= room);
     let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
-    let array = pool.mos.object(config.metaslab_array)?;
-    for (index, number) in words(&array, count)?.into_iter().enumerate() {
-        let index = u64::try_from(index).unwrap_or(0);
-        let mut metaslab = metaslab(pool, number, config.ashift, unflushed.delta(config.id, index))?;
-        (metaslab.start, metaslab.size) = extent(config, index);
-        space.metaslabs.push(metaslab);
+    let numbers = match detail {
+        Detail::Sizes => Vec::new(),
+        Detail::Allocation => words(&pool.mos.object(config.metaslab_array)?, count)?,
+    };
+    for index in 0..count {
+        let (start, size) = extent(config, index);
+        let whole = Metaslab { start, size, space_map: 0, allocated: size, fragmentation: None };
+        let number = usize::try_from(index).ok().and_then(|i| numbers.get(i));
+        let read =
+            number.map(|&n| metaslab(pool, n, config.ashift, unflushed.delta(config.id, index), whole));
+        space.metaslabs.push(read.unwrap_or(Ok(whole)).unwrap_or_else(|e| {
+            notes.push(e.on_vdev(&config.name()));
+            whole
+        }));
     }
     space.checkpoint = checkpoint(pool, config)?;
     Ok(space)
@@ -153,18 +186,19 @@ fn extent(config: &VdevConfig, index: u64) -> (u64, u64) {
     (first, left - left % row)
 }
 
-fn metaslab(pool: &Pool, number: u64, ashift: u32, delta: i64) -> Result<Metaslab> {
+/// What the space map `number` and the logs say of a metaslab.
+fn metaslab(pool: &Pool, number: u64, ashift: u32, delta: i64, whole: Metaslab) -> Result<Metaslab> {
     if number == 0 {
         let allocated = u64::try_from(delta).unwrap_or(0);
         let fragmentation = keeps_histograms(pool).then_some(0);
-        return Ok(Metaslab { start: 0, size: 0, space_map: 0, allocated, fragmentation });
+        return Ok(Metaslab { allocated, fragmentation, ..whole });
     }
     let object = pool.mos.object(number)?;
     let phys = head(&object)?;
     let allocated = u64::try_from(phys.alloc.saturating_add(delta)).unwrap_or(0);
     let has_histogram = keeps_histograms(pool) && object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
     let fragmentation = has_histogram.then(|| fragmentation::of_metaslab(&phys.histogram, ashift));
-    Ok(Metaslab { start: 0, size: 0, space_map: number, allocated, fragmentation })
+    Ok(Metaslab { space_map: number, allocated, fragmentation, ..whole })
 }
 
 fn keeps_histograms(pool: &Pool) -> bool {

@@ -5,7 +5,7 @@ use ondisk::ddt::DdtHistogram;
 use ondisk::names::mos;
 use ondisk::pool::BrtVdev;
 
-use super::{VdevSpace, fragmentation, vdevs};
+use super::{Detail, VdevSpace, fragmentation, vdevs};
 use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::vdev::config::AllocBias;
@@ -45,6 +45,15 @@ pub struct DedupTotals {
 impl PoolSpace {
     /// Adds everything up. What can't be read is left out and named in `notes`.
     pub fn of(pool: &Pool, notes: &mut Vec<Error>) -> Self {
+        Self::with_detail(pool, Detail::Allocation, notes)
+    }
+
+    /// What datasets may use in all, without looking at what is allocated.
+    pub fn usable_of(pool: &Pool, notes: &mut Vec<Error>) -> u64 {
+        Self::with_detail(pool, Detail::Sizes, notes).usable()
+    }
+
+    fn with_detail(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Self {
         let mut or_note = |result: Result<(u64, u64)>| {
             result.unwrap_or_else(|e| {
                 notes.push(e);
@@ -54,7 +63,7 @@ impl PoolSpace {
         let (dsize, ref_dsize) = or_note(dedup(pool));
         let (cloned, clones_saved) = or_note(clones(pool));
         let (deferred, _) = or_note(deferred(pool).map(|bytes| (bytes, 0)));
-        let vdevs = vdevs(pool, notes);
+        let vdevs = vdevs(pool, detail, notes);
         Self { vdevs, dedup: DedupTotals { dsize, ref_dsize }, cloned, clones_saved, deferred }
     }
 
