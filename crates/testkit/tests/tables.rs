@@ -22,7 +22,7 @@ fn maps_and_logs_agree_with_the_sums() {
             tree.config.children.iter().map(|c| (c, Metaslabs::load(&pool.mos, c).unwrap())).collect();
         let by_id: HashMap<_, _> = tops.iter().map(|(c, t)| (c.id, (c.metaslab_shift, t))).collect();
         let unflushed = Unflushed::load(&logs, &by_id).unwrap();
-        let sums = vdevs(&pool, &mut Vec::new());
+        let sums = vdevs(&pool, engine::spa::space::Detail::Allocation, &mut Vec::new());
         for (config, table) in &tops {
             let allocated: u64 = table
                 .all
