@@ -1,9 +1,9 @@
 //! `aquifer zdb` against the real zdb, byte by byte, on every golden pool; and against what the real one
 //! printed once, where it is not installed.
 //!
-//! Not compared, because it must differ: `-CC` (the configuration for an import is ours, with our search's
-//! paths), `-k` (zdb pretends to write a txg when it rewinds), `-s` (what each program itself read), standard
-//! error, and bytes that zdb 2.3.2 prints from memory that it never filled (`-R` with an lsize and no `d`).
+//! Not compared, because it must differ: `-k` (zdb pretends to write a txg when it rewinds), `-s` (what each
+//! program itself read), standard error, and bytes that zdb 2.3.2 prints from memory that it never filled
+//! (`-R` with an lsize and no `d`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use common::aquifer;
 use testkit::golden::{self, Golden};
 
 /// Everything at four depths, in one run each.
-const DEPTHS: [&str; 4] = ["-uCDTmMh", "-uCDDTTmmMMhh", "-uuuuDDDTTTmmm", "-DDDDDTTTTmmmm"];
+const DEPTHS: [&str; 4] = ["-uCDTmMh", "-uCCDDTTmmMMhh", "-uuuuDDDTTTmmm", "-DDDDDTTTTmmmm"];
 /// What is also kept as text in the repository.
 const KEPT: [(&str, &str); 3] =
     [("basic", "-uCDTmMh"), ("mirror3", "-uuuuDDDTTTmmm"), ("reflink", "-DDDDDTTTTmmmm")];

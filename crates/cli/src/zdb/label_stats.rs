@@ -76,6 +76,9 @@ pub fn print(config: &NvList, level: u32, out: &mut dyn Write) -> io::Result<()>
     let free = room.saturating_sub(total);
     writeln!(out, "\n\nZFS Label NVList Config Stats:")?;
     writeln!(out, "  {total} bytes used, {free} bytes free (using {:>4.1}%)\n", percent(total, room))?;
+    for number in &stats.skipped {
+        writeln!(out, "skip type {number}!")?;
+    }
     let counted =
         [("integers:", &stats.integers), ("strings:", &stats.strings), ("booleans:", &stats.booleans)];
     for (name, kind) in counted {

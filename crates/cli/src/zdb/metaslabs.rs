@@ -104,10 +104,8 @@ pub fn run(session: &Session, space: &Space, ctx: &mut Ctx) -> Outcome {
         return Ok(space.exit);
     };
     let Some((config, table)) = space.tops.iter().find(|(config, _)| config.id == *vdev) else {
-        ctx.warn(format!("bad vdev id: {vdev}"));
-        return Ok(Exit::FAILED);
+        return Err(Failure::failed(format!("zdb: bad vdev id: {vdev}")));
     };
-    // As OpenZFS: without metaslabs, all vdevs up to this one.
     if ids.is_empty() {
         for (config, table) in space.tops.iter().filter(|(config, _)| config.id == *vdev) {
             one_vdev(session, space, config, table, None, ctx)?;

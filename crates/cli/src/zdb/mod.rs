@@ -11,6 +11,7 @@ mod blocks;
 mod brt;
 mod ddt;
 mod fragmentation;
+mod import_config;
 mod indirect;
 mod l2arc;
 mod label;

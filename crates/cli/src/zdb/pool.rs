@@ -11,6 +11,7 @@ use engine::spa::space::PoolSpace;
 use nvpair::NvList;
 use ondisk::names::mos;
 
+use super::import_config;
 use super::target::Session;
 use super::text::Numbers;
 use super::uberblock;
@@ -42,11 +43,7 @@ pub fn cache_file(path: Option<&Path>, ctx: &mut Ctx) -> Outcome {
 pub fn config(session: &Session, ctx: &mut Ctx) -> Outcome {
     let pool = &session.pool;
     if session.level('C') > 1 {
-        let import = zutil::import::select(zutil::import::candidates(&session.options.paths), &pool.name);
-        if let Ok(candidate) = import {
-            writeln!(ctx.out, "\nConfiguration for import:")?;
-            write!(ctx.out, "{}", candidate.config.dump(8))?;
-        }
+        import_config::print(session, ctx)?;
     }
     let number = pool.directory()?.need(mos::CONFIG)?;
     let list = packed_nvlist(&pool.mos.object(number)?)?;

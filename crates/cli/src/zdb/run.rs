@@ -66,7 +66,7 @@ fn tell_ignored(options: &Options, ctx: &mut Ctx) {
 
 fn on_pool(options: Options, ctx: &mut Ctx) -> Outcome {
     tell_ignored(&options, ctx);
-    let session = Session::open(options)?;
+    let session = Session::open(options, ctx)?;
     for note in &session.pool.notes {
         ctx.warn(note);
     }

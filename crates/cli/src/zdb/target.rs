@@ -1,7 +1,7 @@
 //! What a zdb command line names, opened.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 use engine::dsl::{Dataset, Dsl};
@@ -10,6 +10,7 @@ use engine::spa::{OpenOptions, Pool};
 use engine::{Error, Kind};
 
 use super::options::{Options, parse_number};
+use crate::ctx::Ctx;
 use crate::verb::Failure;
 
 /// Bytes that the cache may hold.
@@ -48,12 +49,12 @@ pub fn pool_of(name: &str) -> &str {
 
 impl Session {
     /// Opens the pool that the first operand names, and finds what it names in it.
-    pub fn open(options: Options) -> Result<Self, Failure> {
+    pub fn open(options: Options, ctx: &mut Ctx) -> Result<Self, Failure> {
         let mut operands = options.operands.iter().cloned();
         let name = operands.next().unwrap_or_default();
         let rest: Vec<String> = operands.collect();
         let pool = open_pool(&options, pool_of(&name))?;
-        load_keys(&options, &pool, &name)?;
+        load_keys(&options, &pool, &name, ctx)?;
         let target = find(&options, &pool, &name)?;
         Ok(Self { options, pool, target, rest })
     }
@@ -122,7 +123,7 @@ pub fn by_number(dsl: &Arc<Dsl>, id: u64) -> engine::Result<Dataset> {
         .map_err(|e| Error::not_found(format!("no dataset has the number {id}")).because(e))
 }
 
-fn load_keys(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<(), Failure> {
+fn load_keys(options: &Options, pool: &Arc<Pool>, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
     for load in &options.load_key {
         let key = read_key(load.file.as_deref())
             .map_err(|e| Failure::failed(format!("cannot read the key of '{}': {e}", load.dataset)))?;
@@ -130,17 +131,18 @@ fn load_keys(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<(), Fail
     }
     if let Some(key) = options.key.as_ref().filter(|_| name.contains(['/', '@'])) {
         let dataset = name.split('@').next().unwrap_or(name);
-        load_key(pool, dataset.strip_suffix('/').unwrap_or(dataset), key.as_bytes())?;
+        let root = load_key(pool, dataset.strip_suffix('/').unwrap_or(dataset), key.as_bytes())?;
+        writeln!(ctx.out, "Unlocked encryption root: {root}")?;
     }
     Ok(())
 }
 
-fn load_key(pool: &Arc<Pool>, dataset: &str, key: &[u8]) -> Result<(), Failure> {
+fn load_key(pool: &Arc<Pool>, dataset: &str, key: &[u8]) -> Result<String, Failure> {
     let dir = pool.dsl.dir(&rename_pool(pool, dataset))?;
     let root = pool.dsl.keys.root_of(&dir)?;
     let root = root.ok_or_else(|| Failure::failed(format!("'{dataset}' is not encrypted")))?;
     pool.dsl.keys.load(&root, key)?;
-    Ok(())
+    Ok(root.name)
 }
 
 fn read_key(file: Option<&std::path::Path>) -> std::io::Result<Vec<u8>> {

@@ -1,0 +1,64 @@
+//! The configuration that an import would start from, as the search of devices puts it together.
+
+use std::io::Write;
+
+use nvpair::{NvList, NvValue};
+
+use super::target::Session;
+use crate::ctx::Ctx;
+use crate::verb::Failure;
+
+/// `load-request-txg` that asks for the newest.
+const NEWEST: u64 = u64::MAX;
+/// Rewind policies: never, and as far as it takes.
+const NEVER_REWIND: u32 = 2;
+const DO_REWIND: u32 = 8;
+const EXTREME_REWIND: u32 = 16;
+/// Pairs of the pool, in libzutil's order.
+const OF_POOL: [&str; 7] = ["vdev_children", "version", "pool_guid", "name", "state", "hostid", "hostname"];
+
+/// Prints it; nothing when the devices are not found again.
+pub fn print(session: &Session, ctx: &mut Ctx) -> Result<(), Failure> {
+    let found = zutil::import::candidates(&session.options.paths);
+    let Ok(candidate) = zutil::import::select(found, &session.pool.guid.to_string()) else { return Ok(()) };
+    let mut list: NvList = pick(&candidate.config, &OF_POOL);
+    if let Some(tree) = candidate.config.nvlist("vdev_tree") {
+        let mut root = pick(tree, &["type", "id", "guid"]);
+        let children = tree.nvlist_array("children").unwrap_or_default();
+        root.add("children", NvValue::ListArray(children.iter().map(|child| vdev(child, 0)).collect()));
+        list.add("vdev_tree", NvValue::List(root));
+    }
+    let policy = match (session.options.has('X'), session.options.has('F')) {
+        (true, _) => EXTREME_REWIND | DO_REWIND,
+        (_, true) => DO_REWIND,
+        _ => NEVER_REWIND,
+    };
+    let mut how = NvList::new();
+    how.add("load-request-txg", NvValue::Uint64(session.options.txg.unwrap_or(NEWEST)));
+    how.add("load-rewind-policy", NvValue::Uint32(policy));
+    list.add("load-policy", NvValue::List(how));
+    writeln!(ctx.out, "\nConfiguration for import:")?;
+    write!(ctx.out, "{}", list.dump(8))?;
+    Ok(())
+}
+
+fn pick(from: &NvList, names: &[&str]) -> NvList {
+    names.iter().filter_map(|name| Some((*name, from.get(name)?.clone()))).collect()
+}
+
+/// The path stands last: it is set anew when a device is found.
+fn vdev(config: &NvList, depth: usize) -> NvList {
+    let mut list = config.clone();
+    if let Some(path) = list.remove("path") {
+        list.push("path", path);
+    }
+    // The tree was read within bounds; deeper ones keep their order.
+    if depth < 8
+        && let Some(NvValue::ListArray(children)) = list.get_mut("children")
+    {
+        for child in children.iter_mut() {
+            *child = vdev(child, depth + 1);
+        }
+    }
+    list
+}
