@@ -24,7 +24,7 @@ use crate::zap::Zap;
 /// Most lists below one list that are followed.
 const MAX_LISTS: usize = 1 << 20;
 /// Most blocks of one part of a livelist: OpenZFS starts a new part after half a million.
-const MAX_LIVE: u64 = 1 << 23;
+const MAX_LIVE: u64 = 1 << 20;
 const BLKPTR: u64 = 128;
 
 /// Meets every block that waits to be freed.

@@ -97,7 +97,8 @@ pub fn windows(maps: &SpaceMaps, bits: u64) -> Vec<Window> {
     for top in &maps.tops {
         let each = (1_u64 << top.ms_shift) >> top.ashift;
         for (ms, slab) in (0_u64..).zip(&top.metaslabs) {
-            let cost = if slab.object == 0 && slab.alloc == 0 { 0 } else { each };
+            // Of an empty metaslab only the table of chunks takes memory.
+            let cost = if slab.object == 0 && slab.alloc == 0 { each >> 9 } else { each };
             if cost > left {
                 all.push(Window::new());
                 left = bits;
@@ -314,5 +315,31 @@ fn keep(list: &mut Vec<Run>, bytes: &mut u64, known: &dyn Fn(&Run) -> bool) {
     list.retain(known);
     if !full {
         *bytes = list.iter().map(|r| r.size).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::space_maps::{Metaslab, TopSpace};
+    use crate::vdev::config::AllocBias;
+
+    fn top(id: u64, metaslabs: Vec<Metaslab>) -> TopSpace {
+        let (bias, ashift, ms_shift) = (AllocBias::Normal, 12, 24);
+        TopSpace { id, bias, ashift, ms_shift, row: 1, metaslabs, checkpoint: 0, removing: false, mapping: 0 }
+    }
+
+    #[test]
+    fn windows_hold_every_metaslab_once_within_the_memory() {
+        let full = Metaslab { object: 7, alloc: 1, unflushed_txg: 0 };
+        let mut maps = SpaceMaps::default();
+        maps.tops = vec![top(0, vec![full; 5]), top(2, vec![full, Metaslab::default(), full])];
+        // A metaslab has 4096 sectors: three of them fit.
+        let all = windows(&maps, 3 * 4096 + 100);
+        let met: Vec<(u64, u64)> =
+            all.iter().flatten().flat_map(|(id, (a, b))| (*a..*b).map(move |ms| (*id, ms))).collect();
+        assert_eq!(met, [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (2, 0), (2, 1), (2, 2)]);
+        assert_eq!(all.len(), 3);
+        assert_eq!(windows(&maps, u64::MAX).len(), 1);
     }
 }

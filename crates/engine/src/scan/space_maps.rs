@@ -19,6 +19,9 @@ use crate::zap::Zap;
 /// Most metaslabs of one vdev: OpenZFS aims at 200 and never makes more than this.
 const MAX_METASLABS: u64 = 1 << 17;
 
+/// Largest metaslab that makes sense, as a shift; OpenZFS stops at 16 GiB.
+const MAX_METASLAB_SHIFT: u32 = 40;
+
 /// A metaslab's space map.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Metaslab {
@@ -134,8 +137,10 @@ impl SpaceMaps {
     }
 
     fn top(&mut self, pool: &Pool, config: &VdevConfig) -> Result<TopSpace> {
-        let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
-        let count = count.ok_or_else(|| Error::corrupt("the vdev has too many metaslabs"))?;
+        let sane = (9..=16).contains(&config.ashift)
+            && (config.ashift..=MAX_METASLAB_SHIFT).contains(&config.metaslab_shift);
+        let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| sane && n <= MAX_METASLABS);
+        let count = count.ok_or_else(|| Error::corrupt("the vdev's metaslabs make no sense"))?;
         let array = pool.mos.object(config.metaslab_array)?;
         let zap = match config.top_zap {
             0 => None,
