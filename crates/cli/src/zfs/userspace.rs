@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use clap::Args;
 use engine::dsl::props::userspace::{Account, Usage, usage};
 use zcommon::units::{nicebytes, nicenum};
+use zpl::Filesystem;
 
 use crate::ctx::Ctx;
 use crate::keys;
@@ -49,9 +50,6 @@ pub struct OwnerSpace {
     /// Types, comma separated: posixuser, smbuser, posixgroup, smbgroup, all.
     #[arg(short = 't', value_name = "TYPE,…", value_delimiter = ',')]
     pub types: Vec<String>,
-    /// Windows ids as the POSIX ids that stand for them.
-    #[arg(short = 'i')]
-    pub sid_to_posix: bool,
 }
 
 /// A column.
@@ -188,12 +186,13 @@ fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mu
     let dataset = pool.dsl.dataset(name).map_err(|e| Failure::cannot("open", name, e.what()))?;
     keys::ensure(&pool, &dataset.dir()?, ctx)?;
     let counts = usage(&dataset.objset()?, account)?;
+    let fs = Filesystem::open_committed(&dataset)?;
     let names = match (options.numeric, account) {
         (true, _) | (_, Account::Project) => Names::default(),
         (_, Account::User) => Names::users(),
         (_, Account::Group) => Names::groups(),
     };
-    let row = |(id, usage): (&u64, &Usage)| row(*id, *usage, account, &names);
+    let row = |(id, usage): (&u64, &Usage)| row(*id, *usage, account, &names, &fs);
     let mut rows: Vec<Row> = counts.iter().map(row).filter(|row| wants(row.kind)).collect();
     rows.sort_by(|a, b| {
         let by = order.iter().map(|(field, down)| {
@@ -212,7 +211,7 @@ fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mu
 }
 
 /// An id whose high half is not 0 is a Windows identity: the index of its domain, and a number in it.
-fn row(id: u64, usage: Usage, account: Account, names: &Names) -> Row {
+fn row(id: u64, usage: Usage, account: Account, names: &Names, fs: &Filesystem) -> Row {
     let (domain, rid) = (id >> 32, id & 0xffff_ffff);
     let kind = match (account, domain) {
         (Account::User, 0) => "POSIX User",
@@ -224,7 +223,7 @@ fn row(id: u64, usage: Usage, account: Account, names: &Names) -> Row {
     let name = match (account, domain) {
         (Account::Project, _) => id.to_string(),
         (_, 0) => names.name(rid).map_or_else(|| rid.to_string(), str::to_owned),
-        _ => format!("domain{domain}-{rid}"),
+        _ => format!("{}-{rid}", fs.domain(id).unwrap_or("S-1-0")),
     };
     Row { kind, name, usage }
 }
