@@ -101,7 +101,7 @@ fn common<'a>(sets: impl Iterator<Item = &'a Ranges>, enough: usize) -> Ranges {
         depth += step;
         if before < enough && depth >= enough {
             open = at;
-        } else if before >= enough && depth < enough {
+        } else if before >= enough && depth < enough && open < at {
             found.push((open, at));
         }
     }
