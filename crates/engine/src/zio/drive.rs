@@ -1,7 +1,8 @@
 //! Runs one [`ReadPlan`] over real leaves.
 //!
 //! Each step's reads are issued together; the last completion hands the plan to the executor, so
-//! parity and checksums are never computed on a device's thread.
+//! parity and checksums are never computed on a device's thread. When everything was answered while it was
+//! issued, the issuer goes on itself.
 
 use std::sync::Arc;
 
@@ -34,6 +35,8 @@ pub struct Drive {
 
 struct Gather {
     left: usize,
+    /// The step's reads are still being issued.
+    issuing: bool,
     results: Vec<ChildResult>,
     drive: Option<Box<Drive>>,
 }
@@ -57,9 +60,8 @@ impl Drive {
             Step::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
             Step::Issue(reads) => {
                 let top = Arc::clone(&self.top);
-                let gather =
-                    Gather { left: reads.len(), results: Vec::with_capacity(reads.len()), drive: Some(self) };
-                let gather = Arc::new(Mutex::new(gather));
+                let (left, results) = (reads.len(), Vec::with_capacity(reads.len()));
+                let gather = Arc::new(Mutex::new(Gather { left, issuing: true, results, drive: Some(self) }));
                 for read in reads {
                     let gather = Arc::clone(&gather);
                     let done = Box::new(move |result: std::io::Result<_>| {
@@ -67,6 +69,7 @@ impl Drive {
                     });
                     top.read(read, done);
                 }
+                issued(&gather);
             }
         }
     }
@@ -76,7 +79,7 @@ fn arrived(gather: &Mutex<Gather>, result: ChildResult) {
     let mut state = gather.lock();
     state.results.push(result);
     state.left -= 1;
-    if state.left > 0 {
+    if state.left > 0 || state.issuing {
         return;
     }
     let results = std::mem::take(&mut state.results);
@@ -84,4 +87,18 @@ fn arrived(gather: &Mutex<Gather>, result: ChildResult) {
     drop(state);
     let executor = Arc::clone(&drive.executor);
     executor.spawn(Box::new(move || drive.resume(results)));
+}
+
+/// All reads of a step are issued. When all were answered meanwhile, the plan goes on right here: no other
+/// thread has to be woken for bytes that were at hand.
+fn issued(gather: &Mutex<Gather>) {
+    let mut state = gather.lock();
+    state.issuing = false;
+    if state.left > 0 {
+        return;
+    }
+    let results = std::mem::take(&mut state.results);
+    let Some(drive) = state.drive.take() else { return };
+    drop(state);
+    drive.resume(results);
 }
