@@ -152,7 +152,7 @@ impl Iterator for Dense<'_> {
             return None;
         }
         let blkid = self.next;
-        if blkid % AHEAD == 0 {
+        if blkid.is_multiple_of(AHEAD) {
             self.object.read_ahead(blkid, AHEAD.min(self.end - blkid));
         }
         let block = self.get(blkid);

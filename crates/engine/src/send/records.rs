@@ -113,7 +113,7 @@ impl<'a> Sender<'a> {
             return self.free_objects(first, end.saturating_mul(per_block).saturating_sub(first));
         }
         let Some(offset) = start.checked_mul(size) else { return Ok(()) };
-        let length = end.checked_mul(size).unwrap_or(u64::MAX).wrapping_sub(offset);
+        let length = end.saturating_mul(size).wrapping_sub(offset);
         self.free(object.number, offset, length)
     }
 

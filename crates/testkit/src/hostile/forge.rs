@@ -66,7 +66,7 @@ impl Forge {
         let usable = |top: &&engine::vdev::config::VdevConfig| {
             tree.top(top.id).is_some_and(|t| t.is_readable() && !t.is_removed())
         };
-        let top = tree.config.children.iter().filter(usable).next_back();
+        let top = tree.config.children.iter().rfind(usable);
         let top = top.ok_or_else(|| Error::unsupported("no top-level vdev to forge on"))?;
         let leaves: Vec<u64> = top.walk().iter().filter(|v| v.kind.is_leaf()).map(|v| v.guid).collect();
         let name_of = |guid: &u64| source.devices.get(guid).map(|d| d.name().to_owned());
@@ -75,7 +75,7 @@ impl Forge {
         let targets: Vec<Arc<Overlay>> = of_top.map(|(_, d)| Arc::clone(d)).collect();
         let end = top.asize - top.asize % (1 << 20);
         let (top, ashift) = (top.id, top.ashift);
-        let uberblock = Uberblock { txg: pool.uberblock.txg + 1, ..pool.uberblock.clone() };
+        let uberblock = Uberblock { txg: pool.uberblock.txg + 1, ..pool.uberblock };
         Ok(Self { source, pool, disks, targets, top, ashift, uberblock, next: end.saturating_sub(ROOM), end })
     }
 
@@ -236,7 +236,7 @@ impl Forge {
                 target.write(at + slot, &block)?;
             }
         }
-        let found = FoundUberblock { uberblock: self.uberblock.clone(), copies: LABELS };
+        let found = FoundUberblock { uberblock: self.uberblock, copies: LABELS };
         self.source.uberblocks.retain(|f| f.uberblock.txg < self.uberblock.txg);
         self.source.uberblocks.push(found);
         Ok(self.source.clone())

@@ -146,7 +146,7 @@ fn mapping(forge: &mut Forge, split: bool) -> Result<()> {
     let mut entry = |source: u64, target: u64, len: u64| {
         // Source offset in sectors, then a DVA of the target.
         table.extend((source / 512).to_le_bytes());
-        table.extend((id << 32 | len / 512).to_le_bytes());
+        table.extend(((id << 32) | (len / 512)).to_le_bytes());
         table.extend((target / 512).to_le_bytes());
     };
     let step = 1 << 20;
