@@ -17,7 +17,12 @@ cargo fuzz --version >/dev/null 2>&1 || cargo install -q cargo-fuzz || stable
 
 # The crate is its own workspace; with the main one's lock it builds the same versions.
 [ -e Cargo.lock ] || cp ../Cargo.lock Cargo.lock
-cargo run -q --release --bin seeds -- corpus
+export SANITIZER=${SANITIZER:-address}
+# C libraries hold the same constants twice; as cargo-fuzz itself sets it.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_odr_violation=0}
+cargo +nightly fuzz build -s "$SANITIZER"
+built=$(ls -d target/*-linux-gnu/release)
+"$built/seeds" corpus
 targets=("$@"); [ $# -gt 0 ] || mapfile -t targets < <(cargo +nightly fuzz list | grep -vx seeds)
 mkdir -p logs; found=0; table=()
 for target in "${targets[@]}"; do
@@ -26,8 +31,8 @@ for target in "${targets[@]}"; do
   [ "$target" != whole_image ] || args=(-max_len=144 -timeout=30 -rss_limit_mb=2048)
   echo "== $target"
   status=ok
-  cargo +nightly fuzz run --sanitizer "${SANITIZER:-address}" "$target" "corpus/$target" -- \
-    -max_total_time="$seconds" -print_final_stats=1 "${args[@]}" > "logs/$target" 2>&1 || { status=FOUND; found=1; }
+  mkdir -p "corpus/$target" "artifacts/$target"
+  "$built/$target" "corpus/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$seconds" -print_final_stats=1 "${args[@]}" > "logs/$target" 2>&1 || { status=FOUND; found=1; }
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "logs/$target")
   rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "logs/$target")
   peak=$(sed -n 's/^stat::peak_rss_mb: *//p' "logs/$target")

@@ -40,7 +40,7 @@ fn object(folder: &Path, pool: &str, object: &Object) -> std::io::Result<()> {
     for blkid in 0..object.dnode.maxblkid.min(3) + 1 {
         let Ok(block) = object.block(blkid) else { continue };
         let block = &block[..block.len().min(16384)];
-        for target in targets(object.dnode.object_type.name()) {
+        for target in targets(object.dnode.object_type.name().unwrap_or_default()) {
             save(folder, target, &format!("{name}-{blkid}"), block)?;
         }
         for target in ["decompress", "ddt", "zil", "gang", "drr", "indirect"] {
