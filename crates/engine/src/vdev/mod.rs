@@ -23,7 +23,6 @@ mod stripe;
 mod stripe_plan;
 pub mod top;
 pub mod tree;
-mod window;
 
 #[cfg(test)]
 mod stripe_tests;

@@ -1,8 +1,7 @@
 //! Runs one [`ReadPlan`] over real leaves.
 //!
 //! Each step's reads are issued together; the last completion hands the plan to the executor, so
-//! parity and checksums are never computed on a device's thread. When everything was answered while it was
-//! issued, the issuer goes on itself.
+//! parity and checksums are never computed on a device's thread.
 
 use std::sync::Arc;
 
@@ -35,8 +34,6 @@ pub struct Drive {
 
 struct Gather {
     left: usize,
-    /// The step's reads are still being issued.
-    issuing: bool,
     results: Vec<ChildResult>,
     drive: Option<Box<Drive>>,
 }
@@ -60,8 +57,9 @@ impl Drive {
             Step::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
             Step::Issue(reads) => {
                 let top = Arc::clone(&self.top);
-                let (left, results) = (reads.len(), Vec::with_capacity(reads.len()));
-                let gather = Arc::new(Mutex::new(Gather { left, issuing: true, results, drive: Some(self) }));
+                let gather =
+                    Gather { left: reads.len(), results: Vec::with_capacity(reads.len()), drive: Some(self) };
+                let gather = Arc::new(Mutex::new(gather));
                 for read in reads {
                     let gather = Arc::clone(&gather);
                     let done = Box::new(move |result: std::io::Result<_>| {
@@ -69,7 +67,6 @@ impl Drive {
                     });
                     top.read(read, done);
                 }
-                issued(&gather);
             }
         }
     }
@@ -79,7 +76,7 @@ fn arrived(gather: &Mutex<Gather>, result: ChildResult) {
     let mut state = gather.lock();
     state.results.push(result);
     state.left -= 1;
-    if state.left > 0 || state.issuing {
+    if state.left > 0 {
         return;
     }
     let results = std::mem::take(&mut state.results);
@@ -87,18 +84,4 @@ fn arrived(gather: &Mutex<Gather>, result: ChildResult) {
     drop(state);
     let executor = Arc::clone(&drive.executor);
     executor.spawn(Box::new(move || drive.resume(results)));
-}
-
-/// All reads of a step are issued. When all were answered meanwhile, the plan goes on right here: no other
-/// thread has to be woken for bytes that were at hand.
-fn issued(gather: &Mutex<Gather>) {
-    let mut state = gather.lock();
-    state.issuing = false;
-    if state.left > 0 {
-        return;
-    }
-    let results = std::mem::take(&mut state.results);
-    let Some(drive) = state.drive.take() else { return };
-    drop(state);
-    drive.resume(results);
 }
