@@ -47,6 +47,16 @@ pub enum Kind {
     Busy,
     /// Permission denied.
     Denied,
+    /// No space is left.
+    NoSpace,
+    /// Space is left, but in pieces that are too small.
+    Fragmented,
+    /// A quota or limit that the administrator set is reached.
+    Quota,
+    /// Something of that name or number is there already.
+    Exists,
+    /// The pool is suspended: too many devices are gone to go on.
+    Suspended,
 }
 
 /// Where it went wrong; every part that is known is filled in on the way up.

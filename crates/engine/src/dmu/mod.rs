@@ -7,6 +7,7 @@
 
 mod blocks;
 pub mod content;
+pub mod edit;
 mod object;
 mod objset;
 pub mod prefetch;

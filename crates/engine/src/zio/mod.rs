@@ -9,6 +9,7 @@
 //! Differs from OpenZFS: there is no zio tree with per-type pipelines; a logical read owns a small
 //! state machine per copy, because redundancy is decided in the read plans.
 
+pub mod alloc;
 pub mod drive;
 mod gang;
 mod read;

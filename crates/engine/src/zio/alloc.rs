@@ -1,0 +1,62 @@
+//! Where new blocks go: what a zio asks of the pool's allocator.
+//!
+//! The allocator itself ([`crate::metaslab`]) stands above; this is the door that zio knows.
+
+use std::fmt::Debug;
+
+use ondisk::Dva;
+
+use crate::error::Result;
+
+/// Which allocation class a block belongs to. Each falls back to the next it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Ordinary data.
+    Normal,
+    /// The intent log; falls back to [`Class::EmbeddedLog`].
+    Log,
+    /// Intent-log blocks on ordinary vdevs; falls back to [`Class::Normal`].
+    EmbeddedLog,
+    /// Metadata and small blocks; falls back to [`Class::Normal`].
+    Special,
+    /// Dedup tables; falls back to [`Class::Special`] where that may be, else [`Class::Normal`].
+    Dedup,
+}
+
+/// A request for space.
+#[derive(Debug, Clone, Copy)]
+pub struct AllocRequest {
+    /// Bytes to be stored in each copy: a multiple of 512. The asize is the allocator's business.
+    pub psize: u64,
+    /// Copies wanted, 1 to 3, on different top-level vdevs while there are enough.
+    pub copies: u8,
+    /// Class to start with.
+    pub class: Class,
+    /// Transaction group that the block is born in.
+    pub txg: u64,
+    /// Mark the DVAs as gang headers.
+    pub gang: bool,
+    /// Give fewer copies rather than fail, but at least one (gang members).
+    pub fewer_will_do: bool,
+}
+
+/// Gives and takes back space. All methods may be called from any thread.
+pub trait Allocator: Send + Sync + Debug {
+    /// Space for a block.
+    ///
+    /// # Errors
+    /// [`crate::Kind::NoSpace`] when nothing is left; [`crate::Kind::Fragmented`] when no segment is long
+    /// enough though smaller ones are left (the caller gangs).
+    fn allocate(&self, request: &AllocRequest) -> Result<Vec<Dva>>;
+
+    /// Takes back space that was allocated in `txg`, the txg that is being written now, and that nothing on disk
+    /// refers to: it may be used again at once.
+    fn unallocate(&self, dva: &Dva, txg: u64);
+
+    /// Frees a block's space in the syncing `txg`: it may be used again once no uberblock that still counts
+    /// refers to it.
+    fn free(&self, dva: &Dva, txg: u64);
+
+    /// Marks as allocated what an intent log that is to be replayed lies on. Not an error when it already is.
+    fn claim(&self, dva: &Dva, txg: u64) -> Result<()>;
+}
