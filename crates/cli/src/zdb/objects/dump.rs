@@ -41,12 +41,17 @@ impl<'a> Dump<'a> {
     /// As much as the command line says.
     pub fn new(session: &'a Session, ctx: &'a mut Ctx) -> Self {
         let (d, i) = (session.level('d'), session.level('i'));
-        Self { session, ctx, d, i, exit: Exit::OK, verbosity: d.max(i) }
+        Self { session, ctx, d, i, exit: Exit::OK, verbosity: d }
     }
 
     /// Standard output.
     pub fn out(&mut self) -> &mut dyn Write {
         &mut self.ctx.out
+    }
+
+    /// How much is told of intent logs.
+    pub fn log_verbosity(&self) -> u32 {
+        self.d.max(self.i)
     }
 
     /// How much is told of an object set.

@@ -21,7 +21,7 @@ const SOME: usize = 20;
 /// Prints the log: the header, at two d's records, at four blocks too.
 pub fn print(dump: &mut Dump<'_>, view: &View) -> Done {
     let header = view.objset.phys.zil_header;
-    let verbose = dump.verbosity();
+    let verbose = dump.log_verbosity();
     let snapshot = view.dataset.as_ref().is_some_and(|ds| ds.is_snapshot());
     if snapshot || header.log.is_hole() || verbose < 1 {
         return Ok(());
