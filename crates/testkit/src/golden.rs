@@ -78,16 +78,15 @@ pub fn fixture(archive: &Path) -> std::io::Result<PathBuf> {
 
 /// Names of the pools in the first folder that has any.
 fn names() -> Vec<String> {
-    for folder in folders() {
-        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.filter_map(|e| pool_name(&e.path())).collect();
-        names.sort();
-        names.dedup();
-        if !names.is_empty() {
-            return names;
-        }
-    }
-    Vec::new()
+    folders().iter().map(|folder| names_in(folder)).find(|names| !names.is_empty()).unwrap_or_default()
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|e| pool_name(&e.path())).collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 fn pool_name(path: &Path) -> Option<String> {
@@ -100,9 +99,14 @@ fn pool_name(path: &Path) -> Option<String> {
 
 fn folders() -> Vec<PathBuf> {
     let named = std::env::var_os("AQUIFER_POOLS").map(PathBuf::from);
-    let beside = workspace().join("../shared/pools");
-    let outside: Vec<PathBuf> = named.into_iter().chain([beside]).filter(|f| f.is_dir()).collect();
+    let outside = outside(named, &workspace());
     if outside.is_empty() { own().into_iter().collect() } else { outside }
+}
+
+/// The folders with pools that are not the repository's own.
+fn outside(named: Option<PathBuf>, workspace: &Path) -> Vec<PathBuf> {
+    let beside = workspace.join("../shared/pools");
+    named.into_iter().chain([beside]).filter(|f| f.is_dir()).collect()
 }
 
 /// The folder of the repository's own pools, unpacked.
@@ -184,5 +188,27 @@ impl Golden {
     /// Reads a manifest.
     pub fn manifest(&self, name: &str) -> std::io::Result<Manifest> {
         Manifest::read(&self.dir.join("manifest"), name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_alone_has_its_own_pools() {
+        let alone = std::env::temp_dir();
+        assert_eq!(outside(Some(alone.join("no-such-folder")), &alone.join("a/b")), Vec::<PathBuf>::new());
+        let dir = own().expect("the archive in tests/golden unpacks");
+        let names = names_in(&dir);
+        assert!(names.len() >= 29, "{names:?}");
+        for name in names {
+            let pool = Golden { dir: dir.join(&name), name };
+            assert!(pool.dir.join("manifest").is_dir() || pool.dir.join("status.txt").is_file());
+            assert!(!pool.manifests().is_empty() || pool.name == "zvol", "{}", pool.name);
+        }
+        let basic = Golden { name: "basic".into(), dir: dir.join("basic") };
+        assert_eq!(basic.open().unwrap().name, "tank");
+        assert!(!basic.manifest("live").unwrap().files.is_empty());
     }
 }

@@ -3,21 +3,25 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 /// Unit in which zeros are looked for.
 const BLOCK: usize = 64 << 10;
 
-/// Unpacks `archive`, whose entries start with `prefix`, to `below/name` unless that is there; says where it
-/// is.
+/// Unpacks `archive`, whose entries start with `prefix`, to `below/name` unless that is there and as new as the
+/// archive; says where it is.
 pub(crate) fn unpack(archive: &Path, below: &Path, name: &str, prefix: &str) -> io::Result<PathBuf> {
     let done = below.join(name);
     fs::create_dir_all(below)?;
     let lock = File::create(below.join(format!(".{name}.lock")))?;
     lock.lock()?;
-    if done.is_dir() {
-        return Ok(done);
+    if let Ok(made) = done.metadata() {
+        if made.modified()? >= archive.metadata()?.modified()? {
+            return Ok(done);
+        }
+        fs::remove_dir_all(&done)?;
     }
     let partial = below.join(format!(".{name}.partial"));
     if partial.exists() {
@@ -35,6 +39,8 @@ pub(crate) fn unpack(archive: &Path, below: &Path, name: &str, prefix: &str) -> 
             }
         }
     }
+    // The archive's own folder entry is older than the archive.
+    File::open(&partial)?.set_modified(SystemTime::now())?;
     fs::rename(&partial, &done)?;
     Ok(done)
 }
@@ -96,5 +102,57 @@ impl Read for Zstd {
                 return Ok(made);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// An archive as `tar -C FOLDER --zstd -cf OUT .` makes it.
+    fn archive(at: &Path, files: &[(&str, &[u8])]) {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut add = |path: &str, kind, bytes: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o755);
+            header.as_mut_bytes()[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_cksum();
+            tar.append(&header, bytes).unwrap();
+        };
+        add("./", tar::EntryType::Directory, &[]);
+        files.iter().for_each(|(path, bytes)| add(path, tar::EntryType::Regular, bytes));
+        let plain = tar.into_inner().unwrap();
+        let mut packed = vec![0; zstd_safe::compress_bound(plain.len())];
+        let len = zstd_safe::compress(&mut packed[..], &plain, 3).unwrap();
+        fs::write(at, &packed[..len]).unwrap();
+    }
+
+    #[test]
+    fn an_archive_is_unpacked_with_its_holes_and_again_when_it_changes() {
+        let below = std::env::temp_dir().join(format!("aquifer-unpack-{}", std::process::id()));
+        fs::create_dir_all(&below).unwrap();
+        let packed = below.join("set.tar.zst");
+        let mut disk = vec![0_u8; 4 << 20];
+        disk[3 << 20] = 7;
+        archive(&packed, &[("./a/disk1", &disk), ("./a/manifest/live.find", b"f")]);
+        let dir = unpack(&packed, &below.join("out"), "set", ".").unwrap();
+        assert_eq!(dir, below.join("out/set"));
+        assert_eq!(fs::read(dir.join("a/disk1")).unwrap(), disk);
+        assert_eq!(fs::read(dir.join("a/manifest/live.find")).unwrap(), b"f");
+        assert!(dir.join("a/disk1").metadata().unwrap().blocks() * 512 < 1 << 20, "zeros take no space");
+
+        fs::write(dir.join("kept"), b"").unwrap();
+        unpack(&packed, &below.join("out"), "set", ".").unwrap();
+        assert!(dir.join("kept").exists(), "it is unpacked once");
+        archive(&packed, &[("./b/disk1", b"new")]);
+        let later = SystemTime::now() + std::time::Duration::from_secs(5);
+        File::options().write(true).open(&packed).unwrap().set_modified(later).unwrap();
+        unpack(&packed, &below.join("out"), "set", ".").unwrap();
+        assert!(dir.join("b/disk1").exists() && !dir.join("a").exists(), "a newer archive takes its place");
+        fs::remove_dir_all(&below).unwrap();
     }
 }
