@@ -62,7 +62,7 @@ fn births(object: &Object, ctx: &mut Ctx) -> Result<(), Failure> {
     };
     writeln!(ctx.out, "indirect births obj {}:\n    vib_count = {count}", object.number)?;
     let size = u64::try_from(IndirectBirth::SIZE).unwrap_or(16);
-    for i in 0..count.min(object.max_offset() / size) {
+    for i in 0..count.min(object.stored_prefix() / size) {
         let entry = object.read_vec(i * size, IndirectBirth::SIZE);
         let entry = entry.ok().and_then(|bytes| IndirectBirth::from_bytes(&bytes).ok());
         let Some(entry) = entry else { break };
@@ -86,7 +86,7 @@ fn mapping(session: &Session, id: u64, object: &Object, ctx: &mut Ctx) -> Result
     let detailed = session.level('d') > 5 || session.level('m') > 3;
     if detailed {
         let size = u64::try_from(IndirectMappingEntryPhys::SIZE).unwrap_or(24);
-        for i in 0..head.num_entries.min(object.max_offset() / size) {
+        for i in 0..head.num_entries.min(object.stored_prefix() / size) {
             let bytes = match object.read_vec(i * size, IndirectMappingEntryPhys::SIZE) {
                 Ok(bytes) => bytes,
                 Err(e) => {

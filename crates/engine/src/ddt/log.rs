@@ -70,7 +70,7 @@ pub(super) fn load(
 fn one(object: &Object, number: u32, flat: bool, notes: &mut Vec<Error>) -> Result<Log> {
     let header = DdtLogHeader::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
     let mut log = Log { number, object: object.number, header, entries: BTreeMap::new() };
-    if header.length > object.max_offset() {
+    if header.length > object.stored_prefix() {
         return Err(Error::corrupt(format!("dedup log of {} bytes", header.length)));
     }
     let size = object.dnode.datablksz().max(1);

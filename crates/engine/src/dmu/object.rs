@@ -124,6 +124,16 @@ impl Object {
         self.dnode.max_offset()
     }
 
+    /// Bytes from the start up to the first hole: what an array can really hold, whatever its head claims.
+    pub fn stored_prefix(&self) -> u64 {
+        let mut blocks = Blocks::new(self);
+        let mut end = 0;
+        while blocks.next_from(end).is_ok_and(|next| next == Some(end)) {
+            end += 1;
+        }
+        end.saturating_mul(self.dnode.datablksz())
+    }
+
     /// Fills `out` from `offset`; holes and what lies past the last block read as zeros.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let size = self.dnode.datablksz().max(1);

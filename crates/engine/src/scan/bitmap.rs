@@ -1,5 +1,7 @@
 //! Bits in chunks that exist only where a bit is set: which sectors of a vdev are in use.
 
+use std::collections::BTreeMap;
+
 /// Bits of a chunk: 8 KiB of memory.
 const CHUNK_BITS: u64 = 1 << 16;
 const WORDS: usize = (CHUNK_BITS / 64) as usize;
@@ -7,43 +9,51 @@ const WORDS: usize = (CHUNK_BITS / 64) as usize;
 /// A set of small numbers.
 #[derive(Debug, Default)]
 pub struct Bitmap {
-    chunks: Vec<Option<Box<[u64; WORDS]>>>,
+    chunks: BTreeMap<u64, Box<[u64; WORDS]>>,
+    room: u64,
 }
 
 impl Bitmap {
     /// Room for `bits` numbers, none set.
     pub fn new(bits: u64) -> Self {
-        let chunks = usize::try_from(bits.div_ceil(CHUNK_BITS)).unwrap_or(0);
-        Self { chunks: std::iter::repeat_with(|| None).take(chunks).collect() }
+        Self { chunks: BTreeMap::new(), room: bits.div_ceil(CHUNK_BITS).saturating_mul(CHUNK_BITS) }
     }
 
     /// Whether a number is in the set.
     pub fn get(&self, bit: u64) -> bool {
         let (chunk, word, mask) = place(bit);
-        let chunk = self.chunks.get(chunk).and_then(Option::as_ref);
-        chunk.and_then(|c| c.get(word)).is_some_and(|w| w & mask != 0)
-    }
-
-    fn room(&self) -> u64 {
-        CHUNK_BITS * u64::try_from(self.chunks.len()).unwrap_or(0)
+        self.chunks.get(&chunk).and_then(|c| c.get(word)).is_some_and(|w| w & mask != 0)
     }
 
     fn word(&self, bit: u64) -> u64 {
         let (chunk, word, _) = place(bit);
-        let chunk = self.chunks.get(chunk).and_then(Option::as_ref);
-        chunk.and_then(|c| c.get(word)).copied().unwrap_or(0)
+        self.chunks.get(&chunk).and_then(|c| c.get(word)).copied().unwrap_or(0)
     }
 
     /// Sets or clears `[start, end)`; numbers past the room are ignored. Gives how many changed.
     pub fn fill(&mut self, start: u64, end: u64, on: bool) -> u64 {
         let mut changed = 0;
-        for (bit, mask) in words(start, end.min(self.room())) {
-            let (chunk, word, _) = place(bit);
-            let Some(slot) = self.chunks.get_mut(chunk) else { break };
-            if slot.is_none() && !on {
-                continue;
-            }
-            let chunk = slot.get_or_insert_with(|| Box::new([0; WORDS]));
+        let mut at = start;
+        let end = end.min(self.room);
+        while at < end {
+            let stop = end.min((at / CHUNK_BITS + 1).saturating_mul(CHUNK_BITS));
+            changed += self.fill_chunk(at, stop, on);
+            at = stop;
+        }
+        changed
+    }
+
+    /// [`Self::fill`] within one chunk.
+    fn fill_chunk(&mut self, start: u64, end: u64, on: bool) -> u64 {
+        let mut changed = 0;
+        let number = start / CHUNK_BITS;
+        let chunk = match on {
+            true => Some(self.chunks.entry(number).or_insert_with(|| Box::new([0; WORDS]))),
+            false => self.chunks.get_mut(&number),
+        };
+        let Some(chunk) = chunk else { return 0 };
+        for (bit, mask) in words(start, end) {
+            let (_, word, _) = place(bit);
             if let Some(w) = chunk.get_mut(word) {
                 let new = if on { *w | mask } else { *w & !mask };
                 changed += u64::from((*w ^ new).count_ones());
@@ -55,7 +65,15 @@ impl Bitmap {
 
     /// How many of `[start, end)` are set.
     pub fn count(&self, start: u64, end: u64) -> u64 {
-        words(start, end.min(self.room()))
+        let end = end.min(self.room);
+        if start >= end {
+            return 0;
+        }
+        let chunks =
+            self.chunks.range(start / CHUNK_BITS..end.div_ceil(CHUNK_BITS)).map(|(&number, _)| number);
+        let first = |number: u64| number.saturating_mul(CHUNK_BITS);
+        chunks
+            .flat_map(|number| words(start.max(first(number)), end.min(first(number + 1))))
             .map(|(bit, mask)| u64::from((self.word(bit) & mask).count_ones()))
             .sum()
     }
@@ -65,7 +83,7 @@ impl Bitmap {
         let mut at = 0;
         std::iter::from_fn(move || {
             let start = self.seek(other, at, true)?;
-            let end = self.seek(other, start, false).unwrap_or(self.room());
+            let end = self.seek(other, start, false).unwrap_or(self.room);
             at = end;
             Some((start, end))
         })
@@ -74,10 +92,14 @@ impl Bitmap {
     /// The first number from `from` on whose being in `self` but not in `other` is `wanted`.
     fn seek(&self, other: &Self, from: u64, wanted: bool) -> Option<u64> {
         let mut bit = from;
-        while bit < self.room() {
+        while bit < self.room {
             let (chunk, ..) = place(bit);
-            if wanted && self.chunks.get(chunk).is_some_and(Option::is_none) {
-                bit = (bit / CHUNK_BITS + 1) * CHUNK_BITS;
+            if !self.chunks.contains_key(&chunk) {
+                if !wanted {
+                    return Some(bit);
+                }
+                // Where nothing is set nothing can be wanted: on to the next chunk that there is.
+                bit = self.chunks.range(chunk..).next()?.0.saturating_mul(CHUNK_BITS);
                 continue;
             }
             let here = self.word(bit) & !other.word(bit);
@@ -92,13 +114,12 @@ impl Bitmap {
 
     /// Bytes of memory in use.
     pub fn footprint(&self) -> usize {
-        let used = self.chunks.iter().flatten().count();
-        used * size_of::<[u64; WORDS]>() + self.chunks.capacity() * size_of::<usize>()
+        self.chunks.len() * (size_of::<[u64; WORDS]>() + 4 * size_of::<usize>())
     }
 }
 
-fn place(bit: u64) -> (usize, usize, u64) {
-    let chunk = usize::try_from(bit / CHUNK_BITS).unwrap_or(usize::MAX);
+fn place(bit: u64) -> (u64, usize, u64) {
+    let chunk = bit / CHUNK_BITS;
     let word = usize::try_from(bit % CHUNK_BITS / 64).unwrap_or(usize::MAX);
     (chunk, word, 1 << (bit % 64))
 }

@@ -137,6 +137,9 @@ impl SpaceMaps {
     }
 
     fn top(&mut self, pool: &Pool, config: &VdevConfig) -> Result<TopSpace> {
+        if config.asize > most(pool, config) {
+            return Err(Error::corrupt("the vdev claims to be larger than its devices"));
+        }
         let sane = (9..=16).contains(&config.ashift)
             && (config.ashift..=MAX_METASLAB_SHIFT).contains(&config.metaslab_shift);
         let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| sane && n <= MAX_METASLABS);
@@ -263,6 +266,15 @@ impl SpaceMaps {
             }
         }
     }
+}
+
+/// What a vdev can hold at most, by the devices of it that are there; anything when none is.
+fn most(pool: &Pool, config: &VdevConfig) -> u64 {
+    let tree = pool.tree();
+    let leaves: Vec<&VdevConfig> = config.walk().into_iter().filter(|v| v.kind.is_leaf()).collect();
+    let size = |v: &&VdevConfig| Some(tree.leaf(v.guid)?.device()?.geometry().size);
+    let largest = leaves.iter().filter_map(size).max();
+    largest.map_or(u64::MAX, |size| size.saturating_mul(u64::try_from(leaves.len()).unwrap_or(u64::MAX)))
 }
 
 /// Word `i` of an object that is an array of words; 0 past its end.

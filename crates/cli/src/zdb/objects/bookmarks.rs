@@ -74,7 +74,7 @@ fn read_list(dataset: &Dataset, number: u64) -> Result<(RedactionList, engine::d
 
 fn entries(dump: &mut Dump<'_>, object: &engine::dmu::Object, count: u64) -> Done {
     let size = RedactBlock::SIZE as u64;
-    let count = count.min(object.max_offset() / size);
+    let count = count.min(object.stored_prefix() / size);
     if count == 0 {
         out!(dump, "\t\tRedaction List: []\n\n");
         return Ok(());

@@ -65,7 +65,7 @@ fn decode(object: &Object) -> Result<Bpobj> {
 
 /// No more pointers than the object has room for.
 fn bounded(object: &Object, count: u64) -> u64 {
-    count.min(object.max_offset() / BLKPTR_SIZE as u64)
+    count.min(object.stored_prefix() / BLKPTR_SIZE as u64)
 }
 
 fn batch(object: &Object, first: u64, count: u64) -> Result<Vec<Blkptr>> {
@@ -196,7 +196,7 @@ pub fn bptree(dump: &mut Dump<'_>, directory: &Zap) -> Done {
     }
     out!(dump, "\n");
     let size = BptreeEntry::SIZE as u64;
-    let room = object.max_offset() / size;
+    let room = object.stored_prefix() / size;
     for i in head.begin..head.end.min(room) {
         let read = object.read_vec(i * size, BptreeEntry::SIZE);
         let Some(bytes) = dump.read(read) else { break };
