@@ -83,6 +83,7 @@ fn gather(dump: &mut Dump<'_>, object: &Object, header: &FatHeader, first: &[u8]
     let limit = object.dnode.maxblkid.min(MAX_LEAVES);
     let (mut last, mut seen) = (0, 0);
     let mut table = None;
+    let mut blocks = engine::dmu::Blocks::new(object);
     for index in 0..header.ptrtbl_len() {
         let Some((blk, at)) = header.ptr_location(index) else { break };
         let pointer = if blk == 0 {
@@ -92,6 +93,10 @@ fn gather(dump: &mut Dump<'_>, object: &Object, header: &FatHeader, first: &[u8]
                 break;
             }
             if table.as_ref().is_none_or(|(at, _)| *at != blk) {
+                // A table has no holes, however long its head claims it to be.
+                if !blocks.next_from(blk).is_ok_and(|next| next == Some(blk)) {
+                    break;
+                }
                 let Some(block) = dump.read(object.block(blk)) else { break };
                 table = Some((blk, block));
             }
