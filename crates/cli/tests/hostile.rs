@@ -73,7 +73,7 @@ fn lie(case: cases::Case) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
     let mut forge = Forge::new(&golden, &env).unwrap();
-    (case.make)(&mut forge).unwrap();
+    (case.make)(&mut forge).unwrap_or_else(|e| panic!("{}: not forged: {e:?}", case.name));
     forge.finish().unwrap();
     for (name, disk) in &forge.disks {
         disk.save(&dir.path().join(name)).unwrap();

@@ -70,6 +70,13 @@ impl Leaf {
         self.queue.as_ref().map(|q| q.device())
     }
 
+    /// The device's bytes in `[offset, offset + len)` have been changed: see [`Queue::changed`].
+    pub fn changed(&self, offset: u64, len: u64) {
+        if let Some(queue) = &self.queue {
+            queue.changed(offset, len);
+        }
+    }
+
     /// Reads `len` bytes at `offset` from the start of the device, labels included.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
         let Some(queue) = &self.queue else {

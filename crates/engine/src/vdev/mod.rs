@@ -23,6 +23,7 @@ mod stripe;
 mod stripe_plan;
 pub mod top;
 pub mod tree;
+mod window;
 
 #[cfg(test)]
 mod stripe_tests;

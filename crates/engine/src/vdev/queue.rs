@@ -6,6 +6,8 @@
 //! another command). A run of several requests that fails is split, so that one bad sector fails
 //! only the request that needs it.
 //!
+//! Small reads are answered from [`super::window`]s.
+//!
 //! Lock order: the queue's lock is a leaf lock; no completion is called under it.
 
 use std::collections::BTreeMap;
@@ -15,6 +17,8 @@ use std::sync::Arc;
 use blkdev::{Device, Io, IoKind};
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
+
+use super::window::{Found, WINDOW, Waiter, Windows};
 
 /// Reads on the device at once.
 const MAX_ACTIVE: usize = 3;
@@ -44,7 +48,9 @@ struct State {
 /// The queue of one leaf.
 pub struct Queue {
     device: Device,
+    size: u64,
     state: Mutex<State>,
+    windows: Windows<ReadDone>,
 }
 
 impl std::fmt::Debug for Queue {
@@ -63,7 +69,8 @@ struct Run {
 impl Queue {
     /// A queue in front of `device`.
     pub fn new(device: Device) -> Arc<Self> {
-        Arc::new(Self { device, state: Mutex::default() })
+        let size = device.geometry().size;
+        Arc::new(Self { device, size, state: Mutex::default(), windows: Windows::default() })
     }
 
     /// The device behind it.
@@ -71,8 +78,37 @@ impl Queue {
         &self.device
     }
 
-    /// Reads `len` bytes at the device offset `offset`.
+    /// Reads `len` bytes at the device offset `offset`. `done` may be called before this returns.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
+        match self.windows.find(Waiter { offset, len, done }, self.size) {
+            Found::Here(bytes, done) => done(Ok(bytes)),
+            Found::Joined => {}
+            Found::Not(waiter) => self.enqueue(waiter.offset, waiter.len, waiter.done),
+            Found::Read(start) => {
+                let queue = Arc::clone(self);
+                let told = Box::new(move |result: io::Result<Buf>| queue.window(start, result.ok().as_ref()));
+                self.enqueue(start, WINDOW, told);
+            }
+        }
+    }
+
+    /// A window has arrived; when it could not be read, each range that was wanted of it is tried alone.
+    fn window(self: &Arc<Self>, start: u64, bytes: Option<&Buf>) {
+        for (waiter, bytes) in self.windows.arrived(start, bytes) {
+            match bytes {
+                Some(bytes) => (waiter.done)(Ok(bytes)),
+                None => self.enqueue(waiter.offset, waiter.len, waiter.done),
+            }
+        }
+    }
+
+    /// The bytes in `[offset, offset + len)` of the device have been changed, and no read that begins after
+    /// this may get the old ones. To be called when a write has ended, before its caller is told.
+    pub fn changed(&self, offset: u64, len: u64) {
+        self.windows.forget(offset, len);
+    }
+
+    fn enqueue(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
         {
             let mut state = self.state.lock();
             state.arrivals += 1;

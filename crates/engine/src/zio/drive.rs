@@ -1,8 +1,11 @@
 //! Runs one [`ReadPlan`] over real leaves.
 //!
 //! Each step's reads are issued together; the last completion hands the plan to the executor, so
-//! parity and checksums are never computed on a device's thread.
+//! parity and checksums are never computed on a device's thread. When everything was answered while it was
+//! issued, the issuer goes on itself, unless it is deep in such plans already: what a plan's end starts may
+//! again be answered at once, and a hostile pool has chains of any length.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -32,8 +35,18 @@ pub struct Drive {
     pub done: OutcomeDone,
 }
 
+/// Plans that go on within one another on one thread.
+const MAX_DEPTH: u32 = 4;
+
+thread_local! {
+    /// Plans that go on within one another on this thread now.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
 struct Gather {
     left: usize,
+    /// The step's reads are still being issued.
+    issuing: bool,
     results: Vec<ChildResult>,
     drive: Option<Box<Drive>>,
 }
@@ -41,8 +54,11 @@ struct Gather {
 impl Drive {
     /// Starts; returns at once.
     pub fn start(mut self: Box<Self>) {
-        let step = self.plan.start(&self.top.view(self.txg));
-        self.follow(step);
+        let executor = Arc::clone(&self.executor);
+        within_depth(&executor, move || {
+            let step = self.plan.start(&self.top.view(self.txg));
+            self.follow(step);
+        });
     }
 
     fn resume(mut self: Box<Self>, results: Vec<ChildResult>) {
@@ -51,15 +67,20 @@ impl Drive {
         self.follow(step);
     }
 
+    /// Lets the executor go on with the plan.
+    fn hand_over(self: Box<Self>, results: Vec<ChildResult>) {
+        let executor = Arc::clone(&self.executor);
+        executor.spawn(Box::new(move || self.resume(results)));
+    }
+
     fn follow(self: Box<Self>, step: Step) {
         match step {
             Step::Done(outcome) => (self.done)(outcome),
             Step::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
             Step::Issue(reads) => {
                 let top = Arc::clone(&self.top);
-                let gather =
-                    Gather { left: reads.len(), results: Vec::with_capacity(reads.len()), drive: Some(self) };
-                let gather = Arc::new(Mutex::new(gather));
+                let (left, results) = (reads.len(), Vec::with_capacity(reads.len()));
+                let gather = Arc::new(Mutex::new(Gather { left, issuing: true, results, drive: Some(self) }));
                 for read in reads {
                     let gather = Arc::clone(&gather);
                     let done = Box::new(move |result: std::io::Result<_>| {
@@ -67,6 +88,7 @@ impl Drive {
                     });
                     top.read(read, done);
                 }
+                issued(&gather);
             }
         }
     }
@@ -76,12 +98,88 @@ fn arrived(gather: &Mutex<Gather>, result: ChildResult) {
     let mut state = gather.lock();
     state.results.push(result);
     state.left -= 1;
-    if state.left > 0 {
-        return;
-    }
-    let results = std::mem::take(&mut state.results);
-    let Some(drive) = state.drive.take() else { return };
+    let Some((drive, results)) = state.complete() else { return };
+    drop(state);
+    drive.hand_over(results);
+}
+
+/// All reads of a step are issued. When all were answered meanwhile, the plan goes on right here: no other
+/// thread has to be woken for bytes that were at hand.
+fn issued(gather: &Mutex<Gather>) {
+    let mut state = gather.lock();
+    state.issuing = false;
+    let Some((drive, results)) = state.complete() else { return };
     drop(state);
     let executor = Arc::clone(&drive.executor);
-    executor.spawn(Box::new(move || drive.resume(results)));
+    within_depth(&executor, move || drive.resume(results));
+}
+
+/// Runs a job here, or lets the executor run it when too many are running within one another here.
+fn within_depth(executor: &Arc<dyn Executor>, job: impl FnOnce() + Send + 'static) {
+    let depth = DEPTH.get();
+    if depth >= MAX_DEPTH {
+        return executor.spawn(Box::new(job));
+    }
+    let _restored = Restore(depth);
+    DEPTH.set(depth + 1);
+    job();
+}
+
+/// Sets the depth back, also when a plan panics.
+struct Restore(u32);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        DEPTH.set(self.0);
+    }
+}
+
+impl Gather {
+    /// The plan and its results, once everything is issued and has arrived.
+    fn complete(&mut self) -> Option<(Box<Drive>, Vec<ChildResult>)> {
+        if self.left > 0 || self.issuing {
+            return None;
+        }
+        Some((self.drive.take()?, std::mem::take(&mut self.results)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvpair::NvList;
+
+    use super::*;
+    use crate::taskq::{Promise, ThreadPool};
+    use crate::vdev::config::VdevConfig;
+    use crate::vdev::leaf::Leaf;
+    use crate::vdev::plan::Depth;
+    use crate::vdev::top::Layout;
+
+    /// A disk whose device answers at once, in that it is absent.
+    fn top() -> Arc<Top> {
+        let mut list = NvList::new();
+        list.add("type", "disk").add("id", 0u64).add("guid", 7u64);
+        let config = VdevConfig::parse(&list).unwrap();
+        Top::new(&config, Layout::Mirror, &|guid| Some(Leaf::new(guid, String::new(), None)))
+    }
+
+    fn chain(top: Arc<Top>, executor: Arc<dyn Executor>, left: u32, end: Promise<u32>) {
+        let plan = top.plan(0, 512, 1, Depth::First).unwrap();
+        let (top_, executor_) = (Arc::clone(&top), Arc::clone(&executor));
+        let done = Box::new(move |_| match left {
+            0 => end.set(DEPTH.get()),
+            _ => chain(top_, executor_, left - 1, end),
+        });
+        Box::new(Drive { top, txg: 1, plan, judge: Arc::new(|_| true), executor, done }).start();
+    }
+
+    #[test]
+    fn a_long_chain_of_plans_that_are_answered_at_once_takes_little_stack() {
+        let executor: Arc<dyn Executor> = Arc::new(ThreadPool::new(1).unwrap());
+        let end = Promise::default();
+        let (theirs, executor_) = (end.clone(), Arc::clone(&executor));
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        small.spawn(move || chain(top(), executor_, 20_000, theirs)).unwrap();
+        assert!(end.wait(&*executor) <= MAX_DEPTH);
+    }
 }

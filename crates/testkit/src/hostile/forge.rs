@@ -125,9 +125,12 @@ impl Forge {
 
     /// Changes bytes at a DVA's offset, on every side of the mirror.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let at = offset + ondisk::label::LABEL_START_SIZE;
         for target in &self.targets {
-            target.write(offset + ondisk::label::LABEL_START_SIZE, bytes)?;
+            target.write(at, bytes)?;
         }
+        // The pool must not go on with what it has read ahead.
+        self.pool.tree().leaves().for_each(|leaf| leaf.changed(at, bytes.len() as u64));
         Ok(())
     }
 

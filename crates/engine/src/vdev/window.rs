@@ -1,0 +1,186 @@
+//! Small reads of a leaf, answered from windows around them.
+//!
+//! Metadata comes in blocks of a few KiB that were written together and are read one after the other,
+//! each only once the one before is understood. A window is read whole the first time, and the next
+//! such reads near it cost no trip to the device. Few windows are kept: the cache of blocks is above.
+//!
+//! Reads that fail are not answered from here, nor is anything remembered of them: the caller then reads
+//! just the range that it needs. Nor is a window remembered that was written to while it was read.
+//!
+//! Lock order: the state's lock is a leaf lock; nothing is called under it.
+
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::Mutex;
+use stdx::{AlignedBuf, Buf};
+
+/// Bytes of a window, and what its start is aligned to.
+pub const WINDOW: u64 = 64 << 10;
+/// Longest read that is answered from a window.
+pub const SMALL: u64 = 16 << 10;
+/// Windows kept.
+const KEPT: usize = 32;
+
+/// A read that waits for a window: its offset and length on the device, and who wants it.
+pub struct Waiter<D> {
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Told the result.
+    pub done: D,
+}
+
+struct State<D> {
+    /// Least recently used first.
+    kept: VecDeque<(u64, Buf)>,
+    /// Windows on their way, by their starts.
+    pending: HashMap<u64, Pending<D>>,
+}
+
+struct Pending<D> {
+    waiters: Vec<Waiter<D>>,
+    /// Written to since it was asked for.
+    changed: bool,
+}
+
+/// The windows of one leaf; `D` is what waiters are told by.
+pub struct Windows<D>(Mutex<State<D>>);
+
+/// What is to be done about a small read.
+pub enum Found<D> {
+    /// Here are its bytes.
+    Here(Buf, D),
+    /// It waits for a window that is on its way.
+    Joined,
+    /// The caller must read the window that starts here, then tell [`Windows::arrived`].
+    Read(u64),
+    /// It does not lie within one window: the caller must read it plainly.
+    Not(Waiter<D>),
+}
+
+impl<D> Default for Windows<D> {
+    fn default() -> Self {
+        Self(Mutex::new(State { kept: VecDeque::new(), pending: HashMap::new() }))
+    }
+}
+
+impl<D> Windows<D> {
+    /// Looks for a read; `size` is the device's.
+    pub fn find(&self, waiter: Waiter<D>, size: u64) -> Found<D> {
+        let start = waiter.offset - waiter.offset % WINDOW;
+        let end = start.saturating_add(WINDOW);
+        if waiter.len > SMALL || waiter.offset.saturating_add(waiter.len) > end || end > size {
+            return Found::Not(waiter);
+        }
+        let mut state = self.0.lock();
+        if let Some(at) = state.kept.iter().position(|(s, _)| *s == start)
+            && let Some(window) = state.kept.remove(at)
+        {
+            let bytes = within(&window.1, start, &waiter);
+            state.kept.push_back(window);
+            return Found::Here(bytes, waiter.done);
+        }
+        match state.pending.get_mut(&start) {
+            // What this one wants may be just what has changed.
+            Some(pending) if pending.changed => return Found::Not(waiter),
+            Some(pending) => {
+                pending.waiters.push(waiter);
+                return Found::Joined;
+            }
+            None => {}
+        }
+        state.pending.insert(start, Pending { waiters: vec![waiter], changed: false });
+        Found::Read(start)
+    }
+
+    /// Forgets what was read, or is being read, of `[offset, offset + len)`.
+    pub fn forget(&self, offset: u64, len: u64) {
+        let touches = |start: u64| start < offset.saturating_add(len) && offset < start.saturating_add(WINDOW);
+        let mut state = self.0.lock();
+        state.kept.retain(|(start, _)| !touches(*start));
+        for (_, pending) in state.pending.iter_mut().filter(|(start, _)| touches(**start)) {
+            pending.changed = true;
+        }
+    }
+
+    /// A window was read, or could not be. Gives those who waited for it, each with its bytes.
+    pub fn arrived(&self, start: u64, window: Option<&Buf>) -> Vec<(Waiter<D>, Option<Buf>)> {
+        // A window of a joined read must not keep the rest of that read alive.
+        let own = window.map(|w| Buf::from(AlignedBuf::copy_of(w)));
+        let mut state = self.0.lock();
+        let Some(Pending { waiters, changed }) = state.pending.remove(&start) else { return Vec::new() };
+        if let Some(own) = own.as_ref().filter(|_| !changed) {
+            if state.kept.len() >= KEPT {
+                state.kept.pop_front();
+            }
+            state.kept.push_back((start, own.clone()));
+        }
+        let answer = |w: Waiter<D>| {
+            let bytes = own.as_ref().map(|window| within(window, start, &w));
+            (w, bytes)
+        };
+        waiters.into_iter().map(answer).collect()
+    }
+}
+
+fn within<D>(window: &Buf, start: u64, waiter: &Waiter<D>) -> Buf {
+    let from = usize::try_from(waiter.offset - start).unwrap_or(usize::MAX);
+    let len = usize::try_from(waiter.len).unwrap_or(usize::MAX);
+    window.slice(from..from.saturating_add(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(offset: u64, len: u64) -> Waiter<u32> {
+        Waiter { offset, len, done: 0 }
+    }
+
+    #[test]
+    fn neighbours_wait_for_one_window_and_then_find_it() {
+        let windows = Windows::default();
+        let size = 1 << 20;
+        assert!(matches!(windows.find(waiter(WINDOW + 512, 512), size), Found::Read(WINDOW)));
+        assert!(matches!(windows.find(waiter(WINDOW + 4096, 4096), size), Found::Joined));
+        let mut bytes = vec![0; WINDOW as usize];
+        bytes[4096] = 7;
+        let told = windows.arrived(WINDOW, Some(&Buf::from(bytes.as_slice())));
+        assert_eq!(told.len(), 2);
+        assert_eq!(told[1].1.as_ref().unwrap()[0], 7);
+        assert!(matches!(windows.find(waiter(WINDOW + 4096, 512), size), Found::Here(b, _) if b[0] == 7));
+    }
+
+    #[test]
+    fn what_crosses_a_window_or_the_end_is_read_plainly() {
+        let windows = Windows::default();
+        assert!(matches!(windows.find(waiter(WINDOW - 512, 1024), 1 << 20), Found::Not(_)));
+        assert!(matches!(windows.find(waiter(0, SMALL + 512), 1 << 20), Found::Not(_)));
+        assert!(matches!(windows.find(waiter(0, 512), WINDOW - 1), Found::Not(_)));
+    }
+
+    #[test]
+    fn what_is_written_is_not_answered_from_a_window() {
+        let windows = Windows::default();
+        let (size, bytes) = (1 << 20, Buf::from(vec![1; WINDOW as usize].as_slice()));
+        assert!(matches!(windows.find(waiter(0, 512), size), Found::Read(0)));
+        windows.forget(4096, 4096);
+        assert!(matches!(windows.find(waiter(4096, 512), size), Found::Not(_)));
+        assert_eq!(windows.arrived(0, Some(&bytes)).len(), 1);
+        assert!(matches!(windows.find(waiter(0, 512), size), Found::Read(0)), "was written to on its way");
+        windows.arrived(0, Some(&bytes));
+        windows.forget(WINDOW, 512);
+        assert!(matches!(windows.find(waiter(0, 512), size), Found::Here(..)));
+        windows.forget(WINDOW - 1, 2);
+        assert!(matches!(windows.find(waiter(0, 512), size), Found::Read(0)));
+    }
+
+    #[test]
+    fn a_window_that_fails_is_not_remembered() {
+        let windows = Windows::default();
+        assert!(matches!(windows.find(waiter(0, 512), 1 << 20), Found::Read(0)));
+        assert!(windows.arrived(0, None).iter().all(|(_, bytes)| bytes.is_none()));
+        assert!(matches!(windows.find(waiter(0, 512), 1 << 20), Found::Read(0)));
+    }
+}
