@@ -96,7 +96,8 @@ impl<D> Windows<D> {
 
     /// Forgets what was read, or is being read, of `[offset, offset + len)`.
     pub fn forget(&self, offset: u64, len: u64) {
-        let touches = |start: u64| start < offset.saturating_add(len) && offset < start.saturating_add(WINDOW);
+        let touches =
+            |start: u64| start < offset.saturating_add(len) && offset < start.saturating_add(WINDOW);
         let mut state = self.0.lock();
         state.kept.retain(|(start, _)| !touches(*start));
         for (_, pending) in state.pending.iter_mut().filter(|(start, _)| touches(**start)) {
