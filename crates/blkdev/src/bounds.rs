@@ -11,14 +11,27 @@ pub(crate) fn check(geometry: &Geometry, io: &Io) -> io::Result<()> {
         IoKind::Trim(len) => len,
         IoKind::Read | IoKind::Write => u64::try_from(io.buf.len()).unwrap_or(u64::MAX),
     };
-    if io.kind != IoKind::Read && geometry.read_only {
+    if io.kind == IoKind::Read {
+        check_range(geometry, io.offset, len)
+    } else {
+        check_change(geometry, io.offset, len)
+    }
+}
+
+/// Refuses a change of `len` bytes that reaches past the end, or of a device that is read-only.
+pub(crate) fn check_change(geometry: &Geometry, offset: u64, len: u64) -> io::Result<()> {
+    if geometry.read_only {
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "device is open for reading only"));
     }
-    match io.offset.checked_add(len) {
+    check_range(geometry, offset, len)
+}
+
+fn check_range(geometry: &Geometry, offset: u64, len: u64) -> io::Result<()> {
+    match offset.checked_add(len) {
         Some(end) if end <= geometry.size => Ok(()),
         _ => Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,
-            format!("{len} bytes at {} reach past the device's {} bytes", io.offset, geometry.size),
+            format!("{len} bytes at {offset} reach past the device's {} bytes", geometry.size),
         )),
     }
 }

@@ -6,17 +6,17 @@
 //! Small reads, mostly metadata that the next command wants again, go through the page cache.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, StatxFlags};
-use stdx::AlignedBuf;
+use stdx::{AlignedBuf, Buf};
 
 use crate::cached::is_cached;
-use crate::pool::Pool;
-use crate::{BlockDevice, Geometry, Io, IoKind, bounds, geometry};
+use crate::pool::{Pool, Work};
+use crate::{BlockDevice, Geometry, Io, IoKind, WriteDone, bounds, geometry};
 
 /// What may be done with an opened device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -235,7 +235,14 @@ fn alignment(file: &File) -> Option<u64> {
 }
 
 impl Inner {
-    fn serve(&self, io: &mut Io) -> io::Result<()> {
+    fn serve(&self, work: &mut Work) -> io::Result<()> {
+        match work {
+            Work::Io(io) => self.serve_io(io),
+            Work::Write { offset, parts, .. } => write_all(&self.file, *offset, parts),
+        }
+    }
+
+    fn serve_io(&self, io: &mut Io) -> io::Result<()> {
         match io.kind {
             IoKind::Read => self.read(io.offset, &mut io.buf),
             IoKind::Write => self.file.write_all_at(&io.buf, io.offset),
@@ -271,6 +278,34 @@ impl Inner {
     }
 }
 
+fn bytes(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// Buffers that one system call takes (`IOV_MAX`).
+const MOST_PARTS: usize = 1024;
+
+/// Writes the parts one after the other, whatever the kernel takes at once.
+fn write_all(file: &File, mut offset: u64, parts: &[Buf]) -> io::Result<()> {
+    for parts in parts.chunks(MOST_PARTS) {
+        let mut slices: Vec<IoSlice<'_>> =
+            parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
+        let mut rest = &mut *slices;
+        while !rest.is_empty() {
+            match rustix::io::pwritev(file, rest, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    IoSlice::advance_slices(&mut rest, n);
+                    offset = offset.saturating_add(bytes(n));
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
 impl BlockDevice for FileDevice {
     fn name(&self) -> &str {
         &self.name
@@ -282,8 +317,16 @@ impl BlockDevice for FileDevice {
 
     fn submit(&self, io: Io) {
         match bounds::check(&self.inner.geometry, &io) {
-            Ok(()) => self.pool.submit(io),
+            Ok(()) => self.pool.submit(Work::Io(io)),
             Err(err) => bounds::finish(io, Err(err)),
+        }
+    }
+
+    fn write_parts(&self, offset: u64, parts: Vec<Buf>, done: WriteDone) {
+        let len = parts.iter().fold(0u64, |len, part| len.saturating_add(bytes(part.len())));
+        match bounds::check_change(&self.inner.geometry, offset, len) {
+            Ok(()) => self.pool.submit(Work::Write { offset, parts, done }),
+            Err(err) => done(Err(err)),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::{Arc, mpsc};
 
-use stdx::AlignedBuf;
+use stdx::{AlignedBuf, Buf};
 
 mod bounds;
 mod cached;
@@ -54,6 +54,9 @@ pub enum IoKind {
 /// Called once, on any thread, with the buffer given back.
 pub type Completion = Box<dyn FnOnce(io::Result<()>, AlignedBuf) + Send>;
 
+/// Called once, on any thread, when a write from shared buffers is over.
+pub type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
+
 /// One request to one device.
 pub struct Io {
     /// What to do.
@@ -80,6 +83,23 @@ pub trait BlockDevice: Send + Sync + Debug {
     fn geometry(&self) -> Geometry;
     /// Starts a request. A request that can't be started completes with an error.
     fn submit(&self, io: Io);
+    /// Starts a write of `parts`, one after the other, from `offset` on. Unless a device knows better, this is a
+    /// plain write of a copy; a single part that nobody shares is not copied.
+    fn write_parts(&self, offset: u64, parts: Vec<Buf>, done: WriteDone) {
+        let buf = joined(parts);
+        self.submit(Io { kind: IoKind::Write, offset, buf, done: Box::new(|result, _| done(result)) });
+    }
+}
+
+/// The parts as one buffer.
+fn joined(mut parts: Vec<Buf>) -> AlignedBuf {
+    if parts.len() == 1
+        && let Some(only) = parts.pop()
+    {
+        return only.into_owned();
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
+    AlignedBuf::concat(&parts)
 }
 
 /// Reads `len` bytes at `offset` and waits for them.

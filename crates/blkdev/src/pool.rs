@@ -15,13 +15,35 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Io, bounds};
+use stdx::Buf;
+
+use crate::{Io, WriteDone, bounds};
 
 /// Requests that may wait for a thread before a caller has to help.
 const QUEUE_LIMIT: usize = 256;
 
+/// What a thread does next.
+pub(crate) enum Work {
+    /// A request with a buffer of its own.
+    Io(Io),
+    /// A write of several shared buffers, one after the other.
+    Write { offset: u64, parts: Vec<Buf>, done: WriteDone },
+}
+
+impl Work {
+    fn finish(self, result: std::io::Result<()>) {
+        match self {
+            Self::Io(io) => bounds::finish(io, result),
+            Self::Write { parts, done, .. } => {
+                drop(parts);
+                done(result);
+            }
+        }
+    }
+}
+
 /// Serves one request, giving its result. Blocking is fine.
-pub(crate) type Serve = dyn Fn(&mut Io) -> std::io::Result<()> + Send + Sync;
+pub(crate) type Serve = dyn Fn(&mut Work) -> std::io::Result<()> + Send + Sync;
 
 thread_local! {
     /// True while this thread runs a completion.
@@ -41,7 +63,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Io>,
+    queue: VecDeque<Work>,
     threads: usize,
     idle: usize,
     closed: bool,
@@ -53,9 +75,9 @@ impl Pool {
         Self { shared: Arc::new(Shared { serve, state, work: Condvar::new() }), limit: limit.max(1) }
     }
 
-    pub(crate) fn submit(&self, io: Io) {
+    pub(crate) fn submit(&self, work: Work) {
         let mut state = self.shared.state.lock();
-        state.queue.push_back(io);
+        state.queue.push_back(work);
         if state.idle >= state.queue.len() {
             self.shared.work.notify_one();
         } else if state.threads < self.limit {
@@ -67,8 +89,8 @@ impl Pool {
         let help = state.queue.len() > QUEUE_LIMIT && !IN_COMPLETION.get();
         let oldest = if help { state.queue.pop_front() } else { None };
         drop(state);
-        if let Some(io) = oldest {
-            self.shared.run(io);
+        if let Some(work) = oldest {
+            self.shared.run(work);
         }
     }
 
@@ -82,7 +104,7 @@ impl Pool {
             if state.threads == 0 {
                 let waiting = std::mem::take(&mut state.queue);
                 drop(state);
-                waiting.into_iter().for_each(|io| self.shared.run(io));
+                waiting.into_iter().for_each(|work| self.shared.run(work));
             }
         }
     }
@@ -100,9 +122,9 @@ impl Shared {
     fn work_loop(&self) {
         let mut state = self.state.lock();
         loop {
-            if let Some(io) = state.queue.pop_front() {
+            if let Some(work) = state.queue.pop_front() {
                 drop(state);
-                self.run(io);
+                self.run(work);
                 state = self.state.lock();
             } else if state.closed {
                 state.threads -= 1;
@@ -115,10 +137,10 @@ impl Shared {
         }
     }
 
-    fn run(&self, mut io: Io) {
-        let result = (self.serve)(&mut io);
+    fn run(&self, mut work: Work) {
+        let result = (self.serve)(&mut work);
         let outer = IN_COMPLETION.replace(true);
-        bounds::finish(io, result);
+        work.finish(result);
         IN_COMPLETION.set(outer);
     }
 }
@@ -133,8 +155,8 @@ mod tests {
     use super::*;
     use crate::IoKind;
 
-    fn io(offset: u64, done: impl FnOnce() + Send + 'static) -> Io {
-        Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(0), done: Box::new(|_, _| done()) }
+    fn io(offset: u64, done: impl FnOnce() + Send + 'static) -> Work {
+        Work::Io(Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(0), done: Box::new(|_, _| done()) })
     }
 
     #[test]

@@ -136,3 +136,21 @@ fn a_file_that_shrinks_gives_errors_and_no_old_bytes() {
         assert!(read_at(&dev, 1000, 200_000).is_ok());
     }
 }
+
+#[test]
+fn parts_are_written_one_after_the_other() {
+    let (file, mut bytes) = file(1 << 20);
+    let dev = FileDevice::open(file.path(), options(OpenMode::ReadWrite, CacheMode::Auto)).unwrap();
+    let write = |offset: u64, parts: Vec<stdx::Buf>| {
+        let (tx, rx) = mpsc::channel();
+        dev.write_parts(offset, parts, Box::new(move |result| tx.send(result).unwrap()));
+        rx.recv().unwrap()
+    };
+    let whole = stdx::Buf::from(&vec![7u8; 5000][..]);
+    let parts: Vec<_> = (0..3000usize).map(|i| whole.slice(i..i + i % 3)).collect();
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    write(1000, parts).unwrap();
+    bytes[1000..1000 + len].fill(7);
+    assert!(write((1 << 20) - 10, vec![whole.slice(0..5), whole.slice(0..6)]).is_err());
+    assert_eq!(std::fs::read(file.path()).unwrap(), bytes);
+}

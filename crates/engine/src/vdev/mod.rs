@@ -4,12 +4,16 @@
 //! [`plan::ReadPlan`]: a state machine without I/O that says what to read next, takes the results,
 //! judges candidates by the block's checksum, and ends with the bytes and a list of the copies that
 //! were bad. The zio layer drives it over real devices; a test drives it over vectors.
+//!
+//! A write becomes writes of its children by a [`write_plan::WritePlan`], which needs no steps: parity is
+//! computed, everything is written at once, and the plan tells whether what failed can be done without.
 
 mod blend;
 mod board;
 mod compare;
 pub mod config;
 pub mod draid;
+pub mod dtl;
 mod gather;
 pub mod indirect;
 pub mod leaf;
@@ -24,8 +28,13 @@ mod stripe_plan;
 pub mod top;
 pub mod tree;
 mod window;
+pub mod write;
+pub mod write_plan;
+mod writes;
 
 #[cfg(test)]
 mod stripe_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod write_tests;

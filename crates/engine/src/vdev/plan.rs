@@ -28,6 +28,17 @@ pub enum Area {
     Boot,
 }
 
+impl Area {
+    /// Bytes from the start of the leaf, labels included, of byte `offset` of the area; `None` when that overflows.
+    pub fn leaf_offset(self, offset: u64) -> Option<u64> {
+        let start = match self {
+            Self::Data => DATA_START,
+            Self::Boot => BOOT_START,
+        };
+        offset.checked_add(start)
+    }
+}
+
 /// One read from one leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildRead {
@@ -51,11 +62,7 @@ impl ChildRead {
 
     /// Bytes from the start of the leaf, labels included; `None` when that overflows.
     pub fn leaf_offset(&self) -> Option<u64> {
-        let start = match self.area {
-            Area::Data => DATA_START,
-            Area::Boot => BOOT_START,
-        };
-        self.offset.checked_add(start)
+        self.area.leaf_offset(self.offset)
     }
 }
 

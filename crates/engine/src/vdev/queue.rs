@@ -8,20 +8,26 @@
 //!
 //! Small reads are answered from [`super::window`]s.
 //!
+//! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
+//! that fails is split. Reads go first: while any wait, one write at most is on the device.
+//!
 //! Lock order: the queue's lock is a leaf lock; no completion is called under it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use blkdev::{Device, Io, IoKind};
+use blkdev::{Device, Io, IoKind, WriteDone};
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
 use super::window::{Found, WINDOW, Waiter, Windows};
+use super::writes::{self, Writes};
 
 /// Reads on the device at once.
 const MAX_ACTIVE: usize = 3;
+/// Writes on the device at once.
+const MAX_WRITES: usize = 4;
 /// Unwanted bytes between two requests that are still read together.
 const GAP: u64 = 32 << 10;
 /// Longest joined read.
@@ -43,6 +49,16 @@ struct State {
     active: usize,
     /// Where the last run ended: the elevator goes on from there.
     head: u64,
+    writes: Writes,
+    /// Device writes that have completed, and how many of them a completed flush covers.
+    written: u64,
+    flushed: u64,
+}
+
+/// What the device is asked next.
+enum Next {
+    Read(Run),
+    Write(writes::Run),
 }
 
 /// The queue of one leaf.
@@ -69,8 +85,10 @@ struct Run {
 impl Queue {
     /// A queue in front of `device`.
     pub fn new(device: Device) -> Arc<Self> {
+        // The first flush always happens: what an earlier process left unflushed is built upon.
+        let state = Mutex::new(State { written: 1, ..State::default() });
         let size = device.geometry().size;
-        Arc::new(Self { device, size, state: Mutex::default(), windows: Windows::default() })
+        Arc::new(Self { device, size, state, windows: Windows::default() })
     }
 
     /// The device behind it.
@@ -118,19 +136,72 @@ impl Queue {
         self.issue();
     }
 
+    /// Writes `parts` at the device offset `offset`.
+    pub fn write(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, done: WriteDone) {
+        self.state.lock().writes.push(offset, parts, done);
+        self.issue();
+    }
+
+    /// Makes the writes durable that have completed.
+    pub fn flush(self: &Arc<Self>, done: WriteDone) {
+        let covers = {
+            let state = self.state.lock();
+            if state.flushed == state.written {
+                drop(state);
+                return done(Ok(()));
+            }
+            state.written
+        };
+        let queue = Arc::clone(self);
+        let done = Box::new(move |result: io::Result<()>, _| {
+            if result.is_ok() {
+                let mut state = queue.state.lock();
+                state.flushed = state.flushed.max(covers);
+            }
+            done(result);
+        });
+        self.device.submit(Io { kind: IoKind::Flush, offset: 0, buf: AlignedBuf::zeroed(0), done });
+    }
+
     fn issue(self: &Arc<Self>) {
         loop {
-            let run = {
-                let mut state = self.state.lock();
-                if state.active >= MAX_ACTIVE {
-                    return;
-                }
-                let Some(run) = state.next_run() else { return };
-                state.active += 1;
-                run
-            };
-            self.start(run);
+            let next = self.state.lock().next();
+            match next {
+                Some(Next::Read(run)) => self.start(run),
+                Some(Next::Write(run)) => self.start_write(run),
+                None => return,
+            }
         }
+    }
+
+    fn start_write(self: &Arc<Self>, mut run: writes::Run) {
+        let (offset, parts) = (run.start, run.take_parts());
+        let queue = Arc::clone(self);
+        self.device.write_parts(offset, parts, Box::new(move |result| queue.finish_write(run, result)));
+    }
+
+    /// As for reads: a single write takes the error, several are tried again one by one.
+    fn finish_write(self: &Arc<Self>, run: writes::Run, result: io::Result<()>) {
+        {
+            let mut state = self.state.lock();
+            state.writes.active -= 1;
+            state.written += 1;
+        }
+        // No read that begins after a writer was told may get old bytes.
+        let len = run.writes.iter().fold(0u64, |len, (_, write)| len.saturating_add(write.len));
+        self.changed(run.start, len);
+        let alone = run.writes.len() == 1;
+        for (offset, write) in run.writes {
+            match &result {
+                Ok(()) => (write.done)(Ok(())),
+                Err(e) if alone => (write.done)(Err(io::Error::new(e.kind(), e.to_string()))),
+                Err(_) => {
+                    self.state.lock().writes.active += 1;
+                    self.start_write(writes::Run { start: offset, writes: vec![(offset, write)] });
+                }
+            }
+        }
+        self.issue();
     }
 
     fn start(self: &Arc<Self>, run: Run) {
@@ -173,6 +244,22 @@ impl Queue {
 }
 
 impl State {
+    fn next(&mut self) -> Option<Next> {
+        if self.active < MAX_ACTIVE
+            && let Some(run) = self.next_run()
+        {
+            self.active += 1;
+            return Some(Next::Read(run));
+        }
+        let most = if self.waiting.is_empty() { MAX_WRITES } else { 1 };
+        if self.writes.active >= most {
+            return None;
+        }
+        let run = self.writes.next_run()?;
+        self.writes.active += 1;
+        Some(Next::Write(run))
+    }
+
     fn next_run(&mut self) -> Option<Run> {
         let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
         let key = *first?.0;

@@ -74,6 +74,11 @@ impl RaidzGeometry {
             && self.original_width() > u64::from(self.nparity)
     }
 
+    /// Whether sectors are being moved to another width right now.
+    pub fn is_reflowing(&self) -> bool {
+        self.expansion.as_ref().is_some_and(|expansion| expansion.reflow.is_some())
+    }
+
     /// Width when the vdev was created.
     pub fn original_width(&self) -> u64 {
         let grown = self.expansion.as_ref().map_or(0, Expansion::times);

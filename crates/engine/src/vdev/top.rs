@@ -31,8 +31,8 @@ pub enum Side {
     DistributedSpare {
         /// Which spare.
         id: u32,
-        /// Guid of the spare's own vdev entry.
-        guid: u64,
+        /// The spare's own vdev entry: a leaf without a device, with a DTL.
+        spare: Option<Arc<Leaf>>,
     },
 }
 
@@ -90,6 +90,19 @@ impl Top {
         })
     }
 
+    /// From its parts, for tests.
+    #[cfg(test)]
+    pub fn of_parts(
+        id: u64,
+        name: &str,
+        bias: AllocBias,
+        ashift: u32,
+        layout: Layout,
+        children: Vec<Vec<Side>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { id, name: name.to_owned(), bias, ashift, layout, children })
+    }
+
     /// The children's sides.
     pub fn children(&self) -> &[Vec<Side>] {
         &self.children
@@ -141,19 +154,51 @@ impl Top {
 
     /// The leaf behind one read.
     pub fn leaf(&self, read: &ChildRead) -> Option<Arc<Leaf>> {
-        let mut side = self.side(read.child, read.side)?.clone();
+        self.leaf_at(read.child, read.side, read.offset)
+    }
+
+    /// The leaf that holds byte `offset` of a child's side.
+    pub fn leaf_at(&self, child: u32, side: u32, offset: u64) -> Option<Arc<Leaf>> {
+        let mut leaf = None;
+        self.follow(child, side, offset, &mut |side| {
+            if let Side::Leaf(found) = side {
+                leaf = Some(Arc::clone(found));
+            }
+        });
+        leaf
+    }
+
+    /// All leaves that stand for byte `offset` of a child's side: the one that holds it, and distributed spares
+    /// on the way to it.
+    pub(super) fn leaves_behind(&self, child: u32, side: u32, offset: u64) -> Vec<Arc<Leaf>> {
+        let mut leaves = Vec::new();
+        self.follow(child, side, offset, &mut |side| match side {
+            Side::Leaf(leaf) => leaves.push(Arc::clone(leaf)),
+            Side::DistributedSpare { spare, .. } => leaves.extend(spare.clone()),
+        });
+        leaves
+    }
+
+    fn follow(&self, child: u32, side: u32, offset: u64, visit: &mut dyn FnMut(&Side)) {
+        let mut next = self.side(child, side);
         // A spare may stand in for a child that another spare already replaced.
         for _ in 0..self.children.len() {
-            match side {
-                Side::Leaf(leaf) => return Some(leaf),
-                Side::DistributedSpare { id, .. } => {
-                    let Layout::Draid(geometry) = &self.layout else { return None };
-                    let child = geometry.spare_child(id, read.offset)?;
-                    side = self.side(child, 0)?.clone();
+            let Some(side) = next else { return };
+            visit(side);
+            next = match (side, &self.layout) {
+                (Side::DistributedSpare { id, .. }, Layout::Draid(geometry)) => {
+                    geometry.spare_child(*id, offset).and_then(|child| self.side(child, 0))
                 }
-            }
+                _ => return,
+            };
         }
-        None
+    }
+
+    /// How many sides a child has.
+    pub(super) fn side_count(&self, child: u32) -> u32 {
+        let sides =
+            usize::try_from(child).ok().and_then(|child| self.children.get(child)).map_or(0, Vec::len);
+        u32::try_from(sides).unwrap_or(u32::MAX)
     }
 
     fn side(&self, child: u32, side: u32) -> Option<&Side> {
@@ -191,14 +236,16 @@ impl Children for View<'_> {
     }
 
     fn sides(&self, child: u32) -> u32 {
-        let sides = usize::try_from(child).ok().and_then(|c| self.top.children.get(c)).map_or(0, Vec::len);
-        u32::try_from(sides).unwrap_or(u32::MAX)
+        self.top.side_count(child)
     }
 
     fn fault(&self, child: u32, side: u32) -> Option<Fault> {
         match self.top.side(child, side) {
             None => Some(Fault::Unreadable),
-            Some(Side::DistributedSpare { .. }) => None,
+            Some(Side::DistributedSpare { spare, .. }) => {
+                let lacks = spare.as_ref().is_some_and(|leaf| leaf.dtl.read().contains(self.txg));
+                lacks.then_some(Fault::Stale)
+            }
             Some(Side::Leaf(leaf)) if leaf.device().is_none() => Some(Fault::Unreadable),
             Some(Side::Leaf(leaf)) => leaf.dtl.read().contains(self.txg).then_some(Fault::Stale),
         }
@@ -208,7 +255,7 @@ impl Children for View<'_> {
 /// All leaves at or below a mirror-like vdev, in order.
 fn sides(config: &VdevConfig, find: &dyn Fn(u64) -> Option<Arc<Leaf>>) -> Vec<Side> {
     if let Some((_, id)) = config.spare_of {
-        return vec![Side::DistributedSpare { id, guid: config.guid }];
+        return vec![Side::DistributedSpare { id, spare: find(config.guid) }];
     }
     if config.kind.is_leaf() {
         return find(config.guid).map(Side::Leaf).into_iter().collect();

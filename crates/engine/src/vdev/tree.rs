@@ -81,6 +81,15 @@ impl Tree {
         self.leaves.values()
     }
 
+    /// Leaves whose DTL has changed since the last call, by guid, with all that each of them lacks.
+    #[doc(alias = "vdev_dtl_sync")]
+    pub fn dirty_dtls(&self) -> Vec<(u64, Vec<(u64, u64)>)> {
+        let changed = |leaf: &Arc<Leaf>| Some((leaf.guid, leaf.take_changed_dtl()?));
+        let mut all: Vec<_> = self.leaves.values().filter_map(changed).collect();
+        all.sort_unstable_by_key(|&(guid, _)| guid);
+        all
+    }
+
     /// A name for people: the leaf's path, or the top-level vdev's name.
     pub fn leaf_name(&self, leaf: u64, top: u64) -> String {
         match (self.leaves.get(&leaf), self.top(top)) {

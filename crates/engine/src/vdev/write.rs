@@ -1,0 +1,186 @@
+//! Writing a block to a top-level vdev: its plan's writes are issued together to every side of every child.
+//!
+//! A leaf that is absent or fails its write gets the txg into its DTL. The write as a whole succeeds when the
+//! block can be read from those that took it; if not, it is the caller's to write the block elsewhere.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stdx::Buf;
+
+use super::leaf::Leaf;
+use super::top::{Layout, Side, Top};
+use super::write_plan::{ChildWrite, WritePlan};
+use crate::error::{Error, Kind, Result};
+
+/// How a write ended: the guids of the leaves that lack it, ascending; or that too few took it for the block to
+/// be readable.
+pub type WriteOutcome = Result<Vec<u64>>;
+
+/// Told once, on a device's thread or before the call returns: must be short and hand real work to an executor.
+pub type WriteBlockDone = Box<dyn FnOnce(WriteOutcome) + Send>;
+
+/// Told when every leaf has been flushed, or what went wrong.
+pub type FlushDone = Box<dyn FnOnce(Result<()>) + Send>;
+
+struct Pending {
+    top: Arc<Top>,
+    txg: u64,
+    offset: u64,
+    plan: WritePlan,
+    state: Mutex<State>,
+}
+
+struct State {
+    left: usize,
+    /// Numbers of writes and sides that failed.
+    failed: Vec<(usize, u32)>,
+    done: Option<WriteBlockDone>,
+}
+
+impl Top {
+    /// Writes a block (one copy of it) of any length at `offset`, to be born in `txg`. Parity is computed on the
+    /// caller's thread. Not durable before the leaves are flushed.
+    pub fn write(self: &Arc<Self>, offset: u64, data: Buf, txg: u64, done: WriteBlockDone) {
+        match self.write_plan(offset, &data, txg) {
+            Ok(plan) => self.issue(offset, plan, txg, done),
+            Err(e) => done(Err(e)),
+        }
+    }
+
+    /// The writes that a block of these bytes becomes.
+    ///
+    /// # Errors
+    /// `Invalid` for a place where no block can stand; `NoDevice` when the vdev was removed or is missing;
+    /// `Unsupported` while a raidz expansion is under way.
+    pub fn write_plan(&self, offset: u64, data: &Buf, txg: u64) -> Result<WritePlan> {
+        let plan = match &self.layout {
+            Layout::Mirror => Some(WritePlan::mirror(self.ashift, offset, data)),
+            Layout::Raidz(geometry) if geometry.is_reflowing() => {
+                let what = "a raidz vdev can't be written while its expansion is under way";
+                return Err(Error::unsupported(what).on_vdev(&self.name));
+            }
+            Layout::Raidz(geometry) => WritePlan::raidz(geometry, offset, data, txg),
+            Layout::Draid(geometry) => WritePlan::draid(geometry, offset, data),
+            Layout::Indirect(_) | Layout::Absent => {
+                return Err(Error::new(Kind::NoDevice, "nothing can be written there").on_vdev(&self.name));
+            }
+        };
+        let what = "no block can be written there";
+        plan.ok_or_else(|| Error::new(Kind::Invalid, what).on_vdev(&self.name).at_offset(offset))
+    }
+
+    fn issue(self: &Arc<Self>, offset: u64, plan: WritePlan, txg: u64, done: WriteBlockDone) {
+        // One more than there are writes: nothing can be over before all are issued.
+        let state = State { left: 1, failed: Vec::new(), done: Some(done) };
+        let pending =
+            Arc::new(Pending { top: Arc::clone(self), txg, offset, plan, state: Mutex::new(state) });
+        for (number, write) in pending.plan.writes.iter().enumerate() {
+            for side in 0..self.side_count(write.child) {
+                pending.state.lock().left += 1;
+                pending.start(number, side, write);
+            }
+        }
+        pending.arrived(None);
+    }
+
+    /// Makes everything written to the vdev durable. A leaf that fails is like one that failed all writes since
+    /// its last flush: it gets `txg` into its DTL. An error when no leaf is left.
+    pub fn flush(self: &Arc<Self>, txg: u64, done: FlushDone) {
+        let leaves: Vec<Arc<Leaf>> = self.leaves().filter(|leaf| leaf.is_writable()).collect();
+        let waiting = Arc::new(Mutex::new((leaves.len() + 1, 0usize, Some(done))));
+        let name = self.name.clone();
+        let arrived = Arc::new(move |ok: bool| {
+            let mut state = waiting.lock();
+            state.0 -= 1;
+            state.1 += usize::from(ok);
+            if state.0 > 0 {
+                return;
+            }
+            let (good, done) = (state.1, state.2.take());
+            drop(state);
+            if let Some(done) = done {
+                let lost = || Error::new(Kind::Io, "no device could be flushed").on_vdev(&name);
+                done(if good > 0 { Ok(()) } else { Err(lost()) });
+            }
+        });
+        for leaf in leaves {
+            let (arrived, failed) = (Arc::clone(&arrived), Arc::clone(&leaf));
+            leaf.flush(Box::new(move |result| {
+                if result.is_err() {
+                    failed.miss(txg);
+                }
+                arrived(result.is_ok());
+            }));
+        }
+        arrived(false);
+    }
+
+    /// All leaves below it, each once.
+    pub fn leaves(&self) -> impl Iterator<Item = Arc<Leaf>> {
+        self.children().iter().flatten().filter_map(|side| match side {
+            Side::Leaf(leaf) => Some(Arc::clone(leaf)),
+            Side::DistributedSpare { .. } => None,
+        })
+    }
+}
+
+impl Pending {
+    fn start(self: &Arc<Self>, number: usize, side: u32, write: &ChildWrite) {
+        let leaf = self.top.leaf_at(write.child, side, write.offset);
+        let (Some(leaf), Some(at)) = (leaf, write.area.leaf_offset(write.offset)) else {
+            return self.arrived(Some((number, side)));
+        };
+        if !leaf.is_writable() {
+            return self.arrived(Some((number, side)));
+        }
+        let pending = Arc::clone(self);
+        let done = Box::new(move |result: io::Result<()>| {
+            pending.arrived(result.is_err().then_some((number, side)));
+        });
+        leaf.write_parts(at, write.parts.clone(), done);
+    }
+
+    fn arrived(&self, failed: Option<(usize, u32)>) {
+        let mut state = self.state.lock();
+        state.failed.extend(failed);
+        state.left -= 1;
+        if state.left > 0 {
+            return;
+        }
+        let (failed, done) = (std::mem::take(&mut state.failed), state.done.take());
+        drop(state);
+        if let Some(done) = done {
+            done(self.outcome(&failed));
+        }
+    }
+
+    fn outcome(&self, failed: &[(usize, u32)]) -> WriteOutcome {
+        if failed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut missed = Vec::new();
+        for &(number, side) in failed {
+            let Some(write) = self.plan.writes.get(number) else { continue };
+            for leaf in self.top.leaves_behind(write.child, side, write.offset) {
+                leaf.miss(self.txg);
+                missed.push(leaf.guid);
+            }
+        }
+        missed.sort_unstable();
+        missed.dedup();
+        let on_no_side = |&(number, write): &(usize, &ChildWrite)| {
+            let sides = self.top.side_count(write.child);
+            failed.iter().filter(|(of, _)| *of == number).count()
+                == usize::try_from(sides).unwrap_or(usize::MAX)
+        };
+        let lost: Vec<usize> =
+            self.plan.writes.iter().enumerate().filter(on_no_side).map(|(number, _)| number).collect();
+        if self.plan.can_lose(&lost) {
+            return Ok(missed);
+        }
+        let what = "too few devices took a write";
+        Err(Error::new(Kind::Io, what).on_vdev(&self.top.name).at_offset(self.offset))
+    }
+}
