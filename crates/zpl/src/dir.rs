@@ -4,12 +4,11 @@
 //! the high 4 (since version 2). `.` and `..` are not stored. Source: `ZFS_DIRENT_*`, zfs_znode.h,
 //! OpenZFS 2.3.
 
-use engine::zap::{Cursor, Entry, Zap};
+use engine::zap::{Cursor, Entry, Zap, fold};
 use engine::{Error, Kind, Result};
 
 use crate::attr::FileKind;
 use crate::inode::Inode;
-use crate::names::fold;
 
 const OBJECT_MASK: u64 = (1 << 48) - 1;
 /// Entries and errors of one directory after which its listing ends: a forged one could go on for ever.

@@ -5,13 +5,12 @@ use std::sync::{Arc, OnceLock};
 use engine::dmu::Objset;
 use engine::dsl::Dataset;
 use engine::types::Bookmark;
-use engine::zap::Zap;
+use engine::zap::{FORM, TOUPPER, Zap};
 use engine::{Error, Kind, Result};
 use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 
 use crate::fuid::FuidTable;
 use crate::inode::Inode;
-use crate::names::{FORM, TOUPPER};
 use crate::replay::{self, Overlay, Replayed, Stored};
 use crate::sa::SaTables;
 

@@ -25,7 +25,6 @@ mod file;
 mod filesystem;
 mod fuid;
 mod inode;
-mod names;
 mod path;
 pub mod replay;
 mod sa;

@@ -22,6 +22,11 @@ pub trait Edit {
     fn write_block(&mut self, blkid: u64, bytes: AlignedBuf) -> Result<()>;
     /// Frees blocks `from..` up to the end.
     fn free_from(&mut self, blkid: u64) -> Result<()>;
+    /// Frees `count` blocks from `blkid` on. What can't make holes there may write zeros.
+    fn free_range(&mut self, blkid: u64, count: u64) -> Result<()> {
+        let len = usize::try_from(self.block_size()).unwrap_or(0);
+        (blkid..blkid.saturating_add(count)).try_for_each(|b| self.write_block(b, AlignedBuf::zeroed(len)))
+    }
     /// The bonus buffer.
     fn bonus(&self) -> Vec<u8>;
     /// Replaces the bonus buffer; its length may change within what the dnode holds.

@@ -4,19 +4,17 @@ use std::collections::HashSet;
 
 use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags};
 
-use super::{Entry, Key, Shape, Value, Zap, corrupt, leaf_value};
+use super::{Entry, Key, Shape, Source, Value, Zap, corrupt, fold, leaf_value};
+use crate::dmu::Object;
 use crate::error::Result;
 
-/// Normalisation: to upper case.
-#[doc(alias = "U8_TEXTPREP_TOUPPER")]
-const NORM_TOUPPER: u64 = 0x2;
 /// Damaged leaves after which the rest is given up.
 const MAX_ERRORS: u32 = 1 << 10;
 
 /// Iterator over the entries of a ZAP.
 #[derive(Debug)]
-pub struct Cursor {
-    zap: Zap,
+pub struct Cursor<S = Object> {
+    zap: Zap<S>,
     ready: std::vec::IntoIter<Result<Entry>>,
     /// Next slot of the pointer table; `None` when the end was reached.
     slot: Option<u64>,
@@ -26,8 +24,8 @@ pub struct Cursor {
     errors: u32,
 }
 
-impl Cursor {
-    pub(super) fn new(zap: Zap) -> Self {
+impl<S: Source + Clone> Cursor<S> {
+    pub(super) fn new(zap: Zap<S>) -> Self {
         Self { zap, ready: Vec::new().into_iter(), slot: Some(0), visited: HashSet::new(), errors: 0 }
     }
 
@@ -40,7 +38,7 @@ impl Cursor {
             let value = Value { width: 8, ints: vec![e.value] };
             Ok(Entry { key: Key::Name(e.name.to_vec()), value, hash, cd: e.cd })
         };
-        micro.sorted(|name| hashed(name, micro.normflags())).into_iter().map(entry).collect()
+        micro.sorted(|name| fold(name, micro.normflags())).into_iter().map(entry).collect()
     }
 
     /// Fills `ready` from the leaf of the current slot and moves on to the next leaf's slot.
@@ -113,13 +111,7 @@ impl Cursor {
     }
 }
 
-/// What is hashed of a name in a ZAP with these normalisation flags: its order is all that depends on it
-/// here, so only the letters that snapshots' names may have are folded.
-fn hashed(name: &[u8], normflags: u64) -> Vec<u8> {
-    if normflags & NORM_TOUPPER != 0 { name.to_ascii_uppercase() } else { name.to_vec() }
-}
-
-impl Iterator for Cursor {
+impl<S: Source + Clone> Iterator for Cursor<S> {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -2,56 +2,31 @@
 //!
 //! A *micro* ZAP is one block of fixed entries, each one 64-bit value. A *fat* ZAP hashes its keys
 //! into leaf blocks found through a pointer table. Layout is decoded by `ondisk::zap`; this module
-//! finds the blocks. Lookup is by exact bytes; normalised lookup belongs to the file system.
+//! finds the blocks, in an object of a pool ([`Zap`] over [`Object`]) or in one that is being changed
+//! ([`ZapEdit`], and [`Zap`] over `&dyn Edit`).
 
 mod cursor;
+mod edit;
+mod fat;
+mod ints;
+mod key;
+mod normal;
+mod source;
+#[cfg(test)]
+mod tests;
+mod verify;
 
 use ondisk::zap::{BlockKind, FatHeader, Leaf, LeafEntry, MicroZap, hash_name, hash_words, table_index};
 use stdx::Buf;
 
 pub use cursor::Cursor;
+pub use edit::{NewZap, ZapEdit};
+pub use key::{Key, KeyRef, Value};
+pub use normal::{FORM, Match, TOUPPER, fold};
+pub use source::Source;
 
 use crate::dmu::Object;
 use crate::error::{Error, Kind, Result};
-use crate::types::Bookmark;
-
-/// The value of an entry: integers of 1, 2, 4 or 8 bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
-    /// Bytes of each integer.
-    pub width: u8,
-    /// The integers.
-    pub ints: Vec<u64>,
-}
-
-impl Value {
-    /// The first integer.
-    pub fn first(&self) -> Option<u64> {
-        self.ints.first().copied()
-    }
-
-    /// An array of bytes; for wider integers, their little-endian bytes.
-    pub fn bytes(&self) -> Vec<u8> {
-        let width = usize::from(self.width);
-        self.ints.iter().flat_map(|n| n.to_le_bytes().into_iter().take(width)).collect()
-    }
-
-    /// A string: bytes up to the first NUL.
-    pub fn string(&self) -> String {
-        let bytes = self.bytes();
-        let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
-        String::from_utf8_lossy(text).into_owned()
-    }
-}
-
-/// A key: a name, or words for ZAPs with 64-bit keys.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
-    /// A name of any bytes, without its NUL.
-    Name(Vec<u8>),
-    /// Words.
-    Words(Vec<u64>),
-}
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,6 +56,23 @@ impl Entry {
     }
 }
 
+/// What a normalised lookup found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The name as it is stored.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: Value,
+    /// There is another entry that the name could mean.
+    pub conflict: bool,
+}
+
+impl Found {
+    fn new(name: Vec<u8>, value: Value) -> Self {
+        Self { name, value, conflict: false }
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Shape {
     Micro(Buf),
@@ -89,14 +81,14 @@ enum Shape {
 
 /// An open ZAP.
 #[derive(Debug, Clone)]
-pub struct Zap {
-    object: Object,
+pub struct Zap<S = Object> {
+    object: S,
     shape: Shape,
 }
 
-impl Zap {
+impl<S: Source + Clone> Zap<S> {
     /// Reads and checks block 0 of `object`.
-    pub fn open(object: &Object) -> Result<Self> {
+    pub fn open(object: &S) -> Result<Self> {
         let block = object.block(0)?;
         let shape = match BlockKind::of(&block) {
             BlockKind::Micro => Shape::Micro(block),
@@ -110,7 +102,7 @@ impl Zap {
     }
 
     /// The object that holds it.
-    pub fn object(&self) -> &Object {
+    pub fn object(&self) -> &S {
         &self.object
     }
 
@@ -170,6 +162,54 @@ impl Zap {
         }
     }
 
+    /// The entry that `name` means by the ZAP's own normalisation; the one of lowest `cd` if several do.
+    #[doc(alias = "zap_lookup_norm")]
+    pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
+        let normflags = self.normflags();
+        let wanted = how.fold(name, normflags);
+        let mut all: Vec<(u32, Found)> = Vec::new();
+        match &self.shape {
+            Shape::Micro(block) => {
+                let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
+                let same = micro.entries().filter(|e| how.fold(e.name, normflags) == wanted);
+                all.extend(same.map(|e| (e.cd, Found::new(e.name.to_vec(), e.value.into()))));
+            }
+            Shape::Fat(header, _) => {
+                let hash = hash_name(header.salt, &fold(name, normflags), header.flags);
+                self.fat_visit(header, hash, |leaf, entry| {
+                    let stored = leaf.name(entry)?;
+                    if how.fold(&stored, normflags) == wanted {
+                        all.push((entry.cd, Found::new(stored, leaf_value(leaf, entry)?)));
+                    }
+                    Ok(false)
+                })?;
+            }
+        }
+        all.sort_by_key(|(cd, _)| *cd);
+        let conflict = all.len() > 1;
+        Ok(all.into_iter().next().map(|(_, found)| Found { conflict, ..found }))
+    }
+
+    /// The value of a key of either kind, exactly.
+    pub fn get<'k>(&self, key: impl Into<KeyRef<'k>>) -> Result<Option<Value>> {
+        match key.into() {
+            KeyRef::Name(name) => self.lookup(name),
+            KeyRef::Words(words) => self.lookup_words(words),
+        }
+    }
+
+    /// Number of entries.
+    #[doc(alias = "zap_count")]
+    pub fn count(&self) -> Result<u64> {
+        match &self.shape {
+            Shape::Micro(block) => {
+                let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
+                Ok(micro.entries().fold(0, |n, _| n + 1))
+            }
+            Shape::Fat(header, _) => Ok(header.num_entries),
+        }
+    }
+
     /// The value of a key of 64-bit words.
     pub fn lookup_words(&self, key: &[u64]) -> Result<Option<Value>> {
         let Shape::Fat(header, _) = &self.shape else { return Ok(None) };
@@ -184,13 +224,13 @@ impl Zap {
 
     /// The single integer of a name that must be there.
     pub fn need(&self, name: &str) -> Result<u64> {
-        let at = Bookmark::new(self.object.objset.id, self.object.number, 0, 0);
-        self.u64(name)?.ok_or_else(|| Error::not_found(format!("no entry '{name}'")).at_block(at))
+        let absent = || self.object.place(Error::not_found(format!("no entry '{name}'")), 0);
+        self.u64(name)?.ok_or_else(absent)
     }
 
     /// All entries in the order of their hashes, which is the order a directory lists. A leaf that
     /// can't be read gives one error and is skipped.
-    pub fn entries(&self) -> Cursor {
+    pub fn entries(&self) -> Cursor<S> {
         Cursor::new(self.clone())
     }
 
@@ -205,16 +245,34 @@ impl Zap {
         hash: u64,
         mut is_it: impl FnMut(&Leaf<'_>, &LeafEntry) -> bool,
     ) -> Result<Option<Value>> {
+        let mut found = None;
+        self.fat_visit(header, hash, |leaf, entry| {
+            if !is_it(leaf, entry) {
+                return Ok(false);
+            }
+            found = Some(leaf_value(leaf, entry)?);
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Calls `visit` for each entry of this hash until it says true.
+    fn fat_visit(
+        &self,
+        header: &FatHeader,
+        hash: u64,
+        mut visit: impl FnMut(&Leaf<'_>, &LeafEntry) -> std::result::Result<bool, ondisk::Malformed>,
+    ) -> Result<()> {
         let blkid = self.leaf_of(header, table_index(hash, header.ptrtbl.shift))?;
         let block = self.object.block(blkid)?;
-        let leaf = Leaf::from_bytes(&block).map_err(|e| corrupt(&self.object, blkid, &e))?;
+        let bad = |e| corrupt(&self.object, blkid, &e);
+        let leaf = Leaf::from_bytes(&block).map_err(bad)?;
         for entry in leaf.lookup(hash) {
-            let entry = entry.map_err(|e| corrupt(&self.object, blkid, &e))?;
-            if is_it(&leaf, &entry) {
-                return leaf_value(&leaf, &entry).map(Some).map_err(|e| corrupt(&self.object, blkid, &e));
+            if visit(&leaf, &entry.map_err(bad)?).map_err(bad)? {
+                break;
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// The leaf block that slot `index` of the pointer table names.
@@ -222,12 +280,12 @@ impl Zap {
         let bad = || corrupt(&self.object, 0, &"the ZAP's pointer table is broken");
         let (blk, at) = header.ptr_location(index).ok_or_else(bad)?;
         let Shape::Fat(_, first) = &self.shape else { return Err(bad()) };
-        if blk > self.object.dnode.maxblkid {
+        if blk > self.object.last_block() {
             return Err(bad());
         }
         let block = if blk == 0 { first.clone() } else { self.object.block(blk)? };
         let leaf = FatHeader::ptr_at(&block, at).ok_or_else(bad)?;
-        if leaf == 0 || leaf > self.object.dnode.maxblkid { Err(bad()) } else { Ok(leaf) }
+        if leaf == 0 || leaf > self.object.last_block() { Err(bad()) } else { Ok(leaf) }
     }
 }
 
@@ -235,7 +293,6 @@ fn leaf_value(leaf: &Leaf<'_>, entry: &LeafEntry) -> std::result::Result<Value, 
     Ok(Value { width: entry.value_intlen, ints: leaf.value_ints(entry)? })
 }
 
-fn corrupt(object: &Object, blkid: u64, what: &dyn std::fmt::Display) -> Error {
-    let at = Bookmark::new(object.objset.id, object.number, 0, blkid);
-    Error::new(Kind::Corrupt, what.to_string()).at_block(at)
+fn corrupt(object: &impl Source, blkid: u64, what: &dyn std::fmt::Display) -> Error {
+    object.place(Error::new(Kind::Corrupt, what.to_string()), blkid)
 }

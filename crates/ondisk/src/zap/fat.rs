@@ -127,6 +127,17 @@ impl FatHeader {
         Some((blk, ((index & ((1 << per_block) - 1)) * 8) as usize))
     }
 
+    /// Writes the header to the front of block 0; what follows (an embedded table) is left alone.
+    pub fn write_to(&self, block: &mut [u8]) {
+        let PtrTable { blk, numblks, shift, nextblk, blks_copied } = self.ptrtbl;
+        let words = [BLOCK_HEADER, FAT_MAGIC, blk, numblks, shift.into(), nextblk, blks_copied, self.freeblk];
+        let more = [self.num_leafs, self.num_entries, self.salt, self.normflags, self.flags.0];
+        let words = words.into_iter().chain(more);
+        for (to, word) in block.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+    }
+
     /// Pointer at `offset` in a block, as [`Self::ptr_location`] gave it.
     pub fn ptr_at(block: &[u8], offset: usize) -> Option<u64> {
         let raw = block.get(offset..)?.first_chunk()?;
@@ -151,6 +162,14 @@ mod tests {
         assert_eq!(fat.ptr_location(0), Some((0, 8192)));
         assert_eq!(fat.ptr_location(1023), Some((0, 16376)));
         assert_eq!(fat.ptr_location(1024), None);
+    }
+
+    #[test]
+    fn what_was_read_is_written() {
+        let block = header(2, 12);
+        let mut again = vec![0; block.len()];
+        FatHeader::from_bytes(&block).unwrap().write_to(&mut again);
+        assert_eq!(again, block);
     }
 
     #[test]

@@ -18,10 +18,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BLOCK_LEAF, LEAF_MAGIC};
 use crate::Malformed;
 
-const CHUNK_SIZE: usize = 24;
-const ARRAY_BYTES: usize = 21;
+pub(super) const CHUNK_SIZE: usize = 24;
+pub(super) const ARRAY_BYTES: usize = 21;
 const HEADER_SIZE: usize = 48;
-const CHAIN_END: u16 = 0xffff;
+pub(super) const CHAIN_END: u16 = 0xffff;
 /// Type of an entry chunk.
 pub(crate) const CHUNK_ENTRY: u8 = 252;
 /// Type of an array chunk.
@@ -31,39 +31,39 @@ pub(crate) const CHUNK_FREE: u8 = 253;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct LeafHeaderPhys {
-    block_type: U64,
-    pad1: U64,
-    prefix: U64,
-    magic: U32,
-    nfree: U16,
-    nentries: U16,
-    prefix_len: U16,
-    freelist: U16,
-    flags: u8,
-    pad2: [u8; 11],
+pub(super) struct LeafHeaderPhys {
+    pub(super) block_type: U64,
+    pub(super) pad1: U64,
+    pub(super) prefix: U64,
+    pub(super) magic: U32,
+    pub(super) nfree: U16,
+    pub(super) nentries: U16,
+    pub(super) prefix_len: U16,
+    pub(super) freelist: U16,
+    pub(super) flags: u8,
+    pub(super) pad2: [u8; 11],
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct EntryPhys {
-    chunk_type: u8,
-    value_intlen: u8,
-    next: U16,
-    name_chunk: U16,
-    name_numints: U16,
-    value_chunk: U16,
-    value_numints: U16,
-    cd: U32,
-    hash: U64,
+pub(super) struct EntryPhys {
+    pub(super) chunk_type: u8,
+    pub(super) value_intlen: u8,
+    pub(super) next: U16,
+    pub(super) name_chunk: U16,
+    pub(super) name_numints: U16,
+    pub(super) value_chunk: U16,
+    pub(super) value_numints: U16,
+    pub(super) cd: U32,
+    pub(super) hash: U64,
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct ArrayPhys {
-    chunk_type: u8,
-    bytes: [u8; ARRAY_BYTES],
-    next: U16,
+pub(super) struct ArrayPhys {
+    pub(super) chunk_type: u8,
+    pub(super) bytes: [u8; ARRAY_BYTES],
+    pub(super) next: U16,
 }
 
 const _: () = assert!(size_of::<LeafHeaderPhys>() == HEADER_SIZE);
@@ -116,17 +116,17 @@ pub struct LeafEntry {
     pub value_numints: u16,
     /// Integers in the name: bytes, NUL included, or 64-bit words.
     pub name_numints: u16,
-    name_chunk: u16,
-    value_chunk: u16,
-    next: u16,
+    pub(super) name_chunk: u16,
+    pub(super) value_chunk: u16,
+    pub(super) next: u16,
 }
 
 /// A leaf block, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<'a> {
     header: LeafHeader,
-    hash: &'a [U16],
-    chunks: &'a [[u8; CHUNK_SIZE]],
+    pub(super) hash: &'a [U16],
+    pub(super) chunks: &'a [[u8; CHUNK_SIZE]],
 }
 
 impl<'a> Leaf<'a> {
@@ -169,7 +169,7 @@ impl<'a> Leaf<'a> {
         super::table_index(hash, self.header.prefix_len.into()) == self.header.prefix
     }
 
-    fn entry(&self, chunk: u16) -> Result<LeafEntry, Malformed> {
+    pub(super) fn entry(&self, chunk: u16) -> Result<LeafEntry, Malformed> {
         let raw = self.chunks.get(usize::from(chunk));
         let phys =
             raw.and_then(|r| EntryPhys::ref_from_bytes(r).ok()).filter(|e| e.chunk_type == CHUNK_ENTRY);
@@ -205,13 +205,17 @@ impl<'a> Leaf<'a> {
         all
     }
 
+    /// The slot of the hash table where entries of this hash are chained.
+    pub(super) fn slot(&self, hash: u64) -> usize {
+        let bits = self.hash.len().trailing_zeros();
+        let shift = 64u32.saturating_sub(bits + u32::from(self.header.prefix_len));
+        (hash >> shift) as usize & self.hash.len().saturating_sub(1)
+    }
+
     /// Entries on the hash chain of `hash` that have exactly this hash.
     pub fn lookup(&self, hash: u64) -> impl Iterator<Item = Result<LeafEntry, Malformed>> + use<'a> {
         let leaf = *self;
-        let bits = self.hash.len().trailing_zeros();
-        let shift = 64u32.saturating_sub(bits + u32::from(self.header.prefix_len));
-        let slot = (hash >> shift) as usize & self.hash.len().saturating_sub(1);
-        let mut next = self.hash.get(slot).map_or(CHAIN_END, |n| n.get());
+        let mut next = self.hash.get(self.slot(hash)).map_or(CHAIN_END, |n| n.get());
         // A chain visits a chunk once at most, so a longer one is a loop.
         let mut left = self.chunks.len();
         let chain = std::iter::from_fn(move || {
@@ -273,8 +277,15 @@ impl<'a> Leaf<'a> {
     /// Whether the entry's string name is `name`, without allocating.
     pub fn name_is(&self, entry: &LeafEntry, name: &[u8]) -> bool {
         let Ok(pieces) = self.array(entry.name_chunk, entry.name_numints.into()) else { return false };
-        usize::from(entry.name_numints) == name.len() + 1
-            && pieces.flatten().eq(name.iter().chain(std::iter::once(&0)))
+        usize::from(entry.name_numints) == name.len() + 1 && pieces.flatten().eq(name.iter().chain([&0]))
+    }
+
+    /// Whether the entry's key is `stored` (a name with its NUL, or words in big-endian order) of integers of
+    /// `intlen` bytes.
+    pub fn key_is(&self, entry: &LeafEntry, stored: &[u8], intlen: u8) -> bool {
+        let len = usize::from(entry.name_numints) * usize::from(intlen);
+        let Ok(pieces) = self.array(entry.name_chunk, len) else { return false };
+        len == stored.len() && pieces.flatten().eq(stored)
     }
 
     /// An entry's value: its integers one after the other, big-endian.

@@ -116,6 +116,77 @@ impl<'a> MicroZap<'a> {
     }
 }
 
+/// A micro ZAP open for change.
+#[derive(Debug)]
+pub struct MicroZapMut<'a> {
+    entries: &'a mut [MicroEntryPhys],
+}
+
+impl<'a> MicroZapMut<'a> {
+    /// Makes an empty micro ZAP of `block`.
+    #[doc(alias = "mzap_create_impl")]
+    pub fn init(block: &'a mut [u8], salt: u64, normflags: u64) -> Result<Self, Malformed> {
+        block.fill(0);
+        let len = block.len();
+        let (header, _) = MicroHeaderPhys::mut_from_prefix(block)
+            .map_err(|_| Malformed::short("micro zap", len, ENTRY_SIZE))?;
+        header.block_type = U64::new(BLOCK_MICRO);
+        header.salt = U64::new(salt);
+        header.normflags = U64::new(normflags);
+        Self::from_bytes(block)
+    }
+
+    /// Opens a block.
+    pub fn from_bytes(block: &'a mut [u8]) -> Result<Self, Malformed> {
+        MicroZap::from_bytes(block)?;
+        let (_, rest) = block.split_at_mut_checked(ENTRY_SIZE).unwrap_or_default();
+        let count = rest.len() / ENTRY_SIZE;
+        let (entries, _) = <[MicroEntryPhys]>::mut_from_prefix_with_elems(rest, count)
+            .map_err(|_| Malformed::new("micro zap", "entries"))?;
+        Ok(Self { entries })
+    }
+
+    /// Stores an entry in the first free slot; false when there is none, or when the name is empty or longer
+    /// than 49 bytes.
+    #[doc(alias = "mzap_addent")]
+    pub fn insert(&mut self, name: &[u8], value: u64, cd: u32) -> bool {
+        if name.is_empty() || name.len() >= NAME_SIZE {
+            return false;
+        }
+        let free = self.entries.iter_mut().find(|e| e.name.first() == Some(&0));
+        let Some(entry) = free else { return false };
+        *entry = MicroEntryPhys {
+            value: U64::new(value),
+            cd: U32::new(cd),
+            pad: U16::new(0),
+            name: [0; NAME_SIZE],
+        };
+        for (to, from) in entry.name.iter_mut().zip(name) {
+            *to = *from;
+        }
+        true
+    }
+
+    /// Changes the value in slot `index`.
+    pub fn set_value(&mut self, index: usize, value: u64) {
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.value = U64::new(value);
+        }
+    }
+
+    /// Empties slot `index`.
+    pub fn remove(&mut self, index: usize) {
+        if let Some(entry) = self.entries.get_mut(index) {
+            *entry = MicroEntryPhys {
+                value: U64::new(0),
+                cd: U32::new(0),
+                pad: U16::new(0),
+                name: [0; NAME_SIZE],
+            };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +213,23 @@ mod tests {
         assert_eq!(zap.find(b"aa").unwrap().value, 1);
         assert_eq!(zap.find(b"a"), None);
         assert_eq!(zap.sorted(|n| n).len(), 2);
+    }
+
+    #[test]
+    fn freed_slots_are_used_first() {
+        let mut block = vec![9; 512];
+        let mut zap = MicroZapMut::init(&mut block, 77, 0).unwrap();
+        for (i, name) in ["a", "b", "c", "d", "e", "f", "g"].iter().enumerate() {
+            assert!(zap.insert(name.as_bytes(), i as u64, 0));
+        }
+        assert!(!zap.insert(b"h", 1, 0));
+        zap.remove(2);
+        zap.set_value(3, 33);
+        assert!(!zap.insert(&[b'x'; 50], 1, 0) && !zap.insert(b"", 1, 0));
+        assert!(zap.insert(&[b'x'; 49], 1, 4));
+        let zap = MicroZap::from_bytes(&block).unwrap();
+        let slots: Vec<_> = zap.entries().map(|e| (e.name.len(), e.value, e.cd)).collect();
+        assert_eq!(slots, [(1, 0, 0), (1, 1, 0), (49, 1, 4), (1, 33, 0), (1, 4, 0), (1, 5, 0), (1, 6, 0)]);
     }
 
     #[test]

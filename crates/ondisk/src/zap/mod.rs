@@ -7,13 +7,16 @@
 mod fat;
 mod hash;
 mod leaf;
+mod leaf_check;
+mod leaf_mut;
 mod micro;
 mod swap;
 
 pub use fat::{FatHeader, PtrTable};
 pub use hash::{HASH_POLY, hash_name, hash_words, table_index};
 pub use leaf::{Leaf, LeafEntry, LeafHeader};
-pub use micro::{MicroEntry, MicroZap};
+pub use leaf_mut::{Fit, LEAF_CDSORTED, LeafArray, LeafMut, NewEntry};
+pub use micro::{MicroEntry, MicroZap, MicroZapMut, NAME_SIZE as MICRO_NAME_SIZE};
 pub(crate) use swap::swap_leaf;
 
 /// First word of a leaf block.

@@ -1,0 +1,356 @@
+//! Changing a ZAP.
+//!
+//! A ZAP begins *micro* when its keys are names: one block that grows by 512 bytes at a time up to a limit.
+//! It turns *fat* for good when a name is longer than 49 bytes, a value is not one 64-bit integer, the block
+//! can't grow any more, or too many names of one hash could not live in one leaf. [`super::fat`] does fat ones.
+//!
+//! Nothing is kept between calls: each reads what it needs and writes whole blocks back, so that a ZAP may be
+//! read by others (within the same transaction) at any time. A call that ends with an error about its
+//! arguments (it is there already, it isn't there, it is too long) or about the ZAP's bytes has changed nothing.
+
+use std::collections::HashSet;
+
+use ondisk::zap::{
+    BlockKind, FatHeader, Leaf, LeafMut, MICRO_NAME_SIZE, MicroZap, MicroZapMut, PtrTable, ZapFlags,
+    hash_name, hash_words,
+};
+use stdx::{AlignedBuf, Buf};
+
+use super::fat::{Fat, Hashed};
+use super::{Entry, Found, KeyRef, Match, Source, Value, Zap, fold};
+use crate::dmu::edit::{Edit, MemObject};
+use crate::error::{Error, Kind, Result};
+
+/// Block size of a fat ZAP that was a micro one.
+#[doc(alias = "fzap_default_block_shift")]
+const FAT_BLOCK_SIZE: u64 = 1 << 14;
+/// How far a micro ZAP may grow, unless told otherwise.
+#[doc(alias = "zap_micro_max_size")]
+const MICRO_MAX: u64 = 128 << 10;
+/// Longest value, in bytes.
+#[doc(alias = "ZAP_MAXVALUELEN")]
+const MAX_VALUE: usize = 8192;
+/// Longest name, its NUL included, in bytes; without the feature `longname` file systems allow 256.
+#[doc(alias = "ZAP_MAXNAMELEN_NEW")]
+const MAX_NAME: usize = 1024;
+/// Chunks that an entry of a micro ZAP can take in a leaf.
+#[doc(alias = "MZAP_ENT_CHUNKS")]
+const MICRO_ENTRY_CHUNKS: usize = 5;
+/// Chunks of a leaf of [`FAT_BLOCK_SIZE`].
+#[doc(alias = "ZAP_LEAF_NUMCHUNKS_DEF")]
+const LEAF_CHUNKS: usize = 638;
+
+/// What a new ZAP is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NewZap {
+    /// Kind of keys and length of hashes; with any flag the ZAP is fat from the start, and the object's block
+    /// size (a power of two, 4 KiB or more) stays.
+    pub flags: ZapFlags,
+    /// How names are normalised (`U8_TEXTPREP_*`); 0: not at all.
+    pub normflags: u64,
+    /// Any number: the seed of the hash, its lowest bit is set.
+    pub salt: u64,
+}
+
+/// A ZAP open for change. See the module's text for what it keeps (nothing).
+pub struct ZapEdit<'a> {
+    object: &'a mut dyn Edit,
+    micro_max: u64,
+}
+
+impl std::fmt::Debug for ZapEdit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ZapEdit(object {})", self.object.number())
+    }
+}
+
+impl<'a> ZapEdit<'a> {
+    /// Makes an empty ZAP of a new object (usually of 512-byte blocks).
+    #[doc(alias("zap_create", "zap_create_flags", "zap_create_norm"))]
+    pub fn create(object: &'a mut dyn Edit, new: &NewZap) -> Result<Self> {
+        let salt = new.salt | 1;
+        if new.flags == ZapFlags::default() {
+            let mut block = AlignedBuf::zeroed(length(object.block_size())?);
+            MicroZapMut::init(&mut block, salt, new.normflags).map_err(invalid)?;
+            object.write_block(0, block)?;
+        } else {
+            init_fat(object, salt, new.normflags, new.flags)?;
+        }
+        Ok(Self { object, micro_max: MICRO_MAX })
+    }
+
+    /// Opens what is a ZAP already.
+    pub fn open(object: &'a mut dyn Edit) -> Result<Self> {
+        let zap = Self { object, micro_max: MICRO_MAX };
+        zap.read()?;
+        Ok(zap)
+    }
+
+    /// Lets a micro ZAP grow to `bytes` instead of 128 KiB (with the feature `large_microzap`), or less far.
+    #[must_use]
+    pub fn micro_max(mut self, bytes: u64) -> Self {
+        self.micro_max = bytes;
+        self
+    }
+
+    /// The read side, over what is written so far.
+    pub fn read(&self) -> Result<Zap<&dyn Edit>> {
+        Zap::open(&&*self.object)
+    }
+
+    /// All entries in the order of their hashes, or the first error.
+    pub fn to_vec(&self) -> Result<Vec<Entry>> {
+        self.read()?.to_vec()
+    }
+
+    /// Number of entries.
+    pub fn count(&self) -> Result<u64> {
+        self.read()?.count()
+    }
+
+    /// The value of exactly this key.
+    #[doc(alias("zap_lookup", "zap_lookup_uint64"))]
+    pub fn lookup<'k>(&self, key: impl Into<KeyRef<'k>>) -> Result<Option<Value>> {
+        self.read()?.get(key)
+    }
+
+    /// The entry that a name means by the ZAP's normalisation.
+    pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
+        self.read()?.lookup_norm(name, how)
+    }
+
+    /// Adds an entry; [`Kind::Exists`] when exactly this key is there. Names that the ZAP's normalisation makes
+    /// equal can stand side by side: who doesn't want that looks first.
+    #[doc(alias("zap_add", "zap_add_uint64"))]
+    pub fn insert<'k>(&mut self, key: impl Into<KeyRef<'k>>, value: impl Into<Value>) -> Result<()> {
+        self.store(key.into(), &value.into(), false)
+    }
+
+    /// Adds an entry or replaces its value.
+    #[doc(alias("zap_update", "zap_update_uint64"))]
+    pub fn update<'k>(&mut self, key: impl Into<KeyRef<'k>>, value: impl Into<Value>) -> Result<()> {
+        self.store(key.into(), &value.into(), true)
+    }
+
+    /// Removes the entry of exactly this key; [`Kind::NotFound`] when there is none.
+    #[doc(alias("zap_remove", "zap_remove_uint64"))]
+    pub fn remove<'k>(&mut self, key: impl Into<KeyRef<'k>>) -> Result<()> {
+        let key = key.into();
+        let block = self.object.read_block(0)?;
+        if BlockKind::of(&block) != BlockKind::Micro {
+            let mut fat = Fat::open(self.object)?;
+            let hashed = hashed(&fat.header, key)?;
+            return fat.remove(&hashed);
+        }
+        let KeyRef::Name(name) = key else { return Err(wrong_kind()) };
+        let index = self.micro(&block)?.find(name).map(|e| e.index).ok_or_else(|| absent(key))?;
+        self.micro_write(block, |zap| zap.remove(index))
+    }
+
+    /// Removes the entry that a name means by the ZAP's normalisation; gives its stored name.
+    #[doc(alias = "zap_remove_norm")]
+    pub fn remove_norm(&mut self, name: &[u8], how: Match) -> Result<Vec<u8>> {
+        let found = self.lookup_norm(name, how)?.ok_or_else(|| absent(KeyRef::Name(name)))?;
+        self.remove(found.name.as_slice())?;
+        Ok(found.name)
+    }
+
+    fn store(&mut self, key: KeyRef<'_>, value: &Value, replace: bool) -> Result<()> {
+        check_value(value)?;
+        if let KeyRef::Name(name) = key {
+            check_name(name)?;
+        }
+        let block = self.object.read_block(0)?;
+        if BlockKind::of(&block) == BlockKind::Micro {
+            let KeyRef::Name(name) = key else { return Err(wrong_kind()) };
+            if self.micro_store(block, name, value, replace)? {
+                return Ok(());
+            }
+            self.upgrade()?;
+        }
+        let mut fat = Fat::open(self.object)?;
+        let hashed = hashed(&fat.header, key)?;
+        fat.store(&hashed, None, value, replace)
+    }
+
+    /// Stores in a micro ZAP; false when it must turn fat for that.
+    fn micro_store(&mut self, block: Buf, name: &[u8], value: &Value, replace: bool) -> Result<bool> {
+        let micro = self.micro(&block)?;
+        let old = micro.find(name).map(|e| e.index);
+        if old.is_some() && !replace {
+            return Err(exists(KeyRef::Name(name)));
+        }
+        let Some(word) = value.single().filter(|_| name.len() < MICRO_NAME_SIZE) else { return Ok(false) };
+        if let Some(index) = old {
+            self.micro_write(block, |zap| zap.set_value(index, word))?;
+            return Ok(true);
+        }
+        let Some(cd) = free_cd(&micro, name) else { return Ok(false) };
+        let full = micro.entries().count() == micro.capacity();
+        let block = if full {
+            let size = self.object.block_size().saturating_add(ondisk::MIN_BLOCK_SIZE);
+            if size > self.micro_max {
+                return Ok(false);
+            }
+            drop(block);
+            self.object.set_block_size(size)?;
+            self.object.read_block(0)?
+        } else {
+            block
+        };
+        self.micro_write(block, |zap| {
+            zap.insert(name, word, cd);
+        })?;
+        Ok(true)
+    }
+
+    fn micro<'b>(&self, block: &'b Buf) -> Result<MicroZap<'b>> {
+        MicroZap::from_bytes(block).map_err(|e| self.corrupt(&e))
+    }
+
+    fn micro_write(&mut self, block: Buf, change: impl FnOnce(&mut MicroZapMut<'_>)) -> Result<()> {
+        let mut bytes = block.into_owned();
+        let mut zap = MicroZapMut::from_bytes(&mut bytes).map_err(|e| self.corrupt(&e))?;
+        change(&mut zap);
+        self.object.write_block(0, bytes)
+    }
+
+    /// Turns a micro ZAP into a fat one of the same entries and salt. It is made on the side first, so that
+    /// one that can't be upgraded stays as it is.
+    #[doc(alias = "mzap_upgrade")]
+    fn upgrade(&mut self) -> Result<()> {
+        let block = self.object.read_block(0)?;
+        let micro = self.micro(&block)?;
+        let mut fat = MemObject::new(self.object.number(), FAT_BLOCK_SIZE);
+        init_fat(&mut fat, micro.salt(), micro.normflags(), ZapFlags::default())?;
+        let mut names = HashSet::new();
+        for entry in micro.entries() {
+            if !names.insert(entry.name) {
+                return Err(self.corrupt(&"a name stands twice in a micro ZAP"));
+            }
+            let mut fat = Fat::open(&mut fat)?;
+            let hashed = hashed(&fat.header, KeyRef::Name(entry.name))?;
+            fat.store(&hashed, Some(entry.cd), &entry.value.into(), false)?;
+        }
+        if self.object.max_block() != 0 {
+            return Err(self.corrupt(&"a micro ZAP has more than one block"));
+        }
+        self.object.set_block_size(FAT_BLOCK_SIZE)?;
+        for blkid in 0..=fat.max_block() {
+            self.object.write_block(blkid, fat.read_block(blkid)?.into_owned())?;
+        }
+        Ok(())
+    }
+
+    fn corrupt(&self, what: &dyn std::fmt::Display) -> Error {
+        (&&*self.object as &dyn Source).place(Error::corrupt(what.to_string()), 0)
+    }
+}
+
+/// The lowest `cd` that no entry of the name's hash has; `None` when there are so many of them that they would
+/// not fit into one leaf.
+fn free_cd(micro: &MicroZap<'_>, name: &[u8]) -> Option<u32> {
+    let flags = micro.normflags();
+    let hash = |name: &[u8]| hash_name(micro.salt(), &fold(name, flags), ZapFlags::default());
+    let wanted = hash(name);
+    let mut used: Vec<u32> = micro.entries().filter(|e| hash(e.name) == wanted).map(|e| e.cd).collect();
+    used.sort_unstable();
+    used.dedup();
+    let taken = used.iter().zip(0u32..).take_while(|(cd, i)| **cd == *i).count();
+    ((used.len() + 1) * MICRO_ENTRY_CHUNKS < LEAF_CHUNKS).then_some(u32::try_from(taken).unwrap_or(u32::MAX))
+}
+
+/// Writes header and first leaf of an empty fat ZAP in blocks of the object's size.
+#[doc(alias = "fzap_upgrade")]
+fn init_fat(object: &mut dyn Edit, salt: u64, normflags: u64, flags: ZapFlags) -> Result<()> {
+    let size = length(object.block_size())?;
+    if !size.is_power_of_two() || !(4096..=1 << 20).contains(&size) {
+        return Err(Error::new(Kind::Invalid, format!("a ZAP can't have blocks of {size} bytes")));
+    }
+    let block_shift = size.trailing_zeros();
+    let header = FatHeader {
+        block_shift,
+        ptrtbl: PtrTable { shift: block_shift - 4, ..PtrTable::default() },
+        freeblk: 2,
+        num_leafs: 1,
+        num_entries: 0,
+        salt,
+        normflags,
+        flags,
+    };
+    let mut block = AlignedBuf::zeroed(size);
+    header.write_to(&mut block);
+    let (_, table) = block.as_chunks_mut::<8>().0.split_at_mut(size / 16);
+    table.fill(1u64.to_le_bytes());
+    let mut leaf = AlignedBuf::zeroed(size);
+    LeafMut::init(&mut leaf, normflags != 0).map_err(invalid)?;
+    debug_assert!(Leaf::from_bytes(&leaf).is_ok());
+    object.write_block(0, block)?;
+    object.write_block(1, leaf)
+}
+
+/// A key as a fat ZAP with this header stores it.
+fn hashed(header: &FatHeader, key: KeyRef<'_>) -> Result<Hashed> {
+    let words = header.flags.has(ZapFlags::UINT64_KEY);
+    match key {
+        KeyRef::Name(name) if !words => {
+            let hash = hash_name(header.salt, &fold(name, header.normflags), header.flags);
+            let stored = name.iter().copied().chain([0]).collect();
+            Ok(Hashed { hash, stored, intlen: 1, text: key_text(key) })
+        }
+        KeyRef::Words(key_words) if words && !key_words.is_empty() && key_words.len() <= MAX_NAME / 8 => {
+            let hash = hash_words(header.salt, key_words, header.flags);
+            let stored = key_words.iter().flat_map(|w| w.to_be_bytes()).collect();
+            Ok(Hashed { hash, stored, intlen: 8, text: key_text(key) })
+        }
+        _ => Err(wrong_kind()),
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.contains(&0) {
+        return Err(Error::new(Kind::Invalid, "a name in a ZAP can't be empty or contain NUL"));
+    }
+    if name.len() >= MAX_NAME {
+        return Err(Error::new(Kind::TooLong, format!("a name of {} bytes", name.len())));
+    }
+    Ok(())
+}
+
+fn check_value(value: &Value) -> Result<()> {
+    let width = usize::from(value.width);
+    if !matches!(width, 1 | 2 | 4 | 8) {
+        return Err(Error::new(Kind::Invalid, format!("integers of {width} bytes")));
+    }
+    if value.ints.len().saturating_mul(width) > MAX_VALUE {
+        return Err(Error::new(Kind::TooLong, format!("a value of {} integers", value.ints.len())));
+    }
+    Ok(())
+}
+
+fn key_text(key: KeyRef<'_>) -> String {
+    match key {
+        KeyRef::Name(name) => String::from_utf8_lossy(name).into_owned(),
+        KeyRef::Words(words) => format!("{words:x?}"),
+    }
+}
+
+fn length(bytes: u64) -> Result<usize> {
+    usize::try_from(bytes).map_err(|_| Error::new(Kind::Invalid, "a block that large"))
+}
+
+fn invalid(e: ondisk::Malformed) -> Error {
+    Error::new(Kind::Invalid, e.to_string())
+}
+
+fn wrong_kind() -> Error {
+    Error::new(Kind::Invalid, "this ZAP has keys of another kind")
+}
+
+pub(super) fn exists(key: KeyRef<'_>) -> Error {
+    Error::new(Kind::Exists, format!("entry '{}' is there already", key_text(key)))
+}
+
+fn absent(key: KeyRef<'_>) -> Error {
+    Error::not_found(format!("no entry '{}'", key_text(key)))
+}

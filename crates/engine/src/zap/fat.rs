@@ -1,0 +1,316 @@
+//! Changing a fat ZAP.
+//!
+//! ```text
+//! block 0        header, and the pointer table in its second half while that is enough
+//! other blocks   leaves, and the pointer table's own blocks, handed out one after the other (freeblk)
+//! ```
+//!
+//! The table is indexed by the first bits of a hash. A leaf holds the hashes of one prefix, which is at most
+//! as long as the index, so 2^n neighbouring slots name it. A full leaf is split: its prefix grows by a bit,
+//! the hashes that have it set move to a new leaf, and the second half of the slots names that. A leaf that
+//! only one slot names needs a table of twice the size first.
+//!
+//! Differs from OpenZFS: a table grows in one step (OpenZFS copies a block with each split and keeps both in
+//! step meanwhile; such a copy is finished before the first split here). A table never has more slots than 64
+//! for each entry: names made to collide fill no disk.
+
+use ondisk::zap::{FatHeader, Fit, Leaf, LeafArray, LeafEntry, LeafMut, NewEntry, table_index};
+use stdx::{AlignedBuf, Buf};
+
+use super::Value;
+use crate::dmu::edit::Edit;
+use crate::error::{Error, Kind, Result};
+
+/// Bits of hash that are never used for the index (OpenZFS stops two short of all).
+const SPARE_BITS: u32 = 2;
+/// Slots that every table may have, and more for each entry.
+const FREE_SLOTS: u64 = 1 << 16;
+const SLOTS_PER_ENTRY: u64 = 64;
+/// log2 of the most slots that one split may change.
+const MAX_SPAN: u32 = 24;
+/// A leaf is split at most this often for one entry: hashes have 48 bits.
+const MAX_SPLITS: u32 = 64;
+
+/// A key as it is stored, and its hash.
+#[derive(Debug)]
+pub(super) struct Hashed {
+    pub hash: u64,
+    /// Name with its NUL, or words in big-endian order.
+    pub stored: Vec<u8>,
+    /// 1 or 8.
+    pub intlen: u8,
+    /// For errors.
+    pub text: String,
+}
+
+/// A fat ZAP open for change.
+pub(super) struct Fat<'a> {
+    object: &'a mut dyn Edit,
+    pub header: FatHeader,
+    first: Buf,
+}
+
+/// A leaf that was found for a hash.
+struct Place {
+    blkid: u64,
+    block: Buf,
+    entry: Option<LeafEntry>,
+}
+
+impl<'a> Fat<'a> {
+    pub fn open(object: &'a mut dyn Edit) -> Result<Self> {
+        let first = object.read_block(0)?;
+        let header = FatHeader::from_bytes(&first).map_err(|e| corrupt(&*object, 0, &e))?;
+        Ok(Self { object, header, first })
+    }
+
+    /// Adds an entry, or replaces its value when that is allowed.
+    pub fn store(&mut self, key: &Hashed, cd: Option<u32>, value: &Value, replace: bool) -> Result<()> {
+        let bytes = value.big_endian();
+        let value = LeafArray { intlen: value.width, bytes: &bytes };
+        for _ in 0..MAX_SPLITS {
+            let place = self.find(key)?;
+            if place.entry.is_some() && !replace {
+                return Err(Error::new(Kind::Exists, format!("entry '{}' is there already", key.text)));
+            }
+            let blkid = place.blkid;
+            let mut block = place.block.clone().into_owned();
+            let mut leaf = LeafMut::from_bytes(&mut block).map_err(|e| self.bad(blkid, &e))?;
+            let fit = match place.entry {
+                Some(entry) => leaf.set_value(entry.chunk, value),
+                None => {
+                    let name = LeafArray { intlen: key.intlen, bytes: &key.stored };
+                    leaf.insert(&NewEntry { hash: key.hash, cd, name, value })
+                }
+            };
+            match fit.map_err(|e| self.bad(blkid, &e))? {
+                Fit::Never => {
+                    let what = format!("entry '{}' is too long for a block of this ZAP", key.text);
+                    return Err(Error::new(Kind::TooLong, what));
+                }
+                Fit::Full => self.expand(key.hash, &place)?,
+                Fit::Done => {
+                    self.object.write_block(blkid, block)?;
+                    return if place.entry.is_some() { Ok(()) } else { self.count(1) };
+                }
+            }
+        }
+        Err(self.full())
+    }
+
+    pub fn remove(&mut self, key: &Hashed) -> Result<()> {
+        let Place { blkid, block, entry } = self.find(key)?;
+        let entry = entry.ok_or_else(|| Error::not_found(format!("no entry '{}'", key.text)))?;
+        let mut block = block.into_owned();
+        let leaf = LeafMut::from_bytes(&mut block);
+        leaf.and_then(|mut leaf| leaf.remove(entry.chunk)).map_err(|e| self.bad(blkid, &e))?;
+        if self.header.num_entries == 0 {
+            return Err(self.bad(0, &"more entries than the ZAP counts"));
+        }
+        self.object.write_block(blkid, block)?;
+        self.count(-1)
+    }
+
+    fn count(&mut self, delta: i64) -> Result<()> {
+        self.header.num_entries = self.header.num_entries.saturating_add_signed(delta);
+        self.write_header()
+    }
+
+    fn write_header(&mut self) -> Result<()> {
+        let mut block = std::mem::replace(&mut self.first, Buf::empty()).into_owned();
+        self.header.write_to(&mut block);
+        self.object.write_block(0, block)?;
+        self.first = self.object.read_block(0)?;
+        Ok(())
+    }
+
+    /// The leaf of a hash, and the entry of the key in it.
+    fn find(&self, key: &Hashed) -> Result<Place> {
+        let blkid = self.slot(table_index(key.hash, self.header.ptrtbl.shift))?;
+        let block = self.object.read_block(blkid)?;
+        let bad = |e| self.bad(blkid, &e);
+        let leaf = Leaf::from_bytes(&block).map_err(bad)?;
+        if !leaf.covers(key.hash) || u32::from(leaf.header().prefix_len) > self.header.ptrtbl.shift {
+            return Err(self.bad(blkid, &"a ZAP leaf stands where it does not belong"));
+        }
+        let mut found = None;
+        for entry in leaf.lookup(key.hash) {
+            let entry = entry.map_err(bad)?;
+            if leaf.key_is(&entry, &key.stored, key.intlen) {
+                found = Some(entry);
+                break;
+            }
+        }
+        Ok(Place { blkid, block, entry: found })
+    }
+
+    /// The leaf that slot `index` of the table names.
+    fn slot(&self, index: u64) -> Result<u64> {
+        let broken = || self.bad(0, &"the ZAP's pointer table is broken");
+        let (blk, at) = self.header.ptr_location(index).ok_or_else(broken)?;
+        if blk > self.object.max_block() {
+            return Err(broken());
+        }
+        let block = if blk == 0 { self.first.clone() } else { self.object.read_block(blk)? };
+        let leaf = FatHeader::ptr_at(&block, at).ok_or_else(broken)?;
+        if leaf == 0 || leaf > self.object.max_block() { Err(broken()) } else { Ok(leaf) }
+    }
+
+    /// Splits the full leaf at `place`, after making the table larger if only one slot names it.
+    #[doc(alias = "zap_expand_leaf")]
+    fn expand(&mut self, hash: u64, place: &Place) -> Result<()> {
+        let bad = |e| corrupt(&*self.object, place.blkid, &e);
+        let leaf = Leaf::from_bytes(&place.block).map_err(bad)?;
+        let prefix_len = u32::from(leaf.header().prefix_len);
+        if !can_split(&leaf, hash, self.header.flags.hash_bits() - SPARE_BITS) {
+            return Err(self.full());
+        }
+        if self.header.ptrtbl.nextblk != 0 || prefix_len == self.header.ptrtbl.shift {
+            self.grow()?;
+        }
+        let shift = self.header.ptrtbl.shift;
+        let free = shift.checked_sub(prefix_len + 1).ok_or_else(|| self.full())?;
+        let sibling = (table_index(hash, prefix_len + 1) | 1) << free;
+        self.check_span(sibling, free, place.blkid)?;
+        let new_blkid = self.allocate(1)?;
+        let sorted = self.header.normflags != 0;
+        let mut old_block = place.block.clone().into_owned();
+        let mut new_block = AlignedBuf::zeroed(old_block.len());
+        let mut new = LeafMut::init(&mut new_block, sorted).map_err(bad_leaf)?;
+        let old = LeafMut::from_bytes(&mut old_block);
+        old.and_then(|mut old| old.split(&mut new, sorted)).map_err(|e| self.bad(place.blkid, &e))?;
+        self.object.write_block(new_blkid, new_block)?;
+        self.object.write_block(place.blkid, old_block)?;
+        self.point(sibling, free, new_blkid)?;
+        self.header.num_leafs = self.header.num_leafs.saturating_add(1);
+        self.write_header()
+    }
+
+    /// Sees to it that all slots to be changed can be read and name the leaf.
+    fn check_span(&self, first: u64, free: u32, blkid: u64) -> Result<()> {
+        if free > MAX_SPAN {
+            return Err(self.bad(0, &"the ZAP's pointer table is far too large"));
+        }
+        for index in first..first.saturating_add(1 << free) {
+            if self.slot(index)? != blkid {
+                return Err(self.bad(0, &"the ZAP's pointer table is broken"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets 2^`free` slots name `blkid`.
+    fn point(&mut self, first: u64, free: u32, blkid: u64) -> Result<()> {
+        let mut open: Option<(u64, AlignedBuf)> = None;
+        for index in first..first.saturating_add(1 << free) {
+            let Some((blk, at)) = self.header.ptr_location(index) else { break };
+            if open.as_ref().is_none_or(|(open, _)| *open != blk) {
+                self.close(open.take())?;
+                let block = if blk == 0 { self.first.clone() } else { self.object.read_block(blk)? };
+                open = Some((blk, block.into_owned()));
+            }
+            let slot = open.as_mut().and_then(|(_, block)| block.get_mut(at..at + 8));
+            if let Some(slot) = slot {
+                slot.copy_from_slice(&blkid.to_le_bytes());
+            }
+        }
+        self.close(open)
+    }
+
+    fn close(&mut self, open: Option<(u64, AlignedBuf)>) -> Result<()> {
+        match open {
+            None => Ok(()),
+            Some((0, block)) => {
+                self.first = block.into();
+                Ok(())
+            }
+            Some((blk, block)) => self.object.write_block(blk, block),
+        }
+    }
+
+    /// Blocks of their own for something new. They must never have held anything.
+    #[doc(alias = "zap_allocate_blocks")]
+    fn allocate(&mut self, count: u64) -> Result<u64> {
+        let first = self.header.freeblk;
+        let end = first.checked_add(count).filter(|_| first > 0).ok_or_else(|| self.full())?;
+        for blkid in first..end.min(self.object.max_block().saturating_add(1)) {
+            if self.object.read_block(blkid)?.iter().any(|b| *b != 0) {
+                return Err(self.bad(blkid, &"a block that the ZAP counts as free is used"));
+            }
+        }
+        self.header.freeblk = end;
+        Ok(first)
+    }
+
+    /// Doubles the pointer table.
+    #[doc(alias("zap_grow_ptrtbl", "zap_table_grow"))]
+    fn grow(&mut self) -> Result<()> {
+        let old = self.header.ptrtbl;
+        let slots = self.header.ptrtbl_len().saturating_mul(2);
+        let allowed = self.header.num_entries.saturating_mul(SLOTS_PER_ENTRY).saturating_add(FREE_SLOTS);
+        if old.shift + SPARE_BITS >= self.header.flags.hash_bits() || slots > allowed {
+            return Err(self.full());
+        }
+        let old_blocks = if self.header.is_embedded() { 0 } else { old.numblks };
+        let new_blocks = (old_blocks * 2).max(1);
+        let to = if old.nextblk != 0 { old.nextblk } else { self.allocate(new_blocks)? };
+        if old_blocks == 0 {
+            let (_, table) = self.first.as_chunks::<8>().0.split_at(self.first.len() / 16);
+            let block = doubled(table, self.first.len());
+            self.object.write_block(to, block)?;
+        }
+        for blkid in 0..old_blocks {
+            let from = old.blk.checked_add(blkid).ok_or_else(|| self.full())?;
+            let block = self.object.read_block(from)?;
+            let (low, high) = block.as_chunks::<8>().0.split_at(block.len() / 16);
+            self.object.write_block(to + 2 * blkid, doubled(low, block.len()))?;
+            self.object.write_block(to + 2 * blkid + 1, doubled(high, block.len()))?;
+        }
+        self.header.ptrtbl = ondisk::zap::PtrTable {
+            blk: to,
+            numblks: new_blocks,
+            shift: old.shift + 1,
+            nextblk: 0,
+            blks_copied: 0,
+        };
+        if old_blocks == 0 {
+            let mut block = std::mem::replace(&mut self.first, Buf::empty()).into_owned();
+            let half = block.len() / 2;
+            block.iter_mut().skip(half).for_each(|b| *b = 0);
+            self.first = block.into();
+        }
+        self.write_header()?;
+        self.object.free_range(old.blk, old_blocks)
+    }
+
+    fn bad(&self, blkid: u64, what: &dyn std::fmt::Display) -> Error {
+        corrupt(&*self.object, blkid, what)
+    }
+
+    fn full(&self) -> Error {
+        let what = format!("too many entries of one hash in ZAP object {}", self.object.number());
+        Error::new(Kind::NoSpace, what)
+    }
+}
+
+/// Whether splitting a leaf parts some of its entries from one of this `hash`, within the bits that a table
+/// may be indexed by.
+fn can_split(leaf: &Leaf<'_>, hash: u64, bits: u32) -> bool {
+    leaf.entries().flatten().any(|e| table_index(e.hash ^ hash, bits) != 0)
+}
+
+fn doubled(slots: &[[u8; 8]], len: usize) -> AlignedBuf {
+    let mut block = AlignedBuf::zeroed(len);
+    for (pair, slot) in block.as_chunks_mut::<8>().0.chunks_mut(2).zip(slots) {
+        pair.fill(*slot);
+    }
+    block
+}
+
+fn corrupt(object: &dyn Edit, blkid: u64, what: &dyn std::fmt::Display) -> Error {
+    Error::corrupt(format!("{what} (object {}, block {blkid})", object.number()))
+}
+
+fn bad_leaf(e: ondisk::Malformed) -> Error {
+    Error::corrupt(e.to_string())
+}

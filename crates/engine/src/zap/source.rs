@@ -1,0 +1,47 @@
+//! Where a ZAP's blocks come from.
+
+use stdx::Buf;
+
+use crate::dmu::Object;
+use crate::dmu::edit::Edit;
+use crate::error::{Error, Result};
+use crate::types::Bookmark;
+
+/// An object that a ZAP is read from.
+pub trait Source {
+    /// A data block, zeros for a hole.
+    fn block(&self, blkid: u64) -> Result<Buf>;
+    /// The last block that may be there.
+    fn last_block(&self) -> u64;
+    /// Adds to an error which block it is about.
+    fn place(&self, error: Error, blkid: u64) -> Error;
+}
+
+impl Source for Object {
+    fn block(&self, blkid: u64) -> Result<Buf> {
+        Object::block(self, blkid)
+    }
+
+    fn last_block(&self) -> u64 {
+        self.dnode.maxblkid
+    }
+
+    fn place(&self, error: Error, blkid: u64) -> Error {
+        error.at_block(Bookmark::new(self.objset.id, self.number, 0, blkid))
+    }
+}
+
+impl Source for &dyn Edit {
+    fn block(&self, blkid: u64) -> Result<Buf> {
+        self.read_block(blkid)
+    }
+
+    fn last_block(&self) -> u64 {
+        self.max_block()
+    }
+
+    fn place(&self, error: Error, blkid: u64) -> Error {
+        let what = format!("{} (object {}, block {blkid})", error.what(), self.number());
+        Error::new(error.kind(), what)
+    }
+}
