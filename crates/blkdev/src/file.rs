@@ -94,8 +94,8 @@ struct Direct {
     unit: u64,
 }
 
-/// Reads from this size on may go past the page cache, in bytes.
-const LARGE: usize = 64 << 10;
+/// Reads longer than this many bytes may go past the page cache. The engine reads metadata in windows of 64 KiB.
+const SMALL: usize = 64 << 10;
 
 impl FileDevice {
     /// Opens a path. Never creates, truncates or changes anything.
@@ -267,7 +267,7 @@ impl Inner {
             CacheMode::Always => false,
             CacheMode::Never => true,
             CacheMode::Auto => {
-                len >= LARGE && !is_cached(&self.file, offset, u64::try_from(len).unwrap_or(u64::MAX))
+                len > SMALL && !is_cached(&self.file, offset, u64::try_from(len).unwrap_or(u64::MAX))
             }
         }
     }
@@ -318,6 +318,13 @@ impl BlockDevice for FileDevice {
     fn submit(&self, io: Io) {
         match bounds::check(&self.inner.geometry, &io) {
             Ok(()) => self.pool.submit(Work::Io(io)),
+            Err(err) => bounds::finish(io, Err(err)),
+        }
+    }
+
+    fn serve(&self, io: Io) {
+        match bounds::check(&self.inner.geometry, &io) {
+            Ok(()) => self.pool.serve(Work::Io(io)),
             Err(err) => bounds::finish(io, Err(err)),
         }
     }

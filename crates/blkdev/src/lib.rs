@@ -83,6 +83,11 @@ pub trait BlockDevice: Send + Sync + Debug {
     fn geometry(&self) -> Geometry;
     /// Starts a request. A request that can't be started completes with an error.
     fn submit(&self, io: Io);
+    /// The same, for a caller that will only wait for the end: the request may be served right here, which
+    /// saves waking another thread and being woken by it.
+    fn serve(&self, io: Io) {
+        self.submit(io);
+    }
     /// Starts a write of `parts`, one after the other, from `offset` on. Unless a device knows better, this is a
     /// plain write of a copy; a single part that nobody shares is not copied.
     fn write_parts(&self, offset: u64, parts: Vec<Buf>, done: WriteDone) {

@@ -94,6 +94,11 @@ impl Pool {
         }
     }
 
+    /// Serves a request on this thread.
+    pub(crate) fn serve(&self, work: Work) {
+        self.shared.run(work);
+    }
+
     /// Starts a thread; when the system has none to give, the caller does the waiting work.
     fn grow(&self) {
         let shared = Arc::clone(&self.shared);

@@ -154,3 +154,20 @@ fn parts_are_written_one_after_the_other() {
     assert!(write((1 << 20) - 10, vec![whole.slice(0..5), whole.slice(0..6)]).is_err());
     assert_eq!(std::fs::read(file.path()).unwrap(), bytes);
 }
+
+#[test]
+fn a_caller_that_waits_is_served_on_its_own_thread() {
+    let (file, bytes) = file(100_000);
+    let dev = FileDevice::open(file.path(), options(OpenMode::ReadOnly, CacheMode::Auto)).unwrap();
+    let me = std::thread::current().id();
+    for (offset, good) in [(5, true), (100_000, false)] {
+        let (tx, rx) = mpsc::channel();
+        let done = Box::new(move |result: std::io::Result<()>, buf: AlignedBuf| {
+            tx.send((std::thread::current().id(), result.is_ok(), buf.to_vec())).unwrap();
+        });
+        dev.serve(Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(700), done });
+        let (thread, ok, read) = rx.try_recv().unwrap();
+        assert_eq!((thread, ok), (me, good));
+        assert!(!good || read == bytes[5..705]);
+    }
+}

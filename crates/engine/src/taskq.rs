@@ -4,6 +4,7 @@
 //! returns. Only callers from outside (a command, a FUSE worker, an actor) wait, through
 //! [`Promise::wait`]. A simulated executor runs jobs one by one from `help` in an order its seed gives.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +25,28 @@ pub trait Executor: Send + Sync + Debug {
     fn help(&self) -> bool;
     /// How many jobs run at once.
     fn width(&self) -> usize;
+}
+
+thread_local! {
+    /// This thread will only wait for what it is starting.
+    static WILL_WAIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Starts something that this thread will then only wait for: a device may serve a request of it right here.
+pub fn start_and_wait<T>(start: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WILL_WAIT.set(self.0);
+        }
+    }
+    let _restored = Restore(WILL_WAIT.replace(true));
+    start()
+}
+
+/// Whether one request may be served on this thread; the next one may not, unless the thread says so again.
+pub fn take_wait() -> bool {
+    WILL_WAIT.replace(false)
 }
 
 #[derive(Default)]
@@ -202,6 +225,14 @@ mod tests {
             panic!("a fault in a job");
         }));
         promise.wait(&pool);
+    }
+
+    #[test]
+    fn a_thread_that_waits_serves_one_request() {
+        assert!(!take_wait());
+        assert_eq!(start_and_wait(|| (take_wait(), take_wait())), (true, false));
+        start_and_wait(|| ());
+        assert!(!take_wait());
     }
 
     #[test]

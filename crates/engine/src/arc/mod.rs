@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use stdx::Buf;
 
 use crate::error::Result;
-use crate::taskq::Promise;
+use crate::taskq::{Promise, start_and_wait};
 use crate::types::Bookmark;
 use crate::zio::{Form, ReadOptions, Zio};
 use policy::{Lists, Lookup};
@@ -111,7 +111,7 @@ impl ArcCache {
         }
         let promise = Promise::default();
         let theirs = promise.clone();
-        self.read_async(bp, at, form, Box::new(move |result| theirs.set(result)));
+        start_and_wait(|| self.read_async(bp, at, form, Box::new(move |result| theirs.set(result))));
         promise.wait(&**self.zio.executor())
     }
 

@@ -23,6 +23,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::window::{Found, WINDOW, Waiter, Windows};
 use super::writes::{self, Writes};
+use crate::taskq::take_wait;
 
 /// Reads on the device at once.
 const MAX_ACTIVE: usize = 3;
@@ -213,7 +214,8 @@ impl Queue {
         let done = Box::new(move |result: io::Result<()>, buf: AlignedBuf| {
             queue.finish(run, result.map(|()| buf.into()));
         });
-        self.device.submit(Io { kind: IoKind::Read, offset, buf: AlignedBuf::scratch(len), done });
+        let io = Io { kind: IoKind::Read, offset, buf: AlignedBuf::scratch(len), done };
+        if take_wait() { self.device.serve(io) } else { self.device.submit(io) }
     }
 
     fn finish(self: &Arc<Self>, run: Run, result: io::Result<Buf>) {

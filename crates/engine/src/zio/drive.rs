@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::taskq::Executor;
+use crate::taskq::{Executor, take_wait};
 use crate::vdev::plan::{ChildResult, Outcome, ReadPlan, Step};
 use crate::vdev::top::Top;
 
@@ -78,6 +78,10 @@ impl Drive {
             Step::Done(outcome) => (self.done)(outcome),
             Step::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
             Step::Issue(reads) => {
+                if reads.len() > 1 {
+                    // Several devices are to work at once, not one after the other on this thread.
+                    take_wait();
+                }
                 let top = Arc::clone(&self.top);
                 let (left, results) = (reads.len(), Vec::with_capacity(reads.len()));
                 let gather = Arc::new(Mutex::new(Gather { left, issuing: true, results, drive: Some(self) }));
