@@ -16,6 +16,7 @@ pub mod scan;
 pub mod send;
 pub mod spa;
 pub mod taskq;
+pub mod txg;
 pub mod types;
 pub mod vdev;
 pub mod zap;

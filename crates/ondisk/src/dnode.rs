@@ -28,6 +28,9 @@ pub const DNODE_BLOCK_SIZE: usize = 16384;
 pub const DNODE_CORE_SIZE: usize = 64;
 /// Most block pointers in a dnode.
 pub const MAX_NBLKPTR: usize = 3;
+/// log2 of the indirect blocks of new objects.
+#[doc(alias = "DN_MAX_INDBLKSHIFT")]
+pub const DEFAULT_INDIRECT_SHIFT: u8 = 17;
 /// First object number that can't exist.
 pub const MAX_OBJECT: u64 = 1 << 48;
 /// Most levels that [`Dnode::from_bytes`] accepts; OpenZFS never makes more than 12, old ones 20.
@@ -214,6 +217,72 @@ impl Dnode {
     /// The spill block's pointer.
     pub fn spill(&self) -> Option<&Blkptr> {
         self.spill.as_ref()
+    }
+
+    /// Bytes that the bonus buffer may have: what pointers and a spill pointer leave of the slots.
+    #[doc(alias = "DN_MAX_BONUS_LEN")]
+    pub fn max_bonus(&self) -> usize {
+        let spill = if self.spill.is_some() { BLKPTR_SIZE } else { 0 };
+        self.size().saturating_sub(DNODE_CORE_SIZE + usize::from(self.nblkptr) * BLKPTR_SIZE + spill)
+    }
+
+    /// A dnode without blocks. `slots` of 512 bytes, `blocksize` bytes a data block; room for pointers is what
+    /// a bonus of `bonuslen` bytes leaves, one to three of them.
+    pub fn new(
+        object_type: ObjectType,
+        blocksize: u64,
+        slots: usize,
+        bonustype: ObjectType,
+        bonuslen: usize,
+    ) -> Self {
+        let extra_slots = u8::try_from(slots.clamp(1, DNODE_MAX_SIZE / DNODE_MIN_SIZE) - 1).unwrap_or(0);
+        let sectors = blocksize >> MIN_BLOCK_SHIFT;
+        assert!(sectors > 0 && blocksize <= MAX_BLOCK_SIZE, "a data block has 512 bytes to 16 MiB");
+        let room = slots.max(1) * DNODE_MIN_SIZE - DNODE_CORE_SIZE;
+        assert!(bonuslen + BLKPTR_SIZE <= room, "a bonus fits its dnode");
+        let nblkptr = match bonustype {
+            // System attributes grow: they get all the room there is but one pointer.
+            ObjectType::SA => 1,
+            _ => ((room - bonuslen) / BLKPTR_SIZE).min(MAX_NBLKPTR),
+        };
+        Self {
+            object_type,
+            indblkshift: DEFAULT_INDIRECT_SHIFT,
+            nlevels: 1,
+            bonustype,
+            datablkszsec: u16::try_from(sectors).unwrap_or(u16::MAX),
+            bonuslen: u16::try_from(bonuslen).unwrap_or(0),
+            flags: DnodeFlags::USED_BYTES,
+            extra_slots,
+            nblkptr: u8::try_from(nblkptr).unwrap_or(1),
+            bonus: vec![0; bonuslen].into(),
+            ..Self::default()
+        }
+    }
+
+    /// Sets the top block pointers; there are as many as the dnode has room for.
+    pub fn set_blkptr(&mut self, index: usize, bp: Blkptr) {
+        assert!(index < usize::from(self.nblkptr), "the dnode has that pointer");
+        if let Some(slot) = self.blkptr.get_mut(index) {
+            *slot = bp;
+        }
+    }
+
+    /// Replaces the bonus buffer. It may not be longer than [`Dnode::max_bonus`].
+    pub fn set_bonus(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.max_bonus(), "a bonus fits its dnode");
+        self.bonuslen = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+        self.bonus = bytes.into();
+    }
+
+    /// Sets or clears the spill block's pointer, and the flag that says so. The bonus must leave room for it.
+    pub fn set_spill(&mut self, bp: Option<Blkptr>) {
+        self.spill = bp;
+        self.flags.0 &= !DnodeFlags::SPILL_BLKPTR.0;
+        if bp.is_some() {
+            self.flags.0 |= DnodeFlags::SPILL_BLKPTR.0;
+            assert!(self.bonus.len() <= self.max_bonus(), "the bonus leaves room for a spill pointer");
+        }
     }
 
     /// Bytes of a data block.

@@ -183,6 +183,57 @@ impl Objset {
     }
 }
 
+impl Objset {
+    /// An object set without objects. `size` is one of [`OBJSET_SIZES`].
+    pub fn new(objset_type: ObjsetType, meta_dnode: Dnode, size: usize) -> Self {
+        let [_, v2, v3] = OBJSET_SIZES;
+        let accounting = |needs: usize| (size >= needs).then(Dnode::default);
+        Self {
+            meta_dnode,
+            zil_header: ZilHeader::default(),
+            objset_type,
+            flags: ObjsetFlags::default(),
+            portable_mac: [0; 32],
+            local_mac: [0; 32],
+            userused: accounting(v2),
+            groupused: accounting(v2),
+            projectused: accounting(v3),
+        }
+    }
+
+    /// Bytes of its generation.
+    pub fn size(&self) -> usize {
+        let [v1, v2, v3] = OBJSET_SIZES;
+        match (&self.userused, &self.projectused) {
+            (None, _) => v1,
+            (Some(_), None) => v2,
+            (Some(_), Some(_)) => v3,
+        }
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![0; self.size()];
+        let [v1, v2, _] = OBJSET_SIZES;
+        let mut put = |at: usize, dnode: Option<&Dnode>| {
+            if let Some((dnode, slot)) = dnode.zip(out.get_mut(at..at + DNODE_MIN_SIZE)) {
+                dnode.write_to(slot);
+            }
+        };
+        put(0, Some(&self.meta_dnode));
+        put(v1, self.userused.as_ref());
+        put(v1 + DNODE_MIN_SIZE, self.groupused.as_ref());
+        put(v2, self.projectused.as_ref());
+        let words = [self.objset_type as u64, self.flags.0].map(u64::to_le_bytes);
+        let head = self.zil_header.to_bytes().into_iter().chain(words.into_iter().flatten());
+        let macs = self.portable_mac.into_iter().chain(self.local_mac);
+        for (to, from) in out.iter_mut().skip(DNODE_MIN_SIZE).zip(head.chain(macs)) {
+            *to = from;
+        }
+        out
+    }
+}
+
 // These dnodes have no room for more slots.
 fn one_slot(bytes: &[u8]) -> Result<Dnode, Malformed> {
     Dnode::from_bytes(bytes)

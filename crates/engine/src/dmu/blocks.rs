@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use ondisk::{Blkptr, Dva};
 use stdx::Buf;
 
-use super::Object;
+use super::{Handle, Object};
 use crate::error::{Error, Kind, Result};
 
 /// Blocks of an array that are read ahead.
@@ -55,6 +55,9 @@ impl<'a> Blocks<'a> {
 impl Path {
     /// The first stored block of `object` at or after `blkid`.
     pub fn next_from(&mut self, object: &Object, blkid: u64) -> std::result::Result<Option<u64>, Stuck> {
+        if let Some(handle) = object.handle() {
+            return next_live(handle, blkid);
+        }
         let mut at = blkid;
         while at <= object.dnode.maxblkid && at < object.reach() {
             match self.look(object, at) {
@@ -109,6 +112,24 @@ impl Path {
     }
 }
 
+/// The first block at or after `blkid` of an object that is being written: on disk or not yet.
+fn next_live(handle: &Handle, blkid: u64) -> std::result::Result<Option<u64>, Stuck> {
+    let pending = handle.next_pending(blkid);
+    let synced = handle.synced();
+    if synced.dnode.is_free() {
+        return Ok(pending);
+    }
+    let (mut path, mut at) = (Path::default(), blkid);
+    loop {
+        let stored = path.next_from(&synced, at)?.filter(|&b| pending.is_none_or(|p| b < p));
+        match stored {
+            Some(b) if matches!(handle.pending(b), Some(None)) => at = b + 1,
+            Some(b) => return Ok(Some(b)),
+            None => return Ok(pending),
+        }
+    }
+}
+
 /// The blocks of an array that has no holes, one after the other.
 ///
 /// Arrays of entries (space maps, block lists, mappings) are written to their end and never shared, so a hole
@@ -129,6 +150,9 @@ impl<'a> Dense<'a> {
 
     /// One block, for who wants them in another order. Each may be had once.
     pub fn get(&mut self, blkid: u64) -> Result<Buf> {
+        if self.object.handle().is_some() {
+            return self.object.block(blkid);
+        }
         let at = self.object.at(0, blkid);
         let bad = |what: &str| Error::corrupt(what).at_block(at);
         if blkid > self.object.dnode.maxblkid {

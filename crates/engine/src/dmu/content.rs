@@ -96,7 +96,7 @@ impl<'a> Content<'a> {
         let (blkid, skip) = (offset / size, offset % size);
         let left = left.min(size - skip);
         let stored = blkid <= self.object.dnode.maxblkid
-            && self.object.blkptr(0, blkid).map_err(|e| self.at(e, offset))?.is_some();
+            && self.object.is_stored(blkid).map_err(|e| self.at(e, offset))?;
         if !stored {
             let zeros = usize::try_from(left.min(ZERO_CHUNK)).unwrap_or(0);
             return Ok(AlignedBuf::zeroed(zeros).into());

@@ -8,11 +8,15 @@
 mod blocks;
 pub mod content;
 pub mod edit;
+pub mod live;
 mod object;
 mod objset;
 pub mod prefetch;
+pub mod tx;
 
 pub use blocks::{Blocks, Dense, Stuck};
 pub use content::{Content, Span, Unreadable};
+pub use live::{Handle, LiveObjset, NewObject};
 pub use object::{Extent, Object};
 pub use objset::{Objset, SpecialObject};
+pub use tx::Tx;

@@ -7,6 +7,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Objset;
 use super::blocks::{Blocks, Stuck};
+use super::live::Handle;
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 
@@ -20,8 +21,10 @@ pub struct Object {
     pub objset: Arc<Objset>,
     /// Its number.
     pub number: u64,
-    /// Its dnode, checked.
+    /// Its dnode, checked. Of an object that is being written: as it was when it was looked up.
     pub dnode: Dnode,
+    /// Where what is not on disk yet can be had.
+    live: Option<Arc<Handle>>,
 }
 
 /// A run of bytes that is either stored or a hole.
@@ -34,6 +37,41 @@ pub struct Extent {
 }
 
 impl Object {
+    /// An object as its dnode on disk says.
+    pub fn stored(objset: &Arc<Objset>, number: u64, dnode: Dnode) -> Self {
+        Self { objset: Arc::clone(objset), number, dnode, live: None }
+    }
+
+    /// An object that is being written.
+    pub(super) fn live(objset: &Arc<Objset>, handle: &Arc<Handle>) -> Self {
+        let dnode = handle.dnode();
+        Self { objset: Arc::clone(objset), number: handle.number, dnode, live: Some(Arc::clone(handle)) }
+    }
+
+    /// The object in memory, when it is being written.
+    pub fn handle(&self) -> Option<&Arc<Handle>> {
+        self.live.as_ref()
+    }
+
+    /// The pointer to block `blkid` of `level`, holes with what they remember; zeros past the end.
+    pub(super) fn pointer(&self, level: u8, blkid: u64) -> Result<Blkptr> {
+        let Some(top) = self.dnode.nlevels.checked_sub(1).filter(|&top| level <= top) else {
+            return Ok(Blkptr::default());
+        };
+        let index = blkid.checked_shr(u32::from(top - level) * self.shift()).unwrap_or(0);
+        let first = usize::try_from(index).ok().and_then(|i| self.dnode.blkptrs().get(i));
+        let mut bp = first.copied().unwrap_or_default();
+        for at in (level..top).rev() {
+            if bp.is_hole() {
+                // What lies below a hole became one when it did.
+                return Ok(bp);
+            }
+            let down = u32::from(at - level) * self.shift();
+            bp = self.child(&bp, at + 1, blkid.checked_shr(down).unwrap_or(0))?;
+        }
+        Ok(bp)
+    }
+
     pub(super) fn at(&self, level: u8, blkid: u64) -> Bookmark {
         Bookmark::new(self.objset.id, self.number, i64::from(level), blkid)
     }
@@ -48,7 +86,12 @@ impl Object {
     }
 
     /// The pointer to block `blkid` of `level`; `None` for a hole or past the end.
+    ///
+    /// Of an object that is being written: what is on disk.
     pub fn blkptr(&self, level: u8, blkid: u64) -> Result<Option<Blkptr>> {
+        if let Some(handle) = &self.live {
+            return handle.synced().blkptr(level, blkid);
+        }
         let Some(top) = self.dnode.nlevels.checked_sub(1).filter(|&top| level <= top) else {
             return Ok(None);
         };
@@ -97,6 +140,9 @@ impl Object {
 
     /// Data block `blkid`: `datablksz` bytes, zeros for a hole.
     pub fn block(&self, blkid: u64) -> Result<Buf> {
+        if let Some(handle) = &self.live {
+            return handle.block(blkid);
+        }
         let size = self.dnode.datablksz();
         match self.blkptr(0, blkid)? {
             None => Ok(AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into()),
@@ -114,6 +160,9 @@ impl Object {
 
     /// The spill block, when there is one.
     pub fn spill(&self) -> Result<Option<Buf>> {
+        if let Some(handle) = &self.live {
+            return handle.spill();
+        }
         let Some(bp) = self.dnode.spill().filter(|bp| !bp.is_hole()) else { return Ok(None) };
         let at = self.at(0, u64::MAX);
         self.objset.arc().read(bp, at, self.objset.form()).map(Some)
@@ -143,7 +192,7 @@ impl Object {
             let skip = usize::try_from(at % size).unwrap_or(0);
             let take = rest.len().min(usize::try_from(size).unwrap_or(usize::MAX) - skip);
             let (now, later) = rest.split_at_mut(take);
-            if at / size > self.dnode.maxblkid {
+            if at / size > self.dnode.maxblkid && self.live.is_none() {
                 now.fill(0);
             } else {
                 let block = self.block(at / size)?;
@@ -197,6 +246,14 @@ impl Object {
         let from = first.saturating_mul(size).max(start);
         let to = last.saturating_add(1).saturating_mul(size).min(end);
         Ok(Some(Extent { start: from, end: to }))
+    }
+
+    /// Whether block `blkid` is stored, on disk or not yet.
+    pub fn is_stored(&self, blkid: u64) -> Result<bool> {
+        match self.live.as_ref().and_then(|handle| handle.pending(blkid)) {
+            Some(bytes) => Ok(bytes.is_some()),
+            None => Ok(self.blkptr(0, blkid)?.is_some()),
+        }
     }
 
     /// Starts reading up to `count` data blocks from `blkid` on. Errors will show when they are read.

@@ -1,11 +1,12 @@
 //! An object set: the array of dnodes, and the few dnodes that stand outside of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ondisk::{Blkptr, Dnode, dnode};
 
 use super::Object;
-use super::blocks::Path;
+use super::blocks::{Path, Stuck};
+use super::live::LiveObjset;
 use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
@@ -22,6 +23,7 @@ pub struct Objset {
     /// The root block, checked.
     pub phys: ondisk::Objset,
     form: Form,
+    live: Option<Weak<LiveObjset>>,
 }
 
 /// Objects whose dnodes lie in the root block.
@@ -60,7 +62,28 @@ impl Objset {
         let block = arc.read(rootbp, at, form)?;
         let phys =
             ondisk::Objset::from_bytes(&block).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
-        Ok(Arc::new(Self { arc: Arc::clone(arc), id, rootbp: *rootbp, phys, form }))
+        Ok(Arc::new(Self { arc: Arc::clone(arc), id, rootbp: *rootbp, phys, form, live: None }))
+    }
+
+    /// An object set that has no root block yet.
+    pub(super) fn unwritten(arc: &Arc<ArcCache>, id: u64, phys: ondisk::Objset, form: Form) -> Arc<Self> {
+        Arc::new(Self { arc: Arc::clone(arc), id, rootbp: Blkptr::default(), phys, form, live: None })
+    }
+
+    /// A view of an object set that is being written.
+    pub(super) fn live(
+        plain: &Arc<Self>,
+        phys: &ondisk::Objset,
+        rootbp: &Blkptr,
+        live: Weak<LiveObjset>,
+    ) -> Arc<Self> {
+        let (arc, phys) = (Arc::clone(&plain.arc), phys.clone());
+        Arc::new(Self { arc, id: plain.id, rootbp: *rootbp, phys, form: plain.form, live: Some(live) })
+    }
+
+    /// The object set in memory, when this is a view of one that is being written.
+    pub fn writable(&self) -> Option<Arc<LiveObjset>> {
+        self.live.as_ref()?.upgrade()
     }
 
     /// The cache that its blocks are read through.
@@ -86,6 +109,9 @@ impl Objset {
         if number == 0 || number >= dnode::MAX_OBJECT {
             return Err(missing());
         }
+        if let Some(live) = self.writable() {
+            return live.object(self, number);
+        }
         let meta = self.meta();
         let per_block = meta.dnode.datablksz() >> dnode::DNODE_SHIFT;
         let (blkid, slot) = (number.checked_div(per_block), number.checked_rem(per_block));
@@ -100,11 +126,15 @@ impl Objset {
         if dnode.is_free() {
             return Err(missing());
         }
-        Ok(Object { objset: Arc::clone(self), number, dnode })
+        Ok(Object::stored(self, number, dnode))
     }
 
     /// An object whose dnode lies in the root block, when this object set has it.
     pub fn special(self: &Arc<Self>, which: SpecialObject) -> Option<Object> {
+        if let Some(live) = self.writable() {
+            let handle = live.special(which).ok().filter(|h| !h.is_free())?;
+            return Some(Object::live(self, &handle));
+        }
         let dnode = match which {
             SpecialObject::Meta => Some(self.phys.meta_dnode.clone()),
             SpecialObject::UserUsed => self.phys.userused.clone(),
@@ -112,11 +142,14 @@ impl Objset {
             SpecialObject::ProjectUsed => self.phys.projectused.clone(),
         };
         let dnode = dnode.filter(|d| !d.is_free())?;
-        Some(Object { objset: Arc::clone(self), number: which.number(), dnode })
+        Some(Object::stored(self, which.number(), dnode))
     }
 
     fn meta(self: &Arc<Self>) -> Object {
-        Object { objset: Arc::clone(self), number: 0, dnode: self.phys.meta_dnode.clone() }
+        if let Some(handle) = self.writable().and_then(|live| live.special(SpecialObject::Meta).ok()) {
+            return Object::live(self, &handle);
+        }
+        Object::stored(self, 0, self.phys.meta_dnode.clone())
     }
 
     /// All objects in ascending order. A dnode block that can't be read gives one error and is
@@ -148,17 +181,39 @@ impl Objects {
         let block = self.meta.block(blkid)?;
         let first = blkid.saturating_mul(self.meta.dnode.datablksz() >> dnode::DNODE_SHIFT);
         let objset = &self.meta.objset;
+        if let Some(live) = objset.writable() {
+            let all = live.numbers_in(&block, first)?.into_iter().map(|n| live.object(objset, n));
+            // One that was freed meanwhile is not listed.
+            let there = |o: &Result<Object>| o.as_ref().map_or_else(|e| e.kind() != Kind::NotFound, |_| true);
+            self.ready = all.filter(there).collect::<Vec<_>>().into_iter();
+            return Ok(());
+        }
         let decode = |(slot, bytes): (usize, &[u8])| {
             let number = first.saturating_add(u64::try_from(slot).unwrap_or(0));
             let at = Bookmark::new(objset.id, number, 0, 0);
             match Dnode::from_bytes(bytes) {
                 Ok(dnode) if dnode.is_free() || number == 0 => None,
-                Ok(dnode) => Some(Ok(Object { objset: Arc::clone(objset), number, dnode })),
+                Ok(dnode) => Some(Ok(Object::stored(objset, number, dnode))),
                 Err(e) => Some(Err(Error::corrupt(e.to_string()).at_block(at))),
             }
         };
         self.ready = dnode::slots(&block).filter_map(decode).collect::<Vec<_>>().into_iter();
         Ok(())
+    }
+}
+
+impl Objects {
+    /// The next block of dnodes, those with objects that have no dnode on disk yet included.
+    fn with_unwritten(
+        &self,
+        from: u64,
+        found: std::result::Result<Option<u64>, Stuck>,
+    ) -> std::result::Result<Option<u64>, Stuck> {
+        let live = self.meta.objset.writable().and_then(|live| live.next_block_in_memory(from));
+        match (found?, live) {
+            (Some(disk), Some(memory)) => Ok(Some(disk.min(memory))),
+            (disk, memory) => Ok(disk.or(memory)),
+        }
     }
 }
 
@@ -171,7 +226,8 @@ impl Iterator for Objects {
                 return Some(item);
             }
             let from = self.next?;
-            match self.path.next_from(&self.meta, from) {
+            let found = self.path.next_from(&self.meta, from);
+            match self.with_unwritten(from, found) {
                 Ok(None) => self.next = None,
                 Ok(Some(blkid)) => {
                     self.next = blkid.checked_add(1).filter(|_| self.may_exist(blkid));

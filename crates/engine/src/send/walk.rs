@@ -123,7 +123,7 @@ impl Walk<'_, '_> {
                 self.to.free_objects(number, 1)?;
                 continue;
             }
-            let object = Object { objset: Arc::clone(&meta.objset), number, dnode };
+            let object = Object::stored(&meta.objset, number, dnode);
             self.to.object(&object, bp, bytes)?;
             self.object(&object)?;
         }

@@ -16,6 +16,7 @@
 //! An embedded pointer (bit 39 of prop) has no block: every word but prop and logical birth is
 //! payload. Source: `blkptr_t`, spa.h, OpenZFS 2.3; the rewritten bit is 2.4.
 
+mod build;
 mod crypt;
 mod dump;
 mod dva;
@@ -24,6 +25,7 @@ mod verify;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub use build::Properties;
 use dva::bits;
 pub use dva::{Dva, DvaPhys};
 pub use verify::BlkptrLimits;

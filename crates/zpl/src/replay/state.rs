@@ -105,7 +105,7 @@ impl<'a> State<'a> {
     /// Puts a new file in its place.
     pub fn create(&mut self, number: u64, attr: Attr, symlink: Option<Vec<u8>>, acl: AclSource) {
         let objset = Arc::clone(&self.fs.objset);
-        let object = Object { objset, number, dnode: Dnode::default() };
+        let object = Object::stored(&objset, number, Dnode::default());
         let changes = Arc::new(Changes { fresh: true, ..Changes::default() });
         self.nodes.insert(number, Some(Stored { attr, object, symlink, dxattr: None, acl, changes }));
     }

@@ -1,0 +1,91 @@
+//! What one transaction group changed in one object.
+
+use std::collections::BTreeMap;
+
+use ondisk::{Blkptr, Dnode};
+use stdx::{Buf, RangeSet};
+
+/// A block's new content.
+#[derive(Debug, Clone)]
+pub enum Dirty {
+    /// These bytes are to be written.
+    Data(Buf),
+    /// The block is on disk already (an intent-log write); this pointer takes its place.
+    Written(Blkptr, Buf),
+}
+
+impl Dirty {
+    /// The bytes.
+    pub fn bytes(&self) -> &Buf {
+        match self {
+            Self::Data(buf) | Self::Written(_, buf) => buf,
+        }
+    }
+}
+
+/// What becomes of the spill block.
+#[derive(Debug, Clone, Default)]
+pub enum Spill {
+    /// It stays.
+    #[default]
+    Same,
+    /// It goes.
+    Removed,
+    /// It is written.
+    Set(Buf),
+}
+
+/// Changes of one group. Frees come before blocks: a block that was freed and written again is in `blocks`.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// The group.
+    pub txg: u64,
+    /// All blocks that the object had before are freed.
+    pub wipe: bool,
+    /// Block numbers freed.
+    pub freed: RangeSet,
+    /// Blocks written.
+    pub blocks: BTreeMap<u64, Dirty>,
+    /// The spill block.
+    pub spill: Spill,
+    /// The dnode as this group left it, once a later group began to change it.
+    pub left: Option<Dnode>,
+}
+
+/// What a change says of a block.
+#[derive(Debug)]
+pub enum Said {
+    /// These bytes.
+    Bytes(Buf),
+    /// Zeros.
+    Hole,
+    /// Nothing: ask what was before.
+    Nothing,
+}
+
+impl Change {
+    /// An empty change.
+    pub fn new(txg: u64) -> Self {
+        Self { txg, ..Self::default() }
+    }
+
+    /// What it says of block `blkid`.
+    pub fn says(&self, blkid: u64) -> Said {
+        if let Some(dirty) = self.blocks.get(&blkid) {
+            return Said::Bytes(dirty.bytes().clone());
+        }
+        match self.wipe || self.freed.contains(blkid, blkid.saturating_add(1)) {
+            true => Said::Hole,
+            false => Said::Nothing,
+        }
+    }
+
+    /// Frees blocks `[start, end)`.
+    pub fn free(&mut self, start: u64, end: u64) {
+        let gone: Vec<u64> = self.blocks.range(start..end).map(|(&b, _)| b).collect();
+        for blkid in gone {
+            self.blocks.remove(&blkid);
+        }
+        self.freed.insert(start, end);
+    }
+}

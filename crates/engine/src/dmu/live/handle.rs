@@ -1,0 +1,371 @@
+//! An object in memory: what is on disk, and what each transaction group changed since.
+//!
+//! Reads ask the changes, newest first, then the disk. A change stays until what it wrote can be read from
+//! disk, so a reader sees every byte at every moment.
+//!
+//! Lock order: a handle's state is taken before the object set's dirty lists; no I/O is done under it.
+
+use std::sync::{Arc, Weak};
+
+use ondisk::{Dnode, ObjectType};
+use parking_lot::RwLock;
+use stdx::{AlignedBuf, Buf};
+
+use super::LiveObjset;
+use super::change::{Change, Dirty, Said, Spill};
+use crate::dmu::tx::Tx;
+use crate::dmu::{Object, edit::Edit};
+use crate::error::{Error, Kind, Result};
+use crate::txg::{SIZE, slot};
+
+/// The object's state.
+#[derive(Debug)]
+pub(super) struct State {
+    /// As on disk, pointers included.
+    pub synced: Arc<Object>,
+    /// As the newest change left it; its pointers mean nothing.
+    pub now: Dnode,
+    pub changes: [Option<Box<Change>>; SIZE],
+}
+
+/// An object in memory.
+#[derive(Debug)]
+pub struct Handle {
+    pub(super) objset: Weak<LiveObjset>,
+    /// Its number.
+    pub number: u64,
+    pub(super) state: RwLock<State>,
+}
+
+impl State {
+    /// Changes, newest first.
+    fn newest_first(&self) -> Vec<&Change> {
+        let mut all: Vec<&Change> = self.changes.iter().flatten().map(|c| &**c).collect();
+        all.sort_by_key(|change| std::cmp::Reverse(change.txg));
+        all
+    }
+
+    fn says(&self, blkid: u64) -> Said {
+        for change in self.newest_first() {
+            match change.says(blkid) {
+                Said::Nothing => {}
+                said => return said,
+            }
+        }
+        Said::Nothing
+    }
+
+    pub(super) fn is_clean(&self) -> bool {
+        self.changes.iter().all(Option::is_none)
+    }
+}
+
+impl Handle {
+    pub(super) fn new(objset: &Weak<LiveObjset>, synced: Object) -> Arc<Self> {
+        let state = State { now: synced.dnode.clone(), changes: Default::default(), synced: Arc::new(synced) };
+        let number = state.synced.number;
+        Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state) })
+    }
+
+    fn objset(&self) -> Result<Arc<LiveObjset>> {
+        self.objset.upgrade().ok_or_else(|| Error::new(Kind::Invalid, "the object set has been closed"))
+    }
+
+    /// The dnode as it is now. Its block pointers are those on disk.
+    pub fn dnode(&self) -> Dnode {
+        self.state.read().now.clone()
+    }
+
+    /// True when the object has been freed, or never was.
+    pub fn is_free(&self) -> bool {
+        self.state.read().now.is_free()
+    }
+
+    /// The object as on disk.
+    pub fn synced(&self) -> Arc<Object> {
+        Arc::clone(&self.state.read().synced)
+    }
+
+    /// What is not on disk yet of block `blkid`; `None`: the disk has it.
+    pub fn pending(&self, blkid: u64) -> Option<Option<Buf>> {
+        match self.state.read().says(blkid) {
+            Said::Bytes(buf) => Some(Some(buf)),
+            Said::Hole => Some(None),
+            Said::Nothing => None,
+        }
+    }
+
+    /// The first block at or after `blkid` that is written but not on disk.
+    pub fn next_pending(&self, blkid: u64) -> Option<u64> {
+        let state = self.state.read();
+        let changes = state.changes.iter().flatten();
+        changes.filter_map(|c| c.blocks.range(blkid..).next().map(|(&b, _)| b)).min()
+    }
+
+    /// Block `blkid`: zeros for a hole.
+    pub fn block(&self, blkid: u64) -> Result<Buf> {
+        let (said, synced, size) = {
+            let state = self.state.read();
+            (state.says(blkid), Arc::clone(&state.synced), state.now.datablksz())
+        };
+        let zeros = || AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into();
+        match said {
+            Said::Bytes(buf) => return Ok(buf),
+            Said::Hole => return Ok(zeros()),
+            Said::Nothing => {}
+        }
+        if synced.dnode.is_free() || blkid > synced.dnode.maxblkid {
+            return Ok(zeros());
+        }
+        match synced.block(blkid) {
+            // The block was freed and its place used again while the read was under way.
+            Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => self.block(blkid),
+            other => other,
+        }
+    }
+
+    /// The spill block as it is now.
+    pub fn spill(&self) -> Result<Option<Buf>> {
+        let synced = {
+            let state = self.state.read();
+            for change in state.newest_first() {
+                match &change.spill {
+                    Spill::Same if change.wipe => return Ok(None),
+                    Spill::Same => {}
+                    Spill::Removed => return Ok(None),
+                    Spill::Set(buf) => return Ok(Some(buf.clone())),
+                }
+            }
+            Arc::clone(&state.synced)
+        };
+        synced.spill()
+    }
+
+    /// Changes the object under `tx`.
+    pub(super) fn change<T>(
+        self: &Arc<Self>,
+        tx: &Tx,
+        work: impl FnOnce(&mut Dnode, &mut Change) -> T,
+    ) -> Result<T> {
+        let objset = self.objset()?;
+        let mut state = self.state.write();
+        let State { now, changes, .. } = &mut *state;
+        // The first change of a group fixes what the groups before it leave.
+        if changes.get(slot(tx.txg())).is_some_and(Option::is_none) {
+            for earlier in changes.iter_mut().flatten() {
+                assert!(earlier.txg < tx.txg(), "changes are made in the newest group");
+                earlier.left.get_or_insert_with(|| now.clone());
+            }
+            objset.set_dirty(tx.txg(), self);
+        }
+        let place = changes.get_mut(slot(tx.txg()));
+        let Some(place) = place else { return Err(Error::new(Kind::Invalid, "no such transaction group")) };
+        let change = place.get_or_insert_with(|| Box::new(Change::new(tx.txg())));
+        assert!(change.txg == tx.txg() && change.left.is_none(), "changes are made in the newest group");
+        Ok(work(now, change))
+    }
+
+    /// Replaces a block; `bytes` has the object's block size.
+    pub fn write_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf) -> Result<()> {
+        tx.dirtied(bytes.len());
+        self.change(tx, |dnode, change| {
+            assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
+            change.blocks.insert(blkid, Dirty::Data(bytes));
+            dnode.maxblkid = dnode.maxblkid.max(blkid);
+        })
+    }
+
+    /// Puts a block that is on disk already in place; `bytes` is its content.
+    pub fn place_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: ondisk::Blkptr, bytes: Buf) -> Result<()> {
+        self.change(tx, |dnode, change| {
+            change.blocks.insert(blkid, Dirty::Written(bp, bytes));
+            dnode.maxblkid = dnode.maxblkid.max(blkid);
+        })
+    }
+
+    /// Writes `bytes` at `offset`, block by block.
+    pub fn write(self: &Arc<Self>, tx: &Tx, offset: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.state.read().now.datablksz().max(1);
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let skip = usize::try_from(at % size).unwrap_or(0);
+            let room = usize::try_from(size).unwrap_or(usize::MAX) - skip;
+            let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+            self.write_within(tx, at / size, skip, now)?;
+            rest = later;
+            at = at.saturating_add(u64::try_from(now.len()).unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// Writes into one block.
+    fn write_within(self: &Arc<Self>, tx: &Tx, blkid: u64, skip: usize, bytes: &[u8]) -> Result<()> {
+        let size = usize::try_from(self.state.read().now.datablksz()).unwrap_or(usize::MAX);
+        if skip == 0 && bytes.len() == size {
+            return self.write_block(tx, blkid, bytes.into());
+        }
+        // Changed where it lies when this group wrote it already.
+        let done = self.change(tx, |_, change| match change.blocks.get_mut(&blkid) {
+            Some(Dirty::Data(buf)) => {
+                let mut block = std::mem::replace(buf, Buf::empty()).into_owned();
+                let fits = overwrite(&mut block, skip, bytes);
+                *buf = block.into();
+                fits
+            }
+            _ => false,
+        })?;
+        if done {
+            return Ok(());
+        }
+        let mut block = self.block(blkid)?.into_owned();
+        if !overwrite(&mut block, skip, bytes) {
+            return Err(Error::corrupt("data block is too short"));
+        }
+        self.write_block(tx, blkid, block.into())
+    }
+
+    /// Frees blocks `[start, end)`. With `end` past the last block the object ends before `start`.
+    pub fn free_blocks(self: &Arc<Self>, tx: &Tx, start: u64, end: u64) -> Result<()> {
+        self.change(tx, |dnode, change| {
+            change.free(start, end);
+            if end > dnode.maxblkid && start <= dnode.maxblkid {
+                dnode.maxblkid = start.saturating_sub(1);
+            }
+        })
+    }
+
+    /// Changes the block size while there is one block at most.
+    pub fn set_block_size(self: &Arc<Self>, tx: &Tx, bytes: u64) -> Result<()> {
+        let old = self.dnode();
+        if old.datablksz() == bytes {
+            return Ok(());
+        }
+        if old.maxblkid > 0 {
+            return Err(Error::new(Kind::Invalid, "the block size of an object with several blocks is fixed"));
+        }
+        let block = self.block(0)?;
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let stored = self.pending(0).map_or_else(|| !old.is_free() && self.stored_on_disk(), |p| p.is_some());
+        self.change(tx, |dnode, change| {
+            dnode.datablkszsec = u16::try_from(bytes >> ondisk::MIN_BLOCK_SHIFT).unwrap_or(u16::MAX);
+            if stored {
+                let mut new = AlignedBuf::zeroed(len);
+                for (to, from) in new.iter_mut().zip(block.iter()) {
+                    *to = *from;
+                }
+                change.blocks.insert(0, Dirty::Data(new.into()));
+            }
+        })
+    }
+
+    fn stored_on_disk(&self) -> bool {
+        let synced = self.synced();
+        !synced.dnode.is_free() && !matches!(synced.blkptr(0, 0), Ok(None))
+    }
+
+    /// Replaces the bonus buffer.
+    pub fn set_bonus(self: &Arc<Self>, tx: &Tx, bytes: &[u8]) -> Result<()> {
+        self.change(tx, |dnode, _| dnode.set_bonus(bytes))
+    }
+
+    /// Replaces the bonus buffer and says what it holds.
+    pub fn set_typed_bonus(self: &Arc<Self>, tx: &Tx, kind: ObjectType, bytes: &[u8]) -> Result<()> {
+        self.change(tx, |dnode, _| {
+            dnode.bonustype = kind;
+            dnode.set_bonus(bytes);
+        })
+    }
+
+    /// Writes or removes the spill block (512 bytes to 128 KiB, whole sectors).
+    pub fn set_spill(self: &Arc<Self>, tx: &Tx, bytes: Option<Buf>) -> Result<()> {
+        self.change(tx, |dnode, change| {
+            match &bytes {
+                // Where it will be is known when it is written; the flag and the room are needed now.
+                Some(_) => dnode.set_spill(Some(dnode.spill().copied().unwrap_or_default())),
+                None => dnode.set_spill(None),
+            }
+            change.spill = bytes.map_or(Spill::Removed, Spill::Set);
+        })
+    }
+
+    /// Changes how the object's blocks are checked and compressed (raw numbers; 0 inherits).
+    pub fn set_functions(self: &Arc<Self>, tx: &Tx, checksum: u8, compress: u8) -> Result<()> {
+        self.change(tx, |dnode, _| (dnode.checksum, dnode.compress) = (checksum, compress))
+    }
+
+    /// Frees the object and all its blocks.
+    pub fn free(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+        self.change(tx, |dnode, change| {
+            *change = Change { wipe: true, ..Change::new(change.txg) };
+            *dnode = Dnode::default();
+        })
+    }
+
+    /// Makes a new object of a free one.
+    pub(super) fn allocate(self: &Arc<Self>, tx: &Tx, new: Dnode) -> Result<()> {
+        self.change(tx, |dnode, change| {
+            assert!(dnode.is_free(), "a new object takes a free place");
+            change.wipe = true;
+            *dnode = new;
+        })
+    }
+
+    /// As a target of edits under `tx`.
+    pub fn edit<'a>(self: &'a Arc<Self>, tx: &'a Tx) -> Editor<'a> {
+        Editor { handle: self, tx }
+    }
+}
+
+/// Puts `bytes` into `block` from `skip` on; false when they don't fit.
+fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
+    let target = block.get_mut(skip..).and_then(|b| b.get_mut(..bytes.len()));
+    target.is_some_and(|to| {
+        to.copy_from_slice(bytes);
+        true
+    })
+}
+
+/// An object under change in one transaction.
+#[derive(Debug)]
+pub struct Editor<'a> {
+    handle: &'a Arc<Handle>,
+    tx: &'a Tx,
+}
+
+impl Edit for Editor<'_> {
+    fn number(&self) -> u64 {
+        self.handle.number
+    }
+
+    fn block_size(&self) -> u64 {
+        self.handle.state.read().now.datablksz()
+    }
+
+    fn set_block_size(&mut self, bytes: u64) -> Result<()> {
+        self.handle.set_block_size(self.tx, bytes)
+    }
+
+    fn max_block(&self) -> u64 {
+        self.handle.state.read().now.maxblkid
+    }
+
+    fn read_block(&self, blkid: u64) -> Result<Buf> {
+        self.handle.block(blkid)
+    }
+
+    fn write_block(&mut self, blkid: u64, bytes: AlignedBuf) -> Result<()> {
+        self.handle.write_block(self.tx, blkid, bytes.into())
+    }
+
+    fn free_from(&mut self, blkid: u64) -> Result<()> {
+        self.handle.free_blocks(self.tx, blkid, u64::MAX)
+    }
+
+    fn bonus(&self) -> Vec<u8> {
+        self.handle.state.read().now.bonus().to_vec()
+    }
+
+    fn set_bonus(&mut self, bytes: &[u8]) -> Result<()> {
+        self.handle.set_bonus(self.tx, bytes)
+    }
+}

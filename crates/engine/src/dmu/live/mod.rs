@@ -1,0 +1,362 @@
+//! Object sets that are being written.
+//!
+//! ```text
+//!  LiveObjset ── handles: objects in memory ([`Handle`]), each with what every open group changed
+//!       │        dirty lists: which objects each group changed
+//!       └─ sync: data blocks → indirect blocks, level by level → dnode blocks → the root block
+//! ```
+//!
+//! An ordinary [`Objset`] made by [`LiveObjset::view`] reads through the handles, so every reader of object
+//! sets sees what has been written before it is on disk.
+//!
+//! Crash argument: nothing here overwrites a block that an uberblock on disk refers to; new blocks go to free
+//! space, and the new root is reachable only through the uberblock that the caller writes last.
+//!
+//! Lock order: handle state → dirty list; handles map → nothing.
+//!
+//! Differs from OpenZFS: indirect blocks have no buffers of their own: a sync reads, changes and writes them
+//! level by level; data buffers belong to groups, not to blocks with lists of dirty records.
+
+mod change;
+mod handle;
+pub mod policy;
+mod slots;
+pub mod sync;
+mod tree;
+mod work;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
+use parking_lot::{Mutex, RwLock};
+
+pub use handle::{Editor, Handle};
+use policy::Policy;
+
+use super::{Object, Objset, SpecialObject, tx::Tx};
+use crate::arc::ArcCache;
+use crate::error::{Error, Result};
+use crate::txg::{SIZE, slot};
+use crate::types::Bookmark;
+use crate::zio::Form;
+
+/// Clean objects that are kept in memory.
+const KEEP: usize = 4096;
+
+/// What stands in the root block besides the dnodes of the special objects.
+#[derive(Debug)]
+struct Root {
+    phys: ondisk::Objset,
+    bp: Blkptr,
+}
+
+/// An object set that is being written.
+#[derive(Debug)]
+pub struct LiveObjset {
+    /// Object number of the dataset in the MOS; 0 for the MOS.
+    pub id: u64,
+    me: Weak<LiveObjset>,
+    /// Reads what is on disk.
+    plain: Arc<Objset>,
+    root: RwLock<Root>,
+    handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
+    dirty: [Mutex<BTreeMap<u64, Arc<Handle>>>; SIZE],
+    /// Where the search for a free object number goes on.
+    cursor: Mutex<u64>,
+    policy: RwLock<Policy>,
+    /// How often clean objects were forgotten.
+    trims: AtomicU64,
+}
+
+/// A new object.
+#[derive(Debug, Clone, Copy)]
+pub struct NewObject {
+    /// What it holds.
+    pub object_type: ObjectType,
+    /// Bytes of a data block, a multiple of 512.
+    pub block_size: u64,
+    /// What its bonus buffer holds.
+    pub bonus_type: ObjectType,
+    /// Bytes of the bonus buffer.
+    pub bonus_len: usize,
+    /// Bytes of its dnode: 512 to 16,384.
+    pub dnode_size: usize,
+    /// log2 of its indirect blocks; 0: the default.
+    pub indirect_shift: u8,
+}
+
+impl NewObject {
+    /// An object without a bonus, of the smallest dnode.
+    pub fn plain(object_type: ObjectType, block_size: u64) -> Self {
+        Self::with_bonus(object_type, block_size, ObjectType::NONE, 0)
+    }
+
+    /// An object with a bonus, of the smallest dnode.
+    pub fn with_bonus(
+        object_type: ObjectType,
+        block_size: u64,
+        bonus_type: ObjectType,
+        bonus_len: usize,
+    ) -> Self {
+        Self {
+            object_type,
+            block_size,
+            bonus_type,
+            bonus_len,
+            dnode_size: dnode::DNODE_MIN_SIZE,
+            indirect_shift: 0,
+        }
+    }
+
+    fn dnode(&self) -> Dnode {
+        let slots = self.dnode_size / dnode::DNODE_MIN_SIZE;
+        let mut dnode = Dnode::new(self.object_type, self.block_size, slots, self.bonus_type, self.bonus_len);
+        if self.indirect_shift != 0 {
+            dnode.indblkshift = self.indirect_shift;
+        }
+        dnode
+    }
+}
+
+impl LiveObjset {
+    /// The object set whose root block is `rootbp`, for writing.
+    pub fn open(
+        arc: &Arc<ArcCache>,
+        id: u64,
+        rootbp: &Blkptr,
+        form: Form,
+        policy: Policy,
+    ) -> Result<Arc<Self>> {
+        let plain = Objset::open(arc, id, rootbp, form)?;
+        Ok(Self::over(plain, policy))
+    }
+
+    /// An object set without objects, not yet on disk. It is written with the next group when something in it
+    /// is changed.
+    pub fn create(
+        arc: &Arc<ArcCache>,
+        id: u64,
+        kind: ObjsetType,
+        size: usize,
+        form: Form,
+        policy: Policy,
+    ) -> Arc<Self> {
+        let mut meta = Dnode::new(ObjectType::DNODE, META_BLOCK, 1, ObjectType::NONE, 0);
+        // Deep enough for every object number from the start, as OpenZFS does it.
+        let per_block = META_BLOCK >> dnode::DNODE_SHIFT;
+        meta.nlevels = tree::levels_for(&meta, (dnode::MAX_OBJECT / per_block).saturating_sub(1));
+        let phys = ondisk::Objset::new(kind, meta, size);
+        let plain = Objset::unwritten(arc, id, phys, form);
+        Self::over(plain, policy)
+    }
+
+    fn over(plain: Arc<Objset>, policy: Policy) -> Arc<Self> {
+        let (id, phys, bp) = (plain.id, plain.phys.clone(), plain.rootbp);
+        Arc::new_cyclic(|me| {
+            let special = |which: SpecialObject, dnode: Option<Dnode>| {
+                let object = Object::stored(&plain, which.number(), dnode.unwrap_or_default());
+                (which.number(), Handle::new(me, object))
+            };
+            let handles = BTreeMap::from([
+                special(SpecialObject::Meta, Some(phys.meta_dnode.clone())),
+                special(SpecialObject::UserUsed, phys.userused.clone()),
+                special(SpecialObject::GroupUsed, phys.groupused.clone()),
+                special(SpecialObject::ProjectUsed, phys.projectused.clone()),
+            ]);
+            Self {
+                id,
+                me: Weak::clone(me),
+                plain,
+                root: RwLock::new(Root { phys, bp }),
+                handles: Mutex::new(handles),
+                dirty: Default::default(),
+                cursor: Mutex::new(1),
+                policy: RwLock::new(policy),
+                trims: AtomicU64::new(0),
+            }
+        })
+    }
+
+    /// The cache that its blocks are read through.
+    pub fn arc(&self) -> &Arc<ArcCache> {
+        self.plain.arc()
+    }
+
+    /// What it holds.
+    pub fn objset_type(&self) -> ObjsetType {
+        self.root.read().phys.objset_type
+    }
+
+    /// Where its root block stands; a hole until the first sync.
+    pub fn rootbp(&self) -> Blkptr {
+        self.root.read().bp
+    }
+
+    /// How its blocks are written.
+    pub fn policy(&self) -> Policy {
+        self.policy.read().clone()
+    }
+
+    /// Changes how its blocks are written from the next group on.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.write() = policy;
+    }
+
+    /// The head of its intent log.
+    pub fn zil_header(&self) -> ZilHeader {
+        self.root.read().phys.zil_header
+    }
+
+    /// Changes the root block's fields (syncing context): the head of the intent log, the flags. The object set
+    /// is written with this group.
+    pub fn change_root(&self, tx: &Tx, work: impl FnOnce(&mut ondisk::Objset)) -> Result<()> {
+        work(&mut self.root.write().phys);
+        self.special(SpecialObject::Meta)?.change(tx, |_, _| ())
+    }
+
+    /// A reader's view.
+    pub fn view(&self) -> Arc<Objset> {
+        let root = self.root.read();
+        Objset::live(&self.plain, &root.phys, &root.bp, self.me.clone())
+    }
+
+    fn strong(&self) -> Result<Arc<Self>> {
+        self.me.upgrade().ok_or_else(|| Error::not_found("the object set has been closed"))
+    }
+
+    /// One of the objects whose dnodes lie in the root block.
+    pub fn special(&self, which: SpecialObject) -> Result<Arc<Handle>> {
+        let handle = self.handles.lock().get(&which.number()).cloned();
+        handle.ok_or_else(|| Error::not_found("the object set has no such object"))
+    }
+
+    /// The object of that number. `NotFound` when there is none.
+    pub fn handle(&self, number: u64) -> Result<Arc<Handle>> {
+        let handle = self.find(number)?;
+        match handle.is_free() {
+            true => Err(self.missing(number)),
+            false => Ok(handle),
+        }
+    }
+
+    fn missing(&self, number: u64) -> Error {
+        let at = Bookmark::new(self.id, number, 0, 0);
+        Error::not_found(format!("object {number} does not exist")).at_block(at)
+    }
+
+    /// As [`LiveObjset::handle`], free ones that are still in memory included.
+    fn find(&self, number: u64) -> Result<Arc<Handle>> {
+        let before = self.trims.load(Ordering::Acquire);
+        if let Some(handle) = self.handles.lock().get(&number) {
+            return Ok(Arc::clone(handle));
+        }
+        let meta = self.special(SpecialObject::Meta)?;
+        let (blkid, slot) = slots::place(number);
+        if number >= dnode::MAX_OBJECT || blkid > meta.dnode().maxblkid {
+            return Err(self.missing(number));
+        }
+        let dnode = slots::dnode_at(&meta.block(blkid)?, slot).map_err(|e| {
+            Error::corrupt(e.to_string()).at_block(Bookmark::new(self.id, number, 0, 0))
+        })?;
+        let dnode = dnode.filter(|d| !d.is_free()).ok_or_else(|| self.missing(number))?;
+        let fresh = Handle::new(&self.me, Object::stored(&self.plain, number, dnode));
+        let mut handles = self.handles.lock();
+        if let Some(handle) = handles.get(&number) {
+            return Ok(Arc::clone(handle));
+        }
+        if self.trims.load(Ordering::Acquire) != before {
+            // Somebody may have changed, written and forgotten the object while its dnode was read.
+            drop(handles);
+            return self.find(number);
+        }
+        Ok(Arc::clone(handles.entry(number).or_insert(fresh)))
+    }
+
+    /// The object of that number for reading, dirty blocks included.
+    pub fn object(&self, view: &Arc<Objset>, number: u64) -> Result<Object> {
+        let handle = self.handle(number)?;
+        Ok(Object::live(view, &handle))
+    }
+
+    /// Makes a new object and gives its number.
+    pub fn create_object(&self, tx: &Tx, new: NewObject) -> Result<Arc<Handle>> {
+        let slots = new.dnode_size / dnode::DNODE_MIN_SIZE;
+        let mut cursor = self.cursor.lock();
+        let number = self.free_number(*cursor, slots)?;
+        *cursor = number + u64::try_from(slots).unwrap_or(1);
+        let handle = self.claim_number(number)?;
+        handle.allocate(tx, new.dnode())?;
+        Ok(handle)
+    }
+
+    /// Makes an object of a given number, which must be free (replay, receive).
+    pub fn create_object_at(&self, tx: &Tx, number: u64, new: NewObject) -> Result<Arc<Handle>> {
+        let slots = new.dnode_size / dnode::DNODE_MIN_SIZE;
+        let _alone = self.cursor.lock();
+        if !self.is_number_free(number, slots)? {
+            return Err(Error::new(crate::Kind::Exists, format!("object {number} exists")));
+        }
+        let handle = self.claim_number(number)?;
+        handle.allocate(tx, new.dnode())?;
+        Ok(handle)
+    }
+
+    /// A handle on a free number.
+    fn claim_number(&self, number: u64) -> Result<Arc<Handle>> {
+        let object = Object::stored(&self.plain, number, Dnode::default());
+        let fresh = Handle::new(&self.me, object);
+        Ok(Arc::clone(self.handles.lock().entry(number).or_insert(fresh)))
+    }
+
+    /// Frees an object and all its blocks.
+    pub fn free_object(&self, tx: &Tx, number: u64) -> Result<()> {
+        self.handle(number)?.free(tx)?;
+        let mut cursor = self.cursor.lock();
+        *cursor = (*cursor).min(number);
+        Ok(())
+    }
+
+    fn set_dirty(&self, txg: u64, handle: &Arc<Handle>) {
+        if let Some(list) = self.dirty.get(slot(txg)) {
+            list.lock().insert(handle.number, Arc::clone(handle));
+        }
+    }
+
+    /// Whether a group changed something in it.
+    pub fn is_dirty(&self, txg: u64) -> bool {
+        self.dirty.get(slot(txg)).is_some_and(|list| !list.lock().is_empty())
+    }
+
+    /// Numbers of all objects in memory that exist, and of those that were freed but are still on disk.
+    fn in_memory(&self, first: u64, end: u64) -> Vec<Arc<Handle>> {
+        self.handles.lock().range(first..end).map(|(_, h)| Arc::clone(h)).collect()
+    }
+
+    /// The number of the first object in memory from `first` on.
+    fn first_in_memory(&self, first: u64) -> Option<u64> {
+        let handles = self.handles.lock();
+        let mut all = handles.range(first..dnode::MAX_OBJECT);
+        all.find(|(_, h)| !h.is_free()).map(|(&n, _)| n)
+    }
+
+    /// Forgets clean objects that nobody uses.
+    fn trim(&self) {
+        let mut handles = self.handles.lock();
+        self.trims.fetch_add(1, Ordering::Release);
+        if handles.len() <= KEEP {
+            // Freed objects must go, so that their numbers can be used again.
+            handles.retain(|&n, h| !slots::is_ordinary(n) || !evictable(h) || !h.is_free());
+            return;
+        }
+        handles.retain(|&n, h| !slots::is_ordinary(n) || !evictable(h));
+    }
+}
+
+fn evictable(handle: &Arc<Handle>) -> bool {
+    Arc::strong_count(handle) == 1 && handle.state.read().is_clean()
+}
+
+/// Bytes of a block of dnodes.
+const META_BLOCK: u64 = 16384;

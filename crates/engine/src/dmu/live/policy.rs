@@ -1,0 +1,143 @@
+//! How the blocks of an object set are to be written.
+
+use ondisk::{ChecksumType, CompressType, Dnode, ObjectType};
+
+use crate::zio::alloc::Class;
+use crate::zio::write::WriteProps;
+
+/// Copies that metadata gets beyond those of data, and from which level on.
+#[doc(alias = "zfs_redundant_metadata_type_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RedundantMetadata {
+    /// All metadata.
+    All,
+    /// Metadata whose loss takes many blocks with it.
+    Most,
+    /// Only what a loss of which would take whole objects.
+    Some,
+    /// None.
+    None,
+}
+
+/// What properties and features say of an object set's blocks.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// Checksum of data.
+    pub checksum: ChecksumType,
+    /// Compression of data.
+    pub compress: CompressType,
+    /// Its level; 0: the default.
+    pub level: u8,
+    /// Copies of data.
+    pub copies: u8,
+    /// Copies of metadata: the property `redundant_metadata`.
+    pub redundant: RedundantMetadata,
+    /// Blocks of at most this size go to the special class.
+    pub special_small: u64,
+    /// This is the meta object set: as many copies as can be.
+    pub meta: bool,
+    /// Compression of metadata: lz4, or lzjb in old pools.
+    pub meta_compress: CompressType,
+    /// Small blocks lie in their pointers (feature `embedded_data`).
+    pub embed: bool,
+    /// Holes remember when they came to be (feature `hole_birth`).
+    pub hole_birth: bool,
+    /// A block that is written as it was keeps its place (needs a strong checksum).
+    pub nopwrite: bool,
+}
+
+impl Policy {
+    /// The meta object set's, in a pool with the current features.
+    pub fn meta() -> Self {
+        Self {
+            checksum: ChecksumType::Fletcher4,
+            compress: CompressType::Lz4,
+            level: 0,
+            copies: 3,
+            redundant: RedundantMetadata::All,
+            special_small: 0,
+            meta: true,
+            meta_compress: CompressType::Lz4,
+            embed: true,
+            hole_birth: true,
+            nopwrite: false,
+        }
+    }
+
+    /// A dataset's whose properties are the defaults.
+    pub fn dataset() -> Self {
+        Self { copies: 1, meta: false, ..Self::meta() }
+    }
+
+    /// How a block of `object` is written: `level` 0 for data.
+    #[doc(alias = "dmu_write_policy")]
+    pub fn block(&self, object: &Dnode, level: u8) -> WriteProps {
+        self.props(object.object_type, level, (object.checksum, object.compress), object.datablksz())
+    }
+
+    /// How the spill block of an object is written.
+    pub fn spill(&self, object: &Dnode) -> WriteProps {
+        let kind = if object.bonustype == ObjectType::SA { ObjectType::SA } else { object.bonustype };
+        let mut props = self.props(kind, 0, (object.checksum, object.compress), 0);
+        props.embed = false;
+        props
+    }
+
+    /// How the root block is written.
+    pub fn root(&self) -> WriteProps {
+        let mut props = self.props(ObjectType::OBJSET, 0, (0, 0), 0);
+        props.embed = false;
+        props
+    }
+
+    fn props(&self, kind: ObjectType, level: u8, own: (u8, u8), size: u64) -> WriteProps {
+        let metadata = level > 0 || kind.is_metadata();
+        let (mut checksum, mut compress, mut complevel) = (self.checksum, self.compress, self.level);
+        if let Some(own) = ChecksumType::from_raw(own.0).filter(|c| *c != ChecksumType::Inherit) {
+            checksum = own;
+        }
+        if let Some(own) = CompressType::from_raw(own.1).filter(|c| *c != CompressType::Inherit) {
+            (compress, complevel) = (own, 0);
+        }
+        if metadata {
+            (compress, complevel) = (self.meta_compress, 0);
+            // Metadata is always checked, and by something that finds more than single flips.
+            if matches!(checksum, ChecksumType::Off | ChecksumType::NoParity | ChecksumType::Fletcher2) {
+                checksum = ChecksumType::Fletcher4;
+            }
+        }
+        let checksum = if checksum == ChecksumType::On { ChecksumType::Fletcher4 } else { checksum };
+        let compress = if compress == CompressType::On { self.meta_compress } else { compress };
+        WriteProps {
+            object_type: kind,
+            level,
+            checksum,
+            compress,
+            complevel,
+            copies: self.copies_of(kind, level, metadata),
+            class: self.class(metadata, size),
+            embed: self.embed,
+            hole_birth: self.hole_birth,
+            nopwrite: self.nopwrite && level == 0 && !metadata && checksum.is_dedup_strong(),
+        }
+    }
+
+    fn copies_of(&self, kind: ObjectType, level: u8, metadata: bool) -> u8 {
+        if self.meta {
+            return 3;
+        }
+        let extra = metadata
+            && match self.redundant {
+                RedundantMetadata::All => true,
+                RedundantMetadata::Most => level >= 2 || (level == 0 && kind.is_metadata()),
+                RedundantMetadata::Some => matches!(kind, ObjectType::DNODE | ObjectType::OBJSET),
+                RedundantMetadata::None => false,
+            };
+        (self.copies + u8::from(extra)).min(3)
+    }
+
+    fn class(&self, metadata: bool, size: u64) -> Class {
+        let small = self.special_small > 0 && size > 0 && size <= self.special_small;
+        if metadata || small { Class::Special } else { Class::Normal }
+    }
+}

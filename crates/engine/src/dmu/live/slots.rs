@@ -1,0 +1,116 @@
+//! Object numbers as slots in blocks of dnodes, and which are free.
+//!
+//! A number is free when its slot is free on disk and nothing in memory stands there; the number of an object
+//! that was just freed is free once that is on disk. A large dnode takes several slots of one block.
+
+use ondisk::{Dnode, Malformed, dnode};
+
+use super::{LiveObjset, META_BLOCK};
+use crate::dmu::SpecialObject;
+use crate::error::{Error, Kind, Result};
+
+/// Slots in a block of dnodes.
+const PER_BLOCK: u64 = META_BLOCK >> dnode::DNODE_SHIFT;
+
+/// Block and slot of an object number.
+pub fn place(number: u64) -> (u64, usize) {
+    (number / PER_BLOCK, usize::try_from(number % PER_BLOCK).unwrap_or(0))
+}
+
+/// Whether a number is that of an object in the array, not in the root block.
+pub fn is_ordinary(number: u64) -> bool {
+    number != 0 && number < dnode::MAX_OBJECT
+}
+
+/// The dnode that begins in `slot` of a block; `None` when the slot lies within another.
+pub fn dnode_at(block: &[u8], slot: usize) -> Result<Option<Dnode>, Malformed> {
+    let found = dnode::slots(block).find(|(at, _)| *at == slot);
+    found.map(|(_, bytes)| Dnode::from_bytes(bytes)).transpose()
+}
+
+/// One bit for each slot that is taken.
+fn taken_on_disk(block: &[u8]) -> u32 {
+    let mut bits = 0u32;
+    for (slot, bytes) in dnode::slots(block) {
+        if bytes.first().is_some_and(|&kind| kind != 0) {
+            bits |= mask(slot, bytes.len() / dnode::DNODE_MIN_SIZE);
+        }
+    }
+    bits
+}
+
+fn mask(slot: usize, count: usize) -> u32 {
+    let ones = if count >= 32 { u32::MAX } else { (1u32 << count) - 1 };
+    u32::try_from(slot).ok().and_then(|slot| ones.checked_shl(slot)).unwrap_or(0)
+}
+
+impl LiveObjset {
+    /// The slots of a block that are taken.
+    fn taken(&self, blkid: u64) -> Result<u32> {
+        let meta = self.special(SpecialObject::Meta)?;
+        let mut bits = if blkid <= meta.dnode().maxblkid { taken_on_disk(&meta.block(blkid)?) } else { 0 };
+        let first = blkid * PER_BLOCK;
+        for handle in self.in_memory(first, first + PER_BLOCK) {
+            let (_, slot) = place(handle.number);
+            bits |= mask(slot, handle.dnode().slots());
+        }
+        Ok(bits | u32::from(blkid == 0))
+    }
+
+    /// Numbers of the objects of a block of dnodes, those that are only in memory included.
+    pub(in crate::dmu) fn numbers_in(&self, block: &[u8], first: u64) -> Result<Vec<u64>> {
+        let used = |(_, bytes): &(usize, &[u8])| bytes.first().is_some_and(|&kind| kind != 0);
+        let on_disk = dnode::slots(block).filter(used).map(|(slot, _)| first + u64::try_from(slot).unwrap_or(0));
+        let mut all: Vec<u64> = on_disk.collect();
+        all.extend(self.in_memory(first, first + PER_BLOCK).iter().map(|h| h.number));
+        all.sort_unstable();
+        all.dedup();
+        all.retain(|&n| is_ordinary(n));
+        Ok(all)
+    }
+
+    /// The first block of dnodes from `blkid` on that has an object in memory.
+    pub(in crate::dmu) fn next_block_in_memory(&self, blkid: u64) -> Option<u64> {
+        let first = blkid.checked_mul(PER_BLOCK)?.max(1);
+        self.first_in_memory(first).map(|number| place(number).0)
+    }
+
+    /// The first free number from `from` on with room for `slots`, searching on from the start at the end.
+    pub(super) fn free_number(&self, from: u64, slots: usize) -> Result<u64> {
+        let (mut blkid, mut slot) = place(from);
+        loop {
+            if blkid.saturating_mul(PER_BLOCK) >= dnode::MAX_OBJECT {
+                return Err(Error::new(Kind::NoSpace, "the object set has no object numbers left"));
+            }
+            let taken = self.taken(blkid)?;
+            let room = usize::try_from(PER_BLOCK).unwrap_or(0).saturating_sub(slots);
+            if let Some(found) = (slot..=room).find(|&at| taken & mask(at, slots) == 0) {
+                return Ok(blkid * PER_BLOCK + u64::try_from(found).unwrap_or(0));
+            }
+            (blkid, slot) = (blkid + 1, 0);
+        }
+    }
+
+    /// Whether a number and the slots behind it are free.
+    pub(super) fn is_number_free(&self, number: u64, slots: usize) -> Result<bool> {
+        let (blkid, slot) = place(number);
+        let fits = slot + slots <= usize::try_from(PER_BLOCK).unwrap_or(0);
+        Ok(is_ordinary(number) && fits && self.taken(blkid)? & mask(slot, slots) == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_cover_their_slots() {
+        assert_eq!((mask(0, 1), mask(31, 1), mask(4, 2), mask(0, 32)), (1, 1 << 31, 0b11_0000, u32::MAX));
+    }
+
+    #[test]
+    fn numbers_have_places() {
+        assert_eq!((place(0), place(33)), ((0, 0), (1, 1)));
+        assert!(!is_ordinary(0) && !is_ordinary(u64::MAX) && is_ordinary(5));
+    }
+}

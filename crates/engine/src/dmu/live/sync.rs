@@ -1,0 +1,213 @@
+//! Writing what one group changed: data, then indirect blocks level by level, then dnodes, then the root.
+//!
+//! May be called several times for one group: later passes write what earlier ones changed on their way (the
+//! MOS records where its own blocks went). Blocks that this group wrote already are then written in place, so
+//! passes come to an end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::{Blkptr, Dnode, dnode};
+use stdx::AlignedBuf;
+
+use super::policy::Policy;
+use super::work::{Place, Request, Wanted, Work};
+use super::{Handle, LiveObjset, META_BLOCK, slots, tree};
+use crate::dmu::{Object, SpecialObject, Tx};
+use crate::error::{Error, Result};
+use crate::txg::slot;
+use crate::types::Bookmark;
+use crate::zio::write::{WriteRequest, write_all};
+
+/// Who keeps account of an object set's blocks. Called in syncing context, in the order of objects and blocks.
+pub trait BlockOps {
+    /// A block was written and is referred to now.
+    fn born(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
+    /// A block is no longer referred to: free it, or remember that a snapshot still needs it.
+    fn killed(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
+}
+
+/// How an object's space and flags changed: for the accounts of users, groups and projects.
+#[derive(Debug, Clone)]
+pub struct Changed {
+    /// The object as it was on disk (free when it is new).
+    pub before: Arc<Object>,
+    /// The object as it is now (free when it is gone).
+    pub after: Arc<Object>,
+}
+
+impl LiveObjset {
+    /// Writes the objects that the group changed; their dnodes are then ready for [`LiveObjset::sync_root`].
+    /// Gives what changed, in the order of object numbers.
+    pub fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
+        let dirty = self.take_dirty(tx.txg(), |n| n != SpecialObject::Meta.number());
+        let changed = self.sync_handles(dirty, tx, ops)?;
+        let ordinary = changed.iter().filter(|(n, _)| slots::is_ordinary(**n));
+        self.write_dnodes(tx, ordinary.map(|(&n, c)| (n, c)))?;
+        self.set_special(&changed);
+        Ok(changed.into_values().collect())
+    }
+
+    /// Writes the blocks of dnodes and the root block; gives its pointer.
+    pub fn sync_root(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Blkptr> {
+        let dirty = self.take_dirty(tx.txg(), |n| n == SpecialObject::Meta.number());
+        let changed = self.sync_handles(dirty, tx, ops)?;
+        self.set_special(&changed);
+        let (bytes, old, fill) = {
+            let root = self.root.read();
+            let fill = root.phys.meta_dnode.blkptrs().iter().map(tree::fill_of).sum();
+            (root.phys.to_bytes(), root.bp, fill)
+        };
+        let (txg, at) = (tx.txg(), Bookmark::root(self.id));
+        let request = WriteRequest { data: (&*bytes).into(), props: self.policy().root(), old, txg, at };
+        let results = write_all(self.arc(), vec![request]);
+        let mut bp = results.into_iter().next().ok_or_else(|| Error::corrupt("no block was written"))??;
+        bp.set_fill(fill);
+        if !old.same_block(&bp) {
+            if !old.is_hole() {
+                ops.killed(&old, tx)?;
+            }
+            ops.born(&bp, tx)?;
+        }
+        self.root.write().bp = bp;
+        self.trim();
+        Ok(bp)
+    }
+
+    fn take_dirty(&self, txg: u64, want: impl Fn(u64) -> bool) -> Vec<Arc<Handle>> {
+        let Some(list) = self.dirty.get(slot(txg)) else { return Vec::new() };
+        let mut list = list.lock();
+        let (take, keep): (BTreeMap<_, _>, _) = std::mem::take(&mut *list).into_iter().partition(|(n, _)| want(*n));
+        *list = keep;
+        take.into_values().collect()
+    }
+
+    /// Writes all blocks of some objects and gives what changed by object number.
+    fn sync_handles(
+        &self,
+        dirty: Vec<Arc<Handle>>,
+        tx: &Tx,
+        ops: &dyn BlockOps,
+    ) -> Result<BTreeMap<u64, Changed>> {
+        let policy = self.policy();
+        let mut works = Vec::new();
+        for handle in dirty {
+            works.push(Work::begin(&handle, tx.txg(), &policy)?);
+        }
+        let levels = works.iter().map(|w| w.dnode.nlevels).max().unwrap_or(0);
+        for level in 0..levels {
+            self.sync_level(&mut works, level, &policy)?;
+        }
+        let tree = self.arc().zio().tree();
+        let dsize = |bp: &Blkptr| crate::zio::deflated(&tree, bp);
+        let mut changed = BTreeMap::new();
+        for mut work in works {
+            for bp in &work.killed {
+                ops.killed(bp, tx)?;
+            }
+            for bp in &work.born {
+                ops.born(bp, tx)?;
+            }
+            work.finish(&dsize);
+            let after = Object::stored(&self.plain, work.handle.number, work.dnode.clone());
+            let entry = Changed { before: Arc::clone(&work.old), after: Arc::new(after.clone()) };
+            changed.insert(work.handle.number, entry);
+            work.publish(after);
+        }
+        Ok(changed)
+    }
+
+    /// Writes one level of all objects.
+    fn sync_level(&self, works: &mut [Work], level: u8, policy: &Policy) -> Result<()> {
+        let (mut requests, mut fills, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let mut results: Vec<Vec<(Place, Blkptr, Blkptr)>> = Vec::new();
+        for (i, work) in works.iter().enumerate() {
+            let wanted = if level == 0 { work.data(policy)? } else { work.indirects(policy, level)? };
+            let mut known = Vec::new();
+            for Wanted { place, old, request } in wanted {
+                match request {
+                    Request::Known(bp) => known.push((place, old, bp)),
+                    Request::Write(request, fill) => {
+                        requests.push(*request);
+                        fills.push(fill);
+                        places.push((i, place, old));
+                    }
+                }
+            }
+            results.push(known);
+        }
+        let written = write_all(self.arc(), requests);
+        for ((bp, fill), (i, place, old)) in written.into_iter().zip(fills).zip(places) {
+            let mut bp = bp?;
+            if !bp.is_hole() && !bp.is_embedded() {
+                bp.set_fill(fill);
+            }
+            if let Some(results) = results.get_mut(i) {
+                results.push((place, old, bp));
+            }
+        }
+        for (work, results) in works.iter_mut().zip(results) {
+            work.written(level, results);
+        }
+        Ok(())
+    }
+
+    /// Puts dnodes into their blocks.
+    fn write_dnodes<'a>(&self, tx: &Tx, changed: impl Iterator<Item = (u64, &'a Changed)>) -> Result<()> {
+        let meta = self.special(SpecialObject::Meta)?;
+        let mut blocks: BTreeMap<u64, AlignedBuf> = BTreeMap::new();
+        for (number, change) in changed {
+            let (blkid, slot) = slots::place(number);
+            let block = match blocks.entry(blkid) {
+                std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
+                std::collections::btree_map::Entry::Vacant(e) => e.insert(meta.block(blkid)?.into_owned()),
+            };
+            put_dnode(block, slot, &change.before.dnode, &change.after.dnode);
+        }
+        for (blkid, block) in blocks {
+            assert!(u64::try_from(block.len()) == Ok(META_BLOCK), "a block of dnodes has 16 KiB");
+            meta.write_block(tx, blkid, block.into())?;
+        }
+        Ok(())
+    }
+
+    /// Puts the dnodes of the special objects into the root block.
+    fn set_special(&self, changed: &BTreeMap<u64, Changed>) {
+        let mut root = self.root.write();
+        let new = |which: SpecialObject| changed.get(&which.number()).map(|c| c.after.dnode.clone());
+        if let Some(dnode) = new(SpecialObject::Meta) {
+            root.phys.meta_dnode = dnode;
+        }
+        for (which, place) in [
+            (SpecialObject::UserUsed, 0),
+            (SpecialObject::GroupUsed, 1),
+            (SpecialObject::ProjectUsed, 2),
+        ] {
+            let phys = &mut root.phys;
+            let slot = match place {
+                0 => &mut phys.userused,
+                1 => &mut phys.groupused,
+                _ => &mut phys.projectused,
+            };
+            if let (Some(dnode), Some(slot)) = (new(which), slot.as_mut()) {
+                *slot = dnode;
+            }
+        }
+    }
+}
+
+/// Replaces the dnode `before` that begins in `slot` of a block (free: there is none) by `after`.
+fn put_dnode(block: &mut [u8], slot: usize, before: &Dnode, after: &Dnode) {
+    let start = slot * dnode::DNODE_MIN_SIZE;
+    if !before.is_free()
+        && let Some(old) = block.get_mut(start..start + before.size())
+    {
+        old.fill(0);
+    }
+    if after.is_free() {
+        return;
+    }
+    let place = block.get_mut(start..start + after.size());
+    let written = place.is_some_and(|place| after.write_to(place));
+    assert!(written, "a dnode fits its slots");
+}

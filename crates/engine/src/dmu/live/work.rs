@@ -1,0 +1,346 @@
+//! One object on its way to disk.
+//!
+//! Levels are written from the data up: each round writes the blocks of one level of all objects together, so
+//! that devices always have work, and the next round puts their pointers into the blocks above.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::{Blkptr, Dnode};
+use stdx::Buf;
+
+use super::change::{Change, Dirty, Spill};
+use super::handle::Handle;
+use super::policy::Policy;
+use super::tree;
+use crate::dmu::{Blocks, Object};
+use crate::error::{Error, Result};
+use crate::txg::slot;
+use crate::zio::write::WriteRequest;
+
+/// What a written block is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The block of that level and number.
+    Block(u8, u64),
+    /// The spill block.
+    Spill,
+}
+
+/// A block to be written, and what its pointer will count.
+#[derive(Debug)]
+pub struct Wanted {
+    pub place: Place,
+    pub old: Blkptr,
+    pub request: Request,
+}
+
+/// How the new pointer comes to be.
+#[derive(Debug)]
+pub enum Request {
+    /// By writing.
+    Write(Box<WriteRequest>, u64),
+    /// It is known.
+    Known(Blkptr),
+}
+
+/// One object's sync.
+#[derive(Debug)]
+pub struct Work {
+    pub handle: Arc<Handle>,
+    /// As on disk before.
+    pub old: Arc<Object>,
+    /// As it will be; pointers are filled in as they become known.
+    pub dnode: Dnode,
+    change: Change,
+    /// New pointers of the level that was written last.
+    below: BTreeMap<u64, Blkptr>,
+    /// Pointers that are no longer referred to.
+    pub killed: Vec<Blkptr>,
+    /// Pointers of new blocks.
+    pub born: Vec<Blkptr>,
+    txg: u64,
+}
+
+impl Work {
+    /// Collects what `txg` changed.
+    pub fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy) -> Result<Self> {
+        let (old, mut dnode, change) = {
+            let state = handle.state.read();
+            let change = state.changes.get(slot(txg)).cloned().flatten();
+            let change = *change.filter(|c| c.txg == txg).unwrap_or_else(|| Box::new(Change::new(txg)));
+            let dnode = change.left.clone().unwrap_or_else(|| state.now.clone());
+            (Arc::clone(&state.synced), dnode, change)
+        };
+        let keeps = !change.wipe && !old.dnode.is_free();
+        if !dnode.is_free() {
+            dnode.nlevels = dnode.nlevels.max(tree::levels_for(&dnode, dnode.maxblkid));
+            dnode.used = if keeps { old.dnode.used } else { 0 };
+            if keeps {
+                dnode.nlevels = dnode.nlevels.max(old.dnode.nlevels);
+            }
+            for i in 0..dnode.nblkptr() {
+                let from = old.dnode.blkptrs().get(i).copied().filter(|_| keeps);
+                dnode.set_blkptr(i, from.unwrap_or_default());
+            }
+            let same = matches!(change.spill, Spill::Same) && keeps;
+            if let Some(spill) = old.dnode.spill().filter(|_| same && dnode.spill().is_some()) {
+                dnode.set_spill(Some(*spill));
+            }
+        }
+        let handle = Arc::clone(handle);
+        let (below, killed, born) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut work = Self { handle, old, dnode, change, below, killed, born, txg };
+        if work.change.wipe {
+            work.kill_all()?;
+        } else {
+            work.free_ranges(policy)?;
+        }
+        Ok(work)
+    }
+
+    /// Whether what was on disk stays part of the object.
+    fn keeps(&self) -> bool {
+        !self.change.wipe && !self.old.dnode.is_free()
+    }
+
+    fn old_pointer(&self, level: u8, blkid: u64) -> Result<Blkptr> {
+        if !self.keeps() {
+            return Ok(Blkptr::default());
+        }
+        // Holes are wanted too: they remember their birth.
+        self.old.pointer(level, blkid)
+    }
+
+    fn kill(&mut self, bp: &Blkptr) {
+        if !bp.is_hole() {
+            self.killed.push(*bp);
+        }
+    }
+
+    /// Everything that the object had is freed.
+    fn kill_all(&mut self) -> Result<()> {
+        let old = Arc::clone(&self.old);
+        if old.dnode.is_free() {
+            return Ok(());
+        }
+        let top = old.dnode.nlevels.saturating_sub(1);
+        for (i, bp) in old.dnode.blkptrs().iter().enumerate() {
+            self.kill_tree(&old, bp, top, u64::try_from(i).unwrap_or(0))?;
+        }
+        if let Some(spill) = old.dnode.spill() {
+            self.kill(spill);
+        }
+        Ok(())
+    }
+
+    fn kill_tree(&mut self, old: &Object, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        if level > 0 {
+            let block = old.indirect(bp, level, blkid)?;
+            let first = blkid << old.dnode.blocks_per_indirect_shift();
+            for (i, child) in block.chunks_exact(128).filter_map(Blkptr::from_bytes).enumerate() {
+                self.kill_tree(old, &child, level - 1, first + u64::try_from(i).unwrap_or(0))?;
+            }
+        }
+        self.kill(bp);
+        Ok(())
+    }
+
+    /// Data blocks in freed ranges become holes.
+    fn free_ranges(&mut self, policy: &Policy) -> Result<()> {
+        let old = Arc::clone(&self.old);
+        if !self.keeps() {
+            return Ok(());
+        }
+        let mut blocks = Blocks::new(&old);
+        for (start, end) in self.change.freed.iter().collect::<Vec<_>>() {
+            let mut at = start;
+            while let Some(blkid) = blocks.next_from(at).map_err(|(_, e)| e)?.filter(|&b| b < end) {
+                if !self.change.blocks.contains_key(&blkid) {
+                    let bp = self.old_pointer(0, blkid)?;
+                    self.kill(&bp);
+                    self.below.insert(blkid, hole(policy, &self.dnode, 0, self.txg));
+                }
+                at = blkid + 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// What must be written first: data and spill.
+    pub fn data(&self, policy: &Policy) -> Result<Vec<Wanted>> {
+        let mut wanted = Vec::new();
+        if self.dnode.is_free() {
+            return Ok(wanted);
+        }
+        for (&blkid, dirty) in &self.change.blocks {
+            let old = self.old_pointer(0, blkid)?;
+            let request = match dirty {
+                Dirty::Written(bp, _) => Request::Known(*bp),
+                Dirty::Data(bytes) => {
+                    let fill = tree::data_fill(self.dnode.object_type, bytes);
+                    self.write(policy.block(&self.dnode, 0), (0, blkid), bytes.clone(), old, fill)
+                }
+            };
+            wanted.push(Wanted { place: Place::Block(0, blkid), old, request });
+        }
+        let old_spill = self.old.dnode.spill().copied().filter(|_| self.keeps()).unwrap_or_default();
+        match &self.change.spill {
+            Spill::Same => {}
+            Spill::Removed => {
+                let request = Request::Known(Blkptr::default());
+                wanted.push(Wanted { place: Place::Spill, old: old_spill, request });
+            }
+            Spill::Set(bytes) => {
+                let props = policy.spill(&self.dnode);
+                let request = self.write(props, (0, u64::MAX), bytes.clone(), old_spill, 1);
+                wanted.push(Wanted { place: Place::Spill, old: old_spill, request });
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn write(
+        &self,
+        props: crate::zio::write::WriteProps,
+        at: (u8, u64),
+        data: Buf,
+        old: Blkptr,
+        fill: u64,
+    ) -> Request {
+        let at = self.old.at(at.0, at.1);
+        Request::Write(Box::new(WriteRequest { data, props, old, txg: self.txg, at }), fill)
+    }
+
+    /// The indirect blocks of `level` that must be written, once those below are.
+    pub fn indirects(&self, policy: &Policy, level: u8) -> Result<Vec<Wanted>> {
+        if self.dnode.is_free() || level >= self.dnode.nlevels {
+            return Ok(Vec::new());
+        }
+        let shift = self.dnode.blocks_per_indirect_shift();
+        let mut parents: BTreeMap<u64, BTreeMap<usize, Blkptr>> = BTreeMap::new();
+        for (&child, bp) in &self.below {
+            let index = usize::try_from(child & ((1 << shift) - 1)).unwrap_or(0);
+            parents.entry(child >> shift).or_default().insert(index, *bp);
+        }
+        // A tree that grew: what the dnode pointed at goes into the first block of the new level.
+        if self.keeps() && level == self.old.dnode.nlevels {
+            for (i, bp) in self.old.dnode.blkptrs().iter().enumerate() {
+                if !bp.is_hole() || bp.logical_birth() != 0 {
+                    parents.entry(0).or_default().entry(i).or_insert(*bp);
+                }
+            }
+        }
+        let mut wanted = Vec::new();
+        for (blkid, children) in parents {
+            wanted.push(self.indirect(policy, level, blkid, &children)?);
+        }
+        Ok(wanted)
+    }
+
+    fn indirect(
+        &self,
+        policy: &Policy,
+        level: u8,
+        blkid: u64,
+        children: &BTreeMap<usize, Blkptr>,
+    ) -> Result<Wanted> {
+        let had = self.keeps() && level < self.old.dnode.nlevels;
+        let old = if had { self.old_pointer(level, blkid)? } else { Blkptr::default() };
+        let before = (!old.is_hole()).then(|| self.old.indirect(&old, level, blkid)).transpose()?;
+        let size = usize::try_from(self.dnode.indirect_size()).unwrap_or(0);
+        if before.as_ref().is_some_and(|b| b.len() != size) {
+            return Err(Error::corrupt("indirect block of the wrong size").at_block(self.old.at(level, blkid)));
+        }
+        let new = tree::rebuild(before.as_ref(), size, children);
+        let request = match new.empty {
+            true => Request::Known(hole(policy, &self.dnode, level, self.txg)),
+            false => self.write(policy.block(&self.dnode, level), (level, blkid), new.bytes, old, new.fill),
+        };
+        Ok(Wanted { place: Place::Block(level, blkid), old, request })
+    }
+
+    /// Takes the pointers of a level that has been written: place, old and new pointer.
+    pub fn written(&mut self, level: u8, results: Vec<(Place, Blkptr, Blkptr)>) {
+        if level >= self.dnode.nlevels {
+            return;
+        }
+        let mut pointers: BTreeMap<u64, Blkptr> = BTreeMap::new();
+        for (place, old, new) in results {
+            let unchanged = old == new || (old.same_block(&new) && !new.is_hole() && !new.is_embedded());
+            if !unchanged {
+                self.kill(&old);
+                if !new.is_hole() {
+                    self.born.push(new);
+                }
+            }
+            match place {
+                Place::Spill if new.is_hole() => {}
+                Place::Spill => self.dnode.set_spill(Some(new)),
+                Place::Block(_, blkid) => {
+                    pointers.insert(blkid, new);
+                }
+            }
+        }
+        if level == 0 {
+            // Freed blocks wait there already.
+            self.below.extend(pointers);
+        } else {
+            self.below = pointers;
+        }
+    }
+
+    /// All levels are written: the dnode gets its pointers and its space.
+    pub fn finish(&mut self, dsize: &dyn Fn(&Blkptr) -> u64) {
+        if self.dnode.is_free() {
+            return;
+        }
+        let below = std::mem::take(&mut self.below);
+        let grown = self.keeps() && self.dnode.nlevels > self.old.dnode.nlevels;
+        if grown {
+            for i in 0..self.dnode.nblkptr() {
+                self.dnode.set_blkptr(i, Blkptr::default());
+            }
+        }
+        for (index, bp) in below {
+            self.dnode.set_blkptr(usize::try_from(index).unwrap_or(usize::MAX), bp);
+        }
+        let sum = |all: &[Blkptr]| all.iter().map(dsize).fold(0, u64::saturating_add);
+        self.dnode.used = self.dnode.used.saturating_add(sum(&self.born));
+        if self.keeps() {
+            self.dnode.used = self.dnode.used.saturating_sub(sum(&self.killed));
+        }
+    }
+
+    /// The object as readers find it from now on.
+    pub fn publish(&self, stored: Object) {
+        let mut state = self.handle.state.write();
+        state.synced = Arc::new(stored);
+        let newer = state.changes.iter().flatten().any(|c| c.txg > self.txg);
+        if let Some(place) = state.changes.get_mut(slot(self.txg)) {
+            *place = None;
+        }
+        if !newer {
+            state.now = self.dnode.clone();
+            return;
+        }
+        if !state.now.is_free() && !self.dnode.is_free() {
+            (state.now.used, state.now.nlevels) = (self.dnode.used, state.now.nlevels.max(self.dnode.nlevels));
+            if let Some(spill) = self.dnode.spill().filter(|_| state.now.spill().is_some()) {
+                state.now.set_spill(Some(*spill));
+            }
+        }
+    }
+}
+
+/// What stands where a block was.
+fn hole(policy: &Policy, dnode: &Dnode, level: u8, txg: u64) -> Blkptr {
+    if !policy.hole_birth {
+        return Blkptr::default();
+    }
+    let size = if level == 0 { dnode.datablksz() } else { dnode.indirect_size() };
+    Blkptr::hole(size, dnode.object_type, level, txg)
+}

@@ -1,0 +1,244 @@
+//! Transaction groups: changes are collected in one group, held back in the next, written in a third.
+//!
+//! ```text
+//!   begin() ──▶ open ──close()──▶ quiescing ──(last hold gone)──▶ syncing ──done()──▶ synced
+//! ```
+//!
+//! A transaction holds the group that was open when it began; a group is written when nobody holds it any
+//! more. There is one group of each kind at most, so a slow device stops `close`, never `begin`. A transaction
+//! in a new group begins when the last one of the group before has ended, so every object sees its changes in
+//! the order of groups. Whoever holds a group must not begin another transaction.
+//!
+//! Lock order: the state's lock is a leaf lock.
+//!
+//! Differs from OpenZFS: no per-CPU hold counts (one lock is taken twice a transaction), and no per-object
+//! ones: transactions are short, so all wait for the last of the group before rather than those on one object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::Error;
+
+/// Groups that may hold changes at once, one spare: slots are indexed by `txg % SIZE`.
+#[doc(alias = "TXG_SIZE")]
+pub const SIZE: usize = 4;
+/// First group of a new pool.
+#[doc(alias = "TXG_INITIAL")]
+pub const INITIAL: u64 = 4;
+
+/// The slot of a group.
+pub fn slot(txg: u64) -> usize {
+    usize::try_from(txg % 4).unwrap_or(0)
+}
+
+#[derive(Debug)]
+struct State {
+    open: u64,
+    /// Closed and still held, or waiting to be written.
+    quiescing: Option<u64>,
+    syncing: Option<u64>,
+    synced: u64,
+    holds: [u64; SIZE],
+    /// Highest group that somebody waits for.
+    wanted: u64,
+    /// Why no more groups are written.
+    suspended: Option<Error>,
+}
+
+impl State {
+    fn held(&self, txg: u64) -> bool {
+        self.holds.get(slot(txg)).is_some_and(|&n| n > 0)
+    }
+}
+
+/// The groups of one pool.
+#[derive(Debug)]
+pub struct Txgs {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A hold on the group that was open when it was taken.
+#[derive(Debug)]
+pub struct Hold {
+    txgs: Arc<Txgs>,
+    txg: u64,
+}
+
+impl Hold {
+    /// The group.
+    pub fn txg(&self) -> u64 {
+        self.txg
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut state = self.txgs.state.lock();
+        if let Some(count) = state.holds.get_mut(slot(self.txg)) {
+            assert!(*count > 0, "a transaction group is let go as often as it is held");
+            *count -= 1;
+        }
+        self.txgs.changed.notify_all();
+    }
+}
+
+impl Txgs {
+    /// The groups of a pool whose last group on disk is `synced`.
+    pub fn new(synced: u64) -> Arc<Self> {
+        let state = State {
+            open: synced + 1,
+            quiescing: None,
+            syncing: None,
+            synced,
+            holds: [0; SIZE],
+            wanted: 0,
+            suspended: None,
+        };
+        Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Holds the open group; waits for the transactions of the group before.
+    pub fn begin(self: &Arc<Self>) -> Hold {
+        let mut state = self.state.lock();
+        while state.quiescing.is_some_and(|txg| state.held(txg)) {
+            self.changed.wait(&mut state);
+        }
+        let txg = state.open;
+        if let Some(count) = state.holds.get_mut(slot(txg)) {
+            *count += 1;
+        }
+        Hold { txgs: Arc::clone(self), txg }
+    }
+
+    /// The group that collects changes now.
+    pub fn open(&self) -> u64 {
+        self.state.lock().open
+    }
+
+    /// The last group on disk.
+    pub fn synced(&self) -> u64 {
+        self.state.lock().synced
+    }
+
+    /// Closes the open group when the one before it is no longer quiescing. True when it did.
+    pub fn close(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.quiescing.is_some() || state.suspended.is_some() {
+            return false;
+        }
+        state.quiescing = Some(state.open);
+        state.open += 1;
+        self.changed.notify_all();
+        true
+    }
+
+    /// Takes the quiescing group for writing when nobody holds it and none is being written.
+    pub fn take(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        let txg = state.quiescing?;
+        if state.held(txg) || state.syncing.is_some() || state.suspended.is_some() {
+            return None;
+        }
+        state.quiescing = None;
+        state.syncing = Some(txg);
+        self.changed.notify_all();
+        Some(txg)
+    }
+
+    /// The group that was taken is on disk.
+    pub fn done(&self, txg: u64) {
+        let mut state = self.state.lock();
+        assert!(state.syncing == Some(txg), "only the group that is being written can be done");
+        state.syncing = None;
+        state.synced = txg;
+        self.changed.notify_all();
+    }
+
+    /// No more groups can be written; whoever waits is told.
+    pub fn suspend(&self, why: Error) {
+        self.state.lock().suspended.get_or_insert(why);
+        self.changed.notify_all();
+    }
+
+    /// Why no more groups are written, if that is so.
+    pub fn suspended(&self) -> Option<Error> {
+        self.state.lock().suspended.clone()
+    }
+
+    /// Asks for a group to be written soon.
+    pub fn want(&self, txg: u64) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(txg);
+        self.changed.notify_all();
+    }
+
+    /// Whether somebody waits for a group that is not on disk yet.
+    pub fn wanted(&self) -> bool {
+        let state = self.state.lock();
+        state.wanted > state.synced
+    }
+
+    /// Waits until `txg` is on disk, driving `step` when this pool has no thread of its own.
+    ///
+    /// # Errors
+    /// Why the pool is suspended.
+    pub fn wait_synced(&self, txg: u64, step: &dyn Fn() -> bool) -> Result<(), Error> {
+        self.want(txg);
+        loop {
+            {
+                let state = self.state.lock();
+                if state.synced >= txg {
+                    return Ok(());
+                }
+                if let Some(why) = &state.suspended {
+                    return Err(why.clone());
+                }
+            }
+            if !step() {
+                let mut state = self.state.lock();
+                if state.synced < txg && state.suspended.is_none() {
+                    self.changed.wait_for(&mut state, Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
+    /// Waits until something changed, `timeout` at most.
+    pub fn wait_change(&self, timeout: Duration) {
+        let mut state = self.state.lock();
+        self.changed.wait_for(&mut state, timeout);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_group_is_not_written_and_the_next_one_is_open() {
+        let txgs = Txgs::new(INITIAL - 1);
+        let hold = txgs.begin();
+        assert_eq!((hold.txg(), txgs.close(), txgs.close()), (4, true, false));
+        assert_eq!(txgs.take(), None);
+        let next = std::thread::spawn({
+            let txgs = Arc::clone(&txgs);
+            move || txgs.begin().txg()
+        });
+        drop(hold);
+        assert_eq!(next.join().unwrap(), 5);
+        assert_eq!(txgs.take(), Some(4));
+        assert!(txgs.close() && txgs.take().is_none());
+        txgs.done(4);
+        assert_eq!((txgs.synced(), txgs.take(), txgs.open()), (4, Some(5), 6));
+    }
+
+    #[test]
+    fn a_suspended_pool_tells_its_waiters() {
+        let txgs = Txgs::new(3);
+        txgs.suspend(Error::new(crate::Kind::Suspended, "the pool is suspended"));
+        assert_eq!(txgs.wait_synced(4, &|| false).unwrap_err().kind(), crate::Kind::Suspended);
+    }
+}

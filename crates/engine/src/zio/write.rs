@@ -1,0 +1,352 @@
+//! Writing a block: from bytes to a pointer.
+//!
+//! ```text
+//!  zeros → hole │ compress → small: embedded │ in place, or allocate → (gang) → checksum → every copy
+//! ```
+//!
+//! Runs on the executor; devices complete on their threads; the end is told to a callback. The logical bytes
+//! are put into the cache under the new pointer, so that what was just written is read from memory.
+//!
+//! Crash argument: a new block goes to space that no uberblock on disk refers to. A block is written in place
+//! only when the same group wrote it before, so nothing on disk refers to it either.
+//!
+//! Differs from OpenZFS: one function a stage instead of a generic pipeline; a copy that could not be written is
+//! allocated anew elsewhere at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ondisk::blkptr::Properties;
+use ondisk::{Blkptr, ChecksumType, CompressType, Dva, ObjectType, blkptr};
+use parking_lot::Mutex;
+use stdx::{AlignedBuf, Buf};
+
+use super::Zio;
+use super::alloc::{AllocRequest, Class};
+use crate::arc::ArcCache;
+use crate::error::{Error, Kind, Result};
+use crate::taskq::Promise;
+use crate::types::Bookmark;
+use crate::zio::Form;
+
+/// Bytes of blocks that [`write_all`] has on their way at once.
+const WINDOW: usize = 64 << 20;
+/// How often a copy that can't be written is tried elsewhere.
+const TRIES: u32 = 3;
+
+/// How a block is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteProps {
+    /// What it holds.
+    pub object_type: ObjectType,
+    /// 0 for data.
+    pub level: u8,
+    /// How it is checked.
+    pub checksum: ChecksumType,
+    /// How it is compressed if that saves an eighth.
+    pub compress: CompressType,
+    /// Level of compression; 0: the default, or what the compression's own name says.
+    pub complevel: u8,
+    /// Copies.
+    pub copies: u8,
+    /// Allocation class.
+    pub class: Class,
+    /// It may lie in its pointer.
+    pub embed: bool,
+    /// A hole remembers its birth.
+    pub hole_birth: bool,
+    /// When it is as it was, nothing is written.
+    pub nopwrite: bool,
+}
+
+/// A block to be written.
+#[derive(Debug, Clone)]
+pub struct WriteRequest {
+    /// Its logical bytes.
+    pub data: Buf,
+    /// How.
+    pub props: WriteProps,
+    /// What stands in its place now; written over when this group wrote it.
+    pub old: Blkptr,
+    /// The group that is being written.
+    pub txg: u64,
+    /// Where it stands.
+    pub at: Bookmark,
+}
+
+/// Told the pointer; its fill count is the caller's to set.
+pub type WriteDone = Box<dyn FnOnce(Result<Blkptr>) + Send>;
+
+/// A block's stored form.
+enum Stored {
+    Hole,
+    Embedded(Blkptr),
+    Block(Buf, CompressType),
+}
+
+impl Zio {
+    /// Starts writing a block; `done` is told the end.
+    pub fn write(self: &Arc<Self>, request: WriteRequest, done: WriteDone) {
+        let zio = Arc::clone(self);
+        self.executor().spawn(Box::new(move || zio.write_now(&request, done)));
+    }
+
+    fn write_now(self: &Arc<Self>, request: &WriteRequest, done: WriteDone) {
+        let (data, compress) = match self.shrink(request) {
+            Stored::Hole => return done(Ok(hole(request))),
+            Stored::Embedded(bp) => return done(Ok(bp)),
+            Stored::Block(data, compress) => (data, compress),
+        };
+        let props = &request.props;
+        let psize = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        let mut bp = Blkptr::stored(&Properties {
+            lsize: lsize(request),
+            psize,
+            compress,
+            checksum: props.checksum,
+            object_type: props.object_type,
+            level: props.level,
+            crypt: false,
+            dedup: false,
+        });
+        match self.checksum_of(props.checksum, &data) {
+            Ok(words) => bp.set_checksum(words),
+            Err(e) => return done(Err(e.at_block(request.at))),
+        }
+        let old = &request.old;
+        if props.nopwrite && same_content(old, &bp) {
+            return done(Ok(*old));
+        }
+        bp.set_births(request.txg, request.txg);
+        let in_place = !old.is_hole()
+            && !old.is_embedded()
+            && old.logical_birth() == request.txg
+            && old.physical_birth() == request.txg
+            && old.psize() == psize
+            && !old.is_gang();
+        if in_place {
+            bp.set_dvas(&old.dvas().collect::<Vec<_>>());
+            return self.write_copies(Job { bp, data, props: *props, txg: request.txg, tries: 0 }, done);
+        }
+        match self.place(props, psize, request.txg) {
+            Ok(dvas) => bp.set_dvas(&dvas),
+            Err(e) if e.kind() == Kind::Fragmented => {
+                return super::gang_write::start(self, bp, data, *props, request.txg, done);
+            }
+            Err(e) => return done(Err(e.at_block(request.at))),
+        }
+        self.write_copies(Job { bp, data, props: *props, txg: request.txg, tries: 0 }, done);
+    }
+
+    /// Compresses when that is worth it.
+    fn shrink(&self, request: &WriteRequest) -> Stored {
+        let (data, props) = (&request.data, &request.props);
+        let whole = || Stored::Block(data.clone(), CompressType::Off);
+        if props.compress == CompressType::Off {
+            return whole();
+        }
+        if is_zero(data) {
+            return Stored::Hole;
+        }
+        let Some((algorithm, level)) = algorithm(props.compress, props.complevel) else { return whole() };
+        let limit = data.len() - data.len() / 8;
+        let Some(small) = compress::compress(algorithm, level, data, limit) else { return whole() };
+        let kind = if props.compress == CompressType::On { CompressType::Lzjb } else { props.compress };
+        let may_embed = props.embed && props.level == 0 && !props.object_type.has_fill();
+        if may_embed && small.len() <= blkptr::EMBEDDED_PAYLOAD_SIZE && !small.is_empty() {
+            let (lsize, txg) = (lsize(request), request.txg);
+            return Stored::Embedded(Blkptr::embedded(&small, lsize, kind, props.object_type, props.level, txg));
+        }
+        let unit = usize::try_from(self.min_alloc()).unwrap_or(512);
+        let psize = small.len().next_multiple_of(unit);
+        if psize >= data.len() {
+            return whole();
+        }
+        let mut stored = AlignedBuf::zeroed(psize);
+        for (to, from) in stored.iter_mut().zip(&small) {
+            *to = *from;
+        }
+        Stored::Block(stored.into(), kind)
+    }
+
+    pub(super) fn checksum_of(&self, kind: ChecksumType, data: &[u8]) -> Result<[u64; 4]> {
+        let algorithm = super::verify::algorithm(kind)
+            .ok_or_else(|| Error::new(Kind::Invalid, "a block is written without a checksum function"))?;
+        if !algorithm.is_salted() {
+            return Ok(checksum::digest(algorithm, data, None, false));
+        }
+        let salted = self.salted().ok_or_else(|| Error::corrupt("a salted checksum in a pool without a salt"))?;
+        Ok(salted.digest(algorithm, data, false))
+    }
+
+    fn place(&self, props: &WriteProps, psize: u64, txg: u64) -> Result<Vec<Dva>> {
+        let request = AllocRequest {
+            psize,
+            copies: props.copies,
+            class: props.class,
+            txg,
+            gang: false,
+            fewer_will_do: false,
+        };
+        self.allocator()?.allocate(&request)
+    }
+
+    /// Writes every copy.
+    pub(super) fn write_copies(self: &Arc<Self>, job: Job, done: WriteDone) {
+        let dvas: Vec<Dva> = job.bp.dvas().collect();
+        let left = Mutex::new(Left { copies: dvas.len(), failed: Vec::new(), end: Some((job, done)) });
+        let left = Arc::new(left);
+        let (data, txg) = match &left.lock().end {
+            Some((job, _)) => (job.data.clone(), job.txg),
+            None => return,
+        };
+        for (index, dva) in dvas.into_iter().enumerate() {
+            let (zio, left) = (Arc::clone(self), Arc::clone(&left));
+            let finish = Box::new(move |outcome: Result<Vec<u64>>| zio.copy_done(&left, index, outcome));
+            match self.tree().top(u64::from(dva.vdev)) {
+                Some(top) => top.write(dva.offset, data.clone(), txg, finish),
+                None => finish(Err(Error::new(Kind::NoDevice, "no such top-level vdev"))),
+            }
+        }
+    }
+
+    fn copy_done(self: &Arc<Self>, left: &Mutex<Left>, index: usize, outcome: Result<Vec<u64>>) {
+        let end = {
+            let mut left = left.lock();
+            left.copies -= 1;
+            if let Err(e) = outcome {
+                left.failed.push((index, e));
+            }
+            if left.copies > 0 {
+                return;
+            }
+            left.end.take().map(|(job, done)| (job, done, std::mem::take(&mut left.failed)))
+        };
+        let Some((job, done, failed)) = end else { return };
+        if failed.is_empty() {
+            return done(Ok(job.bp));
+        }
+        self.retry(job, failed, done);
+    }
+
+    /// Copies that could not be written get another place.
+    fn retry(self: &Arc<Self>, mut job: Job, failed: Vec<(usize, Error)>, done: WriteDone) {
+        let why = failed.into_iter().next().map(|(_, e)| e);
+        let why = why.unwrap_or_else(|| Error::new(Kind::Io, "a block could not be written"));
+        job.tries += 1;
+        if job.tries > TRIES || job.bp.is_gang() {
+            return done(Err(why));
+        }
+        let old: Vec<Dva> = job.bp.dvas().collect();
+        let psize = job.bp.psize();
+        let placed = self.place(&job.props, psize, job.txg);
+        match (placed, self.allocator()) {
+            (Ok(dvas), Ok(allocator)) => {
+                old.iter().for_each(|dva| allocator.unallocate(dva, job.txg));
+                job.bp.set_dvas(&dvas);
+                self.write_copies(job, done);
+            }
+            _ => done(Err(why)),
+        }
+    }
+
+    /// Writes a block that has its place already: an intent-log block, a gang header.
+    pub(crate) fn write_at(self: &Arc<Self>, bp: Blkptr, data: Buf, props: WriteProps, txg: u64, done: WriteDone) {
+        self.stats.writes.fetch_add(1, Ordering::Relaxed);
+        self.write_copies(Job { bp, data, props, txg, tries: TRIES }, done);
+    }
+}
+
+/// A block that knows its place.
+pub(super) struct Job {
+    pub bp: Blkptr,
+    pub data: Buf,
+    pub props: WriteProps,
+    pub txg: u64,
+    pub tries: u32,
+}
+
+struct Left {
+    copies: usize,
+    failed: Vec<(usize, Error)>,
+    end: Option<(Job, WriteDone)>,
+}
+
+fn lsize(request: &WriteRequest) -> u64 {
+    u64::try_from(request.data.len()).unwrap_or(u64::MAX)
+}
+
+/// The pointer of a block of zeros.
+fn hole(request: &WriteRequest) -> Blkptr {
+    // A place that never held anything needs no birth: readers of changes see zeros before and after.
+    if !request.props.hole_birth || request.old.logical_birth() == 0 {
+        return Blkptr::default();
+    }
+    Blkptr::hole(lsize(request), request.props.object_type, request.props.level, request.txg)
+}
+
+fn is_zero(data: &[u8]) -> bool {
+    let (words, tail) = data.as_chunks::<64>();
+    words.iter().all(|w| *w == [0; 64]) && tail.iter().all(|&b| b == 0)
+}
+
+fn same_content(old: &Blkptr, new: &Blkptr) -> bool {
+    !old.is_hole()
+        && !old.is_embedded()
+        && old.prop() == new.prop()
+        && old.checksum_words() == new.checksum_words()
+}
+
+/// The algorithm and level behind a compression number.
+fn algorithm(kind: CompressType, level: u8) -> Option<(compress::Algorithm, u8)> {
+    use compress::Algorithm;
+    Some(match kind {
+        CompressType::Inherit | CompressType::Off | CompressType::Empty => return None,
+        CompressType::On | CompressType::Lzjb => (Algorithm::Lzjb, 0),
+        CompressType::Zle => (Algorithm::Zle, 0),
+        CompressType::Lz4 => (Algorithm::Lz4, 0),
+        CompressType::Zstd => (Algorithm::Zstd, level),
+        gzip => (Algorithm::Gzip, gzip.raw().saturating_sub(CompressType::Gzip1.raw()) + 1),
+    })
+}
+
+/// Writes many blocks and waits; pointers in the order of the requests. What was written is in the cache.
+pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result<Blkptr>> {
+    let zio = arc.zio();
+    let mut results = Vec::with_capacity(requests.len());
+    let mut rest = requests.into_iter().peekable();
+    while rest.peek().is_some() {
+        let (mut bytes, mut promises) = (0, Vec::new());
+        while bytes < WINDOW
+            && let Some(request) = rest.next()
+        {
+            bytes += request.data.len();
+            let promise = Promise::default();
+            let theirs = promise.clone();
+            let data = request.data.clone();
+            zio.write(request, Box::new(move |result| theirs.set(result)));
+            promises.push((promise, data));
+        }
+        for (promise, data) in promises {
+            let result: Result<Blkptr> = promise.wait(&**zio.executor());
+            if let Ok(bp) = &result {
+                arc.insert(bp, Form::Logical, &data);
+            }
+            results.push(result);
+        }
+    }
+    results
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_levels_follow_their_numbers() {
+        assert_eq!(algorithm(CompressType::Gzip1, 0), Some((compress::Algorithm::Gzip, 1)));
+        assert_eq!(algorithm(CompressType::Gzip9, 0), Some((compress::Algorithm::Gzip, 9)));
+        assert_eq!(algorithm(CompressType::Zstd, 7), Some((compress::Algorithm::Zstd, 7)));
+        assert!(is_zero(&[0; 100]) && !is_zero(&[0, 1]));
+    }
+}
