@@ -141,6 +141,18 @@ impl ArcCache {
         self.read_async(bp, at, form, Box::new(|_| ()));
     }
 
+    /// Puts the bytes of a block that was just written in, in the place of what was there.
+    pub fn insert(&self, bp: &Blkptr, form: Form, data: &Buf) {
+        let Some(key) = Key::of(bp, form).filter(|_| !bp.is_hole() && !bp.is_embedded()) else { return };
+        let mut state = self.state.lock();
+        if let Some(slot) = state.cached.get_mut(&key) {
+            // Written in place: what was cached is old. The size is the same.
+            *slot = data.clone();
+            return;
+        }
+        self.keep(&mut state, key, data);
+    }
+
     fn cached(&self, bp: &Blkptr, form: Form) -> Option<Buf> {
         let key = Key::of(bp, form)?;
         let mut state = self.state.lock();

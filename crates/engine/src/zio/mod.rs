@@ -12,10 +12,12 @@
 pub mod alloc;
 pub mod drive;
 mod gang;
+mod gang_write;
 mod read;
 mod remap;
 mod transform;
 pub mod verify;
+pub mod write;
 
 pub use gang::{GangMembers, gang_members};
 
@@ -27,11 +29,12 @@ use ondisk::Blkptr;
 use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::taskq::{Executor, Promise};
 use crate::types::Bookmark;
 use crate::vdev::plan::{BadCopy, Depth};
 use crate::vdev::tree::Tree;
+use alloc::Allocator;
 
 /// How a block is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,6 +103,8 @@ pub struct ZioStats {
     pub repaired: AtomicU64,
     /// Reads that got no bytes.
     pub failed: AtomicU64,
+    /// Blocks written.
+    pub writes: AtomicU64,
 }
 
 /// The read path of one pool.
@@ -111,6 +116,9 @@ pub struct Zio {
     keys: RwLock<Option<Arc<dyn KeySource>>>,
     faults: RwLock<Option<Arc<dyn FaultSink>>>,
     wide_gangs: AtomicBool,
+    allocator: RwLock<Option<Arc<dyn Allocator>>>,
+    /// Smallest allocation of any vdev, in bytes.
+    min_alloc: AtomicU64,
     /// Counters.
     pub stats: ZioStats,
 }
@@ -125,6 +133,8 @@ impl Zio {
             keys: RwLock::default(),
             faults: RwLock::default(),
             wide_gangs: AtomicBool::new(false),
+            allocator: RwLock::default(),
+            min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
             stats: ZioStats::default(),
         })
     }
@@ -166,6 +176,32 @@ impl Zio {
 
     fn has_wide_gangs(&self) -> bool {
         self.wide_gangs.load(Ordering::Relaxed)
+    }
+
+    /// Sets who gives space to new blocks: the pool can be written from now on.
+    pub fn set_allocator(&self, allocator: Arc<dyn Allocator>) {
+        *self.allocator.write() = Some(allocator);
+    }
+
+    /// Who gives space to new blocks.
+    ///
+    /// # Errors
+    /// `ReadOnly` when the pool was opened for reading.
+    pub fn allocator(&self) -> Result<Arc<dyn Allocator>> {
+        self.allocator
+            .read()
+            .clone()
+            .ok_or_else(|| Error::new(Kind::ReadOnly, "the pool is open for reading only"))
+    }
+
+    /// Sets the smallest allocation of any vdev: stored sizes are rounded up to it.
+    #[doc(alias = "spa_min_alloc")]
+    pub fn set_min_alloc(&self, bytes: u64) {
+        self.min_alloc.store(bytes, Ordering::Relaxed);
+    }
+
+    fn min_alloc(&self) -> u64 {
+        self.min_alloc.load(Ordering::Relaxed)
     }
 
     /// Where CPU work runs.

@@ -155,7 +155,14 @@ impl Zio {
         let may_embed = props.embed && props.level == 0 && !props.object_type.has_fill();
         if may_embed && small.len() <= blkptr::EMBEDDED_PAYLOAD_SIZE && !small.is_empty() {
             let (lsize, txg) = (lsize(request), request.txg);
-            return Stored::Embedded(Blkptr::embedded(&small, lsize, kind, props.object_type, props.level, txg));
+            return Stored::Embedded(Blkptr::embedded(
+                &small,
+                lsize,
+                kind,
+                props.object_type,
+                props.level,
+                txg,
+            ));
         }
         let unit = usize::try_from(self.min_alloc()).unwrap_or(512);
         let psize = small.len().next_multiple_of(unit);
@@ -175,7 +182,8 @@ impl Zio {
         if !algorithm.is_salted() {
             return Ok(checksum::digest(algorithm, data, None, false));
         }
-        let salted = self.salted().ok_or_else(|| Error::corrupt("a salted checksum in a pool without a salt"))?;
+        let salted =
+            self.salted().ok_or_else(|| Error::corrupt("a salted checksum in a pool without a salt"))?;
         Ok(salted.digest(algorithm, data, false))
     }
 
@@ -193,6 +201,7 @@ impl Zio {
 
     /// Writes every copy.
     pub(super) fn write_copies(self: &Arc<Self>, job: Job, done: WriteDone) {
+        self.stats.writes.fetch_add(1, Ordering::Relaxed);
         let dvas: Vec<Dva> = job.bp.dvas().collect();
         let left = Mutex::new(Left { copies: dvas.len(), failed: Vec::new(), end: Some((job, done)) });
         let left = Arc::new(left);
@@ -251,8 +260,14 @@ impl Zio {
     }
 
     /// Writes a block that has its place already: an intent-log block, a gang header.
-    pub(crate) fn write_at(self: &Arc<Self>, bp: Blkptr, data: Buf, props: WriteProps, txg: u64, done: WriteDone) {
-        self.stats.writes.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn write_at(
+        self: &Arc<Self>,
+        bp: Blkptr,
+        data: Buf,
+        props: WriteProps,
+        txg: u64,
+        done: WriteDone,
+    ) {
         self.write_copies(Job { bp, data, props, txg, tries: TRIES }, done);
     }
 }

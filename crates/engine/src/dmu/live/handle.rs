@@ -62,7 +62,8 @@ impl State {
 
 impl Handle {
     pub(super) fn new(objset: &Weak<LiveObjset>, synced: Object) -> Arc<Self> {
-        let state = State { now: synced.dnode.clone(), changes: Default::default(), synced: Arc::new(synced) };
+        let state =
+            State { now: synced.dnode.clone(), changes: Default::default(), synced: Arc::new(synced) };
         let number = state.synced.number;
         Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state) })
     }
@@ -119,7 +120,9 @@ impl Handle {
         }
         match synced.block(blkid) {
             // The block was freed and its place used again while the read was under way.
-            Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => self.block(blkid),
+            Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => {
+                self.block(blkid)
+            }
             other => other,
         }
     }
@@ -241,7 +244,10 @@ impl Handle {
             return Ok(());
         }
         if old.maxblkid > 0 {
-            return Err(Error::new(Kind::Invalid, "the block size of an object with several blocks is fixed"));
+            return Err(Error::new(
+                Kind::Invalid,
+                "the block size of an object with several blocks is fixed",
+            ));
         }
         let block = self.block(0)?;
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);

@@ -222,10 +222,6 @@ impl LiveObjset {
         Objset::live(&self.plain, &root.phys, &root.bp, self.me.clone())
     }
 
-    fn strong(&self) -> Result<Arc<Self>> {
-        self.me.upgrade().ok_or_else(|| Error::not_found("the object set has been closed"))
-    }
-
     /// One of the objects whose dnodes lie in the root block.
     pub fn special(&self, which: SpecialObject) -> Result<Arc<Handle>> {
         let handle = self.handles.lock().get(&which.number()).cloned();
@@ -257,9 +253,8 @@ impl LiveObjset {
         if number >= dnode::MAX_OBJECT || blkid > meta.dnode().maxblkid {
             return Err(self.missing(number));
         }
-        let dnode = slots::dnode_at(&meta.block(blkid)?, slot).map_err(|e| {
-            Error::corrupt(e.to_string()).at_block(Bookmark::new(self.id, number, 0, 0))
-        })?;
+        let dnode = slots::dnode_at(&meta.block(blkid)?, slot)
+            .map_err(|e| Error::corrupt(e.to_string()).at_block(Bookmark::new(self.id, number, 0, 0)))?;
         let dnode = dnode.filter(|d| !d.is_free()).ok_or_else(|| self.missing(number))?;
         let fresh = Handle::new(&self.me, Object::stored(&self.plain, number, dnode));
         let mut handles = self.handles.lock();

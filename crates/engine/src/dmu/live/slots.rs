@@ -23,7 +23,7 @@ pub fn is_ordinary(number: u64) -> bool {
 }
 
 /// The dnode that begins in `slot` of a block; `None` when the slot lies within another.
-pub fn dnode_at(block: &[u8], slot: usize) -> Result<Option<Dnode>, Malformed> {
+pub fn dnode_at(block: &[u8], slot: usize) -> std::result::Result<Option<Dnode>, Malformed> {
     let found = dnode::slots(block).find(|(at, _)| *at == slot);
     found.map(|(_, bytes)| Dnode::from_bytes(bytes)).transpose()
 }
@@ -60,7 +60,8 @@ impl LiveObjset {
     /// Numbers of the objects of a block of dnodes, those that are only in memory included.
     pub(in crate::dmu) fn numbers_in(&self, block: &[u8], first: u64) -> Result<Vec<u64>> {
         let used = |(_, bytes): &(usize, &[u8])| bytes.first().is_some_and(|&kind| kind != 0);
-        let on_disk = dnode::slots(block).filter(used).map(|(slot, _)| first + u64::try_from(slot).unwrap_or(0));
+        let on_disk =
+            dnode::slots(block).filter(used).map(|(slot, _)| first + u64::try_from(slot).unwrap_or(0));
         let mut all: Vec<u64> = on_disk.collect();
         all.extend(self.in_memory(first, first + PER_BLOCK).iter().map(|h| h.number));
         all.sort_unstable();

@@ -77,7 +77,8 @@ impl LiveObjset {
     fn take_dirty(&self, txg: u64, want: impl Fn(u64) -> bool) -> Vec<Arc<Handle>> {
         let Some(list) = self.dirty.get(slot(txg)) else { return Vec::new() };
         let mut list = list.lock();
-        let (take, keep): (BTreeMap<_, _>, _) = std::mem::take(&mut *list).into_iter().partition(|(n, _)| want(*n));
+        let (take, keep): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut *list).into_iter().partition(|(n, _)| want(*n));
         *list = keep;
         take.into_values().collect()
     }
@@ -178,11 +179,9 @@ impl LiveObjset {
         if let Some(dnode) = new(SpecialObject::Meta) {
             root.phys.meta_dnode = dnode;
         }
-        for (which, place) in [
-            (SpecialObject::UserUsed, 0),
-            (SpecialObject::GroupUsed, 1),
-            (SpecialObject::ProjectUsed, 2),
-        ] {
+        for (which, place) in
+            [(SpecialObject::UserUsed, 0), (SpecialObject::GroupUsed, 1), (SpecialObject::ProjectUsed, 2)]
+        {
             let phys = &mut root.phys;
             let slot = match place {
                 0 => &mut phys.userused,

@@ -253,7 +253,9 @@ impl Work {
         let before = (!old.is_hole()).then(|| self.old.indirect(&old, level, blkid)).transpose()?;
         let size = usize::try_from(self.dnode.indirect_size()).unwrap_or(0);
         if before.as_ref().is_some_and(|b| b.len() != size) {
-            return Err(Error::corrupt("indirect block of the wrong size").at_block(self.old.at(level, blkid)));
+            return Err(
+                Error::corrupt("indirect block of the wrong size").at_block(self.old.at(level, blkid))
+            );
         }
         let new = tree::rebuild(before.as_ref(), size, children);
         let request = match new.empty {
@@ -328,7 +330,8 @@ impl Work {
             return;
         }
         if !state.now.is_free() && !self.dnode.is_free() {
-            (state.now.used, state.now.nlevels) = (self.dnode.used, state.now.nlevels.max(self.dnode.nlevels));
+            (state.now.used, state.now.nlevels) =
+                (self.dnode.used, state.now.nlevels.max(self.dnode.nlevels));
             if let Some(spill) = self.dnode.spill().filter(|_| state.now.spill().is_some()) {
                 state.now.set_spill(Some(*spill));
             }

@@ -1,0 +1,143 @@
+//! Writing a block in pieces when no single place is large enough.
+//!
+//! The pieces are blocks of their own (which may be gangs again); a header of three pointers names them and gets
+//! one copy more than the data, because its loss would lose them all. A gang's DVA counts the header's space and
+//! that of everything below it. Format source: `zio_gbh_phys_t`, zio.h, OpenZFS 2.3.
+//!
+//! Crash argument: as for any new block; the header is written after its pieces are.
+
+use std::sync::Arc;
+
+use ondisk::gang::{GANG_SIZE, gang_nblkptrs};
+use ondisk::{Blkptr, ChecksumType, CompressType, Dva, Eck, EckPhys, Endian, MIN_BLOCK_SIZE};
+use parking_lot::Mutex;
+use stdx::Buf;
+
+use super::Zio;
+use super::alloc::AllocRequest;
+use super::write::{WriteDone, WriteProps, WriteRequest};
+use crate::error::{Error, Result};
+use crate::types::Bookmark;
+
+/// A gang whose pieces are on their way.
+struct Gang {
+    bp: Blkptr,
+    header: Vec<Dva>,
+    props: WriteProps,
+    txg: u64,
+}
+
+struct Pieces {
+    left: usize,
+    pointers: Vec<Option<Result<Blkptr>>>,
+    end: Option<(Gang, WriteDone)>,
+}
+
+/// Writes `data` (compressed and checked already: `bp` says so) as a gang.
+pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, txg: u64, done: WriteDone) {
+    let unit = u64::try_from(GANG_SIZE).unwrap_or(MIN_BLOCK_SIZE);
+    let copies = (props.copies + 1).min(3);
+    let request =
+        AllocRequest { psize: unit, copies, class: props.class, txg, gang: true, fewer_will_do: true };
+    let header = match zio.allocator().and_then(|a| a.allocate(&request)) {
+        Ok(header) => header,
+        Err(e) => return done(Err(e)),
+    };
+    let parts = split(data.len());
+    let gang = Gang { bp, header, props, txg };
+    let pointers = parts.iter().map(|_| None).collect();
+    let pieces = Arc::new(Mutex::new(Pieces { left: parts.len(), pointers, end: Some((gang, done)) }));
+    for (index, part) in parts.into_iter().enumerate() {
+        let (ours, pieces) = (Arc::clone(zio), Arc::clone(&pieces));
+        let props =
+            WriteProps { compress: CompressType::Off, level: 0, embed: false, nopwrite: false, ..props };
+        let data = data.slice(part);
+        let request = WriteRequest { data, props, old: Blkptr::default(), txg, at: Bookmark::default() };
+        zio.write(request, Box::new(move |result| piece_done(&ours, &pieces, index, result)));
+    }
+}
+
+/// Whole sectors, as even as can be.
+fn split(len: usize) -> Vec<std::ops::Range<usize>> {
+    let unit = usize::try_from(MIN_BLOCK_SIZE).unwrap_or(512);
+    let (mut parts, mut at) = (Vec::new(), 0);
+    for left in (1..=gang_nblkptrs(GANG_SIZE)).rev() {
+        let size = (len - at).div_ceil(left).next_multiple_of(unit).min(len - at);
+        if size > 0 {
+            parts.push(at..at + size);
+        }
+        at += size;
+    }
+    parts
+}
+
+fn piece_done(zio: &Arc<Zio>, pieces: &Mutex<Pieces>, index: usize, result: Result<Blkptr>) {
+    let ready = {
+        let mut pieces = pieces.lock();
+        if let Some(slot) = pieces.pointers.get_mut(index) {
+            *slot = Some(result);
+        }
+        pieces.left -= 1;
+        if pieces.left > 0 {
+            return;
+        }
+        let pointers: Result<Vec<Blkptr>> = pieces.pointers.drain(..).flatten().collect();
+        pieces.end.take().map(|end| (end, pointers))
+    };
+    let Some(((gang, done), pointers)) = ready else { return };
+    match pointers {
+        Ok(pointers) => write_header(zio, gang, &pointers, done),
+        Err(e) => {
+            if let Ok(allocator) = zio.allocator() {
+                gang.header.iter().for_each(|dva| allocator.unallocate(dva, gang.txg));
+            }
+            done(Err(e));
+        }
+    }
+}
+
+fn write_header(zio: &Arc<Zio>, gang: Gang, members: &[Blkptr], done: WriteDone) {
+    let Gang { mut bp, mut header, props, txg } = gang;
+    for (i, dva) in header.iter_mut().enumerate() {
+        let below = members.iter().filter_map(|m| m.dvas().nth(i)).map(|d| d.asize);
+        dva.asize = below.fold(dva.asize, u64::saturating_add);
+        dva.gang = true;
+    }
+    bp.set_dvas(&header);
+    bp.set_births(txg, txg);
+    match header_bytes(zio, &bp, members) {
+        Ok(bytes) => zio.write_at(bp, bytes, props, txg, done),
+        Err(e) => done(Err(e)),
+    }
+}
+
+fn header_bytes(zio: &Arc<Zio>, bp: &Blkptr, members: &[Blkptr]) -> Result<Buf> {
+    let mut bytes: Vec<u8> = members.iter().flat_map(Blkptr::to_bytes).collect();
+    bytes.resize(GANG_SIZE - EckPhys::SIZE, 0);
+    let trailer = |cksum| Eck { endian: Endian::Little, cksum }.to_bytes();
+    let verifier = ondisk::label::gang_verifier(bp);
+    let unsigned: Vec<u8> = bytes.iter().copied().chain(trailer(verifier)).collect();
+    let cksum = zio.checksum_of(ChecksumType::GangHeader, &unsigned)?;
+    bytes.extend(trailer(cksum));
+    let whole = super::verify::gang_header(bp, &bytes);
+    if !whole {
+        return Err(Error::corrupt("a gang header that was just made does not match its checksum"));
+    }
+    Ok((&*bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_whole_sectors_and_cover_the_block() {
+        for sectors in 1..100 {
+            let parts = split(sectors * 512);
+            assert!(parts.len() <= 3 && parts.iter().all(|p| p.len() % 512 == 0 && !p.is_empty()));
+            assert_eq!(parts.iter().map(std::iter::ExactSizeIterator::len).sum::<usize>(), sectors * 512);
+            assert!(parts.windows(2).all(|w| w[0].end == w[1].start));
+        }
+        assert_eq!(split(1024), [0..512, 512..1024]);
+    }
+}
