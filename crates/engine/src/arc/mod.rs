@@ -10,6 +10,7 @@
 //! bytes that consumers may still hold.
 
 pub mod policy;
+pub mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;

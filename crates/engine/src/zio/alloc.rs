@@ -1,6 +1,6 @@
 //! Where new blocks go: what a zio asks of the pool's allocator.
 //!
-//! The allocator itself ([`crate::metaslab`]) stands above; this is the door that zio knows.
+//! The allocator itself (the metaslab room) stands above; this is the door that zio knows.
 
 use std::fmt::Debug;
 

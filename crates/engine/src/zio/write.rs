@@ -4,8 +4,7 @@
 //!  zeros → hole │ compress → small: embedded │ in place, or allocate → (gang) → checksum → every copy
 //! ```
 //!
-//! Runs on the executor; devices complete on their threads; the end is told to a callback. The logical bytes
-//! are put into the cache under the new pointer, so that what was just written is read from memory.
+//! Runs on the executor; devices complete on their threads; the end is told to a callback.
 //!
 //! Crash argument: a new block goes to space that no uberblock on disk refers to. A block is written in place
 //! only when the same group wrote it before, so nothing on disk refers to it either.
@@ -23,14 +22,9 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
 use super::alloc::{AllocRequest, Class};
-use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
-use crate::taskq::Promise;
 use crate::types::Bookmark;
-use crate::zio::Form;
 
-/// Bytes of blocks that [`write_all`] has on their way at once.
-const WINDOW: usize = 64 << 20;
 /// How often a copy that can't be written is tried elsewhere.
 const TRIES: u32 = 3;
 
@@ -323,34 +317,6 @@ fn algorithm(kind: CompressType, level: u8) -> Option<(compress::Algorithm, u8)>
         CompressType::Zstd => (Algorithm::Zstd, level),
         gzip => (Algorithm::Gzip, gzip.raw().saturating_sub(CompressType::Gzip1.raw()) + 1),
     })
-}
-
-/// Writes many blocks and waits; pointers in the order of the requests. What was written is in the cache.
-pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result<Blkptr>> {
-    let zio = arc.zio();
-    let mut results = Vec::with_capacity(requests.len());
-    let mut rest = requests.into_iter().peekable();
-    while rest.peek().is_some() {
-        let (mut bytes, mut promises) = (0, Vec::new());
-        while bytes < WINDOW
-            && let Some(request) = rest.next()
-        {
-            bytes += request.data.len();
-            let promise = Promise::default();
-            let theirs = promise.clone();
-            let data = request.data.clone();
-            zio.write(request, Box::new(move |result| theirs.set(result)));
-            promises.push((promise, data));
-        }
-        for (promise, data) in promises {
-            let result: Result<Blkptr> = promise.wait(&**zio.executor());
-            if let Ok(bp) = &result {
-                arc.insert(bp, Form::Logical, &data);
-            }
-            results.push(result);
-        }
-    }
-    results
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl LiveObjset {
                 root: RwLock::new(Root { phys, bp }),
                 handles: Mutex::new(handles),
                 dirty: Default::default(),
-                cursor: Mutex::new(1),
+                cursor: Mutex::new(FIRST),
                 policy: RwLock::new(policy),
                 trims: AtomicU64::new(0),
             }
@@ -355,3 +355,5 @@ fn evictable(handle: &Arc<Handle>) -> bool {
 
 /// Bytes of a block of dnodes.
 const META_BLOCK: u64 = 16384;
+/// Where the search for object numbers begins; those before are left to objects with fixed numbers.
+const FIRST: u64 = 32;

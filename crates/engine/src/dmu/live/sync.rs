@@ -13,11 +13,12 @@ use stdx::AlignedBuf;
 use super::policy::Policy;
 use super::work::{Place, Request, Wanted, Work};
 use super::{Handle, LiveObjset, META_BLOCK, slots, tree};
+use crate::arc::write::write_all;
 use crate::dmu::{Object, SpecialObject, Tx};
 use crate::error::{Error, Result};
 use crate::txg::slot;
 use crate::types::Bookmark;
-use crate::zio::write::{WriteRequest, write_all};
+use crate::zio::write::WriteRequest;
 
 /// Who keeps account of an object set's blocks. Called in syncing context, in the order of objects and blocks.
 pub trait BlockOps {
