@@ -8,6 +8,7 @@
 //! A write becomes writes of its children by a [`write_plan::WritePlan`], which needs no steps: parity is
 //! computed, everything is written at once, and the plan tells whether what failed can be done without.
 
+mod batch;
 mod blend;
 mod board;
 mod compare;
@@ -16,6 +17,7 @@ pub mod draid;
 pub mod dtl;
 mod gather;
 pub mod indirect;
+pub mod label;
 pub mod leaf;
 pub mod mirror;
 pub mod plan;
@@ -32,6 +34,8 @@ pub mod write;
 pub mod write_plan;
 mod writes;
 
+#[cfg(test)]
+mod label_tests;
 #[cfg(test)]
 mod stripe_tests;
 #[cfg(test)]

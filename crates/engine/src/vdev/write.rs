@@ -117,6 +117,22 @@ impl Top {
         arrived(false);
     }
 
+    /// Whether blocks can still be read when all leaves that this names lack them.
+    pub(super) fn can_lose(&self, lost: &dyn Fn(&Leaf) -> bool) -> bool {
+        let is_lost = |side: &Side| match side {
+            Side::Leaf(leaf) => lost(leaf),
+            // Its bytes are those of other children, which are asked themselves.
+            Side::DistributedSpare { .. } => false,
+        };
+        let gone = self.children().iter().filter(|sides| sides.iter().all(is_lost)).count();
+        let most = match &self.layout {
+            Layout::Raidz(geometry) => u64::from(geometry.nparity),
+            Layout::Draid(geometry) => geometry.nparity(),
+            _ => 0,
+        };
+        u64::try_from(gone).is_ok_and(|gone| gone <= most)
+    }
+
     /// All leaves below it, each once.
     pub fn leaves(&self) -> impl Iterator<Item = Arc<Leaf>> {
         self.children().iter().flatten().filter_map(|side| match side {
