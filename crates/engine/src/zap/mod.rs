@@ -130,7 +130,7 @@ impl<S: Source + Clone> Zap<S> {
                 Ok(micro.find(name).map(|e| Value { width: 8, ints: vec![e.value] }))
             }
             Shape::Fat(header, _) => {
-                let hash = hash_name(header.salt, name, header.flags);
+                let hash = hash_name(header.salt, &fold(name, header.normflags), header.flags);
                 self.fat_lookup(header, hash, |leaf, entry| leaf.name_is(entry, name))
             }
         }

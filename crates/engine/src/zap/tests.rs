@@ -250,6 +250,7 @@ fn names_without_case_and_in_normal_form() {
         assert_eq!((found.value.first(), found.conflict), (Some(2), false));
         assert_eq!(edit.lookup_norm(b"readme", Match::NormalizedCase).unwrap(), None);
         assert_eq!(edit.lookup("readme").unwrap(), None);
+        assert_eq!(edit.lookup("ReadMe").unwrap(), Some(1.into()));
         let found = edit.lookup_norm("CAFE\u{301}".as_bytes(), Match::Normalized).unwrap().unwrap();
         assert_eq!((found.value.first(), found.conflict), (Some(3), false));
         edit.read().unwrap().verify().unwrap();
