@@ -1,8 +1,13 @@
 //! What a structure that is kept in an object (a ZAP, a space map, a block list) needs to change it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::ObjectType;
+use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// An object open for change within one transaction. Reads see what was written before in the same or an earlier
 /// transaction.
@@ -33,13 +38,131 @@ pub trait Edit {
     fn set_bonus(&mut self, bytes: &[u8]) -> Result<()>;
 }
 
+/// What a new object is.
+#[derive(Debug, Clone, Copy)]
+pub struct NewObject {
+    /// What its blocks hold.
+    pub kind: ObjectType,
+    /// Bytes of a data block, a multiple of 512.
+    pub block_size: u64,
+    /// What its bonus buffer holds.
+    pub bonus_kind: ObjectType,
+    /// Bytes of the bonus buffer; zeros at first.
+    pub bonus_len: usize,
+}
+
+impl NewObject {
+    /// An object without a bonus buffer.
+    pub fn plain(kind: ObjectType, block_size: u64) -> Self {
+        Self { kind, block_size, bonus_kind: ObjectType::NONE, bonus_len: 0 }
+    }
+}
+
+/// An object set whose objects can be changed within one transaction: for structures that consist of several
+/// objects.
+pub trait Objects {
+    /// Makes an object and gives its number.
+    #[doc(alias = "dmu_object_alloc")]
+    fn create(&self, new: &NewObject) -> Result<u64>;
+    /// Frees an object with all its blocks.
+    #[doc(alias = "dmu_object_free")]
+    fn free(&self, number: u64) -> Result<()>;
+    /// Opens an object for change.
+    fn edit(&self, number: u64) -> Result<Box<dyn Edit + '_>>;
+    /// What its blocks hold.
+    fn kind(&self, number: u64) -> Result<ObjectType>;
+}
+
+/// An object set in memory.
+#[derive(Debug, Default)]
+pub struct MemObjects {
+    objects: Mutex<BTreeMap<u64, (ObjectType, Arc<Mutex<MemObject>>)>>,
+}
+
+impl MemObjects {
+    /// Numbers of all objects.
+    pub fn numbers(&self) -> Vec<u64> {
+        self.objects.lock().keys().copied().collect()
+    }
+
+    fn get(&self, number: u64) -> Result<(ObjectType, Arc<Mutex<MemObject>>)> {
+        let found = self.objects.lock().get(&number).cloned();
+        found.ok_or_else(|| Error::not_found(format!("no object {number}")))
+    }
+}
+
+impl Objects for MemObjects {
+    fn create(&self, new: &NewObject) -> Result<u64> {
+        let mut objects = self.objects.lock();
+        let number = objects.keys().next_back().map_or(1, |last| last + 1);
+        let mut object = MemObject::new(number, new.block_size);
+        object.bonus = vec![0; new.bonus_len];
+        objects.insert(number, (new.kind, Arc::new(Mutex::new(object))));
+        Ok(number)
+    }
+
+    fn free(&self, number: u64) -> Result<()> {
+        let absent = || Error::not_found(format!("no object {number}"));
+        self.objects.lock().remove(&number).map(drop).ok_or_else(absent)
+    }
+
+    fn edit(&self, number: u64) -> Result<Box<dyn Edit + '_>> {
+        Ok(Box::new(SharedObject(self.get(number)?.1)))
+    }
+
+    fn kind(&self, number: u64) -> Result<ObjectType> {
+        Ok(self.get(number)?.0)
+    }
+}
+
+/// One of [`MemObjects`], open.
+struct SharedObject(Arc<Mutex<MemObject>>);
+
+impl Edit for SharedObject {
+    fn number(&self) -> u64 {
+        self.0.lock().number()
+    }
+
+    fn block_size(&self) -> u64 {
+        self.0.lock().block_size()
+    }
+
+    fn set_block_size(&mut self, bytes: u64) -> Result<()> {
+        self.0.lock().set_block_size(bytes)
+    }
+
+    fn max_block(&self) -> u64 {
+        self.0.lock().max_block()
+    }
+
+    fn read_block(&self, blkid: u64) -> Result<Buf> {
+        self.0.lock().read_block(blkid)
+    }
+
+    fn write_block(&mut self, blkid: u64, bytes: AlignedBuf) -> Result<()> {
+        self.0.lock().write_block(blkid, bytes)
+    }
+
+    fn free_from(&mut self, blkid: u64) -> Result<()> {
+        self.0.lock().free_from(blkid)
+    }
+
+    fn bonus(&self) -> Vec<u8> {
+        self.0.lock().bonus()
+    }
+
+    fn set_bonus(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.lock().set_bonus(bytes)
+    }
+}
+
 /// An object in memory: for structures that are tested without a pool.
 #[derive(Debug, Clone, Default)]
 pub struct MemObject {
     /// Its number.
     pub number: u64,
     block_size: u64,
-    blocks: std::collections::BTreeMap<u64, Buf>,
+    blocks: BTreeMap<u64, Buf>,
     bonus: Vec<u8>,
 }
 
@@ -89,7 +212,7 @@ impl Edit for MemObject {
     }
 
     fn free_from(&mut self, blkid: u64) -> Result<()> {
-        self.blocks.split_off(&blkid);
+        drop(self.blocks.split_off(&blkid));
         Ok(())
     }
 
