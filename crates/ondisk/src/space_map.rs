@@ -160,6 +160,73 @@ impl SpaceMapDecoder {
     }
 }
 
+/// Units that an entry of one word can count.
+const RUN_MAX: u64 = 1 << 15;
+/// First unit that an entry of one word can't name.
+const OFFSET_LIMIT: u64 = 1 << 47;
+/// Units that an entry of two words can count.
+const RUN2_MAX: u64 = 1 << 36;
+/// A word that only fills a block up.
+const PADDING: u64 = 0b10 << 62;
+
+/// Builds the words to append to a space map.
+#[derive(Clone, Debug)]
+pub struct SpaceMapEncoder {
+    shift: u32,
+    start: u64,
+    block_words: u64,
+    at: u64,
+    two_words: bool,
+    words: Vec<u64>,
+}
+
+impl SpaceMapEncoder {
+    /// For a map whose units are `1 << shift` bytes from `start` on, in blocks of `block_size` bytes, that has
+    /// `length` bytes of entries already. `two_words`: the pool has the feature `spacemap_v2`.
+    pub fn new(shift: u32, start: u64, block_size: u64, length: u64, two_words: bool) -> Self {
+        let block_words = (block_size / 8).max(2);
+        Self { shift: shift.min(63), start, block_words, at: length / 8, two_words, words: Vec::new() }
+    }
+
+    /// Says of the entries that follow what they are and when they were written.
+    pub fn debug(&mut self, free: bool, sync_pass: u64, txg: u64) {
+        let fields = u64::from(free) << 60 | (sync_pass & 0x3ff) << 50 | txg & ((1 << 50) - 1);
+        self.push(0b10 << 62 | fields);
+    }
+
+    /// An allocation or a free of the bytes from `from` to `to`, whole units. With a vdev only where the map
+    /// has entries of two words.
+    pub fn entry(&mut self, free: bool, vdev: Option<u32>, from: u64, to: u64) {
+        let mut unit = from.saturating_sub(self.start) >> self.shift;
+        let mut left = to.saturating_sub(from) >> self.shift;
+        let two = self.two_words && (vdev.is_some() || unit >= OFFSET_LIMIT || left > RUN_MAX);
+        while left > 0 {
+            let run = left.min(if two { RUN2_MAX } else { RUN_MAX });
+            if two {
+                if self.at % self.block_words == self.block_words - 1 {
+                    self.push(PADDING);
+                }
+                self.push(0b11 << 62 | (run - 1) << 24 | u64::from(vdev.unwrap_or(0) & 0xff_ffff));
+                self.push(u64::from(free) << 63 | unit & (u64::MAX >> 1));
+            } else {
+                self.push((unit & (OFFSET_LIMIT - 1)) << 16 | u64::from(free) << 15 | (run - 1));
+            }
+            unit += run;
+            left -= run;
+        }
+    }
+
+    fn push(&mut self, word: u64) {
+        self.words.push(word);
+        self.at += 1;
+    }
+
+    /// The words.
+    pub fn into_words(self) -> Vec<u64> {
+        self.words
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +248,76 @@ mod tests {
         let second =
             SpaceMapEntry { free: false, vdev: Some(4), offset: (1 << 30) + 512_000, run: 51200, ..base };
         assert_eq!(all[1..], [second]);
+    }
+
+    /// Words as they lie in blocks of `size` bytes; the last block may be short.
+    fn blocks(words: &[u64], size: usize) -> Vec<Vec<u8>> {
+        words.chunks(size / 8).map(block).collect()
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let mut rng = stdx::rng::Rng::new(3);
+        for round in 0..300 {
+            let shift = 9 + round % 8;
+            let (two, with_vdev) = (round % 3 != 0, round % 3 == 1);
+            let start = rng.below(1 << 20) << shift;
+            let before = rng.below(64) * 8;
+            let mut encoder = SpaceMapEncoder::new(shift as u32, start, 512, before, two);
+            let mut model = Vec::new();
+            for _ in 0..rng.below(100) {
+                if rng.below(8) == 0 {
+                    encoder.debug(rng.below(2) == 0, 1 + rng.below(1000), 1 + rng.below(1 << 40));
+                }
+                let (far, long) = (4 * (1 + rng.below(10)), 4 * rng.below(5));
+                let from = start + (rng.below(1 << far) << shift);
+                let to = from + ((1 + rng.below(1 << long)) << shift);
+                let vdev = with_vdev.then(|| rng.below(1 << 24) as u32);
+                let free = rng.below(2) == 0;
+                encoder.entry(free, vdev, from, to);
+                model.push((free, vdev, from, to));
+            }
+            let mut words = vec![PADDING; (before / 8) as usize];
+            words.extend(encoder.into_words());
+            let mut decoder = SpaceMapDecoder::new(shift as u32, start, u64::MAX >> 1);
+            let mut found: Vec<(bool, Option<u32>, u64, u64)> = Vec::new();
+            for bytes in blocks(&words, 512) {
+                for entry in decoder.entries(&bytes) {
+                    let e = entry.unwrap();
+                    let vdev = e.vdev.filter(|_| with_vdev);
+                    let wanted = found.len().checked_sub(1).map(|last| model[last].3);
+                    match found.last_mut() {
+                        // A run too long for one entry comes back in parts.
+                        Some(last)
+                            if last.3 == e.offset
+                                && (last.0, last.1) == (e.free, vdev)
+                                && wanted > Some(last.3) =>
+                        {
+                            last.3 = e.offset + e.run;
+                        }
+                        _ => found.push((e.free, vdev, e.offset, e.offset + e.run)),
+                    }
+                }
+            }
+            assert_eq!(found, model);
+        }
+    }
+
+    #[test]
+    fn each_form_of_entry_has_its_bits() {
+        let mut one = SpaceMapEncoder::new(12, 1 << 20, 4096, 0, true);
+        one.debug(true, 2, 77);
+        one.entry(true, None, (1 << 20) + (5 << 12), (1 << 20) + (13 << 12));
+        assert_eq!(one.into_words(), [0b10 << 62 | 1 << 60 | 2 << 50 | 77, 5 << 16 | 1 << 15 | 7]);
+        let mut long = SpaceMapEncoder::new(12, 0, 4096, 0, true);
+        long.entry(false, None, 0, (RUN_MAX + 1) << 12);
+        assert_eq!(long.into_words(), [0b11 << 62 | RUN_MAX << 24, 0]);
+        let mut old = SpaceMapEncoder::new(12, 0, 4096, 0, false);
+        old.entry(false, None, 0, (RUN_MAX + 1) << 12);
+        assert_eq!(old.into_words(), [RUN_MAX - 1, RUN_MAX << 16]);
+        let mut vdev = SpaceMapEncoder::new(9, 0, 512, 504, true);
+        vdev.entry(true, Some(9), 512, 1024);
+        assert_eq!(vdev.into_words(), [PADDING, 0b11 << 62 | 9, 1 << 63 | 1]);
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl Unflushed {
 }
 
 impl Change {
-    fn apply(&mut self, start: u64, end: u64, free: bool) {
+    /// Notes an allocation or a free of `[start, end)` that happens after all the others.
+    pub fn apply(&mut self, start: u64, end: u64, free: bool) {
         let (to, from) = if free {
             (&mut self.freed, &mut self.allocated)
         } else {

@@ -3,15 +3,37 @@
 //! A top-level vdev is cut into metaslabs ([`table`]), each with a space map: the log of its allocations and
 //! frees. With the feature `log_spacemap` recent changes stand in pool-wide logs ([`log`]) until a metaslab
 //! is flushed, so what is free is told by both.
+//!
+//! To write, a [`SpaceAllocator`] keeps what may be allocated in core and gives it out; the sync thread has it write
+//! what changed ([`SpaceAllocator::sync`]) through a [`SpaceMapStore`].
 
+mod allocator;
+mod append;
 pub mod log;
+pub mod policy;
+mod record;
+mod slab;
+mod store;
+mod sync;
 pub mod table;
+mod vdev;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod testing;
 
 use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry, SpaceMapItem, SpaceMapPhys};
 use stdx::RangeSet;
 
 use crate::dmu::{Dense, Object};
 use crate::error::{Error, Kind, Result};
+
+pub use allocator::{Forms, SpaceAllocator, SpaceStats};
+pub use record::{SlabRecord, TopRecord};
+pub use slab::MapState;
+pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};
+pub use vdev::EMBEDDED_LOG_MIN_METASLABS;
 
 /// Bytes of a space map that one open may read.
 const MAX_LENGTH: u64 = 1 << 30;

@@ -9,7 +9,7 @@ use stdx::RangeSet;
 use super::log::Change;
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
-use crate::vdev::config::{Kind, VdevConfig};
+use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::zap::Zap;
 
 /// Metaslabs that one vdev may have: the array is read whole.
@@ -104,7 +104,7 @@ fn one(
     space_map: u64,
     unflushed_txg: u64,
 ) -> Result<Metaslab> {
-    let (start, size) = place(config, id);
+    let (start, size) = place(config.metaslab_shift, row(config), id);
     let mut metaslab =
         Metaslab { id, start, size, space_map, head: None, has_histogram: false, unflushed_txg };
     if space_map != 0 {
@@ -116,17 +116,35 @@ fn one(
     Ok(metaslab)
 }
 
-/// Where a metaslab lies. In a draid it begins and ends at whole groups.
+/// First byte and size of a metaslab of `1 << shift` bytes. In a draid it begins and ends at whole rows.
 #[doc(alias = "vdev_draid_metaslab_init")]
-fn place(config: &VdevConfig, id: u64) -> (u64, u64) {
-    let size = 1_u64.checked_shl(config.metaslab_shift).unwrap_or(0);
+pub fn place(shift: u32, row: u64, id: u64) -> (u64, u64) {
+    let (size, row) = (1_u64.checked_shl(shift).unwrap_or(0), row.max(1));
     let start = id.saturating_mul(size);
-    let Some(draid) = config.draid else { return (start, size) };
-    let group = u64::from(draid.ndata.saturating_add(config.nparity)).checked_shl(config.ashift);
-    let Some(group) = group.filter(|&g| g > 0) else { return (start, size) };
-    let first = start.div_ceil(group).saturating_mul(group);
+    let first = start.div_ceil(row).saturating_mul(row);
     let left = size.saturating_sub(first.saturating_sub(start));
-    (first, left / group * group)
+    (first, left / row * row)
+}
+
+/// Bytes of a row of a draid's group; 1 for other vdevs.
+pub fn row(config: &VdevConfig) -> u64 {
+    let width = config.draid.map(|draid| u64::from(draid.ndata.saturating_add(config.nparity)));
+    width.and_then(|width| width.checked_shl(config.ashift)).filter(|&row| row > 0).unwrap_or(1)
+}
+
+/// What a vdev serves. Labels name it; the MOS keeps it in the vdev's own ZAP.
+pub fn bias(mos: &Arc<Objset>, config: &VdevConfig) -> Result<AllocBias> {
+    if config.top_zap == 0 || config.bias == AllocBias::Log {
+        return Ok(config.bias);
+    }
+    let zap = Zap::open(&mos.object(config.top_zap)?)?;
+    let word = zap.lookup(vdev_top::ALLOCATION_BIAS.as_bytes())?;
+    Ok(match word.map(|v| v.string()).as_deref() {
+        Some("log") => AllocBias::Log,
+        Some("special") => AllocBias::Special,
+        Some("dedup") => AllocBias::Dedup,
+        _ => config.bias,
+    })
 }
 
 fn unflushed_object(mos: &Arc<Objset>, config: &VdevConfig) -> Result<u64> {

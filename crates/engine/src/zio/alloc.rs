@@ -57,6 +57,12 @@ pub trait Allocator: Send + Sync + Debug {
     /// refers to it.
     fn free(&self, dva: &Dva, txg: u64);
 
+    /// As [`Self::free`], for a block born in `birth` (logical): its space is kept if a checkpoint has it.
+    fn free_born(&self, dva: &Dva, birth: u64, txg: u64) {
+        let _ = birth;
+        self.free(dva, txg);
+    }
+
     /// Marks as allocated what an intent log that is to be replayed lies on. Not an error when it already is.
     fn claim(&self, dva: &Dva, txg: u64) -> Result<()>;
 }

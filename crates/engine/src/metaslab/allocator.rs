@@ -1,0 +1,484 @@
+//! The pool's allocator: which vdev gets the next block, and what is told of all of them.
+//!
+//! Vdevs of a class take turns: each gets about a mebibyte for each of its data disks, more where more is free than
+//! elsewhere, so that all fill evenly. Copies of a block go to vdevs that follow one another. A class without space
+//! falls back on the next.
+//!
+//! Locks, in the order in which they may be taken: the tables of vdevs (read), a metaslab's state, the sets of dirty
+//! metaslabs, the problems. None is held while anything is read or written.
+//!
+//! The same calls in the same order give the same places.
+//!
+//! Differs from OpenZFS: there is one rotor, not one for each of several allocators; when no piece is found at first,
+//! every metaslab is tried before the block is ganged; freed space is always kept for two txgs, also in a full pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use ondisk::Dva;
+use ondisk::space_map::SpaceMapDecoder;
+use parking_lot::{Mutex, RwLock};
+use stdx::RangeSet;
+
+use super::record::TopRecord;
+use super::slab::Slab;
+use super::store::SpaceMapSource;
+use super::sync::SyncState;
+use super::vdev::{Group, Vdev, Want};
+use crate::error::{Error, Kind, Result};
+use crate::zio::alloc::{AllocRequest, Allocator, Class};
+
+/// Bytes of a gang header.
+const GANG_HEADER: u64 = 512;
+/// Most bytes that a DVA can tell.
+const MAX_ASIZE: u64 = ((1 << 24) - 1) << 9;
+/// Ranges that all loaded metaslabs together may have before idle ones are forgotten.
+const MAX_LOADED_RANGES: u64 = 1 << 22;
+/// Txgs that a metaslab stays loaded after its last allocation.
+#[doc(alias = "metaslab_unload_delay")]
+const UNLOAD_DELAY: u64 = 32;
+/// Metaslabs of a group that are kept ready.
+#[doc(alias = "metaslab_preload_limit")]
+const PRELOAD: usize = 10;
+
+/// Which features of the pool the space maps may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forms {
+    /// `log_spacemap`: changes go to one log each txg.
+    pub log: bool,
+    /// `spacemap_v2`: entries of two words. Needed by `log`.
+    pub two_words: bool,
+    /// `spacemap_histogram`.
+    pub histogram: bool,
+}
+
+impl Forms {
+    /// As of a pool with all features.
+    pub const NEW: Self = Self { log: true, two_words: true, histogram: true };
+}
+
+/// Space of a class or of a vdev, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpaceStats {
+    /// In metaslabs.
+    pub space: u64,
+    /// Allocated, with what was freed but waits.
+    #[doc(alias = "mc_alloc")]
+    pub allocated: u64,
+    /// Freed, but waits.
+    pub deferred: u64,
+    /// `space` as users count it.
+    pub dspace: u64,
+    /// `allocated` as users count it.
+    pub dallocated: u64,
+}
+
+impl SpaceStats {
+    /// Bytes that can still be allocated or will be in a few txgs.
+    pub fn free(&self) -> u64 {
+        self.space.saturating_sub(self.allocated)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rotor {
+    at: usize,
+    used: u64,
+    turn: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    pub vdevs: BTreeMap<u64, Arc<Vdev>>,
+    classes: BTreeMap<Class, Vec<Arc<Group>>>,
+}
+
+/// Metaslabs by vdev and number.
+pub(super) type SlabNames = BTreeSet<(u64, u64)>;
+
+/// The allocator of a pool.
+#[derive(Debug)]
+pub struct SpaceAllocator {
+    source: Option<Arc<dyn SpaceMapSource>>,
+    pub(super) forms: RwLock<Forms>,
+    pub(super) tables: RwLock<Tables>,
+    rotors: Mutex<BTreeMap<Class, Rotor>>,
+    /// Metaslabs that changed, by the txg's last two bits.
+    pub(super) dirty: [Mutex<SlabNames>; 4],
+    pub(super) sync: Mutex<SyncState>,
+    checkpoint_txg: AtomicU64,
+    pub(super) checkpoint_space: AtomicI64,
+    problems: Mutex<Vec<Error>>,
+    gang_above: AtomicU64,
+}
+
+impl SpaceAllocator {
+    /// An allocator without vdevs. `source` reads the maps of an existing pool.
+    pub fn new(forms: Forms, source: Option<Arc<dyn SpaceMapSource>>) -> Self {
+        Self {
+            source,
+            forms: RwLock::new(forms),
+            tables: RwLock::default(),
+            rotors: Mutex::default(),
+            dirty: Default::default(),
+            sync: Mutex::default(),
+            checkpoint_txg: AtomicU64::new(0),
+            checkpoint_space: AtomicI64::new(0),
+            problems: Mutex::default(),
+            gang_above: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Changes what the maps may use, from the next txg that is synced on (a feature was enabled).
+    pub fn set_forms(&self, forms: Forms) {
+        *self.forms.write() = forms;
+    }
+
+    /// Blocks born up to this txg belong to the checkpoint: their space is kept. 0: no checkpoint.
+    pub fn set_checkpoint(&self, txg: u64) {
+        self.checkpoint_txg.store(txg, Ordering::Relaxed);
+    }
+
+    /// For tests: blocks of at least so many bytes are refused as if space were fragmented.
+    #[doc(alias = "metaslab_force_ganging")]
+    pub fn force_ganging(&self, psize: u64) {
+        self.gang_above.store(psize, Ordering::Relaxed);
+    }
+
+    /// Adds a top-level vdev: a new one, or one of a pool that is being imported.
+    ///
+    /// # Errors
+    /// When the record makes no sense.
+    pub fn add_top(&self, record: TopRecord) -> Result<()> {
+        let vdev = Arc::new(record.into_vdev()?);
+        for slab in &vdev.slabs {
+            let state = slab.lock();
+            if state.unflushed_txg != 0 {
+                let mut sync = self.sync.lock();
+                sync.unflushed.insert((state.unflushed_txg, slab.vdev, slab.id));
+            }
+        }
+        let held = vdev.checkpoint.lock().head.alloc.saturating_neg();
+        self.checkpoint_space.fetch_add(held, Ordering::Relaxed);
+        let mut tables = self.tables.write();
+        for group in &vdev.groups {
+            let class = tables.classes.entry(group.class).or_default();
+            class.push(Arc::clone(group));
+            class.sort_by_key(|group| group.top.id);
+        }
+        tables.vdevs.insert(vdev.top.id, vdev);
+        Ok(())
+    }
+
+    /// Stops (or resumes) allocating on a vdev: it is offline, or being removed.
+    pub fn set_closed(&self, vdev: u64, closed: bool) {
+        if let Some(vdev) = self.vdev(vdev) {
+            vdev.closed.store(closed, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn vdev(&self, id: u64) -> Option<Arc<Vdev>> {
+        self.tables.read().vdevs.get(&id).cloned()
+    }
+
+    pub(super) fn slab(&self, vdev: u64, id: u64) -> Option<Arc<Slab>> {
+        self.vdev(vdev)?.slabs.get(usize::try_from(id).ok()?).cloned()
+    }
+
+    fn groups(&self, class: Class) -> Vec<Arc<Group>> {
+        let tables = self.tables.read();
+        let open = |group: &&Arc<Group>| {
+            tables.vdevs.get(&group.top.id).is_some_and(|v| !v.closed.load(Ordering::Relaxed))
+        };
+        tables.classes.get(&class).map_or_else(Vec::new, |all| all.iter().filter(open).cloned().collect())
+    }
+
+    /// Space of a class.
+    pub fn class_stats(&self, class: Class) -> SpaceStats {
+        let tables = self.tables.read();
+        let groups = tables.classes.get(&class).into_iter().flatten();
+        groups.map(|group| group_stats(group, &tables)).fold(SpaceStats::default(), add)
+    }
+
+    /// Space of a vdev, all its groups.
+    pub fn vdev_stats(&self, vdev: u64) -> Option<SpaceStats> {
+        let tables = self.tables.read();
+        let vdev = tables.vdevs.get(&vdev)?;
+        Some(vdev.groups.iter().map(|group| group_stats(group, &tables)).fold(SpaceStats::default(), add))
+    }
+
+    /// Bytes that only the checkpoint keeps.
+    pub fn checkpoint_space(&self) -> u64 {
+        u64::try_from(self.checkpoint_space.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// What went wrong where nobody could be told: space freed twice, maps that can't be read. [`Self::sync`] fails
+    /// with the first.
+    pub fn take_problems(&self) -> Vec<Error> {
+        std::mem::take(&mut self.problems.lock())
+    }
+
+    fn problem(&self, error: Error) {
+        self.problems.lock().push(error);
+    }
+
+    pub(super) fn mark_dirty(&self, slab: &Slab, txg: u64) {
+        self.dirty_slot(txg).lock().insert((slab.vdev, slab.id));
+    }
+
+    pub(super) fn dirty_slot(&self, txg: u64) -> &Mutex<SlabNames> {
+        let [a, b, c, d] = &self.dirty;
+        match txg & 3 {
+            0 => a,
+            1 => b,
+            2 => c,
+            _ => d,
+        }
+    }
+
+    /// The metaslab and bytes that a DVA names. A gang header has the size of one, whatever its members take.
+    fn place(&self, dva: &Dva) -> Result<(Arc<Slab>, u64, u64)> {
+        let vdev = self.vdev(u64::from(dva.vdev));
+        let found = vdev.and_then(|vdev| {
+            let asize = if dva.gang { vdev.top.asize_of(GANG_HEADER, 0) } else { dva.asize };
+            let end = dva.offset.checked_add(asize).filter(|_| asize > 0)?;
+            let slab = vdev.slab(dva.offset, end)?;
+            let unit = (1 << slab.ashift) - 1;
+            (dva.offset & unit == 0 && end & unit == 0).then(|| (Arc::clone(slab), dva.offset, end))
+        });
+        found.ok_or_else(|| Error::corrupt(format!("no metaslab holds {dva:?}")))
+    }
+
+    /// Makes a metaslab ready to allocate from. Waits for reads.
+    pub(super) fn load(&self, slab: &Slab) {
+        let Some(start) = slab.start_load() else { return };
+        let read = self.read_map(slab, start.object, start.length);
+        slab.end_load(&start, read.as_ref().map_err(Clone::clone));
+        if let Err(e) = read
+            && !slab.is_loaded()
+        {
+            slab.unreadable.store(true, Ordering::Relaxed);
+            self.problem(e);
+        }
+    }
+
+    fn read_map(&self, slab: &Slab, object: u64, length: u64) -> Result<RangeSet> {
+        let mut allocated = RangeSet::new();
+        if object == 0 || length == 0 {
+            return Ok(allocated);
+        }
+        let source = self.source.as_ref().ok_or_else(|| Error::unsupported("nothing reads space maps"))?;
+        let mut decoder = SpaceMapDecoder::new(slab.ashift, slab.start, slab.size);
+        source.read(object, length, &mut |block| {
+            for entry in decoder.entries(block) {
+                let entry = entry.map_err(|e| Error::corrupt(format!("space map {object}: {e}")))?;
+                let end = entry.offset.saturating_add(entry.run);
+                if entry.free {
+                    allocated.remove(entry.offset, end);
+                } else {
+                    allocated.insert(entry.offset, end);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(allocated)
+    }
+
+    /// Loads the best metaslabs of every group, and forgets idle ones when too much is loaded. For the sync thread,
+    /// after a txg, and before the first allocation of an imported pool: so that few allocations have to wait.
+    #[doc(alias = "metaslab_group_preload")]
+    pub fn preload(&self, txg: u64) {
+        let groups: Vec<Arc<Group>> = self.tables.read().classes.values().flatten().cloned().collect();
+        for group in &groups {
+            let mut best: Vec<_> = group.slabs.iter().filter(|slab| slab.may_hold(1, false)).collect();
+            best.sort_by_key(|slab| (std::cmp::Reverse(slab.weight()), slab.id));
+            for slab in best.into_iter().take(PRELOAD).filter(|slab| !slab.is_loaded()) {
+                self.load(slab);
+            }
+        }
+        let slabs = || groups.iter().flat_map(|group| group.slabs.iter());
+        let ranges = |slab: &Arc<Slab>| slab.lock().free.as_ref().map_or(0, stdx::SizedRanges::len);
+        let mut loaded = slabs().map(|slab| u64::try_from(ranges(slab)).unwrap_or(0)).sum::<u64>();
+        for slab in slabs() {
+            if loaded <= MAX_LOADED_RANGES {
+                return;
+            }
+            let many = u64::try_from(ranges(slab)).unwrap_or(0);
+            let idle = slab.lock().used_txg + UNLOAD_DELAY < txg;
+            if idle && slab.unload() {
+                loaded -= many;
+            }
+        }
+    }
+
+    /// One DVA, on another vdev than the copies in `done` if possible.
+    fn one(&self, request: &AllocRequest, class: Class, done: &[Dva], hard: bool) -> Option<Dva> {
+        let groups = self.groups(class);
+        let count = groups.len();
+        if count == 0 {
+            return None;
+        }
+        let first = self.first_group(class, &groups, done);
+        for at in (0..count).map(|i| (first + i) % count) {
+            let group = groups.get(at)?;
+            let asize = group.top.asize_of(request.psize, request.txg);
+            if asize == 0 || asize > MAX_ASIZE {
+                continue;
+            }
+            let vdev = u32::try_from(group.top.id).ok()?;
+            let others: Vec<u64> = done.iter().filter(|d| d.vdev == vdev).map(|d| d.offset).collect();
+            let want = Want { asize, txg: request.txg, copy: done.len(), others: &others, hard };
+            let found = group.allocate(&want, &|slab| self.load(slab));
+            if let Some(offset) = found {
+                self.advance(class, &groups, at, asize);
+                if let Some(slab) = self.vdev(group.top.id)?.slab(offset, offset + asize) {
+                    self.mark_dirty(slab, request.txg);
+                }
+                return Some(Dva { vdev, offset, asize, gang: request.gang, ..Dva::default() });
+            }
+            self.advance(class, &groups, at, u64::MAX);
+        }
+        None
+    }
+
+    fn first_group(&self, class: Class, groups: &[Arc<Group>], done: &[Dva]) -> usize {
+        let after = |dva: &Dva| groups.iter().position(|g| g.top.id == u64::from(dva.vdev)).map(|at| at + 1);
+        let next = done.last().and_then(after);
+        next.unwrap_or_else(|| self.rotors.lock().entry(class).or_default().at) % groups.len().max(1)
+    }
+
+    /// Notes that a group was used, and passes on to the next when it has had its turn.
+    fn advance(&self, class: Class, groups: &[Arc<Group>], at: usize, asize: u64) {
+        let mut rotors = self.rotors.lock();
+        let rotor = rotors.entry(class).or_default();
+        if rotor.at != at {
+            (rotor.at, rotor.used) = (at, 0);
+        }
+        if rotor.used == 0 {
+            let free = groups.iter().map(|group| group.free()).sum();
+            let many = u64::try_from(groups.len()).unwrap_or(1);
+            rotor.turn = groups.get(at).map_or(0, |group| group.turn(free, many));
+        }
+        rotor.used = rotor.used.saturating_add(asize);
+        // Blocks of the intent log are spread: each is waited for.
+        if rotor.used >= rotor.turn || matches!(class, Class::Log | Class::EmbeddedLog) {
+            (rotor.at, rotor.used) = ((at + 1) % groups.len().max(1), 0);
+        }
+    }
+
+    /// All copies in one class, or none.
+    fn copies(&self, request: &AllocRequest, class: Class) -> Vec<Dva> {
+        let mut done = Vec::new();
+        for _ in 0..request.copies.clamp(1, 3) {
+            let dva = self.one(request, class, &done, false);
+            match dva.or_else(|| self.one(request, class, &done, true)) {
+                Some(dva) => done.push(dva),
+                None if request.fewer_will_do => break,
+                None => {
+                    done.drain(..).for_each(|dva| self.unallocate(&dva, request.txg));
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    /// Why there was no space.
+    fn refusal(&self, request: &AllocRequest) -> Error {
+        let pieces = |class: &Class| {
+            self.groups(*class)
+                .iter()
+                .any(|group| group.longest() >= group.top.asize_of(GANG_HEADER, request.txg))
+        };
+        let kind = match request.psize > GANG_HEADER && chain(request.class).iter().any(pieces) {
+            true => Kind::Fragmented,
+            false => Kind::NoSpace,
+        };
+        Error::new(kind, format!("no space for a block of {} bytes", request.psize))
+    }
+}
+
+/// A class and what it falls back on.
+fn chain(class: Class) -> &'static [Class] {
+    match class {
+        Class::Normal => &[Class::Normal],
+        Class::Log => &[Class::Log, Class::EmbeddedLog, Class::Normal],
+        Class::EmbeddedLog => &[Class::EmbeddedLog, Class::Normal],
+        Class::Special => &[Class::Special, Class::Normal],
+        Class::Dedup => &[Class::Dedup, Class::Special, Class::Normal],
+    }
+}
+
+fn group_stats(group: &Group, tables: &Tables) -> SpaceStats {
+    let get = |n: &AtomicI64| u64::try_from(n.load(Ordering::Relaxed)).unwrap_or(0);
+    let ratio = tables.vdevs.get(&group.top.id).map_or(0, |vdev| vdev.deflate_ratio);
+    let deflated = |bytes: u64| (bytes >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(ratio);
+    let allocated = get(&group.allocated);
+    SpaceStats {
+        space: group.space,
+        allocated,
+        deferred: get(&group.deferred),
+        dspace: deflated(group.space),
+        dallocated: deflated(allocated),
+    }
+}
+
+fn add(a: SpaceStats, b: SpaceStats) -> SpaceStats {
+    SpaceStats {
+        space: a.space.saturating_add(b.space),
+        allocated: a.allocated.saturating_add(b.allocated),
+        deferred: a.deferred.saturating_add(b.deferred),
+        dspace: a.dspace.saturating_add(b.dspace),
+        dallocated: a.dallocated.saturating_add(b.dallocated),
+    }
+}
+
+impl Allocator for SpaceAllocator {
+    fn allocate(&self, request: &AllocRequest) -> Result<Vec<Dva>> {
+        let forced = request.psize >= self.gang_above.load(Ordering::Relaxed);
+        if request.psize == 0 || forced && !request.gang {
+            let kind = if forced { Kind::Fragmented } else { Kind::Invalid };
+            return Err(Error::new(kind, format!("a block of {} bytes is refused", request.psize)));
+        }
+        for class in chain(request.class) {
+            let done = self.copies(request, *class);
+            if !done.is_empty() {
+                return Ok(done);
+            }
+        }
+        Err(self.refusal(request))
+    }
+
+    fn unallocate(&self, dva: &Dva, txg: u64) {
+        let done = self.place(dva).and_then(|(slab, start, end)| {
+            slab.unallocate(start, end, txg)?;
+            self.mark_dirty(&slab, txg);
+            Ok(())
+        });
+        done.unwrap_or_else(|e| self.problem(e));
+    }
+
+    fn free(&self, dva: &Dva, txg: u64) {
+        self.free_born(dva, u64::MAX, txg);
+    }
+
+    fn free_born(&self, dva: &Dva, birth: u64, txg: u64) {
+        let kept = birth <= self.checkpoint_txg.load(Ordering::Relaxed);
+        let done = self.place(dva).and_then(|(slab, start, end)| {
+            slab.free(start, end, kept)?;
+            self.mark_dirty(&slab, txg);
+            Ok(())
+        });
+        done.unwrap_or_else(|e| self.problem(e));
+    }
+
+    fn claim(&self, dva: &Dva, txg: u64) -> Result<()> {
+        let (slab, start, end) = self.place(dva)?;
+        self.load(&slab);
+        if slab.claim(start, end, txg)? {
+            self.mark_dirty(&slab, txg);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! The allocator against a plain ledger, over many txgs, with crashes.
+
+use std::collections::BTreeMap;
+
+use ondisk::Dva;
+use stdx::RangeSet;
+use stdx::rng::Rng;
+
+use super::testing::{Objects, Shape, Shared, create, reload};
+use super::{Forms, SpaceAllocator};
+use crate::error::Kind;
+use crate::vdev::config::AllocBias;
+use crate::zio::alloc::{AllocRequest, Allocator, Class};
+
+/// Blocks that are allocated, and what was freed and may not come back yet.
+#[derive(Debug, Clone, Default)]
+struct Ledger {
+    live: BTreeMap<(u32, u64), (Dva, u64)>,
+    freed: Vec<(u64, Dva)>,
+}
+
+impl Ledger {
+    fn add(&mut self, dva: Dva, txg: u64) {
+        let end = dva.offset + dva.asize;
+        let below = self.live.range(..(dva.vdev, end)).next_back();
+        if let Some((&(vdev, offset), (other, _))) = below {
+            assert!(vdev < dva.vdev || offset + other.asize <= dva.offset, "{dva:?} overlaps {other:?}");
+        }
+        for (then, old) in &self.freed {
+            let apart = old.vdev != dva.vdev || old.offset >= end || old.offset + old.asize <= dva.offset;
+            assert!(apart, "{dva:?} of txg {txg} reuses what was freed in {then}");
+        }
+        self.live.insert((dva.vdev, dva.offset), (dva, txg));
+    }
+
+    fn any(&self, rng: &mut Rng, txg: u64) -> Option<Dva> {
+        let from = (rng.below(4) as u32, rng.below(1 << 24));
+        let old = |(_, (dva, born)): (&(u32, u64), &(Dva, u64))| (*born <= txg).then_some(*dva);
+        self.live.range(from..).chain(self.live.iter()).find_map(old)
+    }
+
+    fn free(&mut self, dva: Dva, txg: u64) {
+        self.live.remove(&(dva.vdev, dva.offset)).unwrap();
+        self.freed.push((txg, dva));
+    }
+
+    /// What of a vdev is not allocated.
+    fn free_space(&self, vdev: u32, size: u64) -> RangeSet {
+        let mut free = RangeSet::new();
+        free.insert(0, size);
+        for (dva, _) in self.live.values().filter(|(dva, _)| dva.vdev == vdev) {
+            assert_eq!(free.remove(dva.offset, dva.offset + dva.asize), dva.asize);
+        }
+        free
+    }
+}
+
+struct Pool {
+    shapes: Vec<Shape>,
+    forms: Forms,
+    store: Shared,
+    all: SpaceAllocator,
+    ledger: Ledger,
+    rng: Rng,
+    /// As the last uberblock has it: the store and what is live.
+    synced: (Objects, Ledger),
+    txg: u64,
+}
+
+impl Pool {
+    fn new(shapes: Vec<Shape>, forms: Forms, seed: u64) -> Self {
+        let store = Shared::default();
+        let all = create(&shapes, forms, &store);
+        let (ledger, rng) = (Ledger::default(), Rng::new(seed));
+        Self { shapes, forms, store, all, ledger, rng, synced: Default::default(), txg: 4 }
+    }
+
+    fn allocate(&mut self, txg: u64) {
+        let class = [Class::Normal, Class::Normal, Class::Special, Class::Log, Class::Dedup];
+        let request = AllocRequest {
+            psize: 512 << self.rng.below(9),
+            copies: 1 + self.rng.below(8).saturating_sub(5) as u8,
+            class: class[self.rng.below(5) as usize],
+            txg,
+            gang: self.rng.below(50) == 0,
+            fewer_will_do: self.rng.below(10) == 0,
+        };
+        match self.all.allocate(&request) {
+            Ok(dvas) => {
+                assert!(dvas.len() == usize::from(request.copies) || request.fewer_will_do);
+                for dva in dvas {
+                    let top = self.shapes[dva.vdev as usize].top(u64::from(dva.vdev));
+                    assert_eq!(dva.asize, top.asize_of(request.psize, txg));
+                    // A gang header that is freed has the size of one.
+                    let gang = dva.gang && request.psize == 512;
+                    self.ledger.add(Dva { gang, ..dva }, txg);
+                    if self.rng.below(20) == 0 {
+                        self.ledger.live.remove(&(dva.vdev, dva.offset));
+                        self.all.unallocate(&Dva { gang, ..dva }, txg);
+                    }
+                }
+            }
+            Err(e) => assert!(matches!(e.kind(), Kind::NoSpace | Kind::Fragmented), "{e}"),
+        }
+    }
+
+    /// One txg from open to synced.
+    fn turn(&mut self, busy: u64) {
+        let txg = self.txg;
+        for _ in 0..self.rng.below(busy) {
+            self.allocate(txg);
+        }
+        for pass in 1..=self.rng.below(4) + 1 {
+            for _ in 0..self.rng.below(busy) / pass {
+                if let Some(dva) = self.ledger.any(&mut self.rng, txg) {
+                    self.ledger.free(dva, txg);
+                    self.all.free(&dva, txg);
+                }
+                if self.rng.below(4) == 0 {
+                    self.allocate(txg);
+                }
+                if self.rng.below(2) == 0 {
+                    self.allocate(txg + 1);
+                }
+            }
+            self.all.sync(txg, pass, &mut *self.store.0.lock()).unwrap();
+            assert!(!self.all.is_dirty(txg));
+            if pass == 2 {
+                self.all.preload(txg);
+            }
+        }
+        let before = self.store.0.lock().writes;
+        assert!(!self.all.sync(txg, 9, &mut *self.store.0.lock()).unwrap(), "nothing is left to write");
+        assert_eq!(self.store.0.lock().writes, before);
+        let mut live = self.ledger.clone();
+        live.live.retain(|_, (_, born)| *born <= txg);
+        live.freed.clear();
+        self.synced = (self.store.0.lock().clone(), live);
+        self.all.sync_done(txg);
+        self.ledger.freed.retain(|(then, _)| then + 2 > txg);
+        self.txg += 1;
+        self.check_totals();
+    }
+
+    fn check_totals(&self) {
+        for (id, _) in (0..).zip(&self.shapes) {
+            let stats = self.all.vdev_stats(id).unwrap();
+            let live: u64 = self.ledger.live.values().filter(|(d, born)| u64::from(d.vdev) == id && *born < self.txg).map(|(d, _)| d.asize).sum();
+            let freed: u64 = self.ledger.freed.iter().filter(|(_, d)| u64::from(d.vdev) == id).map(|(_, d)| d.asize).sum();
+            assert_eq!((stats.allocated, stats.deferred), (live + freed, freed), "vdev {id}");
+        }
+    }
+
+    /// The machine stops: what is left is what the last uberblock says.
+    fn crash(&mut self) {
+        let (objects, ledger) = self.synced.clone();
+        self.store = Shared(std::sync::Arc::new(parking_lot::Mutex::new(objects)));
+        self.all = reload(&self.shapes, self.forms, &self.store);
+        self.ledger = ledger;
+        self.compare();
+        if self.rng.below(2) == 0 {
+            // Only some of it is loaded.
+            self.all = reload(&self.shapes, self.forms, &self.store);
+        }
+    }
+
+    fn compare(&self) {
+        for (id, shape) in (0_u32..).zip(&self.shapes) {
+            let vdev = self.all.vdev(u64::from(id)).unwrap();
+            let mut found = RangeSet::new();
+            for slab in &vdev.slabs {
+                self.all.load(slab);
+                let state = slab.lock();
+                let free = state.free.as_ref().unwrap();
+                assert_eq!(free.covered(), slab.size - state.allocated, "metaslab {}", slab.id);
+                free.iter().for_each(|(s, e)| {
+                    found.insert(s, e);
+                });
+            }
+            let size = shape.metaslabs << shape.metaslab_shift;
+            assert_eq!(found, self.ledger.free_space(id, size), "vdev {id}");
+        }
+    }
+}
+
+fn shapes(rng: &mut Rng) -> Vec<Shape> {
+    let ashift = 9 + rng.below(8) as u32;
+    let mut shapes = vec![Shape::disk(ashift, ashift + 6 + rng.below(3) as u32, 8 + rng.below(80))];
+    for _ in 0..rng.below(3) {
+        let mut shape = Shape::disk(ashift, ashift + 6 + rng.below(3) as u32, 8 + rng.below(16));
+        let parity = rng.below(4) as u32;
+        shape.raidz = (parity, parity + 1 + rng.below(4) as u32);
+        shape.bias = [AllocBias::Normal, AllocBias::Log, AllocBias::Special, AllocBias::Dedup][rng.below(4) as usize];
+        shapes.push(shape);
+    }
+    shapes
+}
+
+fn run(seed: u64, forms: Forms) {
+    let mut rng = Rng::new(seed);
+    let shapes = shapes(&mut rng);
+    let mut pool = Pool::new(shapes, forms, seed);
+    let busy = 4 + rng.below(60);
+    for _ in 0..40 {
+        pool.turn(busy);
+        if rng.below(8) == 0 {
+            pool.crash();
+        }
+    }
+    pool.all.request_flush_all();
+    pool.turn(4);
+    pool.crash();
+}
+
+#[test]
+fn equals_a_ledger_in_classic_form() {
+    for seed in 0..40 {
+        run(seed, Forms { log: false, two_words: seed % 2 == 0, histogram: seed % 3 != 0 });
+    }
+}
+
+#[test]
+fn equals_a_ledger_with_logs() {
+    for seed in 100..140 {
+        run(seed, Forms::NEW);
+    }
+}

@@ -1,0 +1,162 @@
+//! What the allocator learns of a top-level vdev when it is opened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use ondisk::names::vdev_top;
+use parking_lot::Mutex;
+
+use super::log::{Change, Unflushed};
+use super::slab::{MapState, Slab, State};
+use super::table::{self, Metaslabs};
+use super::vdev::Vdev;
+use crate::dmu::Objset;
+use crate::error::{Error, Result};
+use crate::vdev::config::{AllocBias, VdevConfig};
+use crate::vdev::top::Top;
+use crate::zap::Zap;
+
+/// Most metaslabs of one vdev.
+const MAX_METASLABS: u64 = 1 << 24;
+/// Largest metaslab that makes sense, as a shift; OpenZFS stops at 16 GiB.
+const MAX_METASLAB_SHIFT: u32 = 40;
+
+/// A metaslab as it was left.
+#[derive(Debug, Clone, Default)]
+pub struct SlabRecord {
+    /// Its map; object 0 when it was never written.
+    pub map: MapState,
+    /// Since when its changes are in logs; 0: it has never been in one.
+    pub unflushed_txg: u64,
+    /// What the logs say.
+    pub change: Change,
+}
+
+/// A top-level vdev as it was left.
+#[derive(Debug)]
+pub struct TopRecord {
+    /// The vdev.
+    pub top: Arc<Top>,
+    /// What it serves.
+    pub bias: AllocBias,
+    /// Bytes of a metaslab, as a shift.
+    pub metaslab_shift: u32,
+    /// Metaslabs of a draid begin and end with a whole row of a group, of so many bytes; else 1.
+    pub row: u64,
+    /// Object with the numbers of the space maps; 0: to be made.
+    pub array: u64,
+    /// Object with the unflushed txgs; 0: to be made when needed.
+    pub unflushed_array: u64,
+    /// What the checkpoint keeps; object 0: nothing.
+    pub checkpoint: MapState,
+    /// The metaslabs, in order.
+    pub metaslabs: Vec<SlabRecord>,
+}
+
+impl TopRecord {
+    /// A new vdev, all free. `asize` are its allocatable bytes.
+    ///
+    /// # Errors
+    /// When that many metaslabs are too many.
+    pub fn fresh(top: Arc<Top>, config: &VdevConfig) -> Result<Self> {
+        let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
+        let count = count.and_then(|n| usize::try_from(n).ok());
+        let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
+        Ok(Self {
+            bias: config.bias,
+            top,
+            metaslab_shift: config.metaslab_shift,
+            row: table::row(config),
+            array: config.metaslab_array,
+            unflushed_array: 0,
+            checkpoint: MapState::default(),
+            metaslabs: vec![SlabRecord::default(); count],
+        })
+    }
+
+    /// A vdev of an existing pool. `None` for holes, removed and absent vdevs.
+    ///
+    /// # Errors
+    /// When something of it can't be read: a pool with such a vdev can't be written.
+    pub fn load(mos: &Arc<Objset>, top: Arc<Top>, config: &VdevConfig) -> Result<Option<Self>> {
+        let table = Metaslabs::load(mos, config)?;
+        if table.all.is_empty() {
+            return Ok(None);
+        }
+        let mut record = Self::fresh(top, config)?;
+        record.bias = table::bias(mos, config)?;
+        record.unflushed_array = table.unflushed_object;
+        record.metaslabs.clear();
+        for metaslab in table.all {
+            let metaslab = metaslab?;
+            let map =
+                if metaslab.space_map == 0 { MapState::default() } else { map(mos, metaslab.space_map)? };
+            let unflushed_txg = metaslab.unflushed_txg;
+            record.metaslabs.push(SlabRecord { map, unflushed_txg, change: Change::default() });
+        }
+        let zap = if config.top_zap == 0 { None } else { Some(Zap::open(&mos.object(config.top_zap)?)?) };
+        let number = zap.map_or(Ok(None), |zap| zap.u64(vdev_top::POOL_CHECKPOINT_SM))?;
+        if let Some(number) = number.filter(|&n| n != 0) {
+            record.checkpoint = self::map(mos, number)?;
+        }
+        Ok(Some(record))
+    }
+
+    /// Adds what the logs say. `unflushed` was replayed with this vdev's metaslabs.
+    pub fn apply(&mut self, unflushed: &Unflushed) {
+        for (id, slab) in (0..).zip(&mut self.metaslabs) {
+            if let Some(change) = unflushed.change(self.top.id, id) {
+                slab.change = change.clone();
+            }
+        }
+    }
+
+    pub(super) fn into_vdev(self) -> Result<Vdev> {
+        let (top, shift) = (self.top, self.metaslab_shift);
+        let sane = (9..=16).contains(&top.ashift) && (top.ashift..=MAX_METASLAB_SHIFT).contains(&shift);
+        if !sane {
+            return Err(Error::corrupt("the vdev's metaslabs make no sense").on_vdev(&top.name));
+        }
+        let mut slabs = Vec::new();
+        for (id, record) in (0..).zip(self.metaslabs) {
+            let place = table::place(shift, self.row, id);
+            slabs.push(Arc::new(Slab::new(top.id, id, place, top.ashift, record.into_state())));
+        }
+        Ok(Vdev {
+            shift,
+            groups: Vdev::groups(&top, self.bias, &slabs),
+            slabs,
+            array: AtomicU64::new(self.array),
+            unflushed_array: AtomicU64::new(self.unflushed_array),
+            checkpoint: Mutex::new(self.checkpoint),
+            closed: AtomicBool::new(false),
+            deflate_ratio: top.deflate_ratio(),
+            top,
+        })
+    }
+}
+
+impl SlabRecord {
+    fn into_state(self) -> State {
+        let Self { map, unflushed_txg, change } = self;
+        let settled = u64::try_from(map.head.alloc).unwrap_or(0);
+        let allocated =
+            settled.saturating_add(change.allocated.covered()).saturating_sub(change.freed.covered());
+        let mut state = State::default();
+        state.unflushed_dirty = !change.allocated.is_empty() || !change.freed.is_empty();
+        state.unflushed = change;
+        state.unflushed_txg = unflushed_txg;
+        state.map = map;
+        state.synced_length = map.head.length;
+        state.allocated = allocated;
+        state
+    }
+}
+
+/// A space map as it stands on disk.
+fn map(mos: &Arc<Objset>, number: u64) -> Result<MapState> {
+    let object = mos.object(number)?;
+    let head = super::head(&object)?;
+    let has_histogram = object.dnode.bonus().len() >= ondisk::space_map::SpaceMapPhys::SIZE;
+    Ok(MapState { object: number, head, block_size: object.dnode.datablksz(), has_histogram })
+}

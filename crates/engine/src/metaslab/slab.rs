@@ -1,0 +1,406 @@
+//! One metaslab in core: what of it may be allocated, and what waits on its way there.
+//!
+//! ```text
+//!            allocate                     sync(T)
+//! allocatable ─────────▶ allocating[T] ─────────▶ the maps
+//!      ▲                                             │ free (in syncing txg T)
+//!      │ sync_done(T + 2)        sync_done(T)        ▼
+//!      └──────────── deferred ◀──────────── freed ◀──── freeing
+//! ```
+//!
+//! A piece freed in T is written as free in T, but is given out again only when T + 2 is on disk: the uberblocks
+//! of T - 1 and before may refer to it, and three of them must stay good.
+//!
+//! What is allocatable is kept only while the metaslab is *loaded*. Nothing is allocated from one that is not, but
+//! frees come all the same. A load reads the map without a lock; what became allocatable meanwhile is kept in
+//! `returned` and added at its end. Several loads of one metaslab may run at once: the first to end wins.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ondisk::space_map::SpaceMapPhys;
+use parking_lot::{Mutex, MutexGuard};
+use stdx::{RangeSet, SizedRanges};
+
+use super::log::Change;
+use super::policy::{self, Weight};
+use crate::error::{Error, Kind, Result};
+
+/// Groups of transactions that may have allocations at once.
+pub(super) const TXGS: usize = 4;
+/// Txgs for which freed space is kept as it is.
+#[doc(alias = "TXG_DEFER_SIZE")]
+pub(super) const DEFER: u64 = 2;
+
+/// A space map as it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MapState {
+    /// Its object; 0: none yet.
+    pub object: u64,
+    /// Its head.
+    pub head: SpaceMapPhys,
+    /// Bytes of a block.
+    pub block_size: u64,
+    /// Its head has room for a histogram.
+    pub has_histogram: bool,
+}
+
+/// A metaslab.
+#[derive(Debug)]
+pub(super) struct Slab {
+    /// Its vdev.
+    pub vdev: u64,
+    /// Its number there.
+    pub id: u64,
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Unit, as a shift.
+    pub ashift: u32,
+    /// Longest piece of a loaded one; all ones when not loaded.
+    largest: AtomicU64,
+    weight: AtomicU64,
+    /// Its map can't be read: nothing is allocated from it.
+    pub unreadable: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// What changes.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// What may be allocated, while loaded.
+    pub free: Option<SizedRanges>,
+    loaders: u32,
+    returned: RangeSet,
+    /// Allocated in the open, quiescing and syncing txg, by its last two bits.
+    pub allocating: [RangeSet; TXGS],
+    /// Freed in the syncing txg, not yet written.
+    pub freeing: RangeSet,
+    /// Freed in the syncing txg and written.
+    pub freed: RangeSet,
+    /// Freed in the syncing txg, but the checkpoint keeps it.
+    pub checkpointing: RangeSet,
+    /// Freed in that txg and synced.
+    pub deferred: Vec<(u64, RangeSet)>,
+    /// What only the logs say.
+    pub unflushed: Change,
+    /// What only the logs said, and is being written to the metaslab's own map in the syncing txg.
+    pub flushing: Change,
+    /// Since when `unflushed` is only in logs; 0: the metaslab has never been in a log.
+    pub unflushed_txg: u64,
+    /// It has changes since then.
+    pub unflushed_dirty: bool,
+    /// Its own map.
+    pub map: MapState,
+    /// Bytes of it that are settled: the rest is of the txg that is being synced.
+    pub synced_length: u64,
+    /// Bytes allocated as the maps say.
+    pub allocated: u64,
+    /// By how much that changed in the syncing txg.
+    pub allocated_now: i64,
+    cursors: Vec<u64>,
+    /// Weight's index when it was last made active.
+    pub active_index: Option<u32>,
+    /// Last txg in which something was allocated.
+    pub used_txg: u64,
+}
+
+/// What a load starts from.
+#[derive(Debug)]
+pub(super) struct LoadStart {
+    pub object: u64,
+    pub length: u64,
+    changes: [Change; 2],
+    not_yet: RangeSet,
+}
+
+impl Slab {
+    pub fn new(vdev: u64, id: u64, place: (u64, u64), ashift: u32, state: State) -> Self {
+        let slab = Self {
+            vdev,
+            id,
+            start: place.0,
+            size: place.1,
+            ashift,
+            largest: AtomicU64::new(u64::MAX),
+            weight: AtomicU64::new(0),
+            unreadable: AtomicBool::new(false),
+            state: Mutex::new(state),
+        };
+        slab.reweigh(&mut slab.lock());
+        slab
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// First byte after it.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.size)
+    }
+
+    pub fn weight(&self) -> Weight {
+        Weight::from_word(self.weight.load(Ordering::Relaxed))
+    }
+
+    /// Longest piece that can be there; exact when loaded.
+    pub fn longest(&self) -> u64 {
+        match self.largest.load(Ordering::Relaxed) {
+            u64::MAX => self.weight().limit().saturating_sub(1),
+            exact => exact,
+        }
+    }
+
+    pub fn is_loaded(&self) -> bool {
+        self.largest.load(Ordering::Relaxed) != u64::MAX
+    }
+
+    /// A piece of that length may be there. With `hard` a guess does not rule it out.
+    pub fn may_hold(&self, size: u64, hard: bool) -> bool {
+        if self.unreadable.load(Ordering::Relaxed) {
+            return false;
+        }
+        let any = hard && !self.is_loaded() && self.size >= size;
+        any || self.longest() >= size
+    }
+
+    /// After a change: weight and longest piece anew.
+    pub fn reweigh(&self, state: &mut State) {
+        let weight = match &state.free {
+            Some(free) => {
+                self.largest.store(free.largest(), Ordering::Relaxed);
+                Weight::of(free, self.ashift)
+            }
+            None => {
+                self.largest.store(u64::MAX, Ordering::Relaxed);
+                self.unloaded_weight(state)
+            }
+        };
+        self.weight.store(weight.word(), Ordering::Relaxed);
+    }
+
+    fn unloaded_weight(&self, state: &State) -> Weight {
+        if state.allocated == 0 {
+            return Weight::of_space(self.size);
+        }
+        if !state.map.has_histogram {
+            return Weight::of_space(self.size.saturating_sub(state.allocated));
+        }
+        let mut deferred = [0; 32];
+        for (_, ranges) in &state.deferred {
+            policy::add_histogram(&mut deferred, &policy::histogram_of(ranges.iter()), self.ashift);
+        }
+        Weight::of_map(&state.map.head.histogram, &deferred, self.ashift)
+    }
+
+    /// Allocates `size` bytes for `txg`; `far_from`: not near that offset. `None` when there is no such piece or the
+    /// metaslab is not loaded.
+    pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<u64> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let free = state.free.as_mut()?;
+        if free.largest() < size {
+            return None;
+        }
+        let at = policy::cursor_of(size);
+        if state.cursors.len() <= at {
+            state.cursors.resize(at + 1, self.start);
+        }
+        let cursor = state.cursors.get_mut(at)?;
+        if let Some(other) = far_from {
+            // Half of the metaslab away, or as far as can be.
+            let half = self.size / 2;
+            let aim = if other - self.start < half { other + half } else { other - half };
+            *cursor = aim >> self.ashift << self.ashift;
+        }
+        let start = policy::dynamic_fit(free, cursor, size, self.size)?;
+        free.remove(start, start + size);
+        self.largest.store(free.largest(), Ordering::Relaxed);
+        state.slot(txg).insert(start, start + size);
+        state.used_txg = txg;
+        Some(start)
+    }
+
+    /// True when the metaslab has used up the kind of pieces for which it was chosen.
+    #[doc(alias = "zfs_metaslab_switch_threshold")]
+    pub fn is_spent(&self) -> bool {
+        let state = self.lock();
+        let index = state.free.as_ref().and_then(|free| free.largest().checked_ilog2());
+        match (index, state.active_index) {
+            (Some(index), Some(then)) => index + 2 <= then,
+            _ => true,
+        }
+    }
+
+    /// Chosen to be allocated from.
+    pub fn activate(&self) {
+        let mut state = self.lock();
+        self.reweigh(&mut state);
+        state.active_index = self.weight().index();
+    }
+
+    /// Begins a load; `None` when it is loaded.
+    pub fn start_load(&self) -> Option<LoadStart> {
+        let mut state = self.lock();
+        if state.free.is_some() {
+            return None;
+        }
+        if state.loaders == 0 {
+            state.returned = RangeSet::new();
+        }
+        state.loaders += 1;
+        let mut not_yet = state.freed.clone();
+        for (start, end) in state.deferred.iter().flat_map(|(_, ranges)| ranges.iter()) {
+            not_yet.insert(start, end);
+        }
+        let length = if state.map.object == 0 { 0 } else { state.synced_length };
+        let changes = [state.flushing.clone(), state.unflushed.clone()];
+        Some(LoadStart { object: state.map.object, length, changes, not_yet })
+    }
+
+    /// Ends a load with what the first bytes of the map say is allocated.
+    pub fn end_load(&self, start: &LoadStart, allocated: Result<&RangeSet>) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.loaders = state.loaders.saturating_sub(1);
+        let (Ok(allocated), None) = (allocated, &state.free) else { return };
+        let mut free = SizedRanges::new();
+        free.insert(self.start, self.end());
+        for (s, e) in allocated.iter() {
+            free.clear(s, e);
+        }
+        for change in &start.changes {
+            change.allocated.iter().for_each(|(s, e)| free.clear(s, e));
+            for (s, e) in change.freed.iter() {
+                free.clear(s, e);
+                free.insert(s, e);
+            }
+        }
+        for (s, e) in start.not_yet.iter() {
+            free.clear(s, e);
+        }
+        for (s, e) in std::mem::take(&mut state.returned).iter() {
+            free.clear(s, e);
+            free.insert(s, e);
+        }
+        state.free = Some(free);
+        self.reweigh(state);
+    }
+
+    /// Forgets what is allocatable, if nothing is being allocated.
+    pub fn unload(&self) -> bool {
+        let mut state = self.lock();
+        if state.allocating.iter().any(|set| !set.is_empty()) || state.free.is_none() {
+            return false;
+        }
+        state.free = None;
+        state.active_index = None;
+        self.reweigh(&mut state);
+        true
+    }
+
+    /// Takes back what was allocated in `txg`. What was already written as allocated goes the long way.
+    pub fn unallocate(&self, start: u64, end: u64, txg: u64) -> Result<()> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if !state.slot(txg).contains(start, end) {
+            drop(guard);
+            return self.free(start, end, false);
+        }
+        state.slot(txg).remove(start, end);
+        if let Some(free) = &mut state.free {
+            free.insert(start, end);
+            self.largest.store(free.largest(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Frees in the syncing txg.
+    pub fn free(&self, start: u64, end: u64, checkpointed: bool) -> Result<()> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let loaded = state.free.as_ref().is_some_and(|free| free.overlaps(start, end));
+        let waiting = state.deferred.iter().any(|(_, set)| set.overlaps(start, end))
+            || [&state.freeing, &state.freed, &state.checkpointing]
+                .iter()
+                .any(|set| set.overlaps(start, end));
+        if loaded || waiting {
+            return Err(Error::new(
+                Kind::Corrupt,
+                format!("bytes {start:#x} to {end:#x} of top-level vdev {} are freed twice", self.vdev),
+            ));
+        }
+        if checkpointed { &mut state.checkpointing } else { &mut state.freeing }.insert(start, end);
+        Ok(())
+    }
+
+    /// Marks as allocated in `txg`. True when it was free.
+    pub fn claim(&self, start: u64, end: u64, txg: u64) -> Result<bool> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some(free) = &mut state.free else {
+            return Err(Error::new(Kind::Busy, "the metaslab is not loaded"));
+        };
+        if !free.overlaps(start, end) {
+            return Ok(false);
+        }
+        if !free.remove(start, end) {
+            return Err(Error::corrupt("an intent-log block is partly free"));
+        }
+        self.largest.store(free.largest(), Ordering::Relaxed);
+        state.slot(txg).insert(start, end);
+        Ok(true)
+    }
+
+    /// After a synced txg: see the picture above. Gives by how many bytes what is allocated, and what is deferred, has
+    /// grown.
+    pub fn sync_done(&self, txg: u64) -> (i64, i64) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let freed = std::mem::take(&mut state.freed);
+        let mut delta = i64::try_from(freed.covered()).unwrap_or(i64::MAX);
+        if !freed.is_empty() {
+            state.deferred.push((txg, freed));
+        }
+        let (ripe, rest) =
+            std::mem::take(&mut state.deferred).into_iter().partition(|&(then, _)| then + DEFER <= txg);
+        state.deferred = rest;
+        let ripe: Vec<(u64, RangeSet)> = ripe;
+        for (start, end) in ripe.iter().flat_map(|(_, ranges)| ranges.iter()) {
+            delta -= i64::try_from(end - start).unwrap_or(i64::MAX);
+            match &mut state.free {
+                Some(free) => {
+                    free.insert(start, end);
+                }
+                None if state.loaders > 0 => {
+                    state.returned.insert(start, end);
+                }
+                None => {}
+            }
+        }
+        let allocated = std::mem::take(&mut state.allocated_now);
+        state.flushing = Change::default();
+        state.synced_length = state.map.head.length;
+        self.reweigh(state);
+        (allocated, delta)
+    }
+}
+
+impl State {
+    /// What is allocated in a txg and not yet written.
+    pub fn slot(&mut self, txg: u64) -> &mut RangeSet {
+        let [a, b, c, d] = &mut self.allocating;
+        match txg & 3 {
+            0 => a,
+            1 => b,
+            2 => c,
+            _ => d,
+        }
+    }
+
+    /// Bytes that are freed but not yet allocatable.
+    pub fn deferred_space(&self) -> u64 {
+        self.deferred.iter().map(|(_, ranges)| ranges.covered()).sum()
+    }
+}

@@ -1,0 +1,492 @@
+//! The allocator in syncing context: what changed in a txg goes into the space maps.
+//!
+//! *Classic*: each metaslab's changes are appended to its own map. *Logged*: the changes of all go to one log of the
+//! txg, and some metaslabs each txg are *flushed*: their changes of many txgs go to their own map, and what the logs
+//! say of them is obsolete from then on. Logs older than every metaslab's last flush are freed.
+//!
+//! A map that has grown to twice what it needs is *condensed*: written anew from what is known to be free.
+//!
+//! [`SpaceAllocator::sync`] is called in every pass of a txg, after the objects were written. Writing maps dirties the
+//! meta object set; its blocks need space in the next pass, which goes to the maps in that pass. From pass 2 on, blocks
+//! are rewritten where they are unless they grow, so that a pass comes in which nothing is allocated or freed.
+//!
+//! Within a txg a piece may be allocated and then freed (both are written, in this order), but what is freed is never
+//! allocated again. So the order allocations, frees, next pass is one in which the entries can be replayed.
+//!
+//! Only the sync thread comes here. It holds [`SyncState`]'s lock throughout, a metaslab's only to take what it writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+
+use ondisk::space_map::SpaceMapPhys;
+use stdx::RangeSet;
+
+use super::allocator::{Forms, SpaceAllocator};
+use super::append::{Addition, Stamp, put_words};
+use super::log::Change;
+use super::policy;
+use super::slab::{MapState, Slab, State};
+use super::store::{SpaceMapStore, SpaceObject};
+use super::vdev::Vdev;
+use crate::error::{Error, Result};
+
+/// Block of a metaslab's map that is appended to in every txg.
+#[doc(alias = "zfs_metaslab_sm_blksz_no_log")]
+const CLASSIC_BLOCK: u64 = 16 << 10;
+/// Block of a map that is written now and then, and of a log.
+#[doc(alias = "zfs_metaslab_sm_blksz_with_log")]
+const LOGGED_BLOCK: u64 = 128 << 10;
+
+/// A log that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LogRecord {
+    pub map: MapState,
+}
+
+impl LogRecord {
+    fn blocks(&self) -> u64 {
+        self.map.head.length.div_ceil(self.map.block_size.max(1))
+    }
+}
+
+/// What the sync thread keeps.
+#[derive(Debug, Default)]
+pub(super) struct SyncState {
+    /// Metaslabs that logs speak of, by the txg since when: `(txg, vdev, metaslab)`.
+    pub unflushed: BTreeSet<(u64, u64, u64)>,
+    /// The logs by txg.
+    pub logs: BTreeMap<u64, LogRecord>,
+    /// Flush every metaslab with the next txg.
+    pub flush_all: bool,
+    /// Metaslabs with space that was freed but waits.
+    waiting: BTreeSet<(u64, u64)>,
+}
+
+impl SpaceAllocator {
+    /// Flushes all metaslabs with the next txg, so that only its log is left: before the pool is exported.
+    #[doc(alias = "spa_log_flushall_txg")]
+    pub fn request_flush_all(&self) {
+        self.sync.lock().flush_all = true;
+    }
+
+    /// Adds a log of a pool that is being imported, after all its vdevs.
+    pub fn add_log(&self, txg: u64, map: MapState) {
+        self.sync.lock().logs.insert(txg, LogRecord { map });
+    }
+
+    /// True when the txg has changes that the maps do not say yet.
+    pub fn is_dirty(&self, txg: u64) -> bool {
+        let names: Vec<_> = self.dirty_slot(txg).lock().iter().copied().collect();
+        names
+            .into_iter()
+            .filter_map(|(vdev, id)| self.slab(vdev, id))
+            .any(|slab| slab.lock().has_changes(txg))
+    }
+
+    /// Writes what changed since the last pass. True when something was written.
+    ///
+    /// # Errors
+    /// What the store fails with; also what [`SpaceAllocator::take_problems`] would give. The pool can't go on then.
+    pub fn sync(&self, txg: u64, pass: u64, store: &mut dyn SpaceMapStore) -> Result<bool> {
+        if let Some(problem) = self.take_problems().into_iter().next() {
+            return Err(problem);
+        }
+        let forms = *self.forms.read();
+        let mut state = self.sync.lock();
+        let stamp = Stamp { txg, pass, two_words: forms.two_words };
+        let names: Vec<_> = self.dirty_slot(txg).lock().iter().copied().collect();
+        let mut run = Run {
+            of: self,
+            forms,
+            stamp,
+            store,
+            state: &mut state,
+            arrays: BTreeMap::new(),
+            log: Vec::new(),
+            wrote: false,
+        };
+        if pass == 1 && forms.log && (!names.is_empty() || run.state.flush_all) {
+            run.flush()?;
+        }
+        for (vdev, id) in names {
+            let vdev = self.vdev(vdev).ok_or_else(|| Error::corrupt("a dirty vdev is gone"))?;
+            if let Some(slab) = usize::try_from(id).ok().and_then(|id| vdev.slabs.get(id)) {
+                run.metaslab(&vdev, slab)?;
+            }
+        }
+        run.finish()
+    }
+
+    /// After the uberblock of `txg` is on disk: what was freed two txgs ago may be allocated again.
+    pub fn sync_done(&self, txg: u64) {
+        let mut state = self.sync.lock();
+        let mut names = std::mem::take(&mut *self.dirty_slot(txg).lock());
+        names.append(&mut state.waiting);
+        for (vdev, id) in names {
+            let Some(vdev) = self.vdev(vdev) else { continue };
+            let Some(slab) = usize::try_from(id).ok().and_then(|id| vdev.slabs.get(id)) else { continue };
+            let (allocated, deferred) = slab.sync_done(txg);
+            if let Some(group) = vdev.group_of(id) {
+                group.allocated.fetch_add(allocated + deferred, Ordering::Relaxed);
+                group.deferred.fetch_add(deferred, Ordering::Relaxed);
+            }
+            if slab.lock().deferred_space() != 0 {
+                state.waiting.insert((slab.vdev, id));
+            }
+        }
+    }
+}
+
+/// One pass.
+struct Run<'a> {
+    of: &'a SpaceAllocator,
+    forms: Forms,
+    stamp: Stamp,
+    store: &'a mut dyn SpaceMapStore,
+    state: &'a mut SyncState,
+    /// Words to write, by object and index.
+    arrays: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// Entries for the log: vdev, allocated, freed.
+    log: Vec<(u32, RangeSet, RangeSet)>,
+    wrote: bool,
+}
+
+impl Run<'_> {
+    fn block_size(&self) -> u64 {
+        if self.forms.log { LOGGED_BLOCK } else { CLASSIC_BLOCK }
+    }
+
+    fn head_size(&self) -> usize {
+        if self.forms.histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::MIN_SIZE }
+    }
+
+    fn create(&mut self, what: &SpaceObject, block_size: u64) -> Result<MapState> {
+        self.wrote = true;
+        let object = self.store.create(what)?;
+        Ok(MapState {
+            object,
+            head: SpaceMapPhys::default(),
+            block_size,
+            has_histogram: self.forms.histogram,
+        })
+    }
+
+    /// A new map for a metaslab, noted in the vdev's array.
+    fn new_map(&mut self, vdev: &Vdev, slab: &Slab) -> Result<MapState> {
+        let block_size = self.block_size();
+        let map = self.create(&SpaceObject::Map { block_size, head: self.head_size() }, block_size)?;
+        let mut array = vdev.array.load(Ordering::Relaxed);
+        if array == 0 {
+            array = self.store.create(&SpaceObject::Array { vdev: vdev.top.id })?;
+            vdev.array.store(array, Ordering::Relaxed);
+        }
+        self.arrays.entry(array).or_default().insert(slab.id, map.object);
+        Ok(map)
+    }
+
+    /// What changed in one metaslab.
+    #[doc(alias = "metaslab_sync")]
+    fn metaslab(&mut self, vdev: &Vdev, slab: &Slab) -> Result<()> {
+        if !slab.lock().has_changes(self.stamp.txg) {
+            return Ok(());
+        }
+        if slab.lock().map.object == 0 {
+            let map = self.new_map(vdev, slab)?;
+            slab.lock().map = map;
+        }
+        if self.stamp.pass == 1 {
+            self.condense(vdev, slab)?;
+        }
+        if self.forms.log {
+            let mut state = slab.lock();
+            if !state.unflushed_dirty {
+                self.bump(vdev, slab, &mut state, true)?;
+            }
+        }
+        let mut state = slab.lock();
+        let before = state.map.head;
+        let allocated = std::mem::take(state.slot(self.stamp.txg));
+        let freed = std::mem::take(&mut state.freeing);
+        let kept = std::mem::take(&mut state.checkpointing);
+        state.count(&allocated, &freed);
+        let mut addition = Addition::to(state.map);
+        if self.forms.log {
+            allocated.iter().for_each(|(s, e)| state.unflushed.apply(s, e, false));
+            freed.iter().for_each(|(s, e)| state.unflushed.apply(s, e, true));
+        } else {
+            let unit = (slab.ashift, slab.start);
+            addition.ranges(unit, &allocated, false, None, self.stamp);
+            addition.ranges(unit, &freed, true, None, self.stamp);
+        }
+        let histogram = state.histogram(&freed, slab.ashift);
+        addition.map.head.histogram = histogram;
+        state.map.head = addition.map.head;
+        freed.iter().for_each(|(s, e)| {
+            state.freed.insert(s, e);
+        });
+        drop(state);
+        self.wrote = true;
+        let head = addition.write(self.store, &before)?;
+        slab.lock().map.head = head;
+        if self.forms.log {
+            let number = u32::try_from(vdev.top.id).map_err(|_| Error::corrupt("vdev number too big"))?;
+            self.log.push((number, allocated, freed));
+        }
+        self.checkpoint(vdev, &kept)
+    }
+
+    /// Frees that a checkpoint keeps.
+    fn checkpoint(&mut self, vdev: &Vdev, kept: &RangeSet) -> Result<()> {
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let mut map = *vdev.checkpoint.lock();
+        if map.object == 0 {
+            let what = SpaceObject::Checkpoint {
+                vdev: vdev.top.id,
+                block_size: LOGGED_BLOCK,
+                head: self.head_size(),
+            };
+            map = self.create(&what, LOGGED_BLOCK)?;
+        }
+        let mut addition = Addition::to(map);
+        addition.ranges((vdev.top.ashift, 0), kept, true, None, self.stamp);
+        map.head = addition.write(self.store, &map.head)?;
+        *vdev.checkpoint.lock() = map;
+        let bytes = i64::try_from(kept.covered()).unwrap_or(i64::MAX);
+        self.of.checkpoint_space.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes a metaslab's map anew if that is worth it. Nothing of this txg is in it then. True when it was.
+    #[doc(alias = "metaslab_condense")]
+    fn condense(&mut self, vdev: &Vdev, slab: &Slab) -> Result<bool> {
+        let mut state = slab.lock();
+        let record = state.map.block_size.max(1 << slab.ashift);
+        let wanted = state.free.as_ref().is_some_and(|free| {
+            let size = policy::condensed_size(free, slab.ashift, self.forms.two_words, state.map.block_size);
+            policy::should_condense(&state.map.head, size, record, free.is_empty())
+        });
+        if !wanted || !state.freed.is_empty() {
+            return Ok(false);
+        }
+        let old = state.map;
+        let fits = old.block_size == self.block_size() && (old.has_histogram || !self.forms.histogram);
+        let map = if fits {
+            old
+        } else {
+            drop(state);
+            let what = SpaceObject::Map { block_size: old.block_size, head: old.head_size() };
+            self.store.free(&what, old.object)?;
+            let map = self.new_map(vdev, slab)?;
+            state = slab.lock();
+            map
+        };
+        let mut addition = Addition::anew(map);
+        state.whole(slab, &mut addition, self.stamp);
+        addition.map.head.histogram = state.histogram(&RangeSet::new(), slab.ashift);
+        state.map = addition.map;
+        state.synced_length = addition.map.head.length;
+        state.unflushed = Change::default();
+        state.flushing = Change::default();
+        if self.forms.log && state.unflushed_txg != 0 {
+            self.bump(vdev, slab, &mut state, false)?;
+        }
+        drop(state);
+        self.wrote = true;
+        let head = addition.write(self.store, &SpaceMapPhys::default())?;
+        slab.lock().map.head = head;
+        Ok(true)
+    }
+
+    /// From this txg on the logs count for the metaslab.
+    #[doc(alias = "metaslab_unflushed_bump")]
+    fn bump(&mut self, vdev: &Vdev, slab: &Slab, state: &mut State, dirty: bool) -> Result<()> {
+        let txg = self.stamp.txg;
+        state.unflushed_dirty = dirty;
+        if state.unflushed_txg == txg {
+            return Ok(());
+        }
+        self.state.unflushed.remove(&(state.unflushed_txg, slab.vdev, slab.id));
+        self.state.unflushed.insert((txg, slab.vdev, slab.id));
+        state.unflushed_txg = txg;
+        let mut array = vdev.unflushed_array.load(Ordering::Relaxed);
+        if array == 0 {
+            array = self.store.create(&SpaceObject::UnflushedTxgs { vdev: vdev.top.id })?;
+            vdev.unflushed_array.store(array, Ordering::Relaxed);
+        }
+        self.arrays.entry(array).or_default().insert(slab.id, txg);
+        self.wrote = true;
+        Ok(())
+    }
+
+    /// Flushes as many metaslabs as the logs' length asks for, those first whose changes are oldest.
+    #[doc(alias = "spa_flush_metaslabs")]
+    fn flush(&mut self) -> Result<()> {
+        let txg = self.stamp.txg;
+        let order: Vec<(u64, u64, u64)> = self.state.unflushed.iter().copied().collect();
+        let mut slabs = Vec::new();
+        for (since, vdev, id) in order.into_iter().take_while(|&(since, ..)| since != txg) {
+            let vdev = self.of.vdev(vdev).ok_or_else(|| Error::corrupt("a metaslab in a log is gone"))?;
+            let slab = self.of.slab(vdev.top.id, id).ok_or_else(|| Error::corrupt("no such metaslab"))?;
+            let (dirty, ranges) = {
+                let state = slab.lock();
+                (state.unflushed_dirty, state.unflushed.allocated.len() + state.unflushed.freed.len())
+            };
+            slabs.push((since, vdev, slab, dirty, u64::try_from(ranges).unwrap_or(u64::MAX)));
+        }
+        let mut ranges: u64 = slabs.iter().map(|slab| slab.4).fold(0, u64::saturating_add);
+        let mut want = if std::mem::take(&mut self.state.flush_all) { u64::MAX } else { self.budget(&slabs) };
+        for (_, vdev, slab, dirty, many) in slabs {
+            if want == 0 && ranges <= policy::MAX_UNFLUSHED_RANGES {
+                break;
+            }
+            if dirty {
+                self.flush_one(&vdev, &slab)?;
+                (want, ranges) = (want.saturating_sub(1), ranges.saturating_sub(many));
+            } else {
+                self.bump(&vdev, &slab, &mut slab.lock(), false)?;
+            }
+        }
+        self.free_old_logs()
+    }
+
+    fn budget<V, S>(&self, slabs: &[(u64, V, S, bool, u64)]) -> u64 {
+        let mut rows: BTreeMap<u64, (u64, u64)> =
+            self.state.logs.iter().map(|(&txg, log)| (txg, (log.blocks(), 0))).collect();
+        for (since, ..) in slabs.iter().filter(|slab| slab.3) {
+            rows.entry(*since).or_default().1 += 1;
+        }
+        let rows: Vec<(u64, u64)> = rows.into_values().collect();
+        policy::metaslabs_to_flush(&rows)
+    }
+
+    #[doc(alias = "metaslab_flush")]
+    fn flush_one(&mut self, vdev: &Vdev, slab: &Slab) -> Result<()> {
+        if slab.lock().map.object == 0 {
+            let map = self.new_map(vdev, slab)?;
+            slab.lock().map = map;
+        }
+        if self.condense(vdev, slab)? {
+            return Ok(());
+        }
+        let mut state = slab.lock();
+        let before = state.map.head;
+        state.flushing = std::mem::take(&mut state.unflushed);
+        let mut addition = Addition::to(state.map);
+        let unit = (slab.ashift, slab.start);
+        addition.ranges(unit, &state.flushing.allocated, false, None, self.stamp);
+        addition.ranges(unit, &state.flushing.freed, true, None, self.stamp);
+        state.map.head = addition.map.head;
+        self.bump(vdev, slab, &mut state, false)?;
+        drop(state);
+        self.of.mark_dirty(slab, self.stamp.txg);
+        let head = addition.write(self.store, &before)?;
+        slab.lock().map.head = head;
+        Ok(())
+    }
+
+    /// Logs in which nothing counts any more.
+    #[doc(alias = "spa_cleanup_old_sm_logs")]
+    fn free_old_logs(&mut self) -> Result<()> {
+        let oldest = self.state.unflushed.first().map_or(self.stamp.txg, |&(since, ..)| since);
+        let kept = self.state.logs.split_off(&oldest);
+        for (txg, log) in std::mem::replace(&mut self.state.logs, kept) {
+            let head = log.map.head_size();
+            self.store
+                .free(&SpaceObject::Log { txg, block_size: log.map.block_size, head }, log.map.object)?;
+            self.wrote = true;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<bool> {
+        self.write_log()?;
+        for (object, words) in std::mem::take(&mut self.arrays) {
+            let words: Vec<(u64, u64)> = words.into_iter().collect();
+            put_words(self.store.open(object)?.as_mut(), &words)?;
+        }
+        Ok(self.wrote)
+    }
+
+    fn write_log(&mut self) -> Result<()> {
+        if self.log.is_empty() {
+            return Ok(());
+        }
+        let txg = self.stamp.txg;
+        let map = match self.state.logs.get(&txg) {
+            Some(log) => log.map,
+            None => {
+                let what = SpaceObject::Log { txg, block_size: LOGGED_BLOCK, head: self.head_size() };
+                self.create(&what, LOGGED_BLOCK)?
+            }
+        };
+        let mut addition = Addition::to(map);
+        // A log's entries always have two words, of sectors of 512 bytes.
+        let stamp = Stamp { two_words: true, ..self.stamp };
+        for (vdev, allocated, freed) in &self.log {
+            addition.ranges((ondisk::MIN_BLOCK_SHIFT, 0), allocated, false, Some(*vdev), stamp);
+            addition.ranges((ondisk::MIN_BLOCK_SHIFT, 0), freed, true, Some(*vdev), stamp);
+        }
+        let head = addition.write(self.store, &map.head)?;
+        self.state.logs.insert(txg, LogRecord { map: MapState { head, ..map } });
+        Ok(())
+    }
+}
+
+impl State {
+    /// Something of the txg waits to be written.
+    fn has_changes(&self, txg: u64) -> bool {
+        let [a, b, c, d] = &self.allocating;
+        let slot = match txg & 3 {
+            0 => a,
+            1 => b,
+            2 => c,
+            _ => d,
+        };
+        !slot.is_empty() || !self.freeing.is_empty() || !self.checkpointing.is_empty()
+    }
+
+    fn count(&mut self, allocated: &RangeSet, freed: &RangeSet) {
+        self.allocated = self.allocated.saturating_add(allocated.covered()).saturating_sub(freed.covered());
+        let signed = |set: &RangeSet| i64::try_from(set.covered()).unwrap_or(i64::MAX);
+        self.allocated_now += signed(allocated) - signed(freed);
+    }
+
+    /// The map's histogram when `freeing` is free too: all that is free, allocatable or not. Without a load it is
+    /// what it was and more.
+    fn histogram(&self, freeing: &RangeSet, ashift: u32) -> [u64; 32] {
+        if !self.map.has_histogram {
+            return [0; 32];
+        }
+        let mut histogram = self.map.head.histogram;
+        if let Some(free) = &self.free {
+            histogram = [0; 32];
+            policy::add_histogram(&mut histogram, free.histogram(), ashift);
+            for set in self.deferred.iter().map(|(_, set)| set).chain([&self.freed]) {
+                policy::add_histogram(&mut histogram, &policy::histogram_of(set.iter()), ashift);
+            }
+        }
+        policy::add_histogram(&mut histogram, &policy::histogram_of(freeing.iter()), ashift);
+        histogram
+    }
+
+    /// The metaslab as it was before this txg: all allocated, but what is free, waits, or was allocated since.
+    fn whole(&self, slab: &Slab, addition: &mut Addition, stamp: Stamp) {
+        let unit = (slab.ashift, slab.start);
+        let mut rest = RangeSet::new();
+        let sets = self.deferred.iter().map(|(_, set)| set).chain(&self.allocating);
+        sets.flat_map(RangeSet::iter).for_each(|(start, end)| {
+            rest.insert(start, end);
+        });
+        addition.each(unit, std::iter::once((slab.start, slab.end())), false, None, stamp);
+        addition.each(unit, self.free.iter().flat_map(|free| free.iter()), true, None, stamp);
+        addition.ranges(unit, &rest, true, None, stamp);
+    }
+}
+
+impl MapState {
+    fn head_size(&self) -> usize {
+        if self.has_histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::MIN_SIZE }
+    }
+}

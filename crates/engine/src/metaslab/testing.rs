@@ -1,0 +1,235 @@
+//! A store in memory, and vdevs without devices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::space_map::{SpaceMapDecoder, SpaceMapPhys};
+use parking_lot::Mutex;
+
+use super::log::Change;
+use super::{
+    Forms, MapState, SlabRecord, SpaceAllocator, SpaceMapSource, SpaceMapStore, SpaceObject, TopRecord,
+};
+use crate::dmu::edit::{Edit, MemObject};
+use crate::error::Result;
+use crate::vdev::config::AllocBias;
+use crate::vdev::raidz::RaidzGeometry;
+use crate::vdev::top::{Layout, Top};
+
+/// What a pool has of space maps.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Objects {
+    objects: BTreeMap<u64, MemObject>,
+    next: u64,
+    pub arrays: BTreeMap<u64, u64>,
+    pub unflushed: BTreeMap<u64, u64>,
+    pub checkpoints: BTreeMap<u64, u64>,
+    pub logs: BTreeMap<u64, u64>,
+    /// Bytes of blocks written; an object once written in a block keeps it.
+    pub writes: u64,
+}
+
+struct Counted<'a>(&'a mut MemObject, &'a mut u64);
+
+impl Edit for Counted<'_> {
+    fn number(&self) -> u64 {
+        self.0.number()
+    }
+    fn block_size(&self) -> u64 {
+        self.0.block_size()
+    }
+    fn set_block_size(&mut self, bytes: u64) -> Result<()> {
+        self.0.set_block_size(bytes)
+    }
+    fn max_block(&self) -> u64 {
+        self.0.max_block()
+    }
+    fn read_block(&self, blkid: u64) -> Result<stdx::Buf> {
+        self.0.read_block(blkid)
+    }
+    fn write_block(&mut self, blkid: u64, bytes: stdx::AlignedBuf) -> Result<()> {
+        *self.1 += 1;
+        self.0.write_block(blkid, bytes)
+    }
+    fn free_from(&mut self, blkid: u64) -> Result<()> {
+        self.0.free_from(blkid)
+    }
+    fn bonus(&self) -> Vec<u8> {
+        self.0.bonus()
+    }
+    fn set_bonus(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.set_bonus(bytes)
+    }
+}
+
+impl SpaceMapStore for Objects {
+    fn create(&mut self, what: &SpaceObject) -> Result<u64> {
+        self.next += 1;
+        let (block_size, head) = match *what {
+            SpaceObject::Map { block_size, head }
+            | SpaceObject::Log { block_size, head, .. }
+            | SpaceObject::Checkpoint { block_size, head, .. } => (block_size, head),
+            SpaceObject::Array { .. } => (512, 0),
+            SpaceObject::UnflushedTxgs { .. } => (128 << 10, 0),
+        };
+        let mut object = MemObject::new(self.next, block_size);
+        object.set_bonus(&vec![0; head])?;
+        self.objects.insert(self.next, object);
+        let noted = match *what {
+            SpaceObject::Map { .. } => None,
+            SpaceObject::Log { txg, .. } => self.logs.insert(txg, self.next),
+            SpaceObject::Checkpoint { vdev, .. } => self.checkpoints.insert(vdev, self.next),
+            SpaceObject::Array { vdev } => self.arrays.insert(vdev, self.next),
+            SpaceObject::UnflushedTxgs { vdev } => self.unflushed.insert(vdev, self.next),
+        };
+        assert!(noted.is_none(), "{what:?} is there already");
+        Ok(self.next)
+    }
+
+    fn open(&mut self, object: u64) -> Result<Box<dyn Edit + '_>> {
+        Ok(Box::new(Counted(self.objects.get_mut(&object).unwrap(), &mut self.writes)))
+    }
+
+    fn free(&mut self, what: &SpaceObject, object: u64) -> Result<()> {
+        assert!(self.objects.remove(&object).is_some(), "object {object} is not there");
+        if let SpaceObject::Log { txg, .. } = what {
+            assert_eq!(self.logs.remove(txg), Some(object));
+        }
+        Ok(())
+    }
+}
+
+impl Objects {
+    pub fn head(&self, object: u64) -> SpaceMapPhys {
+        SpaceMapPhys::from_bytes(&self.objects[&object].bonus()).unwrap()
+    }
+
+    fn map(&self, object: u64) -> MapState {
+        if object == 0 {
+            return MapState::default();
+        }
+        let mem = &self.objects[&object];
+        let has_histogram = mem.bonus().len() == SpaceMapPhys::SIZE;
+        MapState { object, head: self.head(object), block_size: mem.block_size(), has_histogram }
+    }
+
+    pub fn word(&self, object: u64, index: u64) -> u64 {
+        let Some(mem) = self.objects.get(&object) else { return 0 };
+        let block = mem.read_block(index * 8 / mem.block_size()).unwrap();
+        let at = (index * 8 % mem.block_size()) as usize;
+        u64::from_le_bytes(block[at..at + 8].try_into().unwrap())
+    }
+
+    pub fn bytes(&self, object: u64, length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mem = &self.objects[&object];
+        let mut left = length as usize;
+        for blkid in 0..length.div_ceil(mem.block_size()) {
+            let block = mem.read_block(blkid).unwrap();
+            let used = left.min(block.len());
+            left -= used;
+            each(&block[..used])?;
+        }
+        Ok(())
+    }
+}
+
+/// The store of a pool, read and changed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shared(pub Arc<Mutex<Objects>>);
+
+impl SpaceMapSource for Shared {
+    fn read(&self, object: u64, length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        self.0.lock().bytes(object, length, each)
+    }
+}
+
+/// How a vdev of a test looks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub ashift: u32,
+    /// Raidz parity and width; 0: a disk.
+    pub raidz: (u32, u32),
+    pub bias: AllocBias,
+    pub metaslab_shift: u32,
+    pub metaslabs: u64,
+    pub row: u64,
+}
+
+impl Shape {
+    pub fn disk(ashift: u32, metaslab_shift: u32, metaslabs: u64) -> Self {
+        Self { ashift, raidz: (0, 1), bias: AllocBias::Normal, metaslab_shift, metaslabs, row: 1 }
+    }
+
+    pub fn top(&self, id: u64) -> Arc<Top> {
+        let layout = match self.raidz {
+            (0, _) => Layout::Mirror,
+            (parity, width) => {
+                Layout::Raidz(RaidzGeometry::new(self.ashift, width, parity, &[], None).unwrap())
+            }
+        };
+        Top::of_parts(id, "vdev", self.bias, self.ashift, layout, vec![Vec::new(); self.raidz.1 as usize])
+    }
+
+    fn record(&self, id: u64) -> TopRecord {
+        TopRecord {
+            top: self.top(id),
+            bias: self.bias,
+            metaslab_shift: self.metaslab_shift,
+            row: self.row,
+            array: 0,
+            unflushed_array: 0,
+            checkpoint: MapState::default(),
+            metaslabs: vec![SlabRecord::default(); self.metaslabs as usize],
+        }
+    }
+}
+
+/// The allocator of a new pool.
+pub(super) fn create(shapes: &[Shape], forms: Forms, store: &Shared) -> SpaceAllocator {
+    let all = SpaceAllocator::new(forms, Some(Arc::new(store.clone())));
+    for (id, shape) in (0..).zip(shapes) {
+        all.add_top(shape.record(id)).unwrap();
+    }
+    all
+}
+
+/// The allocator of a pool as its maps say.
+pub(super) fn reload(shapes: &[Shape], forms: Forms, store: &Shared) -> SpaceAllocator {
+    let all = SpaceAllocator::new(forms, Some(Arc::new(store.clone())));
+    let objects = store.0.lock().clone();
+    for (id, shape) in (0_u64..).zip(shapes) {
+        let mut record = shape.record(id);
+        record.array = objects.arrays.get(&id).copied().unwrap_or(0);
+        record.unflushed_array = objects.unflushed.get(&id).copied().unwrap_or(0);
+        record.checkpoint = objects.map(objects.checkpoints.get(&id).copied().unwrap_or(0));
+        for (ms, slab) in (0..).zip(&mut record.metaslabs) {
+            slab.map = objects.map(objects.word(record.array, ms));
+            slab.unflushed_txg = objects.word(record.unflushed_array, ms);
+        }
+        replay(&objects, id, shape, &mut record);
+        all.add_top(record).unwrap();
+    }
+    for (&txg, &object) in &objects.logs {
+        all.add_log(txg, objects.map(object));
+    }
+    all
+}
+
+fn replay(objects: &Objects, id: u64, shape: &Shape, record: &mut TopRecord) {
+    for (&txg, &object) in &objects.logs {
+        let mut decoder = SpaceMapDecoder::for_log();
+        let mut each = |block: &[u8]| {
+            for entry in decoder.entries(block) {
+                let entry = entry.unwrap();
+                let slab = &mut record.metaslabs[..];
+                let at = (entry.offset >> shape.metaslab_shift) as usize;
+                if entry.vdev == Some(id as u32) && txg >= slab[at].unflushed_txg {
+                    let change: &mut Change = &mut slab[at].change;
+                    change.apply(entry.offset, entry.offset + entry.run, entry.free);
+                }
+            }
+            Ok(())
+        };
+        objects.bytes(object, objects.head(object).length, &mut each).unwrap();
+    }
+}

@@ -1,0 +1,203 @@
+//! A top-level vdev as the allocator sees it: its metaslabs, in one or two groups.
+//!
+//! A group is what one allocation class has of a vdev: all metaslabs, but a big normal vdev keeps one of them for the
+//! intent log. Each group allocates from one metaslab, the *active* one, until that has no more pieces of the kind
+//! for which it was chosen; copies of a block come from another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::slab::{MapState, Slab};
+use crate::vdev::config::AllocBias;
+use crate::vdev::top::{Layout, Top};
+use crate::zio::alloc::Class;
+
+/// More metaslabs than this, and a normal vdev keeps one of them for the intent log.
+#[doc(alias = "zfs_embedded_slog_min_ms")]
+pub const EMBEDDED_LOG_MIN_METASLABS: usize = 64;
+/// Metaslabs that are tried for one block, unless nothing else is left.
+#[doc(alias = "zfs_metaslab_find_max_tries")]
+const MAX_TRIES: usize = 100;
+/// Bytes for each data disk before the next vdev has its turn.
+#[doc(alias = "metaslab_aliquot")]
+const ALIQUOT: u64 = 1 << 20;
+/// No metaslab.
+const NONE: usize = usize::MAX;
+
+/// A top-level vdev.
+#[derive(Debug)]
+pub(super) struct Vdev {
+    pub top: Arc<Top>,
+    /// Size of a metaslab, as a shift.
+    pub shift: u32,
+    pub slabs: Vec<Arc<Slab>>,
+    pub groups: Vec<Arc<Group>>,
+    /// Object with the numbers of the space maps; 0: none yet.
+    pub array: AtomicU64,
+    /// Object with the unflushed txgs; 0: none yet.
+    pub unflushed_array: AtomicU64,
+    /// What the checkpoint keeps.
+    pub checkpoint: Mutex<MapState>,
+    /// Nothing is allocated here.
+    pub closed: AtomicBool,
+    pub deflate_ratio: u64,
+}
+
+/// What a class has of a vdev.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub class: Class,
+    pub top: Arc<Top>,
+    pub slabs: Vec<Arc<Slab>>,
+    /// Bytes of all its metaslabs.
+    pub space: u64,
+    /// Bytes allocated as written, and such as wait to be allocatable again.
+    pub allocated: AtomicI64,
+    /// Of these, the ones that wait.
+    pub deferred: AtomicI64,
+    aliquot: u64,
+    active: [AtomicUsize; 3],
+}
+
+/// What is wanted of a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Want<'a> {
+    pub asize: u64,
+    pub txg: u64,
+    /// Which copy of the block.
+    pub copy: usize,
+    /// Where the other copies lie on this vdev.
+    pub others: &'a [u64],
+    /// Take anything.
+    pub hard: bool,
+}
+
+impl Vdev {
+    /// The metaslab that holds the bytes from `start` to `end`.
+    pub fn slab(&self, start: u64, end: u64) -> Option<&Arc<Slab>> {
+        let slab = self.slabs.get(usize::try_from(start.checked_shr(self.shift)?).ok()?)?;
+        (slab.start <= start && end <= slab.end()).then_some(slab)
+    }
+
+    /// The group that a metaslab belongs to.
+    pub fn group_of(&self, id: u64) -> Option<&Arc<Group>> {
+        self.groups.iter().find(|group| group.slabs.binary_search_by_key(&id, |slab| slab.id).is_ok())
+    }
+
+    /// Divides metaslabs among classes. The emptiest, as its own map says, is for the intent log.
+    pub fn groups(top: &Arc<Top>, bias: AllocBias, slabs: &[Arc<Slab>]) -> Vec<Arc<Group>> {
+        let class = match bias {
+            AllocBias::Normal => Class::Normal,
+            AllocBias::Log => Class::Log,
+            AllocBias::Special => Class::Special,
+            AllocBias::Dedup => Class::Dedup,
+        };
+        let embedded = match class {
+            Class::Normal if slabs.len() > EMBEDDED_LOG_MIN_METASLABS => {
+                slabs.iter().min_by_key(|slab| slab.lock().map.head.alloc).map(|slab| slab.id)
+            }
+            _ => None,
+        };
+        let (log, rest): (Vec<_>, Vec<_>) = slabs.iter().cloned().partition(|s| Some(s.id) == embedded);
+        let mut groups = vec![Group::new(class, top, rest)];
+        if !log.is_empty() {
+            groups.push(Group::new(Class::EmbeddedLog, top, log));
+        }
+        groups
+    }
+}
+
+impl Group {
+    fn new(class: Class, top: &Arc<Top>, slabs: Vec<Arc<Slab>>) -> Arc<Self> {
+        let parity = match &top.layout {
+            Layout::Raidz(geometry) => usize::try_from(geometry.nparity).unwrap_or(0),
+            _ => 0,
+        };
+        let disks = top.children().len().saturating_sub(parity).max(1);
+        let allocated: u64 = slabs.iter().map(|slab| slab.lock().allocated).sum();
+        Arc::new(Self {
+            class,
+            top: Arc::clone(top),
+            space: slabs.iter().map(|slab| slab.size).sum(),
+            allocated: AtomicI64::new(i64::try_from(allocated).unwrap_or(i64::MAX)),
+            deferred: AtomicI64::new(0),
+            aliquot: ALIQUOT * u64::try_from(disks).unwrap_or(1),
+            active: [const { AtomicUsize::new(NONE) }; 3],
+            slabs,
+        })
+    }
+
+    /// Bytes not allocated.
+    pub fn free(&self) -> u64 {
+        self.space.saturating_sub(u64::try_from(self.allocated.load(Ordering::Relaxed)).unwrap_or(0))
+    }
+
+    /// Bytes to allocate here before the next group has its turn: more where more is free than elsewhere.
+    #[doc(alias = "mg_bias")]
+    pub fn turn(&self, class_free: u64, groups: u64) -> u64 {
+        let share = u128::from(self.free()) * u128::from(groups) * u128::from(self.aliquot);
+        u64::try_from(share / (u128::from(class_free) + 1)).unwrap_or(u64::MAX)
+    }
+
+    /// A piece for a block, or nothing. `load` makes a metaslab ready; a failure is its business.
+    pub fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<u64> {
+        let slot = self.active.get(want.copy)?;
+        if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {
+            let other = want.others.iter().any(|&o| (slab.start..slab.end()).contains(&o));
+            if !other && let Some(start) = slab.allocate(want.asize, want.txg, None) {
+                if slab.is_spent() {
+                    slot.store(NONE, Ordering::Release);
+                }
+                return Some(start);
+            }
+        }
+        self.choose(want, load)
+    }
+
+    /// The best metaslab that holds such a piece becomes active.
+    #[doc(alias = "find_valid_metaslab")]
+    fn choose(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<u64> {
+        let slot = self.active.get(want.copy)?;
+        for at in self.candidates(want) {
+            let slab = self.slabs.get(at)?;
+            let near = want.others.iter().copied().find(|o| (slab.start..slab.end()).contains(o));
+            if near.is_some() && !want.hard {
+                continue;
+            }
+            if !slab.is_loaded() {
+                load(slab);
+            }
+            if let Some(start) = slab.allocate(want.asize, want.txg, near) {
+                if near.is_none() {
+                    slab.activate();
+                    slot.store(at, Ordering::Release);
+                }
+                return Some(start);
+            }
+        }
+        None
+    }
+
+    /// Metaslabs that may hold it: the best first, but those last that serve other copies.
+    fn candidates(&self, want: &Want<'_>) -> Vec<usize> {
+        let serves = |at: usize| {
+            self.active
+                .iter()
+                .enumerate()
+                .any(|(copy, a)| copy != want.copy && a.load(Ordering::Acquire) == at)
+        };
+        let all = self.slabs.iter().enumerate().filter(|(_, slab)| slab.may_hold(want.asize, want.hard));
+        let mut all: Vec<_> =
+            all.map(|(at, slab)| (serves(at), std::cmp::Reverse(slab.weight()), at)).collect();
+        all.sort_unstable();
+        let tries = if want.hard { usize::MAX } else { MAX_TRIES };
+        all.into_iter().take(tries).map(|(_, _, at)| at).collect()
+    }
+
+    /// Longest piece that may be there.
+    pub fn longest(&self) -> u64 {
+        self.slabs.iter().filter(|slab| slab.may_hold(1, false)).map(|slab| slab.longest()).max().unwrap_or(0)
+    }
+}
