@@ -376,7 +376,8 @@ impl SpaceAllocator {
                 Some(dva) => done.push(dva),
                 None if request.fewer_will_do => break,
                 None => {
-                    done.drain(..).for_each(|dva| self.unallocate(&dva, request.txg));
+                    let whole = done.drain(..).map(|dva| Dva { gang: false, ..dva });
+                    whole.for_each(|dva| self.unallocate(&dva, request.txg));
                     break;
                 }
             }

@@ -145,8 +145,15 @@ impl Pool {
     fn check_totals(&self) {
         for (id, _) in (0..).zip(&self.shapes) {
             let stats = self.all.vdev_stats(id).unwrap();
-            let live: u64 = self.ledger.live.values().filter(|(d, born)| u64::from(d.vdev) == id && *born < self.txg).map(|(d, _)| d.asize).sum();
-            let freed: u64 = self.ledger.freed.iter().filter(|(_, d)| u64::from(d.vdev) == id).map(|(_, d)| d.asize).sum();
+            let live: u64 = self
+                .ledger
+                .live
+                .values()
+                .filter(|(d, born)| u64::from(d.vdev) == id && *born < self.txg)
+                .map(|(d, _)| d.asize)
+                .sum();
+            let freed: u64 =
+                self.ledger.freed.iter().filter(|(_, d)| u64::from(d.vdev) == id).map(|(_, d)| d.asize).sum();
             assert_eq!((stats.allocated, stats.deferred), (live + freed, freed), "vdev {id}");
         }
     }
@@ -190,7 +197,8 @@ fn shapes(rng: &mut Rng) -> Vec<Shape> {
         let mut shape = Shape::disk(ashift, ashift + 6 + rng.below(3) as u32, 8 + rng.below(16));
         let parity = rng.below(4) as u32;
         shape.raidz = (parity, parity + 1 + rng.below(4) as u32);
-        shape.bias = [AllocBias::Normal, AllocBias::Log, AllocBias::Special, AllocBias::Dedup][rng.below(4) as usize];
+        shape.bias =
+            [AllocBias::Normal, AllocBias::Log, AllocBias::Special, AllocBias::Dedup][rng.below(4) as usize];
         shapes.push(shape);
     }
     shapes
