@@ -14,6 +14,7 @@ pub mod keys;
 pub mod mount;
 pub mod multicall;
 pub mod output;
+pub mod parallel;
 pub mod progress;
 pub mod source;
 pub mod unsupported;

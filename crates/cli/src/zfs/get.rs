@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 use zcommon::props::PropName;
 
-use super::rows::{Users, all_native, parse, rows, user_names, word};
+use super::rows::{Rows, Users, all_native, parse, rows, word};
 use super::select::{Selection, Types, walk};
 use crate::ctx::Ctx;
 use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
@@ -66,11 +66,10 @@ impl Verb for Get {
         let mut wanted = self.wanted()?;
         let selection = self.selection(depth)?;
         let found = walk(&self.source, &self.names, &selection, ctx)?;
-        let mut rows = rows(&found, &wanted, if all { Users::All } else { Users::Named }, ctx)?;
+        let user = if all { Users::All } else { Users::Named };
+        let Rows { mut rows, user_names } = rows(&found, &wanted, user, ctx)?;
         sort(&mut rows, &[]);
-        if all {
-            wanted.extend(user_names(&found).into_iter().map(PropName::User));
-        }
+        wanted.extend(user_names.into_iter().map(PropName::User));
         if self.json {
             self.print_json(ctx, &rows, &wanted, all, &format)?;
         } else {

@@ -68,7 +68,7 @@ impl Verb for List {
             with_user_names(columns, self.columns.iter().any(|c| c == "all"), || user_names(&found));
         let mut wanted = columns.clone();
         wanted.extend(sort_by.iter().filter_map(|c| PropName::parse(&c.property)));
-        let mut all = rows(&found, &wanted, Users::Named, ctx)?;
+        let mut all = rows(&found, &wanted, Users::Named, ctx)?.rows;
         sort(&mut all, &sort_by);
         if self.json {
             self.print_json(ctx, &all, &columns)?;

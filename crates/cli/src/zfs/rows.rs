@@ -1,5 +1,7 @@
 //! From datasets and wanted properties to rows.
 
+use std::collections::{BTreeMap, HashSet};
+
 use engine::dsl::props::userspace::{Account, usage};
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
@@ -11,6 +13,7 @@ use super::select::Found;
 use crate::ctx::Ctx;
 use crate::output::row::{DatasetRow, Prop, Source};
 use crate::output::sort::SortColumn;
+use crate::parallel;
 use crate::users::Names;
 use crate::verb::Failure;
 
@@ -36,42 +39,49 @@ pub fn sort_column(property: &str, reverse: bool) -> Result<SortColumn, Failure>
     Ok(SortColumn { property: word(&prop), reverse, numeric })
 }
 
+/// Rows, and the names of the user properties in them.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// One a node.
+    pub rows: Vec<DatasetRow>,
+    /// Names of the user properties that were not asked for by name, in the order in which they are met.
+    pub user_names: Vec<String>,
+}
+
 /// Rows of everything found, each with the properties wanted that apply to it.
-pub fn rows(
-    found: &Found,
-    wanted: &[PropName],
-    user: Users,
-    ctx: &mut Ctx,
-) -> Result<Vec<DatasetRow>, Failure> {
-    let mut all = Vec::with_capacity(found.nodes.len());
-    for (index, node) in &found.nodes {
-        if ctx.interrupt.is_set() {
-            return Err(Failure::Interrupted);
-        }
+pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> Result<Rows, Failure> {
+    let wanted: Vec<(&PropName, String)> = wanted.iter().map(|prop| (prop, word(prop))).collect();
+    let made = parallel::map(&found.nodes, &ctx.interrupt, |(index, node)| {
         let usable = found.pools.get(*index).map_or(0, |p| p.usable);
-        let props = Props::new(node, usable);
-        let mut row = DatasetRow {
-            name: node.name(),
-            kind: node.kind(),
-            createtxg: node.createtxg(),
-            props: Default::default(),
-        };
-        for prop in wanted {
-            if let Some(value) = value(&props, node, prop) {
-                row.props.insert(word(prop), value);
-            }
-        }
-        if user == Users::All {
-            for name in props.user_names() {
-                if let Some(value) = props.user(&name) {
-                    row.props.insert(name, value);
-                }
-            }
-        }
-        props.take_notes().iter().for_each(|note| ctx.warn(format!("{}: {note}", row.name)));
-        all.push(row);
+        row(&Props::new(node, usable), node, &wanted, user)
+    });
+    let mut all = Rows::default();
+    let mut seen = HashSet::new();
+    for (row, names, notes) in made.ok_or(Failure::Interrupted)? {
+        notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", row.name)));
+        all.user_names.extend(names.into_iter().filter(|name| seen.insert(name.clone())));
+        all.rows.push(row);
     }
     Ok(all)
+}
+
+/// A row, the names of the user properties it has beside those wanted, and what could not be read.
+fn row(
+    props: &Props<'_>,
+    node: &Node,
+    wanted: &[(&PropName, String)],
+    user: Users,
+) -> (DatasetRow, Vec<String>, Vec<String>) {
+    let valued = wanted.iter().filter_map(|(prop, word)| Some((word.clone(), value(props, node, prop)?)));
+    let mut all: BTreeMap<String, Prop> = valued.collect();
+    let names = if user == Users::All { props.user_names() } else { Vec::new() };
+    for name in &names {
+        if let Some(value) = props.user(name) {
+            all.insert(name.clone(), value);
+        }
+    }
+    let row = DatasetRow { name: node.name(), kind: node.kind(), createtxg: node.createtxg(), props: all };
+    (row, names, props.take_notes())
 }
 
 /// Whether rows have user properties that were not named.

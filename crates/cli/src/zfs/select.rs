@@ -13,6 +13,7 @@ use zcommon::names::{NamePart, ZfsName};
 use super::prop::Node;
 use crate::ctx::Ctx;
 use crate::output::row::DatasetKind;
+use crate::parallel;
 use crate::source::PoolSource;
 use crate::verb::Failure;
 
@@ -103,6 +104,24 @@ pub struct Found {
     /// Something was named that is not there; it was said on standard error.
     pub failed: bool,
     seen: HashSet<String>,
+    /// Directories met on the walk from one name: a tree that contains itself ends here.
+    met: HashSet<u64>,
+}
+
+/// Children that are opened before the first of them is visited.
+const AT_ONCE: usize = 512;
+
+/// A directory, its head, and what that is.
+struct Opened {
+    dir: Dir,
+    head: engine::Result<(HeadKind, Dataset)>,
+}
+
+impl Opened {
+    fn new(dir: Dir) -> Self {
+        let head = dir.head().and_then(|head| Ok((head.kind()?, head)));
+        Self { dir, head }
+    }
 }
 
 /// Opens the pools that `names` are in (all that are found, without names) and walks.
@@ -174,7 +193,7 @@ impl Found {
     fn root(&mut self, pool: Arc<Pool>, selection: &Selection, ctx: &mut Ctx) -> Result<(), Failure> {
         let dir = pool.dsl.root()?;
         let index = self.add(pool, ctx);
-        self.visit_dir(index, dir, selection, 0, ctx)
+        self.visit_tree(index, dir, selection, ctx)
     }
 
     fn named(
@@ -192,7 +211,7 @@ impl Found {
             }
             Ok(node) if matches!(node.kind(), DatasetKind::Filesystem | DatasetKind::Volume) => {
                 let dir = self.pool(index)?.dsl.dir(name)?;
-                self.visit_dir(index, dir, selection, 0, ctx)
+                self.visit_tree(index, dir, selection, ctx)
             }
             Ok(node) => {
                 self.push(index, node);
@@ -236,11 +255,22 @@ impl Found {
         }
     }
 
+    fn visit_tree(
+        &mut self,
+        index: usize,
+        dir: Dir,
+        selection: &Selection,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        self.met.clear();
+        self.visit_dir(index, Opened::new(dir), selection, 0, ctx)
+    }
+
     /// A directory's head and, as far as wanted, what hangs from it.
     fn visit_dir(
         &mut self,
         index: usize,
-        dir: Dir,
+        opened: Opened,
         selection: &Selection,
         depth: u32,
         ctx: &mut Ctx,
@@ -248,8 +278,12 @@ impl Found {
         if ctx.interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
-        let read = dir.head().and_then(|head| Ok((head.kind()?, head)));
-        let (kind, head) = match read {
+        let Opened { dir, head } = opened;
+        if !self.met.insert(dir.number) {
+            self.fail(ctx, format!("cannot open '{}': the dataset tree contains itself", dir.name));
+            return Ok(());
+        }
+        let (kind, head) = match head {
             Ok(read) => read,
             Err(e) => {
                 self.fail(ctx, format!("cannot open '{}': {e}", dir.name));
@@ -280,11 +314,17 @@ impl Found {
         if usize::try_from(depth).unwrap_or(usize::MAX) > engine::dsl::MAX_NESTING {
             return Err(Failure::failed(format!("'{}' is nested too deeply", dir.name)));
         }
-        for (part, number) in dir.children()? {
-            match Dir::open(&dir.dsl, number, format!("{}/{part}", dir.name)) {
-                Ok(child) if child.is_internal() => {}
-                Ok(child) => self.visit_dir(index, child, selection, depth, ctx)?,
-                Err(e) => self.fail(ctx, format!("cannot open '{}/{part}': {e}", dir.name)),
+        for some in dir.children()?.chunks(AT_ONCE) {
+            let opened = parallel::map(some, &ctx.interrupt, |(part, number)| {
+                let child = Dir::open(&dir.dsl, *number, format!("{}/{part}", dir.name));
+                child.map(|child| (!child.is_internal()).then(|| Opened::new(child)))
+            });
+            for ((part, _), child) in some.iter().zip(opened.ok_or(Failure::Interrupted)?) {
+                match child {
+                    Ok(None) => {}
+                    Ok(Some(child)) => self.visit_dir(index, child, selection, depth, ctx)?,
+                    Err(e) => self.fail(ctx, format!("cannot open '{}/{part}': {e}", dir.name)),
+                }
             }
         }
         Ok(())

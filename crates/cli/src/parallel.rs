@@ -1,0 +1,66 @@
+//! One question to many things at once, with the answers in order.
+//!
+//! Each answer waits for a device now and then, so there are more threads than cores.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::interrupt::Interrupt;
+
+/// Threads at most.
+const THREADS: usize = 4;
+/// Things that a thread takes at a time, and below which none is started.
+const CHUNK: usize = 8;
+
+/// What `answer` says of each item, in the order of the items; `None` when the user interrupts.
+pub fn map<T: Sync, R: Send>(
+    items: &[T],
+    interrupt: &Interrupt,
+    answer: impl Fn(&T) -> R + Sync,
+) -> Option<Vec<R>> {
+    let chunks: Vec<&[T]> = items.chunks(CHUNK).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while !interrupt.is_set() {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(chunk) = chunks.get(at) else { break };
+            done.push((at, chunk.iter().map(&answer).collect::<Vec<R>>()));
+        }
+        done
+    };
+    let mut done = thread::scope(|scope| {
+        let helpers: Vec<_> = (1..chunks.len().min(THREADS)).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        for helper in helpers {
+            match helper.join() {
+                Ok(theirs) => done.extend(theirs),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(at, _)| *at);
+    (done.len() == chunks.len()).then(|| done.into_iter().flat_map(|(_, answers)| answers).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_come_in_the_order_of_the_questions() {
+        for count in [0, 1, CHUNK, CHUNK + 1, 1000] {
+            let items: Vec<usize> = (0..count).collect();
+            let doubled = map(&items, &Interrupt::default(), |n| n * 2).unwrap();
+            assert_eq!(doubled, items.iter().map(|n| n * 2).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn an_interrupt_leaves_no_answer() {
+        let interrupt = Interrupt::default();
+        let asked = map(&[0; 1000], &interrupt, |_| interrupt.set());
+        assert_eq!(asked, None);
+    }
+}
