@@ -15,6 +15,7 @@ pub mod mount;
 pub mod multicall;
 pub mod output;
 pub mod parallel;
+mod paths;
 pub mod progress;
 pub mod source;
 pub mod unsupported;

@@ -231,9 +231,52 @@ impl VdevState {
             (Self::Unknown, _) => "UNKNOWN",
         }
     }
+
+    /// The word in `zpool status -j`.
+    #[doc(alias = "vdev_state_str")]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Unknown => "UNKNOWN",
+            Self::Closed => "CLOSED",
+            Self::Offline => "OFFLINE",
+            Self::Removed => "REMOVED",
+            Self::CantOpen => "CANT_OPEN",
+            Self::Faulted => "FAULTED",
+            Self::Degraded => "DEGRADED",
+            Self::Healthy => "ONLINE",
+        }
+    }
 }
 
 impl VdevAux {
+    /// The word in `zpool status -j`; none where there is no reason to tell.
+    #[doc(alias = "vdev_aux_str")]
+    pub fn word(self) -> Option<&'static str> {
+        Some(match self {
+            Self::None => return None,
+            Self::OpenFailed => "OPEN_FAILED",
+            Self::CorruptData => "CORRUPT_DATA",
+            Self::NoReplicas => "NO_REPLICAS",
+            Self::BadGuidSum => "BAD_GUID_SUM",
+            Self::TooSmall => "TOO_SMALL",
+            Self::BadLabel => "BAD_LABEL",
+            Self::VersionNewer => "VERSION_NEWER",
+            Self::VersionOlder => "VERSION_OLDER",
+            Self::UnsupportedFeature => "UNSUP_FEAT",
+            Self::Spared => "SPARED",
+            Self::ErrorsExceeded => "ERR_EXCEEDED",
+            Self::IoFailure => "IO_FAILURE",
+            Self::BadLog => "BAD_LOG",
+            Self::External => "EXTERNAL",
+            Self::SplitPool => "SPLIT_POOL",
+            Self::BadAshift => "BAD_ASHIFT",
+            Self::ExternalPersist => "EXTERNAL_PERSIST",
+            Self::Active => "ACTIVE",
+            Self::ChildrenOffline => "CHILDREN_OFFLINE",
+            Self::AshiftTooBig => "ASHIFT_TOO_BIG",
+        })
+    }
+
     /// The words behind a vdev in `zpool status`. For `Spared` these are the ones where the pool that uses the spare
     /// isn't known, for `ErrorsExceeded` where there were errors and not only [slow I/Os](SLOW_IOS).
     pub fn text(self) -> &'static str {

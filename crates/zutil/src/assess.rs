@@ -5,10 +5,15 @@
 //! `vdev_propagate_state` and each kind's `state_change`, OpenZFS 2.3.
 
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
+use zcommon::draid::ROW_HEIGHT;
 use zcommon::vdev::{VdevAux, VdevState};
 
 use crate::state::Health;
 use crate::tree::VdevNode;
+
+/// Bytes of each child of a draid that are kept back.
+#[doc(alias = "VDEV_DRAID_REFLOW_RESERVE")]
+const DRAID_REFLOW_RESERVE: u64 = 2 * ROW_HEIGHT;
 
 /// What stands where a leaf should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,15 +59,45 @@ fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNo
         vdev.small_blocks = has_small_blocks(presence, ashift);
         return;
     }
-    let width = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX).max(1);
-    let share = match vdev.kind.as_str() {
-        "raidz" => least.div_ceil(width),
-        // A draid keeps some of each child for its spares: how much is not worth knowing for a listing.
-        "draid" => 0,
-        _ => least,
-    };
+    let share = child_share(vdev, least);
     vdev.children.iter_mut().for_each(|child| descend(child, share, ashift, locate));
     vdev.health = interior_health(vdev);
+}
+
+/// Bytes that each child of a vdev must offer when the vdev itself must offer `least`.
+#[doc(alias = "vdev_op_min_asize")]
+pub fn child_share(vdev: &VdevNode, least: u64) -> u64 {
+    let width = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX).max(1);
+    match (vdev.kind.as_str(), vdev.draid) {
+        ("raidz", _) => least.div_ceil(width),
+        ("draid", Some((_, children, spares))) => {
+            let disks = children.saturating_sub(spares).max(1);
+            least.div_ceil(disks).saturating_add(DRAID_REFLOW_RESERVE)
+        }
+        _ => least,
+    }
+}
+
+/// Usable bytes of a vdev as its devices are now, each taken as large as the smallest that is there; `None`
+/// when none is, or when it isn't known.
+#[doc(alias = "vdev_max_asize")]
+pub fn usable_now(vdev: &VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) -> Option<u64> {
+    if vdev.is_leaf() {
+        let Presence::Present { size, .. } = locate(vdev) else { return None };
+        return (size - size % LABEL_SIZE).checked_sub(LABEL_START_SIZE + LABEL_END_SIZE);
+    }
+    let smallest = vdev.children.iter().filter_map(|child| usable_now(child, locate)).min()?;
+    let width = u64::try_from(vdev.children.len()).ok()?;
+    match (vdev.kind.as_str(), vdev.draid) {
+        ("raidz", _) => smallest.checked_mul(width),
+        ("draid", Some((data, children, spares))) => {
+            let group = data.checked_add(vdev.nparity)?.checked_mul(ROW_HEIGHT)?;
+            let rows = smallest.checked_sub(DRAID_REFLOW_RESERVE)? / ROW_HEIGHT * ROW_HEIGHT;
+            let all = rows.checked_mul(children.checked_sub(spares)?)?;
+            all.checked_sub(all.checked_rem(group)?)
+        }
+        _ => Some(smallest),
+    }
 }
 
 fn leaf_health(vdev: &VdevNode, presence: Presence, least: u64) -> Health {

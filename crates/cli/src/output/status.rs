@@ -38,12 +38,12 @@ pub struct StatusVdev {
 }
 
 /// Damaged data that the pool knows of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KnownErrors {
-    /// Files by name, printed with `-v`.
-    Listed(Vec<String>),
-    /// Their number.
-    Count(u64),
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownErrors {
+    /// Damaged blocks.
+    pub count: u64,
+    /// The files that they are in, where `-v` asks for them.
+    pub names: Option<Vec<String>>,
 }
 
 /// All that `zpool status` says of one pool.
@@ -108,16 +108,11 @@ impl StatusReport {
     }
 
     fn print_errors(&self, out: &mut dyn Write) -> io::Result<()> {
-        match &self.errors {
-            None => Ok(()),
-            Some(KnownErrors::Count(0)) => writeln!(out, "\nerrors: No known data errors"),
-            Some(KnownErrors::Count(n)) => {
-                writeln!(out, "\nerrors: {n} data errors, use '-v' for a list")
-            }
-            Some(KnownErrors::Listed(names)) if names.is_empty() => {
-                writeln!(out, "\nerrors: No known data errors")
-            }
-            Some(KnownErrors::Listed(names)) => {
+        let Some(errors) = &self.errors else { return Ok(()) };
+        match &errors.names {
+            _ if errors.count == 0 => writeln!(out, "\nerrors: No known data errors"),
+            None => writeln!(out, "\nerrors: {} data errors, use '-v' for a list", errors.count),
+            Some(names) => {
                 writeln!(out, "\nerrors: Permanent errors have been detected in the following files:\n")?;
                 names.iter().try_for_each(|name| writeln!(out, "{:7} {name}", ""))
             }
@@ -175,7 +170,7 @@ mod tests {
             classes: vec![("special".into(), vec![mirror])],
             cache: vec![disk("d7")],
             spares: vec![spare],
-            errors: Some(KnownErrors::Count(0)),
+            errors: Some(KnownErrors::default()),
             ..Default::default()
         };
         let want = "  pool: tank\n state: ONLINE\ncheckpoint: created today, consumes 180K\nconfig:\n\n\
@@ -204,7 +199,7 @@ mod tests {
             action: Some("do it.".into()),
             see: Some("ZFS-8000-2Q".into()),
             root: StatusVdev { children: vec![gone], ..disk("t") },
-            errors: Some(KnownErrors::Listed(vec!["t/a:/f".into()])),
+            errors: Some(KnownErrors { count: 2, names: Some(vec!["t/a:/f".into()]) }),
             ..Default::default()
         };
         let text = print(&report);

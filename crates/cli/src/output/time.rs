@@ -23,6 +23,11 @@ pub fn clock(seconds: u64) -> String {
     format(seconds, "%a %b %e %H:%M:%S %Y")
 }
 
+/// `Sat Nov 21 00:14:46 UTC 2026`: `zpool status -j`, `-T d`.
+pub fn zoned_clock(seconds: u64) -> String {
+    format(seconds, "%a %b %e %H:%M:%S %Z %Y")
+}
+
 /// As [`clock`], also before 1970: what C's `ctime` prints.
 pub fn ctime(seconds: i64) -> String {
     let moment = local(seconds);

@@ -17,11 +17,7 @@ pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownE
     };
     let facts = view.facts.as_ref();
     let found = reason(candidate, &view.tree, facts, &outcome, candidate.hostid);
-    let damaged = match errors {
-        KnownErrors::Count(n) => *n > 0,
-        KnownErrors::Listed(names) => !names.is_empty(),
-    };
-    if damaged && !is_graver_than_damage(found) {
+    if errors.count > 0 && !is_graver_than_damage(found) {
         return PoolStatus::CorruptData;
     }
     status_of(found, facts.map_or(0, |f| f.errata))

@@ -1,33 +1,146 @@
-//! Damage that the pool itself has recorded.
+//! Damaged data that the pool itself has recorded, and the names of the files that it is in.
+//!
+//! Differs from OpenZFS: no file system of a pool that is not imported is mounted, so files are always named by
+//! dataset and path, as OpenZFS does for those that are not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
+use engine::Result;
+use engine::dmu::Objset;
 use engine::dsl::props::names::dataset_name;
+use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
-use engine::spa::errlog::errors;
+use engine::spa::errlog::{LoggedError, errors};
+use zpl::Filesystem;
 
 use crate::ctx::Ctx;
 use crate::output::status::KnownErrors;
+use crate::paths::Paths;
 
-/// The pool's error logs: how many blocks, or with `list` the objects that they are in.
-pub fn known_errors(pool: &Pool, list: bool, ctx: &mut Ctx) -> KnownErrors {
+/// Clones of clones that are looked at, and datasets in all for one damaged block.
+const MAX_CLONES: usize = 64;
+const MAX_DATASETS: usize = 1 << 16;
+
+/// The blocks in the pool's error logs.
+pub fn logged(pool: &Pool, ctx: &mut Ctx) -> Vec<LoggedError> {
     let mut notes = Vec::new();
     let found = errors(pool, &mut notes);
     notes.iter().for_each(|note| ctx.warn(format!("{}: error log: {note}", pool.name)));
-    if !list {
-        return KnownErrors::Count(u64::try_from(found.len()).unwrap_or(u64::MAX));
-    }
-    let objects: BTreeSet<(u64, u64)> = found.iter().map(|e| (e.objset, e.object)).collect();
-    KnownErrors::Listed(objects.into_iter().map(|(objset, object)| name(pool, objset, object)).collect())
+    found
 }
 
-/// `tank/home:<0x2a>`
-fn name(pool: &Pool, objset: u64, object: u64) -> String {
-    match objset {
-        0 => format!("<metadata>:<0x{object:x}>"),
-        _ => match dataset_name(&pool.dsl, objset) {
-            Ok(dataset) => format!("{dataset}:<0x{object:x}>"),
-            Err(_) => format!("<0x{objset:x}>:<0x{object:x}>"),
-        },
+/// How many errors the pool knows of, and with `list` the names of what they are in.
+pub fn known_errors(pool: &Pool, list: bool, ctx: &mut Ctx) -> KnownErrors {
+    let found = logged(pool, ctx);
+    let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    KnownErrors { count, names: list.then(|| Namer::new(pool).all(&found)) }
+}
+
+/// Turns damaged blocks into names of files; keeps what it has opened.
+struct Namer<'a> {
+    pool: &'a Pool,
+    objsets: HashMap<u64, Option<Arc<Objset>>>,
+    filesystems: HashMap<u64, Option<(Arc<Filesystem>, Paths)>>,
+    names: HashMap<u64, Option<String>>,
+}
+
+impl<'a> Namer<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        Self { pool, objsets: HashMap::new(), filesystems: HashMap::new(), names: HashMap::new() }
+    }
+
+    /// Each object once, in OpenZFS's order: by dataset and object number.
+    #[doc(alias = "zpool_get_errlog")]
+    fn all(&mut self, errors: &[LoggedError]) -> Vec<String> {
+        let mut objects: BTreeSet<(u64, u64)> = BTreeSet::new();
+        for error in errors {
+            match error.birth {
+                None => objects.extend([(error.objset, error.object)]),
+                Some(birth) => {
+                    objects.extend(self.sharers(error, birth).into_iter().map(|d| (d, error.object)))
+                }
+            }
+        }
+        objects.into_iter().map(|(objset, object)| self.name(objset, object)).collect()
+    }
+
+    /// The datasets that hold the damaged block: of the head that it is logged for, its snapshots, and their
+    /// clones.
+    #[doc(alias = "check_filesystem")]
+    fn sharers(&mut self, error: &LoggedError, birth: u64) -> Vec<u64> {
+        let mut found = BTreeMap::new();
+        if error.objset == 0 {
+            return vec![0];
+        }
+        let mut heads = vec![error.objset];
+        for _ in 0..MAX_CLONES {
+            let Some(head) = heads.pop() else { break };
+            if self.holds(head, error, birth) {
+                found.insert(head, ());
+            }
+            for snapshot in self.snapshots_since(head, birth) {
+                if found.len() >= MAX_DATASETS || found.contains_key(&snapshot.0) {
+                    break;
+                }
+                if self.holds(snapshot.0, error, birth) {
+                    found.insert(snapshot.0, ());
+                    heads.extend(snapshot.1);
+                }
+            }
+        }
+        // A head that was destroyed or can't be read: what was logged is all that is known.
+        if found.is_empty() { vec![error.objset] } else { found.into_keys().collect() }
+    }
+
+    /// Snapshots of a head that were taken after `birth`, each with the heads of its clones.
+    fn snapshots_since(&self, head: u64, birth: u64) -> Vec<(u64, Vec<u64>)> {
+        let snapshots = Dataset::open(&self.pool.dsl, head, String::new()).and_then(|head| head.snapshots());
+        let late = snapshots.unwrap_or_default().into_iter().filter(|s| s.phys.creation_txg >= birth);
+        late.map(|snapshot| (snapshot.number, self.clones(&snapshot).unwrap_or_default())).collect()
+    }
+
+    fn clones(&self, snapshot: &Dataset) -> Result<Vec<u64>> {
+        let Some(zap) = self.pool.dsl.zap(snapshot.phys.next_clones_obj)? else { return Ok(Vec::new()) };
+        Ok(zap.entries().flatten().filter_map(|entry| entry.value.first()).take(MAX_CLONES).collect())
+    }
+
+    /// Whether the dataset has the very block that is damaged.
+    #[doc(alias = "find_birth_txg")]
+    fn holds(&mut self, dataset: u64, error: &LoggedError, birth: u64) -> bool {
+        let pool = self.pool;
+        let open = || Dataset::open(&pool.dsl, dataset, String::new()).and_then(|d| d.objset());
+        let objset = self.objsets.entry(dataset).or_insert_with(|| open().ok());
+        let (Some(objset), Ok(level)) = (objset, u8::try_from(error.level)) else { return false };
+        let block = objset.object(error.object).and_then(|object| object.blkptr(level, error.blkid));
+        block.ok().flatten().is_some_and(|bp| bp.logical_birth() == birth)
+    }
+
+    /// `tank/home:/a/file`, `tank/home:<0x2a>`, `<metadata>:<0x1f>` or `<0x36>:<0x2>`.
+    #[doc(alias = "zpool_obj_to_path")]
+    fn name(&mut self, objset: u64, object: u64) -> String {
+        if objset == 0 {
+            return format!("<metadata>:<0x{object:x}>");
+        }
+        let pool = self.pool;
+        let dataset = self.names.entry(objset).or_insert_with(|| dataset_name(&pool.dsl, objset).ok());
+        let Some(dataset) = dataset.clone() else { return format!("<0x{objset:x}>:<0x{object:x}>") };
+        match self.path(objset, object) {
+            Some(path) => format!("{dataset}:{}", String::from_utf8_lossy(&path)),
+            None => format!("{dataset}:<0x{object:x}>"),
+        }
+    }
+
+    fn path(&mut self, objset: u64, object: u64) -> Option<Vec<u8>> {
+        let pool = self.pool;
+        let open = || {
+            let dataset = Dataset::open(&pool.dsl, objset, String::new()).ok()?;
+            let is_filesystem = dataset.kind().ok()? == DatasetKind::Filesystem || dataset.is_snapshot();
+            let fs = is_filesystem.then(|| Filesystem::open_committed(&dataset).ok()).flatten()?;
+            Some((fs, Paths::default()))
+        };
+        let (fs, paths) = self.filesystems.entry(objset).or_insert_with(open).as_mut()?;
+        let inode = fs.inode(object).ok()?;
+        paths.walk(&inode).ok()
     }
 }

@@ -3,15 +3,12 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use engine::spa::space::VdevSpace;
 use serde_json::{Map, Value};
 use zcommon::props::ZpoolProp;
-use zcommon::units::nicenum;
-use zutil::import_listing::class_of;
-use zutil::names::{NameStyle, vdev_name};
-use zutil::tree::VdevNode;
+use zutil::names::NameStyle;
 
-use super::prop::{PoolView, dash};
+use super::list_vdevs::{VDEV_COLUMNS, VdevCells};
+use super::prop::PoolView;
 use crate::ctx::Ctx;
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::Prop;
@@ -64,25 +61,14 @@ pub struct List {
 }
 
 /// A line of the list.
-enum Line {
+pub enum Line {
     /// A pool, with the columns asked for.
     Pool(Vec<String>),
+    /// The heading of a class of vdevs.
+    Class(&'static str),
     /// A vdev, indented, with the columns that vdevs have whatever is asked for.
     Vdev(String, Vec<String>),
 }
-
-/// The columns of vdevs.
-const VDEV_COLUMNS: [ZpoolProp; 9] = [
-    ZpoolProp::Size,
-    ZpoolProp::Allocated,
-    ZpoolProp::Free,
-    ZpoolProp::Checkpoint,
-    ZpoolProp::Expandsize,
-    ZpoolProp::Fragmentation,
-    ZpoolProp::Capacity,
-    ZpoolProp::Dedupratio,
-    ZpoolProp::Health,
-];
 
 /// With `-v` names have at least this width.
 const NAME_WIDTH: usize = 9;
@@ -110,12 +96,14 @@ impl Verb for List {
             let values = wanted.iter().zip(&props).filter(|(w, _)| w.prop != Some(ZpoolProp::Name));
             let values = values.map(|(w, p)| (w.key(), style.prop(p, literal)));
             item.insert("properties".into(), Map::from_iter(values).into());
-            pools.insert(super::pool_key(&view, &style), item.into());
             let cells = props.iter().map(|p| p.value(self.literal).to_owned()).collect();
             lines.push(Line::Pool(cells));
             if self.verbose {
-                self.vdev_lines(&view, &mut lines);
+                let vdevs = VdevCells { view: &view, names: self.names(), literal };
+                item.insert("vdevs".into(), vdevs.json(&style).into());
+                vdevs.lines(&mut lines);
             }
+            pools.insert(super::pool_key(&view, &style), item.into());
             Ok(Exit::OK)
         })?;
         if self.json {
@@ -140,7 +128,20 @@ fn named(view: &PoolView<'_>, wanted: &[Wanted]) -> Result<Vec<Prop>, Failure> {
     wanted.iter().map(|w| view.named(&w.word).map(|(_, p)| p).ok_or_else(|| bad(&w.word))).collect()
 }
 
+fn print_vdev(out: &mut dyn Write, name: &str, cells: &[String], width: usize) -> io::Result<()> {
+    write!(out, "{name:width$}")?;
+    for (cell, prop) in cells.iter().zip(VDEV_COLUMNS) {
+        let (column, _) = crate::output::value::width(prop.info());
+        write!(out, "  {cell:>column$}")?;
+    }
+    writeln!(out)
+}
+
 impl List {
+    fn names(&self) -> NameStyle {
+        NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links }
+    }
+
     fn json_style(&self) -> JsonStyle {
         JsonStyle { int: self.json_int, pool_key_guid: self.json_pool_key_guid, ..JsonStyle::default() }
     }
@@ -169,6 +170,7 @@ impl List {
         for line in lines {
             match line {
                 Line::Pool(cells) => wanted.iter_mut().zip(cells).for_each(|(w, cell)| w.column.fit(cell)),
+                Line::Class(name) => wanted.iter_mut().take(1).for_each(|w| w.column.fit(name)),
                 Line::Vdev(name, _) => wanted.iter_mut().take(1).for_each(|w| w.column.fit(name)),
             }
         }
@@ -182,20 +184,13 @@ impl List {
         let width = wanted.first().map_or(0, |w| w.column.width);
         lines.iter().try_for_each(|line| match line {
             Line::Pool(cells) => self.print_line(out, wanted, cells),
-            Line::Vdev(name, cells) => self.print_vdev(out, name, cells, width),
+            // OpenZFS prints headings for people even where all else is for programs.
+            Line::Class(name) => print_vdev(out, name, &vec!["-".to_owned(); VDEV_COLUMNS.len()], width),
+            Line::Vdev(name, cells) if self.scripted => {
+                writeln!(out, "\t{}\t{}", name.trim_start(), cells.join("\t"))
+            }
+            Line::Vdev(name, cells) => print_vdev(out, name, cells, width),
         })
-    }
-
-    fn print_vdev(&self, out: &mut dyn Write, name: &str, cells: &[String], width: usize) -> io::Result<()> {
-        if self.scripted {
-            return writeln!(out, "\t{}\t{}", name.trim_start(), cells.join("\t"));
-        }
-        write!(out, "{name:width$}")?;
-        for (cell, prop) in cells.iter().zip(VDEV_COLUMNS) {
-            let (column, _) = crate::output::value::width(prop.info());
-            write!(out, "  {cell:>column$}")?;
-        }
-        writeln!(out)
     }
 
     fn print_line(&self, out: &mut dyn Write, wanted: &[Wanted], cells: &[String]) -> io::Result<()> {
@@ -211,90 +206,5 @@ impl List {
             }
         }
         writeln!(out)
-    }
-
-    fn vdev_lines(&self, view: &PoolView<'_>, lines: &mut Vec<Line>) {
-        let shown = |v: &&VdevNode| !matches!(v.kind.as_str(), "hole" | "indirect");
-        for top in view.tree.children.iter().filter(shown).filter(|v| class_of(v).is_none()) {
-            self.vdev_line(view, top, 2, lines);
-        }
-        for class in ["dedup", "special", "logs"] {
-            let tops = view.tree.children.iter().filter(shown).filter(|v| class_of(v) == Some(class));
-            self.section(view, class, &tops.collect::<Vec<_>>(), lines);
-        }
-        if let Some(facts) = &view.facts {
-            self.section(view, "cache", &facts.l2cache.iter().collect::<Vec<_>>(), lines);
-            self.section(view, "spare", &facts.spares.iter().collect::<Vec<_>>(), lines);
-        }
-    }
-
-    /// A heading with dashes, and the vdevs below it.
-    fn section(&self, view: &PoolView<'_>, name: &str, vdevs: &[&VdevNode], lines: &mut Vec<Line>) {
-        if vdevs.is_empty() {
-            return;
-        }
-        lines.push(Line::Vdev(name.to_owned(), vec!["-".to_owned(); VDEV_COLUMNS.len()]));
-        vdevs.iter().for_each(|v| self.vdev_line(view, v, 2, lines));
-    }
-
-    fn vdev_line(&self, view: &PoolView<'_>, vdev: &VdevNode, depth: usize, lines: &mut Vec<Line>) {
-        let style =
-            NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links };
-        let name = format!("{:depth$}{}", "", vdev_name(vdev, style, true));
-        let is_top = view.tree.children.iter().any(|top| top.guid == vdev.guid);
-        let space = view.space.vdevs.iter().find(|s| is_top && s.id == vdev.id);
-        let cells = VDEV_COLUMNS.map(|prop| self.vdev_cell(view, vdev, prop, space));
-        lines.push(Line::Vdev(name, cells.to_vec()));
-        vdev.children.iter().for_each(|child| self.vdev_line(view, child, depth + 2, lines));
-    }
-
-    /// What is known of one vdev; space is that of top-level vdevs, the size also that of devices.
-    #[doc(alias = "print_list_stats")]
-    fn vdev_cell(
-        &self,
-        view: &PoolView<'_>,
-        vdev: &VdevNode,
-        prop: ZpoolProp,
-        space: Option<&VdevSpace>,
-    ) -> String {
-        use ZpoolProp as P;
-        let number = |n: u64| if self.literal { n.to_string() } else { nicenum(n).to_string() };
-        let nonzero = |n: u64| if n == 0 { "-".to_owned() } else { number(n) };
-        let device =
-            view.pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device().map(|d| d.geometry().size));
-        let of_space = match (prop, space) {
-            (P::Size, Some(s)) => device.map_or_else(|| Some(number(s.size())), |n| Some(number(n))),
-            (P::Size, None) => device.map(number),
-            (P::Allocated, Some(s)) => Some(number(s.allocated())),
-            (P::Free, Some(s)) => Some(number(s.size().saturating_sub(s.allocated()))),
-            (P::Checkpoint, Some(s)) => Some(nonzero(s.checkpoint)),
-            (P::Fragmentation, Some(s)) => {
-                s.fragmentation().map(|n| if self.literal { n.to_string() } else { format!("{n}%") })
-            }
-            (P::Capacity, Some(s)) => Some(self.capacity(s)),
-            (P::Health, _) => Some(self.health(view, vdev).to_owned()),
-            _ => None,
-        };
-        of_space.unwrap_or_else(|| dash().nice)
-    }
-
-    /// Percent with as many decimals as fit.
-    fn capacity(&self, space: &VdevSpace) -> String {
-        let parts = space.allocated().saturating_mul(10_000).checked_div(space.size()).unwrap_or(0);
-        let percent = parts as f64 / 100.0;
-        match parts {
-            _ if self.literal => (parts / 100).to_string(),
-            0..1000 => format!("{percent:.2}%"),
-            1000..10_000 => format!("{percent:.1}%"),
-            _ => format!("{percent:.0}%"),
-        }
-    }
-
-    fn health(&self, view: &PoolView<'_>, vdev: &VdevNode) -> &'static str {
-        let is_spare = view.facts.as_ref().is_some_and(|f| f.spares.iter().any(|s| s.guid == vdev.guid));
-        match vdev.health.name() {
-            "ONLINE" if is_spare => "AVAIL",
-            name => name,
-        }
     }
 }

@@ -7,7 +7,9 @@ pub mod get;
 pub mod history;
 mod import;
 pub mod list;
+mod list_vdevs;
 pub mod prop;
+pub mod sizes;
 pub mod status;
 mod status_json;
 

@@ -13,6 +13,7 @@ use zutil::PoolCandidate;
 use zutil::import_listing::{MosFacts, assessed_aux, assessed_facts};
 use zutil::tree::VdevNode;
 
+use super::sizes::Sizes;
 use crate::ctx::Ctx;
 use crate::output::nice::ratio;
 use crate::output::row::{Prop, Source};
@@ -32,6 +33,8 @@ pub struct PoolView<'a> {
     pub facts: Option<MosFacts>,
     /// Space of the pool and its vdevs.
     pub space: PoolSpace,
+    /// What is known of each vdev in numbers.
+    pub sizes: Sizes,
     stats: PoolStats,
     settings: BTreeMap<String, PropValue>,
 }
@@ -53,7 +56,9 @@ impl<'a> PoolView<'a> {
         };
         let facts = facts.map(|facts| assessed_aux(candidate, &facts));
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
-        Self { pool, tree, facts, space, stats, settings }
+        let aux = facts.iter().flat_map(|f| f.spares.iter().chain(&f.l2cache));
+        let sizes = Sizes::of(&tree, aux, &space, candidate);
+        Self { pool, tree, facts, space, sizes, stats, settings }
     }
 
     /// `ONLINE`, `DEGRADED`, …
@@ -83,7 +88,8 @@ impl<'a> PoolView<'a> {
             P::Free => bytes(s.size.saturating_sub(s.allocated)),
             P::Allocated => bytes(s.allocated),
             P::Readonly => Some(Prop::text("on", Source::None)),
-            P::Expandsize | P::LoadGuid => Some(dash()),
+            P::Expandsize => dash_if_0(self.sizes.expandable),
+            P::LoadGuid => Some(dash()),
             P::Freeing => bytes(s.freeing),
             P::Leaked => bytes(s.leaked),
             P::Fragmentation => s.fragmentation.map_or_else(|| Some(dash()), percent),

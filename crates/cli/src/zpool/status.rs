@@ -12,7 +12,7 @@ use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
-use super::activity::activity;
+use super::activity::Activity;
 use super::condition::condition;
 use super::errors::known_errors;
 use super::prop::PoolView;
@@ -139,7 +139,7 @@ impl Status {
             status: pool_status(condition).map(wrap),
             action: pool_action(condition).map(wrap),
             see: condition.message_id().map(str::to_owned),
-            activity: activity(view.pool, &view.space),
+            activity: Activity::of(view).lines(view),
             root: StatusVdev {
                 name: view.pool.name.clone(),
                 state: view.state().to_owned(),

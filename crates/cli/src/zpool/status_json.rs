@@ -1,22 +1,69 @@
-//! What `zpool status -j` says of one pool.
+//! What `zpool status -j` says of one pool, as OpenZFS 2.3.2 prints it.
+//!
+//! With `--json-flat-vdevs` all vdevs, of whatever class, stand in one map, each behind its parts, and at the same
+//! time in such a map of each vdev that they are part of; a vdev then names its parent, but for those right below a
+//! class of their own.
+//!
+//! Differs from OpenZFS: a draid is described like any other vdev; 2.3 prints no more than its name and counts.
 
 use serde_json::{Map, Value, json};
-use zcommon::status::{MESSAGE_URL, PoolStatus, pool_action, pool_status};
-use zcommon::units::nicebytes;
+use zcommon::status::{MESSAGE_URL, PoolStatus, pool_action, pool_status, wrap};
+use zcommon::units::{nicebytes, nicenum};
+use zcommon::vdev::VdevState;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
+use super::activity::Activity;
 use super::prop::PoolView;
 use crate::output::json::JsonStyle;
 use crate::output::status::KnownErrors;
+use crate::output::time::zoned_clock;
+
+/// How numbers are written: for people, or exactly.
+pub struct Form<'a> {
+    /// Strings or numbers.
+    pub style: &'a JsonStyle,
+    /// Exact numbers.
+    pub literal: bool,
+}
+
+impl Form<'_> {
+    /// Keys and values as a map.
+    pub fn map<const N: usize>(&self, entries: [(&str, Value); N]) -> Map<String, Value> {
+        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// A number without a unit, whatever its size.
+    pub fn plain(&self, n: u64) -> Value {
+        self.style.number(n)
+    }
+
+    /// An amount of things.
+    pub fn count(&self, n: u64) -> Value {
+        if self.literal { self.style.number(n) } else { json!(nicenum(n).to_string()) }
+    }
+
+    /// An amount of bytes.
+    pub fn bytes(&self, n: u64) -> Value {
+        if self.literal { self.style.number(n) } else { json!(nicebytes(n).to_string()) }
+    }
+
+    /// A moment in seconds since 1970; 0: never.
+    pub fn time(&self, seconds: u64) -> Value {
+        match seconds {
+            _ if self.literal => self.style.number(seconds),
+            0 => json!("-"),
+            _ => json!(zoned_clock(seconds)),
+        }
+    }
+}
 
 /// How a pool's vdevs are turned into JSON.
 struct Writer<'a> {
     view: &'a PoolView<'a>,
     names: NameStyle,
-    style: &'a JsonStyle,
-    literal: bool,
+    form: Form<'a>,
 }
 
 /// The object of one pool.
@@ -30,25 +77,50 @@ pub fn pool(
 ) -> Value {
     let mut map = super::pool_object(view, style);
     map.shift_remove("type");
-    let one_line = |text: &str| json!(text.replace('\n', " "));
+    let lines = |text: &str| json!(format!("{}\n", wrap(text, "")));
     if let Some(text) = pool_status(condition) {
-        map.insert("status".into(), one_line(text));
+        map.insert("status".into(), lines(text));
     }
     if let Some(text) = pool_action(condition) {
-        map.insert("action".into(), one_line(text));
+        map.insert("action".into(), lines(text));
     }
     if let Some(id) = condition.message_id() {
         map.insert("msgid".into(), json!(id));
         map.insert("moreinfo".into(), json!(format!("{MESSAGE_URL}{id}")));
     }
-    let writer = Writer { view, names, style, literal: literal || style.int };
+    let writer = Writer { view, names, form: Form { style, literal: literal || style.int } };
+    map.extend(Activity::of(view).objects(view, &writer.form));
     writer.vdevs(&mut map);
-    let count = match errors {
-        KnownErrors::Count(n) => *n,
-        KnownErrors::Listed(names) => u64::try_from(names.len()).unwrap_or(u64::MAX),
-    };
-    map.insert("error_count".into(), style.number(count));
+    map.insert("error_count".into(), writer.form.count(errors.count));
+    if let Some(names) = errors.names.as_ref().filter(|names| !names.is_empty()) {
+        map.insert("errlist".into(), json!(names));
+    }
     map.into()
+}
+
+/// What JSON says of a vdev before anything else.
+#[doc(alias = "fill_vdev_info")]
+pub fn vdev_info(vdev: &VdevNode, name: String, style: &JsonStyle) -> Map<String, Value> {
+    let mut map = Map::new();
+    map.insert("name".into(), json!(name));
+    map.insert("vdev_type".into(), json!(vdev.kind));
+    map.insert("guid".into(), style.number(vdev.guid));
+    if let Some(path) = &vdev.path {
+        map.insert("path".into(), json!(String::from_utf8_lossy(path)));
+    }
+    let class = match class_of(vdev) {
+        Some("logs") => "log",
+        Some(class) => class,
+        None => "normal",
+    };
+    map.insert("class".into(), json!(class));
+    map
+}
+
+/// The same for a vdev that stands in a class because of what it is part of.
+pub fn with_class(mut map: Map<String, Value>, class: &str) -> Map<String, Value> {
+    map.insert("class".into(), json!(class));
+    map
 }
 
 impl Writer<'_> {
@@ -57,109 +129,105 @@ impl Writer<'_> {
         let tops: Vec<&VdevNode> = tops.filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect")).collect();
         let of =
             |class: Option<&str>| tops.iter().filter(|v| class_of(v) == class).copied().collect::<Vec<_>>();
-        let mut root = self.vdev(&self.view.tree, self.view.pool.name.clone(), "normal");
-        let normal = of(None);
-        if self.style.flat_vdevs {
-            let mut flat = Map::new();
-            flat.insert(self.view.pool.name.clone(), root.into());
-            self.flat(&normal, "normal", &mut flat);
+        let pool = self.view.pool.name.as_str();
+        let mut root = self.vdev(&self.view.tree, pool.to_owned(), "normal", None);
+        let mut flat = self.all(&of(None), "normal", Some(pool));
+        if !flat.is_empty() {
+            root.insert("vdevs".into(), flat.clone().into());
+        }
+        let aux = |list: &[VdevNode]| list.to_vec();
+        let facts = self.view.facts.as_ref();
+        let (l2cache, spares) = (
+            facts.map(|f| aux(&f.l2cache)).unwrap_or_default(),
+            facts.map(|f| aux(&f.spares)).unwrap_or_default(),
+        );
+        let sections = [
+            ("dedup", "dedup", of(Some("dedup"))),
+            ("special", "special", of(Some("special"))),
+            ("logs", "log", of(Some("logs"))),
+            ("l2cache", "l2cache", l2cache.iter().collect()),
+            ("spares", "spare", spares.iter().collect()),
+        ];
+        let sections = sections.map(|(key, class, vdevs)| (key, self.all(&vdevs, class, None)));
+        if self.form.style.flat_vdevs {
+            flat.insert(pool.to_owned(), root.into());
+            flat.extend(sections.into_iter().flat_map(|(_, section)| section));
             map.insert("vdevs".into(), flat.into());
-        } else {
-            root.insert("vdevs".into(), self.tree(&normal, "normal").into());
-            map.insert("vdevs".into(), json!({ self.view.pool.name.as_str(): root }));
-        }
-        for (key, class) in [("dedup", "dedup"), ("special", "special"), ("logs", "log")] {
-            self.section(map, key, &of(Some(key)), class);
-        }
-        if let Some(facts) = &self.view.facts {
-            self.section(map, "l2cache", &facts.l2cache.iter().collect::<Vec<_>>(), "l2cache");
-            self.section(map, "spares", &facts.spares.iter().collect::<Vec<_>>(), "spare");
-        }
-    }
-
-    fn section(&self, map: &mut Map<String, Value>, key: &str, vdevs: &[&VdevNode], class: &str) {
-        if vdevs.is_empty() {
             return;
         }
-        let mut section = Map::new();
-        match self.style.flat_vdevs {
-            true => self.flat(vdevs, class, &mut section),
-            false => section = self.tree(vdevs, class),
+        map.insert("vdevs".into(), json!({ pool: root }));
+        for (key, section) in sections.into_iter().filter(|(_, section)| !section.is_empty()) {
+            map.insert(key.into(), section.into());
         }
-        map.insert(key.into(), section.into());
     }
 
-    fn tree(&self, vdevs: &[&VdevNode], class: &str) -> Map<String, Value> {
-        let object = |vdev: &&VdevNode| {
-            let name = vdev_name(vdev, self.names, true);
-            let mut map = self.vdev(vdev, name.clone(), class);
-            if !vdev.children.is_empty() {
-                let children: Vec<&VdevNode> = vdev.children.iter().collect();
-                map.insert("vdevs".into(), self.tree(&children, class).into());
-            }
-            (name, map.into())
-        };
-        vdevs.iter().map(object).collect()
-    }
-
-    fn flat(&self, vdevs: &[&VdevNode], class: &str, into: &mut Map<String, Value>) {
+    /// The vdevs with what they consist of.
+    fn all(&self, vdevs: &[&VdevNode], class: &str, parent: Option<&str>) -> Map<String, Value> {
+        let mut all = Map::new();
         for vdev in vdevs {
             let name = vdev_name(vdev, self.names, true);
-            into.insert(name.clone(), self.vdev(vdev, name, class).into());
-            self.flat(&vdev.children.iter().collect::<Vec<_>>(), class, into);
+            let mut map = self.vdev(vdev, name.clone(), class, parent);
+            let children: Vec<&VdevNode> = vdev.children.iter().collect();
+            let children = self.all(&children, class, Some(&name));
+            if self.form.style.flat_vdevs {
+                all.extend(children.clone());
+            }
+            if !children.is_empty() {
+                map.insert("vdevs".into(), children.into());
+            }
+            all.insert(name, map.into());
         }
+        all
     }
 
     /// One vdev without its parts.
-    #[doc(alias = "fill_vdev_info")]
-    fn vdev(&self, vdev: &VdevNode, name: String, class: &str) -> Map<String, Value> {
-        let mut map = Map::new();
+    #[doc(alias = "vdev_stats_nvlist")]
+    fn vdev(&self, vdev: &VdevNode, name: String, class: &str, parent: Option<&str>) -> Map<String, Value> {
+        let mut map = with_class(vdev_info(vdev, name, self.form.style), class);
         let spare = class == "spare";
-        map.insert("name".into(), json!(name));
-        map.insert("vdev_type".into(), json!(vdev.kind));
-        map.insert("guid".into(), self.style.number(vdev.guid));
-        if let Some(path) = &vdev.path {
-            map.insert("path".into(), json!(String::from_utf8_lossy(path)));
-        }
-        map.insert("class".into(), json!(class));
-        let state = match vdev.health.name() {
-            "ONLINE" if spare => "AVAIL",
-            name => name,
+        let state = match vdev.health.state {
+            VdevState::Healthy if spare => "AVAIL",
+            state => state.word(),
         };
         map.insert("state".into(), json!(state));
+        if let Some(parent) = parent.filter(|_| self.form.style.flat_vdevs) {
+            map.insert("parent".into(), json!(parent));
+        }
         self.sizes(vdev, &mut map);
         if !spare {
             for name in ["read_errors", "write_errors", "checksum_errors"] {
-                map.insert(name.into(), self.style.number(0));
+                map.insert(name.into(), self.form.count(0));
             }
+        }
+        let sizes = self.view.sizes.get(vdev.guid);
+        if sizes.checkpoint > 0 {
+            map.insert("checkpoint_space".into(), self.form.bytes(sizes.checkpoint));
+        }
+        if vdev.is_leaf() && !spare {
+            map.insert("slow_ios".into(), self.form.count(0));
+        }
+        if vdev.not_present {
+            map.insert("not_present".into(), self.form.plain(1));
+            let path = vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            map.insert("was".into(), json!(path));
+        } else if let Some(aux) = vdev.health.aux.word() {
+            map.insert("aux".into(), json!(aux));
         }
         map
     }
 
     fn sizes(&self, vdev: &VdevNode, map: &mut Map<String, Value>) {
-        let mut put = |name: &str, n: u64| {
-            let value = if self.literal { self.style.number(n) } else { json!(nicebytes(n).to_string()) };
-            map.insert(name.to_owned(), value);
-        };
-        let space = &self.view.space;
-        let top = space.vdevs.iter().find(|s| s.id == vdev.id && self.is_top(vdev));
-        if vdev.guid == self.view.tree.guid {
-            put("alloc_space", space.allocated());
-            put("total_space", space.size());
-            put("def_space", space.dspace());
-        } else if let Some(top) = top {
-            put("alloc_space", top.allocated());
-            put("total_space", top.size());
-            put("def_space", top.deflated(top.size()));
+        let sizes = self.view.sizes.get(vdev.guid);
+        let all = [
+            ("alloc_space", sizes.allocated),
+            ("total_space", sizes.size),
+            ("def_space", sizes.deflated),
+            ("rep_dev_size", sizes.replaceable),
+            ("ex_dev_size", sizes.expandable),
+            ("phys_space", sizes.physical),
+        ];
+        for (name, n) in all.into_iter().filter(|(_, n)| *n > 0) {
+            map.insert(name.to_owned(), self.form.bytes(n));
         }
-        let leaf =
-            self.view.pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device().map(|d| d.geometry().size));
-        if let Some(size) = leaf {
-            put("phys_space", size);
-        }
-    }
-
-    fn is_top(&self, vdev: &VdevNode) -> bool {
-        self.view.tree.children.iter().any(|top| top.guid == vdev.guid)
     }
 }

@@ -23,7 +23,6 @@ mod intent;
 mod lookup;
 mod object;
 mod objset;
-mod path;
 mod pool;
 mod ranges;
 mod records;

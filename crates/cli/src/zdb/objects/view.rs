@@ -17,7 +17,7 @@ use zcommon::props::ZfsProp;
 use zpl::Filesystem;
 
 use super::dump::Dump;
-use super::path::Paths;
+use crate::paths::Paths;
 
 /// An object set and what is needed to print its objects.
 pub struct View {

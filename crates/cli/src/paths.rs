@@ -32,7 +32,8 @@ impl Paths {
         self.walk(inode).unwrap_or_else(|_| b"path not found, possibly leaked".to_vec())
     }
 
-    fn walk(&mut self, inode: &Inode) -> Result<Vec<u8>> {
+    /// The path from the dataset's root. Files of extended attributes lie in `<xattrdir>`.
+    pub fn walk(&mut self, inode: &Inode) -> Result<Vec<u8>> {
         let mut parts = Vec::new();
         let mut here = inode.clone();
         while here.number() != here.filesystem().root && here.attr().parent != here.number() {

@@ -1,0 +1,183 @@
+//! What a pool was or is busy with: scrub and resilver, removal, checkpoint, expansion.
+//!
+//! Differs from OpenZFS: nothing runs in a pool that is not imported, so there is no speed to tell, only how far
+//! things had come; a paused scrub is taken to have been paused when the pool was last written.
+
+mod json;
+mod text;
+
+use engine::Result;
+use engine::spa::Pool;
+use engine::zap::Zap;
+use ondisk::names::{mos, vdev_top};
+use ondisk::pool::{DslScan, SpaRemoving};
+
+use super::prop::PoolView;
+
+/// Bytes of memory for each entry of a removed vdev's mapping.
+#[doc(alias = "vdev_indirect_mapping_size")]
+const MAPPING_ENTRY: u64 = 24;
+/// Flag of a scan that waits for its administrator.
+#[doc(alias = "DSF_SCRUB_PAUSED")]
+const PAUSED: u64 = 1 << 1;
+
+/// States of scans, removals and expansions (`dsl_scan_state_t`).
+mod state {
+    pub(super) const SCANNING: u64 = 1;
+    pub(super) const FINISHED: u64 = 2;
+    pub(super) const CANCELED: u64 = 3;
+}
+
+/// Everything that `zpool status` tells of a pool's doings; what can't be read is left out.
+#[derive(Debug, Clone, Default)]
+pub struct Activity {
+    scan: Option<Scan>,
+    removal: Option<Removal>,
+    checkpoint: Option<Checkpoint>,
+    expansion: Option<Expansion>,
+}
+
+/// The last scrub or resilver, or the one that was going on.
+#[doc(alias = "pool_scan_stat_t")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Scan {
+    /// 1 scrub, 2 resilver, 3 error scrub.
+    func: u64,
+    state: u64,
+    start: u64,
+    end: u64,
+    to_examine: u64,
+    examined: u64,
+    skipped: u64,
+    processed: u64,
+    errors: u64,
+    /// Since when it is paused; 0: it is not.
+    paused: u64,
+}
+
+/// The last removal of a top-level vdev, or the one that was going on.
+#[doc(alias = "pool_removal_stat_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Removal {
+    state: u64,
+    vdev: u64,
+    start: u64,
+    end: u64,
+    to_copy: u64,
+    copied: u64,
+    mapping_memory: u64,
+}
+
+/// The checkpoint.
+#[doc(alias = "pool_checkpoint_stat_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Checkpoint {
+    start: u64,
+    space: u64,
+}
+
+/// The last expansion of a raidz, or the one that was going on.
+#[doc(alias = "pool_raidz_expand_stat_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Expansion {
+    state: u64,
+    vdev: u64,
+    start: u64,
+    end: u64,
+    to_reflow: u64,
+    reflowed: u64,
+}
+
+impl Activity {
+    /// Looks at everything.
+    pub fn of(view: &PoolView<'_>) -> Self {
+        Self {
+            scan: Scan::of(view.pool).ok().flatten(),
+            removal: Removal::of(view.pool).ok().flatten(),
+            checkpoint: Checkpoint::of(view).ok().flatten(),
+            expansion: Expansion::of(view).ok().flatten(),
+        }
+    }
+}
+
+impl Scan {
+    fn of(pool: &Pool) -> Result<Option<Self>> {
+        let Some(value) = pool.directory()?.lookup(mos::SCAN.as_bytes())? else { return Ok(None) };
+        let Ok(scan) = DslScan::from_words(&value.ints) else { return Ok(None) };
+        let paused = scan.state == state::SCANNING && scan.flags & PAUSED != 0;
+        Ok((1..=3).contains(&scan.func).then_some(Self {
+            func: scan.func,
+            state: scan.state,
+            start: scan.start_time,
+            end: scan.end_time,
+            to_examine: scan.to_examine,
+            examined: scan.examined,
+            skipped: scan.skipped,
+            processed: scan.processed,
+            errors: scan.errors,
+            paused: if paused { pool.uberblock.timestamp } else { 0 },
+        }))
+    }
+
+    /// What an import takes as read and checked already.
+    fn issued(&self) -> u64 {
+        self.examined.saturating_sub(self.skipped)
+    }
+
+    /// What has to be read and checked in all.
+    fn to_issue(&self) -> u64 {
+        self.to_examine.saturating_sub(self.skipped)
+    }
+}
+
+impl Removal {
+    fn of(pool: &Pool) -> Result<Option<Self>> {
+        let Some(value) = pool.directory()?.lookup(mos::REMOVING.as_bytes())? else { return Ok(None) };
+        let Ok(removal) = SpaRemoving::from_words(&value.ints) else { return Ok(None) };
+        let tree = pool.tree();
+        let entries = tree.tops().filter_map(|top| top.mapping()).map(|m| m.entries().len());
+        Ok((removal.state != 0).then(|| Self {
+            state: removal.state,
+            vdev: removal.removing_vdev,
+            start: removal.start_time,
+            end: removal.end_time,
+            to_copy: removal.to_copy,
+            copied: removal.copied,
+            mapping_memory: u64::try_from(entries.sum::<usize>()).unwrap_or(0).saturating_mul(MAPPING_ENTRY),
+        }))
+    }
+}
+
+impl Checkpoint {
+    fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
+        let uberblock = view.pool.checkpoint_uberblock()?;
+        Ok(uberblock.map(|u| Self { start: u.timestamp, space: view.space.checkpoint() }))
+    }
+}
+
+impl Expansion {
+    /// The one that was going on, else that which ended last.
+    fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
+        let mut found: Vec<Self> = Vec::new();
+        for top in &view.pool.tree().config.children {
+            let Some(zap) = view.pool.dsl.zap(top.top_zap)? else { continue };
+            found.extend(Self::of_vdev(&zap, top.id, view.sizes.get(top.guid).allocated)?);
+        }
+        Ok(found.into_iter().max_by_key(|e| (e.state == state::SCANNING, e.end)))
+    }
+
+    fn of_vdev(zap: &Zap, vdev: u64, to_reflow: u64) -> Result<Option<Self>> {
+        let Some(state) = zap.u64(vdev_top::RAIDZ_EXPAND_STATE)?.filter(|state| *state != 0) else {
+            return Ok(None);
+        };
+        let number = |entry: &str| Ok::<u64, engine::Error>(zap.u64(entry)?.unwrap_or(0));
+        Ok(Some(Self {
+            state,
+            vdev,
+            start: number(vdev_top::RAIDZ_EXPAND_START_TIME)?,
+            end: number(vdev_top::RAIDZ_EXPAND_END_TIME)?,
+            to_reflow,
+            reflowed: number(vdev_top::RAIDZ_EXPAND_BYTES_COPIED)?,
+        }))
+    }
+}

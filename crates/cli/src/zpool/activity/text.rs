@@ -1,0 +1,204 @@
+//! The lines of `zpool status` on what a pool was busy with.
+
+use zcommon::units::{nicebytes, nicenum};
+use zutil::names::{NameStyle, vdev_name};
+
+use super::super::prop::PoolView;
+use super::{Activity, Checkpoint, Expansion, Removal, Scan, state};
+use crate::output::time::{clock, duration};
+
+impl Activity {
+    /// Whole lines, in OpenZFS's order.
+    pub fn lines(&self, view: &PoolView<'_>) -> Vec<String> {
+        let name = |vdev: u64, with_id| {
+            let top = view.tree.children.iter().find(|top| top.id == vdev);
+            top.map_or_else(|| vdev.to_string(), |top| vdev_name(top, NameStyle::default(), with_id))
+        };
+        let scan = self.scan.map(|scan| scan.lines()).unwrap_or_default();
+        let removal = self.removal.map(|removal| removal.lines(&name(removal.vdev, true)));
+        let checkpoint = self.checkpoint.map(|checkpoint| checkpoint.line());
+        let expansion = self.expansion.map(|e| e.lines(&name(e.vdev, true)));
+        let parts = scan.into_iter().chain(removal.unwrap_or_default()).chain(checkpoint);
+        parts.chain(expansion.unwrap_or_default()).collect()
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}
+
+impl Scan {
+    #[doc(alias = "print_scan_scrub_resilver_status")]
+    fn lines(&self) -> Vec<String> {
+        let (name, done) = match self.func {
+            1 => ("scrub", "scrub repaired"),
+            2 => ("resilver", "resilvered"),
+            _ => return Vec::new(),
+        };
+        match self.state {
+            state::FINISHED => vec![format!(
+                "  scan: {done} {} in {} with {} errors on {}",
+                nicebytes(self.processed),
+                duration(self.end.saturating_sub(self.start)),
+                self.errors,
+                clock(self.end)
+            )],
+            state::CANCELED => vec![format!("  scan: {name} canceled on {}", clock(self.end))],
+            state::SCANNING => self.under_way(name),
+            _ => Vec::new(),
+        }
+    }
+
+    fn under_way(&self, name: &str) -> Vec<String> {
+        let mut lines = match self.paused {
+            0 => vec![format!("  scan: {name} in progress since {}", clock(self.start))],
+            when => vec![
+                format!("  scan: {name} paused since {}", clock(when)),
+                format!("\t{name} started on {}", clock(self.start)),
+            ],
+        };
+        lines.push(format!(
+            "\t{} / {} scanned, {} / {} issued",
+            nicebytes(self.examined),
+            nicebytes(self.to_examine),
+            nicebytes(self.issued()),
+            nicebytes(self.to_issue())
+        ));
+        let work = if self.func == 1 { "repaired" } else { "resilvered" };
+        let end = if self.paused == 0 { ", no estimated completion time" } else { "" };
+        let share = percent(self.issued(), self.to_issue());
+        lines.push(format!("\t{} {work}, {share:.2}% done{end}", nicebytes(self.processed)));
+        lines
+    }
+}
+
+impl Removal {
+    #[doc(alias = "print_removal_status")]
+    fn lines(&self, name: &str) -> Vec<String> {
+        let mut lines = match self.state {
+            state::FINISHED => {
+                let minutes = self.end.saturating_sub(self.start) / 60;
+                vec![format!(
+                    "remove: Removal of vdev {} copied {} in {}h{}m, completed on {}",
+                    self.vdev,
+                    nicenum(self.copied),
+                    minutes / 60,
+                    minutes % 60,
+                    clock(self.end)
+                )]
+            }
+            state::CANCELED => vec![format!("remove: Removal of {name} canceled on {}", clock(self.end))],
+            state::SCANNING => vec![
+                format!("remove: Evacuation of {name} in progress since {}", clock(self.start)),
+                format!(
+                    "\t{} copied out of {}, {:.2}% done",
+                    nicenum(self.copied),
+                    nicenum(self.to_copy),
+                    percent(self.copied, self.to_copy)
+                ),
+            ],
+            _ => return Vec::new(),
+        };
+        if self.mapping_memory > 0 {
+            lines.push(format!("\t{} memory used for removed device mappings", nicenum(self.mapping_memory)));
+        }
+        lines
+    }
+}
+
+impl Checkpoint {
+    #[doc(alias = "print_checkpoint_status")]
+    fn line(&self) -> String {
+        format!("checkpoint: created {}, consumes {}", clock(self.start), nicebytes(self.space))
+    }
+}
+
+impl Expansion {
+    #[doc(alias = "print_raidz_expand_status")]
+    fn lines(&self, name: &str) -> Vec<String> {
+        match self.state {
+            state::FINISHED => vec![format!(
+                "expand: expanded {name} copied {} in {}, on {}",
+                nicenum(self.reflowed),
+                duration(self.end.saturating_sub(self.start)),
+                clock(self.end)
+            )],
+            state::SCANNING => vec![
+                format!("expand: expansion of {name} in progress since {}", clock(self.start)),
+                format!(
+                    "\t{} / {} copied, {:.2}% done",
+                    nicenum(self.reflowed),
+                    nicenum(self.to_reflow),
+                    percent(self.reflowed, self.to_reflow)
+                ),
+            ],
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCRUB: Scan = Scan {
+        func: 1,
+        state: state::SCANNING,
+        start: 1_793_500_386,
+        end: 0,
+        to_examine: 9_000_000,
+        examined: 4_000_001,
+        skipped: 5,
+        processed: 6,
+        errors: 7,
+        paused: 0,
+    };
+
+    #[test]
+    fn a_scrub_tells_how_far_it_came() {
+        let lines = SCRUB.lines();
+        assert_eq!(
+            lines[1..],
+            [
+                "\t3.81M / 8.58M scanned, 3.81M / 8.58M issued",
+                "\t6B repaired, 44.44% done, no estimated completion time",
+            ]
+        );
+        let paused = Scan { paused: 1_793_500_388, ..SCRUB }.lines();
+        assert!(paused[0].starts_with("  scan: scrub paused since "), "{}", paused[0]);
+        assert!(paused[1].starts_with("\tscrub started on "), "{}", paused[1]);
+        assert_eq!(paused[3], "\t6B repaired, 44.44% done");
+        let done = Scan { state: state::FINISHED, end: SCRUB.start + 4, func: 2, ..SCRUB }.lines();
+        assert!(done[0].starts_with("  scan: resilvered 6B in 00:00:04 with 7 errors on "), "{}", done[0]);
+        assert_eq!(Scan { func: 3, ..SCRUB }.lines(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn small_amounts_copied_have_no_unit() {
+        let removal = Removal {
+            state: state::FINISHED,
+            vdev: 2,
+            start: 100,
+            end: 4000,
+            to_copy: 9_000_000,
+            copied: 55,
+            mapping_memory: 48,
+        };
+        let lines = removal.lines("mirror-2");
+        assert!(
+            lines[0].starts_with("remove: Removal of vdev 2 copied 55 in 1h5m, completed on "),
+            "{}",
+            lines[0]
+        );
+        assert_eq!(lines[1], "\t48 memory used for removed device mappings");
+        let running = Removal { state: state::SCANNING, copied: 4_000_001, ..removal }.lines("mirror-2");
+        assert!(
+            running[0].starts_with("remove: Evacuation of mirror-2 in progress since "),
+            "{}",
+            running[0]
+        );
+        assert_eq!(running[1], "\t3.81M copied out of 8.58M, 44.44% done");
+        let reflow = Expansion { state: 1, vdev: 0, start: 1, end: 0, to_reflow: 9_000_000, reflowed: 55 };
+        assert_eq!(reflow.lines("raidz1-0")[1], "\t55 / 8.58M copied, 0.00% done");
+    }
+}

@@ -1,0 +1,140 @@
+//! What is known of each vdev in numbers: what `zpool list -v`, `zpool status -j` and `zpool get` of a vdev
+//! show.
+//!
+//! Differs from OpenZFS: nothing of it counts what a pool did since its import, as it was not imported.
+
+use std::collections::BTreeMap;
+
+use engine::spa::space::{PoolSpace, VdevSpace};
+use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE};
+use zcommon::vdev::VdevState;
+use zutil::PoolCandidate;
+use zutil::assess::{Presence, child_share, usable_now};
+use zutil::import_listing::class_of;
+use zutil::tree::VdevNode;
+
+/// Bytes at both ends of a device that hold no data.
+const LABELS: u64 = LABEL_START_SIZE + LABEL_END_SIZE;
+
+/// One vdev; all in bytes, 0 where it has no such thing.
+#[doc(alias = "vdev_stat_t")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VdevSizes {
+    /// Allocated (root and top-level vdevs).
+    pub allocated: u64,
+    /// In metaslabs (root and top-level vdevs).
+    pub size: u64,
+    /// The same as users count it, without parity.
+    pub deflated: u64,
+    /// What a device must have to take this one's place.
+    #[doc(alias = "vs_rsize")]
+    pub replaceable: u64,
+    /// What could be added as the devices are now (top-level vdevs).
+    #[doc(alias = "vs_esize")]
+    pub expandable: u64,
+    /// Of the device itself.
+    #[doc(alias = "vs_pspace")]
+    pub physical: u64,
+    /// Held by the pool's checkpoint.
+    pub checkpoint: u64,
+    /// Fragmentation in percent, where the vdev knows it.
+    pub fragmentation: Option<u64>,
+    /// Usable by its metaslabs and what is too little for one.
+    pub usable: u64,
+}
+
+/// The sizes of all vdevs of a pool, by guid.
+#[derive(Debug, Clone, Default)]
+pub struct Sizes {
+    by_guid: BTreeMap<u64, VdevSizes>,
+    /// What the pool could grow by: the expandable bytes of its normal class.
+    pub expandable: u64,
+}
+
+impl Sizes {
+    /// Measures every vdev of the tree, and the spares and cache devices.
+    pub fn of<'a>(
+        tree: &VdevNode,
+        aux: impl Iterator<Item = &'a VdevNode>,
+        space: &PoolSpace,
+        candidate: &PoolCandidate,
+    ) -> Self {
+        let mut sizes = Self::default();
+        let mut root = VdevSizes::default();
+        for top in &tree.children {
+            let Some(found) = space.vdevs.iter().find(|s| s.id == top.id) else { continue };
+            if matches!(top.kind.as_str(), "hole" | "indirect" | "missing") {
+                continue;
+            }
+            let own = top_sizes(top, found, candidate);
+            if class_of(top) != Some("logs") {
+                root.allocated = root.allocated.saturating_add(own.allocated);
+                root.size = root.size.saturating_add(own.size);
+                root.deflated = root.deflated.saturating_add(own.deflated);
+            }
+            if class_of(top).is_none() {
+                sizes.expandable = sizes.expandable.saturating_add(own.expandable);
+            }
+            sizes.descend(top, least(top), candidate);
+            let leaf = sizes.by_guid.get(&top.guid).copied().unwrap_or_default();
+            let merged = VdevSizes { replaceable: leaf.replaceable, physical: leaf.physical, ..own };
+            sizes.by_guid.insert(top.guid, merged);
+        }
+        sizes.by_guid.insert(tree.guid, root);
+        for vdev in aux {
+            let physical = physical(vdev, candidate);
+            let replaceable = physical - physical % LABEL_SIZE;
+            sizes.by_guid.insert(vdev.guid, VdevSizes { physical, replaceable, ..VdevSizes::default() });
+        }
+        sizes
+    }
+
+    /// What is known of the vdev of this guid.
+    pub fn get(&self, guid: u64) -> VdevSizes {
+        self.by_guid.get(&guid).copied().unwrap_or_default()
+    }
+
+    fn descend(&mut self, vdev: &VdevNode, least: u64, candidate: &PoolCandidate) {
+        let mut sizes = VdevSizes { replaceable: least, ..VdevSizes::default() };
+        if vdev.is_leaf() {
+            sizes.replaceable = least.saturating_add(LABELS);
+            sizes.physical = physical(vdev, candidate);
+            sizes.usable = (sizes.physical - sizes.physical % LABEL_SIZE).saturating_sub(LABELS);
+        }
+        self.by_guid.insert(vdev.guid, sizes);
+        let share = child_share(vdev, least);
+        vdev.children.iter().for_each(|child| self.descend(child, share, candidate));
+    }
+}
+
+/// What a top-level vdev must offer at least: its metaslabs.
+fn least(top: &VdevNode) -> u64 {
+    top.asize - top.asize % metaslab(top)
+}
+
+fn metaslab(top: &VdevNode) -> u64 {
+    1_u64.checked_shl(u32::try_from(top.metaslab_shift).unwrap_or(64)).unwrap_or(1).max(1)
+}
+
+fn top_sizes(top: &VdevNode, space: &VdevSpace, candidate: &PoolCandidate) -> VdevSizes {
+    let now = usable_now(top, &|leaf| candidate.locate(leaf)).unwrap_or(0);
+    let more = now.saturating_sub(top.asize);
+    VdevSizes {
+        allocated: space.allocated(),
+        size: space.size(),
+        deflated: space.deflated(space.size()),
+        expandable: more - more % metaslab(top),
+        checkpoint: space.checkpoint,
+        fragmentation: space.fragmentation(),
+        usable: top.asize,
+        ..VdevSizes::default()
+    }
+}
+
+/// The size of a device that is in use; of one that its administrator took offline nothing is known.
+fn physical(vdev: &VdevNode, candidate: &PoolCandidate) -> u64 {
+    match candidate.locate(vdev) {
+        Presence::Present { size, .. } if vdev.health.state == VdevState::Healthy => size,
+        _ => 0,
+    }
+}
