@@ -2,13 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use engine::ddt::{Totals, tables};
 use engine::metaslab::log::{Unflushed, logs};
 use engine::metaslab::table::Metaslabs;
+use engine::metaslab::{Forms, SpaceAllocator};
 use engine::spa::Pool;
 use engine::spa::errlog;
 use engine::spa::space::vdevs;
+use engine::zio::alloc::{AllocRequest, Allocator, Class};
+use stdx::RangeSet;
 use testkit::golden;
 
 /// What is free in each metaslab, the logs included, leaves what the pool counts as allocated.
@@ -36,6 +40,50 @@ fn maps_and_logs_agree_with_the_sums() {
             let expected = sums.iter().find(|s| s.id == config.id).map_or(0, |s| s.allocated());
             assert_eq!(allocated, expected, "{} vdev {}", golden.name, config.id);
         }
+    }
+}
+
+/// An allocator opened on a pool knows what is free, gives out only that, and counts as the pool counts.
+#[test]
+fn an_allocator_gives_out_what_is_free() {
+    for golden in golden::all() {
+        let pool = golden.open().unwrap();
+        let tree = pool.tree();
+        let all = SpaceAllocator::open(&pool.mos, &tree, Forms::NEW, Arc::new(pool.mos.clone())).unwrap();
+        let logs = logs(&pool.mos).unwrap();
+        let tops: Vec<_> =
+            tree.config.children.iter().map(|c| (c, Metaslabs::load(&pool.mos, c).unwrap())).collect();
+        let by_id: HashMap<_, _> = tops.iter().map(|(c, t)| (c.id, (c.metaslab_shift, t))).collect();
+        let unflushed = Unflushed::load(&logs, &by_id).unwrap();
+        let mut free: HashMap<u64, RangeSet> = HashMap::new();
+        for (config, table) in &tops {
+            let set = free.entry(config.id).or_default();
+            for m in table.all.iter().map(|m| m.as_ref().unwrap()) {
+                let ranges = table.free(m, unflushed.change(config.id, m.id)).unwrap();
+                ranges.iter().for_each(|(s, e)| {
+                    set.insert(s, e);
+                });
+            }
+            assert_eq!(&all.allocatable(config.id), set, "{} vdev {}", golden.name, config.id);
+            let stats = all.vdev_stats(config.id).unwrap_or_default();
+            assert_eq!(stats.space - stats.allocated, set.covered(), "{} vdev {}", golden.name, config.id);
+        }
+        let txg = pool.uberblock.txg + 1;
+        for i in 0..3000_u64 {
+            let request = AllocRequest {
+                psize: 512 << (i % 9),
+                copies: 1 + (i % 3) as u8,
+                class: [Class::Normal, Class::Special, Class::Log, Class::Dedup][(i % 4) as usize],
+                txg,
+                gang: false,
+                fewer_will_do: false,
+            };
+            for dva in all.allocate(&request).unwrap_or_default() {
+                let set = free.get_mut(&u64::from(dva.vdev)).unwrap();
+                assert_eq!(set.remove(dva.offset, dva.offset + dva.asize), dva.asize, "{}", golden.name);
+            }
+        }
+        assert!(all.take_problems().is_empty());
     }
 }
 

@@ -21,12 +21,15 @@ use ondisk::space_map::SpaceMapDecoder;
 use parking_lot::{Mutex, RwLock};
 use stdx::RangeSet;
 
-use super::record::TopRecord;
+use super::log;
+use super::record::{self, TopRecord};
 use super::slab::Slab;
 use super::store::SpaceMapSource;
 use super::sync::SyncState;
 use super::vdev::{Group, Vdev, Want};
+use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
+use crate::vdev::tree::Tree;
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
 /// Bytes of a gang header.
@@ -128,6 +131,27 @@ impl SpaceAllocator {
             problems: Mutex::default(),
             gang_above: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// The allocator of an existing pool. Reads the heads of all maps, and the logs; the maps when they are needed, from
+    /// `source`.
+    ///
+    /// # Errors
+    /// When something can't be read: such a pool can't be written.
+    pub fn open(
+        mos: &Arc<Objset>,
+        tree: &Tree,
+        forms: Forms,
+        source: Arc<dyn SpaceMapSource>,
+    ) -> Result<Self> {
+        let all = Self::new(forms, Some(source));
+        for record in TopRecord::load_all(mos, tree)? {
+            all.add_top(record)?;
+        }
+        for log in log::logs(mos)? {
+            all.add_log(log.txg, record::map(&log.object)?);
+        }
+        Ok(all)
     }
 
     /// Changes what the maps may use, from the next txg that is synced on (a feature was enabled).
@@ -312,6 +336,18 @@ impl SpaceAllocator {
         }
     }
 
+    /// All that may be allocated on a vdev now. Loads every metaslab.
+    pub fn allocatable(&self, vdev: u64) -> RangeSet {
+        let mut all = RangeSet::new();
+        for slab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.slabs) {
+            self.load(slab);
+            for (start, end) in slab.lock().free.iter().flat_map(stdx::SizedRanges::iter) {
+                all.insert(start, end);
+            }
+        }
+        all
+    }
+
     /// One DVA, on another vdev than the copies in `done` if possible.
     fn one(&self, request: &AllocRequest, class: Class, done: &[Dva], hard: bool) -> Option<Dva> {
         let groups = self.groups(class);
@@ -461,11 +497,13 @@ impl Allocator for SpaceAllocator {
     }
 
     fn free(&self, dva: &Dva, txg: u64) {
-        self.free_born(dva, u64::MAX, txg);
+        // Of a block whose birth is not told, a checkpoint may need every byte.
+        self.free_born(dva, 0, txg);
     }
 
     fn free_born(&self, dva: &Dva, birth: u64, txg: u64) {
-        let kept = birth <= self.checkpoint_txg.load(Ordering::Relaxed);
+        let checkpoint = self.checkpoint_txg.load(Ordering::Relaxed);
+        let kept = checkpoint != 0 && birth <= checkpoint;
         let done = self.place(dva).and_then(|(slab, start, end)| {
             slab.free(start, end, kept)?;
             self.mark_dirty(&slab, txg);

@@ -13,8 +13,13 @@ use stdx::RangeSet;
 use super::replay;
 use super::table::Metaslabs;
 use crate::dmu::{Object, Objset};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::zap::Zap;
+
+/// Ranges that all logs together may leave; OpenZFS flushes at a few hundred thousand.
+const MAX_UNFLUSHED_RANGES: usize = 1 << 23;
+/// How often they are counted, in entries.
+const CHECK_EVERY: u64 = 1 << 18;
 
 /// One log.
 #[derive(Debug, Clone)]
@@ -83,7 +88,7 @@ impl Unflushed {
     }
 
     fn add(&mut self, log: &Log, tables: &HashMap<u64, (u32, &Metaslabs)>) -> Result<()> {
-        let mut counts = Counts::default();
+        let (mut counts, mut many) = (Counts::default(), false);
         let changes = &mut self.changes;
         replay(&log.object, SpaceMapDecoder::for_log(), &mut |entry| {
             counts.total += 1;
@@ -95,10 +100,20 @@ impl Unflushed {
                 return;
             }
             counts.valid += 1;
+            if many {
+                return;
+            }
             let change = changes.entry((vdev, id)).or_default();
             let end = entry.offset.saturating_add(entry.run);
             change.apply(entry.offset, end, entry.free);
+            if counts.valid % CHECK_EVERY == 0 {
+                let ranges = changes.values().map(|c| c.allocated.len() + c.freed.len());
+                many = ranges.sum::<usize>() > MAX_UNFLUSHED_RANGES;
+            }
         })?;
+        if many {
+            return Err(Error::new(Kind::Limit, "the log space maps have too many ranges"));
+        }
         self.counts.push((log.txg, counts));
         Ok(())
     }

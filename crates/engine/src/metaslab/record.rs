@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use ondisk::names::vdev_top;
+use ondisk::space_map::SpaceMapPhys;
 use parking_lot::Mutex;
 
-use super::log::{Change, Unflushed};
+use super::log::{Change, Unflushed, logs};
 use super::slab::{MapState, Slab, State};
 use super::table::{self, Metaslabs};
 use super::vdev::Vdev;
-use crate::dmu::Objset;
+use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::top::Top;
-use crate::zap::Zap;
+use crate::vdev::tree::Tree;
 
 /// Most metaslabs of one vdev.
 const MAX_METASLABS: u64 = 1 << 24;
@@ -74,41 +74,50 @@ impl TopRecord {
         })
     }
 
-    /// A vdev of an existing pool. `None` for holes, removed and absent vdevs.
+    /// All vdevs of an existing pool that have metaslabs.
     ///
     /// # Errors
-    /// When something of it can't be read: a pool with such a vdev can't be written.
-    pub fn load(mos: &Arc<Objset>, top: Arc<Top>, config: &VdevConfig) -> Result<Option<Self>> {
-        let table = Metaslabs::load(mos, config)?;
-        if table.all.is_empty() {
-            return Ok(None);
+    /// When something of them can't be read.
+    pub fn load_all(mos: &Arc<Objset>, tree: &Tree) -> Result<Vec<Self>> {
+        let mut tables = Vec::new();
+        for config in &tree.config.children {
+            let table = Metaslabs::load(mos, config).map_err(|e| e.on_vdev(&config.name()))?;
+            if let (Some(top), false) = (tree.top(config.id), table.all.is_empty()) {
+                tables.push((config, top, table));
+            }
         }
+        let by_id = tables.iter().map(|(config, _, table)| (config.id, (config.metaslab_shift, table)));
+        let unflushed = Unflushed::load(&logs(mos)?, &by_id.collect())?;
+        let load = |(config, top, table): (&VdevConfig, Arc<Top>, Metaslabs)| {
+            Self::load(mos, top, config, table, &unflushed).map_err(|e| e.on_vdev(&config.name()))
+        };
+        tables.into_iter().map(load).collect()
+    }
+
+    fn load(
+        mos: &Arc<Objset>,
+        top: Arc<Top>,
+        config: &VdevConfig,
+        table: Metaslabs,
+        unflushed: &Unflushed,
+    ) -> Result<Self> {
         let mut record = Self::fresh(top, config)?;
         record.bias = table::bias(mos, config)?;
         record.unflushed_array = table.unflushed_object;
         record.metaslabs.clear();
         for metaslab in table.all {
             let metaslab = metaslab?;
-            let map =
-                if metaslab.space_map == 0 { MapState::default() } else { map(mos, metaslab.space_map)? };
-            let unflushed_txg = metaslab.unflushed_txg;
-            record.metaslabs.push(SlabRecord { map, unflushed_txg, change: Change::default() });
+            let map = match metaslab.space_map {
+                0 => MapState::default(),
+                number => map(&mos.object(number)?)?,
+            };
+            let change = unflushed.change(config.id, metaslab.id).cloned().unwrap_or_default();
+            record.metaslabs.push(SlabRecord { map, unflushed_txg: metaslab.unflushed_txg, change });
         }
-        let zap = if config.top_zap == 0 { None } else { Some(Zap::open(&mos.object(config.top_zap)?)?) };
-        let number = zap.map_or(Ok(None), |zap| zap.u64(vdev_top::POOL_CHECKPOINT_SM))?;
-        if let Some(number) = number.filter(|&n| n != 0) {
-            record.checkpoint = self::map(mos, number)?;
+        if let Some(number) = table::checkpoint(mos, config)? {
+            record.checkpoint = map(&mos.object(number)?)?;
         }
-        Ok(Some(record))
-    }
-
-    /// Adds what the logs say. `unflushed` was replayed with this vdev's metaslabs.
-    pub fn apply(&mut self, unflushed: &Unflushed) {
-        for (id, slab) in (0..).zip(&mut self.metaslabs) {
-            if let Some(change) = unflushed.change(self.top.id, id) {
-                slab.change = change.clone();
-            }
-        }
+        Ok(record)
     }
 
     pub(super) fn into_vdev(self) -> Result<Vdev> {
@@ -154,9 +163,8 @@ impl SlabRecord {
 }
 
 /// A space map as it stands on disk.
-fn map(mos: &Arc<Objset>, number: u64) -> Result<MapState> {
-    let object = mos.object(number)?;
-    let head = super::head(&object)?;
-    let has_histogram = object.dnode.bonus().len() >= ondisk::space_map::SpaceMapPhys::SIZE;
-    Ok(MapState { object: number, head, block_size: object.dnode.datablksz(), has_histogram })
+pub(super) fn map(object: &Object) -> Result<MapState> {
+    let head = super::head(object)?;
+    let has_histogram = object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
+    Ok(MapState { object: object.number, head, block_size: object.dnode.datablksz(), has_histogram })
 }

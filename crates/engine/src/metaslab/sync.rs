@@ -410,10 +410,12 @@ impl Run<'_> {
     }
 
     fn write_log(&mut self) -> Result<()> {
-        if self.log.is_empty() {
+        // A metaslab may not count from a txg that has no log.
+        let txg = self.stamp.txg;
+        let counts = self.state.unflushed.last().is_some_and(|&(since, ..)| since == txg);
+        if self.log.is_empty() && (!counts || self.state.logs.contains_key(&txg)) {
             return Ok(());
         }
-        let txg = self.stamp.txg;
         let map = match self.state.logs.get(&txg) {
             Some(log) => log.map,
             None => {

@@ -147,6 +147,15 @@ pub fn bias(mos: &Arc<Objset>, config: &VdevConfig) -> Result<AllocBias> {
     })
 }
 
+/// The space map of what a checkpoint keeps on the vdev.
+pub fn checkpoint(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>> {
+    if config.top_zap == 0 {
+        return Ok(None);
+    }
+    let zap = Zap::open(&mos.object(config.top_zap)?)?;
+    Ok(zap.u64(vdev_top::POOL_CHECKPOINT_SM)?.filter(|&number| number != 0))
+}
+
 fn unflushed_object(mos: &Arc<Objset>, config: &VdevConfig) -> Result<u64> {
     if config.top_zap == 0 {
         return Ok(0);

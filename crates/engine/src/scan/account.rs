@@ -122,7 +122,7 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
     if options.leaks {
         // zdb gives removed vdevs their metaslabs back to look for leaks, and counts them.
         account.classes.normal.space += maps.removed;
-        account.unflushed = maps.unflushed(pool);
+        account.unflushed = maps.unflushed();
         maps.checkpointed(pool, &mut |_, start, end| account.checkpoint += end - start);
     }
     tell(Event::Start(u64::try_from(account.total_alloc()).unwrap_or(0)));

@@ -11,7 +11,8 @@ use ondisk::names;
 use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry};
 
 use crate::error::{Error, Result};
-use crate::metaslab;
+use crate::metaslab::log::Log;
+use crate::metaslab::{self, table};
 use crate::spa::Pool;
 use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::zap::Zap;
@@ -63,35 +64,14 @@ impl TopSpace {
     }
 
     /// First byte and size of a metaslab.
-    #[doc(alias = "vdev_draid_metaslab_init")]
     pub fn place(&self, ms: u64) -> (u64, u64) {
-        let (from, size) = (ms << self.ms_shift, 1_u64 << self.ms_shift);
-        let start = from.next_multiple_of(self.row);
-        (start, size.saturating_sub(start - from) / self.row * self.row)
+        table::place(self.ms_shift, self.row, ms)
     }
 
     /// Bytes that can be allocated.
     pub fn space(&self) -> u64 {
         (0..).zip(&self.metaslabs).map(|(ms, _)| self.place(ms).1).sum()
     }
-}
-
-/// What a vdev serves: its own ZAP says so, the config in the MOS does not.
-fn bias(config: &VdevConfig, zap: Option<&Zap>) -> AllocBias {
-    let recorded = zap.and_then(|zap| zap.lookup(names::vdev_top::ALLOCATION_BIAS.as_bytes()).ok().flatten());
-    match recorded.map(|value| value.string()).as_deref() {
-        _ if config.bias == AllocBias::Log => AllocBias::Log,
-        Some("log") => AllocBias::Log,
-        Some("special") => AllocBias::Special,
-        Some("dedup") => AllocBias::Dedup,
-        _ => config.bias,
-    }
-}
-
-/// Bytes of a row of a draid's group.
-fn row(config: &VdevConfig) -> u64 {
-    let width = config.draid.as_ref().map_or(1, |draid| u64::from(draid.ndata) + u64::from(config.nparity));
-    if config.draid.is_some() { width << config.ashift.min(16) } else { 1 }
 }
 
 /// All metaslabs of a pool, and what was wrong with them.
@@ -105,7 +85,7 @@ pub struct SpaceMaps {
     pub notes: Vec<Error>,
     /// Metaslabs `(vdev, number)` whose content is not known.
     pub unknown: BTreeSet<(u64, u64)>,
-    logs: Vec<(u64, u64)>,
+    logs: Vec<Log>,
 }
 
 impl SpaceMaps {
@@ -129,7 +109,7 @@ impl SpaceMaps {
                 Err(e) => maps.notes.push(e.on_vdev(&config.name())),
             }
         }
-        match logs(pool) {
+        match metaslab::log::logs(&pool.mos) {
             Ok(logs) => maps.logs = logs,
             Err(e) => maps.notes.push(e),
         }
@@ -173,8 +153,8 @@ impl SpaceMaps {
         }
         Ok(TopSpace {
             id: config.id,
-            bias: bias(config, zap.as_ref()),
-            row: row(config),
+            bias: table::bias(&pool.mos, config)?,
+            row: table::row(config),
             ashift: config.ashift,
             ms_shift: config.metaslab_shift,
             metaslabs,
@@ -212,17 +192,12 @@ impl SpaceMaps {
                 }
             }
         }
-        self.replay_logs(pool, wanted, tell);
+        self.replay_logs(wanted, tell);
     }
 
-    fn replay_logs(
-        &mut self,
-        pool: &Pool,
-        wanted: &dyn Fn(u64, u64) -> bool,
-        tell: &mut dyn FnMut(u64, u64, u64, bool),
-    ) {
+    fn replay_logs(&mut self, wanted: &dyn Fn(u64, u64) -> bool, tell: &mut dyn FnMut(u64, u64, u64, bool)) {
         let mut failed = Vec::new();
-        for (txg, number) in &self.logs {
+        for Log { txg, object } in &self.logs {
             let mut entry = |e: SpaceMapEntry| {
                 let vdev = u64::from(e.vdev.unwrap_or(u32::MAX));
                 let Some(top) = self.find(vdev) else { return };
@@ -232,8 +207,7 @@ impl SpaceMaps {
                     tell(vdev, e.offset, e.offset.saturating_add(e.run), !e.free);
                 }
             };
-            let read = pool.mos.object(*number);
-            let read = read.and_then(|o| metaslab::replay(&o, SpaceMapDecoder::for_log(), &mut entry));
+            let read = metaslab::replay(object, SpaceMapDecoder::for_log(), &mut entry);
             failed.extend(read.err());
         }
         if !failed.is_empty() {
@@ -246,9 +220,9 @@ impl SpaceMaps {
     }
 
     /// Bytes that changes in the log space maps add to what the metaslabs count.
-    pub fn unflushed(&mut self, pool: &Pool) -> i64 {
+    pub fn unflushed(&mut self) -> i64 {
         let mut sum = 0_i64;
-        self.replay_logs(pool, &|_, _| true, &mut |_, start, end, on| {
+        self.replay_logs(&|_, _| true, &mut |_, start, end, on| {
             let run = i64::try_from(end - start).unwrap_or(i64::MAX);
             sum = sum.saturating_add(if on { run } else { -run });
         });
@@ -282,17 +256,4 @@ fn word(object: &crate::dmu::Object, i: u64) -> Result<u64> {
     let mut raw = [0; 8];
     object.read_at(i.saturating_mul(8), &mut raw)?;
     Ok(u64::from_le_bytes(raw))
-}
-
-/// The log space maps by txg.
-fn logs(pool: &Pool) -> Result<Vec<(u64, u64)>> {
-    let Some(number) = pool.directory()?.u64(names::mos::LOG_SPACEMAP_ZAP)?.filter(|&n| n != 0) else {
-        return Ok(Vec::new());
-    };
-    let entries = Zap::open(&pool.mos.object(number)?)?.to_vec()?;
-    let parse =
-        |e: &crate::zap::Entry| Some((u64::from_str_radix(&e.name_lossy(), 16).ok()?, e.value.first()?));
-    let mut logs: Vec<(u64, u64)> = entries.iter().filter_map(parse).collect();
-    logs.sort_unstable();
-    Ok(logs)
 }

@@ -11,26 +11,25 @@
 //! Differs from OpenZFS: space that a bigger device would add (`expandsize`) is not computed.
 
 mod fragmentation;
-mod logs;
 mod totals;
 
-use ondisk::space_map::SpaceMapPhys;
+use std::collections::HashMap;
+
+use stdx::RangeSet;
 use zcommon::features::Feature;
 
 use super::Pool;
-use crate::dmu::Object;
 use crate::error::{Error, Result};
-use crate::vdev::config::{AllocBias, VdevConfig};
+use crate::metaslab::EMBEDDED_LOG_MIN_METASLABS;
+use crate::metaslab::log::{Unflushed, logs};
+use crate::metaslab::table::{self, Metaslabs};
+use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::vdev::top::Top;
-use logs::Unflushed;
 
 pub use totals::{DedupTotals, PoolSpace};
 
 /// Metaslabs that one vdev may have: the metaslab array is read whole.
 const MAX_METASLABS: u64 = 1 << 20;
-/// More metaslabs than this, and a normal vdev keeps one of them for the intent log.
-#[doc(alias = "zfs_embedded_slog_min_ms")]
-const EMBEDDED_LOG_MIN_METASLABS: usize = 64;
 
 /// One metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,26 +104,47 @@ pub enum Detail {
 /// Space of every top-level vdev. A metaslab that can't be read counts as full and is named in the notes.
 pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpace> {
     let tree = pool.tree();
-    let unflushed = match detail {
-        Detail::Sizes => Ok(Unflushed::default()),
-        Detail::Allocation => Unflushed::load(pool, &tree.config.children),
-    };
-    let unflushed = unflushed.unwrap_or_else(|e| {
+    let mut room = MAX_METASLABS;
+    let mut vdevs = Vec::new();
+    for config in &tree.config.children {
+        let Some(top) = tree.top(config.id) else { continue };
+        let mut space = empty(config, &top);
+        let count = sizes(pool, config, room, &mut space).and_then(|()| match detail {
+            Detail::Sizes => Ok(None),
+            Detail::Allocation => Metaslabs::load(&pool.mos, config).map(Some),
+        });
+        let table = count.unwrap_or_else(|e| {
+            notes.push(e.on_vdev(&config.name()));
+            space = empty(config, &top);
+            None
+        });
+        room = room.saturating_sub(u64::try_from(space.metaslabs.len()).unwrap_or(u64::MAX));
+        vdevs.push((config, space, table));
+    }
+    let unflushed = unflushed(pool, &vdevs).unwrap_or_else(|e| {
         notes.push(e);
         Unflushed::default()
     });
-    let mut room = MAX_METASLABS;
-    let mut all = Vec::new();
-    for config in &tree.config.children {
-        let Some(top) = tree.top(config.id) else { continue };
-        let space = vdev(pool, config, &top, detail, room, &unflushed, notes).unwrap_or_else(|e| {
-            notes.push(e.on_vdev(&config.name()));
-            empty(config, &top)
-        });
-        room = room.saturating_sub(u64::try_from(space.metaslabs.len()).unwrap_or(u64::MAX));
-        all.push(space);
+    let finish = |(config, mut space, table): (&VdevConfig, VdevSpace, Option<Metaslabs>)| {
+        for (read, whole) in table.into_iter().flat_map(|t| t.all).zip(&mut space.metaslabs) {
+            match read {
+                Ok(read) => *whole = metaslab(pool, config, &read, &unflushed, *whole),
+                Err(e) => notes.push(e.on_vdev(&config.name())),
+            }
+        }
+        space
+    };
+    vdevs.into_iter().map(finish).collect()
+}
+
+/// What the logs add. Without heads to add it to, nothing.
+fn unflushed(pool: &Pool, vdevs: &[(&VdevConfig, VdevSpace, Option<Metaslabs>)]) -> Result<Unflushed> {
+    let known = vdevs.iter().filter_map(|(config, _, table)| Some((config, table.as_ref()?)));
+    let by_id: HashMap<_, _> = known.map(|(c, table)| (c.id, (c.metaslab_shift, table))).collect();
+    match by_id.is_empty() {
+        true => Ok(Unflushed::default()),
+        false => Unflushed::load(&logs(&pool.mos)?, &by_id),
     }
-    all
 }
 
 fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
@@ -138,100 +158,52 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
     }
 }
 
-fn vdev(
-    pool: &Pool,
-    config: &VdevConfig,
-    top: &Top,
-    detail: Detail,
-    room: u64,
-    unflushed: &Unflushed,
-    notes: &mut Vec<Error>,
-) -> Result<VdevSpace> {
-    let mut space = empty(config, top);
-    space.bias = bias(pool, config)?;
-    if config.metaslab_array == 0 || top.is_removed() {
-        return Ok(space);
+/// Its class, its metaslabs as if all were full, and what a checkpoint keeps.
+fn sizes(pool: &Pool, config: &VdevConfig, room: u64, space: &mut VdevSpace) -> Result<()> {
+    space.bias = table::bias(&pool.mos, config)?;
+    if config.metaslab_array == 0 || matches!(config.kind, Kind::Indirect | Kind::Hole | Kind::Missing) {
+        return Ok(());
     }
     let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= room);
     let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
-    let numbers = match detail {
-        Detail::Sizes => Vec::new(),
-        Detail::Allocation => words(&pool.mos.object(config.metaslab_array)?, count)?,
-    };
-    for index in 0..count {
-        let (start, size) = extent(config, index);
-        let whole = Metaslab { start, size, space_map: 0, allocated: size, fragmentation: None };
-        let number = usize::try_from(index).ok().and_then(|i| numbers.get(i));
-        let read =
-            number.map(|&n| metaslab(pool, n, config.ashift, unflushed.delta(config.id, index), whole));
-        space.metaslabs.push(read.unwrap_or(Ok(whole)).unwrap_or_else(|e| {
-            notes.push(e.on_vdev(&config.name()));
-            whole
-        }));
+    let row = table::row(config);
+    for id in 0..count {
+        let (start, size) = table::place(config.metaslab_shift, row, id);
+        space.metaslabs.push(Metaslab { start, size, space_map: 0, allocated: size, fragmentation: None });
     }
     space.checkpoint = checkpoint(pool, config)?;
-    Ok(space)
+    Ok(())
 }
 
-/// Start and size of a metaslab. Of a draid it begins and ends at whole rows of a group.
-#[doc(alias = "vdev_draid_metaslab_init")]
-fn extent(config: &VdevConfig, index: u64) -> (u64, u64) {
-    let size = 1_u64.checked_shl(config.metaslab_shift).unwrap_or(0);
-    let start = index.saturating_mul(size);
-    let Some(draid) = config.draid else { return (start, size) };
-    let width = u64::from(draid.ndata) + u64::from(config.nparity);
-    let row = width.checked_shl(config.ashift).unwrap_or(0).max(1);
-    let first = start.div_ceil(row).saturating_mul(row);
-    let left = size.saturating_sub(first - start);
-    (first, left - left % row)
-}
-
-/// What the space map `number` and the logs say of a metaslab.
-fn metaslab(pool: &Pool, number: u64, ashift: u32, delta: i64, whole: Metaslab) -> Result<Metaslab> {
-    if number == 0 {
-        let allocated = u64::try_from(delta).unwrap_or(0);
-        let fragmentation = keeps_histograms(pool).then_some(0);
-        return Ok(Metaslab { allocated, fragmentation, ..whole });
-    }
-    let object = pool.mos.object(number)?;
-    let phys = head(&object)?;
-    let allocated = u64::try_from(phys.alloc.saturating_add(delta)).unwrap_or(0);
-    let has_histogram = keeps_histograms(pool) && object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
-    let fragmentation = has_histogram.then(|| fragmentation::of_metaslab(&phys.histogram, ashift));
-    Ok(Metaslab { space_map: number, allocated, fragmentation, ..whole })
+/// What a metaslab's space map and the logs say.
+fn metaslab(
+    pool: &Pool,
+    config: &VdevConfig,
+    read: &table::Metaslab,
+    unflushed: &Unflushed,
+    whole: Metaslab,
+) -> Metaslab {
+    let signed = |set: &RangeSet| i64::try_from(set.covered()).unwrap_or(i64::MAX);
+    let change = unflushed.change(config.id, read.id);
+    let delta = change.map_or(0, |change| signed(&change.allocated).saturating_sub(signed(&change.freed)));
+    let settled = read.head.as_ref().map_or(0, |head| head.alloc);
+    let allocated = u64::try_from(settled.saturating_add(delta)).unwrap_or(0);
+    let fragmentation = match &read.head {
+        None => keeps_histograms(pool).then_some(0),
+        Some(head) => (keeps_histograms(pool) && read.has_histogram)
+            .then(|| fragmentation::of_metaslab(&head.histogram, config.ashift)),
+    };
+    Metaslab { space_map: read.space_map, allocated, fragmentation, ..whole }
 }
 
 fn keeps_histograms(pool: &Pool) -> bool {
     pool.features.count(Feature::SpacemapHistogram.info().guid).is_some()
 }
 
-fn head(object: &Object) -> Result<SpaceMapPhys> {
-    SpaceMapPhys::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))
-}
-
-/// A vdev's class. Labels name it; the MOS keeps it in the vdev's own ZAP.
-pub fn bias(pool: &Pool, config: &VdevConfig) -> Result<AllocBias> {
-    let zap = pool.dsl.zap(config.top_zap)?;
-    let word = zap.map(|zap| zap.lookup(ondisk::names::vdev_top::ALLOCATION_BIAS.as_bytes())).transpose()?;
-    Ok(match word.flatten().map(|v| v.string()).as_deref() {
-        Some("log") => AllocBias::Log,
-        Some("special") => AllocBias::Special,
-        Some("dedup") => AllocBias::Dedup,
-        _ => config.bias,
-    })
-}
-
 /// Bytes that the checkpoint keeps on a vdev from being used again.
 fn checkpoint(pool: &Pool, config: &VdevConfig) -> Result<u64> {
-    let Some(zap) = pool.dsl.zap(config.top_zap)? else { return Ok(0) };
-    let Some(number) = zap.u64(ondisk::names::vdev_top::POOL_CHECKPOINT_SM)? else { return Ok(0) };
+    let Some(number) = table::checkpoint(&pool.mos, config)? else { return Ok(0) };
     // What the checkpoint holds is recorded as freed: a negative allocation.
-    Ok(u64::try_from(head(&pool.mos.object(number)?)?.alloc.saturating_neg()).unwrap_or(0))
-}
-
-/// The first `count` words of an object.
-fn words(object: &Object, count: u64) -> Result<Vec<u64>> {
-    let bytes = usize::try_from(count.saturating_mul(8)).map_err(|_| Error::corrupt("array too long"))?;
-    let bytes = object.read_vec(0, bytes)?;
-    Ok(bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
+    let head = crate::metaslab::head(&pool.mos.object(number)?)?;
+    Ok(u64::try_from(head.alloc.saturating_neg()).unwrap_or(0))
 }
