@@ -9,6 +9,7 @@ mod dataset;
 mod dir;
 pub mod props;
 mod walk;
+pub mod write;
 
 use std::sync::Arc;
 

@@ -294,6 +294,11 @@ impl Handle {
         })
     }
 
+    /// Changes what the object's blocks hold.
+    pub fn set_object_type(self: &Arc<Self>, tx: &Tx, kind: ObjectType) -> Result<()> {
+        self.change(tx, |dnode, _| dnode.object_type = kind)
+    }
+
     /// Changes how the object's blocks are checked and compressed (raw numbers; 0 inherits).
     pub fn set_functions(self: &Arc<Self>, tx: &Tx, checksum: u8, compress: u8) -> Result<()> {
         self.change(tx, |dnode, _| (dnode.checksum, dnode.compress) = (checksum, compress))
@@ -317,8 +322,8 @@ impl Handle {
     }
 
     /// As a target of edits under `tx`.
-    pub fn edit<'a>(self: &'a Arc<Self>, tx: &'a Tx) -> Editor<'a> {
-        Editor { handle: self, tx }
+    pub fn edit<'a>(self: &Arc<Self>, tx: &'a Tx) -> Editor<'a> {
+        Editor { handle: Arc::clone(self), tx }
     }
 }
 
@@ -334,7 +339,7 @@ fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
 /// An object under change in one transaction.
 #[derive(Debug)]
 pub struct Editor<'a> {
-    handle: &'a Arc<Handle>,
+    handle: Arc<Handle>,
     tx: &'a Tx,
 }
 

@@ -1,0 +1,112 @@
+//! Block lists and deadlists of the forms that a pool's version has.
+
+use ondisk::bpobj::BpobjPhys;
+use ondisk::dsl::Deadlist;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::{ObjectType, names};
+use zcommon::features::Feature;
+
+use super::at::{MosAt, version};
+use crate::dmu::NewObject;
+use crate::error::Result;
+use crate::zap::Entry;
+
+/// Bytes of a block of a block list.
+#[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
+pub const BLOCK: u64 = 128 << 10;
+
+/// Makes a block list.
+#[doc(alias = "bpobj_alloc")]
+pub fn alloc(at: &MosAt<'_>, block_size: u64) -> Result<u64> {
+    let bonus = if !at.since(version::BPOBJ_ACCOUNT) {
+        16
+    } else if !at.since(version::DEADLISTS) {
+        32
+    } else if !at.active(Feature::Livelist) {
+        48
+    } else {
+        BpobjPhys::SIZE
+    };
+    at.create_object(NewObject::with_bonus(ObjectType::BPOBJ, block_size, ObjectType::BPOBJ_HDR, bonus))
+}
+
+/// Makes a block list that stays empty for some time: all such lists may be one object.
+#[doc(alias = "bpobj_alloc_empty")]
+pub fn alloc_empty(at: &MosAt<'_>) -> Result<u64> {
+    if !at.enabled(Feature::EmptyBpobj) {
+        return alloc(at, BLOCK);
+    }
+    let shared = match at.active(Feature::EmptyBpobj) {
+        true => at.zap_word(MOS_DIRECTORY_OBJECT, names::mos::EMPTY_BPOBJ)?,
+        false => None,
+    };
+    let number = match shared {
+        Some(number) => number,
+        None => {
+            let number = alloc(at, BLOCK)?;
+            at.zap_set(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ, number)?;
+            number
+        }
+    };
+    at.count(Feature::EmptyBpobj, 1)?;
+    Ok(number)
+}
+
+/// Makes a deadlist.
+#[doc(alias = "dsl_deadlist_alloc")]
+pub fn alloc_deadlist(at: &MosAt<'_>) -> Result<u64> {
+    if !at.since(version::DEADLISTS) {
+        return alloc(at, BLOCK);
+    }
+    at.create_zap_with(ObjectType::DEADLIST, ObjectType::DEADLIST_HDR, Deadlist::SIZE, 0)
+}
+
+/// The transaction group that a deadlist's entry stands for.
+pub fn key_of(entry: &Entry) -> Option<u64> {
+    u64::from_str_radix(&entry.name_lossy(), 16).ok()
+}
+
+/// Whether a deadlist is one block list, as before version 26.
+pub fn is_old(at: &MosAt<'_>, deadlist: u64) -> Result<bool> {
+    Ok(at.handle(deadlist)?.dnode().object_type == ObjectType::BPOBJ)
+}
+
+/// Makes an empty deadlist with the keys of another that are less than `before`. Where that one has none yet,
+/// keys are made for `snapshot` and all before it.
+#[doc(alias("dsl_deadlist_clone", "dsl_deadlist_regenerate"))]
+pub fn clone_deadlist(at: &MosAt<'_>, deadlist: u64, before: u64, snapshot: u64) -> Result<u64> {
+    let new = alloc_deadlist(at)?;
+    if !at.since(version::DEADLISTS) {
+        return Ok(new);
+    }
+    let mut keys: Vec<u64> = match is_old(at, deadlist)? {
+        false => at.zap_entries(deadlist)?.iter().filter_map(key_of).filter(|k| *k < before).collect(),
+        true => previous_txgs(at, snapshot)?,
+    };
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        add_key(at, new, key)?;
+    }
+    Ok(new)
+}
+
+fn previous_txgs(at: &MosAt<'_>, snapshot: u64) -> Result<Vec<u64>> {
+    let (mut keys, mut next) = (Vec::new(), snapshot);
+    while next != 0 && keys.len() < 1 << 20 {
+        let phys = at.dataset(next)?;
+        keys.push(phys.prev_snap_txg);
+        next = phys.prev_snap_obj;
+    }
+    Ok(keys)
+}
+
+/// Gives a deadlist a list of its own for blocks born after `txg`.
+#[doc(alias = "dsl_deadlist_add_key")]
+pub fn add_key(at: &MosAt<'_>, deadlist: u64, txg: u64) -> Result<()> {
+    if is_old(at, deadlist)? {
+        return Ok(());
+    }
+    let list = alloc_empty(at)?;
+    at.zap(deadlist, |zap| zap.add_int_key(txg, list))
+}

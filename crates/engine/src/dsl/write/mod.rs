@@ -1,0 +1,28 @@
+//! Changing datasets: what OpenZFS calls the DSL's write side.
+//!
+//! ```text
+//!  open context      LiveDataset: the head's live object set, changed by file systems and volumes
+//!        │
+//!  syncing context   DslPool::sync: each dirty dataset is written; [`account::Account`] collects what was born
+//!        │           and killed and puts it into dataset, directory and ancestors; then sync tasks run
+//!  MOS               everything here is kept in objects of the MOS, which the caller writes afterwards
+//! ```
+//!
+//! A *sync task* is a check and a change, both in syncing context: the check refuses without having changed
+//! anything, the change can only fail when the pool is damaged. Names are looked up when the task runs, so what
+//! happened since it was asked for counts.
+//!
+//! Datasets and directories are read from and written to their bonus buffers each time: the MOS' own handles are
+//! the only state in memory, so there is nothing that could differ from it.
+//!
+//! Differs from OpenZFS: space is summed up over a dataset's sync and put to the directories once, which gives
+//! the same numbers, as every share of a reservation depends on the totals only.
+
+mod at;
+mod lists;
+pub mod pool;
+mod props;
+pub mod space;
+pub mod tree;
+
+pub use at::{Hooks, MosAt, version};
