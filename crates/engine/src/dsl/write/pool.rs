@@ -3,8 +3,8 @@
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 
 use super::at::{MosAt, version};
-use super::tree::{Origin, create_dataset, create_dir, create_head, create_snapshot};
 use super::lists;
+use super::tree::{Origin, create_dataset, create_dir, create_head, create_snapshot};
 use crate::error::Result;
 
 /// What a new pool's DSL consists of.
