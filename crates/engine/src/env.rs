@@ -1,6 +1,10 @@
 //! What the engine takes from outside: time, threads, promises of memory.
 
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stdx::rng::Rng;
 
 use stdx::clock::{Clock, SystemClock};
 
@@ -14,17 +18,36 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Where CPU work runs.
     pub executor: Arc<dyn Executor>,
+    /// Guids, salts of hash tables: random, but never keys.
+    pub random: Arc<Mutex<Rng>>,
     /// Bytes that the cache may hold.
     pub arc_max: u64,
 }
 
 impl Env {
+    /// A random number that is not 0.
+    pub fn guid(&self) -> u64 {
+        let mut random = self.random.lock();
+        loop {
+            let guid = random.next_u64();
+            if guid != 0 {
+                return guid;
+            }
+        }
+    }
+
+    /// Seconds since 1970.
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.clock.wall().0).unwrap_or(0)
+    }
+
     /// The machine's clock and as many threads as it has cores.
     pub fn system(arc_max: u64) -> Result<Self> {
         let width = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Ok(Self {
             clock: Arc::new(SystemClock::default()),
             executor: Arc::new(ThreadPool::new(width)?),
+            random: Arc::new(Mutex::new(Rng::new(std::hash::RandomState::new().build_hasher().finish()))),
             arc_max,
         })
     }

@@ -372,6 +372,10 @@ impl Edit for Editor<'_> {
         self.handle.free_blocks(self.tx, blkid, u64::MAX)
     }
 
+    fn free_range(&mut self, blkid: u64, count: u64) -> Result<()> {
+        self.handle.free_blocks(self.tx, blkid, blkid.saturating_add(count))
+    }
+
     fn bonus(&self) -> Vec<u8> {
         self.handle.state.read().now.bonus().to_vec()
     }

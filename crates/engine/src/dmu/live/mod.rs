@@ -23,6 +23,7 @@ pub mod policy;
 mod slots;
 pub mod sync;
 mod tree;
+mod within;
 mod work;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ use std::sync::{Arc, Weak};
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
+pub use within::{OwnedEditor, Within};
 pub use handle::{Editor, Handle};
 use policy::Policy;
 
@@ -144,9 +146,11 @@ impl LiveObjset {
         policy: Policy,
     ) -> Arc<Self> {
         let mut meta = Dnode::new(ObjectType::DNODE, META_BLOCK, 1, ObjectType::NONE, 0);
-        // Deep enough for every object number from the start, as OpenZFS does it.
-        let per_block = META_BLOCK >> dnode::DNODE_SHIFT;
-        meta.nlevels = tree::levels_for(&meta, (dnode::MAX_OBJECT / per_block).saturating_sub(1));
+        if kind != ObjsetType::Meta {
+            // Deep enough for every object number from the start, as OpenZFS does it.
+            let per_block = META_BLOCK >> dnode::DNODE_SHIFT;
+            meta.nlevels = tree::levels_for(&meta, (dnode::MAX_OBJECT / per_block).saturating_sub(1));
+        }
         let phys = ondisk::Objset::new(kind, meta, size);
         let plain = Objset::unwritten(arc, id, phys, form);
         Self::over(plain, policy)

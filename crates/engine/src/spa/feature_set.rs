@@ -1,0 +1,174 @@
+//! The features of a pool that is being written: enabling them and counting their use.
+//!
+//! Changes are made in syncing context and reach the disk with that group, together with what made them
+//! necessary. Source: zfeature.c, OpenZFS 2.3 (`feature_sync`, `feature_enable_sync`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::{ObjectType, names};
+use parking_lot::Mutex;
+use zcommon::features::{Feature, FeatureFlags};
+
+use super::features::PoolFeatures;
+use crate::dmu::edit::{NewObject, Objects};
+use crate::dmu::{LiveObjset, Tx};
+use crate::error::{Error, Kind, Result};
+use crate::zap::{NewZap, Zap, ZapEdit};
+
+/// The ZAPs that say what is enabled.
+#[derive(Debug, Clone, Copy, Default)]
+struct Numbers {
+    for_read: u64,
+    for_write: u64,
+    descriptions: u64,
+    enabled_txg: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    numbers: Numbers,
+    /// How often each enabled feature is in use.
+    counts: BTreeMap<Feature, u64>,
+}
+
+/// Features of a pool that is being written.
+#[derive(Debug)]
+pub struct FeatureSet {
+    mos: Arc<LiveObjset>,
+    state: Mutex<State>,
+}
+
+impl FeatureSet {
+    /// The features of an existing pool; none in pools before version 5000.
+    pub fn load(mos: &Arc<LiveObjset>) -> Result<Self> {
+        let view = mos.view();
+        let directory = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?;
+        let number = |name: &str| Ok::<u64, Error>(directory.u64(name)?.unwrap_or(0));
+        let numbers = Numbers {
+            for_read: number(mos::FEATURES_FOR_READ)?,
+            for_write: number(mos::FEATURES_FOR_WRITE)?,
+            descriptions: number(mos::FEATURE_DESCRIPTIONS)?,
+            enabled_txg: number(mos::FEATURE_ENABLED_TXG)?,
+        };
+        let stored = PoolFeatures::load(&view, &directory)?;
+        let known = |guid: &str| Feature::from_guid(guid);
+        let all = stored.for_read.iter().chain(&stored.for_write);
+        let counts = all.filter_map(|(guid, &n)| Some((known(guid)?, n))).collect();
+        Ok(Self { mos: Arc::clone(mos), state: Mutex::new(State { numbers, counts }) })
+    }
+
+    /// A new pool of version 5000: makes the ZAPs and enables `wanted` with what they depend on.
+    #[doc(alias = "spa_feature_create_zap_objects")]
+    pub fn create(mos: &Arc<LiveObjset>, wanted: &[Feature], salt: u64, tx: &Tx) -> Result<Self> {
+        let make = |name: &str| -> Result<u64> {
+            let objects = mos.within(tx);
+            let number = objects.create(&NewObject::plain(ObjectType::ZAP_OTHER, 512))?;
+            ZapEdit::create(&mut *objects.edit(number)?, &NewZap { salt, ..NewZap::default() })?;
+            ZapEdit::open(&mut *objects.edit(MOS_DIRECTORY_OBJECT)?)?.insert(name, number)?;
+            Ok(number)
+        };
+        let numbers = Numbers {
+            for_read: make(names::mos::FEATURES_FOR_READ)?,
+            for_write: make(names::mos::FEATURES_FOR_WRITE)?,
+            descriptions: make(names::mos::FEATURE_DESCRIPTIONS)?,
+            enabled_txg: 0,
+        };
+        let state = State { numbers, counts: BTreeMap::new() };
+        let set = Self { mos: Arc::clone(mos), state: Mutex::new(state) };
+        for &feature in wanted {
+            set.enable(feature, salt, tx)?;
+        }
+        Ok(set)
+    }
+
+    /// Whether the feature may be used.
+    pub fn is_enabled(&self, feature: Feature) -> bool {
+        self.state.lock().counts.contains_key(&feature)
+    }
+
+    /// Whether the feature is in use.
+    pub fn is_active(&self, feature: Feature) -> bool {
+        self.count(feature) > 0
+    }
+
+    /// How often it is in use.
+    pub fn count(&self, feature: Feature) -> u64 {
+        self.state.lock().counts.get(&feature).copied().unwrap_or(0)
+    }
+
+    /// Guids of features in use that must be known to find the MOS: what labels name.
+    pub fn in_labels(&self) -> Vec<&'static str> {
+        let state = self.state.lock();
+        let of_mos = |f: &Feature| f.info().flags.contains(FeatureFlags::MOS);
+        let in_use = state.counts.iter().filter(|&(f, &n)| n > 0 && of_mos(f));
+        in_use.map(|(f, _)| f.info().guid).collect()
+    }
+
+    /// Enables a feature and those it depends on.
+    #[doc(alias = "spa_feature_enable")]
+    pub fn enable(&self, feature: Feature, salt: u64, tx: &Tx) -> Result<()> {
+        if self.is_enabled(feature) {
+            return Ok(());
+        }
+        let info = feature.info();
+        for &needed in info.depends {
+            self.enable(needed, salt, tx)?;
+        }
+        let first = u64::from(info.flags.contains(FeatureFlags::ACTIVATE_ON_ENABLE));
+        let objects = self.mos.within(tx);
+        let numbers = self.state.lock().numbers;
+        let mut text = info.description.as_bytes().to_vec();
+        text.push(0);
+        let text = crate::zap::Value { width: 1, ints: text.into_iter().map(u64::from).collect() };
+        ZapEdit::open(&mut *objects.edit(numbers.descriptions)?)?.update(info.guid, text)?;
+        self.store(feature, first, tx)?;
+        if feature == Feature::EnabledTxg {
+            let number = objects.create(&NewObject::plain(ObjectType::ZAP_OTHER, 512))?;
+            ZapEdit::create(&mut *objects.edit(number)?, &NewZap { salt, ..NewZap::default() })?;
+            ZapEdit::open(&mut *objects.edit(MOS_DIRECTORY_OBJECT)?)?
+                .insert(mos::FEATURE_ENABLED_TXG, number)?;
+            self.state.lock().numbers.enabled_txg = number;
+        }
+        if self.is_enabled(Feature::EnabledTxg) {
+            self.increment(Feature::EnabledTxg, tx)?;
+            let number = self.state.lock().numbers.enabled_txg;
+            ZapEdit::open(&mut *objects.edit(number)?)?.insert(info.guid, tx.txg())?;
+        }
+        Ok(())
+    }
+
+    /// Counts one use more.
+    #[doc(alias = "spa_feature_incr")]
+    pub fn increment(&self, feature: Feature, tx: &Tx) -> Result<()> {
+        let count = self.enabled_count(feature)?;
+        self.store(feature, count + 1, tx)
+    }
+
+    /// Counts one use less.
+    #[doc(alias = "spa_feature_decr")]
+    pub fn decrement(&self, feature: Feature, tx: &Tx) -> Result<()> {
+        let count = self.enabled_count(feature)?;
+        assert!(count > 0, "a feature's use ends as often as it began");
+        self.store(feature, count - 1, tx)
+    }
+
+    fn enabled_count(&self, feature: Feature) -> Result<u64> {
+        let count = self.state.lock().counts.get(&feature).copied();
+        count.ok_or_else(|| {
+            let what = format!("the feature {} is not enabled in this pool", feature.info().name);
+            Error::new(Kind::Unsupported, what)
+        })
+    }
+
+    fn store(&self, feature: Feature, count: u64, tx: &Tx) -> Result<()> {
+        let info = feature.info();
+        let number = {
+            let mut state = self.state.lock();
+            state.counts.insert(feature, count);
+            if info.read_only_compatible() { state.numbers.for_write } else { state.numbers.for_read }
+        };
+        ZapEdit::open(&mut *self.mos.within(tx).edit(number)?)?.update(info.guid, count)
+    }
+}
