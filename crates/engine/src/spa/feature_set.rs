@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{ObjectType, names};
+use ondisk::{Byteswap, ObjectType, names};
 use parking_lot::Mutex;
 use zcommon::features::{Feature, FeatureFlags};
 
@@ -16,6 +16,10 @@ use crate::dmu::edit::{NewObject, Objects};
 use crate::dmu::{LiveObjset, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{NewZap, Zap, ZapEdit};
+
+/// Type of ZAPs of the MOS that have no type of their own.
+#[doc(alias = "DMU_OTN_ZAP_METADATA")]
+pub(super) const ZAP_METADATA: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
 
 /// The ZAPs that say what is enabled.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,7 +68,7 @@ impl FeatureSet {
     pub fn create(mos: &Arc<LiveObjset>, wanted: &[Feature], salt: u64, tx: &Tx) -> Result<Self> {
         let make = |name: &str| -> Result<u64> {
             let objects = mos.within(tx);
-            let number = objects.create(&NewObject::plain(ObjectType::ZAP_OTHER, 512))?;
+            let number = objects.create(&NewObject::plain(ZAP_METADATA, 512))?;
             ZapEdit::create(&mut *objects.edit(number)?, &NewZap { salt, ..NewZap::default() })?;
             ZapEdit::open(&mut *objects.edit(MOS_DIRECTORY_OBJECT)?)?.insert(name, number)?;
             Ok(number)
@@ -125,7 +129,7 @@ impl FeatureSet {
         ZapEdit::open(&mut *objects.edit(numbers.descriptions)?)?.update(info.guid, text)?;
         self.store(feature, first, tx)?;
         if feature == Feature::EnabledTxg {
-            let number = objects.create(&NewObject::plain(ObjectType::ZAP_OTHER, 512))?;
+            let number = objects.create(&NewObject::plain(ZAP_METADATA, 512))?;
             ZapEdit::create(&mut *objects.edit(number)?, &NewZap { salt, ..NewZap::default() })?;
             ZapEdit::open(&mut *objects.edit(MOS_DIRECTORY_OBJECT)?)?
                 .insert(mos::FEATURE_ENABLED_TXG, number)?;

@@ -11,16 +11,24 @@
 //! When the newest uberblock can't be opened, older ones may be tried; what was tried and what it
 //! costs is kept in [`Pool::rewind`].
 
+pub mod config;
+pub mod create;
 pub mod errlog;
+pub mod feature_set;
 pub mod features;
 pub mod history;
+pub mod live;
 mod load;
 mod mapping;
 mod pool;
 pub mod props;
 mod source;
 pub mod space;
+mod space_store;
+mod sync;
 
+pub use create::{NewPool, create};
+pub use live::Spa;
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};
 pub use source::{FoundUberblock, ImportSource, OpenOptions};

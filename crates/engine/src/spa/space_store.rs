@@ -6,7 +6,7 @@ use ondisk::{Byteswap, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
-use super::feature_set::FeatureSet;
+use super::feature_set::{FeatureSet, ZAP_METADATA};
 use crate::dmu::edit::{Edit, NewObject, Objects};
 use crate::dmu::live::OwnedEditor;
 use crate::dmu::{LiveObjset, Tx};
@@ -56,7 +56,7 @@ impl Store<'_> {
             return Ok(number);
         }
         let objects = self.mos.within(self.tx);
-        let number = objects.create(&NewObject::plain(ObjectType::ZAP_OTHER, 512))?;
+        let number = objects.create(&NewObject::plain(ZAP_METADATA, 512))?;
         ZapEdit::create(&mut *objects.edit(number)?, &NewZap { salt: self.salt, ..NewZap::default() })?;
         self.zap(MOS_DIRECTORY_OBJECT, |zap| zap.insert(mos::LOG_SPACEMAP_ZAP, number))?;
         self.features.increment(Feature::LogSpacemap, self.tx)?;
@@ -120,7 +120,7 @@ impl SpaceMapStore for Store<'_> {
         match *what {
             SpaceObject::Log { txg, .. } => {
                 let logs = self.logs()?;
-                self.zap(logs, |zap| zap.remove(&*crate::zap::int_name(txg)))?;
+                self.zap(logs, |zap| zap.remove(crate::zap::int_name(txg).as_bytes()))?;
             }
             SpaceObject::Checkpoint { vdev, .. } => {
                 self.zap(self.top_zap(vdev)?, |zap| zap.remove(vdev_top::POOL_CHECKPOINT_SM))?;

@@ -21,6 +21,7 @@ use stdx::Buf;
 
 pub use cursor::Cursor;
 pub use edit::{NewZap, ZapEdit};
+pub use ints::int_name;
 pub use key::{Key, KeyRef, Value};
 pub use normal::{FORM, Match, TOUPPER, fold};
 pub use source::Source;

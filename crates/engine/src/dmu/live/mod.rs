@@ -33,9 +33,9 @@ use std::sync::{Arc, Weak};
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
-pub use within::{OwnedEditor, Within};
 pub use handle::{Editor, Handle};
 use policy::Policy;
+pub use within::{OwnedEditor, Within};
 
 use super::{Object, Objset, SpecialObject, tx::Tx};
 use crate::arc::ArcCache;

@@ -27,8 +27,7 @@ impl LiveObjset {
 
 impl Objects for Within<'_> {
     fn create(&self, new: &edit::NewObject) -> Result<u64> {
-        let mut object =
-            NewObject::with_bonus(new.kind, new.block_size, new.bonus_kind, new.bonus_len);
+        let mut object = NewObject::with_bonus(new.kind, new.block_size, new.bonus_kind, new.bonus_len);
         if new.kind == ObjectType::SPACE_MAP {
             object.indirect_shift = SPACE_MAP_INDIRECT;
         }

@@ -1,0 +1,288 @@
+//! A pool that is being written.
+//!
+//! Commands and mounts change objects in transactions ([`Spa::begin`]); changes to the MOS are made by tasks that
+//! run in syncing context ([`Spa::sync_task`]). The sync thread (or, without threads, whoever waits) closes groups
+//! and writes them: see [`super::sync`].
+//!
+//! Lock order: tasks → config → (leaf locks of dmu and metaslab). No lock here is held while waiting.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ondisk::{Blkptr, Uberblock};
+use parking_lot::{Mutex, RwLock};
+
+use super::config::{PoolConfig, PoolState};
+use super::feature_set::FeatureSet;
+use super::pool::Pool;
+use crate::dmu::live::sync::BlockOps;
+use crate::dmu::tx::Dirty;
+use crate::dmu::{LiveObjset, Tx};
+use crate::error::{Error, Result};
+use crate::metaslab::SpaceAllocator;
+use crate::taskq::Promise;
+use crate::txg::Txgs;
+use crate::zio;
+
+/// Longest time that a change waits for its group to be written.
+#[doc(alias = "zfs_txg_timeout")]
+const TXG_TIMEOUT: Duration = Duration::from_secs(5);
+/// Changed bytes with which a group is closed early.
+#[doc(alias = "zfs_dirty_data_sync_percent")]
+const DIRTY_SYNC: u64 = 64 << 20;
+/// Changed bytes with which new transactions wait.
+#[doc(alias = "zfs_dirty_data_max")]
+const DIRTY_MAX: u64 = 512 << 20;
+
+/// Work in syncing context. What it finds wrong it must find before it changes anything.
+pub(super) type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
+
+/// Object sets that are written with every group, before the MOS.
+pub trait DatasetSync: Send + Sync + std::fmt::Debug {
+    /// Writes what `tx`'s group changed in datasets, and keeps their accounts in the MOS.
+    fn sync(&self, spa: &Spa, tx: &Tx) -> Result<()>;
+    /// Space of the MOS changed since the last group: allocated, compressed and logical bytes.
+    fn mos_used(&self, delta: [i64; 3], tx: &Tx) -> Result<()>;
+    /// Whether a group has something to write.
+    fn is_dirty(&self, txg: u64) -> bool;
+}
+
+/// A pool that is being written.
+#[derive(Debug)]
+pub struct Spa {
+    /// What readers see.
+    pub pool: Arc<Pool>,
+    /// The meta object set.
+    pub mos: Arc<LiveObjset>,
+    /// Transaction groups.
+    pub txgs: Arc<Txgs>,
+    /// Changed bytes.
+    pub dirty: Arc<Dirty>,
+    /// Gives and takes space.
+    pub space: Arc<SpaceAllocator>,
+    /// Features in use.
+    pub features: FeatureSet,
+    /// Configuration.
+    pub config: Mutex<PoolConfig>,
+    pub(super) me: Weak<Spa>,
+    pub(super) uberblock: Mutex<Uberblock>,
+    pub(super) state: Mutex<PoolState>,
+    pub(super) tasks: Tasks,
+    pub(super) mos_delta: Mutex<[i64; 3]>,
+    pub(super) datasets: RwLock<Option<Arc<dyn DatasetSync>>>,
+    /// Pass of the group that is being written.
+    pub(super) pass: AtomicU64,
+    pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    pub(super) stop: AtomicBool,
+}
+
+/// Tasks by group.
+#[derive(Default)]
+pub(super) struct Tasks(pub Mutex<BTreeMap<u64, Vec<Task>>>);
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tasks({} groups)", self.0.lock().len())
+    }
+}
+
+impl Spa {
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        mos: Arc<LiveObjset>,
+        space: Arc<SpaceAllocator>,
+        (txgs, dirty): (Arc<Txgs>, Arc<Dirty>),
+        (features, config): (FeatureSet, Mutex<PoolConfig>),
+        uberblock: Uberblock,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            pool,
+            mos,
+            txgs,
+            dirty,
+            space,
+            features,
+            config,
+            me: Weak::clone(me),
+            uberblock: Mutex::new(uberblock),
+            state: Mutex::new(PoolState::Active),
+            tasks: Tasks::default(),
+            mos_delta: Mutex::default(),
+            datasets: RwLock::default(),
+            pass: AtomicU64::new(0),
+            thread: Mutex::default(),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// A transaction in the open group. Waits while too much is changed and not written.
+    pub fn begin(&self) -> Result<Tx> {
+        while self.dirty.total() > DIRTY_MAX {
+            if let Some(why) = self.txgs.suspended() {
+                return Err(why);
+            }
+            let txg = self.txgs.synced() + 1;
+            self.txgs.wait_synced(txg, &|| self.step_unless_threaded())?;
+        }
+        Ok(Tx::begin(&self.txgs, &self.dirty))
+    }
+
+    /// Sets who writes datasets.
+    pub fn set_datasets(&self, datasets: Arc<dyn DatasetSync>) {
+        *self.datasets.write() = Some(datasets);
+    }
+
+    /// Runs `work` in syncing context and waits until what it changed is on disk; gives what it gave.
+    #[doc(alias = "dsl_sync_task")]
+    pub fn sync_task<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let promise = Promise::default();
+        let theirs = promise.clone();
+        let txg = {
+            // Held, so that the group can't be closed before the task is in it.
+            let hold = self.txgs.begin();
+            let task: Task = Box::new(move |spa, tx| theirs.set(work(spa, tx)));
+            self.tasks.0.lock().entry(hold.txg()).or_default().push(task);
+            hold.txg()
+        };
+        self.wait_synced(txg)?;
+        promise.wait(&*self.pool.env.executor)
+    }
+
+    /// Waits until everything that was changed so far is on disk.
+    #[doc(alias = "zpool sync")]
+    pub fn sync(&self) -> Result<()> {
+        self.wait_synced(self.txgs.open())
+    }
+
+    /// Waits until `txg` is on disk.
+    pub fn wait_synced(&self, txg: u64) -> Result<()> {
+        self.txgs.wait_synced(txg, &|| self.step_unless_threaded())
+    }
+
+    fn step_unless_threaded(&self) -> bool {
+        self.thread.lock().is_none() && self.step(true)
+    }
+
+    /// Does the next thing that is due: writes a group that is ready, or closes the open one when `force`d,
+    /// wanted, or full. True when something was done.
+    pub fn step(&self, force: bool) -> bool {
+        if let Some(txg) = self.txgs.take() {
+            if let Err(why) = self.sync_txg(txg) {
+                let what = "the pool is suspended: what was changed can't be written";
+                self.txgs
+                    .suspend(Error::new(crate::Kind::Suspended, what).because(why).in_pool(&self.pool.name));
+            }
+            return true;
+        }
+        let open = self.txgs.open();
+        let due = force || self.txgs.wanted() || self.dirty.of(open) > DIRTY_SYNC;
+        due && self.txgs.close()
+    }
+
+    /// Starts the sync thread.
+    pub fn start_thread(self: &Arc<Self>) -> Result<()> {
+        let weak = Weak::clone(&self.me);
+        let txgs = Arc::clone(&self.txgs);
+        let work = move || {
+            let mut idle = Duration::ZERO;
+            let tick = Duration::from_millis(50);
+            loop {
+                let Some(spa) = weak.upgrade() else { return };
+                if spa.stop.load(Ordering::Acquire) {
+                    return;
+                }
+                let late = idle >= TXG_TIMEOUT;
+                if spa.step(late && spa.has_changes()) {
+                    idle = Duration::ZERO;
+                    continue;
+                }
+                drop(spa);
+                txgs.wait_change(tick);
+                idle += tick;
+            }
+        };
+        let name = format!("txg-{}", self.pool.name);
+        *self.thread.lock() = Some(std::thread::Builder::new().name(name).spawn(work)?);
+        Ok(())
+    }
+
+    /// Whether the open group has something to write.
+    fn has_changes(&self) -> bool {
+        let open = self.txgs.open();
+        let datasets = self.datasets.read().as_ref().is_some_and(|d| d.is_dirty(open));
+        datasets || self.mos.is_dirty(open) || self.tasks.0.lock().contains_key(&open)
+    }
+
+    /// Stops the sync thread.
+    pub(super) fn stop_thread(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.txgs.want(0);
+        if let Some(thread) = self.thread.lock().take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A thread that panicked has reported itself.
+            let _ = thread.join();
+        }
+    }
+
+    /// Takes a block's space back (syncing context).
+    #[doc(alias = "zio_free")]
+    pub fn free_block(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+        if bp.is_hole() || bp.is_embedded() {
+            return Ok(());
+        }
+        if bp.dedup() {
+            return Err(Error::unsupported("a block of the dedup table can't be freed by this build"));
+        }
+        let allocator = self.pool.zio.allocator()?;
+        if bp.is_gang() {
+            for member in zio::gang_members(&self.pool.zio, bp)?.members {
+                self.free_block(&member, tx)?;
+            }
+        }
+        bp.dvas().for_each(|dva| allocator.free(&dva, tx.txg()));
+        Ok(())
+    }
+
+    /// The uberblock on disk.
+    pub fn uberblock(&self) -> Uberblock {
+        *self.uberblock.lock()
+    }
+}
+
+impl Drop for Spa {
+    fn drop(&mut self) {
+        self.stop_thread();
+    }
+}
+
+/// Accounts of the MOS's own blocks.
+pub(super) struct MosOps<'a>(pub &'a Spa);
+
+impl MosOps<'_> {
+    fn add(&self, bp: &Blkptr, sign: i64) {
+        let tree = self.0.pool.zio.tree();
+        let sizes = [zio::deflated(&tree, bp), bp.psize(), bp.lsize()];
+        let mut delta = self.0.mos_delta.lock();
+        for (sum, size) in delta.iter_mut().zip(sizes) {
+            *sum += sign * i64::try_from(size).unwrap_or(0);
+        }
+    }
+}
+
+impl BlockOps for MosOps<'_> {
+    fn born(&self, bp: &Blkptr, _: &Tx) -> Result<()> {
+        self.add(bp, 1);
+        Ok(())
+    }
+
+    fn killed(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+        self.add(bp, -1);
+        self.0.free_block(bp, tx)
+    }
+}

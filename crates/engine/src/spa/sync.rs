@@ -1,0 +1,166 @@
+//! Writing a transaction group.
+//!
+//! 1. Datasets, then tasks: both change the MOS.
+//! 2. Passes: MOS objects and root → the allocator notes what that allocated and freed in space maps, which are MOS
+//!    objects → again, until a pass changes nothing. From the second pass on blocks are written in place.
+//! 3. Labels and uberblock ([`crate::vdev::label`]); only now does anything on disk refer to the new state.
+//! 4. Space freed two groups ago may be used again.
+//!
+//! Crash argument: steps 1 and 2 write only to space that the last uberblock does not refer to (neither does any of
+//! the two before, because freed space waits for two groups). A crash before step 3 is done leaves the old state, or
+//! the new one when enough labels have it; both are whole.
+//!
+//! When anything fails the pool is suspended: what is on disk is the last group.
+
+use std::sync::atomic::Ordering;
+
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::{ObjectType, Uberblock};
+
+use super::live::{MosOps, Spa};
+use super::space_store::Store;
+use crate::dmu::{NewObject, Tx};
+use crate::error::{Error, Result};
+use crate::vdev::label::ConfigSync;
+use crate::zap::{Zap, ZapEdit};
+
+/// Passes after which something is wrong: sizes must have settled long before.
+const MAX_PASSES: u64 = 60;
+/// Block of the packed configuration.
+#[doc(alias = "SPA_CONFIG_BLOCKSIZE")]
+const CONFIG_BLOCK: u64 = 16 << 10;
+
+impl Spa {
+    /// Writes `txg`, which was taken from the groups.
+    #[doc(alias = "spa_sync")]
+    pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
+        let tx = Tx::syncing(txg, &self.dirty);
+        self.pass.store(1, Ordering::Relaxed);
+        self.sync_datasets(&tx)?;
+        self.run_tasks(&tx);
+        let labels = self.config.lock().is_dirty();
+        let rootbp = self.sync_mos(&tx)?;
+        // Notes made while maps were written may have changed the configuration.
+        let labels = labels || self.config.lock().take_dirty();
+        self.commit(txg, rootbp, labels)?;
+        self.space.sync_done(txg);
+        self.dirty.clear(txg);
+        self.txgs.done(txg);
+        Ok(())
+    }
+
+    fn sync_datasets(&self, tx: &Tx) -> Result<()> {
+        let datasets = self.datasets.read().clone();
+        let Some(datasets) = datasets else { return Ok(()) };
+        datasets.sync(self, tx)?;
+        let delta = std::mem::take(&mut *self.mos_delta.lock());
+        if delta == [0; 3] { Ok(()) } else { datasets.mos_used(delta, tx) }
+    }
+
+    fn run_tasks(&self, tx: &Tx) {
+        let tasks = self.tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
+        for task in tasks {
+            task(self, tx);
+        }
+    }
+
+    /// Passes until nothing changes; gives the MOS's root.
+    #[doc(alias = "spa_sync_iterate_to_convergence")]
+    fn sync_mos(&self, tx: &Tx) -> Result<ondisk::Blkptr> {
+        let ops = MosOps(self);
+        let mut rootbp = self.mos.rootbp();
+        for pass in 1..=MAX_PASSES {
+            self.pass.store(pass, Ordering::Relaxed);
+            self.sync_config(tx)?;
+            if self.mos.is_dirty(tx.txg()) {
+                self.mos.sync_objects(tx, &ops)?;
+                rootbp = self.mos.sync_root(tx, &ops)?;
+            }
+            let mut store = Store {
+                mos: &self.mos,
+                tx,
+                features: &self.features,
+                config: &self.config,
+                salt: self.pool.env.guid(),
+            };
+            let wrote = self.space.sync(tx.txg(), pass, &mut store)?;
+            if !wrote && !self.mos.is_dirty(tx.txg()) {
+                return Ok(rootbp);
+            }
+        }
+        Err(Error::corrupt("a transaction group does not come to an end"))
+    }
+
+    /// Writes the configuration into the MOS when it changed.
+    #[doc(alias = "spa_sync_config_object")]
+    fn sync_config(&self, tx: &Tx) -> Result<()> {
+        let list = {
+            let config = self.config.lock();
+            if !config.is_dirty() {
+                return Ok(());
+            }
+            config.stored(tx.txg(), *self.state.lock(), &self.features.in_labels())
+        };
+        let view = self.mos.view();
+        let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::CONFIG)?;
+        let number = match number {
+            Some(number) => number,
+            None => self.new_packed(mos::CONFIG, tx)?,
+        };
+        let packed = list.encode_xdr().map_err(|e| Error::new(crate::Kind::Invalid, e.to_string()))?;
+        self.write_packed(number, &packed, tx)
+    }
+
+    /// A new object for a packed list, named in the MOS directory.
+    pub(super) fn new_packed(&self, name: &str, tx: &Tx) -> Result<u64> {
+        let new =
+            NewObject::with_bonus(ObjectType::PACKED_NVLIST, CONFIG_BLOCK, ObjectType::PACKED_NVLIST_SIZE, 8);
+        let number = self.mos.create_object(tx, new)?.number;
+        let directory = self.mos.handle(MOS_DIRECTORY_OBJECT)?;
+        ZapEdit::open(&mut directory.edit(tx))?.insert(name, number)?;
+        Ok(number)
+    }
+
+    /// Replaces a packed list.
+    pub(super) fn write_packed(&self, number: u64, packed: &[u8], tx: &Tx) -> Result<()> {
+        let object = self.mos.handle(number)?;
+        let mut padded = packed.to_vec();
+        let block = usize::try_from(CONFIG_BLOCK).unwrap_or(1);
+        padded.resize(packed.len().next_multiple_of(block), 0);
+        let len = u64::try_from(packed.len()).unwrap_or(0);
+        // The list is asked for in every pass; what is as it was must not change anything.
+        let old = self.mos.view().object(number)?;
+        if old.dnode.bonus() == len.to_le_bytes() && old.read_vec(0, packed.len())? == packed {
+            return Ok(());
+        }
+        object.write(tx, 0, &padded)?;
+        object.set_bonus(tx, &len.to_le_bytes())
+    }
+
+    /// Labels and uberblock.
+    fn commit(&self, txg: u64, rootbp: ondisk::Blkptr, labels: bool) -> Result<()> {
+        let tree = self.pool.zio.tree();
+        let state = *self.state.lock();
+        let guid_sum = tree.config.walk().iter().fold(0u64, |sum, v| sum.wrapping_add(v.guid));
+        let uberblock = {
+            let last = self.uberblock.lock();
+            Uberblock { txg, rootbp, guid_sum, timestamp: self.pool.env.now(), ..*last }
+        };
+        let in_labels = self.features.in_labels();
+        let config = self.config.lock().clone();
+        let label = |leaf: &crate::vdev::leaf::Leaf| {
+            config.label(leaf.guid, txg, state, &in_labels).unwrap_or_default()
+        };
+        let commit = ConfigSync {
+            tree: &tree,
+            executor: &*self.pool.env.executor,
+            uberblock: &uberblock,
+            label: labels.then_some(&label),
+            multihost: false,
+            choice: txg,
+        };
+        commit.run()?;
+        *self.uberblock.lock() = uberblock;
+        Ok(())
+    }
+}
