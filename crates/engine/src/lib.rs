@@ -12,6 +12,7 @@ pub mod dsl;
 pub mod env;
 pub mod error;
 pub mod metaslab;
+pub mod sa;
 pub mod scan;
 pub mod send;
 pub mod spa;

@@ -10,6 +10,10 @@
 //! buffers are not swapped with their block: the magic number tells the order, and only the layout
 //! knows where the integers are. Source: sa_impl.h, zfs_sa.c, OpenZFS 2.3.
 
+mod encode;
+
+pub use encode::{SaSplit, SaValue, encode};
+
 use crate::byteswap::{self, Words};
 use crate::{Cursor, Endian, Malformed};
 

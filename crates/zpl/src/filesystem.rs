@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use engine::dmu::Objset;
 use engine::dsl::Dataset;
+use engine::sa::SaTables;
 use engine::types::Bookmark;
 use engine::zap::{FORM, TOUPPER, Zap};
 use engine::{Error, Kind, Result};
@@ -12,7 +13,6 @@ use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 use crate::fuid::FuidTable;
 use crate::inode::Inode;
 use crate::replay::{self, Overlay, Replayed, Stored};
-use crate::sa::SaTables;
 
 /// Newest version of the POSIX layer that is known.
 #[doc(alias = "ZPL_VERSION")]

@@ -72,7 +72,7 @@ impl Inode {
     }
 
     fn from_sa(fs: &Arc<Filesystem>, object: Object) -> Result<Self> {
-        let file = fs.sa()?.read(&object)?;
+        let file = SaFile::read(fs.sa()?, &object)?;
         let attr = attr(&file.words, &object.dnode)?;
         let SaFile { symlink, dxattr, dacl_count, dacl_aces, znode_acl, .. } = file;
         let znode_acl = znode_acl.as_deref().and_then(|raw| AclPhys::read_from_prefix(raw).ok());

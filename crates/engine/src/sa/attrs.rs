@@ -1,0 +1,163 @@
+//! A file's attributes.
+
+use ondisk::sa::{SaAttr, SaHeader, SaSplit, SaValue, ZPL_ATTRS, encode, to_little_endian};
+use ondisk::{Endian, ZnodePhys};
+
+use super::{SaTables, corrupt};
+use crate::error::{Error, Kind, Result};
+
+/// A file's attributes, in the order in which they are stored: those of the bonus buffer, then those of the
+/// spill block.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SaAttrs {
+    values: Vec<(SaAttr, Vec<u8>)>,
+    /// What follows an old znode in its bonus buffer; `None` for system attributes.
+    tail: Option<Vec<u8>>,
+}
+
+/// A file's attributes as they are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaBuffers {
+    /// The bonus buffer.
+    pub bonus: Vec<u8>,
+    /// The spill block: a multiple of 512 bytes. `None`: there must be none.
+    pub spill: Option<Vec<u8>>,
+}
+
+impl SaAttrs {
+    /// No attributes yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Decodes bonus buffer and spill block, in either byte order. An empty bonus has no attributes.
+    pub fn decode(tables: &SaTables, bonus: &[u8], spill: Option<&[u8]>) -> Result<Self> {
+        let mut attrs = Self::new();
+        // A bonus of zeros is that of a file just made.
+        for buffer in [Some(bonus), spill].into_iter().flatten().filter(|b| b.iter().any(|b| *b != 0)) {
+            attrs.decode_buffer(tables, buffer)?;
+        }
+        Ok(attrs)
+    }
+
+    fn decode_buffer(&mut self, tables: &SaTables, bytes: &[u8]) -> Result<()> {
+        let header = SaHeader::from_bytes(bytes).map_err(corrupt)?;
+        let unknown = || Error::corrupt(format!("unknown attribute layout {}", header.layout));
+        let layout = tables.layout(header.layout).ok_or_else(unknown)?;
+        if header.endian == Endian::Little {
+            return self.take(&header, &layout);
+        }
+        let mut swapped = bytes.to_vec();
+        to_little_endian(&mut swapped, &layout).map_err(corrupt)?;
+        self.take(&SaHeader::from_bytes(&swapped).map_err(corrupt)?, &layout)
+    }
+
+    fn take(&mut self, header: &SaHeader<'_>, layout: &[SaAttr]) -> Result<()> {
+        for item in header.attrs(layout) {
+            let (attr, bytes) = item.map_err(corrupt)?;
+            self.values.push((*attr, bytes.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Decodes the (little-endian) bonus buffer of a file system older than version 5.
+    pub fn decode_znode(bonus: &[u8]) -> Result<Self> {
+        let (_, tail) = ZnodePhys::from_bonus(bonus).map_err(corrupt)?;
+        let mut rest = bonus;
+        let mut values = Vec::new();
+        for (num, attr) in (0u16..16).zip(ZPL_ATTRS) {
+            let (bytes, after) = rest.split_at_checked(attr.len.into()).unwrap_or_default();
+            values.push((SaAttr { num, len: attr.len, byteswap: attr.byteswap }, bytes.to_vec()));
+            rest = after;
+        }
+        Ok(Self { values, tail: Some(tail.to_vec()) })
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (SaAttr, &[u8])> {
+        self.values.iter().map(|(attr, bytes)| (*attr, bytes.as_slice()))
+    }
+
+    /// An attribute's bytes.
+    #[doc(alias = "sa_lookup")]
+    pub fn get(&self, attr: SaAttr) -> Option<&[u8]> {
+        self.values.iter().find(|(a, _)| a.num == attr.num).map(|(_, bytes)| bytes.as_slice())
+    }
+
+    /// An attribute's first word.
+    pub fn word(&self, attr: SaAttr) -> Option<u64> {
+        self.get(attr)?.first_chunk().map(|b| u64::from_le_bytes(*b))
+    }
+
+    /// Replaces an attribute's bytes where it stands, or adds it at the end.
+    #[doc(alias = "sa_update")]
+    pub fn set(&mut self, attr: SaAttr, bytes: impl Into<Vec<u8>>) -> Result<()> {
+        let bytes = bytes.into();
+        let fits = if attr.len == 0 { bytes.len() <= 0xffff } else { bytes.len() == usize::from(attr.len) };
+        if !fits {
+            return Err(Error::new(Kind::TooLong, format!("an attribute of {} bytes", bytes.len())));
+        }
+        match self.values.iter_mut().find(|(a, _)| a.num == attr.num) {
+            Some((_, old)) => *old = bytes,
+            None if self.tail.is_some() => {
+                return Err(Error::unsupported("files of a file system this old have no such attribute"));
+            }
+            None => self.values.push((attr, bytes)),
+        }
+        Ok(())
+    }
+
+    /// [`Self::set`] of one word.
+    pub fn set_word(&mut self, attr: SaAttr, word: u64) -> Result<()> {
+        self.set(attr, word.to_le_bytes())
+    }
+
+    /// Removes an attribute; false when it was not there.
+    #[doc(alias = "sa_remove")]
+    pub fn remove(&mut self, attr: SaAttr) -> bool {
+        let before = self.values.len();
+        self.values.retain(|(a, _)| a.num != attr.num || self.tail.is_some());
+        self.values.len() < before
+    }
+
+    /// What follows an old znode in its bonus buffer (a link's target or a scan stamp); `None` for system
+    /// attributes.
+    pub fn znode_tail(&self) -> Option<&[u8]> {
+        self.tail.as_deref()
+    }
+
+    /// Sets what follows an old znode.
+    pub fn set_znode_tail(&mut self, tail: Vec<u8>) {
+        self.tail = Some(tail);
+    }
+
+    /// Builds the buffers. `space` is what the dnode can hold of a bonus without a spill pointer: its bytes
+    /// less 192. New layouts are left to [`SaTables::store`], in the same transaction.
+    #[doc(alias = "sa_build_layouts")]
+    pub fn encode(&self, tables: &mut SaTables, space: usize) -> Result<SaBuffers> {
+        if let Some(tail) = &self.tail {
+            let mut bonus: Vec<u8> =
+                self.values.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+            bonus.extend_from_slice(tail);
+            return Ok(SaBuffers { bonus, spill: None });
+        }
+        let values: Vec<SaValue<'_>> = self.iter().map(|(attr, bytes)| SaValue { attr, bytes }).collect();
+        let split = SaSplit::of(&values, space).map_err(|e| Error::new(Kind::TooLong, e.to_string()))?;
+        let at = split.spill_at.unwrap_or(values.len());
+        let (in_bonus, in_spill) = values.split_at_checked(at).unwrap_or((&values, &[]));
+        let bonus = buffer(tables, in_bonus, split.bonus_header, split.bonus_len)?;
+        let spill = match split.spill_at {
+            None => None,
+            Some(_) => {
+                let len = split.spill_len.next_multiple_of(512);
+                Some(buffer(tables, in_spill, split.spill_header, len)?)
+            }
+        };
+        Ok(SaBuffers { bonus, spill })
+    }
+}
+
+fn buffer(tables: &mut SaTables, values: &[SaValue<'_>], header: usize, len: usize) -> Result<Vec<u8>> {
+    let attrs: Vec<SaAttr> = values.iter().map(|v| v.attr).collect();
+    Ok(encode(values, tables.number_of(&attrs)?, header, len))
+}
