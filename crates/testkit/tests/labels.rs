@@ -6,11 +6,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use engine::spa::layout::config::{PoolFacts, guid_sum, put_in_order};
 use engine::vdev::label::sealed;
 use nvpair::NvList;
 use ondisk::label::{LABELS, PHYS_OFFSET, PHYS_SIZE, RING_OFFSET, RING_SIZE, label_offset, uberblock_shift};
 use ondisk::{Endian, Uberblock};
 use testkit::golden;
+use zcommon::vdev::PoolState;
 
 /// How many labels and uberblocks of a device came out the same.
 fn check(path: &Path) -> (usize, usize) {
@@ -60,4 +62,75 @@ fn labels_and_uberblocks_of_golden_pools_are_encoded_to_the_same_bytes() {
     }
     eprintln!("{labels} labels and {slots} uberblocks");
     assert!(golden::all().is_empty() || (labels > 0 && slots > 0));
+}
+
+/// The facts of a pool as one of its labels has them.
+fn facts(label: &NvList) -> PoolFacts {
+    let word = |key: &str| label.str(key).map(str::to_owned);
+    let number = |key: &str| label.u64(key).unwrap_or(0);
+    let features = label
+        .nvlist("features_for_read")
+        .map(|list| list.iter().map(|pair| pair.name.to_string_lossy().into_owned()).collect());
+    PoolFacts {
+        version: number("version"),
+        name: word("name").unwrap(),
+        state: PoolState::from_number(number("state")).unwrap(),
+        txg: number("txg"),
+        errata: number("errata"),
+        comment: word("comment"),
+        compatibility: word("compatibility"),
+        hostid: number("hostid"),
+        hostname: word("hostname").unwrap_or_default(),
+        features_for_read: features.unwrap_or_default(),
+    }
+}
+
+#[test]
+fn labels_are_made_from_the_mos_as_openzfs_made_them() {
+    let (mut labels, mut pools) = (0, 0);
+    for golden in golden::all() {
+        let Ok(pool) = golden.open() else { continue };
+        let root = pool.config.nvlist("vdev_tree").unwrap();
+        let mut ordered = root.clone();
+        put_in_order(&mut ordered);
+        assert_eq!(ordered, *root, "{}: keys are in order", golden.name);
+        assert_eq!(guid_sum(root), pool.uberblock.guid_sum, "{}", golden.name);
+        if pool.config.u64("errata").is_none() {
+            continue;
+        }
+        let again = facts(&pool.config).mos_config(root);
+        assert_eq!(again, pool.config, "{}", golden.name);
+        pools += 1;
+        for leaf in pool.tree().leaves().filter_map(|leaf| leaf.device()) {
+            let best = zutil::label::DeviceLabels::read(&**leaf);
+            let Some(label) = best.best() else { continue };
+            // An older label of a disk that was absent for a while tells of an older tree.
+            if label.u64("txg") != pool.config.u64("txg") {
+                continue;
+            }
+            let again = facts(label).leaf_label(root, label.u64("guid").unwrap()).unwrap();
+            assert_eq!(again, *label, "{}", golden.name);
+            labels += 1;
+        }
+    }
+    eprintln!("{labels} labels of {pools} pools");
+}
+
+#[test]
+fn spares_and_cache_devices_have_their_own_labels() {
+    let Some(golden) = golden::get("classes") else { return };
+    let pool = golden.open().unwrap();
+    let directory = engine::zap::Zap::open(&pool.mos.object(1).unwrap()).unwrap();
+    let facts = facts(&pool.config);
+    for (key, disk) in [("spares", "disk8"), ("l2cache", "disk7")] {
+        let object = pool.mos.object(directory.need(key).unwrap()).unwrap();
+        let list = engine::spa::packed_nvlist(&object).unwrap();
+        let entry = &list.nvlist_array(key).unwrap()[0];
+        let mut ordered = entry.clone();
+        put_in_order(&mut ordered);
+        assert_eq!(ordered, *entry);
+        let label = if key == "spares" { facts.spare_label(entry) } else { facts.cache_label(entry) };
+        let device = blkdev::FileDevice::open(golden.dir.join(disk), Default::default()).unwrap();
+        assert_eq!(*zutil::label::DeviceLabels::read(&device).best().unwrap(), label);
+    }
 }

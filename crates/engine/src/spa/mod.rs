@@ -18,6 +18,7 @@ pub mod feature_set;
 pub mod features;
 pub mod history;
 pub mod live;
+pub mod layout;
 mod load;
 mod mapping;
 mod pool;

@@ -249,7 +249,7 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
         expanding: list.contains("raidz_expanding"),
         expand_txgs: list.u64_array("raidz_expand_txgs").map(<[u64]>::to_vec).unwrap_or_default(),
         draid,
-        spare_of: (kind == Kind::DraidSpare).then(|| (number("top_guid"), small("spare_id"))),
+        spare_of: (kind == Kind::DraidSpare).then(|| (number("top_guid"), small("spareid"))),
         offline: number("offline") != 0,
         children,
         nvlist: list.clone(),

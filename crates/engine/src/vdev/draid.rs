@@ -112,6 +112,14 @@ impl DraidGeometry {
         REFLOW_RESERVE.saturating_add(asize.div_ceil(self.disks()))
     }
 
+    /// Allocatable bytes when each child gives `child_asize`: whole groups in whole rows.
+    #[doc(alias = "vdev_draid_open")]
+    pub fn capacity(&self, child_asize: u64) -> u64 {
+        let usable = child_asize.saturating_sub(REFLOW_RESERVE);
+        let rows = (usable - usable % ROW_HEIGHT).saturating_mul(self.disks());
+        rows - rows % self.group_size()
+    }
+
     /// The smallest allocation: one row of data columns.
     #[doc(alias = "vdev_draid_min_alloc")]
     pub fn min_alloc(&self) -> u64 {

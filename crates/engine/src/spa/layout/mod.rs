@@ -1,0 +1,348 @@
+//! From what a user wants to the vdev tree of a new pool, and of vdevs added to one.
+//!
+//! Everything that OpenZFS would record is decided here: guids, sector shift, size, metaslab size. What only
+//! exists once the MOS does (metaslab arrays, ZAPs) is added by the sync that creates it.
+//!
+//! What a top-level vdev serves (special, dedup) is not in its configuration but in its ZAP in the MOS, under
+//! [`ALLOCATION_BIAS`]; only logs are marked in both.
+
+pub mod config;
+pub mod size;
+
+use std::sync::Arc;
+
+use blkdev::Device;
+use nvpair::NvList;
+use zcommon::draid::{DraidConfig, MAX_CHILDREN};
+
+use crate::error::{Error, Kind, Result};
+use crate::vdev::config::AllocBias;
+use crate::vdev::draid::DraidGeometry;
+use crate::vdev::tree::Devices;
+use size::Sectors;
+
+/// Key in a top-level vdev's ZAP that says what the vdev serves.
+#[doc(alias = "VDEV_TOP_ZAP_ALLOCATION_BIAS")]
+pub const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
+/// The txg in which a new pool begins.
+pub const TXG_INITIAL: u64 = 4;
+
+/// One device.
+#[derive(Debug, Clone)]
+pub struct LeafSpec {
+    /// Absolute path.
+    pub path: String,
+    /// A disk or partition, else a file.
+    pub is_disk: bool,
+    /// Of a disk: whether the pool owns all of it.
+    pub whole_disk: Option<bool>,
+    /// Name that stays when the path changes.
+    pub devid: Option<String>,
+    /// The device, open for writing.
+    pub device: Device,
+}
+
+/// A top-level vdev.
+#[derive(Debug, Clone)]
+pub enum VdevSpec {
+    /// One device.
+    Leaf(LeafSpec),
+    /// All devices alike.
+    Mirror(Vec<LeafSpec>),
+    /// Parity.
+    Raidz {
+        /// 1 to 3.
+        parity: u32,
+        /// The devices.
+        children: Vec<LeafSpec>,
+    },
+    /// Declustered parity.
+    Draid {
+        /// Parity, data, children, spares.
+        config: DraidConfig,
+        /// The devices, as many as the config says.
+        children: Vec<LeafSpec>,
+    },
+}
+
+/// A top-level vdev and what it serves.
+#[derive(Debug, Clone)]
+pub struct TopSpec {
+    /// Its devices.
+    pub vdev: VdevSpec,
+    /// What is allocated there.
+    pub class: AllocBias,
+    /// Sector shift, when not to be detected.
+    pub ashift: Option<u32>,
+}
+
+/// What a pool is to be made of.
+#[derive(Debug, Clone, Default)]
+pub struct PoolSpec {
+    /// Top-level vdevs, in order.
+    pub tops: Vec<TopSpec>,
+    /// Hot spares.
+    pub spares: Vec<LeafSpec>,
+    /// Level-2 cache.
+    pub cache: Vec<LeafSpec>,
+    /// Sector shift, when not to be detected.
+    pub ashift: Option<u32>,
+}
+
+/// A vdev tree that was laid out.
+#[derive(Debug, Default)]
+pub struct Layout {
+    /// Top-level vdevs in order, as [`config`] has them; `metaslab_array` is 0.
+    pub tops: Vec<NvList>,
+    /// What each of them serves.
+    pub classes: Vec<AllocBias>,
+    /// Entries for the MOS's list of spares, those that draids bring included.
+    pub spares: Vec<NvList>,
+    /// Entries for the MOS's list of cache devices.
+    pub cache: Vec<NvList>,
+    /// The devices by guid: leaves, spares and cache.
+    pub devices: Devices,
+}
+
+impl Layout {
+    /// The root of a pool with just these top-level vdevs.
+    pub fn root(&self, pool_guid: u64, create_txg: u64) -> NvList {
+        let mut root = NvList::new();
+        root.add("type", "root").add("id", 0u64).add("guid", pool_guid).add("create_txg", create_txg);
+        root.add("children", self.tops.clone());
+        root
+    }
+}
+
+impl AllocBias {
+    /// The word under [`ALLOCATION_BIAS`]; none for an ordinary vdev.
+    pub fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Normal => None,
+            Self::Log => Some("log"),
+            Self::Special => Some("special"),
+            Self::Dedup => Some("dedup"),
+        }
+    }
+}
+
+/// Makes guids and collects devices while a pool is laid out.
+struct Builder<'a> {
+    guid: &'a mut dyn FnMut() -> u64,
+    create_txg: u64,
+    layout: Layout,
+    paths: Vec<String>,
+}
+
+impl PoolSpec {
+    /// Lays the pool out; `first` is the number of its first top-level vdev, 0 for a new pool. `random` gives
+    /// numbers for guids.
+    ///
+    /// # Errors
+    /// `Invalid` with a sentence for the user.
+    pub fn lay_out(&self, first: u64, create_txg: u64, random: &mut dyn FnMut() -> u64) -> Result<Layout> {
+        if first == 0 && !self.tops.iter().any(|top| top.class == AllocBias::Normal) {
+            return Err(invalid("at least one ordinary top-level vdev is needed"));
+        }
+        let mut used = std::collections::BTreeSet::from([0]);
+        let mut guid = || {
+            // 0 means no guid; two alike are as good as impossible, but cheap to rule out.
+            let mut next = random();
+            while !used.insert(next) {
+                next = next.wrapping_add(1);
+            }
+            next
+        };
+        let mut builder =
+            Builder { guid: &mut guid, create_txg, layout: Layout::default(), paths: Vec::new() };
+        for (id, top) in (first..).zip(&self.tops) {
+            builder.top(id, top, self.ashift)?;
+        }
+        for spare in &self.spares {
+            let entry = builder.aux(spare, true, self.ashift)?;
+            builder.layout.spares.push(entry);
+        }
+        for device in &self.cache {
+            let entry = builder.aux(device, false, self.ashift)?;
+            builder.layout.cache.push(entry);
+        }
+        Ok(builder.layout)
+    }
+}
+
+impl Builder<'_> {
+    fn top(&mut self, id: u64, spec: &TopSpec, ashift: Option<u32>) -> Result<()> {
+        let (kind, leaves, parity) = shape(spec)?;
+        let mut sectors: Option<Sectors> = None;
+        let mut smallest = u64::MAX;
+        for leaf in leaves {
+            let at = |e: Error| e.on_vdev(&leaf.path);
+            let geometry = leaf.device.geometry();
+            let of_leaf = Sectors::of(&geometry);
+            sectors = Some(sectors.map_or(of_leaf, |others| others.and(of_leaf)));
+            smallest = smallest.min(size::leaf_asize(geometry.size).map_err(at)?);
+        }
+        let sectors = sectors.ok_or_else(|| invalid("a vdev needs devices"))?;
+        let ashift = size::ashift(sectors, spec.ashift.or(ashift))?;
+        let asize = asize(spec, ashift, smallest)?;
+
+        let only = if let VdevSpec::Leaf(leaf) = &spec.vdev { Some(leaf) } else { None };
+        let guid = (self.guid)();
+        let mut list = NvList::new();
+        list.add("type", only.map_or(kind, leaf_kind)).add("id", id).add("guid", guid);
+        if let Some(leaf) = only {
+            self.claim(leaf, guid)?;
+            describe(&mut list, leaf);
+        }
+        if parity > 0 {
+            list.add("nparity", u64::from(parity));
+        }
+        if let VdevSpec::Draid { config, .. } = &spec.vdev {
+            list.add("draid_ndata", config.data).add("draid_nspares", config.spares);
+            list.add("draid_ngroups", config.groups().unwrap_or(0));
+        }
+        list.add("metaslab_array", 0u64).add("metaslab_shift", u64::from(size::metaslab_shift(asize)));
+        list.add("ashift", u64::from(ashift)).add("asize", asize);
+        list.add("is_log", u64::from(spec.class == AllocBias::Log)).add("create_txg", self.create_txg);
+        if only.is_none() {
+            let children = (0u64..).zip(leaves).map(|(id, leaf)| self.child(id, leaf));
+            list.add("children", children.collect::<Result<Vec<_>>>()?);
+        }
+        config::put_in_order(&mut list);
+        self.layout.tops.push(list);
+        self.layout.classes.push(spec.class);
+        if let VdevSpec::Draid { config, .. } = &spec.vdev {
+            (0..config.spares).for_each(|number| self.distributed_spare(config, (id, guid), number, ashift));
+        }
+        Ok(())
+    }
+
+    fn child(&mut self, id: u64, leaf: &LeafSpec) -> Result<NvList> {
+        let guid = (self.guid)();
+        self.claim(leaf, guid)?;
+        let mut list = NvList::new();
+        list.add("type", leaf_kind(leaf)).add("id", id).add("guid", guid);
+        describe(&mut list, leaf);
+        list.add("create_txg", self.create_txg);
+        config::put_in_order(&mut list);
+        Ok(list)
+    }
+
+    /// A spare or cache device.
+    fn aux(&mut self, leaf: &LeafSpec, is_spare: bool, forced: Option<u32>) -> Result<NvList> {
+        let geometry = leaf.device.geometry();
+        size::leaf_asize(geometry.size).map_err(|e| e.on_vdev(&leaf.path))?;
+        let ashift = size::ashift(Sectors::of(&geometry), forced)?;
+        let guid = (self.guid)();
+        self.claim(leaf, guid)?;
+        let mut list = NvList::new();
+        list.add("type", leaf_kind(leaf)).add("guid", guid);
+        describe(&mut list, leaf);
+        if is_spare {
+            list.add("is_spare", 1u64);
+        }
+        list.add("ashift", u64::from(ashift));
+        config::put_in_order(&mut list);
+        Ok(list)
+    }
+
+    /// A spare made of spare space of the draid `(id, guid)`.
+    #[doc(alias = "vdev_draid_spare_create")]
+    fn distributed_spare(&mut self, config: &DraidConfig, draid: (u64, u64), number: u64, ashift: u32) {
+        let name = zcommon::vdev::draid_spare_name(config.parity, draid.0, number);
+        let mut list = NvList::new();
+        list.add("type", "dspare").add("guid", (self.guid)()).add("path", name.as_str());
+        list.add("top_guid", draid.1).add("spareid", number).add("whole_disk", 1u64).add("is_spare", 1u64);
+        list.add("ashift", u64::from(ashift));
+        self.layout.spares.push(list);
+    }
+
+    /// Each device may be used once.
+    fn claim(&mut self, leaf: &LeafSpec, guid: u64) -> Result<()> {
+        let mut known = self.layout.devices.values();
+        if self.paths.contains(&leaf.path) || known.any(|device| Arc::ptr_eq(device, &leaf.device)) {
+            return Err(invalid("the device is given twice").on_vdev(&leaf.path));
+        }
+        self.paths.push(leaf.path.clone());
+        self.layout.devices.insert(guid, Device::clone(&leaf.device));
+        Ok(())
+    }
+}
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(Kind::Invalid, what)
+}
+
+fn leaf_kind(leaf: &LeafSpec) -> &'static str {
+    if leaf.is_disk { "disk" } else { "file" }
+}
+
+fn describe(list: &mut NvList, leaf: &LeafSpec) {
+    list.add("path", leaf.path.as_str());
+    if let Some(devid) = &leaf.devid {
+        list.add("devid", devid.as_str());
+    }
+    if let Some(whole) = leaf.whole_disk.filter(|_| leaf.is_disk) {
+        list.add("whole_disk", u64::from(whole));
+    }
+}
+
+/// Kind, devices and parity of a vdev whose numbers are possible.
+fn shape(spec: &TopSpec) -> Result<(&'static str, &[LeafSpec], u32)> {
+    let (kind, leaves, parity): (_, &[LeafSpec], u32) = match &spec.vdev {
+        VdevSpec::Leaf(leaf) => ("disk", std::slice::from_ref(leaf), 0),
+        VdevSpec::Mirror(leaves) => ("mirror", leaves, 0),
+        VdevSpec::Raidz { parity, children } => ("raidz", children, *parity),
+        VdevSpec::Draid { config, children } => {
+            ("draid", children, u32::try_from(config.parity).unwrap_or(u32::MAX))
+        }
+    };
+    let least = match &spec.vdev {
+        VdevSpec::Leaf(_) => 1,
+        VdevSpec::Mirror(_) => 2,
+        VdevSpec::Raidz { parity, .. } if !(1..=3).contains(parity) => {
+            return Err(invalid(format!("raidz has 1 to 3 parity devices, not {parity}")));
+        }
+        VdevSpec::Raidz { .. } | VdevSpec::Draid { .. } => usize::try_from(parity).unwrap_or(0) + 1,
+    };
+    let most = usize::try_from(MAX_CHILDREN).unwrap_or(usize::MAX);
+    if leaves.len() < least || (leaves.len() > most && parity > 0) {
+        let name = if parity > 0 { format!("{kind}{parity}") } else { kind.to_owned() };
+        let bound = if leaves.len() < least { ("at least", least) } else { ("at most", most) };
+        return Err(invalid(format!("{name} takes {} {} devices, not {}", bound.0, bound.1, leaves.len())));
+    }
+    if spec.class == AllocBias::Log && parity > 0 {
+        return Err(invalid(format!("a log can be a device or a mirror, not {kind}")));
+    }
+    if let VdevSpec::Draid { config, children } = &spec.vdev {
+        check_draid(config, children.len())?;
+    }
+    Ok((kind, leaves, parity))
+}
+
+fn check_draid(config: &DraidConfig, children: usize) -> Result<()> {
+    let name = config.to_string();
+    name.parse::<DraidConfig>().map_err(|e| invalid(e.to_string()))?;
+    if u64::try_from(children) != Ok(config.children) {
+        return Err(invalid(format!("{name} takes {} devices, not {children}", config.children)));
+    }
+    Ok(())
+}
+
+/// Allocatable bytes of a top-level vdev whose smallest device gives `smallest`.
+fn asize(spec: &TopSpec, ashift: u32, smallest: u64) -> Result<u64> {
+    match &spec.vdev {
+        VdevSpec::Leaf(_) | VdevSpec::Mirror(_) => Ok(smallest),
+        VdevSpec::Raidz { children, .. } => {
+            Ok(smallest.saturating_mul(u64::try_from(children.len()).unwrap_or(u64::MAX)))
+        }
+        VdevSpec::Draid { config, .. } => {
+            let asize = DraidGeometry::new(ashift, *config, config.groups().unwrap_or(0))?.capacity(smallest);
+            let what = || invalid("the devices are too small for this draid: no group fits on them");
+            if asize == 0 { Err(what()) } else { Ok(asize) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
