@@ -1,6 +1,6 @@
 //! Labels and uberblocks of real pools, encoded again by us: the same bytes.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
