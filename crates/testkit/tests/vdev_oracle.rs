@@ -3,7 +3,7 @@
 //! `zdb` names each block's place, size, birth and checksum; a plan that reads all columns must find
 //! bytes with that checksum, and no parity or padding that contradicts them. Then up to as many
 //! children as there is parity are taken away, or filled with noise, and all blocks must still be
-//! found.
+//! found. And a plan that writes the block's bytes must put on each child just what is there.
 //!
 //! Runs on the golden pools, or on those that `AQUIFER_VDEV_POOLS` lists as `FOLDER=POOL,…` (with
 //! `AQUIFER_VDEV_DAMAGED` when they are known to be damaged, as ztest does on purpose); says so and
@@ -15,6 +15,7 @@ use engine::vdev::draid::{DraidGeometry, DraidPlan};
 use engine::vdev::mirror::MirrorPlan;
 use engine::vdev::plan::{ChildRead, ChildResult, Children, Depth, Fault, Outcome, ReadPlan, Step};
 use engine::vdev::raidz::{RaidzGeometry, RaidzPlan};
+use engine::vdev::write_plan::WritePlan;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -106,6 +107,7 @@ enum Side {
 }
 
 struct Top {
+    ashift: u32,
     shape: Shape,
     nparity: usize,
     sides: Vec<Vec<Side>>,
@@ -137,7 +139,7 @@ impl Top {
             _ => Shape::Mirror,
         };
         let open = |leaf: &Node| match leaf.fields.get("path") {
-            _ if leaf.kind() == "dspare" => Side::Spare(leaf.number("spare_id") as u32),
+            _ if leaf.kind() == "dspare" => Side::Spare(leaf.number("spareid") as u32),
             Some(path) => {
                 let name = path.trim_matches('\'').rsplit('/').next().unwrap().to_owned();
                 File::open(folder.join(name)).map_or(Side::Absent, Side::File)
@@ -149,7 +151,7 @@ impl Top {
             Shape::Mirror => vec![open_all(node)],
             _ => node.children.iter().map(open_all).collect(),
         };
-        Self { shape, nparity: nparity as usize, sides, lost: Vec::new(), noisy: Vec::new() }
+        Self { ashift, shape, nparity: nparity as usize, sides, lost: Vec::new(), noisy: Vec::new() }
     }
 
     fn plan(&self, block: &Block, place: &Place, depth: Depth) -> Box<dyn ReadPlan> {
@@ -206,6 +208,30 @@ impl Top {
                 reads.into_iter().map(|read| ChildResult { data: self.read(&read), read }).collect();
             step = plan.resume(self, results, &mut |bytes| block.checksum == digest(&block.function, bytes));
         }
+    }
+}
+
+impl Top {
+    /// Whether a write of these bytes would leave every child as it is.
+    fn would_write_the_same(&self, block: &Block, place: &Place, data: &Buf) -> bool {
+        let plan = match &self.shape {
+            Shape::Mirror => Some(WritePlan::mirror(self.ashift, place.offset, data)),
+            Shape::Raidz(geometry) => WritePlan::raidz(geometry, place.offset, data, block.birth),
+            Shape::Draid(geometry) => WritePlan::draid(geometry, place.offset, data),
+        };
+        plan.unwrap().writes.iter().all(|write| {
+            let bytes: Vec<u8> = write.parts.iter().flat_map(|part| part.iter().copied()).collect();
+            (0..self.sides(write.child)).all(|side| {
+                let read = ChildRead {
+                    child: write.child,
+                    side,
+                    area: write.area,
+                    offset: write.offset,
+                    len: write.len(),
+                };
+                self.read(&read).is_none_or(|found| *found == *bytes)
+            })
+        })
     }
 }
 
@@ -305,6 +331,10 @@ fn check_pool(folder: &Path, pool: &str) -> Option<usize> {
             assert!(outcome.data.is_some(), "{whereabouts} birth {}: not found", block.birth);
             let complete = top.sides.iter().flatten().all(|side| !matches!(side, Side::Absent));
             assert!(!complete || damaged || outcome.bad.is_empty(), "{whereabouts}: {:?}", outcome.bad);
+            if complete && !damaged {
+                let data = outcome.data.as_ref().unwrap();
+                assert!(top.would_write_the_same(block, place, data), "{whereabouts}: written otherwise");
+            }
             assert!(top.asize(block).is_none_or(|asize| asize == place.asize), "{whereabouts}: asize");
             copies += 1;
         }
