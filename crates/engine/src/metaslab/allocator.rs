@@ -38,6 +38,8 @@ const GANG_HEADER: u64 = 512;
 const MAX_ASIZE: u64 = ((1 << 24) - 1) << 9;
 /// Ranges that all loaded metaslabs together may have before idle ones are forgotten.
 const MAX_LOADED_RANGES: u64 = 1 << 22;
+/// Tries to load a metaslab that others unload at the same time.
+const MAX_LOADS: usize = 4;
 /// Txgs that a metaslab stays loaded after its last allocation.
 #[doc(alias = "metaslab_unload_delay")]
 const UNLOAD_DELAY: u64 = 32;
@@ -113,6 +115,7 @@ pub struct SpaceAllocator {
     checkpoint_txg: AtomicU64,
     pub(super) checkpoint_space: AtomicI64,
     problems: Mutex<Vec<Error>>,
+    notes: Mutex<Vec<Error>>,
     gang_above: AtomicU64,
 }
 
@@ -129,6 +132,7 @@ impl SpaceAllocator {
             checkpoint_txg: AtomicU64::new(0),
             checkpoint_space: AtomicI64::new(0),
             problems: Mutex::default(),
+            notes: Mutex::default(),
             gang_above: AtomicU64::new(u64::MAX),
         }
     }
@@ -237,8 +241,13 @@ impl SpaceAllocator {
         u64::try_from(self.checkpoint_space.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// What went wrong where nobody could be told: space freed twice, maps that can't be read. [`Self::sync`] fails
-    /// with the first.
+    /// Maps that can't be read. Nothing is allocated from their metaslabs.
+    pub fn take_notes(&self) -> Vec<Error> {
+        std::mem::take(&mut self.notes.lock())
+    }
+
+    /// What went wrong where nobody could be told: space freed twice, or where there is none. [`Self::sync`] fails with
+    /// the first.
     pub fn take_problems(&self) -> Vec<Error> {
         std::mem::take(&mut self.problems.lock())
     }
@@ -276,18 +285,25 @@ impl SpaceAllocator {
 
     /// Makes a metaslab ready to allocate from. Waits for reads.
     pub(super) fn load(&self, slab: &Slab) {
-        let Some(start) = slab.start_load() else { return };
-        let read = self.read_map(slab, start.object, start.length);
-        slab.end_load(&start, read.as_ref().map_err(Clone::clone));
-        if let Err(e) = read
-            && !slab.is_loaded()
-        {
-            slab.unreadable.store(true, Ordering::Relaxed);
-            self.problem(e);
+        for _ in 0..MAX_LOADS {
+            let Some(start) = slab.start_load() else { return };
+            let read = self.read_map(slab, start.object, start.length);
+            slab.end_load(&start, read.as_ref().map_err(Clone::clone));
+            if slab.is_loaded() {
+                return;
+            }
+            // A map that was unloaded meanwhile may have been written anew: that is no failure.
+            if let Err(e) = read
+                && slab.is_as_at(&start)
+            {
+                slab.unreadable.store(true, Ordering::Relaxed);
+                self.notes.lock().push(e);
+                return;
+            }
         }
     }
 
-    fn read_map(&self, slab: &Slab, object: u64, length: u64) -> Result<RangeSet> {
+    pub(super) fn read_map(&self, slab: &Slab, object: u64, length: u64) -> Result<RangeSet> {
         let mut allocated = RangeSet::new();
         if object == 0 || length == 0 {
             return Ok(allocated);
@@ -310,7 +326,8 @@ impl SpaceAllocator {
     }
 
     /// Loads the best metaslabs of every group, and forgets idle ones when too much is loaded. For the sync thread,
-    /// after a txg, and before the first allocation of an imported pool: so that few allocations have to wait.
+    /// after a txg ([`Self::sync_done`] does it), and before the first allocation of an imported pool: so that few
+    /// allocations have to wait.
     #[doc(alias = "metaslab_group_preload")]
     pub fn preload(&self, txg: u64) {
         let groups: Vec<Arc<Group>> = self.tables.read().classes.values().flatten().cloned().collect();
@@ -366,9 +383,9 @@ impl SpaceAllocator {
             let others: Vec<u64> = done.iter().filter(|d| d.vdev == vdev).map(|d| d.offset).collect();
             let want = Want { asize, txg: request.txg, copy: done.len(), others: &others, hard };
             let found = group.allocate(&want, &|slab| self.load(slab));
-            if let Some(offset) = found {
+            if let Some((offset, changed)) = found {
                 self.advance(class, &groups, at, asize);
-                if let Some(slab) = self.vdev(group.top.id)?.slab(offset, offset + asize) {
+                if let Some(slab) = changed {
                     self.mark_dirty(slab, request.txg);
                 }
                 return Some(Dva { vdev, offset, asize, gang: request.gang, ..Dva::default() });

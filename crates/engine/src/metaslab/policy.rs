@@ -172,32 +172,58 @@ pub fn should_condense(head: &SpaceMapPhys, condensed: u64, record: u64, nothing
 /// Blocks that the logs may have for each metaslab with changes, in percent.
 #[doc(alias = "zfs_unflushed_log_block_pct")]
 const LOG_BLOCKS_PERCENT: u64 = 400;
-/// Blocks that the logs may have in any case.
-#[doc(alias = "zfs_unflushed_log_block_min")]
-const LOG_BLOCKS_MIN: u64 = 1000;
 /// Blocks that the logs may have at most.
 #[doc(alias = "zfs_unflushed_log_block_max")]
 const LOG_BLOCKS_MAX: u64 = 1 << 17;
-/// Logs that there may be.
-#[doc(alias = "zfs_unflushed_log_txg_max")]
-const LOG_TXGS_MAX: i64 = 1000;
 /// Logs from which the next one's length is guessed.
 #[doc(alias = "zfs_max_log_walking")]
 const LOG_GUESS: usize = 5;
-/// Ranges that the changes of all metaslabs since their last flush may have: some 32 MiB.
-pub const MAX_UNFLUSHED_RANGES: u64 = 1 << 19;
+
+/// Sizes that tests make smaller, to get everywhere with little.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Block of a metaslab's map that is appended to in every txg.
+    #[doc(alias = "zfs_metaslab_sm_blksz_no_log")]
+    pub classic_block: u64,
+    /// Block of a map that is written now and then, and of a log.
+    #[doc(alias = "zfs_metaslab_sm_blksz_with_log")]
+    pub logged_block: u64,
+    /// Blocks that the logs may have in any case.
+    #[doc(alias = "zfs_unflushed_log_block_min")]
+    pub log_blocks: u64,
+    /// Logs that there may be.
+    #[doc(alias = "zfs_unflushed_log_txg_max")]
+    pub logs: u64,
+    /// Ranges that the changes of all metaslabs since their last flush may have.
+    #[doc(alias = "zfs_unflushed_max_mem_amt")]
+    pub unflushed_ranges: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            classic_block: 16 << 10,
+            logged_block: 128 << 10,
+            log_blocks: 1000,
+            logs: 1000,
+            // Some 32 MiB.
+            unflushed_ranges: 1 << 19,
+        }
+    }
+}
 
 /// How many metaslabs to flush in this txg, so that the logs stay within their limits if later txgs are like the last
 /// ones. `rows` are the logs, oldest first: blocks, and metaslabs that were flushed last in that txg and have changed.
 #[doc(alias = "spa_estimate_metaslabs_to_flush")]
-pub fn metaslabs_to_flush(rows: &[(u64, u64)]) -> u64 {
+pub fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &Limits) -> u64 {
     let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    let recent = rows.iter().rev().take(LOG_GUESS);
-    let incoming = recent.clone().map(|row| row.0).sum::<u64>().div_ceil(recent.len().max(1) as u64);
+    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
+    let guess = rows.len().clamp(1, LOG_GUESS);
+    let incoming = rows.iter().rev().take(guess).map(|row| row.0).sum::<u64>().div_ceil(count(guess));
     let dirty: u64 = rows.iter().map(|row| row.1).sum();
-    let limit = (dirty * LOG_BLOCKS_PERCENT / 100).clamp(LOG_BLOCKS_MIN, LOG_BLOCKS_MAX);
+    let limit = (dirty * LOG_BLOCKS_PERCENT / 100).max(limits.log_blocks).min(LOG_BLOCKS_MAX);
     let mut blocks = signed(limit) - rows.iter().map(|row| signed(row.0)).sum::<i64>() - signed(incoming);
-    let mut txgs = LOG_TXGS_MAX - signed(rows.len() as u64);
+    let mut txgs = signed(limits.logs) - signed(count(rows.len()));
     let (mut ahead, mut flushes, mut most) = (1, 0, 1);
     for &(gained, dirty) in rows {
         if blocks >= 0 && txgs >= 0 {
@@ -213,4 +239,25 @@ pub fn metaslabs_to_flush(rows: &[(u64, u64)]) -> u64 {
         most = most.max(flushes.div_ceil(ahead));
     }
     most
+}
+
+/// Size of a metaslab, as a shift, for a new vdev of `asize` bytes: 16 to 200 metaslabs of 16 MiB to 16 GiB, 512 MiB
+/// where that gives as many.
+#[doc(alias = "vdev_metaslab_set_size")]
+pub fn metaslab_shift(asize: u64) -> u32 {
+    const MIN: u32 = 24;
+    const MAX: u32 = 34;
+    const DEFAULT: u32 = 29;
+    let of = |count: u64| (asize / count).checked_ilog2().map_or(0, |at| at + 1);
+    let shift = match asize >> DEFAULT {
+        ..16 => of(16),
+        16..=200 => DEFAULT,
+        _ => of(200),
+    };
+    match shift {
+        ..MIN => MIN,
+        MIN..=MAX => shift,
+        _ if asize >> MAX > 1 << 17 => of(1 << 17),
+        _ => MAX,
+    }
 }

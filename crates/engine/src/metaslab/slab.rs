@@ -70,6 +70,8 @@ pub(super) struct Slab {
 pub(super) struct State {
     /// What may be allocated, while loaded.
     pub free: Option<SizedRanges>,
+    /// How often it was unloaded: a load that began before that ends in vain.
+    epoch: u64,
     loaders: u32,
     returned: RangeSet,
     /// Allocated in the open, quiescing and syncing txg, by its last two bits.
@@ -110,6 +112,7 @@ pub(super) struct State {
 pub(super) struct LoadStart {
     pub object: u64,
     pub length: u64,
+    epoch: u64,
     changes: [Change; 2],
     not_yet: RangeSet,
 }
@@ -195,8 +198,8 @@ impl Slab {
     }
 
     /// Allocates `size` bytes for `txg`; `far_from`: not near that offset. `None` when there is no such piece or the
-    /// metaslab is not loaded.
-    pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<u64> {
+    /// metaslab is not loaded. Also tells when this is the txg's first change here.
+    pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<(u64, bool)> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let free = state.free.as_mut()?;
@@ -217,9 +220,11 @@ impl Slab {
         let start = policy::dynamic_fit(free, cursor, size, self.size)?;
         free.remove(start, start + size);
         self.largest.store(free.largest(), Ordering::Relaxed);
-        state.slot(txg).insert(start, start + size);
+        let slot = state.slot(txg);
+        let first = slot.is_empty();
+        slot.insert(start, start + size);
         state.used_txg = txg;
-        Some(start)
+        Some((start, first))
     }
 
     /// True when the metaslab has used up the kind of pieces for which it was chosen.
@@ -256,13 +261,17 @@ impl Slab {
         }
         let length = if state.map.object == 0 { 0 } else { state.synced_length };
         let changes = [state.flushing.clone(), state.unflushed.clone()];
-        Some(LoadStart { object: state.map.object, length, changes, not_yet })
+        Some(LoadStart { object: state.map.object, length, epoch: state.epoch, changes, not_yet })
     }
 
-    /// Ends a load with what the first bytes of the map say is allocated.
+    /// Ends a load with what the first bytes of the map say is allocated. In vain, when the metaslab was loaded and
+    /// unloaded meanwhile.
     pub fn end_load(&self, start: &LoadStart, allocated: Result<&RangeSet>) {
         let mut guard = self.lock();
         let state = &mut *guard;
+        if start.epoch != state.epoch {
+            return;
+        }
         state.loaders = state.loaders.saturating_sub(1);
         let (Ok(allocated), None) = (allocated, &state.free) else { return };
         let mut free = SizedRanges::new();
@@ -288,13 +297,22 @@ impl Slab {
         self.reweigh(state);
     }
 
-    /// Forgets what is allocatable, if nothing is being allocated.
+    /// Not unloaded since that load began.
+    pub fn is_as_at(&self, start: &LoadStart) -> bool {
+        self.lock().epoch == start.epoch
+    }
+
+    /// Forgets what is allocatable, if nothing is being allocated or written: a load takes the settled part of the map,
+    /// and the logs.
     pub fn unload(&self) -> bool {
         let mut state = self.lock();
-        if state.allocating.iter().any(|set| !set.is_empty()) || state.free.is_none() {
+        let writing = state.synced_length != state.map.head.length;
+        if writing || state.allocating.iter().any(|set| !set.is_empty()) || state.free.is_none() {
             return false;
         }
         state.free = None;
+        state.epoch += 1;
+        state.loaders = 0;
         state.active_index = None;
         self.reweigh(&mut state);
         true

@@ -20,7 +20,7 @@ pub enum SpaceObject {
     },
     /// The log space map of a txg: as [`SpaceObject::Map`]; the store notes it in the ZAP that
     /// `com.delphix:log_spacemap_zap` of the directory names (key: the txg in hex), creating that ZAP with the first
-    /// log, from when on the features `log_spacemap` and `spacemap_v2` are active.
+    /// log, from when on the feature `log_spacemap` is active.
     Log {
         /// The txg.
         txg: u64,

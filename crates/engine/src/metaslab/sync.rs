@@ -24,18 +24,11 @@ use stdx::RangeSet;
 use super::allocator::{Forms, SpaceAllocator};
 use super::append::{Addition, Stamp, put_words};
 use super::log::Change;
-use super::policy;
+use super::policy::{self, Limits};
 use super::slab::{MapState, Slab, State};
 use super::store::{SpaceMapStore, SpaceObject};
 use super::vdev::Vdev;
 use crate::error::{Error, Result};
-
-/// Block of a metaslab's map that is appended to in every txg.
-#[doc(alias = "zfs_metaslab_sm_blksz_no_log")]
-const CLASSIC_BLOCK: u64 = 16 << 10;
-/// Block of a map that is written now and then, and of a log.
-#[doc(alias = "zfs_metaslab_sm_blksz_with_log")]
-const LOGGED_BLOCK: u64 = 128 << 10;
 
 /// A log that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +51,8 @@ pub(super) struct SyncState {
     pub logs: BTreeMap<u64, LogRecord>,
     /// Flush every metaslab with the next txg.
     pub flush_all: bool,
+    /// Sizes.
+    pub limits: Limits,
     /// Metaslabs with space that was freed but waits.
     waiting: BTreeSet<(u64, u64)>,
 }
@@ -76,11 +71,15 @@ impl SpaceAllocator {
 
     /// True when the txg has changes that the maps do not say yet.
     pub fn is_dirty(&self, txg: u64) -> bool {
+        !self.changed(txg).is_empty()
+    }
+
+    /// Metaslabs with something to write.
+    fn changed(&self, txg: u64) -> Vec<(u64, u64)> {
         let names: Vec<_> = self.dirty_slot(txg).lock().iter().copied().collect();
-        names
-            .into_iter()
-            .filter_map(|(vdev, id)| self.slab(vdev, id))
-            .any(|slab| slab.lock().has_changes(txg))
+        let changed =
+            |&(vdev, id): &(u64, u64)| self.slab(vdev, id).is_some_and(|s| s.lock().has_changes(txg));
+        names.into_iter().filter(changed).collect()
     }
 
     /// Writes what changed since the last pass. True when something was written.
@@ -94,7 +93,7 @@ impl SpaceAllocator {
         let forms = *self.forms.read();
         let mut state = self.sync.lock();
         let stamp = Stamp { txg, pass, two_words: forms.two_words };
-        let names: Vec<_> = self.dirty_slot(txg).lock().iter().copied().collect();
+        let names = self.changed(txg);
         let mut run = Run {
             of: self,
             forms,
@@ -117,7 +116,7 @@ impl SpaceAllocator {
         run.finish()
     }
 
-    /// After the uberblock of `txg` is on disk: what was freed two txgs ago may be allocated again.
+    /// After the uberblock of `txg` is on disk: what was freed two txgs ago may be allocated again. May wait for reads.
     pub fn sync_done(&self, txg: u64) {
         let mut state = self.sync.lock();
         let mut names = std::mem::take(&mut *self.dirty_slot(txg).lock());
@@ -134,6 +133,8 @@ impl SpaceAllocator {
                 state.waiting.insert((slab.vdev, id));
             }
         }
+        drop(state);
+        self.preload(txg);
     }
 }
 
@@ -153,7 +154,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn block_size(&self) -> u64 {
-        if self.forms.log { LOGGED_BLOCK } else { CLASSIC_BLOCK }
+        let limits = &self.state.limits;
+        if self.forms.log { limits.logged_block } else { limits.classic_block }
     }
 
     fn head_size(&self) -> usize {
@@ -242,12 +244,9 @@ impl Run<'_> {
         }
         let mut map = *vdev.checkpoint.lock();
         if map.object == 0 {
-            let what = SpaceObject::Checkpoint {
-                vdev: vdev.top.id,
-                block_size: LOGGED_BLOCK,
-                head: self.head_size(),
-            };
-            map = self.create(&what, LOGGED_BLOCK)?;
+            let block_size = self.state.limits.logged_block;
+            let what = SpaceObject::Checkpoint { vdev: vdev.top.id, block_size, head: self.head_size() };
+            map = self.create(&what, block_size)?;
         }
         let mut addition = Addition::to(map);
         addition.ranges((vdev.top.ashift, 0), kept, true, None, self.stamp);
@@ -338,7 +337,7 @@ impl Run<'_> {
         let mut ranges: u64 = slabs.iter().map(|slab| slab.4).fold(0, u64::saturating_add);
         let mut want = if std::mem::take(&mut self.state.flush_all) { u64::MAX } else { self.budget(&slabs) };
         for (_, vdev, slab, dirty, many) in slabs {
-            if want == 0 && ranges <= policy::MAX_UNFLUSHED_RANGES {
+            if want == 0 && ranges <= self.state.limits.unflushed_ranges {
                 break;
             }
             if dirty {
@@ -358,7 +357,7 @@ impl Run<'_> {
             rows.entry(*since).or_default().1 += 1;
         }
         let rows: Vec<(u64, u64)> = rows.into_values().collect();
-        policy::metaslabs_to_flush(&rows)
+        policy::metaslabs_to_flush(&rows, &self.state.limits)
     }
 
     #[doc(alias = "metaslab_flush")]
@@ -419,8 +418,9 @@ impl Run<'_> {
         let map = match self.state.logs.get(&txg) {
             Some(log) => log.map,
             None => {
-                let what = SpaceObject::Log { txg, block_size: LOGGED_BLOCK, head: self.head_size() };
-                self.create(&what, LOGGED_BLOCK)?
+                let block_size = self.state.limits.logged_block;
+                let what = SpaceObject::Log { txg, block_size, head: self.head_size() };
+                self.create(&what, block_size)?
             }
         };
         let mut addition = Addition::to(map);

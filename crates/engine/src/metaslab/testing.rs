@@ -11,7 +11,7 @@ use super::{
     Forms, MapState, SlabRecord, SpaceAllocator, SpaceMapSource, SpaceMapStore, SpaceObject, TopRecord,
 };
 use crate::dmu::edit::{Edit, MemObject};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::vdev::config::AllocBias;
 use crate::vdev::raidz::RaidzGeometry;
 use crate::vdev::top::{Layout, Top};
@@ -121,7 +121,7 @@ impl Objects {
     }
 
     pub fn bytes(&self, object: u64, length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let mem = &self.objects[&object];
+        let mem = self.objects.get(&object).ok_or_else(|| Error::not_found("object"))?;
         let mut left = length as usize;
         for blkid in 0..length.div_ceil(mem.block_size()) {
             let block = mem.read_block(blkid).unwrap();

@@ -61,6 +61,9 @@ pub(super) struct Group {
     active: [AtomicUsize; 3],
 }
 
+/// Where a block goes, and the metaslab if it had no changes in the txg before.
+type Piece<'a> = (u64, Option<&'a Slab>);
+
 /// What is wanted of a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Want<'a> {
@@ -141,16 +144,17 @@ impl Group {
         u64::try_from(share / (u128::from(class_free) + 1)).unwrap_or(u64::MAX)
     }
 
-    /// A piece for a block, or nothing. `load` makes a metaslab ready; a failure is its business.
-    pub fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<u64> {
+    /// A piece for a block, or nothing. `load` makes a metaslab ready; a failure is its business. A metaslab that is
+    /// changed for the first time in the txg is given, too.
+    pub fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {
             let other = want.others.iter().any(|&o| (slab.start..slab.end()).contains(&o));
-            if !other && let Some(start) = slab.allocate(want.asize, want.txg, None) {
+            if !other && let Some((start, first)) = slab.allocate(want.asize, want.txg, None) {
                 if slab.is_spent() {
                     slot.store(NONE, Ordering::Release);
                 }
-                return Some(start);
+                return Some((start, first.then_some(&**slab)));
             }
         }
         self.choose(want, load)
@@ -158,7 +162,7 @@ impl Group {
 
     /// The best metaslab that holds such a piece becomes active.
     #[doc(alias = "find_valid_metaslab")]
-    fn choose(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<u64> {
+    fn choose(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         for at in self.candidates(want) {
             let slab = self.slabs.get(at)?;
@@ -169,12 +173,12 @@ impl Group {
             if !slab.is_loaded() {
                 load(slab);
             }
-            if let Some(start) = slab.allocate(want.asize, want.txg, near) {
+            if let Some((start, first)) = slab.allocate(want.asize, want.txg, near) {
                 if near.is_none() {
                     slab.activate();
                     slot.store(at, Ordering::Release);
                 }
-                return Some(start);
+                return Some((start, first.then_some(&**slab)));
             }
         }
         None
