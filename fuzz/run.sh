@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # run.sh SECONDS [TARGET…]: every fuzz target (or those named) for SECONDS each, seeds from the golden pools.
 # With nightly Rust: libFuzzer through cargo-fuzz, installed when it is missing. Without: the seeded runner on
-# stable, in the test `hostile`. Ends with a table; non-zero when anything was found. Findings stay in
+# stable, in the test `hostile`. Ends with a table (edges: places of the code that were reached; seeds: inputs at
+# the start that reach different ones); non-zero when anything was found. Findings stay in
 # fuzz/artifacts.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -35,9 +36,11 @@ for target in "${targets[@]}"; do
   "$built/$target" "corpus/$target" -artifact_prefix="artifacts/$target/" -max_total_time="$seconds" -print_final_stats=1 "${args[@]}" > "logs/$target" 2>&1 || { status=FOUND; found=1; }
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "logs/$target")
   rate=$(sed -n 's/^stat::average_exec_per_sec: *//p' "logs/$target")
+  edges=$(grep -o 'cov: [0-9]*' "logs/$target" | tail -1 | cut -d' ' -f2)
+  seeds=$(sed -n 's/.*INITED.* corp: \([0-9]*\).*/\1/p' "logs/$target" | tail -1)
   peak=$(sed -n 's/^stat::peak_rss_mb: *//p' "logs/$target")
-  table+=("$target $status ${runs:-?} ${rate:-?} ${peak:-?}")
+  table+=("$target $status ${runs:-?} ${rate:-?} ${edges:-?} ${seeds:-?} ${peak:-?}")
   [ $status = ok ] || tail -30 "logs/$target"
 done
-{ echo "target result runs runs/s peak-MiB"; printf '%s\n' "${table[@]}"; } | column -t
+{ echo "target result runs runs/s edges seeds peak-MiB"; printf '%s\n' "${table[@]}"; } | column -t
 exit $found

@@ -168,7 +168,7 @@ fn space(want: Want, account: &Account, out: &mut dyn Write) -> io::Result<bool>
     if account.balances() {
         writeln!(out, "\n\tNo leaks (block sum matches space maps exactly)")?;
     } else {
-        let difference = alloc - found;
+        let difference = alloc.saturating_sub(found);
         writeln!(out, "block traversal size {found} != alloc {alloc} (leaked {difference})")?;
     }
     let clean = account.space.as_ref().is_none_or(Findings::is_clean);

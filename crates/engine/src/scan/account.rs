@@ -98,14 +98,15 @@ impl Account {
     pub fn total_alloc(&self) -> i64 {
         let c = &self.classes;
         let classes = [c.normal, c.special, c.dedup, c.log, c.embedded_log];
-        classes.iter().map(|c| c.alloc).sum::<i64>() + self.unflushed
+        classes.iter().map(|c| c.alloc).fold(self.unflushed, i64::saturating_add)
     }
 
     /// Bytes that the walk found in use.
     pub fn total_found(&self) -> i64 {
         let stats = &self.stats;
-        let more = self.removing + self.checkpoint;
-        let found = (stats.total().asize + more).saturating_sub(stats.dedup_asize + stats.clone_asize);
+        let more = self.removing.saturating_add(self.checkpoint);
+        let found = stats.total().asize.saturating_add(more);
+        let found = found.saturating_sub(stats.dedup_asize + stats.clone_asize);
         i64::try_from(found).unwrap_or(i64::MAX)
     }
 
@@ -121,9 +122,10 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
     let mut account = Account { classes: classes(&maps), ..Account::default() };
     if options.leaks {
         // zdb gives removed vdevs their metaslabs back to look for leaks, and counts them.
-        account.classes.normal.space += maps.removed;
+        account.classes.normal.space = account.classes.normal.space.saturating_add(maps.removed);
         account.unflushed = maps.unflushed();
-        maps.checkpointed(pool, &mut |_, start, end| account.checkpoint += end - start);
+        let checkpoint = &mut account.checkpoint;
+        maps.checkpointed(pool, &mut |_, start, end| *checkpoint = checkpoint.saturating_add(end - start));
     }
     tell(Event::Start(u64::try_from(account.total_alloc()).unwrap_or(0)));
     let mut findings = Findings::default();
@@ -222,16 +224,17 @@ fn classes(maps: &SpaceMaps) -> Classes {
             AllocBias::Dedup => &mut classes.dedup,
         };
         class.present = true;
-        class.alloc += top.metaslabs.iter().map(|m| m.alloc).sum::<i64>();
-        class.space += top.space();
+        class.alloc = top.metaslabs.iter().map(|m| m.alloc).fold(class.alloc, i64::saturating_add);
+        class.space = class.space.saturating_add(top.space());
         let smallest = (0_u64..).zip(&top.metaslabs).map(|(slot, m)| (m.alloc, slot)).min();
         if let (AllocBias::Normal, Some((smallest, slot))) = (top.bias, smallest) {
             classes.embedded_log.present = true;
             if top.metaslabs.len() > EMBEDDED_LOG_MIN {
-                classes.embedded_log.alloc += smallest;
-                classes.embedded_log.space += top.place(slot).1;
-                classes.normal.alloc -= smallest;
-                classes.normal.space -= top.place(slot).1;
+                let (log, normal, space) = (&mut classes.embedded_log, &mut classes.normal, top.place(slot).1);
+                log.alloc = log.alloc.saturating_add(smallest);
+                log.space = log.space.saturating_add(space);
+                normal.alloc = normal.alloc.saturating_sub(smallest);
+                normal.space = normal.space.saturating_sub(space);
             }
         }
     }

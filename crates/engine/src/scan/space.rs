@@ -13,14 +13,14 @@
 //! Differs from OpenZFS: which reference of a deduplicated block comes first is told by its place having
 //! been met, not by the dedup table; a damaged space map makes its metaslab unknown instead of ending all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use ondisk::{Blkptr, Dva};
 
 use super::bitmap::Bitmap;
 use super::clones::Clones;
 use super::space_maps::SpaceMaps;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::spa::Pool;
 use crate::zio::gang_members;
 
@@ -28,6 +28,8 @@ use crate::zio::gang_members;
 const MAX_FINDINGS: usize = 1 << 16;
 /// Gangs within gangs.
 const MAX_NESTING: u32 = 16;
+/// Pieces of one block on removed vdevs: one of 32 MiB in single sectors, several times over.
+const MAX_PIECES: u32 = 1 << 18;
 
 /// A run of bytes on a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,6 +149,15 @@ pub enum Met {
     Elsewhere,
 }
 
+/// What was met while one block claims its places: a forged one would go on without end.
+#[derive(Default)]
+struct Claiming {
+    /// Gang headers.
+    headers: HashSet<Dva>,
+    /// Pieces that removed vdevs map to.
+    pieces: u32,
+}
+
 /// One pass over a window.
 #[derive(Debug)]
 pub struct SpaceCheck<'p> {
@@ -188,13 +199,13 @@ impl<'p> SpaceCheck<'p> {
         let Some(first) = bp.dva(0) else { return Met::First };
         match self.is_used(&first, 0) {
             None => {
-                self.claim(bp, 0);
+                self.claim(bp, &mut Claiming::default(), 0);
                 Met::Elsewhere
             }
             Some(true) if bp.dedup() => Met::Deduplicated,
             Some(true) if self.clones.references(&first) > 0 => Met::Cloned,
             Some(_) => {
-                self.claim(bp, 0);
+                self.claim(bp, &mut Claiming::default(), 0);
                 Met::First
             }
         }
@@ -213,21 +224,21 @@ impl<'p> SpaceCheck<'p> {
         inside.then(|| sectors.used.get((offset - sectors.start) >> sectors.ashift))
     }
 
-    fn claim(&mut self, bp: &Blkptr, nesting: u32) {
+    fn claim(&mut self, bp: &Blkptr, claiming: &mut Claiming, nesting: u32) {
         for dva in bp.dvas() {
             if !dva.gang {
-                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, 0);
+                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, claiming, 0);
             }
         }
         if bp.is_gang() {
-            self.claim_gang(bp, nesting);
+            self.claim_gang(bp, claiming, nesting);
         }
     }
 
     /// A gang's headers, then its members, which all headers name alike.
-    fn claim_gang(&mut self, bp: &Blkptr, nesting: u32) {
-        if nesting >= MAX_NESTING {
-            return;
+    fn claim_gang(&mut self, bp: &Blkptr, claiming: &mut Claiming, nesting: u32) {
+        if nesting >= MAX_NESTING || bp.dva(0).is_none_or(|dva| !claiming.headers.insert(dva)) {
+            return self.notes.push(Error::new(Kind::Loop, "a gang contains itself"));
         }
         match gang_members(&self.pool.zio, bp) {
             Ok(gang) => {
@@ -236,24 +247,28 @@ impl<'p> SpaceCheck<'p> {
                     let tree = self.pool.zio.tree();
                     let size =
                         tree.top(vdev).map_or(512, |top| top.asize_of(gang.header_size, bp.physical_birth()));
-                    self.claim_range(vdev, dva.offset, size, 0);
+                    self.claim_range(vdev, dva.offset, size, claiming, 0);
                 }
                 for member in &gang.members {
-                    self.claim(member, nesting + 1);
+                    self.claim(member, claiming, nesting + 1);
                 }
             }
             Err(e) => self.notes.push(e),
         }
     }
 
-    fn claim_range(&mut self, vdev: u64, offset: u64, size: u64, hops: u32) {
+    fn claim_range(&mut self, vdev: u64, offset: u64, size: u64, claiming: &mut Claiming, hops: u32) {
         let removed = self.pool.zio.tree().top(vdev).filter(|t| t.is_removed());
         if let Some(top) = removed {
             let pieces = top.mapping().map(|m| m.resolve(offset, size));
             match pieces {
                 Some(Ok(pieces)) if hops < MAX_NESTING => {
                     for piece in pieces {
-                        self.claim_range(piece.vdev, piece.offset, piece.len, hops + 1);
+                        claiming.pieces += 1;
+                        if claiming.pieces > MAX_PIECES {
+                            return self.notes.push(Error::new(Kind::Loop, "removed vdevs map onto each other"));
+                        }
+                        self.claim_range(piece.vdev, piece.offset, piece.len, claiming, hops + 1);
                     }
                 }
                 Some(Err(e)) => self.notes.push(e.on_vdev(&top.name)),
@@ -277,7 +292,7 @@ impl<'p> SpaceCheck<'p> {
 
     /// Claims a range that no block pointer names (a removal's copies).
     pub fn claim_moved(&mut self, vdev: u64, offset: u64, size: u64) {
-        self.claim_range(vdev, offset, size, 0);
+        self.claim_range(vdev, offset, size, &mut Claiming::default(), 0);
     }
 
     /// Ends the pass: what is allocated and unused is leaked. Metaslabs that are not known are left out

@@ -70,7 +70,7 @@ impl TopSpace {
 
     /// Bytes that can be allocated.
     pub fn space(&self) -> u64 {
-        (0..).zip(&self.metaslabs).map(|(ms, _)| self.place(ms).1).sum()
+        (0..).zip(&self.metaslabs).map(|(ms, _)| self.place(ms).1).fold(0, u64::saturating_add)
     }
 }
 

@@ -1,14 +1,15 @@
 //! An object set in the order in which it is sent: the meta dnode's blocks, in each its objects, of each
 //! object its blocks by offset and then its spill block.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ondisk::blkptr::BLKPTR_SIZE;
-use ondisk::{Blkptr, Dnode, dnode};
+use ondisk::{Blkptr, Dnode, Dva, dnode};
 
 use super::records::Sender;
 use crate::dmu::{Object, Objset, SpecialObject};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
 use crate::zio::Form;
 
@@ -19,16 +20,26 @@ const AHEAD: usize = 16;
 /// whenever they were made: old ones don't know it.
 pub(super) fn walk(objset: &Arc<Objset>, from_txg: u64, to: &mut Sender<'_>) -> Result<()> {
     let meta = objset.special(SpecialObject::Meta).ok_or_else(|| Error::corrupt("no meta dnode"))?;
-    Walk { from_txg, to }.object(&meta)
+    Walk { from_txg, to, seen: HashSet::new() }.object(&meta)
 }
 
 struct Walk<'a, 'b> {
     from_txg: u64,
     to: &'a mut Sender<'b>,
+    /// Indirect blocks of the object at hand. One that comes twice is a forgery: it would let a few blocks claim
+    /// any number of others.
+    seen: HashSet<Dva>,
 }
 
 impl Walk<'_, '_> {
     fn object(&mut self, object: &Object) -> Result<()> {
+        let outer = std::mem::take(&mut self.seen);
+        let told = self.blocks(object);
+        self.seen = outer;
+        told
+    }
+
+    fn blocks(&mut self, object: &Object) -> Result<()> {
         let top = object.dnode.nlevels.saturating_sub(1);
         self.ahead(object, object.dnode.blkptrs().iter());
         for (blkid, bp) in (0_u64..).zip(object.dnode.blkptrs()) {
@@ -58,6 +69,11 @@ impl Walk<'_, '_> {
             } else {
                 self.data(object, bp, blkid)
             };
+        }
+        if bp.dva(0).is_some_and(|dva| !self.seen.insert(dva)) {
+            let at = Bookmark::new(object.objset.id, object.number, i64::from(level), blkid);
+            let what = "an indirect block stands at two places of its object";
+            return Err(Error::new(Kind::Loop, what).at_block(at));
         }
         let block = object.indirect(bp, level, blkid)?;
         let children: Vec<Blkptr> = block.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes).collect();

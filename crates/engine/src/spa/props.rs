@@ -96,7 +96,7 @@ fn dedup_table_size(pool: &Pool) -> Result<u64> {
     let mut total = 0_u64;
     let mut count = |number: u64| {
         let bytes = pool.mos.object(number).map_or(0, |object| object.dnode.used_bytes());
-        total = total.saturating_add((bytes + 256) >> 9 << 9);
+        total = total.saturating_add(bytes.saturating_add(256) >> 9 << 9);
     };
     for entry in pool.directory()?.to_vec()? {
         let name = entry.name_lossy();

@@ -5,11 +5,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::dmu::{Object, Objset};
 use engine::dsl::{Dataset, props};
 use engine::env::Env;
+use engine::scan::account;
+use engine::send::SendFlags;
 use engine::spa::{ImportSource, OpenOptions, Pool};
 use engine::zap::Zap;
 use engine::zio::Form;
@@ -23,6 +26,8 @@ const FILES: usize = 400;
 const ENTRIES: usize = 20_000;
 /// Bytes read of one object.
 const BYTES: u64 = 2 << 20;
+/// Block pointers looked at by the leak check.
+const POINTERS: u64 = 300_000;
 /// Objects looked at in one object set.
 const OBJECTS: usize = 3_000;
 
@@ -88,7 +93,10 @@ pub fn exercise(pool: &Arc<Pool>, report: &mut Report) {
     let mut notes = Vec::new();
     let space = report.timed("space", |_| engine::spa::space::PoolSpace::of(pool, &mut notes));
     report.errors += notes.len() + pool.notes.len();
+    let _ = (space.size(), space.allocated(), space.fragmentation(), space.slop());
     report.timed("mos", |r| objects(&pool.mos, r));
+    report.timed("tables", |r| tables(pool, r));
+    report.timed("blocks", |r| blocks(pool, r));
     let Some(root) = report.ok(pool.dsl.root()) else { return };
     report.timed("datasets", |r| {
         for dir in pool.dsl.walk(root) {
@@ -104,11 +112,66 @@ pub fn exercise(pool: &Arc<Pool>, report: &mut Report) {
     });
 }
 
+/// The pool's own records.
+fn tables(pool: &Arc<Pool>, report: &mut Report) {
+    let mut notes = Vec::new();
+    report.ok(engine::spa::history::history(pool));
+    engine::spa::errlog::errors(pool, &mut notes);
+    for table in engine::ddt::tables(&pool.mos, &mut notes) {
+        for store in &table.stores {
+            store.entries().take(ENTRIES).for_each(|entry| _ = report.ok(entry));
+        }
+    }
+    for top in &pool.tree().config.children {
+        if let Some(Some(table)) = report.ok(engine::brt::table(&pool.mos, top.id)) {
+            table.entries().take(ENTRIES).for_each(|entry| _ = report.ok(entry));
+        }
+    }
+    report.errors += notes.len();
+}
+
+/// Every pointer, held against the space maps, as long as a user's patience lasts.
+fn blocks(pool: &Arc<Pool>, report: &mut Report) {
+    let stop = AtomicBool::new(false);
+    let options = account::Options { leaks: true, stop: &stop, window: account::WINDOW_SECTORS };
+    let mut met = 0;
+    let account = account::account(pool, &options, &mut |_| {
+        met += 1;
+        stop.store(met > POINTERS, Ordering::Relaxed);
+    });
+    report.errors += account.notes.len();
+    let _ = (account.total_alloc(), account.total_found(), account.balances());
+}
+
+/// A reader of a stream that has enough at some point.
+struct Enough(u64);
+
+impl std::io::Write for Enough {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let left = self.0.checked_sub(bytes.len() as u64);
+        self.0 = left.ok_or_else(|| std::io::Error::other("enough"))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The dataset as a stream, plain and with everything that a stream may hold.
+fn stream(dataset: &Dataset, report: &mut Report) {
+    let plain = SendFlags::default();
+    for flags in [plain, SendFlags { embed: true, large_blocks: true, compressed: true, raw: true }] {
+        report.ok(engine::send::send(dataset, None, flags, &mut Enough(BYTES)));
+    }
+}
+
 fn dataset(dataset: &Dataset, space: u64, report: &mut Report) {
     report.datasets += 1;
     report.timed(&format!("properties of {}", dataset.name), |r| properties(dataset, space, r));
     let Some(objset) = report.ok(dataset.objset_as(Form::NoKey)) else { return };
     report.timed(&format!("objects of {}", dataset.name), |r| objects(&objset, r));
+    report.timed(&format!("stream of {}", dataset.name), |r| stream(dataset, r));
     report.timed(&format!("log of {}", dataset.name), |r| {
         for block in engine::zil::chain(&objset) {
             r.errors += block.records().filter(|(_, record)| record.is_err()).count();

@@ -24,6 +24,10 @@ mod mask {
 /// Blocks of one clone record that are looked at; a record can't hold more.
 const MAX_CLONED: usize = 1 << 16;
 
+/// Bytes that a file's own extended attributes take at most, packed.
+#[doc(alias = "DXATTR_MAX_SA_SIZE")]
+const MAX_XATTRS: usize = 64 << 10;
+
 pub(super) fn record(state: &mut State<'_>, txtype: u64, record: LogRecord<'_>) -> Result<()> {
     match record {
         LogRecord::Commit => Ok(()),
@@ -147,7 +151,11 @@ fn setsaxattr(state: &mut State<'_>, s: &Setsaxattr<'_>) -> Result<()> {
     } else {
         list.add(s.name, NvValue::ByteArray(s.value.to_vec()));
     }
-    node.dxattr = Some(list.encode_xdr().map_err(|e| Error::corrupt(e.to_string()))?);
+    let packed = list.encode_xdr().map_err(|e| Error::corrupt(e.to_string()))?;
+    if packed.len() > MAX_XATTRS {
+        return Err(state.fs.error(Kind::TooLong, "more extended attributes than a file can have", s.lr.foid));
+    }
+    node.dxattr = Some(packed);
     Ok(())
 }
 

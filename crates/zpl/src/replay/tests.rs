@@ -179,3 +179,17 @@ fn records_that_make_no_sense_are_errors_or_nothing() {
         assert!(apply::record(&mut state, txtype, record).is_err());
     }
 }
+
+#[test]
+fn a_file_has_no_more_extended_attributes_than_fit() {
+    let Some(fs) = filesystem() else { return };
+    let one = fs.resolve(b"d/one", true).unwrap().number();
+    let mut state = State::new(&fs);
+    let value = vec![7; 30_000];
+    let mut set = |name: &[u8]| {
+        let lr = LrSetsaxattr { foid: one, size: value.len() as u64 };
+        let record = Setsaxattr { lr, name, value: &value };
+        apply::record(&mut state, TxType::SETSAXATTR, LogRecord::Setsaxattr(record)).is_ok()
+    };
+    assert_eq!([set(b"user.a"), set(b"user.b"), set(b"user.c"), set(b"user.b")], [true, true, false, true]);
+}

@@ -12,7 +12,8 @@ pub(super) fn of_metaslab(histogram: &[u64; 32], shift: u32) -> u64 {
     let last = PERCENT.len() - 1;
     let offset = usize::try_from(shift.saturating_sub(ondisk::MIN_BLOCK_SHIFT)).unwrap_or(0);
     let weighted = histogram.iter().enumerate().map(|(i, &count)| {
-        let bytes = u128::from(count) << (u32::try_from(i).unwrap_or(0) + shift.min(32));
+        // No vdev has more than 2^64 bytes, whatever its map claims.
+        let bytes = (u128::from(count) << (u32::try_from(i).unwrap_or(0) + shift.min(32))).min(1 << 64);
         let percent = PERCENT.get((i + offset).min(last)).copied().unwrap_or(0);
         (bytes, bytes * u128::from(percent))
     });

@@ -97,7 +97,7 @@ impl PoolSpace {
 
     /// Deflated bytes of the normal class, without what it keeps for the intent log.
     fn real_dspace(&self) -> u64 {
-        let of = |v: &VdevSpace| v.deflated(v.size() - v.embedded_log());
+        let of = |v: &VdevSpace| v.deflated(v.size().saturating_sub(v.embedded_log()));
         self.normal().map(of).fold(0, u64::saturating_add)
     }
 

@@ -5,7 +5,7 @@ use engine::Result;
 use engine::dmu::Object;
 use ondisk::{Blkptr, ObjectType};
 
-use super::{Case, Forge, case, directory, itself_below, set, set_word};
+use super::{Case, Forge, case, directory, itself_below, one_a_level, set, set_word};
 use crate::hostile::forge::{POINTER, seal};
 
 pub(super) const CASES: &[Case] = &[
@@ -17,6 +17,15 @@ pub(super) const CASES: &[Case] = &[
     case("indirect blocks that are themselves, over holes", "basic", |f| {
         let file = file(f)?;
         itself_below(f, &file, 6, &Blkptr::default())
+    }),
+    case("indirect blocks that come again and again, over data", "basic", |f| {
+        let file = file(f)?;
+        let data = first(&file)?;
+        one_a_level(f, &file, 5, &data)
+    }),
+    case("indirect blocks that come again and again, over holes", "basic", |f| {
+        let file = file(f)?;
+        one_a_level(f, &file, 5, &Blkptr::default())
     }),
     case("indirect blocks that are themselves, in the MOS", "basic", |f| {
         let meta = f.object(0, 0)?;

@@ -69,6 +69,21 @@ fn only_block(forge: &mut Forge, id: u64, number: u64, block: &[u8]) -> Result<(
     })
 }
 
+/// Makes `object` one of `levels` levels with one indirect block for each, which names the one below in all of
+/// its slots; at the bottom is `data`.
+fn one_a_level(forge: &mut Forge, object: &Object, levels: u8, data: &Blkptr) -> Result<()> {
+    let mut below = *data;
+    for level in 1..levels {
+        let block = below.to_bytes().repeat(1024);
+        below = forge.store(&block, object.dnode.object_type, level)?;
+    }
+    forge.edit_dnode(object.objset.id, object.number, &mut |dnode| {
+        set(dnode, 1, &[17, levels, 1]);
+        set_word(dnode, 16, u64::MAX >> 10);
+        set(dnode, 64, &below.to_bytes());
+    })
+}
+
 /// Makes `object` one of `levels` levels whose indirect blocks are all the same one, which names itself and, in
 /// its slots for data, `data`.
 fn itself_below(forge: &mut Forge, object: &Object, levels: u8, data: &Blkptr) -> Result<()> {

@@ -28,6 +28,17 @@ pub(super) const CASES: &[Case] = &[
         vdev(f, &[("DTL", map)])
     }),
     case("a space map of 2^62 bytes", "basic", |f| space_maps(f, 1 << 62)),
+    case("space maps that count more than there can be", "basic", |f| {
+        let objects = f.mos()?.objects().flatten();
+        let maps: Vec<u64> =
+            objects.filter(|o| o.dnode.object_type == ObjectType::SPACE_MAP).map(|o| o.number).collect();
+        maps.into_iter().try_for_each(|map| {
+            f.edit_bonus(0, map, &mut |bonus| {
+                set_word(bonus, 16, i64::MAX.cast_unsigned());
+                (8..40).for_each(|i| set_word(bonus, 8 * i, u64::MAX));
+            })
+        })
+    }),
     case("a space map of 15 GiB of holes", "basic", |f| space_maps(f, 15 << 30)),
     case("a space map that is one block over and over", "basic", |f| {
         let map = space_map(f)?;
