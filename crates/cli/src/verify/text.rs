@@ -100,7 +100,11 @@ fn space(report: &Report, parsable: bool, out: &mut dyn Write) -> io::Result<()>
         writeln!(out, "No leaks (block sum matches space maps exactly)")?;
     } else if !account.balances() {
         let (found, alloc) = (account.total_found(), account.total_alloc());
-        writeln!(out, "blocks take {found} bytes, space maps say {alloc} ({} leaked)", alloc.saturating_sub(found))?;
+        writeln!(
+            out,
+            "blocks take {found} bytes, space maps say {alloc} ({} leaked)",
+            alloc.saturating_sub(found)
+        )?;
     }
     Ok(())
 }

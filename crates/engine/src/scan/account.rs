@@ -230,7 +230,8 @@ fn classes(maps: &SpaceMaps) -> Classes {
         if let (AllocBias::Normal, Some((smallest, slot))) = (top.bias, smallest) {
             classes.embedded_log.present = true;
             if top.metaslabs.len() > EMBEDDED_LOG_MIN {
-                let (log, normal, space) = (&mut classes.embedded_log, &mut classes.normal, top.place(slot).1);
+                let (log, normal, space) =
+                    (&mut classes.embedded_log, &mut classes.normal, top.place(slot).1);
                 log.alloc = log.alloc.saturating_add(smallest);
                 log.space = log.space.saturating_add(space);
                 normal.alloc = normal.alloc.saturating_sub(smallest);

@@ -266,7 +266,9 @@ impl<'p> SpaceCheck<'p> {
                     for piece in pieces {
                         claiming.pieces += 1;
                         if claiming.pieces > MAX_PIECES {
-                            return self.notes.push(Error::new(Kind::Loop, "removed vdevs map onto each other"));
+                            return self
+                                .notes
+                                .push(Error::new(Kind::Loop, "removed vdevs map onto each other"));
                         }
                         self.claim_range(piece.vdev, piece.offset, piece.len, claiming, hops + 1);
                     }

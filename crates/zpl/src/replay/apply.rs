@@ -153,7 +153,11 @@ fn setsaxattr(state: &mut State<'_>, s: &Setsaxattr<'_>) -> Result<()> {
     }
     let packed = list.encode_xdr().map_err(|e| Error::corrupt(e.to_string()))?;
     if packed.len() > MAX_XATTRS {
-        return Err(state.fs.error(Kind::TooLong, "more extended attributes than a file can have", s.lr.foid));
+        return Err(state.fs.error(
+            Kind::TooLong,
+            "more extended attributes than a file can have",
+            s.lr.foid,
+        ));
     }
     node.dxattr = Some(packed);
     Ok(())
