@@ -147,9 +147,10 @@ impl PoolSource {
         let chosen: Vec<PoolCandidate> = if names.is_empty() {
             found
         } else {
-            let mut chosen = Vec::new();
+            let mut chosen: Vec<PoolCandidate> = Vec::new();
             for name in names {
                 match import::select(found.clone(), name) {
+                    Ok(candidate) if chosen.iter().any(|c| c.guid == candidate.guid) => {}
                     Ok(candidate) => chosen.push(candidate),
                     Err(e) if e.kind() == Kind::NotFound => {
                         ctx.warn(format!("cannot open '{name}': no such pool"));

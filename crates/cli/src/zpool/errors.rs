@@ -144,3 +144,54 @@ impl<'a> Namer<'a> {
         paths.walk(&inode).ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of `tank/legacy` that its snapshots share, as an error log would have it.
+    fn logged_block(pool: &Arc<Pool>, path: &[u8]) -> (LoggedError, u64) {
+        let dataset = pool.dsl.dataset("tank/legacy").unwrap();
+        let objset = dataset.objset().unwrap();
+        let inode = Filesystem::open_committed(&dataset).unwrap().resolve(path, false).unwrap();
+        let object = objset.object(inode.number()).unwrap();
+        let birth = object.blkptr(0, 0).unwrap().unwrap().logical_birth();
+        let error = LoggedError {
+            objset: dataset.number,
+            object: inode.number(),
+            level: 0,
+            blkid: 0,
+            birth: Some(birth),
+        };
+        (error, birth)
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_wherever_it_is() {
+        let Some(golden) = testkit::golden::get("basic") else { return };
+        let pool = golden.open().unwrap();
+        let (error, birth) = logged_block(&pool, b"/d/r128k-minus-1");
+        let names = Namer::new(&pool).all(&[error, error]);
+        // In the order of the datasets' object numbers: a head outlives its first snapshots.
+        let expected = ["tank/legacy@one", "tank/legacy", "tank/legacy@three"];
+        assert_eq!(names, expected.map(|dataset| format!("{dataset}:/d/r128k-minus-1")));
+        // Another birth: the block was replaced since, and only the head's log remembers.
+        let gone = LoggedError { birth: Some(birth + 1), ..error };
+        assert_eq!(Namer::new(&pool).all(&[gone]), ["tank/legacy:/d/r128k-minus-1"]);
+        // Old logs name the dataset itself.
+        let old = LoggedError { birth: None, ..error };
+        assert_eq!(Namer::new(&pool).all(&[old]), ["tank/legacy:/d/r128k-minus-1"]);
+    }
+
+    #[test]
+    fn what_has_no_name_has_a_number() {
+        let Some(golden) = testkit::golden::get("basic") else { return };
+        let pool = golden.open().unwrap();
+        let head = pool.dsl.dataset("tank").unwrap().number;
+        let mut namer = Namer::new(&pool);
+        assert_eq!(namer.name(0, 0x1f), "<metadata>:<0x1f>");
+        assert_eq!(namer.name(head, 0xffff_ffff), "tank:<0xffffffff>");
+        assert_eq!(namer.name(head, 1), "tank:<0x1>", "the master node is no file");
+        assert_eq!(namer.name(0xffff_ffff, 2), "<0xffffffff>:<0x2>");
+    }
+}

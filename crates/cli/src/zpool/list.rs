@@ -9,6 +9,7 @@ use zutil::names::NameStyle;
 
 use super::list_vdevs::{VDEV_COLUMNS, VdevCells};
 use super::prop::PoolView;
+use super::repeat::Repeat;
 use crate::ctx::Ctx;
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::Prop;
@@ -55,8 +56,8 @@ pub struct List {
     /// Properties to print, comma separated.
     #[arg(short = 'o', value_name = "PROPERTY,…", value_delimiter = ',')]
     pub columns: Vec<String>,
-    /// Pools; all that are found, without any.
-    #[arg(value_name = "POOL")]
+    /// Pools; all that are found, without any. Numbers behind them: every so many seconds, so many times.
+    #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
 }
 
@@ -82,8 +83,14 @@ struct Wanted {
 
 impl Verb for List {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
-        // A list is made once: an interval makes no sense for pools that nobody changes.
-        let _ = self.source.take_timestamp();
+        let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
+        let plain = !self.json;
+        repeat.run(ctx, plain, |ctx, first| self.once(ctx, first))
+    }
+}
+
+impl List {
+    fn once(&self, ctx: &mut Ctx, first: bool) -> Outcome {
         let mut wanted = self.wanted();
         let mut lines: Vec<Line> = Vec::new();
         let mut pools = Map::new();
@@ -111,7 +118,7 @@ impl Verb for List {
             doc.insert("pools".into(), pools.into());
             print(&mut *ctx.out, &Value::Object(doc))?;
         } else if !lines.is_empty() {
-            self.print(&mut *ctx.out, &mut wanted, &lines)?;
+            self.print(&mut *ctx.out, &mut wanted, &lines, first)?;
         }
         Ok(exit)
     }
@@ -166,7 +173,13 @@ impl List {
         words.into_iter().map(column).collect()
     }
 
-    fn print(&self, out: &mut dyn Write, wanted: &mut [Wanted], lines: &[Line]) -> io::Result<()> {
+    fn print(
+        &self,
+        out: &mut dyn Write,
+        wanted: &mut [Wanted],
+        lines: &[Line],
+        first: bool,
+    ) -> io::Result<()> {
         for line in lines {
             match line {
                 Line::Pool(cells) => wanted.iter_mut().zip(cells).for_each(|(w, cell)| w.column.fit(cell)),
@@ -177,7 +190,7 @@ impl List {
         if let Some(first) = wanted.first_mut().filter(|_| self.verbose) {
             first.column.width = first.column.width.max(NAME_WIDTH);
         }
-        if !self.scripted {
+        if !self.scripted && (first || self.verbose) {
             let headers: Vec<String> = wanted.iter().map(|w| w.column.header.clone()).collect();
             self.print_line(out, wanted, &headers)?;
         }

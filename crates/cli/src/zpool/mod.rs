@@ -9,6 +9,7 @@ mod import;
 pub mod list;
 mod list_vdevs;
 pub mod prop;
+mod repeat;
 pub mod sizes;
 pub mod status;
 mod status_json;

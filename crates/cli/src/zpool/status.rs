@@ -16,6 +16,7 @@ use super::activity::Activity;
 use super::condition::condition;
 use super::errors::known_errors;
 use super::prop::PoolView;
+use super::repeat::Repeat;
 use super::status_json;
 use crate::ctx::Ctx;
 use crate::output::json::{JsonStyle, document, print};
@@ -58,14 +59,21 @@ pub struct Status {
     /// Pools by guid in JSON.
     #[arg(long = "json-pool-key-guid", requires = "json")]
     pub json_pool_key_guid: bool,
-    /// Pools; all that are found, without any.
-    #[arg(value_name = "POOL")]
+    /// Pools; all that are found, without any. Numbers behind them: every so many seconds, so many times.
+    #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
 }
 
 impl Verb for Status {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
-        let _ = self.source.take_timestamp();
+        let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
+        let plain = !self.json;
+        repeat.run(ctx, plain, |ctx, first| self.once(ctx, first))
+    }
+}
+
+impl Status {
+    fn once(&self, ctx: &mut Ctx, first: bool) -> Outcome {
         let mut pools = Map::new();
         let mut printed = 0_usize;
         let mut seen = 0_usize;
@@ -83,7 +91,7 @@ impl Verb for Status {
                 pools.insert(super::pool_key(&view, &style), item);
                 return Ok(Exit::OK);
             }
-            if printed > 0 {
+            if printed > 0 || !first {
                 writeln!(ctx.out)?;
             }
             printed += 1;

@@ -1,0 +1,120 @@
+//! `zpool list 5 3`: the same report every five seconds, three times, and with `-T` the time before each.
+//!
+//! Differs from OpenZFS: the pools are found and opened anew each time, as whoever has them imported goes on
+//! writing.
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::ctx::Ctx;
+use crate::output::time::zoned_clock;
+use crate::source::{PoolSource, Timestamp};
+use crate::verb::{Exit, Failure, Outcome};
+
+/// How often is looked whether the user wants to stop.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How often a report is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Repeat {
+    interval: Option<Duration>,
+    count: Option<u64>,
+    timestamp: Option<Timestamp>,
+}
+
+impl Repeat {
+    /// Takes interval and count off the end of the names, and `d` or `u` out of `-T`.
+    #[doc(alias = "get_interval_count")]
+    pub fn take(source: &mut PoolSource, names: &mut Vec<String>) -> Result<Self, Failure> {
+        let timestamp = source.take_timestamp();
+        let Some(last) = take_number(names) else {
+            return Ok(Self { interval: None, count: None, timestamp });
+        };
+        let (seconds, count) = match take_number(names) {
+            Some(seconds) => (seconds, Some(last)),
+            None => (last, None),
+        };
+        let interval = Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero());
+        let zero = || Failure::usage("interval cannot be zero");
+        // A count is whole, and at least one.
+        let count = count.map(|n| (n >= 1.0).then_some(n as u64).ok_or_else(zero)).transpose()?;
+        Ok(Self { interval: Some(interval.ok_or_else(zero)?), count, timestamp })
+    }
+
+    /// Makes the report as often as asked for, or until the user stops it. The report is told whether it is the
+    /// first; `plain` is false for JSON, which has no place for the time.
+    pub fn run(
+        self,
+        ctx: &mut Ctx,
+        plain: bool,
+        mut report: impl FnMut(&mut Ctx, bool) -> Outcome,
+    ) -> Outcome {
+        let mut exit = Exit::OK;
+        let mut made = 0;
+        loop {
+            self.stamp(ctx, plain)?;
+            exit = exit.worse(report(ctx, made == 0)?);
+            made += 1;
+            let Some(interval) = self.interval.filter(|_| self.count.is_none_or(|count| made < count)) else {
+                return Ok(exit);
+            };
+            ctx.out.flush()?;
+            sleep(interval, ctx)?;
+        }
+    }
+
+    fn stamp(&self, ctx: &mut Ctx, plain: bool) -> Result<(), Failure> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        match self.timestamp.filter(|_| plain) {
+            Some(Timestamp::Date) => writeln!(ctx.out, "{}", zoned_clock(now))?,
+            Some(Timestamp::Unix) => writeln!(ctx.out, "{now}")?,
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// The last name, if it is a number; no pool's name begins with a digit.
+fn take_number(names: &mut Vec<String>) -> Option<f64> {
+    let digits = |name: &String| name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let number = names.last().filter(|name| digits(name))?.parse().ok()?;
+    names.pop();
+    Some(number)
+}
+
+fn sleep(interval: Duration, ctx: &Ctx) -> Result<(), Failure> {
+    let end = Instant::now() + interval;
+    loop {
+        if ctx.interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        match end.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => thread::sleep(left.min(POLL)),
+            _ => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(words: &[&str]) -> (Option<(f64, Option<u64>)>, Vec<String>) {
+        let mut names: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        let repeat = Repeat::take(&mut PoolSource::default(), &mut names).unwrap();
+        (repeat.interval.map(|i| (i.as_secs_f64(), repeat.count)), names)
+    }
+
+    #[test]
+    fn numbers_behind_the_names_are_interval_and_count() {
+        assert_eq!(take(&["tank"]), (None, vec!["tank".to_owned()]));
+        assert_eq!(take(&["tank", "0.5"]), (Some((0.5, None)), vec!["tank".to_owned()]));
+        assert_eq!(take(&["1", "3"]), (Some((1.0, Some(3))), vec![]));
+        assert_eq!(take(&["tank", "1x"]).0, None);
+        for bad in [["tank", "0"], ["1", "0"], ["0", "3"]] {
+            let mut names: Vec<String> = bad.iter().map(|w| (*w).to_owned()).collect();
+            assert!(Repeat::take(&mut PoolSource::default(), &mut names).is_err(), "{bad:?}");
+        }
+    }
+}
