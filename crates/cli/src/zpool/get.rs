@@ -1,10 +1,13 @@
 //! `zpool get`: properties of pools, one a line.
 
 use clap::Args;
-use serde_json::{Map, Value};
-use zcommon::props::ZpoolProp;
+use serde_json::{Map, Value, json};
+use zcommon::props::{VdevProp, ZpoolProp};
+use zutil::import::select;
 
+use super::get_vdev::{self, VdevView};
 use super::prop::PoolView;
+use super::status_json::vdev_info;
 use crate::ctx::Ctx;
 use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
 use crate::output::json::{JsonStyle, document, print};
@@ -39,13 +42,26 @@ pub struct Get {
     /// Properties, comma separated, or `all`.
     #[arg(value_name = "PROPERTY,…")]
     pub properties: String,
-    /// Pools; all that are found, without any.
-    #[arg(value_name = "POOL")]
+    /// Pools; all that are found, without any. Or one pool and some of its vdevs, or `all-vdevs`.
+    #[arg(value_name = "POOL [VDEV]")]
     pub pools: Vec<String>,
 }
 
 impl Verb for Get {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        let pools = self.source.candidates();
+        let is_pool = |name: &String| select(pools.clone(), name).is_ok();
+        match self.pools.split_first() {
+            Some((pool, vdevs)) if is_pool(pool) && !vdevs.iter().all(is_pool) => {
+                self.of_vdevs(pool, vdevs, ctx)
+            }
+            _ => self.of_pools(ctx),
+        }
+    }
+}
+
+impl Get {
+    fn of_pools(&self, ctx: &mut Ctx) -> Outcome {
         let format = self.format()?;
         let mut widths = GetWidths::default();
         let mut lines = Vec::new();
@@ -59,7 +75,7 @@ impl Verb for Get {
             let values = props.iter().map(|(n, p)| (n.clone(), style.prop(p, self.literal || self.json_int)));
             item.insert("properties".into(), Map::from_iter(values).into());
             pools.insert(super::pool_key(&view, &style), item.into());
-            lines.extend(props.iter().map(|(name, prop)| self.line(&view, name, prop)));
+            lines.extend(props.iter().map(|(name, prop)| self.row(pool.name.clone(), name, prop)));
             Ok(Exit::OK)
         })?;
         if self.json {
@@ -79,6 +95,76 @@ impl Verb for Get {
 }
 
 impl Get {
+    /// Properties of vdevs of one pool.
+    fn of_vdevs(&self, pool: &str, names: &[String], ctx: &mut Ctx) -> Outcome {
+        let format = self.format()?;
+        let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        let mut widths = GetWidths::default();
+        let mut lines = Vec::new();
+        let mut doc = document(&ctx.command);
+        let exit = self.source.each(&[pool.to_owned()], ctx, |pool, candidate, ctx| {
+            let view = PoolView::new(pool, candidate, ctx);
+            let mut vdevs = Map::new();
+            for vdev in self.vdevs(&view, names)? {
+                let props = self.vdev_props(&vdev)?;
+                let mut item = vdev_info(vdev.node, vdev.name(), &style);
+                item.shift_insert(1, "type".into(), json!("VDEV"));
+                item.insert("class".into(), json!(vdev.class()));
+                item.insert("state".into(), json!(vdev.node.health.state.word()));
+                let value = |p: &Prop| style.prop(p, self.literal || self.json_int);
+                let values = props.iter().map(|(name, prop)| (name.clone(), value(prop)));
+                item.insert("properties".into(), Map::from_iter(values).into());
+                vdevs.insert(vdev.name(), item.into());
+                for (name, prop) in &props {
+                    let known = VdevProp::from_name(name).map_or(name.len(), |p| width(p.info()).0);
+                    widths.value = widths.value.max(known);
+                    lines.push(self.row(vdev.name(), name, prop));
+                }
+            }
+            let mut about = super::pool_object(&view, &style);
+            about.shift_remove("type");
+            doc.insert("pool".into(), about.into());
+            doc.insert("vdevs".into(), vdevs.into());
+            Ok(Exit::OK)
+        })?;
+        if self.json {
+            print(&mut *ctx.out, &Value::Object(doc))?;
+            return Ok(exit);
+        }
+        lines.iter().for_each(|line| widths.fit(line));
+        format.print(&mut *ctx.out, &widths, &lines)?;
+        Ok(exit)
+    }
+
+    /// The vdevs that are meant, in the order of the pool's tree.
+    fn vdevs<'a>(&self, view: &'a PoolView<'a>, names: &[String]) -> Result<Vec<VdevView<'a>>, Failure> {
+        let mut all = get_vdev::all(view);
+        if names.iter().any(|name| name == "all-vdevs") {
+            return Ok(all);
+        }
+        let unknown = names.iter().filter(|name| !all.iter().any(|vdev| vdev.is_called(name)));
+        let unknown: Vec<String> = unknown.map(|name| format!("\t{name} (unknown)\n")).collect();
+        if !unknown.is_empty() {
+            let pool = &view.pool.name;
+            let list = unknown.concat();
+            return Err(Failure::usage(format!("Expected a list of vdevs in \"{pool}\", but got:\n{list}")));
+        }
+        all.retain(|vdev| names.iter().any(|name| vdev.is_called(name)));
+        Ok(all)
+    }
+
+    fn vdev_props(&self, vdev: &VdevView<'_>) -> Result<Vec<(String, Prop)>, Failure> {
+        let mut props = Vec::new();
+        for word in self.properties.split(',') {
+            let bad = || Failure::usage(format!("bad property list: invalid property '{word}'"));
+            match word {
+                "all" => props.extend(vdev.all()),
+                word => props.push(vdev.named(word).ok_or_else(bad)?),
+            }
+        }
+        Ok(props)
+    }
+
     fn format(&self) -> Result<GetFormat, Failure> {
         let mut format = GetFormat { scripted: self.scripted, ..GetFormat::default() };
         if self.fields.iter().any(|f| f == "all") {
@@ -105,9 +191,9 @@ impl Get {
         Ok(props)
     }
 
-    fn line(&self, view: &PoolView<'_>, property: &str, prop: &Prop) -> GetRow {
+    fn row(&self, name: String, property: &str, prop: &Prop) -> GetRow {
         GetRow {
-            name: view.pool.name.clone(),
+            name,
             property: property.to_owned(),
             value: prop.value(self.literal).to_owned(),
             received: None,

@@ -4,6 +4,7 @@ mod activity;
 mod condition;
 mod errors;
 pub mod get;
+mod get_vdev;
 pub mod history;
 mod import;
 pub mod list;

@@ -39,8 +39,11 @@ pub struct VdevSizes {
     pub checkpoint: u64,
     /// Fragmentation in percent, where the vdev knows it.
     pub fragmentation: Option<u64>,
-    /// Usable by its metaslabs and what is too little for one.
+    /// Without labels: for metaslabs and what is too little for one.
+    #[doc(alias = "vdev_asize")]
     pub usable: u64,
+    /// Log2 of the smallest block: a top-level vdev's own, else that of the device.
+    pub ashift: u64,
 }
 
 /// The sizes of all vdevs of a pool, by guid.
@@ -100,6 +103,9 @@ impl Sizes {
             sizes.replaceable = least.saturating_add(LABELS);
             sizes.physical = physical(vdev, candidate);
             sizes.usable = (sizes.physical - sizes.physical % LABEL_SIZE).saturating_sub(LABELS);
+            sizes.ashift = sector_shift(vdev, candidate);
+        } else {
+            sizes.usable = usable_now(vdev, &|leaf| candidate.locate(leaf)).unwrap_or(0);
         }
         self.by_guid.insert(vdev.guid, sizes);
         let share = child_share(vdev, least);
@@ -127,6 +133,7 @@ fn top_sizes(top: &VdevNode, space: &VdevSpace, candidate: &PoolCandidate) -> Vd
         checkpoint: space.checkpoint,
         fragmentation: space.fragmentation(),
         usable: top.asize,
+        ashift: top.ashift,
         ..VdevSizes::default()
     }
 }
@@ -135,6 +142,16 @@ fn top_sizes(top: &VdevNode, space: &VdevSpace, candidate: &PoolCandidate) -> Vd
 fn physical(vdev: &VdevNode, candidate: &PoolCandidate) -> u64 {
     match candidate.locate(vdev) {
         Presence::Present { size, .. } if vdev.health.state == VdevState::Healthy => size,
+        _ => 0,
+    }
+}
+
+/// Log2 of what a device that is in use reads and writes at least.
+fn sector_shift(vdev: &VdevNode, candidate: &PoolCandidate) -> u64 {
+    match candidate.member(vdev.guid) {
+        Some(member) if vdev.health.state == VdevState::Healthy => {
+            u64::from(member.device.geometry.logical_sector.max(512).ilog2())
+        }
         _ => 0,
     }
 }

@@ -1,0 +1,267 @@
+//! `zpool get PROPERTY POOL VDEV…` and `… POOL all-vdevs`: properties of vdevs.
+//!
+//! Differs from OpenZFS: operations and errors are counted from an import on, so all are 0; whether a disk could
+//! be trimmed is not asked of the disk. A draid is found by its name, too.
+
+use engine::vdev::config::VdevConfig;
+use engine::zap::Zap;
+use zcommon::props::{PropDefault, PropType, VdevProp};
+use zcommon::units::nicenum;
+use zcommon::vdev::VdevState;
+use zutil::import_listing::class_of;
+use zutil::names::{NameStyle, vdev_name};
+use zutil::tree::VdevNode;
+
+use super::prop::{PoolView, dash};
+use crate::output::row::{Prop, Source};
+use crate::output::value::number_or_word;
+
+/// Vdevs above a vdev at most.
+const MAX_DEPTH: usize = 16;
+
+/// A vdev, and what is above it.
+pub struct VdevView<'a> {
+    view: &'a PoolView<'a>,
+    /// The vdev.
+    pub node: &'a VdevNode,
+    /// What it is part of; `None`: it is the root.
+    parent: Option<&'a VdevNode>,
+    /// The top-level vdev that it is part of.
+    top: Option<&'a VdevNode>,
+    config: Option<VdevConfig>,
+}
+
+/// All vdevs of a pool, the root first; what is left of removed ones has no properties.
+pub fn all<'a>(view: &'a PoolView<'a>) -> Vec<VdevView<'a>> {
+    let mut found = Vec::new();
+    collect(view, &view.tree, &mut Vec::new(), &mut found);
+    found
+}
+
+fn collect<'a>(
+    view: &'a PoolView<'a>,
+    node: &'a VdevNode,
+    above: &mut Vec<&'a VdevNode>,
+    found: &mut Vec<VdevView<'a>>,
+) {
+    if above.len() > MAX_DEPTH || matches!(node.kind.as_str(), "hole" | "indirect" | "missing") {
+        return;
+    }
+    let top = above.get(1).copied().or((above.len() == 1).then_some(node));
+    let config = config_of(&view.pool.tree().config, node.guid).cloned();
+    found.push(VdevView { view, node, parent: above.last().copied(), top, config });
+    above.push(node);
+    node.children.iter().for_each(|child| collect(view, child, above, found));
+    above.pop();
+}
+
+fn config_of(config: &VdevConfig, guid: u64) -> Option<&VdevConfig> {
+    if config.guid == guid {
+        return Some(config);
+    }
+    config.children.iter().find_map(|child| config_of(child, guid))
+}
+
+/// The name with a number of a vdev that is no device, as the kernel makes it: without parity.
+#[doc(alias = "vdev_name")]
+fn kernel_name(vdev: &VdevNode) -> String {
+    match &vdev.path {
+        Some(path) => String::from_utf8_lossy(path).into_owned(),
+        None => format!("{}-{}", vdev.kind, vdev.id),
+    }
+}
+
+fn none(text: impl Into<String>) -> Prop {
+    Prop::text(text, Source::None)
+}
+
+/// A number for people and for programs.
+fn number(n: u64) -> Prop {
+    Prop { literal: n.to_string(), number: Some(n), ..none(nicenum(n).to_string()) }
+}
+
+impl VdevView<'_> {
+    /// The name that `zpool get` prints, and takes.
+    pub fn name(&self) -> String {
+        vdev_name(self.node, NameStyle::default(), true)
+    }
+
+    /// Whether a user's word means this vdev: its name, its path or its guid.
+    pub fn is_called(&self, word: &str) -> bool {
+        let path = self.node.path.as_deref().map(String::from_utf8_lossy);
+        word == self.name()
+            || path.is_some_and(|path| path == word)
+            || word.parse().is_ok_and(|guid: u64| guid == self.node.guid)
+    }
+
+    /// The class of the top-level vdev that it is part of.
+    pub fn class(&self) -> &'static str {
+        match self.top.and_then(class_of) {
+            Some("logs") => "log",
+            Some("special") => "special",
+            Some("dedup") => "dedup",
+            _ => "normal",
+        }
+    }
+
+    /// All properties that this kind of vdev has, and what users set besides.
+    pub fn all(&self) -> Vec<(String, Prop)> {
+        let visible = VdevProp::ALL.iter().filter(|p| p.info().visible && **p != VdevProp::Name);
+        let native = visible.filter(|p| **p != VdevProp::RaidzExpanding || self.is_raidz_top());
+        let native = native.map(|p| (p.name().to_owned(), self.native(*p)));
+        native.chain(self.user()).collect()
+    }
+
+    /// The property of a user's word; `None`: there is no such property.
+    pub fn named(&self, word: &str) -> Option<(String, Prop)> {
+        if let Some(prop) = VdevProp::from_user(word) {
+            return Some((prop.name().to_owned(), self.native(prop)));
+        }
+        word.contains(':').then(|| {
+            let found = self.user().into_iter().find(|(name, _)| name == word);
+            (word.to_owned(), found.map_or_else(|| Prop::text("-", Source::Default), |(_, prop)| prop))
+        })
+    }
+
+    fn is_top(&self) -> bool {
+        self.top.is_some_and(|top| top.guid == self.node.guid)
+    }
+
+    fn is_raidz_top(&self) -> bool {
+        self.is_top() && self.node.kind == "raidz"
+    }
+
+    /// The vdev's ZAP, where what somebody set is kept.
+    fn zap(&self) -> Option<Zap> {
+        let config = &self.config.as_ref()?.nvlist;
+        let names =
+            ["com.delphix:vdev_zap_leaf", "com.delphix:vdev_zap_top", "com.klarasystems:vdev_zap_root"];
+        let number = names.into_iter().find_map(|name| config.u64(name)).filter(|number| *number != 0)?;
+        self.view.pool.dsl.zap(number).ok().flatten()
+    }
+
+    /// Texts of users' own.
+    fn user(&self) -> Vec<(String, Prop)> {
+        let entries = self.zap().into_iter().flat_map(|zap| zap.entries().flatten().collect::<Vec<_>>());
+        let texts = entries.filter(|e| e.value.width == 1 && e.name().contains(&b':'));
+        texts.map(|e| (e.name_lossy(), Prop::text(e.value.string(), Source::Default))).collect()
+    }
+
+    /// A native property.
+    #[doc(alias = "vdev_prop_get")]
+    fn native(&self, prop: VdevProp) -> Prop {
+        use VdevProp as P;
+        let sizes = self.view.sizes.get(self.node.guid);
+        match prop {
+            P::Name => none(self.name()),
+            P::Capacity => {
+                let percent = sizes.allocated.saturating_mul(100).checked_div(sizes.deflated).unwrap_or(0);
+                Prop { literal: percent.to_string(), ..none(format!("{percent}%")) }
+            }
+            P::State => {
+                let health = self.node.health;
+                Prop { literal: (health.state as u64).to_string(), ..none(health.name()) }
+            }
+            P::Guid => none(self.node.guid.to_string()),
+            P::Asize => number(sizes.usable),
+            P::Psize => number(sizes.physical),
+            P::Ashift => number(sizes.ashift),
+            P::Size => number(sizes.deflated),
+            P::Free => number(sizes.deflated.saturating_sub(sizes.allocated)),
+            P::Allocated => number(sizes.allocated),
+            P::Expandsize if sizes.expandable == 0 => dash(),
+            P::Expandsize => number(sizes.expandable),
+            P::Fragmentation => self.fragmentation(sizes.fragmentation),
+            P::Parity if matches!(self.node.kind.as_str(), "raidz" | "draid") => number(self.node.nparity),
+            P::Parity => number(0),
+            P::Path | P::Devid | P::Physpath | P::Encpath | P::Fru => self.from_config(prop),
+            P::Parent => self.parent(),
+            P::Children => self.children(),
+            P::Numchildren => number(u64::try_from(self.node.children.len()).unwrap_or(0)),
+            P::Removing => none(on_off(self.config.as_ref().is_some_and(|c| c.removing))),
+            P::RaidzExpanding => none(on_off(self.config.as_ref().is_some_and(|c| c.expanding))),
+            P::Allocating if self.is_part() => none("-"),
+            P::TrimSupport => self.trim_support(),
+            _ => self.setting(prop),
+        }
+    }
+
+    /// Whether it is part of a top-level vdev.
+    fn is_part(&self) -> bool {
+        self.parent.is_some() && !self.is_top()
+    }
+
+    /// Percent also for programs.
+    fn fragmentation(&self, known: Option<u64>) -> Prop {
+        match known {
+            None if self.is_top() => dash(),
+            known => none(format!("{}%", known.unwrap_or(0))),
+        }
+    }
+
+    fn from_config(&self, prop: VdevProp) -> Prop {
+        let key = match prop {
+            VdevProp::Physpath => "phys_path",
+            VdevProp::Encpath => "vdev_enc_sysfs_path",
+            other => other.name(),
+        };
+        if prop == VdevProp::Path
+            && let Some(path) = &self.node.path
+        {
+            return none(String::from_utf8_lossy(path));
+        }
+        let text = self.config.as_ref().and_then(|config| config.nvlist.str(key));
+        text.map_or_else(|| Prop::text("-", Source::Default), none)
+    }
+
+    fn parent(&self) -> Prop {
+        match self.parent {
+            None => Prop::text("-", Source::Default),
+            Some(root) if root.guid == self.view.tree.guid => none(self.view.pool.name.clone()),
+            Some(parent) => none(kernel_name(parent)),
+        }
+    }
+
+    fn children(&self) -> Prop {
+        let names: Vec<String> = self.node.children.iter().map(kernel_name).collect();
+        if names.is_empty() { Prop::text("-", Source::Default) } else { none(names.join(",")) }
+    }
+
+    /// Files can always be trimmed, once they are open.
+    fn trim_support(&self) -> Prop {
+        match self.node.kind.as_str() {
+            "file" => none(on_off(self.node.health.state == VdevState::Healthy)),
+            _ => dash(),
+        }
+    }
+
+    /// What somebody set, or the default; counts are those of a pool that did nothing yet.
+    fn setting(&self, prop: VdevProp) -> Prop {
+        let info = prop.info();
+        let stored = self.zap().and_then(|zap| zap.lookup(info.name.as_bytes()).ok().flatten());
+        match (info.data_type, stored) {
+            (PropType::String, Some(value)) => return Prop::text(value.string(), Source::Local),
+            (_, Some(value)) => {
+                let n = value.first().unwrap_or(0);
+                let (nice, literal) = number_or_word(info, n);
+                return Prop { nice, literal, number: Some(n), source: Source::Local, received: None };
+            }
+            _ => {}
+        }
+        let is_count = matches!(info.values, Some("<errors>" | "<operations>" | "<bytes>" | "<slowios>"));
+        match info.default {
+            PropDefault::Number(_) if is_count => number(0),
+            PropDefault::Number(u64::MAX) => Prop::text("-", Source::Default),
+            PropDefault::Number(n) => {
+                let (nice, literal) = number_or_word(info, n);
+                Prop { nice, literal, number: Some(n), source: Source::Default, received: None }
+            }
+            PropDefault::String(text) if !text.is_empty() => Prop::text(text, Source::Default),
+            _ => Prop::text("-", Source::Default),
+        }
+    }
+}
+
+fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
