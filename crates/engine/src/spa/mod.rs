@@ -18,6 +18,7 @@ pub mod feature_set;
 pub mod features;
 pub mod history;
 pub mod layout;
+pub mod history_log;
 pub mod live;
 mod load;
 mod mapping;
