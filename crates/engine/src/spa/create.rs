@@ -13,10 +13,15 @@ use ondisk::uberblock::MMP_MAGIC;
 use ondisk::{Blkptr, CompressType, Endian, ObjectType, ObjsetType, Uberblock};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
+use zcommon::vdev::PoolState;
 
-use super::config::{PoolConfig, PoolState};
+use super::config::PoolConfig;
 use super::feature_set::{FeatureSet, ZAP_METADATA};
 use super::features::PoolFeatures;
+use super::history_log::{HistoryEvent, HistoryOrigin};
+use super::hooks::Unborn;
+use super::layout::config::{LEAF_ZAP, PoolFacts, ROOT_ZAP, TOP_ZAP};
+use super::layout::{ALLOCATION_BIAS, Layout};
 use super::live::Spa;
 use super::pool::Pool;
 use super::space_store::set;
@@ -24,14 +29,15 @@ use crate::arc::ArcCache;
 use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, NewObject, Tx};
-use crate::dsl::Dsl;
+use crate::dsl::write::MosAt;
+use crate::dsl::{self, Dsl};
 use crate::env::Env;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::metaslab::{Forms, SpaceAllocator, SpaceMapSource, TopRecord};
 use crate::txg::{self, Txgs};
 use crate::vdev::config::VdevConfig;
 use crate::vdev::label;
-use crate::vdev::tree::{Devices, Tree};
+use crate::vdev::tree::Tree;
 use crate::zap::{NewZap, Value, Zap, ZapEdit};
 use crate::zio::{Form, Zio};
 
@@ -41,7 +47,7 @@ const OBJSET_SIZE: usize = 4096;
 const DEFERRED_BLOCK: u64 = 16 << 10;
 
 /// A pool to be made.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct NewPool {
     /// Its name.
     pub name: String,
@@ -49,10 +55,8 @@ pub struct NewPool {
     pub version: u64,
     /// Features to enable (version 5000 only).
     pub features: Vec<Feature>,
-    /// The vdev tree, guids and sizes included, as [`super::layout`] makes it. Its root's guid is the pool's.
-    pub vdev_tree: NvList,
-    /// Devices by leaf guid, open for writing.
-    pub devices: Devices,
+    /// Its vdevs and their devices.
+    pub layout: Layout,
     /// This machine's number.
     pub hostid: u64,
     /// This machine's name.
@@ -61,72 +65,73 @@ pub struct NewPool {
     pub command: String,
 }
 
+/// Fills the root dataset's object set: the file system stands above the engine.
+pub type FillRoot<'a> = &'a dyn Fn(&Arc<LiveObjset>, &Tx) -> Result<()>;
+
 /// Makes the pool and leaves it open for writing, without a sync thread.
 ///
 /// # Errors
 /// When a device can't be labelled or written; devices are then left without a pool.
-pub fn create(env: &Env, new: NewPool) -> Result<Arc<Spa>> {
+pub fn create(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<Spa>> {
     let name = new.name.clone();
-    create_some(env, new).map_err(|e| e.in_pool(&name))
+    create_some(env, new, fill_root).map_err(|e| e.in_pool(&name))
 }
 
-fn create_some(env: &Env, new: NewPool) -> Result<Arc<Spa>> {
-    let config = new_config(&new)?;
-    let tree = Tree::build(VdevConfig::parse(&new.vdev_tree)?, None, &new.devices, None)?;
-    label_all(env, &tree, &config)?;
+fn create_some(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<Spa>> {
+    let root = new.layout.root(env.guid(), txg::INITIAL);
+    let facts = facts(&new);
+    let tree = Tree::build(VdevConfig::parse(&root)?, None, &new.layout.devices, None)?;
+    label_all(env, &tree, &facts, &root)?;
     let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
     zio.set_min_alloc(min_alloc(&zio.tree()));
     let arc = ArcCache::new(Arc::clone(&zio), env.arc_max);
     let mos = LiveObjset::create(&arc, 0, ObjsetType::Meta, OBJSET_SIZE, Form::Logical, Policy::meta());
     let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
-    let forms = forms(&new.features);
-    let space = Arc::new(SpaceAllocator::new(forms, Some(source)));
-    for top in zio.tree().tops() {
-        if let Some(config) = zio.tree().config.children.iter().find(|c| c.id == top.id) {
-            space.add_top(TopRecord::fresh(Arc::clone(top), config)?)?;
+    let space = Arc::new(SpaceAllocator::new(forms(&new.features), Some(source)));
+    let (tree, biases) = (zio.tree(), &new.layout.classes);
+    for (config, bias) in tree.config.children.iter().zip(biases) {
+        if let Some(top) = tree.top(config.id) {
+            let record = TopRecord::fresh(top, config)?;
+            space.add_top(TopRecord { bias: *bias, ..record })?;
         }
     }
     zio.set_allocator(Arc::clone(&space) as _);
     let txgs = Txgs::new(txg::INITIAL - 1);
     let dirty = Arc::new(Dirty::default());
     let tx = Tx::syncing(txg::INITIAL, &dirty);
-    let config = Mutex::new(PoolConfig::new(config, true));
+    let config = Mutex::new(PoolConfig::new(facts, root));
     let features = fill_mos(env, &new, &mos, &config, &zio, &tx)?;
     let spa = assemble(env, &new, (zio, arc, mos, space), (txgs, dirty, features, config))?;
+    let origin = HistoryOrigin { who: 0, host: new.hostname.clone() };
+    spa.log_history(&HistoryEvent::Command(new.command.clone()), &origin, &tx)?;
+    let _ = fill_root;
     spa.txgs.close();
     spa.wait_synced(txg::INITIAL)?;
     Ok(spa)
 }
 
-fn new_config(new: &NewPool) -> Result<NvList> {
-    let guid = new.vdev_tree.u64("guid").filter(|&guid| guid != 0);
-    let guid = guid.ok_or_else(|| Error::new(Kind::Invalid, "the pool has no guid"))?;
-    let tops = new.vdev_tree.nvlist_array("children").unwrap_or_default().len();
-    let mut list = NvList::new();
-    list.add("version", new.version).add("name", new.name.as_str());
-    set(&mut list, "state", PoolState::Active as u64);
-    set(&mut list, "txg", 0);
-    set(&mut list, "pool_guid", guid);
-    set(&mut list, "errata", 0);
-    set(&mut list, "hostid", new.hostid);
-    list.add("hostname", new.hostname.as_str());
-    if new.version >= 5000 {
-        list.add("com.delphix:has_per_vdev_zaps", nvpair::NvValue::Boolean);
+fn facts(new: &NewPool) -> PoolFacts {
+    PoolFacts {
+        version: new.version,
+        name: new.name.clone(),
+        state: PoolState::Active,
+        txg: 0,
+        errata: 0,
+        comment: None,
+        compatibility: None,
+        hostid: new.hostid,
+        hostname: new.hostname.clone(),
+        features_for_read: Vec::new(),
     }
-    set(&mut list, "vdev_children", u64::try_from(tops).unwrap_or(u64::MAX));
-    list.add("vdev_tree", new.vdev_tree.clone());
-    Ok(list)
 }
 
 /// Labels that count for nothing yet.
-fn label_all(env: &Env, tree: &Tree, config: &NvList) -> Result<()> {
-    let config = PoolConfig::new(config.clone(), false);
-    let mut leaves: Vec<_> = tree.leaves().collect();
+fn label_all(env: &Env, tree: &Tree, facts: &PoolFacts, root: &NvList) -> Result<()> {
+    let mut leaves: Vec<_> = tree.leaves().filter(|leaf| leaf.device().is_some()).collect();
     leaves.sort_by_key(|leaf| leaf.guid);
-    for leaf in leaves.into_iter().filter(|leaf| leaf.device().is_some()) {
-        if let Some(list) = config.label(leaf.guid, 0, PoolState::Active, &[]) {
-            label::init_leaf(leaf, &list, &*env.executor)?;
-        }
+    for leaf in leaves {
+        let list = facts.first_label(root, leaf.guid, txg::INITIAL)?;
+        label::init_leaf(leaf, &list, &*env.executor)?;
     }
     Ok(())
 }
@@ -157,14 +162,17 @@ fn fill_mos(
     let directory =
         mos.create_object_at(tx, MOS_DIRECTORY_OBJECT, NewObject::plain(ObjectType::OBJECT_DIRECTORY, 512))?;
     ZapEdit::create(&mut directory.edit(tx), &zap(env))?;
-    let features = FeatureSet::create(mos, &new.features, env.guid(), tx)?;
+    let features = FeatureSet::none(mos);
+    let hooks = Unborn { env, version: new.version, features: &features };
+    let at = MosAt { mos, tx, hooks: &hooks };
+    dsl::write::pool::create(&at, &mut || features.create(&new.features, env.guid(), tx))?;
     let note = |name: &str, value: Value| ZapEdit::open(&mut directory.edit(tx))?.insert(name, value);
     note(mos::CREATION_VERSION, Value::from(new.version))?;
     note(mos::DEFLATE, Value::from(1))?;
     note(mos::SYNC_BPOBJ, Value::from(deferred_list(mos, tx)?))?;
     note(mos::CHECKSUM_SALT, salt(env, zio))?;
     if new.version >= 5000 {
-        vdev_zaps(env, mos, config, tx)?;
+        vdev_zaps(env, mos, config, &new.layout, tx)?;
         if features.is_enabled(Feature::VdevZapsV2) {
             features.increment(Feature::VdevZapsV2, tx)?;
         }
@@ -193,7 +201,13 @@ fn salt(env: &Env, zio: &Arc<Zio>) -> Value {
 
 /// A ZAP for the root, each top-level vdev and each leaf, and the list of them all.
 #[doc(alias = "vdev_construct_zaps")]
-fn vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, config: &Mutex<PoolConfig>, tx: &Tx) -> Result<()> {
+fn vdev_zaps(
+    env: &Env,
+    mos: &Arc<LiveObjset>,
+    config: &Mutex<PoolConfig>,
+    layout: &Layout,
+    tx: &Tx,
+) -> Result<()> {
     let make = || -> Result<u64> {
         let object = mos.create_object(tx, NewObject::plain(ZAP_METADATA, 512))?;
         ZapEdit::create(&mut object.edit(tx), &zap(env))?;
@@ -205,15 +219,16 @@ fn vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, config: &Mutex<PoolConfig>, tx: &
     let all = mos.handle(all)?;
     config.lock().change_all(&mut |vdev, depth| {
         let is_leaf = !vdev.contains("children");
-        let named = [
-            (depth == 0, "com.klarasystems:vdev_zap_root"),
-            (depth > 0 && is_leaf, "com.delphix:vdev_zap_leaf"),
-            (depth == 1, "com.delphix:vdev_zap_top"),
-        ];
+        let named = [(depth == 0, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];
+        let id = usize::try_from(vdev.u64("id").unwrap_or(0)).unwrap_or(usize::MAX);
+        let bias = layout.classes.get(id).and_then(|class| class.word());
         for (_, name) in named.into_iter().filter(|(wanted, _)| *wanted) {
             let number = make()?;
             ZapEdit::open(&mut all.edit(tx))?.add_int(number)?;
             set(vdev, name, number);
+            if let Some(bias) = bias.filter(|_| name == TOP_ZAP) {
+                ZapEdit::open(&mut mos.handle(number)?.edit(tx))?.insert(ALLOCATION_BIAS, bias)?;
+            }
         }
         Ok(())
     })
@@ -241,12 +256,16 @@ fn assemble(env: &Env, new: &NewPool, storage: Storage, keeping: Keeping) -> Res
         checkpoint_txg: 0,
         raidz_reflow_info: 0,
     };
+    let list = {
+        let config = config.lock();
+        config.facts_of(0, &[]).mos_config(config.root())
+    };
     let pool = Pool {
         env: env.clone(),
         name: new.name.clone(),
-        guid: new.vdev_tree.u64("guid").unwrap_or(0),
+        guid: list.u64("pool_guid").unwrap_or(0),
         uberblock,
-        config: config.lock().list().clone(),
+        config: list,
         features: PoolFeatures::load(&view, &directory)?,
         zio,
         arc,

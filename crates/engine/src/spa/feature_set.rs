@@ -63,9 +63,15 @@ impl FeatureSet {
         Ok(Self { mos: Arc::clone(mos), state: Mutex::new(State { numbers, counts }) })
     }
 
-    /// A new pool of version 5000: makes the ZAPs and enables `wanted` with what they depend on.
+    /// No features yet.
+    pub fn none(mos: &Arc<LiveObjset>) -> Self {
+        Self { mos: Arc::clone(mos), state: Mutex::default() }
+    }
+
+    /// In a new pool of version 5000: makes the ZAPs and enables `wanted` with what they depend on.
     #[doc(alias = "spa_feature_create_zap_objects")]
-    pub fn create(mos: &Arc<LiveObjset>, wanted: &[Feature], salt: u64, tx: &Tx) -> Result<Self> {
+    pub fn create(&self, wanted: &[Feature], salt: u64, tx: &Tx) -> Result<()> {
+        let mos = &self.mos;
         let make = |name: &str| -> Result<u64> {
             let objects = mos.within(tx);
             let number = objects.create(&NewObject::plain(ZAP_METADATA, 512))?;
@@ -79,12 +85,8 @@ impl FeatureSet {
             descriptions: make(names::mos::FEATURE_DESCRIPTIONS)?,
             enabled_txg: 0,
         };
-        let state = State { numbers, counts: BTreeMap::new() };
-        let set = Self { mos: Arc::clone(mos), state: Mutex::new(state) };
-        for &feature in wanted {
-            set.enable(feature, salt, tx)?;
-        }
-        Ok(set)
+        self.state.lock().numbers = numbers;
+        wanted.iter().try_for_each(|&feature| self.enable(feature, salt, tx))
     }
 
     /// Whether the feature may be used.
@@ -143,19 +145,25 @@ impl FeatureSet {
         Ok(())
     }
 
+    /// Changes how often a feature is in use.
+    pub fn count_by(&self, feature: Feature, delta: i64, tx: &Tx) -> Result<()> {
+        let count = self.enabled_count(feature)?.checked_add_signed(delta);
+        match count {
+            Some(count) => self.store(feature, count, tx),
+            None => Err(Error::corrupt(format!("{} is used less than never", feature.info().name))),
+        }
+    }
+
     /// Counts one use more.
     #[doc(alias = "spa_feature_incr")]
     pub fn increment(&self, feature: Feature, tx: &Tx) -> Result<()> {
-        let count = self.enabled_count(feature)?;
-        self.store(feature, count + 1, tx)
+        self.count_by(feature, 1, tx)
     }
 
     /// Counts one use less.
     #[doc(alias = "spa_feature_decr")]
     pub fn decrement(&self, feature: Feature, tx: &Tx) -> Result<()> {
-        let count = self.enabled_count(feature)?;
-        assert!(count > 0, "a feature's use ends as often as it began");
-        self.store(feature, count - 1, tx)
+        self.count_by(feature, -1, tx)
     }
 
     fn enabled_count(&self, feature: Feature) -> Result<u64> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ondisk::{Blkptr, Uberblock};
 use parking_lot::{Mutex, RwLock};
 
-use super::config::{PoolConfig, PoolState};
+use super::config::PoolConfig;
 use super::feature_set::FeatureSet;
 use super::pool::Pool;
 use crate::dmu::live::sync::BlockOps;
@@ -68,7 +68,6 @@ pub struct Spa {
     pub config: Mutex<PoolConfig>,
     pub(super) me: Weak<Spa>,
     pub(super) uberblock: Mutex<Uberblock>,
-    pub(super) state: Mutex<PoolState>,
     pub(super) tasks: Tasks,
     pub(super) mos_delta: Mutex<[i64; 3]>,
     pub(super) datasets: RwLock<Option<Arc<dyn DatasetSync>>>,
@@ -107,7 +106,6 @@ impl Spa {
             config,
             me: Weak::clone(me),
             uberblock: Mutex::new(uberblock),
-            state: Mutex::new(PoolState::Active),
             tasks: Tasks::default(),
             mos_delta: Mutex::default(),
             datasets: RwLock::default(),

@@ -88,9 +88,7 @@ impl SpaceMapStore for Store<'_> {
             SpaceObject::Array { vdev } => {
                 let new = NewObject::plain(ObjectType::OBJECT_ARRAY, 512);
                 let number = self.mos.within(self.tx).create(&new)?;
-                self.config.lock().change_top(vdev, |top| {
-                    set(top, "metaslab_array", number);
-                });
+                self.config.lock().set_top(vdev, "metaslab_array", number);
                 Ok(number)
             }
             SpaceObject::UnflushedTxgs { vdev } => {

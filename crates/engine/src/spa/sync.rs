@@ -17,11 +17,13 @@ use std::sync::atomic::Ordering;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ObjectType, Uberblock};
 
+use super::layout::config::guid_sum;
 use super::live::{MosOps, Spa};
 use super::space_store::Store;
 use crate::dmu::{NewObject, Tx};
 use crate::error::{Error, Result};
 use crate::vdev::label::ConfigSync;
+use crate::vdev::leaf::Leaf;
 use crate::zap::{Zap, ZapEdit};
 
 /// Passes after which something is wrong: sizes must have settled long before.
@@ -41,7 +43,7 @@ impl Spa {
         let labels = self.config.lock().is_dirty();
         let rootbp = self.sync_mos(&tx)?;
         // Notes made while maps were written may have changed the configuration.
-        let labels = labels || self.config.lock().take_dirty();
+        let labels = self.config.lock().clean() || labels;
         self.commit(txg, rootbp, labels)?;
         self.space.sync_done(txg);
         self.dirty.clear(txg);
@@ -99,7 +101,7 @@ impl Spa {
             if !config.is_dirty() {
                 return Ok(());
             }
-            config.stored(tx.txg(), *self.state.lock(), &self.features.in_labels())
+            config.facts_of(tx.txg(), &self.features.in_labels()).mos_config(config.root())
         };
         let view = self.mos.view();
         let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::CONFIG)?;
@@ -140,17 +142,14 @@ impl Spa {
     /// Labels and uberblock.
     fn commit(&self, txg: u64, rootbp: ondisk::Blkptr, labels: bool) -> Result<()> {
         let tree = self.pool.zio.tree();
-        let state = *self.state.lock();
-        let guid_sum = tree.config.walk().iter().fold(0u64, |sum, v| sum.wrapping_add(v.guid));
+        let config = self.config.lock().clone();
         let uberblock = {
             let last = self.uberblock.lock();
-            Uberblock { txg, rootbp, guid_sum, timestamp: self.pool.env.now(), ..*last }
+            let (version, guid_sum) = (config.facts().version, guid_sum(config.root()));
+            Uberblock { version, txg, rootbp, guid_sum, timestamp: self.pool.env.now(), ..*last }
         };
-        let in_labels = self.features.in_labels();
-        let config = self.config.lock().clone();
-        let label = |leaf: &crate::vdev::leaf::Leaf| {
-            config.label(leaf.guid, txg, state, &in_labels).unwrap_or_default()
-        };
+        let facts = config.facts_of(txg, &self.features.in_labels());
+        let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();
         let commit = ConfigSync {
             tree: &tree,
             executor: &*self.pool.env.executor,

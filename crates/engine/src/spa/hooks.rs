@@ -1,0 +1,121 @@
+//! What the DSL asks of a pool: one that is being made, and one that is open.
+
+use ondisk::Blkptr;
+use zcommon::features::Feature;
+
+use super::feature_set::FeatureSet;
+use super::history_log::{HistoryEvent, HistoryOrigin};
+use super::live::Spa;
+use crate::dmu::Tx;
+use crate::dsl::write::Hooks;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::zio::alloc::Class;
+
+/// Share of a pool that is kept back, as a shift: so that a full pool can still delete.
+#[doc(alias = "spa_slop_shift")]
+const SLOP_SHIFT: u32 = 5;
+/// Least and most that is kept back.
+const SLOP: (u64, u64) = (128 << 20, 128 << 30);
+
+/// A pool that is being made.
+#[derive(Debug)]
+pub(super) struct Unborn<'a> {
+    pub env: &'a Env,
+    pub version: u64,
+    pub features: &'a FeatureSet,
+}
+
+fn now(env: &Env) -> (u64, u64) {
+    (env.now(), u64::from(env.clock.wall().1))
+}
+
+impl Hooks for Unborn<'_> {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn feature(&self, feature: Feature) -> Option<u64> {
+        self.features.is_enabled(feature).then(|| self.features.count(feature))
+    }
+
+    fn count_feature(&self, feature: Feature, delta: i64, tx: &Tx) -> Result<()> {
+        self.features.count_by(feature, delta, tx)
+    }
+
+    fn free(&self, _: &Blkptr, _: &Tx) -> Result<()> {
+        Err(Error::corrupt("a pool that is being made has nothing to free"))
+    }
+
+    fn random(&self) -> u64 {
+        self.env.guid()
+    }
+
+    fn now(&self) -> (u64, u64) {
+        now(self.env)
+    }
+
+    fn pool_space(&self, _: bool) -> u64 {
+        u64::MAX
+    }
+
+    fn log(&self, _: &str, _: &str, _: u64, _: &str, _: &Tx) -> Result<()> {
+        // The record of the pool's creation says it all.
+        Ok(())
+    }
+}
+
+impl Hooks for Spa {
+    fn version(&self) -> u64 {
+        self.config.lock().facts().version
+    }
+
+    fn feature(&self, feature: Feature) -> Option<u64> {
+        self.features.is_enabled(feature).then(|| self.features.count(feature))
+    }
+
+    fn count_feature(&self, feature: Feature, delta: i64, tx: &Tx) -> Result<()> {
+        let labels = self.features.in_labels();
+        self.features.count_by(feature, delta, tx)?;
+        if self.features.in_labels() != labels {
+            self.config.lock().change_facts(|_| ());
+        }
+        Ok(())
+    }
+
+    fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+        self.free_block(bp, tx)
+    }
+
+    fn random(&self) -> u64 {
+        self.pool.env.guid()
+    }
+
+    fn now(&self) -> (u64, u64) {
+        now(&self.pool.env)
+    }
+
+    fn pool_space(&self, netfree: bool) -> u64 {
+        let space = self.space.class_stats(Class::Normal).dspace;
+        let slop = self.slop();
+        // What frees in the end may use half of the reserve.
+        space.saturating_sub(if netfree { slop / 2 } else { slop })
+    }
+
+    fn log(&self, what: &str, name: &str, number: u64, details: &str, tx: &Tx) -> Result<()> {
+        let dataset = (!name.is_empty()).then(|| (name.to_owned(), number));
+        let (name, text) = (what.to_owned(), details.to_owned());
+        let origin = HistoryOrigin { who: 0, host: self.config.lock().facts().hostname.clone() };
+        self.log_history(&HistoryEvent::Internal { name, dataset, text }, &origin, tx)
+    }
+}
+
+impl Spa {
+    /// Bytes that are kept back so that deleting always works.
+    #[doc(alias = "spa_get_slop_space")]
+    pub fn slop(&self) -> u64 {
+        let space = self.space.class_stats(Class::Normal).dspace;
+        let (least, most) = SLOP;
+        (space >> SLOP_SHIFT).clamp(least.min(space / 2), most)
+    }
+}
