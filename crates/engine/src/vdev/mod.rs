@@ -24,6 +24,7 @@ pub mod plan;
 pub mod queue;
 pub mod raidz;
 pub mod raidz_expand;
+pub mod repair;
 mod search;
 mod stripe;
 mod stripe_plan;
@@ -36,6 +37,8 @@ mod writes;
 
 #[cfg(test)]
 mod label_tests;
+#[cfg(test)]
+mod repair_tests;
 #[cfg(test)]
 mod stripe_tests;
 #[cfg(test)]

@@ -43,6 +43,9 @@ pub struct ReadOptions {
     pub depth: Depth,
     /// How far the bytes are transformed.
     pub form: Form,
+    /// Overwrite bad copies with good bytes, where the pool is being written. Only for a pointer that the pool
+    /// refers to as the read begins: see [`crate::vdev::repair`].
+    pub heal: bool,
 }
 
 /// How far the bytes of a block are transformed.
@@ -101,6 +104,8 @@ pub struct ZioStats {
     pub bytes: AtomicU64,
     /// Reads that met damage but got their bytes.
     pub repaired: AtomicU64,
+    /// Columns and copies that were overwritten with good bytes.
+    pub mended: AtomicU64,
     /// Reads that got no bytes.
     pub failed: AtomicU64,
     /// Blocks written.

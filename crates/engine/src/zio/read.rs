@@ -12,7 +12,8 @@ use super::{Damage, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, 
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
 use crate::types::Bookmark;
-use crate::vdev::plan::{Depth, Fault, Outcome};
+use crate::vdev::plan::{BadCopy, Depth, Fault, Outcome};
+use crate::vdev::repair::Mend;
 use crate::vdev::top::Top;
 
 /// What one copy gave.
@@ -39,6 +40,8 @@ struct Logical {
     copies: VecDeque<Dva>,
     data: Option<Buf>,
     damage: Vec<Damage>,
+    /// Copies with something bad, for [`ReadOptions::heal`].
+    spoilt: Vec<(Dva, Vec<BadCopy>)>,
     error: Option<Error>,
     done: ReadDone,
 }
@@ -77,6 +80,7 @@ pub fn start(
         copies: order(zio, bp),
         data: None,
         damage: Vec::new(),
+        spoilt: Vec::new(),
         error: None,
         done,
     };
@@ -108,7 +112,7 @@ impl Logical {
         let zio = Arc::clone(&self.zio);
         let (depth, bp, nesting, judge) =
             (self.options.depth, self.bp, self.nesting.clone(), Arc::clone(&self.judge));
-        let done: CopyDone = Box::new(move |copy| self.copied(copy));
+        let done: CopyDone = Box::new(move |copy| self.copied(dva, copy));
         if dva.gang {
             gang::read(&zio, &bp, dva, depth, &nesting, done);
         } else {
@@ -117,7 +121,10 @@ impl Logical {
         }
     }
 
-    fn copied(mut self: Box<Self>, copy: CopyResult) {
+    fn copied(mut self: Box<Self>, dva: Dva, copy: CopyResult) {
+        if self.options.heal && !copy.damage.is_empty() {
+            self.spoilt.push((dva, copy.damage.iter().map(|damage| damage.bad).collect()));
+        }
         self.damage.extend(copy.damage);
         self.error = self.error.or(copy.error);
         if self.data.is_none() {
@@ -129,7 +136,30 @@ impl Logical {
         self.next();
     }
 
+    /// Mends the copies that were spoilt, when the bytes are known to be right. Nobody waits for it.
+    fn heal(&self, data: &Buf) {
+        // Log blocks and gang headers are short-lived or spread: they are left alone.
+        let algorithm = self.bp.checksum().filter(|kind| !kind.is_embedded()).and_then(verify::algorithm);
+        let is_sure = algorithm.is_some_and(|algorithm| algorithm != checksum::Algorithm::Off);
+        if self.spoilt.is_empty() || !is_sure || self.zio.allocator().is_err() {
+            return;
+        }
+        let tree = self.zio.tree();
+        for (dva, bad) in self.spoilt.iter().filter(|(dva, _)| !dva.gang) {
+            let Some(top) = tree.top(u64::from(dva.vdev)).filter(|top| !top.is_removed()) else { continue };
+            let zio = Arc::clone(&self.zio);
+            let mended = Box::new(move |leaves: Vec<u64>| {
+                let count = u64::try_from(leaves.len()).unwrap_or(0);
+                zio.stats.mended.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+            });
+            top.repair((dva.offset, self.bp.physical_birth()), data, bad, Mend::Unexpected, mended);
+        }
+    }
+
     fn finish(self: Box<Self>) {
+        if let Some(data) = &self.data {
+            self.heal(data);
+        }
         let Self { zio, bp, at, options, data, damage, error, done, .. } = *self;
         let data = match data {
             None => Err(error.unwrap_or_else(|| lost(&zio, &damage))),

@@ -1,0 +1,111 @@
+//! Self-healing: what a read found bad is overwritten with what it must be.
+//!
+//! The write plan of the good bytes says what belongs on each child, parity included; of its writes those are done
+//! that touch something bad, on just the side that is bad. A column is always rewritten whole.
+//!
+//! The caller answers for two things: that the bytes are right, by the block's checksum; and that the block is
+//! still the pool's. Space of a block that was freed meanwhile may hold another by now, and mending the old one
+//! would destroy it. Freed space is not used again for two transaction groups, so a block that was referred to
+//! when the read began may be mended when it ends.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stdx::Buf;
+
+use super::leaf::Leaf;
+use super::plan::{BadCopy, ChildRead, Fault};
+use super::top::Top;
+use super::write_plan::ChildWrite;
+
+/// Told the guids of the leaves that were mended, ascending.
+pub type RepairDone = Box<dyn FnOnce(Vec<u64>) + Send>;
+
+/// Which bad copies are overwritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mend {
+    /// Those that nobody expected to be bad.
+    Unexpected,
+    /// Also those on leaves that are known to lack the block: a resilver's work.
+    Stale,
+}
+
+struct Pending {
+    left: usize,
+    mended: Vec<u64>,
+    done: Option<RepairDone>,
+}
+
+impl Top {
+    /// Overwrites what `bad` names of the block of these (right) bytes at `offset`, born in `birth`. Leaves that
+    /// are absent or don't take writes are passed over; nothing is told to their DTLs, as nothing is lost.
+    pub fn repair(
+        self: &Arc<Self>,
+        (offset, birth): (u64, u64),
+        data: &Buf,
+        bad: &[BadCopy],
+        mend: Mend,
+        done: RepairDone,
+    ) {
+        let writes = self.repairs((offset, birth), data, bad, mend);
+        let pending = Pending { left: writes.len() + 1, mended: Vec::new(), done: Some(done) };
+        let pending = Arc::new(Mutex::new(pending));
+        for (leaf, at, parts) in writes {
+            let (pending, guid) = (Arc::clone(&pending), leaf.guid);
+            let told = move |result: io::Result<()>| arrived(&pending, result.is_ok().then_some(guid));
+            leaf.write_parts(at, parts, Box::new(told));
+        }
+        arrived(&pending, None);
+    }
+
+    /// What is to be written where: leaf, offset on the device, bytes.
+    fn repairs(
+        &self,
+        (offset, birth): (u64, u64),
+        data: &Buf,
+        bad: &[BadCopy],
+        mend: Mend,
+    ) -> Vec<(Arc<Leaf>, u64, Vec<Buf>)> {
+        let wanted = |copy: &&BadCopy| mend == Mend::Stale || copy.fault != Fault::Stale;
+        let bad: Vec<&ChildRead> = bad.iter().filter(wanted).map(|copy| &copy.read).collect();
+        if bad.is_empty() {
+            return Vec::new();
+        }
+        // A block that can't be written now can be mended later.
+        let Ok(plan) = self.write_plan(offset, data, birth) else { return Vec::new() };
+        let mut writes = Vec::new();
+        for write in &plan.writes {
+            for side in 0..self.side_count(write.child) {
+                let is_bad = bad.iter().any(|read| read.side == side && touches(write, read));
+                let leaf = self.leaf_at(write.child, side, write.offset).filter(|leaf| leaf.is_writable());
+                if let (true, Some(leaf), Some(at)) = (is_bad, leaf, write.area.leaf_offset(write.offset)) {
+                    writes.push((leaf, at, write.parts.clone()));
+                }
+            }
+        }
+        writes
+    }
+}
+
+fn touches(write: &ChildWrite, read: &ChildRead) -> bool {
+    (write.child, write.area) == (read.child, read.area)
+        && read.offset < write.offset.saturating_add(write.len())
+        && write.offset < read.offset.saturating_add(read.len)
+}
+
+fn arrived(pending: &Mutex<Pending>, mended: Option<u64>) {
+    let mut state = pending.lock();
+    state.mended.extend(mended);
+    state.left -= 1;
+    if state.left > 0 {
+        return;
+    }
+    let (mut mended, done) = (std::mem::take(&mut state.mended), state.done.take());
+    drop(state);
+    mended.sort_unstable();
+    mended.dedup();
+    if let Some(done) = done {
+        done(mended);
+    }
+}

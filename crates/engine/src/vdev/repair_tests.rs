@@ -1,0 +1,150 @@
+//! Damage, read, repair: every byte is again what it was.
+
+use std::sync::Arc;
+
+use blkdev::{Device, MemDevice};
+use stdx::Buf;
+use stdx::rng::Rng;
+use zcommon::draid::DraidConfig;
+
+use super::config::AllocBias;
+use super::draid::DraidGeometry;
+use super::leaf::Leaf;
+use super::plan::{ChildResult, DATA_START, Depth, Outcome, Step};
+use super::raidz::RaidzGeometry;
+use super::raidz_expand::Expansion;
+use super::repair::Mend;
+use super::top::{Layout, Side, Top};
+
+const SIZE: usize = 6 << 20;
+
+fn top(layout: Layout, sides: &[usize]) -> (Arc<Top>, Vec<Arc<MemDevice>>) {
+    let mut devices = Vec::new();
+    let mut children = Vec::new();
+    for &count in sides {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let device = Arc::new(MemDevice::new("m", vec![0; SIZE]));
+            let guid = devices.len() as u64 + 1;
+            all.push(Side::Leaf(Leaf::new(guid, "m".into(), Some(Arc::clone(&device) as Device))));
+            devices.push(device);
+        }
+        children.push(all);
+    }
+    (Top::of_parts(0, "test-0", AllocBias::Normal, 9, layout, children), devices)
+}
+
+fn read(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64, depth: Depth) -> Outcome {
+    let mut plan = top.plan(offset, block.len() as u64, birth, depth).unwrap();
+    let mut step = plan.start(&top.view(birth));
+    loop {
+        let reads = match step {
+            Step::Issue(reads) => reads,
+            Step::Done(outcome) => return outcome,
+        };
+        let mut results = Vec::new();
+        for read in reads {
+            let (tx, rx) = std::sync::mpsc::channel();
+            top.read(read, Box::new(move |result| tx.send(result).unwrap()));
+            results.push(ChildResult { read, data: rx.recv().unwrap().ok() });
+        }
+        step = plan.resume(&top.view(birth), results, &mut |bytes| *bytes == **block);
+    }
+}
+
+fn repair(top: &Arc<Top>, at: (u64, u64), block: &Buf, outcome: &Outcome, mend: Mend) -> Vec<u64> {
+    let (tx, rx) = std::sync::mpsc::channel();
+    top.repair(at, block, &outcome.bad, mend, Box::new(move |mended| tx.send(mended).unwrap()));
+    rx.recv().unwrap()
+}
+
+/// Spoils some devices wholly, and checks that a thorough read and a repair bring back what the block has there.
+fn heals(rng: &mut Rng, layout: Layout, sides: &[usize], offset: u64, birth: u64, most: usize) {
+    let (top, devices) = top(layout, sides);
+    let mut bytes = vec![0; 512 * (1 + rng.below(40)) as usize];
+    rng.fill(&mut bytes);
+    let block = Buf::from(&bytes[..]);
+    let (tx, rx) = std::sync::mpsc::channel();
+    top.write(offset, block.clone(), birth, Box::new(move |outcome| tx.send(outcome).unwrap()));
+    assert!(rx.recv().unwrap().unwrap().is_empty());
+    let before: Vec<Vec<u8>> = devices.iter().map(|device| device.snapshot()).collect();
+    let written: Vec<Vec<(u64, u64)>> = {
+        let plan = top.write_plan(offset, &block, birth).unwrap();
+        let of = |child: usize| plan.writes.iter().filter(move |write| write.child as usize == child);
+        sides
+            .iter()
+            .enumerate()
+            .flat_map(|(child, &count)| {
+                let places: Vec<_> =
+                    of(child).map(|write| (write.offset + DATA_START, write.len())).collect();
+                std::iter::repeat_n(places, count)
+            })
+            .collect()
+    };
+    for _ in 0..most {
+        let victim = rng.below(devices.len() as u64) as usize;
+        for &(at, len) in &written[victim] {
+            let noise: Vec<u8> = (0..len).map(|n| before[victim][(at + n) as usize] ^ 0x55).collect();
+            blkdev::write_at(&*devices[victim], at, &noise).unwrap();
+            top.leaves().for_each(|leaf| leaf.changed(at, len));
+        }
+    }
+    let outcome = read(&top, offset, &block, birth, Depth::All);
+    assert!(outcome.data.is_some());
+    let spoilt: Vec<u64> =
+        (0..devices.len()).filter(|&n| devices[n].snapshot() != before[n]).map(|n| n as u64 + 1).collect();
+    assert_eq!(repair(&top, (offset, birth), &block, &outcome, Mend::Unexpected), spoilt);
+    assert!(devices.iter().zip(&before).all(|(device, before)| device.snapshot() == *before));
+    assert!(read(&top, offset, &block, birth, Depth::All).bad.is_empty());
+}
+
+#[test]
+fn every_layout_heals() {
+    let mut rng = Rng::new(31);
+    for round in 0..10u64 {
+        let unit = rng.below(100);
+        heals(&mut rng, Layout::Mirror, &[3], 512 * unit, 9, 2);
+        let nparity = 1 + (round % 3) as u32;
+        let width = nparity + 1 + (round % 4) as u32;
+        let geometry = RaidzGeometry { ashift: 9, width, nparity, expansion: None };
+        let offset = 512 * rng.below(100);
+        heals(&mut rng, Layout::Raidz(geometry), &vec![1; width as usize], offset, 9, nparity as usize);
+        let config = DraidConfig { parity: 1, data: 2, children: 5, spares: 1 };
+        let geometry = DraidGeometry::new(9, config, config.groups().unwrap()).unwrap();
+        heals(&mut rng, Layout::Draid(geometry), &[1; 5], 1536 * unit, 9, 1);
+        let expansion = Some(Expansion { txgs: vec![10], reflow: None });
+        let geometry = RaidzGeometry { ashift: 9, width: 5, nparity: 1, expansion };
+        heals(&mut rng, Layout::Raidz(geometry), &[1; 5], offset, 9 + round % 3, 1);
+        let geometry = RaidzGeometry { ashift: 9, width: 3, nparity: 1, expansion: None };
+        heals(&mut rng, Layout::Raidz(geometry), &[1, 2, 1], offset, 9, 1);
+    }
+}
+
+/// What a leaf is known to lack is a resilver's work, not that of any read.
+#[test]
+fn stale_copies_are_left_to_resilver() {
+    let (top, devices) = top(Layout::Mirror, &[2]);
+    let block = Buf::from(&[7u8; 1024][..]);
+    blkdev::write_at(&*devices[0], DATA_START, &block).unwrap();
+    let leaf = top.leaves().nth(1).unwrap();
+    leaf.miss(9);
+    let outcome = read(&top, 0, &block, 9, Depth::All);
+    assert_eq!(outcome.bad.len(), 1);
+    assert_eq!(repair(&top, (0, 9), &block, &outcome, Mend::Unexpected), Vec::<u64>::new());
+    assert_eq!(repair(&top, (0, 9), &block, &outcome, Mend::Stale), [2]);
+    assert_eq!(blkdev::read_at(&*devices[1], DATA_START, 1024).unwrap()[..], block[..]);
+}
+
+/// A bad piece is enough for its column to be rewritten, and nothing else is.
+#[test]
+fn only_what_is_bad_is_written() {
+    let geometry = RaidzGeometry { ashift: 9, width: 4, nparity: 1, expansion: None };
+    let (top, devices) = top(Layout::Raidz(geometry), &[1; 4]);
+    let block = Buf::from(&[3u8; 512 * 6][..]);
+    top.write(0, block.clone(), 5, Box::new(|outcome| assert!(outcome.unwrap().is_empty())));
+    blkdev::write_at(&*devices[2], DATA_START + 700, &[9]).unwrap();
+    top.leaves().for_each(|leaf| leaf.changed(DATA_START, 4096));
+    let outcome = read(&top, 0, &block, 5, Depth::First);
+    assert_eq!(repair(&top, (0, 5), &block, &outcome, Mend::Unexpected), [3]);
+    assert_eq!(devices[2].snapshot()[DATA_START as usize + 700], 3);
+}
