@@ -53,6 +53,25 @@ impl Bpobj {
     }
 }
 
+/// A pointer as a block list stores it: without its fill count, without its checksum (unless it is of a block
+/// in a dedup table), without an embedded payload. `freed` marks a free in a livelist.
+#[doc(alias = "bpobj_enqueue")]
+pub fn listed(bp: &Blkptr, freed: bool) -> Blkptr {
+    let mut words = *bp.words();
+    for (i, word) in words.iter_mut().enumerate() {
+        match i {
+            // Properties and births.
+            6 | 10 => {}
+            11 => *word = u64::from(freed),
+            12.. if bp.dedup() && !bp.is_embedded() => {}
+            12.. => *word = 0,
+            _ if bp.is_embedded() => *word = 0,
+            _ => {}
+        }
+    }
+    Blkptr::from_words(words)
+}
+
 /// Whether an entry of a livelist is a free (else an allocation).
 #[doc(alias = "BP_GET_FREE")]
 pub fn is_free_entry(bp: &Blkptr) -> bool {

@@ -32,6 +32,40 @@ pub trait Edit {
         let len = usize::try_from(self.block_size()).unwrap_or(0);
         (blkid..blkid.saturating_add(count)).try_for_each(|b| self.write_block(b, AlignedBuf::zeroed(len)))
     }
+    /// Writes `bytes` at `offset`, block by block.
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let size = self.block_size().max(1);
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let skip = usize::try_from(at % size).unwrap_or(0);
+            let room = usize::try_from(size).unwrap_or(usize::MAX) - skip;
+            let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+            let mut block = self.read_block(at / size)?.into_owned();
+            for (to, from) in block.iter_mut().skip(skip).zip(now) {
+                *to = *from;
+            }
+            self.write_block(at / size, block)?;
+            rest = later;
+            at = at.saturating_add(u64::try_from(now.len()).unwrap_or(0));
+        }
+        Ok(())
+    }
+    /// `len` bytes from `offset`, zeros past the end.
+    fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let size = self.block_size().max(1);
+        let mut out = Vec::with_capacity(len);
+        while out.len() < len {
+            let at = offset.saturating_add(u64::try_from(out.len()).unwrap_or(0));
+            let block = self.read_block(at / size)?;
+            let skip = usize::try_from(at % size).unwrap_or(0);
+            let piece = block.slice(skip..skip.saturating_add(len - out.len()));
+            if piece.is_empty() {
+                return Err(Error::corrupt("data block is too short"));
+            }
+            out.extend_from_slice(&piece);
+        }
+        Ok(out)
+    }
     /// The bonus buffer.
     fn bonus(&self) -> Vec<u8>;
     /// Replaces the bonus buffer; its length may change within what the dnode holds.

@@ -4,9 +4,14 @@
 //! is the live file system or volume; snapshots are datasets that hang from the head by name and form
 //! a chain through `prev_snap_obj`. A clone is a directory whose `origin_obj` is a snapshot elsewhere.
 
+pub mod bpobj;
+pub mod bptree;
 pub mod crypto;
 mod dataset;
+pub mod deadlist;
 mod dir;
+#[cfg(test)]
+mod lists_tests;
 pub mod props;
 mod walk;
 pub mod write;

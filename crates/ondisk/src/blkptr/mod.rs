@@ -177,6 +177,12 @@ impl Blkptr {
         if self.is_embedded() { 0 } else { (self.prop_bits(16, 16) + 1) << MIN_BLOCK_SHIFT }
     }
 
+    /// Bytes that count as uncompressed: of metadata those on disk.
+    #[doc(alias = "BP_GET_UCSIZE")]
+    pub fn ucsize(&self) -> u64 {
+        if self.is_metadata() { self.psize() } else { self.lsize() }
+    }
+
     /// Unpacked bytes of an embedded pointer's payload.
     pub fn embedded_lsize(&self) -> u64 {
         self.prop_bits(0, 25) + 1

@@ -376,6 +376,10 @@ impl Edit for Editor<'_> {
         self.handle.free_blocks(self.tx, blkid, blkid.saturating_add(count))
     }
 
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.handle.write(self.tx, offset, bytes)
+    }
+
     fn bonus(&self) -> Vec<u8> {
         self.handle.state.read().now.bonus().to_vec()
     }

@@ -97,6 +97,10 @@ impl Edit for OwnedEditor<'_> {
         self.handle.free_blocks(self.tx, blkid, blkid.saturating_add(count))
     }
 
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.handle.write(self.tx, offset, bytes)
+    }
+
     fn bonus(&self) -> Vec<u8> {
         self.handle.edit(self.tx).bonus()
     }

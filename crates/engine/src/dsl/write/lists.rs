@@ -3,11 +3,12 @@
 use ondisk::bpobj::BpobjPhys;
 use ondisk::dsl::Deadlist;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{ObjectType, names};
+use ondisk::{Blkptr, ObjectType, names};
 use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
 use crate::dmu::NewObject;
+use crate::dsl::bpobj::Lists;
 use crate::error::Result;
 use crate::zap::Entry;
 
@@ -109,4 +110,33 @@ pub fn add_key(at: &MosAt<'_>, deadlist: u64, txg: u64) -> Result<()> {
     }
     let list = alloc_empty(at)?;
     at.zap(deadlist, |zap| zap.add_int_key(txg, list))
+}
+
+impl Lists for MosAt<'_> {
+    fn dsize(&self, bp: &Blkptr) -> u64 {
+        MosAt::dsize(self, bp)
+    }
+
+    fn new_list(&self) -> Result<u64> {
+        alloc(self, BLOCK)
+    }
+
+    fn empty_list(&self) -> Result<u64> {
+        alloc_empty(self)
+    }
+
+    fn is_shared(&self, list: u64) -> Result<bool> {
+        let active = self.active(Feature::EmptyBpobj);
+        Ok(active && self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)? == Some(list))
+    }
+
+    fn release_shared(&self) -> Result<()> {
+        self.count(Feature::EmptyBpobj, -1)?;
+        if self.active(Feature::EmptyBpobj) {
+            return Ok(());
+        }
+        let list = self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?;
+        self.zap_remove(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?;
+        list.map_or(Ok(()), |list| self.free_object(list))
+    }
 }
