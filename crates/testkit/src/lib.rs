@@ -5,3 +5,4 @@ pub mod hostile;
 pub mod manifest;
 pub mod targets;
 mod unpack;
+pub mod zdb;

@@ -37,7 +37,12 @@ pub fn select(candidates: Vec<PoolCandidate>, wanted: &str) -> Result<PoolCandid
 /// Opens the devices of a candidate and gathers what the engine needs to open the pool. Devices that
 /// can't be opened are left out, as if missing.
 pub fn source(candidate: &PoolCandidate) -> ImportSource {
-    let opened = candidate.open(blkdev::OpenOptions::default());
+    source_with(candidate, blkdev::OpenOptions::default())
+}
+
+/// As [`source`], with devices opened as `options` say.
+pub fn source_with(candidate: &PoolCandidate, options: blkdev::OpenOptions) -> ImportSource {
+    let opened = candidate.open(options);
     let found = opened.uberblocks.into_iter();
     ImportSource {
         name: candidate.name.clone(),

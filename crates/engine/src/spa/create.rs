@@ -136,7 +136,7 @@ fn label_all(env: &Env, tree: &Tree, facts: &PoolFacts, root: &NvList) -> Result
     Ok(())
 }
 
-fn min_alloc(tree: &Tree) -> u64 {
+pub(super) fn min_alloc(tree: &Tree) -> u64 {
     1 << tree.tops().map(|top| top.ashift).min().unwrap_or(9)
 }
 

@@ -27,10 +27,11 @@ const MAX_NVLIST: u64 = 64 << 20;
 /// Opens the pool that `source` describes.
 pub fn open(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Arc<Pool>> {
     let name = source.name.clone();
-    open_some(env, source, options).map_err(|e| e.in_pool(&name))
+    open_owned(env, source, options).map(Arc::new).map_err(|e| e.in_pool(&name))
 }
 
-fn open_some(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Arc<Pool>> {
+/// As [`open`], for who goes on with the pool.
+pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Pool> {
     let candidates = candidates(&source, options)?;
     let newest = candidates.first().map_or(0, |u| u.txg);
     let tries = if options.rewind { MAX_TRIES } else { 1 };
@@ -41,7 +42,7 @@ fn open_some(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Ar
                 if !failed.is_empty() {
                     pool.rewind = Some(Rewind { newest, opened: uberblock.txg, failed });
                 }
-                return Ok(Arc::new(pool));
+                return Ok(pool);
             }
             Err(e) => failed.push((uberblock.txg, e)),
         }

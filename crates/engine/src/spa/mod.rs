@@ -19,6 +19,7 @@ pub mod features;
 pub mod history;
 pub mod history_log;
 mod hooks;
+pub mod import;
 pub mod layout;
 pub mod live;
 mod load;
@@ -31,6 +32,7 @@ mod space_store;
 mod sync;
 
 pub use create::{NewPool, create};
+pub use import::{ImportOptions, import};
 pub use live::Spa;
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};

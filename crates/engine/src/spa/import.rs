@@ -1,0 +1,200 @@
+//! Opening a pool for writing.
+//!
+//! The pool is first opened as for reading; only what can be read whole is written. Then its MOS becomes a live
+//! object set, space maps are loaded, and the first group writes labels that say who has it.
+//!
+//! Nothing on disk changes before the first group: a pool that is refused is as it was.
+
+use std::sync::Arc;
+
+use ondisk::ObjectType;
+use ondisk::dsl::DslDataset;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use parking_lot::Mutex;
+use zcommon::features::Feature;
+use zcommon::vdev::PoolState;
+
+use super::config::PoolConfig;
+use super::create::{forms, min_alloc};
+use super::feature_set::FeatureSet;
+use super::live::Spa;
+use super::load::open_owned;
+use super::pool::Pool;
+use super::source::{ImportSource, OpenOptions};
+use crate::dmu::live::policy::Policy;
+use crate::dmu::tx::Dirty;
+use crate::dmu::{LiveObjset, Objset};
+use crate::dsl::Dsl;
+use crate::env::Env;
+use crate::error::{Error, Kind, Result};
+use crate::metaslab::{SpaceAllocator, SpaceMapSource};
+use crate::txg::Txgs;
+use crate::vdev::top::Layout;
+use crate::zap::Zap;
+use crate::zio::Form;
+
+/// How a pool is to be imported.
+#[derive(Debug, Clone, Default)]
+pub struct ImportOptions {
+    /// Which state.
+    pub open: OpenOptions,
+    /// This machine's number.
+    pub hostid: u64,
+    /// This machine's name.
+    pub hostname: String,
+    /// A new name for the pool.
+    pub rename: Option<String>,
+}
+
+/// Features that may be in use and that writing would have to keep up, which this build can't.
+const NOT_WRITTEN: [(Feature, &str); 4] = [
+    (Feature::BlockCloning, "blocks are cloned"),
+    (Feature::DeviceRemoval, "a device was removed"),
+    (Feature::ObsoleteCounts, "a device was removed"),
+    (Feature::DynamicGangHeader, "gang headers of any size are in use"),
+];
+
+/// Opens the pool that `source` describes for writing, without a sync thread.
+///
+/// # Errors
+/// `Unsupported` with the reason when this build can read the pool but not write it; nothing has been changed then.
+pub fn import(env: &Env, source: ImportSource, options: &ImportOptions) -> Result<Arc<Spa>> {
+    let name = source.name.clone();
+    import_some(env, source, options).map_err(|e| e.in_pool(&name))
+}
+
+fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Result<Arc<Spa>> {
+    let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
+    let mut pool = open_owned(env, source, options.open)?;
+    check_writable(&pool)?;
+    let rootbp = pool.uberblock.rootbp;
+    let mos = LiveObjset::open(&pool.arc, 0, &rootbp, Form::Logical, policy(&pool))?;
+    let features = FeatureSet::load(&mos)?;
+    let enabled: Vec<Feature> =
+        zcommon::features::FEATURES.iter().copied().filter(|f| features.is_enabled(*f)).collect();
+    let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
+    let space = Arc::new(SpaceAllocator::open(&pool.mos, &pool.tree(), forms(&enabled), source)?);
+    pool.zio.set_min_alloc(min_alloc(&pool.tree()));
+    pool.zio.set_allocator(Arc::clone(&space) as _);
+    let mut config = PoolConfig::from_mos(&pool.config)?;
+    config.change_facts(|facts| {
+        facts.state = PoolState::Active;
+        (facts.hostid, facts.hostname) = (options.hostid, options.hostname.clone());
+        if let Some(name) = &options.rename {
+            facts.name.clone_from(name);
+        }
+    });
+    pool.name.clone_from(&config.facts().name);
+    pool.mos = mos.view();
+    pool.dsl = Dsl::open(&pool.name, &pool.mos, &Zap::open(&pool.mos.object(MOS_DIRECTORY_OBJECT)?)?)?;
+    let uberblock = pool.uberblock;
+    // Newer states that were given up must not come back: the first group is newer than they all.
+    let txgs = Txgs::new(uberblock.txg.max(newest));
+    let dirty = Arc::new(Dirty::default());
+    let config = Mutex::new(config);
+    Ok(Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config), uberblock))
+}
+
+/// How the MOS's blocks are written in a pool of this version and these features.
+fn policy(pool: &Pool) -> Policy {
+    let active = |feature: Feature| pool.features.is_active(feature.info().guid);
+    let lz4 = active(Feature::Lz4Compress);
+    Policy {
+        meta_compress: if lz4 { ondisk::CompressType::Lz4 } else { ondisk::CompressType::Lzjb },
+        compress: if lz4 { ondisk::CompressType::Lz4 } else { ondisk::CompressType::Lzjb },
+        embed: active(Feature::EmbeddedData),
+        hole_birth: active(Feature::HoleBirth),
+        ..Policy::meta()
+    }
+}
+
+/// Refuses what would be damaged.
+fn check_writable(pool: &Pool) -> Result<()> {
+    if let Some(why) = pool.notes.first() {
+        let what = "the pool is damaged where writing needs it whole; open it read-only";
+        return Err(Error::new(Kind::Corrupt, what).because(why.clone()));
+    }
+    let refuse = |why: String| {
+        let what = format!("this build can't write the pool: {why}; open it read-only");
+        Err(Error::unsupported(what))
+    };
+    for (guid, &count) in pool.features.for_read.iter().chain(&pool.features.for_write) {
+        match Feature::from_guid(guid) {
+            None => return refuse(format!("it has the feature {guid}")),
+            Some(feature) if count > 0 => {
+                if let Some((_, why)) = NOT_WRITTEN.iter().find(|(f, _)| *f == feature) {
+                    return refuse(format!("{why} (feature {})", feature.info().name));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    let directory = pool.directory()?;
+    for entry in directory.to_vec()? {
+        let name = entry.name_lossy();
+        if name.starts_with("DDT-") && !name.ends_with("statistics") && entry.value.first() != Some(0) {
+            return refuse("it has a dedup table".into());
+        }
+        if name == mos::REMOVING {
+            return refuse("a device is being removed".into());
+        }
+    }
+    if pool.checkpoint_uberblock()?.is_some() {
+        return refuse("it has a checkpoint".into());
+    }
+    if let Some(dataset) = unplayed_log(pool)? {
+        return refuse(format!("the intent log of dataset {dataset} has to be replayed first"));
+    }
+    for top in pool.tree().tops() {
+        if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
+            return Err(Error::new(Kind::NoDevice, "a top-level vdev is missing").on_vdev(&top.name));
+        }
+        let reflowing = matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing());
+        if reflowing {
+            return refuse("a raidz vdev is being expanded".into());
+        }
+    }
+    Ok(())
+}
+
+/// The number of a dataset whose intent log has not been replayed.
+fn unplayed_log(pool: &Pool) -> Result<Option<u64>> {
+    for object in pool.mos.objects() {
+        let object = object?;
+        if object.dnode.bonustype != ObjectType::DSL_DATASET {
+            continue;
+        }
+        let phys = DslDataset::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+        if phys.is_snapshot() || phys.bp.is_hole() {
+            continue;
+        }
+        let objset = Objset::open(&pool.arc, object.number, &phys.bp, Form::NoKey)?;
+        if !objset.phys.zil_header.log.is_hole() {
+            return Ok(Some(object.number));
+        }
+    }
+    Ok(None)
+}
+
+fn is_hole(pool: &Pool, id: u64) -> bool {
+    let tree = pool.tree();
+    tree.config.children.iter().any(|c| c.id == id && c.kind == crate::vdev::config::Kind::Hole)
+}
+
+impl Spa {
+    /// Writes everything, says in the labels that the pool is exported, and stops.
+    ///
+    /// # Errors
+    /// Why the last group could not be written; the pool is then as a crash would leave it.
+    #[doc(alias = "spa_export")]
+    pub fn export(&self) -> Result<()> {
+        self.sync()?;
+        self.space.request_flush_all();
+        self.sync_task(|spa, _| {
+            spa.config.lock().change_facts(|facts| facts.state = PoolState::Exported);
+            Ok(())
+        })?;
+        self.stop_thread();
+        Ok(())
+    }
+}
