@@ -15,6 +15,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("legacy-v28", "dedup table"),
     ("unclean-log", "replayed"),
     ("zfs-fuse-v23", "dedup table"),
+    ("zvol", "replayed"),
     ("dedup-fast", "dedup table"),
     ("dedup-legacy", "dedup table"),
     ("reflink", "cloned"),
