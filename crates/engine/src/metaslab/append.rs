@@ -102,6 +102,19 @@ impl Addition {
     }
 }
 
+/// Replaces all that a map of single units says: `ranges` are allocated, nothing else is. `(txg, pass)` is who writes.
+pub fn rewrite(
+    store: &mut dyn SpaceMapStore,
+    map: MapState,
+    ranges: &RangeSet,
+    (txg, pass): (u64, u64),
+    two_words: bool,
+) -> Result<()> {
+    let mut addition = Addition::anew(map);
+    addition.ranges((0, 0), ranges, false, None, Stamp { txg, pass, two_words });
+    addition.write(store, &map.head).map(|_| ())
+}
+
 /// Puts words at byte `from` of an object, which is a multiple of 8.
 fn append(object: &mut dyn Edit, from: u64, words: &[u64]) -> Result<()> {
     let block_words = (object.block_size() / 8).max(1);

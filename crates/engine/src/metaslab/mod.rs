@@ -30,6 +30,7 @@ use crate::dmu::{Dense, Object};
 use crate::error::{Error, Kind, Result};
 
 pub use allocator::{Forms, SpaceAllocator, SpaceStats};
+pub use append::rewrite;
 pub use record::{SlabRecord, TopRecord};
 pub use slab::MapState;
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};

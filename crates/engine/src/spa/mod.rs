@@ -13,6 +13,7 @@
 
 pub mod config;
 pub mod create;
+mod dtl;
 pub mod errlog;
 pub mod feature_set;
 pub mod features;

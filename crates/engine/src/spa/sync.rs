@@ -73,6 +73,7 @@ impl Spa {
         let mut rootbp = self.mos.rootbp();
         for pass in 1..=MAX_PASSES {
             self.pass.store(pass, Ordering::Relaxed);
+            self.sync_dtls(tx)?;
             self.sync_config(tx)?;
             if self.mos.is_dirty(tx.txg()) {
                 self.mos.sync_objects(tx, &ops)?;
@@ -86,7 +87,8 @@ impl Spa {
                 salt: self.pool.env.guid(),
             };
             let wrote = self.space.sync(tx.txg(), pass, &mut store)?;
-            if !wrote && !self.mos.is_dirty(tx.txg()) {
+            let missed = self.pool.zio.tree().has_dirty_dtls();
+            if !wrote && !missed && !self.mos.is_dirty(tx.txg()) {
                 return Ok(rootbp);
             }
         }

@@ -125,6 +125,11 @@ impl Leaf {
         }
     }
 
+    /// Whether the DTL has changed since it was last taken.
+    pub fn has_changed_dtl(&self) -> bool {
+        self.dtl_changed.load(Ordering::Acquire)
+    }
+
     /// The DTL's ranges when it has changed since the last call.
     pub fn take_changed_dtl(&self) -> Option<Vec<(u64, u64)>> {
         self.dtl_changed.swap(false, Ordering::AcqRel).then(|| self.dtl.read().ranges().to_vec())

@@ -81,6 +81,11 @@ impl Tree {
         self.leaves.values()
     }
 
+    /// Whether [`Tree::dirty_dtls`] has something to tell.
+    pub fn has_dirty_dtls(&self) -> bool {
+        self.leaves.values().any(|leaf| leaf.has_changed_dtl())
+    }
+
     /// Leaves whose DTL has changed since the last call, by guid, with all that each of them lacks.
     #[doc(alias = "vdev_dtl_sync")]
     pub fn dirty_dtls(&self) -> Vec<(u64, Vec<(u64, u64)>)> {

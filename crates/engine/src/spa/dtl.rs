@@ -1,0 +1,69 @@
+//! What leaves lack, written into the MOS with the group that they missed it in.
+//!
+//! Each leaf with a DTL has a space map whose "offsets" are transaction groups; its number stands in the leaf's
+//! configuration. The map is short and is written anew whenever it changes. Writes of the map may be missed by the
+//! same leaf, but only in the same txg, so this comes to an end.
+//!
+//! Format source: `vdev_dtl_sync`, vdev.c, OpenZFS 2.3.
+
+use std::sync::atomic::Ordering;
+
+use ondisk::space_map::SpaceMapPhys;
+use stdx::RangeSet;
+use zcommon::features::Feature;
+
+use super::layout::config::{edit, find};
+use super::live::Spa;
+use super::space_store::{Store, set};
+use crate::dmu::Tx;
+use crate::error::Result;
+use crate::metaslab::{self, MapState, SpaceMapStore, SpaceObject};
+
+/// Bytes of a map's block.
+#[doc(alias = "zfs_vdev_dtl_sm_blksz")]
+const BLOCK: u64 = 4096;
+
+impl Spa {
+    /// Writes the DTLs that changed.
+    #[doc(alias = "vdev_dtl_sync")]
+    pub(super) fn sync_dtls(&self, tx: &Tx) -> Result<()> {
+        for (guid, ranges) in self.pool.zio.tree().dirty_dtls() {
+            let mut set = RangeSet::new();
+            for (start, end) in ranges {
+                set.insert(start, end);
+            }
+            self.sync_dtl(guid, &set, tx)?;
+        }
+        Ok(())
+    }
+
+    fn sync_dtl(&self, guid: u64, lacks: &RangeSet, tx: &Tx) -> Result<()> {
+        let salt = self.pool.env.guid();
+        let (mos, features, config) = (&self.mos, &self.features, &self.config);
+        let mut store = Store { mos, tx, features, config, salt };
+        let recorded = find(config.lock().root(), guid).and_then(|leaf| leaf.u64("DTL")).filter(|&n| n != 0);
+        let map = match recorded {
+            Some(object) => {
+                let object = mos.view().object(object)?;
+                let has_histogram = object.dnode.bonus().len() >= SpaceMapPhys::SIZE;
+                MapState {
+                    object: object.number,
+                    head: metaslab::head(&object)?,
+                    block_size: u64::from(object.dnode.datablkszsec) << ondisk::MIN_BLOCK_SHIFT,
+                    has_histogram,
+                }
+            }
+            None => {
+                let has_histogram = features.is_enabled(Feature::SpacemapHistogram);
+                let head = if has_histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::MIN_SIZE };
+                let object = store.create(&SpaceObject::Map { block_size: BLOCK, head })?;
+                config.lock().change_root(|root| {
+                    edit(root, guid, &mut |leaf| set(leaf, "DTL", object));
+                });
+                MapState { object, block_size: BLOCK, has_histogram, ..MapState::default() }
+            }
+        };
+        let two_words = features.is_enabled(Feature::SpacemapV2);
+        metaslab::rewrite(&mut store, map, lacks, (tx.txg(), self.pass.load(Ordering::Relaxed)), two_words)
+    }
+}

@@ -1,0 +1,156 @@
+//! Pools that we make over every kind of vdev, some with devices that die, judged by real zdb.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use blkdev::{Device, Fault, FaultyDevice, FileDevice, OpenMode, OpenOptions};
+use engine::env::Env;
+use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
+use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::{NewPool, Spa, create};
+use engine::vdev::config::AllocBias;
+use zcommon::features::{FEATURES, Feature};
+
+const MIB: u64 = 1 << 20;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    env: Env,
+    disks: Vec<Arc<FaultyDevice>>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let env = Env::system(64 * MIB).unwrap();
+        Self { dir: tempfile::tempdir().unwrap(), env, disks: Vec::new() }
+    }
+
+    fn leaf(&mut self) -> LeafSpec {
+        let path = self.dir.path().join(format!("disk{}", self.disks.len() + 1));
+        std::fs::File::create(&path).unwrap().set_len(80 * MIB).unwrap();
+        let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+        let file: Device = Arc::new(FileDevice::open(&path, options).unwrap());
+        let faulty = Arc::new(FaultyDevice::new(file, 1));
+        self.disks.push(Arc::clone(&faulty));
+        let path = path.to_str().unwrap().to_owned();
+        LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device: faulty }
+    }
+
+    fn leaves(&mut self, count: usize) -> Vec<LeafSpec> {
+        (0..count).map(|_| self.leaf()).collect()
+    }
+
+    fn pool(&self, spec: &PoolSpec) -> Arc<Spa> {
+        let layout = spec.lay_out(0, 4, &mut || self.env.guid()).unwrap();
+        let new = NewPool {
+            name: "oracle".into(),
+            version: 5000,
+            features: features_of_2_3(),
+            layout,
+            hostid: 1,
+            hostname: "host".into(),
+            command: "zpool create oracle".into(),
+        };
+        create(&self.env, new, &|_, _| Ok(())).unwrap()
+    }
+
+    /// What zdb says; `None` when it is not installed.
+    fn zdb(&self, args: &[&str]) -> Option<String> {
+        zdb(self.dir.path(), args)
+    }
+}
+
+fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
+    let run = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(args).arg("oracle").output();
+    let Ok(out) = run else {
+        eprintln!("SKIPPED: there is no zdb here");
+        return None;
+    };
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "zdb {args:?}: {}\n{text}", out.status);
+    Some(text)
+}
+
+fn features_of_2_3() -> Vec<Feature> {
+    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
+    FEATURES.iter().copied().filter(|f| !newer.contains(&f.info().name)).collect()
+}
+
+fn normal(vdev: VdevSpec) -> TopSpec {
+    TopSpec { vdev, class: AllocBias::Normal, ashift: None }
+}
+
+fn classed(vdev: VdevSpec, class: AllocBias) -> TopSpec {
+    TopSpec { vdev, class, ashift: None }
+}
+
+/// Makes the pool, writes some groups, lets `harm` befall it, writes some more, and has zdb check every block.
+fn check(bench: &Bench, spec: &PoolSpec, harm: impl FnOnce()) -> Option<String> {
+    let spa = bench.pool(spec);
+    (0..3).for_each(|_| spa.sync().unwrap());
+    harm();
+    for round in 0..6u64 {
+        let note = format!("group {round}: {}", "x".repeat(700 * usize::try_from(round).unwrap()));
+        let event = HistoryEvent::Command(note);
+        spa.sync_task(move |spa, tx| spa.log_history(&event, &HistoryOrigin::default(), tx)).unwrap();
+    }
+    drop(spa);
+    let text = bench.zdb(&["-bcc"])?;
+    assert!(text.contains("No leaks"), "{text}");
+    Some(text)
+}
+
+#[test]
+fn every_layout_passes_zdb() {
+    let kinds: [(usize, fn(Vec<LeafSpec>) -> VdevSpec); 8] = [
+        (1, |mut leaves| VdevSpec::Leaf(leaves.remove(0))),
+        (2, VdevSpec::Mirror),
+        (3, |children| VdevSpec::Raidz { parity: 1, children }),
+        (5, |children| VdevSpec::Raidz { parity: 2, children }),
+        (8, |children| VdevSpec::Raidz { parity: 3, children }),
+        (5, |children| VdevSpec::Draid { config: "draid1:2d:5c:1s".parse().unwrap(), children }),
+        (6, |children| VdevSpec::Draid { config: "draid2:3d:6c:1s".parse().unwrap(), children }),
+        (4, |children| VdevSpec::Draid { config: "draid1:3d:4c:0s".parse().unwrap(), children }),
+    ];
+    for (number, (count, make)) in kinds.into_iter().enumerate() {
+        let mut bench = Bench::new();
+        let tops = vec![normal(make(bench.leaves(count)))];
+        let ashift = Some(if number % 2 == 0 { 9 } else { 12 });
+        check(&bench, &PoolSpec { tops, ashift, ..PoolSpec::default() }, || {});
+    }
+}
+
+#[test]
+fn a_pool_of_all_classes_passes_zdb() {
+    let mut bench = Bench::new();
+    let tops = vec![
+        normal(VdevSpec::Leaf(bench.leaf())),
+        classed(VdevSpec::Mirror(bench.leaves(2)), AllocBias::Special),
+        classed(VdevSpec::Leaf(bench.leaf()), AllocBias::Dedup),
+        classed(VdevSpec::Leaf(bench.leaf()), AllocBias::Log),
+        normal(VdevSpec::Raidz { parity: 1, children: bench.leaves(3) }),
+    ];
+    check(&bench, &PoolSpec { tops, ..PoolSpec::default() }, || {});
+}
+
+/// A disk dies: the pool goes on, and what the disk lacks is written down where OpenZFS looks for it.
+#[test]
+fn what_a_dead_disk_lacks_is_recorded() {
+    for raidz in [false, true] {
+        let mut bench = Bench::new();
+        let leaves = bench.leaves(3);
+        let vdev =
+            if raidz { VdevSpec::Raidz { parity: 1, children: leaves } } else { VdevSpec::Mirror(leaves) };
+        let dying = Arc::clone(&bench.disks[1]);
+        let spec = PoolSpec { tops: vec![normal(vdev)], ..PoolSpec::default() };
+        check(&bench, &spec, || dying.inject(Fault::Dead));
+        let Some(config) = bench.zdb(&["-C"]) else { return };
+        assert_eq!(config.matches("DTL: ").count(), 1, "{config}");
+        let lines = bench.zdb(&["-dd"]).unwrap();
+        let lines: Vec<&str> = lines.lines().filter(|line| line.contains("missing [")).collect();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+    }
+}
