@@ -2,6 +2,10 @@
 //!
 //! `fuzz/` wraps them for libFuzzer; the test `hostile` runs them over mutated seeds in bounded time.
 
+mod edit;
+
+pub use edit::{sa_edit, zap_edit};
+
 use blkdev::MemDevice;
 use compress::Algorithm;
 use crypt::{KeyFormat, Pbkdf2, Suite, WrappedKey, WrappingKey};
@@ -21,7 +25,9 @@ pub const ALL: &[Target] = &[
     ("dnode", dnode),
     ("objset", objset),
     ("zap", zap),
+    ("zap_edit", zap_edit),
     ("sa", sa),
+    ("sa_edit", sa_edit),
     ("acl", acl),
     ("zil", zil),
     ("space_map", space_map),

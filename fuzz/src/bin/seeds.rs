@@ -21,20 +21,20 @@ fn save(folder: &Path, target: &str, name: &str, bytes: &[u8]) -> std::io::Resul
 /// Targets that decode what an object of this kind holds.
 fn targets(kind: &str) -> &'static [&'static str] {
     match kind {
-        k if k.contains("directory") || k.contains("ZAP") || k.contains("zap") => &["zap", "swap"],
+        k if k.contains("directory") || k.contains("ZAP") || k.contains("zap") => &["zap", "zap_edit", "swap"],
         k if k.contains("space map") => &["space_map", "swap"],
         k if k.contains("bpobj") => &["blkptr", "bpobj"],
         k if k.contains("nvlist") => &["nvlist", "history"],
         k if k.contains("history") => &["history", "nvlist"],
         k if k.contains("dnode") => &["dnode", "swap"],
-        k if k.contains("SA ") => &["zap", "sa"],
-        _ => &["zap"],
+        k if k.contains("SA ") => &["zap", "zap_edit", "sa", "sa_edit"],
+        _ => &["zap", "zap_edit"],
     }
 }
 
 fn object(folder: &Path, pool: &str, object: &Object) -> std::io::Result<()> {
     let name = format!("{pool}-{}-{}", object.objset.id, object.number);
-    for target in ["objset", "bpobj", "space_map", "sa", "indirect", "history", "bookmark", "key", "acl"] {
+    for target in ["objset", "bpobj", "space_map", "sa", "sa_edit", "indirect", "history", "bookmark", "key", "acl"] {
         save(folder, target, &format!("{name}-bonus"), object.dnode.bonus())?;
     }
     for blkid in 0..object.dnode.maxblkid.min(3) + 1 {
