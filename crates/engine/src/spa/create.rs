@@ -164,7 +164,7 @@ fn fill_mos(
     ZapEdit::create(&mut directory.edit(tx), &zap(env))?;
     let features = FeatureSet::none(mos);
     let hooks = Unborn { env, version: new.version, features: &features };
-    let at = MosAt { mos, tx, hooks: &hooks };
+    let at = MosAt::new(mos, tx, &hooks);
     dsl::write::pool::create(&at, &mut || features.create(&new.features, env.guid(), tx))?;
     let note = |name: &str, value: Value| ZapEdit::open(&mut directory.edit(tx))?.insert(name, value);
     note(mos::CREATION_VERSION, Value::from(new.version))?;

@@ -64,18 +64,103 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     fn log(&self, what: &str, name: &str, number: u64, details: &str, tx: &Tx) -> Result<()>;
 }
 
+/// The MOS, read as it is now.
+#[derive(Debug, Clone, Copy)]
+pub struct MosView<'a> {
+    /// The MOS.
+    pub mos: &'a Arc<LiveObjset>,
+}
+
 /// The MOS, open for change in one transaction.
 #[derive(Debug, Clone, Copy)]
 pub struct MosAt<'a> {
-    /// The MOS.
-    pub mos: &'a Arc<LiveObjset>,
+    view: MosView<'a>,
     /// The transaction, in syncing context.
     pub tx: &'a Tx,
     /// The pool.
     pub hooks: &'a dyn Hooks,
 }
 
+impl<'a> std::ops::Deref for MosAt<'a> {
+    type Target = MosView<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.view
+    }
+}
+
+impl MosView<'_> {
+    /// A handle on an object.
+    pub fn handle(&self, number: u64) -> Result<Arc<Handle>> {
+        self.mos.handle(number)
+    }
+
+    /// An entry's value.
+    pub fn zap_get<'k>(&self, number: u64, key: impl Into<KeyRef<'k>>) -> Result<Option<Value>> {
+        self.read_zap(number)?.get(key)
+    }
+
+    /// An entry's first word.
+    pub fn zap_word<'k>(&self, number: u64, key: impl Into<KeyRef<'k>>) -> Result<Option<u64>> {
+        Ok(self.zap_get(number, key)?.and_then(|v| v.first()))
+    }
+
+    /// All entries; none for object 0.
+    pub fn zap_entries(&self, number: u64) -> Result<Vec<Entry>> {
+        if number == 0 {
+            return Ok(Vec::new());
+        }
+        self.read_zap(number)?.to_vec()
+    }
+
+    fn read_zap(&self, number: u64) -> Result<Zap> {
+        let view = self.mos.view();
+        Zap::open(&self.mos.object(&view, number)?)
+    }
+
+    /// A directory.
+    pub fn dir(&self, number: u64) -> Result<DslDir> {
+        let dnode = self.handle(number)?.dnode();
+        DslDir::from_bytes(dnode.bonus()).map_err(|e| super::super::malformed(number, &e))
+    }
+
+    /// A dataset.
+    pub fn dataset(&self, number: u64) -> Result<DslDataset> {
+        let dnode = self.handle(number)?.dnode();
+        DslDataset::from_bytes(dnode.bonus()).map_err(|e| super::super::malformed(number, &e))
+    }
+
+    /// Whether a dataset or directory has entries of its own.
+    #[doc(alias = "dsl_dir_is_zapified")]
+    pub fn is_zapified(&self, number: u64) -> Result<bool> {
+        Ok(self.handle(number)?.dnode().object_type == ZAPIFIED)
+    }
+
+    /// An entry of a dataset or directory that has become a ZAP.
+    pub fn extra(&self, number: u64, name: &str) -> Result<Option<Value>> {
+        if !self.is_zapified(number)? {
+            return Ok(None);
+        }
+        self.zap_get(number, name)
+    }
+
+    /// An error about an object of the MOS.
+    pub fn corrupt(&self, number: u64, what: &str) -> Error {
+        Error::corrupt(what).at_block(Bookmark::new(0, number, 0, 0))
+    }
+    /// Bytes that a block takes, all copies together, as if nothing were lost to parity.
+    #[doc(alias = "bp_get_dsize_sync")]
+    pub fn dsize(&self, bp: &Blkptr) -> u64 {
+        crate::zio::deflated(&self.mos.arc().zio().tree(), bp)
+    }
+}
+
 impl<'a> MosAt<'a> {
+    /// The MOS under change by `tx`.
+    pub fn new(mos: &'a Arc<LiveObjset>, tx: &'a Tx, hooks: &'a dyn Hooks) -> Self {
+        Self { view: MosView { mos }, tx, hooks }
+    }
+
     /// Whether the pool's version is at least this one.
     pub fn since(&self, version: u64) -> bool {
         self.hooks.version() >= version
@@ -96,20 +181,9 @@ impl<'a> MosAt<'a> {
         self.hooks.count_feature(feature, delta, self.tx)
     }
 
-    /// Bytes that a block takes, all copies together, as if nothing were lost to parity.
-    #[doc(alias = "bp_get_dsize_sync")]
-    pub fn dsize(&self, bp: &Blkptr) -> u64 {
-        crate::zio::deflated(&self.mos.arc().zio().tree(), bp)
-    }
-
     /// The group that a dataset made now says it was made in: what a new pool begins with is older than all.
     pub fn creation_txg(&self) -> u64 {
         if self.tx.txg() == txg::INITIAL { 1 } else { self.tx.txg() }
-    }
-
-    /// A handle on an object.
-    pub fn handle(&self, number: u64) -> Result<Arc<Handle>> {
-        self.mos.handle(number)
     }
 
     /// Makes an object of 512-byte blocks.
@@ -168,35 +242,6 @@ impl<'a> MosAt<'a> {
         self.zap(number, |zap| zap.remove(name))
     }
 
-    /// An entry's value.
-    pub fn zap_get<'k>(&self, number: u64, key: impl Into<KeyRef<'k>>) -> Result<Option<Value>> {
-        self.read_zap(number)?.get(key)
-    }
-
-    /// An entry's first word.
-    pub fn zap_word<'k>(&self, number: u64, key: impl Into<KeyRef<'k>>) -> Result<Option<u64>> {
-        Ok(self.zap_get(number, key)?.and_then(|v| v.first()))
-    }
-
-    /// All entries; none for object 0.
-    pub fn zap_entries(&self, number: u64) -> Result<Vec<Entry>> {
-        if number == 0 {
-            return Ok(Vec::new());
-        }
-        self.read_zap(number)?.to_vec()
-    }
-
-    fn read_zap(&self, number: u64) -> Result<Zap> {
-        let view = self.mos.view();
-        Zap::open(&self.mos.object(&view, number)?)
-    }
-
-    /// A directory.
-    pub fn dir(&self, number: u64) -> Result<DslDir> {
-        let dnode = self.handle(number)?.dnode();
-        DslDir::from_bytes(dnode.bonus()).map_err(|e| super::super::malformed(number, &e))
-    }
-
     /// Changes a directory.
     pub fn change_dir<T>(&self, number: u64, work: impl FnOnce(&mut DslDir) -> T) -> Result<T> {
         let mut phys = self.dir(number)?;
@@ -205,24 +250,12 @@ impl<'a> MosAt<'a> {
         Ok(result)
     }
 
-    /// A dataset.
-    pub fn dataset(&self, number: u64) -> Result<DslDataset> {
-        let dnode = self.handle(number)?.dnode();
-        DslDataset::from_bytes(dnode.bonus()).map_err(|e| super::super::malformed(number, &e))
-    }
-
     /// Changes a dataset.
     pub fn change_dataset<T>(&self, number: u64, work: impl FnOnce(&mut DslDataset) -> T) -> Result<T> {
         let mut phys = self.dataset(number)?;
         let result = work(&mut phys);
         self.handle(number)?.set_bonus(self.tx, &phys.to_bytes())?;
         Ok(result)
-    }
-
-    /// Whether a dataset or directory has entries of its own.
-    #[doc(alias = "dsl_dir_is_zapified")]
-    pub fn is_zapified(&self, number: u64) -> Result<bool> {
-        Ok(self.handle(number)?.dnode().object_type == ZAPIFIED)
     }
 
     /// Makes a ZAP of a dataset or directory.
@@ -247,14 +280,6 @@ impl<'a> MosAt<'a> {
         self.free_object(number)
     }
 
-    /// An entry of a dataset or directory that has become a ZAP.
-    pub fn extra(&self, number: u64, name: &str) -> Result<Option<Value>> {
-        if !self.is_zapified(number)? {
-            return Ok(None);
-        }
-        self.zap_get(number, name)
-    }
-
     /// Sets an entry of a dataset or directory, which becomes a ZAP for it.
     pub fn set_extra(&self, number: u64, name: &str, value: impl Into<Value>) -> Result<()> {
         self.zapify(number)?;
@@ -277,10 +302,6 @@ impl<'a> MosAt<'a> {
         self.hooks.now().0
     }
 
-    /// An error about an object of the MOS.
-    pub fn corrupt(&self, number: u64, what: &str) -> Error {
-        Error::corrupt(what).at_block(Bookmark::new(0, number, 0, 0))
-    }
 }
 
 impl Objects for MosAt<'_> {

@@ -1,16 +1,18 @@
 //! Block lists and deadlists of the forms that a pool's version has.
 
+use std::collections::BTreeSet;
+
 use ondisk::bpobj::BpobjPhys;
 use ondisk::dsl::Deadlist;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{Blkptr, ObjectType, names};
+use ondisk::{Blkptr, ObjectType};
 use zcommon::features::Feature;
 
-use super::at::{MosAt, version};
+use super::at::{MosAt, MosView, version};
 use crate::dmu::NewObject;
 use crate::dsl::bpobj::Lists;
+use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
-use crate::zap::Entry;
 
 /// Bytes of a block of a block list.
 #[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
@@ -38,7 +40,7 @@ pub fn alloc_empty(at: &MosAt<'_>) -> Result<u64> {
         return alloc(at, BLOCK);
     }
     let shared = match at.active(Feature::EmptyBpobj) {
-        true => at.zap_word(MOS_DIRECTORY_OBJECT, names::mos::EMPTY_BPOBJ)?,
+        true => at.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?,
         false => None,
     };
     let number = match shared {
@@ -62,33 +64,18 @@ pub fn alloc_deadlist(at: &MosAt<'_>) -> Result<u64> {
     at.create_zap_with(ObjectType::DEADLIST, ObjectType::DEADLIST_HDR, Deadlist::SIZE, 0)
 }
 
-/// The transaction group that a deadlist's entry stands for.
-pub fn key_of(entry: &Entry) -> Option<u64> {
-    u64::from_str_radix(&entry.name_lossy(), 16).ok()
-}
-
-/// Whether a deadlist is one block list, as before version 26.
-pub fn is_old(at: &MosAt<'_>, deadlist: u64) -> Result<bool> {
-    Ok(at.handle(deadlist)?.dnode().object_type == ObjectType::BPOBJ)
-}
-
 /// Makes an empty deadlist with the keys of another that are less than `before`. Where that one has none yet,
 /// keys are made for `snapshot` and all before it.
 #[doc(alias("dsl_deadlist_clone", "dsl_deadlist_regenerate"))]
 pub fn clone_deadlist(at: &MosAt<'_>, deadlist: u64, before: u64, snapshot: u64) -> Result<u64> {
     let new = alloc_deadlist(at)?;
-    if !at.since(version::DEADLISTS) {
-        return Ok(new);
-    }
-    let mut keys: Vec<u64> = match is_old(at, deadlist)? {
-        false => at.zap_entries(deadlist)?.iter().filter_map(key_of).filter(|k| *k < before).collect(),
-        true => previous_txgs(at, snapshot)?,
+    let old = DeadList::open(at, deadlist)?;
+    let keys: BTreeSet<u64> = match old.is_old() {
+        false => old.entries()?.into_keys().take_while(|key| *key < before).collect(),
+        true => previous_txgs(at, snapshot)?.into_iter().collect(),
     };
-    keys.sort_unstable();
-    keys.dedup();
-    for key in keys {
-        add_key(at, new, key)?;
-    }
+    let list = DeadList::open(at, new)?;
+    keys.into_iter().try_for_each(|key| list.add_key(key))?;
     Ok(new)
 }
 
@@ -102,19 +89,18 @@ fn previous_txgs(at: &MosAt<'_>, snapshot: u64) -> Result<Vec<u64>> {
     Ok(keys)
 }
 
-/// Gives a deadlist a list of its own for blocks born after `txg`.
-#[doc(alias = "dsl_deadlist_add_key")]
-pub fn add_key(at: &MosAt<'_>, deadlist: u64, txg: u64) -> Result<()> {
-    if is_old(at, deadlist)? {
-        return Ok(());
+/// Removes a key of a deadlist that has it.
+pub fn remove_key(at: &MosAt<'_>, deadlist: u64, txg: u64) -> Result<()> {
+    let list = DeadList::open(at, deadlist)?;
+    match !list.is_old() && list.entries()?.contains_key(&txg) {
+        true => list.remove_key(txg),
+        false => Ok(()),
     }
-    let list = alloc_empty(at)?;
-    at.zap(deadlist, |zap| zap.add_int_key(txg, list))
 }
 
 impl Lists for MosAt<'_> {
     fn dsize(&self, bp: &Blkptr) -> u64 {
-        MosAt::dsize(self, bp)
+        MosView::dsize(self, bp)
     }
 
     fn new_list(&self) -> Result<u64> {
@@ -126,8 +112,10 @@ impl Lists for MosAt<'_> {
     }
 
     fn is_shared(&self, list: u64) -> Result<bool> {
-        let active = self.active(Feature::EmptyBpobj);
-        Ok(active && self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)? == Some(list))
+        if !self.active(Feature::EmptyBpobj) {
+            return Ok(false);
+        }
+        Ok(self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)? == Some(list))
     }
 
     fn release_shared(&self) -> Result<()> {
@@ -135,8 +123,8 @@ impl Lists for MosAt<'_> {
         if self.active(Feature::EmptyBpobj) {
             return Ok(());
         }
-        let list = self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?;
+        let shared = self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?;
         self.zap_remove(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?;
-        list.map_or(Ok(()), |list| self.free_object(list))
+        shared.map_or(Ok(()), |number| self.free_object(number))
     }
 }

@@ -18,11 +18,18 @@
 //! Differs from OpenZFS: space is summed up over a dataset's sync and put to the directories once, which gives
 //! the same numbers, as every share of a reservation depends on the totals only.
 
+pub mod account;
 mod at;
+mod bookmarks;
+pub mod destroy;
+pub mod freeing;
 mod lists;
+pub mod live;
+pub mod names;
 pub mod pool;
-mod props;
+pub mod props;
 pub mod space;
 pub mod tree;
 
-pub use at::{Hooks, MosAt, version};
+pub use live::{Accounting, DslPool, LiveDataset};
+pub use at::{Hooks, MosAt, MosView, version};

@@ -1,10 +1,40 @@
-//! Settings of datasets.
+//! Settings of datasets: properties, and those of them that change accounts (quotas and reservations).
+//!
+//! A property ZAP may hold three entries of one property: `name` (local), `name$recvd` (came with a stream),
+//! `name$inherit` (explicitly inherited, hides the received one).
 
-use super::at::MosAt;
-use crate::error::Result;
+use ondisk::ObjectType;
+use ondisk::dsl::{DslDataset, DslDir};
+
+use super::at::{MosAt, MosView, version};
+use super::space::{self, Delta};
+use crate::dsl::MAX_NESTING;
+use crate::dsl::props::PropValue;
+use crate::error::{Error, Kind, Result};
+use crate::zap::Value;
+
+/// Entry that says that there are received properties at all.
+#[doc(alias = "ZPROP_HAS_RECVD")]
+const HAS_RECVD: &str = "$hasrecvd";
+
+/// Where a setting comes from, when it is made.
+#[doc(alias = "zprop_source_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Somebody set it.
+    Local,
+    /// It came with a stream.
+    Received,
+    /// It is inherited, whatever was received.
+    Inherited,
+    /// No local setting: what was received counts, or what is inherited.
+    None,
+    /// Neither a local nor a received setting.
+    Gone,
+}
 
 /// A number that is set on a directory itself; 0 when it isn't.
-pub(super) fn own_number(at: &MosAt<'_>, dir: u64, name: &str) -> Result<u64> {
+pub(super) fn own_number(at: &MosView<'_>, dir: u64, name: &str) -> Result<u64> {
     let zap = at.dir(dir)?.props_zapobj;
     if let Some(value) = at.zap_word(zap, name)? {
         return Ok(value);
@@ -13,4 +43,124 @@ pub(super) fn own_number(at: &MosAt<'_>, dir: u64, name: &str) -> Result<u64> {
         return Ok(0);
     }
     Ok(at.zap_word(zap, format!("{name}$recvd").as_str())?.unwrap_or(0))
+}
+
+/// What is set for a property on a directory or the nearest one above; `None`: the default holds.
+#[doc(alias = "dsl_prop_get_dd")]
+pub fn inherited(at: &MosView<'_>, dir: u64, name: &str) -> Result<Option<PropValue>> {
+    let mut next = dir;
+    for _ in 0..=MAX_NESTING {
+        let phys = at.dir(next)?;
+        if let Some(value) = at.zap_get(phys.props_zapobj, name)? {
+            return Ok(Some(PropValue::from_zap(&value)));
+        }
+        if at.zap_get(phys.props_zapobj, format!("{name}$inherit").as_str())?.is_none()
+            && let Some(value) = at.zap_get(phys.props_zapobj, format!("{name}$recvd").as_str())?
+        {
+            return Ok(Some(PropValue::from_zap(&value)));
+        }
+        if phys.parent_obj == 0 {
+            return Ok(None);
+        }
+        next = phys.parent_obj;
+    }
+    Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles"))
+}
+
+/// Sets a property of a head (of its directory) or of a snapshot. `value` is `None` for what removes settings.
+#[doc(alias = "dsl_prop_set_sync_impl")]
+pub fn set(at: &MosAt<'_>, dataset: u64, name: &str, value: Option<&PropValue>, source: Source) -> Result<()> {
+    let phys = at.dataset(dataset)?;
+    let zap = zap_of(at, dataset, &phys)?;
+    let (inherit, received) = (format!("{name}$inherit"), format!("{name}$recvd"));
+    let value = || -> Result<Value> {
+        match value {
+            Some(PropValue::Number(n)) => Ok(Value::from(*n)),
+            Some(PropValue::Text(text)) => Ok(Value::from(text.as_str())),
+            None => Err(Error::new(Kind::Invalid, format!("no value for '{name}'"))),
+        }
+    };
+    match source {
+        Source::Local => {
+            remove(at, zap, &inherit)?;
+            at.zap_set(zap, name, value()?)
+        }
+        Source::Received => at.zap_set(zap, &received, value()?),
+        Source::None => {
+            remove(at, zap, name)?;
+            remove(at, zap, &inherit)
+        }
+        Source::Gone => {
+            remove(at, zap, name)?;
+            remove(at, zap, &inherit)?;
+            remove(at, zap, &received)
+        }
+        Source::Inherited => {
+            remove(at, zap, name)?;
+            let hides = at.since(version::RECVD_PROPS) && at.zap_get(zap, HAS_RECVD)?.is_some();
+            if hides { at.zap_set(zap, &inherit, 0) } else { Ok(()) }
+        }
+    }
+}
+
+/// The property ZAP of a dataset; a snapshot's is made when it has none.
+fn zap_of(at: &MosAt<'_>, dataset: u64, phys: &DslDataset) -> Result<u64> {
+    if !phys.is_snapshot() {
+        return Ok(at.dir(phys.dir_obj)?.props_zapobj);
+    }
+    if !at.since(version::SNAP_PROPS) {
+        return Err(Error::new(Kind::Unsupported, "snapshots of this pool version have no properties"));
+    }
+    if phys.props_obj != 0 {
+        return Ok(phys.props_obj);
+    }
+    let zap = at.create_zap(ObjectType::DSL_PROPS)?;
+    at.change_dataset(dataset, |phys| phys.props_obj = zap)?;
+    Ok(zap)
+}
+
+fn remove(at: &MosAt<'_>, zap: u64, name: &str) -> Result<()> {
+    match at.zap_remove(zap, name) {
+        Err(e) if e.kind() == Kind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Stores a number property of a head that accounts depend on.
+fn store(at: &MosAt<'_>, head: u64, name: &str, value: u64, source: Source) -> Result<u64> {
+    set(at, head, name, Some(&PropValue::Number(value)), source)?;
+    own_number(at, at.dataset(head)?.dir_obj, name)
+}
+
+/// Sets the quota of a head's directory; 0: none.
+#[doc(alias = "dsl_dir_set_quota_sync")]
+pub fn set_quota(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+    let dir = at.dataset(head)?.dir_obj;
+    let value = store(at, head, "quota", value, source)?;
+    at.change_dir(dir, |dir| dir.quota = value)
+}
+
+/// Sets the reservation of a head's directory; 0: none.
+#[doc(alias = "dsl_dir_set_reservation_sync")]
+pub fn set_reservation(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+    let dir = at.dataset(head)?.dir_obj;
+    let value = store(at, head, "reservation", value, source)?;
+    space::set_reserved(at, dir, value)
+}
+
+/// Sets the quota of what a head refers to; 0: none.
+#[doc(alias = "dsl_dataset_set_refquota_sync")]
+pub fn set_refquota(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+    store(at, head, "refquota", value, source).map(drop)
+}
+
+/// Sets the reservation for what a head refers to; 0: none.
+#[doc(alias = "dsl_dataset_set_refreservation_sync")]
+pub fn set_refreservation(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+    let phys = at.dataset(head)?;
+    let old = own_number(at, phys.dir_obj, "refreservation")?;
+    let new = store(at, head, "refreservation", value, source)?;
+    let unfilled = |reserved: u64| reserved.saturating_sub(phys.unique_bytes).cast_signed();
+    let delta = Delta { used: unfilled(new) - unfilled(old), ..Delta::default() };
+    space::charge(at, phys.dir_obj, DslDir::USED_REFRSRV, delta)
 }

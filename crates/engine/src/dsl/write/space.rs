@@ -8,6 +8,7 @@ use ondisk::dsl::{DslDataset, DslDir};
 use super::at::MosAt;
 use super::props;
 use crate::dsl::MAX_NESTING;
+use crate::dsl::props::space::{DirSpace, available_along};
 use crate::error::Result;
 
 /// A change of space, in bytes.
@@ -124,4 +125,34 @@ pub(super) fn charge_refreservation(at: &MosAt<'_>, head: &DslDataset) -> Result
     }
     let bytes = head.unique_bytes.min(reserved);
     charge(at, head.dir_obj, DslDir::USED_REFRSRV, Delta::of(bytes, 0, 0))
+}
+
+/// Sets a directory's reservation; its parent pays for what is not used of it.
+#[doc(alias = "dsl_dir_set_reservation_sync_impl")]
+pub(super) fn set_reserved(at: &MosAt<'_>, dir: u64, value: u64) -> Result<()> {
+    let (parent, delta) = at.change_dir(dir, |dir| {
+        let delta = dir.used_bytes.max(value).wrapping_sub(dir.used_bytes.max(dir.reserved));
+        dir.reserved = value;
+        (dir.parent_obj, delta.cast_signed())
+    })?;
+    if parent == 0 {
+        return Ok(());
+    }
+    charge(at, parent, DslDir::USED_CHILD_RSRV, Delta { used: delta, ..Delta::default() })
+}
+
+/// Space that a directory may still take, `netfree` as in [`super::Hooks::pool_space`]; what its ancestors from
+/// `stop` on allow is not asked.
+#[doc(alias = "dsl_dir_space_available")]
+pub fn available(at: &MosAt<'_>, dir: u64, stop: u64, netfree: bool) -> Result<u64> {
+    let mut path = Vec::new();
+    let mut next = dir;
+    while next != 0 && next != stop && path.len() <= MAX_NESTING {
+        let phys = at.dir(next)?;
+        path.push(DirSpace { used: phys.used_bytes, quota: phys.quota, reserved: phys.reserved });
+        next = phys.parent_obj;
+    }
+    path.reverse();
+    let pool = if next == stop && stop != 0 { u64::MAX } else { at.hooks.pool_space(netfree) };
+    Ok(available_along(pool, &path))
 }

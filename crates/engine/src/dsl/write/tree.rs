@@ -6,7 +6,8 @@ use ondisk::names::{dsl_dir, mos};
 use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
-use super::{lists, space};
+use super::{bookmarks, lists, space};
+use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 use crate::zap::TOUPPER;
 
@@ -212,7 +213,8 @@ pub fn create_snapshot(at: &MosAt<'_>, head_number: u64, name: &str) -> Result<u
     relink_previous(at, &head, head_number, number)?;
     space::charge_refreservation(at, &head)?;
     let deadlist = lists::clone_deadlist(at, head.deadlist_obj, u64::MAX, head.prev_snap_obj)?;
-    lists::add_key(at, deadlist, head.prev_snap_txg)?;
+    DeadList::open(at, deadlist)?.add_key(head.prev_snap_txg)?;
+    bookmarks::snapshotted(at, head_number, deadlist, head.prev_snap_txg)?;
     at.change_dataset(head_number, |head| {
         head.deadlist_obj = deadlist;
         head.prev_snap_obj = number;

@@ -1,0 +1,203 @@
+//! What a dataset's written and freed blocks change: collected while it is written, then put into the dataset,
+//! its directory, the snapshot before it, deadlists and bookmarks.
+//!
+//! A block that is freed and was born after the last snapshot is free at once. Any other is kept by that snapshot:
+//! it goes to the head's deadlist, and when the snapshot is the first to know it, it counts as unique to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::names::dsl_dir;
+use ondisk::{Blkptr, ChecksumType, CompressType};
+use parking_lot::Mutex;
+use zcommon::features::Feature;
+
+use super::at::MosAt;
+use super::space::{self, Delta};
+use super::{bookmarks, props, tree};
+use crate::dsl::deadlist::DeadList;
+use crate::dmu::Tx;
+use crate::dmu::live::sync::BlockOps;
+use crate::error::Result;
+
+/// Largest block that needs no feature.
+const OLD_MAX_BLOCK: u64 = 128 << 10;
+
+#[derive(Debug, Default)]
+struct Sums {
+    /// Change of what the dataset refers to.
+    referenced: Delta,
+    /// Of what it alone refers to, which its directory pays for.
+    own: Delta,
+    /// What went from the head to the snapshots.
+    to_snapshots: i64,
+    /// What became unique to the previous snapshot.
+    previous_unique: u64,
+    dead: Vec<Blkptr>,
+    features: BTreeSet<Feature>,
+    /// Space that bookmarks knew and that is gone, by name.
+    bookmarks: BTreeMap<String, Delta>,
+    allocs: Vec<Blkptr>,
+    frees: Vec<Blkptr>,
+}
+
+/// The account of one dataset while a group is written.
+#[derive(Debug)]
+pub struct Account<'a> {
+    at: MosAt<'a>,
+    number: u64,
+    phys: DslDataset,
+    /// The txg before the previous snapshot's, when the head is what follows that snapshot.
+    previous_since: Option<u64>,
+    origin_txg: u64,
+    /// Bookmarks that are told what is freed: creation txg by name.
+    bookmarks: Vec<(String, u64)>,
+    livelist: Option<u64>,
+    sums: Mutex<Sums>,
+}
+
+/// A block's size in all three ways.
+pub(super) fn sizes(at: &MosAt<'_>, bp: &Blkptr) -> Delta {
+    Delta::of(at.dsize(bp), bp.psize(), bp.ucsize())
+}
+
+impl<'a> Account<'a> {
+    /// Opens the account of head `number`.
+    pub fn open(at: MosAt<'a>, number: u64) -> Result<Self> {
+        let phys = at.dataset(number)?;
+        let dir = at.dir(phys.dir_obj)?;
+        let mut previous_since = None;
+        if phys.prev_snap_obj != 0 {
+            let previous = at.dataset(phys.prev_snap_obj)?;
+            previous_since = (previous.next_snap_obj == number).then_some(previous.prev_snap_txg);
+        }
+        let origin_txg = origin_txg(&at, &dir)?;
+        let bookmarks = bookmarks::watching(&at, number, phys.prev_snap_txg)?;
+        let livelist = at.extra(phys.dir_obj, dsl_dir::LIVELIST)?.and_then(|v| v.first());
+        let sums = Mutex::default();
+        Ok(Self { at, number, phys, previous_since, origin_txg, bookmarks, livelist, sums })
+    }
+
+    /// Puts everything where it belongs, with the new root.
+    #[doc(alias("dsl_dataset_sync", "dsl_dataset_sync_done"))]
+    pub fn close(self, root: Blkptr) -> Result<()> {
+        let (at, sums) = (&self.at, self.sums.into_inner());
+        DeadList::open(at, self.phys.deadlist_obj)?.insert(&sums.dead, false)?;
+        let reserved = props::own_number(at, self.phys.dir_obj, "refreservation")?;
+        let delta = at.change_dataset(self.number, |phys| {
+            let delta = space::charged(phys.unique_bytes, reserved, sums.own.used);
+            phys.unique_bytes = phys.unique_bytes.wrapping_add_signed(sums.own.used);
+            refer(phys, sums.referenced);
+            phys.bp = root;
+            delta
+        })?;
+        if sums.previous_unique != 0 {
+            at.change_dataset(self.phys.prev_snap_obj, |snap| snap.unique_bytes += sums.previous_unique)?;
+        }
+        let charge = Delta { used: delta, ..sums.own };
+        let kinds = (DslDir::USED_REFRSRV, DslDir::USED_HEAD);
+        space::charge_and_move(at, self.phys.dir_obj, charge, sums.own.used, kinds)?;
+        let (head, snap) = (DslDir::USED_HEAD, DslDir::USED_SNAP);
+        space::transfer(at, self.phys.dir_obj, sums.to_snapshots, head, snap)?;
+        for feature in sums.features {
+            if at.enabled(feature) {
+                tree::use_feature(at, self.number, feature)?;
+            }
+        }
+        bookmarks::freed(at, self.number, &sums.bookmarks)?;
+        match self.livelist {
+            Some(list) => {
+                DeadList::open(at, list)?.note_live(at.tx.txg(), true, &sums.allocs, &sums.frees)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Notes a feature that the dataset uses from now on.
+    pub fn use_feature(&self, feature: Feature) {
+        self.sums.lock().features.insert(feature);
+    }
+
+    fn is_in_livelist(&self, bp: &Blkptr) -> bool {
+        self.livelist.is_some() && bp.logical_birth() > self.origin_txg && !bp.is_embedded()
+    }
+}
+
+/// Changes what a dataset refers to.
+pub(super) fn refer(phys: &mut DslDataset, delta: Delta) {
+    phys.referenced_bytes = phys.referenced_bytes.wrapping_add_signed(delta.used);
+    phys.compressed_bytes = phys.compressed_bytes.wrapping_add_signed(delta.compressed);
+    phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(delta.uncompressed);
+}
+
+/// The group in which a clone's origin was made; 0 for what is no clone.
+pub(super) fn origin_txg(at: &MosAt<'_>, dir: &DslDir) -> Result<u64> {
+    match dir.origin_obj {
+        0 => Ok(0),
+        origin => Ok(at.dataset(origin)?.creation_txg),
+    }
+}
+
+fn features_of(bp: &Blkptr) -> impl Iterator<Item = Feature> {
+    let large = (bp.lsize() > OLD_MAX_BLOCK).then_some(Feature::LargeBlocks);
+    let checksum = match bp.checksum() {
+        Some(ChecksumType::Sha512) => Some(Feature::Sha512),
+        Some(ChecksumType::Skein) => Some(Feature::Skein),
+        Some(ChecksumType::Edonr) => Some(Feature::Edonr),
+        Some(ChecksumType::Blake3) => Some(Feature::Blake3),
+        _ => None,
+    };
+    let zstd = (bp.compress() == Some(CompressType::Zstd)).then_some(Feature::ZstdCompress);
+    [large, checksum, zstd].into_iter().flatten()
+}
+
+impl BlockOps for Account<'_> {
+    #[doc(alias = "dsl_dataset_block_born")]
+    fn born(&self, bp: &Blkptr, _: &Tx) -> Result<()> {
+        if bp.is_hole() || bp.is_redacted() {
+            return Ok(());
+        }
+        let size = sizes(&self.at, bp);
+        let mut sums = self.sums.lock();
+        sums.referenced = sums.referenced.plus(size);
+        sums.own = sums.own.plus(size);
+        sums.features.extend(features_of(bp));
+        if self.is_in_livelist(bp) {
+            sums.allocs.push(*bp);
+        }
+        Ok(())
+    }
+
+    #[doc(alias = "dsl_dataset_block_kill")]
+    fn killed(&self, bp: &Blkptr, _: &Tx) -> Result<()> {
+        if bp.is_hole() || bp.is_redacted() {
+            return Ok(());
+        }
+        let size = sizes(&self.at, bp);
+        let birth = bp.logical_birth();
+        let mut sums = self.sums.lock();
+        sums.referenced = sums.referenced.plus(size.negated());
+        if self.is_in_livelist(bp) {
+            sums.frees.push(*bp);
+        }
+        for (name, txg) in &self.bookmarks {
+            if birth <= *txg {
+                let sum = sums.bookmarks.entry(name.clone()).or_default();
+                *sum = sum.plus(size);
+            }
+        }
+        if birth > self.phys.prev_snap_txg {
+            sums.own = sums.own.plus(size.negated());
+            drop(sums);
+            return super::freeing::free(&self.at, bp);
+        }
+        sums.dead.push(*bp);
+        if self.previous_since.is_some_and(|since| birth > since) {
+            sums.previous_unique += size.used.cast_unsigned();
+        }
+        if birth > self.origin_txg {
+            sums.to_snapshots += size.used;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Bookmarks: a snapshot's txg and guid, which outlive it.
+//!
+//! With the feature `bookmark_written` a bookmark also knows the size of its snapshot and how much of that was
+//! freed before the next snapshot came, so that "written since" can be told later.
+
+use std::collections::BTreeMap;
+
+use ondisk::ObjectType;
+use ondisk::dsl::ZfsBookmark;
+use ondisk::names::dsl_dataset;
+use zcommon::features::Feature;
+
+use super::at::{MosAt, MosView, ZAPIFIED};
+use super::space::Delta;
+use crate::dsl::deadlist::DeadList;
+use crate::error::{Error, Kind, Result};
+use crate::zap::TOUPPER;
+
+/// Words of a bookmark before the feature `bookmark_v2`.
+const OLD_WORDS: usize = 3;
+/// Words before `bookmark_written` (`redaction_obj`, `flags`, sizes, and the IV set's guid at the end).
+const ALL_WORDS: usize = ZfsBookmark::SIZE / 8;
+
+/// The object that lists a head's bookmarks.
+fn list(at: &MosView<'_>, head: u64) -> Result<Option<u64>> {
+    Ok(at.extra(head, dsl_dataset::BOOKMARK_NAMES)?.and_then(|v| v.first()))
+}
+
+/// All bookmarks of a head by name, with the number of words that each has.
+fn all(at: &MosView<'_>, head: u64) -> Result<Vec<(String, ZfsBookmark, usize)>> {
+    let Some(number) = list(at, head)? else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for entry in at.zap_entries(number)? {
+        let phys = ZfsBookmark::from_words(&entry.value.ints);
+        let phys = phys.map_err(|e| super::super::malformed(number, &e))?;
+        all.push((entry.name_lossy(), phys, entry.value.ints.len()));
+    }
+    all.sort_by(|a, b| (a.1.creation_txg, &a.0).cmp(&(b.1.creation_txg, &b.0)));
+    Ok(all)
+}
+
+fn has_sizes(phys: &ZfsBookmark) -> bool {
+    phys.flags & ZfsBookmark::FLAG_HAS_FBN != 0
+}
+
+fn words(phys: &ZfsBookmark, count: usize) -> Vec<u64> {
+    let bytes = phys.to_bytes();
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().take(count).map(|w| u64::from_le_bytes(*w)).collect()
+}
+
+/// Names and txgs of the bookmarks that must know what is freed now: those since the last snapshot.
+pub(super) fn watching(at: &MosView<'_>, head: u64, since: u64) -> Result<Vec<(String, u64)>> {
+    let watching = |phys: &ZfsBookmark| has_sizes(phys) && phys.creation_txg >= since;
+    let all = all(at, head)?.into_iter();
+    Ok(all.filter(|(_, phys, _)| watching(phys)).map(|(name, phys, _)| (name, phys.creation_txg)).collect())
+}
+
+/// Adds what was freed to bookmarks.
+#[doc(alias = "dsl_bookmark_sync_done")]
+pub(super) fn freed(at: &MosAt<'_>, head: u64, sums: &BTreeMap<String, Delta>) -> Result<()> {
+    if sums.is_empty() {
+        return Ok(());
+    }
+    let Some(number) = list(at, head)? else { return Ok(()) };
+    for (name, mut phys, count) in all(at, head)? {
+        let Some(sum) = sums.get(&name) else { continue };
+        let add = |to: &mut u64, delta: i64| *to = to.wrapping_add_signed(delta);
+        add(&mut phys.referenced_freed_before_next_snap, sum.used);
+        add(&mut phys.compressed_freed_before_next_snap, sum.compressed);
+        add(&mut phys.uncompressed_freed_before_next_snap, sum.uncompressed);
+        at.zap_set(number, &name, words(&phys, count))?;
+    }
+    Ok(())
+}
+
+/// A snapshot is made of `head`: the deadlist it leaves gets keys where bookmarks stand, so that what was freed
+/// since each of them can be told.
+#[doc(alias = "dsl_bookmark_snapshotted")]
+pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, deadlist: u64, since: u64) -> Result<()> {
+    let mut last = None;
+    for (_, phys, _) in all(at, head)?.iter().rev() {
+        if phys.creation_txg <= since {
+            break;
+        }
+        if has_sizes(phys) && last != Some(phys.creation_txg) {
+            last = Some(phys.creation_txg);
+            DeadList::open(at, deadlist)?.add_key(phys.creation_txg)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a bookmark of a snapshot, or a copy of a bookmark.
+#[doc(alias("dsl_bookmark_create_sync_impl_snap", "dsl_bookmark_create_sync_impl_book"))]
+pub(super) fn create(at: &MosAt<'_>, head: u64, name: &str, from: &Source) -> Result<()> {
+    let number = match list(at, head)? {
+        Some(number) => number,
+        None => {
+            let number = at.create_zap_with(ZAPIFIED, ObjectType::NONE, 0, TOUPPER)?;
+            at.count(Feature::Bookmarks, 1)?;
+            at.set_extra(head, dsl_dataset::BOOKMARK_NAMES, number)?;
+            number
+        }
+    };
+    let (phys, count) = match from {
+        Source::Snapshot(snapshot) => of_snapshot(at, *snapshot)?,
+        Source::Bookmark(phys) => {
+            let mut phys = *phys;
+            phys.redaction_obj = 0;
+            (phys, if needs_new_form(&phys) { ALL_WORDS } else { OLD_WORDS })
+        }
+    };
+    if count > OLD_WORDS {
+        at.count(Feature::BookmarkV2, 1)?;
+    }
+    if has_sizes(&phys) {
+        at.count(Feature::BookmarkWritten, 1)?;
+    }
+    at.zap_add(number, name, words(&phys, count))
+}
+
+/// What a bookmark is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    /// A snapshot's number.
+    Snapshot(u64),
+    /// Another bookmark.
+    Bookmark(ZfsBookmark),
+}
+
+fn needs_new_form(phys: &ZfsBookmark) -> bool {
+    phys.flags != 0 || phys.ivset_guid != 0 || phys.redaction_obj != 0
+}
+
+fn of_snapshot(at: &MosAt<'_>, number: u64) -> Result<(ZfsBookmark, usize)> {
+    let snap = at.dataset(number)?;
+    let mut phys = ZfsBookmark {
+        guid: snap.guid,
+        creation_txg: snap.creation_txg,
+        creation_time: snap.creation_time,
+        ..ZfsBookmark::default()
+    };
+    if let Some(ivset) = at.extra(number, dsl_dataset::IVSET_GUID)?.and_then(|v| v.first()) {
+        phys.ivset_guid = ivset;
+    }
+    if at.enabled(Feature::BookmarkWritten) {
+        phys.flags = ZfsBookmark::FLAG_HAS_FBN | ZfsBookmark::FLAG_SNAPSHOT_EXISTS;
+        phys.referenced_bytes_refd = snap.referenced_bytes;
+        phys.compressed_bytes_refd = snap.compressed_bytes;
+        phys.uncompressed_bytes_refd = snap.uncompressed_bytes;
+        let next = at.dataset(snap.next_snap_obj)?;
+        let since = DeadList::open(at, next.deadlist_obj)?.space()?;
+        phys.referenced_freed_before_next_snap = since.used.cast_unsigned();
+        phys.compressed_freed_before_next_snap = since.compressed.cast_unsigned();
+        phys.uncompressed_freed_before_next_snap = since.uncompressed.cast_unsigned();
+    }
+    Ok((phys, if needs_new_form(&phys) { ALL_WORDS } else { OLD_WORDS }))
+}
+
+/// A bookmark by name.
+pub(super) fn find(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<ZfsBookmark>> {
+    Ok(all(at, head)?.into_iter().find(|(n, ..)| n == name).map(|(_, phys, _)| phys))
+}
+
+/// Removes a bookmark; the list goes with the last one.
+#[doc(alias = "dsl_bookmark_destroy_sync_impl")]
+pub(super) fn destroy(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
+    let missing = || Error::not_found(format!("no bookmark '{name}'"));
+    let number = list(at, head)?.ok_or_else(missing)?;
+    let bookmarks = all(at, head)?;
+    let (_, phys, count) = bookmarks.iter().find(|(n, ..)| n == name).ok_or_else(missing)?;
+    if phys.redaction_obj != 0 {
+        return Err(Error::new(Kind::Unsupported, "redaction bookmarks can't be destroyed yet"));
+    }
+    if *count > OLD_WORDS {
+        at.count(Feature::BookmarkV2, -1)?;
+    }
+    if has_sizes(phys) {
+        at.count(Feature::BookmarkWritten, -1)?;
+    }
+    at.zap_remove(number, name)?;
+    if has_sizes(phys) && !stands_at(at, head, phys.creation_txg)? && !snapshot_at(at, head, phys.creation_txg)? {
+        super::destroy::remove_keys(at, head, phys.creation_txg)?;
+    }
+    if bookmarks.len() == 1 {
+        at.free_object(number)?;
+        at.count(Feature::Bookmarks, -1)?;
+        at.zap_remove(head, dsl_dataset::BOOKMARK_NAMES)?;
+    }
+    Ok(())
+}
+
+/// The head is destroyed: so are its bookmarks.
+pub(super) fn destroy_all(at: &MosAt<'_>, head: u64) -> Result<()> {
+    for (name, ..) in all(at, head)? {
+        destroy(at, head, &name)?;
+    }
+    Ok(())
+}
+
+/// The newest bookmark of a txg up to `txg`, if one needs the deadlist key there.
+pub(super) fn stands_at(at: &MosView<'_>, head: u64, txg: u64) -> Result<bool> {
+    Ok(all(at, head)?.iter().any(|(_, phys, _)| has_sizes(phys) && phys.creation_txg == txg))
+}
+
+/// Whether a head has a snapshot of a txg.
+fn snapshot_at(at: &MosView<'_>, head: u64, txg: u64) -> Result<bool> {
+    let mut next = at.dataset(head)?.prev_snap_obj;
+    while next != 0 {
+        let snap = at.dataset(next)?;
+        if snap.creation_txg <= txg {
+            return Ok(snap.creation_txg == txg);
+        }
+        next = snap.prev_snap_obj;
+    }
+    Ok(false)
+}
+
+/// A snapshot is destroyed: bookmarks of it know that, and what is freed before the next snapshot is counted up
+/// to the one that follows now.
+#[doc(alias("dsl_bookmark_ds_destroyed", "dsl_bookmark_next_changed"))]
+pub(super) fn snapshot_destroyed(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()> {
+    let Some(number) = list(at, head)? else { return Ok(()) };
+    let snap = at.dataset(snapshot)?;
+    let next = at.dataset(snap.next_snap_obj)?;
+    for (name, mut phys, count) in all(at, head)? {
+        if !has_sizes(&phys) || phys.creation_txg > snap.creation_txg || phys.creation_txg < snap.prev_snap_txg {
+            continue;
+        }
+        if phys.creation_txg == snap.creation_txg && phys.guid == snap.guid {
+            phys.flags &= !ZfsBookmark::FLAG_SNAPSHOT_EXISTS;
+        }
+        if phys.creation_txg < snap.creation_txg {
+            // So far it was counted up to this snapshot; from now on up to the next one.
+            let more = DeadList::open(at, next.deadlist_obj)?.space_range(0, phys.creation_txg)?;
+            let add = |to: &mut u64, delta: i64| *to = to.wrapping_add_signed(delta);
+            add(&mut phys.referenced_freed_before_next_snap, more.used);
+            add(&mut phys.compressed_freed_before_next_snap, more.compressed);
+            add(&mut phys.uncompressed_freed_before_next_snap, more.uncompressed);
+        }
+        at.zap_set(number, &name, words(&phys, count))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! Destroying snapshots and heads.
+//!
+//! What only a snapshot referred to moves from the next one's deadlist to the pool's list of blocks to be freed;
+//! a head's tree goes to the list of trees to be freed. Both are worked off later ([`super::freeing`]), and their
+//! space belongs to `$FREE` until then. Pools without those lists free at once.
+
+use std::ops::ControlFlow;
+
+use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos, special_dir};
+use zcommon::features::Feature;
+
+use super::at::{MosAt, MosView, version};
+use super::space::{self, Delta};
+use super::{bookmarks, freeing, lists, names, props, tree};
+use crate::dsl::bpobj::BlockList;
+use crate::dsl::bptree;
+use crate::dsl::deadlist::DeadList;
+use crate::error::{Error, Kind, Result};
+
+/// Number of a snapshot's holds.
+pub fn holds(at: &MosView<'_>, snap: &DslDataset) -> Result<usize> {
+    Ok(at.zap_entries(snap.userrefs_obj)?.len())
+}
+
+/// Whether a snapshot may be destroyed; `defer`: it need not go at once.
+#[doc(alias = "dsl_destroy_snapshot_check_impl")]
+pub fn check_snapshot(at: &MosView<'_>, number: u64, defer: bool) -> Result<()> {
+    let snap = at.dataset(number)?;
+    if !snap.is_snapshot() {
+        return Err(Error::new(Kind::Invalid, "not a snapshot"));
+    }
+    if defer {
+        return Ok(());
+    }
+    if holds(at, &snap)? > 0 {
+        return Err(Error::new(Kind::Busy, "the snapshot is held"));
+    }
+    if snap.num_children > 1 {
+        return Err(Error::new(Kind::Exists, "the snapshot has clones"));
+    }
+    Ok(())
+}
+
+/// Destroys a snapshot, or marks it to be destroyed with its last hold or clone when `defer` and it has any.
+#[doc(alias = "dsl_destroy_snapshot_sync_impl")]
+pub fn snapshot(at: &MosAt<'_>, number: u64, defer: bool) -> Result<()> {
+    let snap = at.dataset(number)?;
+    if defer && (snap.num_children > 1 || holds(at, &snap)? > 0) {
+        return at.change_dataset(number, |snap| snap.flags |= DslDataset::FLAG_DEFER_DESTROY);
+    }
+    let dir = at.dir(snap.dir_obj)?;
+    let head_number = dir.head_dataset_obj;
+    bookmarks::snapshot_destroyed(at, head_number, number)?;
+    let keep_key = bookmarks::stands_at(at, head_number, snap.creation_txg)?;
+    tree::drop_features(at, number)?;
+    let branched = unlink_previous(at, number, &snap)?;
+    let old_unique = at.change_dataset(snap.next_snap_obj, |next| {
+        next.prev_snap_obj = snap.prev_snap_obj;
+        next.prev_snap_txg = snap.prev_snap_txg;
+        next.unique_bytes
+    })?;
+    move_dead(at, number, &snap, branched)?;
+    DeadList::open(at, at.dataset(number)?.deadlist_obj)?.free()?;
+    if !keep_key {
+        remove_clones_key(at, snap.dir_obj, snap.creation_txg)?;
+    }
+    let next = at.dataset(snap.next_snap_obj)?;
+    if next.is_snapshot() {
+        let after = DeadList::open(at, at.dataset(next.next_snap_obj)?.deadlist_obj)?;
+        let more = after.space_range(snap.prev_snap_txg, snap.creation_txg)?.used;
+        at.change_dataset(snap.next_snap_obj, |next| {
+            next.unique_bytes = next.unique_bytes.wrapping_add_signed(more);
+        })?;
+        if !keep_key {
+            lists::remove_key(at, at.dataset(head_number)?.deadlist_obj, snap.creation_txg)?;
+        }
+    } else {
+        recount_unique(at, snap.next_snap_obj)?;
+        consume_refreservation(at, snap.next_snap_obj, old_unique)?;
+    }
+    let head = at.dataset(head_number)?;
+    let name = names::of_value(at, head.snapnames_zapobj, number)?;
+    at.zap_remove(head.snapnames_zapobj, &name)?;
+    tree::count_up(at, snap.dir_obj, dsl_dir::SNAPSHOT_COUNT, -1)?;
+    for zap in [snap.next_clones_obj, snap.props_obj, snap.userrefs_obj] {
+        if zap != 0 {
+            at.free_object(zap)?;
+        }
+    }
+    at.free_zapified(number)?;
+    tree::note_snapshots_changed(at, snap.dir_obj)
+}
+
+/// The snapshot before one that goes no longer knows it; says whether the latter was the first of a clone.
+fn unlink_previous(at: &MosAt<'_>, number: u64, snap: &DslDataset) -> Result<bool> {
+    if snap.prev_snap_obj == 0 {
+        return Ok(false);
+    }
+    let previous = at.dataset(snap.prev_snap_obj)?;
+    if previous.next_snap_obj == number {
+        at.change_dataset(snap.prev_snap_obj, |previous| previous.next_snap_obj = snap.next_snap_obj)?;
+        return Ok(false);
+    }
+    if previous.next_clones_obj != 0 {
+        at.zap(previous.next_clones_obj, |zap| {
+            zap.remove_int(number)?;
+            zap.add_int(snap.next_snap_obj)
+        })?;
+    }
+    Ok(true)
+}
+
+/// What died between the snapshot and the next is freed if the snapshot alone had it, else it is the next one's
+/// dead.
+fn move_dead(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
+    let next = at.dataset(snap.next_snap_obj)?;
+    let dead = DeadList::open(at, next.deadlist_obj)?;
+    if dead.is_old() {
+        return process_old_deadlist(at, number, snap, branched);
+    }
+    if snap.prev_snap_obj != 0 && !branched {
+        let since = at.dataset(snap.prev_snap_obj)?.prev_snap_txg;
+        let more = dead.space_range(since, snap.prev_snap_txg)?.used;
+        at.change_dataset(snap.prev_snap_obj, |previous| {
+            previous.unique_bytes = previous.unique_bytes.wrapping_add_signed(more);
+        })?;
+    }
+    let gone = dead.space_range(snap.prev_snap_txg, u64::MAX)?;
+    space::charge(at, snap.dir_obj, DslDir::USED_SNAP, gone.negated())?;
+    dead.move_to(&BlockList::open(at, freeing::free_bpobj(at)?)?, snap.prev_snap_txg)?;
+    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, gone)?;
+    dead.merge(snap.deadlist_obj)
+}
+
+/// The same with deadlists that are single block lists: what is gone is freed now.
+fn process_old_deadlist(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
+    let next = at.dataset(snap.next_snap_obj)?;
+    let previous = (snap.prev_snap_obj != 0 && !branched).then_some(snap.prev_snap_obj);
+    let since = previous.map_or(Ok(u64::MAX), |p| at.dataset(p).map(|p| p.prev_snap_txg))?;
+    let (mut kept, mut gone, mut unique) = (Vec::new(), Delta::default(), 0);
+    let _ = BlockList::open(at, next.deadlist_obj)?.iterate(&mut |bp, _| {
+        let size = super::account::sizes(at, bp);
+        if bp.logical_birth() > snap.prev_snap_txg {
+            gone = gone.plus(size);
+            freeing::free(at, bp)?;
+        } else {
+            kept.push(*bp);
+            unique += if bp.logical_birth() > since { size.used } else { 0 };
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    DeadList::open(at, snap.deadlist_obj)?.insert(&kept, false)?;
+    if let Some(previous) = previous {
+        at.change_dataset(previous, |p| p.unique_bytes = p.unique_bytes.wrapping_add_signed(unique))?;
+    }
+    space::charge(at, snap.dir_obj, DslDir::USED_SNAP, gone.negated())?;
+    // The list that is worked off goes with the snapshot.
+    at.change_dataset(snap.next_snap_obj, |next| next.deadlist_obj = snap.deadlist_obj)?;
+    at.change_dataset(number, |snap| snap.deadlist_obj = next.deadlist_obj)
+}
+
+/// Unique bytes of a head, computed anew.
+#[doc(alias = "dsl_dataset_recalc_head_uniq")]
+pub(super) fn recount_unique(at: &MosAt<'_>, head_number: u64) -> Result<()> {
+    let head = at.dataset(head_number)?;
+    let shared = match head.prev_snap_obj {
+        0 => 0,
+        previous => at.dataset(previous)?.referenced_bytes,
+    };
+    let dead = DeadList::open(at, head.deadlist_obj)?.space()?.used;
+    let accurate = at.since(version::UNIQUE_ACCURATE);
+    at.change_dataset(head_number, |head| {
+        head.unique_bytes = head.referenced_bytes.wrapping_sub(shared.wrapping_add_signed(-dead));
+        if accurate {
+            head.flags |= DslDataset::FLAG_UNIQUE_ACCURATE;
+        }
+    })
+}
+
+/// A head has more to itself than before: less of its refreservation is charged.
+fn consume_refreservation(at: &MosAt<'_>, head_number: u64, old_unique: u64) -> Result<()> {
+    let head = at.dataset(head_number)?;
+    let reserved = props::own_number(at, head.dir_obj, "refreservation")?;
+    if old_unique >= reserved {
+        return Ok(());
+    }
+    let bytes = head.unique_bytes.saturating_sub(old_unique).min(reserved - old_unique);
+    let delta = Delta { used: -bytes.cast_signed(), ..Delta::default() };
+    space::charge(at, head.dir_obj, DslDir::USED_REFRSRV, delta)
+}
+
+/// Takes a txg out of the deadlists of all clones that came later, and of theirs.
+#[doc(alias = "dsl_dataset_remove_clones_key")]
+fn remove_clones_key(at: &MosAt<'_>, dir: u64, txg: u64) -> Result<()> {
+    let mut dirs = vec![dir];
+    let mut left = 1 << 20;
+    while let Some(dir) = dirs.pop() {
+        for entry in at.zap_entries(at.dir(dir)?.clones)? {
+            let Some(number) = entry.value.first() else { continue };
+            let clone = at.dataset(number)?;
+            let clone_dir = at.dir(clone.dir_obj)?;
+            if super::account::origin_txg(at, &clone_dir)? > txg {
+                lists::remove_key(at, clone.deadlist_obj, txg)?;
+                dirs.push(clone.dir_obj);
+            }
+            left -= 1;
+            if left == 0 {
+                return Err(Error::new(Kind::Loop, "clones go in circles"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes a txg out of the deadlists of a head and its clones.
+pub(super) fn remove_keys(at: &MosAt<'_>, head: u64, txg: u64) -> Result<()> {
+    let phys = at.dataset(head)?;
+    remove_clones_key(at, phys.dir_obj, txg)?;
+    lists::remove_key(at, phys.deadlist_obj, txg)
+}
+
+/// The origin of a clone that waits for the clone to go, and would go with it.
+fn waiting_origin(at: &MosView<'_>, head: &DslDataset) -> Result<Option<u64>> {
+    if head.prev_snap_obj == 0 || at.dir(head.dir_obj)?.origin_obj != head.prev_snap_obj {
+        return Ok(None);
+    }
+    let origin = at.dataset(head.prev_snap_obj)?;
+    let waits = origin.flags & DslDataset::FLAG_DEFER_DESTROY != 0 && origin.num_children == 2;
+    Ok((waits && holds(at, &origin)? == 0).then_some(head.prev_snap_obj))
+}
+
+/// Whether a head may be destroyed.
+#[doc(alias = "dsl_destroy_head_check_impl")]
+pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
+    let head = at.dataset(number)?;
+    if head.is_snapshot() {
+        return Err(Error::new(Kind::Invalid, "not a file system or volume"));
+    }
+    if head.prev_snap_obj != 0 && at.dataset(head.prev_snap_obj)?.next_snap_obj == number {
+        return Err(Error::new(Kind::Busy, "the dataset has snapshots"));
+    }
+    if !at.zap_entries(at.dir(head.dir_obj)?.child_dir_zapobj)?.is_empty() {
+        return Err(Error::new(Kind::Exists, "the dataset has children"));
+    }
+    if at.dir(head.dir_obj)?.parent_obj == 0 {
+        return Err(Error::new(Kind::Invalid, "the root of a pool goes with the pool only"));
+    }
+    Ok(())
+}
+
+/// Destroys a head and its directory. Its blocks must have been written: what is in memory goes with it.
+#[doc(alias = "dsl_destroy_head_sync_impl")]
+pub fn head(at: &MosAt<'_>, number: u64) -> Result<()> {
+    let head = at.dataset(number)?;
+    let origin = waiting_origin(at, &head)?;
+    props::set_refreservation(at, number, 0, props::Source::Gone)?;
+    tree::drop_features(at, number)?;
+    if head.prev_snap_obj != 0 {
+        let previous = at.dataset(head.prev_snap_obj)?;
+        if previous.next_clones_obj != 0 {
+            at.zap(previous.next_clones_obj, |zap| zap.remove_int(number))?;
+        }
+        at.change_dataset(head.prev_snap_obj, |previous| previous.num_children -= 1)?;
+    }
+    // Of a clone the origin still has what is in it; anything else has no snapshots, and nothing in it.
+    DeadList::open(at, head.deadlist_obj)?.free()?;
+    remove_livelist(at, head.dir_obj)?;
+    free_tree(at, &head)?;
+    if head.prev_snap_obj != 0 && at.since(version::DEADLISTS) {
+        let list = at.dir(at.dataset(head.prev_snap_obj)?.dir_obj)?.clones;
+        if list != 0 {
+            at.zap(list, |zap| zap.remove_int(number))?;
+        }
+    }
+    at.change_dir(head.dir_obj, |dir| dir.head_dataset_obj = 0)?;
+    bookmarks::destroy_all(at, number)?;
+    at.free_object(head.snapnames_zapobj)?;
+    at.free_zapified(number)?;
+    destroy_dir(at, head.dir_obj)?;
+    origin.map_or(Ok(()), |origin| snapshot(at, origin, false))
+}
+
+/// Frees the tree of a head, now or later.
+#[doc(alias("dsl_async_dataset_destroy", "old_synchronous_dataset_destroy"))]
+fn free_tree(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
+    if !at.enabled(Feature::AsyncDestroy) {
+        let freed = freeing::free_now(at, &head.bp, head.prev_snap_txg)?;
+        return space::charge(at, head.dir_obj, DslDir::USED_HEAD, freed.negated());
+    }
+    freeing::destroy_zil(at, head)?;
+    let dir = at.dir(head.dir_obj)?;
+    let list = match at.active(Feature::AsyncDestroy) {
+        true => at.zap_word(MOS_DIRECTORY_OBJECT, mos::BPTREE_OBJ)?,
+        false => None,
+    };
+    let list = match list {
+        Some(list) => list,
+        None => {
+            at.count(Feature::AsyncDestroy, 1)?;
+            let list = bptree::create(at)?;
+            at.zap_set(MOS_DIRECTORY_OBJECT, mos::BPTREE_OBJ, list)?;
+            list
+        }
+    };
+    let all = Delta::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
+    bptree::add(at, list, &head.bp, head.prev_snap_txg, all)?;
+    space::charge(at, head.dir_obj, DslDir::USED_HEAD, all.negated())?;
+    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, all)
+}
+
+/// A directory no longer has a livelist.
+#[doc(alias = "dsl_dir_remove_livelist")]
+pub(super) fn remove_livelist(at: &MosAt<'_>, dir: u64) -> Result<()> {
+    let Some(list) = at.extra(dir, dsl_dir::LIVELIST)?.and_then(|v| v.first()) else { return Ok(()) };
+    at.zap_remove(dir, dsl_dir::LIVELIST)?;
+    DeadList::open(at, list)?.free()?;
+    at.count(Feature::Livelist, -1)
+}
+
+/// Frees an empty directory.
+#[doc(alias = "dsl_dir_destroy_sync")]
+fn destroy_dir(at: &MosAt<'_>, number: u64) -> Result<()> {
+    let dir = at.dir(number)?;
+    let parent = at.dir(dir.parent_obj)?;
+    let name = names::of_value(at, parent.child_dir_zapobj, number)?;
+    if !name.starts_with('%') {
+        tree::count_up(at, dir.parent_obj, dsl_dir::FILESYSTEM_COUNT, -1)?;
+    }
+    space::set_reserved(at, number, 0)?;
+    if at.extra(number, dsl_dir::CRYPTO_KEY_OBJ)?.is_some() {
+        return Err(Error::new(Kind::Unsupported, "encrypted datasets can't be destroyed yet"));
+    }
+    for zap in [dir.child_dir_zapobj, dir.props_zapobj, dir.clones] {
+        if zap != 0 {
+            at.free_object(zap)?;
+        }
+    }
+    if dir.deleg_zapobj != 0 {
+        for entry in at.zap_entries(dir.deleg_zapobj)? {
+            if let Some(who) = entry.value.first() {
+                at.free_object(who)?;
+            }
+        }
+        at.free_object(dir.deleg_zapobj)?;
+    }
+    at.zap_remove(parent.child_dir_zapobj, &name)?;
+    at.free_zapified(number)
+}
+
+/// A hidden directory's number, from the root.
+pub(super) fn hidden_dir(at: &MosView<'_>, name: &str) -> Result<u64> {
+    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
+    let root = root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))?;
+    let number = at.zap_word(at.dir(root)?.child_dir_zapobj, name)?;
+    number.ok_or_else(|| Error::not_found(format!("no directory {name}")))
+}
+
+/// The directory of the MOS' own space.
+pub(super) fn mos_dir(at: &MosView<'_>) -> Result<u64> {
+    hidden_dir(at, special_dir::MOS)
+}

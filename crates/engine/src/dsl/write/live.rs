@@ -1,0 +1,232 @@
+//! Datasets that are open for writing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ondisk::objset::ObjsetFlags;
+use ondisk::{Blkptr, ChecksumType, CompressType, ObjsetType};
+use parking_lot::{Mutex, RwLock};
+use zcommon::features::Feature;
+
+use super::account::Account;
+use super::at::{Hooks, MosAt, MosView};
+use super::space::{self, Delta};
+use super::{destroy, props};
+use crate::dmu::live::policy::{Policy, RedundantMetadata};
+use crate::dmu::live::sync::Changed;
+use crate::dmu::{LiveObjset, Tx};
+use crate::dsl::props::PropValue;
+use crate::error::{Error, Kind, Result};
+use crate::zio::Form;
+
+/// First version with accounts by user, for which root blocks grew.
+#[doc(alias = "SPA_VERSION_USERSPACE")]
+const USERSPACE: u64 = 15;
+/// Bits of a compression setting that name the function; the level is above.
+#[doc(alias = "SPA_COMPRESSBITS")]
+const COMPRESS_BITS: u32 = 7;
+
+/// Keeps the accounts of users, groups and projects in an object set.
+pub trait Accounting: std::fmt::Debug + Send + Sync {
+    /// Puts what changed into the object set's accounts (special objects), under `tx`.
+    #[doc(alias = "dmu_objset_sync_done")]
+    fn account(&self, objset: &Arc<LiveObjset>, changed: &[Changed], tx: &Tx) -> Result<()>;
+}
+
+/// A head dataset that is open for writing.
+#[derive(Debug)]
+pub struct LiveDataset {
+    /// Its object number.
+    pub number: u64,
+    /// Its object set.
+    pub objset: Arc<LiveObjset>,
+    /// Features that it begins to use, by group.
+    features: Mutex<BTreeMap<u64, BTreeSet<Feature>>>,
+}
+
+impl LiveDataset {
+    fn new(number: u64, objset: Arc<LiveObjset>) -> Arc<Self> {
+        Arc::new(Self { number, objset, features: Mutex::default() })
+    }
+
+    /// The dataset uses a feature from this group on.
+    #[doc(alias = "ds_feature_activation")]
+    pub fn use_feature(&self, feature: Feature, tx: &Tx) {
+        self.features.lock().entry(tx.txg()).or_default().insert(feature);
+    }
+}
+
+/// The datasets of a pool that are open for writing.
+#[derive(Debug)]
+pub struct DslPool {
+    mos: Arc<LiveObjset>,
+    open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
+    accounting: RwLock<Option<Arc<dyn Accounting>>>,
+}
+
+impl DslPool {
+    /// None is open yet.
+    pub fn new(mos: &Arc<LiveObjset>) -> Arc<Self> {
+        Arc::new(Self { mos: Arc::clone(mos), open: Mutex::default(), accounting: RwLock::default() })
+    }
+
+    /// Sets who keeps the accounts of users.
+    pub fn set_accounting(&self, accounting: Arc<dyn Accounting>) {
+        *self.accounting.write() = Some(accounting);
+    }
+
+    /// The MOS as it is now.
+    pub fn view(&self) -> MosView<'_> {
+        MosView { mos: &self.mos }
+    }
+
+    /// The MOS within a transaction.
+    pub fn at<'a>(&'a self, tx: &'a Tx, hooks: &'a dyn Hooks) -> MosAt<'a> {
+        MosAt::new(&self.mos, tx, hooks)
+    }
+
+    /// Opens head `number` for writing; whoever asks again gets the same.
+    pub fn open(&self, hooks: &dyn Hooks, number: u64) -> Result<Arc<LiveDataset>> {
+        let mut open = self.open.lock();
+        if let Some(dataset) = open.get(&number) {
+            return Ok(Arc::clone(dataset));
+        }
+        let phys = self.view().dataset(number)?;
+        if phys.is_snapshot() {
+            return Err(Error::new(Kind::ReadOnly, "a snapshot can't be changed"));
+        }
+        let policy = policy(&self.view(), hooks, phys.dir_obj)?;
+        let objset = LiveObjset::open(self.mos.arc(), number, &phys.bp, Form::Logical, policy)?;
+        let dataset = LiveDataset::new(number, objset);
+        open.insert(number, Arc::clone(&dataset));
+        Ok(dataset)
+    }
+
+    /// Makes the object set of a new dataset (syncing context); [`DslPool::sync_dataset`] writes it.
+    #[doc(alias = "dmu_objset_create_impl")]
+    pub fn create_objset(&self, at: &MosAt<'_>, number: u64, kind: ObjsetType) -> Result<Arc<LiveDataset>> {
+        let phys = at.dataset(number)?;
+        let policy = policy(at, at.hooks, phys.dir_obj)?;
+        let size = if at.since(USERSPACE) { 4096 } else { 1024 };
+        let objset = LiveObjset::create(self.mos.arc(), number, kind, size, Form::Logical, policy);
+        let dataset = LiveDataset::new(number, objset);
+        let mut flags = 0;
+        if at.since(USERSPACE) && kind == ObjsetType::Zfs {
+            flags |= ObjsetFlags::USERACCOUNTING_COMPLETE.0;
+            let more = [
+                (Feature::UserobjAccounting, ObjsetFlags::USEROBJACCOUNTING_COMPLETE),
+                (Feature::ProjectQuota, ObjsetFlags::PROJECTQUOTA_COMPLETE),
+            ];
+            for (feature, flag) in more.into_iter().filter(|(feature, _)| at.enabled(*feature)) {
+                flags |= flag.0;
+                dataset.use_feature(feature, at.tx);
+            }
+        }
+        dataset.objset.change_root(at.tx, |phys| phys.flags = ObjsetFlags(flags))?;
+        self.open.lock().insert(number, Arc::clone(&dataset));
+        Ok(dataset)
+    }
+
+    /// Forgets an open dataset: it was destroyed or rolled back, or nobody uses it.
+    pub fn close(&self, number: u64) {
+        self.open.lock().remove(&number);
+    }
+
+    /// Whether a group changed a dataset.
+    pub fn is_dirty(&self, txg: u64) -> bool {
+        self.open.lock().values().any(|dataset| dataset.objset.is_dirty(txg))
+    }
+
+    /// Writes all datasets that the group changed.
+    #[doc(alias = "dsl_pool_sync")]
+    pub fn sync(&self, hooks: &dyn Hooks, tx: &Tx) -> Result<()> {
+        let all: Vec<_> = self.open.lock().values().cloned().collect();
+        let at = self.at(tx, hooks);
+        for dataset in all.into_iter().filter(|dataset| dataset.objset.is_dirty(tx.txg())) {
+            self.sync_dataset(&at, &dataset)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one dataset and puts its accounts in order.
+    #[doc(alias = "dsl_dataset_sync")]
+    pub fn sync_dataset(&self, at: &MosAt<'_>, dataset: &LiveDataset) -> Result<()> {
+        let account = Account::open(*at, dataset.number)?;
+        for feature in dataset.features.lock().remove(&at.tx.txg()).unwrap_or_default() {
+            account.use_feature(feature);
+        }
+        let objset = &dataset.objset;
+        let changed = objset.sync_objects(at.tx, &account)?;
+        if changed.iter().any(|c| c.after.dnode.size() > ondisk::dnode::DNODE_MIN_SIZE) {
+            account.use_feature(Feature::LargeDnode);
+        }
+        let accounting = self.accounting.read().clone();
+        if let Some(accounting) = accounting {
+            accounting.account(objset, &changed, at.tx)?;
+            objset.sync_objects(at.tx, &account)?;
+        }
+        let root = objset.sync_root(at.tx, &account)?;
+        account.close(root)
+    }
+
+    /// The MOS' own blocks changed by so much since this was last said.
+    #[doc(alias = "dsl_pool_mos_diduse_space")]
+    pub fn mos_used(&self, hooks: &dyn Hooks, [used, compressed, uncompressed]: [i64; 3], tx: &Tx) -> Result<()> {
+        let at = self.at(tx, hooks);
+        let delta = Delta { used, compressed, uncompressed };
+        space::charge(&at, destroy::mos_dir(&at)?, ondisk::dsl::DslDir::USED_HEAD, delta)
+    }
+
+    /// Properties changed: how blocks are written follows from now on.
+    pub fn refresh_policies(&self, hooks: &dyn Hooks) -> Result<()> {
+        for dataset in self.open.lock().values() {
+            let dir = self.view().dataset(dataset.number)?.dir_obj;
+            dataset.objset.set_policy(policy(&self.view(), hooks, dir)?);
+        }
+        Ok(())
+    }
+
+    /// The open dataset of that number.
+    pub fn opened(&self, number: u64) -> Option<Arc<LiveDataset>> {
+        self.open.lock().get(&number).cloned()
+    }
+
+    /// What a dataset's root block would be without what is in memory.
+    pub fn stored_root(&self, number: u64) -> Result<Blkptr> {
+        Ok(self.view().dataset(number)?.bp)
+    }
+}
+
+/// How the blocks of a directory's head are written.
+pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
+    let number = |name: &str| -> Result<Option<u64>> {
+        Ok(props::inherited(at, dir, name)?.as_ref().and_then(PropValue::number))
+    };
+    let enabled = |feature| hooks.feature(feature).is_some();
+    let compression = number("compression")?.unwrap_or(u64::from(CompressType::On.raw()));
+    let raw = |value: u64| u8::try_from(value).unwrap_or(u8::MAX);
+    let checksum = number("checksum")?.map(raw).and_then(ChecksumType::from_raw);
+    let checksum = checksum.unwrap_or(ChecksumType::On);
+    let compress = CompressType::from_raw(raw(compression & ((1 << COMPRESS_BITS) - 1)));
+    let compress = compress.unwrap_or(CompressType::On);
+    let redundant = match number("redundant_metadata")?.unwrap_or(0) {
+        0 => RedundantMetadata::All,
+        1 => RedundantMetadata::Most,
+        2 => RedundantMetadata::Some,
+        _ => RedundantMetadata::None,
+    };
+    let lz4 = hooks.feature(Feature::Lz4Compress).is_some_and(|n| n > 0);
+    Ok(Policy {
+        checksum,
+        compress,
+        level: raw(compression >> COMPRESS_BITS),
+        copies: raw(number("copies")?.unwrap_or(1).clamp(1, 3)),
+        redundant,
+        special_small: number("special_small_blocks")?.unwrap_or(0),
+        meta: false,
+        meta_compress: if lz4 { CompressType::Lz4 } else { CompressType::Lzjb },
+        embed: enabled(Feature::EmbeddedData),
+        hole_birth: enabled(Feature::HoleBirth),
+        nopwrite: checksum.is_dedup_strong() && compress != CompressType::Off,
+    })
+}

@@ -1,0 +1,104 @@
+//! Names of datasets, looked up in the MOS as it is now.
+
+use zcommon::names;
+
+use super::at::MosView;
+use crate::error::{Error, Kind, Result};
+
+/// A dataset that a name means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Its directory.
+    pub dir: u64,
+    /// Its head dataset.
+    pub head: u64,
+    /// The snapshot, if the name is one's.
+    pub snapshot: Option<u64>,
+}
+
+impl Found {
+    /// The dataset: the snapshot, or the head.
+    pub fn dataset(&self) -> u64 {
+        self.snapshot.unwrap_or(self.head)
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::not_found("dataset does not exist").in_dataset(name)
+}
+
+/// The directory of that name (`tank/a`), in the pool called `pool`.
+pub fn dir(at: &MosView<'_>, pool: &str, name: &str) -> Result<u64> {
+    let mut parts = name.split('/');
+    if parts.next() != Some(pool) {
+        return Err(missing(name));
+    }
+    let root = at.zap_word(ondisk::names::MOS_DIRECTORY_OBJECT, ondisk::names::mos::ROOT_DATASET)?;
+    let mut number = root.ok_or_else(|| missing(name))?;
+    for part in parts {
+        let child = at.zap_word(at.dir(number)?.child_dir_zapobj, part)?;
+        number = child.ok_or_else(|| missing(name))?;
+    }
+    Ok(number)
+}
+
+/// The dataset of that name: a head (`tank/a`) or a snapshot (`tank/a@b`).
+pub fn find(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
+    let (dir_name, snap) = match name.split_once('@') {
+        Some((dir, snap)) => (dir, Some(snap)),
+        None => (name, None),
+    };
+    let dir = dir(at, pool, dir_name)?;
+    let head = at.dir(dir)?.head_dataset_obj;
+    if head == 0 {
+        return Err(missing(name));
+    }
+    let Some(snap) = snap else { return Ok(Found { dir, head, snapshot: None }) };
+    let number = at.zap_word(at.dataset(head)?.snapnames_zapobj, snap)?;
+    Ok(Found { dir, head, snapshot: Some(number.ok_or_else(|| missing(name))?) })
+}
+
+/// A head; a snapshot's name is refused.
+pub fn find_head(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
+    match find(at, pool, name)? {
+        found if found.snapshot.is_none() => Ok(found),
+        _ => Err(Error::new(Kind::Invalid, "a snapshot can't be meant here").in_dataset(name)),
+    }
+}
+
+/// A snapshot.
+pub fn find_snapshot(at: &MosView<'_>, pool: &str, name: &str) -> Result<(Found, u64)> {
+    let found = find(at, pool, name)?;
+    let invalid = || Error::new(Kind::Invalid, "not the name of a snapshot").in_dataset(name);
+    Ok((found, found.snapshot.ok_or_else(invalid)?))
+}
+
+/// The entry of a ZAP of names that has this value.
+#[doc(alias = "zap_value_search")]
+pub(super) fn of_value(at: &MosView<'_>, zap: u64, value: u64) -> Result<String> {
+    let entries = at.zap_entries(zap)?;
+    let entry = entries.iter().find(|e| e.value.first() == Some(value));
+    let missing = || Error::corrupt(format!("object {value} has no name in {zap}"));
+    Ok(entry.ok_or_else(missing)?.name_lossy())
+}
+
+/// Parent directory and last component of the name of a dataset to be made.
+pub(super) fn split_new<'n>(at: &MosView<'_>, pool: &str, name: &'n str) -> Result<(u64, &'n str)> {
+    checked(name, names::check_entity(name).and_then(|()| names::check_nesting(name)))?;
+    let (parent, last) = name.rsplit_once('/').ok_or_else(|| missing(name))?;
+    checked(name, names::check_component(last))?;
+    let parent = dir(at, pool, parent)?;
+    if at.zap_word(at.dir(parent)?.child_dir_zapobj, last)?.is_some() {
+        return Err(Error::new(Kind::Exists, "dataset already exists").in_dataset(name));
+    }
+    Ok((parent, last))
+}
+
+/// Refuses a last component that breaks the rules.
+pub(super) fn check_part(part: &str) -> Result<()> {
+    checked(part, names::check_component(part))
+}
+
+fn checked(name: &str, result: std::result::Result<(), names::NameError>) -> Result<()> {
+    result.map_err(|e| Error::new(Kind::Invalid, e.to_string()).in_dataset(name))
+}
