@@ -15,9 +15,9 @@ use zcommon::features::Feature;
 use super::at::MosAt;
 use super::space::{self, Delta};
 use super::{bookmarks, props, tree};
-use crate::dsl::deadlist::DeadList;
 use crate::dmu::Tx;
 use crate::dmu::live::sync::BlockOps;
+use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 
 /// Largest block that needs no feature.
@@ -106,9 +106,7 @@ impl<'a> Account<'a> {
         }
         bookmarks::freed(at, self.number, &sums.bookmarks)?;
         match self.livelist {
-            Some(list) => {
-                DeadList::open(at, list)?.note_live(at.tx.txg(), true, &sums.allocs, &sums.frees)
-            }
+            Some(list) => DeadList::open(at, list)?.note_live(at.tx.txg(), true, &sums.allocs, &sums.frees),
             None => Ok(()),
         }
     }

@@ -301,7 +301,6 @@ impl<'a> MosAt<'a> {
     pub fn seconds(&self) -> u64 {
         self.hooks.now().0
     }
-
 }
 
 impl Objects for MosAt<'_> {

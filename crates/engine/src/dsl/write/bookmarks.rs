@@ -180,7 +180,10 @@ pub(super) fn destroy(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
         at.count(Feature::BookmarkWritten, -1)?;
     }
     at.zap_remove(number, name)?;
-    if has_sizes(phys) && !stands_at(at, head, phys.creation_txg)? && !snapshot_at(at, head, phys.creation_txg)? {
+    if has_sizes(phys)
+        && !stands_at(at, head, phys.creation_txg)?
+        && !snapshot_at(at, head, phys.creation_txg)?
+    {
         super::destroy::remove_keys(at, head, phys.creation_txg)?;
     }
     if bookmarks.len() == 1 {
@@ -225,7 +228,10 @@ pub(super) fn snapshot_destroyed(at: &MosAt<'_>, head: u64, snapshot: u64) -> Re
     let snap = at.dataset(snapshot)?;
     let next = at.dataset(snap.next_snap_obj)?;
     for (name, mut phys, count) in all(at, head)? {
-        if !has_sizes(&phys) || phys.creation_txg > snap.creation_txg || phys.creation_txg < snap.prev_snap_txg {
+        if !has_sizes(&phys)
+            || phys.creation_txg > snap.creation_txg
+            || phys.creation_txg < snap.prev_snap_txg
+        {
             continue;
         }
         if phys.creation_txg == snap.creation_txg && phys.guid == snap.guid {

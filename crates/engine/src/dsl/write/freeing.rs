@@ -13,10 +13,10 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 use ondisk::{Blkptr, Bookmark as StoredBookmark, Dnode, ObjectType, dnode};
 use zcommon::features::Feature;
 
+use super::account::sizes;
 use super::at::{MosAt, MosView, version};
 use super::destroy::hidden_dir;
 use super::space::{self, Delta};
-use super::account::sizes;
 use crate::dmu::{Objset, SpecialObject};
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree::{self, Outcome};
@@ -207,7 +207,8 @@ impl<'a> Tree<'a> {
         } else if bp.object_type() == ObjectType::DNODE {
             let bytes = objset.arc().read(bp, at, objset.form())?;
             for (_, bytes) in dnode::slots(&bytes) {
-                let dnode = Dnode::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
+                let dnode =
+                    Dnode::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
                 if !dnode.is_free() {
                     self.dnode(objset, at.object, &dnode)?;
                 }

@@ -171,7 +171,12 @@ impl DslPool {
 
     /// The MOS' own blocks changed by so much since this was last said.
     #[doc(alias = "dsl_pool_mos_diduse_space")]
-    pub fn mos_used(&self, hooks: &dyn Hooks, [used, compressed, uncompressed]: [i64; 3], tx: &Tx) -> Result<()> {
+    pub fn mos_used(
+        &self,
+        hooks: &dyn Hooks,
+        [used, compressed, uncompressed]: [i64; 3],
+        tx: &Tx,
+    ) -> Result<()> {
         let at = self.at(tx, hooks);
         let delta = Delta { used, compressed, uncompressed };
         space::charge(&at, destroy::mos_dir(&at)?, ondisk::dsl::DslDir::USED_HEAD, delta)

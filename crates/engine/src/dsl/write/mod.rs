@@ -31,5 +31,5 @@ pub mod props;
 pub mod space;
 pub mod tree;
 
-pub use live::{Accounting, DslPool, LiveDataset};
 pub use at::{Hooks, MosAt, MosView, version};
+pub use live::{Accounting, DslPool, LiveDataset};

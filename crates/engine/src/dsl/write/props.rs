@@ -69,7 +69,13 @@ pub fn inherited(at: &MosView<'_>, dir: u64, name: &str) -> Result<Option<PropVa
 
 /// Sets a property of a head (of its directory) or of a snapshot. `value` is `None` for what removes settings.
 #[doc(alias = "dsl_prop_set_sync_impl")]
-pub fn set(at: &MosAt<'_>, dataset: u64, name: &str, value: Option<&PropValue>, source: Source) -> Result<()> {
+pub fn set(
+    at: &MosAt<'_>,
+    dataset: u64,
+    name: &str,
+    value: Option<&PropValue>,
+    source: Source,
+) -> Result<()> {
     let phys = at.dataset(dataset)?;
     let zap = zap_of(at, dataset, &phys)?;
     let (inherit, received) = (format!("{name}$inherit"), format!("{name}$recvd"));
