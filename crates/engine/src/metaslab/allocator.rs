@@ -105,7 +105,7 @@ pub(super) type SlabNames = BTreeSet<(u64, u64)>;
 /// The allocator of a pool.
 #[derive(Debug)]
 pub struct SpaceAllocator {
-    source: Option<Arc<dyn SpaceMapSource>>,
+    pub(super) source: Option<Arc<dyn SpaceMapSource>>,
     pub(super) forms: RwLock<Forms>,
     pub(super) tables: RwLock<Tables>,
     rotors: Mutex<BTreeMap<Class, Rotor>>,

@@ -22,6 +22,8 @@ mod vdev;
 mod model;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry, SpaceMapItem, SpaceMapPhys};
 use stdx::RangeSet;

@@ -13,8 +13,10 @@ use super::{
 use crate::dmu::edit::{Edit, MemObject};
 use crate::error::{Error, Result};
 use crate::vdev::config::AllocBias;
+use crate::vdev::draid::DraidGeometry;
 use crate::vdev::raidz::RaidzGeometry;
 use crate::vdev::top::{Layout, Top};
+use zcommon::draid::DraidConfig;
 
 /// What a pool has of space maps.
 #[derive(Debug, Clone, Default)]
@@ -152,16 +154,27 @@ pub(super) struct Shape {
     pub bias: AllocBias,
     pub metaslab_shift: u32,
     pub metaslabs: u64,
-    pub row: u64,
+    /// Data columns of a draid1; 0: no draid.
+    pub draid: u64,
 }
 
 impl Shape {
     pub fn disk(ashift: u32, metaslab_shift: u32, metaslabs: u64) -> Self {
-        Self { ashift, raidz: (0, 1), bias: AllocBias::Normal, metaslab_shift, metaslabs, row: 1 }
+        Self { ashift, raidz: (0, 1), bias: AllocBias::Normal, metaslab_shift, metaslabs, draid: 0 }
+    }
+
+    /// Bytes that a metaslab's ends are multiples of.
+    pub fn row(&self) -> u64 {
+        if self.draid == 0 { 1 } else { (self.draid + 1) << self.ashift }
     }
 
     pub fn top(&self, id: u64) -> Arc<Top> {
         let layout = match self.raidz {
+            _ if self.draid != 0 => {
+                let config = DraidConfig { parity: 1, data: self.draid, spares: 1, children: self.draid + 3 };
+                let groups = config.groups().unwrap();
+                Layout::Draid(DraidGeometry::new(self.ashift, config, groups).unwrap())
+            }
             (0, _) => Layout::Mirror,
             (parity, width) => {
                 Layout::Raidz(RaidzGeometry::new(self.ashift, width, parity, &[], None).unwrap())
@@ -175,7 +188,7 @@ impl Shape {
             top: self.top(id),
             bias: self.bias,
             metaslab_shift: self.metaslab_shift,
-            row: self.row,
+            row: self.row(),
             array: 0,
             unflushed_array: 0,
             checkpoint: MapState::default(),

@@ -1,0 +1,404 @@
+//! What the allocator promises, case by case.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ondisk::Dva;
+use stdx::RangeSet;
+use stdx::rng::Rng;
+
+use super::policy::{self, Limits};
+use super::testing::{Shape, Shared, create, reload};
+use super::{Forms, SpaceAllocator, SpaceMapSource};
+use crate::error::Kind;
+use crate::vdev::config::AllocBias;
+use crate::zio::alloc::{AllocRequest, Allocator, Class};
+
+fn want(psize: u64, txg: u64) -> AllocRequest {
+    AllocRequest { psize, copies: 1, class: Class::Normal, txg, gang: false, fewer_will_do: false }
+}
+
+fn one(all: &SpaceAllocator, request: AllocRequest) -> Dva {
+    all.allocate(&request).unwrap()[0]
+}
+
+/// Syncs a txg in one pass.
+fn sync(all: &SpaceAllocator, store: &Shared, txg: u64) {
+    all.sync(txg, 1, &mut *store.0.lock()).unwrap();
+    all.sync_done(txg);
+}
+
+#[test]
+fn one_stream_of_blocks_is_one_run_on_disk() {
+    let all = create(&[Shape::disk(12, 24, 16)], Forms::NEW, &Shared::default());
+    let blocks: Vec<Dva> = (0..32).map(|_| one(&all, want(128 << 10, 4))).collect();
+    assert!(blocks.windows(2).all(|w| w[0].offset + w[0].asize == w[1].offset), "{blocks:?}");
+    // Small blocks fill the space between the big ones' metaslab start and end without cutting it up.
+    let small: Vec<Dva> = (0..32).map(|_| one(&all, want(4096, 4))).collect();
+    assert!(small.windows(2).all(|w| w[0].offset + w[0].asize == w[1].offset), "{small:?}");
+}
+
+#[test]
+fn equal_vdevs_take_turns_and_the_emptier_gets_more() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 24, 16), Shape::disk(12, 24, 48)], Forms::NEW, &store);
+    for txg in 4..20 {
+        for _ in 0..100 {
+            one(&all, want(128 << 10, txg));
+        }
+        sync(&all, &store, txg);
+    }
+    let share = |id| {
+        let stats = all.vdev_stats(id).unwrap();
+        stats.allocated * 100 / stats.space
+    };
+    assert!(share(0).abs_diff(share(1)) <= 2, "{} and {} percent", share(0), share(1));
+}
+
+#[test]
+fn copies_go_to_different_vdevs_or_far_apart() {
+    let all = create(&[Shape::disk(9, 20, 16); 3], Forms::NEW, &Shared::default());
+    for _ in 0..100 {
+        let dvas = all.allocate(&AllocRequest { copies: 3, ..want(8192, 4) }).unwrap();
+        let vdevs: BTreeSet<u32> = dvas.iter().map(|dva| dva.vdev).collect();
+        assert_eq!(vdevs.len(), 3);
+    }
+    let all = create(&[Shape::disk(9, 20, 16)], Forms::NEW, &Shared::default());
+    for _ in 0..100 {
+        let dvas = all.allocate(&AllocRequest { copies: 3, ..want(8192, 4) }).unwrap();
+        let slabs: BTreeSet<u64> = dvas.iter().map(|dva| dva.offset >> 20).collect();
+        assert_eq!(slabs.len(), 3, "{dvas:?}");
+    }
+    let all = create(&[Shape::disk(9, 24, 1)], Forms::NEW, &Shared::default());
+    let dvas = all.allocate(&AllocRequest { copies: 2, ..want(8192, 4) }).unwrap();
+    assert!(dvas[0].offset.abs_diff(dvas[1].offset) >= 1 << 22, "{dvas:?}");
+}
+
+fn biased(bias: AllocBias) -> Shape {
+    Shape { bias, ..Shape::disk(12, 20, 16) }
+}
+
+#[test]
+fn classes_have_their_vdevs_and_fall_back() {
+    let shapes = [
+        biased(AllocBias::Normal),
+        biased(AllocBias::Log),
+        biased(AllocBias::Special),
+        biased(AllocBias::Dedup),
+    ];
+    let all = create(&shapes, Forms::NEW, &Shared::default());
+    let of = |class| one(&all, AllocRequest { class, ..want(4096, 4) }).vdev;
+    assert_eq!([Class::Normal, Class::Log, Class::Special, Class::Dedup].map(of), [0, 1, 2, 3]);
+    let all = create(&shapes[..3], Forms::NEW, &Shared::default());
+    let of = |class| one(&all, AllocRequest { class, ..want(128 << 10, 4) }).vdev;
+    assert_eq!(of(Class::Dedup), 2);
+    while of(Class::Special) == 2 {}
+    assert_eq!((of(Class::Special), of(Class::Dedup)), (0, 0));
+    // Nothing but the special class's own blocks goes there.
+    while let Ok(dvas) = all.allocate(&want(128 << 10, 4)) {
+        assert_eq!(dvas[0].vdev, 0);
+    }
+    assert_eq!(all.allocate(&want(128 << 10, 4)).unwrap_err().kind(), Kind::NoSpace);
+    assert_eq!(of(Class::Log), 1);
+}
+
+#[test]
+fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
+    let all = create(&[Shape::disk(12, 20, 65)], Forms::NEW, &Shared::default());
+    let log = one(&all, AllocRequest { class: Class::Log, ..want(4096, 4) });
+    assert_eq!(log.offset >> 20, 0);
+    for _ in 0..64 * 8 {
+        assert_ne!(one(&all, want(128 << 10, 4)).offset >> 20, 0);
+    }
+    assert!(all.allocate(&want(4096, 4)).is_err());
+    assert_eq!(all.class_stats(Class::EmbeddedLog).space, 1 << 20);
+    assert_eq!(all.class_stats(Class::Normal).space, 64 << 20);
+}
+
+#[test]
+fn cut_up_space_is_told_from_none() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 20, 2)], Forms::NEW, &store);
+    let mut blocks: Vec<Dva> = (0..512).map(|_| one(&all, want(4096, 4))).collect();
+    blocks.sort_by_key(|dva| dva.offset);
+    assert_eq!(all.allocate(&want(4096, 4)).unwrap_err().kind(), Kind::NoSpace);
+    sync(&all, &store, 4);
+    blocks.iter().step_by(2).for_each(|dva| all.free(dva, 5));
+    sync(&all, &store, 5);
+    for txg in 6..8 {
+        assert_eq!(
+            all.allocate(&want(4096, txg)).unwrap_err().kind(),
+            Kind::NoSpace,
+            "freed in 5, txg {txg}"
+        );
+        sync(&all, &store, txg);
+    }
+    assert_eq!(all.allocate(&want(8192, 8)).unwrap_err().kind(), Kind::Fragmented);
+    let header = one(&all, AllocRequest { gang: true, ..want(512, 8) });
+    assert!(header.gang && header.asize == 4096);
+    all.force_ganging(4096);
+    assert_eq!(all.allocate(&want(4096, 8)).unwrap_err().kind(), Kind::Fragmented);
+}
+
+#[test]
+fn what_a_checkpoint_has_is_kept() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 20, 4)], Forms::NEW, &store);
+    let old = one(&all, want(4096, 4));
+    sync(&all, &store, 4);
+    all.set_checkpoint(4);
+    let new = one(&all, want(4096, 5));
+    sync(&all, &store, 5);
+    all.free_born(&old, 4, 6);
+    all.free_born(&new, 5, 6);
+    for txg in 6..10 {
+        sync(&all, &store, txg);
+    }
+    assert!(all.take_problems().is_empty());
+    let free = all.allocatable(0);
+    assert!(free.contains(new.offset, new.offset + 4096) && !free.contains(old.offset, old.offset + 4096));
+    assert_eq!((all.checkpoint_space(), all.vdev_stats(0).unwrap().allocated), (4096, 4096));
+    let map = store.0.lock().checkpoints[&0];
+    assert_eq!(store.0.lock().head(map).alloc, -4096);
+    let again = reload(&[Shape::disk(12, 20, 4)], Forms::NEW, &store);
+    assert_eq!((again.allocatable(0), again.checkpoint_space()), (free, 4096));
+}
+
+#[test]
+fn freeing_twice_stops_the_pool() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 20, 4)], Forms::NEW, &store);
+    let dva = one(&all, want(4096, 4));
+    sync(&all, &store, 4);
+    all.free(&dva, 5);
+    sync(&all, &store, 5);
+    all.free(&dva, 6);
+    assert_eq!(all.sync(6, 1, &mut *store.0.lock()).unwrap_err().kind(), Kind::Corrupt);
+    for wrong in [
+        Dva { vdev: 7, ..dva },
+        Dva { offset: 1 << 40, ..dva },
+        Dva { offset: 512, ..dva },
+        Dva { asize: 0, ..dva },
+    ] {
+        all.free(&wrong, 6);
+        assert_eq!(all.take_problems().len(), 1, "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_intent_log_is_claimed_once() {
+    let store = Shared::default();
+    let shapes = [Shape::disk(12, 20, 4)];
+    let all = create(&shapes, Forms::NEW, &store);
+    let (kept, log) = (one(&all, want(4096, 4)), one(&all, want(4096, 5)));
+    sync(&all, &store, 4);
+    // The log block of txg 5 was written, the txg was not.
+    let all = reload(&shapes, Forms::NEW, &store);
+    all.claim(&kept, 5).unwrap();
+    all.claim(&log, 5).unwrap();
+    all.claim(&log, 5).unwrap();
+    assert!(all.claim(&Dva { asize: 8192, ..log }, 5).is_err(), "partly free");
+    sync(&all, &store, 5);
+    assert_eq!(all.vdev_stats(0).unwrap().allocated, 8192);
+    let taken: Vec<Dva> = (0..1022).map(|_| one(&all, want(4096, 6))).collect();
+    assert!(taken.iter().all(|dva| dva.offset != log.offset && dva.offset != kept.offset));
+}
+
+/// Allocates and frees so that free space is cut up and the map grows.
+fn churn(all: &SpaceAllocator, store: &Shared, txgs: std::ops::Range<u64>, seed: u64) -> Vec<Dva> {
+    let (mut rng, mut live) = (Rng::new(seed), Vec::new());
+    for txg in txgs {
+        for _ in 0..200 {
+            live.extend(all.allocate(&want(4096 << rng.below(2), txg)).unwrap_or_default());
+        }
+        for _ in 0..190.min(live.len()) {
+            let dva = live.swap_remove(rng.below(live.len() as u64) as usize);
+            all.free(&dva, txg);
+        }
+        sync(all, store, txg);
+    }
+    live
+}
+
+#[test]
+fn maps_are_condensed() {
+    let store = Shared::default();
+    let shapes = [Shape::disk(12, 24, 1)];
+    let forms = Forms { log: false, ..Forms::NEW };
+    let all = create(&shapes, forms, &store);
+    all.sync.lock().limits = Limits { classic_block: 1024, ..Limits::default() };
+    let mut longest = 0;
+    for round in 0..20 {
+        churn(&all, &store, 4 + round * 10..14 + round * 10, round)
+            .iter()
+            .for_each(|dva| all.free(dva, 14 + round * 10));
+        sync(&all, &store, 14 + round * 10);
+        let slab = all.slab(0, 0).unwrap();
+        let (length, written) = (slab.lock().map.head.length, 20 * 10 * 390 * 8);
+        longest = longest.max(length);
+        assert!(length < written / 10, "{length} bytes");
+    }
+    assert!(longest > 4096);
+    assert_eq!(reload(&shapes, forms, &store).allocatable(0), {
+        (300..303).for_each(|txg| sync(&all, &store, txg));
+        all.allocatable(0)
+    });
+}
+
+#[test]
+fn logs_are_flushed_and_freed() {
+    let store = Shared::default();
+    let shapes = [Shape::disk(12, 22, 40)];
+    let all = create(&shapes, Forms::NEW, &store);
+    all.sync.lock().limits = Limits { logged_block: 4096, log_blocks: 30, logs: 20, ..Limits::default() };
+    let mut most = 0;
+    let mut rng = Rng::new(1);
+    let mut live = Vec::new();
+    for txg in 4..300 {
+        for _ in 0..60 {
+            live.push(one(&all, want(4096, txg)));
+        }
+        for _ in 0..55 {
+            all.free(&live.swap_remove(rng.below(live.len() as u64) as usize), txg);
+        }
+        sync(&all, &store, txg);
+        most = most.max(store.0.lock().logs.len());
+    }
+    assert!((3..=25).contains(&most), "{most} logs");
+    all.request_flush_all();
+    one(&all, want(4096, 300));
+    sync(&all, &store, 300);
+    assert_eq!(store.0.lock().logs.keys().copied().collect::<Vec<_>>(), [300]);
+    let waiting: u64 = all.vdev_stats(0).unwrap().deferred;
+    assert_eq!(
+        reload(&shapes, Forms::NEW, &store).allocatable(0).covered(),
+        all.allocatable(0).covered() + waiting
+    );
+}
+
+#[test]
+fn histograms_count_what_is_free() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 20, 1)], Forms { log: false, ..Forms::NEW }, &store);
+    let dvas: Vec<Dva> = (0..4).map(|_| one(&all, want(4096, 4))).collect();
+    sync(&all, &store, 4);
+    all.free(&dvas[1], 5);
+    sync(&all, &store, 5);
+    let objects = store.0.lock().clone();
+    let map = objects.word(objects.arrays[&0], 0);
+    let head = objects.head(map);
+    let mut wanted = [0; 32];
+    (wanted[0], wanted[7]) = (1, 1);
+    assert_eq!((head.histogram, head.alloc, head.object), (wanted, 3 * 4096, map));
+}
+
+#[test]
+fn what_is_taken_back_can_be_used_at_once() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 20, 1)], Forms::NEW, &store);
+    let dvas: Vec<Dva> = (0..256).map(|_| one(&all, want(4096, 4))).collect();
+    all.unallocate(&dvas[7], 4);
+    assert_eq!(one(&all, want(4096, 4)).offset, dvas[7].offset);
+    // Once the map says so, it goes the long way.
+    all.sync(4, 1, &mut *store.0.lock()).unwrap();
+    all.unallocate(&dvas[9], 4);
+    assert!(all.allocate(&want(4096, 4)).is_err());
+    all.sync(4, 2, &mut *store.0.lock()).unwrap();
+    all.sync_done(4);
+    (5..7).for_each(|txg| sync(&all, &store, txg));
+    assert_eq!(one(&all, want(4096, 7)).offset, dvas[9].offset);
+    assert!(all.take_problems().is_empty());
+}
+
+#[derive(Debug)]
+struct Broken;
+
+impl SpaceMapSource for Broken {
+    fn read(&self, _: u64, _: u64, _: &mut dyn FnMut(&[u8]) -> crate::Result<()>) -> crate::Result<()> {
+        Err(crate::Error::new(Kind::Checksum, "no copy is good"))
+    }
+}
+
+#[test]
+fn a_map_that_cant_be_read_is_left_alone() {
+    let store = Shared::default();
+    let shapes = [Shape::disk(12, 20, 3)];
+    let all = create(&shapes, Forms { log: false, ..Forms::NEW }, &store);
+    let dva = one(&all, want(4096, 4));
+    sync(&all, &store, 4);
+    let mut again = reload(&shapes, Forms { log: false, ..Forms::NEW }, &store);
+    again.source = Some(Arc::new(Broken));
+    for _ in 0..512 {
+        assert_ne!(one(&again, want(4096, 5)).offset >> 20, dva.offset >> 20);
+    }
+    assert!(again.allocate(&want(4096, 5)).is_err());
+    again.free(&dva, 5);
+    again.sync(5, 1, &mut *store.0.lock()).unwrap();
+    assert_eq!(again.take_notes().len(), 1);
+}
+
+#[test]
+fn equal_calls_give_equal_places() {
+    let run = |seed| {
+        let store = Shared::default();
+        let all = create(&[Shape::disk(12, 22, 20), Shape::disk(9, 21, 30)], Forms::NEW, &store);
+        let live = churn(&all, &store, 4..30, seed);
+        let objects = store.0.lock().clone();
+        (live, format!("{objects:?}"))
+    };
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5).0, run(6).0);
+}
+
+#[test]
+fn threads_never_get_the_same_space() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 22, 20); 2], Forms::NEW, &store);
+    let work = |seed: u64| {
+        let (mut rng, mut mine) = (Rng::new(seed), Vec::<Dva>::new());
+        for _ in 0..3000 {
+            mine.extend(all.allocate(&want(512 << rng.below(8), 5)).unwrap_or_default());
+            if rng.below(4) == 0 && !mine.is_empty() {
+                all.unallocate(&mine.swap_remove(rng.below(mine.len() as u64) as usize), 5);
+            }
+        }
+        mine
+    };
+    let live: Vec<Dva> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || work(seed))).collect();
+        sync(&all, &store, 4);
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    sync(&all, &store, 5);
+    let mut taken = [RangeSet::new(), RangeSet::new()];
+    for dva in &live {
+        assert_eq!(taken[dva.vdev as usize].insert(dva.offset, dva.offset + dva.asize), dva.asize, "{dva:?}");
+    }
+    let again = reload(&[Shape::disk(12, 22, 20); 2], Forms::NEW, &store);
+    for (id, taken) in (0..).zip(&taken) {
+        let free = again.allocatable(id);
+        assert_eq!(free.covered() + taken.covered(), 20 << 22);
+        assert!(taken.iter().all(|(start, end)| !free.overlaps(start, end)));
+    }
+}
+
+#[test]
+fn metaslabs_have_the_sizes_that_openzfs_gives_them() {
+    for (asize, shift) in
+        [(64 << 20, 24), (1 << 30, 27), (8 << 30, 29), (100 << 30, 29), (1 << 40, 33), (1 << 50, 34)]
+    {
+        assert_eq!(policy::metaslab_shift(asize), shift, "{asize}");
+    }
+}
+
+#[test]
+fn flushing_keeps_pace_with_the_logs() {
+    let limits = Limits { log_blocks: 100, logs: 50, ..Limits::default() };
+    assert_eq!(policy::metaslabs_to_flush(&[], &limits), 1);
+    // Far from the limits.
+    assert_eq!(policy::metaslabs_to_flush(&[(1, 10), (1, 10)], &limits), 1);
+    // Over the limit by ten blocks: the oldest log's metaslabs have to go now.
+    assert_eq!(policy::metaslabs_to_flush(&[(55, 20), (55, 20)], &limits), 20);
+    // As many logs as there may be.
+    assert!(policy::metaslabs_to_flush(&[(0, 2); 51], &limits) >= 2);
+}
