@@ -149,7 +149,7 @@ fn what_a_dead_disk_lacks_is_recorded() {
         check(&bench, &spec, || dying.inject(Fault::Dead));
         let Some(config) = bench.zdb(&["-C"]) else { return };
         assert_eq!(config.matches("DTL: ").count(), 1, "{config}");
-        let lines = bench.zdb(&["-dd"]).unwrap();
+        let lines = bench.zdb(&["-ddd"]).unwrap();
         let lines: Vec<&str> = lines.lines().filter(|line| line.contains("missing [")).collect();
         assert_eq!(lines.len(), 1, "{lines:?}");
     }
