@@ -127,6 +127,16 @@ pub fn probe(path: &Path) -> io::Result<Option<FoundDevice>> {
     }))
 }
 
+/// A device that is open already, under a name of its own; `number` tells devices apart.
+pub fn from_device(device: &dyn BlockDevice, number: u64) -> FoundDevice {
+    FoundDevice {
+        names: vec![(0, PathBuf::from(device.name()))],
+        identity: Identity::File(0, number),
+        geometry: device.geometry(),
+        labels: DeviceLabels::read(device),
+    }
+}
+
 fn default_dirs() -> Vec<PathBuf> {
     match std::env::var_os("ZPOOL_IMPORT_PATH").filter(|paths| !paths.is_empty()) {
         Some(paths) => std::env::split_paths(&paths).collect(),

@@ -10,6 +10,7 @@ use engine::spa::{FoundUberblock, ImportSource, OpenOptions, Pool};
 use engine::{Error, Kind, Result};
 
 use crate::discover::discover;
+use crate::open::OpenedPool;
 use crate::search::{PoolCandidate, search};
 
 /// Finds the pools on the devices that `paths` name or hold (default places when empty).
@@ -42,7 +43,11 @@ pub fn source(candidate: &PoolCandidate) -> ImportSource {
 
 /// As [`source`], with devices opened as `options` say.
 pub fn source_with(candidate: &PoolCandidate, options: blkdev::OpenOptions) -> ImportSource {
-    let opened = candidate.open(options);
+    gathered(candidate, candidate.open(options))
+}
+
+/// As [`source`], with devices that are open already.
+pub fn gathered(candidate: &PoolCandidate, opened: OpenedPool) -> ImportSource {
     let found = opened.uberblocks.into_iter();
     ImportSource {
         name: candidate.name.clone(),

@@ -56,6 +56,12 @@ impl PoolCandidate {
         opened
     }
 
+    /// As [`PoolCandidate::open`], with devices that are open already, by leaf guid.
+    pub fn with_devices(&self, devices: HashMap<u64, Device>) -> OpenedPool {
+        let uberblocks = self.uberblocks(&devices);
+        OpenedPool { devices, failed: Vec::new(), uberblocks }
+    }
+
     fn uberblocks(&self, devices: &HashMap<u64, Device>) -> Vec<FoundUberblock> {
         // Spares and cache devices have rings too, but never of this pool.
         let holders = self.members.values().filter(|member| member.txg != 0);

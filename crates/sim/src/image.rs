@@ -1,0 +1,227 @@
+//! Images that a power cut could leave.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stdx::rng::Rng;
+
+use crate::disk::Event;
+
+const PAGE: usize = 4096;
+const SECTOR: usize = 512;
+
+/// Sparse content of a disk; cheap to copy.
+#[derive(Debug, Clone, Default)]
+pub struct Pages(BTreeMap<u64, Arc<[u8; PAGE]>>);
+
+/// Page number and offset in it.
+fn split(offset: u64) -> (u64, usize) {
+    let page = PAGE as u64;
+    (offset / page, usize::try_from(offset % page).unwrap_or(0))
+}
+
+impl Pages {
+    /// Fills `out` from `offset`.
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        let (mut at, mut rest) = (offset, out);
+        while !rest.is_empty() {
+            let (page, skip) = split(at);
+            let take = rest.len().min(PAGE - skip);
+            let (now, later) = rest.split_at_mut(take);
+            match self.0.get(&page).and_then(|p| p.get(skip..skip + take)) {
+                Some(bytes) => now.copy_from_slice(bytes),
+                None => now.fill(0),
+            }
+            (at, rest) = (at + take as u64, later);
+        }
+    }
+
+    /// Puts bytes in.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let (page, skip) = split(at);
+            let take = rest.len().min(PAGE - skip);
+            let (now, later) = rest.split_at(take);
+            let slot = self.0.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
+            if let Some(to) = Arc::make_mut(slot).get_mut(skip..skip + take) {
+                to.copy_from_slice(now);
+            }
+            (at, rest) = (at + take as u64, later);
+        }
+    }
+
+    /// All pages that are not zeros: byte offset and content.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        self.0.iter().map(|(&page, bytes)| (page * PAGE as u64, &bytes[..]))
+    }
+}
+
+/// A write that a power cut may lose.
+#[derive(Debug, Clone)]
+struct Pending {
+    disk: usize,
+    offset: u64,
+    bytes: Arc<[u8]>,
+}
+
+/// What becomes of a write that was not flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Kept,
+    Lost,
+    Torn,
+}
+
+/// Replays a record event by event, and gives the images that a cut at that moment could leave.
+#[derive(Debug)]
+pub struct Replay {
+    durable: Vec<Pages>,
+    pending: Vec<Pending>,
+    /// The last state that was promised to be durable.
+    pub promised: u64,
+}
+
+/// Writes for which every combination of kept and lost is tried.
+const ALL_SUBSETS: usize = 5;
+
+impl Replay {
+    /// Begins with disks that hold `durable`.
+    pub fn new(durable: Vec<Pages>) -> Self {
+        Self { durable, pending: Vec::new(), promised: 0 }
+    }
+
+    /// Goes on by one event.
+    pub fn step(&mut self, event: &Event) {
+        match event {
+            Event::Write(disk, offset, bytes) => {
+                self.pending.push(Pending { disk: *disk, offset: *offset, bytes: Arc::clone(bytes) });
+            }
+            Event::Flush(disk) => {
+                let durable = &mut self.durable;
+                self.pending.retain(|write| {
+                    if write.disk == *disk
+                        && let Some(pages) = durable.get_mut(*disk)
+                    {
+                        pages.write(write.offset, &write.bytes);
+                    }
+                    write.disk != *disk
+                });
+            }
+            Event::Mark(number) => self.promised = *number,
+        }
+    }
+
+    /// How many images this moment is worth: all subsets where there are few writes, `most` else.
+    pub fn variants(&self, most: u64) -> u64 {
+        match self.pending.len() {
+            n if n <= ALL_SUBSETS => (1 << n).min(most.max(1)),
+            _ => most,
+        }
+    }
+
+    /// One image. Small numbers of writes: `variant` is the set of those that are kept. Else, and for torn and
+    /// reordered writes, `random` decides.
+    pub fn image(&self, variant: u64, random: &mut Rng) -> Vec<Pages> {
+        let few = self.pending.len() <= ALL_SUBSETS;
+        let mut fates = Vec::new();
+        for (i, write) in self.pending.iter().enumerate() {
+            let fate = match few {
+                true if variant >> i & 1 == 1 => Fate::Kept,
+                true => Fate::Lost,
+                false => match (variant, random.below(8)) {
+                    // The two extremes first.
+                    (0, _) => Fate::Lost,
+                    (1, _) => Fate::Kept,
+                    (_, 0..4) => Fate::Kept,
+                    (_, 4..7) => Fate::Lost,
+                    _ => Fate::Torn,
+                },
+            };
+            fates.push((fate, write));
+        }
+        if !few && variant > 1 {
+            shuffle(&mut fates, random);
+        }
+        let mut images = self.durable.clone();
+        for (fate, write) in fates {
+            let Some(pages) = images.get_mut(write.disk) else { continue };
+            match fate {
+                Fate::Kept => pages.write(write.offset, &write.bytes),
+                Fate::Lost => {}
+                Fate::Torn => tear(pages, write, random),
+            }
+        }
+        images
+    }
+
+    /// Writes that could be lost now.
+    pub fn at_risk(&self) -> usize {
+        self.pending.len()
+    }
+}
+
+/// Only some sectors of a write arrive.
+fn tear(pages: &mut Pages, write: &Pending, random: &mut Rng) {
+    for (i, sector) in write.bytes.chunks(SECTOR).enumerate() {
+        if random.below(2) == 0 {
+            pages.write(write.offset + (i * SECTOR) as u64, sector);
+        }
+    }
+}
+
+fn shuffle<T>(items: &mut [T], random: &mut Rng) {
+    for last in (1..items.len()).rev() {
+        let other = usize::try_from(random.below(last as u64 + 1)).unwrap_or(0);
+        items.swap(last, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(disk: usize, offset: u64, byte: u8, len: usize) -> Event {
+        Event::Write(disk, offset, vec![byte; len].into())
+    }
+
+    fn byte(pages: &Pages, offset: u64) -> u8 {
+        let mut out = [0];
+        pages.read(offset, &mut out);
+        out[0]
+    }
+
+    #[test]
+    fn only_what_was_flushed_on_its_own_disk_is_safe() {
+        let mut replay = Replay::new(vec![Pages::default(); 2]);
+        for event in
+            [write(0, 10, 1, 1), write(1, 10, 2, 1), Event::Flush(0), write(0, 4095, 3, 2), Event::Mark(9)]
+        {
+            replay.step(&event);
+        }
+        assert_eq!((replay.at_risk(), replay.variants(100), replay.promised), (2, 4, 9));
+        let mut seen = std::collections::BTreeSet::new();
+        for variant in 0..4 {
+            let images = replay.image(variant, &mut Rng::new(1));
+            assert_eq!(byte(&images[0], 10), 1);
+            assert_eq!(byte(&images[0], 4095), byte(&images[0], 4096));
+            seen.insert((byte(&images[1], 10), byte(&images[0], 4096)));
+        }
+        assert_eq!(seen.len(), 4);
+    }
+
+    #[test]
+    fn many_writes_are_torn_by_sectors() {
+        let mut replay = Replay::new(vec![Pages::default()]);
+        (0..20u64).for_each(|i| replay.step(&write(0, i * 8192, 7, 4096)));
+        let mut random = Rng::new(3);
+        let torn = (2..50).any(|variant| {
+            let image = &replay.image(variant, &mut random)[0];
+            (0..20u64).any(|i| {
+                let sectors: Vec<u8> = (0..8).map(|s| byte(image, i * 8192 + s * 512)).collect();
+                sectors.contains(&7) && sectors.contains(&0)
+            })
+        });
+        assert!(torn);
+    }
+}
