@@ -94,15 +94,6 @@ pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, deadlist: u64, since: u64) 
 /// Makes a bookmark of a snapshot, or a copy of a bookmark.
 #[doc(alias("dsl_bookmark_create_sync_impl_snap", "dsl_bookmark_create_sync_impl_book"))]
 pub(super) fn create(at: &MosAt<'_>, head: u64, name: &str, from: &Source) -> Result<()> {
-    let number = match list(at, head)? {
-        Some(number) => number,
-        None => {
-            let number = at.create_zap_with(ZAPIFIED, ObjectType::NONE, 0, TOUPPER)?;
-            at.count(Feature::Bookmarks, 1)?;
-            at.set_extra(head, dsl_dataset::BOOKMARK_NAMES, number)?;
-            number
-        }
-    };
     let (phys, count) = match from {
         Source::Snapshot(snapshot) => of_snapshot(at, *snapshot)?,
         Source::Bookmark(phys) => {
@@ -117,7 +108,68 @@ pub(super) fn create(at: &MosAt<'_>, head: u64, name: &str, from: &Source) -> Re
     if has_sizes(&phys) {
         at.count(Feature::BookmarkWritten, 1)?;
     }
-    at.zap_add(number, name, words(&phys, count))
+    add(at, head, name, words(&phys, count))
+}
+
+/// Adds an entry to a head's list, which is made when it has none.
+#[doc(alias = "dsl_bookmark_node_add")]
+fn add(at: &MosAt<'_>, head: u64, name: &str, words: Vec<u64>) -> Result<()> {
+    let number = match list(at, head)? {
+        Some(number) => number,
+        None => {
+            let number = at.create_zap_with(ZAPIFIED, ObjectType::NONE, 0, TOUPPER)?;
+            at.count(Feature::Bookmarks, 1)?;
+            at.set_extra(head, dsl_dataset::BOOKMARK_NAMES, number)?;
+            number
+        }
+    };
+    at.zap_add(number, name, words)
+}
+
+/// Removes an entry from a head's list, which goes with the last one.
+fn remove(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
+    let Some(number) = list(at, head)? else { return Ok(()) };
+    at.zap_remove(number, name)?;
+    if !at.zap_entries(number)?.is_empty() {
+        return Ok(());
+    }
+    at.free_object(number)?;
+    at.count(Feature::Bookmarks, -1)?;
+    at.zap_remove(head, dsl_dataset::BOOKMARK_NAMES)
+}
+
+/// The txg of a head's newest bookmark; 0 without one.
+#[doc(alias = "dsl_bookmark_latest_txg")]
+pub(super) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
+    Ok(all(at, head)?.last().map_or(0, |(_, phys, _)| phys.creation_txg))
+}
+
+/// Snapshots up to `txg` change from one head to another, and bookmarks with them.
+pub(super) fn move_up_to(at: &MosAt<'_>, from: u64, to: u64, txg: u64) -> Result<()> {
+    for (name, phys, count) in all(at, from)? {
+        if phys.creation_txg <= txg {
+            remove(at, from, &name)?;
+            add(at, to, &name, words(&phys, count))?;
+        }
+    }
+    Ok(())
+}
+
+/// Another snapshot follows `snapshot` now: its bookmarks count what that one's deadlist has.
+#[doc(alias = "dsl_bookmark_next_changed")]
+pub(super) fn next_changed(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()> {
+    let Some(number) = list(at, head)? else { return Ok(()) };
+    let snap = at.dataset(snapshot)?;
+    let dead = DeadList::open(at, at.dataset(snap.next_snap_obj)?.deadlist_obj)?.space()?;
+    for (name, mut phys, count) in all(at, head)? {
+        if has_sizes(&phys) && phys.creation_txg == snap.creation_txg {
+            phys.referenced_freed_before_next_snap = dead.used.cast_unsigned();
+            phys.compressed_freed_before_next_snap = dead.compressed.cast_unsigned();
+            phys.uncompressed_freed_before_next_snap = dead.uncompressed.cast_unsigned();
+            at.zap_set(number, &name, words(&phys, count))?;
+        }
+    }
+    Ok(())
 }
 
 /// What a bookmark is made of.
@@ -167,7 +219,6 @@ pub(super) fn find(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<Zfs
 #[doc(alias = "dsl_bookmark_destroy_sync_impl")]
 pub(super) fn destroy(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
     let missing = || Error::not_found(format!("no bookmark '{name}'"));
-    let number = list(at, head)?.ok_or_else(missing)?;
     let bookmarks = all(at, head)?;
     let (_, phys, count) = bookmarks.iter().find(|(n, ..)| n == name).ok_or_else(missing)?;
     if phys.redaction_obj != 0 {
@@ -179,25 +230,26 @@ pub(super) fn destroy(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
     if has_sizes(phys) {
         at.count(Feature::BookmarkWritten, -1)?;
     }
-    at.zap_remove(number, name)?;
+    remove(at, head, name)?;
     if has_sizes(phys)
         && !stands_at(at, head, phys.creation_txg)?
         && !snapshot_at(at, head, phys.creation_txg)?
     {
         super::destroy::remove_keys(at, head, phys.creation_txg)?;
     }
-    if bookmarks.len() == 1 {
-        at.free_object(number)?;
-        at.count(Feature::Bookmarks, -1)?;
-        at.zap_remove(head, dsl_dataset::BOOKMARK_NAMES)?;
-    }
     Ok(())
 }
 
 /// The head is destroyed: so are its bookmarks.
 pub(super) fn destroy_all(at: &MosAt<'_>, head: u64) -> Result<()> {
-    for (name, ..) in all(at, head)? {
-        destroy(at, head, &name)?;
+    for (name, phys, count) in all(at, head)? {
+        if count > OLD_WORDS {
+            at.count(Feature::BookmarkV2, -1)?;
+        }
+        if has_sizes(&phys) {
+            at.count(Feature::BookmarkWritten, -1)?;
+        }
+        remove(at, head, &name)?;
     }
     Ok(())
 }

@@ -37,7 +37,10 @@ pub fn create_dir(at: &MosAt<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
         Some((above, name)) => {
             at.zap_add(at.dir(above)?.child_dir_zapobj, name, number)?;
             phys.parent_obj = above;
-            count_up(at, above, dsl_dir::FILESYSTEM_COUNT, 1)?;
+            // Neither hidden directories nor those of a moment count.
+            if !name.starts_with(['%', '$']) {
+                count_up(at, above, dsl_dir::FILESYSTEM_COUNT, 1)?;
+            }
         }
         None => at.zap_add(ondisk::names::MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET, number)?,
     }
@@ -134,7 +137,7 @@ pub(super) fn add_clone(at: &MosAt<'_>, origin_dir: u64, clone: u64) -> Result<(
 }
 
 /// Features that datasets use one by one and that are recorded at each of them.
-fn dataset_features() -> impl Iterator<Item = Feature> {
+pub(super) fn dataset_features() -> impl Iterator<Item = Feature> {
     use zcommon::features::{FEATURES, FeatureFlags};
     FEATURES.iter().copied().filter(|f| f.info().flags.contains(FeatureFlags::PER_DATASET))
 }

@@ -1,0 +1,195 @@
+//! Limits on numbers of file systems and snapshots, and what settings are refused for lack of space.
+//!
+//! Counts are kept in directories from the first limit on that is set at or above them. A limit itself is a
+//! property that is not inherited; all limits from a directory up to the root hold.
+
+use std::collections::BTreeMap;
+
+use ondisk::names::dsl_dir;
+use zcommon::features::Feature;
+
+use super::at::{MosAt, MosView};
+use super::names::Found;
+use super::props::{self, Source};
+use super::space;
+use crate::dsl::MAX_NESTING;
+use crate::dsl::props::PropValue;
+use crate::error::{Error, Kind, Result};
+
+/// No limit.
+const NONE: u64 = u64::MAX;
+
+fn check_count(at: &MosView<'_>, dir: u64, stop: u64, (limit, count): (&str, &str), more: u64) -> Result<()> {
+    let mut next = dir;
+    for _ in 0..=MAX_NESTING {
+        if next == 0 || next == stop {
+            return Ok(());
+        }
+        let allowed = match props::own_number(at, next, limit)? {
+            0 if !is_set(at, next, limit)? => NONE,
+            number => number,
+        };
+        let now = at.extra(next, count)?.and_then(|v| v.first());
+        if let Some(now) = now
+            && allowed != NONE
+            && now.saturating_add(more) > allowed
+        {
+            return Err(Error::new(Kind::Quota, format!("{limit} of a dataset above is {allowed}")));
+        }
+        next = at.dir(next)?.parent_obj;
+    }
+    Ok(())
+}
+
+fn is_set(at: &MosView<'_>, dir: u64, name: &str) -> Result<bool> {
+    Ok(at.zap_get(at.dir(dir)?.props_zapobj, name)?.is_some())
+}
+
+const FILESYSTEMS: (&str, &str) = ("filesystem_limit", dsl_dir::FILESYSTEM_COUNT);
+const SNAPSHOTS: (&str, &str) = ("snapshot_limit", dsl_dir::SNAPSHOT_COUNT);
+
+/// Whether `more` file systems may be made below a directory.
+#[doc(alias = "dsl_fs_ss_limit_check")]
+pub(super) fn check_filesystems(at: &MosAt<'_>, dir: u64, more: u64) -> Result<()> {
+    check_count(at, dir, 0, FILESYSTEMS, more)
+}
+
+/// Whether each of the directories may get one more snapshot (one named twice gets two).
+#[doc(alias = "dsl_dataset_snapshot_check")]
+pub(super) fn check_snapshots(at: &MosAt<'_>, dirs: impl Iterator<Item = u64>) -> Result<()> {
+    let mut more: BTreeMap<u64, u64> = BTreeMap::new();
+    for dir in dirs {
+        let mut next = dir;
+        for _ in 0..=MAX_NESTING {
+            *more.entry(next).or_default() += 1;
+            next = at.dir(next)?.parent_obj;
+            if next == 0 {
+                break;
+            }
+        }
+    }
+    more.into_iter().try_for_each(|(dir, more)| {
+        let parent = at.dir(dir)?.parent_obj;
+        check_count(at, dir, parent, SNAPSHOTS, more)
+    })
+}
+
+/// Whether a directory may get more snapshots, limits above `common` aside.
+pub(super) fn check_more_snapshots(at: &MosAt<'_>, dir: u64, common: u64, more: u64) -> Result<()> {
+    check_count(at, dir, common, SNAPSHOTS, more)
+}
+
+/// Whether a directory with all below it may go below `parent`, when both are below `common`.
+pub(super) fn check_move(at: &MosAt<'_>, dir: u64, parent: u64, common: u64) -> Result<()> {
+    for (what, own) in [(FILESYSTEMS, 1), (SNAPSHOTS, 0)] {
+        if let Some(count) = at.extra(dir, what.1)?.and_then(|v| v.first()) {
+            check_count(at, parent, common, what, count.saturating_add(own))?;
+        }
+    }
+    Ok(())
+}
+
+/// Counts what is at and below a directory, where it hasn't been counted yet.
+#[doc(alias = "dsl_dir_activate_fs_ss_limit")]
+pub(super) fn begin_counting(at: &MosAt<'_>, dir: u64) -> Result<()> {
+    if at.extra(dir, dsl_dir::FILESYSTEM_COUNT)?.is_some() {
+        return Ok(());
+    }
+    if !at.active(Feature::FilesystemLimits) {
+        at.count(Feature::FilesystemLimits, 1)?;
+    }
+    count(at, dir, 0).map(drop)
+}
+
+#[doc(alias = "dsl_dir_init_fs_ss_count")]
+fn count(at: &MosAt<'_>, dir: u64, depth: usize) -> Result<(u64, u64)> {
+    if depth > MAX_NESTING {
+        return Err(Error::new(Kind::Loop, "the dataset tree contains itself"));
+    }
+    let known = |what: &str| -> Result<Option<u64>> { Ok(at.extra(dir, what)?.and_then(|v| v.first())) };
+    if let (Some(fs), Some(snaps)) = (known(dsl_dir::FILESYSTEM_COUNT)?, known(dsl_dir::SNAPSHOT_COUNT)?) {
+        return Ok((fs, snaps));
+    }
+    let phys = at.dir(dir)?;
+    let (mut filesystems, mut snapshots) = (0, 0);
+    for entry in at.zap_entries(phys.child_dir_zapobj)? {
+        let name = entry.name_lossy();
+        if name.starts_with('$') || name.starts_with('%') {
+            continue;
+        }
+        let Some(child) = entry.value.first() else { continue };
+        let (fs, snaps) = count(at, child, depth + 1)?;
+        filesystems += fs + 1;
+        snapshots += snaps;
+    }
+    if phys.head_dataset_obj != 0 {
+        let names = at.zap_entries(at.dataset(phys.head_dataset_obj)?.snapnames_zapobj)?;
+        let visible = names.iter().filter(|e| !e.name_lossy().starts_with('%')).count();
+        snapshots += u64::try_from(visible).unwrap_or(u64::MAX);
+    }
+    at.set_extra(dir, dsl_dir::FILESYSTEM_COUNT, filesystems)?;
+    at.set_extra(dir, dsl_dir::SNAPSHOT_COUNT, snapshots)?;
+    Ok((filesystems, snapshots))
+}
+
+/// Whether a setting may be made, before anything is.
+#[doc(alias("dsl_dir_set_quota_check", "dsl_dir_set_reservation_check", "dsl_dataset_set_refquota_check"))]
+pub(super) fn check_setting(
+    at: &MosAt<'_>,
+    found: &Found,
+    prop: &str,
+    value: Option<&PropValue>,
+    source: Source,
+) -> Result<()> {
+    let accounts = matches!(
+        prop,
+        "quota" | "reservation" | "refquota" | "refreservation" | "filesystem_limit" | "snapshot_limit"
+    );
+    if found.snapshot.is_some() && accounts {
+        return Err(Error::new(Kind::Invalid, format!("a snapshot has no {prop}")));
+    }
+    let needs_value = matches!(source, Source::Local | Source::Received);
+    let amount = value.and_then(PropValue::number);
+    if needs_value && (value.is_none() || (accounts && amount.is_none())) {
+        return Err(Error::new(Kind::Invalid, format!("no usable value for '{prop}'")));
+    }
+    let amount = amount.unwrap_or(0);
+    let (dir, head) = (at.dir(found.dir)?, at.dataset(found.head)?);
+    let no_space = |what: &str| Error::new(Kind::NoSpace, what);
+    match prop {
+        "quota" if amount != 0 && (amount < dir.reserved || amount < dir.used_bytes) => {
+            Err(no_space("size is less than current used or reserved space"))
+        }
+        "refquota" => {
+            let reserved = props::own_number(at, found.dir, "refreservation")?;
+            match amount != 0 && (amount < reserved || amount < head.referenced_bytes) {
+                true => Err(no_space("size is less than current used or reserved space")),
+                false => Ok(()),
+            }
+        }
+        "reservation" => {
+            let more = dir.used_bytes.max(amount).saturating_sub(dir.used_bytes.max(dir.reserved));
+            let above = if dir.parent_obj == 0 { 0 } else { space::available(at, dir.parent_obj, 0, false)? };
+            let within = dir.parent_obj != 0 && more > above;
+            match more > 0 && (within || (dir.quota != 0 && amount > dir.quota)) {
+                true => Err(no_space("size is greater than available space")),
+                false => Ok(()),
+            }
+        }
+        "refreservation" => {
+            let old = props::own_number(at, found.dir, "refreservation")?;
+            let quota = props::own_number(at, found.dir, "refquota")?;
+            let unfilled = |reserved: u64| reserved.saturating_sub(head.unique_bytes);
+            let more = unfilled(amount).saturating_sub(unfilled(old));
+            let available = space::available(at, found.dir, 0, false)?;
+            match more > available || (quota != 0 && amount > quota) {
+                true => Err(no_space("size is greater than available space")),
+                false => Ok(()),
+            }
+        }
+        "filesystem_limit" | "snapshot_limit" if !at.enabled(Feature::FilesystemLimits) => {
+            Err(Error::unsupported("the feature filesystem_limits is not enabled"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,115 @@
+//! Renaming a directory, with everything below it.
+
+use ondisk::dsl::DslDir;
+use ondisk::names::dsl_dir;
+use zcommon::features::Feature;
+
+use super::at::{MosAt, MosView};
+use super::space::{self, Delta};
+use super::{limits, names, tree};
+use crate::dsl::MAX_NESTING;
+use crate::error::{Error, Kind, Result};
+
+/// Whether a directory may go below `parent`.
+#[doc(alias = "dsl_dir_rename_check")]
+pub(super) fn check(at: &MosAt<'_>, dir: u64, parent: u64) -> Result<()> {
+    let phys = at.dir(dir)?;
+    if phys.parent_obj == 0 {
+        return Err(Error::new(Kind::Invalid, "the root of a pool can't be renamed"));
+    }
+    if at.dir(parent)?.head_dataset_obj == 0 {
+        return Err(Error::new(Kind::Invalid, "nothing can be put below a hidden directory"));
+    }
+    let mut next = parent;
+    for _ in 0..=MAX_NESTING {
+        if next == dir {
+            return Err(Error::new(Kind::Invalid, "a dataset can't go below itself"));
+        }
+        if next == 0 {
+            break;
+        }
+        next = at.dir(next)?.parent_obj;
+    }
+    if depth(at, parent)? + height(at, dir)? > zcommon::names::MAX_NESTING {
+        return Err(Error::new(Kind::TooLong, "names below would be nested too deeply"));
+    }
+    if at.extra(dir, dsl_dir::CRYPTO_KEY_OBJ)?.is_some() && phys.parent_obj != parent {
+        return Err(Error::unsupported("encrypted datasets can't be moved yet"));
+    }
+    if phys.parent_obj == parent {
+        return Ok(());
+    }
+    let moved = phys.used_bytes.max(phys.reserved);
+    let common = common_ancestor(at, phys.parent_obj, parent)?;
+    if moved > space::available(at, parent, common, false)? {
+        return Err(Error::new(Kind::Quota, "a quota of the new parent is too small"));
+    }
+    limits::check_move(at, dir, parent, common)
+}
+
+fn depth(at: &MosView<'_>, dir: u64) -> Result<usize> {
+    let (mut count, mut next) = (0, dir);
+    while next != 0 && count <= MAX_NESTING {
+        next = at.dir(next)?.parent_obj;
+        count += 1;
+    }
+    Ok(count)
+}
+
+fn height(at: &MosView<'_>, dir: u64) -> Result<usize> {
+    let (mut deepest, mut stack) = (0, vec![(dir, 0)]);
+    while let Some((dir, depth)) = stack.pop() {
+        if depth > MAX_NESTING {
+            return Err(Error::new(Kind::Loop, "the dataset tree contains itself"));
+        }
+        deepest = deepest.max(depth);
+        let children = at.zap_entries(at.dir(dir)?.child_dir_zapobj)?;
+        stack.extend(children.iter().filter_map(|e| Some((e.value.first()?, depth + 1))));
+    }
+    Ok(deepest)
+}
+
+/// The nearest directory that both are below.
+pub(super) fn common_ancestor(at: &MosView<'_>, a: u64, b: u64) -> Result<u64> {
+    let path = |mut dir: u64| -> Result<Vec<u64>> {
+        let mut path = Vec::new();
+        while dir != 0 && path.len() <= MAX_NESTING {
+            path.push(dir);
+            dir = at.dir(dir)?.parent_obj;
+        }
+        Ok(path)
+    };
+    let above = path(a)?;
+    Ok(path(b)?.into_iter().find(|dir| above.contains(dir)).unwrap_or(0))
+}
+
+/// Puts a directory below `parent`, called `name`.
+#[doc(alias = "dsl_dir_rename_sync")]
+pub(super) fn dir(at: &MosAt<'_>, number: u64, parent: u64, name: &str) -> Result<()> {
+    let phys = at.dir(number)?;
+    let old = at.dir(phys.parent_obj)?;
+    let old_name = names::of_value(at, old.child_dir_zapobj, number)?;
+    if phys.parent_obj != parent {
+        if at.active(Feature::FilesystemLimits) {
+            let count =
+                |what: &str| -> Result<Option<u64>> { Ok(at.extra(number, what)?.and_then(|v| v.first())) };
+            let all = [
+                (dsl_dir::FILESYSTEM_COUNT, count(dsl_dir::FILESYSTEM_COUNT)?.map(|n| n + 1)),
+                (dsl_dir::SNAPSHOT_COUNT, count(dsl_dir::SNAPSHOT_COUNT)?),
+            ];
+            for (what, count) in all.into_iter().filter_map(|(what, n)| Some((what, n?.cast_signed()))) {
+                tree::count_up(at, phys.parent_obj, what, -count)?;
+                tree::count_up(at, parent, what, count)?;
+            }
+        }
+        let used = Delta::of(phys.used_bytes, phys.compressed_bytes, phys.uncompressed_bytes);
+        space::charge(at, phys.parent_obj, DslDir::USED_CHILD, used.negated())?;
+        space::charge(at, parent, DslDir::USED_CHILD, used)?;
+        let unused = Delta::of(phys.reserved.saturating_sub(phys.used_bytes), 0, 0);
+        space::charge(at, phys.parent_obj, DslDir::USED_CHILD_RSRV, unused.negated())?;
+        space::charge(at, parent, DslDir::USED_CHILD_RSRV, unused)?;
+    }
+    at.zap_remove(old.child_dir_zapobj, &old_name)?;
+    at.change_dir(number, |dir| dir.parent_obj = parent)?;
+    at.zap_add(at.dir(parent)?.child_dir_zapobj, name, number)
+}

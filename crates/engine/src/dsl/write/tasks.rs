@@ -1,0 +1,389 @@
+//! What commands ask for, by name: each looks names up, refuses what can't be done before anything is changed,
+//! then does it. All run in syncing context, after the group's datasets have been written.
+
+use std::sync::Arc;
+
+use ondisk::dsl::DslDataset;
+use ondisk::{ObjectType, ObjsetType};
+use zcommon::features::Feature;
+
+use super::at::{MosAt, version};
+use super::bookmarks::{self, Source as BookmarkSource};
+use super::live::{DslPool, LiveDataset};
+use super::names::{self, Found};
+use super::tree::Origin;
+use super::{destroy, limits, promote, props, rename, swap, tree};
+use crate::dmu::Tx;
+use crate::dsl::props::PropValue;
+use crate::error::{Error, Kind, Result};
+
+/// The datasets of a pool, under change by one transaction in syncing context.
+#[derive(Debug, Clone, Copy)]
+pub struct Tasks<'a> {
+    /// The MOS.
+    pub at: MosAt<'a>,
+    /// Open datasets.
+    pub datasets: &'a DslPool,
+    /// The pool's name.
+    pub pool: &'a str,
+}
+
+/// What fills a new object set: the roots of a file system, or a volume's size.
+pub type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
+
+fn invalid(what: &str, name: &str) -> Error {
+    Error::new(Kind::Invalid, what).in_dataset(name)
+}
+
+impl Tasks<'_> {
+    fn find(&self, name: &str) -> Result<Found> {
+        names::find(&self.at, self.pool, name)
+    }
+
+    fn head(&self, name: &str) -> Result<Found> {
+        names::find_head(&self.at, self.pool, name)
+    }
+
+    fn log(&self, what: &str, name: &str, number: u64, details: &str) -> Result<()> {
+        self.at.hooks.log(what, name, number, details, self.at.tx)
+    }
+
+    /// Makes a file system or volume and writes it. Gives its number.
+    #[doc(alias = "dmu_objset_create")]
+    pub fn create(&self, name: &str, kind: ObjsetType, flags: u64, fill: &mut Fill<'_>) -> Result<u64> {
+        let (parent, last) = names::split_new(&self.at, self.pool, name)?;
+        limits::check_filesystems(&self.at, parent, 1)?;
+        let head = self.at.dir(parent)?.head_dataset_obj;
+        if head == 0 {
+            return Err(invalid("nothing can be made below a hidden directory", name));
+        }
+        self.refuse_encrypted(parent, name)?;
+        if self.is_volume(head)? {
+            return Err(invalid("a volume has no children", name));
+        }
+        let (_, number) = tree::create_dataset(&self.at, (parent, last), self.origin()?, flags)?;
+        let live = self.datasets.create_objset(&self.at, number, kind)?;
+        fill(&live, self.at.tx)?;
+        self.datasets.sync_dataset(&self.at, &live)?;
+        self.log("create", name, number, " ")?;
+        Ok(number)
+    }
+
+    fn refuse_encrypted(&self, dir: u64, name: &str) -> Result<()> {
+        match self.at.extra(dir, ondisk::names::dsl_dir::CRYPTO_KEY_OBJ)? {
+            None => Ok(()),
+            Some(_) => Err(Error::unsupported("encrypted datasets can't be made yet").in_dataset(name)),
+        }
+    }
+
+    fn is_volume(&self, head: u64) -> Result<bool> {
+        if let Some(live) = self.datasets.opened(head) {
+            return Ok(live.objset.objset_type() == ObjsetType::Zvol);
+        }
+        let bp = self.at.dataset(head)?.bp;
+        if bp.is_hole() {
+            return Ok(false);
+        }
+        let objset = crate::dmu::Objset::open(self.at.mos.arc(), head, &bp, crate::zio::Form::NoKey)?;
+        Ok(objset.phys.objset_type == ObjsetType::Zvol)
+    }
+
+    /// The snapshot that every dataset comes from.
+    fn origin(&self) -> Result<Option<Origin>> {
+        if !self.at.since(version::ORIGIN) {
+            return Ok(None);
+        }
+        let dir = destroy::hidden_dir(&self.at, ondisk::names::special_dir::ORIGIN);
+        let dir = match dir {
+            Err(e) if e.kind() == Kind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let head = self.at.dir(dir)?.head_dataset_obj;
+        Ok(Some(Origin { number: self.at.dataset(head)?.prev_snap_obj, head }))
+    }
+
+    /// Makes a clone of a snapshot. Gives its number.
+    #[doc(alias = "dmu_objset_clone")]
+    pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<u64> {
+        let (from, origin) = names::find_snapshot(&self.at, self.pool, snapshot)?;
+        let (parent, last) = names::split_new(&self.at, self.pool, name)?;
+        limits::check_filesystems(&self.at, parent, 1)?;
+        self.refuse_encrypted(parent, name)?;
+        self.refuse_encrypted(from.dir, snapshot)?;
+        if self.at.dataset(origin)?.flags & DslDataset::FLAG_INCONSISTENT != 0 {
+            return Err(invalid("a snapshot of an unfinished receive can't be cloned", snapshot));
+        }
+        let origin = Origin { number: origin, head: from.head };
+        let (_, number) = tree::create_dataset(&self.at, (parent, last), Some(origin), 0)?;
+        self.log("clone", name, number, &format!("origin={snapshot} ({})", origin.number))?;
+        Ok(number)
+    }
+
+    /// Makes snapshots, all or none of them. With properties for each.
+    #[doc(alias = "dsl_dataset_snapshot")]
+    pub fn snapshot(&self, all: &[&str], settings: &[(&str, PropValue)]) -> Result<()> {
+        let mut found = Vec::new();
+        for &name in all {
+            let (dir, snap) = name.split_once('@').ok_or_else(|| invalid("no name of a snapshot", name))?;
+            names::check_part(snap).map_err(|e| e.in_dataset(name))?;
+            let head = self.head(dir)?;
+            self.check_new_snapshot(head.head, snap).map_err(|e| e.in_dataset(name))?;
+            if found.iter().any(|(h, s, _): &(Found, &str, &str)| h.head == head.head && *s == snap) {
+                return Err(Error::new(Kind::Exists, "named twice").in_dataset(name));
+            }
+            found.push((head, snap, name));
+        }
+        limits::check_snapshots(&self.at, found.iter().map(|(head, ..)| head.dir))?;
+        for (head, snap, name) in found {
+            let number = tree::create_snapshot(&self.at, head.head, snap)?;
+            for (prop, value) in settings {
+                props::set(&self.at, number, prop, Some(value), props::Source::Local)?;
+            }
+            self.log("snapshot", name, number, " ")?;
+        }
+        Ok(())
+    }
+
+    #[doc(alias = "dsl_dataset_snapshot_check_impl")]
+    fn check_new_snapshot(&self, head: u64, snap: &str) -> Result<()> {
+        let phys = self.at.dataset(head)?;
+        if phys.prev_snap_txg >= self.at.creation_txg() {
+            return Err(Error::new(Kind::Busy, "the dataset got a snapshot in this transaction group"));
+        }
+        if self.at.zap_word(phys.snapnames_zapobj, snap)?.is_some() {
+            return Err(Error::new(Kind::Exists, "snapshot already exists"));
+        }
+        let reserved = props::own_number(&self.at, phys.dir_obj, "refreservation")?;
+        let needed = phys.unique_bytes.min(reserved);
+        if needed > 0 && needed > super::space::available(&self.at, phys.dir_obj, 0, true)? {
+            return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
+        }
+        Ok(())
+    }
+
+    /// Destroys a file system, volume or snapshot. `defer`: a snapshot may go later.
+    #[doc(alias("dsl_destroy_head", "dsl_destroy_snapshots_nvl"))]
+    pub fn destroy(&self, name: &str, defer: bool) -> Result<()> {
+        let found = self.find(name)?;
+        if found.snapshot.is_some() {
+            return self.destroy_snapshots(&[name], defer);
+        }
+        destroy::check_head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        self.refuse_encrypted(found.dir, name)?;
+        self.log("destroy", name, found.head, " ")?;
+        self.datasets.close(found.head);
+        destroy::head(&self.at, found.head).map_err(|e| e.in_dataset(name))
+    }
+
+    /// Destroys snapshots, all or none of them.
+    #[doc(alias = "dsl_destroy_snapshots_nvl")]
+    pub fn destroy_snapshots(&self, all: &[&str], defer: bool) -> Result<()> {
+        let mut found = Vec::new();
+        for &name in all {
+            let (_, number) = names::find_snapshot(&self.at, self.pool, name)?;
+            destroy::check_snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
+            found.push((name, number));
+        }
+        for (name, number) in found {
+            self.log(if defer { "defer_destroy" } else { "destroy" }, name, number, " ")?;
+            destroy::snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
+        }
+        Ok(())
+    }
+
+    /// Renames a file system or volume.
+    #[doc(alias = "dsl_dir_rename")]
+    pub fn rename(&self, old: &str, new: &str) -> Result<()> {
+        let found = self.head(old)?;
+        let (parent, last) = names::split_new(&self.at, self.pool, new)?;
+        rename::check(&self.at, found.dir, parent).map_err(|e| e.in_dataset(new))?;
+        self.log("rename", old, found.head, &format!("-> {new}"))?;
+        rename::dir(&self.at, found.dir, parent, last)?;
+        self.datasets.refresh_policies(self.at.hooks)
+    }
+
+    /// Renames a snapshot (`new` is the part after the `@`).
+    #[doc(alias = "dsl_dataset_rename_snapshot")]
+    pub fn rename_snapshot(&self, old: &str, new: &str) -> Result<()> {
+        let (found, number) = names::find_snapshot(&self.at, self.pool, old)?;
+        names::check_part(new)?;
+        let zap = self.at.dataset(found.head)?.snapnames_zapobj;
+        if self.at.zap_word(zap, new)?.is_some() {
+            return Err(Error::new(Kind::Exists, "snapshot already exists").in_dataset(new));
+        }
+        let (_, old_part) = old.split_once('@').unwrap_or_default();
+        self.log("rename", old, number, &format!("-> @{new}"))?;
+        self.at.zap_remove(zap, old_part)?;
+        self.at.zap_add(zap, new, number)?;
+        tree::note_snapshots_changed(&self.at, found.dir)
+    }
+
+    /// Takes a head back to its last snapshot, which `to` names if given. It must be opened again afterwards.
+    #[doc(alias = "dsl_dataset_rollback")]
+    pub fn rollback(&self, name: &str, to: Option<&str>) -> Result<()> {
+        let found = self.head(name)?;
+        if let Some(to) = to {
+            let (_, number) = names::find_snapshot(&self.at, self.pool, to)?;
+            if self.at.dataset(found.head)?.prev_snap_obj != number {
+                return Err(Error::new(Kind::Exists, "there are newer snapshots").in_dataset(name));
+            }
+        }
+        swap::check_rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        self.refuse_encrypted(found.dir, name)?;
+        self.datasets.close(found.head);
+        swap::rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        self.log("rollback", name, found.head, " ")
+    }
+
+    /// A clone and its origin change places.
+    #[doc(alias = "dsl_dataset_promote")]
+    pub fn promote(&self, name: &str) -> Result<()> {
+        let found = self.head(name)?;
+        self.refuse_encrypted(found.dir, name)?;
+        promote::promote(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        self.log("promote", name, found.head, " ")?;
+        self.datasets.refresh_policies(self.at.hooks)
+    }
+
+    /// Makes a bookmark (`tank/a#b`) of a snapshot (`tank/a@s`) or of another bookmark.
+    #[doc(alias = "dsl_bookmark_create")]
+    pub fn bookmark(&self, name: &str, from: &str) -> Result<()> {
+        if !self.at.enabled(Feature::Bookmarks) {
+            return Err(Error::unsupported("the feature bookmarks is not enabled").in_dataset(name));
+        }
+        let (dir, mark) = name.split_once('#').ok_or_else(|| invalid("no name of a bookmark", name))?;
+        names::check_part(mark).map_err(|e| e.in_dataset(name))?;
+        let head = self.head(dir)?;
+        if bookmarks::find(&self.at, head.head, mark)?.is_some() {
+            return Err(Error::new(Kind::Exists, "bookmark already exists").in_dataset(name));
+        }
+        let source = match from.split_once('#') {
+            None => {
+                let (of, number) = names::find_snapshot(&self.at, self.pool, from)?;
+                self.check_before(head.head, number, of.head).map_err(|e| e.in_dataset(name))?;
+                BookmarkSource::Snapshot(number)
+            }
+            Some((dir, mark)) => {
+                let of = self.head(dir)?;
+                if of.head != head.head {
+                    return Err(invalid("a bookmark is copied within its dataset", name));
+                }
+                let missing = || Error::not_found("bookmark does not exist").in_dataset(from);
+                BookmarkSource::Bookmark(bookmarks::find(&self.at, of.head, mark)?.ok_or_else(missing)?)
+            }
+        };
+        bookmarks::create(&self.at, head.head, mark, &source)?;
+        self.log("bookmark", dir, head.head, &format!("name={mark} source={from}"))
+    }
+
+    /// Whether a snapshot is one of a head's, or of those that it is a clone of.
+    #[doc(alias = "dsl_dataset_is_before")]
+    fn check_before(&self, head: u64, snapshot: u64, of: u64) -> Result<()> {
+        if head == of {
+            return Ok(());
+        }
+        let mut next = self.at.dataset(head)?.prev_snap_obj;
+        for _ in 0..1 << 20 {
+            if next == snapshot {
+                return Ok(());
+            }
+            if next == 0 {
+                break;
+            }
+            next = self.at.dataset(next)?.prev_snap_obj;
+        }
+        Err(Error::new(Kind::Invalid, "the snapshot is not in the dataset's history"))
+    }
+
+    /// Removes a bookmark.
+    #[doc(alias = "dsl_bookmark_destroy")]
+    pub fn destroy_bookmark(&self, name: &str) -> Result<()> {
+        let (dir, mark) = name.split_once('#').ok_or_else(|| invalid("no name of a bookmark", name))?;
+        let head = self.head(dir)?;
+        bookmarks::destroy(&self.at, head.head, mark).map_err(|e| e.in_dataset(name))?;
+        self.log("remove bookmark", dir, head.head, &format!("name={mark}"))
+    }
+
+    /// Holds a snapshot by a tag.
+    #[doc(alias = "dsl_dataset_user_hold")]
+    pub fn hold(&self, name: &str, tag: &str) -> Result<()> {
+        if !self.at.since(version::USERREFS) {
+            return Err(Error::unsupported("this pool version has no holds").in_dataset(name));
+        }
+        let (_, number) = names::find_snapshot(&self.at, self.pool, name)?;
+        if tag.is_empty() || tag.len() >= zcommon::names::MAX_NAME_LEN {
+            return Err(Error::new(Kind::TooLong, "a tag has 1 to 255 bytes").in_dataset(name));
+        }
+        let mut zap = self.at.dataset(number)?.userrefs_obj;
+        if zap != 0 && self.at.zap_word(zap, tag)?.is_some() {
+            return Err(Error::new(Kind::Exists, "tag already exists on this snapshot").in_dataset(name));
+        }
+        if zap == 0 {
+            zap = self.at.create_zap(ObjectType::USERREFS)?;
+            self.at.change_dataset(number, |snap| snap.userrefs_obj = zap)?;
+        }
+        self.at.zap_add(zap, tag, self.at.seconds())?;
+        self.log("hold", name, number, &format!("tag={tag} temp=0 refs={}", self.refs(number)?))
+    }
+
+    fn refs(&self, snapshot: u64) -> Result<usize> {
+        destroy::holds(&self.at, &self.at.dataset(snapshot)?)
+    }
+
+    /// Releases a hold; a snapshot that waited for it is destroyed.
+    #[doc(alias = "dsl_dataset_user_release")]
+    pub fn release(&self, name: &str, tag: &str) -> Result<()> {
+        let (_, number) = names::find_snapshot(&self.at, self.pool, name)?;
+        let snap = self.at.dataset(number)?;
+        let missing = || Error::not_found("no such tag on this snapshot").in_dataset(name);
+        if snap.userrefs_obj == 0 || self.at.zap_word(snap.userrefs_obj, tag)?.is_none() {
+            return Err(missing());
+        }
+        self.at.zap_remove(snap.userrefs_obj, tag)?;
+        let left = self.refs(number)?;
+        self.log("release", name, number, &format!("tag={tag} refs={left}"))?;
+        if left == 0 && snap.num_children == 1 && snap.flags & DslDataset::FLAG_DEFER_DESTROY != 0 {
+            self.log("destroy", name, number, " ")?;
+            return destroy::snapshot(&self.at, number, false);
+        }
+        Ok(())
+    }
+
+    /// Sets or unsets properties of a head or snapshot. Those that accounts depend on are checked and put there.
+    #[doc(alias = "dsl_props_set")]
+    pub fn set(
+        &self,
+        name: &str,
+        settings: &[(&str, Option<PropValue>)],
+        source: props::Source,
+    ) -> Result<()> {
+        let found = self.find(name)?;
+        for (prop, value) in settings {
+            limits::check_setting(&self.at, &found, prop, value.as_ref(), source)
+                .map_err(|e| e.in_dataset(name))?;
+        }
+        let (at, number) = (&self.at, found.dataset());
+        for (prop, value) in settings {
+            let amount = value.as_ref().and_then(PropValue::number).unwrap_or(0);
+            match *prop {
+                "quota" => props::set_quota(at, number, amount, source)?,
+                "reservation" => props::set_reservation(at, number, amount, source)?,
+                "refquota" => props::set_refquota(at, number, amount, source)?,
+                "refreservation" => props::set_refreservation(at, number, amount, source)?,
+                "filesystem_limit" | "snapshot_limit" => {
+                    limits::begin_counting(at, found.dir)?;
+                    props::set(at, number, prop, value.as_ref(), source)?;
+                }
+                prop => props::set(at, number, prop, value.as_ref(), source)?,
+            }
+            let what = if source == props::Source::Local { "set" } else { "inherit" };
+            let text = match value {
+                Some(PropValue::Number(n)) => format!("{prop}={n}"),
+                Some(PropValue::Text(text)) => format!("{prop}={text}"),
+                None => (*prop).to_owned(),
+            };
+            self.log(what, name, number, &text)?;
+        }
+        self.datasets.refresh_policies(self.at.hooks)
+    }
+}
