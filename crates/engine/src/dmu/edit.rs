@@ -119,6 +119,11 @@ impl MemObjects {
         self.objects.lock().keys().copied().collect()
     }
 
+    /// Puts an object with a number of its own in.
+    pub fn insert(&self, kind: ObjectType, object: MemObject) {
+        self.objects.lock().insert(object.number, (kind, Arc::new(Mutex::new(object))));
+    }
+
     fn get(&self, number: u64) -> Result<(ObjectType, Arc<Mutex<MemObject>>)> {
         let found = self.objects.lock().get(&number).cloned();
         found.ok_or_else(|| Error::not_found(format!("no object {number}")))

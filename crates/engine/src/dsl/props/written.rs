@@ -164,7 +164,7 @@ fn list_space(dsl: &Dsl, list: &Object, max_txg: u64) -> Result<Space> {
         left = left.saturating_sub(pointers.len());
         for bp in pointers.into_iter().filter(|bp| bp.logical_birth() <= max_txg) {
             let used = crate::zio::deflated(&dsl.arc.zio().tree(), &bp);
-            total = total.plus(Space { used, comp: bp.psize(), uncomp: bp.lsize() });
+            total = total.plus(Space { used, comp: bp.psize(), uncomp: bp.ucsize() });
         }
     }
     Ok(total)
