@@ -3,11 +3,12 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use common::aquifer;
 use testkit::golden::{self, Golden};
+use testkit::ztest;
 
 /// Pools whose figures, as OpenZFS 2.3.2's zdb gave them, are kept in `tests/blocks`.
 const KEPT: [&str; 8] =
@@ -172,26 +173,15 @@ fn a_lost_block_is_named_with_its_file_and_range() {
 /// may leave unclean, are zdb's.
 #[test]
 fn totals_of_ztest_pools_are_zdbs() {
-    if !has("zdb") || !has("ztest") {
+    if !has("zdb") || !ztest::is_here() {
         return;
     }
-    let kinds: [(&str, &[&str]); 3] =
-        [("raidz", &["-K", "raidz"]), ("draid", &["-K", "draid"]), ("expansion", &["-X", "-K", "raidz"])];
     let mut wrong = Vec::new();
-    for (name, args) in kinds {
+    for kind in ztest::KINDS {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().to_str().unwrap();
-        let seconds = std::env::var("AQUIFER_ZTEST_SECONDS").unwrap_or_else(|_| "10".to_owned());
-        let mut ztest = Command::new("ztest");
-        ztest.args(["-f", path, "-m", "0", "-s", "256m", "-T", &seconds, "-P", "5"]).args(args);
-        let made = ztest.output().unwrap();
-        if !made.status.success() {
-            eprintln!("SKIPPED: ztest {name}: {}", made.status);
-            continue;
+        if ztest::make(kind, dir.path()) {
+            wrong.extend(compare(kind.name, dir.path(), "-bbbb", "ztest"));
         }
-        let devices: Vec<PathBuf> = std::fs::read_dir(path).unwrap().flatten().map(|e| e.path()).collect();
-        assert!(devices.len() > 1, "ztest {name} made no devices");
-        wrong.extend(compare(name, dir.path(), "-bbbb", "ztest"));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -6,3 +6,4 @@ pub mod manifest;
 pub mod targets;
 mod unpack;
 pub mod zdb;
+pub mod ztest;

@@ -5,9 +5,7 @@
 //! children as there is parity are taken away, or filled with noise, and all blocks must still be
 //! found. And a plan that writes the block's bytes must put on each child just what is there.
 //!
-//! Runs on the golden pools, or on those that `AQUIFER_VDEV_POOLS` lists as `FOLDER=POOL,…` (with
-//! `AQUIFER_VDEV_DAMAGED` when they are known to be damaged, as ztest does on purpose); says so and
-//! passes where there are none or no `zdb`.
+//! Runs on the golden pools, and on fresh pools by `ztest`; says so and passes where there are none or no `zdb`.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
@@ -19,9 +17,10 @@ use engine::vdev::write_plan::WritePlan;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use stdx::{AlignedBuf, Buf};
+use testkit::ztest;
 use zcommon::draid::DraidConfig;
 
 /// Blocks read twice over with children lost are a sample of at most this many.
@@ -311,7 +310,7 @@ fn reflow_info(uberblock: &str) -> u64 {
 }
 
 /// Reads all blocks of a pool; the number of copies read.
-fn check_pool(folder: &Path, pool: &str) -> Option<usize> {
+fn check_pool(folder: &Path, pool: &str, damaged: bool) -> Option<usize> {
     let config = zdb(folder, pool, &["-C"])?;
     let lines: Vec<&str> = config.lines().skip_while(|line| line.trim() != "vdev_tree:").skip(1).collect();
     let tree = parse(&lines, &mut 0, 12);
@@ -320,8 +319,6 @@ fn check_pool(folder: &Path, pool: &str) -> Option<usize> {
         tree.children.iter().map(|node| (node.number("id"), Top::new(folder, node, reflow))).collect();
     let report = zdb(folder, pool, &["-bbbbbb"])?;
     let blocks: Vec<Block> = report.lines().filter_map(block).collect();
-    let damaged = std::env::var_os("AQUIFER_VDEV_DAMAGED").is_some()
-        || ["damaged", "replacing"].iter().any(|word| folder.to_string_lossy().contains(word));
     let mut copies = 0;
     for block in &blocks {
         for place in &block.places {
@@ -364,21 +361,28 @@ fn check_pool(folder: &Path, pool: &str) -> Option<usize> {
     Some(copies)
 }
 
-fn pools() -> Vec<(PathBuf, String)> {
-    if let Ok(list) = std::env::var("AQUIFER_VDEV_POOLS") {
-        let pair = |item: &str| item.split_once('=').map(|(folder, pool)| (folder.into(), pool.to_owned()));
-        return list.split(',').filter_map(pair).collect();
-    }
-    let golden = GOLDEN.iter().filter_map(|name| testkit::golden::get(name));
-    golden.map(|golden| (golden.dir, "tank".to_owned())).collect()
-}
-
 #[test]
 fn plans_agree_with_zdb() {
-    for (folder, pool) in pools() {
-        match check_pool(&folder, &pool) {
-            Some(copies) => assert!(copies > 20, "{}: only {copies} blocks", folder.display()),
+    for golden in GOLDEN.iter().filter_map(|name| testkit::golden::get(name)) {
+        let damaged = ["damaged", "replacing"].iter().any(|word| golden.name.contains(word));
+        match check_pool(&golden.dir, "tank", damaged) {
+            Some(copies) => assert!(copies > 20, "{}: only {copies} blocks", golden.name),
             None => eprintln!("SKIPPED: there is no zdb here"),
+        }
+    }
+}
+
+/// Pools that OpenZFS has just made, damaged on purpose.
+#[test]
+fn plans_agree_with_zdb_on_fresh_pools() {
+    if !ztest::is_here() {
+        return;
+    }
+    for kind in ztest::KINDS {
+        let dir = tempfile::tempdir().unwrap();
+        if ztest::make(kind, dir.path()) {
+            let copies = check_pool(dir.path(), "ztest", true).unwrap();
+            assert!(copies > 20, "{}: only {copies} blocks", kind.name);
         }
     }
 }
