@@ -1,14 +1,17 @@
 //! Pools that we make, judged by real zdb.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use blkdev::{FileDevice, OpenMode, OpenOptions};
+use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
+use ondisk::ObjectType;
+use stdx::rng::Rng;
+use testkit::zdb;
 
 fn leaf(dir: &Path, name: &str, size: u64) -> LeafSpec {
     let path = dir.join(name);
@@ -42,13 +45,6 @@ fn new_pool(env: &Env, vdev: VdevSpec) -> Arc<Spa> {
     create(env, new, &|_, _| Ok(())).unwrap()
 }
 
-fn zdb(dir: &Path, args: &[&str]) -> String {
-    let out = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(args).arg("oracle").output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "zdb {args:?}: {}\n{text}", out.status);
-    text
-}
-
 #[test]
 fn an_empty_pool() {
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +54,60 @@ fn an_empty_pool() {
         spa.sync().unwrap();
     }
     drop(spa);
-    println!("{}", zdb(dir.path(), &["-bcc"]));
+    judged(dir.path());
+}
+
+fn judged(dir: &Path) {
+    if zdb::installed() {
+        zdb::verify(dir, "oracle").unwrap();
+    }
+}
+
+#[test]
+fn objects_of_a_dataset_are_written_changed_and_freed() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let leaves = (1..=5).map(|n| leaf(dir.path(), &format!("disk{n}"), 128 << 20)).collect();
+    let spa = new_pool(&env, VdevSpec::Raidz { parity: 2, children: leaves });
+    let head = spa.pool.dsl.dataset("oracle").unwrap().number;
+    let root = spa.datasets.open(&*spa, head).unwrap();
+    let mut random = Rng::new(5);
+    let mut numbers: Vec<u64> = Vec::new();
+    for round in 0..60 {
+        let tx = spa.begin().unwrap();
+        let size = 512 << random.below(9);
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, size);
+        let object = root.objset.create_object(&tx, new).unwrap();
+        numbers.push(object.number);
+        for _ in 0..random.below(40) {
+            let mut bytes = vec![0; random.below(30_000) as usize];
+            if random.below(3) > 0 {
+                random.fill(&mut bytes);
+            } else if random.below(2) > 0 {
+                bytes.fill(7);
+            }
+            let number = numbers[random.below(numbers.len() as u64) as usize];
+            let object = root.objset.handle(number).unwrap();
+            match random.below(5) {
+                0 => {
+                    let start = random.below(100);
+                    object.free_blocks(&tx, start, start + random.below(1000)).unwrap();
+                }
+                _ => object.write(&tx, random.below(8 << 20), &bytes).unwrap(),
+            }
+        }
+        if random.below(4) == 0 {
+            let number = numbers.remove(random.below(numbers.len() as u64) as usize);
+            root.objset.free_object(&tx, number).unwrap();
+        }
+        drop(tx);
+        if round % 3 == 0 {
+            spa.sync().unwrap();
+        }
+    }
+    spa.export().unwrap();
+    drop(spa);
+    judged(dir.path());
 }
 
 /// What OpenZFS 2.3 enables.

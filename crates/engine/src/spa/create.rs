@@ -30,6 +30,7 @@ use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, NewObject, Tx};
 use crate::dsl::write::MosAt;
+use crate::dsl::write::pool::Created;
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::Result;
@@ -100,14 +101,22 @@ fn create_some(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<S
     let dirty = Arc::new(Dirty::default());
     let tx = Tx::syncing(txg::INITIAL, &dirty);
     let config = Mutex::new(PoolConfig::new(facts, root));
-    let features = fill_mos(env, &new, &mos, &config, &zio, &tx)?;
+    let (features, created) = fill_mos(env, &new, &mos, &config, &zio, &tx)?;
     let spa = assemble(env, &new, (zio, arc, mos, space), (txgs, dirty, features, config))?;
     let origin = HistoryOrigin { who: 0, host: new.hostname.clone() };
     spa.log_history(&HistoryEvent::Command(new.command.clone()), &origin, &tx)?;
-    let _ = fill_root;
+    make_root(&spa, created.root_dataset, &tx, fill_root)?;
     spa.txgs.close();
     spa.wait_synced(txg::INITIAL)?;
     Ok(spa)
+}
+
+/// The root dataset's object set.
+fn make_root(spa: &Arc<Spa>, number: u64, tx: &Tx, fill: FillRoot<'_>) -> Result<()> {
+    let at = spa.datasets.at(tx, &**spa);
+    let root = spa.datasets.create_objset(&at, number, ObjsetType::Zfs)?;
+    fill(&root.objset, tx)?;
+    spa.datasets.sync_dataset(&at, &root)
 }
 
 fn facts(new: &NewPool) -> PoolFacts {
@@ -158,14 +167,14 @@ fn fill_mos(
     config: &Mutex<PoolConfig>,
     zio: &Arc<Zio>,
     tx: &Tx,
-) -> Result<FeatureSet> {
+) -> Result<(FeatureSet, Created)> {
     let directory =
         mos.create_object_at(tx, MOS_DIRECTORY_OBJECT, NewObject::plain(ObjectType::OBJECT_DIRECTORY, 512))?;
     ZapEdit::create(&mut directory.edit(tx), &zap(env))?;
     let features = FeatureSet::none(mos);
     let hooks = Unborn { env, version: new.version, features: &features };
     let at = MosAt::new(mos, tx, &hooks);
-    dsl::write::pool::create(&at, &mut || features.create(&new.features, env.guid(), tx))?;
+    let created = dsl::write::pool::create(&at, &mut || features.create(&new.features, env.guid(), tx))?;
     let note = |name: &str, value: Value| ZapEdit::open(&mut directory.edit(tx))?.insert(name, value);
     note(mos::CREATION_VERSION, Value::from(new.version))?;
     note(mos::DEFLATE, Value::from(1))?;
@@ -177,7 +186,7 @@ fn fill_mos(
             features.increment(Feature::VdevZapsV2, tx)?;
         }
     }
-    Ok(features)
+    Ok((features, created))
 }
 
 fn zap(env: &Env) -> NewZap {

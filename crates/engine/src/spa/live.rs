@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ondisk::{Blkptr, Uberblock};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::config::PoolConfig;
 use super::feature_set::FeatureSet;
@@ -20,6 +20,7 @@ use super::pool::Pool;
 use crate::dmu::live::sync::BlockOps;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Tx};
+use crate::dsl::write::DslPool;
 use crate::error::{Error, Result};
 use crate::metaslab::SpaceAllocator;
 use crate::taskq::Promise;
@@ -39,16 +40,6 @@ const DIRTY_MAX: u64 = 512 << 20;
 /// Work in syncing context. What it finds wrong it must find before it changes anything.
 pub(super) type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
 
-/// Object sets that are written with every group, before the MOS.
-pub trait DatasetSync: Send + Sync + std::fmt::Debug {
-    /// Writes what `tx`'s group changed in datasets, and keeps their accounts in the MOS.
-    fn sync(&self, spa: &Spa, tx: &Tx) -> Result<()>;
-    /// Space of the MOS changed since the last group: allocated, compressed and logical bytes.
-    fn mos_used(&self, delta: [i64; 3], tx: &Tx) -> Result<()>;
-    /// Whether a group has something to write.
-    fn is_dirty(&self, txg: u64) -> bool;
-}
-
 /// A pool that is being written.
 #[derive(Debug)]
 pub struct Spa {
@@ -60,6 +51,8 @@ pub struct Spa {
     pub txgs: Arc<Txgs>,
     /// Changed bytes.
     pub dirty: Arc<Dirty>,
+    /// Datasets that are open for writing.
+    pub datasets: Arc<DslPool>,
     /// Gives and takes space.
     pub space: Arc<SpaceAllocator>,
     /// Features in use.
@@ -70,7 +63,6 @@ pub struct Spa {
     pub(super) uberblock: Mutex<Uberblock>,
     pub(super) tasks: Tasks,
     pub(super) mos_delta: Mutex<[i64; 3]>,
-    pub(super) datasets: RwLock<Option<Arc<dyn DatasetSync>>>,
     /// Pass of the group that is being written.
     pub(super) pass: AtomicU64,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -97,6 +89,7 @@ impl Spa {
         uberblock: Uberblock,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
+            datasets: DslPool::new(&mos),
             pool,
             mos,
             txgs,
@@ -108,7 +101,6 @@ impl Spa {
             uberblock: Mutex::new(uberblock),
             tasks: Tasks::default(),
             mos_delta: Mutex::default(),
-            datasets: RwLock::default(),
             pass: AtomicU64::new(0),
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -125,11 +117,6 @@ impl Spa {
             self.txgs.wait_synced(txg, &|| self.step_unless_threaded())?;
         }
         Ok(Tx::begin(&self.txgs, &self.dirty))
-    }
-
-    /// Sets who writes datasets.
-    pub fn set_datasets(&self, datasets: Arc<dyn DatasetSync>) {
-        *self.datasets.write() = Some(datasets);
     }
 
     /// Runs `work` in syncing context and waits until what it changed is on disk; gives what it gave.
@@ -212,8 +199,7 @@ impl Spa {
     /// Whether the open group has something to write.
     fn has_changes(&self) -> bool {
         let open = self.txgs.open();
-        let datasets = self.datasets.read().as_ref().is_some_and(|d| d.is_dirty(open));
-        datasets || self.mos.is_dirty(open) || self.tasks.0.lock().contains_key(&open)
+        self.datasets.is_dirty(open) || self.mos.is_dirty(open) || self.tasks.0.lock().contains_key(&open)
     }
 
     /// Stops the sync thread.

@@ -21,6 +21,7 @@ use super::layout::config::guid_sum;
 use super::live::{MosOps, Spa};
 use super::space_store::Store;
 use crate::dmu::{NewObject, Tx};
+use crate::dsl::write::freeing;
 use crate::error::{Error, Result};
 use crate::vdev::label::ConfigSync;
 use crate::vdev::leaf::Leaf;
@@ -28,6 +29,9 @@ use crate::zap::{Zap, ZapEdit};
 
 /// Passes after which something is wrong: sizes must have settled long before.
 const MAX_PASSES: u64 = 60;
+/// Blocks of destroyed datasets that one group frees.
+#[doc(alias = "zfs_async_block_max_blocks")]
+const FREE_BUDGET: u64 = 100_000;
 /// Block of the packed configuration.
 #[doc(alias = "SPA_CONFIG_BLOCKSIZE")]
 const CONFIG_BLOCK: u64 = 16 << 10;
@@ -52,11 +56,12 @@ impl Spa {
     }
 
     fn sync_datasets(&self, tx: &Tx) -> Result<()> {
-        let datasets = self.datasets.read().clone();
-        let Some(datasets) = datasets else { return Ok(()) };
-        datasets.sync(self, tx)?;
+        self.datasets.sync(self, tx)?;
         let delta = std::mem::take(&mut *self.mos_delta.lock());
-        if delta == [0; 3] { Ok(()) } else { datasets.mos_used(delta, tx) }
+        if delta != [0; 3] {
+            self.datasets.mos_used(self, delta, tx)?;
+        }
+        freeing::process(&self.datasets.at(tx, self), FREE_BUDGET).map(|_| ())
     }
 
     fn run_tasks(&self, tx: &Tx) {
