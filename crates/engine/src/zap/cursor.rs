@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags};
+use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags, table_index};
 
 use super::{Entry, Key, Shape, Source, Value, Zap, corrupt, fold, leaf_value};
 use crate::dmu::Object;
@@ -22,11 +22,15 @@ pub struct Cursor<S = Object> {
     visited: HashSet<u64>,
     /// Errors so far: a table that is nothing but errors is given up.
     errors: u32,
+    /// Entries before this hash and cd are passed over.
+    from: (u64, u32),
 }
 
 impl<S: Source + Clone> Cursor<S> {
-    pub(super) fn new(zap: Zap<S>) -> Self {
-        Self { zap, ready: Vec::new().into_iter(), slot: Some(0), visited: HashSet::new(), errors: 0 }
+    pub(super) fn new(zap: Zap<S>, from: (u64, u32)) -> Self {
+        let slot = zap.fat_header().map_or(0, |header| table_index(from.0, header.ptrtbl.shift));
+        let ready = Vec::new().into_iter();
+        Self { zap, ready, slot: Some(slot), visited: HashSet::new(), errors: 0, from }
     }
 
     fn micro(&self, block: &[u8]) -> Vec<Result<Entry>> {
@@ -38,7 +42,8 @@ impl<S: Source + Clone> Cursor<S> {
             let value = Value { width: 8, ints: vec![e.value] };
             Ok(Entry { key: Key::Name(e.name.to_vec()), value, hash, cd: e.cd })
         };
-        micro.sorted(|name| fold(name, micro.normflags())).into_iter().map(entry).collect()
+        let sorted = micro.sorted(|name| fold(name, micro.normflags())).into_iter();
+        sorted.filter(|(hash, e)| (*hash, e.cd) >= self.from).map(entry).collect()
     }
 
     /// Fills `ready` from the leaf of the current slot and moves on to the next leaf's slot.
@@ -73,7 +78,7 @@ impl<S: Source + Clone> Cursor<S> {
         let words = header.flags.has(ZapFlags::UINT64_KEY);
         let mut room = 1_u64 << header.block_shift;
         let mut entries = Vec::new();
-        for e in leaf.sorted() {
+        for e in leaf.sorted().into_iter().filter(|e| (e.hash, e.cd) >= self.from) {
             // Each piece of a leaf belongs to one entry, so all of them together fit into the leaf.
             let name = u64::from(e.name_numints) * if words { 8 } else { 1 };
             let size = name + u64::from(e.value_numints) * u64::from(e.value_intlen);

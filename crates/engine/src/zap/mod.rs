@@ -16,7 +16,9 @@ mod source;
 mod tests;
 mod verify;
 
-use ondisk::zap::{BlockKind, FatHeader, Leaf, LeafEntry, MicroZap, hash_name, hash_words, table_index};
+use ondisk::zap::{
+    BlockKind, FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags, hash_name, hash_words, table_index,
+};
 use stdx::Buf;
 
 pub use cursor::Cursor;
@@ -232,7 +234,28 @@ impl<S: Source + Clone> Zap<S> {
     /// All entries in the order of their hashes, which is the order a directory lists. A leaf that
     /// can't be read gives one error and is skipped.
     pub fn entries(&self) -> Cursor<S> {
-        Cursor::new(self.clone())
+        Cursor::new(self.clone(), (0, 0))
+    }
+
+    /// The place behind `entry` in the order of [`Self::entries`], as one number: it stays right while entries
+    /// come and go, a micro ZAP turns fat, and the pool is exported in between.
+    #[doc(alias("zap_cursor_advance", "zap_cursor_serialize"))]
+    pub fn cookie_after(&self, entry: &Entry) -> u64 {
+        let bits = self.hash_bits();
+        let cd = u64::from(entry.cd).saturating_add(1);
+        entry.hash >> (64 - bits) | cd.checked_shl(bits).unwrap_or(0)
+    }
+
+    /// Entries from the place of a cookie on; 0 is the beginning.
+    #[doc(alias = "zap_cursor_init_serialized")]
+    pub fn entries_from(&self, cookie: u64) -> Cursor<S> {
+        let bits = self.hash_bits();
+        let cd = u32::try_from(cookie.checked_shr(bits).unwrap_or(0)).unwrap_or(u32::MAX);
+        Cursor::new(self.clone(), (cookie << (64 - bits), cd))
+    }
+
+    fn hash_bits(&self) -> u32 {
+        self.fat_header().map_or(ZapFlags::default(), |header| header.flags).hash_bits()
     }
 
     /// All entries, or the first error.

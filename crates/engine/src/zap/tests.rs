@@ -295,6 +295,39 @@ fn what_can_not_be_stored_is_refused() {
     zap(&object).verify().unwrap();
 }
 
+/// A listing in small steps, while the ZAP is changed and turns fat, meets everything that stays once.
+#[test]
+fn a_listing_goes_on_where_it_was() {
+    let mut object = micro();
+    let mut edit = ZapEdit::open(&mut object).unwrap();
+    let stays: Vec<String> = (0..150).map(|i| format!("stays{i}")).collect();
+    for (i, name) in (0u64..).zip(&stays) {
+        edit.insert(name, i).unwrap();
+        edit.insert(&format!("goes{i}"), i).unwrap();
+    }
+    for name in names_of_one_hash(20) {
+        edit.insert(name.as_slice(), 1).unwrap();
+    }
+    let (mut cookie, mut met, mut round) = (0, Vec::new(), 0u64);
+    loop {
+        let zap = edit.read().unwrap();
+        let some: Vec<Entry> = zap.entries_from(cookie).take(7).map(Result::unwrap).collect();
+        let Some(last) = some.last() else { break };
+        cookie = zap.cookie_after(last);
+        met.extend(some.into_iter().filter(|e| !e.name().starts_with(b"goes") && e.name() != b"new"));
+        let _ = edit.remove(&format!("goes{round}"));
+        if round == 9 {
+            edit.insert("new", "long").unwrap();
+        }
+        round += 1;
+    }
+    assert!(edit.read().unwrap().fat_header().is_some());
+    assert_eq!(met.len(), stays.len() + 20);
+    met.sort_by(|a, b| a.name().cmp(b.name()));
+    met.dedup_by(|a, b| a.name() == b.name());
+    assert_eq!(met.len(), stays.len() + 20);
+}
+
 /// Damages a ZAP at random places and goes on editing: any error is fine, a panic is not.
 #[test]
 fn a_damaged_zap_gives_errors_only() {
