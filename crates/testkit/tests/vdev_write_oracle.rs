@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use blkdev::{Device, Fault, FaultyDevice, FileDevice, OpenMode, OpenOptions};
 use engine::env::Env;
@@ -153,4 +154,36 @@ fn what_a_dead_disk_lacks_is_recorded() {
         let lines: Vec<&str> = lines.lines().filter(|line| line.contains("missing [")).collect();
         assert_eq!(lines.len(), 1, "{lines:?}");
     }
+}
+
+/// Everything of one side is overwritten with noise: what is then read is mended, and found whole the second time.
+#[test]
+fn reads_mend_what_is_bad() {
+    let mut bench = Bench::new();
+    // Nothing stays in memory.
+    bench.env.arc_max = 0;
+    let vdev = VdevSpec::Mirror(bench.leaves(2));
+    let spa = bench.pool(&PoolSpec { tops: vec![normal(vdev)], ..PoolSpec::default() });
+    for round in 0..4 {
+        let event = HistoryEvent::Command(format!("{round}").repeat(900));
+        spa.sync_task(move |spa, tx| spa.log_history(&event, &HistoryOrigin::default(), tx)).unwrap();
+    }
+    let noise: Vec<u8> = (0..70 * MIB).map(|n| (n % 253) as u8).collect();
+    blkdev::write_at(&*bench.disks[0], 4 * MIB, &noise).unwrap();
+    spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX / 2));
+    let read_all = || {
+        let before = spa.pool.zio.stats.repaired.load(Ordering::Relaxed);
+        for object in spa.mos.view().objects() {
+            let object = object.unwrap();
+            (0..=object.dnode.maxblkid).for_each(|blkid| drop(object.block(blkid).unwrap()));
+        }
+        // What mends is not waited for by readers.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        spa.pool.zio.stats.repaired.load(Ordering::Relaxed) - before
+    };
+    assert!(read_all() > 0);
+    // Which side is asked depends on the place alone, so that all that was bad has been asked once.
+    assert_eq!(read_all(), 0);
+    assert!(spa.pool.zio.stats.mended.load(Ordering::Relaxed) > 0);
+    spa.sync().unwrap();
 }

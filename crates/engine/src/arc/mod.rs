@@ -107,18 +107,28 @@ impl ArcCache {
 
     /// The block's bytes; waits for the device when they are not here.
     pub fn read(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form) -> Result<Buf> {
+        self.read_as(bp, at, ReadOptions { form, ..ReadOptions::default() })
+    }
+
+    /// As [`ArcCache::read`], with all options of a read that stops at the first good copy.
+    pub fn read_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) -> Result<Buf> {
+        let form = options.form;
         if let Some(buf) = self.cached(bp, form) {
             return Ok(buf);
         }
         let promise = Promise::default();
         let theirs = promise.clone();
-        start_and_wait(|| self.read_async(bp, at, form, Box::new(move |result| theirs.set(result))));
+        start_and_wait(|| self.start(bp, at, options, Box::new(move |result| theirs.set(result))));
         promise.wait(&**self.zio.executor())
     }
 
     /// Starts reading a block; `done` is told its bytes, perhaps before this returns.
     pub fn read_async(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form, done: Waiter) {
-        let options = ReadOptions { form, ..ReadOptions::default() };
+        self.start(bp, at, ReadOptions { form, ..ReadOptions::default() }, done);
+    }
+
+    fn start(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, done: Waiter) {
+        let form = options.form;
         let Some(key) = Key::of(bp, form).filter(|_| !bp.is_embedded() && form != Form::Physical) else {
             return self.zio.read(bp, at, options, Box::new(move |outcome| done(outcome.data)));
         };
@@ -136,10 +146,15 @@ impl ArcCache {
 
     /// Starts reading a block that will be wanted soon.
     pub fn prefetch(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form) {
+        self.prefetch_as(bp, at, ReadOptions { form, ..ReadOptions::default() });
+    }
+
+    /// As [`ArcCache::prefetch`], with all options of a read that stops at the first good copy.
+    pub fn prefetch_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) {
         if bp.is_hole() || bp.is_embedded() {
             return;
         }
-        self.read_async(bp, at, form, Box::new(|_| ()));
+        self.start(bp, at, options, Box::new(|_| ()));
     }
 
     /// Puts the bytes of a block that was just written in, in the place of what was there.

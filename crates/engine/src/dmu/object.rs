@@ -135,7 +135,7 @@ impl Object {
             let what = format!("a pointer of level {} and {} bytes stands here", bp.level(), bp.lsize());
             return Err(Error::corrupt(what).at_block(at));
         }
-        self.objset.arc().read(bp, at, self.objset.form())
+        self.objset.read(bp, at)
     }
 
     /// Data block `blkid`: `datablksz` bytes, zeros for a hole.
@@ -153,7 +153,7 @@ impl Object {
                         format!("a pointer of level {} and {} bytes stands here", bp.level(), bp.lsize());
                     return Err(Error::corrupt(what).at_block(at));
                 }
-                self.objset.arc().read(&bp, at, self.objset.form())
+                self.objset.read(&bp, at)
             }
         }
     }
@@ -165,7 +165,7 @@ impl Object {
         }
         let Some(bp) = self.dnode.spill().filter(|bp| !bp.is_hole()) else { return Ok(None) };
         let at = self.at(0, u64::MAX);
-        self.objset.arc().read(bp, at, self.objset.form()).map(Some)
+        self.objset.read(bp, at).map(Some)
     }
 
     /// Bytes that the object's blocks can cover: one past the last block.
@@ -261,7 +261,7 @@ impl Object {
         let end = blkid.saturating_add(count).min(self.dnode.maxblkid.saturating_add(1));
         for b in blkid..end {
             if let Ok(Some(bp)) = self.blkptr(0, b) {
-                self.objset.arc().prefetch(&bp, self.at(0, b), self.objset.form());
+                self.objset.prefetch(&bp, self.at(0, b));
             }
         }
     }

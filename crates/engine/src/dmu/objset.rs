@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use ondisk::{Blkptr, Dnode, dnode};
+use stdx::Buf;
 
 use super::Object;
 use super::blocks::{Path, Stuck};
@@ -10,7 +11,7 @@ use super::live::LiveObjset;
 use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
-use crate::zio::Form;
+use crate::zio::{Form, ReadOptions};
 
 /// An object set as read.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Objset {
     pub phys: ondisk::Objset,
     form: Form,
     live: Option<Weak<LiveObjset>>,
+    /// Pointers found here are those that the pool refers to now: reads mend what is bad.
+    is_current: bool,
 }
 
 /// Objects whose dnodes lie in the root block.
@@ -62,12 +65,28 @@ impl Objset {
         let block = arc.read(rootbp, at, form)?;
         let phys =
             ondisk::Objset::from_bytes(&block).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
-        Ok(Arc::new(Self { arc: Arc::clone(arc), id, rootbp: *rootbp, phys, form, live: None }))
+        Ok(Arc::new(Self {
+            arc: Arc::clone(arc),
+            id,
+            rootbp: *rootbp,
+            phys,
+            form,
+            live: None,
+            is_current: false,
+        }))
     }
 
     /// An object set that has no root block yet.
     pub(super) fn unwritten(arc: &Arc<ArcCache>, id: u64, phys: ondisk::Objset, form: Form) -> Arc<Self> {
-        Arc::new(Self { arc: Arc::clone(arc), id, rootbp: Blkptr::default(), phys, form, live: None })
+        Arc::new(Self {
+            arc: Arc::clone(arc),
+            id,
+            rootbp: Blkptr::default(),
+            phys,
+            form,
+            live: None,
+            is_current: false,
+        })
     }
 
     /// A view of an object set that is being written.
@@ -78,12 +97,45 @@ impl Objset {
         live: Weak<LiveObjset>,
     ) -> Arc<Self> {
         let (arc, phys) = (Arc::clone(&plain.arc), phys.clone());
-        Arc::new(Self { arc, id: plain.id, rootbp: *rootbp, phys, form: plain.form, live: Some(live) })
+        Arc::new(Self {
+            arc,
+            id: plain.id,
+            rootbp: *rootbp,
+            phys,
+            form: plain.form,
+            live: Some(live),
+            is_current: true,
+        })
     }
 
     /// The object set in memory, when this is a view of one that is being written.
     pub fn writable(&self) -> Option<Arc<LiveObjset>> {
         self.live.as_ref()?.upgrade()
+    }
+
+    /// The same, whose pointers are kept up to date by whoever writes it.
+    pub(super) fn current(self: Arc<Self>) -> Arc<Self> {
+        Arc::new(Self {
+            arc: Arc::clone(&self.arc),
+            phys: self.phys.clone(),
+            live: self.live.clone(),
+            is_current: true,
+            ..*self
+        })
+    }
+
+    fn options(&self) -> ReadOptions {
+        ReadOptions { form: self.form, heal: self.is_current, ..ReadOptions::default() }
+    }
+
+    /// Reads one of its blocks.
+    pub(super) fn read(&self, bp: &Blkptr, at: Bookmark) -> Result<Buf> {
+        self.arc.read_as(bp, at, self.options())
+    }
+
+    /// Starts reading one of its blocks that will be wanted soon.
+    pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark) {
+        self.arc.prefetch_as(bp, at, self.options());
     }
 
     /// The cache that its blocks are read through.

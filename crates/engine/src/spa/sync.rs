@@ -49,6 +49,7 @@ impl Spa {
         // Notes made while maps were written may have changed the configuration.
         let labels = self.config.lock().clean() || labels;
         self.commit(txg, rootbp, labels)?;
+        self.pool.zio.set_synced(txg);
         self.space.sync_done(txg);
         self.dirty.clear(txg);
         self.txgs.done(txg);

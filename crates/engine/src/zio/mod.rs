@@ -124,6 +124,8 @@ pub struct Zio {
     allocator: RwLock<Option<Arc<dyn Allocator>>>,
     /// Smallest allocation of any vdev, in bytes.
     min_alloc: AtomicU64,
+    /// The last group that is on disk.
+    synced: AtomicU64,
     /// Counters.
     pub stats: ZioStats,
 }
@@ -140,8 +142,20 @@ impl Zio {
             wide_gangs: AtomicBool::new(false),
             allocator: RwLock::default(),
             min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
+            synced: AtomicU64::new(0),
             stats: ZioStats::default(),
         })
+    }
+
+    /// Says which group is on disk. Blocks born later may be rewritten in place while they are read, and are not
+    /// mended.
+    pub fn set_synced(&self, txg: u64) {
+        self.synced.store(txg, Ordering::Release);
+    }
+
+    /// Whether a block born in `birth` stays as it is until it is freed.
+    fn is_settled(&self, birth: u64) -> bool {
+        birth <= self.synced.load(Ordering::Acquire)
     }
 
     /// The vdev tree in force.

@@ -141,7 +141,9 @@ impl Logical {
         // Log blocks and gang headers are short-lived or spread: they are left alone.
         let algorithm = self.bp.checksum().filter(|kind| !kind.is_embedded()).and_then(verify::algorithm);
         let is_sure = algorithm.is_some_and(|algorithm| algorithm != checksum::Algorithm::Off);
-        if self.spoilt.is_empty() || !is_sure || self.zio.allocator().is_err() {
+        let birth = self.bp.physical_birth();
+        if self.spoilt.is_empty() || !is_sure || !self.zio.is_settled(birth) || self.zio.allocator().is_err()
+        {
             return;
         }
         let tree = self.zio.tree();
@@ -152,7 +154,7 @@ impl Logical {
                 let count = u64::try_from(leaves.len()).unwrap_or(0);
                 zio.stats.mended.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
             });
-            top.repair((dva.offset, self.bp.physical_birth()), data, bad, Mend::Unexpected, mended);
+            top.repair((dva.offset, birth), data, bad, Mend::Unexpected, mended);
         }
     }
 

@@ -131,7 +131,7 @@ impl LiveObjset {
         form: Form,
         policy: Policy,
     ) -> Result<Arc<Self>> {
-        let plain = Objset::open(arc, id, rootbp, form)?;
+        let plain = Objset::open(arc, id, rootbp, form)?.current();
         Ok(Self::over(plain, policy))
     }
 
@@ -152,7 +152,7 @@ impl LiveObjset {
             meta.nlevels = tree::levels_for(&meta, (dnode::MAX_OBJECT / per_block).saturating_sub(1));
         }
         let phys = ondisk::Objset::new(kind, meta, size);
-        let plain = Objset::unwritten(arc, id, phys, form);
+        let plain = Objset::unwritten(arc, id, phys, form).current();
         Self::over(plain, policy)
     }
 
