@@ -38,6 +38,7 @@ use crate::metaslab::{Forms, SpaceAllocator, SpaceMapSource, TopRecord};
 use crate::txg::{self, Txgs};
 use crate::vdev::config::VdevConfig;
 use crate::vdev::label;
+use crate::vdev::leaf::Leaf;
 use crate::vdev::tree::Tree;
 use crate::zap::{NewZap, Value, Zap, ZapEdit};
 use crate::zio::{Form, Zio};
@@ -136,10 +137,20 @@ fn facts(new: &NewPool) -> PoolFacts {
 
 /// Labels that count for nothing yet.
 fn label_all(env: &Env, tree: &Tree, facts: &PoolFacts, root: &NvList) -> Result<()> {
-    let mut leaves: Vec<_> = tree.leaves().filter(|leaf| leaf.device().is_some()).collect();
+    label_leaves(env, tree.leaves().cloned().collect(), facts, root, txg::INITIAL)
+}
+
+/// Labels new leaves: with txg 0, so that they count for nothing until `txg` is written.
+pub(super) fn label_leaves(
+    env: &Env,
+    mut leaves: Vec<Arc<Leaf>>,
+    facts: &PoolFacts,
+    root: &NvList,
+    txg: u64,
+) -> Result<()> {
     leaves.sort_by_key(|leaf| leaf.guid);
-    for leaf in leaves {
-        let list = facts.first_label(root, leaf.guid, txg::INITIAL)?;
+    for leaf in leaves.iter().filter(|leaf| leaf.device().is_some()) {
+        let list = facts.first_label(root, leaf.guid, txg)?;
         label::init_leaf(leaf, &list, &*env.executor)?;
     }
     Ok(())
@@ -181,7 +192,12 @@ fn fill_mos(
     note(mos::SYNC_BPOBJ, Value::from(deferred_list(mos, tx)?))?;
     note(mos::CHECKSUM_SALT, salt(env, zio))?;
     if new.version >= 5000 {
-        vdev_zaps(env, mos, config, &new.layout, tx)?;
+        all_vdev_zaps(env, mos, tx)?;
+        let class = |id: u64| {
+            let index = usize::try_from(id).ok()?;
+            new.layout.classes.get(index).and_then(|class| class.word())
+        };
+        vdev_zaps(env, mos, config, &class, tx)?;
         if features.is_enabled(Feature::VdevZapsV2) {
             features.increment(Feature::VdevZapsV2, tx)?;
         }
@@ -208,35 +224,42 @@ fn salt(env: &Env, zio: &Arc<Zio>) -> Value {
     Value { width: 1, ints: salt.iter().map(|&b| u64::from(b)).collect() }
 }
 
-/// A ZAP for the root, each top-level vdev and each leaf, and the list of them all.
+/// The list of all ZAPs of vdevs.
+fn all_vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<()> {
+    let object = mos.create_object(tx, NewObject::plain(ZAP_METADATA, 512))?;
+    ZapEdit::create(&mut object.edit(tx), &zap(env))?;
+    let directory = mos.handle(MOS_DIRECTORY_OBJECT)?;
+    ZapEdit::open(&mut directory.edit(tx))?.insert(mos::VDEV_ZAP_MAP, object.number)
+}
+
+/// A ZAP for the root, each top-level vdev and each leaf that has none. `class` says what a top-level vdev serves.
 #[doc(alias = "vdev_construct_zaps")]
-fn vdev_zaps(
+pub(super) fn vdev_zaps(
     env: &Env,
     mos: &Arc<LiveObjset>,
     config: &Mutex<PoolConfig>,
-    layout: &Layout,
+    class: &dyn Fn(u64) -> Option<&'static str>,
     tx: &Tx,
 ) -> Result<()> {
-    let make = || -> Result<u64> {
-        let object = mos.create_object(tx, NewObject::plain(ZAP_METADATA, 512))?;
-        ZapEdit::create(&mut object.edit(tx), &zap(env))?;
-        Ok(object.number)
+    let view = mos.view();
+    let Some(all) = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::VDEV_ZAP_MAP)? else {
+        return Ok(());
     };
-    let all = make()?;
-    let directory = mos.handle(MOS_DIRECTORY_OBJECT)?;
-    ZapEdit::open(&mut directory.edit(tx))?.insert(mos::VDEV_ZAP_MAP, all)?;
     let all = mos.handle(all)?;
     config.lock().change_all(&mut |vdev, depth| {
         let is_leaf = !vdev.contains("children");
         let named = [(depth == 0, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];
-        let id = usize::try_from(vdev.u64("id").unwrap_or(0)).unwrap_or(usize::MAX);
-        let bias = layout.classes.get(id).and_then(|class| class.word());
         for (_, name) in named.into_iter().filter(|(wanted, _)| *wanted) {
-            let number = make()?;
-            ZapEdit::open(&mut all.edit(tx))?.add_int(number)?;
-            set(vdev, name, number);
-            if let Some(bias) = bias.filter(|_| name == TOP_ZAP) {
-                ZapEdit::open(&mut mos.handle(number)?.edit(tx))?.insert(ALLOCATION_BIAS, bias)?;
+            if vdev.contains(name) {
+                continue;
+            }
+            let object = mos.create_object(tx, NewObject::plain(ZAP_METADATA, 512))?;
+            ZapEdit::create(&mut object.edit(tx), &zap(env))?;
+            ZapEdit::open(&mut all.edit(tx))?.add_int(object.number)?;
+            set(vdev, name, object.number);
+            let bias = class(vdev.u64("id").unwrap_or(u64::MAX)).filter(|_| name == TOP_ZAP);
+            if let Some(bias) = bias {
+                ZapEdit::open(&mut object.edit(tx))?.insert(ALLOCATION_BIAS, bias)?;
             }
         }
         Ok(())

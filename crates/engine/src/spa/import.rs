@@ -44,6 +44,8 @@ pub struct ImportOptions {
     pub hostname: String,
     /// A new name for the pool.
     pub rename: Option<String>,
+    /// Even when another machine seems to use it.
+    pub force: bool,
 }
 
 /// Features that may be in use and that writing would have to keep up, which this build can't.
@@ -67,6 +69,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
     let mut pool = open_owned(env, source, options.open)?;
     check_writable(&pool)?;
+    check_host(&pool, options)?;
     let rootbp = pool.uberblock.rootbp;
     let mos = LiveObjset::open(&pool.arc, 0, &rootbp, Form::Logical, policy(&pool))?;
     let features = FeatureSet::load(&mos)?;
@@ -106,6 +109,19 @@ fn policy(pool: &Pool) -> Policy {
         hole_birth: active(Feature::HoleBirth),
         ..Policy::meta()
     }
+}
+
+/// Refuses a pool that another machine did not let go.
+fn check_host(pool: &Pool, options: &ImportOptions) -> Result<()> {
+    let number = |name: &str| pool.config.u64(name).unwrap_or(0);
+    let (host, state) = (number("hostid"), number("state"));
+    if options.force || state != PoolState::Active as u64 || host == 0 || host == options.hostid {
+        return Ok(());
+    }
+    let name = pool.config.str("hostname").unwrap_or("another machine");
+    let what =
+        format!("the pool was last used by {name} (hostid {host:x}) and not exported; import it with -f");
+    Err(Error::new(Kind::Busy, what))
 }
 
 /// Refuses what would be damaged.
@@ -179,22 +195,4 @@ fn unplayed_log(pool: &Pool) -> Result<Option<u64>> {
 fn is_hole(pool: &Pool, id: u64) -> bool {
     let tree = pool.tree();
     tree.config.children.iter().any(|c| c.id == id && c.kind == crate::vdev::config::Kind::Hole)
-}
-
-impl Spa {
-    /// Writes everything, says in the labels that the pool is exported, and stops.
-    ///
-    /// # Errors
-    /// Why the last group could not be written; the pool is then as a crash would leave it.
-    #[doc(alias = "spa_export")]
-    pub fn export(&self) -> Result<()> {
-        self.sync()?;
-        self.space.request_flush_all();
-        self.sync_task(|spa, _| {
-            spa.config.lock().change_facts(|facts| facts.state = PoolState::Exported);
-            Ok(())
-        })?;
-        self.stop_thread();
-        Ok(())
-    }
 }

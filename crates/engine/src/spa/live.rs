@@ -36,6 +36,14 @@ const DIRTY_SYNC: u64 = 64 << 20;
 /// Changed bytes with which new transactions wait.
 #[doc(alias = "zfs_dirty_data_max")]
 const DIRTY_MAX: u64 = 512 << 20;
+/// Changed bytes from which on each transaction is delayed.
+#[doc(alias = "zfs_delay_min_dirty_percent")]
+const DELAY_FROM: u64 = DIRTY_MAX / 10 * 6;
+/// Nanoseconds of delay in the middle between [`DELAY_FROM`] and [`DIRTY_MAX`].
+#[doc(alias = "zfs_delay_scale")]
+const DELAY_SCALE: u64 = 500_000;
+/// Longest delay.
+const DELAY_MAX: Duration = Duration::from_millis(100);
 
 /// Work in syncing context. What it finds wrong it must find before it changes anything.
 pub(super) type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
@@ -109,14 +117,26 @@ impl Spa {
 
     /// A transaction in the open group. Waits while too much is changed and not written.
     pub fn begin(&self) -> Result<Tx> {
-        while self.dirty.total() > DIRTY_MAX {
-            if let Some(why) = self.txgs.suspended() {
-                return Err(why);
-            }
-            let txg = self.txgs.synced() + 1;
-            self.txgs.wait_synced(txg, &|| self.step_unless_threaded())?;
+        if let Some(why) = self.txgs.suspended() {
+            return Err(why);
         }
+        self.throttle()?;
         Ok(Tx::begin(&self.txgs, &self.dirty))
+    }
+
+    /// Makes writers as slow as the disks before there is too much to write: from a share of the limit on each
+    /// waits a little, the longer the nearer the limit is; at the limit all wait for a group.
+    #[doc(alias("dmu_tx_delay", "dmu_tx_wait"))]
+    fn throttle(&self) -> Result<()> {
+        let dirty = self.dirty.total();
+        if dirty >= DIRTY_MAX {
+            return self.wait_synced(self.txgs.synced() + 1);
+        }
+        if dirty > DELAY_FROM && self.thread.lock().is_some() {
+            let nanos = DELAY_SCALE.saturating_mul(dirty - DELAY_FROM) / (DIRTY_MAX - dirty);
+            self.txgs.wait_change(Duration::from_nanos(nanos).min(DELAY_MAX));
+        }
+        Ok(())
     }
 
     /// Runs `work` in syncing context and waits until what it changed is on disk; gives what it gave.

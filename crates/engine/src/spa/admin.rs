@@ -1,0 +1,128 @@
+//! What administrators do to a whole pool: add devices, change its guid, enable features, destroy it.
+//!
+//! Each runs in syncing context, so that the labels of its group say it. A crash before leaves the pool as it was;
+//! devices that were labelled for nothing belong to no pool, because their labels have txg 0.
+
+use std::sync::Arc;
+
+use nvpair::NvValue;
+use zcommon::features::Feature;
+use zcommon::vdev::PoolState;
+
+use super::create::{label_leaves, vdev_zaps};
+use super::layout::config::put_in_order;
+use super::layout::{Layout, PoolSpec};
+use super::live::Spa;
+use super::space_store::set;
+use crate::dmu::Tx;
+use crate::error::{Error, Kind, Result};
+use crate::metaslab::TopRecord;
+use crate::vdev::config::VdevConfig;
+use crate::vdev::tree::Tree;
+
+impl Spa {
+    /// Adds top-level vdevs.
+    ///
+    /// # Errors
+    /// When a device is too small or can't be labelled; nothing of the pool has changed then.
+    #[doc(alias = "spa_vdev_add")]
+    pub fn add(&self, spec: PoolSpec) -> Result<()> {
+        if !spec.spares.is_empty() || !spec.cache.is_empty() {
+            return Err(Error::unsupported("spares and cache devices can't be added by this build"));
+        }
+        self.sync_task(move |spa, tx| {
+            let first = spa.config.lock().root().nvlist_array("children").map_or(0, <[_]>::len);
+            let first = u64::try_from(first).unwrap_or(u64::MAX);
+            let layout = spec.lay_out(first, tx.txg(), &mut || spa.pool.env.guid())?;
+            spa.add_laid_out(first, &layout, tx)
+        })
+    }
+
+    fn add_laid_out(&self, first: u64, layout: &Layout, tx: &Tx) -> Result<()> {
+        let mut root = self.config.lock().root().clone();
+        match root.get_mut("children") {
+            Some(NvValue::ListArray(children)) => children.extend(layout.tops.iter().cloned()),
+            _ => return Err(Error::corrupt("the pool's configuration has no vdevs")),
+        }
+        put_in_order(&mut root);
+        let known = self.pool.zio.tree();
+        let tree = Tree::build(VdevConfig::parse(&root)?, Some(&known), &layout.devices, None)?;
+        let new: Vec<_> = tree.leaves().filter(|leaf| known.leaf(leaf.guid).is_none()).cloned().collect();
+        let facts = self.config.lock().facts_of(0, &[]);
+        label_leaves(&self.pool.env, new, &facts, &root, tx.txg())?;
+        let mut records = Vec::new();
+        for (config, bias) in tree.config.children.iter().filter(|c| c.id >= first).zip(&layout.classes) {
+            let top = tree.top(config.id).ok_or_else(|| Error::corrupt("a new vdev is not in its tree"))?;
+            records.push(TopRecord { bias: *bias, ..TopRecord::fresh(top, config)? });
+        }
+        // From here on nothing can be refused.
+        self.config.lock().change_root(|old| *old = root);
+        let classes = |id: u64| {
+            let index = usize::try_from(id.checked_sub(first)?).ok()?;
+            layout.classes.get(index).and_then(|class| class.word())
+        };
+        vdev_zaps(&self.pool.env, &self.mos, &self.config, &classes, tx)?;
+        self.pool.zio.set_tree(Arc::new(tree));
+        records.into_iter().try_for_each(|record| self.space.add_top(record))
+    }
+
+    /// Gives the pool a new guid, so that a copy of its disks can be told from it.
+    #[doc(alias = "spa_change_guid")]
+    pub fn reguid(&self) -> Result<u64> {
+        self.sync_task(|spa, _| {
+            let tree = spa.pool.zio.tree();
+            if tree.leaves().any(|leaf| leaf.device().is_none()) {
+                let what = "the pool's guid can only be changed while all of its devices are there";
+                return Err(Error::new(Kind::NoDevice, what));
+            }
+            let guid = spa.pool.env.guid();
+            spa.config.lock().change_root(|root| set(root, "guid", guid));
+            Ok(guid)
+        })
+    }
+
+    /// Enables features.
+    #[doc(alias = "zpool upgrade")]
+    pub fn enable_features(&self, wanted: Vec<Feature>) -> Result<()> {
+        self.sync_task(move |spa, tx| {
+            if spa.config.lock().facts().version < zcommon::version::SPA_VERSION_FEATURES {
+                return Err(Error::unsupported("pools before version 5000 can't be upgraded by this build"));
+            }
+            for feature in wanted {
+                spa.features.enable(feature, spa.pool.env.guid(), tx)?;
+            }
+            // Labels name some of them.
+            spa.config.lock().change_facts(|_| ());
+            let enabled = zcommon::features::FEATURES.iter().copied();
+            let enabled: Vec<_> = enabled.filter(|f| spa.features.is_enabled(*f)).collect();
+            spa.space.set_forms(super::create::forms(&enabled));
+            Ok(())
+        })
+    }
+
+    /// Says in the labels that the pool is destroyed. Its blocks stay as they are.
+    #[doc(alias = "spa_destroy")]
+    pub fn destroy(&self) -> Result<()> {
+        self.close_as(PoolState::Destroyed)
+    }
+
+    /// Writes everything, says in the labels that the pool is exported, and stops.
+    ///
+    /// # Errors
+    /// Why the last group could not be written; the pool is then as a crash would leave it.
+    #[doc(alias = "spa_export")]
+    pub fn export(&self) -> Result<()> {
+        self.close_as(PoolState::Exported)
+    }
+
+    fn close_as(&self, state: PoolState) -> Result<()> {
+        self.sync()?;
+        self.space.request_flush_all();
+        self.sync_task(move |spa, _| {
+            spa.config.lock().change_facts(|facts| facts.state = state);
+            Ok(())
+        })?;
+        self.stop_thread();
+        Ok(())
+    }
+}
