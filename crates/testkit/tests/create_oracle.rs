@@ -57,6 +57,26 @@ fn an_empty_pool() {
     judged(dir.path());
 }
 
+#[test]
+fn a_pool_grows_and_changes_its_guid() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let spa = new_pool(&env, VdevSpec::Leaf(leaf(dir.path(), "disk1", 128 << 20)));
+    let mirror =
+        VdevSpec::Mirror(vec![leaf(dir.path(), "disk2", 128 << 20), leaf(dir.path(), "disk3", 128 << 20)]);
+    let top = |vdev, class| TopSpec { vdev, class, ashift: None };
+    let log = VdevSpec::Leaf(leaf(dir.path(), "disk4", 64 << 20));
+    let special = VdevSpec::Leaf(leaf(dir.path(), "disk5", 64 << 20));
+    let tops =
+        vec![top(mirror, AllocBias::Normal), top(log, AllocBias::Log), top(special, AllocBias::Special)];
+    spa.add(PoolSpec { tops, ..PoolSpec::default() }).unwrap();
+    spa.reguid().unwrap();
+    (0..3).for_each(|_| spa.sync().unwrap());
+    spa.export().unwrap();
+    drop(spa);
+    judged(dir.path());
+}
+
 fn judged(dir: &Path) {
     if zdb::installed() {
         zdb::verify(dir, "oracle").unwrap();
