@@ -11,6 +11,9 @@ use ondisk::dmu_type::Byteswap;
 use ondisk::zap::{MicroZap, ZapFlags};
 use testkit::golden;
 
+/// Entries added to each copy.
+const NEW: u64 = 120;
+
 #[derive(Default, Debug)]
 struct Seen {
     micro: u32,
@@ -67,6 +70,10 @@ fn look(object: &Object, seen: &mut Seen) {
     } else {
         seen.fat += 1;
     }
+    // Most micro ZAPs are alike.
+    if zap.fat_header().is_none() && seen.micro > 20 {
+        return;
+    }
     // A copy takes new entries, gives up the old ones, and is sound all along.
     let mut changed = original;
     let mut edit = ZapEdit::open(&mut changed).unwrap();
@@ -75,7 +82,7 @@ fn look(object: &Object, seen: &mut Seen) {
         edit.remove(&entry.key).unwrap();
     }
     edit.read().unwrap().verify().unwrap();
-    for i in 0..300u64 {
+    for i in 0..NEW {
         if named {
             edit.insert(&format!("a new entry {i}"), i).unwrap();
         } else {
@@ -86,7 +93,7 @@ fn look(object: &Object, seen: &mut Seen) {
         edit.insert(&entry.key, entry.value.clone()).unwrap();
     }
     edit.read().unwrap().verify().unwrap();
-    assert_eq!(edit.count().unwrap(), entries.len() as u64 + 300);
+    assert_eq!(edit.count().unwrap(), entries.len() as u64 + NEW);
     for entry in &entries {
         assert_eq!(edit.lookup(&entry.key).unwrap().as_ref(), Some(&entry.value));
     }
