@@ -86,7 +86,7 @@ impl Pool {
             1 => Limits { classic_block: 512, logged_block: 1024, log_blocks: 8, ..Limits::default() },
             _ => Limits { logged_block: 512, logs: 5, unflushed_ranges: 50, ..Limits::default() },
         };
-        all.sync.lock().limits = limits;
+        all.set_limits(limits);
         let (loads, synced) = (Vec::new(), Default::default());
         Self { shapes, forms, limits, loads, store, all, ledger, rng, synced, txg: 4 }
     }
@@ -238,7 +238,7 @@ impl Pool {
             // Only some of it is loaded.
             self.all = reload(&self.shapes, self.forms, &self.store);
         }
-        self.all.sync.lock().limits = self.limits;
+        self.all.set_limits(self.limits);
     }
 
     fn compare(&self) {

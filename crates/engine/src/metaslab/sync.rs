@@ -64,6 +64,11 @@ impl SpaceAllocator {
         self.sync.lock().flush_all = true;
     }
 
+    /// For tests: sizes other than the usual.
+    pub fn set_limits(&self, limits: Limits) {
+        self.sync.lock().limits = limits;
+    }
+
     /// Adds a log of a pool that is being imported, after all its vdevs.
     pub fn add_log(&self, txg: u64, map: MapState) {
         self.sync.lock().logs.insert(txg, LogRecord { map });

@@ -226,7 +226,7 @@ fn maps_are_condensed() {
     let shapes = [Shape::disk(12, 24, 1)];
     let forms = Forms { log: false, ..Forms::NEW };
     let all = create(&shapes, forms, &store);
-    all.sync.lock().limits = Limits { classic_block: 1024, ..Limits::default() };
+    all.set_limits(Limits { classic_block: 1024, ..Limits::default() });
     let mut longest = 0;
     for round in 0..20 {
         churn(&all, &store, 4 + round * 10..14 + round * 10, round)
@@ -250,7 +250,7 @@ fn logs_are_flushed_and_freed() {
     let store = Shared::default();
     let shapes = [Shape::disk(12, 22, 40)];
     let all = create(&shapes, Forms::NEW, &store);
-    all.sync.lock().limits = Limits { logged_block: 4096, log_blocks: 30, logs: 20, ..Limits::default() };
+    all.set_limits(Limits { logged_block: 4096, log_blocks: 30, logs: 20, ..Limits::default() });
     let mut most = 0;
     let mut rng = Rng::new(1);
     let mut live = Vec::new();

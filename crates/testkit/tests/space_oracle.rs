@@ -1,0 +1,161 @@
+//! Pools in which much is written and freed over many groups, so that space maps grow, are flushed and written anew;
+//! real zdb says at several moments whether they are right.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blkdev::{FileDevice, OpenMode, OpenOptions};
+use engine::dmu::{NewObject, Tx};
+use engine::env::Env;
+use engine::metaslab::policy::Limits;
+use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::{NewPool, Spa, create};
+use engine::vdev::config::AllocBias;
+use stdx::rng::Rng;
+use testkit::zdb;
+use zcommon::features::{FEATURES, Feature};
+
+fn leaf(dir: &Path, name: &str, size: u64) -> LeafSpec {
+    let path = dir.join(name);
+    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
+    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+    let device = FileDevice::open(&path, options).unwrap();
+    LeafSpec {
+        path: path.to_str().unwrap().to_owned(),
+        is_disk: false,
+        whole_disk: None,
+        devid: None,
+        device: Arc::new(device),
+    }
+}
+
+fn one(dir: &Path, name: &str, size: u64) -> VdevSpec {
+    VdevSpec::Leaf(leaf(dir, name, size))
+}
+
+fn top(vdev: VdevSpec, class: AllocBias, ashift: u32) -> TopSpec {
+    TopSpec { vdev, class, ashift: Some(ashift) }
+}
+
+fn pool(env: &Env, tops: Vec<TopSpec>, without: &[Feature]) -> Arc<Spa> {
+    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
+    let features =
+        FEATURES.iter().copied().filter(|f| !newer.contains(&f.info().name) && !without.contains(f));
+    let spec = PoolSpec { tops, ..PoolSpec::default() };
+    let new = NewPool {
+        name: "space".into(),
+        version: 5000,
+        features: features.collect(),
+        layout: spec.lay_out(0, 4, &mut || env.guid()).unwrap(),
+        hostid: 1,
+        hostname: "host".into(),
+        command: "zpool create space".into(),
+    };
+    create(env, new, &|_, _| Ok(())).unwrap()
+}
+
+/// Objects of the MOS that come, change and go. They are known by no name, which only zdb's list of objects minds.
+struct Load {
+    spa: Arc<Spa>,
+    rng: Rng,
+    objects: Vec<u64>,
+}
+
+impl Load {
+    fn group(&mut self, blocks: u64) {
+        let (seed, objects) = (self.rng.next_u64(), self.objects.clone());
+        let work = move |spa: &Spa, tx: &Tx| {
+            let (mut rng, mut objects) = (Rng::new(seed), objects);
+            for _ in 0..blocks {
+                match rng.below(10) {
+                    0 => {
+                        let new = NewObject::plain(ondisk::ObjectType::UINT64_OTHER, 512 << rng.below(9));
+                        objects.push(spa.mos.create_object(tx, new)?.number);
+                    }
+                    1 if objects.len() > 20 => {
+                        let at = rng.below(objects.len() as u64) as usize;
+                        spa.mos.free_object(tx, objects.swap_remove(at))?;
+                    }
+                    _ if !objects.is_empty() => {
+                        let at = rng.below(objects.len() as u64) as usize;
+                        let handle = spa.mos.handle(objects[at])?;
+                        let size = handle.dnode().datablksz();
+                        let mut bytes = vec![0; size as usize];
+                        rng.fill(&mut bytes);
+                        handle.write(tx, size * rng.below(40), &bytes)?;
+                    }
+                    _ => {}
+                }
+            }
+            Ok(objects)
+        };
+        self.objects = self.spa.sync_task(work).unwrap();
+    }
+}
+
+fn run(tops: impl FnOnce(&Path) -> Vec<TopSpec>, without: &[Feature], groups: u64, limits: Limits) {
+    if !zdb::installed() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let spa = pool(&env, tops(dir.path()), without);
+    spa.space.set_limits(limits);
+    let mut load = Load { spa, rng: Rng::new(7), objects: Vec::new() };
+    for group in 1..=groups {
+        load.group(60);
+        if group % (groups / 3) == 0 {
+            zdb::verify(dir.path(), "space").unwrap();
+        }
+    }
+    // Nothing is left but what is used: the space maps, too.
+    load.spa.export().unwrap();
+    drop(load);
+    zdb::verify(dir.path(), "space").unwrap();
+    let maps = zdb::run(dir.path(), "space", &["-mmm"]).unwrap();
+    assert!(maps.contains("metaslab"), "{maps}");
+}
+
+fn disk(dir: &Path) -> Vec<TopSpec> {
+    vec![top(one(dir, "disk", 300 << 20), AllocBias::Normal, 9)]
+}
+
+#[test]
+fn with_logs() {
+    run(disk, &[], 30, Limits::default());
+}
+
+/// Few logs may stay, so that many metaslabs are flushed; small maps are written anew often.
+#[test]
+fn with_few_logs() {
+    let limits = Limits { logged_block: 1024, logs: 5, log_blocks: 10, ..Limits::default() };
+    run(disk, &[], 30, limits);
+}
+
+#[test]
+fn without_logs() {
+    run(disk, &[Feature::LogSpacemap], 40, Limits { classic_block: 512, ..Limits::default() });
+}
+
+#[test]
+fn without_entries_of_two_words_and_histograms() {
+    run(
+        disk,
+        &[Feature::LogSpacemap, Feature::SpacemapV2, Feature::SpacemapHistogram],
+        30,
+        Limits::default(),
+    );
+}
+
+#[test]
+fn classes_and_raidz() {
+    let tops = |dir: &Path| {
+        let leaves = (0..4).map(|i| leaf(dir, &format!("raidz{i}"), 100 << 20)).collect();
+        vec![
+            top(VdevSpec::Raidz { parity: 1, children: leaves }, AllocBias::Normal, 12),
+            top(one(dir, "special", 80 << 20), AllocBias::Special, 12),
+            top(one(dir, "log", 80 << 20), AllocBias::Log, 12),
+        ]
+    };
+    run(tops, &[], 20, Limits::default());
+}
