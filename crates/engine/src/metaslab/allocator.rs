@@ -96,7 +96,23 @@ struct Rotor {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub vdevs: BTreeMap<u64, Arc<Vdev>>,
+    /// What may be allocated from now, by class.
     classes: BTreeMap<Class, Vec<Arc<Group>>>,
+}
+
+impl Tables {
+    fn new(vdevs: BTreeMap<u64, Arc<Vdev>>) -> Self {
+        let mut classes: BTreeMap<Class, Vec<Arc<Group>>> = BTreeMap::new();
+        let open = vdevs.values().filter(|vdev| !vdev.closed.load(Ordering::Relaxed));
+        for group in open.flat_map(|vdev| &vdev.groups) {
+            classes.entry(group.class).or_default().push(Arc::clone(group));
+        }
+        Self { vdevs, classes }
+    }
+
+    fn of(&self, class: Class) -> &[Arc<Group>] {
+        self.classes.get(&class).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Metaslabs by vdev and number.
@@ -107,7 +123,7 @@ pub(super) type SlabNames = BTreeSet<(u64, u64)>;
 pub struct SpaceAllocator {
     pub(super) source: Option<Arc<dyn SpaceMapSource>>,
     pub(super) forms: RwLock<Forms>,
-    pub(super) tables: RwLock<Tables>,
+    tables: RwLock<Arc<Tables>>,
     rotors: Mutex<BTreeMap<Class, Rotor>>,
     /// Metaslabs that changed, by the txg's last two bits.
     pub(super) dirty: [Mutex<SlabNames>; 4],
@@ -190,12 +206,9 @@ impl SpaceAllocator {
         let held = vdev.checkpoint.lock().head.alloc.saturating_neg();
         self.checkpoint_space.fetch_add(held, Ordering::Relaxed);
         let mut tables = self.tables.write();
-        for group in &vdev.groups {
-            let class = tables.classes.entry(group.class).or_default();
-            class.push(Arc::clone(group));
-            class.sort_by_key(|group| group.top.id);
-        }
-        tables.vdevs.insert(vdev.top.id, vdev);
+        let mut vdevs = tables.vdevs.clone();
+        vdevs.insert(vdev.top.id, vdev);
+        *tables = Arc::new(Tables::new(vdevs));
         Ok(())
     }
 
@@ -204,6 +217,8 @@ impl SpaceAllocator {
         if let Some(vdev) = self.vdev(vdev) {
             vdev.closed.store(closed, Ordering::Relaxed);
         }
+        let mut tables = self.tables.write();
+        *tables = Arc::new(Tables::new(tables.vdevs.clone()));
     }
 
     pub(super) fn vdev(&self, id: u64) -> Option<Arc<Vdev>> {
@@ -214,26 +229,23 @@ impl SpaceAllocator {
         self.vdev(vdev)?.slabs.get(usize::try_from(id).ok()?).cloned()
     }
 
-    fn groups(&self, class: Class) -> Vec<Arc<Group>> {
-        let tables = self.tables.read();
-        let open = |group: &&Arc<Group>| {
-            tables.vdevs.get(&group.top.id).is_some_and(|v| !v.closed.load(Ordering::Relaxed))
-        };
-        tables.classes.get(&class).map_or_else(Vec::new, |all| all.iter().filter(open).cloned().collect())
+    fn tables(&self) -> Arc<Tables> {
+        Arc::clone(&self.tables.read())
     }
 
     /// Space of a class.
     pub fn class_stats(&self, class: Class) -> SpaceStats {
-        let tables = self.tables.read();
-        let groups = tables.classes.get(&class).into_iter().flatten();
-        groups.map(|group| group_stats(group, &tables)).fold(SpaceStats::default(), add)
+        let tables = self.tables();
+        let groups =
+            tables.vdevs.values().flat_map(|vdev| vdev.groups.iter().map(move |group| (vdev, group)));
+        let groups = groups.filter(|(_, group)| group.class == class);
+        groups.map(|(vdev, group)| group_stats(vdev, group)).fold(SpaceStats::default(), add)
     }
 
     /// Space of a vdev, all its groups.
     pub fn vdev_stats(&self, vdev: u64) -> Option<SpaceStats> {
-        let tables = self.tables.read();
-        let vdev = tables.vdevs.get(&vdev)?;
-        Some(vdev.groups.iter().map(|group| group_stats(group, &tables)).fold(SpaceStats::default(), add))
+        let vdev = self.vdev(vdev)?;
+        Some(vdev.groups.iter().map(|group| group_stats(&vdev, group)).fold(SpaceStats::default(), add))
     }
 
     /// Bytes that only the checkpoint keeps.
@@ -330,7 +342,8 @@ impl SpaceAllocator {
     /// allocations have to wait.
     #[doc(alias = "metaslab_group_preload")]
     pub fn preload(&self, txg: u64) {
-        let groups: Vec<Arc<Group>> = self.tables.read().classes.values().flatten().cloned().collect();
+        let tables = self.tables();
+        let groups: Vec<&Arc<Group>> = tables.vdevs.values().flat_map(|vdev| &vdev.groups).collect();
         for group in &groups {
             let mut best: Vec<_> = group.slabs.iter().filter(|slab| slab.may_hold(1, false)).collect();
             best.sort_by_key(|slab| (std::cmp::Reverse(slab.weight()), slab.id));
@@ -367,12 +380,13 @@ impl SpaceAllocator {
 
     /// One DVA, on another vdev than the copies in `done` if possible.
     fn one(&self, request: &AllocRequest, class: Class, done: &[Dva], hard: bool) -> Option<Dva> {
-        let groups = self.groups(class);
+        let tables = self.tables();
+        let groups = tables.of(class);
         let count = groups.len();
         if count == 0 {
             return None;
         }
-        let first = self.first_group(class, &groups, done);
+        let first = self.first_group(class, groups, done);
         for at in (0..count).map(|i| (first + i) % count) {
             let group = groups.get(at)?;
             let asize = group.top.asize_of(request.psize, request.txg);
@@ -384,13 +398,13 @@ impl SpaceAllocator {
             let want = Want { asize, txg: request.txg, copy: done.len(), others: &others, hard };
             let found = group.allocate(&want, &|slab| self.load(slab));
             if let Some((offset, changed)) = found {
-                self.advance(class, &groups, at, asize);
+                self.advance(class, groups, at, asize);
                 if let Some(slab) = changed {
                     self.mark_dirty(slab, request.txg);
                 }
                 return Some(Dva { vdev, offset, asize, gang: request.gang, ..Dva::default() });
             }
-            self.advance(class, &groups, at, u64::MAX);
+            self.advance(class, groups, at, u64::MAX);
         }
         None
     }
@@ -440,8 +454,10 @@ impl SpaceAllocator {
 
     /// Why there was no space.
     fn refusal(&self, request: &AllocRequest) -> Error {
+        let tables = self.tables();
         let pieces = |class: &Class| {
-            self.groups(*class)
+            tables
+                .of(*class)
                 .iter()
                 .any(|group| group.longest() >= group.top.asize_of(GANG_HEADER, request.txg))
         };
@@ -464,10 +480,9 @@ fn chain(class: Class) -> &'static [Class] {
     }
 }
 
-fn group_stats(group: &Group, tables: &Tables) -> SpaceStats {
+fn group_stats(vdev: &Vdev, group: &Group) -> SpaceStats {
     let get = |n: &AtomicI64| u64::try_from(n.load(Ordering::Relaxed)).unwrap_or(0);
-    let ratio = tables.vdevs.get(&group.top.id).map_or(0, |vdev| vdev.deflate_ratio);
-    let deflated = |bytes: u64| (bytes >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(ratio);
+    let deflated = |bytes: u64| (bytes >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(vdev.deflate_ratio);
     let allocated = get(&group.allocated);
     SpaceStats {
         space: group.space,

@@ -383,6 +383,62 @@ fn threads_never_get_the_same_space() {
 }
 
 #[test]
+fn a_closed_vdev_gets_nothing() {
+    let all = create(&[Shape::disk(12, 20, 16); 2], Forms::NEW, &Shared::default());
+    all.set_closed(0, true);
+    while let Ok(dvas) = all.allocate(&want(128 << 10, 4)) {
+        assert_eq!(dvas[0].vdev, 1);
+    }
+    assert_eq!(all.class_stats(Class::Normal).space, 32 << 20);
+    all.set_closed(0, false);
+    assert_eq!(one(&all, want(128 << 10, 4)).vdev, 0);
+}
+
+/// Figures for those who ask: `cargo test --release -p engine --lib metaslab::tests::speed -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    for threads in [1, 2, 4] {
+        let store = Shared::default();
+        let all = create(&[Shape::disk(12, 29, 64); 4], Forms::NEW, &store);
+        let mut live = Vec::new();
+        let mut spent = [std::time::Duration::ZERO; 3];
+        let mut count = [0_u64; 2];
+        let mut rng = Rng::new(1);
+        for txg in 4..24 {
+            let start = std::time::Instant::now();
+            let work = |seed| {
+                let mut rng = Rng::new(seed);
+                (0..40_000 / threads).map(|_| one(&all, want(4096 << rng.below(6), txg))).collect::<Vec<_>>()
+            };
+            let work = &work;
+            live.extend(std::thread::scope(|scope| {
+                let handles: Vec<_> = (0..threads).map(|seed| scope.spawn(move || work(seed))).collect();
+                handles.into_iter().flat_map(|handle| handle.join().unwrap()).collect::<Vec<_>>()
+            }));
+            spent[0] += start.elapsed();
+            count[0] += 40_000;
+            let start = std::time::Instant::now();
+            for _ in 0..30_000 {
+                all.free(&live.swap_remove(rng.below(live.len() as u64) as usize), txg);
+            }
+            spent[1] += start.elapsed();
+            count[1] += 30_000;
+            let start = std::time::Instant::now();
+            sync(&all, &store, txg);
+            spent[2] += start.elapsed();
+        }
+        let each = |i: usize| spent[i].as_nanos() as u64 / count[i];
+        println!(
+            "{threads} threads: {} ns an allocation, {} ns a free, {:?} a sync",
+            each(0),
+            each(1),
+            spent[2] / 20
+        );
+    }
+}
+
+#[test]
 fn metaslabs_have_the_sizes_that_openzfs_gives_them() {
     for (asize, shift) in
         [(64 << 20, 24), (1 << 30, 27), (8 << 30, 29), (100 << 30, 29), (1 << 40, 33), (1 << 50, 34)]
