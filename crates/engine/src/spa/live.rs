@@ -271,7 +271,7 @@ pub(super) struct MosOps<'a>(pub &'a Spa);
 impl MosOps<'_> {
     fn add(&self, bp: &Blkptr, sign: i64) {
         let tree = self.0.pool.zio.tree();
-        let sizes = [zio::deflated(&tree, bp), bp.psize(), bp.lsize()];
+        let sizes = [zio::deflated(&tree, bp), bp.psize(), bp.ucsize()];
         let mut delta = self.0.mos_delta.lock();
         for (sum, size) in delta.iter_mut().zip(sizes) {
             *sum += sign * i64::try_from(size).unwrap_or(0);

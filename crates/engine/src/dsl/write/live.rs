@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ondisk::objset::ObjsetFlags;
-use ondisk::{Blkptr, ChecksumType, CompressType, ObjsetType};
+use ondisk::{ChecksumType, CompressType, ObjsetType};
 use parking_lot::{Mutex, RwLock};
 use zcommon::features::Feature;
 
@@ -194,11 +194,6 @@ impl DslPool {
     /// The open dataset of that number.
     pub fn opened(&self, number: u64) -> Option<Arc<LiveDataset>> {
         self.open.lock().get(&number).cloned()
-    }
-
-    /// What a dataset's root block would be without what is in memory.
-    pub fn stored_root(&self, number: u64) -> Result<Blkptr> {
-        Ok(self.view().dataset(number)?.bp)
     }
 }
 

@@ -4,12 +4,17 @@
 //! its parent is charged with is that or its reservation, whichever is more.
 
 use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
-use super::at::MosAt;
+use super::at::{Hooks, MosAt, MosView};
 use super::props;
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::space::{DirSpace, available_along};
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
+
+/// log2 of the bytes that a task's blocks are taken to have.
+#[doc(alias = "DST_AVG_BLKSHIFT")]
+const TASK_BLOCK_SHIFT: u32 = 14;
 
 /// A change of space, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -155,4 +160,99 @@ pub fn available(at: &MosAt<'_>, dir: u64, stop: u64, netfree: bool) -> Result<u
     path.reverse();
     let pool = if next == stop && stop != 0 { u64::MAX } else { at.hooks.pool_space(netfree) };
     Ok(available_along(pool, &path))
+}
+
+/// Whether a change may go on.
+#[derive(Debug)]
+pub enum Fit {
+    /// It may.
+    Yes,
+    /// Not before what is changed already has been written: some of it may free space.
+    Wait,
+    /// It may not.
+    No(Error),
+}
+
+/// Whether a head may grow. `inflight` bytes are changed and not yet written. `netfree`: the change frees space in
+/// the end, so quotas are not asked and half of the pool's reserve may be used.
+#[doc(alias("dsl_dir_tempreserve_space", "dsl_dataset_check_quota"))]
+pub fn will_fit(
+    view: &MosView<'_>,
+    hooks: &dyn Hooks,
+    head: u64,
+    inflight: u64,
+    netfree: bool,
+) -> Result<Fit> {
+    let phys = view.dataset(head)?;
+    let refquota = props::own_number(view, phys.dir_obj, "refquota")?;
+    if !netfree && refquota != 0 && phys.referenced_bytes.saturating_add(inflight) >= refquota {
+        return Ok(full(inflight > 0 || phys.referenced_bytes < refquota, Kind::Quota));
+    }
+    // What the refreservation holds is the head's to use.
+    let reserved = props::own_number(view, phys.dir_obj, "refreservation")?;
+    let mut unused = reserved.saturating_sub(phys.unique_bytes);
+    let mut next = phys.dir_obj;
+    for _ in 0..=MAX_NESTING {
+        let dir = view.dir(next)?;
+        let is_root = dir.parent_obj == 0;
+        let mut limit = if netfree || dir.quota == 0 { u64::MAX } else { dir.quota };
+        let mut kind = Kind::Quota;
+        if is_root && hooks.pool_space(netfree) < limit {
+            (limit, kind) = (hooks.pool_space(netfree), Kind::NoSpace);
+        }
+        let used = dir.used_bytes.saturating_sub(unused);
+        if used.saturating_add(inflight) >= limit {
+            return Ok(full(inflight > 0 || used < limit, kind));
+        }
+        // So is what a reservation of this directory holds above.
+        unused = unused.saturating_add(dir.reserved.saturating_sub(dir.used_bytes));
+        if is_root {
+            return Ok(Fit::Yes);
+        }
+        next = dir.parent_obj;
+    }
+    Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles"))
+}
+
+fn full(may_change: bool, kind: Kind) -> Fit {
+    match (may_change, kind) {
+        (true, _) => Fit::Wait,
+        (false, Kind::Quota) => Fit::No(Error::new(kind, "the quota is used up")),
+        (false, _) => Fit::No(Error::new(kind, "the pool is full")),
+    }
+}
+
+/// Whether the MOS may grow by some blocks, for a change of datasets.
+#[doc(alias = "dsl_sync_task_sync")]
+pub(super) fn check_room(at: &MosAt<'_>, blocks: u64, netfree: bool) -> Result<()> {
+    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?.unwrap_or(0);
+    let needed = blocks << TASK_BLOCK_SHIFT;
+    let used = at.dir(root)?.used_bytes.saturating_add(needed * 3);
+    match used > at.hooks.pool_space(netfree) {
+        true => Err(Error::new(Kind::NoSpace, "the pool is full")),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_is_charged_already() {
+        assert_eq!(charged(10, 0, 5), 5);
+        assert_eq!(charged(10, 100, 5), 0);
+        assert_eq!(charged(90, 100, 20), 10);
+        assert_eq!(charged(110, 100, -20), -10);
+        assert_eq!(charged(110, 100, -5), -5);
+    }
+
+    #[test]
+    fn charges_in_two_steps_are_those_of_one() {
+        for (used, reserved, a, b) in [(5, 20, 10i64, 10i64), (30, 20, -15, 9), (0, 7, 3, -3)] {
+            let mid = u64::try_from(i64::try_from(used).unwrap() + a).unwrap();
+            let steps = charged(used, reserved, a) + charged(mid, reserved, b);
+            assert_eq!(steps, charged(used, reserved, a + b));
+        }
+    }
 }

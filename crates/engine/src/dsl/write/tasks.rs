@@ -12,7 +12,7 @@ use super::bookmarks::{self, Source as BookmarkSource};
 use super::live::{DslPool, LiveDataset};
 use super::names::{self, Found};
 use super::tree::Origin;
-use super::{destroy, limits, promote, props, rename, swap, tree};
+use super::{destroy, limits, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -51,6 +51,7 @@ impl Tasks<'_> {
     /// Makes a file system or volume and writes it. Gives its number.
     #[doc(alias = "dmu_objset_create")]
     pub fn create(&self, name: &str, kind: ObjsetType, flags: u64, fill: &mut Fill<'_>) -> Result<u64> {
+        space::check_room(&self.at, 5, false)?;
         let (parent, last) = names::split_new(&self.at, self.pool, name)?;
         limits::check_filesystems(&self.at, parent, 1)?;
         let head = self.at.dir(parent)?.head_dataset_obj;
@@ -105,6 +106,7 @@ impl Tasks<'_> {
     /// Makes a clone of a snapshot. Gives its number.
     #[doc(alias = "dmu_objset_clone")]
     pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<u64> {
+        space::check_room(&self.at, 5, false)?;
         let (from, origin) = names::find_snapshot(&self.at, self.pool, snapshot)?;
         let (parent, last) = names::split_new(&self.at, self.pool, name)?;
         limits::check_filesystems(&self.at, parent, 1)?;
@@ -122,6 +124,7 @@ impl Tasks<'_> {
     /// Makes snapshots, all or none of them. With properties for each.
     #[doc(alias = "dsl_dataset_snapshot")]
     pub fn snapshot(&self, all: &[&str], settings: &[(&str, PropValue)]) -> Result<()> {
+        space::check_room(&self.at, 3 * u64::try_from(all.len()).unwrap_or(1), false)?;
         let mut found = Vec::new();
         for &name in all {
             let (dir, snap) = name.split_once('@').ok_or_else(|| invalid("no name of a snapshot", name))?;
@@ -155,7 +158,7 @@ impl Tasks<'_> {
         }
         let reserved = props::own_number(&self.at, phys.dir_obj, "refreservation")?;
         let needed = phys.unique_bytes.min(reserved);
-        if needed > 0 && needed > super::space::available(&self.at, phys.dir_obj, 0, true)? {
+        if needed > 0 && needed > space::available(&self.at, phys.dir_obj, 0, true)? {
             return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
         }
         Ok(())
@@ -194,6 +197,7 @@ impl Tasks<'_> {
     /// Renames a file system or volume.
     #[doc(alias = "dsl_dir_rename")]
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
+        space::check_room(&self.at, 1, true)?;
         let found = self.head(old)?;
         let (parent, last) = names::split_new(&self.at, self.pool, new)?;
         rename::check(&self.at, found.dir, parent).map_err(|e| e.in_dataset(new))?;
@@ -205,6 +209,7 @@ impl Tasks<'_> {
     /// Renames a snapshot (`new` is the part after the `@`).
     #[doc(alias = "dsl_dataset_rename_snapshot")]
     pub fn rename_snapshot(&self, old: &str, new: &str) -> Result<()> {
+        space::check_room(&self.at, 1, true)?;
         let (found, number) = names::find_snapshot(&self.at, self.pool, old)?;
         names::check_part(new)?;
         let zap = self.at.dataset(found.head)?.snapnames_zapobj;
@@ -221,6 +226,7 @@ impl Tasks<'_> {
     /// Takes a head back to its last snapshot, which `to` names if given. It must be opened again afterwards.
     #[doc(alias = "dsl_dataset_rollback")]
     pub fn rollback(&self, name: &str, to: Option<&str>) -> Result<()> {
+        space::check_room(&self.at, 1, true)?;
         let found = self.head(name)?;
         if let Some(to) = to {
             let (_, number) = names::find_snapshot(&self.at, self.pool, to)?;
@@ -238,6 +244,7 @@ impl Tasks<'_> {
     /// A clone and its origin change places.
     #[doc(alias = "dsl_dataset_promote")]
     pub fn promote(&self, name: &str) -> Result<()> {
+        space::check_room(&self.at, 2, true)?;
         let found = self.head(name)?;
         self.refuse_encrypted(found.dir, name)?;
         promote::promote(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
@@ -248,6 +255,7 @@ impl Tasks<'_> {
     /// Makes a bookmark (`tank/a#b`) of a snapshot (`tank/a@s`) or of another bookmark.
     #[doc(alias = "dsl_bookmark_create")]
     pub fn bookmark(&self, name: &str, from: &str) -> Result<()> {
+        space::check_room(&self.at, 3, false)?;
         if !self.at.enabled(Feature::Bookmarks) {
             return Err(Error::unsupported("the feature bookmarks is not enabled").in_dataset(name));
         }
@@ -307,6 +315,7 @@ impl Tasks<'_> {
     /// Holds a snapshot by a tag.
     #[doc(alias = "dsl_dataset_user_hold")]
     pub fn hold(&self, name: &str, tag: &str) -> Result<()> {
+        space::check_room(&self.at, 1, true)?;
         if !self.at.since(version::USERREFS) {
             return Err(Error::unsupported("this pool version has no holds").in_dataset(name));
         }
@@ -357,6 +366,7 @@ impl Tasks<'_> {
         settings: &[(&str, Option<PropValue>)],
         source: props::Source,
     ) -> Result<()> {
+        space::check_room(&self.at, 2 * u64::try_from(settings.len()).unwrap_or(1), true)?;
         let found = self.find(name)?;
         for (prop, value) in settings {
             limits::check_setting(&self.at, &found, prop, value.as_ref(), source)
