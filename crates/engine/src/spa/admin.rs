@@ -61,7 +61,8 @@ impl Spa {
             let index = usize::try_from(id.checked_sub(first)?).ok()?;
             layout.classes.get(index).and_then(|class| class.word())
         };
-        vdev_zaps(&self.pool.env, &self.mos, &self.config, &classes, tx)?;
+        let of_root = self.features.is_active(Feature::VdevZapsV2);
+        vdev_zaps(&self.pool.env, &self.mos, &self.config, (&classes, of_root), tx)?;
         self.pool.zio.set_tree(Arc::new(tree));
         records.into_iter().try_for_each(|record| self.space.add_top(record))
     }

@@ -191,16 +191,15 @@ fn fill_mos(
     note(mos::DEFLATE, Value::from(1))?;
     note(mos::SYNC_BPOBJ, Value::from(deferred_list(mos, tx)?))?;
     note(mos::CHECKSUM_SALT, salt(env, zio))?;
-    if new.version >= 5000 {
-        all_vdev_zaps(env, mos, tx)?;
-        let class = |id: u64| {
-            let index = usize::try_from(id).ok()?;
-            new.layout.classes.get(index).and_then(|class| class.word())
-        };
-        vdev_zaps(env, mos, config, &class, tx)?;
-        if features.is_enabled(Feature::VdevZapsV2) {
-            features.increment(Feature::VdevZapsV2, tx)?;
-        }
+    all_vdev_zaps(env, mos, tx)?;
+    let class = |id: u64| {
+        let index = usize::try_from(id).ok()?;
+        new.layout.classes.get(index).and_then(|class| class.word())
+    };
+    let of_root = features.is_enabled(Feature::VdevZapsV2);
+    vdev_zaps(env, mos, config, (&class, of_root), tx)?;
+    if of_root {
+        features.increment(Feature::VdevZapsV2, tx)?;
     }
     Ok((features, created))
 }
@@ -232,13 +231,13 @@ fn all_vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<()> {
     ZapEdit::open(&mut directory.edit(tx))?.insert(mos::VDEV_ZAP_MAP, object.number)
 }
 
-/// A ZAP for the root, each top-level vdev and each leaf that has none. `class` says what a top-level vdev serves.
+/// A ZAP for the root (`of_root`: if the pool has such), each top-level vdev and each leaf that has none. `class` says what a top-level vdev serves.
 #[doc(alias = "vdev_construct_zaps")]
 pub(super) fn vdev_zaps(
     env: &Env,
     mos: &Arc<LiveObjset>,
     config: &Mutex<PoolConfig>,
-    class: &dyn Fn(u64) -> Option<&'static str>,
+    (class, of_root): (&dyn Fn(u64) -> Option<&'static str>, bool),
     tx: &Tx,
 ) -> Result<()> {
     let view = mos.view();
@@ -248,7 +247,7 @@ pub(super) fn vdev_zaps(
     let all = mos.handle(all)?;
     config.lock().change_all(&mut |vdev, depth| {
         let is_leaf = !vdev.contains("children");
-        let named = [(depth == 0, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];
+        let named = [(depth == 0 && of_root, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];
         for (_, name) in named.into_iter().filter(|(wanted, _)| *wanted) {
             if vdev.contains(name) {
                 continue;
