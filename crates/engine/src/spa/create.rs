@@ -247,7 +247,8 @@ pub(super) fn vdev_zaps(
     let all = mos.handle(all)?;
     config.lock().change_all(&mut |vdev, depth| {
         let is_leaf = !vdev.contains("children");
-        let named = [(depth == 0 && of_root, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];
+        let named =
+            [(depth == 0 && of_root, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];
         for (_, name) in named.into_iter().filter(|(wanted, _)| *wanted) {
             if vdev.contains(name) {
                 continue;
