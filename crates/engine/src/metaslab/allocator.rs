@@ -544,12 +544,13 @@ impl Allocator for SpaceAllocator {
         done.unwrap_or_else(|e| self.problem(e));
     }
 
-    fn claim(&self, dva: &Dva, txg: u64) -> Result<()> {
+    fn claim(&self, dva: &Dva, txg: u64) -> Result<bool> {
         let (slab, start, end) = self.place(dva)?;
         self.load(&slab);
-        if slab.claim(start, end, txg)? {
+        let claimed = slab.claim(start, end, txg)?;
+        if claimed {
             self.mark_dirty(&slab, txg);
         }
-        Ok(())
+        Ok(claimed)
     }
 }

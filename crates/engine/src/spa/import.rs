@@ -3,13 +3,15 @@
 //! The pool is first opened as for reading; only what can be read whole is written. Then its MOS becomes a live
 //! object set, space maps are loaded, and the first group writes labels that say who has it.
 //!
-//! Nothing on disk changes before the first group: a pool that is refused is as it was.
+//! Nothing on disk changes before the first group: a pool that is refused is as it was. When intent logs wait for
+//! their replay, that group claims them; else it is whoever writes first that makes it.
 
 use std::sync::Arc;
 
 use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::zil::LogBlock;
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
@@ -24,13 +26,15 @@ use super::source::{ImportSource, OpenOptions};
 use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Objset};
-use crate::dsl::Dsl;
+use crate::dsl::write::MosAt;
+use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::{SpaceAllocator, SpaceMapSource};
 use crate::txg::Txgs;
 use crate::vdev::top::Layout;
 use crate::zap::Zap;
+use crate::zil::claim;
 use crate::zio::Form;
 
 /// How a pool is to be imported.
@@ -95,7 +99,9 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     let txgs = Txgs::new(uberblock.txg.max(newest));
     let dirty = Arc::new(Dirty::default());
     let config = Mutex::new(config);
-    Ok(Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config), uberblock))
+    let spa = Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config), uberblock);
+    claim_logs(&spa)?;
+    Ok(spa)
 }
 
 /// How the MOS's blocks are written in a pool of this version and these features.
@@ -158,8 +164,10 @@ fn check_writable(pool: &Pool) -> Result<()> {
     if pool.checkpoint_uberblock()?.is_some() {
         return refuse("it has a checkpoint".into());
     }
-    if let Some(dataset) = unplayed_log(pool)? {
-        return refuse(format!("the intent log of dataset {dataset} has to be replayed first"));
+    for objset in unclaimed_logs(pool)? {
+        if let Err(e) = claim::check(&objset) {
+            return refuse(format!("dataset {}: {}", objset.id, e.what()));
+        }
     }
     for top in pool.tree().tops() {
         if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
@@ -173,23 +181,47 @@ fn check_writable(pool: &Pool) -> Result<()> {
     Ok(())
 }
 
-/// The number of a dataset whose intent log has not been replayed.
-fn unplayed_log(pool: &Pool) -> Result<Option<u64>> {
+/// Object sets of file systems and volumes whose intent log was never claimed.
+fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
+    let mut found = Vec::new();
     for object in pool.mos.objects() {
         let object = object?;
         if object.dnode.bonustype != ObjectType::DSL_DATASET {
             continue;
         }
         let phys = DslDataset::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-        if phys.is_snapshot() || phys.bp.is_hole() {
+        // What was being received or destroyed has no log.
+        if phys.is_snapshot() || phys.bp.is_hole() || phys.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             continue;
         }
         let objset = Objset::open(&pool.arc, object.number, &phys.bp, Form::NoKey)?;
-        if !objset.phys.zil_header.log.is_hole() {
-            return Ok(Some(object.number));
+        let header = &objset.phys.zil_header;
+        if claim::is_due(header) && LogBlock::objset(&header.log) == object.number {
+            found.push(objset);
         }
     }
-    Ok(None)
+    Ok(found)
+}
+
+/// Claims all intent logs, in the first group, before it allocates anything.
+#[doc(alias = "spa_ld_claim_log_blocks")]
+fn claim_logs(spa: &Spa) -> Result<()> {
+    let logs = unclaimed_logs(&spa.pool)?;
+    if logs.is_empty() {
+        return Ok(());
+    }
+    let newest = spa.sync_task(move |spa, tx| {
+        let allocator = spa.pool.zio.allocator()?;
+        let claimed: Vec<_> =
+            logs.iter().map(|log| (log.id, claim::claim(log, &*allocator, tx.txg()))).collect();
+        let at = MosAt::new(&spa.mos, tx, spa);
+        for (number, claimed) in &claimed {
+            dsl::write::log::write_header(&at, *number, claimed.header)?;
+        }
+        Ok(claimed.iter().map(|(_, c)| c.newest).max().unwrap_or(0))
+    })?;
+    // No block may seem to come from the future.
+    spa.wait_synced(newest)
 }
 
 fn is_hole(pool: &Pool, id: u64) -> bool {

@@ -12,6 +12,8 @@
 //!
 //! Every block is read from its device, past the cache: each is wanted once.
 
+pub mod claim;
+
 use std::sync::Arc;
 
 use ondisk::objset::ZilHeader;
@@ -173,9 +175,13 @@ fn unswapped(bp: &Blkptr, data: Buf) -> Buf {
 /// counts is `length` bytes from `offset % size`. Zeros for a hole.
 #[doc(alias = "zil_read_log_data")]
 pub fn write_data(objset: &Arc<Objset>, write: &LrWrite) -> Result<Buf> {
-    let bp = write.blkptr;
-    let blkid = write.offset.checked_div(bp.lsize()).unwrap_or(0);
-    let at = Bookmark::new(objset.id, write.foid, Bookmark::ZIL, blkid);
+    let at = place_of_write(objset, write);
     let options = ReadOptions { form: objset.form(), ..ReadOptions::default() };
-    objset.arc().zio().read_wait(&bp, at, options).data
+    objset.arc().zio().read_wait(&write.blkptr, at, options).data
+}
+
+/// Where the block stands that a write record names.
+fn place_of_write(objset: &Objset, write: &LrWrite) -> Bookmark {
+    let blkid = write.offset.checked_div(write.blkptr.lsize()).unwrap_or(0);
+    Bookmark::new(objset.id, write.foid, Bookmark::ZIL, blkid)
 }

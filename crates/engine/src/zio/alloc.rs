@@ -63,6 +63,6 @@ pub trait Allocator: Send + Sync + Debug {
         self.free(dva, txg);
     }
 
-    /// Marks as allocated what an intent log that is to be replayed lies on. Not an error when it already is.
-    fn claim(&self, dva: &Dva, txg: u64) -> Result<()>;
+    /// Marks as allocated what an intent log that is to be replayed lies on. False when it already is.
+    fn claim(&self, dva: &Dva, txg: u64) -> Result<bool>;
 }

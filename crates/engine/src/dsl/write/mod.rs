@@ -26,6 +26,7 @@ pub mod freeing;
 mod limits;
 mod lists;
 pub mod live;
+pub mod log;
 pub mod names;
 pub mod pool;
 mod promote;

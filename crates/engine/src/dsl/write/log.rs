@@ -1,0 +1,46 @@
+//! The root block of a dataset that nobody has open, changed where its intent log stands: at import.
+
+use ondisk::objset::ZilHeader;
+use ondisk::{Blkptr, CompressType};
+
+use super::account::Account;
+use super::at::MosAt;
+use super::live;
+use crate::arc::write::write_all;
+use crate::dmu::Objset;
+use crate::dmu::live::sync::BlockOps;
+use crate::error::{Error, Result};
+use crate::types::Bookmark;
+use crate::zio::Form;
+use crate::zio::write::WriteRequest;
+
+/// Property bit of a block that is encrypted or carries a MAC.
+const CRYPT: u64 = 1 << 61;
+
+/// Writes head `number`'s root block with another head of its log (syncing context). Needs no key: what
+/// authenticates a root block leaves the log out.
+#[doc(alias = "os_next_write_raw")]
+pub fn write_header(at: &MosAt<'_>, number: u64, header: ZilHeader) -> Result<()> {
+    let phys = at.dataset(number)?;
+    let (arc, old) = (at.mos.arc(), phys.bp);
+    let mut root = Objset::open(arc, number, &old, Form::NoKey)?.phys.clone();
+    root.zil_header = header;
+    let mut props = live::policy(at, at.hooks, phys.dir_obj)?.root();
+    if old.uses_crypt() {
+        props.compress = CompressType::Off;
+    }
+    let data = (&*root.to_bytes()).into();
+    let request = WriteRequest { data, props, old, txg: at.tx.txg(), at: Bookmark::root(number) };
+    let written = write_all(arc, vec![request]).into_iter().next();
+    let mut new: Blkptr = written.ok_or_else(|| Error::corrupt("no block was written"))??;
+    new.set_fill(old.fill());
+    if old.uses_crypt() {
+        new.set_prop(new.prop() | CRYPT);
+    }
+    let account = Account::open(*at, number)?;
+    if !old.same_block(&new) {
+        account.killed(&old, at.tx)?;
+        account.born(&new, at.tx)?;
+    }
+    account.close(new)
+}

@@ -1,0 +1,156 @@
+//! Claiming: what an intent log that was not replayed lies on is marked as allocated.
+//!
+//! Blocks of the log, and blocks that its write records point to, were allocated in groups that never reached the
+//! disk: the space maps call them free. So before anything else is written after an import, each chain is walked and
+//! what was born in such a group is claimed in the first group. The head of the log then says how far that went;
+//! nobody later looks beyond, even if a device that was missing comes back with more.
+//!
+//! The block that a chain's last pointer names is claimed, too, though it was never written: it was allocated, and
+//! whoever frees the chain frees it.
+//!
+//! A write record whose block can't be read ends the log: no one was told that it is committed, because that is
+//! said only when record and block are on disk.
+//!
+//! Crash argument: claims and the new head reach the disk with the same uberblock. Before it the log is unclaimed and
+//! nothing has been written over it, because all claims are made before the group allocates its first block.
+//!
+//! Source: `zil_claim`, `zil_parse`, zil.c, OpenZFS 2.3. Differs from it: a block that is allocated already though
+//! the log says it is new ends the log, as a claim that fails.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ondisk::Blkptr;
+use ondisk::objset::ZilHeader;
+use ondisk::zil::{LogRecord, LrCommon, LrWrite, TxType};
+
+use super::{ChainBlock, chain_as};
+use crate::dmu::Objset;
+use crate::error::{Error, Result};
+use crate::zio::alloc::Allocator;
+use crate::zio::{Form, ReadOptions, gang_members};
+
+/// What a claim came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// The log's head as it is to be written.
+    pub header: ZilHeader,
+    /// The last group that a claimed block says it was born in: no group before it may be the pool's last.
+    pub newest: u64,
+    /// Blocks of the chain, the one that was never written included.
+    pub blocks: u64,
+    /// Records.
+    pub records: u64,
+}
+
+/// Whether the log of an object set has to be claimed.
+pub fn is_due(header: &ZilHeader) -> bool {
+    header.claim_txg == 0 && !header.log.is_hole()
+}
+
+/// Says why the log can't be claimed by this build, if that is so. Reads the chain.
+pub fn check(objset: &Arc<Objset>) -> Result<()> {
+    for block in chain_as(objset, Form::NoKey) {
+        let cloned = block.records().any(|(head, _)| TxType(head.txtype).raw() == TxType::CLONE_RANGE);
+        if cloned {
+            return Err(Error::unsupported("its intent log has blocks to be cloned"));
+        }
+    }
+    Ok(())
+}
+
+/// Claims the log of `objset`, as it is on disk, in syncing group `txg`, the first since the pool was opened.
+/// Wants no key.
+#[doc(alias = "zil_claim")]
+pub fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claimed {
+    let mut walk = Walk { objset, allocator, txg, claimed: BTreeSet::new(), newest: txg };
+    let header = objset.phys.zil_header;
+    let (mut block_seq, mut record_seq, mut blocks, mut records) = (0, 0, 0, 0);
+    let mut chain = chain_as(objset, Form::NoKey);
+    while let Some(bp) = chain.peek() {
+        if walk.block(&bp).is_err() {
+            break;
+        }
+        block_seq = ondisk::zil::LogBlock::sequence(&bp);
+        blocks += 1;
+        let Some(block) = chain.next() else { break };
+        let (count, last, whole) = walk.records(&block);
+        records += count;
+        record_seq = if count > 0 { last } else { record_seq };
+        if !whole {
+            break;
+        }
+    }
+    let needed = if records > 0 || blocks > 1 { ZilHeader::REPLAY_NEEDED } else { 0 };
+    let header = ZilHeader {
+        claim_txg: txg,
+        claim_blk_seq: block_seq,
+        claim_lr_seq: record_seq,
+        flags: header.flags | needed | ZilHeader::CLAIM_LR_SEQ_VALID,
+        ..header
+    };
+    Claimed { header, newest: walk.newest, blocks, records }
+}
+
+struct Walk<'a> {
+    objset: &'a Arc<Objset>,
+    allocator: &'a dyn Allocator,
+    txg: u64,
+    /// Blocks by vdev and offset of their first copy: a record may name a block again.
+    claimed: BTreeSet<(u32, u64)>,
+    newest: u64,
+}
+
+impl Walk<'_> {
+    /// Claims a block that was born in a group that never reached the disk.
+    fn block(&mut self, bp: &Blkptr) -> Result<()> {
+        let Some(first) = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded()) else {
+            return Ok(());
+        };
+        if bp.logical_birth() < self.txg || !self.claimed.insert((first.vdev, first.offset)) {
+            return Ok(());
+        }
+        self.newest = self.newest.max(bp.logical_birth());
+        if bp.is_gang() {
+            for member in gang_members(self.objset.arc().zio(), bp)?.members {
+                self.block(&member)?;
+            }
+        }
+        for dva in bp.dvas() {
+            if !self.allocator.claim(&dva, self.txg)? {
+                return Err(Error::corrupt("a block of an intent log is in use elsewhere"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims what the records of a block name. Gives how many there were, the number of the last, and whether
+    /// the log goes on behind them.
+    fn records(&mut self, block: &ChainBlock) -> (u64, u64, bool) {
+        let (mut count, mut last) = (0, 0);
+        for (head, record) in block.records() {
+            if head.reclen < 32 {
+                break;
+            }
+            if let Ok(LogRecord::Write(write)) = &record
+                && write.data.is_none()
+                && self.write(&head, &write.lr).is_err()
+            {
+                return (count, last, false);
+            }
+            (count, last) = (count + 1, head.seq);
+        }
+        (count, last, true)
+    }
+
+    /// Claims the block that a write record names, if it can be read.
+    fn write(&mut self, _: &LrCommon, lr: &LrWrite) -> Result<()> {
+        if lr.blkptr.is_hole() || lr.blkptr.logical_birth() < self.txg {
+            return Ok(());
+        }
+        let at = super::place_of_write(self.objset, lr);
+        let options = ReadOptions { form: Form::Physical, ..ReadOptions::default() };
+        self.objset.arc().zio().read_wait(&lr.blkptr, at, options).data?;
+        self.block(&lr.blkptr)
+    }
+}
