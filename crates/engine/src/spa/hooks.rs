@@ -1,4 +1,6 @@
-//! What the DSL asks of a pool: one that is being made, and one that is open.
+//! What the DSL asks of a pool: one that is being made, and one that is open; and what intent logs ask.
+
+use std::sync::{Arc, Weak};
 
 use ondisk::Blkptr;
 use zcommon::features::Feature;
@@ -10,6 +12,7 @@ use crate::dmu::Tx;
 use crate::dsl::write::Hooks;
 use crate::env::Env;
 use crate::error::{Error, Result};
+use crate::zil::LogHost;
 use crate::zio::alloc::Class;
 
 /// Share of a pool that is kept back, as a shift: so that a full pool can still delete.
@@ -110,7 +113,53 @@ impl Hooks for Spa {
     }
 }
 
+/// What intent logs ask of a pool, which they don't keep open.
+#[derive(Debug)]
+struct LogsOf(Weak<Spa>);
+
+impl LogsOf {
+    fn spa(&self) -> Result<Arc<Spa>> {
+        self.0.upgrade().ok_or_else(|| Error::new(crate::Kind::Invalid, "the pool has been closed"))
+    }
+}
+
+impl LogHost for LogsOf {
+    fn begin(&self) -> Result<Tx> {
+        let spa = self.spa()?;
+        Ok(Tx::begin(&spa.txgs, &spa.dirty))
+    }
+
+    fn synced(&self) -> u64 {
+        self.0.upgrade().map_or(0, |spa| spa.txgs.synced())
+    }
+
+    fn wait_synced(&self, txg: u64) -> Result<()> {
+        self.spa()?.wait_synced(txg)
+    }
+
+    fn wait_all(&self) -> Result<()> {
+        self.spa()?.sync()
+    }
+
+    fn random(&self) -> u64 {
+        self.0.upgrade().map_or(0, |spa| spa.pool.env.guid())
+    }
+
+    fn version(&self) -> u64 {
+        self.0.upgrade().map_or(0, |spa| spa.config.lock().facts().version)
+    }
+
+    fn has_log_devices(&self) -> bool {
+        self.0.upgrade().is_some_and(|spa| spa.space.class_stats(Class::Log).space > 0)
+    }
+}
+
 impl Spa {
+    /// What intent logs ask of the pool.
+    pub fn log_host(&self) -> Arc<dyn LogHost> {
+        Arc::new(LogsOf(Weak::clone(&self.me)))
+    }
+
     /// Bytes that are kept back so that deleting always works.
     #[doc(alias = "spa_get_slop_space")]
     pub fn slop(&self) -> u64 {

@@ -1,4 +1,5 @@
-//! The intent log, read: what a crash left for replay.
+//! The intent log: what a crash left for replay, read here; claimed ([`claim`]), written ([`log`]) and replayed ([`replay`])
+//! beside it.
 //!
 //! A dataset's log is a chain of blocks that starts in its object set's header. Every pointer of the
 //! chain names the log (guid words), the dataset and the block's number in its checksum words, and a
@@ -13,6 +14,13 @@
 //! Every block is read from its device, past the cache: each is wanted once.
 
 pub mod claim;
+mod itx;
+mod log;
+pub mod replay;
+mod writer;
+
+pub use itx::Itx;
+pub use log::{LogHost, Zil};
 
 use std::sync::Arc;
 

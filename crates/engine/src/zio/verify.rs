@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use checksum::{Algorithm, Salted};
+use ondisk::label::ECK_MAGIC;
 use ondisk::{Blkptr, ChecksumType, Eck, EckPhys, Endian, ObjectType};
 
 use super::drive::Judge;
@@ -116,6 +117,22 @@ fn log_block(block: &[u8], verifier: [u64; 4], fold: Folding) -> Option<bool> {
         Folding::Whole => have == eck.cksum,
         _ => fold.equal(have, eck.cksum),
     })
+}
+
+/// Puts the checksum into an intent-log block whose chain header is in front, little-endian; `verifier` is what its
+/// pointer holds. False when the block is no such block.
+pub fn seal_log_block(block: &mut [u8], verifier: [u64; 4]) -> bool {
+    let mut sealed = || {
+        let nused = u64::from_le_bytes(*block.get(LOG_NUSED..)?.first_chunk::<8>()?);
+        let nused =
+            usize::try_from(nused).ok().filter(|&n| n >= LOG_ECK + EckPhys::SIZE && n <= block.len())?;
+        block.get_mut(LOG_ECK..LOG_ECK + 8)?.copy_from_slice(&ECK_MAGIC.to_le_bytes());
+        put_words(block, LOG_ECK + 8, verifier, false)?;
+        let summed = block.get(..nused.next_multiple_of(LOG_UNIT).min(block.len()))?;
+        let words = checksum::digest(Algorithm::Fletcher4, summed, None, false);
+        put_words(block, LOG_ECK + 8, words, false)
+    };
+    sealed().is_some()
 }
 
 fn put_words(block: &mut [u8], at: usize, words: [u64; 4], big: bool) -> Option<()> {

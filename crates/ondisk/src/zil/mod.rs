@@ -6,11 +6,13 @@
 //! [`crate::byteswap::words`].) Source: zil.h, zil.c, zfs_log.c, OpenZFS 2.3.
 
 mod block;
+mod encode;
 mod layout;
 mod record;
 mod tx_type;
 
 pub use block::{LogBlock, ZIL_MIN_BLOCK_SIZE, ZilChain};
+pub use encode::{encode_write, stamp_seq, stamp_txg};
 pub use layout::{
     LrAclCreate, LrAclV0, LrCloneRange, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout,
     LrSetattr, LrSetsaxattr, LrTruncate, LrWrite,

@@ -47,6 +47,13 @@ use crate::zio::Form;
 /// Clean objects that are kept in memory.
 const KEEP: usize = 4096;
 
+/// Keeps the head of an object set's intent log up to date.
+pub trait IntentLog: Send + Sync + std::fmt::Debug {
+    /// The object set is about to be written with `tx`'s group: what it covers is no longer needed in the log.
+    #[doc(alias = "zil_sync")]
+    fn sync(&self, tx: &Tx, header: &mut ZilHeader) -> Result<()>;
+}
+
 /// What stands in the root block besides the dnodes of the special objects.
 #[derive(Debug)]
 struct Root {
@@ -68,6 +75,7 @@ pub struct LiveObjset {
     /// Where the search for a free object number goes on.
     cursor: Mutex<u64>,
     policy: RwLock<Policy>,
+    log: RwLock<Option<Arc<dyn IntentLog>>>,
     /// How often clean objects were forgotten.
     trims: AtomicU64,
 }
@@ -178,6 +186,7 @@ impl LiveObjset {
                 dirty: Default::default(),
                 cursor: Mutex::new(FIRST),
                 policy: RwLock::new(policy),
+                log: RwLock::default(),
                 trims: AtomicU64::new(0),
             }
         })
@@ -218,6 +227,22 @@ impl LiveObjset {
     pub fn change_root(&self, tx: &Tx, work: impl FnOnce(&mut ondisk::Objset)) -> Result<()> {
         work(&mut self.root.write().phys);
         self.special(SpecialObject::Meta)?.change(tx, |_, _| ())
+    }
+
+    /// Writes the object set with `tx`'s group even if nothing in it is changed.
+    #[doc(alias = "dsl_dataset_dirty")]
+    pub fn touch(&self, tx: &Tx) -> Result<()> {
+        self.special(SpecialObject::Meta)?.change(tx, |_, _| ())
+    }
+
+    /// Sets or removes who keeps the head of the intent log. False when there is one already.
+    pub fn set_log(&self, log: Option<Arc<dyn IntentLog>>) -> bool {
+        let mut slot = self.log.write();
+        let free = slot.is_none() || log.is_none();
+        if free {
+            *slot = log;
+        }
+        free
     }
 
     /// A reader's view.

@@ -54,6 +54,7 @@ impl LiveObjset {
         let dirty = self.take_dirty(tx.txg(), |n| n == SpecialObject::Meta.number());
         let changed = self.sync_handles(dirty, tx, ops)?;
         self.set_special(&changed);
+        self.sync_log(tx)?;
         let (bytes, old, fill) = {
             let root = self.root.read();
             let fill = root.phys.meta_dnode.blkptrs().iter().map(tree::fill_of).sum();
@@ -73,6 +74,14 @@ impl LiveObjset {
         self.root.write().bp = bp;
         self.trim();
         Ok(bp)
+    }
+
+    fn sync_log(&self, tx: &Tx) -> Result<()> {
+        let Some(log) = self.log.read().clone() else { return Ok(()) };
+        let mut header = self.zil_header();
+        log.sync(tx, &mut header)?;
+        self.root.write().phys.zil_header = header;
+        Ok(())
     }
 
     fn take_dirty(&self, txg: u64, want: impl Fn(u64) -> bool) -> Vec<Arc<Handle>> {

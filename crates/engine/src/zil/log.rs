@@ -1,0 +1,596 @@
+//! The intent log of a dataset that is being written.
+//!
+//! ```text
+//!  operations ─ assign(record, tx) ─▶ lists by group ([`super::itx`])
+//!                                           │ commit(object)
+//!                                           ▼
+//!      one caller writes for all who wait ([`super::writer`]): blocks, then flush ─▶ everybody returns
+//!                                           │
+//!      syncing context: groups that reach the disk free the blocks of the chain that they cover
+//! ```
+//!
+//! **States of a block**: *open* (allocated, the last of the chain, nothing written) → *issued* (being written) → *done*
+//! (on disk, or failed and waited for) → freed with the first group that covers its records and its own allocation.
+//!
+//! **States of a log**: *unreplayed* (claimed at import, records wait) → *replaying* → *ready*; *ready* → *broken* when a
+//! block could not be written or allocated → *ready* when all groups that it covered are on disk and the chain is gone.
+//! A log that is not ready, is suspended, or belongs to an encrypted dataset or a pool before version 26, writes nothing:
+//! commits wait for the group instead.
+//!
+//! **Crash argument.** A commit returns when (a) all blocks with its records are durable, and (b) all blocks before them
+//! in the chain are: they were made durable by earlier commits, or are in the same flush. The chain's head, in the root
+//! block on disk, names the first block that is not freed: the first block ever is not used before the group with
+//! that head is on disk; a block is freed only in a group whose root block names a later one, and its space is used
+//! again two groups later. What the log alone holds is therefore found by the next import, up to and with the last
+//! commit that returned. When a block can't be written the commit waits until its changes are on disk with their
+//! groups; it never returns before one of both is true.
+//!
+//! **Group commit.** Callers queue at a lock; whoever has it takes all records there are, for those that wait, too. So
+//! concurrent commits share one write.
+//!
+//! Lock order: `issue` → `itxs` → `chain`. `issue` is held while a commit is written, and while groups are waited for;
+//! no one in syncing context takes it.
+//!
+//! Differs from OpenZFS: a commit's blocks are written together and flushed once, instead of each block with its own
+//! flush; the next commit's blocks are not issued before.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+use ondisk::objset::ZilHeader;
+use ondisk::zil::{LogBlock, LogRecord, LrWrite};
+use ondisk::{Blkptr, Dva};
+use parking_lot::Mutex;
+
+use super::chain_as;
+use super::itx::{Itx, Itxs};
+use super::writer::{self, Batch};
+
+use crate::dmu::live::IntentLog;
+use crate::dmu::{LiveObjset, Objset, Tx};
+use crate::error::{Error, Kind, Result};
+use crate::txg::{SIZE, slot};
+use crate::zio::{Form, gang_members};
+
+/// First pool version whose log blocks have their head in front.
+#[doc(alias = "SPA_VERSION_SLIM_ZIL")]
+const SLIM: u64 = 26;
+/// Commits whose sizes tell how large the next may be.
+const RECENT: usize = 16;
+
+/// What a log asks of the pool.
+pub trait LogHost: Send + Sync + std::fmt::Debug {
+    /// A transaction in the open group, without waiting for space: what a log writes helps others to go on.
+    fn begin(&self) -> Result<Tx>;
+    /// The last group on disk.
+    fn synced(&self) -> u64;
+    /// Waits until a group is on disk.
+    fn wait_synced(&self, txg: u64) -> Result<()>;
+    /// Waits until all that was changed so far is on disk.
+    fn wait_all(&self) -> Result<()>;
+    /// Any number.
+    fn random(&self) -> u64;
+    /// The pool's version.
+    fn version(&self) -> u64;
+    /// Whether there are vdevs for logs only.
+    fn has_log_devices(&self) -> bool;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LwbState {
+    Open,
+    Issued,
+    Done,
+}
+
+/// A block of the chain.
+#[doc(alias = "lwb_t")]
+#[derive(Debug)]
+pub(super) struct Lwb {
+    pub bp: Blkptr,
+    /// The group that it was allocated in.
+    pub alloc_txg: u64,
+    /// The last group that its records belong to.
+    pub max_txg: u64,
+    pub state: LwbState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Commits go to the log.
+    Ready,
+    /// Never.
+    Off,
+    /// Records of before the import wait.
+    Unreplayed,
+    /// The record of this number is being done again.
+    Replaying(u64),
+    /// A block could not be written.
+    Broken,
+}
+
+/// The end of a chain, to come with a group.
+#[derive(Debug)]
+struct Destroy {
+    txg: u64,
+    space: Vec<Dva>,
+    /// The first block, when it is kept to begin the next chain.
+    first: Option<Blkptr>,
+}
+
+#[derive(Debug)]
+pub(super) struct ChainState {
+    mode: Mode,
+    suspended: u64,
+    pub lwbs: VecDeque<Lwb>,
+    destroy: Option<Destroy>,
+    /// Highest number of a record that was replayed in each group.
+    replayed: [u64; SIZE],
+    /// Number of the last record.
+    seq: u64,
+    recent: VecDeque<u64>,
+}
+
+impl ChainState {
+    fn find(&mut self, bp: &Blkptr) -> Option<&mut Lwb> {
+        self.lwbs.iter_mut().find(|lwb| lwb.bp == *bp)
+    }
+
+    pub(super) fn mark(&mut self, bp: &Blkptr, max_txg: u64, state: LwbState) {
+        if let Some(lwb) = self.find(bp) {
+            (lwb.max_txg, lwb.state) = (max_txg, state);
+        }
+    }
+
+    pub(super) fn set_state(&mut self, bp: &Blkptr, state: LwbState) {
+        if let Some(lwb) = self.find(bp) {
+            lwb.state = state;
+        }
+    }
+
+    fn expected(&self) -> u64 {
+        self.recent.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// Who writes, and how far.
+#[derive(Debug, Default)]
+struct Issue {
+    /// Commits that are over.
+    done: u64,
+    /// Commits can't be had any more.
+    failed: Option<Error>,
+}
+
+/// The intent log of one dataset that is being written.
+#[doc(alias = "zilog_t")]
+#[derive(Debug)]
+pub struct Zil {
+    pub(super) host: Arc<dyn LogHost>,
+    objset: Weak<LiveObjset>,
+    itxs: Mutex<Itxs>,
+    issue: Mutex<Issue>,
+    pub(super) chain: Mutex<ChainState>,
+}
+
+/// A record that points to a block in its final place.
+#[derive(Debug)]
+pub(super) struct Pointing {
+    pub bytes: Vec<u8>,
+    pub tops: Vec<u32>,
+}
+
+impl Zil {
+    /// Opens the log of an object set. When records wait ([`Zil::needs_replay`]) nothing is logged until
+    /// [`super::replay::replay`] was called.
+    ///
+    /// # Errors
+    /// `Busy` when it is open already.
+    #[doc(alias("zil_open", "zil_alloc"))]
+    pub fn open(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Arc<Self>> {
+        let header = objset.zil_header();
+        let usable = host.version() >= SLIM && !objset.rootbp().uses_crypt();
+        let claimed = header.claim_txg != 0 && !header.log.is_hole();
+        let mode = match (usable, claimed) {
+            (_, true) => Mode::Unreplayed,
+            (true, _) => Mode::Ready,
+            (false, _) => Mode::Off,
+        };
+        let mut lwbs = VecDeque::new();
+        if mode == Mode::Ready && !header.log.is_hole() {
+            lwbs.push_back(Lwb { bp: header.log, alloc_txg: 0, max_txg: 0, state: LwbState::Open });
+        }
+        let chain = ChainState {
+            mode,
+            suspended: 0,
+            lwbs,
+            destroy: None,
+            replayed: [0; SIZE],
+            seq: 0,
+            recent: VecDeque::new(),
+        };
+        let zil = Arc::new(Self {
+            host,
+            objset: Arc::downgrade(objset),
+            itxs: Mutex::default(),
+            issue: Mutex::default(),
+            chain: Mutex::new(chain),
+        });
+        match objset.set_log(Some(Arc::clone(&zil) as _)) {
+            true => Ok(zil),
+            false => Err(Error::new(Kind::Busy, "the dataset's intent log is open")),
+        }
+    }
+
+    pub(super) fn objset(&self) -> Result<Arc<LiveObjset>> {
+        self.objset.upgrade().ok_or_else(|| Error::new(Kind::Invalid, "the object set has been closed"))
+    }
+
+    /// Whether records of before the import wait to be replayed.
+    pub fn needs_replay(&self) -> bool {
+        self.chain.lock().mode == Mode::Unreplayed
+    }
+
+    /// Whether there are vdevs for logs only: then large writes go to the log, too, which is faster.
+    pub fn has_log_devices(&self) -> bool {
+        self.host.has_log_devices()
+    }
+
+    /// Notes what was done under `tx`. During a replay it says instead that the record has been done again with
+    /// `tx`: an operation that takes several transactions must say so in its last one only.
+    #[doc(alias = "zil_itx_assign")]
+    pub fn assign(&self, itx: Itx, tx: &Tx) {
+        if self.replayed_in(tx) {
+            return;
+        }
+        if self.chain.lock().mode != Mode::Off {
+            self.itxs.lock().assign(itx, tx.txg());
+        }
+    }
+
+    /// Says that the record that is being replayed has been done with `tx`. False when nothing is being replayed.
+    #[doc(alias = "zil_replaying")]
+    pub fn replayed_in(&self, tx: &Tx) -> bool {
+        let mut chain = self.chain.lock();
+        let Mode::Replaying(seq) = chain.mode else { return false };
+        if let Some(last) = chain.replayed.get_mut(slot(tx.txg())) {
+            *last = (*last).max(seq);
+        }
+        drop(chain);
+        // An object set that is gone has no log either.
+        if let Some(objset) = self.objset.upgrade() {
+            let _ = objset.touch(tx);
+        }
+        true
+    }
+
+    /// Has the next commit write what belongs to `object` (0: all), before a name of it changes.
+    #[doc(alias = "zil_async_to_sync")]
+    pub fn want(&self, object: u64) {
+        self.itxs.lock().want(object);
+    }
+
+    /// Forgets writes to an object that is gone, unless somebody asked for them.
+    #[doc(alias = "zil_remove_async")]
+    pub fn forget(&self, object: u64) {
+        self.itxs.lock().forget_object(object);
+    }
+
+    /// Returns when what was done to `object` (0: everything), and all that is synchronous, survives a crash. The
+    /// caller must not hold a transaction.
+    ///
+    /// # Errors
+    /// When neither the log nor the group could be written: the pool is suspended.
+    #[doc(alias = "zil_commit")]
+    pub fn commit(&self, object: u64) -> Result<()> {
+        let ticket = {
+            let mut itxs = self.itxs.lock();
+            itxs.want(object);
+            itxs.requested += 1;
+            itxs.requested
+        };
+        let mut issue = self.issue.lock();
+        if let Some(why) = &issue.failed {
+            return Err(why.clone());
+        }
+        if issue.done >= ticket {
+            return Ok(());
+        }
+        let (covered, batch) = {
+            let mut itxs = self.itxs.lock();
+            (itxs.requested, itxs.take(self.host.synced()))
+        };
+        match self.write(batch) {
+            Ok(()) => {}
+            Err(why) => {
+                if let Err(lost) = self.fall_back() {
+                    issue.failed = Some(lost.clone().because(why));
+                    return Err(lost);
+                }
+            }
+        }
+        issue.done = covered;
+        Ok(())
+    }
+
+    fn is_usable(&self) -> bool {
+        let chain = self.chain.lock();
+        chain.mode == Mode::Ready && chain.suspended == 0
+    }
+
+    /// Writes records and makes them durable.
+    fn write(&self, itxs: Vec<Itx>) -> Result<()> {
+        if !self.is_usable() {
+            return Err(Error::new(Kind::Busy, "the log is not written now"));
+        }
+        if itxs.is_empty() {
+            return Ok(());
+        }
+        let objset = self.objset()?;
+        let last = self.chain.lock().lwbs.back().map(|lwb| lwb.bp);
+        let bp = match last {
+            Some(bp) => bp,
+            None => self.create(&objset, itxs.iter().map(Itx::size).fold(0, u64::saturating_add))?,
+        };
+        let mut batch = Batch::new(self, objset, bp, &itxs);
+        let added = itxs.into_iter().try_for_each(|itx| batch.add(itx));
+        let expected = self.chain.lock().expected();
+        let finished = batch.finish(expected);
+        added?;
+        let mut chain = self.chain.lock();
+        chain.recent.push_back(finished?);
+        if chain.recent.len() > RECENT {
+            chain.recent.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The log can't be had: waits for the groups.
+    fn fall_back(&self) -> Result<()> {
+        {
+            let mut chain = self.chain.lock();
+            if chain.mode == Mode::Ready && chain.suspended == 0 {
+                chain.mode = Mode::Broken;
+            }
+        }
+        if let Some(objset) = self.objset.upgrade() {
+            // So that this group ends a broken chain.
+            let tx = self.host.begin()?;
+            objset.touch(&tx)?;
+        }
+        self.host.wait_all()
+    }
+
+    /// The first block of a new chain. It may be used when the root block that names it is on disk.
+    #[doc(alias = "zil_create")]
+    fn create(&self, objset: &Arc<LiveObjset>, bytes: u64) -> Result<Blkptr> {
+        let (bp, txg) = {
+            let tx = self.host.begin()?;
+            objset.touch(&tx)?;
+            let allocator = objset.arc().zio().allocator()?;
+            let mut bp = writer::allocate(&*allocator, writer::block_size(bytes), tx.txg())?;
+            bp.set_checksum([self.host.random(), self.host.random(), objset.id, 1]);
+            let lwb = Lwb { bp, alloc_txg: tx.txg(), max_txg: 0, state: LwbState::Open };
+            self.chain.lock().lwbs.push_back(lwb);
+            (bp, tx.txg())
+        };
+        self.host.wait_synced(txg)?;
+        Ok(bp)
+    }
+
+    pub(super) fn next_seq(&self) -> u64 {
+        let mut chain = self.chain.lock();
+        chain.seq += 1;
+        chain.seq
+    }
+
+    /// The bytes of a write as the object has them now; `None` when there is no such object any more.
+    pub(super) fn read_data(&self, objset: &LiveObjset, lr: &LrWrite) -> Result<Option<Vec<u8>>> {
+        let handle = match objset.handle(lr.foid) {
+            Ok(handle) => handle,
+            Err(e) if e.kind() == Kind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let len = usize::try_from(lr.length).unwrap_or(usize::MAX);
+        let mut out = Vec::new();
+        while out.len() < len {
+            let at = lr.offset.saturating_add(u64::try_from(out.len()).unwrap_or(0));
+            let size = handle.dnode().datablksz().max(1);
+            let block = handle.block(at / size)?;
+            let skip = usize::try_from(at % size).unwrap_or(0);
+            let piece = block.get(skip..).unwrap_or(&[]);
+            let piece = piece.get(..len - out.len()).unwrap_or(piece);
+            if piece.is_empty() {
+                // The object got another block size while it was read, or was freed.
+                if objset.handle(lr.foid).is_err() {
+                    return Ok(None);
+                }
+                continue;
+            }
+            out.extend_from_slice(piece);
+        }
+        Ok(Some(out))
+    }
+
+    /// Writes a block to its final place for a record that points to it; `None`: the data go into the log.
+    pub(super) fn place(&self, _: &Arc<LiveObjset>, _: LrWrite, _: u64) -> Result<Option<Pointing>> {
+        Ok(None)
+    }
+
+    /// Ends the log: everything is on disk, and nobody logs any more. The chain's last block stays for the next who
+    /// opens it.
+    #[doc(alias = "zil_close")]
+    pub fn close(&self) -> Result<()> {
+        let _alone = self.issue.lock();
+        let Some(objset) = self.objset.upgrade() else { return Ok(()) };
+        let txg = {
+            let tx = self.host.begin()?;
+            objset.touch(&tx)?;
+            tx.txg()
+        };
+        self.host.wait_synced(txg)?;
+        objset.set_log(None);
+        Ok(())
+    }
+
+    /// Ends the chain and logs nothing until [`Zil::resume`]: commits wait for groups.
+    #[doc(alias = "zil_suspend")]
+    pub fn suspend(&self) -> Result<()> {
+        let _alone = self.issue.lock();
+        self.chain.lock().suspended += 1;
+        self.host.wait_all()?;
+        let blocks = {
+            let chain = self.chain.lock();
+            if chain.mode != Mode::Ready {
+                return Ok(());
+            }
+            chain.lwbs.iter().map(|lwb| lwb.bp).collect::<Vec<_>>()
+        };
+        self.destroy(blocks.iter().flat_map(Blkptr::dvas).collect(), None)
+    }
+
+    /// Takes back one [`Zil::suspend`].
+    #[doc(alias = "zil_resume")]
+    pub fn resume(&self) {
+        let mut chain = self.chain.lock();
+        chain.suspended = chain.suspended.saturating_sub(1);
+    }
+
+    /// Frees a chain and clears its head, with a group that is waited for.
+    #[doc(alias = "zil_destroy")]
+    fn destroy(&self, space: Vec<Dva>, first: Option<Blkptr>) -> Result<()> {
+        let objset = self.objset()?;
+        let txg = {
+            let tx = self.host.begin()?;
+            objset.touch(&tx)?;
+            let mut chain = self.chain.lock();
+            chain.lwbs.clear();
+            chain.destroy = Some(Destroy { txg: tx.txg(), space, first });
+            tx.txg()
+        };
+        self.host.wait_synced(txg)
+    }
+
+    pub(super) fn begin_replay(&self) -> bool {
+        let mut chain = self.chain.lock();
+        let due = chain.mode == Mode::Unreplayed;
+        if due {
+            chain.mode = Mode::Replaying(0);
+        }
+        due
+    }
+
+    pub(super) fn set_replaying(&self, seq: u64) {
+        self.chain.lock().mode = Mode::Replaying(seq);
+    }
+
+    pub(super) fn abandon_replay(&self) {
+        self.chain.lock().mode = Mode::Unreplayed;
+    }
+
+    /// The log that was claimed is done with.
+    pub(super) fn end_replay(&self, view: &Arc<Objset>, keep_first: bool) -> Result<()> {
+        let header = view.phys.zil_header;
+        let usable = self.host.version() >= SLIM && !view.rootbp.uses_crypt();
+        let keep = keep_first && usable && header.log.byteorder_is_little();
+        let (space, first) = if keep { (Vec::new(), Some(header.log)) } else { (space_of(view)?, None) };
+        self.destroy(space, first)?;
+        let mut chain = self.chain.lock();
+        chain.mode = if usable { Mode::Ready } else { Mode::Off };
+        if let Some(bp) = self.objset()?.zil_header().log.filled() {
+            chain.lwbs.push_back(Lwb { bp, alloc_txg: 0, max_txg: 0, state: LwbState::Open });
+        }
+        Ok(())
+    }
+}
+
+/// A pointer, if it leads somewhere.
+trait Filled: Sized {
+    fn filled(self) -> Option<Self>;
+}
+
+impl Filled for Blkptr {
+    fn filled(self) -> Option<Self> {
+        (!self.is_hole()).then_some(self)
+    }
+}
+
+/// All space that a claimed log takes: its blocks, the one that was never written included, and those that its write
+/// records name and that were claimed with it.
+fn space_of(view: &Arc<Objset>) -> Result<Vec<Dva>> {
+    let claim_txg = view.phys.zil_header.claim_txg;
+    let (mut seen, mut space) = (BTreeSet::new(), Vec::new());
+    let mut add = |bp: &Blkptr| -> Result<()> {
+        let first = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded());
+        if first.is_some_and(|dva| seen.insert((dva.vdev, dva.offset))) {
+            take(view, bp, &mut space)?;
+        }
+        Ok(())
+    };
+    let mut chain = chain_as(view, Form::NoKey);
+    while let Some(bp) = chain.peek() {
+        add(&bp)?;
+        let Some(block) = chain.next() else { break };
+        for (_, record) in block.records() {
+            match record {
+                Ok(LogRecord::Write(w))
+                    if w.data.is_none() && claim_txg != 0 && w.lr.blkptr.logical_birth() >= claim_txg =>
+                {
+                    add(&w.lr.blkptr)?;
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(space)
+}
+
+fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Dva>) -> Result<()> {
+    if bp.is_gang() {
+        for member in gang_members(view.arc().zio(), bp)?.members {
+            take(view, &member, space)?;
+        }
+    }
+    space.extend(bp.dvas());
+    Ok(())
+}
+
+impl IntentLog for Zil {
+    fn sync(&self, tx: &Tx, header: &mut ZilHeader) -> Result<()> {
+        let allocator = self.objset()?.arc().zio().allocator()?;
+        let txg = tx.txg();
+        let mut chain = self.chain.lock();
+        if let Some(seq) = chain.replayed.get_mut(slot(txg)).map(std::mem::take) {
+            header.replay_seq = header.replay_seq.max(seq);
+        }
+        if let Some(end) = chain.destroy.take_if(|end| end.txg == txg) {
+            end.space.iter().for_each(|dva| allocator.free(dva, txg));
+            *header = ZilHeader::default();
+            chain.replayed = [0; SIZE];
+            if let Some(mut first) = end.first {
+                // Another name, so that nothing that may still lie behind it belongs to the chain.
+                first.set_checksum([self.host.random(), self.host.random(), LogBlock::objset(&first), 1]);
+                header.log = first;
+            }
+        }
+        let broken = chain.mode == Mode::Broken;
+        while let Some(lwb) = chain.lwbs.front() {
+            header.log = lwb.bp;
+            let over = lwb.state == LwbState::Done || broken && lwb.state == LwbState::Open;
+            if !over || lwb.alloc_txg > txg || lwb.max_txg > txg {
+                break;
+            }
+            lwb.bp.dvas().for_each(|dva| allocator.free(&dva, txg));
+            chain.lwbs.pop_front();
+            if chain.lwbs.is_empty() {
+                header.log = Blkptr::default();
+            }
+        }
+        if broken && chain.lwbs.is_empty() {
+            chain.mode = Mode::Ready;
+        }
+        drop(chain);
+        self.itxs.lock().forget_synced(txg.saturating_sub(1));
+        Ok(())
+    }
+}
