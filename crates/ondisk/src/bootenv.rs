@@ -46,4 +46,34 @@ impl<'a> Bootenv<'a> {
         let content = rest.get(..BOOTENV_CONTENT).ok_or_else(short)?;
         Ok(Self { kind, version, content, tail: Eck::from_trailer(block)? })
     }
+
+    /// The block without its trailer, zeros after the content; `None` when that is too long.
+    pub fn encode(kind: BootenvKind, content: &[u8]) -> Option<Vec<u8>> {
+        let version: u64 = match kind {
+            BootenvKind::Raw => 0,
+            BootenvKind::Nvlist => 1,
+        };
+        let mut block = version.to_be_bytes().to_vec();
+        block.extend_from_slice(Some(content).filter(|content| content.len() <= BOOTENV_CONTENT)?);
+        block.resize(BOOTENV_CONTENT + 8, 0);
+        Some(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_come_back() {
+        for kind in [BootenvKind::Raw, BootenvKind::Nvlist] {
+            let mut block = Bootenv::encode(kind, b"saved_entry=1").unwrap();
+            let tail = Eck { endian: crate::Endian::Little, cksum: [1, 2, 3, 4] };
+            block.extend(tail.to_bytes());
+            let decoded = Bootenv::from_bytes(&block).unwrap();
+            assert_eq!((decoded.kind, decoded.tail), (Some(kind), tail));
+            assert!(decoded.content.starts_with(b"saved_entry=1\0"));
+        }
+        assert!(Bootenv::encode(BootenvKind::Raw, &[1; BOOTENV_CONTENT + 1]).is_none());
+    }
 }

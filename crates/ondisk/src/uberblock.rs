@@ -144,6 +144,22 @@ impl Uberblock {
         self.mmp_config & 7
     }
 
+    /// Says that its writer checks for other hosts: it writes every `interval_ms`, this is write `seq` within the
+    /// second, and it gives up after `fail_intervals` missed writes. `delay_ns` is the time since its last write.
+    /// Values that don't fit are cut to the largest that does.
+    #[doc(alias("MMP_INTERVAL_SET", "MMP_SEQ_SET", "MMP_FAIL_INT_SET"))]
+    pub fn set_mmp(&mut self, delay_ns: u64, interval_ms: u64, seq: u16, fail_intervals: u64) {
+        self.mmp_magic = MMP_MAGIC;
+        self.mmp_delay = delay_ns;
+        let interval = interval_ms.min(0xff_ffff) << 8;
+        self.mmp_config = fail_intervals.min(0xffff) << 48 | u64::from(seq) << 32 | interval | 7;
+    }
+
+    /// Says that its writer knows of multihost protection and has it off.
+    pub fn clear_mmp(&mut self) {
+        (self.mmp_magic, self.mmp_delay, self.mmp_config) = (MMP_MAGIC, 0, 0);
+    }
+
     /// Byte offset up to which a raidz expansion has moved data.
     pub fn reflow_offset(&self) -> u64 {
         (self.raidz_reflow_info & ((1 << 55) - 1)) << crate::MIN_BLOCK_SHIFT
@@ -167,5 +183,51 @@ impl Uberblock {
     pub fn preference(&self, other: &Self) -> Ordering {
         let key = |u: &Self| (u.txg, u.timestamp, u.mmp_seq().unwrap_or(0));
         key(self).cmp(&key(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uberblock(endian: Endian) -> Uberblock {
+        let words: Vec<u64> = (1..17).map(|n| n * 0x0101_0203).collect();
+        Uberblock {
+            endian,
+            version: 5000,
+            txg: 77,
+            guid_sum: u64::MAX,
+            timestamp: 5,
+            rootbp: Blkptr::from_words(words.try_into().unwrap()),
+            software_version: 5000,
+            mmp_magic: 0,
+            mmp_delay: 0,
+            mmp_config: 0,
+            checkpoint_txg: 9,
+            raidz_reflow_info: 1 << 55,
+        }
+    }
+
+    #[test]
+    fn bytes_go_there_and_back() {
+        for endian in [Endian::Little, Endian::Big] {
+            let uberblock = uberblock(endian);
+            assert_eq!(Uberblock::from_bytes(&uberblock.to_bytes()), Ok(uberblock));
+        }
+    }
+
+    #[test]
+    fn multihost_fields_are_read_as_they_were_set() {
+        let mut uberblock = uberblock(Endian::Little);
+        assert_eq!((uberblock.mmp_interval_ms(), uberblock.mmp_seq()), (None, None));
+        uberblock.set_mmp(123, 1000, 7, 10);
+        assert!(uberblock.mmp_valid());
+        assert_eq!(uberblock.mmp_interval_ms(), Some(1000));
+        assert_eq!((uberblock.mmp_seq(), uberblock.mmp_fail_intervals()), (Some(7), Some(10)));
+        uberblock.set_mmp(0, u64::MAX, u16::MAX, u64::MAX);
+        assert_eq!(uberblock.mmp_interval_ms(), Some(0xff_ffff));
+        assert_eq!((uberblock.mmp_seq(), uberblock.mmp_fail_intervals()), (Some(0xffff), Some(0xffff)));
+        uberblock.clear_mmp();
+        assert!(uberblock.mmp_valid() && uberblock.mmp_seq().is_none());
     }
 }

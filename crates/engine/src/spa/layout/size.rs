@@ -1,28 +1,18 @@
 //! Sizes of new vdevs: sector shift, allocatable bytes, metaslab size.
 //!
-//! Format source: `vdev_open`, `vdev_ashift_optimize`, `vdev_metaslab_set_size`, vdev.c, OpenZFS 2.3.
+//! Format source: `vdev_open`, `vdev_ashift_optimize`, vdev.c, OpenZFS 2.3.
 
 use blkdev::Geometry;
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
 
 use crate::error::{Error, Kind, Result};
+pub use crate::metaslab::policy::metaslab_shift;
 
 /// Smallest and largest sector shift of a vdev.
 pub const ASHIFT: std::ops::RangeInclusive<u32> = 9..=16;
 /// Physical sectors larger than this do not raise a vdev's sector shift by themselves.
 #[doc(alias = "zfs_vdev_max_auto_ashift")]
 const MAX_AUTO_ASHIFT: u32 = 14;
-
-/// Metaslab size aimed at: 512 MiB.
-const DEFAULT_MS_SHIFT: u32 = 29;
-/// Largest metaslab before there would be too many.
-const MAX_MS_SHIFT: u32 = 34;
-/// Smallest metaslab: it holds the largest block.
-const MIN_MS_SHIFT: u32 = 24;
-/// Fewest metaslabs, the number aimed at on large vdevs, and most.
-const MIN_MS_COUNT: u64 = 16;
-const DEFAULT_MS_COUNT: u64 = 200;
-const MAX_MS_COUNT: u64 = 1 << 17;
 
 /// What of a device goes into the choice of a sector shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,26 +69,6 @@ pub fn leaf_asize(size: u64) -> Result<u64> {
         return Err(Error::new(Kind::Invalid, "the device is smaller than 64 MiB"));
     }
     Ok(size - size % LABEL_SIZE - LABEL_START_SIZE - LABEL_END_SIZE)
-}
-
-/// Log2 of the size of a vdev's metaslabs, for a vdev of `asize` bytes.
-#[doc(alias = "vdev_metaslab_set_size")]
-pub fn metaslab_shift(asize: u64) -> u32 {
-    // One more than the highest bit: the quotient fits below.
-    let for_count = |count: u64| u64::BITS - (asize / count).leading_zeros();
-    let count = asize >> DEFAULT_MS_SHIFT;
-    let shift = if count < MIN_MS_COUNT {
-        for_count(MIN_MS_COUNT)
-    } else if count > DEFAULT_MS_COUNT {
-        for_count(DEFAULT_MS_COUNT)
-    } else {
-        DEFAULT_MS_SHIFT
-    };
-    let shift = shift.max(MIN_MS_SHIFT);
-    if shift > MAX_MS_SHIFT && asize >> MAX_MS_SHIFT <= MAX_MS_COUNT {
-        return MAX_MS_SHIFT;
-    }
-    if shift > MAX_MS_SHIFT { for_count(MAX_MS_COUNT) } else { shift }
 }
 
 /// Bytes by which a vdev of `asize` bytes could grow when its devices would now give `possible`.
