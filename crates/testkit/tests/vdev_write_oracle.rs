@@ -134,7 +134,18 @@ fn a_pool_of_all_classes_passes_zdb() {
         classed(VdevSpec::Leaf(bench.leaf()), AllocBias::Log),
         normal(VdevSpec::Raidz { parity: 1, children: bench.leaves(3) }),
     ];
-    check(&bench, &PoolSpec { tops, ..PoolSpec::default() }, || {});
+    let (spares, cache) = (bench.leaves(1), bench.leaves(1));
+    check(&bench, &PoolSpec { tops, spares, cache, ashift: None }, || {});
+    let Some(listed) = bench.zdb(&["-dddd"]) else { return };
+    assert!(listed.contains("spares[0]:") && listed.contains("l2cache[0]:"));
+    for number in 1..=bench.disks.len() {
+        let disk = bench.dir.path().join(format!("disk{number}"));
+        let out = Command::new("zdb").arg("-l").arg(disk).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && text.contains("labels = 0 1 2 3"), "{number}: {text}");
+        assert!(number + 1 != bench.disks.len() || text.contains("state: 3"));
+        assert!(number != bench.disks.len() || text.contains("L2ARC device header"));
+    }
 }
 
 /// A disk dies: the pool goes on, and what the disk lacks is written down where OpenZFS looks for it.

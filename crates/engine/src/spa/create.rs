@@ -25,6 +25,7 @@ use super::layout::{ALLOCATION_BIAS, Layout};
 use super::live::Spa;
 use super::pool::Pool;
 use super::space_store::set;
+use super::spares;
 use crate::arc::ArcCache;
 use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
@@ -84,6 +85,7 @@ fn create_some(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<S
     let facts = facts(&new);
     let tree = Tree::build(VdevConfig::parse(&root)?, None, &new.layout.devices, None)?;
     label_all(env, &tree, &facts, &root)?;
+    spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), &*env.executor)?;
     let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
     zio.set_min_alloc(min_alloc(&zio.tree()));
     let arc = ArcCache::new(Arc::clone(&zio), env.arc_max);
@@ -106,6 +108,7 @@ fn create_some(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<S
     let spa = assemble(env, &new, (zio, arc, mos, space), (txgs, dirty, features, config))?;
     let origin = HistoryOrigin { who: 0, host: new.hostname.clone() };
     spa.log_history(&HistoryEvent::Command(new.command.clone()), &origin, &tx)?;
+    spa.list_spares(&new.layout, &tx)?;
     make_root(&spa, created.root_dataset, &tx, fill_root)?;
     spa.txgs.close();
     spa.wait_synced(txg::INITIAL)?;

@@ -31,6 +31,7 @@ pub mod props;
 mod source;
 pub mod space;
 mod space_store;
+mod spares;
 mod sync;
 
 pub use create::{NewPool, create};

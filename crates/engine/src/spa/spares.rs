@@ -1,0 +1,104 @@
+//! Spares and cache devices of a new pool: their labels, and the lists of them in the MOS.
+//!
+//! Source: `spa_sync_aux_dev`, spa.c; `l2arc_add_vdev`, arc.c; OpenZFS 2.3.
+
+use std::sync::Arc;
+
+use nvpair::NvList;
+use ondisk::l2arc::{L2ARC_DEV_HDR_MAGIC, L2arcDevHdr};
+use ondisk::label::LABEL_START_SIZE;
+use ondisk::names::mos;
+use ondisk::{EckPhys, MIN_BLOCK_SIZE};
+
+use super::layout::config::PoolFacts;
+use super::layout::{Layout, size};
+use super::live::Spa;
+use crate::dmu::Tx;
+use crate::error::{Error, Kind, Result};
+use crate::taskq::{Executor, Promise};
+use crate::vdev::label::{init_leaf, sealed};
+use crate::vdev::leaf::Leaf;
+
+/// Version of a cache device's header.
+#[doc(alias = "L2ARC_PERSISTENT_VERSION")]
+const HEADER_VERSION: u64 = 1;
+/// The device has not been filled once yet.
+#[doc(alias = "L2ARC_DEV_HDR_EVICT_FIRST")]
+const FIRST_SWEEP: u64 = 1;
+
+/// Labels every spare and cache device; cache devices get a header that says they are empty.
+pub(super) fn label_all(
+    layout: &Layout,
+    facts: &PoolFacts,
+    pool_guid: u64,
+    executor: &dyn Executor,
+) -> Result<()> {
+    for entry in &layout.spares {
+        if let Some(leaf) = leaf_of(layout, entry) {
+            init_leaf(&leaf, &facts.spare_label(entry), executor)?;
+        }
+    }
+    for entry in &layout.cache {
+        if let Some(leaf) = leaf_of(layout, entry) {
+            init_leaf(&leaf, &facts.cache_label(entry), executor)?;
+            write_header(&leaf, entry, pool_guid, executor)?;
+        }
+    }
+    Ok(())
+}
+
+/// `None` for a distributed spare, which has no device of its own.
+fn leaf_of(layout: &Layout, entry: &NvList) -> Option<Arc<Leaf>> {
+    let guid = entry.u64("guid")?;
+    let device = layout.devices.get(&guid)?;
+    Some(Leaf::new(guid, entry.str("path").unwrap_or_default().to_owned(), Some(Arc::clone(device))))
+}
+
+/// The header of an empty cache device, in its first sector behind the labels.
+#[doc(alias = "l2arc_dev_hdr_update")]
+fn write_header(leaf: &Arc<Leaf>, entry: &NvList, pool_guid: u64, executor: &dyn Executor) -> Result<()> {
+    let ashift = entry.u64("ashift").unwrap_or(0).min(16);
+    let sector = (1u64 << ashift).max(MIN_BLOCK_SIZE);
+    let space = size::leaf_asize(leaf.device().map_or(0, |device| device.geometry().size))?;
+    let start = LABEL_START_SIZE + sector;
+    let header = L2arcDevHdr {
+        magic: L2ARC_DEV_HDR_MAGIC,
+        version: HEADER_VERSION,
+        spa_guid: pool_guid,
+        vdev_guid: leaf.guid,
+        evict: start,
+        flags: FIRST_SWEEP,
+        start,
+        end: LABEL_START_SIZE + space,
+        ..L2arcDevHdr::default()
+    };
+    let bytes = header.to_bytes();
+    // The trailer stands at the end of the sector, which may be longer than the header.
+    let body = bytes.get(..bytes.len() - EckPhys::SIZE).unwrap_or_default();
+    let promise = Promise::default();
+    let theirs = promise.clone();
+    let block = sealed(body, sector, LABEL_START_SIZE);
+    leaf.write(LABEL_START_SIZE, block, Box::new(move |result| theirs.set(result.is_ok())));
+    match promise.wait(executor) {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Io, "the cache device can't be written").on_vdev(&leaf.path)),
+    }
+}
+
+impl Spa {
+    /// Lists spares and cache devices in the MOS.
+    #[doc(alias = "spa_sync_aux_dev")]
+    pub(super) fn list_spares(&self, layout: &Layout, tx: &Tx) -> Result<()> {
+        for (name, entries) in [(mos::SPARES, &layout.spares), (mos::L2CACHE, &layout.cache)] {
+            if entries.is_empty() {
+                continue;
+            }
+            let mut list = NvList::new();
+            list.add(name, entries.clone());
+            let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+            let number = self.new_packed(name, tx)?;
+            self.write_packed(number, &packed, tx)?;
+        }
+        Ok(())
+    }
+}
