@@ -37,7 +37,7 @@ const GANG_HEADER: u64 = 512;
 /// Most bytes that a DVA can tell.
 const MAX_ASIZE: u64 = ((1 << 24) - 1) << 9;
 /// Ranges that all loaded metaslabs together may have before idle ones are forgotten.
-const MAX_LOADED_RANGES: u64 = 1 << 22;
+const MAX_LOADED_RANGES: u64 = 1 << 20;
 /// Tries to load a metaslab that others unload at the same time.
 const MAX_LOADS: usize = 4;
 /// Txgs that a metaslab stays loaded after its last allocation.
@@ -326,10 +326,13 @@ impl SpaceAllocator {
             for entry in decoder.entries(block) {
                 let entry = entry.map_err(|e| Error::corrupt(format!("space map {object}: {e}")))?;
                 let end = entry.offset.saturating_add(entry.run);
-                if entry.free {
-                    allocated.remove(entry.offset, end);
-                } else {
-                    allocated.insert(entry.offset, end);
+                let changed = match entry.free {
+                    true => allocated.remove(entry.offset, end),
+                    false => allocated.insert(entry.offset, end),
+                };
+                if changed != entry.run {
+                    // Whoever allocates by such a map may overwrite what is used.
+                    return Err(Error::corrupt(format!("space map {object} contradicts itself")));
                 }
             }
             Ok(())

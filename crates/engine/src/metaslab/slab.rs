@@ -31,6 +31,10 @@ pub(super) const TXGS: usize = 4;
 #[doc(alias = "TXG_DEFER_SIZE")]
 pub(super) const DEFER: u64 = 2;
 
+/// By how many powers of two the longest piece may shrink before another metaslab has its turn.
+#[doc(alias = "zfs_metaslab_switch_threshold")]
+const SWITCH: u32 = 2;
+
 /// A space map as it stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MapState {
@@ -105,6 +109,16 @@ pub(super) struct State {
     pub active_index: Option<u32>,
     /// Last txg in which something was allocated.
     pub used_txg: u64,
+}
+
+/// A piece that was allocated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placed {
+    pub start: u64,
+    /// The metaslab had no changes in the txg before.
+    pub first: bool,
+    /// It is time for another metaslab.
+    pub spent: bool,
 }
 
 /// What a load starts from.
@@ -198,8 +212,9 @@ impl Slab {
     }
 
     /// Allocates `size` bytes for `txg`; `far_from`: not near that offset. `None` when there is no such piece or the
-    /// metaslab is not loaded. Also tells when this is the txg's first change here.
-    pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<(u64, bool)> {
+    /// metaslab is not loaded. Also tells when this is the
+    /// txg's first change here, and when the metaslab has used up the kind of pieces for which it was chosen.
+    pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<Placed> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let free = state.free.as_mut()?;
@@ -219,23 +234,15 @@ impl Slab {
         }
         let start = policy::dynamic_fit(free, cursor, size, self.size)?;
         free.remove(start, start + size);
-        self.largest.store(free.largest(), Ordering::Relaxed);
+        let largest = free.largest();
+        self.largest.store(largest, Ordering::Relaxed);
         let slot = state.slot(txg);
         let first = slot.is_empty();
         slot.insert(start, start + size);
         state.used_txg = txg;
-        Some((start, first))
-    }
-
-    /// True when the metaslab has used up the kind of pieces for which it was chosen.
-    #[doc(alias = "zfs_metaslab_switch_threshold")]
-    pub fn is_spent(&self) -> bool {
-        let state = self.lock();
-        let index = state.free.as_ref().and_then(|free| free.largest().checked_ilog2());
-        match (index, state.active_index) {
-            (Some(index), Some(then)) => index + 2 <= then,
-            _ => true,
-        }
+        let index = largest.checked_ilog2();
+        let spent = index.zip(state.active_index).is_none_or(|(index, then)| index + SWITCH <= then);
+        Some(Placed { start, first, spent })
     }
 
     /// Chosen to be allocated from.

@@ -191,12 +191,23 @@ impl Run<'_> {
         Ok(map)
     }
 
+    /// Makes the table of unflushed txgs. Before a metaslab's lock is taken: the store may read.
+    fn need_unflushed(&mut self, vdev: &Vdev) -> Result<()> {
+        if self.forms.log && vdev.unflushed_array.load(Ordering::Relaxed) == 0 {
+            let array = self.store.create(&SpaceObject::UnflushedTxgs { vdev: vdev.top.id })?;
+            vdev.unflushed_array.store(array, Ordering::Relaxed);
+            self.wrote = true;
+        }
+        Ok(())
+    }
+
     /// What changed in one metaslab.
     #[doc(alias = "metaslab_sync")]
     fn metaslab(&mut self, vdev: &Vdev, slab: &Slab) -> Result<()> {
         if !slab.lock().has_changes(self.stamp.txg) {
             return Ok(());
         }
+        self.need_unflushed(vdev)?;
         if slab.lock().map.object == 0 {
             let map = self.new_map(vdev, slab)?;
             slab.lock().map = map;
@@ -207,7 +218,7 @@ impl Run<'_> {
         if self.forms.log {
             let mut state = slab.lock();
             if !state.unflushed_dirty {
-                self.bump(vdev, slab, &mut state, true)?;
+                self.bump(vdev, slab, &mut state, true);
             }
         }
         let mut state = slab.lock();
@@ -294,7 +305,7 @@ impl Run<'_> {
         state.unflushed = Change::default();
         state.flushing = Change::default();
         if self.forms.log && state.unflushed_txg != 0 {
-            self.bump(vdev, slab, &mut state, false)?;
+            self.bump(vdev, slab, &mut state, false);
         }
         drop(state);
         self.wrote = true;
@@ -305,23 +316,18 @@ impl Run<'_> {
 
     /// From this txg on the logs count for the metaslab.
     #[doc(alias = "metaslab_unflushed_bump")]
-    fn bump(&mut self, vdev: &Vdev, slab: &Slab, state: &mut State, dirty: bool) -> Result<()> {
+    fn bump(&mut self, vdev: &Vdev, slab: &Slab, state: &mut State, dirty: bool) {
         let txg = self.stamp.txg;
         state.unflushed_dirty = dirty;
         if state.unflushed_txg == txg {
-            return Ok(());
+            return;
         }
         self.state.unflushed.remove(&(state.unflushed_txg, slab.vdev, slab.id));
         self.state.unflushed.insert((txg, slab.vdev, slab.id));
         state.unflushed_txg = txg;
-        let mut array = vdev.unflushed_array.load(Ordering::Relaxed);
-        if array == 0 {
-            array = self.store.create(&SpaceObject::UnflushedTxgs { vdev: vdev.top.id })?;
-            vdev.unflushed_array.store(array, Ordering::Relaxed);
-        }
+        let array = vdev.unflushed_array.load(Ordering::Relaxed);
         self.arrays.entry(array).or_default().insert(slab.id, txg);
         self.wrote = true;
-        Ok(())
     }
 
     /// Flushes as many metaslabs as the logs' length asks for, those first whose changes are oldest.
@@ -342,6 +348,7 @@ impl Run<'_> {
         let mut ranges: u64 = slabs.iter().map(|slab| slab.4).fold(0, u64::saturating_add);
         let mut want = if std::mem::take(&mut self.state.flush_all) { u64::MAX } else { self.budget(&slabs) };
         for (_, vdev, slab, dirty, many) in slabs {
+            self.need_unflushed(&vdev)?;
             if want == 0 && ranges <= self.state.limits.unflushed_ranges {
                 break;
             }
@@ -349,7 +356,7 @@ impl Run<'_> {
                 self.flush_one(&vdev, &slab)?;
                 (want, ranges) = (want.saturating_sub(1), ranges.saturating_sub(many));
             } else {
-                self.bump(&vdev, &slab, &mut slab.lock(), false)?;
+                self.bump(&vdev, &slab, &mut slab.lock(), false);
             }
         }
         self.free_old_logs()
@@ -382,7 +389,7 @@ impl Run<'_> {
         addition.ranges(unit, &state.flushing.allocated, false, None, self.stamp);
         addition.ranges(unit, &state.flushing.freed, true, None, self.stamp);
         state.map.head = addition.map.head;
-        self.bump(vdev, slab, &mut state, false)?;
+        self.bump(vdev, slab, &mut state, false);
         drop(state);
         self.of.mark_dirty(slab, self.stamp.txg);
         let head = addition.write(self.store, &before)?;

@@ -337,6 +337,30 @@ fn a_map_that_cant_be_read_is_left_alone() {
     assert_eq!(again.take_notes().len(), 1);
 }
 
+/// A source that says of one map that a piece was allocated twice.
+#[derive(Debug)]
+struct Twice;
+
+impl SpaceMapSource for Twice {
+    fn read(&self, _: u64, _: u64, each: &mut dyn FnMut(&[u8]) -> crate::Result<()>) -> crate::Result<()> {
+        each(&[0; 16])
+    }
+}
+
+#[test]
+fn nothing_is_allocated_by_a_map_that_contradicts_itself() {
+    let store = Shared::default();
+    let shapes = [Shape::disk(12, 20, 1)];
+    let forms = Forms { log: false, ..Forms::NEW };
+    let all = create(&shapes, forms, &store);
+    one(&all, want(4096, 4));
+    sync(&all, &store, 4);
+    let mut again = reload(&shapes, forms, &store);
+    again.source = Some(Arc::new(Twice));
+    assert!(again.allocate(&want(4096, 5)).is_err());
+    assert_eq!(again.take_notes()[0].kind(), Kind::Corrupt);
+}
+
 #[test]
 fn equal_calls_give_equal_places() {
     let run = |seed| {

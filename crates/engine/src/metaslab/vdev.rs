@@ -150,11 +150,11 @@ impl Group {
         let slot = self.active.get(want.copy)?;
         if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {
             let other = want.others.iter().any(|&o| (slab.start..slab.end()).contains(&o));
-            if !other && let Some((start, first)) = slab.allocate(want.asize, want.txg, None) {
-                if slab.is_spent() {
+            if !other && let Some(placed) = slab.allocate(want.asize, want.txg, None) {
+                if placed.spent {
                     slot.store(NONE, Ordering::Release);
                 }
-                return Some((start, first.then_some(&**slab)));
+                return Some((placed.start, placed.first.then_some(&**slab)));
             }
         }
         self.choose(want, load)
@@ -173,12 +173,12 @@ impl Group {
             if !slab.is_loaded() {
                 load(slab);
             }
-            if let Some((start, first)) = slab.allocate(want.asize, want.txg, near) {
+            if let Some(placed) = slab.allocate(want.asize, want.txg, near) {
                 if near.is_none() {
                     slab.activate();
                     slot.store(at, Ordering::Release);
                 }
-                return Some((start, first.then_some(&**slab)));
+                return Some((placed.start, placed.first.then_some(&**slab)));
             }
         }
         None
