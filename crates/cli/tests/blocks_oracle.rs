@@ -177,7 +177,7 @@ fn totals_of_ztest_pools_are_zdbs() {
         return;
     }
     let mut wrong = Vec::new();
-    for kind in ztest::KINDS {
+    for kind in ztest::KINDS.into_iter().chain([ztest::MIRRORED]) {
         let dir = tempfile::tempdir().unwrap();
         if ztest::make(kind, dir.path()) {
             wrong.extend(compare(kind.name, dir.path(), "-bbbb", "ztest"));

@@ -30,23 +30,31 @@ pub trait Executor: Send + Sync + Debug {
 thread_local! {
     /// This thread will only wait for what it is starting.
     static WILL_WAIT: Cell<bool> = const { Cell::new(false) };
+    /// The same, and no request was served on this thread yet.
+    static MAY_SERVE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Starts something that this thread will then only wait for: a device may serve a request of it right here.
 pub fn start_and_wait<T>(start: impl FnOnce() -> T) -> T {
-    struct Restore(bool);
+    struct Restore(bool, bool);
     impl Drop for Restore {
         fn drop(&mut self) {
             WILL_WAIT.set(self.0);
+            MAY_SERVE.set(self.1);
         }
     }
-    let _restored = Restore(WILL_WAIT.replace(true));
+    let _restored = Restore(WILL_WAIT.replace(true), MAY_SERVE.replace(true));
     start()
+}
+
+/// Whether somebody waits for what this thread is starting.
+pub fn will_wait() -> bool {
+    WILL_WAIT.get()
 }
 
 /// Whether one request may be served on this thread; the next one may not, unless the thread says so again.
 pub fn take_wait() -> bool {
-    WILL_WAIT.replace(false)
+    MAY_SERVE.replace(false)
 }
 
 #[derive(Default)]
@@ -230,9 +238,9 @@ mod tests {
     #[test]
     fn a_thread_that_waits_serves_one_request() {
         assert!(!take_wait());
-        assert_eq!(start_and_wait(|| (take_wait(), take_wait())), (true, false));
+        assert_eq!(start_and_wait(|| (take_wait(), take_wait(), will_wait())), (true, false, true));
         start_and_wait(|| ());
-        assert!(!take_wait());
+        assert!(!take_wait() && !will_wait());
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub const KINDS: [Kind; 3] = [
     Kind { name: "expansion", args: &["-m", "0", "-X", "-K", "raidz"], expands: true },
 ];
 
+/// Mirrors of raidz, which only ztest makes.
+pub const MIRRORED: Kind = Kind { name: "mirrors of raidz", args: &["-m", "2", "-K", "raidz"], expands: false };
+
 /// By then ztest has set the pool up and made its datasets.
 const SET_UP: u64 = 12;
 /// How long ztest works on the pool that it has set up.

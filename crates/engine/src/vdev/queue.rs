@@ -6,7 +6,8 @@
 //! another command). A run of several requests that fails is split, so that one bad sector fails
 //! only the request that needs it.
 //!
-//! Small reads are answered from [`super::window`]s.
+//! Small reads that somebody waits for are answered from [`super::window`]s. Others (reading ahead, scans) come
+//! many at a time, and find their neighbours here.
 //!
 //! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
 //! that fails is split. Reads go first: while any wait, one write at most is on the device.
@@ -23,7 +24,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::window::{Found, WINDOW, Waiter, Windows};
 use super::writes::{self, Writes};
-use crate::taskq::take_wait;
+use crate::taskq::{take_wait, will_wait};
 
 /// Reads on the device at once.
 const MAX_ACTIVE: usize = 3;
@@ -99,6 +100,9 @@ impl Queue {
 
     /// Reads `len` bytes at the device offset `offset`. `done` may be called before this returns.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
+        if !will_wait() {
+            return self.enqueue(offset, len, done);
+        }
         match self.windows.find(Waiter { offset, len, done }, self.size) {
             Found::Here(bytes, done) => done(Ok(bytes)),
             Found::Joined => {}

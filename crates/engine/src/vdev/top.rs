@@ -34,6 +34,8 @@ pub enum Side {
         /// The spare's own vdev entry: a leaf without a device, with a DTL.
         spare: Option<Arc<Leaf>>,
     },
+    /// A raidz or draid below a mirror: `zpool` makes no such vdevs, ztest does. They can be read, not written.
+    Nested(Arc<Top>),
 }
 
 /// How a top-level vdev lays out blocks.
@@ -74,8 +76,8 @@ pub struct View<'a> {
 }
 
 impl Top {
-    /// From a checked config; `leaves` finds each leaf by guid.
-    pub fn new(config: &VdevConfig, layout: Layout, find: &dyn Fn(u64) -> Option<Arc<Leaf>>) -> Arc<Self> {
+    /// From a checked config; `find` gives each leaf, and each raidz or draid that is no top-level vdev, by guid.
+    pub fn new(config: &VdevConfig, layout: Layout, find: &dyn Fn(u64) -> Option<Side>) -> Arc<Self> {
         let children = match config.kind {
             Kind::Raidz | Kind::Draid => config.children.iter().map(|c| sides(c, find)).collect(),
             _ => vec![sides(config, find)],
@@ -144,6 +146,7 @@ impl Top {
         let present = |side: &Side| match side {
             Side::Leaf(leaf) => leaf.device().is_some(),
             Side::DistributedSpare { .. } => true,
+            Side::Nested(top) => top.is_readable(),
         };
         match self.layout {
             Layout::Absent => false,
@@ -175,6 +178,7 @@ impl Top {
         self.follow(child, side, offset, &mut |side| match side {
             Side::Leaf(leaf) => leaves.push(Arc::clone(leaf)),
             Side::DistributedSpare { spare, .. } => leaves.extend(spare.clone()),
+            Side::Nested(_) => {}
         });
         leaves
     }
@@ -205,7 +209,15 @@ impl Top {
         self.children.get(usize::try_from(child).ok()?)?.get(usize::try_from(side).ok()?)
     }
 
-    /// Starts one read.
+    /// The raidz or draid that this read is of, which needs a plan of its own.
+    pub fn nested(&self, read: &ChildRead) -> Option<Arc<Self>> {
+        match self.side(read.child, read.side)? {
+            Side::Nested(top) => Some(Arc::clone(top)),
+            _ => None,
+        }
+    }
+
+    /// Starts one read, which is not of a nested vdev.
     pub fn read(&self, read: ChildRead, done: ReadDone) {
         match (self.leaf(&read), read.leaf_offset()) {
             (Some(leaf), Some(at)) => leaf.read(at, read.len, done),
@@ -225,7 +237,13 @@ impl Top {
         match &self.layout {
             Layout::Raidz(geometry) => geometry.asize(psize, txg),
             Layout::Draid(geometry) => geometry.asize(psize),
-            _ => psize.next_multiple_of(1 << self.ashift),
+            _ => {
+                let nested = self.children.iter().flatten().filter_map(|side| match side {
+                    Side::Nested(top) => Some(top.asize_of(psize, txg)),
+                    _ => None,
+                });
+                nested.fold(psize.next_multiple_of(1 << self.ashift), u64::max)
+            }
         }
     }
 }
@@ -242,6 +260,7 @@ impl Children for View<'_> {
     fn fault(&self, child: u32, side: u32) -> Option<Fault> {
         match self.top.side(child, side) {
             None => Some(Fault::Unreadable),
+            Some(Side::Nested(top)) => (!top.is_readable()).then_some(Fault::Unreadable),
             Some(Side::DistributedSpare { spare, .. }) => {
                 let lacks = spare.as_ref().is_some_and(|leaf| leaf.dtl.read().contains(self.txg));
                 lacks.then_some(Fault::Stale)
@@ -252,13 +271,17 @@ impl Children for View<'_> {
     }
 }
 
-/// All leaves at or below a mirror-like vdev, in order.
-fn sides(config: &VdevConfig, find: &dyn Fn(u64) -> Option<Arc<Leaf>>) -> Vec<Side> {
+/// All that stands at or below a mirror-like vdev and holds its bytes, in order.
+fn sides(config: &VdevConfig, find: &dyn Fn(u64) -> Option<Side>) -> Vec<Side> {
     if let Some((_, id)) = config.spare_of {
-        return vec![Side::DistributedSpare { id, spare: find(config.guid) }];
+        let spare = match find(config.guid) {
+            Some(Side::Leaf(spare)) => Some(spare),
+            _ => None,
+        };
+        return vec![Side::DistributedSpare { id, spare }];
     }
-    if config.kind.is_leaf() {
-        return find(config.guid).map(Side::Leaf).into_iter().collect();
+    if config.kind.is_leaf() || matches!(config.kind, Kind::Raidz | Kind::Draid) {
+        return find(config.guid).into_iter().collect();
     }
     config.children.iter().flat_map(|c| sides(c, find)).collect()
 }

@@ -12,7 +12,7 @@ use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
 use super::leaf::Leaf;
 use super::raidz::RaidzGeometry;
-use super::top::{Layout, Top};
+use super::top::{Layout, Side, Top};
 use crate::error::{Error, Result};
 
 /// Most top-level vdevs.
@@ -54,8 +54,13 @@ impl Tree {
                 tops.resize(slot + 1, None);
             }
             let layout = layout(child, reflow)?;
+            let nested = nested(child, &leaves)?;
+            let find = |guid| match nested.get(&guid) {
+                Some(top) => Some(Side::Nested(Arc::clone(top))),
+                None => leaves.get(&guid).cloned().map(Side::Leaf),
+            };
             if let Some(top) = tops.get_mut(slot) {
-                *top = Some(Top::new(child, layout, &|guid| leaves.get(&guid).cloned()));
+                *top = Some(Top::new(child, layout, &find));
             }
         }
         Ok(Self { config, tops, leaves })
@@ -103,6 +108,23 @@ impl Tree {
             (None, None) => format!("vdev {top}"),
         }
     }
+}
+
+/// Every raidz and draid below a mirror, by guid. Their sectors are the top-level vdev's.
+fn nested(top: &VdevConfig, leaves: &HashMap<u64, Arc<Leaf>>) -> Result<HashMap<u64, Arc<Top>>> {
+    let striped = |vdev: &VdevConfig| matches!(vdev.kind, Kind::Raidz | Kind::Draid);
+    let mut found = HashMap::new();
+    for vdev in top.walk().into_iter().skip(1).filter(|vdev| striped(vdev)) {
+        let inside = vdev.walk();
+        if striped(top) || inside.iter().skip(1).any(|vdev| striped(vdev)) {
+            let what = "a raidz or draid of others can't be read";
+            return Err(Error::unsupported(what).on_vdev(&top.name()));
+        }
+        let config = VdevConfig { ashift: top.ashift, ..vdev.clone() };
+        let find = |guid| leaves.get(&guid).cloned().map(Side::Leaf);
+        found.insert(vdev.guid, Top::new(&config, layout(&config, None)?, &find));
+    }
+    Ok(found)
 }
 
 fn open_leaf(vdev: &VdevConfig, devices: &Devices) -> Arc<Leaf> {

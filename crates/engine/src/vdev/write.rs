@@ -53,8 +53,12 @@ impl Top {
     ///
     /// # Errors
     /// `Invalid` for a place where no block can stand; `NoDevice` when the vdev was removed or is missing;
-    /// `Unsupported` while a raidz expansion is under way.
+    /// `Unsupported` while a raidz expansion is under way, and for mirrors of raidz.
     pub fn write_plan(&self, offset: u64, data: &Buf, txg: u64) -> Result<WritePlan> {
+        if self.children().iter().flatten().any(|side| matches!(side, Side::Nested(_))) {
+            let what = "a mirror of raidz or draid vdevs can't be written";
+            return Err(Error::unsupported(what).on_vdev(&self.name));
+        }
         let plan = match &self.layout {
             Layout::Mirror => Some(WritePlan::mirror(self.ashift, offset, data)),
             Layout::Raidz(geometry) if geometry.is_reflowing() => {
@@ -123,6 +127,7 @@ impl Top {
             Side::Leaf(leaf) => lost(leaf),
             // Its bytes are those of other children, which are asked themselves.
             Side::DistributedSpare { .. } => false,
+            Side::Nested(_) => true,
         };
         let gone = self.children().iter().filter(|sides| sides.iter().all(is_lost)).count();
         let most = match &self.layout {
@@ -137,7 +142,7 @@ impl Top {
     pub fn leaves(&self) -> impl Iterator<Item = Arc<Leaf>> {
         self.children().iter().flatten().filter_map(|side| match side {
             Side::Leaf(leaf) => Some(Arc::clone(leaf)),
-            Side::DistributedSpare { .. } => None,
+            Side::DistributedSpare { .. } | Side::Nested(_) => None,
         })
     }
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::taskq::{Executor, take_wait};
-use crate::vdev::plan::{ChildResult, Outcome, ReadPlan, Step};
+use crate::vdev::plan::{ChildRead, ChildResult, Depth, Outcome, ReadPlan, Step};
+use crate::vdev::queue::ReadDone;
 use crate::vdev::top::Top;
 
 /// Tells whether candidate bytes are the block's.
@@ -83,6 +84,11 @@ impl Drive {
                     take_wait();
                 }
                 let top = Arc::clone(&self.top);
+                let below = Below {
+                    txg: self.txg,
+                    judge: Arc::clone(&self.judge),
+                    executor: Arc::clone(&self.executor),
+                };
                 let (left, results) = (reads.len(), Vec::with_capacity(reads.len()));
                 let gather = Arc::new(Mutex::new(Gather { left, issuing: true, results, drive: Some(self) }));
                 for read in reads {
@@ -90,11 +96,34 @@ impl Drive {
                     let done = Box::new(move |result: std::io::Result<_>| {
                         arrived(&gather, ChildResult { read, data: result.ok() });
                     });
-                    top.read(read, done);
+                    match top.nested(&read) {
+                        Some(inner) => below.read(inner, &read, done),
+                        None => top.read(read, done),
+                    }
                 }
                 issued(&gather);
             }
         }
+    }
+}
+
+/// What reads of a nested vdev take over from the plan above.
+struct Below {
+    txg: u64,
+    judge: Judge,
+    executor: Arc<dyn Executor>,
+}
+
+impl Below {
+    /// Reads a raidz or draid that is a side of a mirror. Which of its own copies are bad is not told.
+    fn read(&self, top: Arc<Top>, read: &ChildRead, done: ReadDone) {
+        let absent = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let Ok(plan) = top.plan(read.offset, read.len, self.txg, Depth::First) else {
+            return done(Err(absent()));
+        };
+        let (judge, executor) = (Arc::clone(&self.judge), Arc::clone(&self.executor));
+        let done = Box::new(move |outcome: Outcome| done(outcome.data.ok_or_else(absent)));
+        Box::new(Drive { top, txg: self.txg, plan, judge, executor, done }).start();
     }
 }
 
@@ -156,15 +185,14 @@ mod tests {
     use crate::taskq::{Promise, ThreadPool};
     use crate::vdev::config::VdevConfig;
     use crate::vdev::leaf::Leaf;
-    use crate::vdev::plan::Depth;
-    use crate::vdev::top::Layout;
+    use crate::vdev::top::{Layout, Side};
 
     /// A disk whose device answers at once, in that it is absent.
     fn top() -> Arc<Top> {
         let mut list = NvList::new();
         list.add("type", "disk").add("id", 0u64).add("guid", 7u64);
         let config = VdevConfig::parse(&list).unwrap();
-        Top::new(&config, Layout::Mirror, &|guid| Some(Leaf::new(guid, String::new(), None)))
+        Top::new(&config, Layout::Mirror, &|guid| Some(Side::Leaf(Leaf::new(guid, String::new(), None))))
     }
 
     fn chain(top: Arc<Top>, executor: Arc<dyn Executor>, left: u32, end: Promise<u32>) {
