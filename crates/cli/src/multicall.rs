@@ -4,11 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde_json::json;
 
 use crate::browse::Browse;
 use crate::ctx::Ctx;
 use crate::mount::Mount;
+use crate::output::json::{document, print};
 use crate::verb::{Exit, Outcome, Verb};
 use crate::verify::Verify;
 use crate::zdb::Zdb;
@@ -43,7 +45,7 @@ pub enum Command {
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
     /// Print the version
-    Version,
+    Version(Version),
 }
 
 impl Verb for Command {
@@ -55,15 +57,31 @@ impl Verb for Command {
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
-            Command::Version => version(ctx),
+            Command::Version(v) => v.run(ctx),
         }
     }
 }
 
-/// Prints what `version` verbs print.
-pub fn version(ctx: &mut Ctx) -> Outcome {
-    writeln!(ctx.out, "aquifer-{}", env!("CARGO_PKG_VERSION"))?;
-    Ok(Exit::OK)
+/// Print the version.
+#[derive(Debug, Args)]
+pub struct Version {
+    /// Print JSON.
+    #[arg(short = 'j', long = "json")]
+    pub json: bool,
+}
+
+impl Verb for Version {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let version = concat!("aquifer-", env!("CARGO_PKG_VERSION"));
+        if !self.json {
+            writeln!(ctx.out, "{version}")?;
+            return Ok(Exit::OK);
+        }
+        let mut doc = document(&ctx.command);
+        doc.insert("zfs_version".into(), json!({ "userland": version }));
+        print(&mut *ctx.out, &doc.into())?;
+        Ok(Exit::OK)
+    }
 }
 
 /// The command tree of one name, as clap sees it: for parsing, man pages and completions.
@@ -182,6 +200,14 @@ mod tests {
         }
         let run = captured(&["aquifer", "zpool", "create", "-f", "tank", "/dev/x"]);
         assert_eq!(run.exit, Exit::FAILED);
+    }
+
+    #[test]
+    fn the_version_is_json_where_asked() {
+        let run = captured(&["zfs", "version", "-j"]);
+        let json: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!(json["output_version"]["command"], "zfs version");
+        assert!(json["zfs_version"]["userland"].as_str().unwrap().starts_with("aquifer-"));
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub enum ZfsVerb {
     /// Print space used by project, with quotas
     Projectspace(userspace::Projectspace),
     /// Print the version
-    Version,
+    Version(multicall::Version),
     /// A verb that has no module here.
     #[command(external_subcommand)]
     Other(Vec<OsString>),
@@ -61,7 +61,7 @@ impl Verb for Zfs {
             ZfsVerb::Userspace(v) => v.run(ctx),
             ZfsVerb::Groupspace(v) => v.run(ctx),
             ZfsVerb::Projectspace(v) => v.run(ctx),
-            ZfsVerb::Version => multicall::version(ctx),
+            ZfsVerb::Version(v) => v.run(ctx),
             ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
         }
     }

@@ -174,7 +174,7 @@ impl VdevView<'_> {
             P::Fragmentation => self.fragmentation(sizes.fragmentation),
             P::Parity if matches!(self.node.kind.as_str(), "raidz" | "draid") => number(self.node.nparity),
             P::Parity => number(0),
-            P::Path | P::Devid | P::Physpath | P::Encpath | P::Fru => self.from_config(prop),
+            P::Path | P::Devid | P::Physpath | P::Encpath | P::Fru => self.recorded(prop),
             P::Parent => self.parent(),
             P::Children => self.children(),
             P::Numchildren => number(u64::try_from(self.node.children.len()).unwrap_or(0)),
@@ -199,7 +199,7 @@ impl VdevView<'_> {
         }
     }
 
-    fn from_config(&self, prop: VdevProp) -> Prop {
+    fn recorded(&self, prop: VdevProp) -> Prop {
         let key = match prop {
             VdevProp::Physpath => "phys_path",
             VdevProp::Encpath => "vdev_enc_sysfs_path",

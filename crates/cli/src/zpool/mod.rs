@@ -49,7 +49,7 @@ pub enum ZpoolVerb {
     /// List pools that can be imported
     Import(import::Import),
     /// Print the version
-    Version,
+    Version(multicall::Version),
     /// A verb that has no module here.
     #[command(external_subcommand)]
     Other(Vec<OsString>),
@@ -63,7 +63,7 @@ impl Verb for Zpool {
             ZpoolVerb::Get(v) => v.run(ctx),
             ZpoolVerb::History(v) => v.run(ctx),
             ZpoolVerb::Import(v) => v.run(ctx),
-            ZpoolVerb::Version => multicall::version(ctx),
+            ZpoolVerb::Version(v) => v.run(ctx),
             ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),
         }
     }

@@ -125,7 +125,7 @@ impl Scan {
     }
 
     /// What has to be read and checked in all.
-    fn to_issue(&self) -> u64 {
+    fn wanted(&self) -> u64 {
         self.to_examine.saturating_sub(self.skipped)
     }
 }

@@ -62,11 +62,11 @@ impl Scan {
             nicebytes(self.examined),
             nicebytes(self.to_examine),
             nicebytes(self.issued()),
-            nicebytes(self.to_issue())
+            nicebytes(self.wanted())
         ));
         let work = if self.func == 1 { "repaired" } else { "resilvered" };
         let end = if self.paused == 0 { ", no estimated completion time" } else { "" };
-        let share = percent(self.issued(), self.to_issue());
+        let share = percent(self.issued(), self.wanted());
         lines.push(format!("\t{} {work}, {share:.2}% done{end}", nicebytes(self.processed)));
         lines
     }
