@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use engine::dmu::Object;
-use engine::metaslab::log::{Log, Unflushed, logs};
+use engine::metaslab::log::{Change, Log, Unflushed, logs};
 use engine::metaslab::table::{Metaslab, Metaslabs};
 use engine::metaslab::{each, head};
 use engine::spa::space::PoolSpace;
@@ -83,6 +83,11 @@ impl Space {
     /// The class of a vdev: its configuration may not tell.
     pub fn bias(&self, vdev: u64) -> AllocBias {
         self.sums.vdevs.iter().find(|v| v.id == vdev).map_or(AllocBias::Normal, |v| v.bias)
+    }
+
+    /// What the logs say of a metaslab.
+    pub fn unflushed(&self, vdev: u64, metaslab: u64) -> Option<&Change> {
+        self.unflushed.change(vdev, metaslab)
     }
 
     /// Fragmentation of a metaslab in percent.

@@ -9,13 +9,16 @@
 
 mod blocks;
 mod brt;
+mod copying;
 mod ddt;
 mod fragmentation;
 mod import_config;
 mod indirect;
+mod io_stats;
 mod l2arc;
 mod label;
 mod label_stats;
+mod livelists;
 mod metaslabs;
 mod objects;
 mod options;

@@ -3,17 +3,14 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use engine::spa::history::history;
 use engine::spa::packed_nvlist;
-use engine::spa::space::PoolSpace;
 use nvpair::NvList;
 use ondisk::names::mos;
 
 use super::import_config;
 use super::target::Session;
-use super::text::Numbers;
 use super::uberblock;
 use crate::ctx::Ctx;
 use crate::output::history::{HistoryFormat, record};
@@ -99,27 +96,4 @@ fn event(rec: &NvList, format: HistoryFormat) -> String {
         return text.strip_suffix("\n\n").map(|body| format!("{body}\n")).unwrap_or(text);
     }
     text
-}
-
-/// `-s`: what this run itself read.
-#[doc(alias = "show_pool_stats")]
-pub fn statistics(session: &Session, ctx: &mut Ctx) -> Outcome {
-    let pool = &session.pool;
-    let numbers = Numbers { exact: session.options.parsable() };
-    let sums = PoolSpace::of(pool, &mut Vec::new());
-    let (size, used) = (sums.size(), sums.allocated());
-    let stats = &pool.zio.stats;
-    let (reads, bytes) = (stats.reads.load(Ordering::Relaxed), stats.bytes.load(Ordering::Relaxed));
-    let failed = stats.failed.load(Ordering::Relaxed);
-    let heads = ["capacity", "operations", "bandwidth", "---- errors ----"];
-    let [capacity, operations, bandwidth, errors] = heads;
-    writeln!(ctx.out, "\n{:>36}   {operations}   {bandwidth}  {errors}", capacity)?;
-    writeln!(ctx.out, "description                used avail  read write  read write  read write cksum")?;
-    let cells = [used, size.saturating_sub(used), reads, 0, bytes, 0, failed, 0, 0];
-    write!(ctx.out, "{:<25}", pool.name)?;
-    for cell in cells {
-        write!(ctx.out, " {:>5}", numbers.count(cell))?;
-    }
-    writeln!(ctx.out, "\n")?;
-    Ok(Exit::OK)
 }

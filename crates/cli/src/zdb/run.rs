@@ -5,7 +5,10 @@ use std::io::Write;
 use super::metaslabs::Space;
 use super::options::{Options, USAGE, help};
 use super::target::{Session, Target};
-use super::{blocks, brt, ddt, fragmentation, label, metaslabs, objects, pool, read_block, simulate};
+use super::{
+    blocks, brt, ddt, fragmentation, io_stats, label, livelists, metaslabs, objects, pool, read_block,
+    simulate,
+};
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 
@@ -50,17 +53,8 @@ pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
 
 /// Says what of the command line is taken and has no effect here.
 fn tell_ignored(options: &Options, ctx: &mut Ctx) {
-    if options.dump_dir.is_some() {
-        ctx.warn("zdb -x: not supported yet: copying the blocks that are read");
-    }
     for (name, _) in &options.tunables {
         ctx.warn(format!("zdb -o: {name} is a variable of libzpool and has no effect here"));
-    }
-    for (letter, what) in [('Z', "headers of zstd blocks"), ('y', "checking livelists")] {
-        // Everything at once was never meant to be complete.
-        if options.has(letter) && !options.all {
-            ctx.warn(format!("zdb -{letter}: not supported yet: {what}"));
-        }
     }
 }
 
@@ -97,6 +91,9 @@ fn on_pool(options: Options, ctx: &mut Ctx) -> Outcome {
 /// Everything asked for, one after the other; the worst exit counts.
 fn whole_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
     let wants = |letters: &[char]| letters.iter().any(|&letter| session.options.has(letter));
+    if wants(&['y']) && !session.options.all {
+        livelists::run(session, ctx)?;
+    }
     let mut exit = Exit::OK;
     let mut also = |outcome: Outcome, ctx: &mut Ctx| -> Result<(), Failure> {
         match outcome {
@@ -142,7 +139,7 @@ fn whole_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
         also(blocks::run_blocks(session, ctx), ctx)?;
     }
     if wants(&['s']) {
-        also(pool::statistics(session, ctx), ctx)?;
+        also(io_stats::run(session, ctx), ctx)?;
     }
     if wants(&['h']) {
         also(pool::run_history(session, ctx), ctx)?;

@@ -8,7 +8,9 @@ use engine::dsl::{Dataset, Dsl};
 use engine::env::Env;
 use engine::spa::{OpenOptions, Pool};
 use engine::{Error, Kind};
+use zutil::import;
 
+use super::copying::copying;
 use super::options::{Options, parse_number};
 use crate::ctx::Ctx;
 use crate::verb::Failure;
@@ -74,8 +76,15 @@ pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
         checkpoint: options.has('k'),
         force: options.level('A') > 1,
     };
-    let opened = zutil::import::open_pool(&env, &options.paths, name, how);
-    opened.map_err(|e| Failure::failed(format!("zdb: can't open '{name}': {e}")))
+    let cannot = |e: Error| Failure::failed(format!("zdb: can't open '{name}': {e}"));
+    let candidate = import::select(import::candidates(&options.paths), name).map_err(cannot)?;
+    let mut source = import::source(&candidate);
+    if let Some(dir) = &options.dump_dir {
+        let devices = std::mem::take(&mut source.devices).into_iter();
+        let copied = devices.map(|(guid, device)| Ok::<_, Failure>((guid, copying(device, dir)?)));
+        source.devices = copied.collect::<Result<_, _>>()?;
+    }
+    engine::spa::open(&env, source, how).map_err(cannot)
 }
 
 /// What `name` means in the open pool: the pool itself, or something in it.

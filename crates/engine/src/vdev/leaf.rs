@@ -22,6 +22,15 @@ pub struct LeafErrors {
     pub checksum: AtomicU64,
 }
 
+/// What was read from a leaf since the pool was opened.
+#[derive(Debug, Default)]
+pub struct LeafReads {
+    /// Reads.
+    pub count: AtomicU64,
+    /// Bytes asked for.
+    pub bytes: AtomicU64,
+}
+
 /// One device of the pool, present or not.
 #[derive(Debug)]
 pub struct Leaf {
@@ -36,6 +45,8 @@ pub struct Leaf {
     dtl_changed: AtomicBool,
     /// What went wrong on it.
     pub errors: LeafErrors,
+    /// What was read from it.
+    pub reads: LeafReads,
 }
 
 impl Leaf {
@@ -49,6 +60,7 @@ impl Leaf {
             dtl: RwLock::default(),
             dtl_changed: AtomicBool::new(false),
             errors: LeafErrors::default(),
+            reads: LeafReads::default(),
         })
     }
 
@@ -74,6 +86,8 @@ impl Leaf {
         let Some(queue) = &self.queue else {
             return done(Err(absent()));
         };
+        self.reads.count.fetch_add(1, Ordering::Relaxed);
+        self.reads.bytes.fetch_add(len, Ordering::Relaxed);
         let leaf = Arc::clone(self);
         let counted: ReadDone = Box::new(move |result| {
             if result.is_err() {
