@@ -16,6 +16,7 @@ mod file;
 mod geometry;
 mod memory;
 mod pool;
+pub mod project;
 mod recording;
 
 pub use faulty::{Fault, FaultyDevice};

@@ -1,8 +1,8 @@
 //! `aquifer zdb` against the real zdb, byte by byte, on every golden pool; and against what the real one
 //! printed once, where it is not installed.
 //!
-//! Not compared, because it must differ: `-k` (zdb pretends to write a txg when it rewinds), `-s` (what each
-//! program itself read), standard error, and bytes that zdb 2.3.2 prints from memory that it never filled
+//! Not compared, because it must differ: `-k` (zdb pretends to write a txg when it rewinds), numbers of `-s` (what
+//! each program itself read), standard error, and bytes that zdb 2.3.2 prints from memory that it never filled
 //! (`-R` with an lsize and no `d`).
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -114,6 +114,68 @@ fn blocks_read_as_zdb_reads_them() {
         wrong.extend(difference(place, &theirs, &aquifer(&[&["zdb"], &args[..]].concat()).out));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn livelists_and_space_maps_are_in_order() {
+    for pool in golden::all() {
+        let dir = pool.dir.display().to_string();
+        let ours = aquifer(&[&["zdb"], &on_pool(&pool, &dir, "-y")[..]].concat());
+        assert_eq!(
+            ours.out, "Verifying deleted livelist entries\nVerifying metaslab entries\n",
+            "{}",
+            pool.name
+        );
+        assert_eq!(ours.code, 0);
+    }
+}
+
+#[test]
+fn headers_of_zstd_blocks_follow_their_pointers() {
+    let Some(pool) = golden::get("compress") else { return };
+    let dir = pool.dir.display().to_string();
+    let args = ["-Zdddddd", "-e", "-p", &dir, "tank/compression-zstd"];
+    let ours = aquifer(&[&["zdb"], &args[..]].concat()).out;
+    assert!(ours.contains(" ZSTD:size=14:version=10405:level=3:EMBEDDED\n"));
+    assert!(ours.contains(" ZSTD:size=37942:version=10405:level=3:NORMAL\n"));
+    if let Some((_, theirs)) = real(&args) {
+        assert_eq!(difference("-Z", &theirs, &ours), None);
+    }
+}
+
+/// What `-x` copies while metadata is walked is enough to do it again from the copy, for the real zdb, too.
+#[test]
+fn what_is_read_is_copied() {
+    let Some(pool) = golden::get("mirror3") else { return };
+    let dir = pool.dir.display().to_string();
+    let copy = tempfile::tempdir().unwrap();
+    let path = copy.path().display().to_string();
+    let run =
+        |from: &str, more: &[&str]| aquifer(&[&["zdb", "-bb", "-e", "-p", from], more, &["tank"]].concat());
+    let first = run(&dir, &["-x", &path]);
+    assert_eq!(first.code, 0, "{}", first.err);
+    assert_eq!(run(&path, &[]).out, first.out);
+    if let Some((code, _)) = real(&["-d", "-e", "-p", &path, "tank"]) {
+        assert_eq!(code, 0);
+    }
+}
+
+#[test]
+fn what_was_read_is_told_of_each_vdev() {
+    let Some(pool) = golden::get("classes") else { return };
+    let dir = pool.dir.display().to_string();
+    let ours = aquifer(&[&["zdb"], &on_pool(&pool, &dir, "-s")[..]].concat()).out;
+    let names = |text: &str| -> Vec<String> {
+        let word = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+        text.lines().map(word).collect()
+    };
+    let disks: Vec<String> = (1..=6).map(|n| format!("{dir}/disk{n}")).collect();
+    let [d1, d2, d3, d4, d5, d6] = &disks[..] else { unreachable!() };
+    let expected = ["capacity", "description", "tank", d1, "mirror", d2, d3, d4, "mirror", d5, d6];
+    assert_eq!(names(&ours), expected);
+    if let Some((_, theirs)) = real(&on_pool(&pool, &dir, "-s")) {
+        assert_eq!(names(&theirs), expected);
+    }
 }
 
 fn kept(pool: &str, option: &str) -> PathBuf {

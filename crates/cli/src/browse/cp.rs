@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use zpl::{FileKind, Inode};
+use zpl::{Attr, FileKind, Inode};
 
 use super::access::{Access, Named};
 use super::bytes::{Bytes, Piece, zeros};
@@ -27,6 +28,8 @@ use crate::verb::{Failure, Outcome, Verb};
 const ZERO_UNIT: usize = 4096;
 /// A resumed file goes on at a multiple of this.
 const RESUME_UNIT: u64 = 1 << 20;
+/// Immutable and append-only files that are remembered.
+const MAX_SEALS: usize = 1 << 20;
 
 /// How holes come out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -42,7 +45,8 @@ enum Sparse {
 /// Copy files, trees and volumes out of a pool.
 ///
 /// Mode, times to the nanosecond, extended attributes, POSIX ACLs, hard links, symbolic links and holes
-/// are kept; owners, devices and attributes outside of user.* when run as root. What can't be read is
+/// are kept, project ids and file flags (chattr) as far as the destination takes them; owners, devices and
+/// attributes outside of user.* when run as root. What can't be read is
 /// left as zeros, listed at the end, and makes the exit code 1. An interrupted copy leaves one file
 /// `.aquifer-*.partial`, which `--resume` takes up.
 #[derive(Debug, Args)]
@@ -103,6 +107,8 @@ impl Verb for Cp {
             progress: Progress::bytes("cp", total, self.quiet),
             interrupt: ctx.interrupt.clone(),
             xattrs_lost: 0,
+            flags_lost: 0,
+            seals: Vec::new(),
             unkept: 0,
         };
         for (top, (text, source)) in named.iter().enumerate() {
@@ -114,6 +120,9 @@ impl Verb for Cp {
         copy.progress.finish();
         if copy.xattrs_lost > 0 {
             ctx.warn(format!("cp: {} extended attributes could not be kept there", copy.xattrs_lost));
+        }
+        if copy.flags_lost > 0 {
+            ctx.warn(format!("cp: {} project ids and file flags could not be kept there", copy.flags_lost));
         }
         if copy.unkept > 0 {
             ctx.warn(format!("cp: {} device nodes were left out: only root can make them", copy.unkept));
@@ -139,6 +148,9 @@ struct Copy<'a> {
     progress: Progress,
     interrupt: Interrupt,
     xattrs_lost: usize,
+    flags_lost: usize,
+    /// Immutable and append-only files and directories of the source at hand, by the path below its top.
+    seals: Vec<(Vec<u8>, Attr)>,
     unkept: usize,
 }
 
@@ -186,7 +198,21 @@ impl Copy<'_> {
                 Step::Failed(path, e) => self.report.unreadable(&path, &e, Some(&self.progress)),
             }
         }
+        for (path, attr) in std::mem::take(&mut self.seals) {
+            self.flags_lost += usize::from(place.top.seal(&path, &attr).is_err());
+        }
         Ok(())
+    }
+
+    /// Project and flags of what was just copied; what seals it is left for the end, when nothing more is renamed
+    /// or linked.
+    fn flags(&mut self, fd: impl AsFd, found: &Found) {
+        let attr = found.inode.attr();
+        self.flags_lost += dest::project_and_flags(fd, attr);
+        match dest::has_seals(attr) {
+            true if self.seals.len() < MAX_SEALS => self.seals.push((found.path.clone(), attr.clone())),
+            sealed => self.flags_lost += usize::from(sealed),
+        }
     }
 
     /// Copies one file, or makes a directory; false when there is no directory to go into.
@@ -234,6 +260,7 @@ impl Copy<'_> {
     fn leave(&mut self, place: &mut Place, found: &Found) {
         let Some(Some(dir)) = place.stack.pop() else { return };
         let xattrs = self.xattrs(found);
+        self.flags(&dir, found);
         let done = dest::attrs(&dir, found.inode.attr(), &xattrs, self.rights);
         match done {
             Ok(lost) => self.xattrs_lost += lost,
@@ -249,6 +276,7 @@ impl Copy<'_> {
         self.progress.add(start);
         self.content(Bytes::of(&found.inode), &file, start, &found.path, true)?;
         let xattrs = self.xattrs(found);
+        self.flags(&file, found);
         let done = dest::attrs(&file, found.inode.attr(), &xattrs, self.rights)
             .and_then(|lost| here.finish(&partial, name).map(|()| lost));
         let lost = self.noted(&found.path, done)?;

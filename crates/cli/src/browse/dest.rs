@@ -10,12 +10,13 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use blkdev::project::set_project;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat,
-    fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr, makedev, mkdirat, mknodat, openat, readlinkat,
-    renameat, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, IFlags, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    chmodat, chownat, fchmod, fchown, fsetxattr, futimens, ioctl_getflags, ioctl_setflags, linkat, lsetxattr,
+    makedev, mkdirat, mknodat, openat, openat2, readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
 };
-use zpl::{Attr, FileKind, Inode, Time};
+use zpl::{Attr, FileKind, Inode, Time, pflags};
 
 /// A directory that is written to.
 #[derive(Debug)]
@@ -135,6 +136,15 @@ impl Dir {
         Ok(())
     }
 
+    /// Seals what was copied to `path` below this directory: it can't be changed any more.
+    pub fn seal(&self, path: &[u8], attr: &Attr) -> io::Result<()> {
+        let path = if path.is_empty() { b"." } else { path };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let fd = openat2(&self.fd, path, flags, Mode::empty(), resolve)?;
+        add_flags(fd, file_flags(attr).1)
+    }
+
     /// Attributes of a special file. Gives the number of extended attributes that could not be kept.
     pub fn special_attrs(
         &self,
@@ -184,6 +194,40 @@ pub fn attrs(fd: impl AsFd, attr: &Attr, xattrs: &[(Vec<u8>, Vec<u8>)], rights: 
     Ok(lost)
 }
 
+/// Flags that can be set at once, and those that seal a file: it can't be changed or renamed behind them.
+fn file_flags(attr: &Attr) -> (IFlags, IFlags) {
+    let pick = |map: &[(u64, IFlags)]| {
+        map.iter().filter(|(flag, _)| attr.has_flag(*flag)).fold(IFlags::empty(), |all, (_, f)| all | *f)
+    };
+    let seals = [(pflags::IMMUTABLE, IFlags::IMMUTABLE), (pflags::APPENDONLY, IFlags::APPEND)];
+    (pick(&[(pflags::NODUMP, IFlags::NODUMP)]), pick(&seals))
+}
+
+/// Whether a file has to be sealed when all else is done.
+pub fn has_seals(attr: &Attr) -> bool {
+    !file_flags(attr).1.is_empty()
+}
+
+/// Project id and flags of an open file or directory, but for seals. Gives how many could not be kept: not every
+/// file system has them.
+pub fn project_and_flags(fd: impl AsFd, attr: &Attr) -> usize {
+    let inherit = attr.has_flag(pflags::PROJINHERIT);
+    let mut lost = 0;
+    if attr.projid != 0 || inherit {
+        let set = u32::try_from(attr.projid).is_ok_and(|id| set_project(&fd, id, inherit).is_ok());
+        lost += usize::from(!set);
+    }
+    lost + usize::from(add_flags(fd, file_flags(attr).0).is_err())
+}
+
+fn add_flags(fd: impl AsFd, flags: IFlags) -> io::Result<()> {
+    if flags.is_empty() {
+        return Ok(());
+    }
+    let now = ioctl_getflags(&fd)?;
+    Ok(ioctl_setflags(&fd, now | flags)?)
+}
+
 fn set_xattrs(
     xattrs: &[(Vec<u8>, Vec<u8>)],
     rights: Rights,
@@ -221,4 +265,53 @@ pub fn raise_file_limit() {
     limit.current = limit.maximum;
     // A refusal only means that very deep trees can't be copied, which is reported where it happens.
     let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(flags: u64, projid: u64) -> Option<Attr> {
+        let golden = testkit::golden::get("basic")?;
+        let pool = golden.open().unwrap();
+        let fs = zpl::Filesystem::open(&pool.dsl.dataset("tank").unwrap()).unwrap();
+        let attr = fs.root().unwrap().attr().clone();
+        Some(Attr { flags, projid, ..attr })
+    }
+
+    #[test]
+    fn sealed_files_are_sealed_last() {
+        let Some(sealed) = attr(pflags::IMMUTABLE | pflags::NODUMP | pflags::ARCHIVE, 0) else { return };
+        assert!(has_seals(&sealed));
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, path) = (Dir::open(folder.path()).unwrap(), folder.path().join("sub/file"));
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        std::fs::write(&path, b"x").unwrap();
+        let file = File::open(&path).unwrap();
+        let kept = project_and_flags(&file, &sealed) == 0;
+        assert!(std::fs::write(&path, b"y").is_ok(), "not sealed yet");
+        // A link can't lead out of the destination.
+        std::os::unix::fs::symlink("sub", folder.path().join("link")).unwrap();
+        assert!(dir.seal(b"link/file", &sealed).is_err());
+        match dir.seal(b"sub/file", &sealed) {
+            Ok(()) => {
+                assert!(std::fs::write(&path, b"z").is_err());
+                let now = ioctl_getflags(&file).unwrap();
+                assert!(now.contains(IFlags::IMMUTABLE) && now.contains(IFlags::NODUMP) == kept);
+                ioctl_setflags(&file, now - IFlags::IMMUTABLE).unwrap();
+            }
+            // Only root may, and not on every file system.
+            Err(e) => eprintln!("SKIPPED: files can't be sealed here: {e}"),
+        }
+    }
+
+    #[test]
+    fn what_a_file_system_lacks_is_counted() {
+        let Some(plain) = attr(pflags::ARCHIVE, 0) else { return };
+        let null = File::open("/dev/null").unwrap();
+        assert_eq!(project_and_flags(&null, &plain), 0, "nothing to keep");
+        let wanted = Attr { projid: 7, flags: pflags::NODUMP | pflags::PROJID, ..plain };
+        assert_eq!(project_and_flags(&null, &wanted), 2);
+        assert_eq!(project_and_flags(&null, &Attr { projid: u64::MAX, flags: 0, ..wanted }), 1);
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use zpl::{Acl, Rdev, Time, acl::ace_text};
+use zpl::{Acl, Attr, Rdev, Time, acl::ace_text, pflags};
 
 /// Bytes of a tar block.
 pub const BLOCK: usize = 512;
@@ -199,6 +199,34 @@ pub fn attribute_records(xattrs: &[(Vec<u8>, Vec<u8>)], acl: Option<&Acl>) -> Ve
     out
 }
 
+/// Names of file flags as star and libarchive write them.
+const FLAG_NAMES: [(u64, &str); 10] = [
+    (pflags::IMMUTABLE, "schg"),
+    (pflags::APPENDONLY, "sappnd"),
+    (pflags::NODUMP, "nodump"),
+    (pflags::NOUNLINK, "sunlnk"),
+    (pflags::OPAQUE, "opaque"),
+    (pflags::READONLY, "rdonly"),
+    (pflags::HIDDEN, "hidden"),
+    (pflags::SYSTEM, "system"),
+    (pflags::OFFLINE, "offline"),
+    (pflags::REPARSE, "reparse"),
+];
+
+/// Records of file flags and of the project. `archive`, which ZFS sets on every file that changes, says nothing.
+pub fn flag_records(attr: &Attr) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let names: Vec<&str> =
+        FLAG_NAMES.iter().filter(|(flag, _)| attr.has_flag(*flag)).map(|(_, name)| *name).collect();
+    let mut out = Vec::new();
+    if !names.is_empty() {
+        out.push((b"SCHILY.fflags".to_vec(), names.join(",").into_bytes()));
+    }
+    if attr.projid != 0 {
+        out.push((b"AQUIFER.projid".to_vec(), attr.projid.to_string().into_bytes()));
+    }
+    out
+}
+
 /// `user::rw-,user:1000:rwx,…` from the binary form of Linux: version 2, then tag, bits, id.
 fn posix_acl_text(value: &[u8]) -> Option<Vec<u8>> {
     let (version, entries) = value.split_first_chunk::<4>()?;
@@ -256,5 +284,18 @@ mod tests {
         let value = [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 7, 0, 232, 3, 0, 0];
         assert_eq!(posix_acl_text(&value).unwrap(), b"user::rw-,user:1000:rwx");
         assert_eq!(posix_acl_text(&value[..7]), None);
+    }
+
+    #[test]
+    fn flags_and_projects_are_records() {
+        let Some(golden) = testkit::golden::get("basic") else { return };
+        let pool = golden.open().unwrap();
+        let fs = zpl::Filesystem::open(&pool.dsl.dataset("tank").unwrap()).unwrap();
+        let plain = Attr { flags: pflags::ARCHIVE, projid: 0, ..fs.root().unwrap().attr().clone() };
+        assert_eq!(flag_records(&plain), []);
+        let flags = pflags::IMMUTABLE | pflags::NODUMP | pflags::PROJID;
+        let records = flag_records(&Attr { flags, projid: 7, ..plain });
+        let text: Vec<_> = records.iter().map(|(k, v)| [k.as_slice(), b"=", v].concat()).collect();
+        assert_eq!(text, [&b"SCHILY.fflags=schg,nodump"[..], b"AQUIFER.projid=7"]);
     }
 }

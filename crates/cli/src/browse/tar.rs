@@ -13,7 +13,7 @@ use zpl::FileKind;
 
 use super::access::Access;
 use super::bytes::{Bytes, zeros};
-use super::pax::{BLOCK, Member, attribute_records, kind, sparse_map, sparse_records};
+use super::pax::{BLOCK, Member, attribute_records, flag_records, kind, sparse_map, sparse_records};
 use super::report::{Report, cannot_write};
 use super::tar_resume;
 use super::target::Target;
@@ -31,8 +31,8 @@ const MAX_EXTENTS: usize = 1 << 20;
 
 /// Write files and trees as a tar archive.
 ///
-/// In the pax format: times to the nanosecond, extended attributes, POSIX and NFSv4 ACLs, hard links,
-/// devices, holes. Names start below PATH's parent, as `tar -C PARENT` would have them. What can't be
+/// In the pax format: times to the nanosecond, extended attributes, POSIX and NFSv4 ACLs, file flags
+/// (SCHILY.fflags, as star and bsdtar), project ids (AQUIFER.projid), hard links, devices, holes. Names start below PATH's parent, as `tar -C PARENT` would have them. What can't be
 /// read is zeros, listed at the end, and makes the exit code 1.
 #[derive(Debug, Args)]
 pub struct Tar {
@@ -214,7 +214,9 @@ impl Archive<'_, '_> {
             self.report.unreadable(&found.path, &e, Some(&self.progress));
             None
         });
-        attribute_records(&xattrs, acl.as_ref())
+        let mut records = attribute_records(&xattrs, acl.as_ref());
+        records.extend(flag_records(found.inode.attr()));
+        records
     }
 
     fn regular(&mut self, found: &Found, path: &[u8]) -> Result<(), Failure> {

@@ -33,7 +33,11 @@ const fn with(letter: u8, long: &'static str, argument: &'static str, help: &'st
 /// Every option.
 pub const FLAGS: &[Flag] = &[
     plain(b'b', "block-stats", "number and sizes of blocks"),
-    plain(b'B', "backup", "a send stream of POOL/OBJSET-ID, flags e L c w as the next word"),
+    plain(
+        b'B',
+        "backup",
+        "a send stream of POOL/OBJSET-ID, flags e L c w as the next word, from which snapshot as the one after",
+    ),
     plain(b'c', "checksum", "check metadata (-c) or all blocks (-cc) while counting them"),
     plain(b'C', "config", "the pool's configuration; without a pool the cache file"),
     plain(b'd', "datasets", "datasets and objects"),

@@ -24,6 +24,8 @@ mod walk;
 
 use std::io::Write;
 
+use ondisk::names;
+
 use crate::dsl::Dataset;
 use crate::error::{Error, Kind, Result};
 use crate::zio::Form;
@@ -55,6 +57,15 @@ pub struct From {
     pub ivset_guid: u64,
     /// The stream makes a clone of the snapshot.
     pub is_clone: bool,
+}
+
+impl From {
+    /// To build on this snapshot.
+    pub fn snapshot(snapshot: &Dataset) -> Result<Self> {
+        let phys = &snapshot.phys;
+        let ivset_guid = snapshot.extra(names::dsl_dataset::IVSET_GUID)?.and_then(|v| v.first()).unwrap_or(0);
+        Ok(Self { guid: phys.guid, txg: phys.creation_txg, ivset_guid, is_clone: false })
+    }
 }
 
 /// Writes a stream of `dataset` to `out`: all of it, or what came after `from`.

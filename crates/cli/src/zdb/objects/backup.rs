@@ -1,6 +1,8 @@
 //! `-B`: a snapshot as a send stream.
+//!
+//! Differs from OpenZFS: the number of an older snapshot behind the flags makes the stream incremental.
 
-use engine::send::{SendFlags, send};
+use engine::send::{From, SendFlags, send};
 
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
@@ -16,8 +18,15 @@ pub fn run(session: &Session, objset: &str, ctx: &mut Ctx) -> Outcome {
         return Err(Failure::failed("zdb: stream cannot be written to a terminal"));
     }
     let dataset = by_number(&session.pool.dsl, number)?;
-    send(&dataset, None, flags, &mut ctx.out)?;
+    let from = session.rest.get(1).map(|word| from(session, word)).transpose()?;
+    send(&dataset, from, flags, &mut ctx.out)?;
     Ok(Exit::OK)
+}
+
+fn from(session: &Session, word: &str) -> Result<From, Failure> {
+    let number = parse_number(word)
+        .ok_or_else(|| Failure::failed(format!("zdb: '{word}' is not the number of a snapshot")))?;
+    Ok(From::snapshot(&by_number(&session.pool.dsl, number)?)?)
 }
 
 /// Letters of `zfs send`.
