@@ -146,12 +146,12 @@ fn headers_of_zstd_blocks_follow_their_pointers() {
 /// What `-x` copies while metadata is walked is enough to do it again from the copy, for the real zdb, too.
 #[test]
 fn what_is_read_is_copied() {
-    let Some(pool) = golden::get("mirror3") else { return };
+    let Some(pool) = golden::get("basic") else { return };
     let dir = pool.dir.display().to_string();
     let copy = tempfile::tempdir().unwrap();
     let path = copy.path().display().to_string();
     let run =
-        |from: &str, more: &[&str]| aquifer(&[&["zdb", "-bb", "-e", "-p", from], more, &["tank"]].concat());
+        |from: &str, more: &[&str]| aquifer(&[&["zdb", "-bbc", "-e", "-p", from], more, &["tank"]].concat());
     let first = run(&dir, &["-x", &path]);
     assert_eq!(first.code, 0, "{}", first.err);
     assert_eq!(run(&path, &[]).out, first.out);
