@@ -28,6 +28,7 @@ mod inode;
 mod path;
 pub mod replay;
 mod sa;
+pub mod write;
 mod xattr;
 
 pub use acl::{Acl, AclForm};

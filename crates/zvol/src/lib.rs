@@ -3,7 +3,11 @@
 //! Object 1 is the device's bytes, object 2 a ZAP with its `size`. What was never written or was
 //! discarded is a hole and reads as zeros. Source: zvol.c, OpenZFS 2.3.
 
+mod create;
+
 use std::sync::Arc;
+
+pub use create::{check, create};
 
 use engine::dmu::prefetch::Prefetch;
 use engine::dmu::{Content, Object, Span, Unreadable};

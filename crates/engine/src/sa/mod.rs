@@ -11,6 +11,7 @@ mod attrs;
 mod tables;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 pub use attrs::{SaAttrs, SaBuffers};
 pub use tables::SaTables;

@@ -327,6 +327,15 @@ impl LiveObjset {
         Ok(handle)
     }
 
+    /// Makes one of the objects whose dnodes lie in the root block, unless it is there.
+    pub fn create_special(&self, tx: &Tx, which: SpecialObject, new: NewObject) -> Result<Arc<Handle>> {
+        let handle = self.special(which)?;
+        if handle.is_free() {
+            handle.allocate(tx, new.dnode())?;
+        }
+        Ok(handle)
+    }
+
     /// A handle on a free number.
     fn claim_number(&self, number: u64) -> Result<Arc<Handle>> {
         let object = Object::stored(&self.plain, number, Dnode::default());

@@ -1,6 +1,6 @@
 //! How the blocks of an object set are to be written.
 
-use ondisk::{ChecksumType, CompressType, Dnode, ObjectType};
+use ondisk::{ChecksumType, CompressType, Dnode, DnodeFlags, ObjectType};
 
 use crate::zio::alloc::Class;
 use crate::zio::write::WriteProps;
@@ -44,6 +44,8 @@ pub struct Policy {
     pub hole_birth: bool,
     /// A block that is written as it was keeps its place (needs a strong checksum).
     pub nopwrite: bool,
+    /// In a file system: the flags of objects that are in the accounts of users (see [`crate::sa::usage`]).
+    pub accounted: DnodeFlags,
 }
 
 impl Policy {
@@ -61,12 +63,14 @@ impl Policy {
             embed: true,
             hole_birth: true,
             nopwrite: false,
+            accounted: DnodeFlags::default(),
         }
     }
 
     /// A dataset's whose properties are the defaults.
     pub fn dataset() -> Self {
-        Self { copies: 1, meta: false, ..Self::meta() }
+        let both = DnodeFlags::USERUSED_ACCOUNTED.0 | DnodeFlags::USEROBJUSED_ACCOUNTED.0;
+        Self { copies: 1, meta: false, accounted: DnodeFlags(both), ..Self::meta() }
     }
 
     /// How a block of `object` is written: `level` 0 for data.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ondisk::{Blkptr, Dnode, dnode};
+use ondisk::{Blkptr, Dnode, ObjsetType, dnode};
 use stdx::AlignedBuf;
 
 use super::policy::Policy;
@@ -101,9 +101,14 @@ impl LiveObjset {
         ops: &dyn BlockOps,
     ) -> Result<BTreeMap<u64, Changed>> {
         let policy = self.policy();
+        let is_fs = self.objset_type() == ObjsetType::Zfs;
         let mut works = Vec::new();
         for handle in dirty {
-            works.push(Work::begin(&handle, tx.txg(), &policy)?);
+            let mut work = Work::begin(&handle, tx.txg(), &policy)?;
+            if is_fs && slots::is_ordinary(handle.number) && !work.dnode.is_free() {
+                work.dnode.flags.0 |= policy.accounted.0;
+            }
+            works.push(work);
         }
         let levels = works.iter().map(|w| w.dnode.nlevels).max().unwrap_or(0);
         for level in 0..levels {

@@ -1,0 +1,130 @@
+//! The attributes of files by name: numbers are each file system's own.
+
+use engine::sa::{SaAttrs, SaTables};
+use engine::{Error, Result};
+use ondisk::sa::SaAttr;
+
+use crate::attr::Time;
+
+/// Attributes of a file system.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the names are ZFS's own")]
+pub struct Fields {
+    pub atime: SaAttr,
+    pub mtime: SaAttr,
+    pub ctime: SaAttr,
+    pub crtime: SaAttr,
+    pub r#gen: SaAttr,
+    pub mode: SaAttr,
+    pub size: SaAttr,
+    pub parent: SaAttr,
+    pub links: SaAttr,
+    pub xattr: SaAttr,
+    pub rdev: SaAttr,
+    pub flags: SaAttr,
+    pub uid: SaAttr,
+    pub gid: SaAttr,
+    pub dacl_count: SaAttr,
+    pub dacl_aces: SaAttr,
+    pub symlink: SaAttr,
+    pub dxattr: SaAttr,
+    pub projid: SaAttr,
+}
+
+impl Fields {
+    /// Those of the file system with these tables.
+    pub fn of(tables: &SaTables) -> Result<Self> {
+        let get = |name: &str| {
+            let missing = || Error::corrupt(format!("the attribute {name} has no number"));
+            tables.attr(name).ok_or_else(missing)
+        };
+        Ok(Self {
+            atime: get("ZPL_ATIME")?,
+            mtime: get("ZPL_MTIME")?,
+            ctime: get("ZPL_CTIME")?,
+            crtime: get("ZPL_CRTIME")?,
+            r#gen: get("ZPL_GEN")?,
+            mode: get("ZPL_MODE")?,
+            size: get("ZPL_SIZE")?,
+            parent: get("ZPL_PARENT")?,
+            links: get("ZPL_LINKS")?,
+            xattr: get("ZPL_XATTR")?,
+            rdev: get("ZPL_RDEV")?,
+            flags: get("ZPL_FLAGS")?,
+            uid: get("ZPL_UID")?,
+            gid: get("ZPL_GID")?,
+            dacl_count: get("ZPL_DACL_COUNT")?,
+            dacl_aces: get("ZPL_DACL_ACES")?,
+            symlink: get("ZPL_SYMLINK")?,
+            dxattr: get("ZPL_DXATTR")?,
+            projid: get("ZPL_PROJID")?,
+        })
+    }
+}
+
+/// What a new file's attributes are made of.
+#[derive(Debug, Clone)]
+pub struct NewAttrs {
+    /// Type and permission bits.
+    pub mode: u64,
+    /// Bytes, or entries of a directory.
+    pub size: u64,
+    /// Transaction group of creation.
+    pub r#gen: u64,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Directory.
+    pub parent: u64,
+    /// See [`ondisk::znode::pflags`].
+    pub flags: u64,
+    /// All four times.
+    pub now: Time,
+    /// Hard links.
+    pub links: u64,
+    /// Device number, of devices only.
+    pub rdev: Option<u64>,
+    /// Project, where files have one.
+    pub projid: Option<u64>,
+    /// Number and bytes of the access control entries.
+    pub acl: (u64, Vec<u8>),
+}
+
+/// The two words of a moment.
+pub fn time_bytes(time: Time) -> Vec<u8> {
+    [time.sec.cast_unsigned().to_le_bytes(), u64::from(time.nsec).to_le_bytes()].concat()
+}
+
+impl NewAttrs {
+    /// In OpenZFS's order, which readers of its accounts rely on.
+    #[doc(alias = "zfs_mknode")]
+    pub fn build(&self, f: &Fields) -> Result<SaAttrs> {
+        let mut attrs = SaAttrs::new();
+        let words = [
+            (f.mode, self.mode),
+            (f.size, self.size),
+            (f.r#gen, self.r#gen),
+            (f.uid, self.uid),
+            (f.gid, self.gid),
+            (f.parent, self.parent),
+            (f.flags, self.flags),
+        ];
+        for (attr, word) in words {
+            attrs.set_word(attr, word)?;
+        }
+        for attr in [f.atime, f.mtime, f.ctime, f.crtime] {
+            attrs.set(attr, time_bytes(self.now))?;
+        }
+        attrs.set_word(f.links, self.links)?;
+        if let Some(projid) = self.projid {
+            attrs.set_word(f.projid, projid)?;
+        }
+        if let Some(rdev) = self.rdev {
+            attrs.set_word(f.rdev, rdev)?;
+        }
+        attrs.set_word(f.dacl_count, self.acl.0)?;
+        attrs.set(f.dacl_aces, self.acl.1.clone())?;
+        Ok(attrs)
+    }
+}

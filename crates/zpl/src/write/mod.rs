@@ -1,0 +1,27 @@
+//! Changing file systems (version 5 of the POSIX layer).
+//!
+//! ```text
+//!  FsWriter ── nodes: files in use ([`node`]), each with its attributes and its object's handle
+//!     │           attributes are written back with every change, so nothing is lost with a node
+//!     ├ names     create, link, unlink, rename; the delete queue
+//!     ├ data      read, write, truncate, holes; range locks
+//!     ├ setattr, xattr, acl, quota
+//!     └ sink      what each operation did, for the intent log
+//! ```
+//!
+//! **Lock order**: range lock of a file → transaction → [names of the file system → entries of one directory →
+//! attributes of one file]. A transaction waits, when it begins, for those of the group before; so nobody who
+//! holds one of the locks in brackets begins a transaction, and nobody who holds a transaction waits for a range
+//! lock. Of the locks in brackets, at most one of each kind is held at a time, `names` shared for what touches one
+//! directory and exclusive for `rename` and `rmdir`, which touch several.
+//!
+//! Differs from OpenZFS: renames and removals of directories stop other changes of names in the file system for
+//! their duration, instead of locking names one by one. A transaction is taken before names are looked up, so an
+//! operation that is refused has held one for nothing.
+
+pub mod accounts;
+mod aces;
+pub mod create;
+pub mod fields;
+
+pub use create::{NewFs, create_fs};
