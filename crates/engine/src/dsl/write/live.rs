@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ondisk::objset::ObjsetFlags;
-use ondisk::{ChecksumType, CompressType, ObjsetType};
+use ondisk::{ChecksumType, CompressType, DnodeFlags, ObjsetType};
 use parking_lot::{Mutex, RwLock};
 use zcommon::features::Feature;
 
@@ -197,6 +197,13 @@ impl DslPool {
     }
 }
 
+/// The flags of objects that the accounts of users have counted.
+fn accounted(hooks: &dyn Hooks) -> DnodeFlags {
+    let bytes = if hooks.version() >= USERSPACE { DnodeFlags::USERUSED_ACCOUNTED.0 } else { 0 };
+    let objects = hooks.feature(Feature::UserobjAccounting).is_some();
+    DnodeFlags(bytes | if objects { DnodeFlags::USEROBJUSED_ACCOUNTED.0 } else { 0 })
+}
+
 /// How the blocks of a directory's head are written.
 pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
     let number = |name: &str| -> Result<Option<u64>> {
@@ -228,5 +235,6 @@ pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
         embed: enabled(Feature::EmbeddedData),
         hole_birth: enabled(Feature::HoleBirth),
         nopwrite: checksum.is_dedup_strong() && compress != CompressType::Off,
+        accounted: accounted(hooks),
     })
 }
