@@ -47,6 +47,14 @@ pub enum Kind {
     Busy,
     /// Permission denied.
     Denied,
+    /// The file's own flags or its type forbid it.
+    NotPermitted,
+    /// The directory has entries.
+    NotEmpty,
+    /// A file can't be that long.
+    TooLarge,
+    /// It would have to be copied: the two places can't share a file.
+    OtherDevice,
     /// No space is left.
     NoSpace,
     /// Space is left, but in pieces that are too small.

@@ -180,7 +180,7 @@ impl Inode {
     }
 }
 
-fn attr(words: &Words, dnode: &Dnode) -> Result<Attr> {
+pub(crate) fn attr(words: &Words, dnode: &Dnode) -> Result<Attr> {
     let blksize = u32::try_from(dnode.datablksz()).unwrap_or(u32::MAX);
     // Like OpenZFS: data rounded to units, and the slots of the dnode.
     let slots = u64::try_from(dnode.slots()).unwrap_or(0);

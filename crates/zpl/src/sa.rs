@@ -23,6 +23,11 @@ impl SaFile {
     pub(crate) fn read(tables: &SaTables, object: &Object) -> Result<Self> {
         let spill = object.spill()?;
         let attrs = SaAttrs::decode(tables, object.dnode.bonus(), spill.as_deref())?;
+        Self::of(tables, &attrs)
+    }
+
+    /// What decoded attributes say.
+    pub(crate) fn of(tables: &SaTables, attrs: &SaAttrs) -> Result<Self> {
         let mut file = Self::default();
         for (attr, bytes) in attrs.iter() {
             if let Some(name) = tables.name(attr.num) {

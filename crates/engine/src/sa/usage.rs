@@ -154,7 +154,7 @@ mod tests {
         note(&mut accounts, &dnode, -1);
         dnode.used = 4096;
         let mut bonus = dnode.bonus().to_vec();
-        bonus[144] = 9; // owner
+        bonus[128] = 9; // owner
         dnode.set_bonus(&bonus);
         note(&mut accounts, &dnode, 1);
         assert_eq!(accounts[0], BTreeMap::from([(0, (-1536, -1)), (9, (4608, 1))]));

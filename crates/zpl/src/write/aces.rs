@@ -247,6 +247,22 @@ pub fn for_new(
     (draft, mode)
 }
 
+/// A list that was given, and the mode that it amounts to.
+pub fn for_given(list: &[Ace], mode: u64, ids: (u64, u64)) -> (AclDraft, u64) {
+    let mode = mode_of(mode, list, ids);
+    let mut hints = exec_hint(mode, list);
+    if is_trivial(list) {
+        hints |= pflags::ACL_TRIVIAL;
+    }
+    if list.iter().any(|a| a.object.is_some()) {
+        hints |= pflags::ACL_OBJ_ACE;
+    }
+    if list.iter().any(|a| a.flags & INHERIT != 0) {
+        hints |= pflags::INHERIT_ACE;
+    }
+    (AclDraft { aces: list.to_vec(), hints }, mode)
+}
+
 /// The flag for files that everybody may execute.
 pub fn exec_hint(mode: u64, aces: &[Ace]) -> u64 {
     let denied = aces.iter().any(|a| {

@@ -22,7 +22,7 @@ use crate::attr::Time;
 use crate::filesystem::CaseSensitivity;
 
 /// Bytes of a dnode that a bonus buffer can't have: its core and one pointer.
-const BONUS_LESS: usize = 192;
+pub(super) const BONUS_LESS: usize = 192;
 
 /// A file system to be made.
 #[derive(Debug, Clone, Copy)]

@@ -20,8 +20,28 @@
 //! operation that is refused has held one for nothing.
 
 pub mod accounts;
-mod aces;
+pub mod aces;
 pub mod create;
+mod data;
+mod dirs;
 pub mod fields;
+mod fs;
+mod make;
+mod node;
+mod quota;
+mod range;
+mod remove;
+mod rename;
+mod setattr;
+pub mod sink;
+mod xattr;
 
+pub use aces::{AclInherit, AclMode};
 pub use create::{NewFs, create_fs};
+pub use data::Seek;
+pub use fs::{FsWriter, Options, Transactions};
+pub use make::{Given, NewNode};
+pub use node::Node;
+pub use quota::QuotaKind;
+pub use sink::{LogOp, LogSink, RenameKind, Settings};
+pub use xattr::XattrMode;

@@ -1,0 +1,300 @@
+//! Bytes of files.
+//!
+//! A file begins with one block of 512 bytes, which grows with it in steps of 512 bytes up to the record size; from
+//! then on all its blocks have that size. Source: `zfs_write`, `zfs_grow_blocksize`, `zfs_freesp`, OpenZFS 2.3.
+
+use std::ops::Range;
+
+use engine::dmu::{Content, Span, Tx};
+use engine::{Error, Kind, Result};
+use ondisk::znode::pflags;
+
+use super::fs::FsWriter;
+use super::node::Node;
+use super::range::Locked;
+use super::sink::LogOp;
+use crate::attr::{FileKind, Time};
+
+/// Most bytes that one transaction writes.
+const CHUNK: usize = 1 << 20;
+/// Size that no file reaches.
+const MAX_SIZE: u64 = i64::MAX as u64;
+/// Seconds after which a read is worth a new access time (`relatime`).
+const DAY: i64 = 24 * 60 * 60;
+const SETIDS: u64 = 0o6000;
+
+/// What lies at an offset, for SEEK_DATA and SEEK_HOLE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is stored.
+    Data,
+    /// The next byte in a hole; the end of the file counts as one.
+    Hole,
+}
+
+fn len64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+impl FsWriter {
+    fn file(&self, number: u64) -> Result<std::sync::Arc<Node>> {
+        let node = self.node(number)?;
+        match node.kind {
+            FileKind::Regular => Ok(node),
+            FileKind::Directory => Err(Error::new(Kind::IsDirectory, "is a directory")),
+            _ => Err(Error::new(Kind::Invalid, "not a regular file")),
+        }
+    }
+
+    /// Fills `out` from `offset`; how many bytes there were before the end of the file.
+    #[doc(alias = "zfs_read")]
+    pub fn read(&self, number: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let node = self.file(number)?;
+        let len = {
+            let _range = node.ranges.lock(offset..offset.saturating_add(len64(out.len())), false);
+            let object = self.object(&node)?;
+            Content::new(&object, node.word(self.fields.size)).read_at(offset, out)?
+        };
+        self.accessed(&node)?;
+        Ok(len)
+    }
+
+    /// Keeps the access time, where properties ask for it.
+    pub(super) fn accessed(&self, node: &Node) -> Result<()> {
+        let options = self.options();
+        let now = self.now();
+        let wants = |state: &super::node::State| {
+            let time = |attr| {
+                let bytes = state.attrs.get(attr).unwrap_or_default();
+                let word = |at: usize| bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
+                Time::from_words([word(0), word(8)])
+            };
+            let atime = time(self.fields.atime);
+            let old = now.sec.saturating_sub(atime.sec) >= DAY;
+            old || atime <= time(self.fields.mtime) || atime <= time(self.fields.ctime)
+        };
+        if !options.atime || (options.relatime && !wants(&node.state.read())) {
+            return Ok(());
+        }
+        let Ok(tx) = self.begin() else { return Ok(()) };
+        self.change(&tx, node, |state| state.time(self.fields.atime, now))
+    }
+
+    /// Writes `data` at `offset`. `keep_setid`: the caller may keep set-id bits.
+    #[doc(alias = "zfs_write")]
+    pub fn write(&self, number: u64, offset: u64, data: &[u8], keep_setid: bool) -> Result<()> {
+        let node = self.file(number)?;
+        self.check_writable(&node, Some(offset))?;
+        let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
+        let end = end.ok_or_else(|| Error::new(Kind::TooLarge, "a file can't be that long"))?;
+        let _range = self.lock_write(&node, offset..end);
+        self.write_locked(&node, offset, data, keep_setid)
+    }
+
+    /// Appends `data`; gives where it was put.
+    pub fn append(&self, number: u64, data: &[u8], keep_setid: bool) -> Result<u64> {
+        let node = self.file(number)?;
+        self.check_writable(&node, None)?;
+        let _range = node.ranges.lock(0..u64::MAX, true);
+        let offset = node.word(self.fields.size);
+        let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
+        end.ok_or_else(|| Error::new(Kind::TooLarge, "a file can't be that long"))?;
+        self.write_locked(&node, offset, data, keep_setid)?;
+        Ok(offset)
+    }
+
+    fn write_locked(&self, node: &Node, offset: u64, data: &[u8], keep_setid: bool) -> Result<()> {
+        let mut at = offset;
+        let end = offset.saturating_add(len64(data.len()));
+        for chunk in data.chunks(CHUNK) {
+            self.check_quota(node)?;
+            let tx = self.txs.begin(len64(chunk.len()), false)?;
+            if node.handle.is_free() {
+                return Err(Error::not_found("the file was removed"));
+            }
+            self.grow_block(&tx, node, end)?;
+            node.handle.write(&tx, at, chunk)?;
+            let chunk_end = at.saturating_add(len64(chunk.len()));
+            let now = self.now();
+            self.change(&tx, node, |state| {
+                let size = state.word(self.fields.size).max(chunk_end);
+                state.attrs.set_word(self.fields.size, size)?;
+                if !keep_setid {
+                    let mode = state.word(self.fields.mode);
+                    let cleared = if mode & 0o111 == 0 { mode } else { mode & !SETIDS };
+                    state.attrs.set_word(self.fields.mode, cleared)?;
+                }
+                self.content_changed(state, now)
+            })?;
+            let parent = node.word(self.fields.parent);
+            self.log(&tx, &LogOp::Write { object: node.number, offset: at, data: chunk, parent });
+            at = chunk_end;
+        }
+        Ok(())
+    }
+
+    fn content_changed(&self, state: &mut super::node::State, now: Time) -> Result<()> {
+        let flags = state.word(self.fields.flags) | pflags::ARCHIVE | pflags::AV_MODIFIED;
+        state.attrs.set_word(self.fields.flags, flags)?;
+        state.time(self.fields.mtime, now)?;
+        state.time(self.fields.ctime, now)
+    }
+
+    /// The whole file while its block may grow, else the range.
+    fn lock_write<'a>(&self, node: &'a Node, range: Range<u64>) -> Locked<'a> {
+        if !self.may_grow(node, range.end) {
+            let locked = node.ranges.lock(range.clone(), true);
+            if !self.may_grow(node, range.end) {
+                return locked;
+            }
+        }
+        node.ranges.lock(0..u64::MAX, true)
+    }
+
+    fn may_grow(&self, node: &Node, end: u64) -> bool {
+        let dnode = node.handle.dnode();
+        let (block, record) = (dnode.datablksz(), self.options.read().recordsize);
+        end > block && dnode.maxblkid == 0 && (!block.is_power_of_two() || block < record)
+    }
+
+    /// Lets the file's only block grow so that `end` bytes fit, or to the record size.
+    #[doc(alias = "zfs_grow_blocksize")]
+    fn grow_block(&self, tx: &Tx, node: &Node, end: u64) -> Result<()> {
+        let dnode = node.handle.dnode();
+        let (block, record) = (dnode.datablksz(), self.options.read().recordsize);
+        let size = node.word(self.fields.size);
+        let end = end.max(size);
+        if end <= block || dnode.maxblkid > 0 || size > block || (block.is_power_of_two() && block >= record) {
+            return Ok(());
+        }
+        // A block that outgrew a smaller record size may only become a power of two.
+        let limit = if block > record { block.next_power_of_two() } else { record };
+        let wanted = end.min(limit).next_multiple_of(ondisk::MIN_BLOCK_SIZE);
+        if wanted <= block { Ok(()) } else { node.handle.set_block_size(tx, wanted) }
+    }
+
+    /// Cuts or extends a file.
+    pub fn truncate(&self, number: u64, size: u64) -> Result<()> {
+        let node = self.file(number)?;
+        self.check_writable(&node, None)?;
+        let _range = node.ranges.lock(0..u64::MAX, true);
+        let tx = self.txs.begin(0, true)?;
+        self.resize(&tx, &node, size)?;
+        self.log(&tx, &LogOp::Truncate { object: number, offset: size, length: 0 });
+        Ok(())
+    }
+
+    /// The same under locks that are held.
+    #[doc(alias("zfs_trunc", "zfs_extend"))]
+    pub(super) fn resize(&self, tx: &Tx, node: &Node, size: u64) -> Result<()> {
+        if size > MAX_SIZE {
+            return Err(Error::new(Kind::TooLarge, "a file can't be that long"));
+        }
+        if node.handle.is_free() {
+            return Err(Error::not_found("the file was removed"));
+        }
+        let old = node.word(self.fields.size);
+        if size > old {
+            self.grow_block(tx, node, size)?;
+        } else if size < old {
+            self.free_bytes(tx, node, size..u64::MAX, old)?;
+        }
+        let now = self.now();
+        self.change(tx, node, |state| {
+            state.attrs.set_word(self.fields.size, size)?;
+            self.content_changed(state, now)
+        })
+    }
+
+    /// Makes a range read as zeros: whole blocks are freed, the rest is overwritten.
+    fn free_bytes(&self, tx: &Tx, node: &Node, range: Range<u64>, size: u64) -> Result<()> {
+        let block = node.handle.dnode().datablksz().max(1);
+        let last = node.handle.dnode().maxblkid;
+        let to_end = range.end >= size;
+        let first_whole = range.start.div_ceil(block);
+        let end_whole = if to_end { u64::MAX } else { range.end / block };
+        let zero = |from: u64, to: u64| -> Result<()> {
+            let stored = from / block <= last && self.object(node)?.is_stored(from / block)?;
+            match usize::try_from(to.saturating_sub(from)) {
+                Ok(len) if len > 0 && stored => node.handle.write(tx, from, &vec![0; len]),
+                _ => Ok(()),
+            }
+        };
+        let head_end = first_whole.saturating_mul(block).min(if to_end { u64::MAX } else { range.end });
+        zero(range.start, head_end)?;
+        if first_whole < end_whole {
+            node.handle.free_blocks(tx, first_whole, end_whole)?;
+        }
+        if !to_end && end_whole >= first_whole {
+            zero(end_whole.saturating_mul(block), range.end)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a range a hole (FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE); the size stays.
+    #[doc(alias = "zfs_free_range")]
+    pub fn punch(&self, number: u64, offset: u64, len: u64) -> Result<()> {
+        let node = self.file(number)?;
+        self.check_writable(&node, Some(offset))?;
+        let end = offset.saturating_add(len);
+        let _range = node.ranges.lock(0..u64::MAX, true);
+        let tx = self.txs.begin(0, true)?;
+        if node.handle.is_free() {
+            return Err(Error::not_found("the file was removed"));
+        }
+        let size = node.word(self.fields.size);
+        if len == 0 || offset >= size {
+            return Ok(());
+        }
+        self.free_bytes(&tx, &node, offset..end.min(size), size)?;
+        let now = self.now();
+        self.change(&tx, &node, |state| self.content_changed(state, now))?;
+        self.log(&tx, &LogOp::Truncate { object: number, offset, length: end.min(size) - offset });
+        Ok(())
+    }
+
+    /// What fallocate without flags does: the file becomes at least so long. No space is set aside, as blocks are
+    /// never overwritten in place.
+    pub fn allocate(&self, number: u64, offset: u64, len: u64) -> Result<()> {
+        let node = self.file(number)?;
+        self.check_writable(&node, None)?;
+        let end = offset.saturating_add(len);
+        let _range = node.ranges.lock(0..u64::MAX, true);
+        let tx = self.begin()?;
+        if end <= node.word(self.fields.size) {
+            return Ok(());
+        }
+        self.resize(&tx, &node, end)?;
+        self.log(&tx, &LogOp::Truncate { object: number, offset: end, length: 0 });
+        Ok(())
+    }
+
+    /// The next data or hole from `offset` on; `None` past the end, or when only a hole follows.
+    #[doc(alias = "zfs_holey")]
+    pub fn seek(&self, number: u64, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let node = self.file(number)?;
+        let _range = node.ranges.lock(0..u64::MAX, false);
+        let (object, size) = (self.object(&node)?, node.word(self.fields.size));
+        let content = Content::new(&object, size);
+        Ok(match (content.span(offset, u64::MAX), what) {
+            (None, _) => None,
+            (Some(Span::Unreadable(u)), _) => return Err(u.error),
+            (Some(Span::Data(_)), Seek::Data) | (Some(Span::Hole(_)), Seek::Hole) => Some(offset),
+            (Some(Span::Data(range)), Seek::Hole) => Some(range.end),
+            (Some(Span::Hole(range)), Seek::Data) => Some(range.end).filter(|end| *end < size),
+        })
+    }
+
+    /// The target of a symbolic link.
+    pub fn readlink(&self, number: u64) -> Result<Vec<u8>> {
+        let node = self.node(number)?;
+        if node.kind != FileKind::Symlink {
+            return Err(Error::new(Kind::Invalid, "not a symbolic link"));
+        }
+        if let Some(target) = node.state.read().attrs.get(self.fields.symlink) {
+            return Ok(target.to_vec());
+        }
+        let len = node.word(self.fields.size).min(64 << 10);
+        self.object(&node)?.read_vec(0, usize::try_from(len).unwrap_or(0))
+    }
+}

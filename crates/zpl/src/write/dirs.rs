@@ -1,0 +1,108 @@
+//! Entries of directories. Source: zfs_dir.c, OpenZFS 2.3.
+
+use engine::dmu::Tx;
+use engine::zap::{Zap, ZapEdit};
+use engine::{Error, Kind, Result};
+use ondisk::znode::{dirent_object, dirent_type};
+
+use super::fs::FsWriter;
+use super::node::Node;
+use crate::attr::FileKind;
+use crate::dir::{Dirent, is_sound};
+
+/// The word of an entry.
+fn value(number: u64, kind: FileKind) -> u64 {
+    u64::from(kind.dirent_type()) << 60 | number
+}
+
+impl FsWriter {
+    /// Whether `name` can be created.
+    pub(super) fn check_name(&self, name: &[u8]) -> Result<()> {
+        if name.len() > self.options.read().max_name {
+            return Err(Error::new(Kind::TooLong, "the name is too long"));
+        }
+        if !is_sound(name) {
+            return Err(Error::new(Kind::Invalid, "not a name that a file can have"));
+        }
+        if (self.utf8only || self.normalization != 0) && std::str::from_utf8(name).is_err() {
+            return Err(Error::new(Kind::Invalid, "names in this file system must be UTF-8"));
+        }
+        Ok(())
+    }
+
+    /// The entry that `name` means in a directory.
+    pub(super) fn find(&self, dir: &Node, name: &[u8]) -> Result<Option<Dirent>> {
+        if dir.handle.is_free() {
+            return Err(Error::not_found("the directory was removed"));
+        }
+        let zap = Zap::open(&self.object(dir)?)?;
+        let (name, value) = match self.matching() {
+            engine::zap::Match::Exact => match zap.lookup(name)?.and_then(|v| v.first()) {
+                Some(value) => (name.to_vec(), value),
+                None => return Ok(None),
+            },
+            how => match zap.lookup_norm(name, how)? {
+                Some(found) => {
+                    let value = found.value.first();
+                    (found.name, value.ok_or_else(|| Error::corrupt("directory entry without an object"))?)
+                }
+                None => return Ok(None),
+            },
+        };
+        let kind = FileKind::from_dirent_type(dirent_type(value));
+        Ok(Some(Dirent { name, object: dirent_object(value), kind }))
+    }
+
+    pub(super) fn need(&self, dir: &Node, name: &[u8]) -> Result<Dirent> {
+        self.find(dir, name)?.ok_or_else(|| Error::not_found("no such file or directory"))
+    }
+
+    /// The entry that `name` means; `None` when there is none.
+    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Dirent>> {
+        let dir = self.dir(dir)?;
+        self.find(&dir, name)
+    }
+
+    /// All entries of a directory, without `.` and `..`.
+    pub fn entries(&self, dir: u64) -> Result<Vec<Dirent>> {
+        let dir = self.dir(dir)?;
+        let mut all = Vec::new();
+        for entry in Zap::open(&self.object(&dir)?)?.entries() {
+            let entry = entry?;
+            let value = entry.value.first().unwrap_or(0);
+            let kind = FileKind::from_dirent_type(dirent_type(value));
+            all.push(Dirent { name: entry.name().to_vec(), object: dirent_object(value), kind });
+        }
+        Ok(all)
+    }
+
+    /// Adds an entry and what the directory says of itself; the file's side is the caller's.
+    #[doc(alias = "zfs_link_create")]
+    pub(super) fn add_entry(&self, tx: &Tx, dir: &Node, name: &[u8], to: (u64, FileKind)) -> Result<()> {
+        ZapEdit::open(&mut dir.handle.edit(tx))?.insert(name, value(to.0, to.1))?;
+        self.entry_changed(tx, dir, 1, i64::from(to.1 == FileKind::Directory))
+    }
+
+    /// Removes an entry by its stored name.
+    #[doc(alias = "zfs_link_destroy")]
+    pub(super) fn remove_entry(&self, tx: &Tx, dir: &Node, name: &[u8], kind: FileKind) -> Result<()> {
+        ZapEdit::open(&mut dir.handle.edit(tx))?.remove(name)?;
+        self.entry_changed(tx, dir, -1, -i64::from(kind == FileKind::Directory))
+    }
+
+    /// Makes an entry name another file.
+    pub(super) fn replace_entry(&self, tx: &Tx, dir: &Node, name: &[u8], to: (u64, FileKind), subdirs: i64) -> Result<()> {
+        ZapEdit::open(&mut dir.handle.edit(tx))?.update(name, value(to.0, to.1))?;
+        self.entry_changed(tx, dir, 0, subdirs)
+    }
+
+    fn entry_changed(&self, tx: &Tx, dir: &Node, entries: i64, subdirs: i64) -> Result<()> {
+        let now = self.now();
+        self.change(tx, dir, |state| {
+            state.add(self.fields.size, entries)?;
+            state.add(self.fields.links, subdirs)?;
+            state.time(self.fields.mtime, now)?;
+            state.time(self.fields.ctime, now)
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! A file system open for writing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::dmu::{LiveObjset, Object, Tx};
+use engine::sa::{SaAttrs, SaTables};
+use engine::spa::Spa;
+use engine::zap::{FORM, Match, TOUPPER, Zap};
+use engine::{Error, Kind, Result};
+use ondisk::ObjectType;
+use ondisk::names::{MASTER_NODE_OBJECT, master_node};
+use parking_lot::{Mutex, RwLock};
+use stdx::clock::Clock;
+use stdx::rng::Rng;
+
+use super::aces::{AclInherit, AclMode};
+use super::fields::Fields;
+use super::node::{Node, State};
+use super::sink::{LogOp, LogSink};
+use crate::attr::{Attr, FileKind, Time};
+use crate::filesystem::{CaseSensitivity, MAX_VERSION};
+use crate::sa::SaFile;
+
+/// Files that are kept in memory without being in use.
+const KEEP: usize = 4096;
+
+/// Who begins transactions, and refuses when there is no space.
+pub trait Transactions: Send + Sync + std::fmt::Debug {
+    /// A transaction that will write about `bytes`; `frees`: it frees more than it takes.
+    fn begin(&self, bytes: u64, frees: bool) -> Result<Tx>;
+}
+
+impl Transactions for Spa {
+    fn begin(&self, _: u64, _: bool) -> Result<Tx> {
+        Self::begin(self)
+    }
+}
+
+/// What properties say.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Largest block of a file (`recordsize`).
+    pub recordsize: u64,
+    /// Extended attributes go to the system attributes while they fit (`xattr=sa`).
+    pub xattr_sa: bool,
+    /// `aclmode`.
+    pub aclmode: AclMode,
+    /// `aclinherit`.
+    pub aclinherit: AclInherit,
+    /// Bytes of new dnodes (`dnodesize`).
+    pub dnodesize: usize,
+    /// Longest name: 255, or 1023 (`longname`).
+    pub max_name: usize,
+    /// `atime`.
+    pub atime: bool,
+    /// `relatime`: access times are kept only where they tell something.
+    pub relatime: bool,
+    /// New files have projects (feature `project_quota`).
+    pub projects: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            recordsize: 128 << 10,
+            xattr_sa: true,
+            aclmode: AclMode::Discard,
+            aclinherit: AclInherit::Restricted,
+            dnodesize: 512,
+            max_name: 255,
+            atime: true,
+            relatime: true,
+            projects: true,
+        }
+    }
+}
+
+/// A file system open for writing. See the module's text for the order of locks.
+#[derive(Debug)]
+pub struct FsWriter {
+    /// Its object set.
+    pub objset: Arc<LiveObjset>,
+    /// Object of the root directory.
+    pub root: u64,
+    pub(super) txs: Arc<dyn Transactions>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) fields: Fields,
+    pub(super) tables: Mutex<SaTables>,
+    pub(super) random: Mutex<Rng>,
+    pub(super) queue: u64,
+    pub(super) case: CaseSensitivity,
+    pub(super) utf8only: bool,
+    pub(super) normalization: u64,
+    pub(super) options: RwLock<Options>,
+    pub(super) quotas: RwLock<super::quota::Quotas>,
+    /// Shared by whoever changes names in one directory, exclusive for who does in several.
+    pub(super) names: RwLock<()>,
+    /// Held to change the delete queue.
+    pub(super) queue_lock: Mutex<()>,
+    nodes: Mutex<BTreeMap<u64, Arc<Node>>>,
+    sink: RwLock<Option<Arc<dyn LogSink>>>,
+}
+
+impl FsWriter {
+    /// Opens the file system in `objset` and removes what was unlinked while it was open the last time. `seed`: any
+    /// number.
+    ///
+    /// # Errors
+    /// `Unsupported` for a file system older than version 5.
+    pub fn open(
+        objset: &Arc<LiveObjset>,
+        txs: Arc<dyn Transactions>,
+        clock: Arc<dyn Clock>,
+        options: Options,
+        seed: u64,
+    ) -> Result<Arc<Self>> {
+        let fs = Self::load(objset, txs, clock, options, seed)?;
+        fs.drain_queue()?;
+        Ok(fs)
+    }
+
+    /// As [`FsWriter::open`], but unlinked files stay: for the replay of an intent log, which comes first.
+    pub fn load(
+        objset: &Arc<LiveObjset>,
+        txs: Arc<dyn Transactions>,
+        clock: Arc<dyn Clock>,
+        options: Options,
+        seed: u64,
+    ) -> Result<Arc<Self>> {
+        let view = objset.view();
+        let master = Zap::open(&view.object(MASTER_NODE_OBJECT)?)?;
+        let version = master.need(master_node::VERSION)?;
+        if version != MAX_VERSION {
+            return Err(Error::unsupported(format!("a file system of version {version} can't be written")));
+        }
+        let tables = SaTables::load(&view, master.need(master_node::SA_ATTRS)?)?;
+        let number = |name: &str| master.u64(name).map(Option::unwrap_or_default);
+        let case = match number(master_node::CASESENSITIVITY)? {
+            1 => CaseSensitivity::Insensitive,
+            2 => CaseSensitivity::Mixed,
+            _ => CaseSensitivity::Sensitive,
+        };
+        Ok(Arc::new(Self {
+            objset: Arc::clone(objset),
+            root: master.need(master_node::ROOT)?,
+            txs,
+            clock,
+            fields: Fields::of(&tables)?,
+            tables: Mutex::new(tables),
+            random: Mutex::new(Rng::new(seed)),
+            queue: master.need(master_node::UNLINKED_SET)?,
+            case,
+            utf8only: number(master_node::UTF8ONLY)? != 0,
+            normalization: number(master_node::NORMALIZATION)? & FORM,
+            options: RwLock::new(options),
+            quotas: RwLock::new(super::quota::Quotas::load(&master)?),
+            names: RwLock::default(),
+            queue_lock: Mutex::default(),
+            nodes: Mutex::default(),
+            sink: RwLock::default(),
+        }))
+    }
+
+    /// Properties changed.
+    pub fn set_options(&self, options: Options) {
+        *self.options.write() = options;
+    }
+
+    /// What properties say.
+    pub fn options(&self) -> Options {
+        *self.options.read()
+    }
+
+    /// Sets who is told what operations do; `None`: nobody.
+    pub fn set_sink(&self, sink: Option<Arc<dyn LogSink>>) {
+        *self.sink.write() = sink;
+    }
+
+    pub(super) fn log(&self, tx: &Tx, op: &LogOp<'_>) {
+        let sink = self.sink.read().clone();
+        if let Some(sink) = sink {
+            sink.log(tx, op);
+        }
+    }
+
+    /// The moment.
+    pub(super) fn now(&self) -> Time {
+        let (sec, nsec) = self.clock.wall();
+        Time { sec, nsec }
+    }
+
+    pub(super) fn begin(&self) -> Result<Tx> {
+        self.txs.begin(0, false)
+    }
+
+    /// How directories hash names.
+    pub(super) fn normflags(&self) -> u64 {
+        let fold = if self.case == CaseSensitivity::Sensitive { 0 } else { TOUPPER };
+        self.normalization | fold
+    }
+
+    /// How a name is looked up.
+    pub(super) fn matching(&self) -> Match {
+        match (self.case, self.normflags()) {
+            (_, 0) => Match::Exact,
+            (CaseSensitivity::Mixed, _) => Match::NormalizedCase,
+            _ => Match::Normalized,
+        }
+    }
+
+    /// The file of that object.
+    pub fn node(&self, number: u64) -> Result<Arc<Node>> {
+        if let Some(node) = self.nodes.lock().get(&number) {
+            return Ok(Arc::clone(node));
+        }
+        let handle = self.objset.handle(number)?;
+        let dnode = handle.dnode();
+        if dnode.bonustype != ObjectType::SA {
+            return Err(Error::corrupt(format!("object {number} is not a file")));
+        }
+        let spill = handle.spill()?;
+        let attrs = SaAttrs::decode(&self.tables.lock(), dnode.bonus(), spill.as_deref())?;
+        let mode = attrs.word(self.fields.mode).unwrap_or(0);
+        let kind = FileKind::from_mode(mode);
+        let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} says no known type")))?;
+        let state = State { attrs, spill: spill.map(|s| s.to_vec()) };
+        let fresh = Node::new(handle, state, kind);
+        Ok(self.keep(fresh))
+    }
+
+    /// Puts a node among those in memory; the one that is there already wins.
+    pub(super) fn keep(&self, fresh: Arc<Node>) -> Arc<Node> {
+        let mut nodes = self.nodes.lock();
+        if nodes.len() > 2 * KEEP {
+            nodes.retain(|_, node| Arc::strong_count(node) > 1 || node.is_open());
+        }
+        Arc::clone(nodes.entry(fresh.number).or_insert(fresh))
+    }
+
+    pub(super) fn forget(&self, number: u64) {
+        self.nodes.lock().remove(&number);
+    }
+
+    /// The file as its object, for reading.
+    pub(super) fn object(&self, node: &Node) -> Result<Object> {
+        self.objset.object(&self.objset.view(), node.number)
+    }
+
+    /// A file's attributes.
+    pub fn attr(&self, number: u64) -> Result<Attr> {
+        let node = self.node(number)?;
+        let state = node.state.read();
+        if node.handle.is_free() {
+            return Err(Error::not_found("the file was removed"));
+        }
+        let file = SaFile::of(&self.tables.lock(), &state.attrs)?;
+        let mut attr = crate::inode::attr(&file.words, &node.handle.dnode())?;
+        let used = node.handle.dnode().used_bytes();
+        attr.blocks = used.saturating_add(256) / 512 + u64::try_from(node.handle.dnode().slots()).unwrap_or(0);
+        Ok(attr)
+    }
+
+    /// A file is open: it stays readable when its last name goes.
+    pub fn open_file(&self, number: u64) -> Result<Arc<Node>> {
+        let node = self.node(number)?;
+        if node.handle.is_free() {
+            return Err(Error::not_found("the file was removed"));
+        }
+        node.opens.fetch_add(1, Ordering::AcqRel);
+        Ok(node)
+    }
+
+    /// The counterpart of [`FsWriter::open_file`]; the last one removes a file without names.
+    pub fn close_file(&self, number: u64) -> Result<()> {
+        let node = self.node(number)?;
+        if node.opens.fetch_sub(1, Ordering::AcqRel) > 1 || node.word(self.fields.links) > 0 {
+            return Ok(());
+        }
+        let tx = self.txs.begin(0, true)?;
+        let _names = self.names.read();
+        if node.is_open() || node.handle.is_free() || node.word(self.fields.links) > 0 {
+            return Ok(());
+        }
+        self.dequeue(&tx, number)?;
+        self.free_file(&tx, &node)
+    }
+
+    pub(super) fn dir(&self, number: u64) -> Result<Arc<Node>> {
+        let node = self.node(number)?;
+        if !node.is_dir() {
+            return Err(Error::new(Kind::NotDirectory, "not a directory"));
+        }
+        Ok(node)
+    }
+}

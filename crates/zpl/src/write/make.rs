@@ -1,0 +1,279 @@
+//! New files and new names.
+
+use std::sync::Arc;
+
+use engine::dmu::{NewObject, Tx};
+use engine::sa::SaAttrs;
+use engine::zap::{NewZap, ZapEdit};
+use engine::{Error, Kind, Result};
+use ondisk::ObjectType;
+use ondisk::acl::Ace;
+use ondisk::znode::pflags;
+
+use super::aces::{self, AclDraft, Inheriting};
+use super::fields::NewAttrs;
+use super::fs::FsWriter;
+use super::node::{Node, State};
+use super::sink::{Created, LogOp, NewFile};
+use crate::attr::{FileKind, Time};
+
+/// Longest target of a symbolic link.
+const MAX_TARGET: usize = 4095;
+const SETGID: u64 = 0o2000;
+
+/// A file to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNode<'a> {
+    /// Type.
+    pub kind: FileKind,
+    /// Permission bits, set-id and sticky bits (low 12 bits of a mode).
+    pub perm: u64,
+    /// Owner.
+    pub uid: u64,
+    /// Group; a directory with the set-group-id bit gives its own instead.
+    pub gid: u64,
+    /// Device number of a device, as it is stored.
+    pub rdev: u64,
+    /// Target of a symbolic link.
+    pub target: Option<&'a [u8]>,
+    /// An access control list, instead of what the directory and the mode give.
+    pub acl: Option<&'a [Ace]>,
+    /// What a replayed record says.
+    pub given: Option<Given>,
+}
+
+/// What a record of the intent log fixes.
+#[derive(Debug, Clone, Copy)]
+pub struct Given {
+    /// Its object.
+    pub object: u64,
+    /// Slots of its dnode.
+    pub slots: usize,
+    /// Transaction group of its creation.
+    pub r#gen: u64,
+    /// Moment of its creation.
+    pub crtime: Time,
+}
+
+impl<'a> NewNode<'a> {
+    /// A file of that type and mode.
+    pub fn new(kind: FileKind, perm: u64, uid: u64, gid: u64) -> Self {
+        Self { kind, perm, uid, gid, rdev: 0, target: None, acl: None, given: None }
+    }
+
+    /// A symbolic link.
+    pub fn symlink(target: &'a [u8], uid: u64, gid: u64) -> Self {
+        Self { target: Some(target), ..Self::new(FileKind::Symlink, 0o777, uid, gid) }
+    }
+
+    /// A device.
+    pub fn device(self, rdev: u64) -> Self {
+        Self { rdev, ..self }
+    }
+}
+
+/// How a file comes to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Birth {
+    /// With a name.
+    Named,
+    /// Without (O_TMPFILE).
+    Unnamed,
+    /// As the hidden directory of extended attributes, or in it.
+    Hidden,
+}
+
+impl FsWriter {
+    /// Makes a file of any type: what create, mkdir, mknod and symlink do. Gives its object.
+    #[doc(alias("zfs_create", "zfs_mkdir", "zfs_symlink"))]
+    pub fn create(&self, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
+        self.check_name(name)?;
+        let dir = self.dir(dir)?;
+        let tx = self.begin()?;
+        let _names = self.names.read();
+        let _entries = dir.entries.lock();
+        self.create_in(&tx, &dir, name, new, Birth::Named)
+    }
+
+    /// The same under locks that are held.
+    pub(super) fn create_in(
+        &self,
+        tx: &Tx,
+        dir: &Arc<Node>,
+        name: &[u8],
+        new: &NewNode<'_>,
+        birth: Birth,
+    ) -> Result<u64> {
+        if self.find(dir, name)?.is_some() {
+            return Err(Error::new(Kind::Exists, "a file of that name exists"));
+        }
+        if dir.word(self.fields.links) == 0 {
+            return Err(Error::not_found("the directory was removed"));
+        }
+        let (node, file, acl) = self.make(tx, dir, new, birth)?;
+        self.add_entry(tx, dir, name, (node.number, new.kind))?;
+        let what = match new.kind {
+            FileKind::Directory => Created::Directory,
+            FileKind::Symlink => Created::Symlink,
+            _ => Created::File,
+        };
+        let acl = acl.as_deref().filter(|_| what != Created::Symlink);
+        let op = LogOp::Create { what, dir: dir.number, file, name, target: new.target, acl };
+        self.log(tx, &op);
+        Ok(node.number)
+    }
+
+    /// Makes a file without a name (O_TMPFILE), open once: [`FsWriter::link`] can name it, closing it removes it.
+    #[doc(alias = "zfs_tmpfile")]
+    pub fn create_unnamed(&self, dir: u64, new: &NewNode<'_>) -> Result<u64> {
+        let dir = self.dir(dir)?;
+        let tx = self.begin()?;
+        let _names = self.names.read();
+        let (node, ..) = self.make(&tx, &dir, new, Birth::Unnamed)?;
+        node.opens.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+        self.enqueue(&tx, node.number)?;
+        Ok(node.number)
+    }
+
+    /// Makes the object. Gives also the list when it says more than the mode.
+    #[doc(alias = "zfs_mknode")]
+    pub(super) fn make(
+        &self,
+        tx: &Tx,
+        dir: &Arc<Node>,
+        new: &NewNode<'_>,
+        birth: Birth,
+    ) -> Result<(Arc<Node>, NewFile, Option<Vec<Ace>>)> {
+        if new.target.is_some_and(|t| t.is_empty() || t.len() > MAX_TARGET) {
+            return Err(Error::new(Kind::TooLong, "the target of a symbolic link has 1 to 4095 bytes"));
+        }
+        let is_dir = new.kind == FileKind::Directory;
+        let (parent_mode, parent_flags) = (dir.word(self.fields.mode), dir.word(self.fields.flags));
+        let (mut gid, mut mode) = (new.gid, u64::from(new.kind.mode_bits()) | new.perm & 0o7777);
+        if parent_mode & SETGID != 0 && new.given.is_none() && birth != Birth::Hidden {
+            gid = dir.word(self.fields.gid);
+            mode |= if is_dir { SETGID } else { 0 };
+        }
+        let projid = self.inherited_project(dir);
+        self.check_owner_quota(new.uid, gid, projid)?;
+        let (acl, mode) = self.first_acl(dir, new, mode, (new.uid, gid), birth)?;
+        let options = self.options();
+        let has_project = options.projects && matches!(new.kind, FileKind::Regular | FileKind::Directory);
+        let mut flags = pflags::ARCHIVE | pflags::AV_MODIFIED | acl.hints;
+        if birth == Birth::Hidden || parent_flags & pflags::XATTR != 0 {
+            flags |= pflags::XATTR;
+        }
+        if has_project {
+            flags |= pflags::PROJID | parent_flags & pflags::PROJINHERIT;
+        }
+        let now = new.given.map_or_else(|| self.now(), |g| g.crtime);
+        let kind = if is_dir { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
+        let dnode_size = new.given.map_or(options.dnodesize, |g| g.slots * 512);
+        let object = NewObject { dnode_size, ..NewObject::with_bonus(kind, 512, ObjectType::SA, 0) };
+        let handle = match new.given {
+            Some(given) => self.objset.create_object_at(tx, given.object, object)?,
+            None => self.objset.create_object(tx, object)?,
+        };
+        if is_dir {
+            let salt = self.random.lock().next_u64();
+            let zap = NewZap { normflags: self.normflags(), salt, ..NewZap::default() };
+            ZapEdit::create(&mut handle.edit(tx), &zap)?;
+        }
+        let attrs = NewAttrs {
+            mode,
+            size: if is_dir { 2 } else { 0 },
+            r#gen: new.given.map_or(tx.txg(), |g| g.r#gen),
+            uid: new.uid,
+            gid,
+            parent: dir.number,
+            flags,
+            now,
+            links: if is_dir { 2 } else { u64::from(birth != Birth::Unnamed) },
+            rdev: new.kind.is_device().then_some(new.rdev),
+            projid: has_project.then_some(projid),
+            acl: aces::encode(&acl.aces),
+        };
+        let mut built: SaAttrs = attrs.build(&self.fields)?;
+        if let Some(target) = new.target {
+            built.set(self.fields.symlink, target)?;
+            built.set_word(self.fields.size, u64::try_from(target.len()).unwrap_or(0))?;
+        }
+        let slots = u8::try_from(handle.dnode().slots()).unwrap_or(1);
+        let file = NewFile {
+            object: handle.number,
+            slots,
+            mode,
+            uid: new.uid,
+            gid,
+            r#gen: attrs.r#gen,
+            crtime: now,
+            rdev: attrs.rdev.unwrap_or(0),
+        };
+        self.forget(handle.number);
+        let node = Node::new(handle, State { attrs: built, spill: None }, new.kind);
+        self.store(tx, &node, &mut node.state.write())?;
+        let told = (acl.hints & pflags::ACL_TRIVIAL == 0).then_some(acl.aces);
+        Ok((self.keep(node), file, told))
+    }
+
+    /// The first list of a file, and its mode.
+    fn first_acl(
+        &self,
+        dir: &Node,
+        new: &NewNode<'_>,
+        mode: u64,
+        ids: (u64, u64),
+        birth: Birth,
+    ) -> Result<(AclDraft, u64)> {
+        if let Some(given) = new.acl {
+            return Ok(aces::for_given(given, mode, ids));
+        }
+        let flags = dir.word(self.fields.flags);
+        let inherits = flags & pflags::INHERIT_ACE != 0 && flags & pflags::XATTR == 0 && birth != Birth::Hidden;
+        let parent = if inherits { Some(self.aces(dir)?) } else { None };
+        let kind = match new.kind {
+            FileKind::Regular => Inheriting::Regular,
+            FileKind::Directory => Inheriting::Directory,
+            FileKind::Symlink => Inheriting::Symlink,
+            _ => Inheriting::Other,
+        };
+        let options = self.options();
+        let rules = (options.aclinherit, options.aclmode);
+        Ok(aces::for_new(parent.as_deref(), mode, kind, rules, ids))
+    }
+
+    /// Adds a name to a file.
+    #[doc(alias = "zfs_link")]
+    pub fn link(&self, object: u64, dir: u64, name: &[u8]) -> Result<()> {
+        self.check_name(name)?;
+        let (dir, node) = (self.dir(dir)?, self.node(object)?);
+        if node.is_dir() {
+            return Err(Error::new(Kind::NotPermitted, "a directory has one name only"));
+        }
+        self.check_changeable(&node)?;
+        let tx = self.begin()?;
+        let _names = self.names.read();
+        let _entries = dir.entries.lock();
+        if self.find(&dir, name)?.is_some() {
+            return Err(Error::new(Kind::Exists, "a file of that name exists"));
+        }
+        if dir.word(self.fields.links) == 0 {
+            return Err(Error::not_found("the directory was removed"));
+        }
+        if self.in_queue(&tx, object)? {
+            if !node.is_open() {
+                return Err(Error::not_found("the file was removed"));
+            }
+            self.dequeue(&tx, object)?;
+        }
+        let now = self.now();
+        self.change(&tx, &node, |state| {
+            state.add(self.fields.links, 1)?;
+            state.attrs.set_word(self.fields.parent, dir.number)?;
+            state.time(self.fields.ctime, now)
+        })?;
+        self.add_entry(&tx, &dir, name, (object, node.kind))?;
+        self.log(&tx, &LogOp::Link { dir: dir.number, object, name });
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! A file in use.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::dmu::{Handle, Tx};
+use engine::sa::SaAttrs;
+use engine::{Error, Result};
+use ondisk::sa::SaAttr;
+use parking_lot::{Mutex, RwLock};
+use stdx::Buf;
+
+use super::fs::FsWriter;
+use super::range::Ranges;
+use crate::attr::{FileKind, Time};
+
+/// What a file's attributes are now, and the spill block that holds part of them.
+#[derive(Debug, Clone)]
+pub struct State {
+    pub attrs: SaAttrs,
+    pub spill: Option<Vec<u8>>,
+}
+
+impl State {
+    pub fn word(&self, attr: SaAttr) -> u64 {
+        self.attrs.word(attr).unwrap_or(0)
+    }
+
+    /// Adds to a word; it doesn't go below 0.
+    pub fn add(&mut self, attr: SaAttr, delta: i64) -> Result<()> {
+        let word = self.word(attr).saturating_add_signed(delta);
+        self.attrs.set_word(attr, word)
+    }
+
+    pub fn time(&mut self, attr: SaAttr, time: Time) -> Result<()> {
+        self.attrs.set(attr, super::fields::time_bytes(time))
+    }
+}
+
+/// A file in use. Attributes are written back with every change.
+#[derive(Debug)]
+pub struct Node {
+    /// Its object.
+    pub number: u64,
+    pub(super) handle: Arc<Handle>,
+    pub(super) kind: FileKind,
+    pub(super) state: RwLock<State>,
+    /// Held to change entries of a directory.
+    pub(super) entries: Mutex<()>,
+    pub(super) ranges: Ranges,
+    /// How often it is open.
+    pub(super) opens: AtomicU64,
+}
+
+impl Node {
+    pub(super) fn new(handle: Arc<Handle>, state: State, kind: FileKind) -> Arc<Self> {
+        Arc::new(Self {
+            number: handle.number,
+            handle,
+            kind,
+            state: RwLock::new(state),
+            entries: Mutex::default(),
+            ranges: Ranges::default(),
+            opens: AtomicU64::new(0),
+        })
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    pub(super) fn is_dir(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.opens.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn word(&self, attr: SaAttr) -> u64 {
+        self.state.read().word(attr)
+    }
+}
+
+impl FsWriter {
+    /// Changes a file's attributes.
+    pub(super) fn change<T>(&self, tx: &Tx, node: &Node, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        let mut state = node.state.write();
+        if node.handle.is_free() {
+            return Err(Error::not_found("the file was removed"));
+        }
+        let mut new = state.clone();
+        let result = work(&mut new)?;
+        if new.attrs != state.attrs {
+            self.store(tx, node, &mut new)?;
+            *state = new;
+        }
+        Ok(result)
+    }
+
+    /// Writes attributes to bonus buffer and spill block.
+    pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut State) -> Result<()> {
+        let space = node.handle.dnode().size().saturating_sub(super::create::BONUS_LESS);
+        let mut tables = self.tables.lock();
+        let built = state.attrs.encode(&mut tables, space)?;
+        if !tables.is_stored() {
+            tables.store(&self.objset.within(tx), &mut self.random.lock())?;
+        }
+        drop(tables);
+        if built.spill != state.spill {
+            match &built.spill {
+                Some(bytes) => {
+                    node.handle.set_bonus(tx, &built.bonus)?;
+                    node.handle.set_spill(tx, Some(Buf::from(bytes.as_slice())))?;
+                }
+                None => node.handle.set_spill(tx, None)?,
+            }
+        }
+        node.handle.set_bonus(tx, &built.bonus)?;
+        state.spill = built.spill;
+        Ok(())
+    }
+}

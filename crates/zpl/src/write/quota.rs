@@ -1,0 +1,153 @@
+//! Quotas of users, groups and projects: bytes and objects.
+//!
+//! Limits stand in ZAPs that the master node names after the properties; what is used, in the object set's accounts
+//! (see [`engine::sa::usage`]), as of the last group on disk. So a quota may be passed by what the open groups write.
+
+use std::collections::BTreeMap;
+
+use engine::dmu::SpecialObject;
+use engine::zap::{NewZap, Zap, ZapEdit, int_name};
+use engine::{Error, Kind, Result};
+use ondisk::ObjectType;
+use ondisk::names::{MASTER_NODE_OBJECT, OBJACCT_PREFIX, master_node};
+
+use super::fs::FsWriter;
+use super::node::Node;
+
+/// Whose quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QuotaKind {
+    /// Bytes of a user.
+    User,
+    /// Bytes of a group.
+    Group,
+    /// Bytes of a project.
+    Project,
+    /// Objects of a user.
+    UserObjects,
+    /// Objects of a group.
+    GroupObjects,
+    /// Objects of a project.
+    ProjectObjects,
+}
+
+impl QuotaKind {
+    const ALL: [Self; 6] =
+        [Self::User, Self::Group, Self::Project, Self::UserObjects, Self::GroupObjects, Self::ProjectObjects];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::User => master_node::USERQUOTA,
+            Self::Group => master_node::GROUPQUOTA,
+            Self::Project => master_node::PROJECTQUOTA,
+            Self::UserObjects => master_node::USEROBJQUOTA,
+            Self::GroupObjects => master_node::GROUPOBJQUOTA,
+            Self::ProjectObjects => master_node::PROJECTOBJQUOTA,
+        }
+    }
+
+    fn account(self) -> SpecialObject {
+        match self {
+            Self::User | Self::UserObjects => SpecialObject::UserUsed,
+            Self::Group | Self::GroupObjects => SpecialObject::GroupUsed,
+            Self::Project | Self::ProjectObjects => SpecialObject::ProjectUsed,
+        }
+    }
+
+    fn counts_objects(self) -> bool {
+        matches!(self, Self::UserObjects | Self::GroupObjects | Self::ProjectObjects)
+    }
+}
+
+/// Objects of the quota tables.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Quotas(BTreeMap<QuotaKind, u64>);
+
+impl Quotas {
+    pub fn load(master: &Zap) -> Result<Self> {
+        let mut all = BTreeMap::new();
+        for kind in QuotaKind::ALL {
+            if let Some(object) = master.u64(kind.name())? {
+                all.insert(kind, object);
+            }
+        }
+        Ok(Self(all))
+    }
+}
+
+impl FsWriter {
+    /// The quota of an id; `None`: none is set.
+    pub fn quota(&self, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
+        let Some(object) = self.quotas.read().0.get(&kind).copied() else { return Ok(None) };
+        let zap = Zap::open(&self.objset.view().object(object)?)?;
+        Ok(zap.u64(&int_name(id))?.filter(|limit| *limit != 0))
+    }
+
+    /// What an id uses, as of the last group on disk.
+    pub fn used_by(&self, kind: QuotaKind, id: u64) -> Result<u64> {
+        let Some(object) = self.objset.view().special(kind.account()) else { return Ok(0) };
+        let prefix = if kind.counts_objects() { OBJACCT_PREFIX } else { "" };
+        Ok(Zap::open(&object)?.u64(&format!("{prefix}{}", int_name(id)))?.unwrap_or(0))
+    }
+
+    /// Sets the quota of an id; 0 removes it.
+    #[doc(alias = "zfs_set_userquota")]
+    pub fn set_quota(&self, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
+        let tx = self.begin()?;
+        let mut quotas = self.quotas.write();
+        let object = match quotas.0.get(&kind) {
+            Some(object) => *object,
+            None => {
+                let new = engine::dmu::NewObject::plain(ObjectType::USERGROUP_QUOTA, ondisk::MIN_BLOCK_SIZE);
+                let handle = self.objset.create_object(&tx, new)?;
+                let salt = self.random.lock().next_u64();
+                ZapEdit::create(&mut handle.edit(&tx), &NewZap { salt, ..NewZap::default() })?;
+                let master = self.objset.handle(MASTER_NODE_OBJECT)?;
+                ZapEdit::open(&mut master.edit(&tx))?.insert(kind.name(), handle.number)?;
+                quotas.0.insert(kind, handle.number);
+                handle.number
+            }
+        };
+        let handle = self.objset.handle(object)?;
+        let mut edit = handle.edit(&tx);
+        let mut zap = ZapEdit::open(&mut edit)?;
+        match limit {
+            0 => match zap.remove(&int_name(id)) {
+                Err(e) if e.kind() != Kind::NotFound => Err(e),
+                _ => Ok(()),
+            },
+            limit => zap.update(&int_name(id), limit),
+        }
+    }
+
+    fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+        if self.quotas.read().0.is_empty() {
+            return Ok(());
+        }
+        for (kind, id) in kinds.into_iter().zip(ids) {
+            let no_project = id == 0 && kind.account() == SpecialObject::ProjectUsed;
+            let limit = if no_project { None } else { self.quota(kind, id)? };
+            if let Some(limit) = limit
+                && self.used_by(kind, id)? >= limit
+            {
+                return Err(Error::new(Kind::Quota, format!("{}{id} is reached", kind.name())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when a new file of these owners is one too many, or they have no space left.
+    #[doc(alias = "zfs_acl_ids_overquota")]
+    pub(super) fn check_owner_quota(&self, uid: u64, gid: u64, project: u64) -> Result<()> {
+        let ids = [uid, gid, project];
+        self.check([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)?;
+        self.check([QuotaKind::UserObjects, QuotaKind::GroupObjects, QuotaKind::ProjectObjects], ids)
+    }
+
+    /// Fails when a file's owners have no space left.
+    pub(super) fn check_quota(&self, node: &Node) -> Result<()> {
+        let f = &self.fields;
+        let ids = [node.word(f.uid), node.word(f.gid), node.word(f.projid)];
+        self.check([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
+    }
+}

@@ -1,0 +1,152 @@
+//! Names that go, and files that go with their last name.
+//!
+//! A file that is still open when its last name goes waits in the *delete queue*, a ZAP of object numbers, until
+//! it is closed, or until the file system is opened the next time.
+
+use std::sync::Arc;
+
+use engine::dmu::Tx;
+use engine::zap::{Zap, ZapEdit};
+use engine::{Error, Kind, Result};
+use ondisk::znode::dirent_object;
+
+use super::fs::FsWriter;
+use super::node::Node;
+use super::sink::LogOp;
+use crate::attr::FileKind;
+
+impl FsWriter {
+    /// Removes a name of a file that is no directory.
+    #[doc(alias = "zfs_remove")]
+    pub fn unlink(&self, dir: u64, name: &[u8]) -> Result<()> {
+        let dir = self.dir(dir)?;
+        let tx = self.txs.begin(0, true)?;
+        let _names = self.names.read();
+        let _entries = dir.entries.lock();
+        let entry = self.need(&dir, name)?;
+        let node = self.node(entry.object)?;
+        if node.is_dir() {
+            return Err(Error::new(Kind::IsDirectory, "is a directory"));
+        }
+        self.check_removable(&node)?;
+        self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
+        let gone = self.drop_link(&tx, &node)?;
+        let op = LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: false, gone };
+        self.log(&tx, &op);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    #[doc(alias = "zfs_rmdir")]
+    pub fn rmdir(&self, dir: u64, name: &[u8]) -> Result<()> {
+        let dir = self.dir(dir)?;
+        let tx = self.txs.begin(0, true)?;
+        let _names = self.names.write();
+        let entry = self.need(&dir, name)?;
+        let node = self.node(entry.object)?;
+        self.check_empty(&node)?;
+        self.check_removable(&node)?;
+        self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
+        self.drop_link(&tx, &node)?;
+        let op =
+            LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: true, gone: true };
+        self.log(&tx, &op);
+        Ok(())
+    }
+
+    /// Whether a directory can be removed.
+    pub(super) fn check_empty(&self, node: &Node) -> Result<()> {
+        if !node.is_dir() {
+            return Err(Error::new(Kind::NotDirectory, "not a directory"));
+        }
+        if node.number == self.root {
+            return Err(Error::new(Kind::Busy, "the root directory can't be removed"));
+        }
+        if node.word(self.fields.size) > 2 {
+            return Err(Error::new(Kind::NotEmpty, "the directory is not empty"));
+        }
+        Ok(())
+    }
+
+    /// A name of `node` is gone. With the last one goes the file, unless it is open. True when none is left.
+    pub(super) fn drop_link(&self, tx: &Tx, node: &Arc<Node>) -> Result<bool> {
+        let now = self.now();
+        let left = self.change(tx, node, |state| {
+            let links = state.word(self.fields.links).saturating_sub(1);
+            // A directory's own `.` doesn't keep it.
+            let links = if node.is_dir() && links <= 1 { 0 } else { links };
+            state.attrs.set_word(self.fields.links, links)?;
+            state.time(self.fields.ctime, now)?;
+            Ok(links)
+        })?;
+        match (left, node.is_open()) {
+            (0, true) => self.enqueue(tx, node.number)?,
+            (0, false) => self.free_file(tx, node)?,
+            _ => {}
+        }
+        Ok(left == 0)
+    }
+
+    pub(super) fn enqueue(&self, tx: &Tx, number: u64) -> Result<()> {
+        let _alone = self.queue_lock.lock();
+        ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.add_int(number)
+    }
+
+    pub(super) fn in_queue(&self, tx: &Tx, number: u64) -> Result<bool> {
+        ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.has_int(number)
+    }
+
+    pub(super) fn dequeue(&self, tx: &Tx, number: u64) -> Result<()> {
+        let _alone = self.queue_lock.lock();
+        ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.remove_int(number)
+    }
+
+    /// Frees a file's object, and the extended attributes in their directory.
+    #[doc(alias = "zfs_rmnode")]
+    pub(super) fn free_file(&self, tx: &Tx, node: &Node) -> Result<()> {
+        let xattrs = node.word(self.fields.xattr);
+        if xattrs != 0 {
+            self.free_xattr_dir(tx, xattrs)?;
+        }
+        self.objset.free_object(tx, node.number)?;
+        self.forget(node.number);
+        Ok(())
+    }
+
+    pub(super) fn free_xattr_dir(&self, tx: &Tx, number: u64) -> Result<()> {
+        let dir = self.node(number)?;
+        for entry in Zap::open(&self.object(&dir)?)?.entries() {
+            let object = dirent_object(entry?.value.first().unwrap_or(0));
+            self.objset.free_object(tx, object)?;
+            self.forget(object);
+        }
+        self.objset.free_object(tx, number)?;
+        self.forget(number);
+        Ok(())
+    }
+
+    /// Removes the files that were unlinked while they were open, and are open no more.
+    #[doc(alias = "zfs_unlinked_drain")]
+    pub fn drain_queue(&self) -> Result<()> {
+        let view = self.objset.view();
+        let queue = Zap::open(&view.object(self.queue)?)?.to_vec()?;
+        for number in queue.iter().filter_map(|entry| entry.value.first()) {
+            let tx = self.txs.begin(0, true)?;
+            let _names = self.names.read();
+            match self.node(number) {
+                Ok(node) if node.is_open() => {}
+                Ok(node) => {
+                    self.dequeue(&tx, number)?;
+                    if node.kind != FileKind::Directory || node.word(self.fields.size) <= 2 {
+                        self.free_file(&tx, &node)?;
+                    } else {
+                        self.free_xattr_dir(&tx, number)?;
+                    }
+                }
+                Err(e) if e.kind() == Kind::NotFound => self.dequeue(&tx, number)?,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Attributes: mode, owners, size, times, flags, project; and which files may be changed at all.
+
+use engine::dmu::Tx;
+use engine::{Error, Kind, Result};
+use ondisk::acl::{Ace, ace_flags};
+use ondisk::znode::pflags;
+
+use super::aces::{self, AclDraft, AclMode};
+use super::fs::FsWriter;
+use super::node::{Node, State};
+use super::sink::{LogOp, Settings};
+
+/// Flags that users can set.
+const SETTABLE: u64 = pflags::READONLY
+    | pflags::HIDDEN
+    | pflags::SYSTEM
+    | pflags::ARCHIVE
+    | pflags::IMMUTABLE
+    | pflags::NOUNLINK
+    | pflags::APPENDONLY
+    | pflags::NODUMP
+    | pflags::OPAQUE
+    | pflags::AV_QUARANTINED
+    | pflags::AV_MODIFIED
+    | pflags::REPARSE
+    | pflags::OFFLINE
+    | pflags::SPARSE
+    | pflags::PROJINHERIT;
+/// Flags of a list as a whole, which a change of mode keeps.
+#[doc(alias = "V4_ACL_WIDE_FLAGS")]
+const WIDE: u64 = pflags::ACL_AUTO_INHERIT | pflags::ACL_DEFAULTED | pflags::ACL_PROTECTED;
+/// Flags that follow from a list.
+#[doc(alias = "ZFS_ACL_WIDE_FLAGS")]
+const FROM_LIST: u64 = WIDE
+    | pflags::INHERIT_ACE
+    | pflags::ACL_OBJ_ACE
+    | pflags::ACL_TRIVIAL
+    | pflags::NO_EXECS_DENIED;
+
+impl FsWriter {
+    /// Fails for a file whose attributes may not be changed.
+    pub(super) fn check_changeable(&self, node: &Node) -> Result<()> {
+        match node.word(self.fields.flags) & (pflags::IMMUTABLE | pflags::APPENDONLY) {
+            0 => Ok(()),
+            _ => Err(not_permitted("the file is immutable or can only be appended to")),
+        }
+    }
+
+    /// Fails for a file that may not be removed or renamed.
+    pub(super) fn check_removable(&self, node: &Node) -> Result<()> {
+        match node.word(self.fields.flags) & (pflags::IMMUTABLE | pflags::APPENDONLY | pflags::NOUNLINK) {
+            0 => Ok(()),
+            _ => Err(not_permitted("the file must not be removed")),
+        }
+    }
+
+    /// Fails for a file whose bytes may not be changed; `offset`: of a write, which may append.
+    pub(super) fn check_writable(&self, node: &Node, offset: Option<u64>) -> Result<()> {
+        let flags = node.word(self.fields.flags);
+        let appends = offset.is_none_or(|at| at >= node.word(self.fields.size));
+        let refused = flags & (pflags::IMMUTABLE | pflags::READONLY) != 0
+            || (flags & pflags::APPENDONLY != 0 && !appends);
+        if refused { Err(not_permitted("the file must not be changed")) } else { Ok(()) }
+    }
+
+    /// Sets attributes. Who may do that is for the caller to check, except what the file's own flags forbid.
+    #[doc(alias = "zfs_setattr")]
+    pub fn setattr(&self, number: u64, settings: &Settings) -> Result<()> {
+        let node = self.node(number)?;
+        let only_flags = Settings { flags: settings.flags, ..Settings::default() } == *settings;
+        if !only_flags && node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
+            return Err(not_permitted("the file is immutable"));
+        }
+        if settings.size.is_some() {
+            self.check_writable(&node, None)?;
+            if node.is_dir() {
+                return Err(Error::new(Kind::IsDirectory, "is a directory"));
+            }
+        }
+        let _range = settings.size.map(|_| node.ranges.lock(0..u64::MAX, true));
+        let tx = self.begin()?;
+        if let Some(size) = settings.size {
+            self.resize(&tx, &node, size)?;
+        }
+        self.apply(&tx, &node, settings)?;
+        if settings.uid.is_some() || settings.gid.is_some() || settings.projid.is_some() {
+            self.apply_to_xattrs(&tx, &node, settings)?;
+        }
+        let (mode, uid) = (node.word(self.fields.mode), node.word(self.fields.uid));
+        let gid = node.word(self.fields.gid);
+        self.log(&tx, &LogOp::Setattr { object: number, settings, mode, uid, gid });
+        Ok(())
+    }
+
+    /// The hidden directory of extended attributes belongs to whom the file does.
+    fn apply_to_xattrs(&self, tx: &Tx, node: &Node, settings: &Settings) -> Result<()> {
+        let number = node.word(self.fields.xattr);
+        if number == 0 {
+            return Ok(());
+        }
+        let owners = Settings {
+            uid: settings.uid,
+            gid: settings.gid,
+            projid: settings.projid,
+            ..Settings::default()
+        };
+        let dir = self.node(number)?;
+        for entry in self.entries(number)? {
+            self.apply(tx, &*self.node(entry.object)?, &owners)?;
+        }
+        self.apply(tx, &dir, &owners)
+    }
+
+    fn apply(&self, tx: &Tx, node: &Node, set: &Settings) -> Result<()> {
+        if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
+            let uid = set.uid.unwrap_or_else(|| node.word(self.fields.uid));
+            let gid = set.gid.unwrap_or_else(|| node.word(self.fields.gid));
+            let project = set.projid.unwrap_or_else(|| node.word(self.fields.projid));
+            self.check_owner_quota(uid, gid, project)?;
+        }
+        let (f, now) = (&self.fields, self.now());
+        let aclmode = self.options.read().aclmode;
+        self.change(tx, node, |state| {
+            if let Some(mode) = set.mode {
+                let mode = state.word(f.mode) & !0o7777 | mode & 0o7777;
+                self.chmod(state, node.is_dir(), mode, aclmode)?;
+            }
+            for (attr, word) in [(f.uid, set.uid), (f.gid, set.gid)] {
+                if let Some(word) = word {
+                    state.attrs.set_word(attr, word)?;
+                }
+            }
+            for (attr, time) in [(f.atime, set.atime), (f.mtime, set.mtime), (f.crtime, set.crtime)] {
+                if let Some(time) = time {
+                    state.time(attr, time)?;
+                }
+            }
+            let mut flags = state.word(f.flags);
+            if let Some((value, which)) = set.flags {
+                let which = which & SETTABLE;
+                flags = flags & !which | value & which;
+            }
+            if let Some(projid) = set.projid {
+                self.set_project(state, projid)?;
+                flags |= pflags::PROJID;
+            }
+            state.attrs.set_word(f.flags, flags)?;
+            state.time(f.ctime, set.ctime.unwrap_or(now))
+        })
+    }
+
+    /// Sets the project; files of old file systems get the attribute in its place, which readers rely on.
+    #[doc(alias = "sa_add_projid")]
+    fn set_project(&self, state: &mut State, projid: u64) -> Result<()> {
+        if state.attrs.get(self.fields.projid).is_some() {
+            return state.attrs.set_word(self.fields.projid, projid);
+        }
+        let mut rebuilt = engine::sa::SaAttrs::new();
+        let f = &self.fields;
+        let head =
+            [f.mode, f.size, f.r#gen, f.uid, f.gid, f.parent, f.flags, f.atime, f.mtime, f.ctime, f.crtime, f.links];
+        for attr in head {
+            if let Some(bytes) = state.attrs.get(attr) {
+                rebuilt.set(attr, bytes)?;
+            }
+        }
+        rebuilt.set_word(f.projid, projid)?;
+        for (attr, bytes) in state.attrs.iter() {
+            if rebuilt.get(attr).is_none() {
+                rebuilt.set(attr, bytes)?;
+            }
+        }
+        state.attrs = rebuilt;
+        Ok(())
+    }
+
+    /// A new mode, and what it makes of the list.
+    #[doc(alias = "zfs_acl_chmod_setattr")]
+    fn chmod(&self, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
+        let flags = state.word(self.fields.flags);
+        if aclmode == AclMode::Restricted && flags & pflags::ACL_TRIVIAL == 0 {
+            return Err(not_permitted("the mode of a file with such a list can't be changed"));
+        }
+        let old = if aclmode == AclMode::Discard { Vec::new() } else { self.state_aces(state)? };
+        let mut draft = AclDraft { aces: old, hints: flags & WIDE };
+        aces::chmod(&mut draft, mode, dir, true, aclmode == AclMode::GroupMask);
+        state.attrs.set_word(self.fields.mode, mode)?;
+        self.set_list(state, &draft)
+    }
+
+    fn set_list(&self, state: &mut State, draft: &AclDraft) -> Result<()> {
+        let (count, bytes) = aces::encode(&draft.aces);
+        state.attrs.set_word(self.fields.dacl_count, count)?;
+        state.attrs.set(self.fields.dacl_aces, bytes)?;
+        let mode = state.word(self.fields.mode);
+        let mut flags = state.word(self.fields.flags) & !FROM_LIST | draft.hints;
+        flags |= aces::exec_hint(mode, &draft.aces);
+        if aces::is_trivial(&draft.aces) {
+            flags |= pflags::ACL_TRIVIAL;
+        }
+        state.attrs.set_word(self.fields.flags, flags)
+    }
+
+    fn state_aces(&self, state: &State) -> Result<Vec<Ace>> {
+        let count = u32::try_from(state.word(self.fields.dacl_count)).unwrap_or(u32::MAX);
+        let bytes = state.attrs.get(self.fields.dacl_aces).unwrap_or_default();
+        ondisk::acl::decode_aces(bytes, ondisk::acl::ACL_VERSION_FUID, count)
+            .map_err(|e| Error::corrupt(e.to_string()))
+    }
+
+    /// The list of a file.
+    pub(super) fn aces(&self, node: &Node) -> Result<Vec<Ace>> {
+        self.state_aces(&node.state.read())
+    }
+
+    /// The access control list of a file (NFSv4).
+    #[doc(alias = "zfs_getacl")]
+    pub fn acl(&self, number: u64) -> Result<Vec<Ace>> {
+        self.aces(&*self.node(number)?)
+    }
+
+    /// Sets the access control list of a file (NFSv4); the mode follows from it.
+    #[doc(alias = "zfs_setacl")]
+    pub fn set_acl(&self, number: u64, list: &[Ace]) -> Result<()> {
+        let node = self.node(number)?;
+        if list.is_empty() || list.len() > 1024 {
+            return Err(Error::new(Kind::Invalid, "a list has 1 to 1024 entries"));
+        }
+        if node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
+            return Err(not_permitted("the file is immutable"));
+        }
+        let tx = self.begin()?;
+        let now = self.now();
+        let flags = self.change(&tx, &node, |state| {
+            let ids = (state.word(self.fields.uid), state.word(self.fields.gid));
+            let (mut draft, mode) = aces::for_given(list, state.word(self.fields.mode), ids);
+            draft.hints |= state.word(self.fields.flags) & WIDE;
+            let inheritable = ace_flags::FILE_INHERIT | ace_flags::DIRECTORY_INHERIT;
+            if node.is_dir() && list.iter().any(|a| a.flags & inheritable != 0) {
+                draft.hints |= pflags::INHERIT_ACE;
+            }
+            state.attrs.set_word(self.fields.mode, mode)?;
+            self.set_list(state, &draft)?;
+            state.time(self.fields.ctime, now)?;
+            Ok(state.word(self.fields.flags))
+        })?;
+        self.log(&tx, &LogOp::Acl { object: number, aces: list, flags });
+        Ok(())
+    }
+
+    /// The project of new files in a directory.
+    #[doc(alias = "zfs_inherit_projid")]
+    pub(super) fn inherited_project(&self, dir: &Node) -> u64 {
+        match dir.word(self.fields.flags) & pflags::PROJINHERIT {
+            0 => 0,
+            _ => dir.word(self.fields.projid),
+        }
+    }
+}
+
+fn not_permitted(what: &str) -> Error {
+    Error::new(Kind::NotPermitted, what)
+}

@@ -1,0 +1,115 @@
+//! What operations tell the intent log.
+
+use engine::dmu::Tx;
+use ondisk::acl::Ace;
+
+use crate::attr::Time;
+
+/// Which record a creation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    /// TX_CREATE and its forms.
+    File,
+    /// TX_MKDIR and its forms.
+    Directory,
+    /// TX_SYMLINK.
+    Symlink,
+    /// TX_MKXATTR: the hidden directory of extended attributes.
+    XattrDirectory,
+}
+
+/// How a rename treats what stands at its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RenameKind {
+    /// It is replaced.
+    #[default]
+    Plain,
+    /// It must not be there.
+    NoReplace,
+    /// Both change places.
+    Exchange,
+    /// It is replaced, and a whiteout is left at the source.
+    Whiteout,
+}
+
+/// A file that was made: the words of `lr_create_t`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewFile {
+    /// Its object.
+    pub object: u64,
+    /// Slots of its dnode; the record has one less in the high 8 bits of the object.
+    pub slots: u8,
+    /// Mode.
+    pub mode: u64,
+    /// Owner.
+    pub uid: u64,
+    /// Group.
+    pub gid: u64,
+    /// Transaction group of its creation.
+    pub r#gen: u64,
+    /// Moment of its creation.
+    pub crtime: Time,
+    /// Device number, 0 for what is no device.
+    pub rdev: u64,
+}
+
+/// Attributes that were set; `None`: not touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// Permission bits (low 12 bits).
+    pub mode: Option<u64>,
+    /// Owner.
+    pub uid: Option<u64>,
+    /// Group.
+    pub gid: Option<u64>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Time of last access.
+    pub atime: Option<Time>,
+    /// Time of the last change of content.
+    pub mtime: Option<Time>,
+    /// Time of the last change of attributes; `None`: now. Not in the log.
+    pub ctime: Option<Time>,
+    /// Time of creation.
+    pub crtime: Option<Time>,
+    /// Flags to set, of those that users may change (see [`ondisk::znode::pflags`]), and which.
+    pub flags: Option<(u64, u64)>,
+    /// Project.
+    pub projid: Option<u64>,
+}
+
+/// What an operation did.
+#[derive(Debug, Clone, Copy)]
+pub enum LogOp<'a> {
+    /// A file was made; with `acl` when it inherited or was given more than its mode says.
+    Create { what: Created, dir: u64, file: NewFile, name: &'a [u8], target: Option<&'a [u8]>, acl: Option<&'a [Ace]> },
+    /// A name was removed (TX_RMDIR when `dir_removed`). `object`: what it named; `gone`: that has no name left.
+    Remove { dir: u64, name: &'a [u8], object: u64, dir_removed: bool, gone: bool },
+    /// A name was added to a file.
+    Link { dir: u64, object: u64, name: &'a [u8] },
+    /// A name was moved.
+    Rename {
+        kind: RenameKind,
+        from: (u64, &'a [u8]),
+        to: (u64, &'a [u8]),
+        object: u64,
+        whiteout: Option<NewFile>,
+    },
+    /// Bytes were written; they can be read back from the file while the transaction's group is not on disk.
+    Write { object: u64, offset: u64, data: &'a [u8], parent: u64 },
+    /// A range was freed; length 0: the file was cut or extended to `offset`.
+    Truncate { object: u64, offset: u64, length: u64 },
+    /// Attributes were set; `mode`, `uid` and `gid` as they are now.
+    Setattr { object: u64, settings: &'a Settings, mode: u64, uid: u64, gid: u64 },
+    /// An access control list was set; `flags`: the file's.
+    Acl { object: u64, aces: &'a [Ace], flags: u64 },
+    /// An extended attribute in the system attributes was set or removed.
+    Xattr { object: u64, name: &'a [u8], value: Option<&'a [u8]> },
+}
+
+/// Takes notes for the intent log. Called under the operation's transaction, after its changes, while the locks that
+/// order it among others are held: the order of calls is an order in which the operations can be done again.
+pub trait LogSink: Send + Sync + std::fmt::Debug {
+    /// An operation was done.
+    fn log(&self, tx: &Tx, op: &LogOp<'_>);
+}
