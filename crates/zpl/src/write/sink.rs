@@ -78,8 +78,9 @@ pub struct Settings {
     pub projid: Option<u64>,
 }
 
-/// What an operation did.
+/// What an operation did. Files and directories are given by their objects.
 #[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "the fields are those of the records")]
 pub enum LogOp<'a> {
     /// A file was made; with `acl` when it inherited or was given more than its mode says.
     Create { what: Created, dir: u64, file: NewFile, name: &'a [u8], target: Option<&'a [u8]>, acl: Option<&'a [Ace]> },
