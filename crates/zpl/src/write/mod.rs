@@ -19,7 +19,6 @@
 //! their duration, instead of locking names one by one. A transaction is taken before names are looked up, so an
 //! operation that is refused has held one for nothing.
 
-pub mod accounts;
 pub mod aces;
 pub mod create;
 mod data;

@@ -6,19 +6,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use blkdev::{FileDevice, OpenMode};
-use engine::dmu::live::policy::Policy;
-use engine::dmu::live::sync::BlockOps;
-use engine::dmu::{LiveObjset, Tx};
+use engine::dmu::LiveObjset;
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{DatasetSync, NewPool, Spa, create};
+use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
 use engine::zap::Zap;
-use engine::zio::Form;
-use engine::{Result, sa};
-use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::dsl::DslDir;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{Blkptr, ObjsetType};
 use zpl::write::{FsWriter, NewFs, Options, create_fs};
 use zpl::{Filesystem, Time};
 
@@ -27,48 +22,6 @@ pub struct Bench {
     pub env: Env,
     pub spa: Arc<Spa>,
     pub objset: Arc<LiveObjset>,
-}
-
-#[derive(Debug)]
-struct Sync {
-    number: u64,
-    objset: Arc<LiveObjset>,
-}
-
-struct Ops<'a>(&'a Spa);
-
-impl BlockOps for Ops<'_> {
-    fn born(&self, _: &Blkptr, _: &Tx) -> Result<()> {
-        Ok(())
-    }
-
-    fn killed(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
-        self.0.free_block(bp, tx)
-    }
-}
-
-impl DatasetSync for Sync {
-    fn sync(&self, spa: &Spa, tx: &Tx) -> Result<()> {
-        if !self.objset.is_dirty(tx.txg()) {
-            return Ok(());
-        }
-        let changed = self.objset.sync_objects(tx, &Ops(spa))?;
-        sa::usage::account(&self.objset, &changed, tx, 77)?;
-        self.objset.sync_objects(tx, &Ops(spa))?;
-        let bp = self.objset.sync_root(tx, &Ops(spa))?;
-        let handle = spa.mos.handle(self.number)?;
-        let mut phys = DslDataset::from_bytes(handle.dnode().bonus()).unwrap();
-        phys.bp = bp;
-        handle.set_bonus(tx, &phys.to_bytes())
-    }
-
-    fn mos_used(&self, _: [i64; 3], _: &Tx) -> Result<()> {
-        Ok(())
-    }
-
-    fn is_dirty(&self, txg: u64) -> bool {
-        self.objset.is_dirty(txg)
-    }
 }
 
 fn leaf(path: &Path, size: u64) -> LeafSpec {
@@ -106,17 +59,10 @@ impl Bench {
             hostname: "host".into(),
             command: "zpool create wpool".into(),
         };
-        let spa = create(&env, pool, &|_, _| Ok(())).unwrap();
-        let number = root_dataset(&spa);
-        let objset =
-            LiveObjset::create(&spa.pool.arc, number, ObjsetType::Zfs, 4096, Form::Logical, Policy::dataset());
-        spa.set_datasets(Arc::new(Sync { number, objset: Arc::clone(&objset) }));
         let mut fs = NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
         new(&mut fs);
-        {
-            let tx = spa.begin().unwrap();
-            create_fs(&objset, &tx, &fs).unwrap();
-        }
+        let spa = create(&env, pool, &|objset, tx| create_fs(objset, tx, &fs)).unwrap();
+        let objset = Arc::clone(&spa.datasets.opened(root_dataset(&spa)).unwrap().objset);
         spa.sync().unwrap();
         Self { dir, env, spa, objset }
     }

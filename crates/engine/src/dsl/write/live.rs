@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ondisk::objset::ObjsetFlags;
 use ondisk::{ChecksumType, CompressType, DnodeFlags, ObjsetType};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use super::account::Account;
@@ -13,10 +13,10 @@ use super::at::{Hooks, MosAt, MosView};
 use super::space::{self, Delta};
 use super::{destroy, props};
 use crate::dmu::live::policy::{Policy, RedundantMetadata};
-use crate::dmu::live::sync::Changed;
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
+use crate::sa::usage;
 use crate::zio::Form;
 
 /// First version with accounts by user, for which root blocks grew.
@@ -25,13 +25,6 @@ const USERSPACE: u64 = 15;
 /// Bits of a compression setting that name the function; the level is above.
 #[doc(alias = "SPA_COMPRESSBITS")]
 const COMPRESS_BITS: u32 = 7;
-
-/// Keeps the accounts of users, groups and projects in an object set.
-pub trait Accounting: std::fmt::Debug + Send + Sync {
-    /// Puts what changed into the object set's accounts (special objects), under `tx`.
-    #[doc(alias = "dmu_objset_sync_done")]
-    fn account(&self, objset: &Arc<LiveObjset>, changed: &[Changed], tx: &Tx) -> Result<()>;
-}
 
 /// A head dataset that is open for writing.
 #[derive(Debug)]
@@ -61,18 +54,12 @@ impl LiveDataset {
 pub struct DslPool {
     mos: Arc<LiveObjset>,
     open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
-    accounting: RwLock<Option<Arc<dyn Accounting>>>,
 }
 
 impl DslPool {
     /// None is open yet.
     pub fn new(mos: &Arc<LiveObjset>) -> Arc<Self> {
-        Arc::new(Self { mos: Arc::clone(mos), open: Mutex::default(), accounting: RwLock::default() })
-    }
-
-    /// Sets who keeps the accounts of users.
-    pub fn set_accounting(&self, accounting: Arc<dyn Accounting>) {
-        *self.accounting.write() = Some(accounting);
+        Arc::new(Self { mos: Arc::clone(mos), open: Mutex::default() })
     }
 
     /// The MOS as it is now.
@@ -160,9 +147,8 @@ impl DslPool {
         if changed.iter().any(|c| c.after.dnode.size() > ondisk::dnode::DNODE_MIN_SIZE) {
             account.use_feature(Feature::LargeDnode);
         }
-        let accounting = self.accounting.read().clone();
-        if let Some(accounting) = accounting {
-            accounting.account(objset, &changed, at.tx)?;
+        if objset.objset_type() == ObjsetType::Zfs && at.since(USERSPACE) {
+            usage::account(objset, &changed, at.tx, at.hooks.random())?;
             objset.sync_objects(at.tx, &account)?;
         }
         let root = objset.sync_root(at.tx, &account)?;
