@@ -91,6 +91,13 @@ pub fn errno(e: &Error) -> Errno {
         Kind::ReadOnly => Errno::EROFS,
         Kind::Limit => Errno::ENOMEM,
         Kind::Busy => Errno::EBUSY,
+        Kind::Exists => Errno::EEXIST,
+        Kind::NotEmpty => Errno::ENOTEMPTY,
+        Kind::NotPermitted => Errno::EPERM,
+        Kind::TooLarge => Errno::EFBIG,
+        Kind::OtherDevice => Errno::EXDEV,
+        Kind::NoSpace | Kind::Fragmented => Errno::ENOSPC,
+        Kind::Quota => Errno::EDQUOT,
         _ => Errno::EIO,
     }
 }

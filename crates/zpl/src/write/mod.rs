@@ -32,6 +32,7 @@ mod range;
 mod remove;
 mod rename;
 mod setattr;
+mod replay;
 pub mod sink;
 mod xattr;
 

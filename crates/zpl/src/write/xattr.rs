@@ -135,7 +135,7 @@ impl FsWriter {
 
     /// Sets or removes an attribute in the packed list; false when the list would grow too long.
     #[doc(alias = "zfs_sa_set_xattr")]
-    fn pack(&self, tx: &Tx, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<bool> {
+    pub(super) fn pack(&self, tx: &Tx, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<bool> {
         let mut list = self.packed(&node.state.read())?;
         match value {
             Some(value) => {

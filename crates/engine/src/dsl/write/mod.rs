@@ -38,5 +38,5 @@ pub mod tasks;
 pub mod tree;
 
 pub use at::{Hooks, MosAt, MosView, version};
-pub use live::{Accounting, DslPool, LiveDataset};
+pub use live::{DslPool, LiveDataset};
 pub use tasks::Tasks;

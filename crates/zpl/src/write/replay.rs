@@ -1,0 +1,158 @@
+//! Records of the intent log done again, by the same functions that the operations go through.
+//!
+//! Object numbers, generations and times of creation are the record's. Whoever reads the log leaves out records of
+//! groups that are on disk, and those of objects that are gone.
+//!
+//! Differs from OpenZFS: the optional attributes of a new file or a change are passed over.
+
+use ondisk::Endian;
+use ondisk::zil::{LogRecord, LrCreate, LrRename, LrSetattr, TxType, decode_log_aces};
+
+use engine::{Error, Kind, Result};
+
+use super::fs::FsWriter;
+use super::make::{Birth, Given, NewNode};
+use super::sink::{RenameKind, Settings};
+use crate::attr::{FileKind, Time};
+
+const OBJECT_MASK: u64 = (1 << 48) - 1;
+
+/// What a setattr's mask says, as Linux writes it (`ATTR_*`).
+mod mask {
+    pub const MODE: u64 = 1;
+    pub const UID: u64 = 2;
+    pub const GID: u64 = 4;
+    pub const SIZE: u64 = 8;
+    pub const ATIME: u64 = 16;
+    pub const MTIME: u64 = 32;
+}
+
+/// What a record says of a new file.
+fn new_node<'a>(lr: &LrCreate) -> Result<NewNode<'a>> {
+    let bad = || Error::corrupt(format!("mode {:o} says no known type", lr.mode));
+    let kind = FileKind::from_mode(lr.mode).ok_or_else(bad)?;
+    let given = Given {
+        object: lr.foid & OBJECT_MASK,
+        slots: usize::try_from(lr.foid >> 56).unwrap_or(0) + 1,
+        r#gen: lr.r#gen,
+        crtime: Time::from_words(lr.crtime),
+    };
+    let node = NewNode::new(kind, lr.mode & 0o7777, lr.uid, lr.gid).device(lr.rdev);
+    Ok(NewNode { given: Some(given), ..node })
+}
+
+impl FsWriter {
+    /// Does a record again. `data`: of a write, the bytes and where they begin; they may be a whole block around what
+    /// was written.
+    ///
+    /// # Errors
+    /// `Unsupported` for clones of blocks and for types that are not known.
+    #[doc(alias = "zfs_replay_vector")]
+    pub fn replay(
+        &self,
+        txtype: TxType,
+        record: &LogRecord<'_>,
+        endian: Endian,
+        data: Option<(u64, &[u8])>,
+    ) -> Result<()> {
+        let aces = |bytes: &[u8]| decode_log_aces(bytes, endian).map_err(|e| Error::corrupt(e.to_string()));
+        match record {
+            LogRecord::Commit => Ok(()),
+            LogRecord::Create(c) if txtype.raw() == TxType::MKXATTR => {
+                self.make_xattr_dir_at(c.lr.doid, &new_node(&c.lr)?)
+            }
+            LogRecord::Create(c) => {
+                self.create(c.lr.doid, c.name, &NewNode { target: c.link, ..new_node(&c.lr)? }).map(drop)
+            }
+            LogRecord::CreateAcl(c) => {
+                let list = aces(c.acl.aces)?;
+                let acl = Some(&*list).filter(|list| !list.is_empty());
+                self.create(c.lr.doid, c.name, &NewNode { acl, ..new_node(&c.lr)? }).map(drop)
+            }
+            LogRecord::Remove(r) if txtype.raw() == TxType::RMDIR => self.rmdir(r.lr.doid, r.name),
+            LogRecord::Remove(r) => self.unlink(r.lr.doid, r.name),
+            LogRecord::Link(l) => self.link(l.lr.link_obj, l.lr.doid, l.name),
+            LogRecord::Rename(r) => self.replay_rename(&r.lr, (r.source, r.target), RenameKind::Plain, None),
+            LogRecord::RenameExchange(r) => {
+                self.replay_rename(&r.lr, (r.source, r.target), RenameKind::Exchange, None)
+            }
+            LogRecord::RenameWhiteout(w) => {
+                let (r, lr) = (&w.rename, &w.whiteout);
+                let given = Given {
+                    object: lr.wfoid & OBJECT_MASK,
+                    slots: usize::try_from(lr.wfoid >> 56).unwrap_or(0) + 1,
+                    r#gen: lr.wgen,
+                    crtime: Time::from_words(lr.wcrtime),
+                };
+                let made = Some((given, (lr.wuid, lr.wgid)));
+                self.replay_rename(&r.lr, (r.source, r.target), RenameKind::Whiteout, made)
+            }
+            LogRecord::Write(w) | LogRecord::Write2(w) => {
+                let end = w.lr.offset.saturating_add(w.lr.length);
+                let data = data.or(w.data.map(|bytes| (w.lr.offset, bytes)));
+                self.replay_write(w.lr.foid, end, data)
+            }
+            LogRecord::Truncate(t) if t.length == 0 => self.truncate(t.foid, t.offset),
+            LogRecord::Truncate(t) => self.punch(t.foid, t.offset, t.length),
+            LogRecord::Setattr(s) => self.setattr(s.lr.foid, &settings(&s.lr)),
+            LogRecord::Setsaxattr(s) => {
+                let node = self.node(s.lr.foid)?;
+                let tx = self.begin()?;
+                let value = Some(s.value).filter(|v| !v.is_empty());
+                self.pack(&tx, &node, s.name, value).map(drop)
+            }
+            LogRecord::AclV0(a) => self.set_acl(a.lr.foid, &aces(a.aces)?),
+            LogRecord::Acl(a) => self.set_acl(a.foid, &aces(a.aces)?),
+            LogRecord::CloneRange(_) => Err(Error::unsupported("clones of blocks can't be made by this build")),
+            LogRecord::Unknown(_) => {
+                Err(Error::unsupported(format!("record type {} is not known", txtype.raw())))
+            }
+        }
+    }
+
+    fn replay_rename(
+        &self,
+        lr: &LrRename,
+        (source, target): (&[u8], &[u8]),
+        kind: RenameKind,
+        whiteout: Option<(Given, (u64, u64))>,
+    ) -> Result<()> {
+        let (given, ids) = whiteout.unzip();
+        self.rename_given((lr.sdoid, source), (lr.tdoid, target), kind, ids.unwrap_or_default(), given)
+    }
+
+    /// A write makes the file no longer than it said, however long the block is that holds it.
+    fn replay_write(&self, object: u64, end: u64, data: Option<(u64, &[u8])>) -> Result<()> {
+        let size = self.node(object)?.word(self.fields.size);
+        if let Some((offset, bytes)) = data {
+            let room = usize::try_from(end.max(size).saturating_sub(offset)).unwrap_or(usize::MAX);
+            let bytes = bytes.get(..room.min(bytes.len())).unwrap_or_default();
+            return self.write(object, offset, bytes, true);
+        }
+        if end > size { self.truncate(object, end) } else { Ok(()) }
+    }
+
+    fn make_xattr_dir_at(&self, object: u64, new: &NewNode<'_>) -> Result<()> {
+        let node = self.node(object)?;
+        if node.word(self.fields.xattr) != 0 {
+            return Err(Error::new(Kind::Exists, "the file has a directory of attributes"));
+        }
+        let tx = self.begin()?;
+        let _names = self.names.read();
+        let (dir, ..) = self.make(&tx, &node, new, Birth::Hidden)?;
+        self.change(&tx, &node, |state| state.attrs.set_word(self.fields.xattr, dir.number))
+    }
+}
+
+fn settings(lr: &LrSetattr) -> Settings {
+    let has = |bit: u64| lr.mask & bit != 0;
+    Settings {
+        mode: has(mask::MODE).then_some(lr.mode & 0o7777),
+        uid: has(mask::UID).then_some(lr.uid),
+        gid: has(mask::GID).then_some(lr.gid),
+        size: has(mask::SIZE).then_some(lr.size),
+        atime: has(mask::ATIME).then(|| Time::from_words(lr.atime)),
+        mtime: has(mask::MTIME).then(|| Time::from_words(lr.mtime)),
+        ..Settings::default()
+    }
+}
