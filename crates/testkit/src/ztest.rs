@@ -29,7 +29,8 @@ pub const KINDS: [Kind; 3] = [
 ];
 
 /// Mirrors of raidz, which only ztest makes.
-pub const MIRRORED: Kind = Kind { name: "mirrors of raidz", args: &["-m", "2", "-K", "raidz"], expands: false };
+pub const MIRRORED: Kind =
+    Kind { name: "mirrors of raidz", args: &["-m", "2", "-K", "raidz"], expands: false };
 
 /// By then ztest has set the pool up and made its datasets.
 const SET_UP: u64 = 12;

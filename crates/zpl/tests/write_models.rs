@@ -212,7 +212,8 @@ fn rename(fs: &FsWriter, model: &mut Model, rng: &mut Rng, (dir, name): (u64, Ve
                 (_, None) => true,
                 (RenameKind::NoReplace, Some(old)) => old == from && (dir, &name) == (to, &target),
                 (_, Some(old)) => {
-                    old == from || (is_dir(old) == is_dir(from) && (!is_dir(old) || model.names[&old].is_empty()))
+                    old == from
+                        || (is_dir(old) == is_dir(from) && (!is_dir(old) || model.names[&old].is_empty()))
                 }
             }
     });
@@ -290,7 +291,8 @@ fn many_threads_at_once() {
             let fs = &fs;
             scope.spawn(move || {
                 let name = |i: u64| format!("t{thread}-{i}").into_bytes();
-                let dir = fs.create(fs.root, &name(99), &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+                let dir =
+                    fs.create(fs.root, &name(99), &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
                 for i in 0..60 {
                     let number = fs.create(dir, &name(i), &file()).unwrap();
                     fs.write(number, 0, &vec![thread as u8; 5000], true).unwrap();

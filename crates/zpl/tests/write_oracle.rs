@@ -20,7 +20,9 @@ fn a_new_file_system_is_as_openzfs_leaves_it() {
     assert_eq!(root.attr().flags, 0x8408_0000_0144);
     let text = bench.zdb(&["-dddd", "wpool/"]);
     if !text.is_empty() {
-        for want in ["ZFS master node", "SA attr registration", "LAYOUTS = 36", "pflags	840800000144", "obj-0 = 1"] {
+        for want in
+            ["ZFS master node", "SA attr registration", "LAYOUTS = 36", "pflags	840800000144", "obj-0 = 1"]
+        {
             assert!(text.contains(want), "{want}\n{text}");
         }
         let text = bench.zdb(&["-bcc", "wpool"]);
@@ -83,7 +85,10 @@ fn files_of_all_kinds() {
     if !text.is_empty() {
         assert!(text.contains("No leaks"), "{text}");
         let text = bench.zdb(&["-dddd", "wpool/"]);
-        assert!(text.contains("user.small = value") && text.contains("/dir/plain") | text.contains("plain ="), "{text}");
+        assert!(
+            text.contains("user.small = value") && text.contains("/dir/plain") | text.contains("plain ="),
+            "{text}"
+        );
         let out = bench.dir.path().join("out");
         bench.zdb(&["-r", "wpool", "hard", out.to_str().unwrap()]);
         assert!(std::fs::read(&out).unwrap() == body);
@@ -108,10 +113,16 @@ fn quotas_are_kept_and_accounts_follow() {
     fs.setattr(one, &Settings { uid: Some(7), projid: Some(12), ..Settings::default() }).unwrap();
     bench.spa.sync().unwrap();
     assert_eq!(fs.used_by(QuotaKind::User, 1000).unwrap(), 0);
-    assert_eq!((fs.used_by(QuotaKind::User, 7).unwrap(), fs.used_by(QuotaKind::Project, 12).unwrap()), (used, used));
+    assert_eq!(
+        (fs.used_by(QuotaKind::User, 7).unwrap(), fs.used_by(QuotaKind::Project, 12).unwrap()),
+        (used, used)
+    );
     fs.unlink(fs.root, b"one").unwrap();
     bench.spa.sync().unwrap();
-    assert_eq!((fs.used_by(QuotaKind::User, 7).unwrap(), fs.used_by(QuotaKind::UserObjects, 7).unwrap()), (0, 0));
+    assert_eq!(
+        (fs.used_by(QuotaKind::User, 7).unwrap(), fs.used_by(QuotaKind::UserObjects, 7).unwrap()),
+        (0, 0)
+    );
 }
 
 #[test]

@@ -127,7 +127,8 @@ mod tests {
         let mut tables = SaTables::new(1);
         let mut attrs = SaAttrs::new();
         let names = [
-            "MODE", "SIZE", "GEN", "UID", "GID", "PARENT", "FLAGS", "ATIME", "MTIME", "CTIME", "CRTIME", "LINKS", "PROJID",
+            "MODE", "SIZE", "GEN", "UID", "GID", "PARENT", "FLAGS", "ATIME", "MTIME", "CTIME", "CRTIME",
+            "LINKS", "PROJID",
         ];
         for (i, name) in (0u8..).zip(names) {
             let attr = tables.attr(&format!("ZPL_{name}")).unwrap();

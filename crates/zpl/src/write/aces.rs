@@ -123,8 +123,14 @@ pub fn trivial(mode: u64, dir: bool) -> AclDraft {
 pub fn chmod(draft: &mut AclDraft, mode: u64, dir: bool, split: bool, trim: bool) {
     let masks = masks(mode, dir);
     let mut out = Vec::new();
-    let first = [(masks.allow0, t::ALLOW, fl::OWNER), (masks.deny1, t::DENY, fl::OWNER), (masks.deny2, t::DENY, GROUP)];
-    out.extend(first.into_iter().filter(|(mask, ..)| *mask != 0).map(|(mask, kind, who)| entry(kind, who, mask)));
+    let first = [
+        (masks.allow0, t::ALLOW, fl::OWNER),
+        (masks.deny1, t::DENY, fl::OWNER),
+        (masks.deny2, t::DENY, GROUP),
+    ];
+    out.extend(
+        first.into_iter().filter(|(mask, ..)| *mask != 0).map(|(mask, kind, who)| entry(kind, who, mask)),
+    );
     for mut ace in draft.aces.drain(..) {
         if split && is_abstract(ace.flags) {
             if !dir || ace.flags & INHERIT == 0 {
@@ -152,7 +158,13 @@ pub fn chmod(draft: &mut AclDraft, mode: u64, dir: bool, split: bool, trim: bool
 
 /// What a new file gets of its directory's list, and whether its mode is to be put into that.
 #[doc(alias = "zfs_acl_inherit")]
-fn inherit(parent: &[Ace], mode: u64, kind: Inheriting, inherit: AclInherit, aclmode: AclMode) -> (AclDraft, bool) {
+fn inherit(
+    parent: &[Ace],
+    mode: u64,
+    kind: Inheriting,
+    inherit: AclInherit,
+    aclmode: AclMode,
+) -> (AclDraft, bool) {
     let (mut draft, mut need_chmod) = (AclDraft::default(), true);
     if inherit == AclInherit::Discard || kind == Inheriting::Symlink {
         return (draft, need_chmod);
@@ -265,9 +277,9 @@ pub fn for_given(list: &[Ace], mode: u64, ids: (u64, u64)) -> (AclDraft, u64) {
 
 /// The flag for files that everybody may execute.
 pub fn exec_hint(mode: u64, aces: &[Ace]) -> u64 {
-    let denied = aces.iter().any(|a| {
-        a.ace_type == t::DENY && a.access_mask & m::EXECUTE != 0 && a.flags & fl::INHERIT_ONLY == 0
-    });
+    let denied = aces
+        .iter()
+        .any(|a| a.ace_type == t::DENY && a.access_mask & m::EXECUTE != 0 && a.flags & fl::INHERIT_ONLY == 0);
     if mode & 0o111 == 0o111 && !denied { pflags::NO_EXECS_DENIED } else { 0 }
 }
 
@@ -337,10 +349,16 @@ mod tests {
         let user = Ace { who: 7, ..entry(t::ALLOW, fl::FILE_INHERIT | fl::DIRECTORY_INHERIT, 0x1f_01ff) };
         let new = |kind, rule| for_new(Some(&[user]), 0o644, kind, (rule, AclMode::Discard), (1, 2));
         let (file, mode) = new(Inheriting::Regular, AclInherit::Restricted);
-        assert_eq!((mode, file.aces[0].flags, file.aces[0].access_mask & RESTRICTED_CLEAR), (0o644, fl::INHERITED, 0));
+        assert_eq!(
+            (mode, file.aces[0].flags, file.aces[0].access_mask & RESTRICTED_CLEAR),
+            (0o644, fl::INHERITED, 0)
+        );
         assert_eq!(file.hints & (pflags::ACL_TRIVIAL | pflags::INHERIT_ACE), 0);
         let (dir, _) = new(Inheriting::Directory, AclInherit::Passthrough);
-        assert_eq!((dir.aces[0].access_mask, dir.hints & pflags::INHERIT_ACE), (0x1f_01ff, pflags::INHERIT_ACE));
+        assert_eq!(
+            (dir.aces[0].access_mask, dir.hints & pflags::INHERIT_ACE),
+            (0x1f_01ff, pflags::INHERIT_ACE)
+        );
         let (none, _) = new(Inheriting::Regular, AclInherit::Discard);
         assert!(is_trivial(&none.aces) && none.hints & pflags::ACL_TRIVIAL != 0);
         let (denied, _) = new(Inheriting::Regular, AclInherit::NoAllow);

@@ -66,7 +66,9 @@ impl FsWriter {
         let wants = |state: &super::node::State| {
             let time = |attr| {
                 let bytes = state.attrs.get(attr).unwrap_or_default();
-                let word = |at: usize| bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
+                let word = |at: usize| {
+                    bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+                };
                 Time::from_words([word(0), word(8)])
             };
             let atime = time(self.fields.atime);
@@ -164,7 +166,8 @@ impl FsWriter {
         let (block, record) = (dnode.datablksz(), self.options.read().recordsize);
         let size = node.word(self.fields.size);
         let end = end.max(size);
-        if end <= block || dnode.maxblkid > 0 || size > block || (block.is_power_of_two() && block >= record) {
+        if end <= block || dnode.maxblkid > 0 || size > block || (block.is_power_of_two() && block >= record)
+        {
             return Ok(());
         }
         // A block that outgrew a smaller record size may only become a power of two.

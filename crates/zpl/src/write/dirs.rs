@@ -91,7 +91,14 @@ impl FsWriter {
     }
 
     /// Makes an entry name another file.
-    pub(super) fn replace_entry(&self, tx: &Tx, dir: &Node, name: &[u8], to: (u64, FileKind), subdirs: i64) -> Result<()> {
+    pub(super) fn replace_entry(
+        &self,
+        tx: &Tx,
+        dir: &Node,
+        name: &[u8],
+        to: (u64, FileKind),
+        subdirs: i64,
+    ) -> Result<()> {
         ZapEdit::open(&mut dir.handle.edit(tx))?.update(name, value(to.0, to.1))?;
         self.entry_changed(tx, dir, 0, subdirs)
     }

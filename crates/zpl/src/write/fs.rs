@@ -258,7 +258,8 @@ impl FsWriter {
         let file = SaFile::of(&self.tables.lock(), &state.attrs)?;
         let mut attr = crate::inode::attr(&file.words, &node.handle.dnode())?;
         let used = node.handle.dnode().used_bytes();
-        attr.blocks = used.saturating_add(256) / 512 + u64::try_from(node.handle.dnode().slots()).unwrap_or(0);
+        attr.blocks =
+            used.saturating_add(256) / 512 + u64::try_from(node.handle.dnode().slots()).unwrap_or(0);
         Ok(attr)
     }
 

@@ -229,7 +229,8 @@ impl FsWriter {
             return Ok(aces::for_given(given, mode, ids));
         }
         let flags = dir.word(self.fields.flags);
-        let inherits = flags & pflags::INHERIT_ACE != 0 && flags & pflags::XATTR == 0 && birth != Birth::Hidden;
+        let inherits =
+            flags & pflags::INHERIT_ACE != 0 && flags & pflags::XATTR == 0 && birth != Birth::Hidden;
         let parent = if inherits { Some(self.aces(dir)?) } else { None };
         let kind = match new.kind {
             FileKind::Regular => Inheriting::Regular,

@@ -31,8 +31,8 @@ mod quota;
 mod range;
 mod remove;
 mod rename;
-mod setattr;
 mod replay;
+mod setattr;
 pub mod sink;
 mod xattr;
 

@@ -85,7 +85,12 @@ impl Node {
 
 impl FsWriter {
     /// Changes a file's attributes.
-    pub(super) fn change<T>(&self, tx: &Tx, node: &Node, work: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+    pub(super) fn change<T>(
+        &self,
+        tx: &Tx,
+        node: &Node,
+        work: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
         let mut state = node.state.write();
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));

@@ -31,7 +31,13 @@ impl FsWriter {
         self.check_removable(&node)?;
         self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
         let gone = self.drop_link(&tx, &node)?;
-        let op = LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: false, gone };
+        let op = LogOp::Remove {
+            dir: dir.number,
+            name: &entry.name,
+            object: node.number,
+            dir_removed: false,
+            gone,
+        };
         self.log(&tx, &op);
         Ok(())
     }
@@ -48,8 +54,13 @@ impl FsWriter {
         self.check_removable(&node)?;
         self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
         self.drop_link(&tx, &node)?;
-        let op =
-            LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: true, gone: true };
+        let op = LogOp::Remove {
+            dir: dir.number,
+            name: &entry.name,
+            object: node.number,
+            dir_removed: true,
+            gone: true,
+        };
         self.log(&tx, &op);
         Ok(())
     }

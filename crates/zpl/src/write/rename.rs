@@ -27,7 +27,13 @@ struct End {
 
 impl FsWriter {
     /// Moves the name `from` (directory, name) to `to`.
-    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), kind: RenameKind, ids: (u64, u64)) -> Result<()> {
+    pub fn rename(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        kind: RenameKind,
+        ids: (u64, u64),
+    ) -> Result<()> {
         self.rename_given(from, to, kind, ids, None)
     }
 

@@ -103,7 +103,9 @@ impl FsWriter {
             }
             LogRecord::AclV0(a) => self.set_acl(a.lr.foid, &aces(a.aces)?),
             LogRecord::Acl(a) => self.set_acl(a.foid, &aces(a.aces)?),
-            LogRecord::CloneRange(_) => Err(Error::unsupported("clones of blocks can't be made by this build")),
+            LogRecord::CloneRange(_) => {
+                Err(Error::unsupported("clones of blocks can't be made by this build"))
+            }
             LogRecord::Unknown(_) => {
                 Err(Error::unsupported(format!("record type {} is not known", txtype.raw())))
             }

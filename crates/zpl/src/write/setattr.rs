@@ -31,11 +31,8 @@ const SETTABLE: u64 = pflags::READONLY
 const WIDE: u64 = pflags::ACL_AUTO_INHERIT | pflags::ACL_DEFAULTED | pflags::ACL_PROTECTED;
 /// Flags that follow from a list.
 #[doc(alias = "ZFS_ACL_WIDE_FLAGS")]
-const FROM_LIST: u64 = WIDE
-    | pflags::INHERIT_ACE
-    | pflags::ACL_OBJ_ACE
-    | pflags::ACL_TRIVIAL
-    | pflags::NO_EXECS_DENIED;
+const FROM_LIST: u64 =
+    WIDE | pflags::INHERIT_ACE | pflags::ACL_OBJ_ACE | pflags::ACL_TRIVIAL | pflags::NO_EXECS_DENIED;
 
 impl FsWriter {
     /// Fails for a file whose attributes may not be changed.
@@ -98,12 +95,8 @@ impl FsWriter {
         if number == 0 {
             return Ok(());
         }
-        let owners = Settings {
-            uid: settings.uid,
-            gid: settings.gid,
-            projid: settings.projid,
-            ..Settings::default()
-        };
+        let owners =
+            Settings { uid: settings.uid, gid: settings.gid, projid: settings.projid, ..Settings::default() };
         let dir = self.node(number)?;
         for entry in self.entries(number)? {
             self.apply(tx, &*self.node(entry.object)?, &owners)?;
@@ -157,8 +150,10 @@ impl FsWriter {
         }
         let mut rebuilt = engine::sa::SaAttrs::new();
         let f = &self.fields;
-        let head =
-            [f.mode, f.size, f.r#gen, f.uid, f.gid, f.parent, f.flags, f.atime, f.mtime, f.ctime, f.crtime, f.links];
+        let head = [
+            f.mode, f.size, f.r#gen, f.uid, f.gid, f.parent, f.flags, f.atime, f.mtime, f.ctime, f.crtime,
+            f.links,
+        ];
         for attr in head {
             if let Some(bytes) = state.attrs.get(attr) {
                 rebuilt.set(attr, bytes)?;

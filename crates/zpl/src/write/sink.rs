@@ -83,7 +83,14 @@ pub struct Settings {
 #[expect(missing_docs, reason = "the fields are those of the records")]
 pub enum LogOp<'a> {
     /// A file was made; with `acl` when it inherited or was given more than its mode says.
-    Create { what: Created, dir: u64, file: NewFile, name: &'a [u8], target: Option<&'a [u8]>, acl: Option<&'a [Ace]> },
+    Create {
+        what: Created,
+        dir: u64,
+        file: NewFile,
+        name: &'a [u8],
+        target: Option<&'a [u8]>,
+        acl: Option<&'a [Ace]>,
+    },
     /// A name was removed (TX_RMDIR when `dir_removed`). `object`: what it named; `gone`: that has no name left.
     Remove { dir: u64, name: &'a [u8], object: u64, dir_removed: bool, gone: bool },
     /// A name was added to a file.

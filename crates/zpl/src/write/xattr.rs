@@ -121,11 +121,15 @@ impl FsWriter {
             _ => {}
         }
         let fits = self.options.read().xattr_sa && value.is_none_or(|v| v.len() <= MAX_PACKED_VALUE);
-        let packed = if fits || in_list { self.pack(&tx, &node, name, value.filter(|_| fits))? } else { false };
+        let packed =
+            if fits || in_list { self.pack(&tx, &node, name, value.filter(|_| fits))? } else { false };
         if let Some((dir, file)) = in_dir.filter(|_| packed || value.is_none()) {
             self.remove_entry(&tx, &dir, name, FileKind::Regular)?;
             self.drop_link(&tx, &file)?;
-            self.log(&tx, &LogOp::Remove { dir: dir.number, name, object: file.number, dir_removed: false, gone: true });
+            self.log(
+                &tx,
+                &LogOp::Remove { dir: dir.number, name, object: file.number, dir_removed: false, gone: true },
+            );
         }
         match value {
             Some(value) if !(packed && fits) => self.set_in_dir(&tx, &node, name, value),

@@ -76,7 +76,8 @@ impl Bench {
     pub fn reader(&self) -> Arc<Filesystem> {
         let dirs: Vec<PathBuf> = vec![self.dir.path().to_owned()];
         let env = Env::system(32 << 20).unwrap();
-        let pool = zutil::import::open_pool(&env, &dirs, "wpool", engine::spa::OpenOptions::default()).unwrap();
+        let pool =
+            zutil::import::open_pool(&env, &dirs, "wpool", engine::spa::OpenOptions::default()).unwrap();
         Filesystem::open(&pool.dsl.dataset("wpool").unwrap()).unwrap()
     }
 
