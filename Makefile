@@ -1,12 +1,15 @@
 # make demo   set-up and the main job on real data
 # make test   set-up and every test
 # make bench  speed, as ratios to real OpenZFS and to the raw devices
+# make crash  power cuts from SEED=1, COUNT=20000 images
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
 CARGO ?= cargo
 SECONDS ?= 60
+SEED ?= 1
+COUNT ?= 20000
 
-.PHONY: build demo test lint bench fuzz install clean
+.PHONY: build demo test lint bench fuzz crash clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -29,6 +32,9 @@ bench: build
 
 fuzz:
 	fuzz/run.sh $(SECONDS)
+
+crash:
+	$(CARGO) run --release -p sim -- $(SEED) $(COUNT)
 
 clean:
 	$(CARGO) clean

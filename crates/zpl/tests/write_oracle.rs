@@ -100,7 +100,8 @@ fn quotas_are_kept_and_accounts_follow() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = bench.writer(Options::default());
     let one = fs.create(fs.root, b"one", &file(0o644)).unwrap();
-    let body: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let mut body = vec![0; 300_000];
+    stdx::rng::Rng::new(3).fill(&mut body);
     fs.write(one, 0, &body, true).unwrap();
     bench.spa.sync().unwrap();
     let used = fs.used_by(QuotaKind::User, 1000).unwrap();

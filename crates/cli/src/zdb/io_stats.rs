@@ -114,7 +114,7 @@ mod tests {
     fn lines_are_openzfs_to_the_column() {
         let read = |reads, bytes| Counts { reads, bytes, ..Counts::default() };
         assert_eq!(
-            line("mirror", " (special)", 2, Some((548_864, 66_584_576)), read(33, 993_280)),
+            line("mirror", " (special)", 2, Some((548_864, 66_584_576 + 548_864)), read(33, 993_280)),
             "  mirror (special)         536K 63.5M    33     0  970K     0     0     0     0"
         );
         assert_eq!(

@@ -115,7 +115,9 @@ impl Handle {
             Said::Hole => return Ok(zeros()),
             Said::Nothing => {}
         }
-        if synced.dnode.is_free() || blkid > synced.dnode.maxblkid {
+        // When the block size changes, a block that is stored is written anew at once: what is not was a hole.
+        let resized = synced.dnode.datablksz() != size;
+        if synced.dnode.is_free() || blkid > synced.dnode.maxblkid || resized {
             return Ok(zeros());
         }
         match synced.block(blkid) {
