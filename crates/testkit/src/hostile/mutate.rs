@@ -105,7 +105,7 @@ impl Change {
 
     /// The MOS as often as not, else a dataset.
     fn pick_objset(&self, forge: &Forge) -> Result<u64> {
-        if self.objset % 2 == 0 {
+        if self.objset.is_multiple_of(2) {
             return Ok(0);
         }
         let objects = forge.pool.mos.objects().flatten();

@@ -44,7 +44,7 @@ pub struct Policy {
     pub hole_birth: bool,
     /// A block that is written as it was keeps its place (needs a strong checksum).
     pub nopwrite: bool,
-    /// In a file system: the flags of objects that are in the accounts of users (see [`crate::sa::usage`]).
+    /// In a file system: the flags of objects that are in the accounts of users (see the room `sa`).
     pub accounted: DnodeFlags,
 }
 
