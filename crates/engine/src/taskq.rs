@@ -1,6 +1,6 @@
 //! Threads from outside: where CPU work of the engine runs, and how a caller waits for it.
 //!
-//! A [`Job`] never waits for another job or for a device; it starts I/O with a completion and
+//! A [`Job`] never waits for another job or for a device (those of [`Executor::spawn_waiting`] may); it starts I/O with a completion and
 //! returns. Only callers from outside (a command, a FUSE worker, an actor) wait, through
 //! [`Promise::wait`]. A simulated executor runs jobs one by one from `help` in an order its seed gives.
 
@@ -20,6 +20,11 @@ pub type Job = Box<dyn FnOnce() + Send>;
 pub trait Executor: Send + Sync + Debug {
     /// Queues a job.
     fn spawn(&self, job: Job);
+    /// Queues a job that may wait for jobs of [`Executor::spawn`] (a write, whose allocation may have to read a space
+    /// map): it must not take the place of those.
+    fn spawn_waiting(&self, job: Job) {
+        self.spawn(job);
+    }
     /// Called by a waiter: runs a queued job on the waiter's thread when this executor has no
     /// threads of its own. True when something was run.
     fn help(&self) -> bool;
@@ -66,7 +71,10 @@ struct Queue {
 /// A fixed pool of threads.
 pub struct ThreadPool {
     shared: Arc<(Mutex<Queue>, Condvar)>,
+    /// For jobs that may wait for others.
+    waiting: Arc<(Mutex<Queue>, Condvar)>,
     threads: Vec<JoinHandle<()>>,
+    width: usize,
 }
 
 impl Debug for ThreadPool {
@@ -78,14 +86,18 @@ impl Debug for ThreadPool {
 impl ThreadPool {
     /// A pool of `width` threads (at least one). Fails when the system gives none.
     pub fn new(width: usize) -> std::io::Result<Self> {
-        let shared = Arc::new((Mutex::new(Queue::default()), Condvar::new()));
+        let queue = || Arc::new((Mutex::new(Queue::default()), Condvar::new()));
+        let (shared, waiting, width) = (queue(), queue(), width.max(1));
         let mut threads = Vec::new();
-        for i in 0..width.max(1) {
-            let shared = Arc::clone(&shared);
-            let thread = std::thread::Builder::new().name(format!("zio-{i}")).spawn(move || work(&shared))?;
-            threads.push(thread);
+        for i in 0..width {
+            for (name, queue) in [("zio", &shared), ("zio-w", &waiting)] {
+                let queue = Arc::clone(queue);
+                let thread =
+                    std::thread::Builder::new().name(format!("{name}-{i}")).spawn(move || work(&queue))?;
+                threads.push(thread);
+            }
         }
-        Ok(Self { shared, threads })
+        Ok(Self { shared, waiting, threads, width })
     }
 }
 
@@ -114,19 +126,26 @@ impl Executor for ThreadPool {
         self.shared.1.notify_one();
     }
 
+    fn spawn_waiting(&self, job: Job) {
+        self.waiting.0.lock().jobs.push_back(job);
+        self.waiting.1.notify_one();
+    }
+
     fn help(&self) -> bool {
         false
     }
 
     fn width(&self) -> usize {
-        self.threads.len()
+        self.width
     }
 }
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.0.lock().stop = true;
-        self.shared.1.notify_all();
+        for queue in [&self.shared, &self.waiting] {
+            queue.0.lock().stop = true;
+            queue.1.notify_all();
+        }
         let me = std::thread::current().id();
         for thread in self.threads.drain(..) {
             // The last owner may be a job: a thread can't join itself.
@@ -241,6 +260,22 @@ mod tests {
         assert_eq!(start_and_wait(|| (take_wait(), take_wait(), will_wait())), (true, false, true));
         start_and_wait(|| ());
         assert!(!take_wait() && !will_wait());
+    }
+
+    #[test]
+    fn jobs_that_wait_do_not_take_the_place_of_those_they_wait_for() {
+        let pool = Arc::new(ThreadPool::new(1).unwrap());
+        let all: Vec<Promise<u32>> = (0..20).map(|_| Promise::default()).collect();
+        for outer in all.clone() {
+            let theirs = Arc::clone(&pool);
+            pool.spawn_waiting(Box::new(move || {
+                let inner = Promise::default();
+                let given = inner.clone();
+                theirs.spawn(Box::new(move || given.set(3)));
+                outer.set(inner.wait(&*theirs));
+            }));
+        }
+        assert_eq!(all.into_iter().map(|p| p.wait(&*pool)).sum::<u32>(), 60);
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Zio {
     /// Starts writing a block; `done` is told the end.
     pub fn write(self: &Arc<Self>, request: WriteRequest, done: WriteDone) {
         let zio = Arc::clone(self);
-        self.executor().spawn(Box::new(move || zio.write_now(&request, done)));
+        self.executor().spawn_waiting(Box::new(move || zio.write_now(&request, done)));
     }
 
     fn write_now(self: &Arc<Self>, request: &WriteRequest, done: WriteDone) {
@@ -229,7 +229,9 @@ impl Zio {
         if failed.is_empty() {
             return done(Ok(job.bp));
         }
-        self.retry(job, failed, done);
+        // A new place may need a space map to be read: not on a device's thread.
+        let zio = Arc::clone(self);
+        self.executor().spawn_waiting(Box::new(move || zio.retry(job, failed, done)));
     }
 
     /// Copies that could not be written get another place.
