@@ -1,7 +1,7 @@
 //! Threads from outside: where CPU work of the engine runs, and how a caller waits for it.
 //!
-//! A [`Job`] never waits for another job or for a device (those of [`Executor::spawn_waiting`] may); it starts I/O with a completion and
-//! returns. Only callers from outside (a command, a FUSE worker, an actor) wait, through
+//! A [`Job`] never waits for another job or for a device (those of [`Executor::spawn_waiting`] may); it starts
+//! I/O with a completion and returns. Only callers from outside (a command, a FUSE worker, an actor) wait, through
 //! [`Promise::wait`]. A simulated executor runs jobs one by one from `help` in an order its seed gives.
 
 use std::cell::Cell;

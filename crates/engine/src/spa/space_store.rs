@@ -8,7 +8,6 @@ use zcommon::features::Feature;
 
 use super::feature_set::{FeatureSet, ZAP_METADATA};
 use crate::dmu::edit::{Edit, NewObject, Objects};
-use crate::dmu::live::OwnedEditor;
 use crate::dmu::{LiveObjset, Tx};
 use crate::error::{Error, Result};
 use crate::metaslab::{SpaceMapStore, SpaceObject};
@@ -101,8 +100,7 @@ impl SpaceMapStore for Store<'_> {
     }
 
     fn open(&mut self, object: u64) -> Result<Box<dyn Edit + '_>> {
-        let editor = OwnedEditor::new(self.mos.handle(object)?, self.tx);
-        Ok(Box::new(editor))
+        Ok(Box::new(self.mos.handle(object)?.edit(self.tx)))
     }
 
     fn free(&mut self, what: &SpaceObject, object: u64) -> Result<()> {

@@ -35,7 +35,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use handle::{Editor, Handle};
 use policy::Policy;
-pub use within::{OwnedEditor, Within};
+pub use within::Within;
 
 use super::{Object, Objset, SpecialObject, tx::Tx};
 use crate::arc::ArcCache;
