@@ -4,6 +4,7 @@
 //! discarded is a hole and reads as zeros. Source: zvol.c, OpenZFS 2.3.
 
 mod create;
+pub mod replay;
 
 use std::sync::Arc;
 

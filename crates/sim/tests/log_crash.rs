@@ -1,0 +1,177 @@
+//! Power cuts while an intent log is written: what a commit promised is there after import and replay.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use engine::dmu::NewObject;
+use engine::scan::verify::{Options, verify};
+use engine::spa::{ImportOptions, ImportSource, OpenOptions, Spa, import, open};
+use engine::zil::replay::{Record as LogRecord, Replayer, replay};
+use engine::zil::{Itx, Zil};
+use engine::{Error, Result};
+use ondisk::ObjectType;
+use sim::disk::{Disk, Event, Record};
+use sim::image::{Pages, Replay};
+use sim::world::{self, POOL, Shape};
+use stdx::rng::Rng;
+
+/// Where each step writes.
+const REGION: u64 = 192 << 10;
+const OBJECT: u64 = 40;
+
+fn bytes(step: u64, random: &mut Rng) -> Vec<u8> {
+    let most = if random.below(4) == 0 { 180 << 10 } else { 5000 };
+    let mut bytes = vec![0; 8 + random.below(most) as usize];
+    random.fill(&mut bytes);
+    bytes[..8].copy_from_slice(&step.to_le_bytes());
+    bytes
+}
+
+/// Writes and commits; gives what each step wrote.
+fn run(spa: &Arc<Spa>, record: &Record, steps: u64, seed: u64) -> Vec<Vec<u8>> {
+    let head = spa.pool.dsl.dataset(POOL).unwrap().number;
+    let objset = Arc::clone(&spa.datasets.open(&**spa, head).unwrap().objset);
+    let tx = spa.begin().unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 16 << 10);
+    let object = objset.create_object_at(&tx, OBJECT, new).unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    record.mark(0);
+    let (mut random, mut all) = (Rng::new(seed), Vec::new());
+    for step in 1..=steps {
+        let data = bytes(step, &mut random);
+        let offset = step * REGION;
+        let tx = spa.begin().unwrap();
+        object.write(&tx, offset, &data).unwrap();
+        let len = data.len() as u64;
+        match random.below(3) {
+            0 if len < 60_000 => log.assign(Itx::write(OBJECT, offset, &data), &tx),
+            1 => log.assign(Itx::write_placed(OBJECT, offset, len), &tx),
+            _ => log.assign(Itx::write_later(OBJECT, offset, len), &tx),
+        }
+        drop(tx);
+        all.push(data);
+        log.commit(OBJECT).unwrap();
+        record.mark(step);
+        if random.below(4) == 0 {
+            spa.sync().unwrap();
+        }
+    }
+    all
+}
+
+struct Writer(Arc<Spa>);
+
+impl Replayer for Writer {
+    fn replay(&mut self, log: &Zil, record: &LogRecord<'_>) -> Result<()> {
+        let (offset, data) = record.data.as_ref().ok_or_else(|| Error::corrupt("only writes were logged"))?;
+        let head = self.0.pool.dsl.dataset(POOL)?.number;
+        let objset = &self.0.datasets.open(&*self.0, head)?.objset;
+        let tx = self.0.begin()?;
+        objset.handle(OBJECT)?.write(&tx, *offset, data)?;
+        log.replayed_in(&tx);
+        Ok(())
+    }
+}
+
+/// What an import finds on disks.
+fn found(disks: &[Arc<Disk>]) -> Option<ImportSource> {
+    let devices: Vec<_> =
+        (0u64..).zip(disks).map(|(n, disk)| zutil::discover::from_device(&**disk, n)).collect();
+    let candidate = zutil::search(&devices).into_iter().next()?;
+    let mut by_guid: HashMap<u64, blkdev::Device> = HashMap::new();
+    for member in candidate.members.values() {
+        let named = |d: &&Arc<Disk>| std::path::Path::new(blkdev::BlockDevice::name(&***d)) == member.path;
+        if let Some(disk) = disks.iter().find(named) {
+            by_guid.insert(member.guid, Arc::clone(disk) as blkdev::Device);
+        }
+    }
+    let opened = candidate.with_devices(by_guid);
+    Some(zutil::import::gathered(&candidate, opened))
+}
+
+fn check(image: &[Pages], promised: u64, all: &[Vec<u8>]) -> std::result::Result<u64, String> {
+    let disks: Vec<Arc<Disk>> =
+        (0..).zip(image).map(|(n, pages)| Disk::over(n, world::DISK_SIZE, pages.clone(), None)).collect();
+    let source = found(&disks).ok_or("no pool is found")?;
+    let env = world::env(2);
+    let spa = import(&env, source, &ImportOptions { force: true, ..ImportOptions::default() })
+        .map_err(|e| format!("import: {e}"))?;
+    let head = spa.pool.dsl.dataset(POOL).unwrap().number;
+    let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let done = replay(&log, &mut Writer(Arc::clone(&spa))).map_err(|e| format!("replay: {e}"))?;
+    if let Some(e) = done.error {
+        return Err(format!("replay: {e}"));
+    }
+    let object = objset.view().object(OBJECT).map_err(|e| e.to_string())?;
+    for (step, data) in (1..=promised).zip(all) {
+        let have = object.read_vec(step * REGION, data.len()).map_err(|e| format!("step {step}: {e}"))?;
+        if have != *data {
+            return Err(format!("step {step} of {promised} is lost"));
+        }
+    }
+    // The log works on, and nothing leaks.
+    let tx = spa.begin().unwrap();
+    objset.handle(OBJECT).unwrap().write(&tx, 0, b"more").unwrap();
+    log.assign(Itx::write(OBJECT, 0, b"more"), &tx);
+    drop(tx);
+    log.commit(OBJECT).map_err(|e| format!("commit: {e}"))?;
+    log.close().map_err(|e| format!("close: {e}"))?;
+    spa.export().map_err(|e| format!("export: {e}"))?;
+    let source = found(&disks).ok_or("no pool is found any more")?;
+    let pool = open(&world::env(3), source, OpenOptions::default()).map_err(|e| format!("open: {e}"))?;
+    let stop = AtomicBool::new(false);
+    let report = verify(&pool, &Options::new(&stop), &mut |_| (), &mut |_| ());
+    if let Some((_, error)) = report.failed.first() {
+        return Err(format!("a block can't be read: {error}"));
+    }
+    match &report.account.space {
+        Some(space) if space.is_clean() => Ok(done.done),
+        space => Err(format!("space: {space:?}")),
+    }
+}
+
+fn survive(shape: Shape, steps: u64, images: u64, seed: u64) {
+    let env = world::env(seed);
+    let record = Arc::new(Record::default());
+    let (spa, _disks) = world::new_pool(&env, shape, &record).unwrap();
+    let all = run(&spa, &record, steps, seed);
+    let events = record.take();
+    let mut replay = Replay::new(vec![Pages::default(); shape.disks()]);
+    let mut random = Rng::new(seed);
+    let (mut begun, mut replayed, mut tried) = (false, 0, 0);
+    let share = images as f64 / events.len() as f64;
+    let mut due = 0.0;
+    for (number, event) in events.iter().enumerate() {
+        replay.step(event);
+        begun |= matches!(event, Event::Mark(_));
+        if !begun {
+            continue;
+        }
+        due += share;
+        // Just after a promise nothing may be at risk that was promised.
+        let after = matches!(event, Event::Mark(_));
+        while due >= 1.0 || after && due > 0.0 {
+            let variant = random.below(replay.variants(32).max(1));
+            let image = replay.image(variant, &mut random);
+            match check(&image, replay.promised, &all) {
+                Ok(done) => replayed += done,
+                Err(why) => panic!("{shape:?} seed {seed} event {number} variant {variant}: {why}"),
+            }
+            tried += 1;
+            due -= 1.0;
+        }
+    }
+    println!("{shape:?}: {tried} images, {replayed} records replayed");
+    assert!(replayed > 0);
+}
+
+#[test]
+fn what_a_commit_promised_survives_power_cuts() {
+    for (shape, seed) in [(Shape::Single, 1), (Shape::Mirror, 2), (Shape::Raidz(1), 3)] {
+        survive(shape, 12, 25, seed);
+    }
+}

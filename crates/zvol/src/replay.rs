@@ -1,0 +1,64 @@
+//! A volume's intent log, replayed: writes and discards of its one object.
+
+use std::sync::Arc;
+
+use engine::dmu::{Handle, LiveObjset, Tx};
+use engine::spa::Spa;
+use engine::zil::Zil;
+use engine::zil::replay::{Record, Replayer};
+use engine::{Error, Result};
+use ondisk::names::ZVOL_OBJECT;
+use ondisk::zil::LogRecord;
+
+/// Does the records of a volume's log again.
+#[doc(alias = "zvol_replay_vector")]
+#[derive(Debug)]
+pub struct VolumeReplay {
+    spa: Arc<Spa>,
+    objset: Arc<LiveObjset>,
+}
+
+impl VolumeReplay {
+    /// For the volume in `objset`.
+    pub fn new(spa: &Arc<Spa>, objset: &Arc<LiveObjset>) -> Self {
+        Self { spa: Arc::clone(spa), objset: Arc::clone(objset) }
+    }
+}
+
+impl Replayer for VolumeReplay {
+    fn replay(&mut self, log: &Zil, record: &Record<'_>) -> Result<()> {
+        let handle = self.objset.handle(ZVOL_OBJECT)?;
+        let tx = self.spa.begin()?;
+        match (&record.record, &record.data) {
+            (LogRecord::Write(_), Some((offset, data))) => handle.write(&tx, *offset, data)?,
+            (LogRecord::Truncate(t), _) => discard(&handle, &tx, t.offset, t.length)?,
+            (LogRecord::Commit, _) => {}
+            _ => {
+                let what = format!("a volume's log has no {} records", record.txtype.name());
+                return Err(Error::unsupported(what));
+            }
+        }
+        log.replayed_in(&tx);
+        Ok(())
+    }
+}
+
+/// Makes a range read as zeros: whole blocks are freed, parts of blocks overwritten.
+#[doc(alias = "dmu_free_long_range")]
+pub fn discard(handle: &Arc<Handle>, tx: &Tx, offset: u64, length: u64) -> Result<()> {
+    let size = handle.dnode().datablksz().max(1);
+    let end = offset.saturating_add(length);
+    let (first, last) = (offset.div_ceil(size), end / size);
+    let zero = |from: u64, to: u64| {
+        let len = usize::try_from(to.saturating_sub(from)).unwrap_or(0);
+        handle.write(tx, from, &vec![0; len])
+    };
+    if first > last {
+        return zero(offset, end);
+    }
+    zero(offset, first.saturating_mul(size))?;
+    if first < last {
+        handle.free_blocks(tx, first, last)?;
+    }
+    zero(last.saturating_mul(size), end)
+}
