@@ -40,9 +40,12 @@ impl Itx {
         Self { object, sync: true, txg: 0, payload: Payload::Whole(record.encode(txtype)) }
     }
 
-    /// A write whose data are given.
+    /// A write whose data are given. Those that a block of the log might not hold are read from the object later.
     pub fn write(object: u64, offset: u64, data: &[u8]) -> Self {
         let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        if length > MAX_COPIED {
+            return Self::write_later(object, offset, length).with_sync(true);
+        }
         let lr = LrWrite { foid: object, offset, length, ..LrWrite::default() };
         Self { object, sync: true, txg: 0, payload: Payload::Whole(encode_write(&lr, data)) }
     }
@@ -75,6 +78,9 @@ impl Itx {
     }
 }
 
+/// Most data that are kept in a record.
+#[doc(alias = "zil_max_copied_data")]
+const MAX_COPIED: u64 = 64 << 10;
 /// Bytes of a write record without data.
 pub(super) const WRITE_RECORD: u64 = 192;
 

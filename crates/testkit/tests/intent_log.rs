@@ -1,0 +1,204 @@
+//! Intent logs that we write, judged by real zdb; and those that OpenZFS left.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blkdev::{FileDevice, OpenMode, OpenOptions};
+use engine::dmu::NewObject;
+use engine::env::Env;
+use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::{ImportOptions, NewPool, Spa, create, import};
+use engine::vdev::config::AllocBias;
+use engine::zil::replay::replay;
+use engine::zil::{Itx, Zil};
+use ondisk::ObjectType;
+use stdx::rng::Rng;
+use testkit::{golden, zdb};
+use zutil::import::{candidates, select, source_with};
+
+const OBJECT: u64 = 40;
+
+fn leaf(dir: &Path, name: &str) -> LeafSpec {
+    let path = dir.join(name);
+    std::fs::File::create(&path).unwrap().set_len(80 << 20).unwrap();
+    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+    LeafSpec {
+        path: path.to_str().unwrap().to_owned(),
+        is_disk: false,
+        whole_disk: None,
+        devid: None,
+        device: Arc::new(FileDevice::open(&path, options).unwrap()),
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_file() {
+            let mut cp = std::process::Command::new("cp");
+            cp.arg("--sparse=always").arg(entry.path()).arg(to.join(entry.file_name()));
+            assert!(cp.status().unwrap().success());
+        }
+    }
+}
+
+fn new_pool(env: &Env, tops: Vec<TopSpec>) -> Arc<Spa> {
+    let spec = PoolSpec { tops, ..PoolSpec::default() };
+    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
+    let new = NewPool {
+        name: "logged".into(),
+        version: 5000,
+        features: zcommon::features::FEATURES
+            .iter()
+            .copied()
+            .filter(|f| !newer.contains(&f.info().name))
+            .collect(),
+        layout: spec.lay_out(0, 4, &mut || env.guid()).unwrap(),
+        hostid: 1,
+        hostname: "host".into(),
+        command: "zpool create logged".into(),
+    };
+    create(env, new, &|_, _| Ok(())).unwrap()
+}
+
+fn reopen(dir: &Path, pool: &str) -> Arc<Spa> {
+    let env = Env::system(64 << 20).unwrap();
+    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+    let candidate = select(candidates(&[dir.to_path_buf()]), pool).unwrap();
+    let how = ImportOptions { force: true, ..ImportOptions::default() };
+    import(&env, source_with(&candidate, options), &how).unwrap()
+}
+
+struct Writer(Arc<Spa>);
+
+impl engine::zil::replay::Replayer for Writer {
+    fn replay(&mut self, log: &Zil, record: &engine::zil::replay::Record<'_>) -> engine::Result<()> {
+        let (offset, data) = record.data.as_ref().unwrap();
+        let head = self.0.pool.dsl.dataset("logged")?.number;
+        let objset = Arc::clone(&self.0.datasets.open(&*self.0, head)?.objset);
+        let tx = self.0.begin()?;
+        objset.handle(OBJECT)?.write(&tx, *offset, data)?;
+        log.replayed_in(&tx);
+        Ok(())
+    }
+}
+
+/// Commits go to the log; at a crash zdb finds the chain, and import and replay give everything back.
+fn logged(tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let spa = new_pool(&env, tops(dir.path()));
+    let head = spa.pool.dsl.dataset("logged").unwrap().number;
+    let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+    let tx = spa.begin().unwrap();
+    let object = objset
+        .create_object_at(&tx, OBJECT, NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 8192))
+        .unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let (mut random, mut model) = (Rng::new(3), vec![0u8; 2 << 20]);
+    for step in 0..60 {
+        let len = 1 + random.below(if step % 7 == 0 { 300_000 } else { 9000 }) as usize;
+        let at = random.below((model.len() - len) as u64) as usize;
+        random.fill(&mut model[at..at + len]);
+        let data = &model[at..at + len];
+        let tx = spa.begin().unwrap();
+        object.write(&tx, at as u64, data).unwrap();
+        match step % 2 {
+            // A record must fit into a block of the log.
+            0 if len > 60_000 => log.assign(Itx::write_later(OBJECT, at as u64, len as u64), &tx),
+            0 => log.assign(Itx::write(OBJECT, at as u64, data), &tx),
+            _ => log.assign(Itx::write_later(OBJECT, at as u64, len as u64), &tx),
+        }
+        drop(tx);
+        log.commit(if step % 3 == 0 { 0 } else { OBJECT }).unwrap();
+        if step == 30 {
+            spa.sync().unwrap();
+        }
+    }
+    let crashed = tempfile::tempdir().unwrap();
+    copy(dir.path(), crashed.path());
+    log.close().unwrap();
+    spa.export().unwrap();
+    drop((log, objset, object, spa));
+    if zdb::installed() {
+        zdb::verify(dir.path(), "logged").unwrap();
+        let text = zdb::run(crashed.path(), "logged", &["-ivv"]).unwrap();
+        let writes = text.matches("TX_WRITE").count();
+        assert!(writes >= 29, "{writes} writes\n{text}");
+    }
+    let spa = reopen(crashed.path(), "logged");
+    let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    assert!(log.needs_replay());
+    let done = replay(&log, &mut Writer(Arc::clone(&spa))).unwrap();
+    assert!(done.error.is_none() && done.done >= 29, "{done:?}");
+    let have = objset.view().object(OBJECT).unwrap().read_vec(0, model.len()).unwrap();
+    assert!(have == model);
+    log.close().unwrap();
+    spa.export().unwrap();
+    drop((log, objset, spa));
+    if zdb::installed() {
+        zdb::verify(crashed.path(), "logged").unwrap();
+    }
+}
+
+fn top(vdev: VdevSpec, class: AllocBias) -> TopSpec {
+    TopSpec { vdev, class, ashift: None }
+}
+
+#[test]
+fn logs_on_a_disk() {
+    logged(|dir| vec![top(VdevSpec::Leaf(leaf(dir, "disk1")), AllocBias::Normal)]);
+}
+
+#[test]
+fn logs_on_a_device_of_their_own() {
+    logged(|dir| {
+        let mirror = VdevSpec::Mirror(vec![leaf(dir, "disk1"), leaf(dir, "disk2")]);
+        let log = VdevSpec::Leaf(leaf(dir, "disk3"));
+        vec![top(mirror, AllocBias::Normal), top(log, AllocBias::Log)]
+    });
+}
+
+#[test]
+fn logs_on_raidz() {
+    logged(|dir| {
+        let children = (1..=4).map(|n| leaf(dir, &format!("disk{n}"))).collect();
+        vec![top(VdevSpec::Raidz { parity: 1, children }, AllocBias::Normal)]
+    });
+}
+
+/// Volumes of OpenZFS with a log: claimed, replayed, and what they were.
+#[test]
+fn volumes_of_openzfs_are_replayed() {
+    let Some(golden) = golden::get("zvol") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    copy(&golden.dir, dir.path());
+    let spa = reopen(dir.path(), "tank");
+    for name in ["tank/vol", "tank/sparse"] {
+        let head = spa.pool.dsl.dataset(name).unwrap().number;
+        let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+        let log = Zil::open(&objset, spa.log_host()).unwrap();
+        let mut volume = zvol::replay::VolumeReplay::new(&spa, &objset);
+        let done = replay(&log, &mut volume).unwrap();
+        assert!(done.error.is_none(), "{done:?}");
+        println!("{name}: {done:?}");
+        log.close().unwrap();
+    }
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), "tank").unwrap();
+    }
+    let bytes = |dir: &Path| {
+        let env = Env::system(64 << 20).unwrap();
+        let pool = zutil::import::open_pool(&env, &[dir.to_path_buf()], "tank", Default::default()).unwrap();
+        let volume = zvol::Volume::open(&pool.dsl.dataset("tank/vol").unwrap()).unwrap();
+        let mut out = vec![0; volume.size as usize];
+        volume.read_at(0, &mut out).unwrap();
+        out
+    };
+    assert!(bytes(dir.path()) == bytes(&golden.dir));
+}
