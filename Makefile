@@ -15,8 +15,8 @@ build:
 	$(CARGO) build --release --bin aquifer
 
 demo:
-	$(CARGO) build --profile demo --bin aquifer
-	demo/run.sh target/demo/aquifer
+	$(CARGO) build --profile demo --bin aquifer --bin powercut
+	demo/run.sh target/demo/aquifer target/demo/powercut
 
 test: lint
 	tests/oracle.sh

@@ -7,6 +7,9 @@
 
 pub mod crash;
 pub mod disk;
+pub mod files;
 pub mod image;
+pub mod power;
+pub mod tree;
 pub mod workload;
 pub mod world;

@@ -41,7 +41,8 @@ pub fn survived(pool: &Pool) -> Result<u64> {
     }
     let mut last = 0;
     for record in history.records.iter().filter(|r| r.str("internal_name") == Some(STEP)) {
-        let number = record.str("internal str").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        let number =
+            record.str("history internal str").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         match number {
             Some(step) if step == last + 1 => last = step,
             other => return Err(Error::corrupt(format!("step {other:?} follows step {last}"))),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use blkdev::Device;
 use engine::Result;
 use engine::env::Env;
+use engine::spa::create::FillRoot;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{ImportSource, NewPool, Spa, create};
 use engine::taskq::Inline;
@@ -94,29 +95,37 @@ pub fn features() -> Vec<Feature> {
 /// A new pool on recorded disks.
 pub fn new_pool(env: &Env, shape: Shape, record: &Arc<Record>) -> Result<(Arc<Spa>, Vec<Arc<Disk>>)> {
     let disks: Vec<Arc<Disk>> = (0..shape.disks()).map(|n| Disk::new(n, DISK_SIZE, record)).collect();
-    let leaf = |disk: &Arc<Disk>| LeafSpec {
-        path: blkdev::BlockDevice::name(&**disk).to_owned(),
-        is_disk: false,
-        whole_disk: None,
-        devid: None,
-        device: Arc::clone(disk) as Device,
+    let devices = disks.iter().map(|disk| Arc::clone(disk) as Device).collect();
+    let spa = pool_on(env, (POOL, shape), devices, &crate::workload::fill_root)?;
+    Ok((spa, disks))
+}
+
+/// A new pool of that name and shape on `devices`.
+pub fn pool_on(
+    env: &Env,
+    (name, shape): (&str, Shape),
+    devices: Vec<Device>,
+    fill_root: FillRoot<'_>,
+) -> Result<Arc<Spa>> {
+    let leaf = |device: Device| {
+        let path = device.name().to_owned();
+        LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device }
     };
-    let vdev = shape.spec(disks.iter().map(leaf).collect());
+    let vdev = shape.spec(devices.into_iter().map(leaf).collect());
     let tops =
         vdev.into_iter().map(|vdev| TopSpec { vdev, class: AllocBias::Normal, ashift: None }).collect();
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let layout = spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
     let new = NewPool {
-        name: POOL.into(),
+        name: name.into(),
         version: 5000,
         features: features(),
         layout,
         hostid: 1,
         hostname: "sim".into(),
-        command: format!("zpool create {POOL}"),
+        command: format!("zpool create {name}"),
     };
-    let spa = create(env, new, &crate::workload::fill_root)?;
-    Ok((spa, disks))
+    create(env, new, fill_root)
 }
 
 /// What an import finds on an image; `None` when there is no pool.

@@ -20,8 +20,10 @@ pub fn run(dir: &Path, name: &str, args: &[&str]) -> Result<String, String> {
     if out.status.success() { Ok(text) } else { Err(format!("zdb {args:?}: {}\n{text}", out.status)) }
 }
 
-/// Every block read and its checksum right, every allocated sector referred to exactly once.
+/// Every block read and its checksum right, every allocated sector referred to exactly once, and a history that
+/// can be printed.
 pub fn verify(dir: &Path, name: &str) -> Result<(), String> {
+    run(dir, name, &["-h"])?;
     let text = run(dir, name, &["-bcc"])?;
     if text.contains("No leaks (block sum matches space maps exactly)") { Ok(()) } else { Err(text) }
 }

@@ -42,13 +42,6 @@ fn new_pool(env: &Env, dir: &Path, version: u64) -> Arc<Spa> {
     create(env, new, &|_, _| Ok(())).unwrap()
 }
 
-fn task(spa: &Spa, work: impl FnOnce(&Tasks<'_>) -> Result<()> + Send + 'static) -> Result<()> {
-    spa.sync_task(move |spa, tx| {
-        let at = spa.datasets.at(tx, spa);
-        work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
-    })
-}
-
 /// A block's place (none for one that lies in its pointer), its birth and its size.
 type Block = (Option<(u32, u64)>, u64, Delta);
 
@@ -288,44 +281,44 @@ fn operate(spa: &Spa, random: &mut Random, count: usize) -> String {
             let fill = |_: &Arc<engine::dsl::write::LiveDataset>, _: &engine::dmu::Tx| Ok(());
             let result = {
                 let name = name.clone();
-                task(spa, move |t| t.create(&name, ObjsetType::Zfs, 0, &mut { fill }).map(drop))
+                spa.dsl_task(move |t| t.create(&name, ObjsetType::Zfs, 0, &mut { fill }).map(drop))
             };
             (format!("create {name}"), result)
         }
         2..=5 => {
             let name = format!("{head}@{fresh}");
-            (format!("snapshot {name}"), task(spa, move |t| t.snapshot(&[&name], &[])))
+            (format!("snapshot {name}"), spa.dsl_task(move |t| t.snapshot(&[&name], &[])))
         }
         6 | 7 => {
             let name = format!("{head}/{fresh}");
-            (format!("clone {snap} {name}"), task(spa, move |t| t.clone_snapshot(&snap, &name).map(drop)))
+            (format!("clone {snap} {name}"), spa.dsl_task(move |t| t.clone_snapshot(&snap, &name).map(drop)))
         }
-        8..=10 => (format!("destroy {snap}"), task(spa, move |t| t.destroy(&snap, false))),
-        11 => (format!("destroy -d {snap}"), task(spa, move |t| t.destroy(&snap, true))),
-        12 => (format!("destroy {head}"), task(spa, move |t| t.destroy(&head, false))),
-        13 => (format!("rollback {head}"), task(spa, move |t| t.rollback(&head, None))),
-        14 | 15 => (format!("promote {head}"), task(spa, move |t| t.promote(&head))),
+        8..=10 => (format!("destroy {snap}"), spa.dsl_task(move |t| t.destroy(&snap, false))),
+        11 => (format!("destroy -d {snap}"), spa.dsl_task(move |t| t.destroy(&snap, true))),
+        12 => (format!("destroy {head}"), spa.dsl_task(move |t| t.destroy(&head, false))),
+        13 => (format!("rollback {head}"), spa.dsl_task(move |t| t.rollback(&head, None))),
+        14 | 15 => (format!("promote {head}"), spa.dsl_task(move |t| t.promote(&head))),
         16 => {
             let to = format!("{}/{fresh}", random.pick(&heads).unwrap());
-            (format!("rename {head} {to}"), task(spa, move |t| t.rename(&head, &to)))
+            (format!("rename {head} {to}"), spa.dsl_task(move |t| t.rename(&head, &to)))
         }
         17 => {
             let mark = format!("{}#{fresh}", snap.split('@').next().unwrap());
-            (format!("bookmark {snap} {mark}"), task(spa, move |t| t.bookmark(&mark, &snap)))
+            (format!("bookmark {snap} {mark}"), spa.dsl_task(move |t| t.bookmark(&mark, &snap)))
         }
         18 => {
             let prop = ["reservation", "refreservation"][random.below(2)];
             let value = if size % 3 == 0 { 0 } else { size };
             let set =
                 move |t: &Tasks<'_>| t.set(&head, &[(prop, Some(PropValue::Number(value)))], Source::Local);
-            (format!("set {prop}={value}"), task(spa, set))
+            (format!("set {prop}={value}"), spa.dsl_task(set))
         }
         _ => {
             let tag = format!("t{}", size % 2);
             let release = size % 3 == 0;
             let hold =
                 move |t: &Tasks<'_>| if release { t.release(&snap, &tag) } else { t.hold(&snap, &tag) };
-            ("hold or release".to_owned(), task(spa, hold))
+            ("hold or release".to_owned(), spa.dsl_task(hold))
         }
     };
     match result {

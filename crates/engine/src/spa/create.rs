@@ -108,6 +108,9 @@ fn create_some(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<S
     let spa = assemble(env, &new, (zio, arc, mos, space), (txgs, dirty, features, config))?;
     let origin = HistoryOrigin { who: 0, host: new.hostname.clone() };
     spa.log_history(&HistoryEvent::Command(new.command.clone()), &origin, &tx)?;
+    let software = concat!("aquifer-", env!("CARGO_PKG_VERSION"));
+    let text = format!("pool version {}; software version {software}", new.version);
+    spa.log_history(&HistoryEvent::Internal { name: "create".into(), dataset: None, text }, &origin, &tx)?;
     spa.list_spares(&new.layout, &tx)?;
     make_root(&spa, created.root_dataset, &tx, fill_root)?;
     spa.txgs.close();

@@ -53,17 +53,17 @@ impl Spa {
         match event {
             HistoryEvent::Command(command) => {
                 list.add("history command", command.as_str());
+                list.add("history zone", "linux").add("history who", origin.who);
             }
             HistoryEvent::Internal { name, dataset, text } => {
                 if let Some((dataset, number)) = dataset {
                     list.add("dsname", dataset.as_str()).add("dsid", *number);
                 }
-                list.add("internal_name", name.as_str()).add("internal str", text.as_str());
-                list.add("txg", tx.txg());
+                list.add("history internal str", text.as_str()).add("internal_name", name.as_str());
+                list.add("history txg", tx.txg());
             }
         }
-        list.add("history time", self.pool.env.now()).add("history who", origin.who);
-        list.add("history zone", "linux").add("history hostname", origin.host.as_str());
+        list.add("history time", self.pool.env.now()).add("history hostname", origin.host.as_str());
         let packed = list.encode_native().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
         self.append_history(&packed, matches!(event, HistoryEvent::Command(_)), tx)
     }

@@ -20,7 +20,7 @@ use super::pool::Pool;
 use crate::dmu::live::sync::BlockOps;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Tx};
-use crate::dsl::write::DslPool;
+use crate::dsl::write::{DslPool, Tasks};
 use crate::error::{Error, Result};
 use crate::metaslab::SpaceAllocator;
 use crate::taskq::Promise;
@@ -69,7 +69,7 @@ pub struct Spa {
     pub config: Mutex<PoolConfig>,
     pub(super) me: Weak<Spa>,
     pub(super) uberblock: Mutex<Uberblock>,
-    pub(super) tasks: Tasks,
+    pub(super) tasks: Waiting,
     pub(super) mos_delta: Mutex<[i64; 3]>,
     /// Pass of the group that is being written.
     pub(super) pass: AtomicU64,
@@ -79,11 +79,11 @@ pub struct Spa {
 
 /// Tasks by group.
 #[derive(Default)]
-pub(super) struct Tasks(pub Mutex<BTreeMap<u64, Vec<Task>>>);
+pub(super) struct Waiting(pub Mutex<BTreeMap<u64, Vec<Task>>>);
 
-impl std::fmt::Debug for Tasks {
+impl std::fmt::Debug for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tasks({} groups)", self.0.lock().len())
+        write!(f, "Waiting({} groups)", self.0.lock().len())
     }
 }
 
@@ -107,7 +107,7 @@ impl Spa {
             config,
             me: Weak::clone(me),
             uberblock: Mutex::new(uberblock),
-            tasks: Tasks::default(),
+            tasks: Waiting::default(),
             mos_delta: Mutex::default(),
             pass: AtomicU64::new(0),
             thread: Mutex::default(),
@@ -156,6 +156,17 @@ impl Spa {
         };
         self.wait_synced(txg)?;
         promise.wait(&*self.pool.env.executor)
+    }
+
+    /// Runs `work` on the pool's datasets, as [`Spa::sync_task`].
+    pub fn dsl_task<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tasks<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.sync_task(move |spa, tx| {
+            let at = spa.datasets.at(tx, spa);
+            work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
+        })
     }
 
     /// Waits until everything that was changed so far is on disk.

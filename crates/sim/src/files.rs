@@ -1,0 +1,64 @@
+//! A pool on files of this machine, with its root file system open: what demo, benchmarks and tests begin with.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use blkdev::{Device, FileDevice, OpenMode, OpenOptions};
+use engine::Result;
+use engine::dsl::write::names::find_head;
+use engine::env::Env;
+use engine::spa::{ImportOptions, Spa, import};
+use zpl::Time;
+use zpl::write::{FsWriter, NewFs, Options, create_fs};
+
+use crate::world::{Shape, pool_on};
+
+/// The pool's name.
+pub const POOL: &str = "tank";
+
+/// A pool that is written by a thread of its own, and its root file system.
+#[derive(Debug)]
+pub struct FilePool {
+    /// The pool.
+    pub spa: Arc<Spa>,
+    /// Its root file system.
+    pub fs: Arc<FsWriter>,
+}
+
+/// New files `disk1`, `disk2`, … of `size` bytes in `dir`.
+pub fn disks(dir: &Path, count: usize, size: u64) -> Result<Vec<Device>> {
+    let one = |number: usize| -> Result<Device> {
+        let path = dir.join(format!("disk{number}"));
+        fs::File::create(&path)?.set_len(size)?;
+        Ok(Arc::new(FileDevice::open(&path, writable())?))
+    };
+    (1..=count).map(one).collect()
+}
+
+fn writable() -> OpenOptions {
+    OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() }
+}
+
+impl FilePool {
+    /// A new pool on `devices`.
+    pub fn create(env: &Env, shape: Shape, devices: Vec<Device>) -> Result<Self> {
+        let (sec, nsec) = env.clock.wall();
+        // As OpenZFS makes a pool's root: no feature is enabled yet at that moment.
+        let new = NewFs { projects: false, ..NewFs::new(Time { sec, nsec }, env.guid()) };
+        let spa = pool_on(env, (POOL, shape), devices, &|objset, tx| create_fs(objset, tx, &new))?;
+        spa.start_thread()?;
+        let head = find_head(&spa.datasets.view(), POOL, POOL)?;
+        let live = spa.datasets.open(&*spa, head.head)?;
+        let (txs, clock) = (Arc::clone(&spa), Arc::clone(&env.clock));
+        let fs = FsWriter::open(&live.objset, txs, clock, Options::default(), env.guid())?;
+        Ok(Self { spa, fs })
+    }
+}
+
+/// Imports the pool on the files in `dir` for writing, without a thread.
+pub fn import_in(env: &Env, dir: &Path) -> Result<Arc<Spa>> {
+    let candidate = zutil::import::select(zutil::import::candidates(&[dir.to_path_buf()]), POOL)?;
+    let host = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
+    import(env, zutil::import::source_with(&candidate, writable()), &host)
+}
