@@ -29,6 +29,7 @@ lint:
 bench: build
 	tests/oracle.sh
 	bench/run.sh
+	$(CARGO) run --release -p bench -- $${BENCH_DIR:-target/bench}/write
 
 fuzz:
 	fuzz/run.sh $(SECONDS)

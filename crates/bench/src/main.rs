@@ -1,0 +1,193 @@
+//! `make bench`, the write path: what a pool makes of its devices, without any mount.
+//!
+//! ```text
+//! bench DIR [MIB]     writes pools on files in DIR, of that many MiB of data each (2048)
+//! ```
+//!
+//! After each piece of work the same devices get as many bytes and flushes without a pool; the ratio says how much
+//! of their speed the pool gives. The columns behind say where the time went: how long devices had something to do,
+//! and what compression, checksums and parity of these bytes cost one core when measured by themselves.
+
+mod cost;
+mod device;
+mod raw;
+mod work;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use blkdev::Device;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
+use engine::env::Env;
+use engine::{Error, Kind, Result};
+use ondisk::CompressType;
+use sim::files::{FilePool, POOL, disks};
+use sim::world::Shape;
+use stdx::rng::Rng;
+
+use cost::Costs;
+use device::{Counting, Counts};
+use work::{Load, Work};
+
+const SHAPES: [(&str, Shape); 5] = [
+    ("one disk", Shape::Single),
+    ("mirror", Shape::Mirror),
+    ("raidz1", Shape::Raidz(1)),
+    ("raidz2", Shape::Raidz(2)),
+    ("raidz3", Shape::Raidz(3)),
+];
+/// Name, work, compressed, whether the data shrinks.
+const WORKS: [(&str, Work, bool, bool); 5] = [
+    ("large file", work::sequential, false, false),
+    ("large file, lz4", work::compressed, true, true),
+    ("small files", work::small_files, false, false),
+    ("rewrite 128K", work::rewrite, false, false),
+    ("patch 8K", work::patch, false, false),
+];
+const ARC: u64 = 512 << 20;
+const MIB: f64 = 1_048_576.0;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let dir = args.next().map(PathBuf::from);
+    let mib = args.next().map_or(Ok(2048), |arg| arg.parse::<u64>());
+    let done = match (dir, mib) {
+        (Some(dir), Ok(mib)) => run(&dir, mib),
+        _ => Err(Error::new(Kind::Invalid, "usage: bench DIR [MIB]")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn load(mib: u64) -> Load {
+    let mut random = vec![0; 2 << 20];
+    Rng::new(1).fill(&mut random);
+    let words: Vec<&str> = include_str!("main.rs").split(' ').collect();
+    let mut picks = Rng::new(2);
+    let mut text = Vec::with_capacity(2 << 20);
+    while text.len() < 2 << 20 {
+        let at = usize::try_from(picks.below(words.len() as u64)).unwrap_or(0);
+        text.extend_from_slice(words.get(at).copied().unwrap_or_default().as_bytes());
+        text.push(b' ');
+    }
+    Load { random, text, large: mib << 20, small: mib * 10, rewrites: mib * 4 }
+}
+
+fn say(line: &str) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}
+
+fn run(dir: &Path, mib: u64) -> Result<()> {
+    let load = load(mib);
+    std::fs::create_dir_all(dir)?;
+    say(
+        "ratio: time of the raw devices for as many bytes and flushes, divided by the pool's; core s: of one core",
+    )?;
+    say(&format!(
+        "{:<9} {:<16} {:>7} {:>6} {:>8} {:>8} {:>7}  {:>7} {:>7} {:>7} {:>7} {:>7}",
+        "layout",
+        "work",
+        "MiB",
+        "s",
+        "MiB/s",
+        "disk MiB",
+        "ratio",
+        "core s",
+        "lz4",
+        "cksum",
+        "parity",
+        "busy"
+    ))?;
+    for (name, shape) in SHAPES {
+        layout(dir, name, shape, &load)?;
+    }
+    Ok(())
+}
+
+fn layout(dir: &Path, name: &str, shape: Shape, load: &Load) -> Result<()> {
+    let size = (load.large * 6).max(1 << 30);
+    let devices: Vec<_> = disks(dir, shape.disks(), size)?.into_iter().map(Counting::new).collect();
+    let handed = devices.iter().map(|device| Arc::clone(device) as Device).collect();
+    let pool = FilePool::create(&Env::system(ARC)?, shape, handed)?;
+    let costs = Costs::measure(shape, &load.random, &load.text);
+    for (what, work, lz4, shrinks) in WORKS {
+        let number = if lz4 { CompressType::Lz4 } else { CompressType::Off };
+        let value = PropValue::Number(number as u64);
+        pool.spa.dsl_task(move |tasks| tasks.set(POOL, &[("compression", Some(value))], Source::Local))?;
+        devices.iter().for_each(|device| {
+            device.take();
+        });
+        let (start, cpu) = (Instant::now(), cost::processor());
+        let logical = work(&pool, load)?;
+        let (took, cpu) = (start.elapsed(), cost::processor().saturating_sub(cpu));
+        let counts: Vec<Counts> = devices.iter().map(|device| device.take()).collect();
+        let raw = raw_twin(dir, shape, size, &counts, &load.random)?;
+        let done = Done { logical, took, cpu, raw, counts, lz4, shrinks };
+        say(&done.row(name, what, shape, &costs))?;
+    }
+    drop(pool);
+    for number in 1..=shape.disks() {
+        std::fs::remove_file(dir.join(format!("disk{number}")))?;
+    }
+    Ok(())
+}
+
+fn raw_twin(dir: &Path, shape: Shape, size: u64, counts: &[Counts], block: &[u8]) -> Result<Duration> {
+    let beside = dir.join("raw");
+    std::fs::create_dir_all(&beside)?;
+    let devices = disks(&beside, shape.disks(), size)?;
+    let took = raw::twin(&devices, counts, block)?;
+    std::fs::remove_dir_all(&beside)?;
+    Ok(took)
+}
+
+/// A measured piece of work.
+struct Done {
+    logical: u64,
+    took: Duration,
+    cpu: Duration,
+    raw: Duration,
+    counts: Vec<Counts>,
+    lz4: bool,
+    shrinks: bool,
+}
+
+impl Done {
+    fn row(&self, layout: &str, what: &str, shape: Shape, costs: &Costs) -> String {
+        let bytes = self.logical as f64;
+        let took = self.took.as_secs_f64();
+        let disk = self.counts.iter().map(|c| c.written).sum::<u64>() as f64;
+        let lz4 = match (self.lz4, self.shrinks) {
+            (false, _) => 0.0,
+            (true, true) => bytes * costs.lz4.0,
+            (true, false) => bytes * costs.lz4.1,
+        };
+        // Parity is made of what is stored, not of what was written.
+        let copies = if shape == Shape::Mirror { 2.0 } else { 1.0 };
+        let redundant = match shape {
+            Shape::Raidz(parity) => 1.0 - f64::from(parity) / shape.disks() as f64,
+            _ => 1.0 / copies,
+        };
+        let stored = disk * redundant;
+        let busy = self.counts.iter().map(|c| c.busy.as_secs_f64()).fold(0.0, f64::max);
+        format!(
+            "{layout:<9} {what:<16} {:>7.0} {took:>6.1} {:>8.0} {:>8.0} {:>7.2}  {:>7.2} {lz4:>7.2} {:>7.2} {:>7.2} {busy:>7.2}",
+            bytes / MIB,
+            bytes / MIB / took,
+            disk / MIB,
+            self.raw.as_secs_f64() / took,
+            self.cpu.as_secs_f64(),
+            stored * costs.checksum,
+            stored * costs.parity,
+        )
+    }
+}

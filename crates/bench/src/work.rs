@@ -1,0 +1,97 @@
+//! What is done to a pool. Each piece of work ends with everything on disk.
+
+use engine::Result;
+use sim::files::FilePool;
+use stdx::rng::Rng;
+use zpl::FileKind;
+use zpl::write::NewNode;
+
+const PIECE: u64 = 1 << 20;
+
+/// Bytes to write with, and how much of each work.
+#[derive(Debug)]
+pub struct Load {
+    /// Bytes that do not shrink.
+    pub random: Vec<u8>,
+    /// Bytes that do.
+    pub text: Vec<u8>,
+    /// Bytes of the large file.
+    pub large: u64,
+    /// Small files.
+    pub small: u64,
+    /// Writes within the large file.
+    pub rewrites: u64,
+}
+
+/// A piece of work: logical bytes that it wrote.
+pub type Work = fn(&FilePool, &Load) -> Result<u64>;
+
+fn file(pool: &FilePool, dir: u64, name: &str, kind: FileKind) -> Result<u64> {
+    pool.fs.create(dir, name.as_bytes(), &NewNode::new(kind, 0o644, 0, 0))
+}
+
+fn write_large(pool: &FilePool, load: &Load, name: &str, source: &[u8]) -> Result<u64> {
+    let number = file(pool, pool.fs.root, name, FileKind::Regular)?;
+    for at in (0..load.large).step_by(1 << 20) {
+        // A window that moves by bytes, so that no two blocks are alike.
+        let shift = usize::try_from(at / PIECE * 4099 % PIECE).unwrap_or(0);
+        let piece = source.get(shift..shift + (1 << 20)).unwrap_or(source);
+        pool.fs.write(number, at, piece, false)?;
+    }
+    pool.spa.sync()?;
+    Ok(load.large)
+}
+
+/// One large file of random bytes.
+pub fn sequential(pool: &FilePool, load: &Load) -> Result<u64> {
+    write_large(pool, load, "random", &load.random)
+}
+
+/// One large file of text, with lz4.
+pub fn compressed(pool: &FilePool, load: &Load) -> Result<u64> {
+    write_large(pool, load, "text", &load.text)
+}
+
+/// Many files of 1 to 16 KiB in directories of 100.
+pub fn small_files(pool: &FilePool, load: &Load) -> Result<u64> {
+    let (mut random, mut total, mut dir) = (Rng::new(7), 0, pool.fs.root);
+    for number in 0..load.small {
+        if number % 100 == 0 {
+            dir = file(pool, pool.fs.root, &format!("d{}", number / 100), FileKind::Directory)?;
+        }
+        let len = usize::try_from(1024 + random.below(15 << 10)).unwrap_or(1024);
+        let made = file(pool, dir, &format!("file{number}"), FileKind::Regular)?;
+        pool.fs.write(made, 0, load.random.get(..len).unwrap_or(&load.random), false)?;
+        total += len as u64;
+    }
+    pool.spa.sync()?;
+    Ok(total)
+}
+
+/// Pieces of 128 KiB, whole records, all over the large file.
+pub fn rewrite(pool: &FilePool, load: &Load) -> Result<u64> {
+    const RECORD: u64 = 128 << 10;
+    let number = sim::tree::find(&pool.fs, std::path::Path::new("random"))?;
+    let mut random = Rng::new(9);
+    for _ in 0..load.rewrites {
+        let at = random.below(load.large / RECORD) * RECORD;
+        let shift = usize::try_from(random.below(PIECE)).unwrap_or(0);
+        let piece = load.random.get(shift..shift + (128 << 10)).unwrap_or(&load.random);
+        pool.fs.write(number, at, piece, false)?;
+    }
+    pool.spa.sync()?;
+    Ok(load.rewrites * RECORD)
+}
+
+/// Pieces of 8 KiB all over the large file: each record is read, changed and written.
+pub fn patch(pool: &FilePool, load: &Load) -> Result<u64> {
+    const PATCH: u64 = 8 << 10;
+    let number = sim::tree::find(&pool.fs, std::path::Path::new("random"))?;
+    let mut random = Rng::new(11);
+    for _ in 0..load.rewrites {
+        let at = random.below(load.large / PATCH) * PATCH;
+        pool.fs.write(number, at, load.random.get(..8 << 10).unwrap_or(&load.random), false)?;
+    }
+    pool.spa.sync()?;
+    Ok(load.rewrites * PATCH)
+}
