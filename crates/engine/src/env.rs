@@ -8,8 +8,38 @@ use stdx::rng::Rng;
 
 use stdx::clock::{Clock, SystemClock};
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::taskq::{Executor, ThreadPool};
+
+/// Random bytes that nobody can guess.
+pub trait Secrets: Send + Sync + std::fmt::Debug {
+    /// Fills `out`.
+    ///
+    /// # Errors
+    /// When the source fails; `out` must not be used then.
+    fn fill(&self, out: &mut [u8]) -> Result<()>;
+}
+
+/// The operating system's random bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemSecrets;
+
+impl Secrets for SystemSecrets {
+    fn fill(&self, out: &mut [u8]) -> Result<()> {
+        getrandom::fill(out).map_err(|e| Error::new(Kind::Io, format!("no random bytes are to be had: {e}")))
+    }
+}
+
+/// Bytes that all follow from a seed: only for simulations, which must come out the same each time.
+#[derive(Debug)]
+pub struct SeededSecrets(pub Mutex<Rng>);
+
+impl Secrets for SeededSecrets {
+    fn fill(&self, out: &mut [u8]) -> Result<()> {
+        self.0.lock().fill(out);
+        Ok(())
+    }
+}
 
 /// The outside world of an engine.
 #[derive(Debug, Clone)]
@@ -20,6 +50,8 @@ pub struct Env {
     pub executor: Arc<dyn Executor>,
     /// Guids, salts of hash tables: random, but never keys.
     pub random: Arc<Mutex<Rng>>,
+    /// Keys, and what blocks are encrypted with.
+    pub secrets: Arc<dyn Secrets>,
     /// Bytes that the cache may hold.
     pub arc_max: u64,
 }
@@ -48,6 +80,7 @@ impl Env {
             clock: Arc::new(SystemClock::default()),
             executor: Arc::new(ThreadPool::new(width)?),
             random: Arc::new(Mutex::new(Rng::new(std::hash::RandomState::new().build_hasher().finish()))),
+            secrets: Arc::new(SystemSecrets),
             arc_max,
         })
     }

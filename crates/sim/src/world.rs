@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use blkdev::Device;
 use engine::Result;
-use engine::env::Env;
+use engine::env::{Env, SeededSecrets};
 use engine::spa::create::FillRoot;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{ImportSource, NewPool, Spa, create};
@@ -49,6 +49,7 @@ pub fn env(seed: u64) -> Env {
         clock: Arc::new(SimClock::default()),
         executor: Arc::new(Inline::default()),
         random: Arc::new(Mutex::new(Rng::new(seed))),
+        secrets: Arc::new(SeededSecrets(Mutex::new(Rng::new(seed ^ u64::MAX)))),
         arc_max: 16 << 20,
     }
 }

@@ -161,12 +161,26 @@ impl ArcCache {
     pub fn insert(&self, bp: &Blkptr, form: Form, data: &Buf) {
         let Some(key) = Key::of(bp, form).filter(|_| !bp.is_hole() && !bp.is_embedded()) else { return };
         let mut state = self.state.lock();
+        let twin = Key { keyless: true, ..key };
+        if bp.is_protected() && state.cached.remove(&twin).is_some() {
+            // Written in place: its bytes without the key are others now.
+            let bytes = state.lists.remove(twin);
+            state.bytes = state.bytes.saturating_sub(bytes);
+        }
         if let Some(slot) = state.cached.get_mut(&key) {
             // Written in place: what was cached is old. The size is the same.
             *slot = data.clone();
             return;
         }
         self.keep(&mut state, key, data);
+    }
+
+    /// Forgets everything: a key was unloaded, and what it opened must not be read from memory.
+    pub fn forget_all(&self) {
+        let mut state = self.state.lock();
+        state.cached.clear();
+        state.lists = Lists::default();
+        state.bytes = 0;
     }
 
     fn cached(&self, bp: &Blkptr, form: Form) -> Option<Buf> {

@@ -100,6 +100,11 @@ impl Lists {
         Lookup { target: self.target }
     }
 
+    /// A cached block is no longer; gives its bytes.
+    pub fn remove(&mut self, key: Key) -> u64 {
+        self.unlink(key).map_or(0, |entry| entry.size)
+    }
+
     /// The block that should leave; its identity goes to a ghost list.
     pub fn evict(&mut self, target: u64) -> Option<(Key, u64)> {
         let recent_first = self.recent.bytes > target || self.frequent.order.is_empty();

@@ -2,9 +2,15 @@
 //!
 //! Each encrypted directory has a *DSL Crypto Key* object: the dataset's own keys, wrapped with the key
 //! of its *encryption root*, the directory where the user's key belongs. Loading a root's key makes
-//! every dataset below it readable; the wrapped keys are opened when first needed.
+//! every dataset below it readable; the wrapped keys are opened when first needed. A clone shares its
+//! origin's object, so its encryption root need not be above it.
 //!
-//! Lock order: `wrapping` and `opened` are leaf locks, never held together nor over a read.
+//! Blocks are encrypted with a key made of the dataset's master key and a *salt*; one salt serves for many
+//! blocks ([`crypt::MAX_SALT_USES`]), each with an IV of its own. Both are drawn from [`Secrets`].
+//!
+//! Keys in memory are cleared when they are dropped.
+//!
+//! Lock order: `wrapping`, `opened` and a salt's lock are leaf locks, never held together nor over a read.
 //!
 //! Format source: `dsl_crypto_key_*`, dsl_crypt.c, OpenZFS 2.3.
 
@@ -12,20 +18,96 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crypt::{
-    BlockKind, BlockParams, ByteOrder, DatasetKey, KeyFormat, Pbkdf2, Suite, WrappedKey, WrappingKey,
-    read_material,
+    BlockKind, BlockParams, ByteOrder, DatasetKey, HMAC_KEY_LEN, IV_LEN, Iv, KeyFormat, Mac, MASTER_KEY_MAX_LEN,
+    MAX_SALT_USES, MIN_PBKDF2_ITERS, Pbkdf2, SALT_LEN, Salt, Suite, WrappedKey, WrappingKey, read_material,
 };
 use ondisk::dsl::DslDataset;
 use ondisk::{Blkptr, ObjectType, names};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use stdx::AlignedBuf;
+use zeroize::Zeroizing;
 
 use super::Dir;
+use super::props::names::dir_name;
 use crate::dmu::Objset;
+use crate::env::Secrets;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
 use crate::zap::Zap;
 use crate::zio::KeySource;
+
+/// A user's key, as it is kept in memory while it is loaded.
+#[doc(alias = "dsl_wrapping_key_t")]
+#[derive(Debug, Clone)]
+pub struct RootKey {
+    /// Opens the keys of datasets.
+    pub wrapping: WrappingKey,
+    /// Form in which the user gives it.
+    pub format: KeyFormat,
+    /// For passphrases: how it was stretched.
+    pub pbkdf2: Option<Pbkdf2>,
+}
+
+impl RootKey {
+    /// The key that was read from a file, a pipe or a prompt. With a passphrase this takes a while.
+    ///
+    /// # Errors
+    /// `KeyWrong`, saying what is wrong with its form.
+    pub fn derive(format: KeyFormat, input: &[u8], pbkdf2: Option<Pbkdf2>) -> Result<Self> {
+        let pbkdf2 = pbkdf2.filter(|_| format == KeyFormat::Passphrase);
+        let material = read_material(format, input);
+        let wrapping = WrappingKey::derive(format, &material, pbkdf2);
+        let wrapping = wrapping.map_err(|e| Error::new(Kind::KeyWrong, e.to_string()))?;
+        Ok(Self { wrapping, format, pbkdf2 })
+    }
+
+    /// A new key: a passphrase is stretched `iters` times with a salt of its own.
+    ///
+    /// # Errors
+    /// `Invalid` for fewer than [`MIN_PBKDF2_ITERS`]; `KeyWrong` as [`RootKey::derive`].
+    pub fn create(format: KeyFormat, input: &[u8], iters: Option<u64>, secrets: &dyn Secrets) -> Result<Self> {
+        if format != KeyFormat::Passphrase {
+            return match iters {
+                None => Self::derive(format, input, None),
+                Some(_) => Err(Error::new(Kind::Invalid, "pbkdf2iters goes with keyformat=passphrase only")),
+            };
+        }
+        let iters = iters.unwrap_or(DEFAULT_ITERS);
+        if iters < MIN_PBKDF2_ITERS {
+            let what = format!("pbkdf2iters must be at least {MIN_PBKDF2_ITERS}");
+            return Err(Error::new(Kind::Invalid, what));
+        }
+        let mut salt = [0; 8];
+        secrets.fill(&mut salt)?;
+        let salt = u64::from_le_bytes(salt).max(1);
+        Self::derive(format, input, Some(Pbkdf2 { salt, iters }))
+    }
+}
+
+/// Iterations when none are asked for.
+#[doc(alias = "DEFAULT_PBKDF2_ITERATIONS")]
+const DEFAULT_ITERS: u64 = 350_000;
+
+/// A dataset's key in use.
+struct OpenKey {
+    key: DatasetKey,
+    /// Its object in the MOS.
+    object: u64,
+    salt: Mutex<SaltUse>,
+}
+
+/// The salt of new blocks, and for how many more it will do.
+#[derive(Default)]
+struct SaltUse {
+    salt: Salt,
+    left: u64,
+}
+
+impl std::fmt::Debug for OpenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OpenKey({} of object {})", self.key.suite().name(), self.object)
+    }
+}
 
 /// The directory where a user's key belongs.
 #[derive(Debug, Clone)]
@@ -46,19 +128,37 @@ pub struct EncryptionRoot {
 }
 
 /// The keys of an open pool.
+#[doc(alias = "spa_keystore_t")]
 #[derive(Debug)]
 pub struct KeyStore {
     mos: Arc<Objset>,
-    /// Wrapping keys by encryption root.
-    wrapping: RwLock<HashMap<u64, Arc<WrappingKey>>>,
+    /// Users' keys by encryption root.
+    wrapping: RwLock<HashMap<u64, Arc<RootKey>>>,
     /// Dataset keys by object set.
-    opened: RwLock<HashMap<u64, Arc<DatasetKey>>>,
+    opened: RwLock<HashMap<u64, Arc<OpenKey>>>,
+    /// Where salts, IVs and new keys come from; only in pools that are written.
+    secrets: RwLock<Option<Arc<dyn Secrets>>>,
 }
 
 impl KeyStore {
     /// No keys yet.
     pub fn new(mos: &Arc<Objset>) -> Arc<Self> {
-        Arc::new(Self { mos: Arc::clone(mos), wrapping: RwLock::default(), opened: RwLock::default() })
+        Arc::new(Self {
+            mos: Arc::clone(mos),
+            wrapping: RwLock::default(),
+            opened: RwLock::default(),
+            secrets: RwLock::default(),
+        })
+    }
+
+    /// Says where salts, IVs and new keys come from: the pool can be written from now on.
+    pub fn set_secrets(&self, secrets: &Arc<dyn Secrets>) {
+        *self.secrets.write() = Some(Arc::clone(secrets));
+    }
+
+    fn secrets(&self) -> Result<Arc<dyn Secrets>> {
+        let secrets = self.secrets.read().clone();
+        secrets.ok_or_else(|| Error::new(Kind::ReadOnly, "the pool is open for reading only"))
     }
 
     /// The encryption root of a directory; `None` when it is not encrypted.
@@ -75,15 +175,11 @@ impl KeyStore {
         Ok(Some(EncryptionRoot { dir: root, name, suite, format, pbkdf2, location, wrapped: number }))
     }
 
-    /// Name and key location of an encryption root: the directory itself or one above it.
+    /// Name and key location of an encryption root.
     fn describe(&self, dir: &Dir, root: u64) -> (String, String) {
-        let mut at = dir.clone();
-        while at.number != root {
-            let above = at.name.rsplit_once('/').map(|(parent, _)| parent.to_owned());
-            let parent = above.and_then(|name| Dir::open(&at.dsl, at.phys.parent_obj, name).ok());
-            let Some(parent) = parent else { return (format!("directory {root}"), "none".to_owned()) };
-            at = parent;
-        }
+        let unknown = || (format!("directory {root}"), "none".to_owned());
+        let name = if dir.number == root { Ok(dir.name.clone()) } else { dir_name(&dir.dsl, root) };
+        let Some(at) = name.ok().and_then(|name| Dir::open(&dir.dsl, root, name).ok()) else { return unknown() };
         let props = at.dsl.zap(at.phys.props_zapobj).ok().flatten();
         let location = props.and_then(|p| p.lookup(b"keylocation").ok().flatten());
         (at.name.clone(), location.map_or_else(|| "prompt".to_owned(), |v| v.string()))
@@ -96,13 +192,91 @@ impl KeyStore {
 
     /// Loads a user's key, as read from a file, a pipe or a prompt. `KeyWrong` when it is not the one.
     pub fn load(&self, root: &EncryptionRoot, input: &[u8]) -> Result<()> {
-        let wrong = |e: crypt::Error| Error::new(Kind::KeyWrong, e.to_string()).in_dataset(&root.name);
-        let material = read_material(root.format, input);
-        let wrapping = WrappingKey::derive(root.format, &material, root.pbkdf2).map_err(wrong)?;
-        let (_, wrapped) = self.wrapped(root.wrapped)?;
-        wrapped.unwrap_with(&wrapping).map_err(wrong)?;
-        self.wrapping.write().insert(root.dir, Arc::new(wrapping));
+        let key = self.check(root, input)?;
+        self.insert(root.dir, key);
         Ok(())
+    }
+
+    /// Whether a user's key is the right one (`zfs load-key -n`). `KeyWrong` when it is not.
+    pub fn check(&self, root: &EncryptionRoot, input: &[u8]) -> Result<RootKey> {
+        let key = RootKey::derive(root.format, input, root.pbkdf2).map_err(|e| e.in_dataset(&root.name))?;
+        let (_, wrapped) = self.wrapped(root.wrapped)?;
+        let wrong = |e: crypt::Error| Error::new(Kind::KeyWrong, e.to_string()).in_dataset(&root.name);
+        wrapped.unwrap_with(&key.wrapping).map_err(wrong)?;
+        Ok(key)
+    }
+
+    /// The key of the encryption root in directory `root`, when it is loaded.
+    pub(super) fn root_key(&self, root: u64) -> Option<Arc<RootKey>> {
+        self.wrapping.read().get(&root).cloned()
+    }
+
+    /// Directory `root` is an encryption root with this key.
+    pub(super) fn insert(&self, root: u64, key: RootKey) {
+        self.wrapping.write().insert(root, Arc::new(key));
+    }
+
+    /// Forgets the key of an encryption root that no longer is one. Datasets stay readable.
+    pub(super) fn remove(&self, root: u64) -> Option<Arc<RootKey>> {
+        self.wrapping.write().remove(&root)
+    }
+
+    /// Another directory takes over as encryption root.
+    pub(super) fn move_root(&self, from: u64, to: u64) {
+        let mut wrapping = self.wrapping.write();
+        if let Some(key) = wrapping.remove(&from) {
+            wrapping.insert(to, key);
+        }
+    }
+
+    /// Forgets the key of an encryption root and of every dataset that it opened.
+    ///
+    /// # Errors
+    /// `KeyMissing` when it was not loaded.
+    pub fn unload(&self, root: u64) -> Result<()> {
+        let missing = || Error::new(Kind::KeyMissing, "the key is not loaded");
+        self.wrapping.write().remove(&root).ok_or_else(missing)?;
+        let opened: Vec<_> = self.opened.read().iter().map(|(number, key)| (*number, key.object)).collect();
+        for (number, object) in opened {
+            // What can't be told is forgotten, too.
+            if self.wrapped(object).map_or(root, |(of, _)| of) == root {
+                self.forget(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the key of an object set that is gone: its number may come again.
+    pub fn forget(&self, objset: u64) {
+        self.opened.write().remove(&objset);
+    }
+
+    /// New keys for a dataset.
+    #[doc(alias = "zio_crypt_key_init")]
+    pub(super) fn new_dataset_key(&self, suite: Suite) -> Result<DatasetKey> {
+        let secrets = self.secrets()?;
+        let (mut guid, mut keys) = ([0; 8], Zeroizing::new([0; MASTER_KEY_MAX_LEN + HMAC_KEY_LEN]));
+        secrets.fill(&mut guid)?;
+        secrets.fill(&mut *keys)?;
+        let (hmac, rest) = keys.split_at(HMAC_KEY_LEN);
+        let master = rest.get(..suite.key_len()).unwrap_or(rest);
+        let guid = u64::from_le_bytes(guid).max(1);
+        DatasetKey::new(suite, guid, crypt::CURRENT_VERSION, master, hmac).map_err(unsupported)
+    }
+
+    /// A dataset's keys, wrapped anew.
+    pub(super) fn wrap(&self, key: &DatasetKey, root: &RootKey) -> Result<WrappedKey> {
+        let mut iv = [0; IV_LEN];
+        self.secrets()?.fill(&mut iv)?;
+        key.wrap(&root.wrapping, iv).map_err(unsupported)
+    }
+
+    /// The keys of object `number`, opened with the key of its encryption root.
+    pub(super) fn unwrap(&self, number: u64) -> Result<DatasetKey> {
+        let (root, wrapped) = self.wrapped(number)?;
+        let missing = || Error::new(Kind::KeyMissing, "the dataset's key is not loaded");
+        let root = self.root_key(root).ok_or_else(missing)?;
+        wrapped.unwrap_with(&root.wrapping).map_err(|e| Error::new(Kind::KeyWrong, e.to_string()))
     }
 
     /// The wrapped key in MOS object `number`, and its encryption root.
@@ -125,47 +299,99 @@ impl KeyStore {
         Ok((zap.need(names::crypto_key::ROOT_DDOBJ)?, wrapped))
     }
 
+    /// Sees to it that the key of an object set is at hand, if it is encrypted: whoever reads and writes its blocks need
+    /// not look for it then.
+    ///
+    /// # Errors
+    /// `KeyMissing` when its root's is not loaded.
+    #[doc(alias = "spa_keystore_create_mapping")]
+    pub fn open(&self, objset: u64) -> Result<()> {
+        match self.key_object_of(objset)? {
+            Some(_) => self.dataset_key(objset).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn key_object_of(&self, objset: u64) -> Result<Option<u64>> {
+        let bonus = self.mos.object(objset)?;
+        let phys = DslDataset::from_bytes(bonus.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+        match super::dir::zapified(&self.mos.object(phys.dir_obj)?)? {
+            Some(dir) => dir.u64(names::dsl_dir::CRYPTO_KEY_OBJ),
+            None => Ok(None),
+        }
+    }
+
     /// The key of an object set; `KeyMissing` when its root's is not loaded.
-    pub fn dataset_key(&self, objset: u64) -> Result<Arc<DatasetKey>> {
+    fn dataset_key(&self, objset: u64) -> Result<Arc<OpenKey>> {
         if let Some(key) = self.opened.read().get(&objset) {
             return Ok(Arc::clone(key));
         }
-        let bonus = self.mos.object(objset)?;
-        let phys = DslDataset::from_bytes(bonus.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-        let dir = Zap::open(&self.mos.object(phys.dir_obj)?)?;
-        let number = dir.need(names::dsl_dir::CRYPTO_KEY_OBJ)?;
-        let (root, wrapped) = self.wrapped(number)?;
-        let wrapping = self.wrapping.read().get(&root).cloned();
-        let wrapping =
-            wrapping.ok_or_else(|| Error::new(Kind::KeyMissing, "the dataset's key is not loaded"))?;
-        let key = wrapped.unwrap_with(&wrapping).map_err(|e| Error::new(Kind::KeyWrong, e.to_string()))?;
-        let key = Arc::new(key);
-        self.opened.write().insert(objset, Arc::clone(&key));
-        Ok(key)
+        let none = || Error::corrupt(format!("dataset {objset} has encrypted blocks and no key"));
+        let object = self.key_object_of(objset)?.ok_or_else(none)?;
+        let key = self.unwrap(object)?;
+        let key = Arc::new(OpenKey { key, object, salt: Mutex::default() });
+        Ok(Arc::clone(self.opened.write().entry(objset).or_insert(key)))
     }
 }
 
 impl KeySource for KeyStore {
     fn open_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<()> {
-        let key = self.dataset_key(at.objset)?;
-        let order = ByteOrder::of_prop(bp.prop());
-        let words = bp.words();
-        let word = |i: usize| words.get(i).copied().unwrap_or(0);
-        let mut params =
-            BlockParams::from_bp_words([word(4), word(5)], bp.prop(), word(11), bp.checksum_words());
+        let open = self.dataset_key(at.objset)?;
+        let (order, mut params) = params(bp);
         let kind = BlockKind::of_type(bp.object_type().raw());
         let opened = if bp.object_type() == ObjectType::OBJSET {
-            key.verify_objset(order, data)
+            open.key.verify_objset(order, data)
         } else if !bp.is_encrypted() {
-            key.verify_authenticated(data, &params.mac)
+            open.key.verify_authenticated(data, &params.mac)
         } else {
             if kind == BlockKind::Zil {
                 params.mac = crypt::zil_mac(data).unwrap_or_default();
             }
-            key.decrypt(kind, order, &params, data)
+            open.key.decrypt(kind, order, &params, data)
         };
         opened.map_err(|e| Error::new(Kind::Checksum, e.to_string()))
     }
+
+    #[doc(alias("zio_crypt_key_get_salt", "zio_crypt_generate_iv"))]
+    fn draw(&self, objset: u64) -> Result<(Salt, Iv)> {
+        let open = self.dataset_key(objset)?;
+        let secrets = self.secrets()?;
+        let mut iv = [0; IV_LEN];
+        secrets.fill(&mut iv)?;
+        let mut now = open.salt.lock();
+        if now.left == 0 {
+            let mut salt = [0; SALT_LEN];
+            secrets.fill(&mut salt)?;
+            *now = SaltUse { salt, left: MAX_SALT_USES };
+        }
+        now.left -= 1;
+        Ok((now.salt, iv))
+    }
+
+    fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<Mac> {
+        let open = self.dataset_key(at.objset)?;
+        let (order, params) = params(bp);
+        let kind = BlockKind::of_type(bp.object_type().raw());
+        let sealed = if bp.object_type() == ObjectType::OBJSET {
+            open.key.objset_macs(order, data).map(|macs| {
+                macs.store(data);
+                Mac::default()
+            })
+        } else if !bp.is_encrypted() {
+            Ok(open.key.authenticated_mac(data))
+        } else {
+            open.key.encrypt(kind, order, &params.salt, &params.iv, data)
+        };
+        sealed.map_err(|e| Error::new(Kind::Invalid, format!("a block can't be encrypted: {e}")))
+    }
+}
+
+/// What a pointer says about how its block is encrypted.
+fn params(bp: &Blkptr) -> (ByteOrder, BlockParams) {
+    let words = bp.words();
+    let word = |i: usize| words.get(i).copied().unwrap_or(0);
+    let params = BlockParams::from_bp_words([word(4), word(5)], bp.prop(), word(11), bp.checksum_words());
+    (ByteOrder::of_prop(bp.prop()), params)
 }
 
 /// The crypto key object of a directory.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use ondisk::Malformed;
 
-pub use crypto::{EncryptionRoot, KeyStore};
+pub use crypto::{EncryptionRoot, KeyStore, RootKey};
 pub use dataset::{Dataset, DatasetKind};
 pub use dir::Dir;
 pub use walk::Walk;
@@ -115,7 +115,7 @@ impl Dsl {
 impl Drop for Dsl {
     /// The read path knows the keys, and the keys are read through it: somebody has to let go.
     fn drop(&mut self) {
-        self.arc.zio().clear_keys();
+        self.arc.zio().clear_keys(&(Arc::clone(&self.keys) as _));
     }
 }
 

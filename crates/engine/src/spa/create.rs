@@ -30,7 +30,7 @@ use crate::arc::ArcCache;
 use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, NewObject, Tx};
-use crate::dsl::write::MosAt;
+use crate::dsl::write::{Encryption, MosAt, crypto};
 use crate::dsl::write::pool::Created;
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
@@ -76,11 +76,24 @@ pub type FillRoot<'a> = &'a dyn Fn(&Arc<LiveObjset>, &Tx) -> Result<()>;
 /// # Errors
 /// When a device can't be labelled or written; devices are then left without a pool.
 pub fn create(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<Spa>> {
-    let name = new.name.clone();
-    create_some(env, new, fill_root).map_err(|e| e.in_pool(&name))
+    create_encrypted(env, new, Encryption::default(), fill_root)
 }
 
-fn create_some(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<Spa>> {
+/// Makes the pool, its root file system encrypted as is said, and leaves it open for writing, without a sync thread.
+///
+/// # Errors
+/// As [`create`]; `Invalid` for encryption without a key and the other way round.
+pub fn create_encrypted(
+    env: &Env,
+    new: NewPool,
+    encryption: Encryption,
+    fill_root: FillRoot<'_>,
+) -> Result<Arc<Spa>> {
+    let name = new.name.clone();
+    create_some(env, new, encryption, fill_root).map_err(|e| e.in_pool(&name))
+}
+
+fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillRoot<'_>) -> Result<Arc<Spa>> {
     let root = new.layout.root(env.guid(), txg::INITIAL);
     let facts = facts(&new);
     let tree = Tree::build(VdevConfig::parse(&root)?, None, &new.layout.devices, None)?;
@@ -112,15 +125,24 @@ fn create_some(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<S
     let text = format!("pool version {}; software version {software}", new.version);
     spa.log_history(&HistoryEvent::Internal { name: "create".into(), dataset: None, text }, &origin, &tx)?;
     spa.list_spares(&new.layout, &tx)?;
-    make_root(&spa, created.root_dataset, &tx, fill_root)?;
+    make_root(&spa, &created, &tx, encryption, fill_root)?;
     spa.txgs.close();
     spa.wait_synced(txg::INITIAL)?;
     Ok(spa)
 }
 
 /// The root dataset's object set.
-fn make_root(spa: &Arc<Spa>, number: u64, tx: &Tx, fill: FillRoot<'_>) -> Result<()> {
-    let at = spa.datasets.at(tx, &**spa);
+fn make_root(
+    spa: &Arc<Spa>,
+    created: &Created,
+    tx: &Tx,
+    encryption: Encryption,
+    fill: FillRoot<'_>,
+) -> Result<()> {
+    let (at, number) = (spa.datasets.at(tx, &**spa), created.root_dataset);
+    if let Some(plan) = crypto::plan(&at, &spa.datasets.keys, None, encryption)? {
+        crypto::apply(&at, &spa.datasets.keys, (created.root_dir, number), plan)?;
+    }
     let root = spa.datasets.create_objset(&at, number, ObjsetType::Zfs)?;
     fill(&root.objset, tx)?;
     spa.datasets.sync_dataset(&at, &root)

@@ -50,6 +50,8 @@ impl Hooks for Unborn<'_> {
         Err(Error::corrupt("a pool that is being made has nothing to free"))
     }
 
+    fn dataset_gone(&self, _: u64) {}
+
     fn random(&self) -> u64 {
         self.env.guid()
     }
@@ -88,6 +90,10 @@ impl Hooks for Spa {
 
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         self.free_block(bp, tx)
+    }
+
+    fn dataset_gone(&self, number: u64) {
+        self.pool.dsl.keys.forget(number);
     }
 
     fn random(&self) -> u64 {

@@ -96,8 +96,9 @@ impl Spa {
         (features, config): (FeatureSet, Mutex<PoolConfig>),
         uberblock: Uberblock,
     ) -> Arc<Self> {
+        pool.dsl.keys.set_secrets(&pool.env.secrets);
         Arc::new_cyclic(|me| Self {
-            datasets: DslPool::new(&mos),
+            datasets: DslPool::new(&mos, &pool.dsl.keys),
             pool,
             mos,
             txgs,

@@ -22,6 +22,7 @@ pub mod history;
 pub mod history_log;
 mod hooks;
 pub mod import;
+mod keys;
 pub mod layout;
 pub mod live;
 mod load;
@@ -34,7 +35,7 @@ mod space_store;
 mod spares;
 mod sync;
 
-pub use create::{NewPool, create};
+pub use create::{NewPool, create, create_encrypted};
 pub use import::{ImportOptions, import};
 pub use live::Spa;
 pub use load::{open, packed_nvlist};

@@ -14,7 +14,7 @@
 //!
 //! **States of a log**: *unreplayed* (claimed at import, records wait) → *replaying* → *ready*; *ready* → *broken* when a
 //! block could not be written or allocated → *ready* when all groups that it covered are on disk and the chain is gone.
-//! A log that is not ready, is suspended, or belongs to an encrypted dataset or a pool before version 26, writes nothing:
+//! A log that is not ready, is suspended, or belongs to a pool before version 26, writes nothing:
 //! commits wait for the group instead.
 //!
 //! **Crash argument.** A commit returns when (a) all blocks with its records are durable, and (b) all blocks before them
@@ -189,7 +189,7 @@ impl Zil {
     #[doc(alias("zil_open", "zil_alloc"))]
     pub fn open(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Arc<Self>> {
         let header = objset.zil_header();
-        let usable = host.version() >= SLIM && !objset.rootbp().uses_crypt();
+        let usable = host.version() >= SLIM;
         let claimed = header.claim_txg != 0 && !header.log.is_hole();
         let mode = match (usable, claimed) {
             (_, true) => Mode::Unreplayed,
@@ -367,8 +367,7 @@ impl Zil {
         let (bp, txg) = {
             let tx = self.host.begin()?;
             objset.touch(&tx)?;
-            let allocator = objset.arc().zio().allocator()?;
-            let mut bp = writer::allocate(&*allocator, writer::block_size(bytes), tx.txg())?;
+            let mut bp = writer::allocate(objset, writer::block_size(bytes), tx.txg())?;
             bp.set_checksum([self.host.random(), self.host.random(), objset.id, 1]);
             let lwb = Lwb { bp, alloc_txg: tx.txg(), max_txg: 0, state: LwbState::Open };
             self.chain.lock().lwbs.push_back(lwb);
@@ -491,8 +490,10 @@ impl Zil {
     /// The log that was claimed is done with.
     pub(super) fn end_replay(&self, view: &Arc<Objset>, keep_first: bool) -> Result<()> {
         let header = view.phys.zil_header;
-        let usable = self.host.version() >= SLIM && !view.rootbp.uses_crypt();
-        let keep = keep_first && usable && header.log.byteorder_is_little();
+        let usable = self.host.version() >= SLIM;
+        // An encrypted block that may have been written must not be written again: its IV would be used twice.
+        let again = header.log.byteorder_is_little() && !header.log.uses_crypt();
+        let keep = keep_first && usable && again;
         let (space, first) = if keep { (Vec::new(), Some(header.log)) } else { (space_of(view)?, None) };
         self.destroy(space, first)?;
         let mut chain = self.chain.lock();

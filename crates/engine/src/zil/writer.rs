@@ -17,7 +17,7 @@ use super::log::{Lwb, LwbState, Zil};
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
-use crate::zio::alloc::{AllocRequest, Allocator, Class};
+use crate::zio::alloc::{AllocRequest, Class};
 use crate::zio::verify::seal_log_block;
 use crate::zio::write::WriteProps;
 
@@ -41,14 +41,15 @@ const PROPS: WriteProps = WriteProps {
     embed: false,
     hole_birth: false,
     nopwrite: false,
+    // What is encrypted is sealed before it gets its checksum.
+    encrypt: false,
 };
 
-/// Space for a block of the log, born in `txg`; its checksum words are the caller's.
+/// Space for a block of the log, born in `txg`; its checksum words are the caller's. In an encrypted dataset salt and
+/// IV are chosen now: the block is written once.
 #[doc(alias = "zio_alloc_zil")]
-pub(super) fn allocate(allocator: &dyn Allocator, size: u64, txg: u64) -> Result<Blkptr> {
-    let request =
-        AllocRequest { psize: size, copies: 1, class: Class::Log, txg, gang: false, fewer_will_do: false };
-    let dvas = allocator.allocate(&request)?;
+pub(super) fn allocate(objset: &LiveObjset, size: u64, txg: u64) -> Result<Blkptr> {
+    let (zio, crypt) = (objset.arc().zio(), objset.policy().encrypt);
     let mut bp = Blkptr::stored(&Properties {
         lsize: size,
         psize: size,
@@ -56,10 +57,15 @@ pub(super) fn allocate(allocator: &dyn Allocator, size: u64, txg: u64) -> Result
         checksum: ChecksumType::Zilog2,
         object_type: ObjectType::INTENT_LOG,
         level: 0,
-        crypt: false,
+        crypt,
         dedup: false,
     });
-    bp.set_dvas(&dvas);
+    if crypt {
+        zio.draw_crypt_params(objset.id, &mut bp)?;
+    }
+    let request =
+        AllocRequest { psize: size, copies: 1, class: Class::Log, txg, gang: false, fewer_will_do: false };
+    bp.set_dvas(&zio.allocator()?.allocate(&request)?);
     bp.set_births(txg, txg);
     Ok(bp)
 }
@@ -175,8 +181,7 @@ impl<'a> Batch<'a> {
             // Held until the new block is in the list: the group that it is born in must know it.
             let tx = self.zil.host.begin()?;
             self.objset.touch(&tx)?;
-            let allocator = self.objset.arc().zio().allocator()?;
-            let mut bp = allocate(&*allocator, block_size(next), tx.txg())?;
+            let mut bp = allocate(&self.objset, block_size(next), tx.txg())?;
             bp.set_checksum([a, b, c, seq + 1]);
             let lwb = Lwb { bp, alloc_txg: tx.txg(), max_txg: 0, state: LwbState::Open };
             self.zil.chain.lock().lwbs.push_back(lwb);
@@ -193,7 +198,10 @@ impl<'a> Batch<'a> {
         bytes.iter_mut().zip(head).for_each(|(to, from)| *to = from);
         let mut stored = AlignedBuf::zeroed(self.stored_size(&bp, nused));
         stored.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
-        if !seal_log_block(&mut stored, bp.checksum_words()) {
+        if bp.is_encrypted() {
+            self.objset.arc().zio().seal_block(&bp, super::place(&bp), &mut stored)?;
+        }
+        if !seal_log_block(&mut stored, &bp) {
             return Err(Error::corrupt("a block of the log is larger than its place"));
         }
         self.zil.chain.lock().mark(&bp, max_txg, LwbState::Issued);

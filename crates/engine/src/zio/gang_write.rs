@@ -36,7 +36,7 @@ struct Pieces {
 /// Writes `data` (compressed and checked already: `bp` says so) as a gang.
 pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, txg: u64, done: WriteDone) {
     let unit = u64::try_from(GANG_SIZE).unwrap_or(MIN_BLOCK_SIZE);
-    let copies = (props.copies + 1).min(3);
+    let copies = (props.copies + 1).min(if bp.is_encrypted() { 2 } else { 3 });
     let request =
         AllocRequest { psize: unit, copies, class: props.class, txg, gang: true, fewer_will_do: true };
     let header = match zio.allocator().and_then(|a| a.allocate(&request)) {
@@ -50,7 +50,7 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
     for (index, part) in parts.into_iter().enumerate() {
         let (ours, pieces) = (Arc::clone(zio), Arc::clone(&pieces));
         let props =
-            WriteProps { compress: CompressType::Off, level: 0, embed: false, nopwrite: false, ..props };
+            WriteProps { compress: CompressType::Off, level: 0, embed: false, nopwrite: false, encrypt: false, ..props };
         let data = data.slice(part);
         let request = WriteRequest { data, props, old: Blkptr::default(), txg, at: Bookmark::default() };
         zio.write(request, Box::new(move |result| piece_done(&ours, &pieces, index, result)));
@@ -117,7 +117,8 @@ fn header_bytes(zio: &Arc<Zio>, bp: &Blkptr, members: &[Blkptr]) -> Result<Buf> 
     let trailer = |cksum| Eck { endian: Endian::Little, cksum }.to_bytes();
     let verifier = ondisk::label::gang_verifier(bp);
     let unsigned: Vec<u8> = bytes.iter().copied().chain(trailer(verifier)).collect();
-    let cksum = zio.checksum_of(ChecksumType::GangHeader, &unsigned)?;
+    let words = zio.checksum_of(ChecksumType::GangHeader, &unsigned)?;
+    let cksum = super::verify::stored_words(ChecksumType::GangHeader, bp, words, [0; 2]);
     bytes.extend(trailer(cksum));
     let whole = super::verify::gang_header(bp, &bytes);
     if !whole {

@@ -15,6 +15,7 @@ mod gang;
 mod gang_write;
 mod read;
 mod remap;
+mod seal;
 mod transform;
 pub mod verify;
 pub mod write;
@@ -83,10 +84,15 @@ pub struct ReadOutcome {
 /// Told once, on an executor's thread or the caller's.
 pub type ReadDone = Box<dyn FnOnce(ReadOutcome) + Send>;
 
-/// Opens protected blocks: set by the dsl layer, which knows datasets and their keys.
+/// Opens and makes protected blocks: set by the dsl layer, which knows datasets and their keys.
 pub trait KeySource: Send + Sync + std::fmt::Debug {
     /// Decrypts or authenticates `data` (the physical bytes of `bp`) in place.
     fn open_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<()>;
+    /// Salt and IV for one new encrypted block of an object set.
+    fn draw(&self, objset: u64) -> Result<(crypt::Salt, crypt::Iv)>;
+    /// Encrypts `data` (with the salt and IV in `bp`), or makes its MAC, as the pointer's type wants it. Gives the
+    /// MAC for the pointer; that of an object set or an intent-log block has been put into `data`.
+    fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<crypt::Mac>;
 }
 
 /// Told of damage that a read met and got around, or did not.
@@ -178,9 +184,12 @@ impl Zio {
         *self.keys.write() = Some(keys);
     }
 
-    /// Forgets who opens protected blocks.
-    pub fn clear_keys(&self) {
-        *self.keys.write() = None;
+    /// Forgets who opens protected blocks, if that is still `keys`.
+    pub fn clear_keys(&self, keys: &Arc<dyn KeySource>) {
+        let mut slot = self.keys.write();
+        if slot.as_ref().is_some_and(|have| Arc::ptr_eq(have, keys)) {
+            *slot = None;
+        }
     }
 
     /// Sets who is told of damage.
@@ -232,8 +241,9 @@ impl Zio {
         self.salt.read().clone()
     }
 
-    fn keys(&self) -> Option<Arc<dyn KeySource>> {
-        self.keys.read().clone()
+    fn keys(&self) -> Result<Arc<dyn KeySource>> {
+        let keys = self.keys.read().clone();
+        keys.ok_or_else(|| Error::new(Kind::KeyMissing, "the dataset's key is not loaded"))
     }
 
     /// Starts reading a block; `done` is told the end, perhaps before this returns.

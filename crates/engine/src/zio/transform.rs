@@ -46,7 +46,7 @@ pub fn logical(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, form: Form, data: Buf)
 }
 
 fn open(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, data: Buf) -> Result<Buf> {
-    let keys = zio.keys().ok_or_else(|| Error::new(Kind::KeyMissing, "the dataset's key is not loaded"))?;
+    let keys = zio.keys()?;
     let mut data = data.into_owned();
     keys.open_block(bp, at, &mut data)?;
     Ok(data.into())

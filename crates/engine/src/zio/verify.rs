@@ -84,6 +84,17 @@ impl Folding {
     }
 }
 
+/// The checksum words of a new block as its pointer or trailer holds them; `mac`: what words 2 and 3 hold then.
+#[doc(alias = "zio_checksum_handle_crypt")]
+pub fn stored_words(kind: ChecksumType, bp: &Blkptr, words: [u64; 4], mac: [u64; 2]) -> [u64; 4] {
+    let ([a, b, c, d], [e, f]) = (words, mac);
+    match folding(kind, bp) {
+        Folding::Whole => words,
+        Folding::Truncated => [a, b, e, f],
+        Folding::Folded => [a ^ c, b ^ d, e, f],
+    }
+}
+
 /// The judge of an intent-log block: the pointer holds the verifier, the block its checksum.
 fn trailer_judge(kind: ChecksumType, bp: &Blkptr) -> Result<Judge> {
     let verifier = bp.checksum_words();
@@ -119,18 +130,20 @@ fn log_block(block: &[u8], verifier: [u64; 4], fold: Folding) -> Option<bool> {
     })
 }
 
-/// Puts the checksum into an intent-log block whose chain header is in front, little-endian; `verifier` is what its
-/// pointer holds. False when the block is no such block.
-pub fn seal_log_block(block: &mut [u8], verifier: [u64; 4]) -> bool {
+/// Puts the checksum into an intent-log block of `bp` whose chain header is in front, little-endian. In an encrypted
+/// dataset its MAC is there already. False when the block is no such block.
+pub fn seal_log_block(block: &mut [u8], bp: &Blkptr) -> bool {
     let mut sealed = || {
         let nused = u64::from_le_bytes(*block.get(LOG_NUSED..)?.first_chunk::<8>()?);
         let nused =
             usize::try_from(nused).ok().filter(|&n| n >= LOG_ECK + EckPhys::SIZE && n <= block.len())?;
+        let mac = [24, 32].map(|at| block.get(LOG_ECK + at..)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b)));
+        let mac = [mac[0]?, mac[1]?];
         block.get_mut(LOG_ECK..LOG_ECK + 8)?.copy_from_slice(&ECK_MAGIC.to_le_bytes());
-        put_words(block, LOG_ECK + 8, verifier, false)?;
+        put_words(block, LOG_ECK + 8, bp.checksum_words(), false)?;
         let summed = block.get(..nused.next_multiple_of(LOG_UNIT).min(block.len()))?;
         let words = checksum::digest(Algorithm::Fletcher4, summed, None, false);
-        put_words(block, LOG_ECK + 8, words, false)
+        put_words(block, LOG_ECK + 8, stored_words(ChecksumType::Zilog2, bp, words, mac), false)
     };
     sealed().is_some()
 }

@@ -1,7 +1,8 @@
 //! Writing a block: from bytes to a pointer.
 //!
 //! ```text
-//!  zeros → hole │ compress → small: embedded │ in place, or allocate → (gang) → checksum → every copy
+//!  zeros → hole │ compress → small: embedded │ encrypt ([`super::seal`]) → checksum → in place, or allocate → (gang) →
+//!  every copy
 //! ```
 //!
 //! Runs on the executor; devices complete on their threads; the end is told to a callback.
@@ -51,6 +52,8 @@ pub struct WriteProps {
     pub hole_birth: bool,
     /// When it is as it was, nothing is written.
     pub nopwrite: bool,
+    /// It belongs to an encrypted dataset: it is encrypted or gets a MAC, whatever its type wants.
+    pub encrypt: bool,
 }
 
 /// A block to be written.
@@ -100,15 +103,19 @@ impl Zio {
             checksum: props.checksum,
             object_type: props.object_type,
             level: props.level,
-            crypt: false,
+            crypt: props.encrypt,
             dedup: false,
         });
+        let (data, mac) = match super::seal::seal(self, request, &mut bp, data) {
+            Ok(sealed) => sealed,
+            Err(e) => return done(Err(e.at_block(request.at))),
+        };
         match self.checksum_of(props.checksum, &data) {
-            Ok(words) => bp.set_checksum(words),
+            Ok(words) => bp.set_checksum(super::verify::stored_words(props.checksum, &bp, words, mac)),
             Err(e) => return done(Err(e.at_block(request.at))),
         }
         let old = &request.old;
-        if props.nopwrite && same_content(old, &bp) {
+        if props.nopwrite && !props.encrypt && same_content(old, &bp) {
             return done(Ok(*old));
         }
         bp.set_births(request.txg, request.txg);
@@ -146,7 +153,7 @@ impl Zio {
         let limit = data.len() - data.len() / 8;
         let Some(small) = compress::compress(algorithm, level, data, limit) else { return whole() };
         let kind = if props.compress == CompressType::On { CompressType::Lzjb } else { props.compress };
-        let may_embed = props.embed && props.level == 0 && !props.object_type.has_fill();
+        let may_embed = props.embed && !props.encrypt && props.level == 0 && !props.object_type.has_fill();
         if may_embed && small.len() <= blkptr::EMBEDDED_PAYLOAD_SIZE && !small.is_empty() {
             let (lsize, txg) = (lsize(request), request.txg);
             return Stored::Embedded(Blkptr::embedded(

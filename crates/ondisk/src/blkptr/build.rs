@@ -96,10 +96,11 @@ impl Blkptr {
         Self::from_words(words)
     }
 
-    /// Sets the copies; those beyond `dvas` are cleared.
+    /// Sets the copies; those beyond `dvas` are cleared. Of an encrypted block the third is not touched.
     pub fn set_dvas(&mut self, dvas: &[Dva]) {
-        assert!(dvas.len() <= DVAS_PER_BP, "a pointer names three copies at most");
-        for i in 0..DVAS_PER_BP {
+        let usable = if self.is_encrypted() { DVAS_PER_BP - 1 } else { DVAS_PER_BP };
+        assert!(dvas.len() <= usable, "a pointer names three copies at most, of an encrypted block two");
+        for i in 0..usable {
             let [a, b] = dvas.get(i).map_or([0; 2], |dva| dva.to_words());
             self.set_word(2 * i, a);
             self.set_word(2 * i + 1, b);

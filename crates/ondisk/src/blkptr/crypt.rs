@@ -65,6 +65,16 @@ impl Blkptr {
         out
     }
 
+    /// Puts salt and IV of an encrypted block, as words, where they belong: the third address and the upper half
+    /// of the fill count.
+    #[doc(alias = "zio_crypt_encode_params_bp")]
+    pub fn set_crypt_params(&mut self, [salt, iv1]: [u64; 2], iv2: u32) {
+        let fill = bits(self.word::<FILL>(), 0, 32);
+        self.set_word(4, salt);
+        self.set_word(5, iv1);
+        self.set_word(FILL, u64::from(iv2) << 32 | fill);
+    }
+
     /// The 128-bit MAC of a protected block (or checksum of MACs); zero for an objset, which has its own.
     pub fn mac(&self) -> [u8; 16] {
         let mut out = [0; 16];

@@ -44,6 +44,8 @@ pub struct Policy {
     pub hole_birth: bool,
     /// A block that is written as it was keeps its place (needs a strong checksum).
     pub nopwrite: bool,
+    /// Its blocks are encrypted or authenticated.
+    pub encrypt: bool,
     /// In a file system: the flags of objects that are in the accounts of users (see the room `sa`).
     pub accounted: DnodeFlags,
 }
@@ -63,6 +65,7 @@ impl Policy {
             embed: true,
             hole_birth: true,
             nopwrite: false,
+            encrypt: false,
             accounted: DnodeFlags::default(),
         }
     }
@@ -111,7 +114,11 @@ impl Policy {
             }
         }
         let checksum = if checksum == ChecksumType::On { ChecksumType::Fletcher4 } else { checksum };
-        let compress = if compress == CompressType::On { self.meta_compress } else { compress };
+        let mut compress = if compress == CompressType::On { self.meta_compress } else { compress };
+        if self.encrypt && level == 0 && kind.has_fill() {
+            // What is authenticated lies in the clear at known places: only blocks of zeros become holes.
+            compress = CompressType::Empty;
+        }
         WriteProps {
             object_type: kind,
             level,
@@ -120,8 +127,9 @@ impl Policy {
             complevel,
             copies: self.copies_of(kind, level, metadata),
             class: self.class(metadata, size),
-            embed: self.embed,
+            embed: self.embed && !self.encrypt,
             hole_birth: self.hole_birth,
+            encrypt: self.encrypt,
             nopwrite: self.nopwrite && level == 0 && !metadata && checksum.is_dedup_strong(),
         }
     }
@@ -137,7 +145,9 @@ impl Policy {
                 RedundantMetadata::Some => matches!(kind, ObjectType::DNODE | ObjectType::OBJSET),
                 RedundantMetadata::None => false,
             };
-        (self.copies + u8::from(extra)).min(3)
+        // The third place of an encrypted block's pointer holds salt and IV.
+        let most = if self.encrypt && kind.is_encrypted() { 2 } else { 3 };
+        (self.copies + u8::from(extra)).min(most)
     }
 
     fn class(&self, metadata: bool, size: u64) -> Class {

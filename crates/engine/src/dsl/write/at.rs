@@ -51,6 +51,8 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     fn count_feature(&self, feature: Feature, delta: i64, tx: &Tx) -> Result<()>;
     /// Frees a block that nothing refers to any more.
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
+    /// A dataset was destroyed: its number may come again.
+    fn dataset_gone(&self, number: u64);
     /// Any number: guids, seeds of hashes.
     fn random(&self) -> u64;
     /// Time of day: seconds since 1970, nanoseconds.

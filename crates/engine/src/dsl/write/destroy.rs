@@ -12,7 +12,7 @@ use zcommon::features::Feature;
 
 use super::at::{MosAt, MosView, version};
 use super::space::{self, Delta};
-use super::{bookmarks, freeing, lists, names, props, tree};
+use super::{bookmarks, crypto, freeing, lists, names, props, tree};
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree;
 use crate::dsl::deadlist::DeadList;
@@ -89,6 +89,7 @@ pub fn snapshot(at: &MosAt<'_>, number: u64, defer: bool) -> Result<()> {
         }
     }
     at.free_zapified(number)?;
+    at.hooks.dataset_gone(number);
     tree::note_snapshots_changed(at, snap.dir_obj)
 }
 
@@ -277,6 +278,7 @@ pub fn head(at: &MosAt<'_>, number: u64) -> Result<()> {
     bookmarks::destroy_all(at, number)?;
     at.free_object(head.snapnames_zapobj)?;
     at.free_zapified(number)?;
+    at.hooks.dataset_gone(number);
     destroy_dir(at, head.dir_obj)?;
     origin.map_or(Ok(()), |origin| snapshot(at, origin, false))
 }
@@ -328,9 +330,7 @@ fn destroy_dir(at: &MosAt<'_>, number: u64) -> Result<()> {
         tree::count_up(at, dir.parent_obj, dsl_dir::FILESYSTEM_COUNT, -1)?;
     }
     space::set_reserved(at, number, 0)?;
-    if at.extra(number, dsl_dir::CRYPTO_KEY_OBJ)?.is_some() {
-        return Err(Error::new(Kind::Unsupported, "encrypted datasets can't be destroyed yet"));
-    }
+    crypto::release(at, number)?;
     for zap in [dir.child_dir_zapobj, dir.props_zapobj, dir.clones] {
         if zap != 0 {
             at.free_object(zap)?;

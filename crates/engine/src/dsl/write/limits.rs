@@ -11,7 +11,7 @@ use zcommon::features::Feature;
 use super::at::{MosAt, MosView};
 use super::names::Found;
 use super::props::{self, Source};
-use super::space;
+use super::{crypto, space};
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -153,6 +153,7 @@ pub(super) fn check_setting(
     if needs_value && (value.is_none() || (accounts && amount.is_none())) {
         return Err(Error::new(Kind::Invalid, format!("no usable value for '{prop}'")));
     }
+    crypto::check_setting(at, found.dir, prop, value)?;
     let amount = amount.unwrap_or(0);
     let (dir, head) = (at.dir(found.dir)?, at.dataset(found.head)?);
     let no_space = |what: &str| Error::new(Kind::NoSpace, what);

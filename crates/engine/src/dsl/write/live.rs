@@ -11,12 +11,14 @@ use zcommon::features::Feature;
 use super::account::Account;
 use super::at::{Hooks, MosAt, MosView};
 use super::space::{self, Delta};
-use super::{destroy, props};
+use super::{crypto, destroy, props};
 use crate::dmu::live::policy::{Policy, RedundantMetadata};
 use crate::dmu::{LiveObjset, Tx};
+use crate::dsl::KeyStore;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 use crate::sa::usage;
+use crate::txg;
 use crate::zio::Form;
 
 /// First version with accounts by user, for which root blocks grew.
@@ -53,13 +55,15 @@ impl LiveDataset {
 #[derive(Debug)]
 pub struct DslPool {
     mos: Arc<LiveObjset>,
+    /// Keys of encrypted datasets.
+    pub keys: Arc<KeyStore>,
     open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
 }
 
 impl DslPool {
     /// None is open yet.
-    pub fn new(mos: &Arc<LiveObjset>) -> Arc<Self> {
-        Arc::new(Self { mos: Arc::clone(mos), open: Mutex::default() })
+    pub fn new(mos: &Arc<LiveObjset>, keys: &Arc<KeyStore>) -> Arc<Self> {
+        Arc::new(Self { mos: Arc::clone(mos), keys: Arc::clone(keys), open: Mutex::default() })
     }
 
     /// The MOS as it is now.
@@ -73,6 +77,9 @@ impl DslPool {
     }
 
     /// Opens head `number` for writing; whoever asks again gets the same.
+    ///
+    /// # Errors
+    /// `KeyMissing` when it is encrypted and its key is not loaded.
     pub fn open(&self, hooks: &dyn Hooks, number: u64) -> Result<Arc<LiveDataset>> {
         let mut open = self.open.lock();
         if let Some(dataset) = open.get(&number) {
@@ -82,6 +89,7 @@ impl DslPool {
         if phys.is_snapshot() {
             return Err(Error::new(Kind::ReadOnly, "a snapshot can't be changed"));
         }
+        self.keys.open(number)?;
         let policy = policy(&self.view(), hooks, phys.dir_obj)?;
         let objset = LiveObjset::open(self.mos.arc(), number, &phys.bp, Form::Logical, policy)?;
         let dataset = LiveDataset::new(number, objset);
@@ -93,6 +101,7 @@ impl DslPool {
     #[doc(alias = "dmu_objset_create_impl")]
     pub fn create_objset(&self, at: &MosAt<'_>, number: u64, kind: ObjsetType) -> Result<Arc<LiveDataset>> {
         let phys = at.dataset(number)?;
+        self.keys.open(number)?;
         let policy = policy(at, at.hooks, phys.dir_obj)?;
         let size = if at.since(USERSPACE) { 4096 } else { 1024 };
         let objset = LiveObjset::create(self.mos.arc(), number, kind, size, Form::Logical, policy);
@@ -119,6 +128,33 @@ impl DslPool {
         self.open.lock().remove(&number);
     }
 
+    /// Forgets the key of an encryption root (a directory's number), and closes the datasets that it opened.
+    ///
+    /// # Errors
+    /// `Busy` while somebody uses one of them, or a group changed one and is not on disk; `KeyMissing` when the key is
+    /// not loaded.
+    #[doc(alias = "spa_keystore_unload_wkey")]
+    pub fn unload_key(&self, root: u64) -> Result<()> {
+        let mut open = self.open.lock();
+        let view = self.view();
+        let mut below = Vec::new();
+        for (&number, dataset) in &*open {
+            if crypto::root_of(&view, view.dataset(number)?.dir_obj)? != Some(root) {
+                continue;
+            }
+            let used = Arc::strong_count(dataset) > 1 || Arc::strong_count(&dataset.objset) > 1;
+            let changed = (0..txg::SIZE).any(|slot| dataset.objset.is_dirty(u64::try_from(slot).unwrap_or(0)));
+            if used || changed {
+                return Err(Error::new(Kind::Busy, "the key is in use"));
+            }
+            below.push(number);
+        }
+        self.keys.unload(root)?;
+        open.retain(|number, _| !below.contains(number));
+        self.mos.arc().forget_all();
+        Ok(())
+    }
+
     /// Whether a group changed a dataset.
     pub fn is_dirty(&self, txg: u64) -> bool {
         self.open.lock().values().any(|dataset| dataset.objset.is_dirty(txg))
@@ -127,9 +163,10 @@ impl DslPool {
     /// Writes all datasets that the group changed.
     #[doc(alias = "dsl_pool_sync")]
     pub fn sync(&self, hooks: &dyn Hooks, tx: &Tx) -> Result<()> {
-        let all: Vec<_> = self.open.lock().values().cloned().collect();
+        let dirty = |dataset: &&Arc<LiveDataset>| dataset.objset.is_dirty(tx.txg());
+        let all: Vec<_> = self.open.lock().values().filter(dirty).cloned().collect();
         let at = self.at(tx, hooks);
-        for dataset in all.into_iter().filter(|dataset| dataset.objset.is_dirty(tx.txg())) {
+        for dataset in all {
             self.sync_dataset(&at, &dataset)?;
         }
         Ok(())
@@ -220,6 +257,7 @@ pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
         meta_compress: if lz4 { CompressType::Lz4 } else { CompressType::Lzjb },
         embed: enabled(Feature::EmbeddedData),
         hole_birth: enabled(Feature::HoleBirth),
+        encrypt: crypto::key_object(at, dir)?.is_some(),
         nopwrite: checksum.is_dedup_strong() && compress != CompressType::Off,
         accounted: accounted(hooks),
     })

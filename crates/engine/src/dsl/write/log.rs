@@ -26,6 +26,8 @@ pub fn write_header(at: &MosAt<'_>, number: u64, header: ZilHeader) -> Result<()
     let mut root = Objset::open(arc, number, &old, Form::NoKey)?.phys.clone();
     root.zil_header = header;
     let mut props = live::policy(at, at.hooks, phys.dir_obj)?.root();
+    // Written as it is: its MACs stay what they are.
+    props.encrypt = false;
     if old.uses_crypt() {
         props.compress = CompressType::Off;
     }

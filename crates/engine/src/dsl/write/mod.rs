@@ -21,6 +21,7 @@
 pub mod account;
 mod at;
 mod bookmarks;
+pub mod crypto;
 pub mod destroy;
 pub mod freeing;
 mod limits;
@@ -38,5 +39,6 @@ pub mod tasks;
 pub mod tree;
 
 pub use at::{Hooks, MosAt, MosView, version};
+pub use crypto::{Cipher, Encryption, NewKey};
 pub use live::{DslPool, LiveDataset};
 pub use tasks::Tasks;

@@ -6,7 +6,7 @@ use zcommon::features::Feature;
 
 use super::at::{MosAt, MosView};
 use super::space::{self, Delta};
-use super::{limits, names, tree};
+use super::{crypto, limits, names, tree};
 use crate::dsl::MAX_NESTING;
 use crate::error::{Error, Kind, Result};
 
@@ -33,9 +33,7 @@ pub(super) fn check(at: &MosAt<'_>, dir: u64, parent: u64) -> Result<()> {
     if depth(at, parent)? + height(at, dir)? > zcommon::names::MAX_NESTING {
         return Err(Error::new(Kind::TooLong, "names below would be nested too deeply"));
     }
-    if at.extra(dir, dsl_dir::CRYPTO_KEY_OBJ)?.is_some() && phys.parent_obj != parent {
-        return Err(Error::unsupported("encrypted datasets can't be moved yet"));
-    }
+    crypto::check_move(at, dir, parent)?;
     if phys.parent_obj == parent {
         return Ok(());
     }

@@ -9,10 +9,11 @@ use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
 use super::bookmarks::{self, Source as BookmarkSource};
+use super::crypto::{Encryption, NewKey};
 use super::live::{DslPool, LiveDataset};
 use super::names::{self, Found};
 use super::tree::Origin;
-use super::{destroy, limits, promote, props, rename, space, swap, tree};
+use super::{crypto, destroy, limits, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -48,9 +49,25 @@ impl Tasks<'_> {
         self.at.hooks.log(what, name, number, details, self.at.tx)
     }
 
-    /// Makes a file system or volume and writes it. Gives its number.
-    #[doc(alias = "dmu_objset_create")]
+    /// Makes a file system or volume, encrypted if its parent is, and writes it. Gives its number.
     pub fn create(&self, name: &str, kind: ObjsetType, flags: u64, fill: &mut Fill<'_>) -> Result<u64> {
+        self.create_encrypted(name, kind, flags, Encryption::default(), fill)
+    }
+
+    /// Makes a file system or volume, encrypted as is said, and writes it. Gives its number.
+    ///
+    /// # Errors
+    /// `KeyMissing` when the key that it inherits is not loaded; `Invalid` for a key without encryption and the
+    /// other way round.
+    #[doc(alias = "dmu_objset_create")]
+    pub fn create_encrypted(
+        &self,
+        name: &str,
+        kind: ObjsetType,
+        flags: u64,
+        encryption: Encryption,
+        fill: &mut Fill<'_>,
+    ) -> Result<u64> {
         space::check_room(&self.at, 5, false)?;
         let (parent, last) = names::split_new(&self.at, self.pool, name)?;
         limits::check_filesystems(&self.at, parent, 1)?;
@@ -58,23 +75,20 @@ impl Tasks<'_> {
         if head == 0 {
             return Err(invalid("nothing can be made below a hidden directory", name));
         }
-        self.refuse_encrypted(parent, name)?;
+        let keys = &self.datasets.keys;
+        let plan = crypto::plan(&self.at, keys, Some(parent), encryption).map_err(|e| e.in_dataset(name))?;
         if self.is_volume(head)? {
             return Err(invalid("a volume has no children", name));
         }
-        let (_, number) = tree::create_dataset(&self.at, (parent, last), self.origin()?, flags)?;
+        let (dir, number) = tree::create_dataset(&self.at, (parent, last), self.origin()?, flags)?;
+        if let Some(plan) = plan {
+            crypto::apply(&self.at, keys, (dir, number), plan)?;
+        }
         let live = self.datasets.create_objset(&self.at, number, kind)?;
         fill(&live, self.at.tx)?;
         self.datasets.sync_dataset(&self.at, &live)?;
         self.log("create", name, number, " ")?;
         Ok(number)
-    }
-
-    fn refuse_encrypted(&self, dir: u64, name: &str) -> Result<()> {
-        match self.at.extra(dir, ondisk::names::dsl_dir::CRYPTO_KEY_OBJ)? {
-            None => Ok(()),
-            Some(_) => Err(Error::unsupported("encrypted datasets can't be made yet").in_dataset(name)),
-        }
     }
 
     fn is_volume(&self, head: u64) -> Result<bool> {
@@ -110,8 +124,6 @@ impl Tasks<'_> {
         let (from, origin) = names::find_snapshot(&self.at, self.pool, snapshot)?;
         let (parent, last) = names::split_new(&self.at, self.pool, name)?;
         limits::check_filesystems(&self.at, parent, 1)?;
-        self.refuse_encrypted(parent, name)?;
-        self.refuse_encrypted(from.dir, snapshot)?;
         if self.at.dataset(origin)?.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             return Err(invalid("a snapshot of an unfinished receive can't be cloned", snapshot));
         }
@@ -172,10 +184,11 @@ impl Tasks<'_> {
             return self.destroy_snapshots(&[name], defer);
         }
         destroy::check_head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
-        self.refuse_encrypted(found.dir, name)?;
         self.log("destroy", name, found.head, " ")?;
         self.datasets.close(found.head);
-        destroy::head(&self.at, found.head).map_err(|e| e.in_dataset(name))
+        destroy::head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        self.datasets.keys.remove(found.dir);
+        Ok(())
     }
 
     /// Destroys snapshots, all or none of them.
@@ -235,7 +248,6 @@ impl Tasks<'_> {
             }
         }
         swap::check_rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
-        self.refuse_encrypted(found.dir, name)?;
         self.datasets.close(found.head);
         swap::rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
         self.log("rollback", name, found.head, " ")
@@ -246,10 +258,23 @@ impl Tasks<'_> {
     pub fn promote(&self, name: &str) -> Result<()> {
         space::check_room(&self.at, 2, true)?;
         let found = self.head(name)?;
-        self.refuse_encrypted(found.dir, name)?;
+        let key = crypto::check_promote(&self.at, found.dir).map_err(|e| e.in_dataset(name))?;
         promote::promote(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        if let Some(change) = key {
+            crypto::hand_over(&self.at, &self.datasets.keys, &change)?;
+        }
         self.log("promote", name, found.head, " ")?;
         self.datasets.refresh_policies(self.at.hooks)
+    }
+
+    /// Gives a dataset a key of its own, or (`None`) its parent's. Its keys must be loaded.
+    #[doc(alias = "spa_keystore_change_key")]
+    pub fn change_key(&self, name: &str, new: Option<NewKey>) -> Result<()> {
+        space::check_room(&self.at, 15, true)?;
+        let found = self.head(name)?;
+        let (keys, of) = (&self.datasets.keys, (found.dir, found.head));
+        crypto::change_key(&self.at, keys, of, new).map_err(|e| e.in_dataset(name))?;
+        self.log("change-key", name, found.head, " ")
     }
 
     /// Makes a bookmark (`tank/a#b`) of a snapshot (`tank/a@s`) or of another bookmark.

@@ -2,11 +2,11 @@
 
 use ondisk::ObjectType;
 use ondisk::dsl::{DslDataset, DslDir};
-use ondisk::names::{dsl_dir, mos};
+use ondisk::names::{dsl_dataset, dsl_dir, mos};
 use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
-use super::{bookmarks, lists, space};
+use super::{bookmarks, crypto, lists, space};
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 use crate::zap::TOUPPER;
@@ -120,6 +120,7 @@ fn descend(at: &MosAt<'_>, (dir, number): (u64, u64), phys: &mut DslDataset, fro
     }
     at.change_dataset(from.number, |origin| origin.num_children += 1)?;
     at.change_dir(dir, |dir| dir.origin_obj = from.number)?;
+    crypto::share(at, origin.dir_obj, dir)?;
     if at.since(version::DEADLISTS) {
         add_clone(at, origin.dir_obj, number)?;
     }
@@ -213,6 +214,10 @@ pub fn create_snapshot(at: &MosAt<'_>, head_number: u64, name: &str) -> Result<u
     };
     at.change_dataset(number, |dataset| *dataset = snapshot)?;
     copy_features(at, head_number, number)?;
+    if crypto::key_object(at, head.dir_obj)?.is_some() && at.enabled(Feature::BookmarkV2) {
+        // Tells the IVs of this snapshot from those of another that was received in its place.
+        at.set_extra(number, dsl_dataset::IVSET_GUID, at.fsid())?;
+    }
     relink_previous(at, &head, head_number, number)?;
     space::charge_refreservation(at, &head)?;
     let deadlist = lists::clone_deadlist(at, head.deadlist_obj, u64::MAX, head.prev_snap_obj)?;

@@ -1,0 +1,58 @@
+//! New blocks of encrypted datasets: encrypted, or given a MAC.
+//!
+//! A block is sealed as it will lie on disk: after compression, before its checksum is made. An indirect block's MAC is
+//! one over what is authenticated of the pointers in it, before compression, and needs no key. Each time that a block is
+//! written it gets a new IV, also when it is written in place of what the same group wrote before: two plaintexts never
+//! share an IV.
+//!
+//! Nothing leaves here unsealed: without a key the write fails.
+//!
+//! Source: `zio_encrypt`, zio.c, OpenZFS 2.3.
+
+use crypt::{BlockParams, ByteOrder, CURRENT_VERSION};
+use ondisk::{Blkptr, ObjectType};
+use stdx::{AlignedBuf, Buf};
+
+use super::Zio;
+use super::write::WriteRequest;
+use crate::error::Result;
+use crate::types::Bookmark;
+
+/// Seals `data`, the stored bytes of a block whose pointer says whether it is to be. Gives what is written and the
+/// MAC's words for the pointer's checksum.
+pub(super) fn seal(zio: &Zio, request: &WriteRequest, bp: &mut Blkptr, data: Buf) -> Result<(Buf, [u64; 2])> {
+    if !bp.uses_crypt() {
+        return Ok((data, [0; 2]));
+    }
+    if bp.level() > 0 {
+        let mac = crypt::indirect_mac(CURRENT_VERSION, ByteOrder::of_prop(bp.prop()), &request.data);
+        return Ok((data, words(bp, mac)));
+    }
+    if bp.is_encrypted() {
+        zio.draw_crypt_params(request.at.objset, bp)?;
+    }
+    let mut own = data.into_owned();
+    let mac = zio.seal_block(bp, request.at, &mut own)?;
+    let mac = if bp.object_type() == ObjectType::OBJSET { [0; 2] } else { words(bp, mac) };
+    Ok((own.into(), mac))
+}
+
+fn words(bp: &Blkptr, mac: crypt::Mac) -> [u64; 2] {
+    let (_, _, words) = BlockParams { mac, ..BlockParams::default() }.to_bp_words(bp.prop());
+    words
+}
+
+impl Zio {
+    /// Puts a new salt and IV into the pointer of an encrypted block of `objset`.
+    pub(crate) fn draw_crypt_params(&self, objset: u64, bp: &mut Blkptr) -> Result<()> {
+        let (salt, iv) = self.keys()?.draw(objset)?;
+        let (salt_iv1, iv2, _) = BlockParams { salt, iv, ..BlockParams::default() }.to_bp_words(bp.prop());
+        bp.set_crypt_params(salt_iv1, iv2);
+        Ok(())
+    }
+
+    /// Encrypts or authenticates the bytes of a block that has its salt and IV.
+    pub(crate) fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<crypt::Mac> {
+        self.keys()?.seal_block(bp, at, data)
+    }
+}
