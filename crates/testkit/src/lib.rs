@@ -2,6 +2,7 @@
 
 pub mod golden;
 pub mod hostile;
+pub mod made;
 pub mod manifest;
 pub mod targets;
 mod unpack;
