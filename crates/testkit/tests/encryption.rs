@@ -134,7 +134,10 @@ fn zdb_reads_every_suite() {
         let name = format!("{POOL}/{}", suite.name());
         let dataset = spa.pool.dsl.dataset(&name).unwrap();
         assert_eq!(spa.datasets.open(&*spa, dataset.number).unwrap_err().kind(), Kind::KeyMissing);
-        assert_eq!(spa.load_key(&name, b"00000000000000000000000000000000").unwrap_err().kind(), Kind::KeyWrong);
+        assert_eq!(
+            spa.load_key(&name, b"00000000000000000000000000000000").unwrap_err().kind(),
+            Kind::KeyWrong
+        );
         spa.load_key(&name, &material(*format)).unwrap();
         assert_eq!(spa.load_key(&name, &material(*format)).unwrap_err().kind(), Kind::Exists);
         check(&spa, &format!("{name}@snap"), suite.id());

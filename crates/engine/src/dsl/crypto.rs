@@ -18,8 +18,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crypt::{
-    BlockKind, BlockParams, ByteOrder, DatasetKey, HMAC_KEY_LEN, IV_LEN, Iv, KeyFormat, Mac, MASTER_KEY_MAX_LEN,
-    MAX_SALT_USES, MIN_PBKDF2_ITERS, Pbkdf2, SALT_LEN, Salt, Suite, WrappedKey, WrappingKey, read_material,
+    BlockKind, BlockParams, ByteOrder, DatasetKey, HMAC_KEY_LEN, IV_LEN, Iv, KeyFormat, MASTER_KEY_MAX_LEN,
+    MAX_SALT_USES, MIN_PBKDF2_ITERS, Mac, Pbkdf2, SALT_LEN, Salt, Suite, WrappedKey, WrappingKey,
+    read_material,
 };
 use ondisk::dsl::DslDataset;
 use ondisk::{Blkptr, ObjectType, names};
@@ -65,7 +66,12 @@ impl RootKey {
     ///
     /// # Errors
     /// `Invalid` for fewer than [`MIN_PBKDF2_ITERS`]; `KeyWrong` as [`RootKey::derive`].
-    pub fn create(format: KeyFormat, input: &[u8], iters: Option<u64>, secrets: &dyn Secrets) -> Result<Self> {
+    pub fn create(
+        format: KeyFormat,
+        input: &[u8],
+        iters: Option<u64>,
+        secrets: &dyn Secrets,
+    ) -> Result<Self> {
         if format != KeyFormat::Passphrase {
             return match iters {
                 None => Self::derive(format, input, None),
@@ -179,7 +185,9 @@ impl KeyStore {
     fn describe(&self, dir: &Dir, root: u64) -> (String, String) {
         let unknown = || (format!("directory {root}"), "none".to_owned());
         let name = if dir.number == root { Ok(dir.name.clone()) } else { dir_name(&dir.dsl, root) };
-        let Some(at) = name.ok().and_then(|name| Dir::open(&dir.dsl, root, name).ok()) else { return unknown() };
+        let Some(at) = name.ok().and_then(|name| Dir::open(&dir.dsl, root, name).ok()) else {
+            return unknown();
+        };
         let props = at.dsl.zap(at.phys.props_zapobj).ok().flatten();
         let location = props.and_then(|p| p.lookup(b"keylocation").ok().flatten());
         (at.name.clone(), location.map_or_else(|| "prompt".to_owned(), |v| v.string()))

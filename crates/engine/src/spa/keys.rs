@@ -1,8 +1,8 @@
 //! Keys of encrypted datasets, loaded and unloaded while a pool is being written.
 
 use super::live::Spa;
-use crate::dsl::{EncryptionRoot, RootKey};
 use crate::dsl::write::{NewKey, Tasks};
+use crate::dsl::{EncryptionRoot, RootKey};
 use crate::error::{Error, Kind, Result};
 
 impl Spa {

@@ -49,8 +49,14 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
     let pieces = Arc::new(Mutex::new(Pieces { left: parts.len(), pointers, end: Some((gang, done)) }));
     for (index, part) in parts.into_iter().enumerate() {
         let (ours, pieces) = (Arc::clone(zio), Arc::clone(&pieces));
-        let props =
-            WriteProps { compress: CompressType::Off, level: 0, embed: false, nopwrite: false, encrypt: false, ..props };
+        let props = WriteProps {
+            compress: CompressType::Off,
+            level: 0,
+            embed: false,
+            nopwrite: false,
+            encrypt: false,
+            ..props
+        };
         let data = data.slice(part);
         let request = WriteRequest { data, props, old: Blkptr::default(), txg, at: Bookmark::default() };
         zio.write(request, Box::new(move |result| piece_done(&ours, &pieces, index, result)));

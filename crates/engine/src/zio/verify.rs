@@ -137,7 +137,8 @@ pub fn seal_log_block(block: &mut [u8], bp: &Blkptr) -> bool {
         let nused = u64::from_le_bytes(*block.get(LOG_NUSED..)?.first_chunk::<8>()?);
         let nused =
             usize::try_from(nused).ok().filter(|&n| n >= LOG_ECK + EckPhys::SIZE && n <= block.len())?;
-        let mac = [24, 32].map(|at| block.get(LOG_ECK + at..)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b)));
+        let mac =
+            [24, 32].map(|at| block.get(LOG_ECK + at..)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b)));
         let mac = [mac[0]?, mac[1]?];
         block.get_mut(LOG_ECK..LOG_ECK + 8)?.copy_from_slice(&ECK_MAGIC.to_le_bytes());
         put_words(block, LOG_ECK + 8, bp.checksum_words(), false)?;

@@ -101,13 +101,19 @@ fn suite_of(at: &MosView<'_>, dir: u64) -> Result<Option<Suite>> {
 
 fn loaded(at: &MosView<'_>, keys: &KeyStore, dir: u64) -> Result<(u64, RootKey)> {
     let root = root_of(at, dir)?.ok_or_else(|| invalid("the dataset is not encrypted"))?;
-    let key = keys.root_key(root).ok_or_else(|| Error::new(Kind::KeyMissing, "the dataset's key is not loaded"))?;
+    let key =
+        keys.root_key(root).ok_or_else(|| Error::new(Kind::KeyMissing, "the dataset's key is not loaded"))?;
     Ok((root, (*key).clone()))
 }
 
 /// What a new dataset below `parent` (`None`: the pool's root) gets; `None`: it is not encrypted.
 #[doc(alias = "dmu_objset_create_crypt_check")]
-pub(crate) fn plan(at: &MosAt<'_>, keys: &KeyStore, parent: Option<u64>, wish: Encryption) -> Result<Option<Plan>> {
+pub(crate) fn plan(
+    at: &MosAt<'_>,
+    keys: &KeyStore,
+    parent: Option<u64>,
+    wish: Encryption,
+) -> Result<Option<Plan>> {
     let above = parent.map(|parent| suite_of(at, parent)).transpose()?.flatten();
     let suite = match wish.cipher {
         Cipher::Inherit => above,
@@ -301,7 +307,9 @@ pub(super) fn change_key(
     }
     keys.insert(dir, key);
     match location {
-        Some(location) => props::set(at, head, "keylocation", Some(&PropValue::Text(location)), Source::Local),
+        Some(location) => {
+            props::set(at, head, "keylocation", Some(&PropValue::Text(location)), Source::Local)
+        }
         None => Ok(()),
     }
 }
@@ -313,7 +321,10 @@ pub(super) fn check_move(at: &MosView<'_>, dir: u64, parent: u64) -> Result<()> 
     if root == dir || root_of(at, parent)? == Some(root) {
         return Ok(());
     }
-    Err(Error::new(Kind::Denied, "the dataset inherits its key, and would be moved away from its encryption root"))
+    Err(Error::new(
+        Kind::Denied,
+        "the dataset inherits its key, and would be moved away from its encryption root",
+    ))
 }
 
 /// An encryption root that changes with a promotion.

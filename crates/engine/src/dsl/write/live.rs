@@ -143,7 +143,8 @@ impl DslPool {
                 continue;
             }
             let used = Arc::strong_count(dataset) > 1 || Arc::strong_count(&dataset.objset) > 1;
-            let changed = (0..txg::SIZE).any(|slot| dataset.objset.is_dirty(u64::try_from(slot).unwrap_or(0)));
+            let changed =
+                (0..txg::SIZE).any(|slot| dataset.objset.is_dirty(u64::try_from(slot).unwrap_or(0)));
             if used || changed {
                 return Err(Error::new(Kind::Busy, "the key is in use"));
             }
