@@ -230,6 +230,30 @@ impl BrtVdev {
         if self.byteorder == 0 { Endian::Little } else { Endian::Big }
     }
 
+    /// A count as an entry of the ZAP holds it.
+    pub fn count_bytes(&self, refcount: u64) -> [u8; 8] {
+        match self.endian() {
+            Endian::Little => refcount.to_le_bytes(),
+            Endian::Big => refcount.to_be_bytes(),
+        }
+    }
+
+    /// A counter of a region, from the object's data.
+    pub fn counter(&self, bytes: [u8; 2]) -> u16 {
+        match self.endian() {
+            Endian::Little => u16::from_le_bytes(bytes),
+            Endian::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    /// A counter of a region, for the object's data.
+    pub fn counter_bytes(&self, counter: u16) -> [u8; 2] {
+        match self.endian() {
+            Endian::Little => counter.to_le_bytes(),
+            Endian::Big => counter.to_be_bytes(),
+        }
+    }
+
     /// Reference count in an entry of the ZAP: eight bytes in the writer's order. (One reference is not
     /// counted: 1 means that two pointers share the block.)
     pub fn refcount(&self, value: &[u8]) -> Option<u64> {

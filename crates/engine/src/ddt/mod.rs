@@ -1,4 +1,4 @@
-//! Dedup tables, for reading: which there are, what they say in sum, and every entry.
+//! Dedup tables: which there are, what they say in sum, every entry; and references that end ([`write`]).
 //!
 //! A pool has a table for each checksum that dedup was used with. A table has up to three ZAPs by class
 //! (ditto, duplicate, unique). Tables made with `fast_dedup` have a directory of their own and two logs:
@@ -10,6 +10,7 @@
 mod entries;
 mod log;
 mod stats;
+pub mod write;
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
 //! Sums over dedup tables.
 
 use ondisk::Blkptr;
-use ondisk::ddt::{DdtHistogram, DdtStat};
+use ondisk::ChecksumType;
+use ondisk::ddt::{DdtHistogram, DdtKey, DdtPhys, DdtStat};
 
 use super::Table;
 
@@ -71,8 +72,31 @@ pub fn of_block(bp: &Blkptr, dsize: u64, refcnt: u64) -> DdtStat {
     }
 }
 
+/// Adds an entry to a table's statistics, or takes it out.
+#[doc(alias("ddt_histogram_add_entry", "ddt_histogram_sub_entry"))]
+pub(super) fn tally(
+    histogram: &mut DdtHistogram,
+    (key, phys): (&DdtKey, &[DdtPhys]),
+    checksum: ChecksumType,
+    dsize: &dyn Fn(&Blkptr) -> u64,
+    out: bool,
+) {
+    let mut all = DdtStat::default();
+    for p in phys {
+        let bp = p.blkptr(key, checksum);
+        add(&mut all, &of_block(&bp, dsize(&bp), p.refcnt));
+    }
+    let Some(bucket) = all.ref_blocks.checked_ilog2() else { return };
+    if let Some(to) = usize::try_from(bucket).ok().and_then(|i| histogram.stat.get_mut(i)) {
+        if out { combine(to, &all, u64::wrapping_sub) } else { add(to, &all) }
+    }
+}
+
 fn add(to: &mut DdtStat, from: &DdtStat) {
-    let sum = |a: u64, b: u64| a.wrapping_add(b);
+    combine(to, from, u64::wrapping_add);
+}
+
+fn combine(to: &mut DdtStat, from: &DdtStat, sum: fn(u64, u64) -> u64) {
     *to = DdtStat {
         blocks: sum(to.blocks, from.blocks),
         lsize: sum(to.lsize, from.lsize),

@@ -25,6 +25,7 @@ use super::layout::{ALLOCATION_BIAS, Layout};
 use super::live::Spa;
 use super::pool::Pool;
 use super::space_store::set;
+use super::shared::Shared;
 use super::spares;
 use crate::arc::ArcCache;
 use crate::dmu::live::policy::Policy;
@@ -334,5 +335,5 @@ fn assemble(env: &Env, new: &NewPool, storage: Storage, keeping: Keeping) -> Res
         rewind: None,
         notes: Vec::new(),
     };
-    Ok(Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config), uberblock))
+    Ok(Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, Shared::default()), uberblock))
 }

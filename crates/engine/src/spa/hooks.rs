@@ -105,8 +105,8 @@ impl Hooks for Spa {
     }
 
     fn pool_space(&self, netfree: bool) -> u64 {
-        let space = self.space.class_stats(Class::Normal).dspace;
         let slop = self.slop();
+        let space = self.dspace().saturating_sub(self.space.checkpoint_space());
         // What frees in the end may use half of the reserve.
         space.saturating_sub(if netfree { slop / 2 } else { slop })
     }
@@ -166,10 +166,17 @@ impl Spa {
         Arc::new(LogsOf(Weak::clone(&self.me)))
     }
 
+    /// Bytes that datasets may refer to, all together: what several refer to counts for each.
+    #[doc(alias = "spa_get_dspace")]
+    pub fn dspace(&self) -> u64 {
+        let space = self.space.class_stats(Class::Normal).dspace;
+        space.saturating_add(self.shared.saved())
+    }
+
     /// Bytes that are kept back so that deleting always works.
     #[doc(alias = "spa_get_slop_space")]
     pub fn slop(&self) -> u64 {
-        let space = self.space.class_stats(Class::Normal).dspace;
+        let space = self.dspace();
         let (least, most) = SLOP;
         (space >> SLOP_SHIFT).clamp(least.min(space / 2), most)
     }

@@ -22,6 +22,7 @@ use super::feature_set::FeatureSet;
 use super::live::Spa;
 use super::load::open_owned;
 use super::pool::Pool;
+use super::shared::Shared;
 use super::source::{ImportSource, OpenOptions};
 use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
@@ -53,8 +54,7 @@ pub struct ImportOptions {
 }
 
 /// Features that may be in use and that writing would have to keep up, which this build can't.
-const NOT_WRITTEN: [(Feature, &str); 4] = [
-    (Feature::BlockCloning, "blocks are cloned"),
+const NOT_WRITTEN: [(Feature, &str); 3] = [
     (Feature::DeviceRemoval, "a device was removed"),
     (Feature::ObsoleteCounts, "a device was removed"),
     (Feature::DynamicGangHeader, "gang headers of any size are in use"),
@@ -94,12 +94,13 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     pool.name.clone_from(&config.facts().name);
     pool.mos = mos.view();
     pool.dsl = Dsl::open(&pool.name, &pool.mos, &Zap::open(&pool.mos.object(MOS_DIRECTORY_OBJECT)?)?)?;
+    let shared = Shared::load(&pool)?;
     let uberblock = pool.uberblock;
     // Newer states that were given up must not come back: the first group is newer than they all.
     let txgs = Txgs::new(uberblock.txg.max(newest));
     let dirty = Arc::new(Dirty::default());
     let config = Mutex::new(config);
-    let spa = Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config), uberblock);
+    let spa = Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, shared), uberblock);
     claim_logs(&spa)?;
     Ok(spa)
 }
@@ -154,9 +155,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
     let directory = pool.directory()?;
     for entry in directory.to_vec()? {
         let name = entry.name_lossy();
-        if name.starts_with("DDT-") && !name.ends_with("statistics") && entry.value.first() != Some(0) {
-            return refuse("it has a dedup table".into());
-        }
         if name == mos::REMOVING {
             return refuse("a device is being removed".into());
         }

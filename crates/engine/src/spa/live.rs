@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use super::config::PoolConfig;
 use super::feature_set::FeatureSet;
 use super::pool::Pool;
+use super::shared::Shared;
 use crate::dmu::live::sync::BlockOps;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Tx};
@@ -65,6 +66,8 @@ pub struct Spa {
     pub space: Arc<SpaceAllocator>,
     /// Features in use.
     pub features: FeatureSet,
+    /// Blocks with more than one owner.
+    pub shared: Shared,
     /// Configuration.
     pub config: Mutex<PoolConfig>,
     pub(super) me: Weak<Spa>,
@@ -93,7 +96,7 @@ impl Spa {
         mos: Arc<LiveObjset>,
         space: Arc<SpaceAllocator>,
         (txgs, dirty): (Arc<Txgs>, Arc<Dirty>),
-        (features, config): (FeatureSet, Mutex<PoolConfig>),
+        (features, config, shared): (FeatureSet, Mutex<PoolConfig>, Shared),
         uberblock: Uberblock,
     ) -> Arc<Self> {
         pool.dsl.keys.set_secrets(&pool.env.secrets);
@@ -105,6 +108,7 @@ impl Spa {
             dirty,
             space,
             features,
+            shared,
             config,
             me: Weak::clone(me),
             uberblock: Mutex::new(uberblock),
@@ -246,25 +250,6 @@ impl Spa {
         }
     }
 
-    /// Takes a block's space back (syncing context).
-    #[doc(alias = "zio_free")]
-    pub fn free_block(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
-        if bp.is_hole() || bp.is_embedded() {
-            return Ok(());
-        }
-        if bp.dedup() {
-            return Err(Error::unsupported("a block of the dedup table can't be freed by this build"));
-        }
-        let allocator = self.pool.zio.allocator()?;
-        if bp.is_gang() {
-            for member in zio::gang_members(&self.pool.zio, bp)?.members {
-                self.free_block(&member, tx)?;
-            }
-        }
-        bp.dvas().for_each(|dva| allocator.free(&dva, tx.txg()));
-        Ok(())
-    }
-
     /// The uberblock on disk.
     pub fn uberblock(&self) -> Uberblock {
         *self.uberblock.lock()
@@ -299,6 +284,7 @@ impl BlockOps for MosOps<'_> {
 
     fn killed(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         self.add(bp, -1);
-        self.0.free_block(bp, tx)
+        // The MOS' blocks have no other owners.
+        self.0.free_places(bp, tx)
     }
 }

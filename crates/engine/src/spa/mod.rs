@@ -29,6 +29,7 @@ mod load;
 mod mapping;
 mod pool;
 pub mod props;
+pub mod shared;
 mod source;
 pub mod space;
 mod space_store;

@@ -81,6 +81,7 @@ impl Spa {
             self.pass.store(pass, Ordering::Relaxed);
             self.sync_dtls(tx)?;
             self.sync_config(tx)?;
+            self.sync_shared(tx)?;
             if self.mos.is_dirty(tx.txg()) {
                 self.mos.sync_objects(tx, &ops)?;
                 rootbp = self.mos.sync_root(tx, &ops)?;

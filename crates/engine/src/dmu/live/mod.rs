@@ -23,7 +23,7 @@ pub mod policy;
 mod slots;
 pub mod sync;
 mod tree;
-mod within;
+pub mod within;
 mod work;
 
 use std::collections::BTreeMap;

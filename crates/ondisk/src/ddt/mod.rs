@@ -5,6 +5,10 @@
 //! traditional value has four variants (ditto, one, two, three copies); a flat one (`fast_dedup`)
 //! has one, and new entries first go to a log. Source: ddt.h, ddt_impl.h, ddt_zap.c, OpenZFS 2.3.
 
+mod encode;
+
+pub use encode::{compress_value, encode_value};
+
 use crate::byteswap::{self, Words};
 use crate::words::word_struct;
 use crate::{Blkptr, ChecksumType, CompressType, Dva, MIN_BLOCK_SHIFT, Malformed, ObjectType};

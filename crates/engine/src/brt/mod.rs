@@ -1,9 +1,11 @@
-//! Clone tables, for reading: which blocks have more than one owner without dedup.
+//! Clone tables: which blocks have more than one owner without dedup; and references that end ([`write`]).
 //!
 //! Each top-level vdev with cloned blocks has an object of 16-bit counters, one for each region of the
 //! vdev, and a ZAP from a block's offset to the number of its additional references.
 //!
 //! Format source: brt.c, OpenZFS 2.3.
+
+pub mod write;
 
 use std::sync::Arc;
 
