@@ -5,6 +5,7 @@ pub mod hostile;
 pub mod made;
 pub mod manifest;
 pub mod targets;
+pub mod tree;
 mod unpack;
 pub mod zdb;
 pub mod ztest;

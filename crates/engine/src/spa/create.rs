@@ -253,7 +253,7 @@ fn salt(env: &Env, zio: &Arc<Zio>) -> Value {
 }
 
 /// The list of all ZAPs of vdevs.
-fn all_vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<()> {
+pub(super) fn all_vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<()> {
     let object = mos.create_object(tx, NewObject::plain(ZAP_METADATA, 512))?;
     ZapEdit::create(&mut object.edit(tx), &zap(env))?;
     let directory = mos.handle(MOS_DIRECTORY_OBJECT)?;

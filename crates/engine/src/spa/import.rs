@@ -17,7 +17,7 @@ use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
 
 use super::config::PoolConfig;
-use super::create::{forms, min_alloc};
+use super::create::{all_vdev_zaps, forms, min_alloc, vdev_zaps};
 use super::feature_set::FeatureSet;
 use super::live::Spa;
 use super::load::open_owned;
@@ -102,6 +102,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     let config = Mutex::new(config);
     let spa = Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, shared), uberblock);
     claim_logs(&spa)?;
+    make_vdev_zaps(&spa)?;
     Ok(spa)
 }
 
@@ -220,6 +221,19 @@ fn claim_logs(spa: &Spa) -> Result<()> {
     })?;
     // No block may seem to come from the future.
     spa.wait_synced(newest)
+}
+
+/// Vdevs of a pool that was made before they had ZAPs of their own get them.
+#[doc(alias = "AVZ_ACTION_INITIALIZE")]
+fn make_vdev_zaps(spa: &Spa) -> Result<()> {
+    if spa.pool.directory()?.u64(mos::VDEV_ZAP_MAP)?.is_some() {
+        return Ok(());
+    }
+    spa.sync_task(|spa, tx| {
+        let (env, of_root) = (&spa.pool.env, spa.features.is_active(Feature::VdevZapsV2));
+        all_vdev_zaps(env, &spa.mos, tx)?;
+        vdev_zaps(env, &spa.mos, &spa.config, (&|_| None, of_root), tx)
+    })
 }
 
 fn is_hole(pool: &Pool, id: u64) -> bool {
