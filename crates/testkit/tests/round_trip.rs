@@ -58,7 +58,8 @@ impl Copy {
         let candidate = select(candidates(&[self.dir.path().to_owned()]), self.golden.pool_name()).unwrap();
         let source = source_with(&candidate, options);
         // One of them was not exported by the machine that made it.
-        let how = ImportOptions { hostid: 7, hostname: "elsewhere".into(), force: true, ..Default::default() };
+        let how =
+            ImportOptions { hostid: 7, hostname: "elsewhere".into(), force: true, ..Default::default() };
         import(&env, source, &how)
     }
 
@@ -83,8 +84,7 @@ impl Copy {
         }
         let env = Env::system(64 << 20).unwrap();
         let dirs = [self.dir.path().to_owned()];
-        let pool =
-            open_pool(&env, &dirs, self.golden.pool_name(), OpenOptions::default()).map_err(text)?;
+        let pool = open_pool(&env, &dirs, self.golden.pool_name(), OpenOptions::default()).map_err(text)?;
         let tree = Tree::read(&pool, &covers).map_err(text)?;
         let label = format!("{}/{name}", self.golden.name);
         let excuse = |path: &[u8], have: &mut Record, want: &Record| {
@@ -154,7 +154,10 @@ fn change_some(spa: &Arc<Spa>, every: usize) -> Outcome<BTreeSet<(u64, u64)>> {
     Ok(touched)
 }
 
-fn task(spa: &Spa, work: impl FnOnce(&Tasks<'_>) -> engine::Result<()> + Send + 'static) -> engine::Result<()> {
+fn task(
+    spa: &Spa,
+    work: impl FnOnce(&Tasks<'_>) -> engine::Result<()> + Send + 'static,
+) -> engine::Result<()> {
     spa.sync_task(move |spa, tx| {
         let at = spa.datasets.at(tx, spa);
         work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
