@@ -4,6 +4,7 @@ pub mod golden;
 pub mod hostile;
 pub mod made;
 pub mod manifest;
+pub mod pools;
 pub mod targets;
 pub mod tree;
 mod unpack;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blkdev::{FileDevice, OpenMode, OpenOptions};
+use engine::Kind;
 use engine::dmu::{NewObject, Objset};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
@@ -17,7 +18,6 @@ use engine::spa::{ImportOptions, NewPool, Spa, create, import};
 use engine::types::Bookmark;
 use engine::vdev::config::AllocBias;
 use engine::zio::Form;
-use engine::{Kind, Result};
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, dnode};
 

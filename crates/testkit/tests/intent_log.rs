@@ -7,14 +7,13 @@ use blkdev::{FileDevice, OpenMode, OpenOptions};
 use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{ImportOptions, NewPool, Spa, create, import};
+use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
 use engine::zil::replay::replay;
 use engine::zil::{Itx, Zil};
 use ondisk::ObjectType;
 use stdx::rng::Rng;
-use testkit::{golden, zdb};
-use zutil::import::{candidates, select, source_with};
+use testkit::{golden, pools, zdb};
 
 const OBJECT: u64 = 40;
 
@@ -28,17 +27,6 @@ fn leaf(dir: &Path, name: &str) -> LeafSpec {
         whole_disk: None,
         devid: None,
         device: Arc::new(FileDevice::open(&path, options).unwrap()),
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_file() {
-            let mut cp = std::process::Command::new("cp");
-            cp.arg("--sparse=always").arg(entry.path()).arg(to.join(entry.file_name()));
-            assert!(cp.status().unwrap().success());
-        }
     }
 }
 
@@ -59,14 +47,6 @@ fn new_pool(env: &Env, tops: Vec<TopSpec>) -> Arc<Spa> {
         command: "zpool create logged".into(),
     };
     create(env, new, &|_, _| Ok(())).unwrap()
-}
-
-fn reopen(dir: &Path, pool: &str) -> Arc<Spa> {
-    let env = Env::system(64 << 20).unwrap();
-    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
-    let candidate = select(candidates(&[dir.to_path_buf()]), pool).unwrap();
-    let how = ImportOptions { force: true, ..ImportOptions::default() };
-    import(&env, source_with(&candidate, options), &how).unwrap()
 }
 
 struct Writer(Arc<Spa>);
@@ -118,7 +98,7 @@ fn logged(tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
         }
     }
     let crashed = tempfile::tempdir().unwrap();
-    copy(dir.path(), crashed.path());
+    pools::copy(dir.path(), crashed.path());
     log.close().unwrap();
     spa.export().unwrap();
     drop((log, objset, object, spa));
@@ -128,7 +108,7 @@ fn logged(tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
         let writes = text.matches("TX_WRITE").count();
         assert!(writes >= 29, "{writes} writes\n{text}");
     }
-    let spa = reopen(crashed.path(), "logged");
+    let spa = pools::import_dir(crashed.path(), "logged").unwrap();
     let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
     let log = Zil::open(&objset, spa.log_host()).unwrap();
     assert!(log.needs_replay());
@@ -175,8 +155,8 @@ fn logs_on_raidz() {
 fn volumes_of_openzfs_are_replayed() {
     let Some(golden) = golden::get("zvol") else { return };
     let dir = tempfile::tempdir().unwrap();
-    copy(&golden.dir, dir.path());
-    let spa = reopen(dir.path(), "tank");
+    pools::copy(&golden.dir, dir.path());
+    let spa = pools::import_dir(dir.path(), "tank").unwrap();
     for name in ["tank/vol", "tank/sparse"] {
         let head = spa.pool.dsl.dataset(name).unwrap().number;
         let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);

@@ -1,20 +1,19 @@
 //! Golden pools imported for writing, written, exported, and judged by zdb and by what OpenZFS saw in them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use engine::dsl::DatasetKind;
 use engine::dsl::write::Tasks;
 use engine::env::Env;
-use engine::spa::{ImportOptions, OpenOptions, Spa, import};
+use engine::spa::{OpenOptions, Spa};
 use ondisk::names::dsl_dir;
 use ondisk::{ObjectType, names};
 use testkit::golden::{self, Golden};
 use testkit::manifest::Record;
 use testkit::tree::{self, Tree, is_inconsistent};
-use testkit::zdb;
-use zutil::import::{candidates, open_pool, select, source_with};
+use testkit::{pools, zdb};
+use zutil::import::open_pool;
 
 /// Pools that this build says it can't write, and the word by which it says why.
 const REFUSED: &[(&str, &str)] = &[("checkpoint", "checkpoint"), ("removed", "removed")];
@@ -28,17 +27,6 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_file() {
-            let mut cp = std::process::Command::new("cp");
-            cp.arg("--sparse=always").arg(entry.path()).arg(to.join(entry.file_name()));
-            assert!(cp.status().unwrap().success());
-        }
-    }
-}
-
 /// A golden pool's copy.
 struct Copy {
     golden: Golden,
@@ -48,19 +36,12 @@ struct Copy {
 impl Copy {
     fn of(golden: &Golden) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        copy(&golden.dir, dir.path());
+        pools::copy(&golden.dir, dir.path());
         Self { golden: golden.clone(), dir }
     }
 
     fn import(&self) -> engine::Result<Arc<Spa>> {
-        let env = Env::system(64 << 20).unwrap();
-        let options = blkdev::OpenOptions { mode: blkdev::OpenMode::ReadWrite, ..Default::default() };
-        let candidate = select(candidates(&[self.dir.path().to_owned()]), self.golden.pool_name()).unwrap();
-        let source = source_with(&candidate, options);
-        // One of them was not exported by the machine that made it.
-        let how =
-            ImportOptions { hostid: 7, hostname: "elsewhere".into(), force: true, ..Default::default() };
-        import(&env, source, &how)
+        pools::import_dir(self.dir.path(), self.golden.pool_name())
     }
 
     /// Imports, does something, exports, and lets zdb judge.

@@ -26,6 +26,7 @@ mod filesystem;
 mod fuid;
 mod inode;
 mod path;
+mod record;
 pub mod replay;
 mod sa;
 pub mod write;

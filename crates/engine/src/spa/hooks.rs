@@ -9,7 +9,8 @@ use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::live::Spa;
 use crate::dmu::Tx;
-use crate::dsl::write::Hooks;
+use crate::dsl::write::room::Roomy;
+use crate::dsl::write::{DslPool, Hooks};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::zil::LogHost;
@@ -116,6 +117,24 @@ impl Hooks for Spa {
         let (name, text) = (what.to_owned(), details.to_owned());
         let origin = HistoryOrigin { who: 0, host: self.config.lock().facts().hostname.clone() };
         self.log_history(&HistoryEvent::Internal { name, dataset, text }, &origin, tx)
+    }
+}
+
+impl Roomy for Spa {
+    fn datasets(&self) -> &DslPool {
+        &self.datasets
+    }
+
+    fn synced(&self) -> u64 {
+        self.txgs.synced()
+    }
+
+    fn dirty(&self) -> u64 {
+        self.dirty.total()
+    }
+
+    fn sync(&self) -> Result<()> {
+        Self::sync(self)
     }
 }
 

@@ -85,7 +85,6 @@ const MAX_COPIED: u64 = 64 << 10;
 pub(super) const WRITE_RECORD: u64 = 192;
 
 /// A write record that points to its data.
-#[cfg_attr(not(test), expect(dead_code))]
 pub(super) fn pointing(lr: &LrWrite, txg: u64) -> Vec<u8> {
     let mut bytes = LogRecord::Write(Write { lr: *lr, data: None }).encode(TxType(TxType::WRITE));
     stamp_txg(&mut bytes, txg);
@@ -104,6 +103,8 @@ pub(super) struct Itxs {
     groups: BTreeMap<u64, Group>,
     /// Commits asked for so far.
     pub requested: u64,
+    /// The newest group with a change that no record describes.
+    pub unlogged: u64,
 }
 
 impl Itxs {

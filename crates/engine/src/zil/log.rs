@@ -40,10 +40,11 @@ use std::sync::{Arc, Weak};
 use ondisk::objset::ZilHeader;
 use ondisk::zil::{LogBlock, LogRecord, LrWrite};
 use ondisk::{Blkptr, Dva};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::chain_as;
 use super::itx::{Itx, Itxs};
+use super::policy::{LogPolicy, SyncMode};
 use super::writer::{self, Batch};
 
 use crate::dmu::live::IntentLog;
@@ -171,13 +172,7 @@ pub struct Zil {
     itxs: Mutex<Itxs>,
     issue: Mutex<Issue>,
     pub(super) chain: Mutex<ChainState>,
-}
-
-/// A record that points to a block in its final place.
-#[derive(Debug)]
-pub(super) struct Pointing {
-    pub bytes: Vec<u8>,
-    pub tops: Vec<u32>,
+    pub(super) policy: RwLock<LogPolicy>,
 }
 
 impl Zil {
@@ -215,6 +210,7 @@ impl Zil {
             itxs: Mutex::default(),
             issue: Mutex::default(),
             chain: Mutex::new(chain),
+            policy: RwLock::default(),
         });
         match objset.set_log(Some(Arc::clone(&zil) as _)) {
             true => Ok(zil),
@@ -264,6 +260,20 @@ impl Zil {
         true
     }
 
+    /// Whether records are being done again.
+    pub(super) fn is_replaying(&self) -> bool {
+        matches!(self.chain.lock().mode, Mode::Replaying(_))
+    }
+
+    /// Something was done under `tx` that no record describes: the next commit waits for its group instead, so that
+    /// nothing that came after it is in the log without it.
+    pub fn skip(&self, tx: &Tx) {
+        if !self.replayed_in(tx) {
+            let mut itxs = self.itxs.lock();
+            itxs.unlogged = itxs.unlogged.max(tx.txg());
+        }
+    }
+
     /// Has the next commit write what belongs to `object` (0: all), before a name of it changes.
     #[doc(alias = "zil_async_to_sync")]
     pub fn want(&self, object: u64) {
@@ -283,6 +293,9 @@ impl Zil {
     /// When neither the log nor the group could be written: the pool is suspended.
     #[doc(alias = "zil_commit")]
     pub fn commit(&self, object: u64) -> Result<()> {
+        if self.policy().sync == SyncMode::Disabled {
+            return Ok(());
+        }
         let ticket = {
             let mut itxs = self.itxs.lock();
             itxs.want(object);
@@ -297,7 +310,7 @@ impl Zil {
             return Ok(());
         }
         let (covered, batch) = {
-            let mut itxs = self.itxs.lock();
+            let mut itxs = self.logged()?;
             (itxs.requested, itxs.take(self.host.synced()))
         };
         match self.write(batch) {
@@ -313,13 +326,26 @@ impl Zil {
         Ok(())
     }
 
+    /// The lists, when all that no record describes is on disk.
+    fn logged(&self) -> Result<MutexGuard<'_, Itxs>> {
+        loop {
+            let itxs = self.itxs.lock();
+            let unlogged = itxs.unlogged;
+            if unlogged <= self.host.synced() {
+                return Ok(itxs);
+            }
+            drop(itxs);
+            self.host.wait_synced(unlogged)?;
+        }
+    }
+
     fn is_usable(&self) -> bool {
         let chain = self.chain.lock();
         chain.mode == Mode::Ready && chain.suspended == 0
     }
 
     /// Writes records and makes them durable.
-    fn write(&self, itxs: Vec<Itx>) -> Result<()> {
+    fn write(&self, mut itxs: Vec<Itx>) -> Result<()> {
         if !self.is_usable() {
             return Err(Error::new(Kind::Busy, "the log is not written now"));
         }
@@ -332,8 +358,15 @@ impl Zil {
             Some(bp) => bp,
             None => self.create(&objset, itxs.iter().map(Itx::size).fold(0, u64::saturating_add))?,
         };
-        let mut batch = Batch::new(self, objset, bp, &itxs);
-        let added = itxs.into_iter().try_for_each(|itx| batch.add(itx));
+        // Groups reach the disk while a chain is begun.
+        let synced = self.host.synced();
+        itxs.retain(|itx| itx.txg > synced);
+        if itxs.is_empty() {
+            return Ok(());
+        }
+        let placed = self.place(&objset, itxs)?;
+        let mut batch = Batch::new(self, objset, bp, &placed);
+        let added = placed.itxs.into_iter().try_for_each(|itx| batch.add(itx));
         let expected = self.chain.lock().expected();
         let finished = batch.finish(expected);
         added?;
@@ -409,11 +442,6 @@ impl Zil {
             out.extend_from_slice(piece);
         }
         Ok(Some(out))
-    }
-
-    /// Writes a block to its final place for a record that points to it; `None`: the data go into the log.
-    pub(super) fn place(&self, _: &Arc<LiveObjset>, _: LrWrite, _: u64) -> Result<Option<Pointing>> {
-        Ok(None)
     }
 
     /// Ends the log: everything is on disk, and nobody logs any more. The chain's last block stays for the next who

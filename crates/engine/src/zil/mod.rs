@@ -16,11 +16,14 @@
 pub mod claim;
 mod itx;
 mod log;
+mod place;
+mod policy;
 pub mod replay;
 mod writer;
 
 pub use itx::Itx;
 pub use log::{LogHost, Zil};
+pub use policy::{LogBias, LogPolicy, SyncMode, Written};
 
 use std::sync::Arc;
 

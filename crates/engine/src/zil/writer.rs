@@ -14,6 +14,7 @@ use stdx::AlignedBuf;
 
 use super::itx::{Itx, Payload, WRITE_RECORD};
 use super::log::{Lwb, LwbState, Zil};
+use super::place::Placed;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
@@ -112,9 +113,9 @@ pub(super) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     /// Goes on in the chain's last block, which is `bp`.
-    pub fn new(zil: &'a Zil, objset: Arc<LiveObjset>, bp: Blkptr, itxs: &[Itx]) -> Self {
-        let left = itxs.iter().map(Itx::size).fold(0, u64::saturating_add);
-        let (writes, blocks, tops) = (Vec::new(), Vec::new(), BTreeSet::new());
+    pub fn new(zil: &'a Zil, objset: Arc<LiveObjset>, bp: Blkptr, placed: &Placed) -> Self {
+        let left = placed.itxs.iter().map(Itx::size).fold(0, u64::saturating_add);
+        let (writes, blocks, tops) = (Vec::new(), Vec::new(), placed.tops.clone());
         Self { zil, objset, current: Current::of(bp), left, taken: 0, writes, blocks, tops }
     }
 
@@ -123,14 +124,7 @@ impl<'a> Batch<'a> {
         let size = itx.size();
         match itx.payload {
             Payload::Whole(bytes) => self.record(bytes, itx.txg)?,
-            Payload::Read(lr) => self.data(lr, itx.txg)?,
-            Payload::Placed(lr) => match self.zil.place(&self.objset, lr, itx.txg)? {
-                Some(record) => {
-                    self.tops.extend(record.tops);
-                    self.record(record.bytes, itx.txg)?;
-                }
-                None => self.data(lr, itx.txg)?,
-            },
+            Payload::Read(lr) | Payload::Placed(lr) => self.data(lr, itx.txg)?,
         }
         self.left = self.left.saturating_sub(size);
         Ok(())

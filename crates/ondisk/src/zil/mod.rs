@@ -19,6 +19,6 @@ pub use layout::{
 };
 pub use record::{
     AclRecord, AclV0Record, CloneRange, Create, CreateAcl, Link, LogRecord, LrAttr, Remove, Rename,
-    RenameWhiteout, Setattr, Setsaxattr, Write, decode_log_aces,
+    RenameWhiteout, Setattr, Setsaxattr, Write, decode_log_aces, encode_log_aces,
 };
 pub use tx_type::TxType;

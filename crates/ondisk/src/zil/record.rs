@@ -313,6 +313,22 @@ fn clone_range(at: &mut Cursor<'_>) -> Result<CloneRange, Malformed> {
     Ok(CloneRange { lr, bps })
 }
 
+/// The entries of an ACL record; see [`decode_log_aces`].
+pub fn encode_log_aces(aces: &[Ace]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for ace in aces {
+        out.extend(u32::try_from(ace.who).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(ace.access_mask.to_le_bytes());
+        out.extend(ace.flags.to_le_bytes());
+        out.extend(ace.ace_type.to_le_bytes());
+        if let Some((kind, inherited)) = ace.object {
+            out.extend(kind);
+            out.extend(inherited);
+        }
+    }
+    out
+}
+
 /// Decodes the entries in an ACL record: who:32 mask:32 flags:16 type:16, and 32 bytes more in object
 /// entries. Ephemeral owners are indices into the record's FUIDs.
 #[doc(alias = "ace_t")]

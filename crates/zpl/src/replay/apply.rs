@@ -2,24 +2,14 @@
 
 use engine::{Error, Kind, Result};
 use nvpair::{NvList, NvValue};
-use ondisk::zil::{CloneRange, LogRecord, LrSetattr, LrTruncate, Setsaxattr, TxType, Write, decode_log_aces};
+use ondisk::zil::{CloneRange, LogRecord, LrTruncate, Setattr, Setsaxattr, TxType, Write, decode_log_aces};
 use stdx::Buf;
 
 use super::patch::Source;
 use super::state::{State, Stored};
 use super::{create, names};
-use crate::attr::Time;
 use crate::inode::AclSource;
-
-/// What `lr_mask` of Linux says (`ATTR_*`).
-mod mask {
-    pub const MODE: u64 = 1;
-    pub const UID: u64 = 2;
-    pub const GID: u64 = 4;
-    pub const SIZE: u64 = 8;
-    pub const ATIME: u64 = 16;
-    pub const MTIME: u64 = 32;
-}
+use crate::record;
 
 /// Blocks of one clone record that are looked at; a record can't hold more.
 const MAX_CLONED: usize = 1 << 16;
@@ -28,8 +18,8 @@ const MAX_CLONED: usize = 1 << 16;
 #[doc(alias = "DXATTR_MAX_SA_SIZE")]
 const MAX_XATTRS: usize = 64 << 10;
 
-pub(super) fn record(state: &mut State<'_>, txtype: u64, record: LogRecord<'_>) -> Result<()> {
-    match record {
+pub(super) fn record(state: &mut State<'_>, txtype: u64, said: LogRecord<'_>) -> Result<()> {
+    match said {
         LogRecord::Commit => Ok(()),
         LogRecord::Create(c) => create::create(state, TxType(txtype), &c),
         LogRecord::CreateAcl(c) => {
@@ -45,7 +35,7 @@ pub(super) fn record(state: &mut State<'_>, txtype: u64, record: LogRecord<'_>) 
         LogRecord::Write(w) => write(state, &w),
         LogRecord::Write2(w) => grow(state, w.lr.foid, w.lr.offset.saturating_add(w.lr.length)),
         LogRecord::Truncate(t) => truncate(state, &t),
-        LogRecord::Setattr(s) => setattr(state, &s.lr),
+        LogRecord::Setattr(s) => setattr(state, &s),
         LogRecord::Setsaxattr(s) => setsaxattr(state, &s),
         LogRecord::AclV0(a) => set_acl(state, a.lr.foid, a.aces),
         LogRecord::Acl(a) => set_acl(state, a.foid, a.aces),
@@ -108,27 +98,27 @@ fn truncate(state: &mut State<'_>, t: &LrTruncate) -> Result<()> {
     Ok(())
 }
 
-fn setattr(state: &mut State<'_>, lr: &LrSetattr) -> Result<()> {
-    let Some(node) = late(state, lr.foid)? else { return Ok(()) };
-    let has = |bit: u64| lr.mask & bit != 0;
-    if has(mask::MODE) {
-        node.attr.perm = (lr.mode & 0o7777) as u32;
+fn setattr(state: &mut State<'_>, s: &Setattr<'_>) -> Result<()> {
+    let set = record::settings(s, state.endian);
+    let Some(node) = late(state, s.lr.foid)? else { return Ok(()) };
+    if let Some(mode) = set.mode {
+        node.attr.perm = (mode & 0o7777) as u32;
     }
-    if has(mask::UID) {
-        (node.attr.owner, node.attr.uid) = (lr.uid, lr.uid as u32);
+    if let Some(uid) = set.uid {
+        (node.attr.owner, node.attr.uid) = (uid, uid as u32);
     }
-    if has(mask::GID) {
-        (node.attr.group, node.attr.gid) = (lr.gid, lr.gid as u32);
+    if let Some(gid) = set.gid {
+        (node.attr.group, node.attr.gid) = (gid, gid as u32);
     }
-    if has(mask::SIZE) {
-        resize(node, lr.size);
+    if let Some(size) = set.size {
+        resize(node, size);
     }
-    if has(mask::ATIME) {
-        node.attr.atime = Time::from_words(lr.atime);
+    if let Some((value, which)) = set.flags {
+        node.attr.flags = node.attr.flags & !which | value & which;
     }
-    if has(mask::MTIME) {
-        node.attr.mtime = Time::from_words(lr.mtime);
-    }
+    node.attr.atime = set.atime.unwrap_or(node.attr.atime);
+    node.attr.mtime = set.mtime.unwrap_or(node.attr.mtime);
+    node.attr.crtime = set.crtime.unwrap_or(node.attr.crtime);
     Ok(())
 }
 

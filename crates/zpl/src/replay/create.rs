@@ -9,9 +9,7 @@ use super::names::add;
 use super::state::State;
 use crate::attr::Words;
 use crate::inode::AclSource;
-
-/// Object number in a record; the bits above say how many slots its dnode has.
-const OBJECT_MASK: u64 = (1 << 48) - 1;
+use crate::record::OBJECT_MASK;
 
 /// TX_CREATE, TX_MKDIR, TX_MKXATTR, TX_SYMLINK and their forms with attributes.
 pub(super) fn create(state: &mut State<'_>, txtype: TxType, c: &Create<'_>) -> Result<()> {

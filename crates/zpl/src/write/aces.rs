@@ -20,6 +20,18 @@ pub enum AclMode {
     Restricted,
 }
 
+impl AclMode {
+    /// From the property's number.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            2 => Self::GroupMask,
+            3 => Self::Passthrough,
+            4 => Self::Restricted,
+            _ => Self::Discard,
+        }
+    }
+}
+
 /// Property `aclinherit`: what a new file gets from its directory's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AclInherit {
@@ -34,6 +46,19 @@ pub enum AclInherit {
     Passthrough,
     /// The same, but execution only as the mode asks.
     PassthroughX,
+}
+
+impl AclInherit {
+    /// From the property's number.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            0 => Self::Discard,
+            1 => Self::NoAllow,
+            3 => Self::Passthrough,
+            5 => Self::PassthroughX,
+            _ => Self::Restricted,
+        }
+    }
 }
 
 const GROUP: u16 = fl::GROUP | fl::IDENTIFIER_GROUP;

@@ -89,28 +89,48 @@ impl FsWriter {
         self.check_writable(&node, Some(offset))?;
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(|| Error::new(Kind::TooLarge, "a file can't be that long"))?;
-        let _range = self.lock_write(&node, offset..end);
-        self.write_locked(&node, offset, data, keep_setid)
+        let done = {
+            let _range = self.lock_write(&node, offset..end);
+            self.write_locked(&node, offset, data, (keep_setid, CHUNK))
+        };
+        self.settled(number, || done)
+    }
+
+    /// Writes what a record says in one transaction, as it is noted as done with that.
+    pub(super) fn write_once(&self, number: u64, offset: u64, data: &[u8]) -> Result<()> {
+        let node = self.file(number)?;
+        let _range = node.ranges.lock(0..u64::MAX, true);
+        self.write_locked(&node, offset, data, (true, data.len().max(1)))
     }
 
     /// Appends `data`; gives where it was put.
     pub fn append(&self, number: u64, data: &[u8], keep_setid: bool) -> Result<u64> {
+        self.settled(number, || self.append_now(number, data, keep_setid))
+    }
+
+    fn append_now(&self, number: u64, data: &[u8], keep_setid: bool) -> Result<u64> {
         let node = self.file(number)?;
         self.check_writable(&node, None)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
         let offset = node.word(self.fields.size);
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
         end.ok_or_else(|| Error::new(Kind::TooLarge, "a file can't be that long"))?;
-        self.write_locked(&node, offset, data, keep_setid)?;
+        self.write_locked(&node, offset, data, (keep_setid, CHUNK))?;
         Ok(offset)
     }
 
-    fn write_locked(&self, node: &Node, offset: u64, data: &[u8], keep_setid: bool) -> Result<()> {
+    fn write_locked(
+        &self,
+        node: &Node,
+        offset: u64,
+        data: &[u8],
+        (keep_setid, chunk): (bool, usize),
+    ) -> Result<()> {
         let mut at = offset;
         let end = offset.saturating_add(len64(data.len()));
-        for chunk in data.chunks(CHUNK) {
+        for chunk in data.chunks(chunk) {
             self.check_quota(node)?;
-            let tx = self.txs.begin(len64(chunk.len()), false)?;
+            let tx = self.begin_for(len64(chunk.len()), false)?;
             if node.handle.is_free() {
                 return Err(Error::not_found("the file was removed"));
             }
@@ -128,11 +148,18 @@ impl FsWriter {
                 }
                 self.content_changed(state, now)
             })?;
-            let parent = node.word(self.fields.parent);
-            self.log(&tx, &LogOp::Write { object: node.number, offset: at, data: chunk, parent });
+            self.log_write(&tx, node, (at, chunk), false);
             at = chunk_end;
         }
         Ok(())
+    }
+
+    /// Tells the log of a write; `sync`: every commit writes it. A file without a name is gone after a crash.
+    pub(super) fn log_write(&self, tx: &Tx, node: &Node, (offset, data): (u64, &[u8]), sync: bool) {
+        if node.word(self.fields.links) > 0 {
+            let block_size = node.handle.dnode().datablksz();
+            self.log(tx, &LogOp::Write { object: node.number, offset, data, block_size, sync });
+        }
     }
 
     fn content_changed(&self, state: &mut super::node::State, now: Time) -> Result<()> {
@@ -178,12 +205,16 @@ impl FsWriter {
 
     /// Cuts or extends a file.
     pub fn truncate(&self, number: u64, size: u64) -> Result<()> {
+        self.settled(number, || self.truncate_now(number, size))
+    }
+
+    fn truncate_now(&self, number: u64, size: u64) -> Result<()> {
         let node = self.file(number)?;
         self.check_writable(&node, None)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
-        let tx = self.txs.begin(0, true)?;
+        let tx = self.begin_for(0, true)?;
         self.resize(&tx, &node, size)?;
-        self.log(&tx, &LogOp::Truncate { object: number, offset: size, length: 0 });
+        self.log(&tx, &LogOp::Truncate { object: number, offset: size, length: 0, sync: false });
         Ok(())
     }
 
@@ -237,11 +268,15 @@ impl FsWriter {
     /// Makes a range a hole (FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE); the size stays.
     #[doc(alias = "zfs_free_range")]
     pub fn punch(&self, number: u64, offset: u64, len: u64) -> Result<()> {
+        self.settled(number, || self.punch_now(number, offset, len))
+    }
+
+    fn punch_now(&self, number: u64, offset: u64, len: u64) -> Result<()> {
         let node = self.file(number)?;
         self.check_writable(&node, Some(offset))?;
         let end = offset.saturating_add(len);
         let _range = node.ranges.lock(0..u64::MAX, true);
-        let tx = self.txs.begin(0, true)?;
+        let tx = self.begin_for(0, true)?;
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
         }
@@ -252,13 +287,18 @@ impl FsWriter {
         self.free_bytes(&tx, &node, offset..end.min(size), size)?;
         let now = self.now();
         self.change(&tx, &node, |state| self.content_changed(state, now))?;
-        self.log(&tx, &LogOp::Truncate { object: number, offset, length: end.min(size) - offset });
+        let length = end.min(size) - offset;
+        self.log(&tx, &LogOp::Truncate { object: number, offset, length, sync: false });
         Ok(())
     }
 
     /// What fallocate without flags does: the file becomes at least so long. No space is set aside, as blocks are
     /// never overwritten in place.
     pub fn allocate(&self, number: u64, offset: u64, len: u64) -> Result<()> {
+        self.settled(number, || self.allocate_now(number, offset, len))
+    }
+
+    fn allocate_now(&self, number: u64, offset: u64, len: u64) -> Result<()> {
         let node = self.file(number)?;
         self.check_writable(&node, None)?;
         let end = offset.saturating_add(len);
@@ -268,7 +308,7 @@ impl FsWriter {
             return Ok(());
         }
         self.resize(&tx, &node, end)?;
-        self.log(&tx, &LogOp::Truncate { object: number, offset: end, length: 0 });
+        self.log(&tx, &LogOp::Truncate { object: number, offset: end, length: 0, sync: false });
         Ok(())
     }
 

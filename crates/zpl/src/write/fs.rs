@@ -1,8 +1,8 @@
 //! A file system open for writing.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use engine::dmu::{LiveObjset, Object, Tx};
 use engine::sa::{SaAttrs, SaTables};
@@ -14,9 +14,11 @@ use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 use parking_lot::{Mutex, RwLock};
 use stdx::clock::Clock;
 use stdx::rng::Rng;
+use zcommon::features::Feature;
 
 use super::aces::{AclInherit, AclMode};
 use super::fields::Fields;
+use super::mount::Mounted;
 use super::node::{Node, State};
 use super::sink::{LogOp, LogSink};
 use crate::attr::{Attr, FileKind, Time};
@@ -30,11 +32,23 @@ const KEEP: usize = 4096;
 pub trait Transactions: Send + Sync + std::fmt::Debug {
     /// A transaction that will write about `bytes`; `frees`: it frees more than it takes.
     fn begin(&self, bytes: u64, frees: bool) -> Result<Tx>;
+    /// Waits until all that was changed so far is on disk.
+    fn sync(&self) -> Result<()>;
+    /// The file system uses a feature from this transaction on. True when that is nothing new.
+    fn use_feature(&self, feature: Feature, tx: &Tx) -> Result<bool>;
 }
 
 impl Transactions for Spa {
     fn begin(&self, _: u64, _: bool) -> Result<Tx> {
         Self::begin(self)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Self::sync(self)
+    }
+
+    fn use_feature(&self, _: Feature, _: &Tx) -> Result<bool> {
+        Ok(true)
     }
 }
 
@@ -101,6 +115,11 @@ pub struct FsWriter {
     pub(super) queue_lock: Mutex<()>,
     nodes: Mutex<BTreeMap<u64, Arc<Node>>>,
     sink: RwLock<Option<Arc<dyn LogSink>>>,
+    pub(super) mounted: OnceLock<Mounted>,
+    /// Records of the intent log are being done again: quotas don't count.
+    pub(super) replaying: AtomicBool,
+    /// It was unmounted.
+    pub(super) closed: AtomicBool,
 }
 
 impl FsWriter {
@@ -160,6 +179,9 @@ impl FsWriter {
             queue_lock: Mutex::default(),
             nodes: Mutex::default(),
             sink: RwLock::default(),
+            mounted: OnceLock::new(),
+            replaying: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         }))
     }
 
@@ -191,8 +213,44 @@ impl FsWriter {
         Time { sec, nsec }
     }
 
+    /// An operation that nothing in the log can describe.
+    pub(super) fn log_nothing(&self, tx: &Tx) {
+        let sink = self.sink.read().clone();
+        if let Some(sink) = sink {
+            sink.skip(tx);
+        }
+    }
+
+    /// Does `work` on `object` (0: on several), and has the log keep it if it keeps everything.
+    pub(super) fn settled<T>(&self, object: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let done = work()?;
+        let sink = self.sink.read().clone();
+        sink.map_or(Ok(()), |sink| sink.settle(object))?;
+        Ok(done)
+    }
+
+    /// Returns when what was done to `object` (0: to all) survives a crash. The log is told, or, when nobody keeps
+    /// one, all is written.
+    #[doc(alias = "zfs_fsync")]
+    pub fn fsync(&self, object: u64) -> Result<()> {
+        let sink = self.sink.read().clone();
+        match sink {
+            Some(sink) => sink.commit(object),
+            None => self.txs.sync(),
+        }
+    }
+
     pub(super) fn begin(&self) -> Result<Tx> {
-        self.txs.begin(0, false)
+        self.begin_for(0, false)
+    }
+
+    /// A transaction that writes about `bytes`; `frees`: and frees more in the end.
+    pub(super) fn begin_for(&self, bytes: u64, frees: bool) -> Result<Tx> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::new(Kind::Invalid, "the file system was unmounted")),
+            // What was promised must not fail for space that is kept back.
+            false => self.txs.begin(bytes, frees || self.replaying.load(Ordering::Acquire)),
+        }
     }
 
     /// How directories hash names.
@@ -279,7 +337,7 @@ impl FsWriter {
         if node.opens.fetch_sub(1, Ordering::AcqRel) > 1 || node.word(self.fields.links) > 0 {
             return Ok(());
         }
-        let tx = self.txs.begin(0, true)?;
+        let tx = self.begin_for(0, true)?;
         let _names = self.names.read();
         if node.is_open() || node.handle.is_free() || node.word(self.fields.links) > 0 {
             return Ok(());

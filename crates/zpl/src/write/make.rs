@@ -14,7 +14,7 @@ use super::aces::{self, AclDraft, Inheriting};
 use super::fields::NewAttrs;
 use super::fs::FsWriter;
 use super::node::{Node, State};
-use super::sink::{Created, LogOp, NewFile};
+use super::sink::{Created, LogOp, NewFile, Settings};
 use crate::attr::{FileKind, Time};
 
 /// Longest target of a symbolic link.
@@ -38,6 +38,8 @@ pub struct NewNode<'a> {
     pub target: Option<&'a [u8]>,
     /// An access control list, instead of what the directory and the mode give.
     pub acl: Option<&'a [Ace]>,
+    /// Flags, time of creation and project, when they are not to follow from the directory.
+    pub settings: Option<Settings>,
     /// What a replayed record says.
     pub given: Option<Given>,
 }
@@ -58,7 +60,7 @@ pub struct Given {
 impl<'a> NewNode<'a> {
     /// A file of that type and mode.
     pub fn new(kind: FileKind, perm: u64, uid: u64, gid: u64) -> Self {
-        Self { kind, perm, uid, gid, rdev: 0, target: None, acl: None, given: None }
+        Self { kind, perm, uid, gid, rdev: 0, target: None, acl: None, settings: None, given: None }
     }
 
     /// A symbolic link.
@@ -87,6 +89,10 @@ impl FsWriter {
     /// Makes a file of any type: what create, mkdir, mknod and symlink do. Gives its object.
     #[doc(alias("zfs_create", "zfs_mkdir", "zfs_symlink"))]
     pub fn create(&self, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
+        self.settled(0, || self.create_now(dir, name, new))
+    }
+
+    fn create_now(&self, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
         self.check_name(name)?;
         let dir = self.dir(dir)?;
         let tx = self.begin()?;
@@ -111,6 +117,9 @@ impl FsWriter {
             return Err(Error::not_found("the directory was removed"));
         }
         let (node, file, acl) = self.make(tx, dir, new, birth)?;
+        if let Some(settings) = &new.settings {
+            self.apply(tx, &node, settings)?;
+        }
         self.add_entry(tx, dir, name, (node.number, new.kind))?;
         let what = match new.kind {
             FileKind::Directory => Created::Directory,
@@ -246,6 +255,10 @@ impl FsWriter {
     /// Adds a name to a file.
     #[doc(alias = "zfs_link")]
     pub fn link(&self, object: u64, dir: u64, name: &[u8]) -> Result<()> {
+        self.settled(0, || self.link_now(object, dir, name))
+    }
+
+    fn link_now(&self, object: u64, dir: u64, name: &[u8]) -> Result<()> {
         self.check_name(name)?;
         let (dir, node) = (self.dir(dir)?, self.node(object)?);
         if node.is_dir() {
@@ -261,7 +274,8 @@ impl FsWriter {
         if dir.word(self.fields.links) == 0 {
             return Err(Error::not_found("the directory was removed"));
         }
-        if self.in_queue(&tx, object)? {
+        let unnamed = self.in_queue(&tx, object)?;
+        if unnamed {
             if !node.is_open() {
                 return Err(Error::not_found("the file was removed"));
             }
@@ -274,7 +288,11 @@ impl FsWriter {
             state.time(self.fields.ctime, now)
         })?;
         self.add_entry(&tx, &dir, name, (object, node.kind))?;
-        self.log(&tx, &LogOp::Link { dir: dir.number, object, name });
+        match unnamed {
+            // The log knows nothing of a file that was made without a name.
+            true => self.log_nothing(&tx),
+            false => self.log(&tx, &LogOp::Link { dir: dir.number, object, name }),
+        }
         Ok(())
     }
 }

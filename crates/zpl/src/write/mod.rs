@@ -6,7 +6,8 @@
 //!     ├ names     create, link, unlink, rename; the delete queue
 //!     ├ data      read, write, truncate, holes; range locks
 //!     ├ setattr, xattr, acl, quota
-//!     └ sink      what each operation did, for the intent log
+//!     ├ sink      what each operation did, for the intent log ([`log`])
+//!     └ mount     properties, the intent log, space
 //! ```
 //!
 //! **Lock order**: range lock of a file → transaction → [names of the file system → entries of one directory →
@@ -25,7 +26,9 @@ mod data;
 mod dirs;
 pub mod fields;
 mod fs;
+mod log;
 mod make;
+mod mount;
 mod node;
 mod quota;
 mod range;
@@ -41,6 +44,7 @@ pub use create::{NewFs, create_fs};
 pub use data::Seek;
 pub use fs::{FsWriter, Options, Transactions};
 pub use make::{Given, NewNode};
+pub use mount::{Overrides, Space, mount};
 pub use node::Node;
 pub use quota::QuotaKind;
 pub use sink::{LogOp, LogSink, RenameKind, Settings};

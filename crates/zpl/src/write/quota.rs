@@ -4,6 +4,7 @@
 //! (see [`engine::sa::usage`]), as of the last group on disk. So a quota may be passed by what the open groups write.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use engine::dmu::SpecialObject;
 use engine::zap::{NewZap, Zap, ZapEdit, int_name};
@@ -121,7 +122,7 @@ impl FsWriter {
     }
 
     fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
-        if self.quotas.read().0.is_empty() {
+        if self.quotas.read().0.is_empty() || self.replaying.load(Ordering::Acquire) {
             return Ok(());
         }
         for (kind, id) in kinds.into_iter().zip(ids) {

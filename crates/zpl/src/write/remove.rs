@@ -19,8 +19,12 @@ impl FsWriter {
     /// Removes a name of a file that is no directory.
     #[doc(alias = "zfs_remove")]
     pub fn unlink(&self, dir: u64, name: &[u8]) -> Result<()> {
+        self.settled(0, || self.unlink_now(dir, name))
+    }
+
+    fn unlink_now(&self, dir: u64, name: &[u8]) -> Result<()> {
         let dir = self.dir(dir)?;
-        let tx = self.txs.begin(0, true)?;
+        let tx = self.begin_for(0, true)?;
         let _names = self.names.read();
         let _entries = dir.entries.lock();
         let entry = self.need(&dir, name)?;
@@ -45,8 +49,12 @@ impl FsWriter {
     /// Removes an empty directory.
     #[doc(alias = "zfs_rmdir")]
     pub fn rmdir(&self, dir: u64, name: &[u8]) -> Result<()> {
+        self.settled(0, || self.rmdir_now(dir, name))
+    }
+
+    fn rmdir_now(&self, dir: u64, name: &[u8]) -> Result<()> {
         let dir = self.dir(dir)?;
-        let tx = self.txs.begin(0, true)?;
+        let tx = self.begin_for(0, true)?;
         let _names = self.names.write();
         let entry = self.need(&dir, name)?;
         let node = self.node(entry.object)?;
@@ -142,7 +150,7 @@ impl FsWriter {
         let view = self.objset.view();
         let queue = Zap::open(&view.object(self.queue)?)?.to_vec()?;
         for number in queue.iter().filter_map(|entry| entry.value.first()) {
-            let tx = self.txs.begin(0, true)?;
+            let tx = self.begin_for(0, true)?;
             let _names = self.names.read();
             match self.node(number) {
                 Ok(node) if node.is_open() => {}

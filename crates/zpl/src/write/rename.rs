@@ -34,7 +34,7 @@ impl FsWriter {
         kind: RenameKind,
         ids: (u64, u64),
     ) -> Result<()> {
-        self.rename_given(from, to, kind, ids, None)
+        self.settled(0, || self.rename_given(from, to, kind, ids, None))
     }
 
     /// The same; `whiteout`: what a replayed record says of it.

@@ -2,11 +2,9 @@
 //!
 //! Object numbers, generations and times of creation are the record's. Whoever reads the log leaves out records of
 //! groups that are on disk, and those of objects that are gone.
-//!
-//! Differs from OpenZFS: the optional attributes of a new file or a change are passed over.
 
 use ondisk::Endian;
-use ondisk::zil::{LogRecord, LrCreate, LrRename, LrSetattr, TxType, decode_log_aces};
+use ondisk::zil::{LogRecord, LrAttr, LrCreate, LrRename, TxType, decode_log_aces};
 
 use engine::{Error, Kind, Result};
 
@@ -14,31 +12,21 @@ use super::fs::FsWriter;
 use super::make::{Birth, Given, NewNode};
 use super::sink::{RenameKind, Settings};
 use crate::attr::{FileKind, Time};
-
-const OBJECT_MASK: u64 = (1 << 48) - 1;
-
-/// What a setattr's mask says, as Linux writes it (`ATTR_*`).
-mod mask {
-    pub const MODE: u64 = 1;
-    pub const UID: u64 = 2;
-    pub const GID: u64 = 4;
-    pub const SIZE: u64 = 8;
-    pub const ATIME: u64 = 16;
-    pub const MTIME: u64 = 32;
-}
+use crate::record::{self, OBJECT_MASK};
 
 /// What a record says of a new file.
-fn new_node<'a>(lr: &LrCreate) -> Result<NewNode<'a>> {
+fn new_node<'a>(lr: &LrCreate, attr: Option<&LrAttr>, endian: Endian) -> Result<NewNode<'a>> {
     let bad = || Error::corrupt(format!("mode {:o} says no known type", lr.mode));
     let kind = FileKind::from_mode(lr.mode).ok_or_else(bad)?;
     let given = Given {
         object: lr.foid & OBJECT_MASK,
-        slots: usize::try_from(lr.foid >> 56).unwrap_or(0) + 1,
+        slots: record::slots(lr.foid),
         r#gen: lr.r#gen,
         crtime: Time::from_words(lr.crtime),
     };
     let node = NewNode::new(kind, lr.mode & 0o7777, lr.uid, lr.gid).device(lr.rdev);
-    Ok(NewNode { given: Some(given), ..node })
+    let settings = attr.map(|attr| record::with_optional(Settings::default(), attr, endian));
+    Ok(NewNode { given: Some(given), settings, ..node })
 }
 
 impl FsWriter {
@@ -51,23 +39,25 @@ impl FsWriter {
     pub fn replay(
         &self,
         txtype: TxType,
-        record: &LogRecord<'_>,
+        said: &LogRecord<'_>,
         endian: Endian,
         data: Option<(u64, &[u8])>,
     ) -> Result<()> {
         let aces = |bytes: &[u8]| decode_log_aces(bytes, endian).map_err(|e| Error::corrupt(e.to_string()));
-        match record {
+        match said {
             LogRecord::Commit => Ok(()),
             LogRecord::Create(c) if txtype.raw() == TxType::MKXATTR => {
-                self.make_xattr_dir_at(c.lr.doid, &new_node(&c.lr)?)
+                self.make_xattr_dir_at(c.lr.doid, &new_node(&c.lr, None, endian)?)
             }
             LogRecord::Create(c) => {
-                self.create(c.lr.doid, c.name, &NewNode { target: c.link, ..new_node(&c.lr)? }).map(drop)
+                let new = NewNode { target: c.link, ..new_node(&c.lr, c.attr.as_ref(), endian)? };
+                self.create(c.lr.doid, c.name, &new).map(drop)
             }
             LogRecord::CreateAcl(c) => {
                 let list = aces(c.acl.aces)?;
                 let acl = Some(&*list).filter(|list| !list.is_empty());
-                self.create(c.lr.doid, c.name, &NewNode { acl, ..new_node(&c.lr)? }).map(drop)
+                let new = NewNode { acl, ..new_node(&c.lr, c.attr.as_ref(), endian)? };
+                self.create(c.lr.doid, c.name, &new).map(drop)
             }
             LogRecord::Remove(r) if txtype.raw() == TxType::RMDIR => self.rmdir(r.lr.doid, r.name),
             LogRecord::Remove(r) => self.unlink(r.lr.doid, r.name),
@@ -80,7 +70,7 @@ impl FsWriter {
                 let (r, lr) = (&w.rename, &w.whiteout);
                 let given = Given {
                     object: lr.wfoid & OBJECT_MASK,
-                    slots: usize::try_from(lr.wfoid >> 56).unwrap_or(0) + 1,
+                    slots: record::slots(lr.wfoid),
                     r#gen: lr.wgen,
                     crtime: Time::from_words(lr.wcrtime),
                 };
@@ -94,7 +84,7 @@ impl FsWriter {
             }
             LogRecord::Truncate(t) if t.length == 0 => self.truncate(t.foid, t.offset),
             LogRecord::Truncate(t) => self.punch(t.foid, t.offset, t.length),
-            LogRecord::Setattr(s) => self.setattr(s.lr.foid, &settings(&s.lr)),
+            LogRecord::Setattr(s) => self.setattr(s.lr.foid, &record::settings(s, endian)),
             LogRecord::Setsaxattr(s) => {
                 let node = self.node(s.lr.foid)?;
                 let tx = self.begin()?;
@@ -129,7 +119,7 @@ impl FsWriter {
         if let Some((offset, bytes)) = data {
             let room = usize::try_from(end.max(size).saturating_sub(offset)).unwrap_or(usize::MAX);
             let bytes = bytes.get(..room.min(bytes.len())).unwrap_or_default();
-            return self.write(object, offset, bytes, true);
+            return self.write_once(object, offset, bytes);
         }
         if end > size { self.truncate(object, end) } else { Ok(()) }
     }
@@ -141,20 +131,8 @@ impl FsWriter {
         }
         let tx = self.begin()?;
         let _names = self.names.read();
-        let (dir, ..) = self.make(&tx, &node, new, Birth::Hidden)?;
+        let (dir, file, _) = self.make(&tx, &node, new, Birth::Hidden)?;
+        self.log_xattr_dir(&tx, &node, file);
         self.change(&tx, &node, |state| state.attrs.set_word(self.fields.xattr, dir.number))
-    }
-}
-
-fn settings(lr: &LrSetattr) -> Settings {
-    let has = |bit: u64| lr.mask & bit != 0;
-    Settings {
-        mode: has(mask::MODE).then_some(lr.mode & 0o7777),
-        uid: has(mask::UID).then_some(lr.uid),
-        gid: has(mask::GID).then_some(lr.gid),
-        size: has(mask::SIZE).then_some(lr.size),
-        atime: has(mask::ATIME).then(|| Time::from_words(lr.atime)),
-        mtime: has(mask::MTIME).then(|| Time::from_words(lr.mtime)),
-        ..Settings::default()
     }
 }

@@ -63,6 +63,10 @@ impl FsWriter {
     /// Sets attributes. Who may do that is for the caller to check, except what the file's own flags forbid.
     #[doc(alias = "zfs_setattr")]
     pub fn setattr(&self, number: u64, settings: &Settings) -> Result<()> {
+        self.settled(number, || self.setattr_now(number, settings))
+    }
+
+    fn setattr_now(&self, number: u64, settings: &Settings) -> Result<()> {
         let node = self.node(number)?;
         let only_flags = Settings { flags: settings.flags, ..Settings::default() } == *settings;
         if !only_flags && node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
@@ -104,7 +108,7 @@ impl FsWriter {
         self.apply(tx, &dir, &owners)
     }
 
-    fn apply(&self, tx: &Tx, node: &Node, set: &Settings) -> Result<()> {
+    pub(super) fn apply(&self, tx: &Tx, node: &Node, set: &Settings) -> Result<()> {
         if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
             let uid = set.uid.unwrap_or_else(|| node.word(self.fields.uid));
             let gid = set.gid.unwrap_or_else(|| node.word(self.fields.gid));
@@ -217,6 +221,10 @@ impl FsWriter {
     /// Sets the access control list of a file (NFSv4); the mode follows from it.
     #[doc(alias = "zfs_setacl")]
     pub fn set_acl(&self, number: u64, list: &[Ace]) -> Result<()> {
+        self.settled(number, || self.set_acl_now(number, list))
+    }
+
+    fn set_acl_now(&self, number: u64, list: &[Ace]) -> Result<()> {
         let node = self.node(number)?;
         if list.is_empty() || list.len() > 1024 {
             return Err(Error::new(Kind::Invalid, "a list has 1 to 1024 entries"));

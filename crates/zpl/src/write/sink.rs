@@ -1,5 +1,6 @@
 //! What operations tell the intent log.
 
+use engine::Result;
 use engine::dmu::Tx;
 use ondisk::acl::Ace;
 
@@ -103,10 +104,11 @@ pub enum LogOp<'a> {
         object: u64,
         whiteout: Option<NewFile>,
     },
-    /// Bytes were written; they can be read back from the file while the transaction's group is not on disk.
-    Write { object: u64, offset: u64, data: &'a [u8], parent: u64 },
-    /// A range was freed; length 0: the file was cut or extended to `offset`.
-    Truncate { object: u64, offset: u64, length: u64 },
+    /// Bytes were written; they can be read back from the file while the transaction's group is not on disk. `sync`:
+    /// every commit writes it, not only one of this file.
+    Write { object: u64, offset: u64, data: &'a [u8], block_size: u64, sync: bool },
+    /// A range was freed; length 0: the file was cut or extended to `offset`. `sync`: as above.
+    Truncate { object: u64, offset: u64, length: u64, sync: bool },
     /// Attributes were set; `mode`, `uid` and `gid` as they are now.
     Setattr { object: u64, settings: &'a Settings, mode: u64, uid: u64, gid: u64 },
     /// An access control list was set; `flags`: the file's.
@@ -120,4 +122,10 @@ pub enum LogOp<'a> {
 pub trait LogSink: Send + Sync + std::fmt::Debug {
     /// An operation was done.
     fn log(&self, tx: &Tx, op: &LogOp<'_>);
+    /// An operation was done that nothing in the log can describe.
+    fn skip(&self, tx: &Tx);
+    /// An operation is over, its transaction, too: the log keeps it now if it keeps everything (`sync=always`).
+    fn settle(&self, object: u64) -> Result<()>;
+    /// Returns when what was done to `object` (0: everything) survives a crash.
+    fn commit(&self, object: u64) -> Result<()>;
 }

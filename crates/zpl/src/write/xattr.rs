@@ -15,7 +15,7 @@ use ondisk::znode::dirent_object;
 use super::fs::FsWriter;
 use super::make::{Birth, NewNode};
 use super::node::{Node, State};
-use super::sink::{Created, LogOp};
+use super::sink::{Created, LogOp, NewFile};
 use crate::attr::FileKind;
 
 /// Bytes that packed attributes may take.
@@ -98,6 +98,10 @@ impl FsWriter {
     /// `Exists` and `NotFound` as `mode` says; `NotFound` for one to be removed that is not there.
     #[doc(alias = "zpl_xattr_set")]
     pub fn set_xattr(&self, number: u64, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+        self.settled(number, || self.set_xattr_now(number, name, value, mode))
+    }
+
+    fn set_xattr_now(&self, number: u64, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
         let node = self.node(number)?;
         if name.is_empty() || name.contains(&0) || name.len() > MAX_NAME {
             return Err(Error::new(Kind::Invalid, "not a name that an attribute can have"));
@@ -178,9 +182,13 @@ impl FsWriter {
         let new = NewNode::new(FileKind::Directory, perm, uid, gid);
         let (dir, file, _) = self.make(tx, node, &new, Birth::Hidden)?;
         self.change(tx, node, |state| state.attrs.set_word(self.fields.xattr, dir.number))?;
+        self.log_xattr_dir(tx, node, file);
+        Ok(dir)
+    }
+
+    pub(super) fn log_xattr_dir(&self, tx: &Tx, node: &Node, file: NewFile) {
         let what = Created::XattrDirectory;
         self.log(tx, &LogOp::Create { what, dir: node.number, file, name: b"", target: None, acl: None });
-        Ok(dir)
     }
 
     fn set_in_dir(&self, tx: &Tx, node: &Arc<Node>, name: &[u8], value: &[u8]) -> Result<()> {
@@ -195,10 +203,10 @@ impl FsWriter {
             }
         };
         self.resize(tx, &file, 0)?;
-        self.log(tx, &LogOp::Truncate { object: file.number, offset: 0, length: 0 });
+        self.log(tx, &LogOp::Truncate { object: file.number, offset: 0, length: 0, sync: true });
         self.resize(tx, &file, u64::try_from(value.len()).unwrap_or(0))?;
         file.handle.write(tx, 0, value)?;
-        self.log(tx, &LogOp::Write { object: file.number, offset: 0, data: value, parent: dir.number });
+        self.log_write(tx, &file, (0, value), true);
         let now = self.now();
         self.change(tx, node, |state| state.time(self.fields.ctime, now))
     }

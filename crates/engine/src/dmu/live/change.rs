@@ -48,6 +48,8 @@ pub struct Change {
     pub blocks: BTreeMap<u64, Dirty>,
     /// The spill block.
     pub spill: Spill,
+    /// Blocks that were written to disk for the intent log, and that nothing refers to but its records.
+    pub dropped: Vec<Blkptr>,
     /// The dnode as this group left it, once a later group began to change it.
     pub left: Option<Dnode>,
 }
@@ -80,12 +82,33 @@ impl Change {
         }
     }
 
+    /// Gives block `blkid` new content.
+    pub fn put(&mut self, blkid: u64, dirty: Dirty) {
+        let before = self.blocks.insert(blkid, dirty);
+        self.drop_block(before);
+    }
+
+    fn drop_block(&mut self, before: Option<Dirty>) {
+        if let Some(Dirty::Written(bp, _)) = before
+            && !bp.is_hole()
+        {
+            self.dropped.push(bp);
+        }
+    }
+
     /// Frees blocks `[start, end)`.
     pub fn free(&mut self, start: u64, end: u64) {
         let gone: Vec<u64> = self.blocks.range(start..end).map(|(&b, _)| b).collect();
         for blkid in gone {
-            self.blocks.remove(&blkid);
+            let before = self.blocks.remove(&blkid);
+            self.drop_block(before);
         }
         self.freed.insert(start, end);
+    }
+
+    /// Frees the object and everything that it had.
+    pub fn free_all(&mut self) {
+        self.free(0, u64::MAX);
+        *self = Self { wipe: true, dropped: std::mem::take(&mut self.dropped), ..Self::new(self.txg) };
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Weak};
 
-use ondisk::{Dnode, ObjectType};
+use ondisk::{Blkptr, Dnode, ObjectType};
 use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
@@ -26,6 +26,17 @@ pub(super) struct State {
     /// As the newest change left it; its pointers mean nothing.
     pub now: Dnode,
     pub changes: [Option<Box<Change>>; SIZE],
+}
+
+/// What a group that is not on disk yet has of a block.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// Nothing: the group did not write the block, or freed it.
+    Nothing,
+    /// Bytes to be written.
+    Bytes(Buf),
+    /// The block is written; this will point to it.
+    Written(Blkptr),
 }
 
 /// An object in memory.
@@ -173,18 +184,36 @@ impl Handle {
     /// Replaces a block; `bytes` has the object's block size.
     pub fn write_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf) -> Result<()> {
         tx.dirtied(bytes.len());
+        self.objset()?.changed.add(tx.txg(), u64::try_from(bytes.len()).unwrap_or(0));
         self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
-            change.blocks.insert(blkid, Dirty::Data(bytes));
+            change.put(blkid, Dirty::Data(bytes));
             dnode.maxblkid = dnode.maxblkid.max(blkid);
         })
     }
 
-    /// Puts a block that is on disk already in place; `bytes` is its content.
-    pub fn place_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: ondisk::Blkptr, bytes: Buf) -> Result<()> {
-        self.change(tx, |dnode, change| {
-            change.blocks.insert(blkid, Dirty::Written(bp, bytes));
-            dnode.maxblkid = dnode.maxblkid.max(blkid);
+    /// What group `txg` has of block `blkid`.
+    pub(crate) fn waiting(&self, txg: u64, blkid: u64) -> Waiting {
+        let state = self.state.read();
+        let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
+        match change.and_then(|c| c.blocks.get(&blkid)) {
+            None => Waiting::Nothing,
+            Some(Dirty::Data(bytes)) => Waiting::Bytes(bytes.clone()),
+            Some(Dirty::Written(bp, _)) => Waiting::Written(*bp),
+        }
+    }
+
+    /// `bytes`, which wait to be written to block `blkid`, have been written to where `bp` points. If others
+    /// took their place since, the block is freed with the group.
+    #[doc(alias("dmu_sync_done", "dbuf_unoverride"))]
+    pub fn place_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr, bytes: &Buf) -> Result<()> {
+        self.change(tx, |_, change| {
+            let same = |dirty: &Dirty| matches!(dirty, Dirty::Data(now) if std::ptr::eq(&**now, &**bytes));
+            if change.blocks.get(&blkid).is_some_and(same) {
+                change.put(blkid, Dirty::Written(bp, bytes.clone()));
+            } else if !bp.is_hole() {
+                change.dropped.push(bp);
+            }
         })
     }
 
@@ -261,7 +290,7 @@ impl Handle {
                 for (to, from) in new.iter_mut().zip(block.iter()) {
                     *to = *from;
                 }
-                change.blocks.insert(0, Dirty::Data(new.into()));
+                change.put(0, Dirty::Data(new.into()));
             }
         })
     }
@@ -309,7 +338,7 @@ impl Handle {
     /// Frees the object and all its blocks.
     pub fn free(self: &Arc<Self>, tx: &Tx) -> Result<()> {
         self.change(tx, |dnode, change| {
-            *change = Change { wipe: true, ..Change::new(change.txg) };
+            change.free_all();
             *dnode = Dnode::default();
         })
     }

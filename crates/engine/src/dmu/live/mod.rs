@@ -33,6 +33,7 @@ use std::sync::{Arc, Weak};
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
+pub(crate) use handle::Waiting;
 pub use handle::{Editor, Handle};
 use policy::Policy;
 pub use within::Within;
@@ -76,6 +77,8 @@ pub struct LiveObjset {
     cursor: Mutex<u64>,
     policy: RwLock<Policy>,
     log: RwLock<Option<Arc<dyn IntentLog>>>,
+    /// Bytes that each open group changed.
+    changed: crate::dmu::tx::Dirty,
     /// How often clean objects were forgotten.
     trims: AtomicU64,
 }
@@ -187,6 +190,7 @@ impl LiveObjset {
                 cursor: Mutex::new(FIRST),
                 policy: RwLock::new(policy),
                 log: RwLock::default(),
+                changed: crate::dmu::tx::Dirty::default(),
                 trims: AtomicU64::new(0),
             }
         })
@@ -233,6 +237,16 @@ impl LiveObjset {
     #[doc(alias = "dsl_dataset_dirty")]
     pub fn touch(&self, tx: &Tx) -> Result<()> {
         self.special(SpecialObject::Meta)?.change(tx, |_, _| ())
+    }
+
+    /// Bytes that are changed and not yet written.
+    pub fn changed_bytes(&self) -> u64 {
+        self.changed.total()
+    }
+
+    /// Whether somebody keeps its intent log: it is mounted, or a volume in use.
+    pub fn has_log(&self) -> bool {
+        self.log.read().is_some()
     }
 
     /// Sets or removes who keeps the head of the intent log. False when there is one already.

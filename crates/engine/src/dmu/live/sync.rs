@@ -72,6 +72,7 @@ impl LiveObjset {
             ops.born(&bp, tx)?;
         }
         self.root.write().bp = bp;
+        self.changed.clear(txg);
         self.trim();
         Ok(bp)
     }
@@ -118,6 +119,11 @@ impl LiveObjset {
         let dsize = |bp: &Blkptr| crate::zio::deflated(&tree, bp);
         let mut changed = BTreeMap::new();
         for mut work in works {
+            for bp in work.dropped() {
+                // It was never part of the object; accounts see it come and go.
+                ops.born(bp, tx)?;
+                ops.killed(bp, tx)?;
+            }
             for bp in &work.killed {
                 ops.killed(bp, tx)?;
             }

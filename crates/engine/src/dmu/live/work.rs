@@ -63,6 +63,11 @@ pub struct Work {
 }
 
 impl Work {
+    /// Blocks that were written for the intent log only.
+    pub fn dropped(&self) -> &[Blkptr] {
+        &self.change.dropped
+    }
+
     /// Collects what `txg` changed.
     pub fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy) -> Result<Self> {
         let (old, mut dnode, change) = {

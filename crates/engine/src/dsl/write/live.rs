@@ -19,6 +19,7 @@ use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 use crate::sa::usage;
 use crate::txg;
+use crate::zil::LogPolicy;
 use crate::zio::Form;
 
 /// First version with accounts by user, for which root blocks grew.
@@ -37,17 +38,32 @@ pub struct LiveDataset {
     pub objset: Arc<LiveObjset>,
     /// Features that it begins to use, by group.
     features: Mutex<BTreeMap<u64, BTreeSet<Feature>>>,
+    watcher: Mutex<Option<Watcher>>,
+}
+
+/// Told that properties may have changed.
+struct Watcher(Arc<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Watcher")
+    }
 }
 
 impl LiveDataset {
     fn new(number: u64, objset: Arc<LiveObjset>) -> Arc<Self> {
-        Arc::new(Self { number, objset, features: Mutex::default() })
+        Arc::new(Self { number, objset, features: Mutex::default(), watcher: Mutex::default() })
     }
 
     /// The dataset uses a feature from this group on.
     #[doc(alias = "ds_feature_activation")]
     pub fn use_feature(&self, feature: Feature, tx: &Tx) {
         self.features.lock().entry(tx.txg()).or_default().insert(feature);
+    }
+
+    /// Sets who is told, in syncing context, when properties may have changed; `None`: nobody.
+    pub fn watch(&self, told: Option<Arc<dyn Fn() + Send + Sync>>) {
+        *self.watcher.lock() = told.map(Watcher);
     }
 }
 
@@ -208,9 +224,14 @@ impl DslPool {
 
     /// Properties changed: how blocks are written follows from now on.
     pub fn refresh_policies(&self, hooks: &dyn Hooks) -> Result<()> {
-        for dataset in self.open.lock().values() {
+        let all: Vec<_> = self.open.lock().values().cloned().collect();
+        for dataset in all {
             let dir = self.view().dataset(dataset.number)?.dir_obj;
             dataset.objset.set_policy(policy(&self.view(), hooks, dir)?);
+            let told = dataset.watcher.lock().as_ref().map(|watcher| Arc::clone(&watcher.0));
+            if let Some(told) = told {
+                told();
+            }
         }
         Ok(())
     }
@@ -218,6 +239,20 @@ impl DslPool {
     /// The open dataset of that number.
     pub fn opened(&self, number: u64) -> Option<Arc<LiveDataset>> {
         self.open.lock().get(&number).cloned()
+    }
+}
+
+impl DslPool {
+    /// A number property in force on head `number`; `None`: the default holds.
+    pub fn number_property(&self, number: u64, name: &str) -> Result<Option<u64>> {
+        let dir = self.view().dataset(number)?.dir_obj;
+        Ok(props::inherited(&self.view(), dir, name)?.as_ref().and_then(PropValue::number))
+    }
+
+    /// How head `number`'s intent log is written.
+    pub fn log_policy(&self, number: u64) -> Result<LogPolicy> {
+        let value = |name| self.number_property(number, name).map(Option::unwrap_or_default);
+        Ok(LogPolicy::of(value("sync")?, value("logbias")?))
     }
 }
 

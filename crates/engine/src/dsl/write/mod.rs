@@ -33,6 +33,7 @@ pub mod pool;
 mod promote;
 pub mod props;
 mod rename;
+pub mod room;
 pub mod space;
 mod swap;
 pub mod tasks;

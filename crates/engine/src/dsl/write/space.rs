@@ -173,20 +173,31 @@ pub enum Fit {
     No(Error),
 }
 
-/// Whether a head may grow. `inflight` bytes are changed and not yet written. `netfree`: the change frees space in
-/// the end, so quotas are not asked and half of the pool's reserve may be used.
+/// Bytes that a head may grow by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Before its refquota, or a quota of its directory or one above, is used up.
+    pub quota: u64,
+    /// Before the pool is full.
+    pub pool: u64,
+}
+
+impl Room {
+    /// The least of both.
+    pub fn least(self) -> u64 {
+        self.quota.min(self.pool)
+    }
+}
+
+/// How much a head may grow. `netfree`: a change that frees space in the end, so quotas are not asked and half of the
+/// pool's reserve may be used.
 #[doc(alias("dsl_dir_tempreserve_space", "dsl_dataset_check_quota"))]
-pub fn will_fit(
-    view: &MosView<'_>,
-    hooks: &dyn Hooks,
-    head: u64,
-    inflight: u64,
-    netfree: bool,
-) -> Result<Fit> {
+pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> Result<Room> {
     let phys = view.dataset(head)?;
     let refquota = props::own_number(view, phys.dir_obj, "refquota")?;
-    if !netfree && refquota != 0 && phys.referenced_bytes.saturating_add(inflight) >= refquota {
-        return Ok(full(inflight > 0 || phys.referenced_bytes < refquota, Kind::Quota));
+    let mut room = Room { quota: u64::MAX, pool: u64::MAX };
+    if !netfree && refquota != 0 {
+        room.quota = refquota.saturating_sub(phys.referenced_bytes);
     }
     // What the refreservation holds is the head's to use.
     let reserved = props::own_number(view, phys.dir_obj, "refreservation")?;
@@ -194,24 +205,35 @@ pub fn will_fit(
     let mut next = phys.dir_obj;
     for _ in 0..=MAX_NESTING {
         let dir = view.dir(next)?;
-        let is_root = dir.parent_obj == 0;
-        let mut limit = if netfree || dir.quota == 0 { u64::MAX } else { dir.quota };
-        let mut kind = Kind::Quota;
-        if is_root && hooks.pool_space(netfree) < limit {
-            (limit, kind) = (hooks.pool_space(netfree), Kind::NoSpace);
-        }
         let used = dir.used_bytes.saturating_sub(unused);
-        if used.saturating_add(inflight) >= limit {
-            return Ok(full(inflight > 0 || used < limit, kind));
+        if !netfree && dir.quota != 0 {
+            room.quota = room.quota.min(dir.quota.saturating_sub(used));
+        }
+        if dir.parent_obj == 0 {
+            room.pool = hooks.pool_space(netfree).saturating_sub(used);
+            return Ok(room);
         }
         // So is what a reservation of this directory holds above.
         unused = unused.saturating_add(dir.reserved.saturating_sub(dir.used_bytes));
-        if is_root {
-            return Ok(Fit::Yes);
-        }
         next = dir.parent_obj;
     }
     Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles"))
+}
+
+/// Whether a head may grow. `inflight` bytes are changed and not yet written; `netfree` as in [`room`].
+pub fn will_fit(
+    view: &MosView<'_>,
+    hooks: &dyn Hooks,
+    head: u64,
+    inflight: u64,
+    netfree: bool,
+) -> Result<Fit> {
+    let room = room(view, hooks, head, netfree)?;
+    Ok(match (inflight < room.quota, inflight < room.pool) {
+        (true, true) => Fit::Yes,
+        (false, _) => full(inflight > 0, Kind::Quota),
+        (true, false) => full(inflight > 0, Kind::NoSpace),
+    })
 }
 
 fn full(may_change: bool, kind: Kind) -> Fit {

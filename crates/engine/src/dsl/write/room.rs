@@ -1,0 +1,77 @@
+//! Whether writers must wait, or are refused, because there is no space: asked before every transaction, so
+//! the answer is worked out once a group.
+//!
+//! What is changed and not yet written counts with what it may take at most. While that could be too much writers wait
+//! for a group: what it really took is known then, and what was freed is there. They are refused when it is too much
+//! with nothing under way. A reserve stays for what frees space, so a full pool can be emptied.
+
+use parking_lot::Mutex;
+
+use super::at::Hooks;
+use super::live::{DslPool, LiveDataset};
+use super::space::{Room, room};
+use crate::error::{Error, Kind, Result};
+
+/// Bytes on disk that a changed byte may take: copies, parity and metadata.
+#[doc(alias = "spa_asize_inflation")]
+const INFLATION: u64 = 4;
+/// Groups that are waited for before a writer is refused.
+const PATIENCE: usize = 4;
+
+/// What the rooms of a dataset ask of the pool.
+pub trait Roomy: Hooks {
+    /// The datasets.
+    fn datasets(&self) -> &DslPool;
+    /// The last group on disk.
+    fn synced(&self) -> u64;
+    /// Changed bytes in all open groups.
+    fn dirty(&self) -> u64;
+    /// Waits until all that was changed so far is on disk.
+    fn sync(&self) -> Result<()>;
+}
+
+/// Room of one dataset, as of a group.
+#[derive(Debug, Default)]
+pub struct Rooms {
+    /// The group; for what takes space, and for what frees some.
+    known: Mutex<Option<(u64, [Room; 2])>>,
+}
+
+impl Rooms {
+    /// Room as of the last group on disk. `netfree` as in [`room`].
+    pub fn of(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<Room> {
+        let synced = pool.synced();
+        let mut known = self.known.lock();
+        let rooms = match &*known {
+            Some((txg, rooms)) if *txg == synced => *rooms,
+            _ => {
+                let of = |netfree| room(&pool.datasets().view(), pool, dataset.number, netfree);
+                let rooms = [of(false)?, of(true)?];
+                *known = Some((synced, rooms));
+                rooms
+            }
+        };
+        let [takes, frees] = rooms;
+        Ok(if netfree { frees } else { takes })
+    }
+
+    /// Waits until a change of the dataset may go on.
+    ///
+    /// # Errors
+    /// `NoSpace`, or `Quota` when it is the dataset's or an ancestor's.
+    #[doc(alias("dsl_dir_tempreserve_space", "dmu_tx_assign"))]
+    pub fn wait(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<()> {
+        for _ in 0..PATIENCE {
+            let room = self.of(pool, dataset, netfree)?;
+            let (own, all) = (dataset.objset.changed_bytes(), pool.dirty());
+            let (in_quota, in_pool) = (own < room.quota, all.saturating_mul(INFLATION) < room.pool);
+            match (in_quota, in_pool) {
+                (true, true) => return Ok(()),
+                (false, _) if own == 0 => return Err(Error::new(Kind::Quota, "the quota is used up")),
+                (true, false) if all == 0 => break,
+                _ => pool.sync()?,
+            }
+        }
+        Err(Error::new(Kind::NoSpace, "the pool is full"))
+    }
+}

@@ -1,0 +1,144 @@
+//! Large writes that a commit wants: their blocks are written to where they stay, and records point to them.
+//!
+//! All blocks of a commit are written together, under one transaction, before its first record. What is written then
+//! takes the place of the bytes that waited in the object ([`Handle::place_block`]); when they were changed
+//! meanwhile, the block counts for the record alone, and is freed with its group.
+//!
+//! Crash argument: the block is born in the group of the write, which is open. If that group reaches the disk the
+//! record is not needed; if not, the next import finds the block's space free, claims it with the log, and frees it
+//! when the log has been replayed. Only who finds record and block on disk can claim, and both are flushed before
+//! anybody is told.
+//!
+//! Differs from OpenZFS: writes of a group that is no longer open are copied into the log instead of written to a
+//! block of their own; all records of one block point to it, where OpenZFS lets only the first do so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ondisk::Blkptr;
+use ondisk::zil::LrWrite;
+
+use super::itx::{Itx, Payload, pointing};
+use super::log::Zil;
+use crate::arc::write::write_all;
+use crate::dmu::LiveObjset;
+use crate::dmu::live::{Handle, Waiting};
+use crate::error::{Kind, Result};
+use crate::types::Bookmark;
+use crate::zio::write::{WriteProps, WriteRequest};
+
+/// Records of a commit, ready for the log, and which vdevs their blocks were written to.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub itxs: Vec<Itx>,
+    pub tops: BTreeSet<u32>,
+}
+
+/// What became of a block.
+#[derive(Debug, Clone, Copy)]
+enum Outcome {
+    /// It stands there.
+    At(Blkptr),
+    /// The log takes the data.
+    Copy,
+    /// It was freed: what follows in the log says so.
+    Gone,
+}
+
+/// A block that is to be written.
+struct Job {
+    handle: Arc<Handle>,
+    key: (u64, u64),
+    bytes: stdx::Buf,
+}
+
+/// The block that a write lies in.
+fn key_of(handle: &Handle, lr: &LrWrite) -> Option<(u64, u64)> {
+    let size = handle.dnode().datablksz().max(1);
+    let within = lr.offset % size + lr.length <= size;
+    within.then(|| (lr.foid, lr.offset / size))
+}
+
+impl Zil {
+    /// Writes the blocks of all writes that are to be placed.
+    #[doc(alias = "dmu_sync")]
+    pub(super) fn place(&self, objset: &Arc<LiveObjset>, itxs: Vec<Itx>) -> Result<Placed> {
+        let wants = |itx: &Itx| matches!(itx.payload, Payload::Placed(_));
+        if !itxs.iter().any(wants) {
+            return Ok(Placed { itxs, tops: BTreeSet::new() });
+        }
+        let outcomes = self.write_blocks(objset, &itxs)?;
+        let mut done = Placed::default();
+        for itx in itxs {
+            let Payload::Placed(lr) = itx.payload else {
+                done.itxs.push(itx);
+                continue;
+            };
+            let key = objset.handle(lr.foid).ok().and_then(|handle| key_of(&handle, &lr));
+            let outcome = key.and_then(|key| outcomes.get(&(itx.txg, key)));
+            let payload = match outcome {
+                Some(Outcome::Gone) => continue,
+                Some(Outcome::At(bp)) => {
+                    done.tops.extend(bp.dvas().map(|dva| dva.vdev));
+                    Payload::Whole(pointing(&LrWrite { blkptr: *bp, ..lr }, itx.txg))
+                }
+                Some(Outcome::Copy) | None => Payload::Read(lr),
+            };
+            done.itxs.push(Itx { payload, ..itx });
+        }
+        Ok(done)
+    }
+
+    /// What became of each block, by group, object and number.
+    fn write_blocks(
+        &self,
+        objset: &Arc<LiveObjset>,
+        itxs: &[Itx],
+    ) -> Result<BTreeMap<(u64, (u64, u64)), Outcome>> {
+        let tx = self.host.begin()?;
+        let (txg, mut outcomes, mut jobs, mut requests) = (tx.txg(), BTreeMap::new(), Vec::new(), Vec::new());
+        for itx in itxs.iter().filter(|itx| itx.txg == txg) {
+            let Payload::Placed(lr) = &itx.payload else { continue };
+            let handle = match objset.handle(lr.foid) {
+                Ok(handle) => handle,
+                Err(e) if e.kind() == Kind::NotFound => continue,
+                Err(e) => return Err(e),
+            };
+            let Some(key) = key_of(&handle, lr).filter(|key| !outcomes.contains_key(&(txg, *key))) else {
+                continue;
+            };
+            let outcome = match handle.waiting(txg, key.1) {
+                Waiting::Nothing => Outcome::Gone,
+                Waiting::Written(bp) => Outcome::At(bp),
+                Waiting::Bytes(bytes) => {
+                    requests.push(request(objset, &handle, key, bytes.clone(), txg));
+                    jobs.push(Job { handle, key, bytes });
+                    Outcome::Copy
+                }
+            };
+            outcomes.insert((txg, key), outcome);
+        }
+        for (job, written) in jobs.into_iter().zip(write_all(objset.arc(), requests)) {
+            // A block that can't be placed may still fit into the log.
+            let Ok(mut bp) = written else { continue };
+            if !bp.is_hole() && !bp.is_embedded() {
+                bp.set_fill(1);
+            }
+            job.handle.place_block(&tx, job.key.1, bp, &job.bytes)?;
+            outcomes.insert((txg, job.key), Outcome::At(bp));
+        }
+        Ok(outcomes)
+    }
+}
+
+fn request(
+    objset: &LiveObjset,
+    handle: &Handle,
+    (object, blkid): (u64, u64),
+    data: stdx::Buf,
+    txg: u64,
+) -> WriteRequest {
+    let props = WriteProps { nopwrite: false, ..objset.policy().block(&handle.dnode(), 0) };
+    let at = Bookmark::new(objset.id, object, 0, blkid);
+    WriteRequest { data, props, old: Blkptr::default(), txg, at }
+}

@@ -1,0 +1,221 @@
+//! A file system of an open pool, mounted for writing: with its properties, its intent log, and the pool's space.
+//!
+//! ```text
+//!  mount ─ the log of before the import is done again ─ files that were unlinked while open are removed ─▶ FsWriter
+//!     operations ─▶ transactions, records ── fsync ─▶ one write of the log
+//!  unmount ─ everything is on disk, the log is empty
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::dmu::Tx;
+use engine::dsl::write::room::Rooms;
+use engine::dsl::write::{Hooks, LiveDataset};
+use engine::spa::Spa;
+use engine::zil::Zil;
+use engine::zil::replay::{Record, Replayed, Replayer, replay};
+use engine::{Error, Kind, Result};
+use ondisk::ObjsetType;
+use zcommon::features::Feature;
+use zcommon::props::{PropDefault, ZfsProp};
+
+use super::aces::{AclInherit, AclMode};
+use super::fs::{FsWriter, Options, Transactions};
+use super::log::Log;
+
+/// Largest record without the feature `large_blocks`.
+#[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
+const OLD_MAX_BLOCK: u64 = 128 << 10;
+/// Longest name without the feature `longname`, and with it.
+const MAX_NAME: (usize, usize) = (255, 1023);
+
+/// What a mount decides itself, whatever properties say.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Overrides {
+    /// `atime`.
+    pub atime: Option<bool>,
+    /// `relatime`.
+    pub relatime: Option<bool>,
+}
+
+/// The pool, as a mounted file system sees it.
+#[derive(Debug)]
+struct Place {
+    spa: Arc<Spa>,
+    dataset: Arc<LiveDataset>,
+    rooms: Rooms,
+}
+
+impl Transactions for Place {
+    fn begin(&self, _: u64, frees: bool) -> Result<Tx> {
+        self.rooms.wait(&*self.spa, &self.dataset, frees)?;
+        self.spa.begin()
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.spa.sync()
+    }
+
+    fn use_feature(&self, feature: Feature, tx: &Tx) -> Result<bool> {
+        if self.spa.feature(feature).is_none() {
+            return Ok(false);
+        }
+        let in_use = self.spa.datasets.view().extra(self.dataset.number, feature.info().guid)?.is_some();
+        if !in_use {
+            self.dataset.use_feature(feature, tx);
+        }
+        Ok(in_use)
+    }
+}
+
+/// What makes an [`FsWriter`] a mounted file system.
+#[derive(Debug)]
+pub(super) struct Mounted {
+    place: Arc<Place>,
+    zil: Arc<Zil>,
+    overrides: Overrides,
+    replayed: Replayed,
+}
+
+/// Space of a mounted file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// What it refers to.
+    pub referenced: u64,
+    /// What may still be written.
+    pub available: u64,
+    /// Files and other objects.
+    pub objects: u64,
+}
+
+struct FsReplay<'a>(&'a FsWriter);
+
+impl Replayer for FsReplay<'_> {
+    fn replay(&mut self, _: &Zil, record: &Record<'_>) -> Result<()> {
+        let data = record.data.as_ref().map(|(offset, bytes)| (*offset, &**bytes));
+        self.0.replay(record.txtype, &record.record, record.endian, data)
+    }
+}
+
+/// Mounts the file system `name` of a pool for writing. What its intent log still holds is done first.
+///
+/// # Errors
+/// `Busy` when it is mounted already; `Unsupported` for volumes, for file systems older than version 5, and for logs
+/// with records that can't be done.
+#[doc(alias = "zfs_domount")]
+pub fn mount(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<FsWriter>> {
+    mount_some(spa, name, overrides).map_err(|e| e.in_dataset(name))
+}
+
+fn mount_some(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<FsWriter>> {
+    let number = spa.pool.dsl.dataset(name)?.number;
+    let dataset = spa.datasets.open(&**spa, number)?;
+    if dataset.objset.objset_type() != ObjsetType::Zfs {
+        return Err(Error::unsupported("not a file system"));
+    }
+    let place = Arc::new(Place { spa: Arc::clone(spa), dataset, rooms: Rooms::default() });
+    let options = options(spa, number, overrides)?;
+    let clock = Arc::clone(&spa.pool.env.clock);
+    let txs = Arc::clone(&place) as Arc<dyn Transactions>;
+    let fs = FsWriter::load(&place.dataset.objset, Arc::clone(&txs), clock, options, spa.pool.env.guid())?;
+    let zil = Zil::open(&place.dataset.objset, spa.log_host())?;
+    zil.set_policy(spa.datasets.log_policy(number)?);
+    fs.set_sink(Some(Arc::new(Log { zil: Arc::clone(&zil), txs })));
+    let replayed = match fs.replay_log(&zil).and_then(|done| fs.drain_queue().map(|()| done)) {
+        Ok(replayed) => replayed,
+        Err(e) => {
+            fs.set_sink(None);
+            zil.close()?;
+            return Err(e);
+        }
+    };
+    let weak = Arc::downgrade(&fs);
+    // Files forget what properties were only when they are used next.
+    place.dataset.watch(Some(Arc::new(move || {
+        if let Some(fs) = weak.upgrade() {
+            let _ = fs.refresh();
+        }
+    })));
+    if fs.mounted.set(Mounted { place, zil, overrides, replayed }).is_err() {
+        return Err(Error::new(Kind::Busy, "the file system is mounted"));
+    }
+    Ok(fs)
+}
+
+/// What properties and features say.
+fn options(spa: &Spa, number: u64, overrides: Overrides) -> Result<Options> {
+    let value = |prop: ZfsProp| -> Result<u64> {
+        let info = prop.info();
+        let default = if let PropDefault::Number(n) = info.default { n } else { 0 };
+        Ok(spa.datasets.number_property(number, info.name)?.unwrap_or(default))
+    };
+    let enabled = |feature| spa.feature(feature).is_some();
+    let largest = if enabled(Feature::LargeBlocks) { u64::MAX } else { OLD_MAX_BLOCK };
+    let dnodesize = match value(ZfsProp::Dnodesize)? {
+        _ if !enabled(Feature::LargeDnode) => 512,
+        0 => 512,
+        1 => 1024,
+        bytes => usize::try_from(bytes.clamp(512, 16384)).unwrap_or(512),
+    };
+    let longname = value(ZfsProp::Longname)? != 0 && enabled(Feature::Longname);
+    Ok(Options {
+        recordsize: value(ZfsProp::Recordsize)?.clamp(ondisk::MIN_BLOCK_SIZE, largest),
+        xattr_sa: value(ZfsProp::Xattr)? == 2,
+        aclmode: AclMode::from_number(value(ZfsProp::Aclmode)?),
+        aclinherit: AclInherit::from_number(value(ZfsProp::Aclinherit)?),
+        dnodesize,
+        max_name: if longname { MAX_NAME.1 } else { MAX_NAME.0 },
+        atime: overrides.atime.map_or_else(|| value(ZfsProp::Atime).map(|v| v != 0), Ok)?,
+        relatime: overrides.relatime.map_or_else(|| value(ZfsProp::Relatime).map(|v| v != 0), Ok)?,
+        projects: enabled(Feature::ProjectQuota),
+    })
+}
+
+impl FsWriter {
+    fn replay_log(&self, zil: &Arc<Zil>) -> Result<Replayed> {
+        self.replaying.store(true, Ordering::Release);
+        let done = replay(zil, &mut FsReplay(self));
+        self.replaying.store(false, Ordering::Release);
+        done
+    }
+
+    fn mounted(&self) -> Result<&Mounted> {
+        self.mounted.get().ok_or_else(|| Error::new(Kind::Invalid, "the file system is not mounted"))
+    }
+
+    /// What the intent log held when the file system was mounted. An error there says what could not be done again;
+    /// what came behind it is lost.
+    pub fn replayed(&self) -> Option<&Replayed> {
+        self.mounted.get().map(|mounted| &mounted.replayed)
+    }
+
+    /// Reads its properties again. Called whenever some have changed.
+    pub fn refresh(&self) -> Result<()> {
+        let Mounted { place, zil, overrides, .. } = self.mounted()?;
+        self.set_options(options(&place.spa, place.dataset.number, *overrides)?);
+        zil.set_policy(place.spa.datasets.log_policy(place.dataset.number)?);
+        Ok(())
+    }
+
+    /// Space of the dataset, as of the last group on disk.
+    #[doc(alias = "zfs_statvfs")]
+    pub fn space(&self) -> Result<Space> {
+        let Mounted { place, .. } = self.mounted()?;
+        let referenced = place.spa.datasets.view().dataset(place.dataset.number)?.referenced_bytes;
+        let available = place.rooms.of(&*place.spa, &place.dataset, false)?.least();
+        Ok(Space { referenced, available, objects: self.objset.rootbp().fill() })
+    }
+
+    /// Ends the mount: everything is on disk then and the log is empty. Whatever is done with the file system
+    /// afterwards fails.
+    #[doc(alias("zfs_umount", "zil_close"))]
+    pub fn unmount(&self) -> Result<()> {
+        let Mounted { place, zil, .. } = self.mounted()?;
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        place.dataset.watch(None);
+        zil.close()
+    }
+}

@@ -1,0 +1,242 @@
+//! Mounted file systems: what fsync promised is there after a crash, as the file system had it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use common::Bench;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::Tasks;
+use engine::dsl::write::props::Source;
+use engine::spa::Spa;
+use ondisk::acl::{Ace, ace_mask, ace_type};
+use stdx::rng::Rng;
+use testkit::{pools, zdb};
+use zpl::write::{FsWriter, NewNode, Overrides, RenameKind, Settings, XattrMode, mount};
+use zpl::{FileKind, Time, pflags};
+
+fn node(kind: FileKind, perm: u64) -> NewNode<'static> {
+    NewNode::new(kind, perm, 1000, 100)
+}
+
+/// A file without its times, which a log has only where they were set.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    object: u64,
+    mode: u64,
+    uid: u32,
+    gid: u32,
+    links: u64,
+    size: u64,
+    flags: u64,
+    project: u64,
+    crtime: Time,
+    data: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    acl: Vec<Ace>,
+}
+
+impl Seen {
+    fn brief(&self) -> String {
+        let Self { object, mode, uid, gid, links, size, flags, project, crtime, .. } = self;
+        let rest = format!("{links} {size} {flags:x} {project} {crtime:?}");
+        format!("{object} {mode:o} {uid} {gid} {rest} {:?} {:?}", self.xattrs.keys(), self.acl)
+    }
+}
+
+fn see(fs: &FsWriter, dir: u64, at: &str, all: &mut BTreeMap<String, Seen>) {
+    for entry in fs.entries(dir).unwrap() {
+        let path = format!("{at}/{}", String::from_utf8_lossy(&entry.name));
+        let attr = fs.attr(entry.object).unwrap();
+        let mut data = vec![0; attr.size as usize];
+        match attr.kind {
+            FileKind::Regular => {
+                fs.read(entry.object, 0, &mut data).unwrap();
+            }
+            FileKind::Symlink => data = fs.readlink(entry.object).unwrap(),
+            _ => data.clear(),
+        }
+        let names = fs.xattr_names(entry.object).unwrap();
+        let value = |name: Vec<u8>| {
+            let value = fs.xattr(entry.object, &name).unwrap().unwrap();
+            (name, value)
+        };
+        let seen = Seen {
+            object: entry.object,
+            mode: attr.mode().into(),
+            uid: attr.uid,
+            gid: attr.gid,
+            links: attr.links,
+            size: attr.size,
+            flags: attr.flags,
+            project: attr.projid,
+            crtime: attr.crtime,
+            data,
+            xattrs: names.into_iter().map(value).collect(),
+            acl: fs.acl(entry.object).unwrap(),
+        };
+        if attr.kind == FileKind::Directory {
+            see(fs, entry.object, &path, all);
+        }
+        all.insert(path, seen);
+    }
+}
+
+fn tree(fs: &FsWriter) -> BTreeMap<String, Seen> {
+    let mut all = BTreeMap::new();
+    see(fs, fs.root, "", &mut all);
+    all
+}
+
+fn random(rng: &mut Rng, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+/// One of everything that a log can hold.
+fn everything(fs: &FsWriter, rng: &mut Rng) {
+    let root = fs.root;
+    let dir = fs.create(root, b"dir", &node(FileKind::Directory, 0o755)).unwrap();
+    let file = fs.create(dir, b"file", &node(FileKind::Regular, 0o640)).unwrap();
+    for (at, len) in
+        [(0, 100), (70, 5000), (3000, 200_000), (150_000, 1), (131_072, 131_072), (1 << 20, 300_000)]
+    {
+        fs.write(file, at, &random(rng, len), true).unwrap();
+    }
+    fs.truncate(file, 1_200_000).unwrap();
+    fs.punch(file, 100_000, 70_000).unwrap();
+    fs.link(file, root, b"hard").unwrap();
+    fs.create(dir, b"soft", &NewNode::symlink(b"file", 5, 6)).unwrap();
+    fs.create(dir, b"fifo", &node(FileKind::Fifo, 0o600)).unwrap();
+    fs.create(dir, b"dev", &node(FileKind::BlockDevice, 0o600).device(7 << 20 | 3)).unwrap();
+    fs.rename((dir, b"fifo"), (root, b"pipe"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.rename((dir, b"dev"), (dir, b"soft"), RenameKind::Exchange, (0, 0)).unwrap();
+    fs.rename((root, b"pipe"), (root, b"moved"), RenameKind::Whiteout, (0, 0)).unwrap();
+    let set = Settings {
+        mode: Some(0o4711),
+        uid: Some(7),
+        projid: Some(12),
+        flags: Some((pflags::NODUMP, pflags::NODUMP)),
+        crtime: Some(Time { sec: 77, nsec: 1 }),
+        ..Settings::default()
+    };
+    fs.setattr(file, &set).unwrap();
+    let ace = |who, mask| Ace { ace_type: ace_type::ALLOW, flags: 0, access_mask: mask, who, object: None };
+    let acl = fs.create(dir, b"acl", &node(FileKind::Regular, 0o600)).unwrap();
+    let mut list = fs.acl(acl).unwrap();
+    list.insert(0, ace(501, ace_mask::READ_DATA));
+    fs.set_acl(acl, &list).unwrap();
+    fs.set_xattr(acl, b"user.small", Some(b"value"), XattrMode::Set).unwrap();
+    fs.set_xattr(acl, b"user.gone", Some(b"value"), XattrMode::Set).unwrap();
+    fs.set_xattr(acl, b"user.gone", None, XattrMode::Set).unwrap();
+    fs.set_xattr(acl, b"user.large", Some(&random(rng, 50_000)), XattrMode::Set).unwrap();
+    let gone = fs.create(dir, b"gone", &node(FileKind::Directory, 0o700)).unwrap();
+    fs.create(gone, b"below", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.unlink(gone, b"below").unwrap();
+    fs.rmdir(dir, b"gone").unwrap();
+}
+
+fn set(spa: &Arc<Spa>, name: &'static str, value: u64) {
+    let task = move |spa: &Spa, tx: &engine::dmu::Tx| {
+        let tasks = Tasks { at: spa.datasets.at(tx, spa), datasets: &spa.datasets, pool: &spa.pool.name };
+        tasks.set("wpool", &[(name, Some(PropValue::Number(value)))], Source::Local)
+    };
+    spa.sync_task(task).unwrap();
+}
+
+/// The images as they are now, as a power cut would leave them: files are written without a cache of ours.
+fn crashed(bench: &Bench) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(bench.dir.path(), dir.path());
+    dir
+}
+
+fn check(dir: &Path, want: &BTreeMap<String, Seen>, least: u64) {
+    if zdb::installed() {
+        let text = zdb::run(dir, "wpool", &["-ivv"]).unwrap();
+        assert!(least == 0 || text.contains("TX_"), "{text}");
+    }
+    let spa = pools::import_dir(dir, "wpool").unwrap();
+    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let replayed = fs.replayed().unwrap();
+    assert!(replayed.error.is_none() && replayed.done >= least, "{replayed:?}");
+    println!("{} records done again", replayed.done);
+    let have = tree(&fs);
+    for (path, want) in want {
+        let have = have.get(path).unwrap_or_else(|| panic!("{path} is missing"));
+        assert!(have == want, "{path}:\n{}\n{}", have.brief(), want.brief());
+    }
+    assert_eq!(have.len(), want.len());
+    fs.unmount().unwrap();
+    assert!(fs.create(fs.root, b"late", &node(FileKind::Regular, 0o600)).is_err());
+    drop(fs);
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir, "wpool").unwrap();
+        let text = zdb::run(dir, "wpool", &["-ivv"]).unwrap();
+        assert!(!text.contains("TX_"), "the log is empty\n{text}");
+    }
+}
+
+fn promised(settings: &[(&'static str, u64)], seed: u64) {
+    let bench = Bench::new(512 << 20, |_| {});
+    for &(name, value) in settings {
+        set(&bench.spa, name, value);
+    }
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    assert_eq!(mount(&bench.spa, "wpool", Overrides::default()).unwrap_err().kind(), zpl::Kind::Busy);
+    let always = settings.contains(&("sync", 1));
+    // Begins the chain, and the use of features.
+    let first = fs.create(fs.root, b"first", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.set_xattr(first, b"user.x", Some(b"y"), XattrMode::Set).unwrap();
+    fs.fsync(0).unwrap();
+    fs.write(first, 0, b"z", true).unwrap();
+    fs.fsync(first).unwrap();
+    bench.spa.sync().unwrap();
+    let before = bench.spa.txgs.synced();
+    everything(&fs, &mut Rng::new(seed));
+    if !always {
+        fs.fsync(0).unwrap();
+    }
+    assert_eq!(bench.spa.txgs.synced(), before, "commits don't wait for groups");
+    let (dir, want) = (crashed(&bench), tree(&fs));
+    check(dir.path(), &want, 20);
+    fs.unmount().unwrap();
+    drop(fs);
+    bench.spa.export().unwrap();
+    bench.zdb(&["-bcc", "wpool"]);
+}
+
+#[test]
+fn what_fsync_promised_is_there() {
+    promised(&[], 1);
+}
+
+#[test]
+fn what_is_always_synchronous_is_there() {
+    promised(&[("sync", 1)], 2);
+}
+
+#[test]
+fn blocks_that_the_log_points_to_are_there() {
+    promised(&[("logbias", 1), ("recordsize", 16 << 10)], 3);
+}
+
+#[test]
+fn nothing_is_logged_when_that_is_disabled() {
+    let bench = Bench::new(256 << 20, |_| {});
+    set(&bench.spa, "sync", 2);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    everything(&fs, &mut Rng::new(4));
+    fs.fsync(0).unwrap();
+    check(crashed(&bench).path(), &BTreeMap::new(), 0);
+    // A change of the property counts at once.
+    set(&bench.spa, "sync", 0);
+    let want = tree(&fs);
+    fs.fsync(0).unwrap();
+    check(crashed(&bench).path(), &want, 0);
+}
