@@ -26,7 +26,7 @@ use crate::space::{Content, Slot, Space};
 /// Nothing ever changes, so nothing ever expires.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 /// Longest read-ahead that is asked of the kernel.
-const READ_AHEAD: u32 = 4 << 20;
+pub(crate) const READ_AHEAD: u32 = 4 << 20;
 /// Longest name of an extended attribute list or value that Linux passes.
 const MAX_XATTR: usize = 64 << 10;
 
@@ -86,7 +86,7 @@ impl Fuse {
         }
     }
 
-    fn attr(&self, node: Node) -> Result<FileAttr> {
+    pub(crate) fn attr(&self, node: Node) -> Result<FileAttr> {
         let ino = node.encode().ok_or_else(|| Error::not_found("object number out of bounds"))?;
         let created = self.slot(node)?.dataset.phys.creation_time;
         Ok(match self.thing(node)? {
@@ -182,7 +182,7 @@ impl Fuse {
     }
 }
 
-fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
+pub(crate) fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
     let wanted = usize::try_from(size).unwrap_or(usize::MAX);
     match u32::try_from(value.len()) {
         _ if value.len() > MAX_XATTR => reply.error(Errno::E2BIG),

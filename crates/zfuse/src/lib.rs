@@ -1,6 +1,6 @@
-//! A pool's file systems over FUSE, read-only.
+//! A pool's file systems over FUSE: read-only as one tree, or one of them for writing ([`mod@live`]).
 //!
-//! One mount shows the whole tree: the dataset that was asked for at the mount point, each child below
+//! Read-only, one mount shows the whole tree: the dataset that was asked for at the mount point, each child below
 //! it by the last part of its name (whatever its `mountpoint` property says), volumes as files, and
 //! `.zfs/snapshot/NAME` in each file system. Nothing changes underneath, so the kernel may keep entries,
 //! attributes and pages for as long as it likes.
@@ -14,6 +14,7 @@
 mod attr;
 mod dir;
 mod fs;
+mod live;
 mod node;
 mod space;
 
@@ -25,6 +26,7 @@ use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
+pub use live::{Host, LiveOptions, Room, mount_live};
 pub use space::Space;
 
 /// How to mount.

@@ -2,6 +2,7 @@
 //!
 //! Lock order: `table` is a leaf lock; datasets are opened without it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -35,11 +36,14 @@ pub struct Slot {
     content: OnceLock<Content>,
     children: OnceLock<Vec<(String, u64)>>,
     snapshots: OnceLock<Vec<(String, u64)>>,
+    /// Snapshots come and go: they are looked up each time.
+    live: bool,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     slots: Vec<Arc<Slot>>,
+    /// By guid: a number may be another dataset's later.
     by_dataset: HashMap<u64, usize>,
 }
 
@@ -51,9 +55,9 @@ pub struct Space {
 }
 
 impl Slot {
-    fn new(dataset: Dataset, parent: usize) -> Arc<Self> {
+    fn new(dataset: Dataset, parent: usize, live: bool) -> Arc<Self> {
         let (content, children, snapshots) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Arc::new(Self { dataset, parent, content, children, snapshots })
+        Arc::new(Self { dataset, parent, content, children, snapshots, live })
     }
 
     /// Opens it, once.
@@ -73,17 +77,22 @@ impl Slot {
     }
 
     /// Snapshots: name after the `@` and dataset object, oldest first.
-    pub fn snapshots(&self) -> &[(String, u64)] {
-        self.snapshots.get_or_init(|| {
-            let all = self.dataset.snapshots().unwrap_or_default();
-            let short = |s: &Dataset| Some((s.name.split_once('@')?.1.to_owned(), s.number));
-            all.iter().filter_map(short).collect()
-        })
+    pub fn snapshots(&self) -> Cow<'_, [(String, u64)]> {
+        match self.live {
+            true => Cow::Owned(self.list_snapshots()),
+            false => Cow::Borrowed(self.snapshots.get_or_init(|| self.list_snapshots())),
+        }
+    }
+
+    fn list_snapshots(&self) -> Vec<(String, u64)> {
+        let all = self.dataset.snapshots().unwrap_or_default();
+        let short = |s: &Dataset| Some((s.name.split_once('@')?.1.to_owned(), s.number));
+        all.iter().filter_map(short).collect()
     }
 
     /// True when `.zfs` can be entered here.
     pub fn has_ctl(&self) -> bool {
-        !self.dataset.is_snapshot() && !matches!(self.content(), Content::Volume(_))
+        self.live || !self.dataset.is_snapshot() && !matches!(self.content(), Content::Volume(_))
     }
 }
 
@@ -97,8 +106,17 @@ fn open(dataset: &Dataset) -> Result<Content> {
 impl Space {
     /// A tree with `top` at the mount point.
     pub fn new(pool: Arc<Pool>, top: Dataset) -> Arc<Self> {
-        let by_dataset = HashMap::from([(top.number, 0)]);
-        let table = Table { slots: vec![Slot::new(top, 0)], by_dataset };
+        Self::with(pool, Slot::new(top, 0, false))
+    }
+
+    /// What is beside the live file system `top`: its snapshots, whichever there are.
+    pub fn live(pool: Arc<Pool>, top: Dataset) -> Arc<Self> {
+        Self::with(pool, Slot::new(top, 0, true))
+    }
+
+    fn with(pool: Arc<Pool>, top: Arc<Slot>) -> Arc<Self> {
+        let by_dataset = HashMap::from([(top.dataset.phys.guid, 0)]);
+        let table = Table { slots: vec![top], by_dataset };
         Arc::new(Self { pool, table: RwLock::new(table) })
     }
 
@@ -128,23 +146,25 @@ impl Space {
     /// The slot of the snapshot `name` of slot `id`, when there is one.
     pub fn snapshot(&self, id: usize, name: &str) -> Result<Option<usize>> {
         let Some(slot) = self.slot(id) else { return Ok(None) };
-        let Some((_, number)) = slot.snapshots().iter().find(|(n, _)| n == name) else { return Ok(None) };
+        let Some((_, number)) = slot.snapshots().iter().find(|(n, _)| n == name).cloned() else {
+            return Ok(None);
+        };
         let full = format!("{}@{name}", slot.dataset.name);
-        let snapshot = Dataset::open(&self.pool.dsl, *number, full)?;
+        let snapshot = Dataset::open(&self.pool.dsl, number, full)?;
         self.enter(snapshot, id).map(Some)
     }
 
     fn enter(&self, dataset: Dataset, parent: usize) -> Result<usize> {
         let mut table = self.table.write();
-        if let Some(&known) = table.by_dataset.get(&dataset.number) {
+        if let Some(&known) = table.by_dataset.get(&dataset.phys.guid) {
             return Ok(known);
         }
         let id = table.slots.len();
         if id >= MAX_SLOTS {
             return Err(Error::new(Kind::Limit, "too many datasets and snapshots in one mount"));
         }
-        table.by_dataset.insert(dataset.number, id);
-        table.slots.push(Slot::new(dataset, parent));
+        table.by_dataset.insert(dataset.phys.guid, id);
+        table.slots.push(Slot::new(dataset, parent, false));
         Ok(id)
     }
 }

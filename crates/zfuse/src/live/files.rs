@@ -1,0 +1,180 @@
+//! What the requests come down to: nodes, entries and attributes of the live file system.
+
+use std::time::{Duration, SystemTime};
+
+use engine::{Error, Kind, Result};
+use fuser::{FileAttr, FileType, Generation, TimeOrNow};
+use zpl::FileKind;
+use zpl::write::{NewNode, Settings};
+
+use super::{Live, convert};
+use crate::attr::{file_type, of_file};
+use crate::dir::Item;
+use crate::node::{Node, What};
+
+/// How long the kernel may keep what it was told; it is the only one who changes it.
+pub const NAMES: Duration = Duration::from_secs(3600);
+/// Attributes expire: the space of a file is known when its group has been written.
+pub const ATTRS: Duration = Duration::from_secs(1);
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// An answer to a lookup or creation.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its attributes.
+    pub attr: FileAttr,
+    /// Tells files apart that had one object after the other.
+    pub generation: Generation,
+}
+
+/// What an attribute change asks for.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// Mode.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Times of access and change.
+    pub times: (Option<TimeOrNow>, Option<TimeOrNow>),
+}
+
+impl Live {
+    /// The object behind a number of the live file system; `None` for `.zfs` and what is below.
+    pub(super) fn object(&self, ino: u64) -> Option<u64> {
+        match Node::decode(ino) {
+            Node { slot: 0, what: What::Top } => Some(self.files.root),
+            Node { slot: 0, what: What::Object(object) } => Some(object),
+            _ => None,
+        }
+    }
+
+    /// The same for a request that changes something.
+    pub(super) fn writable(&self, ino: u64) -> Result<u64> {
+        let object = self.object(ino);
+        object.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots can't be changed"))
+    }
+
+    fn ino(&self, object: u64) -> Result<u64> {
+        let what = if object == self.files.root { What::Top } else { What::Object(object) };
+        let node = Node { slot: 0, what };
+        node.encode().ok_or_else(|| Error::not_found("object number out of bounds"))
+    }
+
+    /// Attributes of a file.
+    pub(super) fn entry(&self, object: u64) -> Result<Entry> {
+        let attr = self.files.attr(object)?;
+        if attr.is_xattr() {
+            return Err(Error::not_found("not a file of this tree"));
+        }
+        Ok(Entry { attr: of_file(self.ino(object)?, &attr), generation: Generation(attr.generation) })
+    }
+
+    /// What a name names.
+    pub(super) fn find(&self, dir: u64, name: &[u8]) -> Result<Entry> {
+        let found = self.files.lookup(dir, name)?;
+        self.entry(found.ok_or_else(|| Error::not_found("no such file or directory"))?.object)
+    }
+
+    /// Makes a file of any type.
+    pub(super) fn make(&self, dir: u64, name: &[u8], mode: u32, rdev: u32, who: Caller) -> Result<Entry> {
+        let (kind, perm) =
+            convert::mode(mode).ok_or_else(|| Error::new(Kind::Invalid, "a mode that says no known type"))?;
+        let new = NewNode::new(kind, perm, who.uid.into(), who.gid.into());
+        let new = if kind.is_device() { new.device(convert::rdev(rdev)) } else { new };
+        self.entry(self.files.create(dir, name, &new)?)
+    }
+
+    /// Makes a symbolic link.
+    pub(super) fn symlink(&self, dir: u64, name: &[u8], target: &[u8], who: Caller) -> Result<Entry> {
+        let new = NewNode::symlink(target, who.uid.into(), who.gid.into());
+        self.entry(self.files.create(dir, name, &new)?)
+    }
+
+    /// Sets attributes.
+    pub(super) fn change(&self, object: u64, change: Change) -> Result<Entry> {
+        let now = SystemTime::now();
+        let settings = Settings {
+            mode: change.mode.map(|mode| u64::from(mode & 0o7777)),
+            uid: change.uid.map(u64::from),
+            gid: change.gid.map(u64::from),
+            size: change.size,
+            atime: change.times.0.map(|time| convert::time(time, now)),
+            mtime: change.times.1.map(|time| convert::time(time, now)),
+            ..Settings::default()
+        };
+        if settings != Settings::default() {
+            self.files.setattr(object, &settings)?;
+        }
+        self.entry(object)
+    }
+
+    /// Everything in a directory, `.` and `..` included.
+    pub(super) fn list(&self, dir: u64) -> Result<Vec<Item>> {
+        let parent = self.files.attr(dir)?.parent;
+        let directory = |name: &[u8], object| -> Result<Item> {
+            Ok(Item { name: name.to_vec(), ino: self.ino(object)?, kind: FileType::Directory })
+        };
+        let mut items = vec![directory(b".", dir)?, directory(b"..", parent)?];
+        if dir == self.files.root && self.options.show_ctl {
+            let ctl = Node { slot: 0, what: What::Ctl }.encode().unwrap_or(u64::MAX);
+            items.push(Item { name: b".zfs".to_vec(), ino: ctl, kind: FileType::Directory });
+        }
+        for entry in self.files.entries(dir)? {
+            let kind = file_type(entry.kind.unwrap_or(FileKind::Regular));
+            items.push(Item { name: entry.name, ino: self.ino(entry.object)?, kind });
+        }
+        Ok(items)
+    }
+
+    /// Bytes of a file.
+    pub(super) fn read(&self, object: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+        let mut out = vec![0; usize::try_from(size).unwrap_or(0)];
+        let read = self.files.read(object, offset, &mut out)?;
+        out.truncate(read);
+        Ok(out)
+    }
+
+    /// Space of a file, as `fallocate` asks for it.
+    pub(super) fn allocate(&self, object: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
+        const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+        match mode {
+            0 => self.files.allocate(object, offset, len),
+            // Nothing is set aside: blocks are never overwritten in place.
+            libc::FALLOC_FL_KEEP_SIZE => Ok(()),
+            PUNCH => self.files.punch(object, offset, len),
+            m if m & !libc::FALLOC_FL_KEEP_SIZE == ZERO => {
+                self.files.punch(object, offset, len)?;
+                if m == ZERO { self.files.allocate(object, offset, len) } else { Ok(()) }
+            }
+            _ => Err(Error::unsupported("ranges of files can't be collapsed or inserted")),
+        }
+    }
+
+    /// Whether extended attributes of that name exist here.
+    pub(super) fn check_xattr(&self, name: &[u8]) -> Result<()> {
+        let acl = name.starts_with(b"system.posix_acl_");
+        if !self.options.xattr && !acl {
+            return Err(Error::unsupported("xattr=off"));
+        }
+        let kept = [&b"user."[..], b"trusted.", b"security."].iter().any(|space| name.starts_with(space));
+        match (acl, self.options.posix_acl) {
+            (true, true) => Ok(()),
+            (true, false) => Err(Error::unsupported("acltype is not posix")),
+            (false, _) if kept => Ok(()),
+            _ => Err(Error::unsupported("no such kind of extended attributes")),
+        }
+    }
+}

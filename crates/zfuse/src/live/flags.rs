@@ -1,0 +1,84 @@
+//! Flags of files and projects, as `chattr`, `lsattr` and `xfs_io` ask for them.
+
+use engine::{Error, Kind, Result};
+use zpl::pflags;
+use zpl::write::Settings;
+
+use super::Live;
+
+/// `FS_IOC_GETFLAGS`, in its 64-bit form: lsattr.
+const GETFLAGS: u32 = 0x8008_6601;
+/// `FS_IOC_SETFLAGS`: chattr.
+const SETFLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_FSGETXATTR`: `struct fsxattr`, 28 bytes: flags, extent size, extents, project, …
+const FSGETXATTR: u32 = 0x801c_581f;
+/// `FS_IOC_FSSETXATTR`.
+const FSSETXATTR: u32 = 0x401c_5820;
+const FSXATTR: usize = 28;
+/// Where the project stands in `struct fsxattr`.
+const PROJECT_AT: usize = 12;
+
+/// What Linux calls a flag in each interface, and what ZFS calls it.
+const FLAGS: [(u32, u32, u64); 4] = [
+    (0x0000_0010, 0x0000_0008, pflags::IMMUTABLE),
+    (0x0000_0020, 0x0000_0010, pflags::APPENDONLY),
+    (0x0000_0040, 0x0000_0080, pflags::NODUMP),
+    (0x2000_0000, 0x0000_0200, pflags::PROJINHERIT),
+];
+
+fn word(bytes: &[u8], at: usize) -> Result<u32> {
+    let word = bytes.get(at..).and_then(|b| b.first_chunk());
+    word.map(|b| u32::from_le_bytes(*b)).ok_or_else(|| Error::new(Kind::Invalid, "a short request"))
+}
+
+impl Live {
+    /// Answers a request; `None`: not one of these.
+    pub(super) fn ioctl(&self, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
+        match command {
+            GETFLAGS => Ok(Some(u64::from(self.linux_flags(object)?.0).to_le_bytes().to_vec())),
+            FSGETXATTR => {
+                let mut out = self.linux_flags(object)?.1.to_le_bytes().to_vec();
+                out.resize(FSXATTR, 0);
+                let project = u32::try_from(self.files.attr(object)?.projid).unwrap_or(0);
+                if let Some(to) = out.get_mut(PROJECT_AT..PROJECT_AT + 4) {
+                    to.copy_from_slice(&project.to_le_bytes());
+                }
+                Ok(Some(out))
+            }
+            SETFLAGS => {
+                self.set_flags(object, word(input, 0)?, |(fs, _, _)| fs, None)?;
+                Ok(Some(Vec::new()))
+            }
+            FSSETXATTR => {
+                let project = u64::from(word(input, PROJECT_AT)?);
+                let changed = self.files.attr(object)?.projid != project;
+                self.set_flags(object, word(input, 0)?, |(_, xfs, _)| xfs, changed.then_some(project))?;
+                Ok(Some(Vec::new()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Flags as the two interfaces show them.
+    fn linux_flags(&self, object: u64) -> Result<(u32, u32)> {
+        let have = self.files.attr(object)?.flags;
+        let shown = FLAGS.iter().filter(|(_, _, zfs)| have & zfs != 0);
+        Ok(shown.fold((0, 0), |(a, b), (fs, xfs, _)| (a | fs, b | xfs)))
+    }
+
+    fn set_flags(
+        &self,
+        object: u64,
+        wanted: u32,
+        name: impl Fn((u32, u32, u64)) -> u32,
+        projid: Option<u64>,
+    ) -> Result<()> {
+        let known = FLAGS.iter().fold(0, |all, flag| all | name(*flag));
+        if wanted & !known != 0 {
+            return Err(Error::unsupported("a flag that ZFS does not have"));
+        }
+        let set = FLAGS.iter().filter(|flag| wanted & name(**flag) != 0).fold(0, |all, flag| all | flag.2);
+        let mask = FLAGS.iter().fold(0, |all, flag| all | flag.2);
+        self.files.setattr(object, &Settings { flags: Some((set, mask)), projid, ..Settings::default() })
+    }
+}

@@ -1,0 +1,521 @@
+//! The requests of the kernel. What is below `.zfs` goes to the read-only half.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use engine::{Error, Kind, Result};
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use parking_lot::Mutex;
+use zpl::write::Seek;
+
+use super::files::{ATTRS, Caller, Change, Entry, NAMES};
+use super::{Live, convert};
+use crate::attr::errno;
+use crate::dir::Item;
+use crate::fs::{READ_AHEAD, reply_xattr};
+use crate::node::{Node, What};
+
+/// Bytes of one write request.
+const MAX_WRITE: u32 = 1 << 20;
+/// Requests that the kernel sends ahead.
+const BACKGROUND: u16 = 64;
+
+fn caller(req: &Request) -> Caller {
+    Caller { uid: req.uid(), gid: req.gid() }
+}
+
+fn entry(found: Result<Entry>, reply: ReplyEntry) {
+    match found {
+        Ok(found) => reply.entry_with_ttls(&ATTRS, &NAMES, &found.attr, found.generation),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+fn empty(done: Result<()>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+/// Listings of open directories: made when they are read from the begin, so that one listing is of one moment.
+#[derive(Debug, Default)]
+pub struct Listings {
+    open: Mutex<HashMap<u64, Arc<Vec<Item>>>>,
+    next: AtomicU64,
+}
+
+impl Listings {
+    fn get(
+        &self,
+        handle: u64,
+        offset: u64,
+        make: impl FnOnce() -> Result<Vec<Item>>,
+    ) -> Result<Arc<Vec<Item>>> {
+        let known = self.open.lock().get(&handle).cloned().filter(|_| offset > 0);
+        match known {
+            Some(known) => Ok(known),
+            None => {
+                let fresh = Arc::new(make()?);
+                self.open.lock().insert(handle, Arc::clone(&fresh));
+                Ok(fresh)
+            }
+        }
+    }
+}
+
+/// Entries from `offset` on, each with the offset of the next.
+fn rest(items: &[Item], offset: u64) -> impl Iterator<Item = (u64, &Item)> {
+    (1..).zip(items).skip(usize::try_from(offset).unwrap_or(usize::MAX))
+}
+
+impl Live {
+    fn lookup_any(&self, dir: u64, name: &[u8]) -> Result<Entry> {
+        if dir == self.files.root && name == b".zfs" {
+            let node = Node { slot: 0, what: What::Ctl };
+            return Ok(Entry { attr: self.frozen.attr(node)?, generation: Generation(0) });
+        }
+        self.find(dir, name)
+    }
+}
+
+impl Filesystem for Live {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let mut wanted = vec![
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_ASYNC_READ,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_EXPORT_SUPPORT,
+            InitFlags::FUSE_BIG_WRITES,
+            InitFlags::FUSE_MAX_PAGES,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        ];
+        if self.options.posix_acl {
+            wanted.push(InitFlags::FUSE_POSIX_ACL);
+        }
+        // What the kernel does not offer is done without.
+        for flag in wanted {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_readahead(READ_AHEAD);
+        let _ = config.set_max_write(MAX_WRITE);
+        let _ = config.set_max_background(BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.object(parent.0) {
+            Some(dir) => entry(self.lookup_any(dir, name.as_bytes()), reply),
+            None => self.frozen.lookup(req, parent, name, reply),
+        }
+    }
+
+    fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        let Some(object) = self.object(ino.0) else { return self.frozen.getattr(req, ino, fh, reply) };
+        match self.entry(object) {
+            Ok(found) => reply.attr(&ATTRS, &found.attr),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = Change { mode, uid, gid, size, times: (atime, mtime) };
+        match self.writable(ino.0).and_then(|object| self.change(object, change)) {
+            Ok(found) => reply.attr(&ATTRS, &found.attr),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
+        let Some(object) = self.object(ino.0) else { return self.frozen.readlink(req, ino, reply) };
+        match self.files.readlink(object) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let dir = self.writable(parent.0);
+        entry(dir.and_then(|dir| self.make(dir, name.as_bytes(), mode, rdev, caller(req))), reply);
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let mode = mode & 0o7777 | libc::S_IFDIR;
+        let dir = self.writable(parent.0);
+        entry(dir.and_then(|dir| self.make(dir, name.as_bytes(), mode, 0, caller(req))), reply);
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.writable(parent.0).and_then(|dir| self.files.unlink(dir, name.as_bytes())), reply);
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.writable(parent.0).and_then(|dir| self.files.rmdir(dir, name.as_bytes())), reply);
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let target = target.as_os_str().as_bytes();
+        let dir = self.writable(parent.0);
+        entry(dir.and_then(|dir| self.symlink(dir, name.as_bytes(), target, caller(req))), reply);
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let rename = || {
+            let (from, to) = (self.writable(parent.0)?, self.writable(newparent.0)?);
+            let kind = convert::rename(flags);
+            let kind =
+                kind.ok_or_else(|| Error::new(Kind::Invalid, "these ways to rename exclude each other"))?;
+            let ids = (req.uid().into(), req.gid().into());
+            self.files.rename((from, name.as_bytes()), (to, newname.as_bytes()), kind, ids)
+        };
+        empty(rename(), reply);
+    }
+
+    fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let link = || {
+            let (object, dir) = (self.writable(ino.0)?, self.writable(newparent.0)?);
+            self.files.link(object, dir, newname.as_bytes())?;
+            self.entry(object)
+        };
+        entry(link(), reply);
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let Some(object) = self.object(ino.0) else { return self.frozen.open(req, ino, flags, reply) };
+        match self.files.open_file(object) {
+            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn read(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let Some(object) = self.object(ino.0) else {
+            return self.frozen.read(req, ino, fh, offset, size, flags, lock_owner, reply);
+        };
+        match self.read(object, offset, size) {
+            Ok(data) => reply.data(&data),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        // The kernel has taken set-id bits away by itself where that is due.
+        match self.writable(ino.0).and_then(|object| self.files.write(object, offset, data, true)) {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        // Nothing waits here for a close: a write that returned is in a transaction.
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        flags: OpenFlags,
+        lock_owner: Option<LockOwner>,
+        flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let Some(object) = self.object(ino.0) else {
+            return self.frozen.release(req, ino, fh, flags, lock_owner, flush, reply);
+        };
+        empty(self.files.close_file(object), reply);
+    }
+
+    fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(self.object(ino.0).map_or(Ok(()), |object| self.host.fsync(object)), reply);
+    }
+
+    fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        empty(self.object(ino.0).map_or(Ok(()), |object| self.host.fsync(object)), reply);
+    }
+
+    fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if self.object(ino.0).is_none() {
+            return self.frozen.opendir(req, ino, flags, reply);
+        }
+        let handle = FileHandle(self.listings.next.fetch_add(1, Ordering::Relaxed));
+        reply.opened(handle, FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let Some(dir) = self.object(ino.0) else { return self.frozen.readdir(req, ino, fh, offset, reply) };
+        let items = match self.listings.get(fh.0, offset, || self.list(dir)) {
+            Ok(items) => items,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        for (next, item) in rest(&items, offset) {
+            if reply.add(INodeNo(item.ino), next, item.kind, OsStr::from_bytes(&item.name)) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let Some(dir) = self.object(ino.0) else {
+            return self.frozen.readdirplus(req, ino, fh, offset, reply);
+        };
+        let items = match self.listings.get(fh.0, offset, || self.list(dir)) {
+            Ok(items) => items,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        for (next, item) in rest(&items, offset) {
+            let found = match self.object(item.ino) {
+                Some(object) => self.entry(object),
+                None => self.lookup_any(dir, &item.name),
+            };
+            // What was removed since has no attributes.
+            let Ok(found) = found else { continue };
+            let name = OsStr::from_bytes(&item.name);
+            if reply.add(found.attr.ino, next, name, &ATTRS, &found.attr, found.generation) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(&self, req: &Request, ino: INodeNo, fh: FileHandle, flags: OpenFlags, reply: ReplyEmpty) {
+        if self.object(ino.0).is_none() {
+            return self.frozen.releasedir(req, ino, fh, flags, reply);
+        }
+        self.listings.open.lock().remove(&fh.0);
+        reply.ok();
+    }
+
+    fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        const UNIT: u64 = 4096;
+        if self.object(ino.0).is_none() {
+            return self.frozen.statfs(req, ino, reply);
+        }
+        match self.host.space() {
+            Ok(room) => {
+                let free = room.available / UNIT;
+                let blocks = room.referenced.saturating_add(room.available) / UNIT;
+                // As many files as there are sectors left, as OpenZFS says.
+                let files_free = room.available / 512;
+                let files = room.objects.saturating_add(files_free);
+                let unit = u32::try_from(UNIT).unwrap_or(4096);
+                reply.statfs(blocks, free, free, files, files_free, unit, 255, unit);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let set = || {
+            let object = self.writable(ino.0)?;
+            self.check_xattr(name.as_bytes())?;
+            self.files.set_xattr(object, name.as_bytes(), Some(value), convert::xattr_mode(flags))
+        };
+        match set() {
+            Err(e) if e.kind() == Kind::NotFound => reply.error(Errno::ENODATA),
+            done => empty(done, reply),
+        }
+    }
+
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let Some(object) = self.object(ino.0) else {
+            return self.frozen.getxattr(req, ino, name, size, reply);
+        };
+        let value =
+            self.check_xattr(name.as_bytes()).and_then(|()| self.files.xattr(object, name.as_bytes()));
+        match value {
+            Ok(Some(value)) => reply_xattr(reply, size, &value),
+            Ok(None) => reply.error(Errno::ENODATA),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let Some(object) = self.object(ino.0) else { return self.frozen.listxattr(req, ino, size, reply) };
+        match self.files.xattr_names(object) {
+            Ok(names) => {
+                let shown = names.into_iter().filter(|name| self.check_xattr(name).is_ok());
+                let list: Vec<u8> = shown.flat_map(|name| name.into_iter().chain([0])).collect();
+                reply_xattr(reply, size, &list);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes();
+        let remove = || {
+            let object = self.writable(ino.0)?;
+            self.check_xattr(name)?;
+            self.files.set_xattr(object, name, None, zpl::write::XattrMode::Set)
+        };
+        match remove() {
+            Err(e) if e.kind() == Kind::NotFound => reply.error(Errno::ENODATA),
+            done => empty(done, reply),
+        }
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let create = || {
+            let dir = self.writable(parent.0)?;
+            let made = self.make(dir, name.as_bytes(), mode & 0o7777 | libc::S_IFREG, 0, caller(req))?;
+            self.files.open_file(self.writable(made.attr.ino.0)?)?;
+            Ok(made)
+        };
+        match create() {
+            Ok(made) => {
+                let flags = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&ATTRS, &made.attr, made.generation, FileHandle(0), flags);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        cmd: u32,
+        in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        match self.writable(ino.0).and_then(|object| self.ioctl(object, cmd, in_data)) {
+            Ok(Some(answer)) => reply.ioctl(0, &answer),
+            Ok(None) => reply.error(Errno::ENOTTY),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.writable(ino.0).and_then(|object| self.allocate(object, offset, length, mode)), reply);
+    }
+
+    fn lseek(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let Some(object) = self.object(ino.0) else {
+            return self.frozen.lseek(req, ino, fh, offset, whence, reply);
+        };
+        let what = if whence == libc::SEEK_DATA { Seek::Data } else { Seek::Hole };
+        let Ok(from) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        match self.files.seek(object, from, what) {
+            Ok(Some(at)) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
+            Ok(None) => reply.error(Errno::ENXIO),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A mount for writing, held to a directory of this machine: the same operations give the same answers and leave the
+//! same tree. Then real zdb looks at the pool.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::env::Env;
+use engine::spa::Spa;
+use sim::files::{FilePool, POOL, disks};
+use sim::world::Shape;
+use stdx::rng::Rng;
+use zfuse::{Host, LiveOptions, Mounted, Room, mount_live};
+
+#[derive(Debug)]
+struct Plain(Arc<Spa>);
+
+impl Host for Plain {
+    fn fsync(&self, _: u64) -> engine::Result<()> {
+        self.0.sync()
+    }
+
+    fn space(&self) -> engine::Result<Room> {
+        Ok(Room { referenced: 1 << 20, available: 64 << 20, objects: 7 })
+    }
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+    pool: FilePool,
+    mounted: Mounted,
+}
+
+impl Bench {
+    /// `None`, said so, where nothing can be mounted.
+    fn new() -> Option<Self> {
+        if !Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: no /dev/fuse here");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("pool")).unwrap();
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        fs::create_dir(dir.path().join("twin")).unwrap();
+        let devices = disks(&dir.path().join("pool"), 2, 256 << 20).unwrap();
+        let pool = FilePool::create(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices).unwrap();
+        let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
+        let host = Arc::new(Plain(Arc::clone(&pool.spa)));
+        let at = dir.path().join("mnt");
+        match mount_live(
+            &pool.spa.pool,
+            dataset,
+            (Arc::clone(&pool.fs), host),
+            &at,
+            LiveOptions { xattr: true, ..LiveOptions::default() },
+        ) {
+            Ok(mounted) => Some(Self { dir, pool, mounted }),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("SKIPPED: FUSE mounts are not allowed here: {e}");
+                None
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    fn mnt(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    fn twin(&self) -> PathBuf {
+        self.dir.path().join("twin")
+    }
+
+    /// Unmounts, exports, and asks zdb.
+    fn end(self) {
+        let Self { dir, pool, mounted } = self;
+        mounted.unmount().unwrap();
+        let FilePool { spa, fs } = pool;
+        drop(fs);
+        spa.export().unwrap();
+        if testkit::zdb::installed() {
+            testkit::zdb::verify(&dir.path().join("pool"), POOL).unwrap();
+        }
+    }
+}
+
+/// One operation; what it gave, so that two can be compared.
+type Op = Box<dyn Fn(&Path) -> io::Result<String>>;
+
+fn done(result: io::Result<()>) -> io::Result<String> {
+    result.map(|()| String::new())
+}
+
+fn some_path(random: &mut Rng) -> PathBuf {
+    let mut path = PathBuf::new();
+    for _ in 0..random.below(3) {
+        path.push(format!("d{}", random.below(3)));
+    }
+    path.join(["a", "b", "c", "d0", "d1", "long-name-0123456789-0123456789"][random.below(6) as usize])
+}
+
+fn operation(random: &mut Rng) -> (String, Op) {
+    let (one, two) = (some_path(random), some_path(random));
+    let (offset, len) = (random.below(300_000), random.below(200_000));
+    let (byte, mode) = (random.below(255) as u8 + 1, random.below(0o1000) as u32 | 0o600);
+    let name = |what: &str| format!("{what} {} {} {offset} {len}", one.display(), two.display());
+    let open = |path: PathBuf| fs::OpenOptions::new().read(true).write(true).open(path);
+    match random.below(16) {
+        0 | 1 => (name("mkdir"), Box::new(move |at| done(fs::create_dir(at.join(&one))))),
+        2..=4 => (
+            name("create"),
+            Box::new(move |at| {
+                let mut options = fs::OpenOptions::new();
+                let file = options.write(true).create_new(true).mode(mode).open(at.join(&one))?;
+                done(file.write_all_at(&vec![byte; 1000], 0))
+            }),
+        ),
+        5..=7 => (
+            name("write"),
+            Box::new(move |at| done(open(at.join(&one))?.write_all_at(&vec![byte; len as usize], offset))),
+        ),
+        8 => (name("truncate"), Box::new(move |at| done(open(at.join(&one))?.set_len(offset)))),
+        9 => (name("unlink"), Box::new(move |at| done(fs::remove_file(at.join(&one))))),
+        10 => (name("rmdir"), Box::new(move |at| done(fs::remove_dir(at.join(&one))))),
+        11 => (name("rename"), Box::new(move |at| done(fs::rename(at.join(&one), at.join(&two))))),
+        12 => (name("link"), Box::new(move |at| done(fs::hard_link(at.join(&one), at.join(&two))))),
+        13 => (name("symlink"), Box::new(move |at| done(std::os::unix::fs::symlink(&two, at.join(&one))))),
+        14 => (
+            name("chmod"),
+            Box::new(move |at| done(fs::set_permissions(at.join(&one), fs::Permissions::from_mode(mode)))),
+        ),
+        _ => (
+            name("append and read"),
+            Box::new(move |at| {
+                let mut file = fs::OpenOptions::new().read(true).append(true).open(at.join(&one))?;
+                file.write_all(b"appended")?;
+                file.sync_all()?;
+                let mut text = Vec::new();
+                file.seek(SeekFrom::Start(offset / 2))?;
+                file.read_to_end(&mut text)?;
+                Ok(format!("{} {:?}", text.len(), text.iter().map(|b| u64::from(*b)).sum::<u64>()))
+            }),
+        ),
+    }
+}
+
+/// Everything below `at`: path, type, mode, links, size, content or target.
+fn tree(at: &Path) -> Vec<String> {
+    let (mut all, mut waiting) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(dir) = waiting.pop() {
+        for entry in fs::read_dir(at.join(&dir)).unwrap() {
+            let path = dir.join(entry.unwrap().file_name());
+            let meta = fs::symlink_metadata(at.join(&path)).unwrap();
+            let kind = meta.file_type();
+            let content = match kind {
+                k if k.is_dir() => String::new(),
+                k if k.is_symlink() => format!("{:?}", fs::read_link(at.join(&path)).unwrap()),
+                _ => {
+                    let bytes = fs::read(at.join(&path)).unwrap();
+                    format!(
+                        "{} {:x}",
+                        bytes.len(),
+                        bytes.iter().fold(7u64, |h, b| h.wrapping_mul(31) + u64::from(*b))
+                    )
+                }
+            };
+            let links = if kind.is_dir() { 0 } else { meta.nlink() };
+            all.push(format!("{} {:o} {links} {content}", path.display(), meta.mode()));
+            if kind.is_dir() {
+                waiting.push(path);
+            }
+        }
+    }
+    all.sort();
+    all
+}
+
+fn outcome(result: io::Result<String>) -> Result<String, Option<i32>> {
+    result.map_err(|e| e.raw_os_error())
+}
+
+#[test]
+fn a_mount_answers_as_a_directory_of_this_machine_does() {
+    let Some(bench) = Bench::new() else { return };
+    let mut random = Rng::new(20);
+    for number in 0..3000 {
+        let (name, op) = operation(&mut random);
+        let (ours, theirs) = (outcome(op(&bench.mnt())), outcome(op(&bench.twin())));
+        assert_eq!(ours, theirs, "operation {number}: {name}");
+        if number % 500 == 499 {
+            assert_eq!(tree(&bench.mnt()), tree(&bench.twin()), "after operation {number}");
+        }
+    }
+    bench.end();
+}
+
+#[test]
+fn what_is_open_lives_on_and_snapshots_show_what_was() {
+    let Some(bench) = Bench::new() else { return };
+    let at = bench.mnt();
+    fs::write(at.join("file"), b"first").unwrap();
+    bench.pool.spa.dsl_task(|tasks| tasks.snapshot(&["tank@one"], &[])).unwrap();
+    fs::write(at.join("file"), b"second").unwrap();
+    let mut open = fs::File::open(at.join("file")).unwrap();
+    fs::remove_file(at.join("file")).unwrap();
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "second");
+    drop(open);
+    let snapshots = at.join(".zfs/snapshot");
+    assert_eq!(fs::read(snapshots.join("one/file")).unwrap(), b"first");
+    assert_eq!(fs::write(snapshots.join("one/file"), b"x").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    bench.pool.spa.dsl_task(|tasks| tasks.snapshot(&["tank@two"], &[])).unwrap();
+    let mut names: Vec<_> = fs::read_dir(&snapshots).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["one", "two"]);
+    assert!(!snapshots.join("two/file").exists());
+    bench.end();
+}
+
+#[test]
+fn times_attributes_and_holes_are_kept() {
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.mnt().join("file");
+    let file = fs::File::create(&path).unwrap();
+    file.write_all_at(&[7; 400_000], 0).unwrap();
+    let times = fs::FileTimes::new()
+        .set_modified(std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789));
+    file.set_times(times).unwrap();
+    let meta = fs::metadata(&path).unwrap();
+    assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_000_000_000, 123_456_789));
+    use rustix::fs::{FallocateFlags, XattrFlags, fallocate, getxattr, listxattr, removexattr, setxattr};
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 131_072, 131_072).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let zeros = |range: std::ops::Range<usize>| bytes[range].iter().all(|b| *b == 0);
+    assert!(zeros(131_072..262_144) && bytes[131_071] == 7 && bytes[262_144] == 7 && bytes.len() == 400_000);
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap(), 131_072);
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(131_072)).unwrap(), 262_144);
+    for len in [10, 5000, 60_000] {
+        let value = vec![b'v'; len];
+        setxattr(&path, "user.name", &value, XattrFlags::empty()).unwrap();
+        let mut out = vec![0; 65_536];
+        let got = getxattr(&path, "user.name", &mut out).unwrap();
+        assert_eq!(&out[..got], value);
+    }
+    let again = setxattr(&path, "user.name", b"x", XattrFlags::CREATE);
+    assert_eq!(again.unwrap_err(), rustix::io::Errno::EXIST);
+    let mut names = vec![0; 100];
+    let got = listxattr(&path, &mut names).unwrap();
+    assert_eq!(&names[..got], b"user.name\0");
+    removexattr(&path, "user.name").unwrap();
+    assert_eq!(removexattr(&path, "user.name").unwrap_err(), rustix::io::Errno::NODATA);
+    drop(file);
+    bench.end();
+}
