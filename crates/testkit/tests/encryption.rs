@@ -6,13 +6,19 @@ use std::sync::Arc;
 
 use crypt::{KeyFormat, Suite};
 use engine::dsl::RootKey;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
 use engine::dsl::write::{Cipher, Encryption, NewKey};
 use engine::env::SystemSecrets;
 use engine::spa::Spa;
+use engine::zil::replay::replay;
+use engine::zil::{Itx, Zil};
 use engine::{Kind, Result};
 use ondisk::ObjsetType;
+use ondisk::names::ZVOL_OBJECT;
 use stdx::rng::Rng;
 use testkit::{made, zdb};
+use zcommon::features::Feature;
 use zpl::FileKind;
 use zpl::write::{FsWriter, NewNode, Options, XattrMode, create_fs};
 
@@ -32,12 +38,9 @@ fn material(format: KeyFormat) -> Vec<u8> {
     }
 }
 
-/// What zdb wants behind `-K`.
-fn for_zdb(format: KeyFormat) -> String {
-    match format {
-        KeyFormat::Raw => raw().iter().map(|b| format!("{b:02x}")).collect(),
-        _ => String::from_utf8(material(format)).unwrap(),
-    }
+/// What zdb wants behind `-K`; it can't be given raw keys.
+fn for_zdb(format: KeyFormat) -> Option<String> {
+    (format != KeyFormat::Raw).then(|| String::from_utf8(material(format)).unwrap())
 }
 
 fn own_key(format: KeyFormat) -> NewKey {
@@ -109,37 +112,40 @@ fn zdb_with(dir: &Path, key: &str, args: &[&str]) -> String {
     text
 }
 
-const FORMATS: [KeyFormat; 3] = [KeyFormat::Raw, KeyFormat::Hex, KeyFormat::Passphrase];
+/// Each suite with a key that zdb can be given, and one with a raw key.
+fn datasets() -> Vec<(String, Suite, KeyFormat)> {
+    let formats = [KeyFormat::Hex, KeyFormat::Passphrase].into_iter().cycle();
+    let named = Suite::ALL.into_iter().zip(formats).map(|(s, f)| (format!("{POOL}/{}", s.name()), s, f));
+    named.chain([(format!("{POOL}/raw"), Suite::ON, KeyFormat::Raw)]).collect()
+}
 
 #[test]
 fn zdb_reads_every_suite() {
     let dir = tempfile::tempdir().unwrap();
     let spa = made::pool(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
-    let all: Vec<_> = Suite::ALL.into_iter().zip(FORMATS.into_iter().cycle()).collect();
-    for (suite, format) in &all {
-        let name = format!("{POOL}/{}", suite.name());
-        create(&spa, &name, encrypted(*suite, *format)).unwrap();
-        fill(&writer(&spa, &name), suite.id());
+    let all = datasets();
+    for (name, suite, format) in &all {
+        create(&spa, name, encrypted(*suite, *format)).unwrap();
+        fill(&writer(&spa, name), suite.id());
         spa.sync().unwrap();
         let snap = format!("{name}@snap");
         made::task(&spa, move |t| t.snapshot(&[&snap], &[])).unwrap();
-        let fs = writer(&spa, &name);
+        let fs = writer(&spa, name);
         let tiny = fs.lookup(fs.root, b"tiny").unwrap().unwrap().object;
         fs.write(tiny, 3, b"other", true).unwrap();
     }
     spa.export().unwrap();
     drop(spa);
     let spa = made::reopen(dir.path(), POOL).unwrap();
-    for (suite, format) in &all {
-        let name = format!("{POOL}/{}", suite.name());
-        let dataset = spa.pool.dsl.dataset(&name).unwrap();
+    for (name, suite, format) in &all {
+        let dataset = spa.pool.dsl.dataset(name).unwrap();
         assert_eq!(spa.datasets.open(&*spa, dataset.number).unwrap_err().kind(), Kind::KeyMissing);
         assert_eq!(
-            spa.load_key(&name, b"00000000000000000000000000000000").unwrap_err().kind(),
+            spa.load_key(name, b"00000000000000000000000000000000").unwrap_err().kind(),
             Kind::KeyWrong
         );
-        spa.load_key(&name, &material(*format)).unwrap();
-        assert_eq!(spa.load_key(&name, &material(*format)).unwrap_err().kind(), Kind::Exists);
+        spa.load_key(name, &material(*format)).unwrap();
+        assert_eq!(spa.load_key(name, &material(*format)).unwrap_err().kind(), Kind::Exists);
         check(&spa, &format!("{name}@snap"), suite.id());
     }
     spa.export().unwrap();
@@ -149,12 +155,361 @@ fn zdb_reads_every_suite() {
     }
     zdb::verify(dir.path(), POOL).unwrap();
     let out = dir.path().join("out");
-    for (suite, format) in &all {
-        let name = format!("{POOL}/{}", suite.name());
-        let key = for_zdb(*format);
-        zdb_with(dir.path(), &key, &["-r", &name, "large", out.to_str().unwrap()]);
+    for (name, suite, format) in &all {
+        let Some(key) = for_zdb(*format) else { continue };
+        zdb_with(dir.path(), &key, &["-r", name, "large", out.to_str().unwrap()]);
         assert!(std::fs::read(&out).unwrap() == body(suite.id(), 3 << 20), "{name}");
         let text = zdb_with(dir.path(), &key, &["-dddd", &format!("{name}@snap")]);
         assert!(text.contains("user.note = a note") && text.contains("file-77"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn gangs_of_encrypted_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = made::pool(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
+    // The pool's root is its encryption root; what is made below inherits.
+    let name = format!("{POOL}/below");
+    create(&spa, &name, Encryption::default()).unwrap();
+    // Only data blocks: the MOS needs its blocks to be written in place.
+    spa.space.force_ganging(100_000);
+    let fs = writer(&spa, &name);
+    fill(&fs, 7);
+    let file = fs.create(fs.root, b"noise", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let mut noise = vec![0; 128 << 10];
+    Rng::new(8).fill(&mut noise);
+    fs.write(file, 0, &noise, true).unwrap();
+    drop(fs);
+    spa.sync().unwrap();
+    spa.space.force_ganging(u64::MAX);
+    spa.export().unwrap();
+    drop(spa);
+    let spa = made::reopen(dir.path(), POOL).unwrap();
+    assert_eq!(spa.load_key(&name, HEX).unwrap_err().kind(), Kind::Invalid);
+    spa.load_key(POOL, HEX).unwrap();
+    let objset = spa.pool.dsl.dataset(&name).unwrap().objset().unwrap();
+    let object = objset.object(file).unwrap();
+    let bp = object.dnode.blkptrs()[0];
+    assert!(bp.is_gang() && bp.is_encrypted() && bp.ndvas() <= 2, "{bp:?}");
+    assert!(object.read_vec(0, noise.len()).unwrap() == noise);
+    let fs = writer(&spa, &name);
+    fs.unlink(fs.root, b"block").unwrap();
+    drop(fs);
+    spa.sync().unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), POOL).unwrap();
+        let out = dir.path().join("out");
+        let key = std::str::from_utf8(HEX).unwrap();
+        zdb_with(dir.path(), key, &["-r", &name, "noise", out.to_str().unwrap()]);
+        assert!(std::fs::read(&out).unwrap() == noise);
+    }
+}
+
+/// What must not be found on the disk.
+const NEEDLE: &[u8] = b"haystack-has-this-needle";
+
+fn occurrences(dir: &Path, what: &[u8]) -> usize {
+    let bytes = std::fs::read(dir.join("disk")).unwrap();
+    bytes.windows(what.len()).filter(|w| *w == what).count()
+}
+
+fn needle_in(fs: &FsWriter, needle: &[u8]) {
+    let file = || NewNode::new(FileKind::Regular, 0o644, 0, 0);
+    let tiny = fs.create(fs.root, needle, &file()).unwrap();
+    fs.write(tiny, 0, needle, true).unwrap();
+    fs.set_xattr(tiny, b"user.small", Some(needle), XattrMode::Set).unwrap();
+    fs.set_xattr(tiny, b"user.large", Some(&needle.repeat(200)), XattrMode::Set).unwrap();
+    fs.set_xattr(tiny, &[b"user.", needle].concat(), Some(b"x"), XattrMode::Set).unwrap();
+    let large = fs.create(fs.root, b"large", &file()).unwrap();
+    for i in 0..40 {
+        fs.write(large, i * 100_000, &[&body(i, 3000)[..], needle].concat(), true).unwrap();
+    }
+    fs.create(fs.root, b"link", &NewNode::symlink(needle, 0, 0)).unwrap();
+    fs.create(fs.root, b"long link", &NewNode::symlink(&needle.repeat(30), 0, 0)).unwrap();
+    let many = fs.create(fs.root, b"many", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    for i in 0..3000 {
+        fs.create(many, &[needle, format!("{i}").as_bytes()].concat(), &file()).unwrap();
+    }
+    let mut options = fs.options();
+    options.xattr_sa = false;
+    fs.set_options(options);
+    fs.set_xattr(many, &[b"user.", needle].concat(), Some(needle), XattrMode::Set).unwrap();
+    // A file that is unlinked while it is open waits in the delete queue.
+    let open = fs.create(fs.root, b"open", &file()).unwrap();
+    fs.write(open, 0, needle, true).unwrap();
+    fs.open_file(open).unwrap();
+    fs.unlink(fs.root, b"open").unwrap();
+}
+
+#[test]
+fn nothing_is_written_in_the_clear() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = made::pool(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
+    for (i, suite) in [Suite::Aes256Gcm, Suite::Aes128Ccm].into_iter().enumerate() {
+        let name = format!("{POOL}/secret{i}");
+        create(&spa, &name, encrypted(suite, KeyFormat::Raw)).unwrap();
+        let fs = writer(&spa, &name);
+        needle_in(&fs, NEEDLE);
+        // What is written twice in one group is written in place.
+        spa.sync().unwrap();
+        let link = fs.lookup(fs.root, b"large").unwrap().unwrap().object;
+        (0..5).for_each(|i| drop(fs.write(link, i * 7777, NEEDLE, true).unwrap()));
+        spa.sync().unwrap();
+    }
+    let name = format!("{POOL}/log");
+    let number = made::task(&spa, {
+        let (name, seed) = (name.clone(), spa.pool.env.guid());
+        let encryption = encrypted(Suite::Aes192Gcm, KeyFormat::Raw);
+        move |t| {
+            t.create_encrypted(&name, ObjsetType::Zvol, 0, encryption, &mut |live, tx| {
+                zvol::create(&live.objset, tx, 8 << 20, 8192, seed)
+            })
+        }
+    });
+    let number = number.unwrap();
+    let objset = Arc::clone(&spa.datasets.open(&*spa, number).unwrap().objset);
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let mut model = vec![0; 8 << 20];
+    let (volume, mut random) = (objset.handle(ZVOL_OBJECT).unwrap(), Rng::new(5));
+    for step in 0..40 {
+        let data = NEEDLE.repeat(1 + random.below(if step % 9 == 0 { 9000 } else { 300 }) as usize);
+        let at = random.below((model.len() - data.len()) as u64);
+        model[at as usize..at as usize + data.len()].copy_from_slice(&data);
+        let tx = spa.begin().unwrap();
+        volume.write(&tx, at, &data).unwrap();
+        match data.len() {
+            0..60_000 if step % 2 == 0 => log.assign(Itx::write(ZVOL_OBJECT, at, &data), &tx),
+            len => log.assign(Itx::write_later(ZVOL_OBJECT, at, len as u64), &tx),
+        }
+        drop(tx);
+        log.commit(ZVOL_OBJECT).unwrap();
+    }
+    // The power goes.
+    let crashed = tempfile::tempdir().unwrap();
+    std::fs::copy(dir.path().join("disk"), crashed.path().join("disk")).unwrap();
+    assert_eq!(occurrences(crashed.path(), NEEDLE), 0);
+    drop((volume, log, objset, spa));
+    let spa = made::reopen(crashed.path(), POOL).unwrap();
+    assert_eq!(spa.datasets.open(&*spa, number).unwrap_err().kind(), Kind::KeyMissing);
+    spa.load_key(&name, &raw()).unwrap();
+    let objset = Arc::clone(&spa.datasets.open(&*spa, number).unwrap().objset);
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    assert!(log.needs_replay());
+    let done = replay(&log, &mut zvol::replay::VolumeReplay::new(&spa, &objset)).unwrap();
+    assert!(done.error.is_none() && done.done >= 39, "{done:?}");
+    let have = objset.view().object(ZVOL_OBJECT).unwrap().read_vec(0, model.len()).unwrap();
+    assert!(have == model);
+    log.close().unwrap();
+    spa.export().unwrap();
+    drop((log, objset, spa));
+    assert_eq!(occurrences(crashed.path(), NEEDLE), 0);
+    // The search finds what is there.
+    let spa = made::reopen(crashed.path(), POOL).unwrap();
+    needle_in(&writer(&spa, POOL), NEEDLE);
+    spa.export().unwrap();
+    drop(spa);
+    assert!(occurrences(crashed.path(), NEEDLE) > 10);
+    if zdb::installed() {
+        zdb::verify(crashed.path(), POOL).unwrap();
+    }
+}
+
+fn root_of(spa: &Spa, name: &str) -> String {
+    let dir = spa.pool.dsl.dir(name).unwrap();
+    spa.pool.dsl.keys.root_of(&dir).unwrap().map_or_else(String::new, |root| root.name)
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T>, kind: Kind) {
+    assert_eq!(result.unwrap_err().kind(), kind);
+}
+
+/// Does something by names below the pool.
+fn names<const N: usize>(
+    spa: &Spa,
+    parts: [&str; N],
+    work: impl FnOnce(&engine::dsl::write::Tasks<'_>, [&str; N]) -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let all = parts.map(|part| format!("{POOL}/{part}"));
+    made::task(spa, move |t| work(t, all.each_ref().map(String::as_str)))
+}
+
+/// `a` (hex) with `kid` and `kid/deep` that inherit, `a/clear` that is not encrypted, and `b` (passphrase).
+fn family(dir: &Path) -> Arc<Spa> {
+    let spa = made::pool(dir, POOL, 256 << 20, Encryption::default()).unwrap();
+    let at = |name: &str| format!("{POOL}/{name}");
+    create(&spa, &at("a"), encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
+    create(&spa, &at("a/kid"), Encryption::default()).unwrap();
+    let other = Encryption { cipher: Cipher::Suite(Suite::Aes128Gcm), key: None };
+    create(&spa, &at("a/kid/deep"), other.clone()).unwrap();
+    create(&spa, &at("a/clear"), Encryption { cipher: Cipher::Off, key: None }).unwrap();
+    create(&spa, &at("b"), encrypted(Suite::Aes256Ccm, KeyFormat::Passphrase)).unwrap();
+    // What can't be meant.
+    refused(create(&spa, &at("x"), other), Kind::Invalid);
+    let keyed = Encryption { cipher: Cipher::Inherit, key: Some(own_key(KeyFormat::Raw)) };
+    refused(create(&spa, &at("x"), keyed), Kind::Invalid);
+    let mut lost = encrypted(Suite::ON, KeyFormat::Raw);
+    lost.key.as_mut().unwrap().location = Some("file://nowhere".into());
+    refused(create(&spa, &at("x"), lost), Kind::Invalid);
+    for (i, name) in ["a", "a/kid", "a/kid/deep", "a/clear", "b"].into_iter().enumerate() {
+        fill(&writer(&spa, &at(name)), i as u64);
+    }
+    assert_eq!(root_of(&spa, &at("a/kid/deep")), at("a"));
+    assert_eq!(root_of(&spa, &at("a/clear")), "");
+    spa.sync().unwrap();
+    spa
+}
+
+#[test]
+fn keys_change_with_all_that_inherits() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = family(dir.path());
+    let at = |name: &str| format!("{POOL}/{name}");
+    names(&spa, ["a/kid@s"], |t, all| t.snapshot(&all, &[])).unwrap();
+    names(&spa, ["a/kid@s", "clone"], |t, [s, c]| t.clone_snapshot(s, c).map(drop)).unwrap();
+    create(&spa, &at("clone/below"), Encryption::default()).unwrap();
+    assert_eq!(root_of(&spa, &at("clone/below")), at("a"));
+    refused(spa.change_key(&at("clone"), Some(own_key(KeyFormat::Raw))), Kind::Invalid);
+    refused(spa.change_key(&at("a/kid"), None), Kind::Invalid);
+    refused(spa.change_key(&at("b"), None), Kind::Invalid);
+    spa.change_key(&at("a/kid"), Some(own_key(KeyFormat::Passphrase))).unwrap();
+    for name in ["a/kid", "a/kid/deep", "clone", "clone/below"] {
+        assert_eq!(root_of(&spa, &at(name)), at("a/kid"), "{name}");
+    }
+    assert_eq!(root_of(&spa, &at("a")), at("a"));
+    spa.change_key(&at("b"), Some(NewKey { location: None, ..own_key(KeyFormat::Raw) })).unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    let spa = made::reopen(dir.path(), POOL).unwrap();
+    refused(spa.load_key(&at("b"), PASSPHRASE), Kind::KeyWrong);
+    for (name, key) in [("a", HEX.to_vec()), ("a/kid", PASSPHRASE.to_vec()), ("b", raw())] {
+        spa.check_key(&at(name), &key).unwrap();
+        spa.load_key(&at(name), &key).unwrap();
+    }
+    for (name, seed) in [("a", 0), ("a/kid", 1), ("clone", 1), ("a/kid/deep", 2), ("a/kid@s", 1), ("b", 4)] {
+        check(&spa, &at(name), seed);
+    }
+    spa.change_key(&at("a/kid"), None).unwrap();
+    assert_eq!(root_of(&spa, &at("clone/below")), at("a"));
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), POOL).unwrap();
+        let text = zdb_with(dir.path(), std::str::from_utf8(HEX).unwrap(), &["-dddd", &at("clone")]);
+        assert!(text.contains("user.note = a note"), "{text}");
+    }
+}
+
+#[test]
+fn datasets_move_between_encryption_roots_as_their_keys_allow() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = family(dir.path());
+    let at = |name: &str| format!("{POOL}/{name}");
+    let rename = |a, b| names(&spa, [a, b], |t, [a, b]| t.rename(a, b));
+    refused(rename("a/kid", "b/kid"), Kind::Denied);
+    refused(rename("a/kid", "kid"), Kind::Denied);
+    rename("a/kid/deep", "a/deep").unwrap();
+    rename("b", "a/kid/b").unwrap();
+    rename("a/clear", "clear").unwrap();
+    assert_eq!((root_of(&spa, &at("a/kid/b")), root_of(&spa, &at("a/deep"))), (at("a/kid/b"), at("a")));
+    names(&spa, ["a@s", "a/kid@s"], |t, all| t.snapshot(&all, &[])).unwrap();
+    names(&spa, ["a/kid@s", "c"], |t, [s, c]| t.clone_snapshot(s, c).map(drop)).unwrap();
+    // Its origin inherits from `a`, and nothing above it does.
+    refused(names(&spa, ["c"], |t, [c]| t.promote(c)), Kind::Denied);
+    rename("c", "a/c").unwrap();
+    names(&spa, ["a/c"], |t, [c]| t.promote(c)).unwrap();
+    names(&spa, ["a@s", "root"], |t, [s, c]| t.clone_snapshot(s, c).map(drop)).unwrap();
+    names(&spa, ["root"], |t, [c]| t.promote(c)).unwrap();
+    for name in ["root", "a", "a/kid", "a/c", "a/deep"] {
+        assert_eq!(root_of(&spa, &at(name)), at("root"), "{name}");
+    }
+    for (name, seed) in [("root", 0), ("a", 0), ("a/kid", 1), ("a/c", 1), ("a/deep", 2), ("a/kid/b", 4)] {
+        check(&spa, &at(name), seed);
+    }
+    names(&spa, ["a/kid"], |t, [kid]| t.rollback(kid, None)).unwrap_err();
+    names(&spa, ["a/kid@t"], |t, all| t.snapshot(&all, &[])).unwrap();
+    let fs = writer(&spa, &at("a/kid"));
+    fs.unlink(fs.root, b"large").unwrap();
+    drop(fs);
+    spa.sync().unwrap();
+    names(&spa, ["a/kid"], |t, [kid]| t.rollback(kid, None)).unwrap();
+    check(&spa, &at("a/kid"), 1);
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), POOL).unwrap();
+    }
+    let spa = made::reopen(dir.path(), POOL).unwrap();
+    spa.load_key(&at("root"), HEX).unwrap();
+    check(&spa, &at("a/kid"), 1);
+    check(&spa, &at("root@s"), 0);
+}
+
+#[test]
+fn without_its_key_a_dataset_can_be_managed_and_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = family(dir.path());
+    let at = |name: &str| format!("{POOL}/{name}");
+    let fs = writer(&spa, &at("a/kid"));
+    refused(spa.unload_key(&at("a")), Kind::Busy);
+    drop(fs);
+    refused(spa.unload_key(&at("a/kid")), Kind::Invalid);
+    refused(spa.unload_key(&at("a/clear")), Kind::Invalid);
+    spa.unload_key(&at("a")).unwrap();
+    refused(spa.unload_key(&at("a")), Kind::KeyMissing);
+    let read = |name: &str| zpl::Filesystem::open(&spa.pool.dsl.dataset(&at(name)).unwrap()).map(drop);
+    assert_eq!(read("a/kid").unwrap_err().kind(), zpl::Kind::KeyMissing);
+    read("b").unwrap();
+    refused(create(&spa, &at("a/more"), Encryption::default()), Kind::KeyMissing);
+    refused(spa.change_key(&at("a"), Some(own_key(KeyFormat::Raw))), Kind::KeyMissing);
+    names(&spa, ["a@s", "a/kid@s"], |t, all| t.snapshot(&all, &[])).unwrap();
+    names(&spa, ["a/kid@s", "a/clone"], |t, [s, c]| t.clone_snapshot(s, c).map(drop)).unwrap();
+    names(&spa, ["a#mark", "a@s"], |t, [m, s]| t.bookmark(m, s)).unwrap();
+    names(&spa, ["a/kid", "a/child"], |t, [a, b]| t.rename(a, b)).unwrap();
+    names(&spa, ["a/child"], |t, [c]| t.rollback(c, None)).unwrap();
+    names(&spa, ["a/clone"], |t, [c]| t.promote(c)).unwrap();
+    create(&spa, &at("a/open"), encrypted(Suite::Aes192Ccm, KeyFormat::Raw)).unwrap();
+    let location = |of: &str, value: &str| {
+        let value = Some(PropValue::Text(value.into()));
+        names(&spa, [of], move |t, [of]| t.set(of, &[("keylocation", value)], Source::Local))
+    };
+    location("a", "file:///etc/key").unwrap();
+    refused(location("a/child", "file:///etc/key"), Kind::Denied);
+    refused(location("a/clear", "prompt"), Kind::Denied);
+    refused(location("a", "none"), Kind::Invalid);
+    let root = spa.pool.dsl.keys.root_of(&spa.pool.dsl.dir(&at("a")).unwrap()).unwrap().unwrap();
+    assert_eq!((root.location.as_str(), spa.pool.dsl.keys.is_loaded(&root)), ("file:///etc/key", false));
+    names(&spa, ["a/kid/deep"], |t, [d]| t.destroy(d, false)).unwrap_err();
+    names(&spa, ["a/child/deep"], |t, [d]| t.destroy(d, false)).unwrap();
+    spa.load_key(&at("a"), HEX).unwrap();
+    check(&spa, &at("a/child"), 1);
+    // Their numbers come again for datasets with other keys.
+    for (i, name) in ["a/child", "a/clone@s", "a/clone", "a/open", "b"].into_iter().enumerate() {
+        names(&spa, [name], |t, [d]| t.destroy(d, false)).unwrap();
+        let again = format!("{POOL}/again{i}");
+        create(&spa, &again, encrypted(Suite::Aes128Ccm, KeyFormat::Raw)).unwrap();
+        fill(&writer(&spa, &again), 9);
+        spa.sync().unwrap();
+        check(&spa, &again, 9);
+    }
+    (0..4).for_each(|_| spa.sync().unwrap());
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), POOL).unwrap();
+    }
+    let spa = made::reopen(dir.path(), POOL).unwrap();
+    names(&spa, ["a#mark"], |t, [mark]| t.destroy_bookmark(mark)).unwrap();
+    for name in ["again0", "again1", "again2", "again3", "again4", "a/clear", "a@s", "a"] {
+        let name = at(name);
+        made::task(&spa, move |t| t.destroy(&name, false)).unwrap();
+    }
+    (0..4).for_each(|_| spa.sync().unwrap());
+    assert_eq!(spa.features.count(Feature::Encryption), 0);
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), POOL).unwrap();
     }
 }

@@ -27,7 +27,7 @@ impl DirSpace {
 }
 
 /// Bytes available to the last of `path`, which leads from the root directory down; `pool` is what the
-/// whole pool may hold.
+/// whole pool may hold, and what there is when the path is empty.
 #[doc(alias = "dsl_dir_space_available")]
 pub fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
     let mut from_parent: Option<u64> = None;
@@ -38,7 +38,7 @@ pub fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
         let parent = from_parent.map_or(u64::MAX, |p| p.saturating_add(unused_reservation));
         from_parent = Some(limit.checked_sub(dir.used).map_or(0, |left| left.min(parent)));
     }
-    from_parent.unwrap_or(0)
+    from_parent.unwrap_or(pool)
 }
 
 /// Bytes available to a head dataset, its refquota and refreservation considered.
