@@ -4,6 +4,7 @@ use std::fmt::{self, Debug};
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use crate::interrupt::Interrupt;
+use crate::session::{Home, Session};
 
 /// Where output goes, and what the user wants meanwhile.
 pub struct Ctx {
@@ -19,6 +20,12 @@ pub struct Ctx {
     pub err_is_terminal: bool,
     /// The command as it was typed, for JSON's `output_version`-like places: `zpool list`.
     pub command: String,
+    /// Where the verb runs.
+    pub home: Home,
+    /// Whether the command may be sent to the daemon.
+    pub may_forward: bool,
+    /// Of a command in the daemon: the pools, and who asks.
+    pub session: Option<Session>,
 }
 
 impl Ctx {
@@ -31,6 +38,9 @@ impl Ctx {
             out_is_terminal: io::stdout().is_terminal(),
             err_is_terminal: io::stderr().is_terminal(),
             command: String::new(),
+            home: Home::Here,
+            may_forward: true,
+            session: None,
         }
     }
 
@@ -43,6 +53,9 @@ impl Ctx {
             out_is_terminal: false,
             err_is_terminal: false,
             command: String::new(),
+            home: Home::Here,
+            may_forward: false,
+            session: None,
         }
     }
 

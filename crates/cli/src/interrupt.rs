@@ -23,6 +23,11 @@ impl Interrupt {
         flag
     }
 
+    /// A flag that somebody else sets.
+    pub fn of(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
+    }
+
     /// Whether the user asked to stop.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -9,6 +9,7 @@
 
 pub mod browse;
 pub mod ctx;
+pub mod daemon;
 pub mod interrupt;
 pub mod keys;
 pub mod mount;
@@ -17,6 +18,8 @@ pub mod output;
 pub mod parallel;
 mod paths;
 pub mod progress;
+pub mod session;
+pub mod settings;
 pub mod source;
 pub mod unsupported;
 pub mod users;

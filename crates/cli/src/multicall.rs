@@ -9,8 +9,10 @@ use serde_json::json;
 
 use crate::browse::Browse;
 use crate::ctx::Ctx;
+use crate::daemon::Daemon;
 use crate::mount::Mount;
 use crate::output::json::{document, print};
+use crate::session::{Home, forward};
 use crate::verb::{Exit, Outcome, Verb};
 use crate::verify::Verify;
 use crate::zdb::Zdb;
@@ -44,6 +46,8 @@ pub enum Command {
     Verify(Verify),
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
+    /// Own imported pools
+    Daemon(Daemon),
     /// Print the version
     Version(Version),
 }
@@ -57,8 +61,26 @@ impl Verb for Command {
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
+            Command::Daemon(v) => v.run(ctx),
             Command::Version(v) => v.run(ctx),
         }
+    }
+}
+
+impl Command {
+    /// Where it runs.
+    fn home(&self) -> Home {
+        match self {
+            Command::Zpool(v) => v.verb.home(),
+            Command::Zfs(v) => v.verb.home(),
+            _ => Home::Here,
+        }
+    }
+
+    fn run_at_home(self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
+        ctx.home = self.home();
+        let forwarded = if ctx.may_forward { forward(ctx.home, argv) } else { None };
+        forwarded.unwrap_or_else(|| self.run(ctx))
     }
 }
 
@@ -103,6 +125,7 @@ pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
     let argv: Vec<OsString> = with_question_mark_as_help(argv);
     let name = argv.first().map(|a| called_as(a)).unwrap_or_default();
     ctx.command = describe(&name, &argv);
+    let words = argv.clone();
     let parsed = match name.as_str() {
         "zpool" => parse::<Zpool>(&name, argv).map(Command::Zpool),
         "zfs" => parse::<Zfs>(&name, argv).map(Command::Zfs),
@@ -110,7 +133,7 @@ pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         _ => Aquifer::try_parse_from(argv).map(|a| a.command),
     };
     let exit = match parsed {
-        Ok(verb) => finish(verb.run(ctx), ctx),
+        Ok(verb) => finish(verb.run_at_home(&words, ctx), ctx),
         Err(e) => clap_exit(&e, ctx),
     };
     match ctx.out.flush() {
@@ -193,12 +216,12 @@ mod tests {
 
     #[test]
     fn verbs_of_openzfs_that_are_missing_say_so() {
-        for line in [["zpool", "create", "tank"], ["zfs", "snapshot", "tank@x"]] {
+        for line in [["zpool", "split", "tank"], ["zfs", "jail", "tank@x"]] {
             let run = captured(&line);
             assert_eq!(run.exit, Exit::FAILED);
             assert!(run.err.contains("not supported yet"), "{}", run.err);
         }
-        let run = captured(&["aquifer", "zpool", "create", "-f", "tank", "/dev/x"]);
+        let run = captured(&["aquifer", "zpool", "attach", "-f", "tank", "/dev/x"]);
         assert_eq!(run.exit, Exit::FAILED);
     }
 

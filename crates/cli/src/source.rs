@@ -13,6 +13,7 @@ use zutil::import;
 
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome};
 
 /// Bytes of the cache where nothing else is said.
@@ -88,8 +89,39 @@ impl PoolSource {
         Some(stamp)
     }
 
-    /// The pools on the devices given, or in the usual places.
-    pub fn candidates(&self) -> Vec<PoolCandidate> {
+    /// Whether a pool that is not imported is meant.
+    pub fn is_offline(&self) -> bool {
+        let Self { device, txg, load_key, rewind_to_checkpoint, fallback } = self;
+        !device.is_empty() || txg.is_some() || !load_key.is_empty() || *rewind_to_checkpoint || *fallback
+    }
+
+    /// Where a verb with this source runs.
+    pub fn home(&self) -> Home {
+        if self.is_offline() { Home::Here } else { Home::Pools }
+    }
+
+    /// As [`PoolSource::home`], where numbers after `-d` and letters after `-T` mean something else.
+    pub fn home_with(&self, depth: bool, timestamp: bool) -> Home {
+        let mut source = self.clone();
+        if depth {
+            source.take_depth();
+        }
+        if timestamp {
+            source.take_timestamp();
+        }
+        source.home()
+    }
+
+    /// Whether imported pools are meant: verbs that always run in their own process search the usual places instead.
+    fn is_live(&self, ctx: &Ctx) -> bool {
+        !self.is_offline() && ctx.home != Home::Here
+    }
+
+    /// The pools on the devices given; without any, those that are imported.
+    pub fn candidates(&self, ctx: &mut Ctx) -> Vec<PoolCandidate> {
+        if self.is_live(ctx) {
+            return ctx.pools().iter().map(|pool| pool.candidate()).collect();
+        }
         let paths: Vec<PathBuf> = self.device.iter().map(PathBuf::from).collect();
         import::candidates(&paths)
     }
@@ -97,7 +129,11 @@ impl PoolSource {
     /// Finds and opens the pool of this name or guid, and loads the keys given. What the user should know
     /// of the way it was opened goes to standard error.
     pub fn open(&self, wanted: &str, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
-        let candidate = import::select(self.candidates(), wanted).map_err(|e| match e.kind() {
+        if self.is_live(ctx) {
+            let pool = ctx.pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
+            return Ok(pool.view()?);
+        }
+        let candidate = import::select(self.candidates(ctx), wanted).map_err(|e| match e.kind() {
             Kind::NotFound => Failure::cannot("open", wanted, "no such pool"),
             _ => Failure::failed(e.what()),
         })?;
@@ -106,6 +142,9 @@ impl PoolSource {
 
     /// Opens one of [`PoolSource::candidates`].
     pub fn open_candidate(&self, candidate: &PoolCandidate, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
+        if self.is_live(ctx) {
+            return self.open(&candidate.guid.to_string(), ctx);
+        }
         let options = OpenOptions {
             txg: self.wanted_txg()?,
             rewind: self.fallback,
@@ -141,7 +180,7 @@ impl PoolSource {
         ctx: &mut Ctx,
         mut visit: impl FnMut(&Arc<Pool>, &PoolCandidate, &mut Ctx) -> Outcome,
     ) -> Outcome {
-        let mut found = self.candidates();
+        let mut found = self.candidates(ctx);
         found.sort_by(|a, b| a.name.cmp(&b.name));
         let mut exit = Exit::OK;
         let chosen: Vec<PoolCandidate> = if names.is_empty() {

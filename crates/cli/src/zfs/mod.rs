@@ -1,12 +1,18 @@
 //! `zfs`: one file a verb.
 
+pub mod create;
+mod destroy;
 pub mod diff;
 pub mod get;
 pub mod holds;
 pub mod list;
+pub mod mount;
 pub mod prop;
+mod reserve;
 pub mod rows;
 pub mod select;
+mod snapshot;
+pub mod target;
 pub mod userspace;
 
 use std::ffi::OsString;
@@ -15,6 +21,7 @@ use clap::{Args, Subcommand};
 
 use crate::ctx::Ctx;
 use crate::multicall;
+use crate::session::Home;
 use crate::unsupported::{ZFS_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
 
@@ -44,11 +51,40 @@ pub enum ZfsVerb {
     Groupspace(userspace::Groupspace),
     /// Print space used by project, with quotas
     Projectspace(userspace::Projectspace),
+    /// Create a file system or volume
+    Create(create::Create),
+    /// Destroy datasets
+    Destroy(destroy::Destroy),
+    /// Create snapshots
+    #[command(alias = "snap")]
+    Snapshot(snapshot::Snapshot),
+    /// Mount file systems
+    Mount(mount::Mount),
+    /// Unmount file systems
+    #[command(alias = "umount")]
+    Unmount(mount::Unmount),
     /// Print the version
     Version(multicall::Version),
     /// A verb that has no module here.
     #[command(external_subcommand)]
     Other(Vec<OsString>),
+}
+
+impl ZfsVerb {
+    /// Where it runs.
+    pub fn home(&self) -> Home {
+        match self {
+            Self::List(v) => v.source.home_with(true, false),
+            Self::Get(v) => v.source.home_with(true, false),
+            Self::Diff(v) => v.source.home(),
+            Self::Holds(v) => v.source.home(),
+            Self::Userspace(v) => v.options.space.source.home(),
+            Self::Groupspace(v) => v.options.space.source.home(),
+            Self::Projectspace(v) => v.options.source.home(),
+            Self::Version(_) | Self::Other(_) => Home::Here,
+            Self::Create(_) | Self::Destroy(_) | Self::Snapshot(_) | Self::Mount(_) | Self::Unmount(_) => Home::Daemon,
+        }
+    }
 }
 
 impl Verb for Zfs {
@@ -61,6 +97,11 @@ impl Verb for Zfs {
             ZfsVerb::Userspace(v) => v.run(ctx),
             ZfsVerb::Groupspace(v) => v.run(ctx),
             ZfsVerb::Projectspace(v) => v.run(ctx),
+            ZfsVerb::Create(v) => v.run(ctx),
+            ZfsVerb::Destroy(v) => v.run(ctx),
+            ZfsVerb::Snapshot(v) => v.run(ctx),
+            ZfsVerb::Mount(v) => v.run(ctx),
+            ZfsVerb::Unmount(v) => v.run(ctx),
             ZfsVerb::Version(v) => v.run(ctx),
             ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
         }

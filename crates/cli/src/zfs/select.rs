@@ -134,7 +134,7 @@ pub fn walk(
     let mut found = Found::default();
     if names.is_empty() {
         let everywhere = Selection { recurse: true, ..selection.clone() };
-        let mut candidates = source.candidates();
+        let mut candidates = source.candidates(ctx);
         candidates.sort_by(|a, b| a.name.cmp(&b.name));
         for candidate in &candidates {
             match source.open_candidate(candidate, ctx) {

@@ -49,7 +49,7 @@ pub struct Get {
 
 impl Verb for Get {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let pools = self.source.candidates();
+        let pools = self.source.candidates(ctx);
         let is_pool = |name: &String| select(pools.clone(), name).is_ok();
         match self.pools.split_first() {
             Some((pool, vdevs)) if is_pool(pool) && !vdevs.iter().all(is_pool) => {

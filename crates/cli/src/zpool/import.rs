@@ -1,5 +1,5 @@
 //! `zpool import`: the pools that could be imported, as OpenZFS lists them; and, of each, the moments
-//! that can be opened.
+//! that can be opened. Importing itself: [`super::import_one`].
 //!
 //! Differs from OpenZFS: pools are listed in the order of their names; what is odd about devices goes to
 //! standard error; `--moments`, `-g`, `-L` and `-P` are additions.
@@ -19,21 +19,46 @@ use zutil::names::{NameStyle, printable};
 use crate::ctx::Ctx;
 use crate::output::table::{Column, Table};
 use crate::output::time;
+use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Bytes of cache while a pool's metadata is looked at.
 const CACHE: u64 = 64 << 20;
 
-/// List pools that can be imported
+/// Import pools, or list those that can be
 #[derive(Debug, Args)]
 pub struct Import {
     /// Look for devices in this folder, or take this device or file; may be repeated
     #[arg(short = 'd', value_name = "DIR|DEVICE")]
     pub device: Vec<PathBuf>,
 
-    /// List destroyed pools only
+    /// Destroyed pools only
     #[arg(short = 'D')]
     pub destroyed: bool,
+
+    /// Although another machine seems to use it
+    #[arg(short = 'f')]
+    pub force: bool,
+
+    /// Mount nothing
+    #[arg(short = 'N')]
+    pub no_mount: bool,
+
+    /// Go back to an older state when the newest can't be opened
+    #[arg(short = 'F')]
+    pub rewind: bool,
+
+    /// A folder that all mount points are below
+    #[arg(short = 'R', value_name = "ROOT")]
+    pub root: Option<String>,
+
+    /// The new name is for as long as it is imported
+    #[arg(short = 't')]
+    pub temporary: bool,
+
+    /// A property of the pool, or an option for its mounts; may be repeated
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    pub options: Vec<String>,
 
     /// Print guids instead of names
     #[arg(short = 'g')]
@@ -61,13 +86,16 @@ pub struct Import {
 
     /// The pool to import, by name or guid; with --moments, the pool to look at
     pub pool: Option<String>,
+
+    /// A new name for it
+    #[arg(value_name = "NEWPOOL")]
+    pub new_name: Option<String>,
 }
 
 impl Verb for Import {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.all || (self.pool.is_some() && !self.moments) {
-            let hint = "importing a pool; the verbs that read take -d and need no import";
-            return Err(Failure::failed(format!("zpool import: not supported yet: {hint}")));
+        if self.home() == Home::Daemon {
+            return self.import(ctx);
         }
         let found = zutil::discover(&self.device);
         for skipped in &found.skipped {
@@ -96,6 +124,11 @@ impl Verb for Import {
 }
 
 impl Import {
+    /// Listing needs nobody; importing is the daemon's.
+    pub fn home(&self) -> Home {
+        if !self.moments && (self.all || self.pool.is_some()) { Home::Daemon } else { Home::Here }
+    }
+
     fn wants(&self, pool: &PoolCandidate) -> bool {
         let named =
             self.pool.as_ref().is_none_or(|wanted| *wanted == pool.name || wanted.parse() == Ok(pool.guid));
@@ -170,10 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn importing_is_refused_by_name() {
-        let run = captured(&["zpool", "import", "-d", "/nowhere", "tank"]);
-        assert_eq!(run.exit, Exit::FAILED);
-        assert!(run.err.contains("not supported yet"), "{}", run.err);
+    fn moments_of_no_pool_are_none() {
         let run = captured(&["zpool", "import", "-d", "/nowhere", "--moments", "tank"]);
         assert!(run.err.contains("cannot import 'tank': no such pool available"), "{}", run.err);
     }

@@ -1,19 +1,27 @@
 //! `zpool`: one file a verb.
 
 mod activity;
+mod add;
 mod condition;
+pub mod create;
+mod destroy;
 mod errors;
+mod export;
 pub mod get;
 mod get_vdev;
 pub mod history;
 mod import;
+mod import_one;
 pub mod list;
 mod list_vdevs;
 pub mod prop;
 mod repeat;
+mod set;
+mod simple;
 pub mod sizes;
 pub mod status;
 mod status_json;
+pub mod vdevs;
 
 use std::ffi::OsString;
 
@@ -23,6 +31,7 @@ use serde_json::{Map, Value, json};
 use crate::ctx::Ctx;
 use crate::multicall;
 use crate::output::json::JsonStyle;
+use crate::session::Home;
 use crate::unsupported::{ZPOOL_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
 
@@ -46,13 +55,48 @@ pub enum ZpoolVerb {
     Get(get::Get),
     /// Print what was done to pools
     History(history::History),
-    /// List pools that can be imported
+    /// Import pools, or list those that can be
     Import(import::Import),
+    /// Create a pool
+    Create(create::Create),
+    /// Destroy a pool
+    Destroy(destroy::Destroy),
+    /// Add vdevs to a pool
+    Add(add::Add),
+    /// Export pools
+    Export(export::Export),
+    /// Set a property of a pool
+    Set(set::Set),
+    /// Write what was changed so far
+    Sync(simple::Sync),
+    /// Give a pool a new guid
+    Reguid(simple::Reguid),
+    /// Enable the features that a pool lacks
+    Upgrade(simple::Upgrade),
+    /// Wait until something is done
+    Wait(simple::Wait),
+    /// Clear the labels of a device
+    Labelclear(simple::Labelclear),
     /// Print the version
     Version(multicall::Version),
     /// A verb that has no module here.
     #[command(external_subcommand)]
     Other(Vec<OsString>),
+}
+
+impl ZpoolVerb {
+    /// Where it runs.
+    pub fn home(&self) -> Home {
+        match self {
+            Self::List(v) => v.source.home_with(false, true),
+            Self::Status(v) => v.source.home_with(false, true),
+            Self::Get(v) => v.source.home(),
+            Self::History(v) => v.source.home(),
+            Self::Import(v) => v.home(),
+            Self::Version(_) | Self::Other(_) => Home::Here,
+            Self::Create(_) | Self::Destroy(_) | Self::Add(_) | Self::Export(_) | Self::Set(_) | Self::Sync(_) | Self::Reguid(_) | Self::Upgrade(_) | Self::Wait(_) | Self::Labelclear(_) => Home::Daemon,
+        }
+    }
 }
 
 impl Verb for Zpool {
@@ -63,6 +107,16 @@ impl Verb for Zpool {
             ZpoolVerb::Get(v) => v.run(ctx),
             ZpoolVerb::History(v) => v.run(ctx),
             ZpoolVerb::Import(v) => v.run(ctx),
+            ZpoolVerb::Create(v) => v.run(ctx),
+            ZpoolVerb::Destroy(v) => v.run(ctx),
+            ZpoolVerb::Add(v) => v.run(ctx),
+            ZpoolVerb::Export(v) => v.run(ctx),
+            ZpoolVerb::Set(v) => v.run(ctx),
+            ZpoolVerb::Sync(v) => v.run(ctx),
+            ZpoolVerb::Reguid(v) => v.run(ctx),
+            ZpoolVerb::Upgrade(v) => v.run(ctx),
+            ZpoolVerb::Wait(v) => v.run(ctx),
+            ZpoolVerb::Labelclear(v) => v.run(ctx),
             ZpoolVerb::Version(v) => v.run(ctx),
             ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),
         }

@@ -60,6 +60,7 @@ impl Repeat {
                 return Ok(exit);
             };
             ctx.out.flush()?;
+            ctx.release();
             sleep(interval, ctx)?;
         }
     }

@@ -118,7 +118,8 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     let dirty = Arc::new(Dirty::default());
     let tx = Tx::syncing(txg::INITIAL, &dirty);
     let config = Mutex::new(PoolConfig::new(facts, root));
-    let (features, created) = fill_mos(env, &new, &mos, &config, &zio, &tx)?;
+    let (features, created) =
+        fill_mos(env, &new, &mos, &config, &zio, &tx).inspect_err(|_| zio.clear_allocator())?;
     let spa = assemble(env, &new, (zio, arc, mos, space), (txgs, dirty, features, config))?;
     let origin = HistoryOrigin { who: 0, host: new.hostname.clone() };
     spa.log_history(&HistoryEvent::Command(new.command.clone()), &origin, &tx)?;

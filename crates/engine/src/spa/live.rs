@@ -259,6 +259,7 @@ impl Spa {
 impl Drop for Spa {
     fn drop(&mut self) {
         self.stop_thread();
+        self.pool.zio.clear_allocator();
     }
 }
 

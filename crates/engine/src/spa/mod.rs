@@ -29,6 +29,7 @@ mod load;
 mod mapping;
 mod pool;
 pub mod props;
+mod set_props;
 pub mod shared;
 mod source;
 pub mod space;

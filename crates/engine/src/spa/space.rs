@@ -106,7 +106,12 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
     let tree = pool.tree();
     let mut room = MAX_METASLABS;
     let mut vdevs = Vec::new();
+    // Of a pool that is being written, the configuration knows what came to be since its tree was built.
+    let newer = pool.config.nvlist("vdev_tree").and_then(|list| VdevConfig::parse(list).ok());
+    let newer = newer.map(|root| root.children).unwrap_or_default();
     for config in &tree.config.children {
+        let known = newer.iter().find(|c| c.id == config.id && c.guid == config.guid);
+        let config = known.filter(|_| config.metaslab_array == 0).unwrap_or(config);
         let Some(top) = tree.top(config.id) else { continue };
         let mut space = empty(config, &top);
         let count = sizes(pool, config, room, &mut space).and_then(|()| match detail {

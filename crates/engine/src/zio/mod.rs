@@ -211,6 +211,11 @@ impl Zio {
         *self.allocator.write() = Some(allocator);
     }
 
+    /// Forgets who gives space: the allocator reads its maps through here, and one of the two must let go.
+    pub fn clear_allocator(&self) {
+        *self.allocator.write() = None;
+    }
+
     /// Who gives space to new blocks.
     ///
     /// # Errors

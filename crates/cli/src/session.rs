@@ -1,0 +1,236 @@
+//! Commands on imported pools: sent to the daemon, and run there.
+//!
+//! The client parses a command line only to learn where it belongs ([`Home`]); the daemon parses it again and runs
+//! the same verb with a [`Session`] in its [`Ctx`]. Verbs that read take `-d` and the like to look at a pool that is
+//! not imported, in their own process.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use daemon::place::Place;
+use daemon::{Call, Caller, Commands, Imported, Registry};
+use engine::{Error, Kind};
+
+use crate::ctx::Ctx;
+use crate::interrupt::Interrupt;
+use crate::multicall;
+use crate::verb::{Exit, Failure, Outcome};
+
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// In this process.
+    Here,
+    /// In the daemon, which is started if need be.
+    Daemon,
+    /// In the daemon if it has pools; without it there is nothing to show.
+    Pools,
+}
+
+/// What a command in the daemon has beside its arguments.
+#[derive(Debug)]
+pub struct Session {
+    /// The imported pools.
+    pub registry: Arc<Registry>,
+    /// Who asks.
+    pub caller: Caller,
+    /// The client's folder.
+    pub cwd: PathBuf,
+    /// The command as the history has it.
+    pub line: String,
+    /// Pools that this command works on: nobody exports them meanwhile.
+    leases: Vec<Arc<Imported>>,
+    /// Pools whose history has the command.
+    logged: Vec<String>,
+}
+
+impl Session {
+    /// A path as the client means it.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.cwd.join(path)
+    }
+}
+
+/// The commands, as the daemon knows them.
+#[derive(Debug)]
+pub struct Verbs;
+
+impl Commands for Verbs {
+    fn run(&self, call: Call) -> u8 {
+        let session = Session {
+            registry: call.registry,
+            caller: call.caller,
+            cwd: call.cwd,
+            line: line(&call.argv),
+            leases: Vec::new(),
+            logged: Vec::new(),
+        };
+        let mut ctx = Ctx::with_streams(Box::new(Page::new(call.stdout)), Box::new(call.stderr));
+        ctx.interrupt = Interrupt::of(call.interrupt);
+        ctx.session = Some(session);
+        multicall::run(call.argv, &mut ctx).0
+    }
+}
+
+/// Output that leaves when a report is complete: a reader that is slow must not hold up who prints while a pool waits.
+struct Page {
+    text: Vec<u8>,
+    out: File,
+}
+
+/// Bytes kept at most.
+const PAGE: usize = 16 << 20;
+
+impl Page {
+    fn new(out: File) -> Self {
+        Self { text: Vec::new(), out }
+    }
+}
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        if self.text.len() > PAGE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let text = std::mem::take(&mut self.text);
+        self.out.write_all(&text)
+    }
+}
+
+/// The command line as the history has it: `zfs create tank/a`, by whatever name the program was called.
+fn line(argv: &[OsString]) -> String {
+    let mut words: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(first) = words.first_mut() {
+        *first = first.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    if words.first().is_some_and(|first| !matches!(first.as_str(), "zpool" | "zfs")) {
+        words.remove(0);
+    }
+    words.join(" ")
+}
+
+/// Sends the command to the daemon, if that is where it belongs.
+pub fn forward(home: Home, argv: &[OsString]) -> Option<Outcome> {
+    let place = Place::of_process();
+    match home {
+        Home::Here => return None,
+        Home::Pools if !daemon::client::is_wanted(&place) => return None,
+        Home::Pools | Home::Daemon => {}
+    }
+    let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    let done = daemon::client::run(&place, argv.to_vec(), width.into());
+    Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())))
+}
+
+impl Ctx {
+    /// The session of a command that only the daemon can run.
+    pub fn session(&self) -> Result<&Session, Failure> {
+        self.session.as_ref().ok_or_else(|| Failure::failed("this works in the daemon only"))
+    }
+
+    /// Who has the pools.
+    pub fn registry(&self) -> Result<Arc<Registry>, Failure> {
+        Ok(Arc::clone(&self.session()?.registry))
+    }
+
+    /// The imported pool of that name or guid, kept from being exported until the command ends.
+    pub fn pool(&mut self, wanted: &str) -> Option<Arc<Imported>> {
+        let session = self.session.as_mut()?;
+        let pool = session.registry.get(wanted)?;
+        session.leases.push(Arc::clone(&pool));
+        Some(pool)
+    }
+
+    /// The imported pool that a dataset is in.
+    pub fn pool_of(&mut self, dataset: &str) -> Option<Arc<Imported>> {
+        let name = dataset.split(['/', '@', '#']).next().unwrap_or_default();
+        self.pool(name).filter(|pool| pool.name() == name)
+    }
+
+    /// All imported pools, kept so.
+    pub fn pools(&mut self) -> Vec<Arc<Imported>> {
+        let Some(session) = self.session.as_mut() else { return Vec::new() };
+        let pools = session.registry.all();
+        session.leases.extend(pools.iter().cloned());
+        pools
+    }
+
+    /// Lets go of the pools: a command that waits must not keep them.
+    pub fn release(&mut self) {
+        if let Some(session) = self.session.as_mut() {
+            session.leases.clear();
+        }
+    }
+
+    /// Notes the command in the pool's history, once.
+    pub fn log(&mut self, pool: &Imported) -> Result<(), Failure> {
+        let Some(session) = self.session.as_mut() else { return Ok(()) };
+        let name = pool.name();
+        if session.logged.contains(&name) {
+            return Ok(());
+        }
+        session.logged.push(name);
+        let (line, caller) = (session.line.clone(), session.caller);
+        Ok(pool.task(move |tasks, spa| daemon::ops::log_command(spa, tasks, &line, caller))?)
+    }
+
+    /// Runs a task on a pool's datasets and notes the command in its history, both in one transaction group.
+    pub fn change<T: Send + 'static>(
+        &mut self,
+        pool: &Imported,
+        work: impl FnOnce(&engine::dsl::write::Tasks<'_>, &engine::spa::Spa) -> engine::Result<T>
+        + Send
+        + 'static,
+    ) -> engine::Result<T> {
+        let name = pool.name();
+        let session = self.session.as_mut().filter(|session| !session.logged.contains(&name));
+        let note = session.as_ref().map(|session| (session.line.clone(), session.caller));
+        let done = pool.task(move |tasks, spa| {
+            let done = work(tasks, spa)?;
+            if let Some((line, caller)) = note {
+                daemon::ops::log_command(spa, tasks, &line, caller)?;
+            }
+            Ok(done)
+        })?;
+        if let Some(session) = session {
+            session.logged.push(name);
+        }
+        Ok(done)
+    }
+}
+
+/// What OpenZFS says of a failed change of a dataset.
+#[doc(alias = "zfs_standard_error")]
+pub fn why(e: &Error) -> String {
+    let text = match e.kind() {
+        Kind::NotFound => "dataset does not exist",
+        Kind::Exists => "dataset already exists",
+        Kind::Busy => "dataset is busy",
+        Kind::NoSpace => "out of space",
+        Kind::ReadOnly => "dataset is read-only",
+        Kind::Denied => "permission denied",
+        Kind::Suspended => "pool I/O is currently suspended",
+        _ => return e.what().to_owned(),
+    };
+    text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_does_not_know_how_the_program_was_called() {
+        for argv in [&["/sbin/zfs", "create", "t/a"][..], &["./aquifer", "zfs", "create", "t/a"]] {
+            assert_eq!(line(&argv.iter().map(OsString::from).collect::<Vec<_>>()), "zfs create t/a");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! From `property=value` to what is stored, with OpenZFS's words for what is wrong.
+//!
+//! Source: `zfs_valid_proplist`, `zpool_valid_proplist`, `zprop_parse_value`, libzfs, OpenZFS 2.3.
+
+use engine::dsl::props::PropValue;
+use zcommon::features::{FEATURES, Feature};
+use zcommon::props::{
+    DatasetTypes, PropAttr, PropInfo, PropName, PropType, ZfsProp, ZpoolProp, is_user_property,
+};
+use zcommon::units::parse_nicenum;
+
+/// Bytes of a text property's value and its end.
+#[doc(alias = "ZAP_MAXVALUELEN")]
+const MAX_VALUE: usize = 8192;
+/// Bytes of a pool's comment.
+#[doc(alias = "ZPROP_MAX_COMMENT")]
+const MAX_COMMENT: usize = 32;
+
+/// Splits `property=value`; each property may be given once.
+#[doc(alias = "parseprop")]
+pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for word in words {
+        let Some((name, value)) = word.split_once('=') else {
+            return Err("missing '=' for property=value argument".to_owned());
+        };
+        if all.iter().any(|(known, _)| known == name) {
+            return Err(format!("property '{name}' specified multiple times"));
+        }
+        all.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(all)
+}
+
+/// Whether settings are for something new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// It is being made: what can be set once may be.
+    New,
+    /// It is there.
+    Later,
+}
+
+/// What is set on a dataset of one of `types`; its name in the table and the value to store.
+#[doc(alias = "zfs_valid_proplist")]
+pub fn of_dataset(
+    name: &str,
+    value: &str,
+    types: DatasetTypes,
+    when: When,
+) -> Result<(String, PropValue), String> {
+    match PropName::parse(name) {
+        Some(PropName::Native(prop)) => {
+            let info = prop.info();
+            if !info.types.intersects(types) {
+                return Err(format!("'{name}' does not apply to datasets of this type"));
+            }
+            let fixed = info.read_only() || (info.set_once() && when == When::Later);
+            if fixed && prop != ZfsProp::Volsize {
+                return Err(format!("'{}' is readonly", info.name));
+            }
+            let value = native(info, value)?;
+            check(prop, &value)?;
+            Ok((info.name.to_owned(), value))
+        }
+        Some(PropName::User(user)) => of_user(&user, value),
+        Some(PropName::UserQuota(kind, _)) if !kind.is_quota() => Err(format!("'{name}' is readonly")),
+        Some(PropName::UserQuota(..)) if types == DatasetTypes::FILESYSTEM && when == When::Later => {
+            let number = number(value, true)?;
+            Ok((name.to_owned(), PropValue::Number(number)))
+        }
+        Some(PropName::UserQuota(..)) => Err(format!("'{name}' does not apply to datasets of this type")),
+        Some(PropName::Written(_)) => Err(format!("'{name}' is readonly")),
+        None if name.contains(':') && !is_user_property(name) => Err(format!("invalid property '{name}'")),
+        None => Err(format!("invalid property '{name}'")),
+    }
+}
+
+fn of_user(name: &str, value: &str) -> Result<(String, PropValue), String> {
+    if name.len() >= zcommon::names::MAX_NAME_LEN {
+        return Err(format!("property name '{name}' is too long"));
+    }
+    if value.len() >= MAX_VALUE {
+        return Err(format!("property value '{value}' is too long"));
+    }
+    Ok((name.to_owned(), PropValue::Text(value.to_owned())))
+}
+
+/// A value of its property's type.
+#[doc(alias = "zprop_parse_value")]
+fn native(info: &PropInfo, value: &str) -> Result<PropValue, String> {
+    match info.data_type {
+        PropType::String if value.len() >= MAX_VALUE => Err(format!("'{}' is too long", info.name)),
+        PropType::String => Ok(PropValue::Text(value.to_owned())),
+        PropType::Index => {
+            let words = info.values.unwrap_or_default();
+            let bad = || format!("'{}' must be one of '{words}'", info.name);
+            info.number_of(value).map(PropValue::Number).ok_or_else(bad)
+        }
+        PropType::Number => {
+            let may_be_none = info.values.is_some_and(|values| values.contains("none"));
+            let limit = matches!(info.name, "filesystem_limit" | "snapshot_limit");
+            match value {
+                "none" if limit => Ok(PropValue::Number(u64::MAX)),
+                "none" if may_be_none => Ok(PropValue::Number(0)),
+                "none" => Err(format!("'{}' must be a number", info.name)),
+                "auto" if info.name == "refreservation" => Ok(PropValue::Number(u64::MAX)),
+                _ => {
+                    let number = number(value, false)?;
+                    if number == 0 && matches!(info.name, "quota" | "refquota") {
+                        return Err(format!("use 'none' to disable {}", info.name.trim_start_matches("quota/")));
+                    }
+                    Ok(PropValue::Number(number))
+                }
+            }
+        }
+    }
+}
+
+fn number(text: &str, none: bool) -> Result<u64, String> {
+    if none && text == "none" {
+        return Ok(0);
+    }
+    parse_nicenum(text).map_err(|e| e.to_string())
+}
+
+/// What the table can't say.
+fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
+    use ZfsProp as P;
+    let name = prop.name();
+    match (prop, value) {
+        (P::Recordsize, PropValue::Number(n)) if !(512..=16 << 20).contains(n) || !n.is_power_of_two() => {
+            Err(format!("'{name}' must be power of 2 from 512B to 16M"))
+        }
+        (P::SpecialSmallBlocks, PropValue::Number(n))
+            if *n != 0 && (!(512..=16 << 20).contains(n) || !n.is_power_of_two()) =>
+        {
+            Err(format!("invalid '{name}={n}' property: must be zero or a power of 2 from 512B to 16M"))
+        }
+        (P::Volblocksize, PropValue::Number(n)) if !(512..=128 << 10).contains(n) || !n.is_power_of_two() => {
+            Err(format!("'{name}' must be power of 2 from 512B to 128K"))
+        }
+        (P::Volsize, PropValue::Number(0)) => Err(format!("'{name}' cannot be zero")),
+        (P::Mountpoint, PropValue::Text(text)) => match text.as_str() {
+            "none" | "legacy" => Ok(()),
+            path if path.starts_with('/') && path.len() < 4096 => Ok(()),
+            path => Err(format!("'{name}' must be an absolute path, 'none', or 'legacy'").replace("{path}", path)),
+        },
+        (P::Keylocation, PropValue::Text(text)) => {
+            let uri = ["file://", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme));
+            match text.as_str() {
+                "prompt" | "none" => Ok(()),
+                _ if uri => Ok(()),
+                _ => Err(format!("invalid keylocation '{text}'")),
+            }
+        }
+        (P::Mlslabel, _) => Err(format!("'{name}' is not supported here")),
+        _ => Ok(()),
+    }
+}
+
+/// What is to be done with a pool's property.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PoolSetting {
+    /// To be stored.
+    Stored(String, PropValue),
+    /// A feature to enable.
+    Enable(Feature),
+    /// A feature not to enable (of a new pool).
+    Disable(Feature),
+    /// The version.
+    Version(u64),
+    /// `ashift`.
+    Ashift(u64),
+    /// Where mount points are.
+    Altroot(String),
+    /// `none`, or a file.
+    Cachefile(String),
+    /// Whether it can be changed.
+    Readonly(bool),
+}
+
+/// What is set on a pool.
+#[doc(alias = "zpool_valid_proplist")]
+pub fn of_pool(name: &str, value: &str, when: When) -> Result<PoolSetting, String> {
+    if let Some(short) = name.strip_prefix("feature@") {
+        let feature = Feature::from_name(short).ok_or_else(|| format!("feature '{short}' unsupported by kernel"))?;
+        return match value {
+            "enabled" => Ok(PoolSetting::Enable(feature)),
+            "disabled" if when == When::New => Ok(PoolSetting::Disable(feature)),
+            "disabled" => {
+                Err(format!("property '{name}' can only be set to 'disabled' at creation time"))
+            }
+            _ => Err(format!("property '{name}' can only be set to 'enabled' or 'disabled'")),
+        };
+    }
+    let Some(prop) = ZpoolProp::from_user(name) else {
+        if is_user_property(name) {
+            let (name, value) = of_user(name, value)?;
+            return Ok(PoolSetting::Stored(name, value));
+        }
+        return Err(format!("invalid property '{name}'"));
+    };
+    let info = prop.info();
+    if info.read_only() || (info.set_once() && when == When::Later) {
+        return Err(format!("'{name}' is readonly"));
+    }
+    let parsed = native(info, value)?;
+    pool_setting(prop, parsed, when)
+}
+
+fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSetting, String> {
+    use ZpoolProp as P;
+    let name = prop.name();
+    let later = |what: &str| Err(format!("property '{name}' can only be set {what}"));
+    Ok(match (prop, value) {
+        (P::Version, PropValue::Number(n)) if !(1..=28).contains(&n) && n != 5000 => {
+            return Err(format!("property '{name}' number {n} is invalid."));
+        }
+        (P::Version, PropValue::Number(n)) => PoolSetting::Version(n),
+        (P::Ashift, PropValue::Number(n)) if n != 0 && !(9..=16).contains(&n) => {
+            return Err(format!(
+                "property '{name}' number {n} is invalid, only values between 9 and 16 are allowed."
+            ));
+        }
+        (P::Ashift, PropValue::Number(n)) => PoolSetting::Ashift(n),
+        (P::Altroot, _) if when == When::Later => return later("during pool creation or import"),
+        (P::Altroot, PropValue::Text(path)) if !path.starts_with('/') => {
+            return Err(format!("bad alternate root '{path}'"));
+        }
+        (P::Altroot, PropValue::Text(path)) => PoolSetting::Altroot(path),
+        (P::Cachefile, PropValue::Text(path)) if !path.is_empty() && path != "none" && !path.starts_with('/') => {
+            return Err(format!("property '{name}' must be empty, an absolute path, or 'none'"));
+        }
+        (P::Cachefile, PropValue::Text(path)) => PoolSetting::Cachefile(path),
+        (P::Readonly, _) if when == When::Later => return later("at import time"),
+        (P::Readonly, PropValue::Number(n)) => PoolSetting::Readonly(n != 0),
+        (P::Comment, PropValue::Text(text)) => {
+            if text.len() > MAX_COMMENT {
+                return Err(format!("comment must not exceed {MAX_COMMENT} characters"));
+            }
+            if let Some(bad) = text.chars().find(|c| !c.is_ascii_graphic() && *c != ' ') {
+                let _ = bad;
+                return Err("comment may only have printable characters".to_owned());
+            }
+            PoolSetting::Stored(name.to_owned(), PropValue::Text(text))
+        }
+        (P::Dedupditto | P::Tname, _) => return Err(format!("property '{name}' can't be set")),
+        (_, value) => PoolSetting::Stored(name.to_owned(), value),
+    })
+}
+
+/// Features that OpenZFS 2.3 knows, which a new pool has unless told otherwise, but for those that would need what
+/// this program can't write yet.
+pub fn default_features() -> Vec<Feature> {
+    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
+    FEATURES.iter().copied().filter(|feature| !newer.contains(&feature.info().name)).collect()
+}
+
+/// Whether children inherit a property, or it can be cleared at all.
+pub fn can_inherit(info: &PropInfo) -> bool {
+    info.attr == PropAttr::Inherit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fs(name: &str, value: &str) -> Result<(String, PropValue), String> {
+        of_dataset(name, value, DatasetTypes::FILESYSTEM, When::Later)
+    }
+
+    #[test]
+    fn values_are_what_the_table_says() {
+        assert_eq!(fs("compression", "lz4"), Ok(("compression".into(), PropValue::Number(15))));
+        assert_eq!(fs("compress", "off"), Ok(("compression".into(), PropValue::Number(2))));
+        assert_eq!(fs("quota", "1G"), Ok(("quota".into(), PropValue::Number(1 << 30))));
+        assert_eq!(fs("quota", "none"), Ok(("quota".into(), PropValue::Number(0))));
+        assert_eq!(fs("com.example:a", "b"), Ok(("com.example:a".into(), PropValue::Text("b".into()))));
+        assert!(fs("compression", "fast").unwrap_err().starts_with("'compression' must be one of 'on | off"));
+        assert_eq!(fs("used", "1").unwrap_err(), "'used' is readonly");
+        assert_eq!(fs("utf8only", "on").unwrap_err(), "'utf8only' is readonly");
+        assert_eq!(fs("volsize", "1G").unwrap_err(), "'volsize' does not apply to datasets of this type");
+        assert_eq!(fs("nonsense", "1").unwrap_err(), "invalid property 'nonsense'");
+        assert_eq!(fs("recordsize", "1000").unwrap_err(), "'recordsize' must be power of 2 from 512B to 16M");
+    }
+
+    #[test]
+    fn pools_have_settings_of_their_own() {
+        assert_eq!(of_pool("ashift", "12", When::New), Ok(PoolSetting::Ashift(12)));
+        assert!(of_pool("ashift", "20", When::New).is_err());
+        assert_eq!(of_pool("feature@lz4_compress", "disabled", When::New).is_ok(), true);
+        assert!(of_pool("feature@lz4_compress", "disabled", When::Later).is_err());
+        assert_eq!(of_pool("size", "1", When::Later).unwrap_err(), "'size' is readonly");
+    }
+}

@@ -1,0 +1,234 @@
+//! `zfs create`.
+
+use std::io::Write;
+
+use clap::Args;
+use daemon::ops::FsShape;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
+use ondisk::ObjsetType;
+use zcommon::names::{check_entity, check_nesting};
+use zcommon::props::DatasetTypes;
+use zcommon::units::parse_nicenum;
+
+use super::mount::mount_created;
+use super::reserve::reservation;
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::settings::{self, When, of_dataset};
+use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zpool::create::shape;
+
+/// Block of a volume, unless told otherwise.
+#[doc(alias = "ZVOL_DEFAULT_BLOCKSIZE")]
+const VOLBLOCKSIZE: u64 = 16 << 10;
+
+/// Create a file system or volume.
+#[derive(Debug, Args)]
+pub struct Create {
+    /// Make parents that are missing.
+    #[arg(short = 'p')]
+    pub parents: bool,
+    /// Do not mount it.
+    #[arg(short = 'u')]
+    pub unmounted: bool,
+    /// Of a volume: reserve no space.
+    #[arg(short = 's')]
+    pub sparse: bool,
+    /// Show what would be made.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// Say what is made.
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// For programs.
+    #[arg(short = 'P')]
+    pub parsable: bool,
+    /// Make a volume of that size.
+    #[arg(short = 'V', value_name = "SIZE")]
+    pub volume: Option<String>,
+    /// Block of the volume.
+    #[arg(short = 'b', value_name = "BLOCKSIZE")]
+    pub block: Option<String>,
+    /// A property; may be repeated.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    pub props: Vec<String>,
+    /// Its name.
+    #[arg(value_name = "FILESYSTEM|VOLUME")]
+    pub name: String,
+}
+
+/// What is made.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Filesystem(FsShape),
+    Volume { size: u64, block: u64 },
+}
+
+impl Verb for Create {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let cannot = |what: String| Failure::cannot("create", &self.name, what);
+        check_entity(&self.name).map_err(|e| cannot(e.to_string()))?;
+        if self.name.contains(['@', '#']) {
+            let kind = if self.name.contains('@') { "snapshot delimiter '@'" } else { "bookmark delimiter '#'" };
+            return Err(cannot(format!("{kind} is not expected here")));
+        }
+        let Some((parent, _)) = self.name.rsplit_once('/') else {
+            return Err(cannot("missing dataset name".to_owned()));
+        };
+        check_nesting(&self.name).map_err(|e| cannot(e.to_string()))?;
+        let pool_name = self.name.split('/').next().unwrap_or_default();
+        if ctx.pool_of(&self.name).is_none() {
+            return Err(cannot(format!("no such pool '{pool_name}'")));
+        }
+        let target = Target::of(&self.name, ctx)?;
+        if target.exists() {
+            return if self.parents { Ok(Exit::OK) } else { Err(cannot("dataset already exists".to_owned())) };
+        }
+        self.check_parent(parent, &target).map_err(cannot)?;
+        let (kind, stored) = self.wishes(&target).map_err(cannot)?;
+        self.report(&stored, &kind, ctx)?;
+        if self.dry {
+            return Ok(Exit::OK);
+        }
+        if self.parents {
+            self.make_parents(&target, ctx)?;
+        }
+        make(&self.name, &target, kind, stored, ctx)?;
+        match kind {
+            Kind::Filesystem(_) if !self.unmounted => mount_created(&self.name, ctx),
+            _ => Ok(Exit::OK),
+        }
+    }
+}
+
+impl Create {
+    #[doc(alias = "check_parents")]
+    fn check_parent(&self, parent: &str, target: &Target) -> Result<(), String> {
+        match target.view.dsl.dataset(parent).and_then(|parent| parent.kind()) {
+            Ok(engine::dsl::DatasetKind::Filesystem) => Ok(()),
+            Ok(engine::dsl::DatasetKind::Volume) => Err("parent is not a filesystem".to_owned()),
+            Err(_) if self.parents => Ok(()),
+            Err(_) => Err("parent does not exist".to_owned()),
+        }
+    }
+
+    fn wishes(&self, target: &Target) -> Result<(Kind, Vec<(String, PropValue)>), String> {
+        let mut stored = Vec::new();
+        let mut fs = FsShape::default();
+        let Some(size) = &self.volume else {
+            for (name, value) in settings::split(&self.props)? {
+                let (name, value) = of_dataset(&name, &value, DatasetTypes::FILESYSTEM, When::New)?;
+                shape(&mut fs, &mut stored, name, value)?;
+            }
+            return Ok((Kind::Filesystem(fs), stored));
+        };
+        let size = parse_nicenum(size).map_err(|e| format!("bad volume size '{size}': {e}"))?;
+        let mut block = VOLBLOCKSIZE;
+        let block_prop = self.block.as_ref().map(|block| format!("volblocksize={block}"));
+        let words: Vec<String> = self.props.iter().cloned().chain(block_prop).collect();
+        for (name, value) in settings::split(&words)? {
+            let (name, value) = of_dataset(&name, &value, DatasetTypes::VOLUME, When::New)?;
+            match (name.as_str(), value.number()) {
+                ("volblocksize", Some(n)) => block = n,
+                ("volsize", _) => {}
+                _ => shape(&mut fs, &mut stored, name, value)?,
+            }
+        }
+        let size = size.checked_next_multiple_of(block).ok_or("volume size is too large")?;
+        zvol::check(size, block).map_err(|e| e.what().to_owned())?;
+        if block != VOLBLOCKSIZE {
+            stored.push(("volblocksize".to_owned(), PropValue::Number(block)));
+        }
+        let named = stored.iter().position(|(name, _)| name == "refreservation");
+        let auto = named.and_then(|at| stored.get(at)).is_some_and(|(_, v)| v.number() == Some(u64::MAX));
+        let copies = stored.iter().find(|(name, _)| name == "copies").and_then(|(_, v)| v.number());
+        if auto && let Some(at) = named {
+            stored.remove(at);
+        }
+        if auto || (named.is_none() && !self.sparse) {
+            let bytes = reservation(&target.view, size, block, copies.unwrap_or(1));
+            stored.push(("refreservation".to_owned(), PropValue::Number(bytes)));
+        }
+        Ok((Kind::Volume { size, block }, stored))
+    }
+
+    fn report(&self, stored: &[(String, PropValue)], kind: &Kind, ctx: &mut Ctx) -> Result<(), Failure> {
+        if !self.verbose && !self.parsable && !self.dry {
+            return Ok(());
+        }
+        if self.parsable {
+            writeln!(ctx.out, "create\t{}", self.name)?;
+        } else if self.verbose || self.dry {
+            let word = if self.dry { "would create" } else { "create" };
+            writeln!(ctx.out, "{word} {}", self.name)?;
+        }
+        let shown = |value: &PropValue| match value {
+            PropValue::Number(n) => n.to_string(),
+            PropValue::Text(text) => text.clone(),
+        };
+        let size = match kind {
+            Kind::Volume { size, .. } => Some(("volsize".to_owned(), PropValue::Number(*size))),
+            Kind::Filesystem(_) => None,
+        };
+        for (name, value) in stored.iter().chain(&size) {
+            match self.parsable {
+                true => writeln!(ctx.out, "property\t{name}\t{}", shown(value))?,
+                false => writeln!(ctx.out, "\t{name}={}", shown(value))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what is missing above, the highest first.
+    #[doc(alias = "zfs_create_ancestors")]
+    fn make_parents(&self, target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
+        make_ancestors(&self.name, target, !self.unmounted, ctx)
+    }
+}
+
+/// Makes the file systems above `name` that are missing.
+pub fn make_ancestors(name: &str, target: &Target, mount: bool, ctx: &mut Ctx) -> Result<(), Failure> {
+    let ends: Vec<usize> = name.match_indices('/').map(|(at, _)| at).collect();
+    for above in ends.into_iter().filter_map(|end| name.get(..end)) {
+        if target.view.dsl.dataset(above).is_ok() {
+            continue;
+        }
+        make(above, target, Kind::Filesystem(FsShape::default()), Vec::new(), ctx)?;
+        if mount {
+            mount_created(above, ctx)?;
+        }
+    }
+    Ok(())
+}
+
+fn make(
+    name: &str,
+    target: &Target,
+    kind: Kind,
+    stored: Vec<(String, PropValue)>,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    let caller = ctx.session()?.caller;
+    let (wanted, env) = (name.to_owned(), target.view.env.clone());
+    let made = ctx.change(&target.pool, move |tasks, spa| {
+        let (wall, seed) = (env.clock.wall(), env.guid());
+        let objset = match kind {
+            Kind::Filesystem(_) => ObjsetType::Zfs,
+            Kind::Volume { .. } => ObjsetType::Zvol,
+        };
+        tasks.create(&wanted, objset, 0, &mut |live, tx| match kind {
+            Kind::Filesystem(shape) => {
+                let mut fs = shape.new_fs(caller, wall, seed);
+                fs.projects = spa.features.is_enabled(zcommon::features::Feature::ProjectQuota);
+                fs.count_objects = spa.features.is_enabled(zcommon::features::Feature::UserobjAccounting);
+                zpl::write::create_fs(&live.objset, tx, &fs)
+            }
+            Kind::Volume { size, block } => zvol::create(&live.objset, tx, size, block, seed),
+        })?;
+        let settings: Vec<_> = stored.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
+        if settings.is_empty() { Ok(()) } else { tasks.set(&wanted, &settings, Source::Local) }
+    });
+    made.map_err(|e| Failure::cannot("create", name, why(&e)))
+}

@@ -1,0 +1,342 @@
+//! `zfs destroy`: file systems, volumes, snapshots and bookmarks, with what depends on them.
+
+use std::collections::HashSet;
+use std::io::Write;
+
+use clap::Args;
+use engine::Kind;
+use engine::dsl::{Dataset, Dir};
+use engine::dsl::props::names::dataset_name;
+use zcommon::units::nicebytes;
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Destroy datasets.
+#[derive(Debug, Args)]
+pub struct Destroy {
+    /// With everything below.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// With everything below, and clones.
+    #[arg(short = 'R')]
+    pub clones: bool,
+    /// Unmount what is in use.
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// Show what would go.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// For programs.
+    #[arg(short = 'p')]
+    pub parsable: bool,
+    /// Say what goes.
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Snapshots that are in use go later.
+    #[arg(short = 'd')]
+    pub defer: bool,
+    /// A file system, volume, bookmark, or snapshots: `fs@a`, `fs@a,b`, `fs@a%c`.
+    #[arg(value_name = "DATASET")]
+    pub name: String,
+}
+
+/// One thing to destroy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Snapshot(String),
+    Head(String),
+}
+
+impl Step {
+    fn name(&self) -> &str {
+        match self {
+            Step::Snapshot(name) | Step::Head(name) => name,
+        }
+    }
+}
+
+impl Verb for Destroy {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.name.contains('@') {
+            return self.snapshots(ctx);
+        }
+        if self.name.contains('#') {
+            return self.bookmark(ctx);
+        }
+        self.head(ctx)
+    }
+}
+
+impl Destroy {
+    fn head(&self, ctx: &mut Ctx) -> Outcome {
+        if self.defer {
+            return Err(Failure::usage("option '-d' is only for snapshots"));
+        }
+        let target = Target::of(&self.name, ctx)?;
+        let dataset = target.dataset()?;
+        if !self.name.contains('/') && !self.recurse && !self.clones {
+            let what = format!(
+                "operation does not apply to pools\nuse 'zfs destroy -r {0}' to destroy all datasets in the pool\nuse 'zpool destroy {0}' to destroy the pool itself",
+                self.name
+            );
+            return Err(Failure::cannot("destroy", &self.name, what));
+        }
+        let mut plan = Plan::new(&target);
+        plan.head(&target.dir()?)?;
+        // A pool's own file system stays.
+        let root = !self.name.contains('/');
+        let dependents: Vec<Step> =
+            plan.steps.iter().filter(|step| step.name() != self.name).cloned().collect();
+        let clones = plan.clones.clone();
+        self.refuse_dependents(&dataset, &dependents, &clones)?;
+        let steps = if root { dependents } else { plan.steps };
+        self.carry_out(&target, steps, ctx)
+    }
+
+    /// Without the option that allows it, nothing goes that was not named.
+    fn refuse_dependents(&self, head: &Dataset, dependents: &[Step], clones: &[String]) -> Result<(), Failure> {
+        let outside: Vec<&Step> = dependents.iter().filter(|step| clones.iter().any(|c| is_at_or_below(step.name(), c))).collect();
+        let inside = dependents.len() > outside.len();
+        let kind = match head.kind() {
+            Ok(engine::dsl::DatasetKind::Volume) => "volume",
+            _ => "filesystem",
+        };
+        let (what, option, list): (_, _, Vec<&str>) = if inside && !self.recurse && !self.clones {
+            ("children", "-r", dependents.iter().map(Step::name).filter(|name| is_at_or_below(name, &self.name)).collect())
+        } else if !outside.is_empty() && !self.clones {
+            ("dependent clones", "-R", outside.iter().map(|step| step.name()).collect())
+        } else {
+            return Ok(());
+        };
+        let mut names: Vec<&str> = list;
+        names.sort_unstable();
+        let text = format!("{kind} has {what}\nuse '{option}' to destroy the following datasets:\n{}", names.join("\n"));
+        Err(Failure::cannot("destroy", &self.name, text))
+    }
+
+    fn snapshots(&self, ctx: &mut Ctx) -> Outcome {
+        let (dataset, spec) = self.name.split_once('@').unwrap_or_default();
+        if spec.is_empty() {
+            return Err(Failure::cannot("open", &self.name, "empty component or misplaced '@' or '#' delimiter in name"));
+        }
+        let target = Target { name: dataset.to_owned(), ..Target::of(dataset, ctx)? };
+        target.dataset()?;
+        let dirs = if self.recurse { target.tree()? } else { vec![target.dir()?] };
+        let mut plan = Plan::new(&target);
+        for dir in &dirs {
+            for snapshot in chosen(&dir.head()?, spec)? {
+                plan.snapshot(&snapshot)?;
+            }
+        }
+        if plan.steps.is_empty() {
+            let one = !spec.contains(['%', ',']);
+            if one && !self.recurse {
+                let what = "could not find any snapshots to destroy; check snapshot names.";
+                return Err(Failure::failed(what));
+            }
+            if one {
+                return Err(Failure::failed("could not find any snapshots to destroy; check snapshot names."));
+            }
+            return Ok(Exit::OK);
+        }
+        let clones = plan.clones.clone();
+        if !clones.is_empty() && !self.clones && !self.defer {
+            let with_clones = plan.with_clones.first().cloned().unwrap_or_default();
+            let mut names: Vec<&str> = plan
+                .steps
+                .iter()
+                .map(Step::name)
+                .filter(|name| clones.iter().any(|clone| is_at_or_below(name, clone)))
+                .collect();
+            names.sort_unstable();
+            let text = format!("snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n{}", names.join("\n"));
+            return Err(Failure::cannot("destroy", with_clones, text));
+        }
+        let keep = |step: &Step| self.clones || matches!(step, Step::Snapshot(name) if !clones.iter().any(|c| is_at_or_below(name, c)));
+        let steps: Vec<Step> = plan.steps.into_iter().filter(keep).collect();
+        self.carry_out(&target, steps, ctx)
+    }
+
+    fn bookmark(&self, ctx: &mut Ctx) -> Outcome {
+        let target = Target::of(&self.name, ctx)?;
+        target.dir()?;
+        let name = self.name.clone();
+        let done = ctx.change(&target.pool, move |tasks, _| tasks.destroy_bookmark(&name));
+        done.map_err(|e| match e.kind() {
+            Kind::NotFound => Failure::failed(format!("bookmark '{}' does not exist.", self.name)),
+            _ => Failure::cannot("destroy", &self.name, why(&e)),
+        })?;
+        Ok(Exit::OK)
+    }
+
+    fn carry_out(&self, target: &Target, steps: Vec<Step>, ctx: &mut Ctx) -> Outcome {
+        self.say(target, &steps, ctx)?;
+        if self.dry || steps.is_empty() {
+            return Ok(Exit::OK);
+        }
+        for step in &steps {
+            if let Step::Head(name) = step
+                && target.pool.mounts.at(name).is_some()
+            {
+                let done = target.pool.mounts.unmount(name, self.force);
+                done.map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+            }
+        }
+        let defer = self.defer;
+        let failed = ctx.change(&target.pool, move |tasks, _| {
+            for (count, step) in steps.iter().enumerate() {
+                let done = match step {
+                    Step::Snapshot(name) => tasks.destroy_snapshots(&[name.as_str()], defer),
+                    Step::Head(name) => tasks.destroy(name, false),
+                };
+                match done {
+                    Ok(()) => {}
+                    // Nothing was changed: as if the command had not been.
+                    Err(e) if count == 0 => return Err(e.in_dataset(step.name())),
+                    Err(e) => return Ok(Some((step.clone(), e))),
+                }
+            }
+            Ok(None)
+        });
+        match failed {
+            Ok(None) => Ok(Exit::OK),
+            Ok(Some((step, e))) => Err(refused(&step, &e)),
+            Err(e) => {
+                let name = e.place().dataset.clone().unwrap_or_else(|| self.name.clone());
+                let step = if name.contains('@') { Step::Snapshot(name) } else { Step::Head(name) };
+                Err(refused(&step, &e))
+            }
+        }
+    }
+
+    fn say(&self, target: &Target, steps: &[Step], ctx: &mut Ctx) -> Result<(), Failure> {
+        if !self.verbose && !self.dry && !self.parsable {
+            return Ok(());
+        }
+        let lead = if self.dry { "would destroy" } else { "will destroy" };
+        for step in steps {
+            match self.parsable {
+                true => writeln!(ctx.out, "destroy\t{}", step.name())?,
+                false if self.verbose => writeln!(ctx.out, "{lead} {}", step.name())?,
+                false => {}
+            }
+        }
+        let snapshots: Vec<&Step> = steps.iter().filter(|step| matches!(step, Step::Snapshot(_))).collect();
+        let only_snapshots = snapshots.len() == steps.len();
+        if only_snapshots {
+            let bytes = reclaimed(target, &snapshots)?;
+            match self.parsable {
+                true => writeln!(ctx.out, "reclaim\t{bytes}")?,
+                false if self.verbose => {
+                    let lead = if self.dry { "would reclaim" } else { "will reclaim" };
+                    writeln!(ctx.out, "{lead} {}", nicebytes(bytes))?;
+                }
+                false => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that only these snapshots refer to; of neighbours, each one's own.
+fn reclaimed(target: &Target, snapshots: &[&Step]) -> Result<u64, Failure> {
+    let mut bytes: u64 = 0;
+    for step in snapshots {
+        bytes = bytes.saturating_add(target.view.dsl.dataset(step.name())?.phys.unique_bytes);
+    }
+    Ok(bytes)
+}
+
+fn refused(step: &Step, e: &engine::Error) -> Failure {
+    match step {
+        Step::Snapshot(name) => Failure::failed(format!("cannot destroy snapshot {name}: {}", why(e))),
+        Step::Head(name) => Failure::cannot("destroy", name, why(e)),
+    }
+}
+
+fn is_at_or_below(name: &str, top: &str) -> bool {
+    name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+}
+
+/// The snapshots of a head that `a`, `a,b` or `a%c` means, oldest first.
+fn chosen(head: &Dataset, spec: &str) -> Result<Vec<Dataset>, Failure> {
+    let all = head.snapshots()?;
+    let part = |snapshot: &Dataset| snapshot.name.split_once('@').map(|(_, s)| s.to_owned()).unwrap_or_default();
+    let mut picked = HashSet::new();
+    for word in spec.split(',') {
+        let Some((first, last)) = word.split_once('%') else {
+            picked.insert(word.to_owned());
+            continue;
+        };
+        let place = |wanted: &str| all.iter().position(|snapshot| part(snapshot) == wanted);
+        let from = if first.is_empty() { Some(0) } else { place(first) };
+        let to = if last.is_empty() { all.len().checked_sub(1) } else { place(last) };
+        let (Some(from), Some(to)) = (from, to) else { continue };
+        picked.extend(all.iter().skip(from).take((to + 1).saturating_sub(from)).map(part));
+    }
+    Ok(all.into_iter().filter(|snapshot| picked.contains(&part(snapshot))).collect())
+}
+
+/// What goes, in the order in which it can.
+struct Plan<'a> {
+    target: &'a Target,
+    steps: Vec<Step>,
+    seen: HashSet<u64>,
+    /// Clones that go with their origin.
+    clones: Vec<String>,
+    /// Snapshots that have clones.
+    with_clones: Vec<String>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(target: &'a Target) -> Self {
+        Self { target, steps: Vec::new(), seen: HashSet::new(), clones: Vec::new(), with_clones: Vec::new() }
+    }
+
+    /// Everything below a directory, its snapshots, then itself.
+    fn head(&mut self, dir: &Dir) -> Result<(), Failure> {
+        if dir.is_internal() || !self.seen.insert(dir.phys.head_dataset_obj) {
+            return Ok(());
+        }
+        for (part, number) in dir.children()? {
+            let child = Dir::open(&dir.dsl, number, format!("{}/{part}", dir.name))?;
+            self.head(&child)?;
+        }
+        let head = dir.head()?;
+        for snapshot in head.snapshots()?.iter().rev() {
+            self.snapshot(snapshot)?;
+        }
+        self.steps.push(Step::Head(dir.name.clone()));
+        Ok(())
+    }
+
+    /// A snapshot, after the clones of it.
+    fn snapshot(&mut self, snapshot: &Dataset) -> Result<(), Failure> {
+        if !self.seen.insert(snapshot.number) {
+            return Ok(());
+        }
+        let clones = match snapshot.dsl.zap(snapshot.phys.next_clones_obj)? {
+            Some(zap) => zap.to_vec()?.iter().filter_map(|entry| entry.value.first()).collect(),
+            None => Vec::new(),
+        };
+        for number in clones {
+            let name = dataset_name(&snapshot.dsl, number)?;
+            if name.contains('@') {
+                continue;
+            }
+            let dir = self.target.view.dsl.dir(&name)?;
+            if !self.seen.contains(&dir.phys.head_dataset_obj) && !is_at_or_below(&name, &self.target.name) {
+                self.clones.push(name);
+                self.with_clones.push(snapshot.name.clone());
+            } else if !self.seen.contains(&dir.phys.head_dataset_obj) && self.target.name.contains('@') {
+                self.clones.push(name);
+            }
+            self.head(&dir)?;
+        }
+        self.steps.push(Step::Snapshot(snapshot.name.clone()));
+        Ok(())
+    }
+}

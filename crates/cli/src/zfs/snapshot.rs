@@ -1,0 +1,106 @@
+//! `zfs snapshot`.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use engine::Kind;
+use engine::dsl::props::PropValue;
+use zcommon::names::{check_component, check_snapshot};
+use zcommon::props::{PropName, is_user_property};
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::settings;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Snapshots in one group of changes; more than that is done one after the other.
+const TRIES: u32 = 5;
+
+/// Create snapshots, all of a pool's at the same moment.
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    /// Of everything below, too.
+    #[arg(short = 'r', short_alias = 'R')]
+    pub recurse: bool,
+    /// A user property; may be repeated.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    pub props: Vec<String>,
+    /// Snapshots.
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    pub names: Vec<String>,
+}
+
+impl Verb for Snapshot {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let settings = self.settings()?;
+        let mut by_pool: BTreeMap<String, (Target, Vec<String>)> = BTreeMap::new();
+        for name in &self.names {
+            let cannot = |what: String| Failure::cannot("create snapshot", name, what);
+            let Some((dataset, snap)) = name.split_once('@') else {
+                return Err(cannot("missing '@' delimiter in snapshot name, did you mean to use -r?".to_owned()));
+            };
+            check_snapshot(name).and_then(|()| check_component(snap)).map_err(|e| cannot(e.to_string()))?;
+            let target = Target::of(dataset, ctx)?;
+            target.dataset()?;
+            let heads = if self.recurse { target.tree()? } else { vec![target.dir()?] };
+            let entry = by_pool.entry(target.pool.name()).or_insert_with(|| (target.clone(), Vec::new()));
+            entry.1.extend(heads.iter().map(|dir| format!("{}@{snap}", dir.name)));
+        }
+        for (target, mut names) in by_pool.into_values() {
+            names.sort();
+            names.dedup();
+            take(&target, names, &settings, ctx)?;
+        }
+        Ok(Exit::OK)
+    }
+}
+
+impl Snapshot {
+    fn settings(&self) -> Result<Vec<(String, PropValue)>, Failure> {
+        let mut all = Vec::new();
+        for (name, value) in settings::split(&self.props).map_err(Failure::failed)? {
+            if !matches!(PropName::parse(&name), Some(PropName::User(_))) || !is_user_property(&name) {
+                let what = format!("cannot create snapshots: invalid property '{name}'");
+                return Err(Failure::failed(what));
+            }
+            all.push((name, PropValue::Text(value)));
+        }
+        Ok(all)
+    }
+}
+
+/// Takes snapshots in one transaction group.
+fn take(
+    target: &Target,
+    names: Vec<String>,
+    settings: &[(String, PropValue)],
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    let mut tries = 0;
+    loop {
+        let (wanted, props) = (names.clone(), settings.to_vec());
+        let done = ctx.change(&target.pool, move |tasks, _| {
+            let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
+            let props: Vec<(&str, PropValue)> =
+                props.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+            tasks.snapshot(&names, &props)
+        });
+        tries += 1;
+        match done {
+            Ok(()) => return Ok(()),
+            // Somebody else took one in the same group.
+            Err(e) if e.kind() == Kind::Busy && tries < TRIES => {}
+            Err(e) => {
+                let name = e.place().dataset.clone().unwrap_or_default();
+                let name = names.iter().find(|n| n.split('@').next() == name.split('@').next());
+                let name = name.or(names.first()).cloned().unwrap_or_default();
+                let what = match e.kind() {
+                    Kind::Exists => "dataset already exists".to_owned(),
+                    _ => why(&e),
+                };
+                return Err(Failure::cannot("create snapshot", name, what));
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Datasets that a changing verb is about.
+
+use std::sync::Arc;
+
+use daemon::Imported;
+use engine::dsl::{Dataset, DatasetKind, Dir};
+use engine::spa::Pool;
+use zcommon::props::DatasetTypes;
+
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::verb::Failure;
+
+/// A dataset's pool, and the pool as it is now.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The pool, for change.
+    pub pool: Arc<Imported>,
+    /// The pool, for reading.
+    pub view: Arc<Pool>,
+    /// The dataset's name.
+    pub name: String,
+}
+
+impl Target {
+    /// The pool that `name` is in; whether the dataset exists is not looked at.
+    pub fn of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
+        let missing = || Failure::cannot("open", name, "dataset does not exist");
+        let pool = ctx.pool_of(name).ok_or_else(missing)?;
+        let view = pool.view()?;
+        Ok(Self { pool, view, name: name.to_owned() })
+    }
+
+    /// The dataset, which must exist.
+    pub fn dataset(&self) -> Result<Dataset, Failure> {
+        self.view.dsl.dataset(&self.name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))
+    }
+
+    /// The directory, which must exist.
+    pub fn dir(&self) -> Result<Dir, Failure> {
+        let name = self.name.split(['@', '#']).next().unwrap_or_default();
+        self.view.dsl.dir(name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))
+    }
+
+    /// Whether a dataset of that name exists.
+    pub fn exists(&self) -> bool {
+        self.view.dsl.dataset(&self.name).is_ok()
+    }
+
+    /// What properties it may have.
+    pub fn types(&self) -> Result<DatasetTypes, Failure> {
+        if self.name.contains('@') {
+            self.dataset()?;
+            return Ok(DatasetTypes::SNAPSHOT);
+        }
+        let kind = self.dataset()?.kind().map_err(|e| Failure::cannot("open", &self.name, e.what()))?;
+        Ok(match kind {
+            DatasetKind::Filesystem => DatasetTypes::FILESYSTEM,
+            DatasetKind::Volume => DatasetTypes::VOLUME,
+        })
+    }
+
+    /// All directories at and below the dataset, parents first.
+    pub fn tree(&self) -> Result<Vec<Dir>, Failure> {
+        let walk = self.view.dsl.walk(self.dir()?);
+        let all: Vec<Dir> = walk.collect::<engine::Result<_>>()?;
+        Ok(all.into_iter().filter(|dir| !dir.is_internal()).collect())
+    }
+}
+
+/// `tank/a@s` as `tank/a` and `s`.
+pub fn split_snapshot(name: &str) -> Option<(&str, &str)> {
+    name.split_once('@')
+}

@@ -1,0 +1,43 @@
+//! `zpool destroy`.
+
+use clap::Args;
+use engine::Kind;
+
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Destroy a pool.
+#[derive(Debug, Args)]
+pub struct Destroy {
+    /// Unmount file systems that are in use.
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// The pool.
+    pub pool: String,
+}
+
+impl Verb for Destroy {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let registry = ctx.registry()?;
+        if self.pool.contains('/') {
+            let what = "cannot destroy '{}': use 'zfs destroy' to destroy a dataset";
+            return Err(Failure::failed(what.replace("{}", &self.pool)));
+        }
+        let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
+        pool.spa().map_err(|e| Failure::cannot("destroy", &self.pool, e.what()))?;
+        let name = pool.name();
+        drop(pool);
+        ctx.release();
+        registry.destroy(&name, self.force).map_err(|e| gone("destroy", &name, &e))?;
+        Ok(Exit::OK)
+    }
+}
+
+/// What OpenZFS says of a pool that can't be let go.
+pub fn gone(action: &str, pool: &str, e: &engine::Error) -> Failure {
+    match e.kind() {
+        Kind::NotFound => Failure::cannot("open", pool, "no such pool"),
+        Kind::Busy => Failure::cannot(action, pool, "pool is busy"),
+        _ => Failure::cannot(action, pool, e.what()),
+    }
+}

@@ -1,0 +1,59 @@
+//! `zpool export`.
+
+use clap::Args;
+
+use super::destroy::gone;
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Export pools, so that others can import them.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// All pools.
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// Unmount file systems that are in use.
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// Pools.
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+}
+
+impl Verb for Export {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let registry = ctx.registry()?;
+        if self.all && !self.pools.is_empty() {
+            return Err(Failure::usage("too many arguments"));
+        }
+        if !self.all && self.pools.is_empty() {
+            return Err(Failure::usage("missing pool argument"));
+        }
+        let names = match self.all {
+            true => registry.all().iter().map(|pool| pool.name()).collect(),
+            false => self.pools.clone(),
+        };
+        let mut exit = Exit::OK;
+        for wanted in names {
+            let done = self.one(&wanted, ctx);
+            if let Err(failure) = done {
+                ctx.warn(failure.message().unwrap_or_default());
+                exit = Exit::FAILED;
+            }
+        }
+        Ok(exit)
+    }
+}
+
+impl Export {
+    fn one(&self, wanted: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+        let pool = ctx.pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
+        let name = pool.name();
+        if !pool.is_read_only() {
+            ctx.log(&pool)?;
+        }
+        drop(pool);
+        ctx.release();
+        ctx.registry()?.export(&name, self.force).map_err(|e| gone("export", &name, &e))
+    }
+}

@@ -1,0 +1,88 @@
+//! `zpool set`.
+
+use clap::Args;
+use engine::dsl::props::PropValue;
+
+use crate::ctx::Ctx;
+use crate::settings::{PoolSetting, When, of_pool};
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Set a property of a pool.
+#[derive(Debug, Args)]
+pub struct Set {
+    /// The property and its value.
+    #[arg(value_name = "PROPERTY=VALUE")]
+    pub setting: String,
+    /// The pool.
+    pub pool: String,
+    /// A vdev of it.
+    pub vdev: Option<String>,
+}
+
+impl Verb for Set {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let Some((name, value)) = self.setting.split_once('=') else {
+            return Err(Failure::usage("missing value in property=value argument"));
+        };
+        if value.is_empty() && !matches!(name, "comment" | "cachefile" | "bootfs") && !name.contains(':') {
+            return Err(Failure::usage("missing value in property=value argument"));
+        }
+        if self.vdev.is_some() {
+            return Err(Failure::failed("zpool set: not supported yet: properties of vdevs"));
+        }
+        let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
+        let cannot = |what: String| Failure::cannot("set property for", &self.pool, what);
+        let setting = of_pool(name, value, When::Later).map_err(cannot)?;
+        pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
+        match setting {
+            PoolSetting::Stored(name, value) => {
+                let value = self.stored(&name, value, &pool).map_err(cannot)?;
+                ctx.change(&pool, move |tasks, spa| spa.set_props(&[(name, value)], tasks.at.tx))
+                    .map_err(|e| cannot(e.what().to_owned()))?;
+            }
+            PoolSetting::Enable(feature) => {
+                let spa = pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
+                spa.enable_features(vec![feature]).map_err(|e| cannot(e.what().to_owned()))?;
+                ctx.log(&pool)?;
+            }
+            PoolSetting::Cachefile(path) => {
+                pool.manner.write().cached = path != "none";
+                ctx.registry()?.note(&pool)?;
+                ctx.log(&pool)?;
+            }
+            PoolSetting::Ashift(n) => {
+                let value = PropValue::Number(n);
+                ctx.change(&pool, move |tasks, spa| spa.set_props(&[("ashift".into(), value)], tasks.at.tx))
+                    .map_err(|e| cannot(e.what().to_owned()))?;
+            }
+            PoolSetting::Version(_) => {
+                return Err(cannot("property 'version' can't be set by this build: zpool upgrade".to_owned()));
+            }
+            PoolSetting::Disable(_) | PoolSetting::Altroot(_) | PoolSetting::Readonly(_) => {
+                return Err(cannot(format!("property '{name}' can't be set now")));
+            }
+        }
+        ctx.registry()?.note(&pool)?;
+        Ok(Exit::OK)
+    }
+}
+
+impl Set {
+    /// `bootfs` is kept as a number.
+    fn stored(&self, name: &str, value: PropValue, pool: &daemon::Imported) -> Result<PropValue, String> {
+        let PropValue::Text(text) = &value else { return Ok(value) };
+        if name != "bootfs" {
+            return Ok(value);
+        }
+        if text.is_empty() {
+            return Ok(PropValue::Number(0));
+        }
+        let bad = || format!("'{text}' is an invalid name");
+        let view = pool.view().map_err(|e| e.to_string())?;
+        if !text.starts_with(&format!("{}/", self.pool)) && *text != self.pool {
+            return Err(bad());
+        }
+        let head = view.dsl.dataset(text).map_err(|_| bad())?;
+        Ok(PropValue::Number(head.number))
+    }
+}

@@ -1,0 +1,470 @@
+//! The vdevs of a command line: `mirror a b log c`, from words to devices that are open for a new pool.
+//!
+//! Source of words and rules: zpool_vdev.c, OpenZFS 2.3.
+//!
+//! Differs from OpenZFS: a file in the current folder may be named without its path.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use daemon::devices::{self, InUse};
+use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::vdev::config::AllocBias;
+use zcommon::draid::DraidConfig;
+
+use crate::ctx::Ctx;
+use crate::verb::Failure;
+
+/// Where short names of devices are looked for.
+const DEVICE_DIRS: [&str; 8] = [
+    "/dev/disk/by-vdev",
+    "/dev/mapper",
+    "/dev/disk/by-partlabel",
+    "/dev/disk/by-partuuid",
+    "/dev/disk/by-label",
+    "/dev/disk/by-uuid",
+    "/dev/disk/by-id",
+    "/dev",
+];
+/// Devices of one vdev may differ in size by so much.
+const SIZE_FUZZ: u64 = 16 << 20;
+
+/// A vdev as it was typed.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// How its devices stand together.
+    pub kind: Kind,
+    /// What it serves.
+    pub class: AllocBias,
+    /// Its devices.
+    pub leaves: Vec<Leaf>,
+}
+
+/// How devices stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One device.
+    Single,
+    /// All alike.
+    Mirror,
+    /// With this much parity.
+    Raidz(u32),
+    /// With parity, spread.
+    Draid(DraidConfig),
+}
+
+/// A device as it was found.
+#[derive(Debug, Clone)]
+pub struct Leaf {
+    /// Its absolute path.
+    pub path: PathBuf,
+    /// A disk, not a file.
+    pub is_disk: bool,
+    /// Bytes; 0 when not known.
+    pub size: u64,
+}
+
+/// Everything that was typed.
+#[derive(Debug, Clone, Default)]
+pub struct Vdevs {
+    /// Top-level vdevs.
+    pub tops: Vec<Group>,
+    /// Spares.
+    pub spares: Vec<Leaf>,
+    /// Cache devices.
+    pub cache: Vec<Leaf>,
+}
+
+fn invalid(what: impl std::fmt::Display) -> Failure {
+    Failure::failed(format!("invalid vdev specification: {what}"))
+}
+
+/// Where the words are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Class(AllocBias),
+    Spares,
+    Cache,
+}
+
+/// Reads the words.
+#[doc(alias = "construct_spec")]
+pub fn parse(words: &[String], ctx: &Ctx) -> Result<Vdevs, Failure> {
+    let mut vdevs = Vdevs::default();
+    let mut section = Section::Class(AllocBias::Normal);
+    let mut seen: Vec<&str> = Vec::new();
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let word = word.as_str();
+        if let Some(next) = section_of(word) {
+            if seen.contains(&word) {
+                return Err(invalid(format!("'{word}' can be specified only once")));
+            }
+            if words.peek().is_none_or(|next| is_grouping(next) && !matches!(next.as_str(), "mirror")) {
+                return Err(invalid(format!("{word} requires at least 1 devices")));
+            }
+            seen.push(word);
+            section = next;
+            continue;
+        }
+        let Some(kind) = group_of(word)? else {
+            vdevs.add(section, Kind::Single, vec![find(word, ctx)?])?;
+            continue;
+        };
+        let class = match section {
+            Section::Class(class) => class,
+            // A group ends the lists of spares and cache devices.
+            Section::Spares | Section::Cache => AllocBias::Normal,
+        };
+        if class == AllocBias::Log && kind != Kind::Mirror {
+            return Err(invalid(format!("unsupported 'log' device: {word}")));
+        }
+        let mut leaves = Vec::new();
+        while let Some(next) = words.next_if(|next| !is_grouping(next)) {
+            leaves.push(find(next, ctx)?);
+        }
+        let least = least_of(kind);
+        if leaves.len() < least {
+            return Err(invalid(format!("{word} requires at least {least} devices")));
+        }
+        section = Section::Class(class);
+        vdevs.add(section, kind, leaves)?;
+    }
+    if vdevs.tops.is_empty() && vdevs.spares.is_empty() && vdevs.cache.is_empty() {
+        return Err(invalid("at least one toplevel vdev must be specified"));
+    }
+    Ok(vdevs)
+}
+
+impl Vdevs {
+    fn add(&mut self, section: Section, kind: Kind, mut leaves: Vec<Leaf>) -> Result<(), Failure> {
+        match section {
+            Section::Spares => self.spares.append(&mut leaves),
+            Section::Cache => self.cache.append(&mut leaves),
+            Section::Class(class) => {
+                if let Kind::Draid(config) = kind {
+                    let config = DraidConfig { children: u64::try_from(leaves.len()).unwrap_or(0), ..config };
+                    self.tops.push(Group { kind: Kind::Draid(config), class, leaves });
+                } else {
+                    self.tops.push(Group { kind, class, leaves });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All devices.
+    pub fn leaves(&self) -> impl Iterator<Item = &Leaf> {
+        let tops = self.tops.iter().flat_map(|top| &top.leaves);
+        tops.chain(&self.spares).chain(&self.cache)
+    }
+}
+
+fn section_of(word: &str) -> Option<Section> {
+    Some(match word {
+        "log" => Section::Class(AllocBias::Log),
+        "special" => Section::Class(AllocBias::Special),
+        "dedup" => Section::Class(AllocBias::Dedup),
+        "spare" => Section::Spares,
+        "cache" => Section::Cache,
+        _ => return None,
+    })
+}
+
+fn is_grouping(word: &str) -> bool {
+    section_of(word).is_some() || group_of(word).is_ok_and(|kind| kind.is_some())
+}
+
+#[doc(alias = "is_grouping")]
+fn group_of(word: &str) -> Result<Option<Kind>, Failure> {
+    Ok(Some(match word {
+        "mirror" => Kind::Mirror,
+        "raidz" | "raidz1" => Kind::Raidz(1),
+        "raidz2" => Kind::Raidz(2),
+        "raidz3" => Kind::Raidz(3),
+        _ if word.starts_with("draid") => match word.parse() {
+            Ok(config) => Kind::Draid(config),
+            // It may be the name of a device.
+            Err(_) if word.contains('/') => return Ok(None),
+            Err(e) => return Err(invalid(e)),
+        },
+        _ => return Ok(None),
+    }))
+}
+
+fn least_of(kind: Kind) -> usize {
+    match kind {
+        Kind::Single => 1,
+        Kind::Mirror => 2,
+        Kind::Raidz(parity) => usize::try_from(parity).unwrap_or(0) + 1,
+        Kind::Draid(config) => usize::try_from(config.parity).unwrap_or(0) + 1,
+    }
+}
+
+/// The device that a word means.
+#[doc(alias = "make_leaf_vdev")]
+pub fn find(word: &str, ctx: &Ctx) -> Result<Leaf, Failure> {
+    let path = locate(word, ctx)?;
+    let meta = fs::metadata(&path)
+        .map_err(|e| Failure::failed(format!("cannot open '{word}': {}", strerror(&e))))?;
+    let is_disk = meta.file_type().is_block_device();
+    if !is_disk && !meta.is_file() {
+        return Err(Failure::failed(format!("cannot use '{word}': must be a block device or regular file")));
+    }
+    Ok(Leaf { path, is_disk, size: if is_disk { 0 } else { meta.len() } })
+}
+
+fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
+    if word.starts_with('/') {
+        return Ok(PathBuf::from(word));
+    }
+    let known = DEVICE_DIRS.iter().map(|dir| Path::new(dir).join(word));
+    let here = ctx.session().map(|session| session.path(word)).ok().filter(|path| path.is_file());
+    known.into_iter().find(|path| path.exists()).or(here).ok_or_else(|| {
+        Failure::failed(format!(
+            "cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"
+        ))
+    })
+}
+
+/// The system's words for an error, without its number.
+pub fn strerror(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// What stands in the way of using the devices.
+#[derive(Debug, Default)]
+pub struct Objections {
+    lines: Vec<String>,
+}
+
+impl Objections {
+    /// All that `-f` does not silence, or everything.
+    #[doc(alias("check_in_use", "check_replication"))]
+    pub fn of(vdevs: &Vdevs, force: bool, ctx: &Ctx, known: Option<&Group>) -> Self {
+        let mut all = Self::default();
+        for leaf in vdevs.leaves() {
+            let spare = vdevs.spares.iter().any(|spare| spare.path == leaf.path);
+            all.in_use(leaf, force, spare, ctx);
+        }
+        if !force && all.lines.is_empty() {
+            all.replication(vdevs, known);
+        }
+        all
+    }
+
+    fn in_use(&mut self, leaf: &Leaf, force: bool, spare: bool, ctx: &Ctx) {
+        let shown = leaf.path.display();
+        match devices::in_use(&leaf.path) {
+            None => {}
+            Some(InUse::Spare) if spare => {}
+            Some(InUse::Spare) => self.lines.push(format!("{shown} is reserved as a hot spare for pool")),
+            Some(InUse::Cache) if force => {}
+            Some(InUse::Cache) => self.lines.push(format!("{shown} is part of a cache")),
+            Some(InUse::Active(pool)) if is_imported(leaf, ctx) => {
+                self.lines.push(format!("{shown} is part of active pool '{pool}'"));
+            }
+            Some(InUse::Active(_) | InUse::Exported(_)) if force => {}
+            Some(InUse::Active(pool)) => {
+                self.lines.push(format!("{shown} is part of potentially active pool '{pool}'"));
+            }
+            Some(InUse::Exported(pool)) => {
+                self.lines.push(format!("{shown} is part of exported pool '{pool}'"));
+            }
+        }
+    }
+
+    /// Vdevs that protect less than the others.
+    fn replication(&mut self, vdevs: &Vdevs, known: Option<&Group>) {
+        let normal: Vec<&Group> =
+            vdevs.tops.iter().filter(|top| top.class == AllocBias::Normal).collect();
+        for group in &normal {
+            self.alike(group);
+        }
+        let new = normal.first().copied();
+        for pair in normal.windows(2) {
+            if let [a, b] = pair
+                && let Some(line) = differ(a, b)
+            {
+                self.lines.push(line);
+                return;
+            }
+        }
+        let others = vdevs.tops.iter().filter(|top| top.class == AllocBias::Special || top.class == AllocBias::Dedup);
+        let olds = known.or(new);
+        for group in known.and(new).into_iter().chain(others) {
+            let Some(old) = olds else { return };
+            if let Some(line) = old_and_new(old, group) {
+                self.lines.push(line);
+                return;
+            }
+        }
+    }
+
+    fn alike(&mut self, group: &Group) {
+        let name = name_of(group);
+        if group.leaves.iter().any(|leaf| leaf.is_disk) && group.leaves.iter().any(|leaf| !leaf.is_disk) {
+            self.lines.push(format!("mismatched replication level: {name} contains both files and devices"));
+        }
+        let sizes = || group.leaves.iter().map(|leaf| leaf.size).filter(|size| *size != 0);
+        let (Some(least), Some(most)) = (sizes().min(), sizes().max()) else { return };
+        if most - least > SIZE_FUZZ {
+            self.lines.push(format!("{name} contains devices of different sizes"));
+        }
+    }
+
+    /// The failure that they make.
+    #[doc(alias = "vdev_error")]
+    pub fn failure(self, force: bool) -> Option<Failure> {
+        if self.lines.is_empty() {
+            return None;
+        }
+        let how = match force {
+            true => "the following errors must be manually repaired:",
+            false => "use '-f' to override the following errors:",
+        };
+        Some(Failure::failed(format!("invalid vdev specification\n{how}\n{}", self.lines.join("\n"))))
+    }
+}
+
+/// Whether one of our pools has the device.
+fn is_imported(leaf: &Leaf, ctx: &Ctx) -> bool {
+    let Ok(registry) = ctx.registry() else { return false };
+    let Ok(wanted) = devices::identity(&leaf.path) else { return false };
+    let has = |pool: &std::sync::Arc<daemon::Imported>| {
+        pool.candidate().members.values().any(|member| member.device.identity == wanted)
+    };
+    registry.all().iter().any(has)
+}
+
+fn name_of(group: &Group) -> &'static str {
+    match group.kind {
+        Kind::Single if group.leaves.iter().any(|leaf| leaf.is_disk) => "disk",
+        Kind::Single => "file",
+        Kind::Mirror => "mirror",
+        Kind::Raidz(_) => "raidz",
+        Kind::Draid(_) => "draid",
+    }
+}
+
+fn parity(group: &Group) -> u64 {
+    match group.kind {
+        Kind::Raidz(parity) => parity.into(),
+        Kind::Draid(config) => config.parity,
+        Kind::Single | Kind::Mirror => 0,
+    }
+}
+
+fn differ(a: &Group, b: &Group) -> Option<String> {
+    let (first, second) = (name_of(a), name_of(b));
+    let lead = "mismatched replication level: both";
+    if first != second {
+        return Some(format!("{lead} {first} and {second} vdevs are present"));
+    }
+    if parity(a) != parity(b) {
+        return Some(format!("{lead} {} and {} device parity {first} vdevs are present", parity(a), parity(b)));
+    }
+    let (ways, others) = (a.leaves.len(), b.leaves.len());
+    (ways != others).then(|| format!("{lead} {ways}-way and {others}-way {first} vdevs are present"))
+}
+
+fn old_and_new(old: &Group, new: &Group) -> Option<String> {
+    let (first, second) = (name_of(old), name_of(new));
+    let lead = "mismatched replication level: pool uses";
+    if first != second {
+        return Some(format!("{lead} {first} and new vdev is {second}"));
+    }
+    if parity(old) != parity(new) {
+        return Some(format!("{lead} {} device parity and new vdev uses {}", parity(old), parity(new)));
+    }
+    let (ways, others) = (old.leaves.len(), new.leaves.len());
+    (ways != others).then(|| format!("{lead} {ways}-way {first} and new vdev uses {others}-way {second}"))
+}
+
+/// Opens the devices: from here on nobody else can have them.
+pub fn open(vdevs: &Vdevs, ashift: Option<u32>, action: &str, pool: &str) -> Result<PoolSpec, Failure> {
+    let leaf = |leaf: &Leaf| -> Result<LeafSpec, Failure> {
+        let device = devices::open(&leaf.path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ResourceBusy => {
+                let what = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
+                Failure::cannot(action, pool, what)
+            }
+            _ => Failure::failed(format!("cannot open '{}': {}", leaf.path.display(), strerror(&e))),
+        })?;
+        if device.geometry().size < ondisk::label::MIN_DEVICE_SIZE {
+            let what = "one or more devices is less than the minimum size (64M)";
+            return Err(Failure::cannot(action, pool, what));
+        }
+        let path = leaf.path.to_string_lossy().into_owned();
+        Ok(LeafSpec { path, is_disk: leaf.is_disk, whole_disk: leaf.is_disk.then_some(false), devid: None, device })
+    };
+    let leaves = |all: &[Leaf]| all.iter().map(leaf).collect::<Result<Vec<_>, _>>();
+    let mut spec = PoolSpec { ashift, ..PoolSpec::default() };
+    for top in &vdevs.tops {
+        let mut devices = leaves(&top.leaves)?;
+        let vdev = match top.kind {
+            Kind::Single => match devices.pop() {
+                Some(only) => VdevSpec::Leaf(only),
+                None => continue,
+            },
+            Kind::Mirror => VdevSpec::Mirror(devices),
+            Kind::Raidz(parity) => VdevSpec::Raidz { parity, children: devices },
+            Kind::Draid(config) => VdevSpec::Draid { config, children: devices },
+        };
+        spec.tops.push(TopSpec { vdev, class: top.class, ashift });
+    }
+    spec.spares = leaves(&vdevs.spares)?;
+    spec.cache = leaves(&vdevs.cache)?;
+    Ok(spec)
+}
+
+/// How the new vdevs would stand in the pool, class by class.
+#[doc(alias = "print_vdev_tree")]
+pub fn layout(vdevs: &Vdevs, pool: &str, class: AllocBias, title: &str) -> String {
+    let mut text = String::new();
+    let tops: Vec<&Group> = vdevs.tops.iter().filter(|top| top.class == class).collect();
+    if class != AllocBias::Normal && tops.is_empty() {
+        return text;
+    }
+    // Writing to a string can't fail.
+    let _ = writeln!(text, "\t{}", if title.is_empty() { pool } else { title });
+    for top in tops {
+        let indent = if top.kind == Kind::Single {
+            2
+        } else {
+            let name = match top.kind {
+                Kind::Raidz(parity) => format!("raidz{parity}"),
+                Kind::Draid(config) => config.to_string(),
+                _ => "mirror".to_owned(),
+            };
+            let _ = writeln!(text, "\t  {name}");
+            4
+        };
+        for leaf in &top.leaves {
+            let _ = writeln!(text, "\t{:indent$}{}", "", leaf.path.display());
+        }
+    }
+    text
+}
+
+/// As [`layout`], all classes.
+pub fn layouts(vdevs: &Vdevs, pool: &str) -> String {
+    let mut text = layout(vdevs, pool, AllocBias::Normal, "");
+    for (class, title) in
+        [(AllocBias::Dedup, "dedup"), (AllocBias::Special, "special"), (AllocBias::Log, "logs")]
+    {
+        text += &layout(vdevs, pool, class, title);
+    }
+    for (list, title) in [(&vdevs.cache, "cache"), (&vdevs.spares, "spares")] {
+        if !list.is_empty() {
+            let _ = writeln!(text, "\t{title}");
+            for leaf in list {
+                let _ = writeln!(text, "\t  {}", leaf.path.display());
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,140 @@
+//! The command's side: reaches the daemon, or starts it, and lends it the command's streams.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::place::Place;
+use crate::wire::{self, Request};
+
+/// What the daemon says on its standard output once it can be reached.
+pub const READY: &[u8] = b"ready\n";
+/// Words of the environment that a command sees.
+const WORDS: [&str; 6] = ["TZ", "LC_ALL", "LANG", "ZPOOL_IMPORT_PATH", "ZFS_COLOR", "HOME"];
+/// How long a daemon that is just ending or starting is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Whether a daemon is there, or has to be because pools were imported when it ended.
+pub fn is_wanted(place: &Place) -> bool {
+    UnixStream::connect(place.socket()).is_ok() || !crate::cache::Cache::at(place.cache()).is_empty()
+}
+
+/// Has the daemon run a command line in this process's stead; gives its exit code.
+pub fn run(place: &Place, argv: Vec<OsString>, width: u64) -> io::Result<u8> {
+    let env = WORDS.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?)));
+    let request = Request {
+        argv,
+        cwd: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+        env: env.collect::<BTreeMap<_, _>>(),
+        width,
+    };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut stream = connect(place)?;
+        match submit(&mut stream, &request) {
+            Ok(()) => return await_exit(stream),
+            // It ended between our connection and its turn.
+            Err(e) if Instant::now() > until => return Err(e),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn submit(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
+    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+    wire::send(stream, request, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer)
+}
+
+/// Waits for the end; signals are passed on once, a second one ends the wait.
+fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let handle = signals.handle();
+    let mut asking = stream.try_clone()?;
+    let watcher = thread::spawn(move || {
+        for (count, signal) in signals.forever().enumerate() {
+            if count > 0 || asking.write_all(&[wire::STOP]).is_err() {
+                std::process::exit(128 + signal);
+            }
+        }
+    });
+    let mut answer = [0; 2];
+    let got = stream.read_exact(&mut answer);
+    handle.close();
+    // A thread that only waits for signals can't fail.
+    let _ = watcher.join();
+    got.map_err(|_| io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended before the command did"))?;
+    match answer {
+        [wire::EXIT, code] => Ok(code),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon gave an answer that makes no sense")),
+    }
+}
+
+fn connect(place: &Place) -> io::Result<UnixStream> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match UnixStream::connect(place.socket()) {
+            Ok(stream) => return Ok(stream),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
+            Err(_) => start(place)?,
+        }
+        if Instant::now() > until {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the daemon can't be reached"));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Starts the daemon and waits until it can be reached. When another one is about to, it ends at once, which is fine.
+fn start(place: &Place) -> io::Result<()> {
+    place.prepare()?;
+    let log = OpenOptions::new().create(true).append(true).open(place.log())?;
+    let from = log.metadata()?.len();
+    let mut child = Command::new("/proc/self/exe")
+        .arg0("aquifer")
+        .arg("daemon")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .process_group(0)
+        .spawn()?;
+    let mut said = Vec::new();
+    if let Some(mut out) = child.stdout.take() {
+        out.read_to_end(&mut said)?;
+    }
+    if said == READY {
+        return Ok(());
+    }
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(());
+    }
+    let text = tail(place, from);
+    let what = if text.is_empty() { format!("it ended with {status}") } else { text };
+    Err(io::Error::other(format!("the daemon can't be started: {what}")))
+}
+
+/// What the log says from `from` on.
+fn tail(place: &Place, from: u64) -> String {
+    use std::io::{Seek, SeekFrom};
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(place.log())?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut text = Vec::new();
+        file.take(4096).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).trim().to_owned()
+}

@@ -1,0 +1,76 @@
+//! Devices for pools: opened so that nobody else can have them, and looked at before they are taken.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use blkdev::{Device, FileDevice, Identity, OpenMode, OpenOptions};
+use engine::{Error, Kind, Result};
+use zcommon::vdev::PoolState;
+use zutil::PoolCandidate;
+use zutil::discover::probe;
+use zutil::open::OpenedPool;
+
+/// What a pool's own devices are opened with.
+pub const OWNED: OpenOptions =
+    OpenOptions { mode: OpenMode::Exclusive, cache: blkdev::CacheMode::Auto, threads: 4 };
+
+/// Opens a device for a pool: `WouldBlock` or `ResourceBusy` when somebody has it.
+pub fn open(path: &Path) -> io::Result<Device> {
+    Ok(Arc::new(FileDevice::open(path, OWNED)?))
+}
+
+/// Which device a path leads to.
+pub fn identity(path: &Path) -> io::Result<Identity> {
+    let options = OpenOptions { threads: 1, ..OpenOptions::default() };
+    Ok(FileDevice::open(path, options)?.identity())
+}
+
+/// What a device holds that a new pool would destroy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InUse {
+    /// A spare.
+    Spare,
+    /// A cache device.
+    Cache,
+    /// Part of a pool that is in use, here or elsewhere.
+    Active(String),
+    /// Part of a pool that was exported.
+    Exported(String),
+}
+
+/// What the labels of a device say of its use; `None` when it may be taken.
+#[doc(alias = "zpool_in_use")]
+pub fn in_use(path: &Path) -> Option<InUse> {
+    let found = probe(path).ok().flatten()?;
+    let label = found.labels.best()?;
+    let name = label.str("name").unwrap_or_default().to_owned();
+    match label.u64("state").and_then(PoolState::from_number)? {
+        PoolState::Spare => Some(InUse::Spare),
+        PoolState::L2cache => Some(InUse::Cache),
+        PoolState::Exported => Some(InUse::Exported(name)),
+        PoolState::Destroyed => None,
+        // A label with txg 0 was written for a pool that never came to be.
+        _ if label.u64("txg") == Some(0) => None,
+        _ => Some(InUse::Active(name)),
+    }
+}
+
+/// Opens all devices of a pool as its owner.
+///
+/// # Errors
+/// `Busy` when somebody else has one of them; none is kept then.
+pub fn open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
+    let opened = candidate.open(OWNED);
+    // A device that can be read but not had is held by someone; one that can't be read is just missing.
+    let held = opened.failed.iter().find(|skipped| identity(&skipped.path).is_ok());
+    match held {
+        None => Ok(opened),
+        Some(skipped) => {
+            let what = "one or more devices are already in use";
+            Err(Error::new(Kind::Busy, what)
+                .on_vdev(&skipped.path.to_string_lossy())
+                .because(Error::new(Kind::Busy, skipped.why.clone())))
+        }
+    }
+}

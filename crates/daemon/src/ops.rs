@@ -1,0 +1,281 @@
+//! What is done to whole pools: created, imported, exported, destroyed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use engine::dsl::props::PropValue;
+use engine::dsl::write::Tasks;
+use engine::dsl::write::props::Source;
+use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
+use engine::spa::layout::PoolSpec;
+use engine::spa::{ImportOptions, NewPool, OpenOptions, Spa};
+use engine::{Error, Kind, Result};
+use nvpair::NvList;
+use zcommon::features::Feature;
+use zpl::Time;
+use zpl::write::{NewFs, create_fs};
+use zutil::PoolCandidate;
+use zutil::import_status::system_hostid;
+
+use crate::devices;
+use crate::registry::{Imported, Manner, Registry, leaf_paths};
+use crate::server::Caller;
+
+/// A pool to be created.
+#[derive(Debug)]
+pub struct CreatePool {
+    /// Its name.
+    pub name: String,
+    /// Its devices, open.
+    pub spec: PoolSpec,
+    /// 1 to 28, or 5000.
+    pub version: u64,
+    /// Features to enable.
+    pub features: Vec<Feature>,
+    /// Properties of the pool.
+    pub pool_props: Vec<(String, PropValue)>,
+    /// Properties of its root file system.
+    pub fs_props: Vec<(String, PropValue)>,
+    /// What of the root file system is fixed at its creation.
+    pub fs: FsShape,
+    /// How it is imported from now on.
+    pub manner: Manner,
+    /// Who asks.
+    pub caller: Caller,
+    /// The command, for the history.
+    pub command: String,
+}
+
+/// What of a file system is fixed at its creation.
+#[derive(Debug, Clone, Copy)]
+pub struct FsShape {
+    /// Normal form of names.
+    pub normalization: u64,
+    /// How the case of names counts.
+    pub case: zpl::CaseSensitivity,
+    /// Names in UTF-8 only.
+    pub utf8only: bool,
+}
+
+impl Default for FsShape {
+    fn default() -> Self {
+        Self { normalization: 0, case: zpl::CaseSensitivity::Sensitive, utf8only: false }
+    }
+}
+
+impl FsShape {
+    /// A new file system of that shape, which belongs to `caller`.
+    pub fn new_fs(self, caller: Caller, (sec, nsec): (i64, u32), seed: u64) -> NewFs {
+        NewFs {
+            normalization: self.normalization,
+            case: self.case,
+            utf8only: self.utf8only,
+            owner: (caller.uid.into(), caller.gid.into()),
+            ..NewFs::new(Time { sec, nsec: nsec.into() }, seed)
+        }
+    }
+}
+
+/// A pool to be imported.
+#[derive(Debug)]
+pub struct ImportPool {
+    /// What was found of it.
+    pub candidate: PoolCandidate,
+    /// A new name.
+    pub rename: Option<String>,
+    /// Not to be changed.
+    pub read_only: bool,
+    /// Although another machine seems to use it.
+    pub force: bool,
+    /// Which state.
+    pub open: OpenOptions,
+    /// How.
+    pub manner: Manner,
+}
+
+/// The machine's name.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The pool of this guid on the devices at `paths`.
+pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate> {
+    if paths.is_empty() {
+        return None;
+    }
+    zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid)
+}
+
+/// Adds a command to the history.
+pub fn log_command(spa: &Spa, tasks: &Tasks<'_>, command: &str, caller: Caller) -> Result<()> {
+    let origin = HistoryOrigin { who: caller.uid.into(), host: hostname() };
+    spa.log_history(&HistoryEvent::Command(command.to_owned()), &origin, tasks.at.tx)
+}
+
+impl Registry {
+    /// Makes a pool and keeps it imported.
+    ///
+    /// # Errors
+    /// `Exists` for the name; else why a device can't be used.
+    pub fn create(self: &Arc<Self>, new: CreatePool) -> Result<Arc<Imported>> {
+        let place = self.reserve(&new.name)?;
+        let env = self.env()?;
+        let layout = new.spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
+        let (wall, seed) = (env.clock.wall(), env.guid());
+        let mut fs = new.fs.new_fs(new.caller, wall, seed);
+        // No feature is enabled yet at that moment of a pool's making.
+        fs.projects = false;
+        let pool = NewPool {
+            name: new.name.clone(),
+            version: new.version,
+            features: new.features,
+            layout,
+            hostid: system_hostid(),
+            hostname: hostname(),
+            command: new.command,
+        };
+        let spa = engine::spa::create(&env, pool, &|objset, tx| create_fs(objset, tx, &fs))?;
+        spa.start_thread()?;
+        let guid = spa.config.lock().root().u64("guid").unwrap_or(0);
+        let paths = leaf_paths(&config_of(&spa));
+        let missing = || Error::new(Kind::Io, "the labels that were just written can't be read");
+        let candidate = candidate_at(&paths, guid).ok_or_else(missing)?;
+        let pool = Arc::new(Imported::live(spa, candidate, new.manner));
+        let (pool_props, fs_props, name) = (new.pool_props, new.fs_props, new.name);
+        if !pool_props.is_empty() || !fs_props.is_empty() {
+            pool.task(move |tasks, spa| {
+                spa.set_props(&pool_props, tasks.at.tx)?;
+                let settings: Vec<_> =
+                    fs_props.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
+                tasks.set(&name, &settings, Source::Local)
+            })?;
+        }
+        place.fill(Arc::clone(&pool));
+        self.note(&pool)?;
+        Ok(pool)
+    }
+
+    /// Imports a pool.
+    ///
+    /// # Errors
+    /// `Exists` for the name, `Busy` for a device, and whatever keeps the pool from being opened. Nothing has been
+    /// changed then.
+    pub fn import(self: &Arc<Self>, new: ImportPool) -> Result<Arc<Imported>> {
+        let name = new.rename.clone().unwrap_or_else(|| new.candidate.name.clone());
+        let place = self.reserve(&name)?;
+        let env = self.env()?;
+        let held = match new.read_only {
+            true => {
+                let source = zutil::import::source(&new.candidate);
+                let pool = engine::spa::open(&env, source, new.open)?;
+                Imported::read_only(pool, new.candidate, new.manner)
+            }
+            false => {
+                let opened = devices::open_all(&new.candidate)?;
+                let source = zutil::import::gathered(&new.candidate, opened);
+                let options = ImportOptions {
+                    open: new.open,
+                    hostid: system_hostid(),
+                    hostname: hostname(),
+                    rename: new.rename,
+                    force: new.force,
+                };
+                let spa = engine::spa::import(&env, source, &options)?;
+                spa.start_thread()?;
+                // The labels say from now on that it is in use.
+                spa.sync_task(|_, _| Ok(()))?;
+                Imported::live(spa, new.candidate, new.manner)
+            }
+        };
+        let pool = Arc::new(held);
+        place.fill(Arc::clone(&pool));
+        self.note(&pool)?;
+        Ok(pool)
+    }
+
+    /// Writes the pool into the cache file, or takes it out, as its manner says.
+    pub fn note(&self, pool: &Imported) -> Result<()> {
+        let (name, cached) = (pool.name(), pool.manner.read().cached && !pool.is_read_only());
+        if cached { self.cache.put(&name, pool.config())? } else { self.cache.remove(&name)? }
+        Ok(())
+    }
+
+    /// Exports a pool: everything is written, and others may import it.
+    pub fn export(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
+        self.let_go(name, force, true, Spa::export)
+    }
+
+    /// Destroys a pool: its labels say so, and it isn't found any more.
+    pub fn destroy(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
+        self.let_go(name, force, true, Spa::destroy)
+    }
+
+    fn let_go(
+        self: &Arc<Self>,
+        name: &str,
+        force: bool,
+        forget: bool,
+        close: impl FnOnce(&Spa) -> Result<()>,
+    ) -> Result<()> {
+        let (pool, place) = self.take(name)?;
+        let closed = pool.mounts.unmount_all(force).and_then(|()| match pool.spa() {
+            Ok(spa) => close(spa),
+            // What was only read needs no goodbye.
+            Err(_) => Ok(()),
+        });
+        if let Err(e) = closed {
+            place.fill(pool);
+            return Err(e);
+        }
+        // Devices are closed before anybody can find the name free.
+        drop(pool);
+        if forget {
+            self.cache.remove(name)?;
+        }
+        drop(place);
+        Ok(())
+    }
+
+    /// Exports everything and leaves the cache file as it is. What can't be exported is said in the log.
+    pub fn close_all(self: &Arc<Self>) {
+        for pool in self.all() {
+            let name = pool.name();
+            drop(pool);
+            if let Err(e) = self.let_go(&name, true, false, Spa::export) {
+                eprintln!("pool {name} can't be exported: {e}");
+            }
+        }
+    }
+
+    /// Imports what the cache file names, all at the same time. What can't be imported is said in the log and stays
+    /// in the file.
+    pub fn import_cached(self: &Arc<Self>) {
+        let pools = self.cache.pools();
+        thread::scope(|scope| {
+            for (name, config) in &pools {
+                scope.spawn(move || {
+                    if let Err(e) = self.import_one(name, config) {
+                        eprintln!("pool {name} can't be imported: {e}");
+                    }
+                });
+            }
+        });
+    }
+
+    fn import_one(self: &Arc<Self>, name: &str, config: &NvList) -> Result<()> {
+        let guid = config.u64("pool_guid").unwrap_or(0);
+        let candidate = candidate_at(&leaf_paths(config), guid);
+        let missing = || Error::new(Kind::NoDevice, "its devices are not where the cache file says");
+        let candidate = candidate.ok_or_else(missing)?;
+        let rename = (candidate.name != name).then(|| name.to_owned());
+        let manner = Manner { cached: true, ..Manner::default() };
+        let open = OpenOptions::default();
+        self.import(ImportPool { candidate, rename, read_only: false, force: false, open, manner }).map(drop)
+    }
+}
+
+fn config_of(spa: &Spa) -> NvList {
+    let config = spa.config.lock();
+    config.facts_of(0, &[]).mos_config(config.root())
+}

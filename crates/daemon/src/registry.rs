@@ -1,0 +1,309 @@
+//! The pools that are imported, by name.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::dsl::write::Tasks;
+use engine::env::Env;
+use engine::spa::features::PoolFeatures;
+use engine::spa::{Pool, Spa};
+use engine::{Error, Kind, Result};
+use nvpair::NvList;
+use parking_lot::{Condvar, Mutex, RwLock};
+use zutil::PoolCandidate;
+
+use crate::cache::Cache;
+use crate::mounts::{Mounter, Mounts};
+use crate::place::Place;
+
+/// Bytes of each pool's cache.
+const ARC_MAX: u64 = 256 << 20;
+/// How long a command waits for a pool that is just being imported or exported.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A pool's two forms.
+#[derive(Debug)]
+enum Held {
+    Live(Arc<Spa>),
+    ReadOnly(Arc<Pool>),
+}
+
+/// How a pool was imported.
+#[derive(Debug, Clone, Default)]
+pub struct Manner {
+    /// Folder that mount points are below.
+    pub altroot: Option<String>,
+    /// Whether the cache file names it.
+    pub cached: bool,
+    /// File systems are not mounted by themselves.
+    pub no_mount: bool,
+}
+
+/// An imported pool. Whoever works on it holds this: an export waits until nobody does.
+#[derive(Debug)]
+pub struct Imported {
+    held: Held,
+    candidate: RwLock<PoolCandidate>,
+    /// How it was imported; properties may change it.
+    pub manner: RwLock<Manner>,
+    /// Number of this import (`load_guid`).
+    pub load_guid: u64,
+    /// What is mounted.
+    pub mounts: Mounts,
+}
+
+impl Imported {
+    pub(crate) fn live(spa: Arc<Spa>, candidate: PoolCandidate, manner: Manner) -> Self {
+        Self::new(Held::Live(spa), candidate, manner)
+    }
+
+    pub(crate) fn read_only(pool: Arc<Pool>, candidate: PoolCandidate, manner: Manner) -> Self {
+        Self::new(Held::ReadOnly(pool), candidate, manner)
+    }
+
+    fn new(held: Held, candidate: PoolCandidate, manner: Manner) -> Self {
+        let env = match &held {
+            Held::Live(spa) => &spa.pool.env,
+            Held::ReadOnly(pool) => &pool.env,
+        };
+        let load_guid = env.guid();
+        let (candidate, manner) = (RwLock::new(candidate), RwLock::new(manner));
+        Self { held, candidate, manner, load_guid, mounts: Mounts::default() }
+    }
+
+    /// The pool for change.
+    ///
+    /// # Errors
+    /// `ReadOnly` when it was imported so.
+    pub fn spa(&self) -> Result<&Arc<Spa>> {
+        match &self.held {
+            Held::Live(spa) => Ok(spa),
+            Held::ReadOnly(pool) => {
+                Err(Error::new(Kind::ReadOnly, "pool is read-only").in_pool(&pool.name))
+            }
+        }
+    }
+
+    /// Whether it can't be changed.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.held, Held::ReadOnly(_))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        match &self.held {
+            Held::Live(spa) => spa.pool.name.clone(),
+            Held::ReadOnly(pool) => pool.name.clone(),
+        }
+    }
+
+    /// Its guid, which may change.
+    pub fn guid(&self) -> u64 {
+        match &self.held {
+            Held::Live(spa) => spa.config.lock().root().u64("guid").unwrap_or(0),
+            Held::ReadOnly(pool) => pool.guid,
+        }
+    }
+
+    /// The pool as it is now, for verbs that read.
+    pub fn view(&self) -> Result<Arc<Pool>> {
+        let spa = match &self.held {
+            Held::ReadOnly(pool) => return Ok(Arc::clone(pool)),
+            Held::Live(spa) => spa,
+        };
+        let (pool, mos) = (&spa.pool, spa.mos.view());
+        let config = self.config();
+        let mut view = Pool {
+            env: pool.env.clone(),
+            name: pool.name.clone(),
+            guid: self.guid(),
+            uberblock: spa.uberblock(),
+            config,
+            features: PoolFeatures::default(),
+            zio: Arc::clone(&pool.zio),
+            arc: Arc::clone(&pool.arc),
+            mos,
+            dsl: Arc::clone(&pool.dsl),
+            rewind: None,
+            notes: Vec::new(),
+        };
+        view.features = PoolFeatures::load(&view.mos, &view.directory()?)?;
+        Ok(Arc::new(view))
+    }
+
+    /// Its configuration as the MOS has it.
+    pub fn config(&self) -> NvList {
+        match &self.held {
+            Held::ReadOnly(pool) => pool.config.clone(),
+            Held::Live(spa) => {
+                let config = spa.config.lock();
+                config.facts_of(spa.txgs.synced(), &spa.features.in_labels()).mos_config(config.root())
+            }
+        }
+    }
+
+    /// What labels said when it was imported or last changed.
+    pub fn candidate(&self) -> PoolCandidate {
+        PoolCandidate { name: self.name(), guid: self.guid(), ..self.candidate.read().clone() }
+    }
+
+    /// Reads labels again, after devices came or went.
+    pub fn look_again(&self) {
+        let paths = leaf_paths(&self.config());
+        if let Some(found) = crate::ops::candidate_at(&paths, self.guid()) {
+            *self.candidate.write() = found;
+        }
+    }
+
+    /// Runs a task on the pool's datasets, in syncing context.
+    pub fn task<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tasks<'_>, &Spa) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.spa()?.sync_task(move |spa, tx| {
+            let at = spa.datasets.at(tx, spa);
+            work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name }, spa)
+        })
+    }
+}
+
+/// Paths of all leaves in a configuration.
+pub(crate) fn leaf_paths(config: &NvList) -> Vec<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let tree = config.nvlist("vdev_tree").and_then(zutil::tree::VdevNode::from_config);
+    let Some(tree) = tree else { return Vec::new() };
+    let leaves = tree.walk().filter(|vdev| vdev.is_leaf());
+    let path = |path: &Vec<u8>| PathBuf::from(std::ffi::OsStr::from_bytes(path));
+    leaves.filter_map(|leaf| leaf.path.as_ref().map(path)).collect()
+}
+
+/// A name: the pool, or that somebody is importing, creating or exporting it.
+type Slot = Option<Arc<Imported>>;
+
+/// All imported pools.
+#[derive(Debug)]
+pub struct Registry {
+    pools: Mutex<BTreeMap<String, Slot>>,
+    changed: Condvar,
+    /// What is to be imported by the next daemon.
+    pub cache: Cache,
+    mounter: RwLock<Option<Arc<dyn Mounter>>>,
+}
+
+impl Registry {
+    /// No pools yet.
+    pub fn new(place: &Place) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            pools: Mutex::default(),
+            changed: Condvar::new(),
+            cache: Cache::at(place.cache()),
+            mounter: RwLock::default(),
+        }))
+    }
+
+    /// Tells how file systems are mounted.
+    pub fn set_mounter(&self, mounter: Arc<dyn Mounter>) {
+        *self.mounter.write() = Some(mounter);
+    }
+
+    /// How file systems are mounted; `None` when they can't be.
+    pub fn mounter(&self) -> Option<Arc<dyn Mounter>> {
+        self.mounter.read().clone()
+    }
+
+    /// What a pool lives in: its own threads, so that pools don't wait for each other.
+    pub fn env(&self) -> Result<Env> {
+        Env::system(ARC_MAX)
+    }
+
+    /// Whether there is no pool, and none is coming or going.
+    pub fn is_empty(&self) -> bool {
+        self.pools.lock().is_empty()
+    }
+
+    /// All pools in the order of their names, without those that are coming or going.
+    pub fn all(&self) -> Vec<Arc<Imported>> {
+        self.pools.lock().values().flatten().cloned().collect()
+    }
+
+    /// The pool of that name, or of that guid. Waits for one that is coming or going.
+    pub fn get(&self, wanted: &str) -> Option<Arc<Imported>> {
+        let mut pools = self.pools.lock();
+        loop {
+            match pools.get(wanted) {
+                Some(Some(pool)) => return Some(Arc::clone(pool)),
+                Some(None) => {
+                    if self.changed.wait_for(&mut pools, PATIENCE).timed_out() {
+                        return None;
+                    }
+                }
+                None => break,
+            }
+        }
+        let guid: u64 = wanted.parse().ok()?;
+        pools.values().flatten().find(|pool| pool.guid() == guid).cloned()
+    }
+
+    /// Takes a name for a pool that is to come.
+    ///
+    /// # Errors
+    /// `Exists` when there is one.
+    pub fn reserve(self: &Arc<Self>, name: &str) -> Result<Reservation> {
+        let mut pools = self.pools.lock();
+        if pools.contains_key(name) {
+            return Err(Error::new(Kind::Exists, "pool already exists").in_pool(name));
+        }
+        pools.insert(name.to_owned(), None);
+        Ok(Reservation { registry: Arc::clone(self), name: name.to_owned() })
+    }
+
+    /// Takes a pool away from everybody, as soon as nobody works on it.
+    ///
+    /// # Errors
+    /// `Busy` when somebody does for long; the pool stays then.
+    pub fn take(self: &Arc<Self>, name: &str) -> Result<(Arc<Imported>, Reservation)> {
+        let missing = || Error::new(Kind::NotFound, "no such pool").in_pool(name);
+        let mut pools = self.pools.lock();
+        let slot = pools.get_mut(name).ok_or_else(missing)?;
+        let busy = || Error::new(Kind::Busy, "pool is busy").in_pool(name);
+        let pool = slot.take().ok_or_else(busy)?;
+        drop(pools);
+        let reservation = Reservation { registry: Arc::clone(self), name: name.to_owned() };
+        for _ in 0..100 {
+            if Arc::strong_count(&pool) == 1 {
+                return Ok((pool, reservation));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        reservation.fill(pool);
+        Err(busy())
+    }
+}
+
+/// A name that nobody else can take; let go when dropped, unless filled.
+#[derive(Debug)]
+pub struct Reservation {
+    registry: Arc<Registry>,
+    name: String,
+}
+
+impl Reservation {
+    /// Puts a pool under the name.
+    pub fn fill(self, pool: Arc<Imported>) {
+        self.registry.pools.lock().insert(self.name.clone(), Some(pool));
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut pools = self.registry.pools.lock();
+        if matches!(pools.get(&self.name), Some(None)) {
+            pools.remove(&self.name);
+        }
+        drop(pools);
+        self.registry.changed.notify_all();
+    }
+}

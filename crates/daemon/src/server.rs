@@ -1,0 +1,234 @@
+//! The daemon's side: a thread for each command.
+//!
+//! The lock of the run folder is held for as long as the process lives, so there is one daemon a folder; a socket that
+//! stands there without a lock is a dead one's and is replaced. The daemon ends when nothing is imported and nobody
+//! has asked anything for a moment. A client that comes at that very moment gets no answer and tries again.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+
+use crate::client::READY;
+use crate::place::Place;
+use crate::registry::Registry;
+use crate::wire;
+
+/// How often an end is looked for.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a daemon without pools waits for the next command.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Caller {
+    /// This process.
+    pub fn of_process() -> Self {
+        Self { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
+    }
+}
+
+/// A command to be run in the daemon.
+#[derive(Debug)]
+pub struct Call {
+    /// The command line, the program's name first.
+    pub argv: Vec<OsString>,
+    /// The client's folder.
+    pub cwd: PathBuf,
+    /// A few words of its environment.
+    pub env: BTreeMap<String, OsString>,
+    /// Columns of its terminal; 0: none.
+    pub width: u64,
+    /// Who asks.
+    pub caller: Caller,
+    /// The client's standard input.
+    pub stdin: File,
+    /// The client's standard output.
+    pub stdout: File,
+    /// The client's standard error.
+    pub stderr: File,
+    /// Set when the client wants an end or went away.
+    pub interrupt: Arc<AtomicBool>,
+    /// The pools.
+    pub registry: Arc<Registry>,
+}
+
+/// Whoever knows the commands.
+pub trait Commands: Send + Sync {
+    /// Runs a command and gives its exit code.
+    fn run(&self, call: Call) -> u8;
+}
+
+struct Server {
+    registry: Arc<Registry>,
+    commands: Arc<dyn Commands>,
+    /// Commands that are running.
+    running: AtomicUsize,
+    /// Everybody is to stop.
+    stop: Arc<AtomicBool>,
+}
+
+/// Serves until `stop` is set or nothing is left to serve. Whatever is imported then is exported, and stays in the
+/// cache file when `stop` was set: the next daemon has it again.
+///
+/// # Errors
+/// When the socket can't be made. That another daemon serves already is none.
+pub fn serve(place: &Place, commands: Arc<dyn Commands>, stop: Arc<AtomicBool>) -> io::Result<()> {
+    place.prepare()?;
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(place.lock())?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(()),
+        other => other?,
+    }
+    // Who that is; for people and tests, the lock itself is what counts.
+    lock.set_len(0)?;
+    writeln!(&lock, "{}", std::process::id())?;
+    // Fails only for a leader of a group, which was started by hand and may stay where it is.
+    let _ = rustix::process::setsid();
+    let registry = Registry::new(place)?;
+    registry.import_cached();
+    match std::fs::remove_file(place.socket()) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = UnixListener::bind(place.socket())?;
+    listener.set_nonblocking(true)?;
+    announce()?;
+    let server = Arc::new(Server { registry, commands, running: AtomicUsize::new(0), stop });
+    server.accept_all(&listener)?;
+    // From here on nobody gets in; who waits in the queue tries again.
+    std::fs::remove_file(place.socket())?;
+    drop(listener);
+    server.finish();
+    Ok(())
+}
+
+/// Tells whoever waits that the socket is there, and lets go of its pipe.
+fn announce() -> io::Result<()> {
+    let mut out = io::stdout();
+    // Started by hand, nobody may be listening.
+    let _ = out.write_all(READY).and_then(|()| out.flush());
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    Ok(())
+}
+
+impl Server {
+    fn accept_all(self: &Arc<Self>, listener: &UnixListener) -> io::Result<()> {
+        let mut quiet = Instant::now();
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if self.running.load(Ordering::Acquire) > 0 || !self.registry.is_empty() {
+                quiet = Instant::now();
+            } else if quiet.elapsed() >= IDLE {
+                return Ok(());
+            }
+            let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos().try_into().unwrap_or(0) };
+            match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&tick)) {
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(e) => return Err(e.into()),
+            }
+            match listener.accept() {
+                Ok((stream, _)) => self.spawn(stream),
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
+                // Out of descriptors: what runs will give some back.
+                Err(e) => {
+                    eprintln!("a connection can't be accepted: {e}");
+                    thread::sleep(TICK);
+                }
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, stream: UnixStream) {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        let server = Arc::clone(self);
+        let work = move || {
+            if let Err(e) = server.talk(stream) {
+                eprintln!("a connection failed: {e}");
+            }
+            server.running.fetch_sub(1, Ordering::AcqRel);
+        };
+        if let Err(e) = thread::Builder::new().name("command".into()).spawn(work) {
+            self.running.fetch_sub(1, Ordering::AcqRel);
+            eprintln!("no thread for a command: {e}");
+        }
+    }
+
+    fn talk(&self, mut stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        let peer = rustix::net::sockopt::socket_peercred(stream.as_fd())?;
+        let (uid, me) = (peer.uid.as_raw(), rustix::process::geteuid());
+        if uid != me.as_raw() && uid != 0 {
+            return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        }
+        let Some((request, streams)) = wire::receive(&mut stream)? else { return Ok(()) };
+        stream.write_all(&[wire::ACCEPTED])?;
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let watched = watch(stream.try_clone()?, Arc::clone(&interrupt));
+        let [stdin, stdout, stderr] = streams.map(|fd: OwnedFd| File::from(fd));
+        let call = Call {
+            argv: request.argv,
+            cwd: request.cwd,
+            env: request.env,
+            width: request.width,
+            caller: Caller { uid, gid: peer.gid.as_raw() },
+            stdin,
+            stdout,
+            stderr,
+            interrupt,
+            registry: Arc::clone(&self.registry),
+        };
+        // A command that panics has failed; the pools and the other commands go on.
+        let code = catch_unwind(AssertUnwindSafe(|| self.commands.run(call))).unwrap_or(1);
+        let answered = stream.write_all(&[wire::EXIT, code]);
+        stream.shutdown(std::net::Shutdown::Both)?;
+        if let Some(watched) = watched {
+            // It can only have ended.
+            let _ = watched.join();
+        }
+        answered
+    }
+
+    /// Ends what runs and exports everything.
+    fn finish(&self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.running.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.registry.close_all();
+    }
+}
+
+/// Sets the flag when the client says so or goes away.
+fn watch(mut stream: UnixStream, interrupt: Arc<AtomicBool>) -> Option<thread::JoinHandle<()>> {
+    let work = move || {
+        let mut byte = [0];
+        // Whatever comes, or the end of all that could come, means the same.
+        let _ = stream.read(&mut byte);
+        interrupt.store(true, Ordering::Relaxed);
+    };
+    thread::Builder::new().name("watch".into()).spawn(work).ok()
+}

@@ -1,0 +1,55 @@
+//! Setting properties of a pool.
+//!
+//! Most are kept in a ZAP of their own, `comment` and `compatibility` in the configuration, so that they can be read
+//! before the pool is opened. Source: `spa_sync_props`, spa.c, OpenZFS 2.3.
+
+use ondisk::ObjectType;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+
+use super::live::Spa;
+use crate::dmu::Tx;
+use crate::dsl::props::PropValue;
+use crate::dsl::write::Hooks;
+use crate::error::Result;
+use crate::zap::{Value, Zap, ZapEdit};
+
+impl Spa {
+    /// Sets properties (syncing context). Whether a value makes sense is the caller's to know.
+    #[doc(alias = "spa_sync_props")]
+    pub fn set_props(&self, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
+        for (name, value) in settings {
+            let text = value.text().filter(|text| !text.is_empty()).map(str::to_owned);
+            match name.as_str() {
+                "comment" => self.config.lock().change_facts(|facts| facts.comment = text),
+                "compatibility" => self.config.lock().change_facts(|facts| facts.compatibility = text),
+                _ => self.set_prop(name, value, tx)?,
+            }
+            let shown = match value {
+                PropValue::Number(n) => n.to_string(),
+                PropValue::Text(text) => text.clone(),
+            };
+            self.log("set", "", 0, &format!("{name}={shown}"), tx)?;
+        }
+        Ok(())
+    }
+
+    fn set_prop(&self, name: &str, value: &PropValue, tx: &Tx) -> Result<()> {
+        let view = self.mos.view();
+        let known = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::PROPS)?;
+        let number = match known.filter(|number| *number != 0) {
+            Some(number) => number,
+            None => {
+                let number = self.datasets.at(tx, self).create_zap(ObjectType::POOL_PROPS)?;
+                let directory = self.mos.handle(MOS_DIRECTORY_OBJECT)?;
+                ZapEdit::open(&mut directory.edit(tx))?.insert(mos::PROPS, number)?;
+                number
+            }
+        };
+        let value = match value {
+            PropValue::Number(n) => Value::from(*n),
+            PropValue::Text(text) => Value::from(text.as_str()),
+        };
+        let zap = self.mos.handle(number)?;
+        ZapEdit::open(&mut zap.edit(tx))?.update(name, value)
+    }
+}
