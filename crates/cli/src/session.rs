@@ -186,9 +186,7 @@ impl Ctx {
     pub fn change<T: Send + 'static>(
         &mut self,
         pool: &Imported,
-        work: impl FnOnce(&engine::dsl::write::Tasks<'_>, &engine::spa::Spa) -> engine::Result<T>
-        + Send
-        + 'static,
+        work: impl FnOnce(&engine::dsl::write::Tasks<'_>, &engine::spa::Spa) -> engine::Result<T> + Send + 'static,
     ) -> engine::Result<T> {
         let name = pool.name();
         let session = self.session.as_mut().filter(|session| !session.logged.contains(&name));

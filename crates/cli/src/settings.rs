@@ -108,7 +108,10 @@ fn native(info: &PropInfo, value: &str) -> Result<PropValue, String> {
                 _ => {
                     let number = number(value, false)?;
                     if number == 0 && matches!(info.name, "quota" | "refquota") {
-                        return Err(format!("use 'none' to disable {}", info.name.trim_start_matches("quota/")));
+                        return Err(format!(
+                            "use 'none' to disable {}",
+                            info.name.trim_start_matches("quota/")
+                        ));
                     }
                     Ok(PropValue::Number(number))
                 }
@@ -144,7 +147,9 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
         (P::Mountpoint, PropValue::Text(text)) => match text.as_str() {
             "none" | "legacy" => Ok(()),
             path if path.starts_with('/') && path.len() < 4096 => Ok(()),
-            path => Err(format!("'{name}' must be an absolute path, 'none', or 'legacy'").replace("{path}", path)),
+            path => {
+                Err(format!("'{name}' must be an absolute path, 'none', or 'legacy'").replace("{path}", path))
+            }
         },
         (P::Keylocation, PropValue::Text(text)) => {
             let uri = ["file://", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme));
@@ -184,13 +189,12 @@ pub enum PoolSetting {
 #[doc(alias = "zpool_valid_proplist")]
 pub fn of_pool(name: &str, value: &str, when: When) -> Result<PoolSetting, String> {
     if let Some(short) = name.strip_prefix("feature@") {
-        let feature = Feature::from_name(short).ok_or_else(|| format!("feature '{short}' unsupported by kernel"))?;
+        let feature =
+            Feature::from_name(short).ok_or_else(|| format!("feature '{short}' unsupported by kernel"))?;
         return match value {
             "enabled" => Ok(PoolSetting::Enable(feature)),
             "disabled" if when == When::New => Ok(PoolSetting::Disable(feature)),
-            "disabled" => {
-                Err(format!("property '{name}' can only be set to 'disabled' at creation time"))
-            }
+            "disabled" => Err(format!("property '{name}' can only be set to 'disabled' at creation time")),
             _ => Err(format!("property '{name}' can only be set to 'enabled' or 'disabled'")),
         };
     }
@@ -229,7 +233,9 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
             return Err(format!("bad alternate root '{path}'"));
         }
         (P::Altroot, PropValue::Text(path)) => PoolSetting::Altroot(path),
-        (P::Cachefile, PropValue::Text(path)) if !path.is_empty() && path != "none" && !path.starts_with('/') => {
+        (P::Cachefile, PropValue::Text(path))
+            if !path.is_empty() && path != "none" && !path.starts_with('/') =>
+        {
             return Err(format!("property '{name}' must be empty, an absolute path, or 'none'"));
         }
         (P::Cachefile, PropValue::Text(path)) => PoolSetting::Cachefile(path),

@@ -19,7 +19,8 @@ fn a_pool_is_made_used_exported_and_imported() {
     live.ok("zfs create -V 10M tank/vol");
     live.ok("zfs snapshot -r tank@now");
     let list = live.ok("zfs list -H -t all -o name");
-    let all = "tank\ntank@now\ntank/home\ntank/home@now\ntank/home/me\ntank/home/me@now\ntank/vol\ntank/vol@now\n";
+    let all =
+        "tank\ntank@now\ntank/home\ntank/home@now\ntank/home/me\ntank/home/me@now\ntank/vol\ntank/vol@now\n";
     assert_eq!(list, all);
     assert_eq!(live.ok("zpool get -H -o value,source comment tank"), "mine\tlocal\n");
     assert_eq!(live.ok("zfs get -H -o value,source compression tank/home"), "lz4\tinherited from tank\n");
@@ -69,7 +70,9 @@ fn devices_of_pools_are_not_taken() {
     );
     assert_eq!(
         live.fails(&format!("zpool create -f other {a}")),
-        format!("invalid vdev specification\nthe following errors must be manually repaired:\n{a} is part of active pool 'tank'\n")
+        format!(
+            "invalid vdev specification\nthe following errors must be manually repaired:\n{a} is part of active pool 'tank'\n"
+        )
     );
     live.ok("zpool export tank");
     assert_eq!(

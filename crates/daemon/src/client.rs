@@ -74,7 +74,9 @@ fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
     handle.close();
     // A thread that only waits for signals can't fail.
     let _ = watcher.join();
-    got.map_err(|_| io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended before the command did"))?;
+    got.map_err(|_| {
+        io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended before the command did")
+    })?;
     match answer {
         [wire::EXIT, code] => Ok(code),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon gave an answer that makes no sense")),

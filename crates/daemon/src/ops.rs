@@ -197,7 +197,11 @@ impl Registry {
     /// Writes the pool into the cache file, or takes it out, as its manner says.
     pub fn note(&self, pool: &Imported) -> Result<()> {
         let (name, cached) = (pool.name(), pool.manner.read().cached && !pool.is_read_only());
-        if cached { self.cache.put(&name, pool.config())? } else { self.cache.remove(&name)? }
+        if cached {
+            self.cache.put(&name, pool.config())?
+        } else {
+            self.cache.remove(&name)?
+        }
         Ok(())
     }
 

@@ -81,9 +81,7 @@ impl Imported {
     pub fn spa(&self) -> Result<&Arc<Spa>> {
         match &self.held {
             Held::Live(spa) => Ok(spa),
-            Held::ReadOnly(pool) => {
-                Err(Error::new(Kind::ReadOnly, "pool is read-only").in_pool(&pool.name))
-            }
+            Held::ReadOnly(pool) => Err(Error::new(Kind::ReadOnly, "pool is read-only").in_pool(&pool.name)),
         }
     }
 

@@ -152,7 +152,8 @@ impl Server {
             }
             match listener.accept() {
                 Ok((stream, _)) => self.spawn(stream),
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
+                Err(e)
+                    if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
                 // Out of descriptors: what runs will give some back.
                 Err(e) => {
                     eprintln!("a connection can't be accepted: {e}");

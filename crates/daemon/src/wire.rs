@@ -117,7 +117,8 @@ pub(crate) fn receive(stream: &mut UnixStream) -> io::Result<Option<(Request, [O
     }
     let mut body = vec![0; len];
     stream.read_exact(&mut body)?;
-    let streams = <[OwnedFd; STREAMS]>::try_from(streams).map_err(|_| bad("a request without its streams"))?;
+    let streams =
+        <[OwnedFd; STREAMS]>::try_from(streams).map_err(|_| bad("a request without its streams"))?;
     Ok(Some((Request::decode(&body)?, streams)))
 }
 

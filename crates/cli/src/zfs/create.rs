@@ -71,7 +71,8 @@ impl Verb for Create {
         let cannot = |what: String| Failure::cannot("create", &self.name, what);
         check_entity(&self.name).map_err(|e| cannot(e.to_string()))?;
         if self.name.contains(['@', '#']) {
-            let kind = if self.name.contains('@') { "snapshot delimiter '@'" } else { "bookmark delimiter '#'" };
+            let kind =
+                if self.name.contains('@') { "snapshot delimiter '@'" } else { "bookmark delimiter '#'" };
             return Err(cannot(format!("{kind} is not expected here")));
         }
         let Some((parent, _)) = self.name.rsplit_once('/') else {
@@ -84,7 +85,11 @@ impl Verb for Create {
         }
         let target = Target::of(&self.name, ctx)?;
         if target.exists() {
-            return if self.parents { Ok(Exit::OK) } else { Err(cannot("dataset already exists".to_owned())) };
+            return if self.parents {
+                Ok(Exit::OK)
+            } else {
+                Err(cannot("dataset already exists".to_owned()))
+            };
         }
         self.check_parent(parent, &target).map_err(cannot)?;
         let (kind, stored) = self.wishes(&target).map_err(cannot)?;
@@ -227,7 +232,8 @@ fn make(
             }
             Kind::Volume { size, block } => zvol::create(&live.objset, tx, size, block, seed),
         })?;
-        let settings: Vec<_> = stored.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
+        let settings: Vec<_> =
+            stored.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
         if settings.is_empty() { Ok(()) } else { tasks.set(&wanted, &settings, Source::Local) }
     });
     made.map_err(|e| Failure::cannot("create", name, why(&e)))

@@ -5,8 +5,8 @@ use std::io::Write;
 
 use clap::Args;
 use engine::Kind;
-use engine::dsl::{Dataset, Dir};
 use engine::dsl::props::names::dataset_name;
+use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
 use super::target::Target;
@@ -97,15 +97,25 @@ impl Destroy {
     }
 
     /// Without the option that allows it, nothing goes that was not named.
-    fn refuse_dependents(&self, head: &Dataset, dependents: &[Step], clones: &[String]) -> Result<(), Failure> {
-        let outside: Vec<&Step> = dependents.iter().filter(|step| clones.iter().any(|c| is_at_or_below(step.name(), c))).collect();
+    fn refuse_dependents(
+        &self,
+        head: &Dataset,
+        dependents: &[Step],
+        clones: &[String],
+    ) -> Result<(), Failure> {
+        let outside: Vec<&Step> =
+            dependents.iter().filter(|step| clones.iter().any(|c| is_at_or_below(step.name(), c))).collect();
         let inside = dependents.len() > outside.len();
         let kind = match head.kind() {
             Ok(engine::dsl::DatasetKind::Volume) => "volume",
             _ => "filesystem",
         };
         let (what, option, list): (_, _, Vec<&str>) = if inside && !self.recurse && !self.clones {
-            ("children", "-r", dependents.iter().map(Step::name).filter(|name| is_at_or_below(name, &self.name)).collect())
+            (
+                "children",
+                "-r",
+                dependents.iter().map(Step::name).filter(|name| is_at_or_below(name, &self.name)).collect(),
+            )
         } else if !outside.is_empty() && !self.clones {
             ("dependent clones", "-R", outside.iter().map(|step| step.name()).collect())
         } else {
@@ -113,14 +123,21 @@ impl Destroy {
         };
         let mut names: Vec<&str> = list;
         names.sort_unstable();
-        let text = format!("{kind} has {what}\nuse '{option}' to destroy the following datasets:\n{}", names.join("\n"));
+        let text = format!(
+            "{kind} has {what}\nuse '{option}' to destroy the following datasets:\n{}",
+            names.join("\n")
+        );
         Err(Failure::cannot("destroy", &self.name, text))
     }
 
     fn snapshots(&self, ctx: &mut Ctx) -> Outcome {
         let (dataset, spec) = self.name.split_once('@').unwrap_or_default();
         if spec.is_empty() {
-            return Err(Failure::cannot("open", &self.name, "empty component or misplaced '@' or '#' delimiter in name"));
+            return Err(Failure::cannot(
+                "open",
+                &self.name,
+                "empty component or misplaced '@' or '#' delimiter in name",
+            ));
         }
         let target = Target { name: dataset.to_owned(), ..Target::of(dataset, ctx)? };
         target.dataset()?;
@@ -138,7 +155,9 @@ impl Destroy {
                 return Err(Failure::failed(what));
             }
             if one {
-                return Err(Failure::failed("could not find any snapshots to destroy; check snapshot names."));
+                return Err(Failure::failed(
+                    "could not find any snapshots to destroy; check snapshot names.",
+                ));
             }
             return Ok(Exit::OK);
         }
@@ -152,10 +171,16 @@ impl Destroy {
                 .filter(|name| clones.iter().any(|clone| is_at_or_below(name, clone)))
                 .collect();
             names.sort_unstable();
-            let text = format!("snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n{}", names.join("\n"));
+            let text = format!(
+                "snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n{}",
+                names.join("\n")
+            );
             return Err(Failure::cannot("destroy", with_clones, text));
         }
-        let keep = |step: &Step| self.clones || matches!(step, Step::Snapshot(name) if !clones.iter().any(|c| is_at_or_below(name, c)));
+        let keep = |step: &Step| {
+            self.clones
+                || matches!(step, Step::Snapshot(name) if !clones.iter().any(|c| is_at_or_below(name, c)))
+        };
         let steps: Vec<Step> = plan.steps.into_iter().filter(keep).collect();
         self.carry_out(&target, steps, ctx)
     }
@@ -264,7 +289,8 @@ fn is_at_or_below(name: &str, top: &str) -> bool {
 /// The snapshots of a head that `a`, `a,b` or `a%c` means, oldest first.
 fn chosen(head: &Dataset, spec: &str) -> Result<Vec<Dataset>, Failure> {
     let all = head.snapshots()?;
-    let part = |snapshot: &Dataset| snapshot.name.split_once('@').map(|(_, s)| s.to_owned()).unwrap_or_default();
+    let part =
+        |snapshot: &Dataset| snapshot.name.split_once('@').map(|(_, s)| s.to_owned()).unwrap_or_default();
     let mut picked = HashSet::new();
     for word in spec.split(',') {
         let Some((first, last)) = word.split_once('%') else {

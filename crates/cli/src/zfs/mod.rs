@@ -82,7 +82,9 @@ impl ZfsVerb {
             Self::Groupspace(v) => v.options.space.source.home(),
             Self::Projectspace(v) => v.options.source.home(),
             Self::Version(_) | Self::Other(_) => Home::Here,
-            Self::Create(_) | Self::Destroy(_) | Self::Snapshot(_) | Self::Mount(_) | Self::Unmount(_) => Home::Daemon,
+            Self::Create(_) | Self::Destroy(_) | Self::Snapshot(_) | Self::Mount(_) | Self::Unmount(_) => {
+                Home::Daemon
+            }
         }
     }
 }

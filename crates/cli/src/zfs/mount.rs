@@ -98,7 +98,9 @@ impl Verb for Unmount {
         }
         for name in &self.names {
             let (pool, dataset) = find(name, ctx)?;
-            pool.mounts.unmount(&dataset, self.force).map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+            pool.mounts
+                .unmount(&dataset, self.force)
+                .map_err(|e| Failure::cannot("unmount", name, e.what()))?;
         }
         Ok(Exit::OK)
     }
@@ -151,7 +153,8 @@ fn mount_one(target: &Target, options: &[String], asked: bool, ctx: &mut Ctx) ->
     let cannot = |what: &str| Failure::cannot("mount", name, what);
     let Some(mounter) = registry.mounter() else {
         // Nothing is mounted by itself in a build that can't mount.
-        let what = "not supported yet: mounting for change; `aquifer mount` mounts a pool that is not imported";
+        let what =
+            "not supported yet: mounting for change; `aquifer mount` mounts a pool that is not imported";
         return if asked { Err(cannot(what)) } else { Ok(()) };
     };
     if target.pool.mounts.at(name).is_some() {

@@ -33,8 +33,10 @@ fn on_vdevs(pool: &Pool, blocks: u64, block: u64) -> u64 {
         Layout::Raidz(geometry) => {
             let asize = |bytes: u64| geometry.asize(bytes, u64::MAX);
             let whole = blocks.saturating_mul(asize(block));
-            u64::try_from(u128::from(whole) * u128::from(OLD_MAX_BLOCK) / u128::from(asize(OLD_MAX_BLOCK).max(1)))
-                .unwrap_or(u64::MAX)
+            u64::try_from(
+                u128::from(whole) * u128::from(OLD_MAX_BLOCK) / u128::from(asize(OLD_MAX_BLOCK).max(1)),
+            )
+            .unwrap_or(u64::MAX)
         }
         _ => 0,
     };

@@ -107,7 +107,8 @@ fn with_known(pool: &Imported, new: &vdevs::Vdevs) -> String {
     let tree = pool.config().nvlist("vdev_tree").and_then(VdevNode::from_config);
     let mut all = vdevs::Vdevs::default();
     let olds = tree.iter().flat_map(|tree| &tree.children);
-    let known = |top: &&VdevNode| !top.is_log && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing");
+    let known =
+        |top: &&VdevNode| !top.is_log && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing");
     all.tops.extend(olds.filter(known).map(group));
     all.tops.extend(new.tops.iter().cloned());
     (all.spares, all.cache) = (new.spares.clone(), new.cache.clone());

@@ -141,8 +141,7 @@ impl Create {
             shape(&mut wishes.fs, &mut wishes.fs_props, name, value)?;
         }
         if let Some(mountpoint) = &self.mountpoint {
-            let (name, value) =
-                of_dataset("mountpoint", mountpoint, DatasetTypes::FILESYSTEM, When::New)?;
+            let (name, value) = of_dataset("mountpoint", mountpoint, DatasetTypes::FILESYSTEM, When::New)?;
             wishes.fs_props.push((name, value));
         }
         Ok(wishes)

@@ -49,7 +49,8 @@ impl Import {
         };
         let matching: Vec<&PoolCandidate> =
             found.iter().filter(|pool| pool.name == *wanted || wanted.parse() == Ok(pool.guid)).collect();
-        let fresh: Vec<&&PoolCandidate> = matching.iter().filter(|pool| !known.contains(&pool.guid)).collect();
+        let fresh: Vec<&&PoolCandidate> =
+            matching.iter().filter(|pool| !known.contains(&pool.guid)).collect();
         match (fresh.as_slice(), matching.is_empty()) {
             ([], false) => {
                 let what = "a pool with that name already exists\nuse the form 'zpool import <pool | id> <newpool>' to give it a new name";

@@ -94,7 +94,16 @@ impl ZpoolVerb {
             Self::History(v) => v.source.home(),
             Self::Import(v) => v.home(),
             Self::Version(_) | Self::Other(_) => Home::Here,
-            Self::Create(_) | Self::Destroy(_) | Self::Add(_) | Self::Export(_) | Self::Set(_) | Self::Sync(_) | Self::Reguid(_) | Self::Upgrade(_) | Self::Wait(_) | Self::Labelclear(_) => Home::Daemon,
+            Self::Create(_)
+            | Self::Destroy(_)
+            | Self::Add(_)
+            | Self::Export(_)
+            | Self::Set(_)
+            | Self::Sync(_)
+            | Self::Reguid(_)
+            | Self::Upgrade(_)
+            | Self::Wait(_)
+            | Self::Labelclear(_) => Home::Daemon,
         }
     }
 }

@@ -56,7 +56,9 @@ impl Verb for Set {
                     .map_err(|e| cannot(e.what().to_owned()))?;
             }
             PoolSetting::Version(_) => {
-                return Err(cannot("property 'version' can't be set by this build: zpool upgrade".to_owned()));
+                return Err(cannot(
+                    "property 'version' can't be set by this build: zpool upgrade".to_owned(),
+                ));
             }
             PoolSetting::Disable(_) | PoolSetting::Altroot(_) | PoolSetting::Readonly(_) => {
                 return Err(cannot(format!("property '{name}' can't be set now")));

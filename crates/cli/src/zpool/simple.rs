@@ -179,9 +179,8 @@ pub struct Wait {
 }
 
 /// What can be waited for.
-const ACTIVITIES: [&str; 9] = [
-    "discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand",
-];
+const ACTIVITIES: [&str; 9] =
+    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
 
 impl Verb for Wait {
     fn run(self, ctx: &mut Ctx) -> Outcome {
@@ -235,7 +234,9 @@ impl Verb for Labelclear {
                 return Err(Failure::failed(format!("failed to check state for {shown}")));
             }
             Some(InUse::Exported(pool)) if !self.force => return Err(refused(&shown, "exported", &pool)),
-            Some(InUse::Active(pool)) if !self.force => return Err(refused(&shown, "potentially active", &pool)),
+            Some(InUse::Active(pool)) if !self.force => {
+                return Err(refused(&shown, "potentially active", &pool));
+            }
             _ => {}
         }
         let device = devices::open(&leaf.path).map_err(|e| match e.kind() {
@@ -250,7 +251,8 @@ impl Verb for Labelclear {
 }
 
 fn refused(shown: &dyn std::fmt::Display, state: &str, pool: &str) -> Failure {
-    let what = format!("use '-f' to override the following error:\n{shown} is a member of {state} pool \"{pool}\"");
+    let what =
+        format!("use '-f' to override the following error:\n{shown} is a member of {state} pool \"{pool}\"");
     Failure::failed(what)
 }
 

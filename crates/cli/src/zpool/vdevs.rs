@@ -279,8 +279,7 @@ impl Objections {
 
     /// Vdevs that protect less than the others.
     fn replication(&mut self, vdevs: &Vdevs, known: Option<&Group>) {
-        let normal: Vec<&Group> =
-            vdevs.tops.iter().filter(|top| top.class == AllocBias::Normal).collect();
+        let normal: Vec<&Group> = vdevs.tops.iter().filter(|top| top.class == AllocBias::Normal).collect();
         for group in &normal {
             self.alike(group);
         }
@@ -293,7 +292,8 @@ impl Objections {
                 return;
             }
         }
-        let others = vdevs.tops.iter().filter(|top| top.class == AllocBias::Special || top.class == AllocBias::Dedup);
+        let others =
+            vdevs.tops.iter().filter(|top| top.class == AllocBias::Special || top.class == AllocBias::Dedup);
         let olds = known.or(new);
         for group in known.and(new).into_iter().chain(others) {
             let Some(old) = olds else { return };
@@ -365,7 +365,11 @@ fn differ(a: &Group, b: &Group) -> Option<String> {
         return Some(format!("{lead} {first} and {second} vdevs are present"));
     }
     if parity(a) != parity(b) {
-        return Some(format!("{lead} {} and {} device parity {first} vdevs are present", parity(a), parity(b)));
+        return Some(format!(
+            "{lead} {} and {} device parity {first} vdevs are present",
+            parity(a),
+            parity(b)
+        ));
     }
     let (ways, others) = (a.leaves.len(), b.leaves.len());
     (ways != others).then(|| format!("{lead} {ways}-way and {others}-way {first} vdevs are present"))
@@ -399,7 +403,13 @@ pub fn open(vdevs: &Vdevs, ashift: Option<u32>, action: &str, pool: &str) -> Res
             return Err(Failure::cannot(action, pool, what));
         }
         let path = leaf.path.to_string_lossy().into_owned();
-        Ok(LeafSpec { path, is_disk: leaf.is_disk, whole_disk: leaf.is_disk.then_some(false), devid: None, device })
+        Ok(LeafSpec {
+            path,
+            is_disk: leaf.is_disk,
+            whole_disk: leaf.is_disk.then_some(false),
+            devid: None,
+            device,
+        })
     };
     let leaves = |all: &[Leaf]| all.iter().map(leaf).collect::<Result<Vec<_>, _>>();
     let mut spec = PoolSpec { ashift, ..PoolSpec::default() };
