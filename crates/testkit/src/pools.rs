@@ -1,13 +1,15 @@
-//! Pools on image files in a directory, copied and imported for writing.
+//! Pools on image files in a directory: made, copied, and imported for writing.
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use blkdev::{OpenMode, OpenOptions};
+use blkdev::{FileDevice, OpenMode, OpenOptions};
 use engine::Result;
 use engine::env::Env;
-use engine::spa::{ImportOptions, Spa, import};
+use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::{FillRoot, ImportOptions, NewPool, Spa, create, import};
+use engine::vdev::config::AllocBias;
 use zutil::import::{candidates, select, source_with};
 
 /// Copies the files of a directory, holes as holes.
@@ -37,4 +39,49 @@ pub fn import_dir(dir: &Path, pool: &str) -> Result<Arc<Spa>> {
     let how =
         ImportOptions { hostid: 7, hostname: "elsewhere".into(), force: true, ..ImportOptions::default() };
     import(&env, source_with(&candidate, options), &how)
+}
+
+/// Features that the zdb of OpenZFS 2.3 does not know.
+const NEWER: [&str; 3] = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
+
+/// An image file of `size` bytes, as a leaf of a pool to be made.
+///
+/// # Panics
+/// When it can't be made.
+pub fn leaf(path: &Path, size: u64) -> LeafSpec {
+    std::fs::File::create(path).and_then(|file| file.set_len(size)).expect("an image");
+    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+    let device = Arc::new(FileDevice::open(path, options).expect("a device"));
+    let path = path.to_string_lossy().into_owned();
+    LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device }
+}
+
+/// A new pool with all features that real zdb knows; its root object set is filled by `fill`.
+///
+/// # Errors
+/// As [`engine::spa::create()`].
+pub fn create_pool(env: &Env, name: &str, tops: Vec<TopSpec>, fill: FillRoot<'_>) -> Result<Arc<Spa>> {
+    let features = zcommon::features::FEATURES.iter().copied();
+    let spec = PoolSpec { tops, ..PoolSpec::default() };
+    let new = NewPool {
+        name: name.into(),
+        version: 5000,
+        features: features.filter(|f| !NEWER.contains(&f.info().name)).collect(),
+        layout: spec.lay_out(0, 4, &mut || env.guid())?,
+        hostid: 1,
+        hostname: "host".into(),
+        command: format!("zpool create {name}"),
+    };
+    create(env, new, fill)
+}
+
+/// A new pool on one image in a directory, without a file system.
+///
+/// # Errors
+/// As [`engine::spa::create()`].
+pub fn create_dir(dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
+    let env = Env::system(64 << 20)?;
+    let vdev = VdevSpec::Leaf(leaf(&dir.join("disk1"), size));
+    let top = TopSpec { vdev, class: AllocBias::Normal, ashift: None };
+    create_pool(&env, name, vec![top], &|_, _| Ok(()))
 }

@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blkdev::{FileDevice, OpenMode, OpenOptions};
 use engine::dmu::NewObject;
 use engine::env::Env;
-use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{NewPool, Spa, create};
+use engine::spa::Spa;
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
 use engine::zil::replay::replay;
 use engine::zil::{Itx, Zil};
@@ -18,35 +17,7 @@ use testkit::{golden, pools, zdb};
 const OBJECT: u64 = 40;
 
 fn leaf(dir: &Path, name: &str) -> LeafSpec {
-    let path = dir.join(name);
-    std::fs::File::create(&path).unwrap().set_len(80 << 20).unwrap();
-    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
-    LeafSpec {
-        path: path.to_str().unwrap().to_owned(),
-        is_disk: false,
-        whole_disk: None,
-        devid: None,
-        device: Arc::new(FileDevice::open(&path, options).unwrap()),
-    }
-}
-
-fn new_pool(env: &Env, tops: Vec<TopSpec>) -> Arc<Spa> {
-    let spec = PoolSpec { tops, ..PoolSpec::default() };
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    let new = NewPool {
-        name: "logged".into(),
-        version: 5000,
-        features: zcommon::features::FEATURES
-            .iter()
-            .copied()
-            .filter(|f| !newer.contains(&f.info().name))
-            .collect(),
-        layout: spec.lay_out(0, 4, &mut || env.guid()).unwrap(),
-        hostid: 1,
-        hostname: "host".into(),
-        command: "zpool create logged".into(),
-    };
-    create(env, new, &|_, _| Ok(())).unwrap()
+    pools::leaf(&dir.join(name), 80 << 20)
 }
 
 struct Writer(Arc<Spa>);
@@ -67,7 +38,7 @@ impl engine::zil::replay::Replayer for Writer {
 fn logged(tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
-    let spa = new_pool(&env, tops(dir.path()));
+    let spa = pools::create_pool(&env, "logged", tops(dir.path()), &|_, _| Ok(())).unwrap();
     let head = spa.pool.dsl.dataset("logged").unwrap().number;
     let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
     let tx = spa.begin().unwrap();

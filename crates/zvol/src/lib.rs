@@ -4,11 +4,13 @@
 //! discarded is a hole and reads as zeros. Source: zvol.c, OpenZFS 2.3.
 
 mod create;
+mod live;
 pub mod replay;
 
 use std::sync::Arc;
 
-pub use create::{check, create};
+pub use create::{check, create, reservation};
+pub use live::{LiveVolume, open};
 
 use engine::dmu::prefetch::Prefetch;
 use engine::dmu::{Content, Object, Span, Unreadable};

@@ -12,6 +12,7 @@ pub mod live;
 mod object;
 mod objset;
 pub mod prefetch;
+pub mod range_lock;
 pub mod tx;
 
 pub use blocks::{Blocks, Dense, Stuck};

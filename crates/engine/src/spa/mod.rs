@@ -37,7 +37,7 @@ mod space_store;
 mod spares;
 mod sync;
 
-pub use create::{NewPool, create, create_encrypted};
+pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, import};
 pub use live::Spa;
 pub use load::{open, packed_nvlist};

@@ -11,9 +11,9 @@ use ondisk::znode::pflags;
 
 use super::fs::FsWriter;
 use super::node::Node;
-use super::range::Locked;
 use super::sink::LogOp;
 use crate::attr::{FileKind, Time};
+use engine::dmu::range_lock::Locked;
 
 /// Most bytes that one transaction writes.
 const CHUNK: usize = 1 << 20;

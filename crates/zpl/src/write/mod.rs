@@ -31,7 +31,6 @@ mod make;
 mod mount;
 mod node;
 mod quota;
-mod range;
 mod remove;
 mod rename;
 mod replay;

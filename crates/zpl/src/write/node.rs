@@ -11,8 +11,8 @@ use parking_lot::{Mutex, RwLock};
 use stdx::Buf;
 
 use super::fs::FsWriter;
-use super::range::Ranges;
 use crate::attr::{FileKind, Time};
+use engine::dmu::range_lock::Ranges;
 
 /// What a file's attributes are now, and the spill block that holds part of them.
 #[derive(Debug, Clone)]

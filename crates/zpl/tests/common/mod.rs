@@ -1,19 +1,19 @@
 //! A pool on one file whose root file system is written.
 #![allow(dead_code)]
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
-use blkdev::{FileDevice, OpenMode};
 use engine::dmu::LiveObjset;
 use engine::env::Env;
-use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{NewPool, Spa, create};
+use engine::spa::Spa;
+use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
 use engine::zap::Zap;
 use ondisk::dsl::DslDir;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use testkit::pools;
 use zpl::write::{FsWriter, NewFs, Options, create_fs};
 use zpl::{Filesystem, Time};
 
@@ -22,14 +22,6 @@ pub struct Bench {
     pub env: Env,
     pub spa: Arc<Spa>,
     pub objset: Arc<LiveObjset>,
-}
-
-fn leaf(path: &Path, size: u64) -> LeafSpec {
-    std::fs::File::create(path).unwrap().set_len(size).unwrap();
-    let options = blkdev::OpenOptions { mode: OpenMode::ReadWrite, ..blkdev::OpenOptions::default() };
-    let device = FileDevice::open(path, options).unwrap();
-    let path = path.to_str().unwrap().to_owned();
-    LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device: Arc::new(device) }
 }
 
 fn root_dataset(spa: &Spa) -> u64 {
@@ -42,26 +34,12 @@ impl Bench {
     pub fn new(size: u64, new: impl FnOnce(&mut NewFs)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let env = Env::system(64 << 20).unwrap();
-        let vdev = VdevSpec::Leaf(leaf(&dir.path().join("disk1"), size));
-        let spec = PoolSpec {
-            tops: vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }],
-            ..PoolSpec::default()
-        };
-        let layout = spec.lay_out(0, 4, &mut || env.guid()).unwrap();
-        let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-        let features = zcommon::features::FEATURES.iter().copied();
-        let pool = NewPool {
-            name: "wpool".into(),
-            version: 5000,
-            features: features.filter(|f| !newer.contains(&f.info().name)).collect(),
-            layout,
-            hostid: 1,
-            hostname: "host".into(),
-            command: "zpool create wpool".into(),
-        };
+        let vdev = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), size));
+        let top = TopSpec { vdev, class: AllocBias::Normal, ashift: None };
         let mut fs = NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
         new(&mut fs);
-        let spa = create(&env, pool, &|objset, tx| create_fs(objset, tx, &fs)).unwrap();
+        let fill = |objset: &Arc<LiveObjset>, tx: &engine::dmu::Tx| create_fs(objset, tx, &fs);
+        let spa = pools::create_pool(&env, "wpool", vec![top], &fill).unwrap();
         let objset = Arc::clone(&spa.datasets.opened(root_dataset(&spa)).unwrap().objset);
         spa.sync().unwrap();
         Self { dir, env, spa, objset }

@@ -1,4 +1,4 @@
-//! Range locks: who reads or writes which bytes of a file.
+//! Range locks: who reads or writes which bytes of a file or volume.
 //!
 //! Readers share; a writer keeps others off its bytes. Granted in the order of asking where ranges meet.
 
@@ -21,7 +21,7 @@ impl Table {
     }
 }
 
-/// The locked ranges of one file.
+/// The locked ranges of one object.
 #[derive(Debug, Default)]
 pub struct Ranges {
     table: Mutex<Table>,

@@ -1,0 +1,217 @@
+//! A volume in use: read, written, discarded, flushed, resized.
+//!
+//! Writes are noted in the volume's intent log; a flush makes them durable with one write of it. Lock order: range →
+//! transaction; a resize locks the whole range.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use engine::dmu::range_lock::Ranges;
+use engine::dmu::{Content, Handle, Object, Span, Tx};
+use engine::dsl::write::LiveDataset;
+use engine::dsl::write::room::Rooms;
+use engine::spa::Spa;
+use engine::zap::{Zap, ZapEdit};
+use engine::zil::replay::{Replayed, replay};
+use engine::zil::{Itx, Written, Zil};
+use engine::{Error, Kind, Result};
+use ondisk::ObjsetType;
+use ondisk::names::{ZVOL_OBJECT, ZVOL_ZAP_OBJECT};
+use ondisk::zil::{LogRecord, LrTruncate, TxType};
+
+use crate::replay::{VolumeReplay, discard};
+
+/// Most bytes that one transaction writes.
+const CHUNK: usize = 1 << 20;
+
+/// A volume that is open for writing.
+#[derive(Debug)]
+pub struct LiveVolume {
+    spa: Arc<Spa>,
+    dataset: Arc<LiveDataset>,
+    handle: Arc<Handle>,
+    zil: Arc<Zil>,
+    rooms: Rooms,
+    ranges: Ranges,
+    size: AtomicU64,
+    closed: AtomicBool,
+    /// What its intent log held when it was opened.
+    pub replayed: Replayed,
+}
+
+/// Opens the volume `name` of a pool for writing. What its intent log still holds is done first.
+///
+/// # Errors
+/// `Busy` when it is open already, `Unsupported` for a file system.
+#[doc(alias("zvol_open", "zvol_first_open"))]
+pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
+    open_some(spa, name).map_err(|e| e.in_dataset(name))
+}
+
+fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
+    let number = spa.pool.dsl.dataset(name)?.number;
+    let dataset = spa.datasets.open(&**spa, number)?;
+    let objset = &dataset.objset;
+    if objset.objset_type() != ObjsetType::Zvol {
+        return Err(Error::unsupported("not a volume"));
+    }
+    let size = Zap::open(&objset.view().object(ZVOL_ZAP_OBJECT)?)?.need("size")?;
+    let handle = objset.handle(ZVOL_OBJECT)?;
+    let zil = Zil::open(objset, spa.log_host())?;
+    zil.set_policy(spa.datasets.log_policy(number)?);
+    let replayed = match replay(&zil, &mut VolumeReplay::new(spa, objset)) {
+        Ok(replayed) => replayed,
+        Err(e) => {
+            zil.close()?;
+            return Err(e);
+        }
+    };
+    let (told, pool) = (Arc::downgrade(&zil), Arc::downgrade(spa));
+    dataset.watch(Some(Arc::new(move || {
+        if let (Some(zil), Some(spa)) = (told.upgrade(), pool.upgrade())
+            && let Ok(policy) = spa.datasets.log_policy(number)
+        {
+            zil.set_policy(policy);
+        }
+    })));
+    Ok(Arc::new(LiveVolume {
+        spa: Arc::clone(spa),
+        handle,
+        zil,
+        rooms: Rooms::default(),
+        ranges: Ranges::default(),
+        size: AtomicU64::new(size),
+        closed: AtomicBool::new(false),
+        replayed,
+        dataset,
+    }))
+}
+
+fn len64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+impl LiveVolume {
+    /// Bytes of the device.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Bytes of a block (`volblocksize`).
+    pub fn block_size(&self) -> u64 {
+        self.handle.dnode().datablksz().max(1)
+    }
+
+    /// Space it takes, in bytes, as of the last group on disk.
+    pub fn used(&self) -> u64 {
+        self.handle.dnode().used_bytes()
+    }
+
+    fn object(&self) -> Result<Object> {
+        self.dataset.objset.object(&self.dataset.objset.view(), ZVOL_OBJECT)
+    }
+
+    fn begin(&self, frees: bool) -> Result<Tx> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(Kind::Invalid, "the volume was closed"));
+        }
+        self.rooms.wait(&*self.spa, &self.dataset, frees)?;
+        self.spa.begin()
+    }
+
+    /// Fails when the range is not all in the device; else gives its end.
+    fn end(&self, offset: u64, len: u64) -> Result<u64> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.size());
+        end.ok_or_else(|| Error::new(Kind::Invalid, "past the end of the volume"))
+    }
+
+    /// Fills `out` from `offset`; how many bytes there were before the end of the device.
+    #[doc(alias = "zvol_read")]
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        let _range = self.ranges.lock(offset..offset.saturating_add(len64(out.len())), false);
+        Content::new(&self.object()?, self.size()).read_at(offset, out)
+    }
+
+    /// The span (data or hole) that starts at `offset`; `None` at the end.
+    pub fn span(&self, offset: u64, end: u64) -> Result<Option<Span>> {
+        Ok(Content::new(&self.object()?, self.size()).span(offset, end))
+    }
+
+    /// Writes `data` at `offset`. `durable`: it survives a crash when this returns (FUA).
+    #[doc(alias = "zvol_write")]
+    pub fn write_at(&self, offset: u64, data: &[u8], durable: bool) -> Result<()> {
+        let end = self.end(offset, len64(data.len()))?;
+        {
+            let _range = self.ranges.lock(offset..end, true);
+            let mut at = offset;
+            for data in data.chunks(CHUNK) {
+                let tx = self.begin(false)?;
+                self.handle.write(&tx, at, data)?;
+                let block_size = self.block_size();
+                self.zil.log_write(
+                    &Written { object: ZVOL_OBJECT, offset: at, data, block_size, sync: false },
+                    &tx,
+                );
+                at = at.saturating_add(len64(data.len()));
+            }
+        }
+        if durable { self.zil.commit(ZVOL_OBJECT) } else { self.zil.settle(ZVOL_OBJECT) }
+    }
+
+    /// Makes a range read as zeros; whole blocks of it take no space then.
+    pub fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        let end = self.end(offset, len)?;
+        {
+            let _range = self.ranges.lock(offset..end, true);
+            let tx = self.begin(true)?;
+            discard(&self.handle, &tx, offset, len)?;
+            let record = LogRecord::Truncate(LrTruncate { foid: ZVOL_OBJECT, offset, length: len });
+            let itx = Itx::new(ZVOL_OBJECT, TxType(TxType::TRUNCATE), &record);
+            self.zil.assign(itx.with_sync(false), &tx);
+        }
+        self.zil.settle(ZVOL_OBJECT)
+    }
+
+    /// What is in a range is no longer needed: whole blocks in it are freed.
+    #[doc(alias = "zvol_discard")]
+    pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        let (end, block) = (self.end(offset, len)?, self.block_size());
+        let (start, end) = (offset.next_multiple_of(block), end / block * block);
+        if start < end { self.zero(start, end - start) } else { Ok(()) }
+    }
+
+    /// Returns when everything that was written survives a crash.
+    pub fn flush(&self) -> Result<()> {
+        self.zil.commit(ZVOL_OBJECT)
+    }
+
+    /// Changes the size of the device; what lies past a smaller one is gone. On disk when it returns.
+    #[doc(alias("zvol_set_volsize", "zvol_update_volsize"))]
+    pub fn resize(&self, size: u64) -> Result<()> {
+        crate::check(size, self.block_size())?;
+        let _range = self.ranges.lock(0..u64::MAX, true);
+        let txg = {
+            let tx = self.begin(size <= self.size())?;
+            let properties = self.dataset.objset.handle(ZVOL_ZAP_OBJECT)?;
+            ZapEdit::open(&mut properties.edit(&tx))?.update("size", size)?;
+            if size < self.size() {
+                self.handle.free_blocks(&tx, size / self.block_size(), u64::MAX)?;
+            }
+            // Writes past a smaller end that are in the log must not be done again.
+            self.zil.skip(&tx);
+            self.size.store(size, Ordering::Release);
+            tx.txg()
+        };
+        self.spa.wait_synced(txg)
+    }
+
+    /// Ends the use: everything is on disk then and the log is empty.
+    #[doc(alias("zvol_last_close", "zil_close"))]
+    pub fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.dataset.watch(None);
+        self.zil.close()
+    }
+}
