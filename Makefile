@@ -35,7 +35,7 @@ fuzz:
 	fuzz/run.sh $(SECONDS)
 
 crash:
-	$(CARGO) run --release -p sim -- $(SEED) $(COUNT)
+	$(CARGO) run --release -p sim -- crash $(SEED) $(COUNT)
 
 clean:
 	$(CARGO) clean

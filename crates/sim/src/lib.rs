@@ -1,15 +1,26 @@
 //! The engine in a world that can be stopped at any write.
 //!
-//! A workload runs over [`disk::Disk`]s that remember every write and flush. [`crash::survive`] then goes through that
-//! record and checks images that a power cut could have left: each must open, hold what had been promised to be
-//! durable, and have no block lost or leaked. Everything follows from one seed: clock, guids, threads (there are none)
-//! and faults, so a failure replays exactly.
+//! ```text
+//!  actor     random steps on a pool ([`file_ops`], [`dataset_ops`]), and the [`model`] of what must be there after each
+//!    │
+//!  crash     the steps run over disks that remember every write and flush; images that a power cut could have left
+//!    │       must open, be as the model was after some step that is not older than the last promise, and have no
+//!    │       block lost or leaked
+//!  disk, image, world
+//!  files, power, tree    pools on files of this machine, that lose their power: for the demo and benchmarks
+//! ```
+//!
+//! Everything follows from one seed: clock, guids, threads (there are none) and faults, so a failure replays exactly.
 
+pub mod actor;
+pub mod check;
 pub mod crash;
+mod dataset_ops;
 pub mod disk;
+mod file_ops;
 pub mod files;
 pub mod image;
+pub mod model;
 pub mod power;
 pub mod tree;
-pub mod workload;
 pub mod world;

@@ -1,47 +1,70 @@
 //! `make crash SEED=… COUNT=…`: power cuts from any seed, as many as wanted.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use sim::crash::{Outcome, Plan, survive};
-use sim::world::Shape;
+use sim::crash::{Plan, survive};
+use sim::world::Machine;
 
 /// Images of one workload before the next seed is taken.
-const BATCH: u64 = 500;
+const BATCH: u64 = 400;
+
+const USAGE: &str = "usage: sim crash SEED COUNT            checks COUNT images that power cuts could leave, from SEED on
+       sim crash SEED EVENT:VARIANT    checks that image of all kinds of pools again";
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1).map(|arg| arg.parse::<u64>());
-    let (seed, count) = match (args.next(), args.next()) {
-        (Some(Ok(seed)), Some(Ok(count))) => (seed, count),
-        _ => {
-            eprintln!(
-                "usage: sim SEED COUNT\n\nchecks COUNT images that power cuts could leave, from SEED on"
-            );
-            return ExitCode::from(2);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["crash", seed, count] => match (seed.parse(), count.parse(), count.split_once(':')) {
+            (Ok(seed), Ok(count), _) => crash(seed, count, None),
+            (Ok(seed), _, Some((event, variant))) => match (event.parse(), variant.parse()) {
+                (Ok(event), Ok(variant)) => crash(seed, 1, Some((event, variant))),
+                _ => usage(),
+            },
+            _ => usage(),
+        },
+        _ => usage(),
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
+}
+
+fn crash(first: u64, count: u64, only: Option<(usize, u64)>) -> ExitCode {
+    let (start, done, failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
+    let machines: Vec<Machine> = Machine::all().collect();
+    let next = AtomicU64::new(0);
+    let work = || {
+        while done.load(Ordering::Relaxed) < count && !failed.load(Ordering::Relaxed) {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            let many = machines.len() as u64;
+            let Some(&machine) = machines.get(usize::try_from(turn % many).unwrap_or(0)) else { return };
+            if only.is_some() && turn >= many {
+                return;
+            }
+            let seed = first + turn / many;
+            let plan = Plan { seed, images: BATCH, steps: 25, machine, per_cut: 64, only };
+            let why = match survive(&plan, &mut |_| ()) {
+                Ok(outcome) => {
+                    done.fetch_add(outcome.images, Ordering::Relaxed);
+                    outcome.failure.map(|(event, variant, why)| format!("{event}:{variant}: {why}"))
+                }
+                Err(why) => Some(format!("the workload failed: {why}")),
+            };
+            if let Some(why) = why {
+                println!("seed {seed}, {machine:?}, {why}");
+                failed.store(true, Ordering::Relaxed);
+            }
+            let done = done.load(Ordering::Relaxed);
+            let rate = done as f64 / start.elapsed().as_secs_f64();
+            println!("seed {seed}, {machine:?}: {done} images so far, {rate:.0} a second");
         }
     };
-    let (start, mut done, mut seed) = (Instant::now(), 0, seed);
-    while done < count {
-        for shape in Shape::ALL {
-            let plan = Plan { seed, images: BATCH.min(count), steps: 20, shape, per_cut: 64 };
-            match survive(&plan) {
-                Ok(Outcome { failure: Some((event, variant, why)), .. }) => {
-                    println!("seed {seed}, {shape:?}, event {event}, variant {variant}: {why}");
-                    return ExitCode::FAILURE;
-                }
-                Ok(outcome) => done += outcome.images,
-                Err(why) => {
-                    println!("seed {seed}, {shape:?}: the workload failed: {why}");
-                    return ExitCode::FAILURE;
-                }
-            }
-            let rate = done as f64 / start.elapsed().as_secs_f64();
-            println!("seed {seed}, {shape:?}: {done} images so far, {rate:.0} a second");
-            if done >= count {
-                break;
-            }
-        }
-        seed += 1;
-    }
-    ExitCode::SUCCESS
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    if failed.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

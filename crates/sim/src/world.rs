@@ -1,6 +1,7 @@
 //! Clock, randomness, threads and disks of a simulated machine.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,9 @@ use engine::vdev::config::AllocBias;
 use parking_lot::Mutex;
 use stdx::clock::Clock;
 use stdx::rng::Rng;
-use zcommon::features::{FEATURES, Feature};
+use zcommon::features::{Feature, of_openzfs_2_3};
+use zpl::Time;
+use zpl::write::{NewFs, create_fs};
 use zutil::discover::from_device;
 use zutil::search;
 
@@ -27,6 +30,8 @@ use crate::image::Pages;
 pub const DISK_SIZE: u64 = 64 << 20;
 /// The pool's name.
 pub const POOL: &str = "sim";
+/// When the simulated world begins, in seconds since 1970.
+const BEGIN: i64 = 1_700_000_000;
 
 /// A clock that goes on by a millisecond whenever somebody looks.
 #[derive(Debug, Default)]
@@ -39,7 +44,7 @@ impl Clock for SimClock {
 
     fn wall(&self) -> (i64, u32) {
         let millis = self.0.fetch_add(1, Ordering::Relaxed);
-        (1_700_000_000 + i64::try_from(millis / 1000).unwrap_or(0), 0)
+        (BEGIN + i64::try_from(millis / 1000).unwrap_or(0), 0)
     }
 }
 
@@ -54,73 +59,125 @@ pub fn env(seed: u64) -> Env {
     }
 }
 
-/// What the pool's top-level vdev is.
+/// What the pool's data lies on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// One disk.
     Single,
+    /// Two disks, each a vdev.
+    Stripe,
     /// Two disks alike.
     Mirror,
-    /// Parity over four disks.
+    /// Parity over three disks more than the parity.
     Raidz(u32),
 }
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Single, Self::Mirror, Self::Raidz(1), Self::Raidz(2), Self::Raidz(3)];
+    pub const ALL: [Self; 6] =
+        [Self::Single, Self::Stripe, Self::Mirror, Self::Raidz(1), Self::Raidz(2), Self::Raidz(3)];
 
     /// Disks that it needs.
     pub fn disks(self) -> usize {
         match self {
             Self::Single => 1,
-            Self::Mirror => 2,
+            Self::Stripe | Self::Mirror => 2,
             Self::Raidz(parity) => 3 + usize::try_from(parity).unwrap_or(0),
         }
     }
 
-    fn spec(self, mut leaves: Vec<LeafSpec>) -> Option<VdevSpec> {
-        Some(match self {
-            Self::Single => VdevSpec::Leaf(leaves.pop()?),
-            Self::Mirror => VdevSpec::Mirror(leaves),
-            Self::Raidz(parity) => VdevSpec::Raidz { parity, children: leaves },
-        })
+    /// Disks that may fail without loss.
+    pub fn spare(self) -> usize {
+        match self {
+            Self::Single | Self::Stripe => 0,
+            Self::Mirror => 1,
+            Self::Raidz(parity) => usize::try_from(parity).unwrap_or(0),
+        }
+    }
+
+    fn specs(self, leaves: Vec<LeafSpec>) -> Vec<VdevSpec> {
+        match self {
+            Self::Single | Self::Stripe => leaves.into_iter().map(VdevSpec::Leaf).collect(),
+            Self::Mirror => vec![VdevSpec::Mirror(leaves)],
+            Self::Raidz(parity) => vec![VdevSpec::Raidz { parity, children: leaves }],
+        }
     }
 }
 
-/// What OpenZFS 2.3 enables.
-pub fn features() -> Vec<Feature> {
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    FEATURES.iter().copied().filter(|f| !newer.contains(&f.info().name)).collect()
+/// A pool's devices and how it keeps its space maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Machine {
+    /// What data lies on.
+    pub shape: Shape,
+    /// A disk of its own for intent logs.
+    pub log_device: bool,
+    /// Changes of space maps go to a log first (feature `log_spacemap`).
+    pub log_maps: bool,
 }
 
-/// A new pool on recorded disks.
-pub fn new_pool(env: &Env, shape: Shape, record: &Arc<Record>) -> Result<(Arc<Spa>, Vec<Arc<Disk>>)> {
-    let disks: Vec<Arc<Disk>> = (0..shape.disks()).map(|n| Disk::new(n, DISK_SIZE, record)).collect();
-    let devices = disks.iter().map(|disk| Arc::clone(disk) as Device).collect();
-    let spa = pool_on(env, (POOL, shape), devices, &crate::workload::fill_root)?;
-    Ok((spa, disks))
+impl From<Shape> for Machine {
+    fn from(shape: Shape) -> Self {
+        Self { shape, log_device: false, log_maps: true }
+    }
 }
 
-/// A new pool of that name and shape on `devices`.
+impl Machine {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let forms = [(false, true), (true, false), (true, true), (false, false)];
+        forms.into_iter().flat_map(|(log_device, log_maps)| {
+            Shape::ALL.into_iter().map(move |shape| Self { shape, log_device, log_maps })
+        })
+    }
+
+    /// Disks that it needs.
+    pub fn disks(self) -> usize {
+        self.shape.disks() + usize::from(self.log_device)
+    }
+
+    fn features(self) -> Vec<Feature> {
+        of_openzfs_2_3().into_iter().filter(|f| self.log_maps || *f != Feature::LogSpacemap).collect()
+    }
+}
+
+fn leaf(device: Device) -> LeafSpec {
+    let path = device.name().to_owned();
+    LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device }
+}
+
+/// A file system to be made.
+pub fn new_fs(env: &Env) -> NewFs {
+    NewFs::new(Time { sec: env.clock.wall().0, nsec: 0 }, env.guid())
+}
+
+/// A new pool whose root file system is empty.
+pub fn create_pool(env: &Env, machine: Machine, devices: &[Device]) -> Result<Arc<Spa>> {
+    // As OpenZFS makes a pool's root: no feature is enabled yet at that moment.
+    let fs = NewFs { projects: false, ..new_fs(env) };
+    pool_on(env, (POOL, machine), devices.to_vec(), &|objset, tx| create_fs(objset, tx, &fs))
+}
+
+/// A new pool of that name on `devices`.
 pub fn pool_on(
     env: &Env,
-    (name, shape): (&str, Shape),
+    (name, machine): (&str, impl Into<Machine>),
     devices: Vec<Device>,
     fill_root: FillRoot<'_>,
 ) -> Result<Arc<Spa>> {
-    let leaf = |device: Device| {
-        let path = device.name().to_owned();
-        LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device }
-    };
-    let vdev = shape.spec(devices.into_iter().map(leaf).collect());
-    let tops =
-        vdev.into_iter().map(|vdev| TopSpec { vdev, class: AllocBias::Normal, ashift: None }).collect();
+    let machine = machine.into();
+    let mut leaves: Vec<LeafSpec> = devices.into_iter().map(leaf).collect();
+    let log = if machine.log_device { leaves.pop() } else { None };
+    let mut tops: Vec<TopSpec> = Vec::new();
+    let data = machine.shape.specs(leaves).into_iter().map(|vdev| (vdev, AllocBias::Normal));
+    for (vdev, class) in data.chain(log.map(|leaf| (VdevSpec::Leaf(leaf), AllocBias::Log))) {
+        tops.push(TopSpec { vdev, class, ashift: None });
+    }
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let layout = spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
     let new = NewPool {
         name: name.into(),
         version: 5000,
-        features: features(),
+        features: machine.features(),
         layout,
         hostid: 1,
         hostname: "sim".into(),
@@ -129,18 +186,30 @@ pub fn pool_on(
     create(env, new, fill_root)
 }
 
-/// What an import finds on an image; `None` when there is no pool.
-pub fn found(images: &[Pages]) -> Option<ImportSource> {
-    let disks: Vec<Arc<Disk>> =
-        images.iter().enumerate().map(|(n, pages)| Disk::over(n, DISK_SIZE, pages.clone(), None)).collect();
-    let devices: Vec<_> = (0u64..).zip(&disks).map(|(n, disk)| from_device(&**disk, n)).collect();
-    let candidate = search(&devices).into_iter().next()?;
+/// A new pool on recorded disks.
+pub fn new_pool(env: &Env, machine: Machine, record: &Arc<Record>) -> Result<(Arc<Spa>, Vec<Arc<Disk>>)> {
+    let disks: Vec<Arc<Disk>> = (0..machine.disks()).map(|n| Disk::new(n, DISK_SIZE, record)).collect();
+    Ok((create_pool(env, machine, &as_devices(&disks))?, disks))
+}
+
+/// Disks that hold an image.
+pub fn disks_of(images: &[Pages]) -> Vec<Arc<Disk>> {
+    images.iter().enumerate().map(|(n, pages)| Disk::over(n, DISK_SIZE, pages.clone(), None)).collect()
+}
+
+/// The disks, as the engine knows them.
+pub fn as_devices(disks: &[Arc<Disk>]) -> Vec<Device> {
+    disks.iter().map(|disk| Arc::clone(disk) as Device).collect()
+}
+
+/// What an import finds on devices; `None` when there is no pool.
+pub fn found(devices: &[Device]) -> Option<ImportSource> {
+    let labels: Vec<_> = (0u64..).zip(devices).map(|(n, device)| from_device(&**device, n)).collect();
+    let candidate = search(&labels).into_iter().next()?;
     let mut by_guid: HashMap<u64, Device> = HashMap::new();
     for member in candidate.members.values() {
-        let disk =
-            disks.iter().find(|d| std::path::Path::new(blkdev::BlockDevice::name(&***d)) == member.path);
-        if let Some(disk) = disk {
-            by_guid.insert(member.guid, Arc::clone(disk) as Device);
+        if let Some(device) = devices.iter().find(|d| Path::new(d.name()) == member.path) {
+            by_guid.insert(member.guid, Arc::clone(device));
         }
     }
     let opened = candidate.with_devices(by_guid);

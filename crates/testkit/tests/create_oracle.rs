@@ -36,7 +36,7 @@ fn new_pool(env: &Env, vdev: VdevSpec) -> Arc<Spa> {
     let new = NewPool {
         name: "oracle".into(),
         version: 5000,
-        features: features_of_2_3(),
+        features: zcommon::features::of_openzfs_2_3(),
         layout,
         hostid: 1,
         hostname: "host".into(),
@@ -128,11 +128,4 @@ fn objects_of_a_dataset_are_written_changed_and_freed() {
     spa.export().unwrap();
     drop(spa);
     judged(dir.path());
-}
-
-/// What OpenZFS 2.3 enables.
-fn features_of_2_3() -> Vec<zcommon::features::Feature> {
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    let all = zcommon::features::FEATURES.iter().copied();
-    all.filter(|f| !newer.contains(&f.info().name)).collect()
 }

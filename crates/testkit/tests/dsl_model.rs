@@ -33,9 +33,7 @@ fn new_pool(env: &Env, dir: &Path, version: u64) -> Arc<Spa> {
     let tops = vec![TopSpec { vdev: VdevSpec::Leaf(leaf), class: AllocBias::Normal, ashift: None }];
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let layout = spec.lay_out(0, 4, &mut || env.guid()).unwrap();
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    let all = zcommon::features::FEATURES.iter().copied();
-    let features = all.filter(|f| version == 5000 && !newer.contains(&f.info().name)).collect();
+    let features = if version == 5000 { zcommon::features::of_openzfs_2_3() } else { Vec::new() };
     let command = format!("zpool create {POOL}");
     let (hostid, hostname) = (1, "host".into());
     let new = NewPool { name: POOL.into(), version, features, layout, hostid, hostname, command };

@@ -13,7 +13,7 @@ use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
 use stdx::rng::Rng;
 use testkit::zdb;
-use zcommon::features::{FEATURES, Feature};
+use zcommon::features::Feature;
 
 fn leaf(dir: &Path, name: &str, size: u64) -> LeafSpec {
     let path = dir.join(name);
@@ -38,9 +38,7 @@ fn top(vdev: VdevSpec, class: AllocBias, ashift: u32) -> TopSpec {
 }
 
 fn pool(env: &Env, tops: Vec<TopSpec>, without: &[Feature]) -> Arc<Spa> {
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    let features =
-        FEATURES.iter().copied().filter(|f| !newer.contains(&f.info().name) && !without.contains(f));
+    let features = zcommon::features::of_openzfs_2_3().into_iter().filter(|f| !without.contains(f));
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let new = NewPool {
         name: "space".into(),

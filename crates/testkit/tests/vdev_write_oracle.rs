@@ -13,7 +13,7 @@ use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
-use zcommon::features::{FEATURES, Feature};
+use zcommon::features::of_openzfs_2_3;
 
 const MIB: u64 = 1 << 20;
 
@@ -49,7 +49,7 @@ impl Bench {
         let new = NewPool {
             name: "oracle".into(),
             version: 5000,
-            features: features_of_2_3(),
+            features: of_openzfs_2_3(),
             layout,
             hostid: 1,
             hostname: "host".into(),
@@ -73,11 +73,6 @@ fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "zdb {args:?}: {}\n{text}", out.status);
     Some(text)
-}
-
-fn features_of_2_3() -> Vec<Feature> {
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    FEATURES.iter().copied().filter(|f| !newer.contains(&f.info().name)).collect()
 }
 
 fn normal(vdev: VdevSpec) -> TopSpec {

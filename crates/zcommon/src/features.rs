@@ -108,6 +108,15 @@ impl Feature {
     }
 }
 
+/// Features that came with OpenZFS 2.4.
+const SINCE_2_4: [Feature; 3] =
+    [Feature::PhysicalRewrite, Feature::DynamicGangHeader, Feature::BlockCloningEndian];
+
+/// What OpenZFS 2.3 enables on a new pool.
+pub fn of_openzfs_2_3() -> Vec<Feature> {
+    FEATURES.iter().copied().filter(|feature| !SINCE_2_4.contains(feature)).collect()
+}
+
 /// Whether this is the form of a feature guid: reversed domain, one colon, short name.
 #[doc(alias = "zfeature_is_valid_guid")]
 pub fn is_valid_guid(guid: &str) -> bool {

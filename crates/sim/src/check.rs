@@ -1,0 +1,38 @@
+//! What a pool must pass at any moment.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use blkdev::Device;
+use engine::scan::verify::{Options, Report, verify};
+use engine::spa::{OpenOptions, Pool, open};
+
+use crate::world;
+
+/// Opens a pool for reading; a note about damage is an error.
+pub fn opened(devices: &[Device]) -> Result<Arc<Pool>, String> {
+    let source = world::found(devices).ok_or("no pool is found")?;
+    let env = world::env(1);
+    let pool = open(&env, source, OpenOptions::default()).map_err(|e| format!("it does not open: {e}"))?;
+    match pool.notes.first() {
+        Some(note) => Err(format!("it opens with damage: {note}")),
+        None => Ok(pool),
+    }
+}
+
+/// Every block can be read, and is there exactly once.
+pub fn whole(pool: &Pool) -> Result<Report, String> {
+    let stop = AtomicBool::new(false);
+    let report = verify(pool, &Options::new(&stop), &mut |_| (), &mut |_| ());
+    if let Some((request, error)) = report.failed.first() {
+        return Err(format!("a block can't be read: {error} ({:?})", request.at));
+    }
+    if report.is_lost() {
+        return Err(format!("blocks are lost: {:?} {:?}", report.damage, report.account.notes));
+    }
+    match &report.account.space {
+        Some(space) if space.is_clean() => Ok(report),
+        Some(space) => Err(format!("space maps and blocks differ: {space:?}")),
+        None => Err("space could not be accounted for".into()),
+    }
+}

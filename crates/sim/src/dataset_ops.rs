@@ -1,0 +1,284 @@
+//! Random operations on datasets, each one task in syncing context, and what they do to the model.
+
+use std::sync::Arc;
+
+use engine::dsl::props::PropValue;
+use engine::dsl::write::Tasks;
+use engine::dsl::write::props::Source;
+use engine::{Kind, Result};
+use ondisk::ObjsetType;
+use zpl::write::create_fs;
+
+use crate::actor::{Actor, is_refusal};
+use crate::model::{Head, Model, Snapshot, Tree};
+use crate::world::{POOL, new_fs};
+
+/// Most file systems at a time, and snapshots of each.
+const HEADS: usize = 6;
+const SNAPSHOTS: usize = 4;
+
+/// Settings and the values that are tried.
+const SETTINGS: [(&str, &[u64]); 9] = [
+    // lzjb, gzip-1, zle, lz4, zstd, off.
+    ("compression", &[3, 5, 14, 15, 16, 2]),
+    // fletcher4, SHA-256, SHA-512, skein, edonr, blake3.
+    ("checksum", &[7, 8, 11, 12, 13, 14]),
+    ("recordsize", &[512, 4 << 10, 16 << 10, 128 << 10, 256 << 10]),
+    ("copies", &[1, 2, 3]),
+    ("xattr", &[1, 2]),
+    ("redundant_metadata", &[0, 1, 2, 3]),
+    ("refquota", &[0, 20 << 20]),
+    ("reservation", &[0, 1 << 20, 3 << 20]),
+    ("refreservation", &[0, 1 << 20]),
+];
+
+impl Actor {
+    fn task<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Tasks<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<Option<T>> {
+        match self.spa.dsl_task(work) {
+            Ok(value) => Ok(Some(value)),
+            Err(e) if is_refusal(&e) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn new_name(&mut self, kind: char) -> String {
+        self.named += 1;
+        format!("{kind}{}", self.named)
+    }
+
+    /// One change of datasets; it and all before it are on disk when this returns.
+    pub(crate) fn dataset_op(&mut self) -> Result<()> {
+        let all: Vec<String> = self.model.heads.keys().cloned().collect();
+        let below: Vec<String> = all.iter().filter(|name| *name != POOL).cloned().collect();
+        let (Some(any), child) = (self.pick(&all), self.pick(&below)) else { return Ok(()) };
+        let what = self.random.below(17);
+        self.tell(format!("dataset operation {what} on {any} or {child:?}"));
+        match (what, child) {
+            (0..2, _) if all.len() < HEADS => self.create_head(&any),
+            (2..5, _) => self.snapshot(&all, &any),
+            (5 | 6, _) if all.len() < HEADS => self.clone_one(&any),
+            (7, Some(child)) => self.rollback(&child),
+            (8 | 9, _) => self.destroy_snapshot(&any),
+            (10, Some(child)) => self.destroy_head(&child),
+            (11, Some(child)) => self.rename_head(&child),
+            (12, _) => self.rename_snapshot(&any),
+            (13, Some(child)) => self.promote(&child),
+            (14..16, _) => self.set(&any),
+            _ => self.spa.sync(),
+        }
+    }
+
+    fn create_head(&mut self, parent: &str) -> Result<()> {
+        let name = format!("{parent}/{}", self.new_name('d'));
+        let (task_name, fs) = (name.clone(), new_fs(&self.spa.pool.env));
+        let made = self.task(move |tasks| {
+            tasks.create(&task_name, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))
+        })?;
+        if made.is_some() {
+            self.model.heads.insert(name.clone(), Head::default());
+            let root = self.writer(&name)?.root;
+            self.edit(&name, |tree| *tree = Tree::new(root));
+        }
+        Ok(())
+    }
+
+    /// One file system or all of them at a time.
+    fn snapshot(&mut self, all: &[String], one: &String) -> Result<()> {
+        let of = if self.random.below(3) == 0 { all } else { std::slice::from_ref(one) };
+        let full = |name: &String| self.model.heads.get(name).is_some_and(|h| h.snapshots.len() >= SNAPSHOTS);
+        if of.iter().any(full) {
+            return self.destroy_snapshot(one);
+        }
+        let (snap, of) = (self.new_name('s'), of.to_vec());
+        let names: Vec<String> = of.iter().map(|name| format!("{name}@{snap}")).collect();
+        let done = self.task(move |tasks| {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            tasks.snapshot(&names, &[])
+        })?;
+        if done.is_some() {
+            let order = self.named;
+            for name in of {
+                if let Some(head) = self.model.heads.get_mut(&name) {
+                    head.snapshots.insert(snap.clone(), Snapshot { order, tree: Arc::clone(&head.tree) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn some_snapshot(&mut self, head: &str) -> Option<String> {
+        let names: Vec<String> = self.model.heads.get(head)?.snapshots.keys().cloned().collect();
+        self.pick(&names)
+    }
+
+    fn clone_one(&mut self, head: &str) -> Result<()> {
+        let Some(snap) = self.some_snapshot(head) else { return self.spa.sync() };
+        let (origin, name) = (format!("{head}@{snap}"), format!("{POOL}/{}", self.new_name('c')));
+        let (task_origin, task_name) = (origin.clone(), name.clone());
+        if self.task(move |tasks| tasks.clone_snapshot(&task_origin, &task_name))?.is_some() {
+            let of = self.model.heads.get(head).and_then(|h| h.snapshots.get(&snap));
+            let tree = of.map(|s| Arc::clone(&s.tree)).unwrap_or_default();
+            self.model.heads.insert(name, Head { tree, origin: Some(origin), ..Head::default() });
+        }
+        Ok(())
+    }
+
+    fn rollback(&mut self, name: &str) -> Result<()> {
+        let newest = self.model.heads.get(name).and_then(|h| h.snapshots.values().max_by_key(|s| s.order));
+        let Some(tree) = newest.map(|s| Arc::clone(&s.tree)) else { return self.spa.sync() };
+        let task_name = name.to_owned();
+        if self.task(move |tasks| tasks.rollback(&task_name, None))?.is_some() {
+            self.close_all();
+            if let Some(head) = self.model.heads.get_mut(name) {
+                head.tree = tree;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_clones(&self, head: &str, snap: &str) -> bool {
+        let origin = format!("{head}@{snap}");
+        self.model.heads.values().any(|h| h.origin.as_ref() == Some(&origin))
+    }
+
+    fn destroy_snapshot(&mut self, head: &str) -> Result<()> {
+        let Some(snap) = self.some_snapshot(head) else { return self.spa.sync() };
+        if self.has_clones(head, &snap) {
+            return self.spa.sync();
+        }
+        let name = format!("{head}@{snap}");
+        if self.task(move |tasks| tasks.destroy(&name, false))?.is_some()
+            && let Some(head) = self.model.heads.get_mut(head)
+        {
+            head.snapshots.remove(&snap);
+        }
+        Ok(())
+    }
+
+    /// Destroys a file system with its snapshots, when nothing depends on it.
+    fn destroy_head(&mut self, name: &str) -> Result<()> {
+        let inside = format!("{name}/");
+        if self.model.heads.keys().any(|n| n.starts_with(&inside)) || !self.model.clones_of(name).is_empty() {
+            return self.spa.sync();
+        }
+        let Some(head) = self.model.heads.get(name) else { return Ok(()) };
+        let snapshots: Vec<String> = head.snapshots.keys().map(|snap| format!("{name}@{snap}")).collect();
+        let task_name = name.to_owned();
+        let done = self.task(move |tasks| {
+            let names: Vec<&str> = snapshots.iter().map(String::as_str).collect();
+            tasks.destroy_snapshots(&names, false)?;
+            tasks.destroy(&task_name, false)
+        })?;
+        if done.is_some() {
+            self.close_all();
+            self.model.heads.remove(name);
+        }
+        Ok(())
+    }
+
+    fn rename_head(&mut self, old: &str) -> Result<()> {
+        let name = self.new_name('r');
+        let parent = old.rsplit_once('/').map_or(POOL, |(parent, _)| parent);
+        // Often it moves up, too.
+        let parent = if self.random.below(2) == 0 { POOL } else { parent };
+        let new = format!("{parent}/{name}");
+        let names = (old.to_owned(), new.clone());
+        if self.task(move |tasks| tasks.rename(&names.0, &names.1))?.is_some() {
+            self.close_all();
+            rename_in(&mut self.model, old, &new);
+        }
+        Ok(())
+    }
+
+    fn rename_snapshot(&mut self, head: &str) -> Result<()> {
+        let Some(snap) = self.some_snapshot(head) else { return self.spa.sync() };
+        let new = self.new_name('s');
+        let names = (format!("{head}@{snap}"), new.clone());
+        if self.task(move |tasks| tasks.rename_snapshot(&names.0, &names.1))?.is_some() {
+            move_origin(&mut self.model, &format!("{head}@{snap}"), &format!("{head}@{new}"));
+            if let Some(head) = self.model.heads.get_mut(head)
+                && let Some(moved) = head.snapshots.remove(&snap)
+            {
+                head.snapshots.insert(new, moved);
+            }
+        }
+        Ok(())
+    }
+
+    fn promote(&mut self, name: &str) -> Result<()> {
+        let Some(origin) = self.model.heads.get(name).and_then(|h| h.origin.clone()) else {
+            return self.spa.sync();
+        };
+        let task_name = name.to_owned();
+        if self.task(move |tasks| tasks.promote(&task_name))?.is_some() {
+            promote_in(&mut self.model, name, &origin);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str) -> Result<()> {
+        let Some((prop, values)) = self.pick(&SETTINGS) else { return Ok(()) };
+        let Some(value) = self.pick(values) else { return Ok(()) };
+        let task_name = name.to_owned();
+        let done = self.task(move |tasks| {
+            tasks.set(&task_name, &[(prop, Some(PropValue::Number(value)))], Source::Local)
+        });
+        match done {
+            Ok(Some(())) => {}
+            // A refquota below what is referenced.
+            Err(e) if e.kind() == Kind::Quota => return Ok(()),
+            other => return other.map(|_| ()),
+        }
+        if let Some(head) = self.model.heads.get_mut(name) {
+            head.settings.insert(prop, value);
+        }
+        self.refresh_options();
+        Ok(())
+    }
+}
+
+fn move_origin(model: &mut Model, old: &str, new: &str) {
+    for head in model.heads.values_mut().filter(|head| head.origin.as_deref() == Some(old)) {
+        head.origin = Some(new.to_owned());
+    }
+}
+
+fn rename_in(model: &mut Model, old: &str, new: &str) {
+    let renamed = |name: &str| {
+        let rest = name.strip_prefix(old)?;
+        (rest.is_empty() || rest.starts_with(['/', '@'])).then(|| format!("{new}{rest}"))
+    };
+    let heads = std::mem::take(&mut model.heads).into_iter();
+    model.heads = heads
+        .map(|(name, mut head)| {
+            if let Some(origin) = head.origin.as_deref().and_then(renamed) {
+                head.origin = Some(origin);
+            }
+            (renamed(&name).unwrap_or(name), head)
+        })
+        .collect();
+}
+
+/// The clone gets the snapshots up to its origin, and the place of the file system that it was a clone of.
+fn promote_in(model: &mut Model, name: &str, origin: &str) {
+    let Some((old, snap)) = origin.split_once('@') else { return };
+    let Some(from) = model.heads.get_mut(old) else { return };
+    let last = from.snapshots.get(snap).map_or(0, |s| s.order);
+    let moved: Vec<String> =
+        from.snapshots.iter().filter(|(_, s)| s.order <= last).map(|(n, _)| n.clone()).collect();
+    let above = from.origin.replace(format!("{name}@{snap}"));
+    let mut snapshots = Vec::new();
+    for snap in moved {
+        snapshots.extend(from.snapshots.remove(&snap).map(|s| (snap, s)));
+    }
+    if let Some(clone) = model.heads.get_mut(name) {
+        clone.origin = above;
+        clone.snapshots.extend(snapshots.iter().cloned());
+    }
+    for (snap, _) in snapshots {
+        move_origin(model, &format!("{old}@{snap}"), &format!("{name}@{snap}"));
+    }
+}

@@ -1,0 +1,343 @@
+//! Random operations on files, and what they do to the model.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use engine::{Kind, Result};
+use zpl::FileKind;
+use zpl::write::{FsWriter, NewNode, RenameKind, Settings, XattrMode};
+
+use crate::actor::{Actor, is_refusal};
+use crate::model::{Item, Name, Tree};
+use crate::world::POOL;
+
+/// Different names in a directory.
+const NAMES: u64 = 9;
+/// Longest ordinary file.
+const SPAN: u64 = 40 << 10;
+/// Longest of those that fill.
+const LARGE: u64 = 400 << 10;
+
+/// Puts bytes into the model of a file.
+fn overlay(item: &mut Item, offset: u64, bytes: &[u8]) {
+    let at = usize::try_from(offset).unwrap_or(0);
+    let content = Arc::make_mut(&mut item.bytes);
+    content.resize(content.len().max(at + bytes.len()), 0);
+    if let Some(range) = content.get_mut(at..at + bytes.len()) {
+        range.copy_from_slice(bytes);
+    }
+}
+
+/// An operation's place: directory, name, and what it means there.
+struct Place {
+    dir: u64,
+    name: Name,
+    there: Option<u64>,
+}
+
+/// What the model allows is done, what it doesn't is refused.
+fn expected<T>(result: Result<T>, allowed: bool, what: &str) -> Result<Option<T>> {
+    match result {
+        Err(e) if is_refusal(&e) => Ok(None),
+        Ok(value) if allowed => Ok(Some(value)),
+        Err(e) if allowed => Err(e),
+        Err(_) => Ok(None),
+        Ok(_) => Err(engine::Error::corrupt(format!("{what} was done and should have been refused"))),
+    }
+}
+
+impl Actor {
+    /// Bytes of all live files.
+    fn stored(&self) -> u64 {
+        let trees = self.model.heads.values().map(|head| &head.tree);
+        trees.flat_map(|tree| tree.items.values()).map(|item| item.bytes.len() as u64).sum()
+    }
+
+    fn place(&mut self, tree: &Tree) -> Option<Place> {
+        let dirs: Vec<u64> = tree.names.keys().copied().collect();
+        let dir = self.pick(&dirs)?;
+        let long = if self.random.below(12) == 0 { "x".repeat(60) } else { String::new() };
+        let name = format!("n{}{long}", self.random.below(NAMES)).into_bytes();
+        let there = tree.get(dir, &name);
+        Some(Place { dir, name, there })
+    }
+
+    fn some_file(&mut self, tree: &Tree) -> Option<u64> {
+        let is_file = |item: &Item| item.kind == FileKind::Regular;
+        let files: Vec<u64> = tree.items.iter().filter(|(_, i)| is_file(i)).map(|(&n, _)| n).collect();
+        // The first is the mark, in the root file system.
+        self.pick(&files)
+    }
+
+    /// Bytes: random, repeated, or zeros.
+    fn bytes(&mut self, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        match self.random.below(6) {
+            0 => {}
+            1 | 2 => {
+                let word = self.random.next_u64().to_le_bytes();
+                bytes.iter_mut().zip(word.iter().cycle()).for_each(|(to, from)| *to = *from);
+            }
+            _ => self.random.fill(&mut bytes),
+        }
+        bytes
+    }
+
+    /// One operation on a file of `dataset`.
+    pub(crate) fn file_op(&mut self, dataset: &str) -> Result<()> {
+        let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
+        let Some(place) = self.place(&tree) else { return Ok(()) };
+        let target = self.some_file(&tree).filter(|n| dataset != POOL || tree.get(fs.root, b"step") != Some(*n));
+        let what = self.random.below(24);
+        let name = String::from_utf8_lossy(&place.name);
+        self.tell(format!("{dataset}: file operation {what} at {}/{name}={:?} on {target:?}", place.dir, place.there));
+        match (what, target) {
+            (0..4, _) => self.create(dataset, &fs, &place),
+            (4, _) => self.make_dir(dataset, &fs, &place),
+            (5, _) => self.symlink(dataset, &fs, &place),
+            (6, Some(number)) => self.link(dataset, &fs, &place, number),
+            (7 | 8, _) => self.unlink(dataset, &fs, &place),
+            (9, _) => self.rmdir(dataset, &fs, &place),
+            (10 | 11, _) => self.rename(dataset, &fs, &place),
+            (12..15, Some(number)) => self.overwrite(dataset, &fs, number),
+            (15, Some(number)) => self.truncate(dataset, &fs, number),
+            (16, Some(number)) => self.punch(dataset, &fs, number),
+            (17 | 18, Some(number)) => self.set_xattr(dataset, &fs, number),
+            (19, Some(number)) => self.chmod(dataset, &fs, number),
+            (20, Some(number)) => self.fill(dataset, &fs, number),
+            (21, _) => self.close_one(),
+            _ => self.look(dataset),
+        }
+    }
+
+    fn add(&mut self, dataset: &str, place: &Place, number: u64, item: Item) {
+        self.edit(dataset, |tree| {
+            tree.set(place.dir, &place.name, number);
+            if item.kind == FileKind::Directory {
+                tree.names.insert(number, Arc::default());
+            }
+            tree.items.insert(number, Arc::new(item));
+        });
+    }
+
+    fn create(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
+        let new = NewNode::new(FileKind::Regular, 0o644, self.random.below(3), 0);
+        let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "create")?;
+        let Some(number) = made else { return Ok(()) };
+        self.add(dataset, place, number, Item::new(FileKind::Regular, 0o644));
+        let len = self.random.below(SPAN);
+        // Many files are small, so that some are kept in their pointers.
+        let len = if self.random.below(2) == 0 { len / 256 } else { len };
+        self.write(dataset, fs, number, 0, len)
+    }
+
+    fn write(&mut self, dataset: &str, fs: &FsWriter, number: u64, offset: u64, len: u64) -> Result<()> {
+        let bytes = self.bytes(len);
+        if expected(fs.write(number, offset, &bytes, true), true, "write")?.is_some() && len > 0 {
+            self.edit(dataset, |tree| tree.change(number, |item| overlay(item, offset, &bytes)));
+        }
+        Ok(())
+    }
+
+    fn overwrite(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        let (offset, len) = (self.random.below(SPAN), self.random.below(SPAN / 2) + 1);
+        self.write(dataset, fs, number, offset, len)
+    }
+
+    /// A large file, or, where there are enough of them, an emptied one.
+    fn fill(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        if self.stored() > self.budget {
+            return self.cut(dataset, fs, number, 0);
+        }
+        let len = self.random.below(LARGE);
+        self.write(dataset, fs, number, 0, len)
+    }
+
+    fn truncate(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        let size = self.random.below(SPAN);
+        self.cut(dataset, fs, number, size)
+    }
+
+    fn cut(&mut self, dataset: &str, fs: &FsWriter, number: u64, size: u64) -> Result<()> {
+        if expected(fs.truncate(number, size), true, "truncate")?.is_some() {
+            let size = usize::try_from(size).unwrap_or(0);
+            self.edit(dataset, |tree| tree.change(number, |item| Arc::make_mut(&mut item.bytes).resize(size, 0)));
+        }
+        Ok(())
+    }
+
+    fn punch(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        let (offset, len) = (self.random.below(SPAN), self.random.below(SPAN) + 1);
+        if expected(fs.punch(number, offset, len), true, "punch")?.is_some() {
+            self.edit(dataset, |tree| {
+                tree.change(number, |item| {
+                    let range = offset..offset + len;
+                    let bytes = (0u64..).zip(Arc::make_mut(&mut item.bytes).iter_mut());
+                    bytes.filter(|(at, _)| range.contains(at)).for_each(|(_, byte)| *byte = 0);
+                });
+            });
+        }
+        Ok(())
+    }
+
+    fn make_dir(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
+        let new = NewNode::new(FileKind::Directory, 0o755, 0, 0);
+        let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "mkdir")?;
+        if let Some(number) = made {
+            self.add(dataset, place, number, Item::new(FileKind::Directory, 0o755));
+        }
+        Ok(())
+    }
+
+    fn symlink(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
+        let target = "t".repeat(usize::try_from(self.random.below(200)).unwrap_or(0) + 1).into_bytes();
+        let new = NewNode::symlink(&target, 0, 0);
+        let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "symlink")?;
+        if let Some(number) = made {
+            let item = Item { bytes: Arc::new(target), ..Item::new(FileKind::Symlink, 0o777) };
+            self.add(dataset, place, number, item);
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, dataset: &str, fs: &FsWriter, place: &Place, number: u64) -> Result<()> {
+        let done = expected(fs.link(number, place.dir, &place.name), place.there.is_none(), "link")?;
+        if done.is_some() {
+            self.edit(dataset, |tree| {
+                tree.set(place.dir, &place.name, number);
+                tree.change(number, |item| item.links += 1);
+            });
+        }
+        Ok(())
+    }
+
+    /// Removes a name; a file may stay open without one.
+    fn unlink(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
+        let tree = self.tree(dataset);
+        let file = place.there.filter(|n| !tree.is_dir(*n));
+        let stays = file.filter(|n| {
+            tree.items.get(n).is_some_and(|i| i.links == 1 && i.kind == FileKind::Regular)
+                && self.random.below(4) == 0
+        });
+        if let Some(number) = stays {
+            fs.open_file(number)?;
+            self.open.push((dataset.to_owned(), number));
+        }
+        if expected(fs.unlink(place.dir, &place.name), file.is_some(), "unlink")?.is_some() {
+            self.edit(dataset, |tree| tree.unlink(place.dir, &place.name));
+        }
+        Ok(())
+    }
+
+    /// Closes a file that was unlinked while it was open.
+    fn close_one(&mut self) -> Result<()> {
+        match self.open.pop() {
+            Some((dataset, number)) => self.writer(&dataset)?.close_file(number),
+            None => Ok(()),
+        }
+    }
+
+    fn rmdir(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
+        let tree = self.tree(dataset);
+        let empty = place.there.is_some_and(|n| tree.names.get(&n).is_some_and(|names| names.is_empty()));
+        if expected(fs.rmdir(place.dir, &place.name), empty, "rmdir")?.is_some() {
+            self.edit(dataset, |tree| tree.unlink(place.dir, &place.name));
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, dataset: &str, fs: &FsWriter, from: &Place) -> Result<()> {
+        let tree = self.tree(dataset);
+        let Some(to) = self.place(&tree) else { return Ok(()) };
+        let kinds = [RenameKind::Plain, RenameKind::NoReplace, RenameKind::Exchange];
+        let Some(kind) = self.pick(&kinds) else { return Ok(()) };
+        let allowed = may_rename(&tree, from, &to, kind);
+        self.tell(format!("{kind:?} to {}/{}={:?}", to.dir, String::from_utf8_lossy(&to.name), to.there));
+        let done = fs.rename((from.dir, &from.name), (to.dir, &to.name), kind, (0, 0));
+        let Some(moved) = from.there.filter(|_| allowed) else {
+            return expected(done, false, "rename").map(|_| ());
+        };
+        if expected(done, true, "rename")?.is_none() || to.there == Some(moved) {
+            return Ok(());
+        }
+        self.edit(dataset, |tree| {
+            match (kind, to.there) {
+                (RenameKind::Exchange, Some(other)) => {
+                    tree.set(from.dir, &from.name, other);
+                }
+                (_, replaced) => {
+                    if let Some(names) = tree.names.get_mut(&from.dir) {
+                        Arc::make_mut(names).remove(&from.name);
+                    }
+                    replaced.into_iter().for_each(|number| tree.drop_link(number));
+                }
+            }
+            tree.set(to.dir, &to.name, moved);
+        });
+        Ok(())
+    }
+
+    fn set_xattr(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        let name = format!("user.a{}", self.random.below(3)).into_bytes();
+        let has = self.tree(dataset).items.get(&number).is_some_and(|i| i.xattrs.contains_key(&name));
+        let value = match self.random.below(4) {
+            0 if has => None,
+            1 => Some(self.random.below(9000)),
+            _ => Some(self.random.below(60)),
+        };
+        let value = value.map(|len| self.bytes(len));
+        let done = fs.set_xattr(number, &name, value.as_deref(), XattrMode::Set);
+        if expected(done, true, "set an attribute")?.is_some() {
+            let set = |all: &mut BTreeMap<Name, Vec<u8>>| match value {
+                Some(value) => all.insert(name, value),
+                None => all.remove(&name),
+            };
+            self.edit(dataset, |tree| {
+                tree.change(number, |item| {
+                    set(&mut item.xattrs);
+                });
+            });
+        }
+        Ok(())
+    }
+
+    fn chmod(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        let perm = u32::try_from(self.random.below(0o1000)).unwrap_or(0);
+        let settings = Settings { mode: Some(perm.into()), ..Settings::default() };
+        if expected(fs.setattr(number, &settings), true, "chmod")?.is_some() {
+            self.edit(dataset, |tree| tree.change(number, |item| item.perm = perm));
+        }
+        Ok(())
+    }
+
+    /// What a live file system shows of one file, against the model.
+    pub(crate) fn look(&mut self, dataset: &str) -> Result<()> {
+        let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
+        let Some(number) = self.some_file(&tree) else { return Ok(()) };
+        let Some(item) = tree.items.get(&number) else { return Ok(()) };
+        let mut bytes = vec![1; item.bytes.len() + 1];
+        let len = fs.read(number, 0, &mut bytes)?;
+        let found = bytes.get(..len).unwrap_or_default();
+        crate::model::same_bytes(found, &item.bytes).map_err(|why| {
+            engine::Error::new(Kind::Corrupt, format!("object {number} of {dataset}: {why}"))
+        })
+    }
+}
+
+fn may_rename(tree: &Tree, from: &Place, to: &Place, kind: RenameKind) -> bool {
+    let Some(moved) = from.there else { return false };
+    if tree.is_dir(moved) && tree.is_below(moved, to.dir) {
+        return false;
+    }
+    let is_empty = |number: u64| tree.names.get(&number).is_some_and(|names| names.is_empty());
+    match (kind, to.there) {
+        (RenameKind::Exchange, None) => false,
+        (RenameKind::Exchange, Some(old)) => !(tree.is_dir(old) && tree.is_below(old, from.dir)),
+        (_, None) => true,
+        (RenameKind::NoReplace, Some(_)) => false,
+        (_, Some(old)) => {
+            old == moved
+                || (tree.is_dir(old) == tree.is_dir(moved) && (!tree.is_dir(old) || is_empty(old)))
+        }
+    }
+}

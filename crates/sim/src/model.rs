@@ -1,0 +1,303 @@
+//! What must be found in a pool: names, bytes, attributes and snapshots, as the operations that succeeded say.
+//!
+//! States share what they have in common, so that one can be kept for every step of a workload.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use engine::dsl::{Dataset, Dir, Dsl};
+use engine::spa::Pool;
+use ondisk::blkptr::BLKPTR_SIZE;
+use parking_lot::Mutex;
+use zpl::{FileKind, Filesystem, Inode};
+
+/// A name in a directory or a dataset.
+pub type Name = Vec<u8>;
+
+/// A file of any type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Its type.
+    pub kind: FileKind,
+    /// Names it has; not kept for directories.
+    pub links: u64,
+    /// Permission bits.
+    pub perm: u32,
+    /// Content of a file, target of a symbolic link.
+    pub bytes: Arc<Vec<u8>>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Name, Vec<u8>>,
+}
+
+impl Item {
+    /// A new file with one name.
+    pub fn new(kind: FileKind, perm: u32) -> Self {
+        Self { kind, links: 1, perm, bytes: Arc::default(), xattrs: BTreeMap::new() }
+    }
+}
+
+/// A file system: files by object number, and names in directories.
+#[derive(Debug, Clone, Default)]
+pub struct Tree {
+    /// All files but the root directory.
+    pub items: BTreeMap<u64, Arc<Item>>,
+    /// Entries of each directory.
+    pub names: BTreeMap<u64, Arc<BTreeMap<Name, u64>>>,
+}
+
+impl Tree {
+    /// An empty file system.
+    pub fn new(root: u64) -> Self {
+        Self { items: BTreeMap::new(), names: BTreeMap::from([(root, Arc::default())]) }
+    }
+
+    /// What `name` means in directory `dir`.
+    pub fn get(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        self.names.get(&dir)?.get(name).copied()
+    }
+
+    /// Puts a name in; gives what it meant before.
+    pub fn set(&mut self, dir: u64, name: &[u8], number: u64) -> Option<u64> {
+        Arc::make_mut(self.names.entry(dir).or_default()).insert(name.to_vec(), number)
+    }
+
+    /// Takes a name away, and the file with its last one.
+    pub fn unlink(&mut self, dir: u64, name: &[u8]) {
+        let number = self.names.get_mut(&dir).and_then(|names| Arc::make_mut(names).remove(name));
+        if let Some(number) = number {
+            self.drop_link(number);
+        }
+    }
+
+    /// A file has one name less.
+    pub fn drop_link(&mut self, number: u64) {
+        let Some(item) = self.items.get_mut(&number).map(Arc::make_mut) else { return };
+        item.links -= 1;
+        if item.links == 0 {
+            self.items.remove(&number);
+            self.names.remove(&number);
+        }
+    }
+
+    /// Changes a file.
+    pub fn change(&mut self, number: u64, work: impl FnOnce(&mut Item)) {
+        if let Some(item) = self.items.get_mut(&number) {
+            work(Arc::make_mut(item));
+        }
+    }
+
+    /// Whether a file is a directory.
+    pub fn is_dir(&self, number: u64) -> bool {
+        self.names.contains_key(&number)
+    }
+
+    /// Whether `number` is `top` or below it.
+    pub fn is_below(&self, top: u64, number: u64) -> bool {
+        top == number || self.names.get(&top).is_some_and(|n| n.values().any(|&c| self.is_below(c, number)))
+    }
+}
+
+/// A snapshot: its place in the order of all, and what it holds.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Later ones have higher numbers.
+    pub order: u64,
+    /// Content.
+    pub tree: Arc<Tree>,
+}
+
+/// A dataset.
+#[derive(Debug, Clone, Default)]
+pub struct Head {
+    /// Content.
+    pub tree: Arc<Tree>,
+    /// By name.
+    pub snapshots: BTreeMap<String, Snapshot>,
+    /// Properties set here.
+    pub settings: BTreeMap<&'static str, u64>,
+    /// The snapshot that it is a clone of.
+    pub origin: Option<String>,
+}
+
+/// A pool.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    /// By name.
+    pub heads: BTreeMap<String, Head>,
+}
+
+impl Model {
+    /// The property in force, inherited or not.
+    pub fn setting(&self, dataset: &str, name: &str) -> Option<u64> {
+        let mut at = dataset;
+        loop {
+            if let Some(value) = self.heads.get(at).and_then(|head| head.settings.get(name)) {
+                return Some(*value);
+            }
+            at = at.rsplit_once('/')?.0;
+        }
+    }
+
+    /// Names of datasets that are clones of a snapshot of `dataset`.
+    pub fn clones_of(&self, dataset: &str) -> Vec<String> {
+        let of = |head: &Head| head.origin.as_ref().is_some_and(|o| o.split('@').next() == Some(dataset));
+        self.heads.iter().filter(|(_, head)| of(head)).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// What was found to be equal before: root pointers and trees. Blocks with equal checksums have equal content, and
+/// that all blocks have theirs is for others to check.
+#[derive(Debug, Default)]
+pub struct Known(Mutex<BTreeSet<([u8; BLKPTR_SIZE], usize)>>);
+
+type Verdict = Result<(), String>;
+
+fn said(e: engine::Error) -> String {
+    e.to_string()
+}
+
+/// Compares a pool with what must be there.
+pub fn compare(pool: &Pool, model: &Model, known: &Known) -> Verdict {
+    let mut left: BTreeSet<&str> = model.heads.keys().map(String::as_str).collect();
+    for dir in pool.dsl.walk(pool.dsl.root().map_err(said)?) {
+        let dir = dir.map_err(said)?;
+        let head = model.heads.get(&dir.name).ok_or(format!("{} should not exist", dir.name))?;
+        left.remove(dir.name.as_str());
+        compare_head(&pool.dsl, &dir, head, known).map_err(|why| format!("{}: {why}", dir.name))?;
+    }
+    match left.first() {
+        Some(name) => Err(format!("{name} is missing")),
+        None => Ok(()),
+    }
+}
+
+fn compare_head(dsl: &Arc<Dsl>, dir: &Dir, head: &Head, known: &Known) -> Verdict {
+    let dataset = dir.head().map_err(said)?;
+    compare_dataset(&dataset, &head.tree, known)?;
+    let snapshots = dataset.snapshots().map_err(said)?;
+    let name_of = |snap: &Dataset| snap.name.split('@').nth(1).unwrap_or_default().to_owned();
+    let found: BTreeSet<String> = snapshots.iter().map(name_of).collect();
+    let wanted: BTreeSet<String> = head.snapshots.keys().cloned().collect();
+    if found != wanted {
+        return Err(format!("snapshots {found:?} instead of {wanted:?}"));
+    }
+    for snap in &snapshots {
+        if let Some(model) = head.snapshots.get(&name_of(snap)) {
+            compare_dataset(snap, &model.tree, known).map_err(|why| format!("{}: {why}", snap.name))?;
+        }
+    }
+    let origin = match dir.phys.origin_obj {
+        0 => None,
+        number => Some(engine::dsl::props::names::dataset_name(dsl, number).map_err(said)?),
+    };
+    let origin = origin.filter(|name| !name.contains('$'));
+    if origin != head.origin {
+        return Err(format!("the origin is {origin:?} instead of {:?}", head.origin));
+    }
+    let props = dsl.zap(dir.phys.props_zapobj).map_err(said)?;
+    for (&name, &wanted) in &head.settings {
+        let found = props.as_ref().map(|zap| zap.u64(name)).transpose().map_err(said)?.flatten();
+        // What is set to nothing need not be there.
+        if found.unwrap_or(0) != wanted {
+            return Err(format!("{name} is {found:?} instead of {wanted}"));
+        }
+    }
+    Ok(())
+}
+
+fn compare_dataset(dataset: &Dataset, tree: &Arc<Tree>, known: &Known) -> Verdict {
+    let key = (dataset.phys.bp.to_bytes(), Arc::as_ptr(tree) as usize);
+    if known.0.lock().contains(&key) {
+        return Ok(());
+    }
+    let fs = Filesystem::open_committed(dataset).map_err(said)?;
+    compare_tree(&fs, tree)?;
+    known.0.lock().insert(key);
+    Ok(())
+}
+
+/// Compares a file system with what must be there.
+pub fn compare_tree(fs: &Arc<Filesystem>, tree: &Tree) -> Verdict {
+    let root = fs.root().map_err(said)?;
+    let mut met = BTreeSet::from([root.number()]);
+    compare_dir(&root, tree, &mut met, "")?;
+    match tree.items.keys().find(|number| !met.contains(number)) {
+        Some(number) => Err(format!("object {number} of the model has no name")),
+        None => Ok(()),
+    }
+}
+
+fn compare_dir(dir: &Inode, tree: &Tree, met: &mut BTreeSet<u64>, path: &str) -> Verdict {
+    let names = tree.names.get(&dir.number()).ok_or(format!("{path}/ should be no directory"))?;
+    let mut found = BTreeMap::new();
+    for entry in dir.entries().map_err(said)? {
+        let entry = entry.map_err(said)?;
+        found.insert(entry.name, entry.object);
+    }
+    if found != **names {
+        let text = |names: &BTreeMap<Name, u64>| {
+            let text = names.iter().map(|(n, o)| format!("{}={o}", String::from_utf8_lossy(n)));
+            text.collect::<Vec<_>>().join(" ")
+        };
+        return Err(format!("{path}/ has [{}] instead of [{}]", text(&found), text(names)));
+    }
+    let subdirs = names.values().filter(|n| tree.is_dir(**n)).count();
+    let (size, links) = (dir.attr().size, dir.attr().links);
+    if (size, links) != (names.len() as u64 + 2, subdirs as u64 + 2) {
+        return Err(format!("{path}/ says {size} entries and {links} links"));
+    }
+    for (name, number) in names.iter() {
+        let path = format!("{path}/{}", String::from_utf8_lossy(name));
+        let inode = dir.child(name).map_err(said)?;
+        let item = tree.items.get(number).ok_or(format!("{path}: no object {number} in the model"))?;
+        if met.insert(*number) {
+            compare_item(&inode, item).map_err(|why| format!("{path} (object {number}): {why}"))?;
+        }
+        if inode.is_dir() {
+            compare_dir(&inode, tree, met, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares one file with what must be there.
+pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
+    let attr = inode.attr();
+    if (attr.kind, attr.perm) != (item.kind, item.perm) {
+        let wanted = (item.kind, item.perm);
+        return Err(format!("{:?} {:o} instead of {wanted:?}", attr.kind, attr.perm));
+    }
+    let xattrs: BTreeMap<_, _> = inode.xattrs().map_err(said)?.into_iter().collect();
+    if xattrs != item.xattrs {
+        let sizes = |all: &BTreeMap<Name, Vec<u8>>| {
+            all.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), v.len())).collect::<Vec<_>>()
+        };
+        let (found, wanted) = (sizes(&xattrs), sizes(&item.xattrs));
+        return Err(format!("extended attributes {found:?} instead of {wanted:?}"));
+    }
+    let bytes = match item.kind {
+        FileKind::Directory => return Ok(()),
+        FileKind::Symlink => inode.readlink().map_err(said)?,
+        _ => {
+            let mut bytes = vec![0; usize::try_from(attr.size).unwrap_or(0)];
+            let len = inode.read_at(0, &mut bytes).map_err(said)?;
+            bytes.truncate(len);
+            bytes
+        }
+    };
+    if attr.links != item.links {
+        return Err(format!("{} links instead of {}", attr.links, item.links));
+    }
+    same_bytes(&bytes, &item.bytes)
+}
+
+/// Says where bytes differ.
+pub fn same_bytes(found: &[u8], wanted: &[u8]) -> Verdict {
+    if found.len() != wanted.len() {
+        return Err(format!("{} bytes instead of {}", found.len(), wanted.len()));
+    }
+    match found.iter().zip(wanted).position(|(a, b)| a != b) {
+        Some(at) => Err(format!("other bytes from {at} on (of {})", wanted.len())),
+        None => Ok(()),
+    }
+}
