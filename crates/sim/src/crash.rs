@@ -78,17 +78,20 @@ pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome,
             continue;
         }
         due += share;
-        let mut tried = 0;
-        while due >= 1.0 && tried < replay.variants(plan.per_cut) {
-            let wanted = plan.only.is_none_or(|only| only == (number, tried));
+        let (mut tried, variants) = (0, replay.variants(plan.per_cut));
+        // Where there are more moments than images, each moment still gets another variant.
+        let first = Rng::new(plan.seed ^ number as u64).below(variants);
+        while due >= 1.0 && tried < variants {
+            let variant = (first + tried) % variants;
+            let wanted = plan.only.is_none_or(|only| only == (number, variant));
             if wanted {
-                let mut random = Rng::new(plan.seed ^ (number as u64) << 20 ^ tried);
-                let image = replay.image(tried, &mut random);
+                let mut random = Rng::new(plan.seed ^ (number as u64) << 20 ^ variant);
+                let image = replay.image(variant, &mut random);
                 let go_on = plan.only.is_some() || random.below(GO_ON) == 0;
                 outcome.images += 1;
                 outcome.gone_on += u64::from(go_on);
                 if let Err(why) = check(&image, &story, replay.promised, &known, go_on) {
-                    outcome.failure = Some((number, tried, why));
+                    outcome.failure = Some((number, variant, why));
                     outcome.evidence = image;
                     return Ok(outcome);
                 }

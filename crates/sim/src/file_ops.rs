@@ -87,10 +87,14 @@ impl Actor {
     pub(crate) fn file_op(&mut self, dataset: &str) -> Result<()> {
         let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
         let Some(place) = self.place(&tree) else { return Ok(()) };
-        let target = self.some_file(&tree).filter(|n| dataset != POOL || tree.get(fs.root, b"step") != Some(*n));
+        let target =
+            self.some_file(&tree).filter(|n| dataset != POOL || tree.get(fs.root, b"step") != Some(*n));
         let what = self.random.below(24);
         let name = String::from_utf8_lossy(&place.name);
-        self.tell(format!("{dataset}: file operation {what} at {}/{name}={:?} on {target:?}", place.dir, place.there));
+        self.tell(format!(
+            "{dataset}: file operation {what} at {}/{name}={:?} on {target:?}",
+            place.dir, place.there
+        ));
         match (what, target) {
             (0..4, _) => self.create(dataset, &fs, &place),
             (4, _) => self.make_dir(dataset, &fs, &place),
@@ -161,7 +165,9 @@ impl Actor {
     fn cut(&mut self, dataset: &str, fs: &FsWriter, number: u64, size: u64) -> Result<()> {
         if expected(fs.truncate(number, size), true, "truncate")?.is_some() {
             let size = usize::try_from(size).unwrap_or(0);
-            self.edit(dataset, |tree| tree.change(number, |item| Arc::make_mut(&mut item.bytes).resize(size, 0)));
+            self.edit(dataset, |tree| {
+                tree.change(number, |item| Arc::make_mut(&mut item.bytes).resize(size, 0))
+            });
         }
         Ok(())
     }
@@ -318,9 +324,8 @@ impl Actor {
         let mut bytes = vec![1; item.bytes.len() + 1];
         let len = fs.read(number, 0, &mut bytes)?;
         let found = bytes.get(..len).unwrap_or_default();
-        crate::model::same_bytes(found, &item.bytes).map_err(|why| {
-            engine::Error::new(Kind::Corrupt, format!("object {number} of {dataset}: {why}"))
-        })
+        crate::model::same_bytes(found, &item.bytes)
+            .map_err(|why| engine::Error::new(Kind::Corrupt, format!("object {number} of {dataset}: {why}")))
     }
 }
 
@@ -336,8 +341,7 @@ fn may_rename(tree: &Tree, from: &Place, to: &Place, kind: RenameKind) -> bool {
         (_, None) => true,
         (RenameKind::NoReplace, Some(_)) => false,
         (_, Some(old)) => {
-            old == moved
-                || (tree.is_dir(old) == tree.is_dir(moved) && (!tree.is_dir(old) || is_empty(old)))
+            old == moved || (tree.is_dir(old) == tree.is_dir(moved) && (!tree.is_dir(old) || is_empty(old)))
         }
     }
 }

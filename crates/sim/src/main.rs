@@ -10,7 +10,8 @@ use sim::world::Machine;
 /// Images of one workload before the next seed is taken.
 const BATCH: u64 = 400;
 
-const USAGE: &str = "usage: sim crash SEED COUNT            checks COUNT images that power cuts could leave, from SEED on
+const USAGE: &str =
+    "usage: sim crash SEED COUNT            checks COUNT images that power cuts could leave, from SEED on
        sim crash SEED EVENT:VARIANT    checks that image of all kinds of pools again";
 
 fn main() -> ExitCode {

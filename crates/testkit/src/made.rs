@@ -10,7 +10,7 @@ use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{ImportOptions, NewPool, Spa, create_encrypted, import};
 use engine::vdev::config::AllocBias;
-use zcommon::features::Feature;
+use zcommon::features::of_openzfs_2_3;
 use zpl::Time;
 use zpl::write::{NewFs, create_fs};
 use zutil::import::{candidates, select, source_with};
@@ -20,12 +20,6 @@ const TEST_CACHE: u64 = 64 << 20;
 
 fn options() -> OpenOptions {
     OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() }
-}
-
-/// The features of OpenZFS 2.3: those that its tools know.
-pub fn features_of_2_3() -> Vec<Feature> {
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    zcommon::features::FEATURES.iter().copied().filter(|f| !newer.contains(&f.info().name)).collect()
 }
 
 /// A file system as a test wants it.
@@ -50,7 +44,7 @@ pub fn pool(dir: &Path, name: &str, size: u64, encryption: Encryption) -> Result
     let new = NewPool {
         name: name.into(),
         version: 5000,
-        features: features_of_2_3(),
+        features: of_openzfs_2_3(),
         layout: PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, 4, &mut || env.guid())?,
         hostid: 1,
         hostname: "host".into(),
