@@ -3,7 +3,7 @@
 //! Source: `zfs_valid_proplist`, `zpool_valid_proplist`, `zprop_parse_value`, libzfs, OpenZFS 2.3.
 
 use engine::dsl::props::PropValue;
-use zcommon::features::{FEATURES, Feature};
+use zcommon::features::Feature;
 use zcommon::props::{
     DatasetTypes, PropAttr, PropInfo, PropName, PropType, ZfsProp, ZpoolProp, is_user_property,
 };
@@ -254,13 +254,6 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
         (P::Dedupditto | P::Tname, _) => return Err(format!("property '{name}' can't be set")),
         (_, value) => PoolSetting::Stored(name.to_owned(), value),
     })
-}
-
-/// Features that OpenZFS 2.3 knows, which a new pool has unless told otherwise, but for those that would need what
-/// this program can't write yet.
-pub fn default_features() -> Vec<Feature> {
-    let newer = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-    FEATURES.iter().copied().filter(|feature| !newer.contains(&feature.info().name)).collect()
 }
 
 /// Whether children inherit a property, or it can be cleared at all.

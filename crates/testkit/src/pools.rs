@@ -41,9 +41,6 @@ pub fn import_dir(dir: &Path, pool: &str) -> Result<Arc<Spa>> {
     import(&env, source_with(&candidate, options), &how)
 }
 
-/// Features that the zdb of OpenZFS 2.3 does not know.
-const NEWER: [&str; 3] = ["physical_rewrite", "dynamic_gang_header", "block_cloning_endian"];
-
 /// An image file of `size` bytes, as a leaf of a pool to be made.
 ///
 /// # Panics
@@ -61,12 +58,11 @@ pub fn leaf(path: &Path, size: u64) -> LeafSpec {
 /// # Errors
 /// As [`engine::spa::create()`].
 pub fn create_pool(env: &Env, name: &str, tops: Vec<TopSpec>, fill: FillRoot<'_>) -> Result<Arc<Spa>> {
-    let features = zcommon::features::FEATURES.iter().copied();
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let new = NewPool {
         name: name.into(),
         version: 5000,
-        features: features.filter(|f| !NEWER.contains(&f.info().name)).collect(),
+        features: zcommon::features::of_openzfs_2_3(),
         layout: spec.lay_out(0, 4, &mut || env.guid())?,
         hostid: 1,
         hostname: "host".into(),

@@ -6,7 +6,7 @@ use clap::Args;
 use daemon::ops::{CreatePool, FsShape};
 use daemon::registry::Manner;
 use engine::dsl::props::PropValue;
-use zcommon::features::Feature;
+use zcommon::features::{Feature, of_openzfs_2_3};
 use zcommon::names::check_new_pool;
 use zcommon::props::DatasetTypes;
 use zpl::CaseSensitivity;
@@ -14,7 +14,7 @@ use zpl::CaseSensitivity;
 use super::vdevs::{self, Objections};
 use crate::ctx::Ctx;
 use crate::session::why;
-use crate::settings::{self, PoolSetting, When, default_features, of_dataset, of_pool};
+use crate::settings::{self, PoolSetting, When, of_dataset, of_pool};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// The version of pools with features.
@@ -123,7 +123,7 @@ impl Create {
     fn wishes(&self) -> Result<Wishes, String> {
         let mut wishes = Wishes {
             version: FEATURES_VERSION,
-            features: if self.bare { Vec::new() } else { default_features() },
+            features: if self.bare { Vec::new() } else { of_openzfs_2_3() },
             stored: Vec::new(),
             ashift: None,
             manner: Manner { altroot: self.root.clone(), cached: self.root.is_none(), no_mount: false },

@@ -7,10 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use daemon::Imported;
 use daemon::devices::{self, InUse};
-use zcommon::features::{FEATURES, Feature};
+use zcommon::features::{FEATURES, Feature, of_openzfs_2_3};
 
 use crate::ctx::Ctx;
-use crate::settings::default_features;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::vdevs::strerror;
 
@@ -122,7 +121,7 @@ impl Verb for Upgrade {
 fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
     let view = pool.view()?;
     let lacks = |f: &Feature| view.features.count(f.info().guid).is_none();
-    Ok(default_features().into_iter().filter(lacks).collect())
+    Ok(of_openzfs_2_3().into_iter().filter(lacks).collect())
 }
 
 fn list_features(ctx: &mut Ctx) -> Outcome {
