@@ -39,6 +39,8 @@ pub struct Session {
     pub caller: Caller,
     /// The client's folder.
     pub cwd: PathBuf,
+    /// The client's standard input.
+    pub stdin: File,
     /// The command as the history has it.
     pub line: String,
     /// Pools that this command works on: nobody exports them meanwhile.
@@ -64,6 +66,7 @@ impl Commands for Verbs {
             registry: call.registry,
             caller: call.caller,
             cwd: call.cwd,
+            stdin: call.stdin,
             line: line(&call.argv),
             leases: Vec::new(),
             logged: Vec::new(),

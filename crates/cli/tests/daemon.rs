@@ -93,3 +93,150 @@ fn devices_of_pools_are_not_taken() {
     );
     live.export_and_verify("other");
 }
+
+#[test]
+fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
+    let live = Live::new();
+    let disk = live.disk("d", 256);
+    live.ok(&format!("zpool create tank {disk}"));
+    live.ok("zfs create tank/a");
+    live.ok("zfs snapshot tank/a@1");
+    live.ok("zfs clone -o compression=off tank/a@1 tank/c");
+    assert_eq!(
+        live.fails("zfs destroy tank/a@1"),
+        "cannot destroy 'tank/a@1': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\ntank/c\n"
+    );
+    live.ok("zfs promote tank/c");
+    assert_eq!(live.ok("zfs get -H -o value origin tank/a"), "tank/c@1\n");
+    live.ok("zfs rename tank/c tank/d");
+    live.ok("zfs rename tank/d@1 tank/d@one");
+    live.ok("zfs snapshot tank/d@two tank/d@three");
+    live.ok("zfs bookmark tank/d@two #mark");
+    assert_eq!(
+        live.fails("zfs rollback tank/d@one"),
+        "cannot rollback to 'tank/d@one': more recent snapshots or bookmarks exist\nuse '-r' to force deletion of the following snapshots and bookmarks:\ntank/d@two\ntank/d@three\ntank/d#mark\n"
+    );
+    live.ok("zfs rollback -r tank/d@one");
+    assert_eq!(
+        live.ok("zfs list -H -o name -t all"),
+        "tank\ntank/a\ntank/d\ntank/d@one\n"
+    );
+    live.ok("zfs hold keep tank/d@one");
+    assert_eq!(live.fails("zfs destroy -R tank/d"), "cannot destroy snapshot tank/d@one: dataset is busy\n");
+    live.ok("zfs release keep tank/d@one");
+    live.ok("zfs destroy -R tank/d");
+    assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn properties_are_set_inherited_and_refused() {
+    let live = Live::new();
+    let disk = live.disk("d", 256);
+    live.ok(&format!("zpool create tank {disk}"));
+    live.ok("zfs create -p tank/a/b");
+    live.ok("zfs set compression=gzip atime=off quota=50M tank/a");
+    let got = live.ok("zfs get -H -o property,value,source compression,atime,quota tank/a/b");
+    assert_eq!(
+        got,
+        "compression\tgzip\tinherited from tank/a\natime\toff\tinherited from tank/a\nquota\tnone\tdefault\n"
+    );
+    live.ok("zfs inherit compression tank/a");
+    assert_eq!(live.ok("zfs get -H -o value,source compression tank/a"), "on\tdefault\n");
+    live.ok("zfs set org.example:note=hello tank/a");
+    assert_eq!(live.ok("zfs get -H -o value org.example:note tank/a/b"), "hello\n");
+    live.ok("zfs set userquota@1000=10M tank/a");
+    for (line, what) in [
+        ("zfs set used=1 tank", "cannot set property for 'tank': 'used' is readonly"),
+        ("zfs set nonsense=1 tank", "cannot set property for 'tank': invalid property 'nonsense'"),
+        ("zfs set recordsize=3 tank", "cannot set property for 'tank': 'recordsize' must be power of 2 from 512B to 16M"),
+        ("zfs set atime=maybe tank", "cannot set property for 'tank': 'atime' must be one of 'on | off'"),
+        ("zfs set atime=on tank/none", "cannot open 'tank/none': dataset does not exist"),
+        ("zfs inherit quota tank", "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear"),
+        ("zfs create tank/x/y", "cannot create 'tank/x/y': parent does not exist"),
+        ("zfs create tank/a", "cannot create 'tank/a': dataset already exists"),
+        ("zfs create none/a", "cannot create 'none/a': no such pool 'none'"),
+        ("zfs destroy tank/a", "cannot destroy 'tank/a': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/a/b"),
+        ("zfs destroy tank@x", "could not find any snapshots to destroy; check snapshot names."),
+        ("zpool destroy none", "cannot open 'none': no such pool"),
+        ("zpool set size=1 tank", "cannot set property for 'tank': 'size' is readonly"),
+    ] {
+        assert_eq!(live.fails(line), format!("{what}\n"), "{line}");
+    }
+    live.ok("zfs create -V 8M tank/v");
+    live.ok("zfs set volsize=16M tank/v");
+    assert_eq!(live.ok("zfs get -H -p -o value volsize tank/v"), "16777216\n");
+    live.ok("zpool set comment=words tank");
+    assert_eq!(live.ok("zpool get -H -o value comment tank"), "words\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn encrypted_datasets_have_their_keys_loaded_and_changed() {
+    let live = Live::new();
+    let disk = live.disk("d", 256);
+    let key = live.dir.path().join("key");
+    std::fs::write(&key, "correct horse battery").unwrap();
+    live.ok(&format!("zpool create tank {disk}"));
+    let location = format!("file://{}", key.display());
+    live.ok(&format!(
+        "zfs create -o encryption=on -o keyformat=passphrase -o pbkdf2iters=100000 -o keylocation={location} tank/e"
+    ));
+    live.ok("zfs create tank/e/below");
+    assert_eq!(live.ok("zfs get -H -o value encryption,keystatus,encryptionroot tank/e/below"), "aes-256-gcm\navailable\ntank/e\n");
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert_eq!(live.ok("zfs get -H -o value keystatus tank/e"), "unavailable\n");
+    live.ok("zfs load-key -r tank/e");
+    assert_eq!(live.ok("zfs get -H -o value keystatus tank/e"), "available\n");
+    assert_eq!(live.fails("zfs load-key tank/e"), "Key load error: Key already loaded for 'tank/e'.\n");
+    std::fs::write(&key, "another passphrase").unwrap();
+    live.ok("zfs change-key tank/e");
+    live.ok("zfs unload-key tank/e");
+    live.ok("zfs load-key tank/e");
+    live.export_and_verify("tank");
+}
+
+/// What was answered with success is there after the daemon is killed, however often and whenever.
+#[test]
+fn nothing_answered_is_lost_when_the_daemon_is_killed() {
+    let live = Live::new();
+    let disks: Vec<String> = (1..=3).map(|n| live.disk(&format!("k{n}"), 128)).collect();
+    live.ok(&format!("zpool create tank raidz {}", disks.join(" ")));
+    let mut random: u64 = 7;
+    let mut known: Vec<String> = Vec::new();
+    for round in 0..6 {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let after = std::time::Duration::from_millis(random >> 33 & 0xff);
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let mut done = Vec::new();
+                for n in 0..40 {
+                    let name = format!("tank/r{round}-{n}");
+                    if live.run(&format!("zfs create {name}")).code != 0 {
+                        break;
+                    }
+                    done.push(name.clone());
+                    live.run(&format!("zfs snapshot {name}@s"));
+                    if n % 3 == 0 && live.run(&format!("zfs destroy -r {name}")).code == 0 {
+                        done.pop();
+                    } else if n % 3 == 0 {
+                        // It may be gone or not.
+                        done.pop();
+                        break;
+                    }
+                }
+                done
+            });
+            std::thread::sleep(after);
+            live.signal("-KILL");
+            known.extend(worker.join().unwrap());
+        });
+    }
+    let names = live.ok("zfs list -H -o name");
+    for name in &known {
+        assert!(names.lines().any(|line| line == name), "{name} is lost: {names}");
+    }
+    assert!(!known.is_empty());
+    live.export_and_verify("tank");
+}

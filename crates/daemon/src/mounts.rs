@@ -26,6 +26,9 @@ pub trait Mounter: Debug + Send + Sync {
 pub trait Mount: Debug + Send + Sync {
     /// Unmounts it. `Busy` while files are open, unless forced.
     fn unmount(&self, force: bool) -> Result<()>;
+
+    /// Properties of the pool's datasets may have changed: what of them matters to the mount is to be read again.
+    fn settings_changed(&self) {}
 }
 
 /// A file system and where it is mounted.
@@ -48,6 +51,11 @@ impl Mounts {
     /// All mounts: dataset and place.
     pub fn all(&self) -> Vec<(String, PathBuf)> {
         self.0.lock().iter().map(|(name, mounted)| (name.clone(), mounted.at.clone())).collect()
+    }
+
+    /// Tells every mount that properties changed.
+    pub fn settings_changed(&self) {
+        self.0.lock().values().for_each(|mounted| mounted.mount.settings_changed());
     }
 
     /// Notes a mount that was made.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::Tasks;
+use engine::dsl::write::{Encryption, Tasks};
 use engine::dsl::write::props::Source;
 use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::PoolSpec;
@@ -39,6 +39,8 @@ pub struct CreatePool {
     pub fs_props: Vec<(String, PropValue)>,
     /// What of the root file system is fixed at its creation.
     pub fs: FsShape,
+    /// How the root file system is encrypted.
+    pub encryption: Encryption,
     /// How it is imported from now on.
     pub manner: Manner,
     /// Who asks.
@@ -135,7 +137,7 @@ impl Registry {
             hostname: hostname(),
             command: new.command,
         };
-        let spa = engine::spa::create(&env, pool, &|objset, tx| create_fs(objset, tx, &fs))?;
+        let spa = engine::spa::create_encrypted(&env, pool, new.encryption, &|objset, tx| create_fs(objset, tx, &fs))?;
         spa.start_thread()?;
         let guid = spa.config.lock().root().u64("guid").unwrap_or(0);
         let paths = leaf_paths(&config_of(&spa));

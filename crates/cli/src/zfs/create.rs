@@ -5,12 +5,14 @@ use std::io::Write;
 use clap::Args;
 use daemon::ops::FsShape;
 use engine::dsl::props::PropValue;
+use engine::dsl::write::Encryption;
 use engine::dsl::write::props::Source;
 use ondisk::ObjsetType;
 use zcommon::names::{check_entity, check_nesting};
 use zcommon::props::DatasetTypes;
 use zcommon::units::parse_nicenum;
 
+use super::keys::encryption;
 use super::mount::mount_created;
 use super::reserve::reservation;
 use super::target::Target;
@@ -97,10 +99,13 @@ impl Verb for Create {
         if self.dry {
             return Ok(Exit::OK);
         }
+        let mut stored = stored;
+        let secrets = std::sync::Arc::clone(&target.view.env.secrets);
+        let encryption = encryption(&mut stored, &self.name, &*secrets, ctx).map_err(cannot)?;
         if self.parents {
             self.make_parents(&target, ctx)?;
         }
-        make(&self.name, &target, kind, stored, ctx)?;
+        make(&self.name, &target, kind, stored, encryption, ctx)?;
         match kind {
             Kind::Filesystem(_) if !self.unmounted => mount_created(&self.name, ctx),
             _ => Ok(Exit::OK),
@@ -200,7 +205,7 @@ pub fn make_ancestors(name: &str, target: &Target, mount: bool, ctx: &mut Ctx) -
         if target.view.dsl.dataset(above).is_ok() {
             continue;
         }
-        make(above, target, Kind::Filesystem(FsShape::default()), Vec::new(), ctx)?;
+        make(above, target, Kind::Filesystem(FsShape::default()), Vec::new(), Encryption::default(), ctx)?;
         if mount {
             mount_created(above, ctx)?;
         }
@@ -213,6 +218,7 @@ fn make(
     target: &Target,
     kind: Kind,
     stored: Vec<(String, PropValue)>,
+    encryption: Encryption,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let caller = ctx.session()?.caller;
@@ -223,7 +229,7 @@ fn make(
             Kind::Filesystem(_) => ObjsetType::Zfs,
             Kind::Volume { .. } => ObjsetType::Zvol,
         };
-        tasks.create(&wanted, objset, 0, &mut |live, tx| match kind {
+        tasks.create_encrypted(&wanted, objset, 0, encryption, &mut |live, tx| match kind {
             Kind::Filesystem(shape) => {
                 let mut fs = shape.new_fs(caller, wall, seed);
                 fs.projects = spa.features.is_enabled(zcommon::features::Feature::ProjectQuota);

@@ -1,16 +1,23 @@
 //! `zfs`: one file a verb.
 
+mod clone;
 pub mod create;
 mod destroy;
 pub mod diff;
 pub mod get;
+mod hold;
 pub mod holds;
+pub mod keys;
 pub mod list;
 pub mod mount;
 pub mod prop;
+mod quota;
+mod rename;
 mod reserve;
+mod rollback;
 pub mod rows;
 pub mod select;
+mod set;
 mod snapshot;
 pub mod target;
 pub mod userspace;
@@ -63,6 +70,30 @@ pub enum ZfsVerb {
     /// Unmount file systems
     #[command(alias = "umount")]
     Unmount(mount::Unmount),
+    /// Take a dataset back to a snapshot
+    Rollback(rollback::Rollback),
+    /// Make a dataset of a snapshot
+    Clone(clone::Clone),
+    /// A clone and its origin change places
+    Promote(clone::Promote),
+    /// Rename a dataset
+    Rename(rename::Rename),
+    /// Set properties of datasets
+    Set(set::Set),
+    /// Clear properties of datasets
+    Inherit(set::Inherit),
+    /// Keep snapshots from being destroyed
+    Hold(hold::Hold),
+    /// Let go of snapshots
+    Release(hold::Release),
+    /// Make a bookmark
+    Bookmark(hold::Bookmark),
+    /// Load keys
+    LoadKey(keys::LoadKey),
+    /// Forget keys
+    UnloadKey(keys::UnloadKey),
+    /// Give a dataset another key
+    ChangeKey(keys::ChangeKey),
     /// Print the version
     Version(multicall::Version),
     /// A verb that has no module here.
@@ -82,9 +113,7 @@ impl ZfsVerb {
             Self::Groupspace(v) => v.options.space.source.home(),
             Self::Projectspace(v) => v.options.source.home(),
             Self::Version(_) | Self::Other(_) => Home::Here,
-            Self::Create(_) | Self::Destroy(_) | Self::Snapshot(_) | Self::Mount(_) | Self::Unmount(_) => {
-                Home::Daemon
-            }
+            _ => Home::Daemon,
         }
     }
 }
@@ -104,6 +133,18 @@ impl Verb for Zfs {
             ZfsVerb::Snapshot(v) => v.run(ctx),
             ZfsVerb::Mount(v) => v.run(ctx),
             ZfsVerb::Unmount(v) => v.run(ctx),
+            ZfsVerb::Rollback(v) => v.run(ctx),
+            ZfsVerb::Clone(v) => v.run(ctx),
+            ZfsVerb::Promote(v) => v.run(ctx),
+            ZfsVerb::Rename(v) => v.run(ctx),
+            ZfsVerb::Set(v) => v.run(ctx),
+            ZfsVerb::Inherit(v) => v.run(ctx),
+            ZfsVerb::Hold(v) => v.run(ctx),
+            ZfsVerb::Release(v) => v.run(ctx),
+            ZfsVerb::Bookmark(v) => v.run(ctx),
+            ZfsVerb::LoadKey(v) => v.run(ctx),
+            ZfsVerb::UnloadKey(v) => v.run(ctx),
+            ZfsVerb::ChangeKey(v) => v.run(ctx),
             ZfsVerb::Version(v) => v.run(ctx),
             ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
         }

@@ -190,3 +190,31 @@ pub fn place_of(pool: &Imported, dataset: &Dataset, asked: bool) -> Result<Optio
         }
     }
 }
+
+/// Mounted file systems at and below a dataset, parents first.
+pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
+    let below = |name: &str| name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let all = pool.mounts.all().into_iter().map(|(name, _)| name);
+    all.filter(|name| below(name)).collect()
+}
+
+/// Does something while these file systems are not mounted, and mounts them again where they belong then.
+pub fn with_unmounted<T>(
+    target: &Target,
+    names: &[String],
+    force: bool,
+    ctx: &mut Ctx,
+    work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut unmounted = Vec::new();
+    for name in names.iter().rev().filter(|name| target.pool.mounts.at(name).is_some()) {
+        let done = target.pool.mounts.unmount(name, force);
+        done.map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+        unmounted.push(name);
+    }
+    let done = work(ctx);
+    for name in unmounted.into_iter().rev() {
+        mount_created(name, ctx)?;
+    }
+    done
+}

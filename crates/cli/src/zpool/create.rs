@@ -16,6 +16,7 @@ use crate::ctx::Ctx;
 use crate::session::why;
 use crate::settings::{self, PoolSetting, When, of_dataset, of_pool};
 use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zfs::keys::encryption;
 
 /// The version of pools with features.
 const FEATURES_VERSION: u64 = 5000;
@@ -92,6 +93,9 @@ impl Verb for Create {
         if ctx.registry()?.get(&self.pool).is_some() {
             return Err(cannot("pool already exists".to_owned()));
         }
+        let mut wishes = wishes;
+        let secrets = ctx.registry()?.env()?.secrets;
+        let encryption = encryption(&mut wishes.fs_props, &self.pool, &*secrets, ctx).map_err(cannot)?;
         let spec = vdevs::open(&found, wishes.ashift, "create", &self.pool)?;
         let session = ctx.session()?;
         let new = CreatePool {
@@ -102,6 +106,7 @@ impl Verb for Create {
             pool_props: wishes.stored,
             fs_props: wishes.fs_props,
             fs: wishes.fs,
+            encryption,
             manner: wishes.manner,
             caller: session.caller,
             command: session.line.clone(),
@@ -196,10 +201,6 @@ pub fn shape(
         }
         "version" if number == 5 => {}
         "version" => return Err(format!("file systems of version {number} can't be made by this build")),
-        "encryption" if number == 2 => {}
-        "encryption" | "keyformat" | "keylocation" | "pbkdf2iters" => {
-            return Err("not supported yet: encrypted datasets".to_owned());
-        }
         _ => settings.push((name, value)),
     }
     Ok(())

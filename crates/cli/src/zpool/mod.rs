@@ -75,6 +75,8 @@ pub enum ZpoolVerb {
     Upgrade(simple::Upgrade),
     /// Wait until something is done
     Wait(simple::Wait),
+    /// Forget errors that devices had
+    Clear(simple::Clear),
     /// Clear the labels of a device
     Labelclear(simple::Labelclear),
     /// Print the version
@@ -94,16 +96,7 @@ impl ZpoolVerb {
             Self::History(v) => v.source.home(),
             Self::Import(v) => v.home(),
             Self::Version(_) | Self::Other(_) => Home::Here,
-            Self::Create(_)
-            | Self::Destroy(_)
-            | Self::Add(_)
-            | Self::Export(_)
-            | Self::Set(_)
-            | Self::Sync(_)
-            | Self::Reguid(_)
-            | Self::Upgrade(_)
-            | Self::Wait(_)
-            | Self::Labelclear(_) => Home::Daemon,
+            _ => Home::Daemon,
         }
     }
 }
@@ -125,6 +118,7 @@ impl Verb for Zpool {
             ZpoolVerb::Reguid(v) => v.run(ctx),
             ZpoolVerb::Upgrade(v) => v.run(ctx),
             ZpoolVerb::Wait(v) => v.run(ctx),
+            ZpoolVerb::Clear(v) => v.run(ctx),
             ZpoolVerb::Labelclear(v) => v.run(ctx),
             ZpoolVerb::Version(v) => v.run(ctx),
             ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),

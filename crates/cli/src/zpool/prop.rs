@@ -1,8 +1,11 @@
 //! The properties of a pool: from what the engine found to what is printed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use daemon::Imported;
 use engine::dsl::props::PropValue;
+use engine::dsl::props::names::dataset_name;
 use engine::spa::Pool;
 use engine::spa::props::{PoolStats, settings};
 use engine::spa::space::PoolSpace;
@@ -18,6 +21,7 @@ use crate::ctx::Ctx;
 use crate::output::nice::ratio;
 use crate::output::row::{Prop, Source};
 use crate::output::value::number_or_word;
+use crate::session::Home;
 
 /// The version from which on features count.
 const FEATURES_VERSION: u64 = 5000;
@@ -35,6 +39,7 @@ pub struct PoolView<'a> {
     pub space: PoolSpace,
     /// What is known of each vdev in numbers.
     pub sizes: Sizes,
+    live: Option<Arc<Imported>>,
     stats: PoolStats,
     settings: BTreeMap<String, PropValue>,
 }
@@ -58,7 +63,8 @@ impl<'a> PoolView<'a> {
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         let aux = facts.iter().flat_map(|f| f.spares.iter().chain(&f.l2cache));
         let sizes = Sizes::of(&tree, aux, &space, candidate);
-        Self { pool, tree, facts, space, sizes, stats, settings }
+        let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
+        Self { pool, tree, facts, space, sizes, live, stats, settings }
     }
 
     /// `ONLINE`, `DEGRADED`, …
@@ -87,9 +93,12 @@ impl<'a> PoolView<'a> {
             P::Dedupratio => hundredths(s.dedupratio),
             P::Free => bytes(s.size.saturating_sub(s.allocated)),
             P::Allocated => bytes(s.allocated),
-            P::Readonly => Some(Prop::text("on", Source::None)),
+            P::Readonly => Some(self.readonly()),
+            P::Altroot => Some(self.altroot()),
+            P::Cachefile => Some(self.cachefile()),
+            P::Bootfs => Some(self.bootfs()),
             P::Expandsize => dash_if_0(self.sizes.expandable),
-            P::LoadGuid => Some(dash()),
+            P::LoadGuid => self.live.as_ref().map_or_else(|| Some(dash()), |live| plain(live.load_guid)),
             P::Freeing => bytes(s.freeing),
             P::Leaked => bytes(s.leaked),
             P::Fragmentation => s.fragmentation.map_or_else(|| Some(dash()), percent),
@@ -156,6 +165,36 @@ impl<'a> PoolView<'a> {
             let value = self.settings.get(word).map(|v| Prop::text(text(v), Source::Local));
             (word.to_owned(), value.unwrap_or_else(dash))
         })
+    }
+
+    /// A pool that is not imported is only read.
+    fn readonly(&self) -> Prop {
+        match &self.live {
+            Some(live) if !live.is_read_only() => {
+                Prop { number: Some(0), ..Prop::text("off", Source::Default) }
+            }
+            Some(_) => Prop::text("on", Source::Local),
+            None => Prop::text("on", Source::None),
+        }
+    }
+
+    fn altroot(&self) -> Prop {
+        let root = self.live.as_ref().and_then(|live| live.manner.read().altroot.clone());
+        root.map_or_else(|| Prop::text("-", Source::Default), |root| Prop::text(root, Source::Local))
+    }
+
+    fn cachefile(&self) -> Prop {
+        match &self.live {
+            Some(live) if !live.manner.read().cached => Prop::text("none", Source::Local),
+            _ => Prop::text("-", Source::Default),
+        }
+    }
+
+    /// Kept as the dataset's number.
+    fn bootfs(&self) -> Prop {
+        let number = self.settings.get("bootfs").and_then(PropValue::number).filter(|n| *n != 0);
+        let name = number.and_then(|number| dataset_name(&self.pool.dsl, number).ok());
+        name.map_or_else(|| Prop::text("-", Source::Default), |name| Prop::text(name, Source::Local))
     }
 
     /// Pools with features show no version.

@@ -268,3 +268,40 @@ fn clear(device: &dyn blkdev::BlockDevice) -> std::io::Result<()> {
     }
     blkdev::flush(device)
 }
+
+/// Forget errors that devices had.
+#[derive(Debug, Args)]
+pub struct Clear {
+    /// Go back to an older state when the newest can't be opened.
+    #[arg(short = 'F')]
+    pub rewind: bool,
+    /// Go on although another machine seems to use it.
+    #[arg(long = "power")]
+    pub power: bool,
+    /// The pool.
+    pub pool: String,
+    /// One device of it.
+    pub device: Option<String>,
+}
+
+impl Verb for Clear {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let pool = named(&self.pool, ctx)?;
+        let cannot = |name: &str, what: &str| Failure::cannot("clear errors for", name, what);
+        pool.spa().map_err(|e| cannot(&self.pool, e.what()))?;
+        if let Some(device) = &self.device {
+            let config = pool.config();
+            let tree = config.nvlist("vdev_tree").and_then(zutil::tree::VdevNode::from_config);
+            let is_it = |vdev: &zutil::tree::VdevNode| {
+                let path = String::from_utf8_lossy(vdev.path.as_deref().unwrap_or_default()).into_owned();
+                path == *device || path.ends_with(&format!("/{device}")) || device.parse() == Ok(vdev.guid)
+            };
+            if !tree.is_some_and(|tree| tree.walk().any(is_it)) {
+                return Err(cannot(device, "no such device in pool"));
+            }
+        }
+        // Errors of devices are not counted by this build, so there is nothing to forget.
+        ctx.log(&pool)?;
+        Ok(Exit::OK)
+    }
+}

@@ -1,0 +1,102 @@
+//! `zfs clone` and `zfs promote`.
+
+use clap::Args;
+use engine::Kind;
+use engine::dsl::write::props::Source;
+use zcommon::names::check_entity;
+
+use super::create::make_ancestors;
+use super::mount::mount_created;
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::settings::{self, When, of_dataset};
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Make a dataset of a snapshot.
+#[derive(Debug, Args)]
+pub struct Clone {
+    /// Make parents that are missing.
+    #[arg(short = 'p')]
+    pub parents: bool,
+    /// Do not mount it.
+    #[arg(short = 'u')]
+    pub unmounted: bool,
+    /// A property; may be repeated.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    pub props: Vec<String>,
+    /// The snapshot.
+    pub snapshot: String,
+    /// The new dataset.
+    #[arg(value_name = "FILESYSTEM|VOLUME")]
+    pub name: String,
+}
+
+impl Verb for Clone {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let cannot = |what: String| Failure::cannot("create", &self.name, what);
+        if !self.snapshot.contains('@') {
+            let what = "operation not applicable to datasets of this type";
+            return Err(Failure::cannot("open", &self.snapshot, what));
+        }
+        let origin = Target::of(&self.snapshot, ctx)?;
+        let kind = origin.dataset()?.kind()?;
+        check_entity(&self.name).map_err(|e| cannot(e.to_string()))?;
+        if self.name.split('/').next() != Some(origin.pool.name().as_str()) {
+            return Err(cannot("source and target pools differ".to_owned()));
+        }
+        let target = Target { name: self.name.clone(), ..origin };
+        if target.exists() {
+            return if self.parents { Ok(Exit::OK) } else { Err(cannot("dataset already exists".to_owned())) };
+        }
+        let parent = self.name.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
+        if target.view.dsl.dataset(parent).is_err() && !self.parents {
+            return Err(cannot("parent does not exist".to_owned()));
+        }
+        let types = match kind {
+            engine::dsl::DatasetKind::Filesystem => zcommon::props::DatasetTypes::FILESYSTEM,
+            engine::dsl::DatasetKind::Volume => zcommon::props::DatasetTypes::VOLUME,
+        };
+        let mut stored = Vec::new();
+        for (name, value) in settings::split(&self.props).map_err(cannot)? {
+            stored.push(of_dataset(&name, &value, types, When::Later).map_err(cannot)?);
+        }
+        make_ancestors(&self.name, &target, !self.unmounted, ctx)?;
+        let (snapshot, name) = (self.snapshot.clone(), self.name.clone());
+        let made = ctx.change(&target.pool, move |tasks, _| {
+            tasks.clone_snapshot(&snapshot, &name)?;
+            let settings: Vec<_> = stored.iter().map(|(n, v)| (n.as_str(), Some(v.clone()))).collect();
+            if settings.is_empty() { Ok(()) } else { tasks.set(&name, &settings, Source::Local) }
+        });
+        made.map_err(|e| cannot(why(&e)))?;
+        if kind == engine::dsl::DatasetKind::Filesystem && !self.unmounted {
+            return mount_created(&self.name, ctx);
+        }
+        Ok(Exit::OK)
+    }
+}
+
+/// A clone and its origin change places.
+#[derive(Debug, Args)]
+pub struct Promote {
+    /// The clone.
+    pub name: String,
+}
+
+impl Verb for Promote {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let target = Target::of(&self.name, ctx)?;
+        target.dataset()?;
+        let cannot = |what: String| Failure::cannot("promote", &self.name, what);
+        if target.dir()?.phys.origin_obj == 0 {
+            return Err(cannot("not a cloned filesystem".to_owned()));
+        }
+        let name = self.name.clone();
+        ctx.change(&target.pool, move |tasks, _| tasks.promote(&name)).map_err(|e| match e.kind() {
+            Kind::Exists => cannot(format!("conflicting snapshot name: {}", e.what())),
+            Kind::Invalid => cannot("not a cloned filesystem".to_owned()),
+            _ => cannot(why(&e)),
+        })?;
+        Ok(Exit::OK)
+    }
+}

@@ -1,0 +1,143 @@
+//! `zfs hold`, `zfs release` and `zfs bookmark`.
+
+use clap::Args;
+use engine::Kind;
+use zcommon::names::check_bookmark;
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Keep snapshots from being destroyed.
+#[derive(Debug, Args)]
+pub struct Hold {
+    /// The snapshots of this name of everything below, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// The hold's name.
+    pub tag: String,
+    /// Snapshots.
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    pub names: Vec<String>,
+}
+
+/// Let go of snapshots.
+#[derive(Debug, Args)]
+pub struct Release {
+    /// The snapshots of this name of everything below, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// The hold's name.
+    pub tag: String,
+    /// Snapshots.
+    #[arg(value_name = "SNAPSHOT", required = true)]
+    pub names: Vec<String>,
+}
+
+impl Verb for Hold {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.tag.starts_with('.') {
+            return Err(Failure::usage("tag may not start with '.'"));
+        }
+        each(&self.names, ctx, |name, ctx| held(name, &self.tag, self.recurse, true, ctx))
+    }
+}
+
+impl Verb for Release {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.tag.starts_with('.') {
+            return Err(Failure::usage("tag may not start with '.'"));
+        }
+        each(&self.names, ctx, |name, ctx| held(name, &self.tag, self.recurse, false, ctx))
+    }
+}
+
+fn each(
+    names: &[String],
+    ctx: &mut Ctx,
+    mut work: impl FnMut(&str, &mut Ctx) -> Result<(), Failure>,
+) -> Outcome {
+    let mut exit = Exit::OK;
+    for name in names {
+        match work(name, ctx) {
+            Ok(()) => {}
+            Err(Failure::Failed(what)) => {
+                ctx.warn(what);
+                exit = Exit::FAILED;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(exit)
+}
+
+fn held(name: &str, tag: &str, recurse: bool, hold: bool, ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some((dataset, snap)) = name.split_once('@') else {
+        return Err(Failure::failed(format!("'{name}' is not a snapshot")));
+    };
+    let target = Target { name: dataset.to_owned(), ..Target::of(dataset, ctx)? };
+    let dirs = if recurse { target.tree()? } else { vec![target.dir()?] };
+    let names: Vec<String> = dirs.iter().map(|dir| format!("{}@{snap}", dir.name)).collect();
+    let names: Vec<String> = match recurse {
+        true => names.into_iter().filter(|name| target.view.dsl.dataset(name).is_ok()).collect(),
+        false => names,
+    };
+    let action = if hold { "hold snapshot" } else { "release hold from snapshot" };
+    if names.is_empty() {
+        return Err(Failure::cannot(action, name, "dataset does not exist"));
+    }
+    let (all, word) = (names, tag.to_owned());
+    let done = ctx.change(&target.pool, move |tasks, _| {
+        for name in &all {
+            if hold { tasks.hold(name, &word)? } else { tasks.release(name, &word)? }
+        }
+        Ok(())
+    });
+    done.map_err(|e| {
+        let what = match e.kind() {
+            Kind::Exists => "tag already exists on this dataset".to_owned(),
+            Kind::NotFound if !hold && target.view.dsl.dataset(name).is_ok() => {
+                "no such tag on this dataset".to_owned()
+            }
+            Kind::TooLong => "tag too long".to_owned(),
+            _ => why(&e),
+        };
+        Failure::cannot(action, e.place().dataset.as_deref().unwrap_or(name), what)
+    })
+}
+
+/// Make a bookmark of a snapshot, or of a bookmark.
+#[derive(Debug, Args)]
+pub struct Bookmark {
+    /// A snapshot or bookmark.
+    #[arg(value_name = "SNAPSHOT|BOOKMARK")]
+    pub source: String,
+    /// The new bookmark; `#NAME` is enough.
+    #[arg(value_name = "BOOKMARK")]
+    pub name: String,
+}
+
+impl Verb for Bookmark {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let of = self.source.split(['@', '#']).next().unwrap_or_default();
+        let whole = |word: &str| if word.starts_with('#') { format!("{of}{word}") } else { word.to_owned() };
+        let name = whole(&self.name);
+        let cannot = |what: String| Failure::cannot("create bookmark", &name, what);
+        check_bookmark(&name).map_err(|e| cannot(e.to_string()))?;
+        if !self.source.contains(['@', '#']) {
+            return Err(Failure::failed(format!("invalid source name '{}': must contain a '@' or '#'", self.source)));
+        }
+        let target = Target::of(&self.source, ctx)?;
+        let (new, from) = (name.clone(), self.source.clone());
+        ctx.change(&target.pool, move |tasks, _| tasks.bookmark(&new, &from)).map_err(|e| match e.kind() {
+            Kind::Exists => cannot("bookmark exists".to_owned()),
+            Kind::Invalid if e.what().contains("history") => {
+                cannot("source is not an ancestor of the new bookmark's dataset".to_owned())
+            }
+            Kind::NotFound => cannot("dataset does not exist".to_owned()),
+            _ => cannot(why(&e)),
+        })?;
+        Ok(Exit::OK)
+    }
+}

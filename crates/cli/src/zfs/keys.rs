@@ -1,0 +1,358 @@
+//! `zfs load-key`, `zfs unload-key`, `zfs change-key`, and the encryption of new datasets.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::Path;
+
+use clap::Args;
+use crypt::{KeyFormat, Suite};
+use engine::dsl::props::PropValue;
+use engine::dsl::{Dir, EncryptionRoot, RootKey};
+use engine::dsl::write::{Cipher, Encryption, NewKey};
+use engine::{Error, Kind};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use zcommon::props::ZfsProp;
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::settings;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Bytes of a key that are read.
+const MAX_KEY: u64 = 4096;
+
+/// Load keys of encrypted datasets.
+#[derive(Debug, Args)]
+pub struct LoadKey {
+    /// All keys of all pools.
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// Only see whether the key is right.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// Of everything below, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// Where the key is, whatever the property says.
+    #[arg(short = 'L', value_name = "KEYLOCATION")]
+    pub location: Option<String>,
+    /// The dataset.
+    pub name: Option<String>,
+}
+
+/// Forget keys of encrypted datasets.
+#[derive(Debug, Args)]
+pub struct UnloadKey {
+    /// All keys of all pools.
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// Of everything below, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// The dataset.
+    pub name: Option<String>,
+}
+
+/// Give a dataset another key.
+#[derive(Debug, Args)]
+pub struct ChangeKey {
+    /// Load the present key first.
+    #[arg(short = 'l')]
+    pub load: bool,
+    /// Take the parent's key.
+    #[arg(short = 'i')]
+    pub inherit: bool,
+    /// keylocation, keyformat or pbkdf2iters; may be repeated.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    pub props: Vec<String>,
+    /// The dataset.
+    pub name: String,
+}
+
+/// Encryption roots that a verb is about, each with its target.
+fn roots(
+    name: Option<&str>,
+    all: bool,
+    recurse: bool,
+    ctx: &mut Ctx,
+) -> Result<Vec<(Target, EncryptionRoot)>, Failure> {
+    let mut tops = Vec::new();
+    match (name, all) {
+        (Some(name), false) => tops.push(Target::of(name, ctx)?),
+        (None, true) => {
+            for pool in ctx.pools() {
+                tops.push(Target::of(&pool.name(), ctx)?);
+            }
+        }
+        (Some(_), true) => return Err(Failure::usage("cannot specify dataset with '-a' option")),
+        (None, false) => return Err(Failure::usage("missing dataset or '-a' option")),
+    }
+    let mut found = Vec::new();
+    for top in tops {
+        let dirs: Vec<Dir> = if recurse || all { top.tree()? } else { vec![top.dir()?] };
+        for dir in dirs {
+            if let Some(root) = top.view.dsl.keys.root_of(&dir)? {
+                let is_root = root.dir == dir.number;
+                if is_root || !(recurse || all) {
+                    found.push((Target { name: dir.name, ..top.clone() }, root));
+                }
+            } else if !(recurse || all) {
+                return Err(Failure::failed(format!("Key load error: '{}' is not encrypted.", top.name)));
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Verb for LoadKey {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
+        let (mut done, mut tried) = (0usize, 0usize);
+        let mut exit = Exit::OK;
+        for (target, root) in found {
+            let loaded = target.view.dsl.keys.is_loaded(&root);
+            if loaded && (self.recurse || self.all) {
+                continue;
+            }
+            tried += 1;
+            match self.one(&target, &root, loaded, ctx) {
+                Ok(()) => done += 1,
+                Err(failure) => {
+                    ctx.warn(failure.message().unwrap_or_default());
+                    exit = Exit::FAILED;
+                }
+            }
+        }
+        if self.recurse || self.all {
+            let word = if self.dry { "verified" } else { "loaded" };
+            writeln!(ctx.out, "{done} / {tried} key(s) successfully {word}")?;
+        }
+        Ok(exit)
+    }
+}
+
+impl LoadKey {
+    fn one(&self, target: &Target, root: &EncryptionRoot, loaded: bool, ctx: &mut Ctx) -> Result<(), Failure> {
+        let failed = |what: String| Failure::failed(format!("Key load error: {what}"));
+        if root.name != target.name {
+            return Err(failed(format!("Keys must be loaded for encryption root of '{}' ({}).", target.name, root.name)));
+        }
+        if loaded && !self.dry {
+            return Err(failed(format!("Key already loaded for '{}'.", target.name)));
+        }
+        let location = self.location.as_deref().unwrap_or(&root.location);
+        let input = read_key(location, root.format, &target.name, false, ctx)?;
+        let wrong = |e: Error| match e.kind() {
+            Kind::KeyWrong => failed(format!("Incorrect key provided for '{}'.", target.name)),
+            _ => failed(e.what().to_owned()),
+        };
+        if self.dry {
+            target.view.dsl.keys.check(root, &input).map_err(wrong)?;
+            return Ok(());
+        }
+        match target.pool.spa() {
+            Ok(spa) => spa.load_key(&target.name, &input).map_err(wrong)?,
+            Err(_) => target.view.dsl.keys.load(root, &input).map_err(wrong)?,
+        }
+        Ok(())
+    }
+}
+
+impl Verb for UnloadKey {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
+        let (mut done, mut tried) = (0usize, 0usize);
+        let mut exit = Exit::OK;
+        for (target, root) in found {
+            let loaded = target.view.dsl.keys.is_loaded(&root);
+            if !loaded && (self.recurse || self.all) {
+                continue;
+            }
+            tried += 1;
+            match unload(&target, &root, loaded) {
+                Ok(()) => done += 1,
+                Err(failure) => {
+                    ctx.warn(failure.message().unwrap_or_default());
+                    exit = Exit::FAILED;
+                }
+            }
+        }
+        if self.recurse || self.all {
+            writeln!(ctx.out, "{done} / {tried} key(s) successfully unloaded")?;
+        }
+        Ok(exit)
+    }
+}
+
+fn unload(target: &Target, root: &EncryptionRoot, loaded: bool) -> Result<(), Failure> {
+    let failed = |what: String| Failure::failed(format!("Key unload error: {what}"));
+    if root.name != target.name {
+        return Err(failed(format!("Keys must be unloaded for encryption root of '{}' ({}).", target.name, root.name)));
+    }
+    if !loaded {
+        return Err(failed(format!("Key already unloaded for '{}'.", target.name)));
+    }
+    let spa = target.pool.spa().map_err(|e| failed(e.what().to_owned()))?;
+    spa.unload_key(&target.name).map_err(|e| match e.kind() {
+        Kind::Busy => failed(format!("'{}' is busy.", target.name)),
+        _ => failed(e.what().to_owned()),
+    })
+}
+
+impl Verb for ChangeKey {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let target = Target::of(&self.name, ctx)?;
+        let failed = |what: String| Failure::failed(format!("Key change error: {what}"));
+        let root = target.view.dsl.keys.root_of(&target.dir()?)?;
+        let root = root.ok_or_else(|| failed("Dataset not encrypted.".to_owned()))?;
+        let spa = target.pool.spa().map_err(|e| failed(e.what().to_owned()))?;
+        if self.load && !target.view.dsl.keys.is_loaded(&root) {
+            let input = read_key(&root.location, root.format, &root.name, false, ctx)?;
+            spa.load_key(&root.name, &input).map_err(|e| failed(e.what().to_owned()))?;
+        }
+        if self.inherit {
+            if !self.props.is_empty() {
+                return Err(Failure::usage("'-o' and '-i' can't go together"));
+            }
+            spa.change_key(&self.name, None).map_err(|e| failed(e.what().to_owned()))?;
+            ctx.log(&target.pool)?;
+            return Ok(Exit::OK);
+        }
+        if !target.view.dsl.keys.is_loaded(&root) {
+            return Err(failed(format!("Parent/own key must be loaded: the key of '{}' is not.", root.name)));
+        }
+        let is_root = root.name == self.name;
+        let mut wishes = KeyWishes {
+            format: is_root.then_some(root.format),
+            location: is_root.then(|| root.location.clone()),
+            iters: None,
+        };
+        for (name, value) in settings::split(&self.props).map_err(failed)? {
+            let prop = ZfsProp::from_name(&name);
+            let known = matches!(prop, Some(ZfsProp::Keyformat | ZfsProp::Keylocation | ZfsProp::Pbkdf2iters));
+            let value = prop.filter(|_| known).and_then(|prop| wishes.parse(prop, &value).ok());
+            value.ok_or_else(|| failed(format!("invalid property '{name}'")))?;
+        }
+        let key = wishes.key(&self.name, &*spa.pool.env.secrets, ctx).map_err(failed_with("Key change error"))?;
+        spa.change_key(&self.name, Some(key)).map_err(|e| failed(e.what().to_owned()))?;
+        ctx.log(&target.pool)?;
+        Ok(Exit::OK)
+    }
+}
+
+fn failed_with(lead: &'static str) -> impl Fn(String) -> Failure {
+    move |what| Failure::failed(format!("{lead}: {what}"))
+}
+
+/// What is said of a key.
+#[derive(Debug, Clone, Default)]
+struct KeyWishes {
+    format: Option<KeyFormat>,
+    location: Option<String>,
+    iters: Option<u64>,
+}
+
+impl KeyWishes {
+    fn parse(&mut self, prop: ZfsProp, value: &str) -> Result<(), String> {
+        match prop {
+            ZfsProp::Keyformat => {
+                let number = prop.info().number_of(value).ok_or("invalid keyformat")?;
+                self.format = Some(KeyFormat::from_id(number).map_err(|e| e.to_string())?);
+            }
+            ZfsProp::Keylocation => self.location = Some(value.to_owned()),
+            _ => self.iters = Some(value.parse().map_err(|_| "invalid pbkdf2iters")?),
+        }
+        Ok(())
+    }
+
+    fn key(&self, name: &str, secrets: &dyn engine::env::Secrets, ctx: &mut Ctx) -> Result<NewKey, String> {
+        let format = self.format.ok_or("Keyformat required for new encryption root.")?;
+        let location = self.location.clone().unwrap_or_else(|| "prompt".to_owned());
+        let input = read_key(&location, format, name, true, ctx).map_err(|e| e.message().unwrap_or_default())?;
+        let key = RootKey::create(format, &input, self.iters, secrets).map_err(|e| e.what().to_owned())?;
+        Ok(NewKey { key, location: Some(location) })
+    }
+}
+
+/// Takes the properties of encryption out of `stored`, and reads the key that they ask for.
+#[doc(alias = "zfs_crypto_create")]
+pub fn encryption(
+    stored: &mut Vec<(String, PropValue)>,
+    name: &str,
+    secrets: &dyn engine::env::Secrets,
+    ctx: &mut Ctx,
+) -> Result<Encryption, String> {
+    let mut take = |wanted: &str| {
+        let at = stored.iter().position(|(name, _)| name == wanted)?;
+        Some(stored.remove(at).1)
+    };
+    let cipher = take("encryption").and_then(|value| value.number());
+    let format = take("keyformat").and_then(|value| value.number());
+    let location = take("keylocation").and_then(|value| value.text().map(str::to_owned));
+    let iters = take("pbkdf2iters").and_then(|value| value.number());
+    let cipher = match cipher {
+        None => Cipher::Inherit,
+        Some(2) => Cipher::Off,
+        Some(1) => Cipher::Suite(Suite::from_id(8).map_err(|e| e.to_string())?),
+        Some(id) => Cipher::Suite(Suite::from_id(id).map_err(|e| e.to_string())?),
+    };
+    if format.is_none() && location.is_none() && iters.is_none() {
+        return Ok(Encryption { cipher, key: None });
+    }
+    if cipher == Cipher::Off {
+        return Err("Encryption must be turned on to set encryption properties.".to_owned());
+    }
+    let format = format.map(KeyFormat::from_id).transpose().map_err(|e| e.to_string())?;
+    let key = KeyWishes { format, location, iters }.key(name, secrets, ctx)?;
+    Ok(Encryption { cipher, key: Some(key) })
+}
+
+/// Reads a key from where it is kept, or from the client.
+#[doc(alias = "get_key_material")]
+fn read_key(location: &str, format: KeyFormat, name: &str, twice: bool, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
+    if let Some(path) = location.strip_prefix("file://") {
+        let mut bytes = Vec::new();
+        let read = File::open(Path::new(path)).and_then(|file| file.take(MAX_KEY).read_to_end(&mut bytes));
+        read.map_err(|e| Failure::failed(format!("Failed to open key material file: {path}: {e}")))?;
+        return Ok(bytes);
+    }
+    if location != "prompt" {
+        return Err(Failure::failed(format!("not supported yet: keys from {location}")));
+    }
+    let stdin = ctx.session()?.stdin.try_clone()?;
+    let first = ask("Enter", &stdin, format, name, ctx)?;
+    if twice && stdin.is_terminal() && ask("Re-enter", &stdin, format, name, ctx)? != first {
+        return Err(Failure::failed("Provided keys do not match."));
+    }
+    Ok(first)
+}
+
+fn ask(word: &str, stdin: &File, format: KeyFormat, name: &str, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
+    let terminal = stdin.is_terminal();
+    let what = match (format, word) {
+        (KeyFormat::Passphrase, _) => "passphrase".to_owned(),
+        (KeyFormat::Hex, _) => "hex key".to_owned(),
+        (KeyFormat::Raw, _) => "raw key".to_owned(),
+    };
+    let mut line = Vec::new();
+    if !terminal {
+        // A raw key may have any bytes.
+        let mut reader = BufReader::new(stdin.take(MAX_KEY));
+        match format {
+            KeyFormat::Raw => reader.read_to_end(&mut line)?,
+            _ => reader.read_until(b'\n', &mut line)?,
+        };
+        return Ok(line);
+    }
+    ctx.out.flush()?;
+    write!(ctx.err, "{word} {what} for '{name}': ")?;
+    let saved = tcgetattr(stdin).map_err(std::io::Error::from)?;
+    let mut silent = saved.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(stdin, OptionalActions::Flush, &silent).map_err(std::io::Error::from)?;
+    let read = BufReader::new(stdin.take(MAX_KEY)).read_until(b'\n', &mut line);
+    tcsetattr(stdin, OptionalActions::Flush, &saved).map_err(std::io::Error::from)?;
+    writeln!(ctx.err)?;
+    read?;
+    Ok(line)
+}

@@ -1,0 +1,35 @@
+//! Quotas of users, groups and projects.
+
+use std::sync::Arc;
+
+use engine::env::Env;
+use zcommon::props::UserQuotaProp;
+use zpl::write::{FsWriter, Options, QuotaKind};
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::users::Names;
+
+/// Sets a quota; 0: none.
+pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut Ctx) -> Result<(), String> {
+    let text = |e: engine::Error| e.what().to_owned();
+    let (quota, names) = match kind {
+        UserQuotaProp::UserQuota => (QuotaKind::User, Some(Names::users())),
+        UserQuotaProp::GroupQuota => (QuotaKind::Group, Some(Names::groups())),
+        UserQuotaProp::ProjectQuota => (QuotaKind::Project, None),
+        UserQuotaProp::UserObjQuota => (QuotaKind::UserObjects, Some(Names::users())),
+        UserQuotaProp::GroupObjQuota => (QuotaKind::GroupObjects, Some(Names::groups())),
+        UserQuotaProp::ProjectObjQuota => (QuotaKind::ProjectObjects, None),
+        _ => return Err("it can't be set".to_owned()),
+    };
+    let id = names.and_then(|names| names.id(who)).or_else(|| who.parse().ok());
+    let id = id.ok_or_else(|| format!("unable to find '{who}'"))?;
+    let spa = target.pool.spa().map_err(text)?;
+    let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
+    let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
+    let env: &Env = &spa.pool.env;
+    let txs = Arc::clone(spa);
+    let fs = FsWriter::open(&live.objset, txs, Arc::clone(&env.clock), Options::default(), env.guid());
+    fs.and_then(|fs| fs.set_quota(quota, id, limit)).map_err(text)?;
+    spa.sync().map_err(text)
+}

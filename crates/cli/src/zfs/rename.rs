@@ -1,0 +1,130 @@
+//! `zfs rename`.
+
+use clap::Args;
+use engine::Kind;
+use zcommon::names::{check_component, check_entity};
+
+use super::create::make_ancestors;
+use super::mount::{mounted_below, mount_created, with_unmounted};
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Rename a dataset.
+#[derive(Debug, Args)]
+pub struct Rename {
+    /// Make parents that are missing.
+    #[arg(short = 'p')]
+    pub parents: bool,
+    /// The snapshots of this name of everything below, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// Leave mounts as they are.
+    #[arg(short = 'u')]
+    pub unmounted: bool,
+    /// Unmount what is in use.
+    #[arg(short = 'f')]
+    pub force: bool,
+    /// What it is called.
+    pub old: String,
+    /// What it is to be called.
+    pub new: String,
+}
+
+impl Verb for Rename {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let target = Target::of(&self.old, ctx)?;
+        if self.old.contains('#') {
+            return Err(Failure::cannot("rename", &self.old, "bookmarks can't be renamed"));
+        }
+        target.dataset()?;
+        match self.old.split_once('@') {
+            Some((dataset, snap)) => self.snapshot(dataset, snap, &target, ctx),
+            None if self.recurse => Err(Failure::cannot("open", &self.old, "operation not applicable to datasets of this type")),
+            None => self.head(&target, ctx),
+        }
+    }
+}
+
+impl Rename {
+    fn head(&self, target: &Target, ctx: &mut Ctx) -> Outcome {
+        let to = |what: &str| Failure::cannot("rename to", &self.new, what);
+        check_entity(&self.new).map_err(|e| to(&e.to_string()))?;
+        if self.new.contains(['@', '#']) {
+            return Err(to("snapshot delimiter '@' is not expected here"));
+        }
+        if !self.old.contains('/') || !self.new.contains('/') {
+            return Err(to("datasets must be within same pool"));
+        }
+        if self.new.split('/').next() != self.old.split('/').next() {
+            return Err(to("datasets must be within same pool"));
+        }
+        if self.new.strip_prefix(&self.old).is_some_and(|rest| rest.starts_with('/')) {
+            return Err(to("New dataset name cannot be a descendant of current dataset name"));
+        }
+        let at = Target { name: self.new.clone(), ..target.clone() };
+        let parent = self.new.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
+        if target.view.dsl.dataset(parent).is_err() {
+            if !self.parents {
+                return Err(Failure::cannot("create", &self.new, "parent does not exist"));
+            }
+            make_ancestors(&self.new, &at, !self.unmounted, ctx)?;
+        }
+        let names = mounted_below(&target.pool, &self.old);
+        let (old, new) = (self.old.clone(), self.new.clone());
+        let renamed = move |ctx: &mut Ctx| {
+            let (from, to) = (old.clone(), new);
+            let done = ctx.change(&target.pool, move |tasks, _| tasks.rename(&from, &to));
+            done.map_err(|e| Failure::cannot("rename", old, why(&e)))
+        };
+        // What was mounted below is mounted anew, where its new name belongs.
+        for name in names.iter().rev() {
+            target.pool.mounts.unmount(name, self.force).map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+        }
+        let done = renamed(ctx);
+        for name in names {
+            let now = match (&done, name.strip_prefix(&self.old)) {
+                (Ok(()), Some(rest)) => format!("{}{rest}", self.new),
+                _ => name,
+            };
+            mount_created(&now, ctx)?;
+        }
+        done.map(|()| Exit::OK)
+    }
+
+    fn snapshot(&self, dataset: &str, snap: &str, target: &Target, ctx: &mut Ctx) -> Outcome {
+        let to = |what: &str| Failure::cannot("rename to", &self.new, what);
+        let new = match self.new.split_once('@') {
+            Some(("", part)) => part,
+            Some((other, part)) if other == dataset => part,
+            Some(_) => return Err(to("snapshots must be part of same dataset")),
+            None if !self.new.contains('/') => self.new.as_str(),
+            None => return Err(to("missing '@' delimiter in snapshot name")),
+        };
+        check_component(new).map_err(|e| to(&e.to_string()))?;
+        let above = Target { name: dataset.to_owned(), ..target.clone() };
+        let dirs = if self.recurse { above.tree()? } else { vec![above.dir()?] };
+        let names: Vec<String> = dirs.into_iter().map(|dir| dir.name).collect();
+        let (part, old, recurse) = (new.to_owned(), snap.to_owned(), self.recurse);
+        let done = with_unmounted(target, &[], false, ctx, move |ctx| {
+            let done = ctx.change(&target.pool, move |tasks, _| {
+                for name in &names {
+                    match tasks.rename_snapshot(&format!("{name}@{old}"), &part) {
+                        Err(e) if recurse && e.kind() == Kind::NotFound => {}
+                        other => other?,
+                    }
+                }
+                Ok(())
+            });
+            Ok(done)
+        })?;
+        done.map_err(|e| match e.kind() {
+            Kind::Exists if self.recurse => {
+                Failure::cannot("rename", &self.old, "a child dataset already has a snapshot with the new name")
+            }
+            _ => Failure::cannot("rename", &self.old, why(&e)),
+        })?;
+        Ok(Exit::OK)
+    }
+}

@@ -1,0 +1,244 @@
+//! `zfs set` and `zfs inherit`.
+
+use clap::Args;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
+use engine::zap::ZapEdit;
+use zcommon::props::{DatasetTypes, PropAttr, PropName, UserQuotaProp, ZfsProp};
+
+use super::mount::{mounted_below, with_unmounted};
+use super::quota;
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::settings::{When, of_dataset};
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Set properties of datasets.
+#[derive(Debug, Args)]
+pub struct Set {
+    /// Leave mounts as they are.
+    #[arg(short = 'u')]
+    pub unmounted: bool,
+    /// Properties and their values, then datasets.
+    #[arg(value_name = "PROPERTY=VALUE… DATASET…", required = true)]
+    pub words: Vec<String>,
+}
+
+impl Verb for Set {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        // A dataset's name has no '='.
+        let split = self.words.iter().position(|word| !word.contains('=')).unwrap_or(self.words.len());
+        let (settings, names) = self.words.split_at_checked(split).unwrap_or_default();
+        if settings.is_empty() {
+            return Err(Failure::usage("missing property=value argument(s)"));
+        }
+        if names.is_empty() {
+            return Err(Failure::usage("missing dataset name(s)"));
+        }
+        if let Some(late) = names.iter().find(|name| name.contains('=')) {
+            return Err(Failure::usage(format!("invalid dataset name '{late}'")));
+        }
+        let mut exit = Exit::OK;
+        for name in names {
+            if let Err(failure) = self.one(settings, name, ctx) {
+                ctx.warn(failure.message().unwrap_or_default());
+                exit = Exit::FAILED;
+            }
+        }
+        Ok(exit)
+    }
+}
+
+impl Set {
+    fn one(&self, settings: &[String], name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+        let target = Target::of(name, ctx)?;
+        let types = target.types()?;
+        let cannot = |what: String| Failure::cannot("set property for", name, what);
+        let mut stored = Vec::new();
+        let mut quotas = Vec::new();
+        let mut volsize = None;
+        for (prop, value) in crate::settings::split(settings).map_err(Failure::usage)? {
+            let (prop, value) = of_dataset(&prop, &value, types, When::Later).map_err(cannot)?;
+            match (UserQuotaProp::parse(&prop), value.number()) {
+                (Some((kind, who)), Some(limit)) => quotas.push((kind, who.to_owned(), limit)),
+                _ if prop == "volsize" => volsize = value.number(),
+                _ if prop == "version" => check_version(&value).map_err(cannot)?,
+                _ => stored.push(auto(&target, prop, value).map_err(cannot)?),
+            }
+        }
+        if let Some(size) = volsize {
+            resize(&target, size).map_err(cannot)?;
+            ctx.log(&target.pool)?;
+        }
+        for (kind, who, limit) in quotas {
+            quota::set(&target, kind, &who, limit, ctx).map_err(cannot)?;
+            ctx.log(&target.pool)?;
+        }
+        if stored.is_empty() {
+            return Ok(());
+        }
+        let moves = stored.iter().any(|(prop, _)| matches!(prop.as_str(), "mountpoint" | "canmount"));
+        let names = if moves && !self.unmounted { mounted_below(&target.pool, name) } else { Vec::new() };
+        let dataset = name.to_owned();
+        with_unmounted(&target, &names, false, ctx, |ctx| {
+            let done = ctx.change(&target.pool, move |tasks, _| {
+                let settings: Vec<_> = stored.iter().map(|(p, v)| (p.as_str(), Some(v.clone()))).collect();
+                tasks.set(&dataset, &settings, Source::Local)
+            });
+            done.map_err(|e| cannot(reason(&e)))
+        })?;
+        target.pool.mounts.settings_changed();
+        Ok(())
+    }
+}
+
+fn check_version(value: &PropValue) -> Result<(), String> {
+    match value.number() {
+        Some(5) => Ok(()),
+        _ => Err("file systems can't be given an older version".to_owned()),
+    }
+}
+
+/// What OpenZFS says when a setting is refused.
+#[doc(alias = "zfs_setprop_error")]
+fn reason(e: &engine::Error) -> String {
+    match e.kind() {
+        engine::Kind::NoSpace => "size is greater than available space".to_owned(),
+        engine::Kind::Quota | engine::Kind::Invalid => e.what().to_owned(),
+        _ => why(e),
+    }
+}
+
+/// `refreservation=auto`.
+fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, PropValue), String> {
+    if prop != "refreservation" || value.number() != Some(u64::MAX) {
+        return Ok((prop, value));
+    }
+    let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
+    let volume = zvol::Volume::open(&dataset).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
+    let bytes = super::reserve::reservation(&target.view, volume.size, volume.block_size(), 1);
+    Ok((prop, PropValue::Number(bytes)))
+}
+
+/// Gives a volume another size.
+#[doc(alias = "zvol_set_volsize")]
+fn resize(target: &Target, size: u64) -> Result<(), String> {
+    let text = |e: engine::Error| e.what().to_owned();
+    let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
+    let volume = zvol::Volume::open(&dataset).map_err(text)?;
+    zvol::check(size, volume.block_size()).map_err(|_| {
+        format!("'volsize' must be a multiple of volume block size ({})", zcommon::units::nicebytes(volume.block_size()))
+    })?;
+    let spa = target.pool.spa().map_err(text)?;
+    let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
+    let tx = spa.begin().map_err(text)?;
+    let data = live.objset.handle(ondisk::names::ZVOL_OBJECT).map_err(text)?;
+    let properties = live.objset.handle(ondisk::names::ZVOL_ZAP_OBJECT).map_err(text)?;
+    ZapEdit::open(&mut properties.edit(&tx)).and_then(|mut zap| zap.update("size", size)).map_err(text)?;
+    if size < volume.size {
+        let (first, end) = (size / volume.block_size(), volume.size.div_ceil(volume.block_size()));
+        data.free_blocks(&tx, first, end).map_err(text)?;
+    }
+    drop(tx);
+    spa.sync().map_err(text)?;
+    // A reservation that was for the whole volume stays so.
+    let reserved = |size: u64| super::reserve::reservation(&target.view, size, volume.block_size(), 1);
+    let (old, new, name) = (reserved(volume.size), reserved(size), target.name.clone());
+    let done = target.pool.task(move |tasks, _| {
+        let found = engine::dsl::write::names::find(&tasks.at, tasks.pool, &name)?;
+        let zap = tasks.at.dir(found.dir)?.props_zapobj;
+        if tasks.at.zap_word(zap, "refreservation")? != Some(old) {
+            return Ok(());
+        }
+        tasks.set(&name, &[("refreservation", Some(PropValue::Number(new)))], Source::Local)
+    });
+    done.map_err(text)
+}
+
+/// Clear properties of datasets, so that they are inherited.
+#[derive(Debug, Args)]
+pub struct Inherit {
+    /// Of everything below, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// What was received counts again.
+    #[arg(short = 'S')]
+    pub received: bool,
+    /// The property.
+    pub property: String,
+    /// Datasets.
+    #[arg(value_name = "DATASET", required = true)]
+    pub names: Vec<String>,
+}
+
+impl Verb for Inherit {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let prop = self.name()?;
+        let mut exit = Exit::OK;
+        for name in &self.names {
+            if let Err(failure) = self.one(&prop, name, ctx) {
+                ctx.warn(failure.message().unwrap_or_default());
+                exit = Exit::FAILED;
+            }
+        }
+        Ok(exit)
+    }
+}
+
+impl Inherit {
+    /// The property's name, if it can be inherited at all.
+    fn name(&self) -> Result<String, Failure> {
+        match PropName::parse(&self.property) {
+            Some(PropName::User(name)) => Ok(name),
+            Some(PropName::Native(prop)) => self.native(prop),
+            _ => Err(Failure::usage(format!("invalid property '{}'", self.property))),
+        }
+    }
+
+    fn native(&self, prop: ZfsProp) -> Result<String, Failure> {
+        let (info, name) = (prop.info(), prop.name());
+        if matches!(info.attr, PropAttr::ReadOnly | PropAttr::OneTime | PropAttr::OneTimeDefault) {
+            return Err(Failure::failed(format!("{name} property is read-only")));
+        }
+        if info.attr == PropAttr::Inherit || self.received {
+            return Ok(name.to_owned());
+        }
+        let lead = format!("'{name}' property cannot be inherited");
+        let hint = match prop {
+            ZfsProp::Quota | ZfsProp::Refquota | ZfsProp::Reservation | ZfsProp::Refreservation => {
+                format!("\nuse 'zfs set {name}=none' to clear")
+            }
+            ZfsProp::Volsize => String::new(),
+            _ => format!("\nuse 'zfs inherit -S {name}' to revert to received value"),
+        };
+        Err(Failure::failed(lead + &hint))
+    }
+
+    fn one(&self, prop: &str, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+        let target = Target::of(name, ctx)?;
+        let types = target.types()?;
+        let cannot = |what: String| Failure::cannot("inherit for", name, what);
+        if let Some(native) = ZfsProp::from_name(prop)
+            && !self.recurse
+            && !native.info().types.intersects(types)
+        {
+            return Err(Failure::cannot("inherit property for", name, format!("'{prop}' does not apply to datasets of this type")));
+        }
+        let names = match self.recurse && types != DatasetTypes::SNAPSHOT {
+            true => target.tree()?.into_iter().map(|dir| dir.name).collect(),
+            false => vec![name.to_owned()],
+        };
+        let source = if self.received { Source::None } else { Source::Inherited };
+        let mounted = if matches!(prop, "mountpoint") { mounted_below(&target.pool, name) } else { Vec::new() };
+        let prop = prop.to_owned();
+        with_unmounted(&target, &mounted, false, ctx, |ctx| {
+            let done = ctx.change(&target.pool, move |tasks, _| {
+                names.iter().try_for_each(|name| tasks.set(name, &[(prop.as_str(), None)], source))
+            });
+            done.map_err(|e| cannot(why(&e)))
+        })?;
+        target.pool.mounts.settings_changed();
+        Ok(())
+    }
+}
