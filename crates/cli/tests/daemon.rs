@@ -117,10 +117,7 @@ fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
         "cannot rollback to 'tank/d@one': more recent snapshots or bookmarks exist\nuse '-r' to force deletion of the following snapshots and bookmarks:\ntank/d@two\ntank/d@three\ntank/d#mark\n"
     );
     live.ok("zfs rollback -r tank/d@one");
-    assert_eq!(
-        live.ok("zfs list -H -o name -t all"),
-        "tank\ntank/a\ntank/d\ntank/d@one\n"
-    );
+    assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank/a\ntank/d\ntank/d@one\n");
     live.ok("zfs hold keep tank/d@one");
     assert_eq!(live.fails("zfs destroy -R tank/d"), "cannot destroy snapshot tank/d@one: dataset is busy\n");
     live.ok("zfs release keep tank/d@one");
@@ -149,14 +146,20 @@ fn properties_are_set_inherited_and_refused() {
     for (line, what) in [
         ("zfs set used=1 tank", "cannot set property for 'tank': 'used' is readonly"),
         ("zfs set nonsense=1 tank", "cannot set property for 'tank': invalid property 'nonsense'"),
-        ("zfs set recordsize=3 tank", "cannot set property for 'tank': 'recordsize' must be power of 2 from 512B to 16M"),
+        (
+            "zfs set recordsize=3 tank",
+            "cannot set property for 'tank': 'recordsize' must be power of 2 from 512B to 16M",
+        ),
         ("zfs set atime=maybe tank", "cannot set property for 'tank': 'atime' must be one of 'on | off'"),
         ("zfs set atime=on tank/none", "cannot open 'tank/none': dataset does not exist"),
         ("zfs inherit quota tank", "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear"),
         ("zfs create tank/x/y", "cannot create 'tank/x/y': parent does not exist"),
         ("zfs create tank/a", "cannot create 'tank/a': dataset already exists"),
         ("zfs create none/a", "cannot create 'none/a': no such pool 'none'"),
-        ("zfs destroy tank/a", "cannot destroy 'tank/a': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/a/b"),
+        (
+            "zfs destroy tank/a",
+            "cannot destroy 'tank/a': filesystem has children\nuse '-r' to destroy the following datasets:\ntank/a/b",
+        ),
         ("zfs destroy tank@x", "could not find any snapshots to destroy; check snapshot names."),
         ("zpool destroy none", "cannot open 'none': no such pool"),
         ("zpool set size=1 tank", "cannot set property for 'tank': 'size' is readonly"),
@@ -183,7 +186,10 @@ fn encrypted_datasets_have_their_keys_loaded_and_changed() {
         "zfs create -o encryption=on -o keyformat=passphrase -o pbkdf2iters=100000 -o keylocation={location} tank/e"
     ));
     live.ok("zfs create tank/e/below");
-    assert_eq!(live.ok("zfs get -H -o value encryption,keystatus,encryptionroot tank/e/below"), "aes-256-gcm\navailable\ntank/e\n");
+    assert_eq!(
+        live.ok("zfs get -H -o value encryption,keystatus,encryptionroot tank/e/below"),
+        "aes-256-gcm\navailable\ntank/e\n"
+    );
     live.ok("zpool export tank");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     assert_eq!(live.ok("zfs get -H -o value keystatus tank/e"), "unavailable\n");

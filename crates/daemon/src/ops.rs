@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::{Encryption, Tasks};
 use engine::dsl::write::props::Source;
+use engine::dsl::write::{Encryption, Tasks};
 use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::PoolSpec;
 use engine::spa::{ImportOptions, NewPool, OpenOptions, Spa};
@@ -137,7 +137,9 @@ impl Registry {
             hostname: hostname(),
             command: new.command,
         };
-        let spa = engine::spa::create_encrypted(&env, pool, new.encryption, &|objset, tx| create_fs(objset, tx, &fs))?;
+        let spa = engine::spa::create_encrypted(&env, pool, new.encryption, &|objset, tx| {
+            create_fs(objset, tx, &fs)
+        })?;
         spa.start_thread()?;
         let guid = spa.config.lock().root().u64("guid").unwrap_or(0);
         let paths = leaf_paths(&config_of(&spa));

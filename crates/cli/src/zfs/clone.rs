@@ -47,7 +47,11 @@ impl Verb for Clone {
         }
         let target = Target { name: self.name.clone(), ..origin };
         if target.exists() {
-            return if self.parents { Ok(Exit::OK) } else { Err(cannot("dataset already exists".to_owned())) };
+            return if self.parents {
+                Ok(Exit::OK)
+            } else {
+                Err(cannot("dataset already exists".to_owned()))
+            };
         }
         let parent = self.name.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
         if target.view.dsl.dataset(parent).is_err() && !self.parents {

@@ -126,17 +126,22 @@ impl Verb for Bookmark {
         let cannot = |what: String| Failure::cannot("create bookmark", &name, what);
         check_bookmark(&name).map_err(|e| cannot(e.to_string()))?;
         if !self.source.contains(['@', '#']) {
-            return Err(Failure::failed(format!("invalid source name '{}': must contain a '@' or '#'", self.source)));
+            return Err(Failure::failed(format!(
+                "invalid source name '{}': must contain a '@' or '#'",
+                self.source
+            )));
         }
         let target = Target::of(&self.source, ctx)?;
         let (new, from) = (name.clone(), self.source.clone());
-        ctx.change(&target.pool, move |tasks, _| tasks.bookmark(&new, &from)).map_err(|e| match e.kind() {
-            Kind::Exists => cannot("bookmark exists".to_owned()),
-            Kind::Invalid if e.what().contains("history") => {
-                cannot("source is not an ancestor of the new bookmark's dataset".to_owned())
+        ctx.change(&target.pool, move |tasks, _| tasks.bookmark(&new, &from)).map_err(|e| {
+            match e.kind() {
+                Kind::Exists => cannot("bookmark exists".to_owned()),
+                Kind::Invalid if e.what().contains("history") => {
+                    cannot("source is not an ancestor of the new bookmark's dataset".to_owned())
+                }
+                Kind::NotFound => cannot("dataset does not exist".to_owned()),
+                _ => cannot(why(&e)),
             }
-            Kind::NotFound => cannot("dataset does not exist".to_owned()),
-            _ => cannot(why(&e)),
         })?;
         Ok(Exit::OK)
     }

@@ -7,8 +7,8 @@ use std::path::Path;
 use clap::Args;
 use crypt::{KeyFormat, Suite};
 use engine::dsl::props::PropValue;
-use engine::dsl::{Dir, EncryptionRoot, RootKey};
 use engine::dsl::write::{Cipher, Encryption, NewKey};
+use engine::dsl::{Dir, EncryptionRoot, RootKey};
 use engine::{Error, Kind};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zcommon::props::ZfsProp;
@@ -132,10 +132,19 @@ impl Verb for LoadKey {
 }
 
 impl LoadKey {
-    fn one(&self, target: &Target, root: &EncryptionRoot, loaded: bool, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn one(
+        &self,
+        target: &Target,
+        root: &EncryptionRoot,
+        loaded: bool,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
         let failed = |what: String| Failure::failed(format!("Key load error: {what}"));
         if root.name != target.name {
-            return Err(failed(format!("Keys must be loaded for encryption root of '{}' ({}).", target.name, root.name)));
+            return Err(failed(format!(
+                "Keys must be loaded for encryption root of '{}' ({}).",
+                target.name, root.name
+            )));
         }
         if loaded && !self.dry {
             return Err(failed(format!("Key already loaded for '{}'.", target.name)));
@@ -187,7 +196,10 @@ impl Verb for UnloadKey {
 fn unload(target: &Target, root: &EncryptionRoot, loaded: bool) -> Result<(), Failure> {
     let failed = |what: String| Failure::failed(format!("Key unload error: {what}"));
     if root.name != target.name {
-        return Err(failed(format!("Keys must be unloaded for encryption root of '{}' ({}).", target.name, root.name)));
+        return Err(failed(format!(
+            "Keys must be unloaded for encryption root of '{}' ({}).",
+            target.name, root.name
+        )));
     }
     if !loaded {
         return Err(failed(format!("Key already unloaded for '{}'.", target.name)));
@@ -229,11 +241,13 @@ impl Verb for ChangeKey {
         };
         for (name, value) in settings::split(&self.props).map_err(failed)? {
             let prop = ZfsProp::from_name(&name);
-            let known = matches!(prop, Some(ZfsProp::Keyformat | ZfsProp::Keylocation | ZfsProp::Pbkdf2iters));
+            let known =
+                matches!(prop, Some(ZfsProp::Keyformat | ZfsProp::Keylocation | ZfsProp::Pbkdf2iters));
             let value = prop.filter(|_| known).and_then(|prop| wishes.parse(prop, &value).ok());
             value.ok_or_else(|| failed(format!("invalid property '{name}'")))?;
         }
-        let key = wishes.key(&self.name, &*spa.pool.env.secrets, ctx).map_err(failed_with("Key change error"))?;
+        let key =
+            wishes.key(&self.name, &*spa.pool.env.secrets, ctx).map_err(failed_with("Key change error"))?;
         spa.change_key(&self.name, Some(key)).map_err(|e| failed(e.what().to_owned()))?;
         ctx.log(&target.pool)?;
         Ok(Exit::OK)
@@ -268,7 +282,8 @@ impl KeyWishes {
     fn key(&self, name: &str, secrets: &dyn engine::env::Secrets, ctx: &mut Ctx) -> Result<NewKey, String> {
         let format = self.format.ok_or("Keyformat required for new encryption root.")?;
         let location = self.location.clone().unwrap_or_else(|| "prompt".to_owned());
-        let input = read_key(&location, format, name, true, ctx).map_err(|e| e.message().unwrap_or_default())?;
+        let input =
+            read_key(&location, format, name, true, ctx).map_err(|e| e.message().unwrap_or_default())?;
         let key = RootKey::create(format, &input, self.iters, secrets).map_err(|e| e.what().to_owned())?;
         Ok(NewKey { key, location: Some(location) })
     }
@@ -309,7 +324,13 @@ pub fn encryption(
 
 /// Reads a key from where it is kept, or from the client.
 #[doc(alias = "get_key_material")]
-fn read_key(location: &str, format: KeyFormat, name: &str, twice: bool, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
+fn read_key(
+    location: &str,
+    format: KeyFormat,
+    name: &str,
+    twice: bool,
+    ctx: &mut Ctx,
+) -> Result<Vec<u8>, Failure> {
     if let Some(path) = location.strip_prefix("file://") {
         let mut bytes = Vec::new();
         let read = File::open(Path::new(path)).and_then(|file| file.take(MAX_KEY).read_to_end(&mut bytes));

@@ -193,7 +193,8 @@ pub fn place_of(pool: &Imported, dataset: &Dataset, asked: bool) -> Result<Optio
 
 /// Mounted file systems at and below a dataset, parents first.
 pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
-    let below = |name: &str| name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let below =
+        |name: &str| name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let all = pool.mounts.all().into_iter().map(|(name, _)| name);
     all.filter(|name| below(name)).collect()
 }

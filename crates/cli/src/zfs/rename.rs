@@ -5,7 +5,7 @@ use engine::Kind;
 use zcommon::names::{check_component, check_entity};
 
 use super::create::make_ancestors;
-use super::mount::{mounted_below, mount_created, with_unmounted};
+use super::mount::{mount_created, mounted_below, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -41,7 +41,9 @@ impl Verb for Rename {
         target.dataset()?;
         match self.old.split_once('@') {
             Some((dataset, snap)) => self.snapshot(dataset, snap, &target, ctx),
-            None if self.recurse => Err(Failure::cannot("open", &self.old, "operation not applicable to datasets of this type")),
+            None if self.recurse => {
+                Err(Failure::cannot("open", &self.old, "operation not applicable to datasets of this type"))
+            }
             None => self.head(&target, ctx),
         }
     }
@@ -80,7 +82,11 @@ impl Rename {
         };
         // What was mounted below is mounted anew, where its new name belongs.
         for name in names.iter().rev() {
-            target.pool.mounts.unmount(name, self.force).map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+            target
+                .pool
+                .mounts
+                .unmount(name, self.force)
+                .map_err(|e| Failure::cannot("unmount", name, e.what()))?;
         }
         let done = renamed(ctx);
         for name in names {
@@ -120,9 +126,11 @@ impl Rename {
             Ok(done)
         })?;
         done.map_err(|e| match e.kind() {
-            Kind::Exists if self.recurse => {
-                Failure::cannot("rename", &self.old, "a child dataset already has a snapshot with the new name")
-            }
+            Kind::Exists if self.recurse => Failure::cannot(
+                "rename",
+                &self.old,
+                "a child dataset already has a snapshot with the new name",
+            ),
             _ => Failure::cannot("rename", &self.old, why(&e)),
         })?;
         Ok(Exit::OK)

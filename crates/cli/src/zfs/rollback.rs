@@ -40,8 +40,11 @@ impl Verb for Rollback {
         let all = head.snapshots()?;
         let newer: Vec<&Dataset> = all.iter().filter(|s| s.phys.creation_txg > since).collect();
         let marks = bookmarks(&head)?;
-        let marks: Vec<String> =
-            marks.iter().filter(|b| b.phys.creation_txg > since).map(|b| format!("{name}#{}", b.name)).collect();
+        let marks: Vec<String> = marks
+            .iter()
+            .filter(|b| b.phys.creation_txg > since)
+            .map(|b| format!("{name}#{}", b.name))
+            .collect();
         let clones = clones_of(&newer)?;
         self.refuse(&newer, &marks, &clones)?;
         let names: Vec<String> = newer.iter().rev().map(|s| s.name.clone()).collect();
@@ -65,13 +68,22 @@ impl Rollback {
     fn refuse(&self, newer: &[&Dataset], marks: &[String], clones: &[String]) -> Result<(), Failure> {
         let names: Vec<String> = newer.iter().map(|s| s.name.clone()).chain(marks.iter().cloned()).collect();
         let (what, option, list) = if !names.is_empty() && !self.recurse && !self.clones {
-            ("more recent snapshots or bookmarks exist", "'-r' to force deletion of the following snapshots and bookmarks", names)
+            (
+                "more recent snapshots or bookmarks exist",
+                "'-r' to force deletion of the following snapshots and bookmarks",
+                names,
+            )
         } else if !clones.is_empty() && !self.clones {
-            ("clones of previous snapshots exist", "'-R' to force deletion of the following clones and dependents", clones.to_vec())
+            (
+                "clones of previous snapshots exist",
+                "'-R' to force deletion of the following clones and dependents",
+                clones.to_vec(),
+            )
         } else {
             return Ok(());
         };
-        let text = format!("cannot rollback to '{}': {what}\nuse {option}:\n{}", self.snapshot, list.join("\n"));
+        let text =
+            format!("cannot rollback to '{}': {what}\nuse {option}:\n{}", self.snapshot, list.join("\n"));
         Err(Failure::failed(text))
     }
 }

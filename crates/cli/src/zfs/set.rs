@@ -116,7 +116,8 @@ fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, Prop
         return Ok((prop, value));
     }
     let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
-    let volume = zvol::Volume::open(&dataset).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
+    let volume =
+        zvol::Volume::open(&dataset).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
     let bytes = super::reserve::reservation(&target.view, volume.size, volume.block_size(), 1);
     Ok((prop, PropValue::Number(bytes)))
 }
@@ -128,7 +129,10 @@ fn resize(target: &Target, size: u64) -> Result<(), String> {
     let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
     let volume = zvol::Volume::open(&dataset).map_err(text)?;
     zvol::check(size, volume.block_size()).map_err(|_| {
-        format!("'volsize' must be a multiple of volume block size ({})", zcommon::units::nicebytes(volume.block_size()))
+        format!(
+            "'volsize' must be a multiple of volume block size ({})",
+            zcommon::units::nicebytes(volume.block_size())
+        )
     })?;
     let spa = target.pool.spa().map_err(text)?;
     let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
@@ -223,14 +227,19 @@ impl Inherit {
             && !self.recurse
             && !native.info().types.intersects(types)
         {
-            return Err(Failure::cannot("inherit property for", name, format!("'{prop}' does not apply to datasets of this type")));
+            return Err(Failure::cannot(
+                "inherit property for",
+                name,
+                format!("'{prop}' does not apply to datasets of this type"),
+            ));
         }
         let names = match self.recurse && types != DatasetTypes::SNAPSHOT {
             true => target.tree()?.into_iter().map(|dir| dir.name).collect(),
             false => vec![name.to_owned()],
         };
         let source = if self.received { Source::None } else { Source::Inherited };
-        let mounted = if matches!(prop, "mountpoint") { mounted_below(&target.pool, name) } else { Vec::new() };
+        let mounted =
+            if matches!(prop, "mountpoint") { mounted_below(&target.pool, name) } else { Vec::new() };
         let prop = prop.to_owned();
         with_unmounted(&target, &mounted, false, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
