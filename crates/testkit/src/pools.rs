@@ -32,12 +32,20 @@ pub fn copy(from: &Path, to: &Path) {
 /// # Errors
 /// As [`engine::spa::import()`].
 pub fn import_dir(dir: &Path, pool: &str) -> Result<Arc<Spa>> {
+    import_at(dir, pool, engine::spa::OpenOptions::default())
+}
+
+/// As [`import_dir`], at the state asked for.
+///
+/// # Errors
+/// As [`engine::spa::import()`].
+pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Result<Arc<Spa>> {
     let env = Env::system(64 << 20)?;
     let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
     let candidate = select(candidates(&[dir.to_path_buf()]), pool)?;
     // One of them was not exported by the machine that made it.
     let how =
-        ImportOptions { hostid: 7, hostname: "elsewhere".into(), force: true, ..ImportOptions::default() };
+        ImportOptions { open, hostid: 7, hostname: "elsewhere".into(), force: true, ..Default::default() };
     import(&env, source_with(&candidate, options), &how)
 }
 

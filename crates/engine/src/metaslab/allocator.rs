@@ -23,6 +23,7 @@ use stdx::RangeSet;
 
 use super::log;
 use super::record::{self, TopRecord};
+use super::removed::Removed;
 use super::slab::Slab;
 use super::store::SpaceMapSource;
 use super::sync::SyncState;
@@ -33,7 +34,7 @@ use crate::vdev::tree::Tree;
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
 /// Bytes of a gang header.
-const GANG_HEADER: u64 = 512;
+pub(super) const GANG_HEADER: u64 = 512;
 /// Most bytes that a DVA can tell.
 const MAX_ASIZE: u64 = ((1 << 24) - 1) << 9;
 /// Ranges that all loaded metaslabs together may have before idle ones are forgotten.
@@ -56,11 +57,13 @@ pub struct Forms {
     pub two_words: bool,
     /// `spacemap_histogram`.
     pub histogram: bool,
+    /// `obsolete_counts`: what is freed on removed vdevs is noted.
+    pub obsolete_counts: bool,
 }
 
 impl Forms {
     /// As of a pool with all features.
-    pub const NEW: Self = Self { log: true, two_words: true, histogram: true };
+    pub const NEW: Self = Self { log: true, two_words: true, histogram: true, obsolete_counts: true };
 }
 
 /// Space of a class or of a vdev, in bytes.
@@ -123,6 +126,7 @@ pub(super) type SlabNames = BTreeSet<(u64, u64)>;
 pub struct SpaceAllocator {
     pub(super) source: Option<Arc<dyn SpaceMapSource>>,
     pub(super) forms: RwLock<Forms>,
+    pub(super) removed: BTreeMap<u64, Arc<Removed>>,
     tables: RwLock<Arc<Tables>>,
     rotors: Mutex<BTreeMap<Class, Rotor>>,
     /// Metaslabs that changed, by the txg's last two bits.
@@ -141,6 +145,7 @@ impl SpaceAllocator {
         Self {
             source,
             forms: RwLock::new(forms),
+            removed: BTreeMap::new(),
             tables: RwLock::default(),
             rotors: Mutex::default(),
             dirty: Default::default(),
@@ -164,7 +169,8 @@ impl SpaceAllocator {
         forms: Forms,
         source: Arc<dyn SpaceMapSource>,
     ) -> Result<Self> {
-        let all = Self::new(forms, Some(source));
+        let mut all = Self::new(forms, Some(source));
+        all.removed = Removed::load_all(mos, tree)?;
         for record in TopRecord::load_all(mos, tree)? {
             all.add_top(record)?;
         }
@@ -539,15 +545,27 @@ impl Allocator for SpaceAllocator {
     fn free_born(&self, dva: &Dva, birth: u64, txg: u64) {
         let checkpoint = self.checkpoint_txg.load(Ordering::Relaxed);
         let kept = checkpoint != 0 && birth <= checkpoint;
-        let done = self.place(dva).and_then(|(slab, start, end)| {
+        let free = |dva: &Dva| {
+            let (slab, start, end) = self.place(dva)?;
             slab.free(start, end, kept)?;
             self.mark_dirty(&slab, txg);
             Ok(())
-        });
+        };
+        let done = match self.is_removed(dva.vdev) {
+            false => free(dva),
+            true => self.moved(dva, true).and_then(|pieces| pieces.iter().try_for_each(free)),
+        };
         done.unwrap_or_else(|e| self.problem(e));
     }
 
     fn claim(&self, dva: &Dva, txg: u64) -> Result<bool> {
+        if self.is_removed(dva.vdev) {
+            let mut claimed = false;
+            for piece in self.moved(dva, false)? {
+                claimed |= self.claim(&piece, txg)?;
+            }
+            return Ok(claimed);
+        }
         let (slab, start, end) = self.place(dva)?;
         self.load(&slab);
         let claimed = slab.claim(start, end, txg)?;

@@ -12,6 +12,7 @@ mod append;
 pub mod log;
 pub mod policy;
 mod record;
+mod removed;
 mod slab;
 mod store;
 mod sync;

@@ -301,7 +301,7 @@ fn run(seed: u64, forms: Forms, later: Forms) {
 #[test]
 fn equals_a_ledger_in_classic_form() {
     for seed in 0..12 {
-        let forms = Forms { log: false, two_words: seed % 2 == 0, histogram: seed % 3 != 0 };
+        let forms = Forms { log: false, two_words: seed % 2 == 0, histogram: seed % 3 != 0, ..Forms::NEW };
         run(seed, forms, forms);
     }
 }
@@ -316,6 +316,6 @@ fn equals_a_ledger_with_logs() {
 #[test]
 fn equals_a_ledger_when_features_are_enabled() {
     for seed in 200..209 {
-        run(seed, Forms { log: false, two_words: false, histogram: seed % 2 == 0 }, Forms::NEW);
+        run(seed, Forms { log: false, two_words: false, histogram: seed % 2 == 0, ..Forms::NEW }, Forms::NEW);
     }
 }

@@ -39,6 +39,16 @@ pub enum SpaceObject {
         /// As of a map.
         head: usize,
     },
+    /// What nothing refers to any more on a removed vdev: as [`SpaceObject::Map`]; the store notes it in the vdev's own
+    /// ZAP as `com.delphix:indirect_obsolete_sm`, and the feature `obsolete_counts` counts it.
+    Obsolete {
+        /// The vdev.
+        vdev: u64,
+        /// As of a map.
+        block_size: u64,
+        /// As of a map.
+        head: usize,
+    },
     /// Space map numbers of a vdev's metaslabs: type `DMU_OT_OBJECT_ARRAY`, no bonus; the store notes it in the vdev's
     /// config (`metaslab_array`), which is then dirty.
     Array {

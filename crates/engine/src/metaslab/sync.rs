@@ -118,6 +118,7 @@ impl SpaceAllocator {
                 run.metaslab(&vdev, slab)?;
             }
         }
+        run.obsolete()?;
         run.finish()
     }
 
@@ -251,6 +252,29 @@ impl Run<'_> {
             self.log.push((number, allocated, freed));
         }
         self.checkpoint(vdev, &kept)
+    }
+
+    /// Frees on removed vdevs.
+    #[doc(alias = "vdev_indirect_sync_obsolete")]
+    fn obsolete(&mut self) -> Result<()> {
+        let of = self.of;
+        for (&vdev, removed) in &of.removed {
+            let freed = std::mem::take(&mut *removed.freed.lock());
+            if freed.is_empty() {
+                continue;
+            }
+            let mut map = *removed.obsolete.lock();
+            if map.object == 0 {
+                let block_size = self.state.limits.logged_block;
+                map = self.create(&SpaceObject::Obsolete { vdev, block_size, head: self.head_size() }, block_size)?;
+            }
+            let mut addition = Addition::to(map);
+            addition.ranges((0, 0), &freed, false, None, self.stamp);
+            map.head = addition.write(self.store, &map.head)?;
+            *removed.obsolete.lock() = map;
+            self.wrote = true;
+        }
+        Ok(())
     }
 
     /// Frees that a checkpoint keeps.

@@ -156,6 +156,15 @@ pub fn checkpoint(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>>
     Ok(zap.u64(vdev_top::POOL_CHECKPOINT_SM)?.filter(|&number| number != 0))
 }
 
+/// The space map of what nothing refers to any more on a removed vdev.
+pub fn obsolete(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>> {
+    if config.top_zap == 0 {
+        return Ok(None);
+    }
+    let zap = Zap::open(&mos.object(config.top_zap)?)?;
+    Ok(zap.u64(vdev_top::INDIRECT_OBSOLETE_SM)?.filter(|&number| number != 0))
+}
+
 fn unflushed_object(mos: &Arc<Objset>, config: &VdevConfig) -> Result<u64> {
     if config.top_zap == 0 {
         return Ok(0);

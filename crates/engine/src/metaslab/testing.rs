@@ -70,7 +70,8 @@ impl SpaceMapStore for Objects {
         let (block_size, head) = match *what {
             SpaceObject::Map { block_size, head }
             | SpaceObject::Log { block_size, head, .. }
-            | SpaceObject::Checkpoint { block_size, head, .. } => (block_size, head),
+            | SpaceObject::Checkpoint { block_size, head, .. }
+            | SpaceObject::Obsolete { block_size, head, .. } => (block_size, head),
             SpaceObject::Array { .. } => (512, 0),
             SpaceObject::UnflushedTxgs { .. } => (128 << 10, 0),
         };
@@ -78,7 +79,7 @@ impl SpaceMapStore for Objects {
         object.set_bonus(&vec![0; head])?;
         self.objects.insert(self.next, object);
         let noted = match *what {
-            SpaceObject::Map { .. } => None,
+            SpaceObject::Map { .. } | SpaceObject::Obsolete { .. } => None,
             SpaceObject::Log { txg, .. } => self.logs.insert(txg, self.next),
             SpaceObject::Checkpoint { vdev, .. } => self.checkpoints.insert(vdev, self.next),
             SpaceObject::Array { vdev } => self.arrays.insert(vdev, self.next),

@@ -76,6 +76,9 @@ impl Spa {
                 let what = "the pool's guid can only be changed while all of its devices are there";
                 return Err(Error::new(Kind::NoDevice, what));
             }
+            if spa.features.is_active(Feature::ZpoolCheckpoint) {
+                return Err(Error::new(Kind::Busy, "the pool's guid can't be changed while it has a checkpoint"));
+            }
             let guid = spa.pool.env.guid();
             spa.config.lock().change_root(|root| set(root, "guid", guid));
             Ok(guid)

@@ -197,6 +197,7 @@ pub(super) fn forms(features: &[Feature]) -> Forms {
         log: has(Feature::LogSpacemap),
         two_words: has(Feature::SpacemapV2),
         histogram: has(Feature::SpacemapHistogram),
+        obsolete_counts: has(Feature::ObsoleteCounts),
     }
 }
 

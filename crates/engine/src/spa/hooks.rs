@@ -51,6 +51,10 @@ impl Hooks for Unborn<'_> {
         Err(Error::corrupt("a pool that is being made has nothing to free"))
     }
 
+    fn mark_obsolete(&self, _: &Blkptr, _: &Tx) -> Result<()> {
+        Err(Error::corrupt("a pool that is being made has no removed vdevs"))
+    }
+
     fn dataset_gone(&self, _: u64) {}
 
     fn random(&self) -> u64 {
@@ -91,6 +95,13 @@ impl Hooks for Spa {
 
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         self.free_block(bp, tx)
+    }
+
+    fn mark_obsolete(&self, bp: &Blkptr, _: &Tx) -> Result<()> {
+        if let Some(dva) = bp.dvas().next() {
+            self.space.mark_obsolete(&dva);
+        }
+        Ok(())
     }
 
     fn dataset_gone(&self, number: u64) {

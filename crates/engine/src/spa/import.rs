@@ -11,6 +11,7 @@ use std::sync::Arc;
 use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::pool::SpaRemoving;
 use ondisk::zil::LogBlock;
 use parking_lot::Mutex;
 use zcommon::features::Feature;
@@ -54,11 +55,13 @@ pub struct ImportOptions {
 }
 
 /// Features that may be in use and that writing would have to keep up, which this build can't.
-const NOT_WRITTEN: [(Feature, &str); 3] = [
-    (Feature::DeviceRemoval, "a device was removed"),
-    (Feature::ObsoleteCounts, "a device was removed"),
+const NOT_WRITTEN: [(Feature, &str); 1] = [
     (Feature::DynamicGangHeader, "gang headers of any size are in use"),
 ];
+
+/// State of a removal that is under way.
+#[doc(alias = "DSS_SCANNING")]
+const SCANNING: u64 = 1;
 
 /// Opens the pool that `source` describes for writing, without a sync thread.
 ///
@@ -94,6 +97,8 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     pool.name.clone_from(&config.facts().name);
     pool.mos = mos.view();
     pool.dsl = Dsl::open(&pool.name, &pool.mos, &Zap::open(&pool.mos.object(MOS_DIRECTORY_OBJECT)?)?)?;
+    // Blocks that the checkpoint refers to are kept when they are freed.
+    space.set_checkpoint(pool.checkpoint_uberblock()?.map_or(0, |checkpoint| checkpoint.txg));
     let shared = Shared::load(&pool)?;
     let uberblock = pool.uberblock;
     // Newer states that were given up must not come back: the first group is newer than they all.
@@ -156,12 +161,11 @@ fn check_writable(pool: &Pool) -> Result<()> {
     let directory = pool.directory()?;
     for entry in directory.to_vec()? {
         let name = entry.name_lossy();
-        if name == mos::REMOVING {
+        // What was last removed stays noted.
+        let removal = (name == mos::REMOVING).then(|| SpaRemoving::from_words(&entry.value.ints));
+        if removal.is_some_and(|removal| removal.is_ok_and(|r| r.state == SCANNING)) {
             return refuse("a device is being removed".into());
         }
-    }
-    if pool.checkpoint_uberblock()?.is_some() {
-        return refuse("it has a checkpoint".into());
     }
     for objset in unclaimed_logs(pool)? {
         if let Err(e) = claim::check(&objset) {

@@ -76,6 +76,8 @@ pub struct Spa {
     pub(super) mos_delta: Mutex<[i64; 3]>,
     /// Pass of the group that is being written.
     pub(super) pass: AtomicU64,
+    /// Something waits to be freed, and the last group could free some.
+    pub(super) waiting: AtomicBool,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     pub(super) stop: AtomicBool,
 }
@@ -115,6 +117,8 @@ impl Spa {
             tasks: Waiting::default(),
             mos_delta: Mutex::default(),
             pass: AtomicU64::new(0),
+            // Nobody has looked yet.
+            waiting: AtomicBool::new(true),
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
         })
@@ -235,7 +239,10 @@ impl Spa {
     /// Whether the open group has something to write.
     fn has_changes(&self) -> bool {
         let open = self.txgs.open();
-        self.datasets.is_dirty(open) || self.mos.is_dirty(open) || self.tasks.0.lock().contains_key(&open)
+        self.datasets.is_dirty(open)
+            || self.mos.is_dirty(open)
+            || self.waiting.load(Ordering::Relaxed)
+            || self.tasks.0.lock().contains_key(&open)
     }
 
     /// Stops the sync thread.

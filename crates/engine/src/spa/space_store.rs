@@ -84,6 +84,12 @@ impl SpaceMapStore for Store<'_> {
                 self.zap(self.top_zap(vdev)?, |zap| zap.insert(vdev_top::POOL_CHECKPOINT_SM, number))?;
                 Ok(number)
             }
+            SpaceObject::Obsolete { vdev, block_size, head } => {
+                let number = self.map(block_size, head)?;
+                self.zap(self.top_zap(vdev)?, |zap| zap.insert(vdev_top::INDIRECT_OBSOLETE_SM, number))?;
+                self.features.increment(Feature::ObsoleteCounts, self.tx)?;
+                Ok(number)
+            }
             SpaceObject::Array { vdev } => {
                 let new = NewObject::plain(ObjectType::OBJECT_ARRAY, 512);
                 let number = self.mos.within(self.tx).create(&new)?;
@@ -107,7 +113,8 @@ impl SpaceMapStore for Store<'_> {
         let head = match *what {
             SpaceObject::Map { head, .. }
             | SpaceObject::Log { head, .. }
-            | SpaceObject::Checkpoint { head, .. } => head,
+            | SpaceObject::Checkpoint { head, .. }
+            | SpaceObject::Obsolete { head, .. } => head,
             SpaceObject::Array { .. } | SpaceObject::UnflushedTxgs { .. } => 0,
         };
         if head == WITH_HISTOGRAM {
@@ -120,6 +127,10 @@ impl SpaceMapStore for Store<'_> {
             }
             SpaceObject::Checkpoint { vdev, .. } => {
                 self.zap(self.top_zap(vdev)?, |zap| zap.remove(vdev_top::POOL_CHECKPOINT_SM))?;
+            }
+            SpaceObject::Obsolete { vdev, .. } => {
+                self.zap(self.top_zap(vdev)?, |zap| zap.remove(vdev_top::INDIRECT_OBSOLETE_SM))?;
+                self.features.decrement(Feature::ObsoleteCounts, self.tx)?;
             }
             _ => {}
         }

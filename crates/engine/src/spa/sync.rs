@@ -44,6 +44,7 @@ impl Spa {
         self.pass.store(1, Ordering::Relaxed);
         self.sync_datasets(&tx)?;
         self.run_tasks(&tx);
+        self.note_waiting(&tx)?;
         let labels = self.config.lock().is_dirty();
         let rootbp = self.sync_mos(&tx)?;
         // Notes made while maps were written may have changed the configuration.
@@ -62,14 +63,29 @@ impl Spa {
         if delta != [0; 3] {
             self.datasets.mos_used(self, delta, tx)?;
         }
-        freeing::process(&self.datasets.at(tx, self), FREE_BUDGET).map(|_| ())
+        let at = self.datasets.at(tx, self);
+        freeing::process_deferred(&at)?;
+        let freed = freeing::process(&at, FREE_BUDGET)?;
+        self.waiting.store(freed > 0, Ordering::Relaxed);
+        Ok(())
     }
 
     fn run_tasks(&self, tx: &Tx) {
         let tasks = self.tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
+        // A task may have left something to be freed.
+        self.waiting.fetch_or(!tasks.is_empty(), Ordering::Relaxed);
         for task in tasks {
             task(self, tx);
         }
+    }
+
+    /// Whether the next group may have something to free, though nobody changes anything.
+    fn note_waiting(&self, tx: &Tx) -> Result<()> {
+        if self.waiting.load(Ordering::Relaxed) {
+            let waiting = freeing::is_waiting(&self.datasets.at(tx, self))?;
+            self.waiting.store(waiting, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Passes until nothing changes; gives the MOS's root.
@@ -155,7 +171,9 @@ impl Spa {
         let uberblock = {
             let last = self.uberblock.lock();
             let (version, guid_sum) = (config.facts().version, guid_sum(config.root()));
-            Uberblock { version, txg, rootbp, guid_sum, timestamp: self.pool.env.now(), ..*last }
+            let timestamp = self.pool.env.now();
+            // Set only in the copy that a checkpoint keeps.
+            Uberblock { version, txg, rootbp, guid_sum, timestamp, checkpoint_txg: 0, ..*last }
         };
         let facts = config.facts_of(txg, &self.features.in_labels());
         let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();

@@ -114,7 +114,7 @@ enum Mode {
 #[derive(Debug)]
 struct Destroy {
     txg: u64,
-    space: Vec<Dva>,
+    space: Vec<Space>,
     /// The first block, when it is kept to begin the next chain.
     first: Option<Blkptr>,
 }
@@ -473,7 +473,7 @@ impl Zil {
             }
             chain.lwbs.iter().map(|lwb| lwb.bp).collect::<Vec<_>>()
         };
-        self.destroy(blocks.iter().flat_map(Blkptr::dvas).collect(), None)
+        self.destroy(blocks.iter().flat_map(places).collect(), None)
     }
 
     /// Takes back one [`Zil::suspend`].
@@ -485,7 +485,7 @@ impl Zil {
 
     /// Frees a chain and clears its head, with a group that is waited for.
     #[doc(alias = "zil_destroy")]
-    fn destroy(&self, space: Vec<Dva>, first: Option<Blkptr>) -> Result<()> {
+    fn destroy(&self, space: Vec<Space>, first: Option<Blkptr>) -> Result<()> {
         let objset = self.objset()?;
         let txg = {
             let tx = self.host.begin()?;
@@ -533,6 +533,9 @@ impl Zil {
     }
 }
 
+/// Space of a block, and when it was allocated.
+type Space = (Dva, u64);
+
 /// A pointer, if it leads somewhere.
 trait Filled: Sized {
     fn filled(self) -> Option<Self>;
@@ -546,7 +549,7 @@ impl Filled for Blkptr {
 
 /// All space that a claimed log takes: its blocks, the one that was never written included, and those that its write
 /// records name and that were claimed with it.
-fn space_of(view: &Arc<Objset>) -> Result<Vec<Dva>> {
+fn space_of(view: &Arc<Objset>) -> Result<Vec<Space>> {
     let claim_txg = view.phys.zil_header.claim_txg;
     let (mut seen, mut space) = (BTreeSet::new(), Vec::new());
     let mut add = |bp: &Blkptr| -> Result<()> {
@@ -574,13 +577,17 @@ fn space_of(view: &Arc<Objset>) -> Result<Vec<Dva>> {
     Ok(space)
 }
 
-fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Dva>) -> Result<()> {
+fn places(bp: &Blkptr) -> impl Iterator<Item = Space> + '_ {
+    bp.dvas().map(|dva| (dva, bp.physical_birth()))
+}
+
+fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Space>) -> Result<()> {
     if bp.is_gang() {
         for member in gang_members(view.arc().zio(), bp)?.members {
             take(view, &member, space)?;
         }
     }
-    space.extend(bp.dvas());
+    space.extend(places(bp));
     Ok(())
 }
 
@@ -593,7 +600,7 @@ impl IntentLog for Zil {
             header.replay_seq = header.replay_seq.max(seq);
         }
         if let Some(end) = chain.destroy.take_if(|end| end.txg == txg) {
-            end.space.iter().for_each(|dva| allocator.free(dva, txg));
+            end.space.iter().for_each(|(dva, birth)| allocator.free_born(dva, *birth, txg));
             *header = ZilHeader::default();
             chain.replayed = [0; SIZE];
             if let Some(mut first) = end.first {
@@ -609,7 +616,8 @@ impl IntentLog for Zil {
             if !over || lwb.alloc_txg > txg || lwb.max_txg > txg {
                 break;
             }
-            lwb.bp.dvas().for_each(|dva| allocator.free(&dva, txg));
+            let birth = lwb.bp.physical_birth();
+            lwb.bp.dvas().for_each(|dva| allocator.free_born(&dva, birth, txg));
             chain.lwbs.pop_front();
             if chain.lwbs.is_empty() {
                 header.log = Blkptr::default();

@@ -53,6 +53,9 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// A dataset was destroyed: its number may come again.
     fn dataset_gone(&self, number: u64);
+    /// A place of a removed vdev, the first of the pointer's, is no longer needed there; its bytes still are.
+    #[doc(alias = "spa_vdev_indirect_mark_obsolete")]
+    fn mark_obsolete(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// Any number: guids, seeds of hashes.
     fn random(&self) -> u64;
     /// Time of day: seconds since 1970, nanoseconds.

@@ -12,7 +12,7 @@ use zcommon::features::Feature;
 
 use super::at::{MosAt, MosView, version};
 use super::space::{self, Delta};
-use super::{bookmarks, crypto, freeing, lists, names, props, tree};
+use super::{bookmarks, crypto, freeing, lists, names, props, remap, tree};
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree;
 use crate::dsl::deadlist::DeadList;
@@ -61,6 +61,7 @@ pub fn snapshot(at: &MosAt<'_>, number: u64, defer: bool) -> Result<()> {
         next.unique_bytes
     })?;
     move_dead(at, number, &snap, branched)?;
+    remap::snapshot_destroyed(at, number, &snap)?;
     DeadList::open(at, at.dataset(number)?.deadlist_obj)?.free()?;
     if !keep_key {
         remove_clones_key(at, snap.dir_obj, snap.creation_txg)?;
@@ -74,6 +75,7 @@ pub fn snapshot(at: &MosAt<'_>, number: u64, defer: bool) -> Result<()> {
         })?;
         if !keep_key {
             lists::remove_key(at, at.dataset(head_number)?.deadlist_obj, snap.creation_txg)?;
+            remap::remove_key(at, head_number, snap.creation_txg)?;
         }
     } else {
         recount_unique(at, snap.next_snap_obj)?;
@@ -203,6 +205,7 @@ fn remove_clones_key(at: &MosAt<'_>, dir: u64, txg: u64) -> Result<()> {
             let clone_dir = at.dir(clone.dir_obj)?;
             if super::account::origin_txg(at, &clone_dir)? > txg {
                 lists::remove_key(at, clone.deadlist_obj, txg)?;
+                remap::remove_key(at, number, txg)?;
                 dirs.push(clone.dir_obj);
             }
             left -= 1;
@@ -218,6 +221,7 @@ fn remove_clones_key(at: &MosAt<'_>, dir: u64, txg: u64) -> Result<()> {
 pub(super) fn remove_keys(at: &MosAt<'_>, head: u64, txg: u64) -> Result<()> {
     let phys = at.dataset(head)?;
     remove_clones_key(at, phys.dir_obj, txg)?;
+    remap::remove_key(at, head, txg)?;
     lists::remove_key(at, phys.deadlist_obj, txg)
 }
 
@@ -266,6 +270,7 @@ pub fn head(at: &MosAt<'_>, number: u64) -> Result<()> {
     }
     // Of a clone the origin still has what is in it; anything else has no snapshots, and nothing in it.
     DeadList::open(at, head.deadlist_obj)?.free()?;
+    remap::destroy(at, number)?;
     remove_livelist(at, head.dir_obj)?;
     free_tree(at, &head)?;
     if head.prev_snap_obj != 0 && at.since(version::DEADLISTS) {

@@ -17,6 +17,7 @@ use zcommon::features::Feature;
 use super::account::sizes;
 use super::at::{MosAt, MosView, version};
 use super::destroy::hidden_dir;
+use super::remap;
 use super::space::{self, Delta};
 use crate::dmu::{Objset, SpecialObject};
 use crate::dsl::bpobj::BlockList;
@@ -43,10 +44,10 @@ pub(super) fn free(at: &MosAt<'_>, bp: &Blkptr) -> Result<()> {
     if bp.is_embedded() || bp.is_hole() { Ok(()) } else { at.hooks.free(bp, at.tx) }
 }
 
-/// Works off what waits to be freed: `budget` blocks of the list, and a tree as long as the budget lasts. Says
-/// whether something is left.
+/// Works off what waits to be freed: `budget` blocks of the list, and a tree as long as the budget lasts. Says how many
+/// blocks that were.
 #[doc(alias = "dsl_process_async_destroys")]
-pub fn process(at: &MosAt<'_>, budget: u64) -> Result<bool> {
+pub fn process(at: &MosAt<'_>, budget: u64) -> Result<u64> {
     let mut left = budget;
     if at.since(version::DEADLISTS) {
         process_blocks(at, &mut left)?;
@@ -54,7 +55,23 @@ pub fn process(at: &MosAt<'_>, budget: u64) -> Result<bool> {
     if left > 0 && at.active(Feature::AsyncDestroy) {
         process_trees(at, &mut left)?;
     }
-    is_waiting(at)
+    remap::process(at)?;
+    Ok(budget - left)
+}
+
+/// Frees what other writers freed too late in their last group. It is accounted for already.
+#[doc(alias = "spa_sync_deferred_frees")]
+pub fn process_deferred(at: &MosAt<'_>) -> Result<()> {
+    let Some(list) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::SYNC_BPOBJ)? else { return Ok(()) };
+    let list = BlockList::open(at, list)?;
+    if list.is_empty()? {
+        return Ok(());
+    }
+    let freed = list.drain(&mut |bp, _| {
+        free(at, bp)?;
+        Ok(ControlFlow::Continue(()))
+    });
+    freed.map(|_| ())
 }
 
 /// Whether something waits to be freed.

@@ -32,6 +32,7 @@ pub mod names;
 pub mod pool;
 mod promote;
 pub mod props;
+mod remap;
 mod rename;
 pub mod room;
 pub mod space;

@@ -4,6 +4,7 @@
 //! had, is destroyed. Receives end in the same way.
 
 use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::names::dsl_dataset;
 
 use super::at::MosAt;
 use super::space::{self, Delta};
@@ -97,9 +98,9 @@ fn take_content(phys: &mut DslDataset, from: &DslDataset) {
 
 /// What the contents use goes with them.
 fn swap_features(at: &MosAt<'_>, a: u64, b: u64) -> Result<()> {
-    let features: Vec<_> = tree::dataset_features().collect();
-    for feature in features {
-        let guid = feature.info().guid;
+    let features: Vec<_> = tree::dataset_features().map(|feature| feature.info().guid).collect();
+    // What of them was remapped belongs to the contents, too.
+    for guid in features.into_iter().chain([dsl_dataset::REMAP_DEADLIST]) {
         let (of_a, of_b) = (at.extra(a, guid)?, at.extra(b, guid)?);
         for (number, old, new) in [(a, &of_a, &of_b), (b, &of_b, &of_a)] {
             match (old, new) {

@@ -6,7 +6,7 @@ use ondisk::names::{dsl_dataset, dsl_dir, mos};
 use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
-use super::{bookmarks, crypto, lists, space};
+use super::{bookmarks, crypto, lists, remap, space};
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 use crate::zap::TOUPPER;
@@ -223,6 +223,7 @@ pub fn create_snapshot(at: &MosAt<'_>, head_number: u64, name: &str) -> Result<u
     let deadlist = lists::clone_deadlist(at, head.deadlist_obj, u64::MAX, head.prev_snap_obj)?;
     DeadList::open(at, deadlist)?.add_key(head.prev_snap_txg)?;
     bookmarks::snapshotted(at, head_number, deadlist, head.prev_snap_txg)?;
+    remap::snapshotted(at, head_number, number)?;
     at.change_dataset(head_number, |head| {
         head.deadlist_obj = deadlist;
         head.prev_snap_obj = number;
