@@ -72,7 +72,8 @@ impl SpaceAllocator {
                 return Err(Error::new(Kind::Loop, "removed vdevs map to each other in a circle"));
             }
             let mapping = removed.top.mapping();
-            let mapping = mapping.ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
+            let mapping =
+                mapping.ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
             let pieces = mapping.resolve(offset, size)?;
             todo.extend(pieces.iter().rev().map(|s| (s.vdev, s.offset, s.len, hops + 1)));
             if noted {

@@ -266,7 +266,10 @@ impl Run<'_> {
             let mut map = *removed.obsolete.lock();
             if map.object == 0 {
                 let block_size = self.state.limits.logged_block;
-                map = self.create(&SpaceObject::Obsolete { vdev, block_size, head: self.head_size() }, block_size)?;
+                map = self.create(
+                    &SpaceObject::Obsolete { vdev, block_size, head: self.head_size() },
+                    block_size,
+                )?;
             }
             let mut addition = Addition::to(map);
             addition.ranges((0, 0), &freed, false, None, self.stamp);

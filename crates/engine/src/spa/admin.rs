@@ -77,7 +77,10 @@ impl Spa {
                 return Err(Error::new(Kind::NoDevice, what));
             }
             if spa.features.is_active(Feature::ZpoolCheckpoint) {
-                return Err(Error::new(Kind::Busy, "the pool's guid can't be changed while it has a checkpoint"));
+                return Err(Error::new(
+                    Kind::Busy,
+                    "the pool's guid can't be changed while it has a checkpoint",
+                ));
             }
             let guid = spa.pool.env.guid();
             spa.config.lock().change_root(|root| set(root, "guid", guid));

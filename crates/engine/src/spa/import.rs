@@ -55,9 +55,8 @@ pub struct ImportOptions {
 }
 
 /// Features that may be in use and that writing would have to keep up, which this build can't.
-const NOT_WRITTEN: [(Feature, &str); 1] = [
-    (Feature::DynamicGangHeader, "gang headers of any size are in use"),
-];
+const NOT_WRITTEN: [(Feature, &str); 1] =
+    [(Feature::DynamicGangHeader, "gang headers of any size are in use")];
 
 /// State of a removal that is under way.
 #[doc(alias = "DSS_SCANNING")]
