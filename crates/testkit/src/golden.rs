@@ -147,20 +147,22 @@ impl Golden {
     /// Opens it and loads the keys that it comes with.
     pub fn open_with_keys(&self, options: OpenOptions) -> engine::Result<Arc<Pool>> {
         let pool = self.open_with(options)?;
-        if self.name == "encrypted" {
-            let file = |name: &str| std::fs::read(self.dir.join(name)).map_err(engine::Error::from);
-            let keys = [
-                ("tank/pass", b"correct horse battery".to_vec()),
-                ("tank/raw", file("raw.key")?),
-                ("tank/hex", file("hex.key")?),
-            ];
-            for (dataset, key) in keys {
-                if let Some(root) = pool.dsl.keys.root_of(&pool.dsl.dir(dataset)?)? {
-                    pool.dsl.keys.load(&root, &key)?;
-                }
+        for (dataset, key) in self.keys()? {
+            if let Some(root) = pool.dsl.keys.root_of(&pool.dsl.dir(dataset)?)? {
+                pool.dsl.keys.load(&root, &key)?;
             }
         }
         Ok(pool)
+    }
+
+    /// Its encryption roots and their keys.
+    pub fn keys(&self) -> engine::Result<Vec<(&'static str, Vec<u8>)>> {
+        if self.name != "encrypted" {
+            return Ok(Vec::new());
+        }
+        let file = |name: &str| std::fs::read(self.dir.join(name)).map_err(engine::Error::from);
+        let pass = b"correct horse battery".to_vec();
+        Ok(vec![("tank/pass", pass), ("tank/raw", file("raw.key")?), ("tank/hex", file("hex.key")?)])
     }
 
     /// The manifests it comes with: name, and what it covers.

@@ -2,7 +2,6 @@
 
 pub mod golden;
 pub mod hostile;
-pub mod made;
 pub mod manifest;
 pub mod pools;
 pub mod targets;

@@ -1,4 +1,4 @@
-//! Pools on image files in a directory: made, copied, and imported for writing.
+//! Pools on image files in a directory: made, copied, imported for writing, changed.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use blkdev::{FileDevice, OpenMode, OpenOptions};
 use engine::Result;
+use engine::dsl::write::{Encryption, Tasks};
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{FillRoot, ImportOptions, NewPool, Spa, create, import};
+use engine::spa::{FillRoot, ImportOptions, NewPool, Spa, create_encrypted, import};
 use engine::vdev::config::AllocBias;
+use zpl::Time;
+use zpl::write::{NewFs, create_fs};
 use zutil::import::{candidates, select, source_with};
 
 /// Copies the files of a directory, holes as holes.
@@ -66,6 +69,16 @@ pub fn leaf(path: &Path, size: u64) -> LeafSpec {
 /// # Errors
 /// As [`engine::spa::create()`].
 pub fn create_pool(env: &Env, name: &str, tops: Vec<TopSpec>, fill: FillRoot<'_>) -> Result<Arc<Spa>> {
+    create_with(env, name, tops, Encryption::default(), fill)
+}
+
+fn create_with(
+    env: &Env,
+    name: &str,
+    tops: Vec<TopSpec>,
+    encryption: Encryption,
+    fill: FillRoot<'_>,
+) -> Result<Arc<Spa>> {
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let new = NewPool {
         name: name.into(),
@@ -76,7 +89,7 @@ pub fn create_pool(env: &Env, name: &str, tops: Vec<TopSpec>, fill: FillRoot<'_>
         hostname: "host".into(),
         command: format!("zpool create {name}"),
     };
-    create(env, new, fill)
+    create_encrypted(env, new, encryption, fill)
 }
 
 /// A new pool on one image in a directory, without a file system.
@@ -84,8 +97,39 @@ pub fn create_pool(env: &Env, name: &str, tops: Vec<TopSpec>, fill: FillRoot<'_>
 /// # Errors
 /// As [`engine::spa::create()`].
 pub fn create_dir(dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
+    create_pool(&Env::system(64 << 20)?, name, one_image(dir, size), &|_, _| Ok(()))
+}
+
+/// A new pool on one image (`disk1`) in a directory, with a file system at its root.
+///
+/// # Errors
+/// As [`engine::spa::create_encrypted()`].
+pub fn create_fs_dir(dir: &Path, name: &str, size: u64, encryption: Encryption) -> Result<Arc<Spa>> {
     let env = Env::system(64 << 20)?;
+    let fs = new_fs(&env);
+    create_with(&env, name, one_image(dir, size), encryption, &|objset, tx| create_fs(objset, tx, &fs))
+}
+
+fn one_image(dir: &Path, size: u64) -> Vec<TopSpec> {
     let vdev = VdevSpec::Leaf(leaf(&dir.join("disk1"), size));
-    let top = TopSpec { vdev, class: AllocBias::Normal, ashift: None };
-    create_pool(&env, name, vec![top], &|_, _| Ok(()))
+    vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }]
+}
+
+/// A file system as a test wants it.
+pub fn new_fs(env: &Env) -> NewFs {
+    NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, env.guid())
+}
+
+/// Changes datasets in syncing context.
+///
+/// # Errors
+/// Those of `work`.
+pub fn task<T: Send + 'static>(
+    spa: &Spa,
+    work: impl FnOnce(&Tasks<'_>) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    spa.sync_task(move |spa, tx| {
+        let at = spa.datasets.at(tx, spa);
+        work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
+    })
 }

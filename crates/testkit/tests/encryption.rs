@@ -1,5 +1,6 @@
 //! Encrypted datasets that we write, read by real zdb with the key, and by us.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use engine::zil::replay::replay;
 use engine::zil::{Itx, Zil};
 use engine::{Kind, Result};
 use ondisk::ObjsetType;
-use ondisk::names::ZVOL_OBJECT;
+use ondisk::names::{ZVOL_OBJECT, crypto_key, dsl_dir};
 use stdx::rng::Rng;
-use testkit::{made, zdb};
+use testkit::{golden, pools, zdb};
 use zcommon::features::Feature;
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, Options, XattrMode, create_fs};
+use zpl::write::{FsWriter, NewNode, Options, Overrides, RenameKind, XattrMode, create_fs, mount};
 
 const POOL: &str = "crypt";
 const PASSPHRASE: &[u8] = b"a long enough passphrase";
@@ -54,8 +55,8 @@ fn encrypted(suite: Suite, format: KeyFormat) -> Encryption {
 }
 
 fn create(spa: &Arc<Spa>, name: &str, encryption: Encryption) -> Result<u64> {
-    let (name, fs) = (name.to_owned(), made::new_fs(&spa.pool.env));
-    made::task(spa, move |t| {
+    let (name, fs) = (name.to_owned(), pools::new_fs(&spa.pool.env));
+    pools::task(spa, move |t| {
         t.create_encrypted(&name, ObjsetType::Zfs, 0, encryption, &mut |live, tx| {
             create_fs(&live.objset, tx, &fs)
         })
@@ -122,21 +123,21 @@ fn datasets() -> Vec<(String, Suite, KeyFormat)> {
 #[test]
 fn zdb_reads_every_suite() {
     let dir = tempfile::tempdir().unwrap();
-    let spa = made::pool(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
+    let spa = pools::create_fs_dir(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
     let all = datasets();
     for (name, suite, format) in &all {
         create(&spa, name, encrypted(*suite, *format)).unwrap();
         fill(&writer(&spa, name), suite.id());
         spa.sync().unwrap();
         let snap = format!("{name}@snap");
-        made::task(&spa, move |t| t.snapshot(&[&snap], &[])).unwrap();
+        pools::task(&spa, move |t| t.snapshot(&[&snap], &[])).unwrap();
         let fs = writer(&spa, name);
         let tiny = fs.lookup(fs.root, b"tiny").unwrap().unwrap().object;
         fs.write(tiny, 3, b"other", true).unwrap();
     }
     spa.export().unwrap();
     drop(spa);
-    let spa = made::reopen(dir.path(), POOL).unwrap();
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
     for (name, suite, format) in &all {
         let dataset = spa.pool.dsl.dataset(name).unwrap();
         assert_eq!(spa.datasets.open(&*spa, dataset.number).unwrap_err().kind(), Kind::KeyMissing);
@@ -167,7 +168,7 @@ fn zdb_reads_every_suite() {
 #[test]
 fn gangs_of_encrypted_blocks() {
     let dir = tempfile::tempdir().unwrap();
-    let spa = made::pool(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
+    let spa = pools::create_fs_dir(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
     // The pool's root is its encryption root; what is made below inherits.
     let name = format!("{POOL}/below");
     create(&spa, &name, Encryption::default()).unwrap();
@@ -184,7 +185,7 @@ fn gangs_of_encrypted_blocks() {
     spa.space.force_ganging(u64::MAX);
     spa.export().unwrap();
     drop(spa);
-    let spa = made::reopen(dir.path(), POOL).unwrap();
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
     assert_eq!(spa.load_key(&name, HEX).unwrap_err().kind(), Kind::Invalid);
     spa.load_key(POOL, HEX).unwrap();
     let objset = spa.pool.dsl.dataset(&name).unwrap().objset().unwrap();
@@ -211,7 +212,7 @@ fn gangs_of_encrypted_blocks() {
 const NEEDLE: &[u8] = b"haystack-has-this-needle";
 
 fn occurrences(dir: &Path, what: &[u8]) -> usize {
-    let bytes = std::fs::read(dir.join("disk")).unwrap();
+    let bytes = std::fs::read(dir.join("disk1")).unwrap();
     bytes.windows(what.len()).filter(|w| *w == what).count()
 }
 
@@ -241,25 +242,32 @@ fn needle_in(fs: &FsWriter, needle: &[u8]) {
     fs.write(open, 0, needle, true).unwrap();
     fs.open_file(open).unwrap();
     fs.unlink(fs.root, b"open").unwrap();
+    // Through the log, as far as there is one: a record with its data, and one that points to a block.
+    fs.fsync(0).unwrap();
+    fs.write(tiny, 9, needle, true).unwrap();
+    let block = [needle, &body(1, (128 << 10) - needle.len())[..]].concat();
+    fs.write(large, 40 << 17, &block, true).unwrap();
+    fs.fsync(0).unwrap();
 }
 
 #[test]
 fn nothing_is_written_in_the_clear() {
     let dir = tempfile::tempdir().unwrap();
-    let spa = made::pool(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
-    for (i, suite) in [Suite::Aes256Gcm, Suite::Aes128Ccm].into_iter().enumerate() {
-        let name = format!("{POOL}/secret{i}");
-        create(&spa, &name, encrypted(suite, KeyFormat::Raw)).unwrap();
-        let fs = writer(&spa, &name);
+    let spa = pools::create_fs_dir(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
+    let secrets = [0, 1].map(|i| format!("{POOL}/secret{i}"));
+    let mut mounted = Vec::new();
+    for (name, suite) in secrets.iter().zip([Suite::Aes256Gcm, Suite::Aes128Ccm]) {
+        create(&spa, name, encrypted(suite, KeyFormat::Raw)).unwrap();
+        let fs = mount(&spa, name, Overrides::default()).unwrap();
         needle_in(&fs, NEEDLE);
         // What is written twice in one group is written in place.
         spa.sync().unwrap();
-        let link = fs.lookup(fs.root, b"large").unwrap().unwrap().object;
-        (0..5).for_each(|i| drop(fs.write(link, i * 7777, NEEDLE, true).unwrap()));
-        spa.sync().unwrap();
+        let large = fs.lookup(fs.root, b"large").unwrap().unwrap().object;
+        (0..5).for_each(|i| fs.write(large, i * 7777, NEEDLE, true).unwrap());
+        mounted.push(fs);
     }
     let name = format!("{POOL}/log");
-    let number = made::task(&spa, {
+    let number = pools::task(&spa, {
         let (name, seed) = (name.clone(), spa.pool.env.guid());
         let encryption = encrypted(Suite::Aes192Gcm, KeyFormat::Raw);
         move |t| {
@@ -286,12 +294,18 @@ fn nothing_is_written_in_the_clear() {
         drop(tx);
         log.commit(ZVOL_OBJECT).unwrap();
     }
-    // The power goes.
+    // What the log alone has when the power goes.
+    for fs in &mounted {
+        let last = fs.create(fs.root, b"last", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+        fs.write(last, 0, &[NEEDLE, &body(2, 200_000)[..]].concat(), true).unwrap();
+        fs.set_xattr(last, b"user.last", Some(NEEDLE), XattrMode::Set).unwrap();
+        fs.fsync(last).unwrap();
+    }
     let crashed = tempfile::tempdir().unwrap();
-    std::fs::copy(dir.path().join("disk"), crashed.path().join("disk")).unwrap();
+    std::fs::copy(dir.path().join("disk1"), crashed.path().join("disk1")).unwrap();
     assert_eq!(occurrences(crashed.path(), NEEDLE), 0);
-    drop((volume, log, objset, spa));
-    let spa = made::reopen(crashed.path(), POOL).unwrap();
+    drop((volume, log, objset, mounted, spa));
+    let spa = pools::import_dir(crashed.path(), POOL).unwrap();
     assert_eq!(spa.datasets.open(&*spa, number).unwrap_err().kind(), Kind::KeyMissing);
     spa.load_key(&name, &raw()).unwrap();
     let objset = Arc::clone(&spa.datasets.open(&*spa, number).unwrap().objset);
@@ -302,11 +316,23 @@ fn nothing_is_written_in_the_clear() {
     let have = objset.view().object(ZVOL_OBJECT).unwrap().read_vec(0, model.len()).unwrap();
     assert!(have == model);
     log.close().unwrap();
+    for name in &secrets {
+        spa.load_key(name, &raw()).unwrap();
+        let fs = mount(&spa, name, Overrides::default()).unwrap();
+        let done = fs.replayed().unwrap();
+        assert!(done.error.is_none() && done.done >= 3, "{done:?}");
+        let last = fs.lookup(fs.root, b"last").unwrap().unwrap().object;
+        let mut have = vec![0; 200_000 + NEEDLE.len()];
+        assert_eq!(fs.read(last, 0, &mut have).unwrap(), have.len());
+        assert!(have == [NEEDLE, &body(2, 200_000)[..]].concat());
+        assert_eq!(fs.xattr(last, b"user.last").unwrap().unwrap(), NEEDLE);
+        fs.unmount().unwrap();
+    }
     spa.export().unwrap();
     drop((log, objset, spa));
     assert_eq!(occurrences(crashed.path(), NEEDLE), 0);
     // The search finds what is there.
-    let spa = made::reopen(crashed.path(), POOL).unwrap();
+    let spa = pools::import_dir(crashed.path(), POOL).unwrap();
     needle_in(&writer(&spa, POOL), NEEDLE);
     spa.export().unwrap();
     drop(spa);
@@ -332,12 +358,12 @@ fn names<const N: usize>(
     work: impl FnOnce(&engine::dsl::write::Tasks<'_>, [&str; N]) -> Result<()> + Send + 'static,
 ) -> Result<()> {
     let all = parts.map(|part| format!("{POOL}/{part}"));
-    made::task(spa, move |t| work(t, all.each_ref().map(String::as_str)))
+    pools::task(spa, move |t| work(t, all.each_ref().map(String::as_str)))
 }
 
 /// `a` (hex) with `kid` and `kid/deep` that inherit, `a/clear` that is not encrypted, and `b` (passphrase).
 fn family(dir: &Path) -> Arc<Spa> {
-    let spa = made::pool(dir, POOL, 256 << 20, Encryption::default()).unwrap();
+    let spa = pools::create_fs_dir(dir, POOL, 256 << 20, Encryption::default()).unwrap();
     let at = |name: &str| format!("{POOL}/{name}");
     create(&spa, &at("a"), encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
     create(&spa, &at("a/kid"), Encryption::default()).unwrap();
@@ -361,6 +387,28 @@ fn family(dir: &Path) -> Arc<Spa> {
     spa
 }
 
+/// Each key says how many directories share it; zdb counts blocks, and datasets that are encrypted.
+fn judged(dir: &Path) {
+    let spa = pools::import_dir(dir, POOL).unwrap();
+    let mut uses: BTreeMap<u64, u64> = BTreeMap::new();
+    for found in spa.pool.dsl.walk(spa.pool.dsl.root().unwrap()) {
+        if let Some(object) = found.unwrap().extra(dsl_dir::CRYPTO_KEY_OBJ).unwrap() {
+            *uses.entry(object.first().unwrap()).or_default() += 1;
+        }
+    }
+    for (object, count) in uses {
+        let key = spa.pool.dsl.zap(object).unwrap().unwrap();
+        assert_eq!(key.u64(crypto_key::REFCOUNT).unwrap(), Some(count), "key {object}");
+    }
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir, POOL).unwrap();
+        let text = zdb::run(dir, POOL, &["-d"]).unwrap();
+        assert!(!text.contains("mismatch"), "{text}");
+    }
+}
+
 #[test]
 fn keys_change_with_all_that_inherits() {
     let dir = tempfile::tempdir().unwrap();
@@ -381,7 +429,7 @@ fn keys_change_with_all_that_inherits() {
     spa.change_key(&at("b"), Some(NewKey { location: None, ..own_key(KeyFormat::Raw) })).unwrap();
     spa.export().unwrap();
     drop(spa);
-    let spa = made::reopen(dir.path(), POOL).unwrap();
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
     refused(spa.load_key(&at("b"), PASSPHRASE), Kind::KeyWrong);
     for (name, key) in [("a", HEX.to_vec()), ("a/kid", PASSPHRASE.to_vec()), ("b", raw())] {
         spa.check_key(&at(name), &key).unwrap();
@@ -394,8 +442,8 @@ fn keys_change_with_all_that_inherits() {
     assert_eq!(root_of(&spa, &at("clone/below")), at("a"));
     spa.export().unwrap();
     drop(spa);
+    judged(dir.path());
     if zdb::installed() {
-        zdb::verify(dir.path(), POOL).unwrap();
         let text = zdb_with(dir.path(), std::str::from_utf8(HEX).unwrap(), &["-dddd", &at("clone")]);
         assert!(text.contains("user.note = a note"), "{text}");
     }
@@ -437,10 +485,8 @@ fn datasets_move_between_encryption_roots_as_their_keys_allow() {
     check(&spa, &at("a/kid"), 1);
     spa.export().unwrap();
     drop(spa);
-    if zdb::installed() {
-        zdb::verify(dir.path(), POOL).unwrap();
-    }
-    let spa = made::reopen(dir.path(), POOL).unwrap();
+    judged(dir.path());
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
     spa.load_key(&at("root"), HEX).unwrap();
     check(&spa, &at("a/kid"), 1);
     check(&spa, &at("root@s"), 0);
@@ -496,20 +542,103 @@ fn without_its_key_a_dataset_can_be_managed_and_not_read() {
     (0..4).for_each(|_| spa.sync().unwrap());
     spa.export().unwrap();
     drop(spa);
-    if zdb::installed() {
-        zdb::verify(dir.path(), POOL).unwrap();
-    }
-    let spa = made::reopen(dir.path(), POOL).unwrap();
+    judged(dir.path());
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
     names(&spa, ["a#mark"], |t, [mark]| t.destroy_bookmark(mark)).unwrap();
     for name in ["again0", "again1", "again2", "again3", "again4", "a/clear", "a@s", "a"] {
         let name = at(name);
-        made::task(&spa, move |t| t.destroy(&name, false)).unwrap();
+        pools::task(&spa, move |t| t.destroy(&name, false)).unwrap();
     }
     (0..4).for_each(|_| spa.sync().unwrap());
     assert_eq!(spa.features.count(Feature::Encryption), 0);
     spa.export().unwrap();
     drop(spa);
+    judged(dir.path());
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let words = checksum::digest(checksum::Algorithm::Sha256, bytes, None, false);
+    words.iter().map(|word| format!("{word:016x}")).collect()
+}
+
+/// What we do in each dataset that OpenZFS made.
+fn change(spa: &Arc<Spa>, name: &str) {
+    let fs = mount(spa, name, Overrides::default()).unwrap();
+    let dir = fs.create(fs.root, b"ours", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    let file = fs.create(dir, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.write(file, 0, &body(77, 700_000), true).unwrap();
+    fs.set_xattr(file, b"user.ours", Some(b"value"), XattrMode::Set).unwrap();
+    fs.fsync(file).unwrap();
+    let theirs = fs.lookup(fs.root, b"d").unwrap().unwrap().object;
+    let many = fs.lookup(theirs, b"many").unwrap().unwrap().object;
+    fs.unlink(many, b"f6").unwrap();
+    fs.rename((many, b"f7"), (dir, b"moved"), RenameKind::Plain, (0, 0)).unwrap();
+    spa.sync().unwrap();
+    let snap = format!("{name}@ours");
+    pools::task(spa, move |t| t.snapshot(&[&snap], &[])).unwrap();
+    fs.write(file, 5, b"after the snapshot", true).unwrap();
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn what_openzfs_encrypted_goes_on_with_us() {
+    let Some(golden) = golden::get("encrypted") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(&golden.dir, dir.path());
+    let spa = pools::import_dir(dir.path(), "tank").unwrap();
+    let datasets = ["tank/pass/child", "tank/pass", "tank/raw", "tank/hex"];
+    refused(mount(&spa, "tank/pass", Overrides::default()), Kind::KeyMissing);
+    for (root, key) in golden.keys().unwrap() {
+        spa.load_key(root, &key).unwrap();
+    }
+    datasets.iter().for_each(|name| change(&spa, name));
+    create(&spa, "tank/pass/new", Encryption::default()).unwrap();
+    fill(&writer(&spa, "tank/pass/new"), 5);
+    spa.change_key("tank/raw", Some(own_key(KeyFormat::Passphrase))).unwrap();
+    spa.export().unwrap();
+    drop(spa);
     if zdb::installed() {
-        zdb::verify(dir.path(), POOL).unwrap();
+        zdb::verify(dir.path(), "tank").unwrap();
+        let text = zdb_with(dir.path(), std::str::from_utf8(PASSPHRASE).unwrap(), &["-dddd", "tank/raw"]);
+        assert!(text.contains("user.ours = value"), "{text}");
+        let text = zdb_with(dir.path(), "correct horse battery", &["-dddd", "tank/pass/new"]);
+        assert!(text.contains("user.note = a note"), "{text}");
+    }
+    let spa = pools::import_dir(dir.path(), "tank").unwrap();
+    for (root, key) in golden.keys().unwrap() {
+        spa.load_key(root, if root == "tank/raw" { PASSPHRASE } else { &key }).unwrap();
+    }
+    check(&spa, "tank/pass/new", 5);
+    let mut seen = 0;
+    for (path, want) in golden.manifest("live").unwrap().files {
+        let path = String::from_utf8(path).unwrap_or_default();
+        let of = datasets.iter().find_map(|name| {
+            let rest = path.strip_prefix(name.strip_prefix("tank/")?)?.strip_prefix('/')?;
+            Some((zpl::Filesystem::open(&spa.pool.dsl.dataset(name).ok()?).ok()?, rest))
+        });
+        let (Some((fs, rest)), Some(sha)) = (of, want.sha256) else { continue };
+        let found = match rest {
+            "d/many/f6" => {
+                assert!(fs.resolve(rest.as_bytes(), false).is_err());
+                continue;
+            }
+            "d/many/f7" => fs.resolve(b"ours/moved", false).unwrap(),
+            rest => fs.resolve(rest.as_bytes(), false).unwrap(),
+        };
+        let mut bytes = vec![0; want.size as usize];
+        assert_eq!((found.attr().size, found.read_at(0, &mut bytes).unwrap()), (want.size, bytes.len()));
+        assert_eq!(sha256(&bytes), sha, "{path}");
+        seen += 1;
+    }
+    assert!(seen > 100, "{seen} files");
+    for name in datasets {
+        let read = |name: &str| {
+            let fs = zpl::Filesystem::open(&spa.pool.dsl.dataset(name).unwrap()).unwrap();
+            let mut bytes = vec![0; 700_000];
+            fs.resolve(b"ours/file", true).unwrap().read_at(0, &mut bytes).unwrap();
+            bytes
+        };
+        assert!(read(&format!("{name}@ours")) == body(77, 700_000));
+        assert!(read(name)[5..].starts_with(b"after the snapshot"));
     }
 }

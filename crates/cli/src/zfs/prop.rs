@@ -305,7 +305,7 @@ impl<'a> Props<'a> {
     fn crypto(&self, prop: ZfsProp) -> Option<(Raw, Source)> {
         use ZfsProp as P;
         let wanted = [P::Encryption, P::Keyformat, P::Pbkdf2iters, P::Encryptionroot, P::Keystatus];
-        if !wanted.contains(&prop) && !matches!(prop, P::Keyguid | P::Ivsetguid) {
+        if !wanted.contains(&prop) && !matches!(prop, P::Keyguid | P::Ivsetguid | P::Pbkdf2salt) {
             return None;
         }
         let crypto = self.stats()?.crypto.as_ref()?;
@@ -314,6 +314,7 @@ impl<'a> Props<'a> {
             P::Encryption => Some(self.once(prop, crypto.suite)),
             P::Keyformat => Some(self.once(prop, crypto.keyformat)),
             P::Pbkdf2iters => Some(self.once(prop, crypto.iterations)),
+            P::Pbkdf2salt => Some(self.once(prop, crypto.salt?)),
             P::Encryptionroot => Some((Raw::Text(crypto.root.clone()), Source::None)),
             P::Keystatus => stat(if self.key_is_loaded() { 2 } else { 1 }),
             P::Keyguid => stat(crypto.key_guid),

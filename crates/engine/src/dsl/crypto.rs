@@ -307,16 +307,19 @@ impl KeyStore {
         Ok((zap.need(names::crypto_key::ROOT_DDOBJ)?, wrapped))
     }
 
-    /// Sees to it that the key of an object set is at hand, if it is encrypted: whoever reads and writes its blocks need
-    /// not look for it then.
+    /// Sees to it that the key of an object set that is to be written is at hand, if it is encrypted: whoever reads and
+    /// writes its blocks need not look for it then.
     ///
     /// # Errors
-    /// `KeyMissing` when its root's is not loaded.
-    #[doc(alias = "spa_keystore_create_mapping")]
-    pub fn open(&self, objset: u64) -> Result<()> {
-        match self.key_object_of(objset)? {
-            Some(_) => self.dataset_key(objset).map(drop),
-            None => Ok(()),
+    /// `KeyMissing` when its root's is not loaded; `ReadOnly` when it was encrypted in the form before the present one.
+    #[doc(alias("spa_keystore_create_mapping", "dsl_dir_incompatible_encryption_version"))]
+    pub fn open_for_writing(&self, objset: u64) -> Result<()> {
+        if self.key_object_of(objset)?.is_none() {
+            return Ok(());
+        }
+        match self.dataset_key(objset)?.key.version() {
+            crypt::CURRENT_VERSION => Ok(()),
+            _ => Err(Error::new(Kind::ReadOnly, "the dataset is encrypted in an old form, which is not written")),
         }
     }
 

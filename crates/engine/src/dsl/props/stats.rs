@@ -94,6 +94,8 @@ pub struct Crypto {
     pub keyformat: u64,
     /// Rounds of PBKDF2, 0 when the key is no passphrase.
     pub iterations: u64,
+    /// Salt of PBKDF2; `None` when the key never had one.
+    pub salt: Option<u64>,
     /// The dataset whose key opens it.
     pub root: String,
     /// Tells the IVs of received snapshots apart.
@@ -208,6 +210,7 @@ impl Crypto {
             suite: key.need(crypto_key::SUITE)?,
             key_guid: key.need(crypto_key::GUID)?,
             keyformat: key.u64(crypto_key::KEYFORMAT)?.unwrap_or(0),
+            salt: key.u64(crypto_key::PBKDF2_SALT)?,
             iterations: key.u64(crypto_key::PBKDF2_ITERS)?.unwrap_or(0),
             root: dir_name(dsl, root)?,
             ivset_guid: dataset.extra(ds_field::IVSET_GUID)?.and_then(|v| v.first()),

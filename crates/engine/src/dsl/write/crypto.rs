@@ -380,6 +380,9 @@ pub(super) fn check_setting(at: &MosView<'_>, dir: u64, prop: &str, value: Optio
         "encryption" | "keyformat" | "pbkdf2iters" | "pbkdf2salt" => {
             Err(invalid(&format!("'{prop}' is set when a dataset is made or its key is changed")))
         }
+        "copies" if value.and_then(PropValue::number) == Some(3) && key_object(at, dir)?.is_some() => {
+            Err(invalid("an encrypted dataset has at most two copies"))
+        }
         "keylocation" => {
             let Some(PropValue::Text(text)) = value else { return Ok(()) };
             match root_of(at, dir)? {

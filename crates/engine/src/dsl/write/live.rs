@@ -105,7 +105,7 @@ impl DslPool {
         if phys.is_snapshot() {
             return Err(Error::new(Kind::ReadOnly, "a snapshot can't be changed"));
         }
-        self.keys.open(number)?;
+        self.keys.open_for_writing(number)?;
         let policy = policy(&self.view(), hooks, phys.dir_obj)?;
         let objset = LiveObjset::open(self.mos.arc(), number, &phys.bp, Form::Logical, policy)?;
         let dataset = LiveDataset::new(number, objset);
@@ -117,7 +117,7 @@ impl DslPool {
     #[doc(alias = "dmu_objset_create_impl")]
     pub fn create_objset(&self, at: &MosAt<'_>, number: u64, kind: ObjsetType) -> Result<Arc<LiveDataset>> {
         let phys = at.dataset(number)?;
-        self.keys.open(number)?;
+        self.keys.open_for_writing(number)?;
         let policy = policy(at, at.hooks, phys.dir_obj)?;
         let size = if at.since(USERSPACE) { 4096 } else { 1024 };
         let objset = LiveObjset::create(self.mos.arc(), number, kind, size, Form::Logical, policy);
