@@ -213,7 +213,10 @@ const NEEDLE: &[u8] = b"haystack-has-this-needle";
 
 fn occurrences(dir: &Path, what: &[u8]) -> usize {
     let bytes = std::fs::read(dir.join("disk1")).unwrap();
-    bytes.windows(what.len()).filter(|w| *w == what).count()
+    // Most of the image was never written.
+    let pieces = (0..bytes.len()).step_by(4096).map(|at| &bytes[at..(at + 4095 + what.len()).min(bytes.len())]);
+    let used = pieces.filter(|piece| !piece.starts_with(&[0; 4096]));
+    used.map(|piece| piece.windows(what.len()).filter(|w| *w == what).count()).sum()
 }
 
 fn needle_in(fs: &FsWriter, needle: &[u8]) {
