@@ -168,7 +168,8 @@ fn zdb_reads_every_suite() {
 #[test]
 fn gangs_of_encrypted_blocks() {
     let dir = tempfile::tempdir().unwrap();
-    let spa = pools::create_fs_dir(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
+    let spa =
+        pools::create_fs_dir(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
     // The pool's root is its encryption root; what is made below inherits.
     let name = format!("{POOL}/below");
     create(&spa, &name, Encryption::default()).unwrap();
@@ -214,7 +215,8 @@ const NEEDLE: &[u8] = b"haystack-has-this-needle";
 fn occurrences(dir: &Path, what: &[u8]) -> usize {
     let bytes = std::fs::read(dir.join("disk1")).unwrap();
     // Most of the image was never written.
-    let pieces = (0..bytes.len()).step_by(4096).map(|at| &bytes[at..(at + 4095 + what.len()).min(bytes.len())]);
+    let pieces =
+        (0..bytes.len()).step_by(4096).map(|at| &bytes[at..(at + 4095 + what.len()).min(bytes.len())]);
     let used = pieces.filter(|piece| !piece.starts_with(&[0; 4096]));
     used.map(|piece| piece.windows(what.len()).filter(|w| *w == what).count()).sum()
 }

@@ -319,7 +319,10 @@ impl KeyStore {
         }
         match self.dataset_key(objset)?.key.version() {
             crypt::CURRENT_VERSION => Ok(()),
-            _ => Err(Error::new(Kind::ReadOnly, "the dataset is encrypted in an old form, which is not written")),
+            _ => Err(Error::new(
+                Kind::ReadOnly,
+                "the dataset is encrypted in an old form, which is not written",
+            )),
         }
     }
 
