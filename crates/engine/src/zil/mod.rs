@@ -25,6 +25,7 @@ pub use itx::Itx;
 pub use log::{LogHost, Zil};
 pub use policy::{LogBias, LogPolicy, SyncMode, Written};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::objset::ZilHeader;
@@ -180,6 +181,36 @@ fn unswapped(bp: &Blkptr, data: Buf) -> Buf {
     let mut own = data.into_owned();
     byteswap::words(&mut own, byteswap::Words::U64);
     own.into()
+}
+
+/// All blocks that a claimed log has: its own, the one that was never written included, and those that its write
+/// records name and that were claimed with it.
+#[doc(alias = "zil_parse")]
+pub(crate) fn blocks_of(view: &Arc<Objset>) -> Result<Vec<Blkptr>> {
+    let claim_txg = view.phys.zil_header.claim_txg;
+    let (mut seen, mut blocks) = (BTreeSet::new(), Vec::new());
+    let mut add = |bp: &Blkptr| {
+        let first = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded());
+        if first.is_some_and(|dva| seen.insert((dva.vdev, dva.offset))) {
+            blocks.push(*bp);
+        }
+    };
+    let mut chain = chain_as(view, Form::NoKey);
+    while let Some(bp) = chain.peek() {
+        add(&bp);
+        let Some(block) = chain.next() else { break };
+        for (_, record) in block.records() {
+            match record {
+                Ok(LogRecord::Write(w))
+                    if w.data.is_none() && claim_txg != 0 && w.lr.blkptr.logical_birth() >= claim_txg =>
+                {
+                    add(&w.lr.blkptr);
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(blocks)
 }
 
 /// The data of a write whose record holds only a pointer to them, as long as the block: the part that

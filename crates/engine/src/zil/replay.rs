@@ -61,7 +61,7 @@ pub struct Replayed {
 /// Replays the log, if that is due, and frees it.
 ///
 /// # Errors
-/// `Unsupported`, and the log stays, when it has records that this build can't do; else what the pool fails with.
+/// What the pool fails with.
 #[doc(alias = "zil_replay")]
 pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
     let objset = log.objset()?;
@@ -72,10 +72,6 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
     let header = view.phys.zil_header;
     let mut outcome = Replayed::default();
     if header.flags & ZilHeader::REPLAY_NEEDED != 0 {
-        if let Err(e) = super::claim::check(&view) {
-            log.abandon_replay();
-            return Err(e);
-        }
         for block in chain(&view) {
             outcome.error = replay_block(log, &view, &block, replayer, &mut outcome).err();
             if outcome.error.is_some() {

@@ -103,6 +103,14 @@ impl FsWriter {
         self.write_locked(&node, offset, data, (true, data.len().max(1)))
     }
 
+    /// Does part of what a record says, which is not done with that.
+    pub(super) fn write_part(&self, number: u64, offset: u64, data: &[u8]) -> Result<()> {
+        let node = self.file(number)?;
+        let _range = node.ranges.lock(0..u64::MAX, true);
+        let tx = self.begin()?;
+        self.put(&tx, &node, offset, data, true, offset.saturating_add(len64(data.len())))
+    }
+
     /// Appends `data`; gives where it was put.
     pub fn append(&self, number: u64, data: &[u8], keep_setid: bool) -> Result<u64> {
         self.settled(number, || self.append_now(number, data, keep_setid))
@@ -134,24 +142,28 @@ impl FsWriter {
             if node.handle.is_free() {
                 return Err(Error::not_found("the file was removed"));
             }
-            self.grow_block(&tx, node, end)?;
-            node.handle.write(&tx, at, chunk)?;
-            let chunk_end = at.saturating_add(len64(chunk.len()));
-            let now = self.now();
-            self.change(&tx, node, |state| {
-                let size = state.word(self.fields.size).max(chunk_end);
-                state.attrs.set_word(self.fields.size, size)?;
-                if !keep_setid {
-                    let mode = state.word(self.fields.mode);
-                    let cleared = if mode & 0o111 == 0 { mode } else { mode & !SETIDS };
-                    state.attrs.set_word(self.fields.mode, cleared)?;
-                }
-                self.content_changed(state, now)
-            })?;
+            self.put(&tx, node, at, chunk, keep_setid, end)?;
             self.log_write(&tx, node, (at, chunk), false);
-            at = chunk_end;
+            at = at.saturating_add(len64(chunk.len()));
         }
         Ok(())
+    }
+
+    /// Writes `data` under a transaction; the file will be written up to `end`.
+    fn put(&self, tx: &Tx, node: &Node, offset: u64, data: &[u8], keep_setid: bool, end: u64) -> Result<()> {
+        self.grow_block(tx, node, end)?;
+        node.handle.write(tx, offset, data)?;
+        let now = self.now();
+        self.change(tx, node, |state| {
+            let size = state.word(self.fields.size).max(offset.saturating_add(len64(data.len())));
+            state.attrs.set_word(self.fields.size, size)?;
+            if !keep_setid {
+                let mode = state.word(self.fields.mode);
+                let cleared = if mode & 0o111 == 0 { mode } else { mode & !SETIDS };
+                state.attrs.set_word(self.fields.mode, cleared)?;
+            }
+            self.content_changed(state, now)
+        })
     }
 
     /// Tells the log of a write; `sync`: every commit writes it. A file without a name is gone after a crash.

@@ -4,11 +4,15 @@ use engine::dmu::Tx;
 use engine::zap::{Zap, ZapEdit};
 use engine::{Error, Kind, Result};
 use ondisk::znode::{dirent_object, dirent_type};
+use zcommon::features::Feature;
 
 use super::fs::FsWriter;
 use super::node::Node;
 use crate::attr::FileKind;
 use crate::dir::{Dirent, is_sound};
+
+/// Longest name that needs no feature.
+const OLD_MAX_NAME: usize = 255;
 
 /// The word of an entry.
 fn value(number: u64, kind: FileKind) -> u64 {
@@ -79,6 +83,9 @@ impl FsWriter {
     /// Adds an entry and what the directory says of itself; the file's side is the caller's.
     #[doc(alias = "zfs_link_create")]
     pub(super) fn add_entry(&self, tx: &Tx, dir: &Node, name: &[u8], to: (u64, FileKind)) -> Result<()> {
+        if name.len() > OLD_MAX_NAME {
+            self.txs.use_feature(Feature::Longname, tx)?;
+        }
         ZapEdit::open(&mut dir.handle.edit(tx))?.insert(name, value(to.0, to.1))?;
         self.entry_changed(tx, dir, 1, i64::from(to.1 == FileKind::Directory))
     }

@@ -7,10 +7,9 @@ use std::sync::{Arc, OnceLock};
 use engine::dmu::{LiveObjset, Object, Tx};
 use engine::sa::{SaAttrs, SaTables};
 use engine::spa::Spa;
-use engine::zap::{FORM, Match, TOUPPER, Zap};
+use engine::zap::{Match, TOUPPER};
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
-use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 use parking_lot::{Mutex, RwLock};
 use stdx::clock::Clock;
 use stdx::rng::Rng;
@@ -23,6 +22,7 @@ use super::node::{Node, State};
 use super::sink::{LogOp, LogSink};
 use crate::attr::{Attr, FileKind, Time};
 use crate::filesystem::{CaseSensitivity, MAX_VERSION};
+use crate::master::Master;
 use crate::sa::SaFile;
 
 /// Files that are kept in memory without being in use.
@@ -149,32 +149,26 @@ impl FsWriter {
         seed: u64,
     ) -> Result<Arc<Self>> {
         let view = objset.view();
-        let master = Zap::open(&view.object(MASTER_NODE_OBJECT)?)?;
-        let version = master.need(master_node::VERSION)?;
-        if version != MAX_VERSION {
-            return Err(Error::unsupported(format!("a file system of version {version} can't be written")));
+        let master = Master::read(&view)?;
+        if master.version != MAX_VERSION {
+            let what = format!("a file system of version {} can't be written", master.version);
+            return Err(Error::unsupported(what));
         }
-        let tables = SaTables::load(&view, master.need(master_node::SA_ATTRS)?)?;
-        let number = |name: &str| master.u64(name).map(Option::unwrap_or_default);
-        let case = match number(master_node::CASESENSITIVITY)? {
-            1 => CaseSensitivity::Insensitive,
-            2 => CaseSensitivity::Mixed,
-            _ => CaseSensitivity::Sensitive,
-        };
+        let tables = SaTables::load(&view, master.sa_attrs)?;
         Ok(Arc::new(Self {
             objset: Arc::clone(objset),
-            root: master.need(master_node::ROOT)?,
+            root: master.root,
             txs,
             clock,
             fields: Fields::of(&tables)?,
             tables: Mutex::new(tables),
             random: Mutex::new(Rng::new(seed)),
-            queue: master.need(master_node::UNLINKED_SET)?,
-            case,
-            utf8only: number(master_node::UTF8ONLY)? != 0,
-            normalization: number(master_node::NORMALIZATION)? & FORM,
+            queue: master.unlinked_set,
+            case: master.case,
+            utf8only: master.utf8only,
+            normalization: master.normalization,
             options: RwLock::new(options),
-            quotas: RwLock::new(super::quota::Quotas::load(&master)?),
+            quotas: RwLock::new(super::quota::Quotas::load(&master.zap)?),
             names: RwLock::default(),
             queue_lock: Mutex::default(),
             nodes: Mutex::default(),

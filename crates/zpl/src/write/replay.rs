@@ -2,17 +2,25 @@
 //!
 //! Object numbers, generations and times of creation are the record's. Whoever reads the log leaves out records of
 //! groups that are on disk, and those of objects that are gone.
+//!
+//! Differs from OpenZFS: clones of blocks become copies.
 
-use ondisk::Endian;
-use ondisk::zil::{LogRecord, LrAttr, LrCreate, LrRename, TxType, decode_log_aces};
+use engine::types::Bookmark;
+use engine::zio::ReadOptions;
+use ondisk::zil::{CloneRange, LogRecord, LrAttr, LrCreate, LrRename, TxType, decode_log_aces};
+use ondisk::{Blkptr, Endian};
 
 use engine::{Error, Kind, Result};
+use stdx::{AlignedBuf, Buf};
 
 use super::fs::FsWriter;
 use super::make::{Birth, Given, NewNode};
 use super::sink::{RenameKind, Settings};
 use crate::attr::{FileKind, Time};
 use crate::record::{self, OBJECT_MASK};
+
+/// Largest block of a file.
+const MAX_BLOCK: u64 = 16 << 20;
 
 /// What a record says of a new file.
 fn new_node<'a>(lr: &LrCreate, attr: Option<&LrAttr>, endian: Endian) -> Result<NewNode<'a>> {
@@ -34,7 +42,7 @@ impl FsWriter {
     /// was written.
     ///
     /// # Errors
-    /// `Unsupported` for clones of blocks and for types that are not known.
+    /// `Unsupported` for types that are not known.
     #[doc(alias = "zfs_replay_vector")]
     pub fn replay(
         &self,
@@ -93,9 +101,7 @@ impl FsWriter {
             }
             LogRecord::AclV0(a) => self.set_acl(a.lr.foid, &aces(a.aces)?),
             LogRecord::Acl(a) => self.set_acl(a.foid, &aces(a.aces)?),
-            LogRecord::CloneRange(_) => {
-                Err(Error::unsupported("clones of blocks can't be made by this build"))
-            }
+            LogRecord::CloneRange(c) => self.replay_clones(c),
             LogRecord::Unknown(_) => {
                 Err(Error::unsupported(format!("record type {} is not known", txtype.raw())))
             }
@@ -122,6 +128,37 @@ impl FsWriter {
             return self.write_once(object, offset, bytes);
         }
         if end > size { self.truncate(object, end) } else { Ok(()) }
+    }
+
+    /// The blocks are still those of the file that they were cloned from: their bytes are written once more.
+    #[doc(alias = "zfs_clone_range_replay")]
+    fn replay_clones(&self, c: &CloneRange) -> Result<()> {
+        let (lr, mut at) = (c.lr, c.lr.offset);
+        let end = lr.offset.saturating_add(lr.length);
+        if lr.blksz > MAX_BLOCK {
+            return Err(Error::corrupt("blocks of a clone are larger than any block"));
+        }
+        let mut left = c.bps.iter().peekable();
+        while let Some(bp) = left.next() {
+            let len = usize::try_from(lr.blksz.min(end.saturating_sub(at))).unwrap_or(0);
+            let bytes = match bp.is_hole() {
+                true => AlignedBuf::zeroed(len).into(),
+                false => self.cloned(bp, lr.foid, at)?,
+            };
+            let bytes = bytes.get(..len).ok_or_else(|| Error::corrupt("a cloned block is too short"))?;
+            match left.peek() {
+                Some(_) => self.write_part(lr.foid, at, bytes)?,
+                None => self.write_once(lr.foid, at, bytes)?,
+            }
+            at = at.saturating_add(lr.blksz);
+        }
+        Ok(())
+    }
+
+    fn cloned(&self, bp: &Blkptr, object: u64, offset: u64) -> Result<Buf> {
+        let blkid = offset.checked_div(bp.lsize()).unwrap_or(0);
+        let place = Bookmark::new(self.objset.id, object, 0, blkid);
+        self.objset.arc().zio().read_wait(bp, place, ReadOptions::default()).data
     }
 
     fn make_xattr_dir_at(&self, object: u64, new: &NewNode<'_>) -> Result<()> {

@@ -291,11 +291,11 @@ pub fn head(at: &MosAt<'_>, number: u64) -> Result<()> {
 /// Frees the tree of a head, now or later.
 #[doc(alias("dsl_async_dataset_destroy", "old_synchronous_dataset_destroy"))]
 fn free_tree(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
+    freeing::destroy_zil(at, head)?;
     if !at.enabled(Feature::AsyncDestroy) {
         let freed = freeing::free_now(at, &head.bp, head.prev_snap_txg)?;
         return space::charge(at, head.dir_obj, DslDir::USED_HEAD, freed.negated());
     }
-    freeing::destroy_zil(at, head)?;
     let dir = at.dir(head.dir_obj)?;
     let list = match at.active(Feature::AsyncDestroy) {
         true => at.zap_word(MOS_DIRECTORY_OBJECT, mos::BPTREE_OBJ)?,

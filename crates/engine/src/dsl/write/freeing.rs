@@ -10,7 +10,6 @@ use std::ops::ControlFlow;
 
 use ondisk::dsl::{BptreeEntry, DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
-use ondisk::zil::LogRecord;
 use ondisk::{Blkptr, Bookmark as StoredBookmark, Dnode, ObjectType, dnode};
 use zcommon::features::Feature;
 
@@ -151,18 +150,7 @@ pub(super) fn destroy_zil(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
     if header.claim_txg == 0 {
         return free(at, &header.log);
     }
-    for block in zil::chain(&objset) {
-        for (_, record) in block.records() {
-            // Data that a record points to was claimed with it.
-            if let Ok(LogRecord::Write(write)) = record
-                && write.lr.blkptr.logical_birth() >= header.claim_txg
-            {
-                free(at, &write.lr.blkptr)?;
-            }
-        }
-        free(at, &block.bp)?;
-    }
-    Ok(())
+    zil::blocks_of(&objset)?.iter().try_for_each(|bp| free(at, bp))
 }
 
 /// The blocks of an object set that are younger than a snapshot.

@@ -1,4 +1,4 @@
-//! The root block of a dataset that nobody has open, changed where its intent log stands: at import.
+//! The root block of a dataset that nobody has open, changed where its intent log stands: at import, and in clones.
 
 use ondisk::objset::ZilHeader;
 use ondisk::{Blkptr, CompressType};
@@ -16,6 +16,18 @@ use crate::zio::write::WriteRequest;
 
 /// Property bit of a block that is encrypted or carries a MAC.
 const CRYPT: u64 = 1 << 61;
+
+/// A clone has no log of its own yet, but the root block that it shares with its origin may name that of the file
+/// system, as it was at the snapshot.
+#[doc(alias = "dsl_dataset_zero_zil")]
+pub(super) fn forget(at: &MosAt<'_>, number: u64) -> Result<()> {
+    let bp = at.dataset(number)?.bp;
+    if bp.is_hole() {
+        return Ok(());
+    }
+    let header = Objset::open(at.mos.arc(), number, &bp, Form::NoKey)?.phys.zil_header;
+    if header == ZilHeader::default() { Ok(()) } else { write_header(at, number, ZilHeader::default()) }
+}
 
 /// Writes head `number`'s root block with another head of its log (syncing context). Needs no key: what
 /// authenticates a root block leaves the log out.

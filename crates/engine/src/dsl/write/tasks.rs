@@ -91,6 +91,14 @@ impl Tasks<'_> {
         Ok(number)
     }
 
+    /// Refuses a dataset that is mounted, or a volume in use.
+    fn refuse_used(&self, head: u64, name: &str) -> Result<()> {
+        match self.datasets.opened(head).is_some_and(|live| live.objset.has_log()) {
+            true => Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name)),
+            false => Ok(()),
+        }
+    }
+
     fn is_volume(&self, head: u64) -> Result<bool> {
         if let Some(live) = self.datasets.opened(head) {
             return Ok(live.objset.objset_type() == ObjsetType::Zvol);
@@ -183,6 +191,7 @@ impl Tasks<'_> {
         if found.snapshot.is_some() {
             return self.destroy_snapshots(&[name], defer);
         }
+        self.refuse_used(found.head, name)?;
         destroy::check_head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
         self.log("destroy", name, found.head, " ")?;
         self.datasets.close(found.head);
@@ -247,6 +256,7 @@ impl Tasks<'_> {
                 return Err(Error::new(Kind::Exists, "there are newer snapshots").in_dataset(name));
             }
         }
+        self.refuse_used(found.head, name)?;
         swap::check_rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
         self.datasets.close(found.head);
         swap::rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
