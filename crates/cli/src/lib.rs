@@ -10,6 +10,7 @@
 pub mod browse;
 pub mod ctx;
 pub mod daemon;
+pub mod fuse;
 pub mod interrupt;
 pub mod keys;
 pub mod mount;

@@ -18,6 +18,7 @@ use crate::ctx::Ctx;
 use crate::interrupt::Interrupt;
 use crate::multicall;
 use crate::verb::{Exit, Failure, Outcome};
+use crate::zfs::target::Target;
 
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,21 @@ impl Commands for Verbs {
         ctx.interrupt = Interrupt::of(call.interrupt);
         ctx.session = Some(session);
         multicall::run(call.argv, &mut ctx).0
+    }
+
+    fn started(&self, registry: &Arc<Registry>) {
+        let mounter: Arc<dyn daemon::mounts::Mounter> = Arc::new(crate::fuse::Fuse);
+        registry.set_mounter(Arc::clone(&mounter));
+        for pool in registry.all() {
+            let mounted = pool
+                .view()
+                .map_err(Failure::from)
+                .and_then(|view| crate::zfs::mount::mount_below(&Target::root(&pool, view), &*mounter));
+            match mounted {
+                Ok(failures) => failures.iter().for_each(|why| eprintln!("{why}")),
+                Err(why) => eprintln!("{}: {}", pool.name(), why.message().unwrap_or_default()),
+            }
+        }
     }
 }
 

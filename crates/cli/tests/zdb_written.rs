@@ -29,9 +29,7 @@ fn written(dir: &Path, shape: Shape) {
         })
         .unwrap();
     pool.fs.unlink(pool.fs.root, b"status.rs").unwrap();
-    let FilePool { spa, fs } = pool;
-    drop(fs);
-    spa.export().unwrap();
+    pool.export().unwrap();
 }
 
 fn run(program: &str, args: &[&str]) -> Option<String> {

@@ -76,6 +76,9 @@ pub struct Call {
 pub trait Commands: Send + Sync {
     /// Runs a command and gives its exit code.
     fn run(&self, call: Call) -> u8;
+
+    /// Called once, when the pools of the cache file are imported and before the first command.
+    fn started(&self, registry: &Arc<Registry>);
 }
 
 struct Server {
@@ -106,6 +109,7 @@ pub fn serve(place: &Place, commands: Arc<dyn Commands>, stop: Arc<AtomicBool>) 
     let _ = rustix::process::setsid();
     let registry = Registry::new(place)?;
     registry.import_cached();
+    commands.started(&registry);
     match std::fs::remove_file(place.socket()) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}

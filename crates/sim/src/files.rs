@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use blkdev::{Device, FileDevice, OpenMode, OpenOptions};
 use engine::Result;
-use engine::dsl::write::names::find_head;
 use engine::env::Env;
 use engine::spa::{ImportOptions, Spa, import};
 use zpl::Time;
-use zpl::write::{FsWriter, NewFs, Options, create_fs};
+use zpl::write::{FsWriter, NewFs, Overrides, create_fs, mount};
 
 use crate::world::{Shape, pool_on};
 
@@ -48,11 +47,16 @@ impl FilePool {
         let new = NewFs { projects: false, ..NewFs::new(Time { sec, nsec }, env.guid()) };
         let spa = pool_on(env, (POOL, shape), devices, &|objset, tx| create_fs(objset, tx, &new))?;
         spa.start_thread()?;
-        let head = find_head(&spa.datasets.view(), POOL, POOL)?;
-        let live = spa.datasets.open(&*spa, head.head)?;
-        let (txs, clock) = (Arc::clone(&spa), Arc::clone(&env.clock));
-        let fs = FsWriter::open(&live.objset, txs, clock, Options::default(), env.guid())?;
+        let fs = mount(&spa, POOL, Overrides::default())?;
         Ok(Self { spa, fs })
+    }
+
+    /// Unmounts and exports.
+    pub fn export(self) -> Result<()> {
+        let Self { spa, fs } = self;
+        fs.unmount()?;
+        drop(fs);
+        spa.export()
     }
 }
 

@@ -19,14 +19,16 @@ mod node;
 mod space;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
-pub use live::{Host, LiveOptions, Room, mount_live};
+pub use live::{LiveOptions, mount_live};
 pub use space::Space;
 
 /// How to mount.
@@ -43,6 +45,7 @@ pub struct MountOptions {
 #[derive(Debug)]
 pub struct Mounted {
     session: BackgroundSession,
+    at: PathBuf,
 }
 
 impl Mounted {
@@ -51,9 +54,42 @@ impl Mounted {
         self.session.guard.is_finished()
     }
 
+    /// Takes the mount away and waits until the last request is answered; it stays when files are open. `force`: it
+    /// disappears at once, and ends when the last file is closed.
+    pub fn try_unmount(&self, force: bool) -> io::Result<()> {
+        if !self.is_over() {
+            detach(&self.at, force)?;
+        }
+        while !force && !self.is_over() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
     /// Unmounts and waits until the last request is answered.
     pub fn unmount(self) -> io::Result<()> {
         self.session.umount_and_join()
+    }
+}
+
+/// Takes away what is mounted at `at`: what another process left there, too. An ordinary user asks the helper of
+/// the system's FUSE package.
+pub fn detach(at: &Path, force: bool) -> io::Result<()> {
+    use rustix::mount::{UnmountFlags, unmount};
+    let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match unmount(at, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::PERM) => {
+            let args: &[&str] = if force { &["-u", "-z"] } else { &["-u"] };
+            let out = Command::new("fusermount3").args(args).arg("--").arg(at).output()?;
+            let said = String::from_utf8_lossy(&out.stderr);
+            match (out.status.success(), said.contains("busy")) {
+                (true, _) => Ok(()),
+                (false, true) => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
+                _ => Err(io::Error::other(said.trim().to_owned())),
+            }
+        }
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -82,5 +118,5 @@ pub fn mount(
     config.n_threads = Some(if options.threads == 0 { cores.max(2) } else { options.threads });
     config.clone_fd = true;
     let session = fuser::spawn_mount(fs::Fuse::new(space), mountpoint, &config)?;
-    Ok(Mounted { session })
+    Ok(Mounted { session, at: mountpoint.to_path_buf() })
 }

@@ -9,24 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::env::Env;
-use engine::spa::Spa;
 use sim::files::{FilePool, POOL, disks};
 use sim::world::Shape;
 use stdx::rng::Rng;
-use zfuse::{Host, LiveOptions, Mounted, Room, mount_live};
-
-#[derive(Debug)]
-struct Plain(Arc<Spa>);
-
-impl Host for Plain {
-    fn fsync(&self, _: u64) -> engine::Result<()> {
-        self.0.sync()
-    }
-
-    fn space(&self) -> engine::Result<Room> {
-        Ok(Room { referenced: 1 << 20, available: 64 << 20, objects: 7 })
-    }
-}
+use zfuse::{LiveOptions, Mounted, mount_live};
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -48,15 +34,8 @@ impl Bench {
         let devices = disks(&dir.path().join("pool"), 2, 256 << 20).unwrap();
         let pool = FilePool::create(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices).unwrap();
         let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
-        let host = Arc::new(Plain(Arc::clone(&pool.spa)));
         let at = dir.path().join("mnt");
-        match mount_live(
-            &pool.spa.pool,
-            dataset,
-            (Arc::clone(&pool.fs), host),
-            &at,
-            LiveOptions { xattr: true, ..LiveOptions::default() },
-        ) {
+        match mount_live(&pool.spa.pool, dataset, Arc::clone(&pool.fs), &at, LiveOptions::default()) {
             Ok(mounted) => Some(Self { dir, pool, mounted }),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("SKIPPED: FUSE mounts are not allowed here: {e}");
@@ -78,9 +57,7 @@ impl Bench {
     fn end(self) {
         let Self { dir, pool, mounted } = self;
         mounted.unmount().unwrap();
-        let FilePool { spa, fs } = pool;
-        drop(fs);
-        spa.export().unwrap();
+        pool.export().unwrap();
         if testkit::zdb::installed() {
             testkit::zdb::verify(&dir.path().join("pool"), POOL).unwrap();
         }

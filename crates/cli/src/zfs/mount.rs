@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use daemon::Imported;
+use daemon::mounts::Mounter;
 use engine::dsl::{Dataset, DatasetKind};
 use zcommon::props::ZfsProp;
 
@@ -62,7 +63,7 @@ impl Verb for Mount {
         }
         for name in &self.names {
             let target = Target::of(name, ctx)?;
-            mount_one(&target, &self.options, true, ctx)?;
+            mount_one(&target, &*mounter(ctx)?, &self.options, true)?;
         }
         Ok(Exit::OK)
     }
@@ -124,39 +125,39 @@ fn find(name: &str, ctx: &mut Ctx) -> Result<(Arc<Imported>, String), Failure> {
 /// Mounts a file system that was just made, if its properties say so.
 pub fn mount_created(name: &str, ctx: &mut Ctx) -> Outcome {
     let target = Target::of(name, ctx)?;
-    mount_one(&target, &[], false, ctx)?;
+    mount_one(&target, &*mounter(ctx)?, &[], false)?;
     Ok(Exit::OK)
 }
 
 /// Mounts all file systems of a pool, parents first.
 pub fn mount_pool(pool: &str, ctx: &mut Ctx) -> Outcome {
-    if ctx.registry()?.mounter().is_none() {
-        return Ok(Exit::OK);
-    }
     let root = Target::of(pool, ctx)?;
-    let mut exit = Exit::OK;
+    let failures = mount_below(&root, &*mounter(ctx)?)?;
+    failures.iter().for_each(|why| ctx.warn(why));
+    Ok(if failures.is_empty() { Exit::OK } else { Exit::FAILED })
+}
+
+/// Mounts a file system and all below it, parents first, as their properties say; gives what could not be mounted.
+pub fn mount_below(root: &Target, mounter: &dyn Mounter) -> Result<Vec<String>, Failure> {
+    let mut failures = Vec::new();
     for dir in root.tree()? {
         let target = Target { name: dir.name.clone(), ..root.clone() };
-        if let Err(failure) = mount_one(&target, &[], false, ctx) {
-            ctx.warn(failure.message().unwrap_or_default());
-            exit = Exit::FAILED;
+        if let Err(failure) = mount_one(&target, mounter, &[], false) {
+            failures.push(failure.message().unwrap_or_default().to_owned());
         }
     }
-    Ok(exit)
+    Ok(failures)
+}
+
+fn mounter(ctx: &mut Ctx) -> Result<Arc<dyn Mounter>, Failure> {
+    ctx.registry()?.mounter().ok_or_else(|| Failure::failed("this process can't mount"))
 }
 
 /// Mounts one file system. `asked`: it was named, so what keeps it from being mounted is an error.
-fn mount_one(target: &Target, options: &[String], asked: bool, ctx: &mut Ctx) -> Result<(), Failure> {
+fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: bool) -> Result<(), Failure> {
     let name = &target.name;
-    let registry = ctx.registry()?;
     let dataset = target.dataset()?;
     let cannot = |what: &str| Failure::cannot("mount", name, what);
-    let Some(mounter) = registry.mounter() else {
-        // Nothing is mounted by itself in a build that can't mount.
-        let what =
-            "not supported yet: mounting for change; `aquifer mount` mounts a pool that is not imported";
-        return if asked { Err(cannot(what)) } else { Ok(()) };
-    };
     if target.pool.mounts.at(name).is_some() {
         return if asked { Err(cannot("filesystem already mounted")) } else { Ok(()) };
     }

@@ -31,6 +31,11 @@ impl Target {
         Ok(Self { pool, view, name: name.to_owned() })
     }
 
+    /// A pool's root.
+    pub fn root(pool: &Arc<Imported>, view: Arc<Pool>) -> Self {
+        Self { pool: Arc::clone(pool), view, name: pool.name() }
+    }
+
     /// The dataset, which must exist.
     pub fn dataset(&self) -> Result<Dataset, Failure> {
         self.view.dsl.dataset(&self.name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))

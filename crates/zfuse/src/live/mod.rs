@@ -21,7 +21,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{Config, MountOption, SessionACL};
@@ -29,25 +28,6 @@ use zpl::write::FsWriter;
 
 use crate::space::Space;
 use crate::{Mounted, fs};
-
-/// What a mount asks of whoever holds the pool.
-pub trait Host: Send + Sync + std::fmt::Debug {
-    /// Makes what was done to a file durable.
-    fn fsync(&self, object: u64) -> Result<()>;
-    /// Space and objects.
-    fn space(&self) -> Result<Room>;
-}
-
-/// Space of a file system, in bytes, and its objects.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Room {
-    /// Bytes that it refers to.
-    pub referenced: u64,
-    /// Bytes that it may still take.
-    pub available: u64,
-    /// Objects.
-    pub objects: u64,
-}
 
 /// How to mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,27 +70,26 @@ impl Default for LiveOptions {
 pub(crate) struct Live {
     /// The file system.
     pub(crate) files: Arc<FsWriter>,
-    pub(crate) host: Arc<dyn Host>,
     pub(crate) options: LiveOptions,
     /// `.zfs` and snapshots.
     pub(crate) frozen: fs::Fuse,
     pub(crate) listings: requests::Listings,
 }
 
-/// Mounts the file system `files`, which is the head `dataset` of `pool`, at `mountpoint`.
+/// Mounts the file system `files` (see [`zpl::write::mount()`]), which is the head `dataset` of `pool`, at `mountpoint`.
 ///
 /// # Errors
 /// When the kernel refuses the mount.
 pub fn mount_live(
     pool: &Arc<Pool>,
     dataset: Dataset,
-    (files, host): (Arc<FsWriter>, Arc<dyn Host>),
+    files: Arc<FsWriter>,
     mountpoint: &Path,
     options: LiveOptions,
 ) -> io::Result<Mounted> {
     let name = dataset.name.clone();
     let frozen = fs::Fuse::new(Space::live(Arc::clone(pool), dataset));
-    let live = Live { files, host, options, frozen, listings: requests::Listings::default() };
+    let live = Live { files, options, frozen, listings: requests::Listings::default() };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(name),
@@ -129,5 +108,5 @@ pub fn mount_live(
     config.n_threads = Some(cores.max(2) * 2);
     config.clone_fd = true;
     let session = fuser::spawn_mount(live, mountpoint, &config)?;
-    Ok(Mounted { session })
+    Ok(Mounted { session, at: mountpoint.to_path_buf() })
 }

@@ -297,11 +297,11 @@ impl Filesystem for Live {
     }
 
     fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        empty(self.object(ino.0).map_or(Ok(()), |object| self.host.fsync(object)), reply);
+        empty(self.object(ino.0).map_or(Ok(()), |object| self.files.fsync(object)), reply);
     }
 
     fn fsyncdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        empty(self.object(ino.0).map_or(Ok(()), |object| self.host.fsync(object)), reply);
+        empty(self.object(ino.0).map_or(Ok(()), |object| self.files.fsync(object)), reply);
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -369,7 +369,7 @@ impl Filesystem for Live {
         if self.object(ino.0).is_none() {
             return self.frozen.statfs(req, ino, reply);
         }
-        match self.host.space() {
+        match self.files.space() {
             Ok(room) => {
                 let free = room.available / UNIT;
                 let blocks = room.referenced.saturating_add(room.available) / UNIT;
