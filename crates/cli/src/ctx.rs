@@ -61,6 +61,7 @@ impl Ctx {
 
     /// Prints a line on standard error; a closed standard error is nobody's concern.
     pub fn warn(&mut self, line: impl fmt::Display) {
+        self.let_sync();
         let _ = self.out.flush();
         let _ = writeln!(self.err, "{line}");
     }

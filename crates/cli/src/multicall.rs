@@ -136,6 +136,7 @@ pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         Ok(verb) => finish(verb.run_at_home(&words, ctx), ctx),
         Err(e) => clap_exit(&e, ctx),
     };
+    ctx.release();
     match ctx.out.flush() {
         Ok(()) => exit,
         Err(e) => finish(Err(e.into()), ctx),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use daemon::place::Place;
 use daemon::{Call, Caller, Commands, Imported, Registry};
+use engine::spa::Quiet;
 use engine::{Error, Kind};
 
 use crate::ctx::Ctx;
@@ -46,6 +47,8 @@ pub struct Session {
     pub line: String,
     /// Pools that this command works on: nobody exports them meanwhile.
     leases: Vec<Arc<Imported>>,
+    /// Pools whose datasets are kept as they are while they are looked at, by guid.
+    quiet: Vec<(u64, Option<Quiet>)>,
     /// Pools whose history has the command.
     logged: Vec<String>,
 }
@@ -70,6 +73,7 @@ impl Commands for Verbs {
             stdin: call.stdin,
             line: line(&call.argv),
             leases: Vec::new(),
+            quiet: Vec::new(),
             logged: Vec::new(),
         };
         let mut ctx = Ctx::with_streams(Box::new(Page::new(call.stdout)), Box::new(call.stderr));
@@ -94,14 +98,11 @@ impl Commands for Verbs {
     }
 }
 
-/// Output that leaves when a report is complete: a reader that is slow must not hold up who prints while a pool waits.
+/// Output that leaves when it is flushed: a reader that is slow must not hold up who prints while a pool waits.
 struct Page {
     text: Vec<u8>,
     out: File,
 }
-
-/// Bytes kept at most.
-const PAGE: usize = 16 << 20;
 
 impl Page {
     fn new(out: File) -> Self {
@@ -112,9 +113,6 @@ impl Page {
 impl Write for Page {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(bytes);
-        if self.text.len() > PAGE {
-            self.flush()?;
-        }
         Ok(bytes.len())
     }
 
@@ -182,8 +180,27 @@ impl Ctx {
         pools
     }
 
+    /// As [`Ctx::pool`], and its datasets stay as they are until [`Ctx::let_sync`]: for reports that must not see
+    /// half of a change.
+    pub fn quiet_pool(&mut self, wanted: &str) -> Option<Arc<Imported>> {
+        let pool = self.pool(wanted)?;
+        let (guid, session) = (pool.guid(), self.session.as_mut()?);
+        if !session.quiet.iter().any(|(known, _)| *known == guid) {
+            session.quiet.push((guid, pool.quiet()));
+        }
+        Some(pool)
+    }
+
+    /// Lets changes reach the disk again.
+    pub fn let_sync(&mut self) {
+        if let Some(session) = self.session.as_mut() {
+            session.quiet.clear();
+        }
+    }
+
     /// Lets go of the pools: a command that waits must not keep them.
     pub fn release(&mut self) {
+        self.let_sync();
         if let Some(session) = self.session.as_mut() {
             session.leases.clear();
         }

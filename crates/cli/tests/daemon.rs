@@ -246,3 +246,27 @@ fn nothing_answered_is_lost_when_the_daemon_is_killed() {
     assert!(!known.is_empty());
     live.export_and_verify("tank");
 }
+
+/// Whoever lists sees no half of what others change.
+#[test]
+fn lists_are_whole_while_others_change() {
+    let live = Live::new();
+    let disk = live.disk("d", 256);
+    live.ok(&format!("zpool create tank {disk}"));
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let live = &live;
+            scope.spawn(move || {
+                for n in 0..6 {
+                    live.ok(&format!("zfs create tank/w{worker}-{n}"));
+                    live.ok(&format!("zfs snapshot tank/w{worker}-{n}@a"));
+                    live.ok(&format!("zfs clone tank/w{worker}-{n}@a tank/c{worker}-{n}"));
+                    live.ok("zfs list -t all -r tank");
+                    live.ok(&format!("zfs destroy -R tank/w{worker}-{n}"));
+                }
+            });
+        }
+    });
+    assert_eq!(live.ok("zfs list -H -t all -o name"), "tank\n");
+    live.export_and_verify("tank");
+}

@@ -74,7 +74,7 @@ impl FsShape {
             case: self.case,
             utf8only: self.utf8only,
             owner: (caller.uid.into(), caller.gid.into()),
-            ..NewFs::new(Time { sec, nsec: nsec.into() }, seed)
+            ..NewFs::new(Time { sec, nsec }, seed)
         }
     }
 }
@@ -226,12 +226,13 @@ impl Registry {
         forget: bool,
         close: impl FnOnce(&Spa) -> Result<()>,
     ) -> Result<()> {
+        if let Some(pool) = self.get(name) {
+            // Mounts work on the pool, too: first they have to go.
+            pool.mounts.unmount_all(force)?;
+        }
         let (pool, place) = self.take(name)?;
-        let closed = pool.mounts.unmount_all(force).and_then(|()| match pool.spa() {
-            Ok(spa) => close(spa),
-            // What was only read needs no goodbye.
-            Err(_) => Ok(()),
-        });
+        // What was only read needs no goodbye.
+        let closed = pool.spa().map_or(Ok(()), |spa| close(spa));
         if let Err(e) = closed {
             place.fill(pool);
             return Err(e);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::dsl::write::Tasks;
 use engine::env::Env;
 use engine::spa::features::PoolFeatures;
-use engine::spa::{Pool, Spa};
+use engine::spa::{Pool, Quiet, Spa};
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -82,6 +82,14 @@ impl Imported {
         match &self.held {
             Held::Live(spa) => Ok(spa),
             Held::ReadOnly(pool) => Err(Error::new(Kind::ReadOnly, "pool is read-only").in_pool(&pool.name)),
+        }
+    }
+
+    /// Keeps its datasets as they are for a moment; `None` when nothing can change them anyway.
+    pub fn quiet(&self) -> Option<Quiet> {
+        match &self.held {
+            Held::Live(spa) => Some(spa.quiet()),
+            Held::ReadOnly(_) => None,
         }
     }
 

@@ -14,7 +14,6 @@ use zcommon::units::parse_nicenum;
 
 use super::keys::encryption;
 use super::mount::mount_created;
-use super::reserve::reservation;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -158,7 +157,8 @@ impl Create {
             stored.remove(at);
         }
         if auto || (named.is_none() && !self.sparse) {
-            let bytes = reservation(&target.view, size, block, copies.unwrap_or(1));
+            let spa = target.pool.spa().map_err(|e| e.what().to_owned())?;
+            let bytes = zvol::reservation(spa, size, block, copies.unwrap_or(1));
             stored.push(("refreservation".to_owned(), PropValue::Number(bytes)));
         }
         Ok((Kind::Volume { size, block }, stored))

@@ -85,7 +85,10 @@ impl Destroy {
             return Err(Failure::cannot("destroy", &self.name, what));
         }
         let mut plan = Plan::new(&target);
-        plan.head(&target.dir()?)?;
+        let dir = target.dir()?;
+        let quiet = target.pool.quiet();
+        plan.head(&dir)?;
+        drop(quiet);
         // A pool's own file system stays.
         let root = !self.name.contains('/');
         let dependents: Vec<Step> =
@@ -143,11 +146,13 @@ impl Destroy {
         target.dataset()?;
         let dirs = if self.recurse { target.tree()? } else { vec![target.dir()?] };
         let mut plan = Plan::new(&target);
+        let quiet = target.pool.quiet();
         for dir in &dirs {
             for snapshot in chosen(&dir.head()?, spec)? {
                 plan.snapshot(&snapshot)?;
             }
         }
+        drop(quiet);
         if plan.steps.is_empty() {
             let one = !spec.contains(['%', ',']);
             if one && !self.recurse {

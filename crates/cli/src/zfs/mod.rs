@@ -13,7 +13,6 @@ pub mod mount;
 pub mod prop;
 mod quota;
 mod rename;
-mod reserve;
 mod rollback;
 pub mod rows;
 pub mod select;

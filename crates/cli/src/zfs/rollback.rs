@@ -37,6 +37,7 @@ impl Verb for Rollback {
         let snapshot = target.dataset()?;
         let head = Target { name: name.to_owned(), ..target.clone() }.dataset()?;
         let since = snapshot.phys.creation_txg;
+        let quiet = target.pool.quiet();
         let all = head.snapshots()?;
         let newer: Vec<&Dataset> = all.iter().filter(|s| s.phys.creation_txg > since).collect();
         let marks = bookmarks(&head)?;
@@ -46,6 +47,7 @@ impl Verb for Rollback {
             .map(|b| format!("{name}#{}", b.name))
             .collect();
         let clones = clones_of(&newer)?;
+        drop(quiet);
         self.refuse(&newer, &marks, &clones)?;
         let names: Vec<String> = newer.iter().rev().map(|s| s.name.clone()).collect();
         let (dataset, to) = (name.to_owned(), self.snapshot.clone());

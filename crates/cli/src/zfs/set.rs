@@ -3,7 +3,6 @@
 use clap::Args;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
-use engine::zap::ZapEdit;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, UserQuotaProp, ZfsProp};
 
 use super::mount::{mounted_below, with_unmounted};
@@ -115,10 +114,10 @@ fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, Prop
     if prop != "refreservation" || value.number() != Some(u64::MAX) {
         return Ok((prop, value));
     }
-    let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
-    let volume =
-        zvol::Volume::open(&dataset).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
-    let bytes = super::reserve::reservation(&target.view, volume.size, volume.block_size(), 1);
+    let text = |e: engine::Error| e.what().to_owned();
+    let spa = target.pool.spa().map_err(text)?;
+    let volume = zvol::open(spa, &target.name).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
+    let bytes = zvol::reservation(spa, volume.size(), volume.block_size(), 1);
     Ok((prop, PropValue::Number(bytes)))
 }
 
@@ -126,29 +125,16 @@ fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, Prop
 #[doc(alias = "zvol_set_volsize")]
 fn resize(target: &Target, size: u64) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();
-    let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
-    let volume = zvol::Volume::open(&dataset).map_err(text)?;
-    zvol::check(size, volume.block_size()).map_err(|_| {
-        format!(
-            "'volsize' must be a multiple of volume block size ({})",
-            zcommon::units::nicebytes(volume.block_size())
-        )
-    })?;
     let spa = target.pool.spa().map_err(text)?;
-    let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
-    let tx = spa.begin().map_err(text)?;
-    let data = live.objset.handle(ondisk::names::ZVOL_OBJECT).map_err(text)?;
-    let properties = live.objset.handle(ondisk::names::ZVOL_ZAP_OBJECT).map_err(text)?;
-    ZapEdit::open(&mut properties.edit(&tx)).and_then(|mut zap| zap.update("size", size)).map_err(text)?;
-    if size < volume.size {
-        let (first, end) = (size / volume.block_size(), volume.size.div_ceil(volume.block_size()));
-        data.free_blocks(&tx, first, end).map_err(text)?;
-    }
-    drop(tx);
-    spa.sync().map_err(text)?;
+    let volume = zvol::open(spa, &target.name).map_err(text)?;
+    let (old_size, block) = (volume.size(), volume.block_size());
+    zvol::check(size, block).map_err(|_| {
+        format!("'volsize' must be a multiple of volume block size ({})", zcommon::units::nicebytes(block))
+    })?;
+    volume.resize(size).and_then(|()| volume.close()).map_err(text)?;
     // A reservation that was for the whole volume stays so.
-    let reserved = |size: u64| super::reserve::reservation(&target.view, size, volume.block_size(), 1);
-    let (old, new, name) = (reserved(volume.size), reserved(size), target.name.clone());
+    let reserved = |size: u64| zvol::reservation(spa, size, block, 1);
+    let (old, new, name) = (reserved(old_size), reserved(size), target.name.clone());
     let done = target.pool.task(move |tasks, _| {
         let found = engine::dsl::write::names::find(&tasks.at, tasks.pool, &name)?;
         let zap = tasks.at.dir(found.dir)?.props_zapobj;

@@ -27,7 +27,10 @@ impl Target {
     pub fn of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
         let missing = || Failure::cannot("open", name, "dataset does not exist");
         let pool = ctx.pool_of(name).ok_or_else(missing)?;
-        let view = pool.view()?;
+        let view = {
+            let _quiet = pool.quiet();
+            pool.view()?
+        };
         Ok(Self { pool, view, name: name.to_owned() })
     }
 
@@ -38,17 +41,24 @@ impl Target {
 
     /// The dataset, which must exist.
     pub fn dataset(&self) -> Result<Dataset, Failure> {
+        let _quiet = self.pool.quiet();
         self.view.dsl.dataset(&self.name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))
     }
 
     /// The directory, which must exist.
     pub fn dir(&self) -> Result<Dir, Failure> {
+        let _quiet = self.pool.quiet();
+        self.find_dir()
+    }
+
+    fn find_dir(&self) -> Result<Dir, Failure> {
         let name = self.name.split(['@', '#']).next().unwrap_or_default();
         self.view.dsl.dir(name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))
     }
 
     /// Whether a dataset of that name exists.
     pub fn exists(&self) -> bool {
+        let _quiet = self.pool.quiet();
         self.view.dsl.dataset(&self.name).is_ok()
     }
 
@@ -58,7 +68,9 @@ impl Target {
             self.dataset()?;
             return Ok(DatasetTypes::SNAPSHOT);
         }
-        let kind = self.dataset()?.kind().map_err(|e| Failure::cannot("open", &self.name, e.what()))?;
+        let dataset = self.dataset()?;
+        let _quiet = self.pool.quiet();
+        let kind = dataset.kind().map_err(|e| Failure::cannot("open", &self.name, e.what()))?;
         Ok(match kind {
             DatasetKind::Filesystem => DatasetTypes::FILESYSTEM,
             DatasetKind::Volume => DatasetTypes::VOLUME,
@@ -67,7 +79,8 @@ impl Target {
 
     /// All directories at and below the dataset, parents first.
     pub fn tree(&self) -> Result<Vec<Dir>, Failure> {
-        let walk = self.view.dsl.walk(self.dir()?);
+        let _quiet = self.pool.quiet();
+        let walk = self.view.dsl.walk(self.find_dir()?);
         let all: Vec<Dir> = walk.collect::<engine::Result<_>>()?;
         Ok(all.into_iter().filter(|dir| !dir.is_internal()).collect())
     }

@@ -183,6 +183,7 @@ fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mu
     let order = order(options)?;
     let name = &options.name;
     let pool = options.source.open(name.split(['/', '@']).next().unwrap_or_default(), ctx)?;
+    ctx.let_sync();
     let dataset = pool.dsl.dataset(name).map_err(|e| Failure::cannot("open", name, e.what()))?;
     keys::ensure(&pool, &dataset.dir()?, ctx)?;
     let counts = usage(&dataset.objset()?, account)?;

@@ -59,8 +59,8 @@ impl Repeat {
             let Some(interval) = self.interval.filter(|_| self.count.is_none_or(|count| made < count)) else {
                 return Ok(exit);
             };
-            ctx.out.flush()?;
             ctx.release();
+            ctx.out.flush()?;
             sleep(interval, ctx)?;
         }
     }

@@ -4,7 +4,7 @@
 //! run in syncing context ([`Spa::sync_task`]). The sync thread (or, without threads, whoever waits) closes groups
 //! and writes them: see [`super::sync`].
 //!
-//! Lock order: tasks → config → (leaf locks of dmu and metaslab). No lock here is held while waiting.
+//! Lock order: changing → tasks → config → (leaf locks of dmu and metaslab). No lock here is held while waiting.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ondisk::{Blkptr, Uberblock};
-use parking_lot::Mutex;
+use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
 use super::config::PoolConfig;
 use super::feature_set::FeatureSet;
@@ -80,6 +80,15 @@ pub struct Spa {
     pub(super) waiting: AtomicBool,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     pub(super) stop: AtomicBool,
+    /// Held for change while a group changes what the MOS says of datasets.
+    pub(super) changing: Arc<RwLock<()>>,
+}
+
+/// While it is kept, the MOS says the same of all datasets, and nothing that it refers to is overwritten. Groups
+/// wait for its end: keep it for as long as it takes to look something up, and never while waiting for a group.
+#[derive(Debug)]
+pub struct Quiet {
+    _held: ArcRwLockReadGuard<parking_lot::RawRwLock, ()>,
 }
 
 /// Tasks by group.
@@ -121,7 +130,14 @@ impl Spa {
             waiting: AtomicBool::new(true),
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
+            changing: Arc::default(),
         })
+    }
+
+    /// Keeps datasets as they are until it is dropped.
+    #[doc(alias = "dsl_pool_config_enter")]
+    pub fn quiet(&self) -> Quiet {
+        Quiet { _held: self.changing.read_arc() }
     }
 
     /// A transaction in the open group. Waits while too much is changed and not written.

@@ -39,7 +39,7 @@ mod sync;
 
 pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, import};
-pub use live::Spa;
+pub use live::{Quiet, Spa};
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};
 pub use source::{FoundUberblock, ImportSource, OpenOptions};

@@ -42,9 +42,11 @@ impl Spa {
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
         let tx = Tx::syncing(txg, &self.dirty);
         self.pass.store(1, Ordering::Relaxed);
+        let changing = self.changing.write();
         self.sync_datasets(&tx)?;
         self.run_tasks(&tx);
         self.note_waiting(&tx)?;
+        drop(changing);
         let labels = self.config.lock().is_dirty();
         let rootbp = self.sync_mos(&tx)?;
         // Notes made while maps were written may have changed the configuration.

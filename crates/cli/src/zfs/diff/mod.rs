@@ -68,6 +68,8 @@ impl Verb for Diff {
             None => own.to_owned(),
         };
         let pool = self.source.open(own.split('/').next().unwrap_or_default(), ctx)?;
+        // A long walk must not keep changes from the disk; snapshots stay as they are anyway.
+        ctx.let_sync();
         let open = |name: &str| {
             pool.dsl.dataset(name).map_err(|e| match e.kind() {
                 Kind::NotFound => Failure::cannot("open", name, "dataset does not exist"),
