@@ -130,7 +130,8 @@ impl PoolSource {
     /// of the way it was opened goes to standard error.
     pub fn open(&self, wanted: &str, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
         if self.is_live(ctx) {
-            let pool = ctx.quiet_pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
+            let pool =
+                ctx.quiet_pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
             return Ok(pool.view()?);
         }
         let candidate = import::select(self.candidates(ctx), wanted).map_err(|e| match e.kind() {

@@ -116,7 +116,8 @@ fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, Prop
     }
     let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
-    let volume = zvol::open(spa, &target.name).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
+    let volume =
+        zvol::open(spa, &target.name).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
     let bytes = zvol::reservation(spa, volume.size(), volume.block_size(), 1);
     Ok((prop, PropValue::Number(bytes)))
 }
