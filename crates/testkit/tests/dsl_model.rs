@@ -20,6 +20,7 @@ use engine::vdev::config::AllocBias;
 use engine::zio::Form;
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, dnode};
+use testkit::made::task;
 
 const POOL: &str = "model";
 
@@ -376,6 +377,69 @@ fn run(seed: u64, version: u64, count: usize) {
     if testkit::zdb::installed() {
         testkit::zdb::verify(dir.path(), POOL).unwrap();
         testkit::zdb::run(dir.path(), POOL, &["-dd"]).unwrap();
+        livelists_agree(dir.path());
+    }
+}
+
+fn livelists_agree(dir: &Path) {
+    if testkit::zdb::installed() {
+        let text = testkit::zdb::run(dir, POOL, &["-y"]).unwrap();
+        assert!(!text.contains("ERROR"), "{text}");
+    }
+}
+
+/// A clone is noted in a livelist while it shares most with its origin, and freed by it.
+#[test]
+fn clones_have_livelists() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let spa = new_pool(&env, dir.path(), 5000);
+    let mut random = Random(11);
+    let origin = format!("{POOL}/a");
+    let name = origin.clone();
+    task(&spa, move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(())).map(drop)).unwrap();
+    for _ in 0..60 {
+        write_some(&spa, &mut random, &origin);
+    }
+    spa.sync().unwrap();
+    let snapshot = format!("{origin}@s");
+    let name = snapshot.clone();
+    task(&spa, move |t| t.snapshot(&[&name], &[])).unwrap();
+    let list = |clone: &str| {
+        let found = engine::dsl::write::names::find(&spa.datasets.view(), POOL, clone).unwrap();
+        spa.datasets.view().extra(found.dir, "com.delphix:livelist").unwrap()
+    };
+    for (clone, writes) in [("model/few", 3), ("model/none", 0), ("model/many", 400)] {
+        let from = snapshot.clone();
+        task(&spa, move |t| t.clone_snapshot(&from, clone).map(drop)).unwrap();
+        assert!(list(clone).is_some());
+        for i in 0..writes {
+            write_some(&spa, &mut random, clone);
+            if i % 7 == 0 {
+                spa.sync().unwrap();
+            }
+        }
+        spa.sync().unwrap();
+        assert_eq!(list(clone).is_some(), writes < 100, "{clone}");
+    }
+    spa.export().unwrap();
+    drop(spa);
+    livelists_agree(dir.path());
+    let spa = testkit::pools::import_dir(dir.path(), POOL).unwrap();
+    for clone in ["model/few", "model/none", "model/many"] {
+        task(&spa, move |t| t.destroy(clone, false)).unwrap();
+        let waits = spa.datasets.view().zap_word(1, "com.delphix:deleted_clones").unwrap();
+        assert_eq!(waits.is_some(), clone != "model/many", "{clone}");
+        spa.sync().unwrap();
+        assert_eq!(spa.datasets.view().zap_word(1, "com.delphix:deleted_clones").unwrap(), None);
+        recount_all(&spa);
+    }
+    assert_eq!(spa.features.count(zcommon::features::Feature::Livelist), 0);
+    spa.export().unwrap();
+    drop(spa);
+    livelists_agree(dir.path());
+    if testkit::zdb::installed() {
+        testkit::zdb::verify(dir.path(), POOL).unwrap();
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::dsl::DatasetKind;
-use engine::dsl::write::Tasks;
 use engine::env::Env;
 use engine::spa::{OpenOptions, Spa};
 use ondisk::names::dsl_dir;
 use ondisk::{ObjectType, names};
 use testkit::golden::{self, Covers, Golden};
+use testkit::made::task;
 use testkit::manifest::Record;
 use testkit::tree::{self, Tree, is_inconsistent};
 use testkit::{pools, zdb};
@@ -177,16 +177,6 @@ fn change_some(spa: &Arc<Spa>, every: usize) -> Outcome<BTreeSet<(u64, u64)>> {
     }
     spa.sync().map_err(text)?;
     Ok(touched)
-}
-
-fn task(
-    spa: &Spa,
-    work: impl FnOnce(&Tasks<'_>) -> engine::Result<()> + Send + 'static,
-) -> engine::Result<()> {
-    spa.sync_task(move |spa, tx| {
-        let at = spa.datasets.at(tx, spa);
-        work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
-    })
 }
 
 /// Destroys what can be destroyed: every other snapshot, then `all` of them and every dataset.

@@ -7,14 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ondisk::dsl::{DslDataset, DslDir};
-use ondisk::names::dsl_dir;
 use ondisk::{Blkptr, ChecksumType, CompressType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use super::at::MosAt;
 use super::space::{self, Delta};
-use super::{bookmarks, props, tree};
+use super::{bookmarks, livelist, props, tree};
 use crate::dmu::Tx;
 use crate::dmu::live::sync::BlockOps;
 use crate::dsl::deadlist::DeadList;
@@ -73,7 +72,7 @@ impl<'a> Account<'a> {
         }
         let origin_txg = origin_txg(&at, &dir)?;
         let bookmarks = bookmarks::watching(&at, number, phys.prev_snap_txg)?;
-        let livelist = at.extra(phys.dir_obj, dsl_dir::LIVELIST)?.and_then(|v| v.first());
+        let livelist = livelist::of(&at, phys.dir_obj)?;
         let sums = Mutex::default();
         Ok(Self { at, number, phys, previous_since, origin_txg, bookmarks, livelist, sums })
     }
@@ -105,10 +104,9 @@ impl<'a> Account<'a> {
             }
         }
         bookmarks::freed(at, self.number, &sums.bookmarks)?;
-        match self.livelist {
-            Some(list) => DeadList::open(at, list)?.note_live(at.tx.txg(), true, &sums.allocs, &sums.frees),
-            None => Ok(()),
-        }
+        let Some(list) = self.livelist else { return Ok(()) };
+        DeadList::open(at, list)?.note_live(at.tx.txg(), true, &sums.allocs, &sums.frees)?;
+        livelist::review(at, &at.dataset(self.number)?)
     }
 
     /// Notes a feature that the dataset uses from now on.

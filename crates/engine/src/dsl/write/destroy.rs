@@ -12,7 +12,7 @@ use zcommon::features::Feature;
 
 use super::at::{MosAt, MosView, version};
 use super::space::{self, Delta};
-use super::{bookmarks, crypto, freeing, lists, names, props, remap, tree};
+use super::{bookmarks, crypto, freeing, lists, livelist, names, props, remap, tree};
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree;
 use crate::dsl::deadlist::DeadList;
@@ -271,7 +271,6 @@ pub fn head(at: &MosAt<'_>, number: u64) -> Result<()> {
     // Of a clone the origin still has what is in it; anything else has no snapshots, and nothing in it.
     DeadList::open(at, head.deadlist_obj)?.free()?;
     remap::destroy(at, number)?;
-    remove_livelist(at, head.dir_obj)?;
     free_tree(at, &head)?;
     if head.prev_snap_obj != 0 && at.since(version::DEADLISTS) {
         let list = at.dir(at.dataset(head.prev_snap_obj)?.dir_obj)?.clones;
@@ -296,6 +295,9 @@ fn free_tree(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
         let freed = freeing::free_now(at, &head.bp, head.prev_snap_txg)?;
         return space::charge(at, head.dir_obj, DslDir::USED_HEAD, freed.negated());
     }
+    if let Some(list) = livelist::of(at, head.dir_obj)? {
+        return livelist::doom(at, head, list);
+    }
     let dir = at.dir(head.dir_obj)?;
     let list = match at.active(Feature::AsyncDestroy) {
         true => at.zap_word(MOS_DIRECTORY_OBJECT, mos::BPTREE_OBJ)?,
@@ -314,15 +316,6 @@ fn free_tree(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
     bptree::add(at, list, &head.bp, head.prev_snap_txg, all)?;
     space::charge(at, head.dir_obj, DslDir::USED_HEAD, all.negated())?;
     space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, all)
-}
-
-/// A directory no longer has a livelist.
-#[doc(alias = "dsl_dir_remove_livelist")]
-pub(super) fn remove_livelist(at: &MosAt<'_>, dir: u64) -> Result<()> {
-    let Some(list) = at.extra(dir, dsl_dir::LIVELIST)?.and_then(|v| v.first()) else { return Ok(()) };
-    at.zap_remove(dir, dsl_dir::LIVELIST)?;
-    DeadList::open(at, list)?.free()?;
-    at.count(Feature::Livelist, -1)
 }
 
 /// Frees an empty directory.

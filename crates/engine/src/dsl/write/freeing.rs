@@ -16,8 +16,8 @@ use zcommon::features::Feature;
 use super::account::sizes;
 use super::at::{MosAt, MosView, version};
 use super::destroy::hidden_dir;
-use super::remap;
 use super::space::{self, Delta};
+use super::{livelist, remap};
 use crate::dmu::{Objset, SpecialObject};
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree::{self, Outcome};
@@ -54,6 +54,7 @@ pub fn process(at: &MosAt<'_>, budget: u64) -> Result<u64> {
     if left > 0 && at.active(Feature::AsyncDestroy) {
         process_trees(at, &mut left)?;
     }
+    livelist::process(at, &mut left)?;
     remap::process(at)?;
     Ok(budget - left)
 }
@@ -75,7 +76,7 @@ pub fn process_deferred(at: &MosAt<'_>) -> Result<()> {
 
 /// Whether something waits to be freed.
 pub fn is_waiting(at: &MosAt<'_>) -> Result<bool> {
-    if at.active(Feature::AsyncDestroy) {
+    if at.active(Feature::AsyncDestroy) || livelist::is_waiting(at)? {
         return Ok(true);
     }
     Ok(at.since(version::DEADLISTS) && !BlockList::open(at, free_bpobj(at)?)?.is_empty()?)

@@ -27,6 +27,7 @@ pub mod freeing;
 mod limits;
 mod lists;
 pub mod live;
+mod livelist;
 pub mod log;
 pub mod names;
 pub mod pool;

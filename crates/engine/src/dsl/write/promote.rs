@@ -11,7 +11,7 @@ use ondisk::names::dsl_dir;
 
 use super::at::{MosAt, MosView, version};
 use super::space::{self, Delta};
-use super::{account, bookmarks, destroy, limits, names, tree};
+use super::{account, bookmarks, limits, livelist, names, tree};
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
@@ -177,8 +177,8 @@ fn relink(at: &MosAt<'_>, plan: &Plan) -> Result<()> {
             zap.add_int(origin.next_snap_obj)
         })?;
     }
-    destroy::remove_livelist(at, clone_dir)?;
-    destroy::remove_livelist(at, origin_dir)?;
+    livelist::remove(at, clone_dir)?;
+    livelist::remove(at, origin_dir)?;
     at.change_dir(clone_dir, |dir| dir.origin_obj = above)?;
     at.change_dir(origin_dir, |dir| dir.origin_obj = origin_number)?;
     if !at.since(version::DEADLISTS) {

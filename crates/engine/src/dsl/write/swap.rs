@@ -9,7 +9,7 @@ use ondisk::names::dsl_dataset;
 use super::at::MosAt;
 use super::space::{self, Delta};
 use super::tree::{self, Origin};
-use super::{bookmarks, destroy, props};
+use super::{bookmarks, destroy, livelist, props};
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
@@ -83,7 +83,7 @@ fn swap(at: &MosAt<'_>, clone_number: u64, head_number: u64) -> Result<()> {
     let filled = |unique: u64| unique.min(reserved).cast_signed();
     let unfilled = Delta { used: filled(head.unique_bytes) - filled(clone.unique_bytes), ..Delta::default() };
     space::charge(at, head.dir_obj, DslDir::USED_REFRSRV, unfilled)?;
-    destroy::remove_livelist(at, head.dir_obj)?;
+    livelist::remove(at, head.dir_obj)?;
     bookmarks::next_changed(at, head_number, head.prev_snap_obj)
 }
 

@@ -13,7 +13,7 @@ use super::crypto::{Encryption, NewKey};
 use super::live::{DslPool, LiveDataset};
 use super::names::{self, Found};
 use super::tree::Origin;
-use super::{crypto, destroy, limits, promote, props, rename, space, swap, tree};
+use super::{crypto, destroy, limits, livelist, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -136,7 +136,8 @@ impl Tasks<'_> {
             return Err(invalid("a snapshot of an unfinished receive can't be cloned", snapshot));
         }
         let origin = Origin { number: origin, head: from.head };
-        let (_, number) = tree::create_dataset(&self.at, (parent, last), Some(origin), 0)?;
+        let (dir, number) = tree::create_dataset(&self.at, (parent, last), Some(origin), 0)?;
+        livelist::begin(&self.at, dir)?;
         self.log("clone", name, number, &format!("origin={snapshot} ({})", origin.number))?;
         Ok(number)
     }

@@ -1,0 +1,119 @@
+//! Livelists: what a clone has of its own, noted as it is written, so that destroying it needs no walk.
+//!
+//! A new clone gets an empty list; each sync of the clone adds what was born and what died ([`super::account`]). A clone
+//! that has little in common with its origin any more is better walked: its list is dropped. When a clone is destroyed,
+//! its list waits among the *deleted clones*, and each group frees what some of its parts still hold.
+//!
+//! Differs from OpenZFS: lists are not condensed, which only makes them longer.
+
+use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos};
+use zcommon::features::Feature;
+
+use super::account::sizes;
+use super::at::{MosAt, MosView, ZAPIFIED};
+use super::space::{self, Delta};
+use super::{freeing, lists};
+use crate::dsl::bpobj::{BlockList, Lists};
+use crate::dsl::deadlist::{DeadList, unfreed};
+use crate::error::Result;
+
+/// Share of a clone, in percent, that it must have in common with its origin for a livelist.
+#[doc(alias = "zfs_livelist_min_percent_shared")]
+const MIN_SHARED: u64 = 75;
+
+/// The livelist of a directory.
+pub(super) fn of(at: &MosView<'_>, dir: u64) -> Result<Option<u64>> {
+    Ok(at.extra(dir, dsl_dir::LIVELIST)?.and_then(|value| value.first()))
+}
+
+/// A new clone's directory gets a livelist.
+pub(super) fn begin(at: &MosAt<'_>, dir: u64) -> Result<()> {
+    if !at.enabled(Feature::Livelist) {
+        return Ok(());
+    }
+    let list = lists::alloc_deadlist(at)?;
+    at.set_extra(dir, dsl_dir::LIVELIST, list)?;
+    at.count(Feature::Livelist, 1)
+}
+
+/// A directory no longer has a livelist.
+#[doc(alias = "dsl_dir_remove_livelist")]
+pub(super) fn remove(at: &MosAt<'_>, dir: u64) -> Result<()> {
+    let Some(list) = of(at, dir)? else { return Ok(()) };
+    at.zap_remove(dir, dsl_dir::LIVELIST)?;
+    DeadList::open(at, list)?.free()?;
+    at.count(Feature::Livelist, -1)
+}
+
+/// Drops the livelist of a clone that has become too much of its own.
+#[doc(alias = "dsl_livelist_should_disable")]
+pub(super) fn review(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
+    let dir = at.dir(head.dir_obj)?;
+    let own = dir.used_breakdown.get(DslDir::USED_HEAD).copied().unwrap_or(0);
+    let referenced = head.referenced_bytes;
+    let shared = u128::from(referenced.saturating_sub(own)) * 100;
+    match shared <= u128::from(referenced) * u128::from(MIN_SHARED) && referenced > 0 {
+        true => remove(at, head.dir_obj),
+        false => Ok(()),
+    }
+}
+
+/// A clone is destroyed: what its livelist holds is freed in time.
+#[doc(alias = "dsl_async_clone_destroy")]
+pub(super) fn doom(at: &MosAt<'_>, head: &DslDataset, list: u64) -> Result<()> {
+    let doomed = match at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? {
+        Some(doomed) => doomed,
+        None => {
+            let doomed = at.create_zap(ZAPIFIED)?;
+            at.zap_add(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES, doomed)?;
+            doomed
+        }
+    };
+    at.zap(doomed, |zap| zap.add_int(list))?;
+    at.zap_remove(head.dir_obj, dsl_dir::LIVELIST)?;
+    let dir = at.dir(head.dir_obj)?;
+    let all = Delta::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
+    space::charge(at, head.dir_obj, DslDir::USED_HEAD, all.negated())?;
+    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, all)
+}
+
+/// Whether destroyed clones wait to be freed.
+pub(super) fn is_waiting(at: &MosView<'_>) -> Result<bool> {
+    Ok(at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)?.is_some())
+}
+
+/// Frees what destroyed clones had, part by part as long as the budget lasts.
+#[doc(alias = "spa_livelist_delete_cb")]
+pub(super) fn process(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
+    let Some(doomed) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? else { return Ok(()) };
+    for entry in at.zap_entries(doomed)? {
+        let Some(number) = entry.value.first() else { continue };
+        let list = DeadList::open(at, number)?;
+        for (key, part) in list.entries()? {
+            if *left == 0 {
+                return Ok(());
+            }
+            free_part(at, part, left)?;
+            list.remove_entry(key)?;
+        }
+        list.free()?;
+        at.zap(doomed, |zap| zap.remove_int(number))?;
+        at.count(Feature::Livelist, -1)?;
+    }
+    at.zap_remove(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)?;
+    at.free_object(doomed)
+}
+
+fn free_part(at: &MosAt<'_>, part: u64, left: &mut u64) -> Result<()> {
+    if at.is_shared(part)? {
+        return Ok(());
+    }
+    let mut freed = Delta::default();
+    for bp in unfreed(&BlockList::open(at, part)?)? {
+        freed = freed.plus(sizes(at, &bp));
+        freeing::free(at, &bp)?;
+        *left = left.saturating_sub(1);
+    }
+    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, freed.negated())
+}
