@@ -20,7 +20,7 @@ use engine::vdev::config::AllocBias;
 use engine::zio::Form;
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, dnode};
-use testkit::made::task;
+use testkit::pools::task;
 
 const POOL: &str = "model";
 

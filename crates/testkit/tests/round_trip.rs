@@ -9,7 +9,7 @@ use engine::spa::{OpenOptions, Spa};
 use ondisk::names::dsl_dir;
 use ondisk::{ObjectType, names};
 use testkit::golden::{self, Covers, Golden};
-use testkit::made::task;
+use testkit::pools::task;
 use testkit::manifest::Record;
 use testkit::tree::{self, Tree, is_inconsistent};
 use testkit::{pools, zdb};
