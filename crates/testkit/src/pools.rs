@@ -1,5 +1,7 @@
 //! Pools on image files in a directory: made, copied, imported for writing, changed.
 
+#![expect(clippy::expect_used, reason = "a test that can't have its images can't go on")]
+
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;

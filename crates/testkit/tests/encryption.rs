@@ -156,12 +156,19 @@ fn zdb_reads_every_suite() {
     }
     zdb::verify(dir.path(), POOL).unwrap();
     let out = dir.path().join("out");
+    let open = pools::import_dir(dir.path(), POOL).unwrap();
     for (name, suite, format) in &all {
         let Some(key) = for_zdb(*format) else { continue };
         zdb_with(dir.path(), &key, &["-r", name, "large", out.to_str().unwrap()]);
         assert!(std::fs::read(&out).unwrap() == body(suite.id(), 3 << 20), "{name}");
         let text = zdb_with(dir.path(), &key, &["-dddd", &format!("{name}@snap")]);
         assert!(text.contains("user.note = a note") && text.contains("file-77"), "{name}: {text}");
+        // Without the key, OpenZFS makes a raw stream of it.
+        let snap = open.pool.dsl.dataset(&format!("{name}@snap")).unwrap().number;
+        let mut raw = Command::new("zdb");
+        raw.args(["-e", "-p"]).arg(dir.path()).args(["-B", &format!("{POOL}/{snap}"), "w"]);
+        let raw = raw.output().unwrap();
+        assert!(raw.status.success() && raw.stdout.len() > 1 << 20, "{name}: {raw:?}");
     }
 }
 
@@ -559,6 +566,26 @@ fn without_its_key_a_dataset_can_be_managed_and_not_read() {
     spa.export().unwrap();
     drop(spa);
     judged(dir.path());
+}
+
+#[test]
+fn without_a_key_nothing_is_written_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_fs_dir(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Raw)).unwrap();
+    spa.sync().unwrap();
+    let root = spa.pool.dsl.keys.root_of(&spa.pool.dsl.dir(POOL).unwrap()).unwrap().unwrap();
+    let fs = writer(&spa, POOL);
+    let file = fs.create(fs.root, NEEDLE, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.write(file, 0, NEEDLE, true).unwrap();
+    // Behind the back of those who use it.
+    spa.pool.dsl.keys.unload(root.dir).unwrap();
+    refused(spa.sync(), Kind::Suspended);
+    drop((fs, spa));
+    assert_eq!(occurrences(dir.path(), NEEDLE), 0);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    spa.load_key(POOL, &raw()).unwrap();
+    let fs = writer(&spa, POOL);
+    assert!(fs.entries(fs.root).unwrap().is_empty());
 }
 
 fn sha256(bytes: &[u8]) -> String {

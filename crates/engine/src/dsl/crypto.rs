@@ -109,6 +109,20 @@ struct SaltUse {
     left: u64,
 }
 
+impl SaltUse {
+    /// The salt of the next block; a new one after `uses` blocks.
+    #[doc(alias = "zio_crypt_key_get_salt")]
+    fn next(&mut self, uses: u64, secrets: &dyn Secrets) -> Result<Salt> {
+        if self.left == 0 {
+            let mut salt = [0; SALT_LEN];
+            secrets.fill(&mut salt)?;
+            *self = Self { salt, left: uses };
+        }
+        self.left -= 1;
+        Ok(self.salt)
+    }
+}
+
 impl std::fmt::Debug for OpenKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "OpenKey({} of object {})", self.key.suite().name(), self.object)
@@ -366,20 +380,14 @@ impl KeySource for KeyStore {
         opened.map_err(|e| Error::new(Kind::Checksum, e.to_string()))
     }
 
-    #[doc(alias("zio_crypt_key_get_salt", "zio_crypt_generate_iv"))]
+    #[doc(alias = "zio_crypt_generate_iv")]
     fn draw(&self, objset: u64) -> Result<(Salt, Iv)> {
         let open = self.dataset_key(objset)?;
         let secrets = self.secrets()?;
         let mut iv = [0; IV_LEN];
         secrets.fill(&mut iv)?;
-        let mut now = open.salt.lock();
-        if now.left == 0 {
-            let mut salt = [0; SALT_LEN];
-            secrets.fill(&mut salt)?;
-            *now = SaltUse { salt, left: MAX_SALT_USES };
-        }
-        now.left -= 1;
-        Ok((now.salt, iv))
+        let salt = open.salt.lock().next(MAX_SALT_USES, &*secrets)?;
+        Ok((salt, iv))
     }
 
     fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<Mac> {
@@ -424,4 +432,35 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
         *to = *from;
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::SeededSecrets;
+    use stdx::rng::Rng;
+
+    #[test]
+    fn a_salt_serves_for_so_many_blocks_and_no_more() {
+        let (secrets, mut salt) = (SeededSecrets(Mutex::new(Rng::new(1))), SaltUse::default());
+        let drawn: Vec<Salt> = (0..9).map(|_| salt.next(3, &secrets).unwrap()).collect();
+        let distinct: std::collections::BTreeSet<_> = drawn.iter().collect();
+        assert_eq!(distinct.len(), 3);
+        assert!(drawn.chunks(3).all(|three| three.iter().all(|salt| *salt == three[0])));
+    }
+
+    #[test]
+    fn new_keys_have_the_form_that_is_asked_for() {
+        let secrets = SeededSecrets(Mutex::new(Rng::new(1)));
+        let kind = |format, input: &[u8], iters| {
+            RootKey::create(format, input, iters, &secrets).map(|key| key.pbkdf2).map_err(|e| e.kind())
+        };
+        assert_eq!(kind(KeyFormat::Raw, &[1; 32], None), Ok(None));
+        assert_eq!(kind(KeyFormat::Raw, &[1; 31], None), Err(Kind::KeyWrong));
+        assert_eq!(kind(KeyFormat::Raw, &[1; 32], Some(200_000)), Err(Kind::Invalid));
+        assert_eq!(kind(KeyFormat::Passphrase, b"a passphrase", Some(99_999)), Err(Kind::Invalid));
+        assert_eq!(kind(KeyFormat::Passphrase, b"short", Some(100_000)), Err(Kind::KeyWrong));
+        let salts = [(); 2].map(|()| kind(KeyFormat::Passphrase, b"a passphrase", Some(100_000)));
+        assert!(salts[0] != salts[1] && salts[0].clone().unwrap().unwrap().iters == 100_000);
+    }
 }
