@@ -571,7 +571,8 @@ fn without_its_key_a_dataset_can_be_managed_and_not_read() {
 #[test]
 fn without_a_key_nothing_is_written_at_all() {
     let dir = tempfile::tempdir().unwrap();
-    let spa = pools::create_fs_dir(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Raw)).unwrap();
+    let spa =
+        pools::create_fs_dir(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Raw)).unwrap();
     spa.sync().unwrap();
     let root = spa.pool.dsl.keys.root_of(&spa.pool.dsl.dir(POOL).unwrap()).unwrap().unwrap();
     let fs = writer(&spa, POOL);
