@@ -257,6 +257,28 @@ fn every_golden_pool_is_written() {
     run(|_| true, round_trip);
 }
 
+/// Pools of older versions become such of version 5000, with features, and are written on.
+fn upgraded(copy: &Copy) -> Outcome {
+    let features = zcommon::features::of_openzfs_2_3();
+    let first = features.clone();
+    let touched = copy.written("an upgrade", |spa| {
+        spa.enable_features(first).map_err(text)?;
+        change(spa)
+    })?;
+    copy.compare(&touched)?;
+    copy.written("some snapshots went", |spa| {
+        let version = spa.config.lock().facts().version;
+        assert!(version == 5000 && features.iter().all(|f| spa.features.is_enabled(*f)));
+        destroy(spa, false)
+    })?;
+    copy.written("all went", |spa| destroy(spa, true)).map(drop)
+}
+
+#[test]
+fn old_pools_are_upgraded() {
+    run(|name| ["legacy-v28", "zfs-fuse-v23"].contains(&name), upgraded);
+}
+
 #[test]
 fn blocks_with_several_owners_are_freed_with_the_last() {
     run(|name| SHARED.contains(&name), shared);

@@ -88,25 +88,6 @@ impl Spa {
         })
     }
 
-    /// Enables features.
-    #[doc(alias = "zpool upgrade")]
-    pub fn enable_features(&self, wanted: Vec<Feature>) -> Result<()> {
-        self.sync_task(move |spa, tx| {
-            if spa.config.lock().facts().version < zcommon::version::SPA_VERSION_FEATURES {
-                return Err(Error::unsupported("pools before version 5000 can't be upgraded by this build"));
-            }
-            for feature in wanted {
-                spa.features.enable(feature, spa.pool.env.guid(), tx)?;
-            }
-            // Labels name some of them.
-            spa.config.lock().change_facts(|_| ());
-            let enabled = zcommon::features::FEATURES.iter().copied();
-            let enabled: Vec<_> = enabled.filter(|f| spa.features.is_enabled(*f)).collect();
-            spa.space.set_forms(super::create::forms(&enabled));
-            Ok(())
-        })
-    }
-
     /// Says in the labels that the pool is destroyed. Its blocks stay as they are.
     #[doc(alias = "spa_destroy")]
     pub fn destroy(&self) -> Result<()> {

@@ -247,7 +247,7 @@ fn deferred_list(mos: &LiveObjset, tx: &Tx) -> Result<u64> {
 }
 
 /// The key of the salted checksums.
-fn salt(env: &Env, zio: &Arc<Zio>) -> Value {
+pub(super) fn salt(env: &Env, zio: &Arc<Zio>) -> Value {
     let mut salt = [0; 32];
     env.random.lock().fill(&mut salt);
     zio.set_salt(&salt);

@@ -12,6 +12,7 @@ use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::SpaRemoving;
+use ondisk::objset::ZilHeader;
 use ondisk::zil::LogBlock;
 use parking_lot::Mutex;
 use zcommon::features::Feature;
@@ -36,7 +37,7 @@ use crate::metaslab::{SpaceAllocator, SpaceMapSource};
 use crate::txg::Txgs;
 use crate::vdev::top::Layout;
 use crate::zap::Zap;
-use crate::zil::claim;
+use crate::zil::{self, claim};
 use crate::zio::Form;
 
 /// How a pool is to be imported.
@@ -101,11 +102,18 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     let shared = Shared::load(&pool)?;
     let uberblock = pool.uberblock;
     // Newer states that were given up must not come back: the first group is newer than they all.
-    let txgs = Txgs::new(uberblock.txg.max(newest));
+    let back = options.open.checkpoint;
+    let synced = uberblock.txg.max(newest) + u64::from(back);
+    let txgs = Txgs::new(synced);
     let dirty = Arc::new(Dirty::default());
     let config = Mutex::new(config);
     let spa = Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, shared), uberblock);
-    claim_logs(&spa)?;
+    if back {
+        spa.go_back(synced)?;
+        clear_logs(&spa, uberblock.txg)?;
+    } else {
+        claim_logs(&spa)?;
+    }
     make_vdev_zaps(&spa)?;
     Ok(spa)
 }
@@ -219,6 +227,30 @@ fn claim_logs(spa: &Spa) -> Result<()> {
     })?;
     // No block may seem to come from the future.
     spa.wait_synced(newest)
+}
+
+/// What intent logs hold is of the time after the checkpoint, to which the pool was taken back: they are dropped. Of
+/// their blocks, those up to the checkpoint's group are known as allocated.
+#[doc(alias = "zil_clear_log_block")]
+fn clear_logs(spa: &Spa, until: u64) -> Result<()> {
+    let logs = unclaimed_logs(&spa.pool)?;
+    if logs.is_empty() {
+        return Ok(());
+    }
+    spa.sync_task(move |spa, tx| {
+        for log in &logs {
+            let mut chain = zil::chain_as(log, Form::NoKey);
+            while let Some(bp) = chain.peek().filter(|bp| bp.logical_birth() <= until) {
+                spa.free_places(&bp, tx)?;
+                if chain.next().is_none() {
+                    break;
+                }
+            }
+            let at = MosAt::new(&spa.mos, tx, spa);
+            dsl::write::log::write_header(&at, log.id, ZilHeader::default())?;
+        }
+        Ok(())
+    })
 }
 
 /// Vdevs of a pool that was made before they had ZAPs of their own get them.

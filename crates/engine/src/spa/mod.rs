@@ -36,6 +36,7 @@ pub mod space;
 mod space_store;
 mod spares;
 mod sync;
+mod upgrade;
 
 pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, import};

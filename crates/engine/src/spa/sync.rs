@@ -166,6 +166,13 @@ impl Spa {
         object.set_bonus(tx, &len.to_le_bytes())
     }
 
+    /// Makes the state that the pool was opened at the newest, before anything overwrites those that are given up.
+    #[doc(alias = "spa_ld_checkpoint_rewind")]
+    pub(super) fn go_back(&self, txg: u64) -> Result<()> {
+        let rootbp = self.uberblock.lock().rootbp;
+        self.commit(txg, rootbp, true)
+    }
+
     /// Labels and uberblock.
     fn commit(&self, txg: u64, rootbp: ondisk::Blkptr, labels: bool) -> Result<()> {
         let tree = self.pool.zio.tree();

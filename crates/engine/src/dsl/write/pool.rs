@@ -1,11 +1,16 @@
 //! The DSL of a new pool.
 
+use ondisk::ObjectType;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 
 use super::at::{MosAt, version};
 use super::lists;
 use super::tree::{Origin, create_dataset, create_dir, create_head, create_snapshot};
-use crate::error::Result;
+use crate::dmu::NewObject;
+use crate::error::{Error, Result};
+
+/// Bytes of the head of a block list that can have others below it.
+const SUBLISTS_BONUS: usize = 48;
 
 /// What a new pool's DSL consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,4 +53,35 @@ pub fn create(at: &MosAt<'_>, features: &mut dyn FnMut() -> Result<()>) -> Resul
     let root_dataset = create_head(at, root_dir, origin, 0)?;
     let origin_snapshot = origin.map_or(0, |o| o.number);
     Ok(Created { root_dir, mos_dir, free_dir, free_bpobj, origin_snapshot, root_dataset })
+}
+
+/// What version 26 brought, for a pool that is upgraded: a place for space that is being freed, and lists of clones.
+#[doc(alias = "dsl_pool_upgrade_dir_clones")]
+pub fn upgrade_dir_clones(at: &MosAt<'_>) -> Result<()> {
+    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
+    let root = root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))?;
+    create_dir(at, Some((root, special_dir::FREE)))?;
+    // Of the new form, whatever the version still says.
+    let new = NewObject::with_bonus(ObjectType::BPOBJ, lists::BLOCK, ObjectType::BPOBJ_HDR, SUBLISTS_BONUS);
+    let free = at.create_object(new)?;
+    at.zap_add(MOS_DIRECTORY_OBJECT, mos::FREE_BPOBJ, free)?;
+    let mut dirs = vec![root];
+    while let Some(number) = dirs.pop() {
+        let dir = at.dir(number)?;
+        dirs.extend(at.zap_entries(dir.child_dir_zapobj)?.iter().filter_map(|child| child.value.first()));
+        if dir.origin_obj == 0 || dir.head_dataset_obj == 0 {
+            continue;
+        }
+        let origin_dir = at.dataset(dir.origin_obj)?.dir_obj;
+        let clones = match at.dir(origin_dir)?.clones {
+            0 => {
+                let clones = at.create_zap(ObjectType::DSL_CLONES)?;
+                at.change_dir(origin_dir, |dir| dir.clones = clones)?;
+                clones
+            }
+            clones => clones,
+        };
+        at.zap(clones, |zap| zap.add_int(dir.head_dataset_obj))?;
+    }
+    Ok(())
 }
