@@ -5,7 +5,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 
 use super::at::{MosAt, version};
 use super::lists;
-use super::tree::{Origin, create_dataset, create_dir, create_head, create_snapshot};
+use super::tree::{Origin, add_clone, create_dataset, create_dir, create_head, create_snapshot};
 use crate::dmu::NewObject;
 use crate::error::{Error, Result};
 
@@ -72,16 +72,7 @@ pub fn upgrade_dir_clones(at: &MosAt<'_>) -> Result<()> {
         if dir.origin_obj == 0 || dir.head_dataset_obj == 0 {
             continue;
         }
-        let origin_dir = at.dataset(dir.origin_obj)?.dir_obj;
-        let clones = match at.dir(origin_dir)?.clones {
-            0 => {
-                let clones = at.create_zap(ObjectType::DSL_CLONES)?;
-                at.change_dir(origin_dir, |dir| dir.clones = clones)?;
-                clones
-            }
-            clones => clones,
-        };
-        at.zap(clones, |zap| zap.add_int(dir.head_dataset_obj))?;
+        add_clone(at, at.dataset(dir.origin_obj)?.dir_obj, dir.head_dataset_obj)?;
     }
     Ok(())
 }
