@@ -49,7 +49,9 @@ impl Spa {
             return Ok(());
         }
         if from < OLDEST {
-            let what = format!("a pool of version {from} can't be upgraded: its file systems have no accounts of users");
+            let what = format!(
+                "a pool of version {from} can't be upgraded: its file systems have no accounts of users"
+            );
             return Err(Error::unsupported(what));
         }
         let at = self.datasets.at(tx, self);
