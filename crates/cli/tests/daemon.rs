@@ -14,7 +14,7 @@ fn raidz2(live: &Live) -> String {
 fn a_pool_is_made_used_exported_and_imported() {
     let live = Live::new();
     let disks = raidz2(&live);
-    live.ok(&format!("zpool create -o comment=mine -O compression=lz4 tank raidz2 {disks}"));
+    live.ok(&format!("zpool create -O mountpoint=none -o comment=mine -O compression=lz4 tank raidz2 {disks}"));
     live.ok("zfs create -p tank/home/me");
     live.ok("zfs create -V 10M tank/vol");
     live.ok("zfs snapshot -r tank@now");
@@ -43,7 +43,7 @@ fn a_pool_is_made_used_exported_and_imported() {
 fn a_killed_daemon_comes_back_with_its_pools() {
     let live = Live::new();
     let disks = raidz2(&live);
-    live.ok(&format!("zpool create tank raidz2 {disks}"));
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz2 {disks}"));
     live.ok("zfs create tank/a");
     live.signal("-KILL");
     live.ok("zfs create tank/b");
@@ -62,14 +62,14 @@ fn a_killed_daemon_comes_back_with_its_pools() {
 fn devices_of_pools_are_not_taken() {
     let live = Live::new();
     let (a, b) = (live.disk("a", 128), live.disk("b", 128));
-    live.ok(&format!("zpool create tank {a}"));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
     let lead = "invalid vdev specification\nuse '-f' to override the following errors:\n";
     assert_eq!(
         live.fails(&format!("zpool create other {a}")),
         format!("{lead}{a} is part of active pool 'tank'\n")
     );
     assert_eq!(
-        live.fails(&format!("zpool create -f other {a}")),
+        live.fails(&format!("zpool create -f -O mountpoint=none other {a}")),
         format!(
             "invalid vdev specification\nthe following errors must be manually repaired:\n{a} is part of active pool 'tank'\n"
         )
@@ -86,7 +86,7 @@ fn devices_of_pools_are_not_taken() {
         live.fails(&format!("zpool create other {small}")),
         "cannot create 'other': one or more devices is less than the minimum size (64M)\n"
     );
-    live.ok(&format!("zpool create -f other {a}"));
+    live.ok(&format!("zpool create -f -O mountpoint=none other {a}"));
     assert_eq!(
         live.fails(&format!("zpool create other {b}")),
         "cannot create 'other': pool already exists\n"
@@ -98,7 +98,7 @@ fn devices_of_pools_are_not_taken() {
 fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
     let live = Live::new();
     let disk = live.disk("d", 256);
-    live.ok(&format!("zpool create tank {disk}"));
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
     live.ok("zfs create tank/a");
     live.ok("zfs snapshot tank/a@1");
     live.ok("zfs clone -o compression=off tank/a@1 tank/c");
@@ -110,7 +110,12 @@ fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
     assert_eq!(live.ok("zfs get -H -o value origin tank/a"), "tank/c@1\n");
     live.ok("zfs rename tank/c tank/d");
     live.ok("zfs rename tank/d@1 tank/d@one");
-    live.ok("zfs snapshot tank/d@two tank/d@three");
+    assert_eq!(
+        live.fails("zfs snapshot tank/d@two tank/d@three"),
+        "cannot create snapshots : multiple snapshots of same fs not allowed\n"
+    );
+    live.ok("zfs snapshot tank/d@two");
+    live.ok("zfs snapshot tank/d@three");
     live.ok("zfs bookmark tank/d@two #mark");
     assert_eq!(
         live.fails("zfs rollback tank/d@one"),
@@ -130,7 +135,7 @@ fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
 fn properties_are_set_inherited_and_refused() {
     let live = Live::new();
     let disk = live.disk("d", 256);
-    live.ok(&format!("zpool create tank {disk}"));
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
     live.ok("zfs create -p tank/a/b");
     live.ok("zfs set compression=gzip atime=off quota=50M tank/a");
     let got = live.ok("zfs get -H -o property,value,source compression,atime,quota tank/a/b");
@@ -180,7 +185,7 @@ fn encrypted_datasets_have_their_keys_loaded_and_changed() {
     let disk = live.disk("d", 256);
     let key = live.dir.path().join("key");
     std::fs::write(&key, "correct horse battery").unwrap();
-    live.ok(&format!("zpool create tank {disk}"));
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
     let location = format!("file://{}", key.display());
     live.ok(&format!(
         "zfs create -o encryption=on -o keyformat=passphrase -o pbkdf2iters=100000 -o keylocation={location} tank/e"
@@ -208,7 +213,7 @@ fn encrypted_datasets_have_their_keys_loaded_and_changed() {
 fn nothing_answered_is_lost_when_the_daemon_is_killed() {
     let live = Live::new();
     let disks: Vec<String> = (1..=3).map(|n| live.disk(&format!("k{n}"), 128)).collect();
-    live.ok(&format!("zpool create tank raidz {}", disks.join(" ")));
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz {}", disks.join(" ")));
     let mut random: u64 = 7;
     let mut known: Vec<String> = Vec::new();
     for round in 0..6 {
@@ -252,7 +257,7 @@ fn nothing_answered_is_lost_when_the_daemon_is_killed() {
 fn lists_are_whole_while_others_change() {
     let live = Live::new();
     let disk = live.disk("d", 256);
-    live.ok(&format!("zpool create tank {disk}"));
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
     std::thread::scope(|scope| {
         for worker in 0..3 {
             let live = &live;
@@ -268,5 +273,27 @@ fn lists_are_whole_while_others_change() {
         }
     });
     assert_eq!(live.ok("zfs list -H -t all -o name"), "tank\n");
+    live.export_and_verify("tank");
+}
+
+/// Vdevs that nothing was written to yet count, and are written to after an import.
+#[test]
+fn vdevs_without_maps_have_their_space() {
+    let live = Live::new();
+    let disks: Vec<String> = (1..=6).map(|n| live.disk(&format!("s{n}"), 128)).collect();
+    let [a, b, c, d, e, f] = disks.as_slice() else { panic!() };
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz {a} {b} {c} special mirror {d} {e} log {f}"));
+    let before = live.ok("zpool list -H -p -o size tank");
+    live.ok("zpool export tank");
+    std::fs::rename(a, live.dir.path().join("away")).unwrap();
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert_eq!(live.ok("zpool list -H -p -o size tank"), before);
+    assert_eq!(live.ok("zpool list -H -o health tank"), "DEGRADED\n");
+    assert!(live.ok("zpool status -x").contains("could not be opened"));
+    live.ok("zfs create tank/a");
+    live.ok("zpool export tank");
+    std::fs::rename(live.dir.path().join("away"), a).unwrap();
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    live.ok("zfs create tank/b");
     live.export_and_verify("tank");
 }

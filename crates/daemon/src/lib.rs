@@ -17,6 +17,7 @@
 
 pub mod cache;
 pub mod client;
+pub mod deleg;
 pub mod devices;
 pub mod mounts;
 pub mod ops;

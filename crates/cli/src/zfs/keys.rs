@@ -17,6 +17,7 @@ use super::target::Target;
 use crate::ctx::Ctx;
 use crate::settings;
 use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zpool::vdevs::strerror;
 
 /// Bytes of a key that are read.
 const MAX_KEY: u64 = 4096;
@@ -231,7 +232,7 @@ impl Verb for ChangeKey {
             return Ok(Exit::OK);
         }
         if !target.view.dsl.keys.is_loaded(&root) {
-            return Err(failed(format!("Parent/own key must be loaded: the key of '{}' is not.", root.name)));
+            return Err(failed("Key must be loaded.".to_owned()));
         }
         let is_root = root.name == self.name;
         let mut wishes = KeyWishes {
@@ -334,27 +335,37 @@ fn read_key(
     if let Some(path) = location.strip_prefix("file://") {
         let mut bytes = Vec::new();
         let read = File::open(Path::new(path)).and_then(|file| file.take(MAX_KEY).read_to_end(&mut bytes));
-        read.map_err(|e| Failure::failed(format!("Failed to open key material file: {path}: {e}")))?;
+        read.map_err(|e| Failure::failed(format!("Failed to open key material file: {}", strerror(&e))))?;
         return Ok(bytes);
     }
     if location != "prompt" {
         return Err(Failure::failed(format!("not supported yet: keys from {location}")));
     }
     let stdin = ctx.session()?.stdin.try_clone()?;
-    let first = ask("Enter", &stdin, format, name, ctx)?;
-    if twice && stdin.is_terminal() && ask("Re-enter", &stdin, format, name, ctx)? != first {
+    let prompt = |word: &str| match twice {
+        true => format!("{word} new {}:", words_of(format)),
+        false => format!("{word} {} for '{name}':", words_of(format)),
+    };
+    let first = ask(&prompt("Enter"), &stdin, format, ctx)?;
+    if twice && stdin.is_terminal() && ask(&prompt("Re-enter"), &stdin, format, ctx)? != first {
         return Err(Failure::failed("Provided keys do not match."));
     }
     Ok(first)
 }
 
-fn ask(word: &str, stdin: &File, format: KeyFormat, name: &str, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
+fn words_of(format: KeyFormat) -> &'static str {
+    match format {
+        KeyFormat::Passphrase => "passphrase",
+        KeyFormat::Hex => "hex key",
+        KeyFormat::Raw => "raw key",
+    }
+}
+
+fn ask(prompt: &str, stdin: &File, format: KeyFormat, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
     let terminal = stdin.is_terminal();
-    let what = match (format, word) {
-        (KeyFormat::Passphrase, _) => "passphrase".to_owned(),
-        (KeyFormat::Hex, _) => "hex key".to_owned(),
-        (KeyFormat::Raw, _) => "raw key".to_owned(),
-    };
+    if terminal && format == KeyFormat::Raw {
+        return Err(Failure::failed("Cannot enter raw keys on the terminal"));
+    }
     let mut line = Vec::new();
     if !terminal {
         // A raw key may have any bytes.
@@ -366,7 +377,7 @@ fn ask(word: &str, stdin: &File, format: KeyFormat, name: &str, ctx: &mut Ctx) -
         return Ok(line);
     }
     ctx.out.flush()?;
-    write!(ctx.err, "{word} {what} for '{name}': ")?;
+    write!(ctx.err, "{prompt} ")?;
     let saved = tcgetattr(stdin).map_err(std::io::Error::from)?;
     let mut silent = saved.clone();
     silent.local_modes.remove(LocalModes::ECHO);

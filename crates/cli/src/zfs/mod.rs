@@ -1,5 +1,6 @@
 //! `zfs`: one file a verb.
 
+mod allow;
 mod clone;
 pub mod create;
 mod destroy;
@@ -16,6 +17,7 @@ mod rename;
 mod rollback;
 pub mod rows;
 pub mod select;
+mod simple;
 mod set;
 mod snapshot;
 pub mod target;
@@ -93,6 +95,18 @@ pub enum ZfsVerb {
     UnloadKey(keys::UnloadKey),
     /// Give a dataset another key
     ChangeKey(keys::ChangeKey),
+    /// Give permissions, or show them
+    Allow(allow::Allow),
+    /// Take permissions away
+    Unallow(allow::Unallow),
+    /// List file systems of older versions
+    Upgrade(simple::Upgrade),
+    /// Wait until something is done
+    Wait(simple::Wait),
+    /// Share file systems
+    Share(simple::Share),
+    /// Stop sharing file systems
+    Unshare(simple::Unshare),
     /// Print the version
     Version(multicall::Version),
     /// A verb that has no module here.
@@ -144,6 +158,12 @@ impl Verb for Zfs {
             ZfsVerb::LoadKey(v) => v.run(ctx),
             ZfsVerb::UnloadKey(v) => v.run(ctx),
             ZfsVerb::ChangeKey(v) => v.run(ctx),
+            ZfsVerb::Allow(v) => v.run(ctx),
+            ZfsVerb::Unallow(v) => v.run(ctx),
+            ZfsVerb::Upgrade(v) => v.run(ctx),
+            ZfsVerb::Wait(v) => v.run(ctx),
+            ZfsVerb::Share(v) => v.run(ctx),
+            ZfsVerb::Unshare(v) => v.run(ctx),
             ZfsVerb::Version(v) => v.run(ctx),
             ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
         }

@@ -79,13 +79,14 @@ impl Set {
         }
         let moves = stored.iter().any(|(prop, _)| matches!(prop.as_str(), "mountpoint" | "canmount"));
         let names = if moves && !self.unmounted { mounted_below(&target.pool, name) } else { Vec::new() };
+        let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
         let dataset = name.to_owned();
         with_unmounted(&target, &names, false, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 let settings: Vec<_> = stored.iter().map(|(p, v)| (p.as_str(), Some(v.clone()))).collect();
                 tasks.set(&dataset, &settings, Source::Local)
             });
-            done.map_err(|e| cannot(reason(&e)))
+            done.map_err(|e| cannot(reason(&e, &words)))
         })?;
         target.pool.mounts.settings_changed();
         Ok(())
@@ -101,8 +102,10 @@ fn check_version(value: &PropValue) -> Result<(), String> {
 
 /// What OpenZFS says when a setting is refused.
 #[doc(alias = "zfs_setprop_error")]
-fn reason(e: &engine::Error) -> String {
+fn reason(e: &engine::Error, props: &[String]) -> String {
+    let quota = props.iter().any(|prop| matches!(prop.as_str(), "quota" | "refquota"));
     match e.kind() {
+        engine::Kind::NoSpace if quota => "size is less than current used or reserved space".to_owned(),
         engine::Kind::NoSpace => "size is greater than available space".to_owned(),
         engine::Kind::Quota | engine::Kind::Invalid => e.what().to_owned(),
         _ => why(e),
@@ -209,7 +212,7 @@ impl Inherit {
     fn one(&self, prop: &str, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
         let target = Target::of(name, ctx)?;
         let types = target.types()?;
-        let cannot = |what: String| Failure::cannot("inherit for", name, what);
+        let cannot = |what: String| Failure::failed(format!("cannot inherit {prop} for '{name}': {what}"));
         if let Some(native) = ZfsProp::from_name(prop)
             && !self.recurse
             && !native.info().types.intersects(types)
@@ -227,10 +230,10 @@ impl Inherit {
         let source = if self.received { Source::None } else { Source::Inherited };
         let mounted =
             if matches!(prop, "mountpoint") { mounted_below(&target.pool, name) } else { Vec::new() };
-        let prop = prop.to_owned();
+        let word = prop.to_owned();
         with_unmounted(&target, &mounted, false, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
-                names.iter().try_for_each(|name| tasks.set(name, &[(prop.as_str(), None)], source))
+                names.iter().try_for_each(|name| tasks.set(name, &[(word.as_str(), None)], source))
             });
             done.map_err(|e| cannot(why(&e)))
         })?;

@@ -52,6 +52,11 @@ impl Verb for Snapshot {
         for (target, mut names) in by_pool.into_values() {
             names.sort();
             names.dedup();
+            let of = |name: &String| name.split('@').next().unwrap_or_default().to_owned();
+            if names.windows(2).any(|pair| matches!(pair, [a, b] if of(a) == of(b))) {
+                let what = "cannot create snapshots : multiple snapshots of same fs not allowed";
+                return Err(Failure::failed(what));
+            }
             take(&target, names, &settings, ctx)?;
         }
         Ok(Exit::OK)

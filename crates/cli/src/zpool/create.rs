@@ -168,7 +168,10 @@ impl Wishes {
                     self.features.clear();
                 }
             }
-            PoolSetting::Ashift(n) => self.ashift = u32::try_from(n).ok().filter(|n| *n != 0),
+            PoolSetting::Ashift(n) => {
+                self.ashift = u32::try_from(n).ok().filter(|n| *n != 0);
+                self.stored.push(("ashift".to_owned(), PropValue::Number(n)));
+            }
             PoolSetting::Altroot(root) => {
                 self.manner.altroot = Some(root);
                 self.manner.cached = false;

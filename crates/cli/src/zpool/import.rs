@@ -97,13 +97,15 @@ impl Verb for Import {
         if self.home() == Home::Daemon {
             return self.import(ctx);
         }
-        let found = zutil::discover(&self.device);
+        let here = |path: &PathBuf| ctx.session.as_ref().map_or_else(|| path.clone(), |s| s.path(path));
+        let found = zutil::discover(&self.device.iter().map(here).collect::<Vec<_>>());
         for skipped in &found.skipped {
             ctx.warn(format_args!("{}: {}", skipped.path.display(), skipped.why));
         }
         let env = Env::system(CACHE)?;
         let mut pools = zutil::search(&found.devices);
-        pools.retain(|pool| self.wants(pool));
+        let imported: Vec<u64> = ctx.pools().iter().map(|pool| pool.guid()).collect();
+        pools.retain(|pool| self.wants(pool) && !imported.contains(&pool.guid));
         if pools.is_empty() {
             return self.nothing(ctx);
         }
@@ -124,9 +126,13 @@ impl Verb for Import {
 }
 
 impl Import {
-    /// Listing needs nobody; importing is the daemon's.
+    /// Importing is the daemon's, which knows what is imported.
     pub fn home(&self) -> Home {
-        if !self.moments && (self.all || self.pool.is_some()) { Home::Daemon } else { Home::Here }
+        match () {
+            () if self.moments => Home::Here,
+            () if self.all || self.pool.is_some() => Home::Daemon,
+            () => Home::Pools,
+        }
     }
 
     fn wants(&self, pool: &PoolCandidate) -> bool {

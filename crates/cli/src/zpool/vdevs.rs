@@ -277,31 +277,16 @@ impl Objections {
         }
     }
 
-    /// Vdevs that protect less than the others.
+    /// Vdevs that protect less than the others. What logs are made of is their own matter.
     fn replication(&mut self, vdevs: &Vdevs, known: Option<&Group>) {
-        let normal: Vec<&Group> = vdevs.tops.iter().filter(|top| top.class == AllocBias::Normal).collect();
-        for group in &normal {
-            self.alike(group);
-        }
-        let new = normal.first().copied();
-        for pair in normal.windows(2) {
-            if let [a, b] = pair
-                && let Some(line) = differ(a, b)
-            {
-                self.lines.push(line);
-                return;
-            }
-        }
-        let others =
-            vdevs.tops.iter().filter(|top| top.class == AllocBias::Special || top.class == AllocBias::Dedup);
-        let olds = known.or(new);
-        for group in known.and(new).into_iter().chain(others) {
-            let Some(old) = olds else { return };
-            if let Some(line) = old_and_new(old, group) {
-                self.lines.push(line);
-                return;
-            }
-        }
+        let tops: Vec<&Group> = vdevs.tops.iter().filter(|top| top.class != AllocBias::Log).collect();
+        tops.iter().for_each(|group| self.alike(group));
+        let differ = tops.windows(2).find_map(|pair| match pair {
+            [a, b] => differ(a, b),
+            _ => None,
+        });
+        let differ = differ.or_else(|| old_and_new(known?, tops.first()?));
+        self.lines.extend(differ);
     }
 
     fn alike(&mut self, group: &Group) {
@@ -358,34 +343,54 @@ fn parity(group: &Group) -> u64 {
     }
 }
 
+/// Of a raidz and a mirror: the raidz and the mirror.
+#[doc(alias = "is_raidz_mirror")]
+fn raidz_and_mirror<'a>(a: &'a Group, b: &'a Group) -> Option<(&'a Group, &'a Group)> {
+    match (a.kind, b.kind) {
+        (Kind::Raidz(_), Kind::Mirror) => Some((a, b)),
+        (Kind::Mirror, Kind::Raidz(_)) => Some((b, a)),
+        _ => None,
+    }
+}
+
 fn differ(a: &Group, b: &Group) -> Option<String> {
     let (first, second) = (name_of(a), name_of(b));
-    let lead = "mismatched replication level: both";
+    let lead = "mismatched replication level:";
+    if let Some((raidz, mirror)) = raidz_and_mirror(a, b) {
+        let (ways, losses) = (mirror.leaves.len(), mirror.leaves.len().saturating_sub(1));
+        let (parity, what) = (parity(raidz), "vdevs with different redundancy");
+        let alike = usize::try_from(parity) == Ok(losses);
+        return (!alike)
+            .then(|| format!("{lead} raidz and mirror {what}, {parity} vs. {losses} ({ways}-way) are present"));
+    }
     if first != second {
-        return Some(format!("{lead} {first} and {second} vdevs are present"));
+        return Some(format!("{lead} both {first} and {second} vdevs are present"));
     }
     if parity(a) != parity(b) {
-        return Some(format!(
-            "{lead} {} and {} device parity {first} vdevs are present",
-            parity(a),
-            parity(b)
-        ));
+        let (one, other) = (parity(a), parity(b));
+        return Some(format!("{lead} both {one} and {other} device parity {first} vdevs are present"));
     }
     let (ways, others) = (a.leaves.len(), b.leaves.len());
-    (ways != others).then(|| format!("{lead} {ways}-way and {others}-way {first} vdevs are present"))
+    (ways != others).then(|| format!("{lead} both {ways}-way and {others}-way {first} vdevs are present"))
 }
 
 fn old_and_new(old: &Group, new: &Group) -> Option<String> {
     let (first, second) = (name_of(old), name_of(new));
-    let lead = "mismatched replication level: pool uses";
+    let lead = "mismatched replication level: pool";
+    if let Some((raidz, mirror)) = raidz_and_mirror(old, new) {
+        let (ways, losses) = (mirror.leaves.len(), mirror.leaves.len().saturating_sub(1));
+        let (parity, what) = (parity(raidz), "and new vdev with different redundancy, raidz and mirror vdevs");
+        let alike = usize::try_from(parity) == Ok(losses);
+        return (!alike).then(|| format!("{lead} {what}, {parity} vs. {losses} ({ways}-way)"));
+    }
     if first != second {
-        return Some(format!("{lead} {first} and new vdev is {second}"));
+        return Some(format!("{lead} uses {first} and new vdev is {second}"));
     }
     if parity(old) != parity(new) {
-        return Some(format!("{lead} {} device parity and new vdev uses {}", parity(old), parity(new)));
+        return Some(format!("{lead} uses {} device parity and new vdev uses {}", parity(old), parity(new)));
     }
     let (ways, others) = (old.leaves.len(), new.leaves.len());
-    (ways != others).then(|| format!("{lead} {ways}-way {first} and new vdev uses {others}-way {second}"))
+    (ways != others).then(|| format!("{lead} uses {ways}-way {first} and new vdev uses {others}-way {second}"))
 }
 
 /// Opens the devices: from here on nobody else can have them.

@@ -12,7 +12,7 @@ use super::table::{self, Metaslabs};
 use super::vdev::Vdev;
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
-use crate::vdev::config::{AllocBias, VdevConfig};
+use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
 
@@ -91,7 +91,17 @@ impl TopRecord {
         let load = |(config, top, table): (&VdevConfig, Arc<Top>, Metaslabs)| {
             Self::load(mos, top, config, table, &unflushed).map_err(|e| e.on_vdev(&config.name()))
         };
-        tables.into_iter().map(load).collect()
+        let mut all: Vec<Self> = tables.into_iter().map(load).collect::<Result<_>>()?;
+        // What nothing was ever written to has no maps yet, and all of its space.
+        let holds = |kind| !matches!(kind, Kind::Hole | Kind::Indirect | Kind::Missing);
+        let unused = |c: &&VdevConfig| c.metaslab_array == 0 && c.metaslab_shift != 0 && holds(c.kind);
+        for config in tree.config.children.iter().filter(unused) {
+            if let Some(top) = tree.top(config.id) {
+                all.push(Self { bias: table::bias(mos, config)?, ..Self::fresh(top, config)? });
+            }
+        }
+        all.sort_by_key(|record| record.top.id);
+        Ok(all)
     }
 
     fn load(

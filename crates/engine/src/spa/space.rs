@@ -116,6 +116,7 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
         let mut space = empty(config, &top);
         let count = sizes(pool, config, room, &mut space).and_then(|()| match detail {
             Detail::Sizes => Ok(None),
+            Detail::Allocation if config.metaslab_array == 0 => Ok(None),
             Detail::Allocation => Metaslabs::load(&pool.mos, config).map(Some),
         });
         let table = count.unwrap_or_else(|e| {
@@ -166,15 +167,19 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
 /// Its class, its metaslabs as if all were full, and what a checkpoint keeps.
 fn sizes(pool: &Pool, config: &VdevConfig, room: u64, space: &mut VdevSpace) -> Result<()> {
     space.bias = table::bias(&pool.mos, config)?;
-    if config.metaslab_array == 0 || matches!(config.kind, Kind::Indirect | Kind::Hole | Kind::Missing) {
+    if config.metaslab_shift == 0 || matches!(config.kind, Kind::Indirect | Kind::Hole | Kind::Missing) {
         return Ok(());
     }
+    // Nothing was ever written there.
+    let unused = config.metaslab_array == 0;
     let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= room);
     let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
     let row = table::row(config);
     for id in 0..count {
         let (start, size) = table::place(config.metaslab_shift, row, id);
-        space.metaslabs.push(Metaslab { start, size, space_map: 0, allocated: size, fragmentation: None });
+        let allocated = if unused { 0 } else { size };
+        let fragmentation = (unused && keeps_histograms(pool)).then_some(0);
+        space.metaslabs.push(Metaslab { start, size, space_map: 0, allocated, fragmentation });
     }
     space.checkpoint = checkpoint(pool, config)?;
     Ok(())
