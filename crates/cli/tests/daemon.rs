@@ -14,7 +14,9 @@ fn raidz2(live: &Live) -> String {
 fn a_pool_is_made_used_exported_and_imported() {
     let live = Live::new();
     let disks = raidz2(&live);
-    live.ok(&format!("zpool create -O mountpoint=none -o comment=mine -O compression=lz4 tank raidz2 {disks}"));
+    live.ok(&format!(
+        "zpool create -O mountpoint=none -o comment=mine -O compression=lz4 tank raidz2 {disks}"
+    ));
     live.ok("zfs create -p tank/home/me");
     live.ok("zfs create -V 10M tank/vol");
     live.ok("zfs snapshot -r tank@now");
@@ -282,7 +284,9 @@ fn vdevs_without_maps_have_their_space() {
     let live = Live::new();
     let disks: Vec<String> = (1..=6).map(|n| live.disk(&format!("s{n}"), 128)).collect();
     let [a, b, c, d, e, f] = disks.as_slice() else { panic!() };
-    live.ok(&format!("zpool create -O mountpoint=none tank raidz {a} {b} {c} special mirror {d} {e} log {f}"));
+    live.ok(&format!(
+        "zpool create -O mountpoint=none tank raidz {a} {b} {c} special mirror {d} {e} log {f}"
+    ));
     let before = live.ok("zpool list -H -p -o size tank");
     live.ok("zpool export tank");
     std::fs::rename(a, live.dir.path().join("away")).unwrap();

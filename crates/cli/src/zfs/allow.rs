@@ -101,8 +101,7 @@ fn change(
         true => target.tree()?.into_iter().map(|dir| dir.name).collect(),
         false => vec![name.to_owned()],
     };
-    let grants: Vec<Grant> =
-        scopes.into_iter().map(|scope| Grant { scope, perms: perms.clone() }).collect();
+    let grants: Vec<Grant> = scopes.into_iter().map(|scope| Grant { scope, perms: perms.clone() }).collect();
     let done = ctx.change(&target.pool, move |tasks, _| {
         let work = if allow { deleg::allow } else { deleg::unallow };
         names.iter().try_for_each(|name| work(tasks, name, &grants))

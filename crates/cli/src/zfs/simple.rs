@@ -57,7 +57,9 @@ impl Verb for Upgrade {
         if self.all || !self.names.is_empty() {
             if let Some((name, version)) = older.first() {
                 let what = format!("{name} has version {version}");
-                return Err(Failure::failed(format!("zfs upgrade: not supported yet: older versions: {what}")));
+                return Err(Failure::failed(format!(
+                    "zfs upgrade: not supported yet: older versions: {what}"
+                )));
             }
             writeln!(ctx.out, "0 filesystems upgraded")?;
             return Ok(Exit::OK);
@@ -69,7 +71,10 @@ impl Verb for Upgrade {
         }
         writeln!(ctx.out, "The following filesystems are out of date, and can be upgraded.  After being")?;
         writeln!(ctx.out, "upgraded, these filesystems (and any 'zfs send' streams generated from")?;
-        writeln!(ctx.out, "subsequent snapshots) will no longer be accessible by older software versions.\n\n")?;
+        writeln!(
+            ctx.out,
+            "subsequent snapshots) will no longer be accessible by older software versions.\n\n"
+        )?;
         writeln!(ctx.out, "VER  FILESYSTEM\n---  ------------")?;
         for (name, version) in older {
             writeln!(ctx.out, "{version:2}   {name}")?;
@@ -87,7 +92,8 @@ impl Upgrade {
         let mut older = Vec::new();
         for name in names {
             let target = Target::of(&name, ctx)?;
-            let dirs = if self.names.is_empty() || self.recurse { target.tree()? } else { vec![target.dir()?] };
+            let dirs =
+                if self.names.is_empty() || self.recurse { target.tree()? } else { vec![target.dir()?] };
             let _quiet = target.pool.quiet();
             for dir in dirs {
                 let head = dir.head()?;

@@ -360,8 +360,9 @@ fn differ(a: &Group, b: &Group) -> Option<String> {
         let (ways, losses) = (mirror.leaves.len(), mirror.leaves.len().saturating_sub(1));
         let (parity, what) = (parity(raidz), "vdevs with different redundancy");
         let alike = usize::try_from(parity) == Ok(losses);
-        return (!alike)
-            .then(|| format!("{lead} raidz and mirror {what}, {parity} vs. {losses} ({ways}-way) are present"));
+        return (!alike).then(|| {
+            format!("{lead} raidz and mirror {what}, {parity} vs. {losses} ({ways}-way) are present")
+        });
     }
     if first != second {
         return Some(format!("{lead} both {first} and {second} vdevs are present"));
@@ -379,7 +380,8 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
     let lead = "mismatched replication level: pool";
     if let Some((raidz, mirror)) = raidz_and_mirror(old, new) {
         let (ways, losses) = (mirror.leaves.len(), mirror.leaves.len().saturating_sub(1));
-        let (parity, what) = (parity(raidz), "and new vdev with different redundancy, raidz and mirror vdevs");
+        let (parity, what) =
+            (parity(raidz), "and new vdev with different redundancy, raidz and mirror vdevs");
         let alike = usize::try_from(parity) == Ok(losses);
         return (!alike).then(|| format!("{lead} {what}, {parity} vs. {losses} ({ways}-way)"));
     }
@@ -390,7 +392,8 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
         return Some(format!("{lead} uses {} device parity and new vdev uses {}", parity(old), parity(new)));
     }
     let (ways, others) = (old.leaves.len(), new.leaves.len());
-    (ways != others).then(|| format!("{lead} uses {ways}-way {first} and new vdev uses {others}-way {second}"))
+    (ways != others)
+        .then(|| format!("{lead} uses {ways}-way {first} and new vdev uses {others}-way {second}"))
 }
 
 /// Opens the devices: from here on nobody else can have them.
