@@ -316,3 +316,13 @@ fn many_threads_at_once() {
     let text = bench.zdb(&["-bcc", "wpool"]);
     assert!(text.is_empty() || text.contains("No leaks"), "{text}");
 }
+
+#[test]
+fn an_object_set_can_be_marked_in_the_open_group_while_the_group_before_is_written() {
+    let bench = Bench::new(128 << 20, |_| {});
+    let fs = bench.writer(Options::default());
+    fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    bench.spa.txgs.close();
+    bench.objset.touch(&bench.spa.begin().unwrap()).unwrap();
+    bench.spa.sync().unwrap();
+}

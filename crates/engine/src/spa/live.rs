@@ -7,6 +7,7 @@
 //! Lock order: changing → tasks → config → (leaf locks of dmu and metaslab). No lock here is held while waiting.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -238,7 +239,7 @@ impl Spa {
                     return;
                 }
                 let late = idle >= TXG_TIMEOUT;
-                if spa.step(late && spa.has_changes()) {
+                if spa.step_or_suspend(late && spa.has_changes()) {
                     idle = Duration::ZERO;
                     continue;
                 }
@@ -250,6 +251,17 @@ impl Spa {
         let name = format!("txg-{}", self.pool.name);
         *self.thread.lock() = Some(std::thread::Builder::new().name(name).spawn(work)?);
         Ok(())
+    }
+
+    /// As [`Spa::step`]. When an invariant breaks, whoever waits is told so, instead of waiting for ever.
+    fn step_or_suspend(&self, force: bool) -> bool {
+        std::panic::catch_unwind(AssertUnwindSafe(|| self.step(force))).unwrap_or_else(|_| {
+            let what =
+                "the pool is suspended: writing it stopped at an error of this program, which is in its log";
+            self.txgs.suspend(Error::new(crate::Kind::Suspended, what).in_pool(&self.pool.name));
+            self.stop.store(true, Ordering::Release);
+            true
+        })
     }
 
     /// Whether the open group has something to write.

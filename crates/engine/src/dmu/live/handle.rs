@@ -177,7 +177,14 @@ impl Handle {
         let place = changes.get_mut(slot(tx.txg()));
         let Some(place) = place else { return Err(Error::new(Kind::Invalid, "no such transaction group")) };
         let change = place.get_or_insert_with(|| Box::new(Change::new(tx.txg())));
-        assert!(change.txg == tx.txg() && change.left.is_none(), "changes are made in the newest group");
+        assert!(
+            change.txg == tx.txg() && change.left.is_none(),
+            "changes of object {} are made in the newest group: {} after {}, fixed: {}",
+            self.number,
+            tx.txg(),
+            change.txg,
+            change.left.is_some()
+        );
         Ok(work(now, change))
     }
 

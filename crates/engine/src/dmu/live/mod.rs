@@ -233,10 +233,12 @@ impl LiveObjset {
         self.special(SpecialObject::Meta)?.change(tx, |_, _| ())
     }
 
-    /// Writes the object set with `tx`'s group even if nothing in it is changed.
+    /// Writes the object set with `tx`'s group even if nothing in it is changed. The object of dnodes itself is not
+    /// changed by that: while groups are open, only the one that is being written may change it.
     #[doc(alias = "dsl_dataset_dirty")]
     pub fn touch(&self, tx: &Tx) -> Result<()> {
-        self.special(SpecialObject::Meta)?.change(tx, |_, _| ())
+        self.set_dirty(tx.txg(), &self.special(SpecialObject::Meta)?);
+        Ok(())
     }
 
     /// Bytes that are changed and not yet written.
