@@ -16,7 +16,7 @@ use engine::zil::replay::replay;
 use engine::zil::{Itx, Zil};
 use engine::{Kind, Result};
 use ondisk::ObjsetType;
-use ondisk::names::{ZVOL_OBJECT, crypto_key, dsl_dir};
+use ondisk::names::{MASTER_NODE_OBJECT, ZVOL_OBJECT, crypto_key, dsl_dir};
 use stdx::rng::Rng;
 use testkit::{golden, pools, zdb};
 use zcommon::features::Feature;
@@ -95,7 +95,13 @@ fn fill(fs: &FsWriter, seed: u64) {
 }
 
 fn check(spa: &Spa, name: &str, seed: u64) {
-    let fs = zpl::Filesystem::open(&spa.pool.dsl.dataset(name).unwrap()).unwrap();
+    let dataset = spa.pool.dsl.dataset(name).unwrap();
+    let fs = zpl::Filesystem::open(&dataset).unwrap();
+    // What is small enough to lie in its pointer does not; what says nothing is authenticated.
+    let (objset, tiny) = (dataset.objset().unwrap(), fs.resolve(b"tiny", true).unwrap().number());
+    let pointer = |number| objset.object(number).unwrap().dnode.blkptrs()[0];
+    assert!(pointer(tiny).is_encrypted() && pointer(tiny).ndvas() == 1);
+    assert!(pointer(MASTER_NODE_OBJECT).is_authenticated());
     for (file, len) in [("tiny", 20), ("block", 9000), ("large", 3 << 20)] {
         let found = fs.resolve(file.as_bytes(), true).unwrap();
         let mut got = vec![0; len];
