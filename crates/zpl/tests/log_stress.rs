@@ -1,0 +1,180 @@
+//! Mounted file systems under many callers, and on a device for logs that fails.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use blkdev::{Device, Fault, FaultyDevice};
+use common::Bench;
+use engine::dsl::write::Tasks;
+use engine::env::Env;
+use engine::spa::Spa;
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
+use engine::vdev::config::AllocBias;
+use stdx::rng::Rng;
+use testkit::{pools, zdb};
+use zpl::write::{FsWriter, NewFs, NewNode, Overrides, RenameKind, create_fs, mount};
+use zpl::{FileKind, Time};
+
+const SPAN: usize = 600_000;
+
+fn file() -> NewNode<'static> {
+    NewNode::new(FileKind::Regular, 0o600, 0, 0)
+}
+
+/// Writes and cuts a file of its own, with a commit after most changes; gives what must be in it.
+fn writer(fs: &FsWriter, seed: u64, steps: u64) -> (u64, Vec<u8>) {
+    let mut rng = Rng::new(seed);
+    let number = fs.create(fs.root, format!("file{seed}").as_bytes(), &file()).unwrap();
+    let mut model = vec![0; SPAN];
+    fs.truncate(number, SPAN as u64).unwrap();
+    for _ in 0..steps {
+        let at = rng.below(SPAN as u64 - 1) as usize;
+        let most = if rng.below(3) == 0 { 200_000 } else { 3000 };
+        let end = (at + 1 + rng.below(most) as usize).min(SPAN);
+        match rng.below(5) {
+            0 => {
+                model[at..end].fill(0);
+                fs.punch(number, at as u64, (end - at) as u64).unwrap();
+            }
+            _ => {
+                rng.fill(&mut model[at..end]);
+                fs.write(number, at as u64, &model[at..end], true).unwrap();
+            }
+        }
+        if rng.below(4) > 0 {
+            fs.fsync(number).unwrap();
+        }
+    }
+    (number, model)
+}
+
+/// Makes, moves and removes files.
+fn namer(fs: &FsWriter, seed: u64, steps: u64) {
+    for step in 0..steps {
+        let (one, two) = (format!("n{seed}-{step}"), format!("m{seed}-{}", step % 3));
+        let number = fs.create(fs.root, one.as_bytes(), &file()).unwrap();
+        fs.write(number, 0, &[7; 30_000], true).unwrap();
+        fs.rename((fs.root, one.as_bytes()), (fs.root, two.as_bytes()), RenameKind::Plain, (0, 0)).unwrap();
+        if step % 2 == 0 {
+            fs.fsync(number).unwrap();
+        }
+        if step % 5 == 0 {
+            fs.unlink(fs.root, two.as_bytes()).unwrap();
+        }
+    }
+}
+
+fn snapshots(spa: &Arc<Spa>, count: u64) {
+    for n in 0..count {
+        let name = format!("wpool@s{n}");
+        spa.sync_task(move |spa: &Spa, tx: &engine::dmu::Tx| {
+            let tasks = Tasks { at: spa.datasets.at(tx, spa), datasets: &spa.datasets, pool: &spa.pool.name };
+            tasks.snapshot(&[&name], &[])
+        })
+        .unwrap();
+    }
+}
+
+fn content(fs: &FsWriter, number: u64) -> Vec<u8> {
+    let mut out = vec![0; SPAN];
+    assert_eq!(fs.read(number, 0, &mut out).unwrap(), SPAN);
+    out
+}
+
+#[test]
+fn many_callers_share_one_log() {
+    let bench = Bench::new(512 << 20, |_| {});
+    bench.spa.start_thread().unwrap();
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let commits = AtomicU64::new(0);
+    let before = bench.spa.txgs.synced();
+    let files: Vec<_> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|seed| {
+                scope.spawn({
+                    let (fs, commits) = (&fs, &commits);
+                    move || {
+                        let done = writer(fs, seed, 60);
+                        commits.fetch_add(45, Ordering::Relaxed);
+                        done
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| namer(&fs, 9, 60));
+        scope.spawn(|| snapshots(&bench.spa, 3));
+        writers.into_iter().map(|w| w.join().unwrap()).collect()
+    });
+    let groups = bench.spa.txgs.synced() - before;
+    assert!(groups < commits.load(Ordering::Relaxed) / 4, "{groups} groups: commits don't make groups");
+    for (number, want) in &files {
+        assert!(content(&fs, *number) == *want);
+    }
+    fs.unmount().unwrap();
+    drop(fs);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    assert_eq!(fs.replayed().unwrap().done, 0);
+    for (number, want) in &files {
+        assert!(content(&fs, *number) == *want);
+    }
+    fs.unmount().unwrap();
+    drop(fs);
+    bench.spa.export().unwrap();
+    let text = bench.zdb(&["-bcc", "wpool"]);
+    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
+#[test]
+fn commits_wait_for_groups_while_the_log_device_fails() {
+    const SIZE: u64 = 128 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let log = pools::leaf(&dir.path().join("log"), SIZE);
+    let faulty = Arc::new(FaultyDevice::new(Arc::clone(&log.device), 1));
+    let log = LeafSpec { device: Arc::clone(&faulty) as Device, ..log };
+    let top = |leaf, class| TopSpec { vdev: VdevSpec::Leaf(leaf), class, ashift: None };
+    let tops =
+        vec![top(pools::leaf(&dir.path().join("disk1"), SIZE), AllocBias::Normal), top(log, AllocBias::Log)];
+    let new = NewFs { projects: false, ..NewFs::new(Time { sec: 1_700_000_000, nsec: 0 }, 3) };
+    let spa = pools::create_pool(&env, "wpool", tops, &|objset, tx| create_fs(objset, tx, &new)).unwrap();
+    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let number = fs.create(fs.root, b"file", &file()).unwrap();
+    let step = |byte: u8| {
+        fs.write(number, 0, &[byte; 50_000], true).unwrap();
+        fs.fsync(number).unwrap();
+        spa.txgs.synced()
+    };
+    step(0);
+    let begun = step(1);
+    assert_eq!(step(2), begun, "the log is written");
+    // Everything but the labels.
+    faulty.inject(Fault::WriteError(4 << 20..SIZE - (1 << 20)));
+    let failing: Vec<u64> = (3..6).map(step).collect();
+    assert!(failing.windows(2).all(|pair| pair[0] < pair[1]), "{begun} {failing:?}: all is on disk");
+    faulty.clear();
+    step(6);
+    step(7);
+    let again = step(8);
+    assert_eq!(step(9), again, "the log is written again");
+    let crashed = tempfile::tempdir().unwrap();
+    pools::copy(dir.path(), crashed.path());
+    fs.unmount().unwrap();
+    drop(fs);
+    spa.export().unwrap();
+    drop(spa);
+    let again = pools::import_dir(crashed.path(), "wpool").unwrap();
+    let fs = mount(&again, "wpool", Overrides::default()).unwrap();
+    let mut out = vec![0; 50_000];
+    fs.read(number, 0, &mut out).unwrap();
+    assert!(out.iter().all(|&b| b == 9));
+    fs.unmount().unwrap();
+    drop(fs);
+    again.export().unwrap();
+    for dir in [&dir, &crashed] {
+        if zdb::installed() {
+            zdb::verify(dir.path(), "wpool").unwrap();
+        }
+    }
+}
