@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::env::Env;
-use engine::spa::{FoundUberblock, ImportSource, OpenOptions, Pool};
+use engine::spa::{FoundUberblock, ImportSource, Newest, OpenOptions, Pool};
 use engine::{Error, Kind, Result};
 
 use crate::discover::discover;
 use crate::open::OpenedPool;
+use crate::ring::read_uberblocks;
 use crate::search::{PoolCandidate, search};
 
 /// Finds the pools on the devices that `paths` name or hold (default places when empty).
@@ -49,7 +50,13 @@ pub fn source_with(candidate: &PoolCandidate, options: blkdev::OpenOptions) -> I
 /// As [`source`], with devices that are open already.
 pub fn gathered(candidate: &PoolCandidate, opened: OpenedPool) -> ImportSource {
     let found = opened.uberblocks.into_iter();
+    let devices: Vec<_> = opened.devices.values().cloned().collect();
+    let newest = Newest::by(move || {
+        let slots = devices.iter().flat_map(|device| read_uberblocks(&**device, None));
+        slots.map(|slot| slot.uberblock).collect()
+    });
     ImportSource {
+        newest: Some(newest),
         name: candidate.name.clone(),
         guid: candidate.guid,
         config: candidate.config.clone(),

@@ -23,6 +23,7 @@ use super::create::{all_vdev_zaps, forms, min_alloc, vdev_zaps};
 use super::feature_set::FeatureSet;
 use super::live::Spa;
 use super::load::open_owned;
+use super::multihost::check_activity;
 use super::pool::Pool;
 use super::shared::Shared;
 use super::source::{ImportSource, OpenOptions};
@@ -74,6 +75,9 @@ pub fn import(env: &Env, source: ImportSource, options: &ImportOptions) -> Resul
 
 fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Result<Arc<Spa>> {
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
+    if options.force {
+        check_activity(&source, options.hostid)?;
+    }
     let mut pool = open_owned(env, source, options.open)?;
     check_writable(&pool)?;
     check_host(&pool, options)?;

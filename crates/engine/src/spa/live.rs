@@ -17,6 +17,7 @@ use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
 use super::config::PoolConfig;
 use super::feature_set::FeatureSet;
+use super::multihost::Multihost;
 use super::pool::Pool;
 use super::shared::Shared;
 use crate::dmu::live::sync::BlockOps;
@@ -46,6 +47,9 @@ const DELAY_FROM: u64 = DIRTY_MAX / 10 * 6;
 const DELAY_SCALE: u64 = 500_000;
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_millis(100);
+
+/// How often is asked whether a heartbeat is due.
+const BEAT_TICK: Duration = Duration::from_millis(100);
 
 /// Work in syncing context. What it finds wrong it must find before it changes anything.
 pub(super) type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
@@ -77,6 +81,7 @@ pub struct Spa {
     pub(super) mos_delta: Mutex<[i64; 3]>,
     /// Pass of the group that is being written.
     pub(super) pass: AtomicU64,
+    pub(super) multihost: Multihost,
     /// Something waits to be freed, and the last group could free some.
     pub(super) waiting: AtomicBool,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -127,6 +132,7 @@ impl Spa {
             tasks: Waiting::default(),
             mos_delta: Mutex::default(),
             pass: AtomicU64::new(0),
+            multihost: Multihost::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
             thread: Mutex::default(),
@@ -248,6 +254,15 @@ impl Spa {
                 idle += tick;
             }
         };
+        let weak = Weak::clone(&self.me);
+        let beat = move || {
+            while let Some(spa) = weak.upgrade().filter(|spa| !spa.stop.load(Ordering::Acquire)) {
+                spa.heartbeat();
+                drop(spa);
+                std::thread::sleep(BEAT_TICK);
+            }
+        };
+        std::thread::Builder::new().name(format!("mmp-{}", self.pool.name)).spawn(beat)?;
         let name = format!("txg-{}", self.pool.name);
         *self.thread.lock() = Some(std::thread::Builder::new().name(name).spawn(work)?);
         Ok(())

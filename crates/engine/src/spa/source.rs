@@ -1,5 +1,7 @@
 //! What a pool is opened from.
 
+use std::sync::Arc;
+
 use nvpair::NvList;
 use ondisk::Uberblock;
 
@@ -28,6 +30,30 @@ pub struct ImportSource {
     pub devices: Devices,
     /// Every uberblock found.
     pub uberblocks: Vec<FoundUberblock>,
+    /// Reads the uberblocks again; `None`: they can't change.
+    pub newest: Option<Newest>,
+}
+
+/// Reads uberblocks again.
+#[derive(Clone)]
+pub struct Newest(Arc<dyn Fn() -> Vec<Uberblock> + Send + Sync>);
+
+impl Newest {
+    /// By `read`.
+    pub fn by(read: impl Fn() -> Vec<Uberblock> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// Those that are on the devices now.
+    pub fn read(&self) -> Vec<Uberblock> {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for Newest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Newest")
+    }
 }
 
 /// Which state of the pool to open.

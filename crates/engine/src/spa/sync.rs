@@ -51,6 +51,7 @@ impl Spa {
         let rootbp = self.sync_mos(&tx)?;
         // Notes made while maps were written may have changed the configuration.
         let labels = self.config.lock().clean() || labels;
+        self.refresh_multihost()?;
         self.commit(txg, rootbp, labels)?;
         self.pool.zio.set_synced(txg);
         self.space.sync_done(txg);
@@ -177,13 +178,14 @@ impl Spa {
     fn commit(&self, txg: u64, rootbp: ondisk::Blkptr, labels: bool) -> Result<()> {
         let tree = self.pool.zio.tree();
         let config = self.config.lock().clone();
-        let uberblock = {
+        let mut uberblock = {
             let last = self.uberblock.lock();
             let (version, guid_sum) = (config.facts().version, guid_sum(config.root()));
             let timestamp = self.pool.env.now();
             // Set only in the copy that a checkpoint keeps.
             Uberblock { version, txg, rootbp, guid_sum, timestamp, checkpoint_txg: 0, ..*last }
         };
+        self.sign(&mut uberblock);
         let facts = config.facts_of(txg, &self.features.in_labels());
         let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();
         let commit = ConfigSync {
@@ -191,7 +193,7 @@ impl Spa {
             executor: &*self.pool.env.executor,
             uberblock: &uberblock,
             label: labels.then_some(&label),
-            multihost: false,
+            multihost: self.multihost.is_on(),
             choice: txg,
         };
         commit.run()?;

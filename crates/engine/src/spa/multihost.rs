@@ -1,0 +1,223 @@
+//! Multihost protection: a heartbeat tells other machines that the pool is in use.
+//!
+//! While the property `multihost` is on, an uberblock with the time and a sequence number goes to a reserved slot of one
+//! label at a time, about once a second for all devices together. Who imports a pool that another machine did not
+//! export waits, and refuses it when such a sign of life comes. When no heartbeat could be written for long enough
+//! that another machine may believe the pool abandoned, the pool is suspended.
+//!
+//! Source: mmp.c, OpenZFS 2.3.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nvpair::NvList;
+use ondisk::Uberblock;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use parking_lot::Mutex;
+use zcommon::vdev::PoolState;
+
+use super::live::Spa;
+use super::source::ImportSource;
+use crate::error::{Error, Kind, Result};
+use crate::vdev::label::write_heartbeat;
+use crate::vdev::leaf::Leaf;
+use crate::vdev::tree::Tree;
+use crate::zap::Zap;
+
+/// The property's name.
+const PROPERTY: &str = "multihost";
+/// Time between heartbeats of all devices together.
+#[doc(alias = "zfs_multihost_interval")]
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two heartbeats.
+#[doc(alias = "MMP_MIN_INTERVAL")]
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Intervals without a heartbeat after which the pool is suspended.
+#[doc(alias = "zfs_multihost_fail_intervals")]
+const FAIL_INTERVALS: u64 = 10;
+/// Intervals that an import waits for a sign of life, where the uberblock does not say how long is safe.
+#[doc(alias = "zfs_multihost_import_intervals")]
+const IMPORT_INTERVALS: u64 = 20;
+/// What an import waits more than the owner would take to give up, as a factor.
+#[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
+const SAFETY: u64 = 2;
+/// Time between two looks at the labels.
+const POLL: Duration = Duration::from_secs(1);
+/// Longest wait of an import.
+const MAX_POLLS: u64 = 3600;
+
+/// The heartbeat of an imported pool.
+#[derive(Debug, Default)]
+pub(super) struct Multihost {
+    on: AtomicBool,
+    beat: Mutex<Beat>,
+}
+
+#[derive(Debug, Default)]
+struct Beat {
+    /// When the last one was written.
+    last: Option<Duration>,
+    /// When the next one is due.
+    due: Duration,
+    /// Seconds of the last one, and its number in that second.
+    second: u64,
+    sequence: u16,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+impl Multihost {
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+}
+
+impl Spa {
+    /// Learns whether the property is on.
+    pub(super) fn refresh_multihost(&self) -> Result<()> {
+        let view = self.mos.view();
+        let props = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::PROPS)?;
+        let value = match props.filter(|&number| number != 0) {
+            Some(number) => Zap::open(&view.object(number)?)?.u64(PROPERTY)?,
+            None => None,
+        };
+        let on = value.is_some_and(|value| value != 0);
+        if self.multihost.on.swap(on, Ordering::Relaxed) != on {
+            *self.multihost.beat.lock() = Beat::default();
+        }
+        Ok(())
+    }
+
+    /// Puts into an uberblock that is to be written how often others come.
+    pub(super) fn sign(&self, uberblock: &mut Uberblock) {
+        match self.multihost.is_on() {
+            true => uberblock.set_mmp(nanos(INTERVAL), millis(INTERVAL), 0, FAIL_INTERVALS),
+            false => uberblock.clear_mmp(),
+        }
+    }
+
+    /// Writes a heartbeat when one is due. For a thread of its own: it must not wait for groups.
+    #[doc(alias = "mmp_write_uberblock")]
+    pub fn heartbeat(&self) {
+        if !self.multihost.is_on() || self.txgs.suspended().is_some() {
+            return;
+        }
+        let tree = self.pool.zio.tree();
+        let leaves = leaves(&tree);
+        let now = self.pool.env.clock.monotonic();
+        let mut beat = self.multihost.beat.lock();
+        if now < beat.due {
+            return;
+        }
+        let many = u32::try_from(leaves.len()).unwrap_or(u32::MAX).max(1);
+        beat.due = now + (INTERVAL / many).max(MIN_INTERVAL);
+        let mut uberblock = self.uberblock();
+        let second = self.pool.env.now();
+        beat.sequence = if beat.second == second { beat.sequence.saturating_add(1) } else { 1 };
+        beat.second = second;
+        uberblock.timestamp = second;
+        let since = beat.last.map_or(INTERVAL, |last| (now - last).max(INTERVAL));
+        uberblock.set_mmp(nanos(since), millis(INTERVAL), beat.sequence, FAIL_INTERVALS);
+        beat.turn = beat.turn.wrapping_add(1);
+        let chosen = leaves.get(beat.turn % leaves.len().max(1));
+        let label = u32::try_from(self.pool.env.guid() % 4).unwrap_or(0);
+        let executor = &*self.pool.env.executor;
+        let written =
+            chosen.is_some_and(|(leaf, ashift)| write_heartbeat(leaf, *ashift, label, &uberblock, executor));
+        let last = *beat.last.get_or_insert(now);
+        if written {
+            beat.last = Some(now);
+        } else if now - last > INTERVAL * u32::try_from(FAIL_INTERVALS).unwrap_or(u32::MAX) {
+            let what = "the pool is suspended: other machines could not be told that it is in use";
+            self.txgs.suspend(Error::new(Kind::Suspended, what).in_pool(&self.pool.name));
+        }
+    }
+}
+
+/// Leaves that take heartbeats, and their top-level vdevs' sector shifts.
+fn leaves(tree: &Tree) -> Vec<(Arc<Leaf>, u32)> {
+    let all = tree.tops().flat_map(|top| top.leaves().map(|leaf| (leaf, top.ashift)).collect::<Vec<_>>());
+    let mut all: Vec<_> = all.filter(|(leaf, _)| leaf.is_writable()).collect();
+    all.sort_by_key(|(leaf, _)| leaf.guid);
+    all
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Waits for signs that another machine has the pool, where that may be.
+///
+/// # Errors
+/// `Busy` when there is one.
+#[doc(alias = "spa_activity_check")]
+pub(super) fn check_activity(source: &ImportSource, hostid: u64) -> Result<()> {
+    let (Some(first), Some(newest)) = (best(source.uberblocks.iter().map(|f| f.uberblock)), &source.newest)
+    else {
+        return Ok(());
+    };
+    if !may_be_in_use(&source.config, &first, hostid) {
+        return Ok(());
+    }
+    let seen = |u: &Uberblock| (u.txg, u.timestamp, u.mmp_seq());
+    for _ in 0..polls(&first) {
+        std::thread::sleep(POLL);
+        if best(newest.read().into_iter()).is_some_and(|now| seen(&now) != seen(&first)) {
+            let name = source.config.str("hostname").unwrap_or("another machine");
+            let what = format!("the pool is imported by {name} now (multihost is on): export it there first");
+            return Err(Error::new(Kind::Busy, what));
+        }
+    }
+    Ok(())
+}
+
+fn best(all: impl Iterator<Item = Uberblock>) -> Option<Uberblock> {
+    all.max_by(Uberblock::preference)
+}
+
+#[doc(alias = "spa_activity_check_required")]
+fn may_be_in_use(labels: &NvList, uberblock: &Uberblock, hostid: u64) -> bool {
+    let number = |name: &str| labels.u64(name).unwrap_or(0);
+    let beats = uberblock.mmp_valid() && uberblock.mmp_delay != 0;
+    beats && number("state") == PoolState::Active as u64 && number("hostid") != hostid
+}
+
+/// How often the labels are looked at, so that an owner would have been heard, or would have given up.
+#[doc(alias = "spa_activity_check_duration")]
+fn polls(uberblock: &Uberblock) -> u64 {
+    let interval = uberblock.mmp_interval_ms().unwrap_or(millis(INTERVAL)).max(millis(INTERVAL));
+    let delay = uberblock.mmp_delay / 1_000_000;
+    let wait = match uberblock.mmp_fail_intervals() {
+        Some(fails) if fails > 0 => interval.saturating_mul(fails).saturating_mul(SAFETY),
+        _ => interval.saturating_add(delay).saturating_mul(IMPORT_INTERVALS),
+    };
+    wait.div_ceil(millis(POLL)).clamp(1, MAX_POLLS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_waits_longer_than_an_owner_holds_out() {
+        let mut uberblock = Uberblock::from_bytes(&{
+            let mut bytes = vec![0; 1024];
+            bytes[..8].copy_from_slice(&0x00ba_b10c_u64.to_le_bytes());
+            bytes
+        })
+        .unwrap();
+        let mut labels = NvList::default();
+        labels.add("state", PoolState::Active as u64).add("hostid", 7_u64);
+        assert!(!may_be_in_use(&labels, &uberblock, 8));
+        uberblock.set_mmp(1_000_000_000, 1000, 3, FAIL_INTERVALS);
+        assert!(may_be_in_use(&labels, &uberblock, 8) && !may_be_in_use(&labels, &uberblock, 7));
+        assert_eq!(polls(&uberblock), 20);
+        uberblock.set_mmp(1_000_000_000, 1000, 3, 0);
+        assert_eq!(polls(&uberblock), 40);
+    }
+}

@@ -1,0 +1,79 @@
+//! A pool with `multihost=on` tells others that it is in use, and those who import it listen.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::dsl::props::PropValue;
+use engine::spa::{ImportOptions, Spa, import};
+use testkit::pools;
+use zutil::import::{candidates, select, source_with};
+
+const POOL: &str = "beats";
+
+/// A pool that is in use, and a copy of its device.
+fn in_use() -> (tempfile::TempDir, Arc<Spa>, tempfile::TempDir) {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spa = pools::create_dir(dir.path(), POOL, 128 << 20).unwrap();
+    let on = vec![("multihost".to_owned(), PropValue::Number(1))];
+    spa.sync_task(move |spa, tx| spa.set_props(&on, tx)).unwrap();
+    spa.heartbeat();
+    pools::copy(dir.path(), other.path());
+    (dir, spa, other)
+}
+
+/// Brings the copy's labels up to date: two at the start, two at the end.
+fn carry(from: &Path, to: &Path) {
+    const PAIR: u64 = 512 << 10;
+    let from = std::fs::File::open(from.join("disk1")).unwrap();
+    let to = std::fs::OpenOptions::new().write(true).open(to.join("disk1")).unwrap();
+    for at in [0, from.metadata().unwrap().len() - PAIR] {
+        let mut labels = vec![0; PAIR as usize];
+        from.read_exact_at(&mut labels, at).unwrap();
+        to.write_all_at(&labels, at).unwrap();
+    }
+}
+
+fn import_elsewhere(dir: &Path) -> engine::Result<Arc<Spa>> {
+    let options = blkdev::OpenOptions { mode: blkdev::OpenMode::ReadWrite, ..Default::default() };
+    let source = source_with(&select(candidates(&[dir.to_path_buf()]), POOL)?, options);
+    let how = ImportOptions { hostid: 99, hostname: "other".into(), force: true, ..Default::default() };
+    import(&engine::env::Env::system(64 << 20)?, source, &how)
+}
+
+#[test]
+fn a_pool_in_use_is_not_imported() {
+    let (dir, spa, other) = in_use();
+    let newest = spa.uberblock();
+    assert!(newest.mmp_delay > 0 && newest.mmp_interval_ms() == Some(1000));
+    let refused = std::thread::scope(|scope| {
+        let (from, to) = (dir.path(), other.path());
+        scope.spawn(move || {
+            for _ in 0..6 {
+                std::thread::sleep(Duration::from_millis(700));
+                spa.heartbeat();
+                carry(from, to);
+            }
+        });
+        import_elsewhere(other.path()).unwrap_err()
+    });
+    assert!(refused.to_string().contains("is imported by host now"), "{refused}");
+}
+
+#[test]
+fn a_pool_that_was_left_is_imported_after_a_wait() {
+    let (_dir, _spa, other) = in_use();
+    let begun = std::time::Instant::now();
+    let spa = import_elsewhere(other.path()).unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(20));
+    spa.export().unwrap();
+    drop(spa);
+    // What is exported is nobody's.
+    let begun = std::time::Instant::now();
+    import_elsewhere(other.path()).unwrap().export().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(15));
+    if testkit::zdb::installed() {
+        testkit::zdb::verify(other.path(), POOL).unwrap();
+    }
+}
