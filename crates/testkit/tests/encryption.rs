@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use crypt::{KeyFormat, Suite};
+use crypt::{DatasetKey, KeyFormat, Suite};
 use engine::dsl::RootKey;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
@@ -133,7 +133,11 @@ fn zdb_reads_every_suite() {
     let all = datasets();
     for (name, suite, format) in &all {
         create(&spa, name, encrypted(*suite, *format)).unwrap();
-        fill(&writer(&spa, name), suite.id());
+        let fs = writer(&spa, name);
+        // Bonus buffers of several sizes.
+        let dnodesize = 512 << (suite.id() % 3);
+        fs.set_options(Options { dnodesize, ..fs.options() });
+        fill(&fs, suite.id());
         spa.sync().unwrap();
         let snap = format!("{name}@snap");
         pools::task(&spa, move |t| t.snapshot(&[&snap], &[])).unwrap();
@@ -593,6 +597,35 @@ fn without_a_key_nothing_is_written_at_all() {
     spa.load_key(POOL, &raw()).unwrap();
     let fs = writer(&spa, POOL);
     assert!(fs.entries(fs.root).unwrap().is_empty());
+}
+
+#[test]
+fn the_form_of_development_versions_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_fs_dir(dir.path(), POOL, 128 << 20, Encryption::default()).unwrap();
+    let name = format!("{POOL}/old");
+    let number = create(&spa, &name, encrypted(Suite::ON, KeyFormat::Raw)).unwrap();
+    let object = spa.pool.dsl.dir(&name).unwrap().extra(dsl_dir::CRYPTO_KEY_OBJ).unwrap();
+    let old = DatasetKey::new(Suite::ON, 5, 0, &[1; 32], &[2; 64]).unwrap();
+    let old = old.wrap(&own_key(KeyFormat::Raw).key.wrapping, [3; 12]).unwrap();
+    let forged = pools::task(&spa, move |t| {
+        let object = object.and_then(|v| v.first()).unwrap();
+        t.at.zap_set(object, crypto_key::VERSION, 0)?;
+        t.at.zap_set(object, crypto_key::GUID, old.guid)?;
+        let bytes: [(_, &[u8]); 4] = [
+            (crypto_key::IV, &old.iv),
+            (crypto_key::MAC, &old.mac),
+            (crypto_key::MASTER_KEY, &old.master),
+            (crypto_key::HMAC_KEY, &old.hmac),
+        ];
+        bytes.into_iter().try_for_each(|(name, bytes)| t.at.zap_set(object, name, bytes))
+    });
+    forged.unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    spa.load_key(&name, &raw()).unwrap();
+    refused(spa.datasets.open(&*spa, number), Kind::ReadOnly);
 }
 
 fn sha256(bytes: &[u8]) -> String {
