@@ -64,7 +64,9 @@ impl Spa {
         let of_root = self.features.is_active(Feature::VdevZapsV2);
         vdev_zaps(&self.pool.env, &self.mos, &self.config, (&classes, of_root), tx)?;
         self.pool.zio.set_tree(Arc::new(tree));
-        records.into_iter().try_for_each(|record| self.space.add_top(record))
+        records.into_iter().try_for_each(|record| self.space.add_top(record))?;
+        self.notify("vdev_add");
+        Ok(())
     }
 
     /// Gives the pool a new guid, so that a copy of its disks can be told from it.
@@ -84,6 +86,7 @@ impl Spa {
             }
             let guid = spa.pool.env.guid();
             spa.config.lock().change_root(|root| set(root, "guid", guid));
+            spa.notify("pool_reguid");
             Ok(guid)
         })
     }
@@ -111,6 +114,7 @@ impl Spa {
             Ok(())
         })?;
         self.stop_thread();
+        self.notify(if state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" });
         Ok(())
     }
 }

@@ -130,6 +130,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     make_root(&spa, &created, &tx, encryption, fill_root)?;
     spa.txgs.close();
     spa.wait_synced(txg::INITIAL)?;
+    spa.notify("pool_create");
     Ok(spa)
 }
 

@@ -65,6 +65,7 @@ impl Spa {
         }
         list.add("history time", self.pool.env.now()).add("history hostname", origin.host.as_str());
         let packed = list.encode_native().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+        self.notify_history(event, origin, tx);
         self.append_history(&packed, matches!(event, HistoryEvent::Command(_)), tx)
     }
 

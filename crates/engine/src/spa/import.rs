@@ -119,6 +119,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
         claim_logs(&spa)?;
     }
     make_vdev_zaps(&spa)?;
+    spa.notify("pool_import");
     Ok(spa)
 }
 

@@ -16,6 +16,8 @@ use ondisk::{Blkptr, Uberblock};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
 use super::config::PoolConfig;
+use super::events::Events;
+use super::faults::Lost;
 use super::feature_set::FeatureSet;
 use super::multihost::Multihost;
 use super::pool::Pool;
@@ -82,6 +84,8 @@ pub struct Spa {
     /// Pass of the group that is being written.
     pub(super) pass: AtomicU64,
     pub(super) multihost: Multihost,
+    pub(super) events: Arc<Events>,
+    pub(super) lost: Lost,
     /// Something waits to be freed, and the last group could free some.
     pub(super) waiting: AtomicBool,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -117,7 +121,7 @@ impl Spa {
         uberblock: Uberblock,
     ) -> Arc<Self> {
         pool.dsl.keys.set_secrets(&pool.env.secrets);
-        Arc::new_cyclic(|me| Self {
+        let spa = Arc::new_cyclic(|me| Self {
             datasets: DslPool::new(&mos, &pool.dsl.keys),
             pool,
             mos,
@@ -133,12 +137,16 @@ impl Spa {
             mos_delta: Mutex::default(),
             pass: AtomicU64::new(0),
             multihost: Multihost::default(),
+            events: Arc::default(),
+            lost: Lost::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
             changing: Arc::default(),
-        })
+        });
+        spa.watch();
+        spa
     }
 
     /// Keeps datasets as they are until it is dropped.
@@ -285,6 +293,7 @@ impl Spa {
         self.datasets.is_dirty(open)
             || self.mos.is_dirty(open)
             || self.waiting.load(Ordering::Relaxed)
+            || !self.lost.is_empty()
             || self.tasks.0.lock().contains_key(&open)
     }
 

@@ -16,6 +16,8 @@ pub mod config;
 pub mod create;
 mod dtl;
 pub mod errlog;
+pub mod events;
+mod faults;
 pub mod feature_set;
 pub mod features;
 pub mod history;

@@ -46,6 +46,7 @@ impl Spa {
         self.sync_datasets(&tx)?;
         self.run_tasks(&tx);
         self.note_waiting(&tx)?;
+        self.sync_errlog(&tx)?;
         drop(changing);
         let labels = self.config.lock().is_dirty();
         let rootbp = self.sync_mos(&tx)?;
@@ -198,6 +199,9 @@ impl Spa {
         };
         commit.run()?;
         *self.uberblock.lock() = uberblock;
+        if labels {
+            self.notify("config_sync");
+        }
         Ok(())
     }
 }

@@ -1,0 +1,159 @@
+//! What happened to the pool, as `zpool events` tells it: a bounded list in memory, the oldest forgotten first.
+//!
+//! Each event has a class (`sysevent.fs.zfs.config_sync`, `ereport.fs.zfs.checksum`), a payload as OpenZFS gives it, the
+//! time and a number that grows by one. Source: fm.c, spa_event_create (spa.c), OpenZFS 2.3.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use nvpair::{NvList, NvValue};
+use parking_lot::{Condvar, Mutex};
+use zcommon::vdev::PoolState;
+
+use super::history_log::{HistoryEvent, HistoryOrigin};
+use super::live::Spa;
+use crate::dmu::Tx;
+use crate::env::Env;
+
+/// Events that are kept.
+#[doc(alias = "zfs_zevent_len_max")]
+const KEPT: usize = 512;
+
+/// An event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// Its number, from 1.
+    pub eid: u64,
+    /// Seconds since 1970, nanoseconds.
+    pub time: (i64, i64),
+    /// What it is: `sysevent.fs.zfs.history_event`.
+    pub class: String,
+    /// All that `zpool events -v` prints, class, time and number included.
+    pub payload: NvList,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: VecDeque<Event>,
+    newest: u64,
+}
+
+/// The events of a pool. Whoever holds them may go on reading when the pool is gone.
+#[derive(Debug, Default)]
+pub struct Events {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+impl Events {
+    /// The kept events with numbers above `eid`, oldest first.
+    pub fn after(&self, eid: u64) -> Vec<Event> {
+        self.state.lock().kept.iter().filter(|event| event.eid > eid).cloned().collect()
+    }
+
+    /// As [`Self::after`]; waits until there is one, at most so long.
+    pub fn wait_after(&self, eid: u64, longest: Duration) -> Vec<Event> {
+        let until = Instant::now() + longest;
+        let mut state = self.state.lock();
+        while state.newest <= eid && !self.more.wait_until(&mut state, until).timed_out() {}
+        drop(state);
+        self.after(eid)
+    }
+
+    /// Forgets all of them; says how many there were.
+    #[doc(alias = "zpool events -c")]
+    pub fn clear(&self) -> usize {
+        std::mem::take(&mut self.state.lock().kept).len()
+    }
+
+    pub(super) fn post(&self, env: &Env, class: String, mut payload: NvList) {
+        let (seconds, nanos) = env.clock.wall();
+        let time = (seconds, i64::from(nanos));
+        let mut state = self.state.lock();
+        state.newest += 1;
+        let eid = state.newest;
+        payload.add("time", NvValue::Int64Array(vec![time.0, time.1])).add("eid", eid);
+        if state.kept.len() >= KEPT {
+            state.kept.pop_front();
+        }
+        state.kept.push_back(Event { eid, time, class, payload });
+        self.more.notify_all();
+    }
+}
+
+impl Spa {
+    /// What happened to the pool since it was opened.
+    pub fn events(&self) -> &std::sync::Arc<Events> {
+        &self.events
+    }
+
+    /// What every event says of the pool. Takes no lock: reads under any lock may have something to tell.
+    pub(super) fn event_of(&self, class: &str, state: PoolState) -> NvList {
+        let mut list = NvList::new();
+        list.add("version", NvValue::Uint8(0)).add("class", class).add("pool", self.pool.name.as_str());
+        list.add("pool_guid", self.pool.guid);
+        list.add("pool_state", NvValue::Int32(shown(state))).add("pool_context", NvValue::Int32(0));
+        list
+    }
+
+    /// Notes that something was done to the pool (`pool_import`).
+    #[doc(alias = "spa_event_notify")]
+    pub(super) fn notify(&self, what: &str) {
+        let class = format!("sysevent.fs.zfs.{what}");
+        let state = match what {
+            "pool_export" => PoolState::Exported,
+            "pool_destroy" => PoolState::Destroyed,
+            _ => PoolState::Active,
+        };
+        let payload = self.event_of(&class, state);
+        self.events.post(&self.pool.env, class, payload);
+    }
+
+    #[doc(alias = "spa_history_log_notify")]
+    pub(super) fn notify_history(&self, event: &HistoryEvent, origin: &HistoryOrigin, tx: &Tx) {
+        let class = "sysevent.fs.zfs.history_event";
+        let mut list = self.event_of(class, PoolState::Active);
+        list.add("history_hostname", origin.host.as_str());
+        match event {
+            HistoryEvent::Command(command) => {
+                list.add("history_command", command.as_str()).add("history_who", origin.who);
+            }
+            HistoryEvent::Internal { name, dataset, text } => {
+                if let Some((dataset, _)) = dataset {
+                    list.add("history_dsname", dataset.as_str());
+                }
+                list.add("history_internal_str", text.as_str()).add("history_internal_name", name.as_str());
+                if let Some((_, number)) = dataset {
+                    list.add("history_dsid", *number);
+                }
+                list.add("history_txg", tx.txg());
+            }
+        }
+        list.add("history_time", self.pool.env.now());
+        self.events.post(&self.pool.env, class.to_owned(), list);
+    }
+}
+
+fn shown(state: PoolState) -> i32 {
+    i32::try_from(state as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_are_forgotten_and_numbers_go_on() {
+        let (events, env) = (Events::default(), Env::system(1 << 20).unwrap());
+        for _ in 0..KEPT + 5 {
+            events.post(&env, "sysevent.fs.zfs.config_sync".into(), NvList::new());
+        }
+        let all = events.after(0);
+        assert_eq!((all.len(), all[0].eid, all[0].payload.u64("eid")), (KEPT, 6, Some(6)));
+        let newest = 5 + KEPT as u64;
+        assert_eq!(events.wait_after(newest - 1, Duration::ZERO).len(), 1);
+        assert!(events.wait_after(newest, Duration::from_millis(1)).is_empty());
+        assert_eq!(events.clear(), KEPT);
+        assert!(events.after(0).is_empty());
+    }
+}

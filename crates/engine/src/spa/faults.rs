@@ -1,0 +1,141 @@
+//! What reads found wrong: told as events, and, where no good bytes were left, written into the pool's error log.
+//!
+//! The log of errors since the last scrub takes them, with the next group. Rotating the logs is a scrub's business.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use nvpair::{NvList, NvValue};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::{Blkptr, Bookmark as StoredBookmark, ErrBookmark, ObjectType};
+use parking_lot::Mutex;
+use zcommon::features::Feature;
+use zcommon::vdev::PoolState;
+
+use super::errlog::LoggedError;
+use super::live::Spa;
+use crate::dmu::Tx;
+use crate::dsl::write::MosAt;
+use crate::error::Result;
+use crate::types::Bookmark;
+use crate::vdev::plan::Fault;
+use crate::zap::Value;
+use crate::zio::{Damage, FaultSink};
+
+/// Errors that wait to be written; what comes on top is found again by the next scrub.
+const MAX_LOST: usize = 1 << 16;
+
+/// Errors that wait to be written.
+#[derive(Debug, Default)]
+pub(super) struct Lost(Mutex<BTreeSet<LoggedError>>);
+
+impl Lost {
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// Tells a pool what its reads find.
+#[derive(Debug)]
+struct Sink(Weak<Spa>);
+
+impl FaultSink for Sink {
+    fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[Damage], repaired: bool) {
+        if let Some(spa) = self.0.upgrade() {
+            damage.iter().for_each(|damage| spa.report(bp, at, damage));
+            if !repaired {
+                spa.report_lost(bp, at);
+            }
+        }
+    }
+}
+
+fn block(list: &mut NvList, bp: &Blkptr, at: Bookmark) {
+    list.add("zio_size", bp.psize()).add("zio_objset", at.objset).add("zio_object", at.object);
+    list.add("zio_level", NvValue::Int64(at.level)).add("zio_blkid", at.blkid);
+}
+
+impl Spa {
+    /// From now on the pool is told.
+    pub(super) fn watch(self: &Arc<Self>) {
+        self.pool.zio.set_faults(Arc::new(Sink(Arc::downgrade(self))));
+    }
+
+    /// A copy that could not be used, unless that was known before.
+    #[doc(alias = "zfs_ereport_post")]
+    fn report(&self, bp: &Blkptr, at: Bookmark, damage: &Damage) {
+        let tree = self.pool.zio.tree();
+        let Some(leaf) = tree.leaf(damage.leaf).filter(|leaf| leaf.device().is_some()) else { return };
+        let class = match damage.bad.fault {
+            Fault::Wrong => "ereport.fs.zfs.checksum",
+            Fault::Unreadable => "ereport.fs.zfs.io",
+            Fault::Stale => return,
+        };
+        let mut list = self.event_of(class, PoolState::Active);
+        let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
+        list.add("vdev_guid", leaf.guid).add("vdev_path", leaf.path.as_str());
+        list.add("vdev_read_errors", count(&leaf.errors.read));
+        list.add("vdev_write_errors", count(&leaf.errors.write));
+        list.add("vdev_cksum_errors", count(&leaf.errors.checksum));
+        list.add("zio_offset", damage.bad.read.offset);
+        block(&mut list, bp, at);
+        self.events.post(&self.pool.env, class.to_owned(), list);
+    }
+
+    /// A block whose bytes are lost.
+    #[doc(alias = "spa_log_error")]
+    fn report_lost(&self, bp: &Blkptr, at: Bookmark) {
+        let class = "ereport.fs.zfs.data";
+        let mut list = self.event_of(class, PoolState::Active);
+        block(&mut list, bp, at);
+        self.events.post(&self.pool.env, class.to_owned(), list);
+        let Bookmark { objset, object, level, blkid } = at;
+        let error = LoggedError { objset, object, level, blkid, birth: Some(bp.logical_birth()) };
+        let mut waiting = self.lost.0.lock();
+        if waiting.len() < MAX_LOST {
+            waiting.insert(error);
+        }
+    }
+
+    /// Writes what waits into the log.
+    #[doc(alias = "spa_errlog_sync")]
+    pub(super) fn sync_errlog(&self, tx: &Tx) -> Result<()> {
+        let waiting = std::mem::take(&mut *self.lost.0.lock());
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let at = self.datasets.at(tx, self);
+        let log = match at.zap_word(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST)?.filter(|&number| number != 0) {
+            Some(log) => log,
+            None => {
+                let log = at.create_zap(ObjectType::ERROR_LOG)?;
+                at.zap_set(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST, log)?;
+                log
+            }
+        };
+        waiting.iter().try_for_each(|error| log_one(&at, log, error))
+    }
+}
+
+fn log_one(at: &MosAt<'_>, log: u64, error: &LoggedError) -> Result<()> {
+    // The entry's value is an empty string.
+    let nothing = || Value::from("");
+    let LoggedError { objset, object, level, blkid, birth } = *error;
+    if !at.active(Feature::HeadErrlog) {
+        let name = StoredBookmark { objset, object, level, blkid }.to_name();
+        return at.zap_set(log, &name, nothing());
+    }
+    let head = at.dataset(objset).and_then(|dataset| at.dir(dataset.dir_obj)).map(|dir| dir.head_dataset_obj);
+    let head = head.unwrap_or(objset);
+    let key = crate::zap::int_name(head);
+    let list = match at.zap_word(log, &key)? {
+        Some(list) => list,
+        None => {
+            let list = at.create_zap(ObjectType::ERROR_LOG)?;
+            at.zap_add(log, &key, list)?;
+            list
+        }
+    };
+    let name = ErrBookmark { object, level, blkid, birth: birth.unwrap_or(0) }.to_name();
+    at.zap_set(list, &name, nothing())
+}

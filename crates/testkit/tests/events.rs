@@ -1,0 +1,70 @@
+//! What happens to a pool is told, and what is lost is written into its error log.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use engine::dmu::NewObject;
+use engine::spa::{Spa, errlog};
+use ondisk::{ObjectType, ObjsetType};
+use testkit::pools;
+
+const POOL: &str = "told";
+
+fn classes(spa: &Spa) -> Vec<String> {
+    spa.events().after(0).iter().map(|event| event.class.clone()).collect()
+}
+
+/// A file that reads can't have any more: its one copy is overwritten on the device.
+fn spoil(spa: &Arc<Spa>, image: &std::path::Path) -> (u64, u64) {
+    let number = pools::task(spa, |t| t.create("told/a", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+    let dataset = spa.datasets.open(&**spa, number).unwrap();
+    let tx = spa.begin().unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 4096);
+    let object = dataset.objset.create_object(&tx, new).unwrap();
+    let bytes: Vec<u8> = (0..4096_u32).map(|i| (i * i / 7) as u8).collect();
+    object.write(&tx, 0, &bytes).unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+    let stored = dataset.objset.view().object(object.number).unwrap();
+    let dva = stored.dnode.blkptrs()[0].dva(0).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+    // Behind two labels and the boot area.
+    file.write_all_at(&[0x5a; 512], dva.offset + (4 << 20)).unwrap();
+    (number, object.number)
+}
+
+#[test]
+fn what_happens_is_told_and_what_is_lost_is_logged() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_dir(dir.path(), POOL, 128 << 20).unwrap();
+    let (objset, object) = spoil(&spa, &dir.path().join("disk1"));
+    let before = classes(&spa);
+    assert!(before.iter().any(|class| class == "sysevent.fs.zfs.pool_create"));
+    let history = spa.events().after(0).into_iter().rfind(|e| e.class.ends_with("history_event")).unwrap();
+    assert_eq!(history.payload.str("history_internal_name"), Some("create"));
+    assert_eq!(history.payload.str("history_dsname"), Some("told/a"));
+    spa.export().unwrap();
+    assert_eq!(classes(&spa).last().map(String::as_str), Some("sysevent.fs.zfs.pool_export"));
+    drop(spa);
+
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let dataset = spa.datasets.open(&*spa, objset).unwrap();
+    assert!(dataset.objset.view().object(object).unwrap().read_vec(0, 4096).is_err());
+    let told = classes(&spa);
+    for class in ["sysevent.fs.zfs.pool_import", "ereport.fs.zfs.checksum", "ereport.fs.zfs.data"] {
+        assert!(told.iter().any(|told| told == class), "{class}: {told:?}");
+    }
+    spa.sync().unwrap();
+    spa.export().unwrap();
+    drop(spa);
+
+    let env = engine::env::Env::system(64 << 20).unwrap();
+    let pool = zutil::import::open_pool(&env, &[dir.path().to_owned()], POOL, Default::default()).unwrap();
+    let mut notes = Vec::new();
+    let logged = errlog::errors(&pool, &mut notes);
+    assert!(notes.is_empty() && logged.len() == 1, "{logged:?} {notes:?}");
+    assert_eq!((logged[0].objset, logged[0].object, logged[0].blkid), (objset, object, 0));
+    if testkit::zdb::installed() {
+        testkit::zdb::run(dir.path(), POOL, &["-b", "-L"]).unwrap();
+    }
+}
