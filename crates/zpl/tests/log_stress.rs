@@ -83,9 +83,11 @@ fn content(fs: &FsWriter, number: u64) -> Vec<u8> {
     out
 }
 
-#[test]
-fn many_callers_share_one_log() {
+fn many_callers(settings: &[(&'static str, u64)], steps: u64) {
     let bench = Bench::new(512 << 20, |_| {});
+    for &(name, value) in settings {
+        bench.set(name, value);
+    }
     bench.spa.start_thread().unwrap();
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let commits = AtomicU64::new(0);
@@ -96,14 +98,14 @@ fn many_callers_share_one_log() {
                 scope.spawn({
                     let (fs, commits) = (&fs, &commits);
                     move || {
-                        let done = writer(fs, seed, 60);
-                        commits.fetch_add(45, Ordering::Relaxed);
+                        let done = writer(fs, seed, steps);
+                        commits.fetch_add(steps / 4 * 3, Ordering::Relaxed);
                         done
                     }
                 })
             })
             .collect();
-        scope.spawn(|| namer(&fs, 9, 60));
+        scope.spawn(|| namer(&fs, 9, steps));
         scope.spawn(|| snapshots(&bench.spa, 3));
         writers.into_iter().map(|w| w.join().unwrap()).collect()
     });
@@ -124,6 +126,21 @@ fn many_callers_share_one_log() {
     bench.spa.export().unwrap();
     let text = bench.zdb(&["-bcc", "wpool"]);
     assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
+/// How long a stress lasts; more in the environment.
+fn steps() -> u64 {
+    std::env::var("AQUIFER_STEPS").ok().and_then(|n| n.parse().ok()).unwrap_or(60)
+}
+
+#[test]
+fn many_callers_share_one_log() {
+    many_callers(&[], steps());
+}
+
+#[test]
+fn many_callers_place_their_blocks() {
+    many_callers(&[("logbias", 1), ("recordsize", 32 << 10)], steps());
 }
 
 #[test]

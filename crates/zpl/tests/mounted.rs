@@ -4,12 +4,9 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use common::Bench;
-use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
-use engine::dsl::write::props::Source;
 use engine::spa::Spa;
 use ondisk::acl::{Ace, ace_mask, ace_type};
 use stdx::rng::Rng;
@@ -140,14 +137,6 @@ fn everything(fs: &FsWriter, rng: &mut Rng) {
     fs.rmdir(dir, b"gone").unwrap();
 }
 
-fn set(spa: &Arc<Spa>, name: &'static str, value: u64) {
-    let task = move |spa: &Spa, tx: &engine::dmu::Tx| {
-        let tasks = Tasks { at: spa.datasets.at(tx, spa), datasets: &spa.datasets, pool: &spa.pool.name };
-        tasks.set("wpool", &[(name, Some(PropValue::Number(value)))], Source::Local)
-    };
-    spa.sync_task(task).unwrap();
-}
-
 /// The images as they are now, as a power cut would leave them: files are written without a cache of ours.
 fn crashed(bench: &Bench) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -186,7 +175,7 @@ fn check(dir: &Path, want: &BTreeMap<String, Seen>, least: u64) {
 fn promised(settings: &[(&'static str, u64)], seed: u64) {
     let bench = Bench::new(512 << 20, |_| {});
     for &(name, value) in settings {
-        set(&bench.spa, name, value);
+        bench.set(name, value);
     }
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     assert_eq!(mount(&bench.spa, "wpool", Overrides::default()).unwrap_err().kind(), zpl::Kind::Busy);
@@ -230,13 +219,13 @@ fn blocks_that_the_log_points_to_are_there() {
 #[test]
 fn nothing_is_logged_when_that_is_disabled() {
     let bench = Bench::new(256 << 20, |_| {});
-    set(&bench.spa, "sync", 2);
+    bench.set("sync", 2);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     everything(&fs, &mut Rng::new(4));
     fs.fsync(0).unwrap();
     check(crashed(&bench).path(), &BTreeMap::new(), 0);
     // A change of the property counts at once.
-    set(&bench.spa, "sync", 0);
+    bench.set("sync", 0);
     let want = tree(&fs);
     fs.fsync(0).unwrap();
     check(crashed(&bench).path(), &want, 0);
@@ -382,7 +371,7 @@ fn a_full_pool_can_be_emptied() {
     let more = fs.create(fs.root, b"more", &node(FileKind::Regular, 0o600)).unwrap();
     fs.write(more, 0, &random(&mut rng, 2_000_000), true).unwrap();
     bench.spa.sync().unwrap();
-    set(&bench.spa, "refquota", fs.space().unwrap().referenced + (1 << 20));
+    bench.set("refquota", fs.space().unwrap().referenced + (1 << 20));
     let mut grow = || fs.append(more, &random(&mut rng, 300_000), true);
     let refused = (0..20).find_map(|_| grow().err()).expect("the quota is refused");
     assert_eq!(refused.kind(), zpl::Kind::Quota);
@@ -397,7 +386,7 @@ fn a_full_pool_can_be_emptied() {
 #[test]
 fn long_names_use_their_feature() {
     let bench = Bench::new(256 << 20, |_| {});
-    set(&bench.spa, "longname", 1);
+    bench.set("longname", 1);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let name = [b'n'; 700];
     fs.create(fs.root, &name, &node(FileKind::Regular, 0o600)).unwrap();

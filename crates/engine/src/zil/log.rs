@@ -37,21 +37,18 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use ondisk::objset::ZilHeader;
-use ondisk::zil::{LogBlock, LrWrite};
-use ondisk::{Blkptr, Dva};
+use ondisk::Blkptr;
+use ondisk::zil::LrWrite;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use super::blocks_of;
 use super::itx::{Itx, Itxs};
 use super::policy::{LogPolicy, SyncMode};
+use super::sync::{Destroy, Filled, Space, places, space_of};
 use super::writer::{self, Batch};
 
-use crate::dmu::live::IntentLog;
 use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::txg::{SIZE, slot};
-use crate::zio::gang_members;
 
 /// First pool version whose log blocks have their head in front.
 #[doc(alias = "SPA_VERSION_SLIM_ZIL")]
@@ -97,7 +94,7 @@ pub(super) struct Lwb {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub(super) enum Mode {
     /// Commits go to the log.
     Ready,
     /// Never.
@@ -110,23 +107,14 @@ enum Mode {
     Broken,
 }
 
-/// The end of a chain, to come with a group.
-#[derive(Debug)]
-struct Destroy {
-    txg: u64,
-    space: Vec<Space>,
-    /// The first block, when it is kept to begin the next chain.
-    first: Option<Blkptr>,
-}
-
 #[derive(Debug)]
 pub(super) struct ChainState {
-    mode: Mode,
+    pub mode: Mode,
     suspended: u64,
     pub lwbs: VecDeque<Lwb>,
-    destroy: Option<Destroy>,
+    pub destroy: Option<Destroy>,
     /// Highest number of a record that was replayed in each group.
-    replayed: [u64; SIZE],
+    pub replayed: [u64; SIZE],
     /// Number of the last record.
     seq: u64,
     recent: VecDeque<u64>,
@@ -169,7 +157,7 @@ struct Issue {
 pub struct Zil {
     pub(super) host: Arc<dyn LogHost>,
     objset: Weak<LiveObjset>,
-    itxs: Mutex<Itxs>,
+    pub(super) itxs: Mutex<Itxs>,
     issue: Mutex<Issue>,
     pub(super) chain: Mutex<ChainState>,
     pub(super) policy: RwLock<LogPolicy>,
@@ -529,84 +517,6 @@ impl Zil {
         if let Some(bp) = self.objset()?.zil_header().log.filled() {
             chain.lwbs.push_back(Lwb { bp, alloc_txg: 0, max_txg: 0, state: LwbState::Open });
         }
-        Ok(())
-    }
-}
-
-/// Space of a block, and when it was allocated.
-type Space = (Dva, u64);
-
-/// A pointer, if it leads somewhere.
-trait Filled: Sized {
-    fn filled(self) -> Option<Self>;
-}
-
-impl Filled for Blkptr {
-    fn filled(self) -> Option<Self> {
-        (!self.is_hole()).then_some(self)
-    }
-}
-
-/// All space that a claimed log takes.
-fn space_of(view: &Arc<Objset>) -> Result<Vec<Space>> {
-    let mut space = Vec::new();
-    for bp in blocks_of(view)? {
-        take(view, &bp, &mut space)?;
-    }
-    Ok(space)
-}
-
-fn places(bp: &Blkptr) -> impl Iterator<Item = Space> + '_ {
-    bp.dvas().map(|dva| (dva, bp.physical_birth()))
-}
-
-fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Space>) -> Result<()> {
-    if bp.is_gang() {
-        for member in gang_members(view.arc().zio(), bp)?.members {
-            take(view, &member, space)?;
-        }
-    }
-    space.extend(places(bp));
-    Ok(())
-}
-
-impl IntentLog for Zil {
-    fn sync(&self, tx: &Tx, header: &mut ZilHeader) -> Result<()> {
-        let allocator = self.objset()?.arc().zio().allocator()?;
-        let txg = tx.txg();
-        let mut chain = self.chain.lock();
-        if let Some(seq) = chain.replayed.get_mut(slot(txg)).map(std::mem::take) {
-            header.replay_seq = header.replay_seq.max(seq);
-        }
-        if let Some(end) = chain.destroy.take_if(|end| end.txg == txg) {
-            end.space.iter().for_each(|(dva, birth)| allocator.free_born(dva, *birth, txg));
-            *header = ZilHeader::default();
-            chain.replayed = [0; SIZE];
-            if let Some(mut first) = end.first {
-                // Another name, so that nothing that may still lie behind it belongs to the chain.
-                first.set_checksum([self.host.random(), self.host.random(), LogBlock::objset(&first), 1]);
-                header.log = first;
-            }
-        }
-        let broken = chain.mode == Mode::Broken;
-        while let Some(lwb) = chain.lwbs.front() {
-            header.log = lwb.bp;
-            let over = lwb.state == LwbState::Done || broken && lwb.state == LwbState::Open;
-            if !over || lwb.alloc_txg > txg || lwb.max_txg > txg {
-                break;
-            }
-            let birth = lwb.bp.physical_birth();
-            lwb.bp.dvas().for_each(|dva| allocator.free_born(&dva, birth, txg));
-            chain.lwbs.pop_front();
-            if chain.lwbs.is_empty() {
-                header.log = Blkptr::default();
-            }
-        }
-        if broken && chain.lwbs.is_empty() {
-            chain.mode = Mode::Ready;
-        }
-        drop(chain);
-        self.itxs.lock().forget_synced(txg.saturating_sub(1));
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ mod log;
 mod place;
 mod policy;
 pub mod replay;
+mod sync;
 mod writer;
 
 pub use itx::Itx;

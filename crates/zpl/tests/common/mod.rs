@@ -6,6 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use engine::dmu::LiveObjset;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::Tasks;
+use engine::dsl::write::props::Source;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
@@ -48,6 +51,15 @@ impl Bench {
     pub fn writer(&self, options: Options) -> Arc<FsWriter> {
         let txs = Arc::clone(&self.spa);
         FsWriter::open(&self.objset, txs, Arc::clone(&self.env.clock), options, 3).unwrap()
+    }
+
+    /// Sets a number property of the root file system.
+    pub fn set(&self, name: &'static str, value: u64) {
+        let task = move |spa: &Spa, tx: &engine::dmu::Tx| {
+            let tasks = Tasks { at: spa.datasets.at(tx, spa), datasets: &spa.datasets, pool: &spa.pool.name };
+            tasks.set("wpool", &[(name, Some(PropValue::Number(value)))], Source::Local)
+        };
+        self.spa.sync_task(task).unwrap();
     }
 
     /// What is on disk, as a fresh reader finds it.

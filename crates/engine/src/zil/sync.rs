@@ -1,0 +1,102 @@
+//! The log in syncing context: blocks that groups on disk cover are freed, and its head moves on.
+
+use std::sync::Arc;
+
+use ondisk::objset::ZilHeader;
+use ondisk::zil::LogBlock;
+use ondisk::{Blkptr, Dva};
+
+use super::blocks_of;
+use super::log::{LwbState, Mode, Zil};
+use crate::dmu::live::IntentLog;
+use crate::dmu::{Objset, Tx};
+use crate::error::Result;
+use crate::txg::{SIZE, slot};
+use crate::zio::gang_members;
+
+/// The end of a chain, to come with a group.
+#[derive(Debug)]
+pub(super) struct Destroy {
+    pub txg: u64,
+    pub space: Vec<Space>,
+    /// The first block, when it is kept to begin the next chain.
+    pub first: Option<Blkptr>,
+}
+
+/// Space of a block, and when it was allocated.
+pub(super) type Space = (Dva, u64);
+
+/// A pointer, if it leads somewhere.
+pub(super) trait Filled: Sized {
+    fn filled(self) -> Option<Self>;
+}
+
+impl Filled for Blkptr {
+    fn filled(self) -> Option<Self> {
+        (!self.is_hole()).then_some(self)
+    }
+}
+
+/// All space that a claimed log takes.
+pub(super) fn space_of(view: &Arc<Objset>) -> Result<Vec<Space>> {
+    let mut space = Vec::new();
+    for bp in blocks_of(view)? {
+        take(view, &bp, &mut space)?;
+    }
+    Ok(space)
+}
+
+pub(super) fn places(bp: &Blkptr) -> impl Iterator<Item = Space> + '_ {
+    bp.dvas().map(|dva| (dva, bp.physical_birth()))
+}
+
+fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Space>) -> Result<()> {
+    if bp.is_gang() {
+        for member in gang_members(view.arc().zio(), bp)?.members {
+            take(view, &member, space)?;
+        }
+    }
+    space.extend(places(bp));
+    Ok(())
+}
+
+impl IntentLog for Zil {
+    fn sync(&self, tx: &Tx, header: &mut ZilHeader) -> Result<()> {
+        let allocator = self.objset()?.arc().zio().allocator()?;
+        let txg = tx.txg();
+        let mut chain = self.chain.lock();
+        if let Some(seq) = chain.replayed.get_mut(slot(txg)).map(std::mem::take) {
+            header.replay_seq = header.replay_seq.max(seq);
+        }
+        if let Some(end) = chain.destroy.take_if(|end| end.txg == txg) {
+            end.space.iter().for_each(|(dva, birth)| allocator.free_born(dva, *birth, txg));
+            *header = ZilHeader::default();
+            chain.replayed = [0; SIZE];
+            if let Some(mut first) = end.first {
+                // Another name, so that nothing that may still lie behind it belongs to the chain.
+                first.set_checksum([self.host.random(), self.host.random(), LogBlock::objset(&first), 1]);
+                header.log = first;
+            }
+        }
+        let broken = chain.mode == Mode::Broken;
+        while let Some(lwb) = chain.lwbs.front() {
+            header.log = lwb.bp;
+            let over = lwb.state == LwbState::Done || broken && lwb.state == LwbState::Open;
+            if !over || lwb.alloc_txg > txg || lwb.max_txg > txg {
+                break;
+            }
+            let birth = lwb.bp.physical_birth();
+            lwb.bp.dvas().for_each(|dva| allocator.free_born(&dva, birth, txg));
+            chain.lwbs.pop_front();
+            if chain.lwbs.is_empty() {
+                header.log = Blkptr::default();
+            }
+        }
+        if broken && chain.lwbs.is_empty() {
+            chain.mode = Mode::Ready;
+        }
+        drop(chain);
+        self.itxs.lock().forget_synced(txg.saturating_sub(1));
+        Ok(())
+    }
+}
