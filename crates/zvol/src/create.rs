@@ -47,7 +47,7 @@ pub fn reservation(spa: &Spa, volsize: u64, volblocksize: u64, copies: u64) -> u
     let bytes = largest.saturating_mul(count).saturating_mul(copies);
     let mut metadata = DNODE_LEVELS;
     while count > 1 {
-        count = (count + POINTERS - 1) / POINTERS;
+        count = count.div_ceil(POINTERS);
         metadata += count;
     }
     bytes.saturating_add((metadata * (copies + 1).min(3)) << INDIRECT_SHIFT)

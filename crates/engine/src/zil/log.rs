@@ -14,7 +14,7 @@
 //!
 //! **States of a log**: *unreplayed* (claimed at import, records wait) → *replaying* → *ready*; *ready* → *broken* when a
 //! block could not be written or allocated → *ready* when all groups that it covered are on disk and the chain is gone.
-//! A log that is not ready, is suspended, or belongs to a pool before version 26, writes nothing:
+//! A log that is not ready, is suspended, or belongs to a pool before version 27, writes nothing:
 //! commits wait for the group instead.
 //!
 //! **Crash argument.** A commit returns when (a) all blocks with its records are durable, and (b) all blocks before them
@@ -50,9 +50,9 @@ use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::txg::{SIZE, slot};
 
-/// First pool version whose log blocks have their head in front.
-#[doc(alias = "SPA_VERSION_SLIM_ZIL")]
-const SLIM: u64 = 26;
+/// First pool version whose snapshots may be made while a log is written; its blocks have their head in front, too.
+#[doc(alias = "SPA_VERSION_FAST_SNAP")]
+const FAST_SNAP: u64 = 27;
 /// Commits whose sizes tell how large the next may be.
 const RECENT: usize = 16;
 
@@ -172,7 +172,7 @@ impl Zil {
     #[doc(alias("zil_open", "zil_alloc"))]
     pub fn open(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Arc<Self>> {
         let header = objset.zil_header();
-        let usable = host.version() >= SLIM;
+        let usable = host.version() >= FAST_SNAP;
         let claimed = header.claim_txg != 0 && !header.log.is_hole();
         let mode = match (usable, claimed) {
             (_, true) => Mode::Unreplayed,
@@ -506,7 +506,7 @@ impl Zil {
     /// The log that was claimed is done with.
     pub(super) fn end_replay(&self, view: &Arc<Objset>, keep_first: bool) -> Result<()> {
         let header = view.phys.zil_header;
-        let usable = self.host.version() >= SLIM;
+        let usable = self.host.version() >= FAST_SNAP;
         // An encrypted block that may have been written must not be written again: its IV would be used twice.
         let again = header.log.byteorder_is_little() && !header.log.uses_crypt();
         let keep = keep_first && usable && again;
