@@ -4,15 +4,16 @@
 //! All of a step lies in one transaction group: nothing closes groups but the actor, since there are no threads. The
 //! mark is the content of a file of the root file system, so a pool says itself which step it is at.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use engine::spa::{Pool, Spa};
 use engine::{Error, Kind, Result};
 use stdx::rng::Rng;
-use zpl::write::{FsWriter, NewNode, Options};
+use zpl::write::{FsWriter, NewNode, Overrides, mount};
 use zpl::{FileKind, Filesystem};
 
+use crate::dataset_ops::new_name_of;
 use crate::model::{Head, Item, Model, Tree};
 use crate::world::POOL;
 
@@ -22,8 +23,28 @@ const MARK: &[u8] = b"step";
 const MOST: u64 = 6;
 /// Operations that are told of.
 const TOLD: usize = 24;
-/// Largest block of a file while nothing else is set.
-const RECORD: u64 = 128 << 10;
+
+/// A file was changed; `None`: it was removed.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The file system.
+    pub dataset: String,
+    /// The file.
+    pub number: u64,
+    /// What it became.
+    pub item: Option<Arc<Item>>,
+}
+
+/// What a step ended with.
+#[derive(Debug, Clone)]
+pub enum Ended {
+    /// Nothing: it is on disk when a later one is.
+    Open,
+    /// All of it is on disk.
+    Synced,
+    /// These files survive: file system, file, what it is now.
+    Committed(Vec<(String, u64, Arc<Item>)>),
+}
 
 /// Works on a pool.
 #[derive(Debug)]
@@ -36,9 +57,15 @@ pub struct Actor {
     pub step: u64,
     /// Bytes of files are kept below this.
     pub budget: u64,
+    /// All changes of files.
+    pub history: Vec<Change>,
     /// What was done last, for people.
     pub told: VecDeque<String>,
+    /// Groups may be closed in the middle of a step.
+    pub may_split: bool,
     pub(crate) random: Rng,
+    /// A file system that is not to be mounted in this step.
+    pub(crate) barred: Option<String>,
     /// Names of datasets and snapshots that were used.
     pub(crate) named: u64,
     /// Files without names that are open.
@@ -68,40 +95,52 @@ impl Actor {
         // Names that are new to any state that this may have come from.
         let named = step * 100;
         let (open, writers) = (Vec::new(), BTreeMap::new());
-        Self { spa, model, step, budget: 3 << 20, told: VecDeque::new(), random, named, open, writers }
+        Self {
+            spa,
+            model,
+            step,
+            budget: 3 << 20,
+            history: Vec::new(),
+            told: VecDeque::new(),
+            may_split: false,
+            barred: None,
+            random,
+            named,
+            open,
+            writers,
+        }
     }
 
-    /// The file system of that name, open.
+    /// The file system of that name, mounted.
     pub fn writer(&mut self, dataset: &str) -> Result<Arc<FsWriter>> {
         if let Some(writer) = self.writers.get(dataset) {
             return Ok(Arc::clone(writer));
         }
-        let spa = &self.spa;
-        let live = spa.datasets.open(&**spa, spa.pool.dsl.dataset(dataset)?.number)?;
-        let clock = Arc::clone(&spa.pool.env.clock);
-        let options = self.options(dataset);
-        let writer = FsWriter::open(&live.objset, Arc::clone(spa) as _, clock, options, spa.pool.env.guid())?;
+        let writer = mount(&self.spa, dataset, Overrides::default())?;
+        if let Some(e) = writer.replayed().and_then(|done| done.error.clone()) {
+            return Err(e);
+        }
         self.writers.insert(dataset.to_owned(), Arc::clone(&writer));
         Ok(writer)
     }
 
-    fn options(&self, dataset: &str) -> Options {
-        let recordsize = self.model.setting(dataset, "recordsize").unwrap_or(RECORD);
-        let xattr_sa = self.model.setting(dataset, "xattr").is_none_or(|value| value != 1);
-        Options { recordsize, xattr_sa, ..Options::default() }
+    /// Unmounts a file system. All that was changed is on disk when this returns.
+    pub(crate) fn unmount(&mut self, dataset: &str) -> Result<()> {
+        self.open.retain(|(of, _)| of != dataset);
+        self.writers.remove(dataset).map_or(Ok(()), |writer| writer.unmount())
     }
 
-    /// Properties changed.
-    pub(crate) fn refresh_options(&self) {
-        for (name, writer) in &self.writers {
-            writer.set_options(self.options(name));
-        }
-    }
-
-    /// File systems are opened again: their names or what they hold changed under them.
-    pub(crate) fn close_all(&mut self) {
+    /// Unmounts all.
+    pub fn unmount_all(&mut self) -> Result<()> {
         self.open.clear();
-        self.writers.clear();
+        std::mem::take(&mut self.writers).values().try_for_each(|writer| writer.unmount())
+    }
+
+    /// A file system and all below it have new names.
+    pub(crate) fn renamed(&mut self, old: &str, new: &str) {
+        let name = |name: String| new_name_of(&name, old, new).unwrap_or(name);
+        self.writers = std::mem::take(&mut self.writers).into_iter().map(|(n, w)| (name(n), w)).collect();
+        self.open = std::mem::take(&mut self.open).into_iter().map(|(n, number)| (name(n), number)).collect();
     }
 
     /// Notes what is being done.
@@ -117,10 +156,18 @@ impl Actor {
         self.told.iter().map(|line| format!("\n  {line}")).collect()
     }
 
-    /// Changes the model of a head.
+    /// Changes the model of a head, and notes which files that changed.
     pub(crate) fn edit(&mut self, dataset: &str, work: impl FnOnce(&mut Tree)) {
-        if let Some(head) = self.model.heads.get_mut(dataset) {
-            work(Arc::make_mut(&mut head.tree));
+        let Some(head) = self.model.heads.get_mut(dataset) else { return };
+        let before = head.tree.items.clone();
+        work(Arc::make_mut(&mut head.tree));
+        let after = &head.tree.items;
+        let numbers: BTreeSet<u64> = before.keys().chain(after.keys()).copied().collect();
+        for number in numbers {
+            let item = after.get(&number);
+            if before.get(&number).map(Arc::as_ptr) != item.map(Arc::as_ptr) {
+                self.history.push(Change { dataset: dataset.to_owned(), number, item: item.cloned() });
+            }
         }
     }
 
@@ -157,28 +204,60 @@ impl Actor {
     }
 
     /// Operations on files, and the mark. Nothing of it is on disk when this returns.
+    ///
+    /// # Errors
+    /// Also when a group was closed meanwhile: the step would be in two of them.
     pub fn change(&mut self) -> Result<()> {
         self.step += 1;
+        self.writer(POOL)?;
+        let group = self.spa.txgs.open();
         for _ in 0..=self.random.below(MOST) {
-            let datasets: Vec<String> = self.model.heads.keys().cloned().collect();
+            let barred = self.barred.clone();
+            let heads = self.model.heads.keys().filter(|name| Some(*name) != barred.as_ref());
+            let datasets: Vec<String> = heads.cloned().collect();
             if let Some(dataset) = self.pick(&datasets) {
                 self.file_op(&dataset)?;
             }
         }
-        self.mark()
+        self.mark()?;
+        match self.spa.txgs.open() == group || self.may_split {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Invalid, "a group was closed in the middle of a step")),
+        }
     }
 
-    /// A whole step: files, mark, and often a change of datasets or a sync. True: all of it is on disk.
-    pub fn step(&mut self) -> Result<bool> {
-        self.change()?;
-        match self.random.below(4) {
-            0 => Ok(false),
-            1 => self.spa.sync().map(|()| true),
-            _ => {
-                self.dataset_op()?;
-                Ok(true)
+    /// A whole step: files, mark, and often a change of datasets, a sync, or files that are committed.
+    pub fn step(&mut self) -> Result<Ended> {
+        match self.random.below(8) {
+            0 => self.change().map(|()| Ended::Open),
+            1 => {
+                self.change()?;
+                self.spa.sync().map(|()| Ended::Synced)
             }
+            2 | 3 => {
+                self.change()?;
+                self.commit().map(Ended::Committed)
+            }
+            _ => self.dataset_step().map(|()| Ended::Synced),
         }
+    }
+
+    /// Commits some files.
+    fn commit(&mut self) -> Result<Vec<(String, u64, Arc<Item>)>> {
+        let mut done = Vec::new();
+        for _ in 0..=self.random.below(2) {
+            let datasets: Vec<String> = self.model.heads.keys().cloned().collect();
+            let Some(dataset) = self.pick(&datasets) else { break };
+            let (fs, tree) = (self.writer(&dataset)?, self.tree(&dataset));
+            let files: Vec<u64> = tree.items.keys().copied().collect();
+            let all = self.random.below(5) == 0;
+            let Some(number) = self.pick(&files) else { continue };
+            self.tell(format!("{dataset}: commit {number}, all {all}"));
+            fs.fsync(if all { 0 } else { number })?;
+            let kept = tree.items.iter().filter(|(n, _)| all || **n == number);
+            done.extend(kept.map(|(n, item)| (dataset.clone(), *n, Arc::clone(item))));
+        }
+        Ok(done)
     }
 }
 

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use blkdev::Device;
-use engine::scan::verify::{Options, Report, verify};
+use engine::scan::account::Event;
+use engine::scan::space::Run;
+use engine::scan::verify::{Options, Report, Which, verify};
 use engine::spa::{OpenOptions, Pool, open};
+use ondisk::Dva;
 
 use crate::world;
 
@@ -32,7 +35,32 @@ pub fn whole(pool: &Pool) -> Result<Report, String> {
     }
     match &report.account.space {
         Some(space) if space.is_clean() => Ok(report),
-        Some(space) => Err(format!("space maps and blocks differ: {space:?}")),
+        Some(space) => {
+            let runs = space.doubled.iter().chain(&space.unallocated).chain(&space.leaked);
+            let runs: Vec<Run> = runs.copied().collect();
+            Err(format!("space maps and blocks differ: {space:?}{}", blocks_at(pool, &runs)))
+        }
         None => Err("space could not be accounted for".into()),
     }
+}
+
+/// The blocks that lie on these places, for people.
+fn blocks_at(pool: &Pool, runs: &[Run]) -> String {
+    let (stop, mut text) = (AtomicBool::new(false), String::new());
+    verify(pool, &Options { which: Which::None, ..Options::new(&stop) }, &mut |_| (), &mut |event| {
+        if let Event::Block(visit, met) = event {
+            let is_there = |dva: Dva| {
+                let at = |run: &&Run| run.vdev == u64::from(dva.vdev) && overlap(run, dva);
+                runs.iter().find(at).is_some()
+            };
+            if visit.bp.dvas().any(is_there) {
+                text += &format!("\n  {:?} {:?} {met:?}: {:?}", visit.origin, visit.at, visit.bp);
+            }
+        }
+    });
+    text
+}
+
+fn overlap(run: &Run, dva: Dva) -> bool {
+    dva.offset < run.offset + run.size && run.offset < dva.offset + dva.asize
 }

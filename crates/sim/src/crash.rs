@@ -4,16 +4,21 @@ use std::sync::Arc;
 
 use engine::spa::{ImportOptions, import};
 use stdx::rng::Rng;
+use zpl::Filesystem;
 
-use crate::actor::{Actor, step_of};
+use crate::actor::{Actor, Change, step_of};
 use crate::check;
 use crate::disk::{Event, Record};
 use crate::image::{Pages, Replay};
-use crate::model::{Known, Model, compare};
+use crate::model::{Known, Model, Tree, compare, read_tree};
+use crate::promise::{Promises, is_kept};
 use crate::world::{self, Machine};
 
 /// One image in so many is also imported for writing, and worked on.
 const GO_ON: u64 = 16;
+
+/// Steps of a workload.
+pub const STEPS: u64 = 20;
 
 /// A run of power cuts.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +44,8 @@ pub struct Outcome {
     pub images: u64,
     /// Of them, those that were worked on.
     pub gone_on: u64,
+    /// Of them, those with a log that had to be done again.
+    pub replayed: u64,
     /// Moments looked at.
     pub cuts: u64,
     /// Most writes that were at risk at once.
@@ -53,6 +60,8 @@ pub struct Outcome {
 struct Story {
     events: Vec<Event>,
     states: Vec<Model>,
+    promises: Promises,
+    history: Vec<Change>,
 }
 
 /// Runs the workload of `plan` and checks images of power cuts, evenly over all its moments. `sample` sees each good
@@ -77,26 +86,29 @@ pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome,
             // Before the first promise there is no pool to find.
             continue;
         }
-        due += share;
-        let (mut tried, variants) = (0, replay.variants(plan.per_cut));
+        let variants = replay.variants(plan.per_cut);
         // Where there are more moments than images, each moment still gets another variant.
-        let first = Rng::new(plan.seed ^ number as u64).below(variants);
+        let (mut first, mut tried) = (Rng::new(plan.seed ^ number as u64).below(variants), 0);
+        match plan.only {
+            Some((event, variant)) => (first, due) = (variant, if event == number { 1.0 } else { 0.0 }),
+            None => due += share,
+        }
         while due >= 1.0 && tried < variants {
             let variant = (first + tried) % variants;
-            let wanted = plan.only.is_none_or(|only| only == (number, variant));
-            if wanted {
-                let mut random = Rng::new(plan.seed ^ (number as u64) << 20 ^ variant);
-                let image = replay.image(variant, &mut random);
-                let go_on = plan.only.is_some() || random.below(GO_ON) == 0;
-                outcome.images += 1;
-                outcome.gone_on += u64::from(go_on);
-                if let Err(why) = check(&image, &story, replay.promised, &known, go_on) {
+            let mut random = Rng::new(plan.seed ^ (number as u64) << 20 ^ variant);
+            let image = replay.image(variant, &mut random);
+            let go_on = random.below(GO_ON) == 0;
+            outcome.images += 1;
+            outcome.gone_on += u64::from(go_on);
+            match check(&image, &story, replay.promised, &known, go_on) {
+                Ok(replayed) => outcome.replayed += u64::from(replayed),
+                Err(why) => {
                     outcome.failure = Some((number, variant, why));
                     outcome.evidence = image;
                     return Ok(outcome);
                 }
-                sample(&image);
             }
+            sample(&image);
             (due, tried) = (due - 1.0, tried + 1);
         }
         outcome.cuts += u64::from(tried > 0);
@@ -116,45 +128,95 @@ fn tell(plan: &Plan) -> Result<Story, String> {
     let mut actor = Actor::new(spa, random).map_err(|e| e.to_string())?;
     record.mark(0);
     let mut states = vec![actor.model.clone()];
+    let mut promises = Promises::default();
     for step in 1..=plan.steps {
-        let synced = actor.step().map_err(|e| format!("step {step}: {e}{}", actor.story()))?;
+        let ended = actor.step().map_err(|e| format!("step {step}: {e}{}", actor.story()))?;
         states.push(actor.model.clone());
-        if synced {
-            record.mark(step);
+        if let Some(count) = promises.note(step, ended, actor.history.len()) {
+            record.mark(count);
         }
     }
-    Ok(Story { events: record.take(), states })
+    Ok(Story { events: record.take(), states, promises, history: std::mem::take(&mut actor.history) })
 }
 
-/// One image: it opens, is as it was after a step, and every block is there exactly once.
-fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bool) -> Result<(), String> {
+/// One image: it opens, is as it was after a step, and every block is there exactly once. What was committed is there
+/// after its logs were done again. True when such were.
+fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bool) -> Result<bool, String> {
     let disks = world::disks_of(image);
     let devices = world::as_devices(&disks);
     let pool = check::opened(&devices)?;
     let step = step_of(&pool).map_err(|e| format!("its mark is damaged: {e}"))?;
-    if step < promised {
-        return Err(format!("step {promised} was promised and {step} is there"));
+    let wanted = story.promises.step(promised);
+    if step < wanted {
+        return Err(format!("step {wanted} was promised and {step} is there"));
     }
     let state = usize::try_from(step).ok().and_then(|step| story.states.get(step));
     let state = state.ok_or(format!("step {step} never was"))?;
     compare(&pool, state, known).map_err(|why| format!("after step {step}: {why}"))?;
     check::whole(&pool)?;
     drop(pool);
-    if go_on { worked_on(&devices, state, step) } else { Ok(()) }
+    let committed = !story.promises.files(promised, step).is_empty();
+    if committed || go_on {
+        let image = Image { devices: &devices, state, step, go_on };
+        image.resume(story, promised).map_err(|why| format!("imported after step {step}: {why}"))?;
+    }
+    Ok(committed)
 }
 
-/// The pool can be imported and changed, and is whole after that.
-fn worked_on(devices: &[blkdev::Device], state: &Model, step: u64) -> Result<(), String> {
-    let source = world::found(devices).ok_or("no pool is found")?;
-    let env = world::env(step);
-    let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
-    let spa = import(&env, source, &options).map_err(|e| format!("it can't be imported: {e}"))?;
-    let mut actor = Actor::with(spa, state.clone(), step, Rng::new(step));
-    for _ in 0..3 {
-        actor.step().map_err(|e| format!("working on after step {step}: {e}{}", actor.story()))?;
+/// An image that is imported for writing.
+struct Image<'a> {
+    devices: &'a [blkdev::Device],
+    state: &'a Model,
+    step: u64,
+    go_on: bool,
+}
+
+impl Image<'_> {
+    /// Logs are done again, what was committed is there, the pool can be changed, and is whole after that.
+    fn resume(&self, story: &Story, promised: u64) -> Result<(), String> {
+        let source = world::found(self.devices).ok_or("no pool is found")?;
+        let env = world::env(self.step);
+        let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
+        let spa = import(&env, source, &options).map_err(|e| format!("it can't be imported: {e}"))?;
+        let mut actor = Actor::with(spa, self.state.clone(), self.step, Rng::new(self.step));
+        let names: Vec<String> = actor.model.heads.keys().cloned().collect();
+        for name in &names {
+            actor.writer(name).map_err(|e| format!("{name} can't be mounted: {e}"))?;
+        }
+        actor.spa.sync().map_err(|e| e.to_string())?;
+        for name in &names {
+            let tree = live_tree(&actor, name).map_err(|why| format!("{name}: {why}"))?;
+            self.kept(story, promised, name, &tree).map_err(|why| format!("{name}: {why}"))?;
+            if let Some(head) = actor.model.heads.get_mut(name) {
+                head.tree = Arc::new(tree);
+            }
+        }
+        for _ in 0..if self.go_on { 3 } else { 0 } {
+            actor.step().map_err(|e| format!("working on: {e}{}", actor.story()))?;
+        }
+        actor.unmount_all().map_err(|e| format!("it can't be unmounted: {e}"))?;
+        actor.spa.export().map_err(|e| format!("it can't be exported: {e}"))?;
+        let pool = check::opened(self.devices)?;
+        compare(&pool, &actor.model, &Known::default()).map_err(|why| format!("exported again: {why}"))?;
+        check::whole(&pool).map_err(|why| format!("exported again: {why}")).map(|_| ())
     }
-    actor.spa.export().map_err(|e| format!("it can't be exported: {e}"))?;
-    let pool = check::opened(devices).map_err(|why| format!("after working on: {why}"))?;
-    compare(&pool, &actor.model, &Known::default()).map_err(|why| format!("after working on: {why}"))?;
-    check::whole(&pool).map_err(|why| format!("after working on: {why}")).map(|_| ())
+
+    /// What was committed is in a file system whose log was done again.
+    fn kept(&self, story: &Story, promised: u64, name: &str, tree: &Tree) -> Result<(), String> {
+        for ((dataset, number), (item, changes)) in story.promises.files(promised, self.step) {
+            if dataset != name {
+                continue;
+            }
+            let later = story.history.iter().skip(changes);
+            let later: Vec<&Change> = later.filter(|c| c.dataset == name && c.number == number).collect();
+            is_kept(tree, number, item, &later)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a mounted file system holds, all of it on disk.
+fn live_tree(actor: &Actor, name: &str) -> Result<Tree, String> {
+    let dataset = actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?;
+    read_tree(&Filesystem::open_committed(&dataset).map_err(|e| e.to_string())?)
 }

@@ -18,13 +18,14 @@ const HEADS: usize = 6;
 const SNAPSHOTS: usize = 4;
 
 /// Settings and the values that are tried.
-const SETTINGS: [(&str, &[u64]); 9] = [
+const SETTINGS: [(&str, &[u64]); 10] = [
     // lzjb, gzip-1, zle, lz4, zstd, off.
     ("compression", &[3, 5, 14, 15, 16, 2]),
     // fletcher4, SHA-256, SHA-512, skein, edonr, blake3.
     ("checksum", &[7, 8, 11, 12, 13, 14]),
     ("recordsize", &[512, 4 << 10, 16 << 10, 128 << 10, 256 << 10]),
     ("copies", &[1, 2, 3]),
+    ("logbias", &[0, 1]),
     ("xattr", &[1, 2]),
     ("redundant_metadata", &[0, 1, 2, 3]),
     ("refquota", &[0, 20 << 20]),
@@ -49,13 +50,21 @@ impl Actor {
         format!("{kind}{}", self.named)
     }
 
-    /// One change of datasets; it and all before it are on disk when this returns.
-    pub(crate) fn dataset_op(&mut self) -> Result<()> {
+    /// Operations on files, the mark, and one change of datasets in the same group. All of it is on disk when this
+    /// returns.
+    pub(crate) fn dataset_step(&mut self) -> Result<()> {
         let all: Vec<String> = self.model.heads.keys().cloned().collect();
         let below: Vec<String> = all.iter().filter(|name| *name != POOL).cloned().collect();
         let (Some(any), child) = (self.pick(&all), self.pick(&below)) else { return Ok(()) };
         let what = self.random.below(17);
         self.tell(format!("dataset operation {what} on {any} or {child:?}"));
+        if let (7 | 10, Some(child)) = (what, &child) {
+            // What is rolled back or destroyed is not mounted.
+            self.unmount(child)?;
+            self.barred = Some(child.clone());
+        }
+        self.change()?;
+        self.barred = None;
         match (what, child) {
             (0..2, _) if all.len() < HEADS => self.create_head(&any),
             (2..5, _) => self.snapshot(&all, &any),
@@ -131,7 +140,6 @@ impl Actor {
         let Some(tree) = newest.map(|s| Arc::clone(&s.tree)) else { return self.spa.sync() };
         let task_name = name.to_owned();
         if self.task(move |tasks| tasks.rollback(&task_name, None))?.is_some() {
-            self.close_all();
             if let Some(head) = self.model.heads.get_mut(name) {
                 head.tree = tree;
             }
@@ -173,7 +181,6 @@ impl Actor {
             tasks.destroy(&task_name, false)
         })?;
         if done.is_some() {
-            self.close_all();
             self.model.heads.remove(name);
         }
         Ok(())
@@ -187,7 +194,7 @@ impl Actor {
         let new = format!("{parent}/{name}");
         let names = (old.to_owned(), new.clone());
         if self.task(move |tasks| tasks.rename(&names.0, &names.1))?.is_some() {
-            self.close_all();
+            self.renamed(old, &new);
             rename_in(&mut self.model, old, &new);
         }
         Ok(())
@@ -235,7 +242,6 @@ impl Actor {
         if let Some(head) = self.model.heads.get_mut(name) {
             head.settings.insert(prop, value);
         }
-        self.refresh_options();
         Ok(())
     }
 }
@@ -246,11 +252,14 @@ fn move_origin(model: &mut Model, old: &str, new: &str) {
     }
 }
 
+/// What `name` becomes when `old` is renamed; `None`: it stays.
+pub(crate) fn new_name_of(name: &str, old: &str, new: &str) -> Option<String> {
+    let rest = name.strip_prefix(old)?;
+    (rest.is_empty() || rest.starts_with(['/', '@'])).then(|| format!("{new}{rest}"))
+}
+
 fn rename_in(model: &mut Model, old: &str, new: &str) {
-    let renamed = |name: &str| {
-        let rest = name.strip_prefix(old)?;
-        (rest.is_empty() || rest.starts_with(['/', '@'])).then(|| format!("{new}{rest}"))
-    };
+    let renamed = |name: &str| new_name_of(name, old, new);
     let heads = std::mem::take(&mut model.heads).into_iter();
     model.heads = heads
         .map(|(name, mut head)| {

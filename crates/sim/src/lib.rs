@@ -22,5 +22,6 @@ pub mod files;
 pub mod image;
 pub mod model;
 pub mod power;
+mod promise;
 pub mod tree;
 pub mod world;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use sim::crash::{Plan, survive};
+use sim::crash::{Plan, STEPS, survive};
 use sim::world::Machine;
 
 /// Images of one workload before the next seed is taken.
@@ -48,7 +48,7 @@ fn crash(first: u64, count: u64, only: Option<(usize, u64)>) -> ExitCode {
                 return;
             }
             let seed = first + turn / many;
-            let plan = Plan { seed, images: BATCH, steps: 25, machine, per_cut: 64, only };
+            let plan = Plan { seed, images: BATCH, steps: STEPS, machine, per_cut: 64, only };
             let why = match survive(&plan, &mut |_| ()) {
                 Ok(outcome) => {
                     done.fetch_add(outcome.images, Ordering::Relaxed);

@@ -260,6 +260,52 @@ fn compare_dir(dir: &Inode, tree: &Tree, met: &mut BTreeSet<u64>, path: &str) ->
     Ok(())
 }
 
+/// All that is in a file system. Fails when its names and files don't fit each other.
+pub fn read_tree(fs: &Arc<Filesystem>) -> Result<Tree, String> {
+    let root = fs.root().map_err(said)?;
+    let mut tree = Tree::new(root.number());
+    read_dir(&root, &mut tree)?;
+    for item in tree.items.values_mut().map(Arc::make_mut).filter(|item| item.kind == FileKind::Directory) {
+        item.links = 1;
+    }
+    compare_tree(fs, &tree)?;
+    Ok(tree)
+}
+
+fn read_dir(dir: &Inode, tree: &mut Tree) -> Verdict {
+    for entry in dir.entries().map_err(said)? {
+        let entry = entry.map_err(said)?;
+        tree.set(dir.number(), &entry.name, entry.object);
+        if tree.items.contains_key(&entry.object) {
+            tree.change(entry.object, |item| item.links += 1);
+            continue;
+        }
+        let inode = dir.child(&entry.name).map_err(said)?;
+        let xattrs = inode.xattrs().map_err(said)?.into_iter().collect();
+        let bytes = Arc::new(bytes_of(&inode)?);
+        let item = Item { bytes, xattrs, ..Item::new(inode.attr().kind, inode.attr().perm) };
+        tree.items.insert(entry.object, Arc::new(item));
+        if inode.is_dir() {
+            tree.names.insert(entry.object, Arc::default());
+            read_dir(&inode, tree)?;
+        }
+    }
+    Ok(())
+}
+
+fn bytes_of(inode: &Inode) -> Result<Vec<u8>, String> {
+    match inode.attr().kind {
+        FileKind::Directory => Ok(Vec::new()),
+        FileKind::Symlink => inode.readlink().map_err(said),
+        _ => {
+            let mut bytes = vec![0; usize::try_from(inode.attr().size).unwrap_or(0)];
+            let len = inode.read_at(0, &mut bytes).map_err(said)?;
+            bytes.truncate(len);
+            Ok(bytes)
+        }
+    }
+}
+
 /// Compares one file with what must be there.
 pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
     let attr = inode.attr();
@@ -275,16 +321,10 @@ pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
         let (found, wanted) = (sizes(&xattrs), sizes(&item.xattrs));
         return Err(format!("extended attributes {found:?} instead of {wanted:?}"));
     }
-    let bytes = match item.kind {
-        FileKind::Directory => return Ok(()),
-        FileKind::Symlink => inode.readlink().map_err(said)?,
-        _ => {
-            let mut bytes = vec![0; usize::try_from(attr.size).unwrap_or(0)];
-            let len = inode.read_at(0, &mut bytes).map_err(said)?;
-            bytes.truncate(len);
-            bytes
-        }
-    };
+    if item.kind == FileKind::Directory {
+        return Ok(());
+    }
+    let bytes = bytes_of(inode)?;
     if attr.links != item.links {
         return Err(format!("{} links instead of {}", attr.links, item.links));
     }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use sim::crash::{Plan, survive};
+use sim::crash::{Plan, STEPS, survive};
 use sim::image::Pages;
 use sim::world::{DISK_SIZE, Machine, POOL};
 use testkit::zdb;
@@ -35,7 +35,7 @@ fn show(image: &[Pages]) {
 }
 
 fn run(machine: Machine, seed: u64, images: u64) -> u64 {
-    let plan = Plan { seed, images, steps: 20, machine, per_cut: 64, only: None };
+    let plan = Plan { seed, images, steps: STEPS, machine, per_cut: 64, only: None };
     let (start, mut shown) = (Instant::now(), seed % SHOWN * 17);
     let outcome = survive(&plan, &mut |image| {
         shown += 1;
@@ -46,8 +46,8 @@ fn run(machine: Machine, seed: u64, images: u64) -> u64 {
     let outcome = outcome.unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
     let rate = outcome.images as f64 / start.elapsed().as_secs_f64();
     println!(
-        "{machine:?}: {} images of {} moments, {rate:.0} a second, {} writes at risk at most, {} worked on",
-        outcome.images, outcome.cuts, outcome.at_risk, outcome.gone_on
+        "{machine:?}: {} images of {} moments, {rate:.0} a second, {} writes at risk at most, {} with logs, {} worked on",
+        outcome.images, outcome.cuts, outcome.at_risk, outcome.replayed, outcome.gone_on
     );
     if let Some((event, variant, why)) = outcome.failure {
         panic!("{machine:?}, seed {seed}, {event}:{variant}: {why}");

@@ -1,0 +1,96 @@
+//! What a workload was told to be safe, and whether it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::actor::{Change, Ended};
+use crate::model::{Item, Tree};
+
+/// What was said to be safe.
+#[derive(Debug, Clone)]
+pub enum Promise {
+    /// Everything up to this step.
+    Step(u64),
+    /// Files as they were after a step.
+    Files {
+        /// The step.
+        step: u64,
+        /// File system, file, content.
+        files: Vec<(String, u64, Arc<Item>)>,
+        /// How many changes of files there had been.
+        changes: usize,
+    },
+}
+
+/// All promises of a workload, in order.
+#[derive(Debug, Default)]
+pub struct Promises(Vec<Promise>);
+
+impl Promises {
+    /// Notes how a step ended; gives how many promises there are, when there is a new one.
+    pub fn note(&mut self, step: u64, ended: Ended, changes: usize) -> Option<u64> {
+        match ended {
+            Ended::Open => return None,
+            Ended::Synced => self.0.push(Promise::Step(step)),
+            Ended::Committed(files) => self.0.push(Promise::Files { step, files, changes }),
+        }
+        Some(self.0.len() as u64)
+    }
+
+    fn first(&self, count: u64) -> &[Promise] {
+        self.0.get(..usize::try_from(count).unwrap_or(0)).unwrap_or(&self.0)
+    }
+
+    /// The step that must be there when the first `count` were given.
+    pub fn step(&self, count: u64) -> u64 {
+        let steps = self.first(count).iter().rev();
+        let mut steps = steps.filter_map(|p| if let Promise::Step(step) = p { Some(*step) } else { None });
+        steps.next().unwrap_or(0)
+    }
+
+    /// Files that were committed after `step`, the last word on each: content, and how many changes there had been.
+    pub fn files(&self, count: u64, step: u64) -> BTreeMap<(&str, u64), (&Arc<Item>, usize)> {
+        let mut last = BTreeMap::new();
+        for promise in self.first(count) {
+            if let Promise::Files { step: of, files, changes } = promise
+                && *of > step
+            {
+                last.extend(files.iter().map(|(d, n, item)| ((d.as_str(), *n), (item, *changes))));
+            }
+        }
+        last
+    }
+}
+
+/// Whether a file is as it was promised, or as it became by changes that came later, or in the middle of one of those.
+pub fn is_kept(tree: &Tree, number: u64, promised: &Arc<Item>, later: &[&Change]) -> Result<(), String> {
+    let found = tree.items.get(&number);
+    let mut before = Some(promised);
+    if found == before {
+        return Ok(());
+    }
+    for change in later {
+        let after = change.item.as_ref();
+        if found == after || found.is_some_and(|found| is_between(found, before, after)) {
+            return Ok(());
+        }
+        before = after;
+    }
+    let has = found.map_or("it is gone".to_owned(), |found| {
+        let bytes = crate::model::same_bytes(&found.bytes, &promised.bytes).err();
+        let of = |item: &Item| format!("{:?} {:o} with {} links", item.kind, item.perm, item.links);
+        format!("{} instead of {}: {bytes:?}", of(found), of(promised))
+    });
+    Err(format!("object {number} was committed, {} changes came later, and {has}", later.len()))
+}
+
+/// Whether each byte of a file is as it was before or after a change; names and attributes may be either.
+fn is_between(found: &Item, before: Option<&Arc<Item>>, after: Option<&Arc<Item>>) -> bool {
+    let (Some(before), Some(after)) = (before, after) else { return false };
+    let (short, long) =
+        (before.bytes.len().min(after.bytes.len()), before.bytes.len().max(after.bytes.len()));
+    let is_either =
+        |at: usize, byte: u8| [before, after].iter().any(|i| *i.bytes.get(at).unwrap_or(&0) == byte);
+    (short..=long).contains(&found.bytes.len())
+        && found.bytes.iter().enumerate().all(|(at, byte)| is_either(at, *byte))
+}
