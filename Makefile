@@ -1,7 +1,8 @@
 # make demo   set-up and the main job on real data
 # make test   set-up and every test
 # make bench  speed, as ratios to real OpenZFS and to the raw devices
-# make crash  power cuts from SEED=1, COUNT=20000 images
+# make crash  power cuts from SEED=1, COUNT=20000 images; COUNT=EVENT:VARIANT replays one
+# make simulate  pools on disks that fail and lie, from SEED=1, COUNT=20000 runs
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
 CARGO ?= cargo
@@ -9,7 +10,7 @@ SECONDS ?= 60
 SEED ?= 1
 COUNT ?= 20000
 
-.PHONY: build demo test lint bench fuzz crash clean
+.PHONY: build demo test lint bench fuzz crash simulate clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -33,6 +34,9 @@ bench: build
 
 fuzz:
 	fuzz/run.sh $(SECONDS)
+
+simulate:
+	$(CARGO) run --release -p sim -- simulate $(SEED) $(COUNT)
 
 crash:
 	$(CARGO) run --release -p sim -- crash $(SEED) $(COUNT)

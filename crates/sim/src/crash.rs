@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use engine::spa::{ImportOptions, import};
 use stdx::rng::Rng;
-use zpl::Filesystem;
 
-use crate::actor::{Actor, Change, step_of};
+use crate::actor::{Actor, step_of};
 use crate::check;
 use crate::disk::{Event, Record};
 use crate::image::{Pages, Replay};
-use crate::model::{Known, Model, Tree, compare, read_tree};
-use crate::promise::{Promises, is_kept};
+use crate::model::{Known, compare};
+use crate::past::Past;
 use crate::world::{self, Machine};
 
 /// One image in so many is also imported for writing, and worked on.
@@ -35,6 +33,8 @@ pub struct Plan {
     pub per_cut: u64,
     /// Only this image: event and variant.
     pub only: Option<(usize, u64)>,
+    /// Disks leave out one flush in four: then promises must be found broken.
+    pub lying: bool,
 }
 
 /// What was found.
@@ -59,9 +59,7 @@ pub struct Outcome {
 /// What a workload did: events of its disks, and what was there after each step.
 struct Story {
     events: Vec<Event>,
-    states: Vec<Model>,
-    promises: Promises,
-    history: Vec<Change>,
+    past: Past,
 }
 
 /// Runs the workload of `plan` and checks images of power cuts, evenly over all its moments. `sample` sees each good
@@ -78,8 +76,11 @@ pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome,
     // As many a moment as are wanted in all, on average.
     let share = plan.images as f64 / moments as f64;
     let mut due = 0.0;
+    let mut lies = Rng::new(plan.seed);
     for (number, event) in story.events.iter().enumerate() {
-        replay.step(event);
+        if !(plan.lying && matches!(event, Event::Flush(_)) && lies.below(4) == 0) {
+            replay.step(event);
+        }
         begun |= matches!(event, Event::Mark(_));
         outcome.at_risk = outcome.at_risk.max(replay.at_risk());
         if !begun {
@@ -127,16 +128,14 @@ fn tell(plan: &Plan) -> Result<Story, String> {
     }
     let mut actor = Actor::new(spa, random).map_err(|e| e.to_string())?;
     record.mark(0);
-    let mut states = vec![actor.model.clone()];
-    let mut promises = Promises::default();
+    let mut past = Past::begin(&actor);
     for step in 1..=plan.steps {
         let ended = actor.step().map_err(|e| format!("step {step}: {e}{}", actor.story()))?;
-        states.push(actor.model.clone());
-        if let Some(count) = promises.note(step, ended, actor.history.len()) {
+        if let Some(count) = past.note(&mut actor, ended) {
             record.mark(count);
         }
     }
-    Ok(Story { events: record.take(), states, promises, history: std::mem::take(&mut actor.history) })
+    Ok(Story { events: record.take(), past })
 }
 
 /// One image: it opens, is as it was after a step, and every block is there exactly once. What was committed is there
@@ -146,77 +145,27 @@ fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bo
     let devices = world::as_devices(&disks);
     let pool = check::opened(&devices)?;
     let step = step_of(&pool).map_err(|e| format!("its mark is damaged: {e}"))?;
-    let wanted = story.promises.step(promised);
-    if step < wanted {
-        return Err(format!("step {wanted} was promised and {step} is there"));
-    }
-    let state = usize::try_from(step).ok().and_then(|step| story.states.get(step));
-    let state = state.ok_or(format!("step {step} never was"))?;
+    let state = story.past.state(step, promised)?;
     compare(&pool, state, known).map_err(|why| format!("after step {step}: {why}"))?;
     check::whole(&pool)?;
     drop(pool);
-    let committed = !story.promises.files(promised, step).is_empty();
+    let committed = !story.past.promises.files(promised, step).is_empty();
     if committed || go_on {
-        let image = Image { devices: &devices, state, step, go_on };
-        image.resume(story, promised).map_err(|why| format!("imported after step {step}: {why}"))?;
+        worked_on(&devices, story, promised, go_on)
+            .map_err(|why| format!("imported after step {step}: {why}"))?;
     }
     Ok(committed)
 }
 
-/// An image that is imported for writing.
-struct Image<'a> {
-    devices: &'a [blkdev::Device],
-    state: &'a Model,
-    step: u64,
-    go_on: bool,
-}
-
-impl Image<'_> {
-    /// Logs are done again, what was committed is there, the pool can be changed, and is whole after that.
-    fn resume(&self, story: &Story, promised: u64) -> Result<(), String> {
-        let source = world::found(self.devices).ok_or("no pool is found")?;
-        let env = world::env(self.step);
-        let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
-        let spa = import(&env, source, &options).map_err(|e| format!("it can't be imported: {e}"))?;
-        let mut actor = Actor::with(spa, self.state.clone(), self.step, Rng::new(self.step));
-        let names: Vec<String> = actor.model.heads.keys().cloned().collect();
-        for name in &names {
-            actor.writer(name).map_err(|e| format!("{name} can't be mounted: {e}"))?;
-        }
-        actor.spa.sync().map_err(|e| e.to_string())?;
-        for name in &names {
-            let tree = live_tree(&actor, name).map_err(|why| format!("{name}: {why}"))?;
-            self.kept(story, promised, name, &tree).map_err(|why| format!("{name}: {why}"))?;
-            if let Some(head) = actor.model.heads.get_mut(name) {
-                head.tree = Arc::new(tree);
-            }
-        }
-        for _ in 0..if self.go_on { 3 } else { 0 } {
-            actor.step().map_err(|e| format!("working on: {e}{}", actor.story()))?;
-        }
-        actor.unmount_all().map_err(|e| format!("it can't be unmounted: {e}"))?;
-        actor.spa.export().map_err(|e| format!("it can't be exported: {e}"))?;
-        let pool = check::opened(self.devices)?;
-        compare(&pool, &actor.model, &Known::default()).map_err(|why| format!("exported again: {why}"))?;
-        check::whole(&pool).map_err(|why| format!("exported again: {why}")).map(|_| ())
+/// Logs are done again, what was committed is there, the pool can be changed, and is whole after that.
+fn worked_on(devices: &[blkdev::Device], story: &Story, promised: u64, go_on: bool) -> Result<(), String> {
+    let mut actor = story.past.resume(devices, promised)?;
+    for _ in 0..if go_on { 3 } else { 0 } {
+        actor.step().map_err(|e| format!("working on: {e}{}", actor.story()))?;
     }
-
-    /// What was committed is in a file system whose log was done again.
-    fn kept(&self, story: &Story, promised: u64, name: &str, tree: &Tree) -> Result<(), String> {
-        for ((dataset, number), (item, changes)) in story.promises.files(promised, self.step) {
-            if dataset != name {
-                continue;
-            }
-            let later = story.history.iter().skip(changes);
-            let later: Vec<&Change> = later.filter(|c| c.dataset == name && c.number == number).collect();
-            is_kept(tree, number, item, &later)?;
-        }
-        Ok(())
-    }
-}
-
-/// What a mounted file system holds, all of it on disk.
-fn live_tree(actor: &Actor, name: &str) -> Result<Tree, String> {
-    let dataset = actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?;
-    read_tree(&Filesystem::open_committed(&dataset).map_err(|e| e.to_string())?)
+    actor.unmount_all().map_err(|e| format!("it can't be unmounted: {e}"))?;
+    actor.spa.export().map_err(|e| format!("it can't be exported: {e}"))?;
+    let pool = check::opened(devices)?;
+    compare(&pool, &actor.model, &Known::default()).map_err(|why| format!("exported again: {why}"))?;
+    check::whole(&pool).map_err(|why| format!("exported again: {why}")).map(|_| ())
 }

@@ -34,6 +34,16 @@ impl Record {
         self.events.lock().push(Event::Mark(number));
     }
 
+    /// How much happened so far.
+    pub fn len(&self) -> usize {
+        self.events.lock().len()
+    }
+
+    /// Whether nothing happened.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// All that happened so far.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock())

@@ -18,6 +18,10 @@ const SPAN: u64 = 40 << 10;
 /// Longest of those that fill.
 const LARGE: u64 = 400 << 10;
 
+/// Bytes of a file that fills the pool, and how many of them there are at most.
+const FILLER: u64 = 1 << 20;
+const MOST_FILLERS: usize = 200;
+
 /// Puts bytes into the model of a file.
 fn overlay(item: &mut Item, offset: u64, bytes: &[u8]) {
     let at = usize::try_from(offset).unwrap_or(0);
@@ -314,6 +318,41 @@ impl Actor {
             self.edit(dataset, |tree| tree.change(number, |item| item.perm = perm));
         }
         Ok(())
+    }
+
+    /// Files are written until there is no room for more, removed again, and all of it is a step.
+    pub(crate) fn fill_up(&mut self) -> Result<()> {
+        self.tell("fill up".into());
+        let (fs, mut made) = (self.writer(POOL)?, Vec::new());
+        let mut refused = false;
+        for number in 0..MOST_FILLERS {
+            let name = format!("filler{number}").into_bytes();
+            let bytes = self.bytes_at_random(FILLER);
+            let done = fs.create(fs.root, &name, &NewNode::new(FileKind::Regular, 0o600, 0, 0));
+            let Some(file) = expected(done, true, "create")? else { break };
+            made.push(name);
+            if expected(fs.write(file, 0, &bytes, true), true, "write")?.is_none() {
+                refused = true;
+                break;
+            }
+        }
+        if !refused && made.len() < MOST_FILLERS {
+            self.tell("no name found room".into());
+        }
+        self.spa.sync()?;
+        for name in made {
+            fs.unlink(fs.root, &name)?;
+        }
+        // What was freed is there for others after some groups.
+        (0..4).try_for_each(|_| self.spa.sync())?;
+        self.change()?;
+        self.spa.sync()
+    }
+
+    fn bytes_at_random(&mut self, len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        self.random.fill(&mut bytes);
+        bytes
     }
 
     /// What a live file system shows of one file, against the model.

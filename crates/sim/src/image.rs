@@ -51,6 +51,15 @@ impl Pages {
         }
     }
 
+    /// A number that other content would nearly surely change.
+    pub fn print(&self, seed: u64) -> u64 {
+        let words = self.0.iter().flat_map(|(page, bytes)| {
+            let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            std::iter::once(*page).chain(words)
+        });
+        words.fold(seed, |sum, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
+    }
+
     /// All pages that are not zeros: byte offset and content.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.0.iter().map(|(&page, bytes)| (page * PAGE as u64, &bytes[..]))
@@ -170,7 +179,8 @@ fn tear(pages: &mut Pages, write: &Pending, random: &mut Rng) {
     }
 }
 
-fn shuffle<T>(items: &mut [T], random: &mut Rng) {
+/// Puts items in an order that `random` gives.
+pub fn shuffle<T>(items: &mut [T], random: &mut Rng) {
     for last in (1..items.len()).rev() {
         let other = usize::try_from(random.below(last as u64 + 1)).unwrap_or(0);
         items.swap(last, other);

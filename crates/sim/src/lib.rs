@@ -6,6 +6,9 @@
 //!  crash     the steps run over disks that remember every write and flush; images that a power cut could have left
 //!    │       must open, be as the model was after some step that is not older than the last promise, and have no
 //!    │       block lost or leaked
+//!  simulate  the steps run while disks fail, lie and come back, the pool fills up, and the machine is switched off:
+//!    │       what is read must always be right
+//!  past      what was there after each step, and what was promised
 //!  disk, image, world
 //!  files, power, tree    pools on files of this machine, that lose their power: for the demo and benchmarks
 //! ```
@@ -21,7 +24,9 @@ mod file_ops;
 pub mod files;
 pub mod image;
 pub mod model;
+mod past;
 pub mod power;
 mod promise;
+pub mod simulate;
 pub mod tree;
 pub mod world;

@@ -1,23 +1,31 @@
-//! `make crash SEED=… COUNT=…`: power cuts from any seed, as many as wanted.
+//! `make crash SEED=… COUNT=…` and `make simulate SEED=… COUNT=…`: from any seed, as many as wanted.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use sim::crash::{Plan, STEPS, survive};
+use sim::simulate::{lose_too_much, simulate};
 use sim::world::Machine;
 
+/// Rounds of one simulated pool.
+const ROUNDS: u64 = 80;
 /// Images of one workload before the next seed is taken.
 const BATCH: u64 = 400;
 
 const USAGE: &str =
     "usage: sim crash SEED COUNT            checks COUNT images that power cuts could leave, from SEED on
-       sim crash SEED EVENT:VARIANT    checks that image of all kinds of pools again";
+       sim crash SEED EVENT:VARIANT    checks that image of all kinds of pools again
+       sim simulate SEED COUNT         runs COUNT pools on disks that fail and lie, from SEED on";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["simulate", seed, count] => match (seed.parse(), count.parse()) {
+            (Ok(seed), Ok(count)) => simulated(seed, count),
+            _ => usage(),
+        },
         ["crash", seed, count] => match (seed.parse(), count.parse(), count.split_once(':')) {
             (Ok(seed), Ok(count), _) => crash(seed, count, None),
             (Ok(seed), _, Some((event, variant))) => match (event.parse(), variant.parse()) {
@@ -35,6 +43,37 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Does `work` on as many threads as there are cores.
+fn on_all_cores(work: &(dyn Fn() + Sync)) {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+}
+
+fn simulated(first: u64, count: u64) -> ExitCode {
+    let (machines, next) = (Machine::all().collect::<Vec<_>>(), AtomicU64::new(first));
+    let (start, failed) = (Instant::now(), AtomicBool::new(false));
+    on_all_cores(&|| {
+        while !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let kind = usize::try_from(seed % machines.len() as u64).unwrap_or(0);
+            let Some(&machine) = machines.get(kind).filter(|_| seed - first < count) else { return };
+            match simulate(seed, machine, ROUNDS).and_then(|_| lose_too_much(seed, machine)) {
+                Ok(()) => {}
+                Err(why) => {
+                    println!("seed {seed}, {machine:?}: {why}");
+                    failed.store(true, Ordering::Relaxed);
+                }
+            }
+            let done = seed - first + 1;
+            if done % 20 == 0 {
+                let rate = done as f64 / start.elapsed().as_secs_f64();
+                println!("seed {seed}: {done} runs of {ROUNDS} rounds so far, {rate:.1} a second");
+            }
+        }
+    });
+    if failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
 fn crash(first: u64, count: u64, only: Option<(usize, u64)>) -> ExitCode {
     let (start, done, failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let machines: Vec<Machine> = Machine::all().collect();
@@ -48,7 +87,7 @@ fn crash(first: u64, count: u64, only: Option<(usize, u64)>) -> ExitCode {
                 return;
             }
             let seed = first + turn / many;
-            let plan = Plan { seed, images: BATCH, steps: STEPS, machine, per_cut: 64, only };
+            let plan = Plan { seed, images: BATCH, steps: STEPS, machine, per_cut: 64, only, lying: false };
             let why = match survive(&plan, &mut |_| ()) {
                 Ok(outcome) => {
                     done.fetch_add(outcome.images, Ordering::Relaxed);
@@ -65,7 +104,6 @@ fn crash(first: u64, count: u64, only: Option<(usize, u64)>) -> ExitCode {
             println!("seed {seed}, {machine:?}: {done} images so far, {rate:.0} a second");
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    on_all_cores(&work);
     if failed.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

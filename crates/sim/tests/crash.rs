@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use sim::crash::{Plan, STEPS, survive};
 use sim::image::Pages;
-use sim::world::{DISK_SIZE, Machine, POOL};
+use sim::world::{DISK_SIZE, Machine, POOL, Shape};
 use testkit::zdb;
 
 /// Images of each workload.
@@ -35,7 +35,7 @@ fn show(image: &[Pages]) {
 }
 
 fn run(machine: Machine, seed: u64, images: u64) -> u64 {
-    let plan = Plan { seed, images, steps: STEPS, machine, per_cut: 64, only: None };
+    let plan = Plan { seed, images, steps: STEPS, machine, per_cut: 64, only: None, lying: false };
     let (start, mut shown) = (Instant::now(), seed % SHOWN * 17);
     let outcome = survive(&plan, &mut |image| {
         shown += 1;
@@ -73,4 +73,22 @@ fn a_pool_of_any_shape_survives_power_cuts() {
     let done = done.into_inner();
     println!("{done} images, {:.0} a second", done as f64 / start.elapsed().as_secs_f64());
     assert!(done >= SEEDS * 24 * IMAGES * 7 / 10, "{done}");
+}
+
+#[test]
+fn disks_that_lie_about_flushes_are_found_out() {
+    for shape in [Shape::Single, Shape::Mirror] {
+        let plan = Plan {
+            seed: 5,
+            images: 2000,
+            steps: STEPS,
+            machine: shape.into(),
+            per_cut: 64,
+            only: None,
+            lying: true,
+        };
+        let outcome = survive(&plan, &mut |_| ()).unwrap();
+        let (_, _, why) = outcome.failure.expect("nothing was found");
+        println!("{shape:?}: after {} images: {why}", outcome.images);
+    }
 }

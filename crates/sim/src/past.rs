@@ -1,0 +1,102 @@
+//! What was there after each step and what was promised: what a machine that comes up again is held to.
+
+use std::sync::Arc;
+
+use blkdev::Device;
+use engine::spa::{ImportOptions, import};
+use stdx::rng::Rng;
+use zpl::Filesystem;
+
+use crate::actor::{Actor, Change, Ended, step_of};
+use crate::model::{Known, Model, Tree, compare, read_tree};
+use crate::promise::{Promises, is_kept};
+use crate::world;
+
+/// Everything since the pool was made.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// After each step; what is not on disk and was lost is forgotten.
+    states: Vec<Model>,
+    /// What was said to be safe.
+    pub promises: Promises,
+    history: Vec<Change>,
+}
+
+impl Past {
+    /// The first state.
+    pub fn begin(actor: &Actor) -> Self {
+        Self { states: vec![actor.model.clone()], ..Self::default() }
+    }
+
+    /// Notes a step; gives how many promises there are, when it brought one.
+    pub fn note(&mut self, actor: &mut Actor, ended: Ended) -> Option<u64> {
+        self.states.push(actor.model.clone());
+        self.history.append(&mut actor.history);
+        self.promises.note(actor.step, ended, self.history.len())
+    }
+
+    /// The last step is on disk; gives how many promises there are now.
+    pub fn all_safe(&mut self, actor: &Actor) -> u64 {
+        self.promises.note(actor.step, Ended::Synced, self.history.len()).unwrap_or(0)
+    }
+
+    /// The machine came up at an earlier step: what came after it never was, and what was promised has been seen.
+    pub fn forget_after(&mut self, actor: &Actor) {
+        self.promises = Promises::default();
+        self.states.truncate(usize::try_from(actor.step).unwrap_or(0) + 1);
+    }
+
+    /// The state after `step`, which must not be older than the first `promised` promises say.
+    pub fn state(&self, step: u64, promised: u64) -> Result<&Model, String> {
+        let wanted = self.promises.step(promised);
+        if step < wanted {
+            return Err(format!("step {wanted} was promised and {step} is there"));
+        }
+        let state = usize::try_from(step).ok().and_then(|step| self.states.get(step));
+        state.ok_or(format!("step {step} never was"))
+    }
+
+    /// Imports the pool for writing: it is as after a step, and once logs are done again what was committed is there.
+    pub fn resume(&self, devices: &[Device], promised: u64) -> Result<Actor, String> {
+        let source = world::found(devices).ok_or("no pool is found")?;
+        let env = world::env(promised);
+        let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
+        let spa = import(&env, source, &options).map_err(|e| format!("it can't be imported: {e}"))?;
+        let step = step_of(&spa.pool).map_err(|e| format!("its mark is damaged: {e}"))?;
+        let state = self.state(step, promised)?;
+        compare(&spa.pool, state, &Known::default()).map_err(|why| format!("after step {step}: {why}"))?;
+        let mut actor = Actor::with(spa, state.clone(), step, Rng::new(step ^ promised << 32));
+        let names: Vec<String> = actor.model.heads.keys().cloned().collect();
+        for name in &names {
+            actor.writer(name).map_err(|e| format!("{name} can't be mounted: {e}"))?;
+        }
+        actor.spa.sync().map_err(|e| e.to_string())?;
+        for name in &names {
+            let tree = live_tree(&actor, name).map_err(|why| format!("{name}: {why}"))?;
+            self.kept(promised, step, name, &tree).map_err(|why| format!("{name}: {why}"))?;
+            if let Some(head) = actor.model.heads.get_mut(name) {
+                head.tree = Arc::new(tree);
+            }
+        }
+        Ok(actor)
+    }
+
+    /// What was committed is in a file system whose log was done again.
+    fn kept(&self, promised: u64, step: u64, name: &str, tree: &Tree) -> Result<(), String> {
+        for ((dataset, number), (item, changes)) in self.promises.files(promised, step) {
+            if dataset != name {
+                continue;
+            }
+            let later = self.history.iter().skip(changes);
+            let later: Vec<&Change> = later.filter(|c| c.dataset == name && c.number == number).collect();
+            is_kept(tree, number, item, &later)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a mounted file system holds, all of it on disk.
+fn live_tree(actor: &Actor, name: &str) -> Result<Tree, String> {
+    let dataset = actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?;
+    read_tree(&Filesystem::open_committed(&dataset).map_err(|e| e.to_string())?)
+}

@@ -1,0 +1,304 @@
+//! The whole engine from one seed: random steps while disks fail, lie, go and come back, the pool fills up, and the
+//! machine is switched off, with or without notice. Faults stay within the redundancy, so everything that is read must
+//! be what the model says.
+//!
+//! The disks that misbehave are chosen once a run, as many as the pool can do without: nothing puts right yet what they
+//! lack, so others must not fail after them.
+
+use std::sync::Arc;
+
+use blkdev::{Device, Fault, FaultyDevice};
+use engine::Kind;
+use stdx::rng::Rng;
+
+use crate::actor::{Actor, Ended};
+use crate::check;
+use crate::disk::{Disk, Record};
+use crate::image::{Pages, Replay};
+use crate::model::{Known, compare};
+use crate::past::Past;
+use crate::world::{self, DISK_SIZE, Machine};
+
+/// How a run went.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Course {
+    /// Steps that were done, lost ones included.
+    pub steps: u64,
+    /// Faults that were set.
+    pub faults: u64,
+    /// Clean restarts.
+    pub restarts: u64,
+    /// Power cuts.
+    pub cuts: u64,
+    /// How often the pool was full.
+    pub fills: u64,
+    /// What is on the disks in the end, in a number.
+    pub print: u64,
+}
+
+/// A machine that is running.
+struct Run {
+    machine: Machine,
+    random: Rng,
+    seed: u64,
+    /// What the disks held when the machine was started.
+    base: Vec<Pages>,
+    record: Arc<Record>,
+    disks: Vec<Arc<Disk>>,
+    faulty: Vec<Arc<FaultyDevice>>,
+    /// Those that may misbehave.
+    victims: Vec<usize>,
+    actor: Actor,
+    past: Past,
+    promised: u64,
+    course: Course,
+}
+
+fn devices_of(faulty: &[Arc<FaultyDevice>]) -> Vec<Device> {
+    faulty.iter().map(|disk| Arc::clone(disk) as Device).collect()
+}
+
+fn wrap(disks: &[Arc<Disk>], seed: u64) -> Vec<Arc<FaultyDevice>> {
+    let one = |(number, disk): (u64, &Arc<Disk>)| {
+        Arc::new(FaultyDevice::new(Arc::clone(disk) as Device, seed ^ number << 48))
+    };
+    (0u64..).zip(disks).map(one).collect()
+}
+
+fn recorded(pages: &[Pages], record: &Arc<Record>) -> Vec<Arc<Disk>> {
+    let disk =
+        |(n, pages): (usize, &Pages)| Disk::over(n, DISK_SIZE, pages.clone(), Some(Arc::clone(record)));
+    pages.iter().enumerate().map(disk).collect()
+}
+
+/// Runs `rounds` rounds from `seed` on a machine.
+///
+/// # Errors
+/// What was wrong, and what was done before.
+pub fn simulate(seed: u64, machine: Machine, rounds: u64) -> Result<Course, String> {
+    let mut run = Run::start(seed, machine)?;
+    for round in 0..rounds {
+        run.round().map_err(|why| format!("round {round}: {why}{}", run.actor.story()))?;
+    }
+    run.finish().map_err(|why| format!("in the end: {why}{}", run.actor.story()))?;
+    Ok(run.course)
+}
+
+impl Run {
+    fn start(seed: u64, machine: Machine) -> Result<Self, String> {
+        let mut random = Rng::new(seed);
+        let env = world::env(seed);
+        let record = Arc::new(Record::default());
+        let base = vec![Pages::default(); machine.disks()];
+        let disks = recorded(&base, &record);
+        let faulty = wrap(&disks, seed);
+        let spa = world::create_pool(&env, machine, &devices_of(&faulty)).map_err(|e| e.to_string())?;
+        if random.below(3) == 0 {
+            // Blocks of at least this many bytes become gangs now and then.
+            spa.space.force_ganging(4096 << random.below(3));
+        }
+        let actor = Actor::new(spa, Rng::new(seed ^ 1)).map_err(|e| e.to_string())?;
+        let past = Past::begin(&actor);
+        let mut data: Vec<usize> = (0..machine.shape.disks()).collect();
+        crate::image::shuffle(&mut data, &mut random);
+        data.truncate(machine.shape.spare());
+        let (victims, course) = (data, Course::default());
+        Ok(Self {
+            machine,
+            random,
+            seed,
+            base,
+            record,
+            disks,
+            faulty,
+            victims,
+            actor,
+            past,
+            promised: 0,
+            course,
+        })
+    }
+
+    fn round(&mut self) -> Result<(), String> {
+        match self.random.below(40) {
+            0..24 => self.step(),
+            24..27 => self.look(),
+            27..32 => self.misbehave(),
+            32..34 => self.behave(),
+            34 | 35 => self.restart(),
+            36..39 => self.cut(),
+            _ => self.fill_up(),
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let ended = self.actor.step().map_err(|e| e.to_string())?;
+        self.note(ended);
+        Ok(())
+    }
+
+    fn note(&mut self, ended: Ended) {
+        self.course.steps += 1;
+        self.promised = self.past.note(&mut self.actor, ended).unwrap_or(self.promised);
+    }
+
+    /// Live files and frozen ones are what they must be.
+    fn look(&mut self) -> Result<(), String> {
+        for name in self.actor.model.heads.keys().cloned().collect::<Vec<_>>() {
+            self.actor.look(&name).map_err(|e| e.to_string())?;
+        }
+        self.actor.spa.sync().map_err(|e| e.to_string())?;
+        compare(&self.actor.spa.pool, &self.actor.model, &Known::default())
+    }
+
+    /// One of the disks that may, begins to.
+    fn misbehave(&mut self) -> Result<(), String> {
+        let victims = self.victims.clone();
+        let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) else { return Ok(()) };
+        let start = self.random.below(DISK_SIZE);
+        let range = match self.random.below(3) {
+            0 => 0..DISK_SIZE,
+            _ => start..start + self.random.below(8 << 20),
+        };
+        let every = 1 << self.random.below(20);
+        let fault = match self.random.below(9) {
+            0 => Fault::ReadError(range),
+            1 => Fault::WriteError(range),
+            2 | 3 => Fault::BitRot { range, every },
+            4 => Fault::Missing(range),
+            5 => Fault::Torn(range),
+            6 => Fault::LostWrites(range),
+            7 => Fault::Flaky(u32::try_from(self.random.below(300)).unwrap_or(0)),
+            _ => Fault::Dead,
+        };
+        self.actor.tell(format!("{} does {fault:?}", blkdev::BlockDevice::name(&**disk)));
+        disk.inject(fault);
+        self.course.faults += 1;
+        Ok(())
+    }
+
+    /// One of them is well again; what it lacks or has wrong stays so.
+    fn behave(&mut self) -> Result<(), String> {
+        let victims = self.victims.clone();
+        if let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) {
+            self.actor.tell(format!("{} is well", blkdev::BlockDevice::name(&**disk)));
+            disk.clear();
+        }
+        Ok(())
+    }
+
+    fn export(&mut self) -> Result<(), String> {
+        self.actor.unmount_all().map_err(|e| format!("it can't be unmounted: {e}"))?;
+        self.actor.spa.export().map_err(|e| format!("it can't be exported: {e}"))
+    }
+
+    /// The machine is switched off properly, and on again.
+    fn restart(&mut self) -> Result<(), String> {
+        self.actor.tell("restart".into());
+        self.export()?;
+        let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();
+        self.promised = self.past.all_safe(&self.actor);
+        self.course.restarts += 1;
+        self.boot(pages)
+    }
+
+    /// The power goes during a step.
+    fn cut(&mut self) -> Result<(), String> {
+        self.actor.tell("power cut".into());
+        let (before, promised) = (self.record.len(), self.promised);
+        self.step()?;
+        let events = self.record.take();
+        let at = before + usize::try_from(self.random.below((events.len() - before) as u64 + 1)).unwrap_or(0);
+        if at < events.len() {
+            self.promised = promised;
+        }
+        let mut replay = Replay::new(self.base.clone());
+        events.iter().take(at).for_each(|event| replay.step(event));
+        let variant = self.random.below(replay.variants(64));
+        self.course.cuts += 1;
+        let pages = replay.image(variant, &mut self.random);
+        self.boot(pages)
+    }
+
+    /// The machine comes up with these disks.
+    fn boot(&mut self, pages: Vec<Pages>) -> Result<(), String> {
+        self.record = Arc::new(Record::default());
+        self.disks = recorded(&pages, &self.record);
+        self.base = pages;
+        self.faulty = wrap(&self.disks, self.seed ^ self.course.cuts + self.course.restarts);
+        let victims = self.victims.clone();
+        let absent = self.actor.pick(&victims).filter(|_| self.random.below(4) == 0);
+        if let Some(disk) = absent.and_then(|n| self.faulty.get(n)) {
+            self.actor.tell(format!("{} is not there", blkdev::BlockDevice::name(&**disk)));
+            disk.inject(Fault::Dead);
+        }
+        let told = std::mem::take(&mut self.actor.told);
+        self.actor = self.past.resume(&devices_of(&self.faulty), self.promised)?;
+        self.actor.told = told;
+        self.past.forget_after(&self.actor);
+        // What logs brought is a state of its own.
+        let ended = self.actor.change().and_then(|()| self.actor.spa.sync());
+        ended.map_err(|e| e.to_string())?;
+        self.note(Ended::Synced);
+        Ok(())
+    }
+
+    /// Files are written until there is no room; then they can be removed.
+    fn fill_up(&mut self) -> Result<(), String> {
+        self.course.fills += 1;
+        self.actor.may_split = true;
+        let done = self.actor.fill_up();
+        self.actor.may_split = false;
+        done.map_err(|e| format!("with a full pool: {e}"))?;
+        self.note(Ended::Synced);
+        Ok(())
+    }
+
+    /// Everything is there when the machine is off and all disks are well.
+    fn finish(&mut self) -> Result<(), String> {
+        self.faulty.iter().for_each(|disk| disk.clear());
+        self.export()?;
+        let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();
+        self.course.print = pages.iter().fold(self.machine.disks() as u64, |sum, pages| pages.print(sum));
+        let pool = check::opened(&world::as_devices(&world::disks_of(&pages)))?;
+        compare(&pool, &self.actor.model, &Known::default())?;
+        check::whole(&pool).map(|_| ())
+    }
+}
+
+/// A pool that loses more disks than it can do without: operations fail, nothing wrong is read, and when the disks are
+/// back everything that was promised is there.
+///
+/// # Errors
+/// What was wrong.
+pub fn lose_too_much(seed: u64, machine: Machine) -> Result<(), String> {
+    let mut run = Run::start(seed, machine)?;
+    for _ in 0..6 {
+        run.step()?;
+    }
+    let lost = machine.shape.spare() + 1;
+    run.faulty.iter().take(lost).for_each(|disk| disk.inject(Fault::Dead));
+    let mut failed = None;
+    for _ in 0..20 {
+        match run.actor.step() {
+            Ok(ended) => run.note(ended),
+            Err(e) => {
+                failed = Some(e);
+                break;
+            }
+        }
+    }
+    let why = failed.ok_or("nothing failed without its disks")?;
+    for name in run.actor.model.heads.keys().cloned().collect::<Vec<_>>() {
+        match run.actor.look(&name) {
+            Err(e) if e.kind() == Kind::Corrupt => return Err(format!("after {why}: {e}")),
+            _ => {}
+        }
+    }
+    // Whether the step that failed is on disk can't be told.
+    run.past.note(&mut run.actor, Ended::Open);
+    let pages: Vec<Pages> = run.disks.iter().map(|disk| disk.pages()).collect();
+    let devices = world::as_devices(&world::disks_of(&pages));
+    run.past.resume(&devices, run.promised).map_err(|e| format!("after {why}: {e}"))?;
+    Ok(())
+}

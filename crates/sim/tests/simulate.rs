@@ -1,0 +1,34 @@
+//! The whole engine from a seed, a few of them; `make simulate` goes on from any.
+
+use sim::simulate::{lose_too_much, simulate};
+use sim::world::{Machine, Shape};
+
+const ROUNDS: u64 = 60;
+
+fn run(seed: u64, machine: Machine) {
+    let course =
+        simulate(seed, machine, ROUNDS).unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
+    println!("{machine:?} seed {seed}: {course:?}");
+}
+
+#[test]
+fn disks_fail_and_lie_and_the_power_goes_and_all_is_right() {
+    for (seed, machine) in (1..).zip(Machine::all()) {
+        run(seed, machine);
+    }
+}
+
+#[test]
+fn a_seed_is_the_same_each_time() {
+    for shape in [Shape::Single, Shape::Raidz(2)] {
+        let machine = Machine { log_device: true, ..shape.into() };
+        assert_eq!(simulate(7, machine, 40), simulate(7, machine, 40));
+    }
+}
+
+#[test]
+fn what_loses_too_many_disks_says_so_and_loses_nothing() {
+    for (seed, shape) in (1..).zip(Shape::ALL) {
+        lose_too_much(seed, shape.into()).unwrap_or_else(|why| panic!("{shape:?} seed {seed}: {why}"));
+    }
+}
