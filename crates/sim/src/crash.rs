@@ -60,6 +60,8 @@ pub struct Outcome {
 struct Story {
     events: Vec<Event>,
     past: Past,
+    /// Number of the start after the cut.
+    boot: u64,
 }
 
 /// Runs the workload of `plan` and checks images of power cuts, evenly over all its moments. `sample` sees each good
@@ -135,7 +137,7 @@ fn tell(plan: &Plan) -> Result<Story, String> {
             record.mark(count);
         }
     }
-    Ok(Story { events: record.take(), past })
+    Ok(Story { events: record.take(), past, boot: plan.seed ^ 1 << 32 })
 }
 
 /// One image: it opens, is as it was after a step, and every block is there exactly once. What was committed is there
@@ -159,7 +161,7 @@ fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bo
 
 /// Logs are done again, what was committed is there, the pool can be changed, and is whole after that.
 fn worked_on(devices: &[blkdev::Device], story: &Story, promised: u64, go_on: bool) -> Result<(), String> {
-    let mut actor = story.past.resume(devices, promised)?;
+    let mut actor = story.past.resume(devices, promised, story.boot)?;
     for _ in 0..if go_on { 3 } else { 0 } {
         actor.step().map_err(|e| format!("working on: {e}{}", actor.story()))?;
     }

@@ -57,15 +57,16 @@ impl Past {
     }
 
     /// Imports the pool for writing: it is as after a step, and once logs are done again what was committed is there.
-    pub fn resume(&self, devices: &[Device], promised: u64) -> Result<Actor, String> {
+    /// `boot`: a number that no start of this machine had before; names of logs must not come again.
+    pub fn resume(&self, devices: &[Device], promised: u64, boot: u64) -> Result<Actor, String> {
         let source = world::found(devices).ok_or("no pool is found")?;
-        let env = world::env(promised);
+        let env = world::env(boot);
         let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
         let spa = import(&env, source, &options).map_err(|e| format!("it can't be imported: {e}"))?;
         let step = step_of(&spa.pool).map_err(|e| format!("its mark is damaged: {e}"))?;
         let state = self.state(step, promised)?;
         compare(&spa.pool, state, &Known::default()).map_err(|why| format!("after step {step}: {why}"))?;
-        let mut actor = Actor::with(spa, state.clone(), step, Rng::new(step ^ promised << 32));
+        let mut actor = Actor::with(spa, state.clone(), step, Rng::new(boot ^ step));
         let names: Vec<String> = actor.model.heads.keys().cloned().collect();
         for name in &names {
             actor.writer(name).map_err(|e| format!("{name} can't be mounted: {e}"))?;

@@ -225,16 +225,17 @@ impl Run {
         self.record = Arc::new(Record::default());
         self.disks = recorded(&pages, &self.record);
         self.base = pages;
-        self.faulty = wrap(&self.disks, self.seed ^ self.course.cuts + self.course.restarts);
+        let boot = self.seed ^ (1 + self.course.cuts + self.course.restarts) << 32;
+        self.faulty = wrap(&self.disks, boot);
         let victims = self.victims.clone();
         let absent = self.actor.pick(&victims).filter(|_| self.random.below(4) == 0);
         if let Some(disk) = absent.and_then(|n| self.faulty.get(n)) {
             self.actor.tell(format!("{} is not there", blkdev::BlockDevice::name(&**disk)));
             disk.inject(Fault::Dead);
         }
-        let told = std::mem::take(&mut self.actor.told);
-        self.actor = self.past.resume(&devices_of(&self.faulty), self.promised)?;
-        self.actor.told = told;
+        let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot)?;
+        let before = std::mem::replace(&mut self.actor, resumed);
+        self.actor.told = before.told;
         self.past.forget_after(&self.actor);
         // What logs brought is a state of its own.
         let ended = self.actor.change().and_then(|()| self.actor.spa.sync());
@@ -299,6 +300,6 @@ pub fn lose_too_much(seed: u64, machine: Machine) -> Result<(), String> {
     run.past.note(&mut run.actor, Ended::Open);
     let pages: Vec<Pages> = run.disks.iter().map(|disk| disk.pages()).collect();
     let devices = world::as_devices(&world::disks_of(&pages));
-    run.past.resume(&devices, run.promised).map_err(|e| format!("after {why}: {e}"))?;
+    run.past.resume(&devices, run.promised, seed ^ 1 << 32).map_err(|e| format!("after {why}: {e}"))?;
     Ok(())
 }
