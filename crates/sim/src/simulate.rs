@@ -79,6 +79,9 @@ pub fn simulate(seed: u64, machine: Machine, rounds: u64) -> Result<Course, Stri
     let mut run = Run::start(seed, machine)?;
     for round in 0..rounds {
         run.round().map_err(|why| format!("round {round}: {why}{}", run.actor.story()))?;
+        if std::env::var("SIM_WHOLE").is_ok() {
+            run.whole_now().map_err(|why| format!("round {round}: {why}{}", run.actor.story()))?;
+        }
     }
     run.finish().map_err(|why| format!("in the end: {why}{}", run.actor.story()))?;
     Ok(run.course)
@@ -148,7 +151,15 @@ impl Run {
             self.actor.look(&name).map_err(|e| e.to_string())?;
         }
         self.actor.spa.sync().map_err(|e| e.to_string())?;
-        compare(&self.actor.spa.pool, &self.actor.model, &Known::default())
+        compare(&self.actor.spa.pool, &self.actor.model, &Known::default())?;
+        self.whole_now()
+    }
+
+    /// What is on the disks is whole.
+    fn whole_now(&self) -> Result<(), String> {
+        let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();
+        let pool = check::opened(&world::as_devices(&world::disks_of(&pages)))?;
+        check::whole(&pool).map(|_| ())
     }
 
     /// One of the disks that may, begins to.

@@ -307,6 +307,9 @@ fn clones_have_no_log_and_rollback_ends_it() {
         assert_eq!(task(work).unwrap_err().kind(), zpl::Kind::Busy);
     }
     task(|tasks| tasks.clone_snapshot("wpool@snap", "wpool/clone").map(drop)).unwrap();
+    // One that nobody touches goes with the root block that it got for itself.
+    task(|tasks| tasks.clone_snapshot("wpool@snap", "wpool/untouched").map(drop)).unwrap();
+    task(|tasks| tasks.destroy("wpool/untouched", false)).unwrap();
     let clone = mount(spa, "wpool/clone", Overrides::default()).unwrap();
     assert!(clone.replayed().unwrap().done == 0);
     assert_eq!(clone.attr(file).unwrap().size, 20_000);

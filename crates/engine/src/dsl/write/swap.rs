@@ -9,7 +9,7 @@ use ondisk::names::dsl_dataset;
 use super::at::MosAt;
 use super::space::{self, Delta};
 use super::tree::{self, Origin};
-use super::{bookmarks, destroy, livelist, props};
+use super::{bookmarks, destroy, livelist, log, props};
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
@@ -50,6 +50,7 @@ pub(super) fn rollback(at: &MosAt<'_>, head: u64) -> Result<()> {
     let origin = Origin { number: phys.prev_snap_obj, head };
     let clone_dir = tree::create_dir(at, Some((phys.dir_obj, TEMPORARY)))?;
     let clone = tree::create_head(at, clone_dir, Some(origin), 0)?;
+    log::forget(at, clone)?;
     swap(at, clone, head)?;
     destroy::head(at, clone)
 }

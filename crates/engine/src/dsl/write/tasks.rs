@@ -13,7 +13,7 @@ use super::crypto::{Encryption, NewKey};
 use super::live::{DslPool, LiveDataset};
 use super::names::{self, Found};
 use super::tree::Origin;
-use super::{crypto, destroy, limits, livelist, promote, props, rename, space, swap, tree};
+use super::{crypto, destroy, limits, livelist, log, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -138,6 +138,8 @@ impl Tasks<'_> {
         let origin = Origin { number: origin, head: from.head };
         let (dir, number) = tree::create_dataset(&self.at, (parent, last), Some(origin), 0)?;
         livelist::begin(&self.at, dir)?;
+        // Its livelist must know of the root block that this may write.
+        log::forget(&self.at, number)?;
         self.log("clone", name, number, &format!("origin={snapshot} ({})", origin.number))?;
         Ok(number)
     }

@@ -6,7 +6,7 @@ use ondisk::names::{dsl_dataset, dsl_dir, mos};
 use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
-use super::{bookmarks, crypto, lists, log, remap, space};
+use super::{bookmarks, crypto, lists, remap, space};
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 use crate::zap::TOUPPER;
@@ -94,9 +94,6 @@ pub fn create_head(at: &MosAt<'_>, dir: u64, origin: Option<Origin>, flags: u64)
     }
     at.change_dataset(number, |dataset| *dataset = phys)?;
     at.change_dir(dir, |dir| dir.head_dataset_obj = number)?;
-    if origin.is_some() {
-        log::forget(at, number)?;
-    }
     Ok(number)
 }
 
