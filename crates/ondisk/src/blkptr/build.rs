@@ -172,6 +172,29 @@ mod tests {
     }
 
     #[test]
+    fn an_encrypted_pointer_keeps_salt_and_iv_when_its_places_change() {
+        let props = Properties {
+            lsize: 512,
+            psize: 512,
+            compress: CompressType::Off,
+            checksum: ChecksumType::Fletcher4,
+            object_type: ObjectType::PLAIN_FILE_CONTENTS,
+            level: 0,
+            crypt: true,
+            dedup: false,
+        };
+        let mut bp = Blkptr::stored(&props);
+        bp.set_crypt_params([5, 6], 7);
+        bp.set_dvas(&[Dva { vdev: 1, asize: 512, offset: 4096, ..Dva::default() }]);
+        bp.set_fill(3);
+        assert_eq!((bp.crypt_salt(), bp.crypt_iv1(), bp.crypt_iv2(), bp.fill()), (5, 6, 7, 3));
+        assert_eq!((bp.ndvas(), bp.dva(2)), (1, None));
+        let mut again = bp;
+        again.set_crypt_params([8, 9], 10);
+        assert!(bp.same_block(&again) && bp != again);
+    }
+
+    #[test]
     fn an_embedded_pointer_gives_its_bytes_back() {
         let bytes: Vec<u8> = (1..=112).collect();
         let bp = Blkptr::embedded(&bytes, 512, CompressType::Lz4, ObjectType::PLAIN_FILE_CONTENTS, 0, 77);

@@ -360,12 +360,14 @@ impl Blkptr {
         [self.word::<CKSUM>(), self.word::<{ CKSUM + 1 }>(), self.word::<14>(), self.word::<15>()]
     }
 
-    /// The same block: same place, same births.
+    /// The same block: same place, same births. Of an encrypted block salt and IV may differ: it was written in place.
     #[doc(alias = "BP_EQUAL")]
     pub fn same_block(&self, other: &Self) -> bool {
+        let places = |bp: &Self| 2 * if bp.is_encrypted() { DVAS_PER_BP - 1 } else { DVAS_PER_BP };
         self.physical_birth() == other.physical_birth()
             && self.logical_birth() == other.logical_birth()
-            && self.words.iter().take(6).eq(other.words.iter().take(6))
+            && places(self) == places(other)
+            && self.words.iter().take(places(self)).eq(other.words.iter().take(places(other)))
     }
 
     /// Replaces the property word.
