@@ -77,6 +77,28 @@ fn a_pool_grows_and_changes_its_guid() {
     judged(dir.path());
 }
 
+#[test]
+fn a_pool_gets_spares_and_caches() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let spa = new_pool(&env, VdevSpec::Leaf(leaf(dir.path(), "disk1", 128 << 20)));
+    let device = |name| vec![leaf(dir.path(), name, 64 << 20)];
+    spa.add(PoolSpec { spares: device("spare1"), ..PoolSpec::default() }).unwrap();
+    spa.add(PoolSpec { spares: device("spare2"), cache: device("cache1"), ..PoolSpec::default() }).unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    judged(dir.path());
+    let env = Env::system(64 << 20).unwrap();
+    let pool =
+        zutil::import::open_pool(&env, &[dir.path().to_owned()], "oracle", Default::default()).unwrap();
+    for (name, count) in [("spares", 2), ("l2cache", 1)] {
+        let number = pool.directory().unwrap().u64(name).unwrap().unwrap();
+        let list = engine::spa::packed_nvlist(&pool.mos.object(number).unwrap()).unwrap();
+        let paths: Vec<_> = list.nvlist_array(name).unwrap().iter().filter_map(|d| d.str("path")).collect();
+        assert!(paths.len() == count && paths.iter().all(|path| Path::new(path).exists()), "{paths:?}");
+    }
+}
+
 fn judged(dir: &Path) {
     if zdb::installed() {
         zdb::verify(dir, "oracle").unwrap();

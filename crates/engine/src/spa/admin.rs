@@ -14,6 +14,7 @@ use super::layout::config::put_in_order;
 use super::layout::{Layout, PoolSpec};
 use super::live::Spa;
 use super::space_store::set;
+use super::spares;
 use crate::dmu::Tx;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::TopRecord;
@@ -21,20 +22,25 @@ use crate::vdev::config::VdevConfig;
 use crate::vdev::tree::Tree;
 
 impl Spa {
-    /// Adds top-level vdevs.
+    /// Adds top-level vdevs, spares and cache devices.
     ///
     /// # Errors
     /// When a device is too small or can't be labelled; nothing of the pool has changed then.
     #[doc(alias = "spa_vdev_add")]
     pub fn add(&self, spec: PoolSpec) -> Result<()> {
-        if !spec.spares.is_empty() || !spec.cache.is_empty() {
-            return Err(Error::unsupported("spares and cache devices can't be added by this build"));
-        }
         self.sync_task(move |spa, tx| {
             let first = spa.config.lock().root().nvlist_array("children").map_or(0, <[_]>::len);
             let first = u64::try_from(first).unwrap_or(u64::MAX);
             let layout = spec.lay_out(first, tx.txg(), &mut || spa.pool.env.guid())?;
-            spa.add_laid_out(first, &layout, tx)
+            let facts = spa.config.lock().facts_of(0, &[]);
+            let guid = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);
+            spares::label_all(&layout, &facts, guid, &*spa.pool.env.executor)?;
+            if !layout.tops.is_empty() {
+                spa.add_laid_out(first, &layout, tx)?;
+            }
+            spa.list_spares(&layout, tx)?;
+            spa.notify("vdev_add");
+            Ok(())
         })
     }
 
@@ -64,9 +70,7 @@ impl Spa {
         let of_root = self.features.is_active(Feature::VdevZapsV2);
         vdev_zaps(&self.pool.env, &self.mos, &self.config, (&classes, of_root), tx)?;
         self.pool.zio.set_tree(Arc::new(tree));
-        records.into_iter().try_for_each(|record| self.space.add_top(record))?;
-        self.notify("vdev_add");
-        Ok(())
+        records.into_iter().try_for_each(|record| self.space.add_top(record))
     }
 
     /// Gives the pool a new guid, so that a copy of its disks can be told from it.

@@ -1,4 +1,4 @@
-//! Spares and cache devices of a new pool: their labels, and the lists of them in the MOS.
+//! Spares and cache devices that a pool is made with or gets: their labels, and the lists of them in the MOS.
 //!
 //! Source: `spa_sync_aux_dev`, spa.c; `l2arc_add_vdev`, arc.c; OpenZFS 2.3.
 
@@ -7,17 +7,19 @@ use std::sync::Arc;
 use nvpair::NvList;
 use ondisk::l2arc::{L2ARC_DEV_HDR_MAGIC, L2arcDevHdr};
 use ondisk::label::LABEL_START_SIZE;
-use ondisk::names::mos;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{EckPhys, MIN_BLOCK_SIZE};
 
 use super::layout::config::PoolFacts;
 use super::layout::{Layout, size};
 use super::live::Spa;
+use super::load::packed_nvlist;
 use crate::dmu::Tx;
 use crate::error::{Error, Kind, Result};
 use crate::taskq::{Executor, Promise};
 use crate::vdev::label::{init_leaf, sealed};
 use crate::vdev::leaf::Leaf;
+use crate::zap::Zap;
 
 /// Version of a cache device's header.
 #[doc(alias = "L2ARC_PERSISTENT_VERSION")]
@@ -86,17 +88,26 @@ fn write_header(leaf: &Arc<Leaf>, entry: &NvList, pool_guid: u64, executor: &dyn
 }
 
 impl Spa {
-    /// Lists spares and cache devices in the MOS.
+    /// Lists spares and cache devices in the MOS, behind those that are there.
     #[doc(alias = "spa_sync_aux_dev")]
     pub(super) fn list_spares(&self, layout: &Layout, tx: &Tx) -> Result<()> {
         for (name, entries) in [(mos::SPARES, &layout.spares), (mos::L2CACHE, &layout.cache)] {
             if entries.is_empty() {
                 continue;
             }
+            let view = self.mos.view();
+            let known = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
+            let mut all = match known {
+                Some(number) => {
+                    packed_nvlist(&view.object(number)?)?.nvlist_array(name).unwrap_or_default().to_vec()
+                }
+                None => Vec::new(),
+            };
+            all.extend(entries.iter().cloned());
             let mut list = NvList::new();
-            list.add(name, entries.clone());
+            list.add(name, all);
             let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
-            let number = self.new_packed(name, tx)?;
+            let number = known.map_or_else(|| self.new_packed(name, tx), Ok)?;
             self.write_packed(number, &packed, tx)?;
         }
         Ok(())
