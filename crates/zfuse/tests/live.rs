@@ -199,6 +199,16 @@ fn what_is_open_lives_on_and_snapshots_show_what_was() {
 }
 
 #[test]
+fn a_name_that_is_too_long_is_said_to_be() {
+    let Some(bench) = Bench::new() else { return };
+    let at = bench.mnt().join("n".repeat(256));
+    assert_eq!(fs::metadata(&at).unwrap_err().raw_os_error(), Some(libc::ENAMETOOLONG));
+    assert_eq!(fs::write(&at, b"").unwrap_err().raw_os_error(), Some(libc::ENAMETOOLONG));
+    fs::write(bench.mnt().join("n".repeat(255)), b"").unwrap();
+    bench.end();
+}
+
+#[test]
 fn times_attributes_and_holes_are_kept() {
     let Some(bench) = Bench::new() else { return };
     let path = bench.mnt().join("file");

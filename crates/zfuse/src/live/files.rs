@@ -83,6 +83,9 @@ impl Live {
 
     /// What a name names.
     pub(super) fn find(&self, dir: u64, name: &[u8]) -> Result<Entry> {
+        if name.len() > self.files.options().max_name {
+            return Err(Error::new(Kind::TooLong, "no name is that long"));
+        }
         let found = self.files.lookup(dir, name)?;
         self.entry(found.ok_or_else(|| Error::not_found("no such file or directory"))?.object)
     }

@@ -377,7 +377,8 @@ impl Filesystem for Live {
                 let files_free = room.available / 512;
                 let files = room.objects.saturating_add(files_free);
                 let unit = u32::try_from(UNIT).unwrap_or(4096);
-                reply.statfs(blocks, free, free, files, files_free, unit, 255, unit);
+                let longest = u32::try_from(self.files.options().max_name).unwrap_or(255);
+                reply.statfs(blocks, free, free, files, files_free, unit, longest, unit);
             }
             Err(e) => reply.error(errno(&e)),
         }
