@@ -12,7 +12,7 @@ use ondisk::acl::{Ace, ace_mask, ace_type};
 use stdx::rng::Rng;
 use testkit::tree::{Tree, excuse_golden};
 use testkit::{golden, pools, zdb};
-use zpl::write::{FsWriter, NewNode, Overrides, RenameKind, Settings, XattrMode, mount};
+use zpl::write::{FsWriter, NewNode, Options, Overrides, QuotaKind, RenameKind, Settings, XattrMode, mount};
 use zpl::{FileKind, Time, pflags};
 
 fn node(kind: FileKind, perm: u64) -> NewNode<'static> {
@@ -403,4 +403,17 @@ fn long_names_use_their_feature() {
     bench.zdb(&["-bcc", "wpool"]);
     let text = bench.zdb(&["-dddd", "wpool/"]);
     assert!(text.is_empty() || text.contains("nnnn"), "{text}");
+}
+
+#[test]
+fn quotas_that_a_command_sets_count_for_who_has_it_mounted() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.write(file, 0, &random(&mut Rng::new(1), 300_000), true).unwrap();
+    bench.spa.sync().unwrap();
+    bench.writer(Options::default()).set_quota(QuotaKind::User, 1000, 100_000).unwrap();
+    bench.spa.sync().unwrap();
+    assert_eq!(fs.write(file, 0, b"x", true).unwrap_err().kind(), zpl::Kind::Quota);
+    fs.unmount().unwrap();
 }

@@ -1,7 +1,7 @@
 //! A file system open for writing.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use engine::dmu::{LiveObjset, Object, Tx};
@@ -109,6 +109,8 @@ pub struct FsWriter {
     pub(super) normalization: u64,
     pub(super) options: RwLock<Options>,
     pub(super) quotas: RwLock<super::quota::Quotas>,
+    /// The group on disk when tables of quotas were last looked for.
+    pub(super) quotas_as_of: AtomicU64,
     /// Shared by whoever changes names in one directory, exclusive for who does in several.
     pub(super) names: RwLock<()>,
     /// Held to change the delete queue.
@@ -169,6 +171,7 @@ impl FsWriter {
             normalization: master.normalization,
             options: RwLock::new(options),
             quotas: RwLock::new(super::quota::Quotas::load(&master.zap)?),
+            quotas_as_of: AtomicU64::new(0),
             names: RwLock::default(),
             queue_lock: Mutex::default(),
             nodes: Mutex::default(),

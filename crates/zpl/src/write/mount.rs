@@ -184,6 +184,11 @@ impl FsWriter {
         self.mounted.get().ok_or_else(|| Error::new(Kind::Invalid, "the file system is not mounted"))
     }
 
+    /// The last group on disk; `None` when it is not mounted.
+    pub(super) fn synced(&self) -> Option<u64> {
+        self.mounted.get().map(|mounted| mounted.place.spa.txgs.synced())
+    }
+
     /// What the intent log held when the file system was mounted. An error there says what could not be done again;
     /// what came behind it is lost.
     pub fn replayed(&self) -> Option<&Replayed> {

@@ -14,6 +14,7 @@ use ondisk::names::{MASTER_NODE_OBJECT, OBJACCT_PREFIX, master_node};
 
 use super::fs::FsWriter;
 use super::node::Node;
+use crate::master::Master;
 
 /// Whose quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,7 +122,18 @@ impl FsWriter {
         }
     }
 
+    /// Finds tables that others made: commands set quotas of mounted file systems, too.
+    fn find_tables(&self) -> Result<()> {
+        let Some(synced) = self.synced() else { return Ok(()) };
+        if self.quotas_as_of.swap(synced, Ordering::AcqRel) != synced {
+            let found = Quotas::load(&Master::read(&self.objset.view())?.zap)?;
+            self.quotas.write().0.extend(found.0);
+        }
+        Ok(())
+    }
+
     fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+        self.find_tables()?;
         if self.quotas.read().0.is_empty() || self.replaying.load(Ordering::Acquire) {
             return Ok(());
         }
