@@ -2,7 +2,7 @@
 
 use clap::Args;
 use engine::Kind;
-use zcommon::names::{check_component, check_entity};
+use zcommon::names::{check_component, check_entity, check_nesting};
 
 use super::create::make_ancestors;
 use super::mount::{mount_created, mounted_below, with_unmounted};
@@ -64,6 +64,11 @@ impl Rename {
         }
         if self.new.strip_prefix(&self.old).is_some_and(|rest| rest.starts_with('/')) {
             return Err(to("New dataset name cannot be a descendant of current dataset name"));
+        }
+        for below in target.tree()? {
+            let rest = below.name.strip_prefix(&self.old).unwrap_or_default();
+            let whole = format!("{}{rest}", self.new);
+            check_entity(&whole).and_then(|()| check_nesting(&whole)).map_err(|e| to(&e.to_string()))?;
         }
         let at = Target { name: self.new.clone(), ..target.clone() };
         let parent = self.new.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();

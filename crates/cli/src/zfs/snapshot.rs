@@ -14,14 +14,16 @@ use crate::session::why;
 use crate::settings;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Snapshots in one group of changes; more than that is done one after the other.
+/// One command takes snapshots of one pool, and one of each dataset.
+const ONE_BY_ONE: &str = "cannot create snapshots : multiple snapshots of same fs not allowed";
+/// How often is tried to be in a group of changes without another snapshot.
 const TRIES: u32 = 5;
 
 /// Create snapshots, all of a pool's at the same moment.
 #[derive(Debug, Args)]
 pub struct Snapshot {
     /// Of everything below, too.
-    #[arg(short = 'r', short_alias = 'R')]
+    #[arg(short = 'r')]
     pub recurse: bool,
     /// A user property; may be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
@@ -47,15 +49,21 @@ impl Verb for Snapshot {
             target.dataset()?;
             let heads = if self.recurse { target.tree()? } else { vec![target.dir()?] };
             let entry = by_pool.entry(target.pool.name()).or_insert_with(|| (target.clone(), Vec::new()));
-            entry.1.extend(heads.iter().map(|dir| format!("{}@{snap}", dir.name)));
+            for dir in heads {
+                let whole = format!("{}@{snap}", dir.name);
+                check_snapshot(&whole).map_err(|e| Failure::cannot("create snapshot", &whole, e))?;
+                entry.1.push(whole);
+            }
+        }
+        if by_pool.len() > 1 {
+            return Err(Failure::failed(ONE_BY_ONE));
         }
         for (target, mut names) in by_pool.into_values() {
             names.sort();
             names.dedup();
             let of = |name: &String| name.split('@').next().unwrap_or_default().to_owned();
             if names.windows(2).any(|pair| matches!(pair, [a, b] if of(a) == of(b))) {
-                let what = "cannot create snapshots : multiple snapshots of same fs not allowed";
-                return Err(Failure::failed(what));
+                return Err(Failure::failed(ONE_BY_ONE));
             }
             take(&target, names, &settings, ctx)?;
         }
