@@ -184,15 +184,12 @@ fn describe(name: &str, argv: &[OsString]) -> String {
     lead.into_iter().chain(words).take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// `-?` has always meant help to zpool and zfs.
+/// `zpool -?` has always meant help; behind a verb it is an option that there isn't.
 fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
-    let mut plain = true;
-    argv.into_iter()
-        .map(|arg| {
-            plain &= arg != "--";
-            if plain && arg == "-?" { OsString::from("--help") } else { arg }
-        })
-        .collect()
+    let before_verb = |word: &OsString| matches!(word.to_str(), Some("zpool" | "zfs" | "zdb"));
+    let first = 1 + usize::from(argv.get(1).is_some_and(before_verb));
+    let help = |(at, word): (usize, OsString)| if at == first && word == "-?" { "--help".into() } else { word };
+    argv.into_iter().enumerate().map(help).collect()
 }
 
 #[cfg(test)]

@@ -256,6 +256,30 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
     })
 }
 
+/// Folders of the files that `compatibility` names.
+const COMPATIBILITY: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
+
+/// The features that all of these files allow; `off`: all, `legacy`: none.
+#[doc(alias = "zpool_load_compat")]
+pub fn compatible(files: &str) -> Result<Vec<Feature>, String> {
+    if matches!(files, "off" | "") {
+        return Ok(zcommon::features::FEATURES.to_vec());
+    }
+    if files == "legacy" {
+        return Ok(Vec::new());
+    }
+    let mut allowed = zcommon::features::FEATURES.to_vec();
+    for file in files.split(',') {
+        let read = |dir: &&str| std::fs::read_to_string(std::path::Path::new(dir).join(file)).ok();
+        let text = (!file.contains('/')).then(|| COMPATIBILITY.iter().find_map(read)).flatten();
+        let text = text.ok_or_else(|| format!("error reading compatibility file: {file}"))?;
+        let words = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+        let named: Vec<&str> = words.flat_map(|line| line.split([' ', '\t', ','])).collect();
+        allowed.retain(|feature| named.contains(&feature.info().name));
+    }
+    Ok(allowed)
+}
+
 /// Whether children inherit a property, or it can be cleared at all.
 pub fn can_inherit(info: &PropInfo) -> bool {
     info.attr == PropAttr::Inherit

@@ -29,10 +29,10 @@ pub fn identity(path: &Path) -> io::Result<Identity> {
 /// What a device holds that a new pool would destroy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InUse {
-    /// A spare.
-    Spare,
-    /// A cache device.
-    Cache,
+    /// A spare of this guid.
+    Spare(u64),
+    /// A cache device of this guid.
+    Cache(u64),
     /// Part of a pool that is in use, here or elsewhere.
     Active(String),
     /// Part of a pool that was exported.
@@ -44,10 +44,11 @@ pub enum InUse {
 pub fn in_use(path: &Path) -> Option<InUse> {
     let found = probe(path).ok().flatten()?;
     let label = found.labels.best()?;
+    let guid = label.u64("guid").unwrap_or(0);
     let name = label.str("name").unwrap_or_default().to_owned();
     match label.u64("state").and_then(PoolState::from_number)? {
-        PoolState::Spare => Some(InUse::Spare),
-        PoolState::L2cache => Some(InUse::Cache),
+        PoolState::Spare => Some(InUse::Spare(guid)),
+        PoolState::L2cache => Some(InUse::Cache(guid)),
         PoolState::Exported => Some(InUse::Exported(name)),
         PoolState::Destroyed => None,
         // A label with txg 0 was written for a pool that never came to be.

@@ -58,6 +58,19 @@ impl Mounts {
         self.0.lock().values().for_each(|mounted| mounted.mount.settings_changed());
     }
 
+    /// A dataset was renamed with all below it, and stays mounted where it is.
+    pub fn renamed(&self, old: &str, new: &str) {
+        let mut mounts = self.0.lock();
+        let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+        *mounts = std::mem::take(&mut *mounts)
+            .into_iter()
+            .map(|(name, mounted)| match name.strip_prefix(old).filter(|rest| below(rest)) {
+                Some(rest) => (format!("{new}{rest}"), mounted),
+                None => (name, mounted),
+            })
+            .collect();
+    }
+
     /// Notes a mount that was made.
     pub fn note(&self, dataset: &str, at: PathBuf, mount: Box<dyn Mount>) {
         self.0.lock().insert(dataset.to_owned(), Mounted { at, mount });

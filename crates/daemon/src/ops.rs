@@ -18,6 +18,7 @@ use zpl::write::{NewFs, create_fs};
 use zutil::PoolCandidate;
 use zutil::import_status::system_hostid;
 
+use crate::cache::Cache;
 use crate::devices;
 use crate::registry::{Imported, Manner, Registry, leaf_paths};
 use crate::server::Caller;
@@ -200,11 +201,11 @@ impl Registry {
 
     /// Writes the pool into the cache file, or takes it out, as its manner says.
     pub fn note(&self, pool: &Imported) -> Result<()> {
-        let (name, cached) = (pool.name(), pool.manner.read().cached && !pool.is_read_only());
-        if cached {
-            self.cache.put(&name, pool.config())?
-        } else {
-            self.cache.remove(&name)?
+        let (name, manner) = (pool.name(), pool.manner.read().clone());
+        let cached = manner.cached && !pool.is_read_only();
+        if cached { self.cache.put(&name, pool.config())? } else { self.cache.remove(&name)? }
+        if let Some(path) = manner.cachefile {
+            Cache::at(path).put(&name, pool.config())?;
         }
         Ok(())
     }
@@ -237,8 +238,12 @@ impl Registry {
             place.fill(pool);
             return Err(e);
         }
+        let cachefile = pool.manner.read().cachefile.clone();
         // Devices are closed before anybody can find the name free.
         drop(pool);
+        if let Some(path) = cachefile {
+            Cache::at(path).remove(name)?;
+        }
         if forget {
             self.cache.remove(name)?;
         }

@@ -38,8 +38,18 @@ pub struct Manner {
     pub altroot: Option<String>,
     /// Whether the cache file names it.
     pub cached: bool,
+    /// Another cache file that names it, too (property `cachefile`).
+    pub cachefile: Option<PathBuf>,
     /// File systems are not mounted by themselves.
     pub no_mount: bool,
+}
+
+impl Manner {
+    /// Takes the property `cachefile`: empty, `none`, or a path.
+    pub fn set_cachefile(&mut self, value: &str) {
+        self.cached = value != "none";
+        self.cachefile = (self.cached && !value.is_empty()).then(|| value.into());
+    }
 }
 
 /// An imported pool. Whoever works on it holds this: an export waits until nobody does.
@@ -70,6 +80,14 @@ impl Imported {
             Held::ReadOnly(pool) => &pool.env,
         };
         let load_guid = env.guid();
+        let dsl = match &held {
+            Held::Live(spa) => &spa.pool.dsl,
+            Held::ReadOnly(pool) => &pool.dsl,
+        };
+        if let Some(root) = &manner.altroot {
+            // It is new, so nobody has said one before.
+            let _ = dsl.altroot.set(root.trim_end_matches('/').to_owned());
+        }
         let (candidate, manner) = (RwLock::new(candidate), RwLock::new(manner));
         Self { held, candidate, manner, load_guid, mounts: Mounts::default() }
     }

@@ -80,6 +80,13 @@ impl Verb for Create {
             return Err(cannot("missing dataset name".to_owned()));
         };
         check_nesting(&self.name).map_err(|e| cannot(e.to_string()))?;
+        let of_volume = self.sparse || self.block.is_some();
+        if of_volume && self.volume.is_none() {
+            return Err(Failure::usage("options '-s' and '-b' can only be used when creating a volume"));
+        }
+        if self.unmounted && self.volume.is_some() {
+            return Err(Failure::usage("option '-u' can only be used when creating a filesystem"));
+        }
         let pool_name = self.name.split('/').next().unwrap_or_default();
         if ctx.pool_of(&self.name).is_none() {
             return Err(cannot(format!("no such pool '{pool_name}'")));
@@ -165,18 +172,21 @@ impl Create {
     }
 
     fn report(&self, stored: &[(String, PropValue)], kind: &Kind, ctx: &mut Ctx) -> Result<(), Failure> {
-        if !self.verbose && !self.parsable && !self.dry {
+        if !self.verbose && !self.parsable {
             return Ok(());
         }
         if self.parsable {
             writeln!(ctx.out, "create\t{}", self.name)?;
-        } else if self.verbose || self.dry {
+        } else {
             let word = if self.dry { "would create" } else { "create" };
             writeln!(ctx.out, "{word} {}", self.name)?;
         }
-        let shown = |value: &PropValue| match value {
-            PropValue::Number(n) => n.to_string(),
-            PropValue::Text(text) => text.clone(),
+        // As the user put it, where the user did.
+        let given = settings::split(&self.props).unwrap_or_default();
+        let shown = |name: &str, value: &PropValue| match (given.iter().find(|(word, _)| word == name), value) {
+            (Some((_, word)), _) => word.clone(),
+            (None, PropValue::Number(n)) => n.to_string(),
+            (None, PropValue::Text(text)) => text.clone(),
         };
         let size = match kind {
             Kind::Volume { size, .. } => Some(("volsize".to_owned(), PropValue::Number(*size))),
@@ -184,8 +194,8 @@ impl Create {
         };
         for (name, value) in stored.iter().chain(&size) {
             match self.parsable {
-                true => writeln!(ctx.out, "property\t{name}\t{}", shown(value))?,
-                false => writeln!(ctx.out, "\t{name}={}", shown(value))?,
+                true => writeln!(ctx.out, "property\t{name}\t{}", shown(name, value))?,
+                false => writeln!(ctx.out, "\t{name}={}", shown(name, value))?,
             }
         }
         Ok(())

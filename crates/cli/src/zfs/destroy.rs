@@ -354,10 +354,9 @@ impl<'a> Plan<'a> {
             None => Vec::new(),
         };
         for number in clones {
+            // The clone itself, or its first snapshot.
             let name = dataset_name(&snapshot.dsl, number)?;
-            if name.contains('@') {
-                continue;
-            }
+            let name = name.split('@').next().unwrap_or_default().to_owned();
             let dir = self.target.view.dsl.dir(&name)?;
             if !self.seen.contains(&dir.phys.head_dataset_obj) && !is_at_or_below(&name, &self.target.name) {
                 self.clones.push(name);

@@ -1,7 +1,8 @@
 //! `zfs hold`, `zfs release` and `zfs bookmark`.
 
 use clap::Args;
-use engine::Kind;
+use engine::dsl::write::names::find_snapshot;
+use engine::{Error, Kind};
 use zcommon::names::check_bookmark;
 
 use super::target::Target;
@@ -89,6 +90,16 @@ fn held(name: &str, tag: &str, recurse: bool, hold: bool, ctx: &mut Ctx) -> Resu
     }
     let (all, word) = (names, tag.to_owned());
     let done = ctx.change(&target.pool, move |tasks, _| {
+        // All or none.
+        for name in &all {
+            let (_, number) = find_snapshot(&tasks.at, tasks.pool, name)?;
+            let zap = tasks.at.dataset(number)?.userrefs_obj;
+            let there = zap != 0 && tasks.at.zap_word(zap, word.as_str())?.is_some();
+            if there == hold {
+                let kind = if hold { Kind::Exists } else { Kind::NotFound };
+                return Err(Error::new(kind, "the tag").in_dataset(name));
+            }
+        }
         for name in &all {
             if hold { tasks.hold(name, &word)? } else { tasks.release(name, &word)? }
         }
@@ -120,9 +131,14 @@ pub struct Bookmark {
 
 impl Verb for Bookmark {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let of = self.source.split(['@', '#']).next().unwrap_or_default();
-        let whole = |word: &str| if word.starts_with('#') { format!("{of}{word}") } else { word.to_owned() };
-        let name = whole(&self.name);
+        let dataset = |word: &str| word.split(['@', '#']).next().unwrap_or_default().to_owned();
+        // Either of the two may leave out the dataset that the other names.
+        let whole = |word: &str, other: &str| match word.starts_with(['@', '#']) {
+            true => format!("{}{word}", dataset(other)),
+            false => word.to_owned(),
+        };
+        let name = whole(&self.name, &self.source);
+        let source = whole(&self.source, &self.name);
         let cannot = |what: String| Failure::cannot("create bookmark", &name, what);
         check_bookmark(&name).map_err(|e| cannot(e.to_string()))?;
         if !self.source.contains(['@', '#']) {
@@ -131,8 +147,8 @@ impl Verb for Bookmark {
                 self.source
             )));
         }
-        let target = Target::of(&self.source, ctx)?;
-        let (new, from) = (name.clone(), self.source.clone());
+        let target = Target::of(&source, ctx)?;
+        let (new, from) = (name.clone(), source);
         ctx.change(&target.pool, move |tasks, _| tasks.bookmark(&new, &from)).map_err(|e| {
             match e.kind() {
                 Kind::Exists => cannot("bookmark exists".to_owned()),

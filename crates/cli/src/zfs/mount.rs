@@ -161,7 +161,7 @@ fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: 
     if target.pool.mounts.at(name).is_some() {
         return if asked { Err(cannot("filesystem already mounted")) } else { Ok(()) };
     }
-    let Some(at) = place_of(&target.pool, &dataset, asked).map_err(|what| cannot(&what))? else {
+    let Some(at) = place_of(&dataset, asked).map_err(|what| cannot(&what))? else {
         return Ok(());
     };
     let mount = mounter.mount(&target.pool, name, Path::new(&at), options).map_err(|e| cannot(e.what()))?;
@@ -171,7 +171,7 @@ fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: 
 
 /// Where a file system belongs; `None` when it is not to be mounted by itself.
 #[doc(alias = "zfs_is_mountable")]
-pub fn place_of(pool: &Imported, dataset: &Dataset, asked: bool) -> Result<Option<String>, String> {
+pub fn place_of(dataset: &Dataset, asked: bool) -> Result<Option<String>, String> {
     if dataset.kind().map_err(|e| e.to_string())? != DatasetKind::Filesystem {
         return if asked { Err("not a filesystem".to_owned()) } else { Ok(None) };
     }
@@ -185,10 +185,7 @@ pub fn place_of(pool: &Imported, dataset: &Dataset, asked: bool) -> Result<Optio
         (_, "off") if asked => Err("'canmount' property is set to 'off'".to_owned()),
         ("none" | "legacy", _) | (_, "off") => Ok(None),
         (_, "noauto") if !asked => Ok(None),
-        _ => {
-            let root = pool.manner.read().altroot.clone().unwrap_or_default();
-            Ok(Some(format!("{}{at}", root.trim_end_matches('/'))))
-        }
+        _ => Ok(Some(at)),
     }
 }
 
@@ -219,4 +216,15 @@ pub fn with_unmounted<T>(
         mount_created(name, ctx)?;
     }
     done
+}
+
+/// File systems at and below a dataset that are not mounted by themselves, as their properties are now.
+pub fn waiting_below(target: &Target) -> Result<Vec<String>, Failure> {
+    let dirs = target.tree()?;
+    let _quiet = target.pool.quiet();
+    let waits = |dir: &engine::dsl::Dir| {
+        let place = dir.head().ok().map(|head| place_of(&head, false));
+        matches!(place, Some(Ok(None)))
+    };
+    Ok(dirs.into_iter().filter(waits).map(|dir| dir.name).collect())
 }

@@ -381,6 +381,8 @@ impl<'a> Props<'a> {
             ("/", _) => format!("/{below}"),
             _ => format!("{value}/{below}"),
         };
+        let root = dataset.dsl.altroot.get().map_or("", String::as_str);
+        let path = if path == "/" && !root.is_empty() { root.to_owned() } else { format!("{root}{path}") };
         (Raw::Text(path), source)
     }
 }

@@ -1,7 +1,8 @@
 //! `zfs rename`.
 
 use clap::Args;
-use engine::Kind;
+use engine::dsl::write::names::find;
+use engine::{Error, Kind};
 use zcommon::names::{check_component, check_entity, check_nesting};
 
 use super::create::make_ancestors;
@@ -69,6 +70,9 @@ impl Rename {
             let rest = below.name.strip_prefix(&self.old).unwrap_or_default();
             let whole = format!("{}{rest}", self.new);
             check_entity(&whole).and_then(|()| check_nesting(&whole)).map_err(|e| to(&e.to_string()))?;
+            for snapshot in target.snapshots(&below)? {
+                check_entity(&format!("{whole}@{snapshot}")).map_err(|e| to(&e.to_string()))?;
+            }
         }
         let at = Target { name: self.new.clone(), ..target.clone() };
         let parent = self.new.rsplit_once('/').map(|(parent, _)| parent).unwrap_or_default();
@@ -78,7 +82,7 @@ impl Rename {
             }
             make_ancestors(&self.new, &at, !self.unmounted, ctx)?;
         }
-        let names = mounted_below(&target.pool, &self.old);
+        let names = if self.unmounted { Vec::new() } else { mounted_below(&target.pool, &self.old) };
         let (old, new) = (self.old.clone(), self.new.clone());
         let renamed = move |ctx: &mut Ctx| {
             let (from, to) = (old.clone(), new);
@@ -94,6 +98,9 @@ impl Rename {
                 .map_err(|e| Failure::cannot("unmount", name, e.what()))?;
         }
         let done = renamed(ctx);
+        if self.unmounted && done.is_ok() {
+            target.pool.mounts.renamed(&self.old, &self.new);
+        }
         for name in names {
             let now = match (&done, name.strip_prefix(&self.old)) {
                 (Ok(()), Some(rest)) => format!("{}{rest}", self.new),
@@ -120,13 +127,14 @@ impl Rename {
         let (part, old, recurse) = (new.to_owned(), snap.to_owned(), self.recurse);
         let done = with_unmounted(target, &[], false, ctx, move |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
-                for name in &names {
-                    match tasks.rename_snapshot(&format!("{name}@{old}"), &part) {
-                        Err(e) if recurse && e.kind() == Kind::NotFound => {}
-                        other => other?,
-                    }
+                let is_there = |name: &str| find(&tasks.at, tasks.pool, name).is_ok();
+                let has = |name: &&String| !recurse || is_there(&format!("{name}@{old}"));
+                let names: Vec<&String> = names.iter().filter(has).collect();
+                // All or none.
+                if let Some(name) = names.iter().find(|name| is_there(&format!("{name}@{part}"))) {
+                    return Err(Error::new(Kind::Exists, "snapshot already exists").in_dataset(name));
                 }
-                Ok(())
+                names.iter().try_for_each(|name| tasks.rename_snapshot(&format!("{name}@{old}"), &part))
             });
             Ok(done)
         })?;

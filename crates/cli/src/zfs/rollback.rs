@@ -95,7 +95,8 @@ fn clones_of(snapshots: &[&Dataset]) -> Result<Vec<String>, Failure> {
     for snapshot in snapshots {
         let Some(zap) = snapshot.dsl.zap(snapshot.phys.next_clones_obj)? else { continue };
         for number in zap.to_vec()?.iter().filter_map(|entry| entry.value.first()) {
-            all.push(dataset_name(&snapshot.dsl, number)?);
+            let name = dataset_name(&snapshot.dsl, number)?;
+            all.extend(name.split('@').next().map(str::to_owned));
         }
     }
     Ok(all)

@@ -5,7 +5,7 @@ use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, UserQuotaProp, ZfsProp};
 
-use super::mount::{mounted_below, with_unmounted};
+use super::mount::{mount_created, mounted_below, waiting_below, with_unmounted};
 use super::quota;
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -79,6 +79,8 @@ impl Set {
         }
         let moves = stored.iter().any(|(prop, _)| matches!(prop.as_str(), "mountpoint" | "canmount"));
         let names = if moves && !self.unmounted { mounted_below(&target.pool, name) } else { Vec::new() };
+        let moved = stored.iter().any(|(prop, _)| prop == "mountpoint") && !self.unmounted;
+        let waiting = if moved { waiting_below(&target)? } else { Vec::new() };
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
         let dataset = name.to_owned();
         with_unmounted(&target, &names, false, ctx, |ctx| {
@@ -89,7 +91,8 @@ impl Set {
             done.map_err(|e| cannot(reason(&e, &words)))
         })?;
         target.pool.mounts.settings_changed();
-        Ok(())
+        // What had no place and has one now is mounted.
+        waiting.iter().try_for_each(|name| mount_created(name, ctx).map(drop))
     }
 }
 
@@ -230,6 +233,7 @@ impl Inherit {
         let source = if self.received { Source::None } else { Source::Inherited };
         let mounted =
             if matches!(prop, "mountpoint") { mounted_below(&target.pool, name) } else { Vec::new() };
+        let waiting = if prop == "mountpoint" { waiting_below(&target)? } else { Vec::new() };
         let word = prop.to_owned();
         with_unmounted(&target, &mounted, false, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
@@ -238,6 +242,6 @@ impl Inherit {
             done.map_err(|e| cannot(why(&e)))
         })?;
         target.pool.mounts.settings_changed();
-        Ok(())
+        waiting.iter().try_for_each(|name| mount_created(name, ctx).map(drop))
     }
 }

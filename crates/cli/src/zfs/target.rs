@@ -56,6 +56,14 @@ impl Target {
         self.view.dsl.dir(name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))
     }
 
+    /// The parts after the `@` of a directory's snapshots.
+    pub fn snapshots(&self, dir: &Dir) -> Result<Vec<String>, Failure> {
+        let _quiet = self.pool.quiet();
+        let all = dir.head()?.snapshots()?;
+        let part = |s: &Dataset| s.name.split_once('@').map(|(_, part)| part.to_owned());
+        Ok(all.iter().filter_map(part).collect())
+    }
+
     /// Whether a dataset of that name exists.
     pub fn exists(&self) -> bool {
         let _quiet = self.pool.quiet();

@@ -85,6 +85,7 @@ impl Verb for Create {
             return Err(failure);
         }
         check_new_pool(&self.pool).map_err(|e| cannot(e.to_string()))?;
+        wishes.check_mountpoint(&self.pool)?;
         if self.dry {
             writeln!(ctx.out, "would create '{}' with the following layout:\n", self.pool)?;
             ctx.out.write_all(vdevs::layouts(&found, &self.pool).as_bytes())?;
@@ -131,14 +132,19 @@ impl Create {
             features: if self.bare { Vec::new() } else { of_openzfs_2_3() },
             stored: Vec::new(),
             ashift: None,
-            manner: Manner { altroot: self.root.clone(), cached: self.root.is_none(), no_mount: false },
+            manner: Manner { altroot: self.root.clone(), cached: self.root.is_none(), cachefile: None, no_mount: false },
             fs: FsShape::default(),
             fs_props: Vec::new(),
         };
         if let Some(root) = self.root.as_ref().filter(|root| !root.starts_with('/')) {
             return Err(format!("bad alternate root '{root}'"));
         }
-        for (name, value) in settings::split(&self.pool_props)? {
+        let props = settings::split(&self.pool_props)?;
+        if let Some((_, files)) = props.iter().find(|(name, _)| name == "compatibility") {
+            let allowed = settings::compatible(files)?;
+            wishes.features.retain(|feature| allowed.contains(feature));
+        }
+        for (name, value) in props {
             wishes.take(of_pool(&name, &value, When::New)?);
         }
         for (name, value) in settings::split(&self.fs_props)? {
@@ -154,6 +160,28 @@ impl Create {
 }
 
 impl Wishes {
+    /// Refuses a mount point that has files.
+    fn check_mountpoint(&self, pool: &str) -> Result<(), Failure> {
+        let own = self.fs_props.iter().rfind(|(name, _)| name == "mountpoint").and_then(|(_, v)| v.text());
+        let place = match own {
+            Some("none" | "legacy") => return Ok(()),
+            Some(path) => path.to_owned(),
+            None => format!("/{pool}"),
+        };
+        let root = self.manner.altroot.as_deref().unwrap_or_default().trim_end_matches('/');
+        let place = format!("{root}{place}");
+        let hint = "use '-m' option to provide a different default";
+        match std::fs::read_dir(&place).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => {
+                Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}")))
+            }
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Failure::failed(format!("mountpoint '{place}' : {}\n{hint}", vdevs::strerror(&e))))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn take(&mut self, setting: PoolSetting) {
         match setting {
             PoolSetting::Stored(name, value) => self.stored.push((name, value)),
@@ -176,7 +204,7 @@ impl Wishes {
                 self.manner.altroot = Some(root);
                 self.manner.cached = false;
             }
-            PoolSetting::Cachefile(path) => self.manner.cached = path != "none",
+            PoolSetting::Cachefile(path) => self.manner.set_cachefile(&path),
         }
     }
 }

@@ -125,7 +125,7 @@ impl Import {
 
     fn wishes(&self) -> Result<Wishes, String> {
         let manner =
-            Manner { altroot: self.root.clone(), cached: self.root.is_none(), no_mount: self.no_mount };
+            Manner { altroot: self.root.clone(), cached: self.root.is_none(), cachefile: None, no_mount: self.no_mount };
         let mut wishes = Wishes { manner, read_only: false };
         let (props, _mount_options): (Vec<String>, Vec<String>) =
             self.options.iter().cloned().partition(|word| word.contains('='));
@@ -136,7 +136,7 @@ impl Import {
                     wishes.manner.altroot = Some(root);
                     wishes.manner.cached = false;
                 }
-                PoolSetting::Cachefile(path) => wishes.manner.cached = path != "none",
+                PoolSetting::Cachefile(path) => wishes.manner.set_cachefile(&path),
                 _ => return Err(format!("property '{name}' can't be set at import time by this build")),
             }
         }

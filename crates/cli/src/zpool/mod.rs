@@ -5,6 +5,7 @@ mod add;
 mod condition;
 pub mod create;
 mod destroy;
+mod draid_word;
 mod errors;
 mod export;
 pub mod get;

@@ -184,8 +184,10 @@ impl<'a> PoolView<'a> {
     }
 
     fn cachefile(&self) -> Prop {
-        match &self.live {
-            Some(live) if !live.manner.read().cached => Prop::text("none", Source::Local),
+        let manner = self.live.as_ref().map(|live| live.manner.read().clone()).unwrap_or_default();
+        match (&self.live, manner.cachefile) {
+            (Some(_), Some(path)) => Prop::text(path.display().to_string(), Source::Local),
+            (Some(_), None) if !manner.cached => Prop::text("none", Source::Local),
             _ => Prop::text("-", Source::Default),
         }
     }

@@ -46,7 +46,7 @@ impl Verb for Set {
                 ctx.log(&pool)?;
             }
             PoolSetting::Cachefile(path) => {
-                pool.manner.write().cached = path != "none";
+                pool.manner.write().set_cachefile(&path);
                 ctx.registry()?.note(&pool)?;
                 ctx.log(&pool)?;
             }

@@ -14,6 +14,7 @@ use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
 
+use super::draid_word::DraidWord;
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 
@@ -109,8 +110,8 @@ pub fn parse(words: &[String], ctx: &Ctx) -> Result<Vdevs, Failure> {
             section = next;
             continue;
         }
-        let Some(kind) = group_of(word)? else {
-            vdevs.add(section, Kind::Single, vec![find(word, ctx)?])?;
+        let Some(typed) = group_of(word)? else {
+            vdevs.add(section, Kind::Single, vec![find(word, ctx)?]);
             continue;
         };
         let class = match section {
@@ -118,19 +119,19 @@ pub fn parse(words: &[String], ctx: &Ctx) -> Result<Vdevs, Failure> {
             // A group ends the lists of spares and cache devices.
             Section::Spares | Section::Cache => AllocBias::Normal,
         };
-        if class == AllocBias::Log && kind != Kind::Mirror {
+        if class == AllocBias::Log && !matches!(typed, Typed::Kind(Kind::Mirror)) {
             return Err(invalid(format!("unsupported 'log' device: {word}")));
         }
         let mut leaves = Vec::new();
         while let Some(next) = words.next_if(|next| !is_grouping(next)) {
             leaves.push(find(next, ctx)?);
         }
-        let least = least_of(kind);
+        let least = typed.least();
         if leaves.len() < least {
             return Err(invalid(format!("{word} requires at least {least} devices")));
         }
         section = Section::Class(class);
-        vdevs.add(section, kind, leaves)?;
+        vdevs.add(section, typed.with(leaves.len())?, leaves);
     }
     if vdevs.tops.is_empty() && vdevs.spares.is_empty() && vdevs.cache.is_empty() {
         return Err(invalid("at least one toplevel vdev must be specified"));
@@ -139,20 +140,12 @@ pub fn parse(words: &[String], ctx: &Ctx) -> Result<Vdevs, Failure> {
 }
 
 impl Vdevs {
-    fn add(&mut self, section: Section, kind: Kind, mut leaves: Vec<Leaf>) -> Result<(), Failure> {
+    fn add(&mut self, section: Section, kind: Kind, mut leaves: Vec<Leaf>) {
         match section {
             Section::Spares => self.spares.append(&mut leaves),
             Section::Cache => self.cache.append(&mut leaves),
-            Section::Class(class) => {
-                if let Kind::Draid(config) = kind {
-                    let config = DraidConfig { children: u64::try_from(leaves.len()).unwrap_or(0), ..config };
-                    self.tops.push(Group { kind: Kind::Draid(config), class, leaves });
-                } else {
-                    self.tops.push(Group { kind, class, leaves });
-                }
-            }
+            Section::Class(class) => self.tops.push(Group { kind, class, leaves }),
         }
-        Ok(())
     }
 
     /// All devices.
@@ -177,29 +170,41 @@ fn is_grouping(word: &str) -> bool {
     section_of(word).is_some() || group_of(word).is_ok_and(|kind| kind.is_some())
 }
 
+/// A word that begins a group; a draid's numbers may depend on how many devices follow.
+#[derive(Debug, Clone, Copy)]
+enum Typed {
+    Kind(Kind),
+    Draid(DraidWord),
+}
+
 #[doc(alias = "is_grouping")]
-fn group_of(word: &str) -> Result<Option<Kind>, Failure> {
-    Ok(Some(match word {
+fn group_of(word: &str) -> Result<Option<Typed>, Failure> {
+    Ok(Some(Typed::Kind(match word {
         "mirror" => Kind::Mirror,
         "raidz" | "raidz1" => Kind::Raidz(1),
         "raidz2" => Kind::Raidz(2),
         "raidz3" => Kind::Raidz(3),
-        _ if word.starts_with("draid") => match word.parse() {
-            Ok(config) => Kind::Draid(config),
-            // It may be the name of a device.
-            Err(_) if word.contains('/') => return Ok(None),
-            Err(e) => return Err(invalid(e)),
-        },
-        _ => return Ok(None),
-    }))
+        _ => return DraidWord::parse(word).transpose().map(|d| d.map(Typed::Draid)).map_err(Failure::failed),
+    })))
 }
 
-fn least_of(kind: Kind) -> usize {
-    match kind {
-        Kind::Single => 1,
-        Kind::Mirror => 2,
-        Kind::Raidz(parity) => usize::try_from(parity).unwrap_or(0) + 1,
-        Kind::Draid(config) => usize::try_from(config.parity).unwrap_or(0) + 1,
+impl Typed {
+    fn least(self) -> usize {
+        let parity = match self {
+            Self::Kind(Kind::Single) => return 1,
+            Self::Kind(Kind::Mirror) => return 2,
+            Self::Kind(Kind::Raidz(parity)) => parity.into(),
+            Self::Kind(Kind::Draid(config)) => config.parity,
+            Self::Draid(word) => word.parity,
+        };
+        usize::try_from(parity).unwrap_or(0) + 1
+    }
+
+    fn with(self, disks: usize) -> Result<Kind, Failure> {
+        match self {
+            Self::Kind(kind) => Ok(kind),
+            Self::Draid(word) => word.with(disks).map(Kind::Draid).map_err(Failure::failed),
+        }
     }
 }
 
@@ -260,10 +265,16 @@ impl Objections {
         let shown = leaf.path.display();
         match devices::in_use(&leaf.path) {
             None => {}
-            Some(InUse::Spare) if spare => {}
-            Some(InUse::Spare) => self.lines.push(format!("{shown} is reserved as a hot spare for pool")),
-            Some(InUse::Cache) if force => {}
-            Some(InUse::Cache) => self.lines.push(format!("{shown} is part of a cache")),
+            Some(InUse::Spare(_)) if spare => {}
+            Some(InUse::Spare(guid)) => {
+                // A spare that no pool here has is nobody's.
+                let pool = aux_of(guid, ctx);
+                self.lines.extend(pool.map(|pool| format!("{shown} is reserved as a hot spare for pool {pool}")));
+            }
+            Some(InUse::Cache(guid)) => {
+                let pool = aux_of(guid, ctx);
+                self.lines.extend(pool.map(|pool| format!("{shown} is part of active pool '{pool}'")));
+            }
             Some(InUse::Active(pool)) if is_imported(leaf, ctx) => {
                 self.lines.push(format!("{shown} is part of active pool '{pool}'"));
             }
@@ -313,6 +324,17 @@ impl Objections {
         };
         Some(Failure::failed(format!("invalid vdev specification\n{how}\n{}", self.lines.join("\n"))))
     }
+}
+
+/// The imported pool that has a spare or cache device of this guid.
+#[doc(alias = "find_aux")]
+fn aux_of(guid: u64, ctx: &Ctx) -> Option<String> {
+    let has = |pool: &std::sync::Arc<daemon::Imported>| {
+        let _quiet = pool.quiet();
+        let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
+        facts.is_some_and(|facts| facts.spares.iter().chain(&facts.l2cache).any(|aux| aux.guid == guid))
+    };
+    ctx.registry().ok()?.all().iter().find(|pool| has(pool)).map(|pool| pool.name())
 }
 
 /// Whether one of our pools has the device.

@@ -16,7 +16,7 @@ pub mod props;
 mod walk;
 pub mod write;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ondisk::Malformed;
 
@@ -46,6 +46,8 @@ pub struct Dsl {
     pub arc: Arc<ArcCache>,
     /// Keys of encrypted datasets.
     pub keys: Arc<KeyStore>,
+    /// Folder that mount points are below, for as long as the pool is imported.
+    pub altroot: OnceLock<String>,
     root_dir: u64,
 }
 
@@ -56,7 +58,7 @@ impl Dsl {
         let (mos, arc) = (Arc::clone(mos), Arc::clone(mos.arc()));
         let keys = KeyStore::new(&mos);
         arc.zio().set_keys(Arc::clone(&keys) as _);
-        Ok(Arc::new(Self { pool_name: pool_name.to_owned(), mos, arc, keys, root_dir }))
+        Ok(Arc::new(Self { pool_name: pool_name.to_owned(), mos, arc, keys, altroot: OnceLock::new(), root_dir }))
     }
 
     /// The root directory.
