@@ -188,7 +188,8 @@ fn describe(name: &str, argv: &[OsString]) -> String {
 fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
     let before_verb = |word: &OsString| matches!(word.to_str(), Some("zpool" | "zfs" | "zdb"));
     let first = 1 + usize::from(argv.get(1).is_some_and(before_verb));
-    let help = |(at, word): (usize, OsString)| if at == first && word == "-?" { "--help".into() } else { word };
+    let help =
+        |(at, word): (usize, OsString)| if at == first && word == "-?" { "--help".into() } else { word };
     argv.into_iter().enumerate().map(help).collect()
 }
 

@@ -203,7 +203,11 @@ impl Registry {
     pub fn note(&self, pool: &Imported) -> Result<()> {
         let (name, manner) = (pool.name(), pool.manner.read().clone());
         let cached = manner.cached && !pool.is_read_only();
-        if cached { self.cache.put(&name, pool.config())? } else { self.cache.remove(&name)? }
+        if cached {
+            self.cache.put(&name, pool.config())?
+        } else {
+            self.cache.remove(&name)?
+        }
         if let Some(path) = manner.cachefile {
             Cache::at(path).put(&name, pool.config())?;
         }

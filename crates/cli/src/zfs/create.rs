@@ -183,7 +183,8 @@ impl Create {
         }
         // As the user put it, where the user did.
         let given = settings::split(&self.props).unwrap_or_default();
-        let shown = |name: &str, value: &PropValue| match (given.iter().find(|(word, _)| word == name), value) {
+        let shown = |name: &str, value: &PropValue| match (given.iter().find(|(word, _)| word == name), value)
+        {
             (Some((_, word)), _) => word.clone(),
             (None, PropValue::Number(n)) => n.to_string(),
             (None, PropValue::Text(text)) => text.clone(),

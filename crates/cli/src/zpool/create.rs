@@ -132,7 +132,12 @@ impl Create {
             features: if self.bare { Vec::new() } else { of_openzfs_2_3() },
             stored: Vec::new(),
             ashift: None,
-            manner: Manner { altroot: self.root.clone(), cached: self.root.is_none(), cachefile: None, no_mount: false },
+            manner: Manner {
+                altroot: self.root.clone(),
+                cached: self.root.is_none(),
+                cachefile: None,
+                no_mount: false,
+            },
             fs: FsShape::default(),
             fs_props: Vec::new(),
         };
@@ -172,9 +177,7 @@ impl Wishes {
         let place = format!("{root}{place}");
         let hint = "use '-m' option to provide a different default";
         match std::fs::read_dir(&place).map(|mut entries| entries.next().is_some()) {
-            Ok(true) => {
-                Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}")))
-            }
+            Ok(true) => Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}"))),
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(Failure::failed(format!("mountpoint '{place}' : {}\n{hint}", vdevs::strerror(&e))))
             }

@@ -55,7 +55,9 @@ impl DraidWord {
             return Err(format!("invalid number of dRAID children; {wanted} required but {disks} provided"));
         }
         if disks > MAX_CHILDREN {
-            return Err(format!("{disks} disks were provided, but dRAID only supports up to {MAX_CHILDREN} disks"));
+            return Err(format!(
+                "{disks} disks were provided, but dRAID only supports up to {MAX_CHILDREN} disks"
+            ));
         }
         if spares > MAX_SPARES || spares.saturating_add(parity) >= disks {
             let what = "additional disks would be required";

@@ -124,8 +124,12 @@ impl Import {
     }
 
     fn wishes(&self) -> Result<Wishes, String> {
-        let manner =
-            Manner { altroot: self.root.clone(), cached: self.root.is_none(), cachefile: None, no_mount: self.no_mount };
+        let manner = Manner {
+            altroot: self.root.clone(),
+            cached: self.root.is_none(),
+            cachefile: None,
+            no_mount: self.no_mount,
+        };
         let mut wishes = Wishes { manner, read_only: false };
         let (props, _mount_options): (Vec<String>, Vec<String>) =
             self.options.iter().cloned().partition(|word| word.contains('='));

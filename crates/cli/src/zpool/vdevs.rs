@@ -269,7 +269,8 @@ impl Objections {
             Some(InUse::Spare(guid)) => {
                 // A spare that no pool here has is nobody's.
                 let pool = aux_of(guid, ctx);
-                self.lines.extend(pool.map(|pool| format!("{shown} is reserved as a hot spare for pool {pool}")));
+                self.lines
+                    .extend(pool.map(|pool| format!("{shown} is reserved as a hot spare for pool {pool}")));
             }
             Some(InUse::Cache(guid)) => {
                 let pool = aux_of(guid, ctx);

@@ -58,7 +58,14 @@ impl Dsl {
         let (mos, arc) = (Arc::clone(mos), Arc::clone(mos.arc()));
         let keys = KeyStore::new(&mos);
         arc.zio().set_keys(Arc::clone(&keys) as _);
-        Ok(Arc::new(Self { pool_name: pool_name.to_owned(), mos, arc, keys, altroot: OnceLock::new(), root_dir }))
+        Ok(Arc::new(Self {
+            pool_name: pool_name.to_owned(),
+            mos,
+            arc,
+            keys,
+            altroot: OnceLock::new(),
+            root_dir,
+        }))
     }
 
     /// The root directory.
