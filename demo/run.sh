@@ -2,6 +2,7 @@
 # Act one: a real OpenZFS raidz2 pool of six disks, one of them lost and 60 MiB of another overwritten: what is there,
 # every file back, and each compared with what OpenZFS saw before the damage. Nothing but the built binary and coreutils.
 # Act two: a raidz2 pool of our own, with this project's source tree in it, loses its power in the middle of a write.
+# Act three: what a new user does first, through the daemon and a mount.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -87,4 +88,32 @@ else
   echo "(real zdb is not installed here; make test installs it and asks it)"
 fi
 
-say "Done: a lost disk, a damaged disk, a power cut: every byte back"
+say "Act three. The first ten minutes of a new user"
+if [ ! -e /dev/fuse ]; then
+  echo "(there is no /dev/fuse here, so nothing can be mounted: skipped)"
+else
+  # A daemon of its own, and every mount point below this folder.
+  export AQUIFER_RUN=$work/run
+  mkdir -m 700 run
+  mkdir pool root
+  at=$work/root/tank/home
+  stop() { pid=$(cat run/lock 2>/dev/null) && kill "$pid" 2>/dev/null && sleep 1; rm -rf "$work"; }
+  trap stop EXIT
+  truncate -s 256M pool/disk{1,2,3,4}
+  run "$aquifer" zpool create -R "$work/root" -O compression=lz4 tank raidz2 "$work"/pool/disk{1,2,3,4}
+  run "$aquifer" zfs create tank/home
+  run cp -r tree/docs tree/README.md "$at"
+  run "$aquifer" zfs snapshot tank/home@monday
+  run cp /dev/null "$at/README.md"
+  run cp "$at/.zfs/snapshot/monday/README.md" "$at/README.md"
+  cmp tree/README.md "$at/README.md" && echo "README.md is as it was on monday"
+  run "$aquifer" zfs list -t all -r tank
+  run "$aquifer" zpool export tank
+  run rm pool/disk2
+  run "$aquifer" zpool import -R "$work/root" -d "$work/pool" tank
+  run "$aquifer" zpool status tank
+  diff -r tree/docs "$at/docs" && echo "every file is there without disk2"
+  run "$aquifer" zpool export tank
+fi
+
+say "Done: lost disks, a damaged disk, a power cut, a mistake: every byte back"
