@@ -41,12 +41,14 @@ const SHAPES: [(&str, Shape); 5] = [
     ("raidz3", Shape::Raidz(3)),
 ];
 /// Name, work, compressed, whether the data shrinks.
-const WORKS: [(&str, Work, bool, bool); 5] = [
+const WORKS: [(&str, Work, bool, bool); 7] = [
     ("large file", work::sequential, false, false),
     ("large file, lz4", work::compressed, true, true),
     ("small files", work::small_files, false, false),
     ("rewrite 128K", work::rewrite, false, false),
     ("patch 8K", work::patch, false, false),
+    ("fsync 4K", work::fsync, false, false),
+    ("fsync 4K, 8 callers", work::fsync_many, false, false),
 ];
 const ARC: u64 = 512 << 20;
 const MIB: f64 = 1_048_576.0;
@@ -79,7 +81,7 @@ fn load(mib: u64) -> Load {
         text.extend_from_slice(words.get(at).copied().unwrap_or_default().as_bytes());
         text.push(b' ');
     }
-    Load { random, text, large: mib << 20, small: mib * 10, rewrites: mib * 4 }
+    Load { random, text, large: mib << 20, small: mib * 10, rewrites: mib * 4, syncs: mib }
 }
 
 fn say(line: &str) -> Result<()> {
@@ -93,7 +95,7 @@ fn run(dir: &Path, mib: u64) -> Result<()> {
         "ratio: time of the raw devices for as many bytes and flushes, divided by the pool's; core s: of one core",
     )?;
     say(&format!(
-        "{:<9} {:<16} {:>7} {:>6} {:>8} {:>8} {:>7}  {:>7} {:>7} {:>7} {:>7} {:>7}",
+        "{:<9} {:<20} {:>7} {:>6} {:>8} {:>8} {:>7}  {:>7} {:>7} {:>7} {:>7} {:>7}",
         "layout",
         "work",
         "MiB",
@@ -180,7 +182,7 @@ impl Done {
         let stored = disk * redundant;
         let busy = self.counts.iter().map(|c| c.busy.as_secs_f64()).fold(0.0, f64::max);
         format!(
-            "{layout:<9} {what:<16} {:>7.0} {took:>6.1} {:>8.0} {:>8.0} {:>7.2}  {:>7.2} {lz4:>7.2} {:>7.2} {:>7.2} {busy:>7.2}",
+            "{layout:<9} {what:<20} {:>7.1} {took:>6.1} {:>8.0} {:>8.0} {:>7.2}  {:>7.2} {lz4:>7.2} {:>7.2} {:>7.2} {busy:>7.2}",
             bytes / MIB,
             bytes / MIB / took,
             disk / MIB,

@@ -1,6 +1,6 @@
 //! What is done to a pool. Each piece of work ends with everything on disk.
 
-use engine::Result;
+use engine::{Error, Kind, Result};
 use sim::files::FilePool;
 use stdx::rng::Rng;
 use zpl::FileKind;
@@ -21,6 +21,8 @@ pub struct Load {
     pub small: u64,
     /// Writes within the large file.
     pub rewrites: u64,
+    /// Synced appends.
+    pub syncs: u64,
 }
 
 /// A piece of work: logical bytes that it wrote.
@@ -94,4 +96,32 @@ pub fn patch(pool: &FilePool, load: &Load) -> Result<u64> {
     }
     pool.spa.sync()?;
     Ok(load.rewrites * PATCH)
+}
+
+/// Appends of 4 KiB, each followed by `fsync`, by one caller.
+pub fn fsync(pool: &FilePool, load: &Load) -> Result<u64> {
+    append_synced(pool, load, "log", load.syncs)
+}
+
+/// The same by eight callers at once, each with a file of its own: the log groups them.
+pub fn fsync_many(pool: &FilePool, load: &Load) -> Result<u64> {
+    const CALLERS: u64 = 8;
+    std::thread::scope(|scope| {
+        let one = |caller: u64| append_synced(pool, load, &format!("log{caller}"), load.syncs / CALLERS);
+        let all: Vec<_> = (0..CALLERS).map(|caller| scope.spawn(move || one(caller))).collect();
+        all.into_iter().try_fold(0, |sum, thread| {
+            let done = thread.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "a thread ended")));
+            Ok(sum + done?)
+        })
+    })
+}
+
+fn append_synced(pool: &FilePool, load: &Load, name: &str, times: u64) -> Result<u64> {
+    let number = file(pool, pool.fs.root, name, FileKind::Regular)?;
+    let piece = load.random.get(..4 << 10).unwrap_or(&load.random);
+    for _ in 0..times {
+        pool.fs.append(number, piece, false)?;
+        pool.fs.fsync(number)?;
+    }
+    Ok(times * piece.len() as u64)
 }
