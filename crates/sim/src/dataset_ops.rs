@@ -139,10 +139,10 @@ impl Actor {
         let newest = self.model.heads.get(name).and_then(|h| h.snapshots.values().max_by_key(|s| s.order));
         let Some(tree) = newest.map(|s| Arc::clone(&s.tree)) else { return self.spa.sync() };
         let task_name = name.to_owned();
-        if self.task(move |tasks| tasks.rollback(&task_name, None))?.is_some() {
-            if let Some(head) = self.model.heads.get_mut(name) {
-                head.tree = tree;
-            }
+        if self.task(move |tasks| tasks.rollback(&task_name, None))?.is_some()
+            && let Some(head) = self.model.heads.get_mut(name)
+        {
+            head.tree = tree;
         }
         Ok(())
     }

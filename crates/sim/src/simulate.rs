@@ -71,20 +71,17 @@ fn recorded(pages: &[Pages], record: &Arc<Record>) -> Vec<Arc<Disk>> {
     pages.iter().enumerate().map(disk).collect()
 }
 
-/// Runs `rounds` rounds from `seed` on a machine.
+/// Runs `rounds` rounds from `seed` on a machine; gives what is on its disks in the end, too.
 ///
 /// # Errors
 /// What was wrong, and what was done before.
-pub fn simulate(seed: u64, machine: Machine, rounds: u64) -> Result<Course, String> {
+pub fn simulate(seed: u64, machine: Machine, rounds: u64) -> Result<(Course, Vec<Pages>), String> {
     let mut run = Run::start(seed, machine)?;
     for round in 0..rounds {
         run.round().map_err(|why| format!("round {round}: {why}{}", run.actor.story()))?;
-        if std::env::var("SIM_WHOLE").is_ok() {
-            run.whole_now().map_err(|why| format!("round {round}: {why}{}", run.actor.story()))?;
-        }
     }
-    run.finish().map_err(|why| format!("in the end: {why}{}", run.actor.story()))?;
-    Ok(run.course)
+    let pages = run.finish().map_err(|why| format!("in the end: {why}{}", run.actor.story()))?;
+    Ok((run.course, pages))
 }
 
 impl Run {
@@ -267,14 +264,15 @@ impl Run {
     }
 
     /// Everything is there when the machine is off and all disks are well.
-    fn finish(&mut self) -> Result<(), String> {
+    fn finish(&mut self) -> Result<Vec<Pages>, String> {
         self.faulty.iter().for_each(|disk| disk.clear());
         self.export()?;
         let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();
         self.course.print = pages.iter().fold(self.machine.disks() as u64, |sum, pages| pages.print(sum));
         let pool = check::opened(&world::as_devices(&world::disks_of(&pages)))?;
         compare(&pool, &self.actor.model, &Known::default())?;
-        check::whole(&pool).map(|_| ())
+        check::whole(&pool)?;
+        Ok(pages)
     }
 }
 

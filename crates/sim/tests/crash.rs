@@ -1,38 +1,20 @@
 //! Power cuts in bounded number; `make crash` goes on from any seed.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+mod common;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sim::crash::{Plan, STEPS, survive};
-use sim::image::Pages;
-use sim::world::{DISK_SIZE, Machine, POOL, Shape};
-use testkit::zdb;
+use sim::world::{Machine, Shape};
 
 /// Images of each workload.
-const IMAGES: u64 = 40;
+const IMAGES: u64 = 530;
 /// Workloads of each kind of pool.
 const SEEDS: u64 = 2;
 /// One image in so many is shown to real zdb.
 const SHOWN: u64 = 600;
-
-/// Every block has its checksum, and none is leaked, says OpenZFS.
-fn show(image: &[Pages]) {
-    if !zdb::installed() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    for (number, pages) in image.iter().enumerate() {
-        let file = File::create(dir.path().join(format!("disk{number}"))).unwrap();
-        file.set_len(DISK_SIZE).unwrap();
-        pages.iter().for_each(|(offset, bytes)| file.write_all_at(bytes, offset).unwrap());
-    }
-    if let Err(why) = zdb::verify(dir.path(), POOL) {
-        panic!("{why}");
-    }
-}
 
 fn run(machine: Machine, seed: u64, images: u64) -> u64 {
     let plan = Plan { seed, images, steps: STEPS, machine, per_cut: 64, only: None, lying: false };
@@ -40,7 +22,7 @@ fn run(machine: Machine, seed: u64, images: u64) -> u64 {
     let outcome = survive(&plan, &mut |image| {
         shown += 1;
         if shown % SHOWN == 0 {
-            show(image);
+            common::show(image);
         }
     });
     let outcome = outcome.unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
@@ -72,7 +54,7 @@ fn a_pool_of_any_shape_survives_power_cuts() {
     });
     let done = done.into_inner();
     println!("{done} images, {:.0} a second", done as f64 / start.elapsed().as_secs_f64());
-    assert!(done >= SEEDS * 24 * IMAGES * 7 / 10, "{done}");
+    assert!(done >= 20_000, "{done}");
 }
 
 #[test]

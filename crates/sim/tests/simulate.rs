@@ -1,14 +1,17 @@
 //! The whole engine from a seed, a few of them; `make simulate` goes on from any.
 
+mod common;
+
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::{Machine, Shape};
 
 const ROUNDS: u64 = 60;
 
 fn run(seed: u64, machine: Machine) {
-    let course =
+    let (course, disks) =
         simulate(seed, machine, ROUNDS).unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
     println!("{machine:?} seed {seed}: {course:?}");
+    common::show(&disks);
 }
 
 #[test]
@@ -22,7 +25,8 @@ fn disks_fail_and_lie_and_the_power_goes_and_all_is_right() {
 fn a_seed_is_the_same_each_time() {
     for shape in [Shape::Single, Shape::Raidz(2)] {
         let machine = Machine { log_device: true, ..shape.into() };
-        assert_eq!(simulate(7, machine, 40), simulate(7, machine, 40));
+        let course = || simulate(7, machine, 40).map(|(course, _)| course);
+        assert_eq!(course(), course());
     }
 }
 
