@@ -17,6 +17,11 @@ use signal_hook::iterator::Signals;
 use crate::place::Place;
 use crate::wire::{self, Request};
 
+/// What the C library is told of memory: with an arena for each thread it would keep what a pool used long after it
+/// was exported (measured: 60 MiB more with each import and export; none with this).
+const MALLOC: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "4194304"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
+
 /// What the daemon says on its standard output once it can be reached.
 pub const READY: &[u8] = b"ready\n";
 /// Words of the environment that a command sees.
@@ -107,6 +112,7 @@ fn start(place: &Place) -> io::Result<()> {
         .arg0("aquifer")
         .arg("daemon")
         .current_dir("/")
+        .envs(MALLOC.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)
