@@ -159,9 +159,26 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
                 _ => Err(format!("invalid keylocation '{text}'")),
             }
         }
+        (P::Sharenfs, PropValue::Text(text)) if !is_share(text) => {
+            Err(format!("'{name}' cannot be set to invalid options"))
+        }
         (P::Mlslabel, _) => Err(format!("'{name}' is not supported here")),
         _ => Ok(()),
     }
+}
+
+/// Whether `sharenfs` can be meant so.
+#[doc(alias = "nfs_validate_shareopts")]
+fn is_share(text: &str) -> bool {
+    const OPTIONS: [&str; 39] = [
+        "ro", "rw", "root", "sec", "anon", "anonuid", "anongid", "async", "sync", "wdelay", "no_wdelay", "crossmnt",
+        "nohide", "hide", "secure", "insecure", "subtree_check", "no_subtree_check", "fsid", "root_squash",
+        "no_root_squash", "all_squash", "no_all_squash", "mountpoint", "mp", "acl", "no_acl", "nosub", "nosuid",
+        "refer", "replicas", "pnfs", "no_pnfs", "security_label", "auth_nlm", "no_auth_nlm", "secure_locks",
+        "insecure_locks", "rdirplus",
+    ];
+    let known = |option: &str| OPTIONS.contains(&option.split('=').next().unwrap_or_default());
+    matches!(text, "on" | "off") || text.split(',').all(known)
 }
 
 /// What is to be done with a pool's property.

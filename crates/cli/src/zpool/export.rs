@@ -15,6 +15,9 @@ pub struct Export {
     /// Unmount file systems that are in use.
     #[arg(short = 'f')]
     pub force: bool,
+    /// As if the machine had stopped; here as without it.
+    #[arg(short = 'F', hide = true)]
+    pub hard: bool,
     /// Pools.
     #[arg(value_name = "POOL")]
     pub pools: Vec<String>,

@@ -366,14 +366,20 @@ fn parity(group: &Group) -> u64 {
     }
 }
 
-/// Of a raidz and a mirror: the raidz and the mirror.
+/// Of a vdev with parity and a mirror: the one with parity and the mirror.
 #[doc(alias = "is_raidz_mirror")]
 fn raidz_and_mirror<'a>(a: &'a Group, b: &'a Group) -> Option<(&'a Group, &'a Group)> {
     match (a.kind, b.kind) {
-        (Kind::Raidz(_), Kind::Mirror) => Some((a, b)),
-        (Kind::Mirror, Kind::Raidz(_)) => Some((b, a)),
+        (Kind::Raidz(_) | Kind::Draid(_), Kind::Mirror) => Some((a, b)),
+        (Kind::Mirror, Kind::Raidz(_) | Kind::Draid(_)) => Some((b, a)),
         _ => None,
     }
+}
+
+/// A raidz and a draid with as much parity lose as much.
+#[doc(alias = "is_raidz_draid")]
+fn raidz_and_draid(a: &Group, b: &Group) -> bool {
+    matches!((a.kind, b.kind), (Kind::Raidz(_), Kind::Draid(_)) | (Kind::Draid(_), Kind::Raidz(_)))
 }
 
 fn differ(a: &Group, b: &Group) -> Option<String> {
@@ -384,8 +390,15 @@ fn differ(a: &Group, b: &Group) -> Option<String> {
         let (parity, what) = (parity(raidz), "vdevs with different redundancy");
         let alike = usize::try_from(parity) == Ok(losses);
         return (!alike).then(|| {
-            format!("{lead} raidz and mirror {what}, {parity} vs. {losses} ({ways}-way) are present")
+            let kind = name_of(raidz);
+            format!("{lead} {kind} and mirror {what}, {parity} vs. {losses} ({ways}-way) are present")
         });
+    }
+    if raidz_and_draid(a, b) {
+        let (one, other) = (parity(a), parity(b));
+        let what = "vdevs with different redundancy";
+        return (one != other)
+            .then(|| format!("{lead} {first} and {second} {what}, {one} vs. {other} are present"));
     }
     if first != second {
         return Some(format!("{lead} both {first} and {second} vdevs are present"));
@@ -403,10 +416,13 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
     let lead = "mismatched replication level: pool";
     if let Some((raidz, mirror)) = raidz_and_mirror(old, new) {
         let (ways, losses) = (mirror.leaves.len(), mirror.leaves.len().saturating_sub(1));
-        let (parity, what) =
-            (parity(raidz), "and new vdev with different redundancy, raidz and mirror vdevs");
+        let (parity, kind) = (parity(raidz), name_of(raidz));
+        let what = format!("and new vdev with different redundancy, {kind} and mirror vdevs");
         let alike = usize::try_from(parity) == Ok(losses);
         return (!alike).then(|| format!("{lead} {what}, {parity} vs. {losses} ({ways}-way)"));
+    }
+    if raidz_and_draid(old, new) && parity(old) == parity(new) {
+        return None;
     }
     if first != second {
         return Some(format!("{lead} uses {first} and new vdev is {second}"));
