@@ -28,6 +28,9 @@ use crate::wire;
 
 /// How often an end is looked for.
 const TICK: Duration = Duration::from_millis(100);
+/// Stack of a command: trees of datasets are walked by functions that call themselves, and clones of clones can be
+/// as deep as there are datasets. Only what is used of it takes memory.
+const STACK: usize = 256 << 20;
 /// How long a daemon without pools waits for the next command.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -176,7 +179,7 @@ impl Server {
             }
             server.running.fetch_sub(1, Ordering::AcqRel);
         };
-        if let Err(e) = thread::Builder::new().name("command".into()).spawn(work) {
+        if let Err(e) = thread::Builder::new().name("command".into()).stack_size(STACK).spawn(work) {
             self.running.fetch_sub(1, Ordering::AcqRel);
             eprintln!("no thread for a command: {e}");
         }

@@ -162,8 +162,9 @@ impl<'a> PoolView<'a> {
             return Some((word.to_owned(), found.map_or_else(dash, |(_, prop)| prop)));
         }
         word.contains(':').then(|| {
-            let value = self.settings.get(word).map(|v| Prop::text(text(v), Source::Local));
-            (word.to_owned(), value.unwrap_or_else(dash))
+            let set = self.settings.get(word).map(text).filter(|value| !value.is_empty());
+            let value = set.map(|value| Prop::text(value, Source::Local));
+            (word.to_owned(), value.unwrap_or_else(|| Prop::text("-", Source::Default)))
         })
     }
 
