@@ -71,6 +71,10 @@ impl Copy {
         }
         let (dir, pool) = (self.dir.path(), self.golden.pool_name());
         zdb::verify(dir, pool)?;
+        if SHARED.contains(&self.golden.name.as_str()) {
+            zdb::run(dir, pool, &["-DDDD"])?;
+            zdb::run(dir, pool, &["-TTTT"])?;
+        }
         match self.golden.name.as_str() {
             "checkpoint" => zdb::run(dir, pool, &["-k", "-bcc"]).map(drop),
             _ => Ok(()),
@@ -207,11 +211,35 @@ fn round_trip(copy: &Copy) -> Outcome {
 fn shared(copy: &Copy) -> Outcome {
     let touched = copy.written("a change", change)?;
     copy.written("some snapshots went", |spa| destroy(spa, false))?;
+    copy.written("nothing", |spa| statistics_are_right(spa))?;
     copy.compare(&touched)?;
     copy.written("all went", |spa| destroy(spa, true))?;
     copy.written("files were emptied", |spa| change_some(spa, 1))?;
     copy.written("nothing", nothing_is_shared)?;
     copy.go_back()
+}
+
+/// What a dedup table says of its entries in sum is what they say one by one.
+fn statistics_are_right(spa: &Arc<Spa>) -> Outcome {
+    let mut notes = Vec::new();
+    let tree = spa.pool.tree();
+    for table in engine::ddt::tables(&spa.mos.view(), &mut notes) {
+        for store in &table.stores {
+            let mut found = engine::ddt::Totals::default();
+            for entry in store.entries() {
+                let entry = entry.map_err(text)?;
+                for phys in &entry.phys {
+                    let bp = phys.blkptr(&entry.key, table.checksum);
+                    let dsize = engine::zio::deflated(&tree, &bp);
+                    found.count(&engine::ddt::of_block(&bp, dsize, phys.refcnt), phys.refcnt);
+                }
+            }
+            if store.histogram != Some(found.histogram) {
+                return Err(format!("{}: the statistics are not those of the entries", store.name));
+            }
+        }
+    }
+    if notes.is_empty() { Ok(()) } else { Err(format!("{notes:?}")) }
 }
 
 /// Tables of shared blocks go with the last of them, unless datasets are left (of an encrypted or held one).
