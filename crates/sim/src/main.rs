@@ -65,7 +65,7 @@ fn simulated(first: u64, count: u64) -> ExitCode {
                 }
             }
             let done = seed - first + 1;
-            if done % 20 == 0 {
+            if done.is_multiple_of(20) {
                 let rate = done as f64 / start.elapsed().as_secs_f64();
                 println!("seed {seed}: {done} runs of {ROUNDS} rounds so far, {rate:.1} a second");
             }
