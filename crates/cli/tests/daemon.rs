@@ -301,3 +301,31 @@ fn vdevs_without_maps_have_their_space() {
     live.ok("zfs create tank/b");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_disk_that_rots_is_told_of_and_forgotten_when_cleared() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 128));
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz {a} {b} {c}"));
+    (0..30).for_each(|n| drop(live.ok(&format!("zfs create tank/d{n}"))));
+    live.ok("zpool export tank");
+    let file = std::fs::OpenOptions::new().write(true).open(&a).unwrap();
+    let noise = vec![0xa5; 1 << 20];
+    // All but the labels.
+    (4..123u64).for_each(|mib| std::os::unix::fs::FileExt::write_all_at(&file, &noise, mib << 20).unwrap());
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    live.ok("zfs get -r all tank");
+    let status = live.ok("zpool status tank");
+    let count = |status: &str, disk: &str| -> String {
+        let line = status.lines().find(|line| line.contains(disk)).unwrap();
+        line.split_whitespace().nth(4).unwrap().to_owned()
+    };
+    assert_ne!(count(&status, &a), "0", "{status}");
+    assert_eq!(count(&status, &b), "0", "{status}");
+    assert!(status.contains("has experienced an unrecoverable error"), "{status}");
+    assert!(live.ok("zpool status -x").contains("ZFS-8000-9P"));
+    live.ok("zpool clear tank");
+    let status = live.ok("zpool status tank");
+    assert_eq!(count(&status, &a), "0", "{status}");
+    live.export_and_verify("tank");
+}

@@ -20,7 +20,16 @@ pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownE
     if errors.count > 0 && !is_graver_than_damage(found) {
         return PoolStatus::CorruptData;
     }
+    if view.has_failing_device() && !is_graver_than_failing(found) {
+        return PoolStatus::FailingDev;
+    }
     status_of(found, facts.map_or(0, |f| f.errata))
+}
+
+/// Whether it stands before errors of devices that redundancy made good.
+fn is_graver_than_failing(found: Reason) -> bool {
+    use Reason as R;
+    is_graver_than_damage(found) || matches!(found, R::MissingDevR | R::CorruptLabelR)
 }
 
 fn is_graver_than_damage(found: Reason) -> bool {

@@ -115,6 +115,19 @@ impl<'a> PoolView<'a> {
         }
     }
 
+    /// What went wrong on a device since the pool was imported, or errors were cleared: reads, writes, checksums. None
+    /// of a pool that is only looked at.
+    pub fn errors_of(&self, guid: u64) -> [u64; 3] {
+        let tree = self.live.as_ref().map(|_| self.pool.tree());
+        tree.and_then(|tree| tree.leaf(guid).map(|leaf| leaf.errors.counts())).unwrap_or_default()
+    }
+
+    /// Whether anything went wrong on any device.
+    #[doc(alias = "vdev_errors")]
+    pub fn has_failing_device(&self) -> bool {
+        self.tree.walk().any(|vdev| self.errors_of(vdev.guid) != [0; 3])
+    }
+
     /// `feature@NAME`.
     #[doc(alias = "zpool_prop_get_feature")]
     pub fn feature(&self, feature: Feature) -> Prop {

@@ -288,7 +288,8 @@ impl Verb for Clear {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let pool = named(&self.pool, ctx)?;
         let cannot = |name: &str, what: &str| Failure::cannot("clear errors for", name, what);
-        pool.spa().map_err(|e| cannot(&self.pool, e.what()))?;
+        let spa = pool.spa().map_err(|e| cannot(&self.pool, e.what()))?;
+        let leaves = spa.pool.tree();
         if let Some(device) = &self.device {
             let config = pool.config();
             let tree = config.nvlist("vdev_tree").and_then(zutil::tree::VdevNode::from_config);
@@ -296,11 +297,13 @@ impl Verb for Clear {
                 let path = String::from_utf8_lossy(vdev.path.as_deref().unwrap_or_default()).into_owned();
                 path == *device || path.ends_with(&format!("/{device}")) || device.parse() == Ok(vdev.guid)
             };
-            if !tree.is_some_and(|tree| tree.walk().any(is_it)) {
-                return Err(cannot(device, "no such device in pool"));
-            }
+            let found = tree.as_ref().and_then(|tree| tree.walk().find(|vdev| is_it(vdev)));
+            let found = found.ok_or_else(|| cannot(device, "no such device in pool"))?;
+            let below = found.walk().filter_map(|vdev| leaves.leaf(vdev.guid));
+            below.for_each(|leaf| leaf.errors.clear());
+        } else {
+            leaves.leaves().for_each(|leaf| leaf.errors.clear());
         }
-        // Errors of devices are not counted by this build, so there is nothing to forget.
         ctx.log(&pool)?;
         Ok(Exit::OK)
     }

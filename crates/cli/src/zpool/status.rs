@@ -135,9 +135,9 @@ impl Status {
         let tops = view.tree.children.iter().filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect"));
         let tops: Vec<&VdevNode> = tops.collect();
         let of_class = |class: Option<&str>| -> Vec<StatusVdev> {
-            tops.iter().filter(|v| class_of(v) == class).map(|v| self.vdev(v, false)).collect()
+            tops.iter().filter(|v| class_of(v) == class).map(|v| self.vdev(view, v, false)).collect()
         };
-        let aux = |list: &[VdevNode], spare: bool| list.iter().map(|v| self.vdev(v, spare)).collect();
+        let aux = |list: &[VdevNode], spare: bool| list.iter().map(|v| self.vdev(view, v, spare)).collect();
         let facts = view.facts.as_ref();
         let classes = ["dedup", "special", "logs"];
         let classes = classes.into_iter().map(|c| (c.to_owned(), of_class(Some(c))));
@@ -162,7 +162,7 @@ impl Status {
         }
     }
 
-    fn vdev(&self, vdev: &VdevNode, spare: bool) -> StatusVdev {
+    fn vdev(&self, view: &PoolView<'_>, vdev: &VdevNode, spare: bool) -> StatusVdev {
         let state = match vdev.health.name() {
             "ONLINE" if spare => "AVAIL",
             name => name,
@@ -170,9 +170,9 @@ impl Status {
         StatusVdev {
             name: vdev_name(vdev, self.names(), true),
             state: state.to_owned(),
-            errors: (!spare).then_some([0; 3]),
+            errors: (!spare).then(|| view.errors_of(vdev.guid)),
             note: note(vdev),
-            children: vdev.children.iter().map(|c| self.vdev(c, spare)).collect(),
+            children: vdev.children.iter().map(|c| self.vdev(view, c, spare)).collect(),
         }
     }
 }

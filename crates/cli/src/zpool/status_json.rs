@@ -195,8 +195,9 @@ impl Writer<'_> {
         }
         self.sizes(vdev, &mut map);
         if !spare {
-            for name in ["read_errors", "write_errors", "checksum_errors"] {
-                map.insert(name.into(), self.form.count(0));
+            let names = ["read_errors", "write_errors", "checksum_errors"];
+            for (name, count) in names.into_iter().zip(self.view.errors_of(vdev.guid)) {
+                map.insert(name.into(), self.form.count(count));
             }
         }
         let sizes = self.view.sizes.get(vdev.guid);

@@ -22,6 +22,18 @@ pub struct LeafErrors {
     pub checksum: AtomicU64,
 }
 
+impl LeafErrors {
+    /// Reads, writes, checksums.
+    pub fn counts(&self) -> [u64; 3] {
+        [&self.read, &self.write, &self.checksum].map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Counts from 0 again.
+    pub fn clear(&self) {
+        [&self.read, &self.write, &self.checksum].iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+}
+
 /// What was read from a leaf since the pool was opened.
 #[derive(Debug, Default)]
 pub struct LeafReads {
