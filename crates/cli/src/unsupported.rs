@@ -22,7 +22,6 @@ pub const ZPOOL_VERBS: &[(&str, &str)] = &[
     ("history", "the pool's history"),
     ("import", "importing a pool"),
     ("initialize", "writing to all unallocated space"),
-    ("iostat", "I/O statistics"),
     ("labelclear", "clearing labels"),
     ("list", "listing pools"),
     ("offline", "taking a device offline"),

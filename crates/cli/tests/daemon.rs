@@ -27,6 +27,12 @@ fn a_pool_is_made_used_exported_and_imported() {
     assert_eq!(live.ok("zpool get -H -o value,source comment tank"), "mine\tlocal\n");
     assert_eq!(live.ok("zfs get -H -o value,source compression tank/home"), "lz4\tinherited from tank\n");
     assert_eq!(live.ok("zpool list -H -o name,size,health"), "tank\t704M\tONLINE\n");
+    let iostat = live.ok("zpool iostat -Hpv tank");
+    assert_eq!(iostat.lines().count(), 8, "{iostat}");
+    let cells =
+        |line: &str| -> Vec<u64> { line.split('\t').skip(1).map(|cell| cell.parse().unwrap_or(0)).collect() };
+    let (pool, disk) = (cells(iostat.lines().next().unwrap()), cells(iostat.lines().last().unwrap()));
+    assert!(pool.len() == 6 && pool[0] > 0 && pool[3] > disk[3] && pool[5] > disk[5], "{iostat}");
     live.export_and_verify("tank");
     assert_eq!(live.run("zpool list").err, "no pools available\n");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::dsl::write::Tasks;
 use engine::env::Env;
@@ -61,6 +61,8 @@ pub struct Imported {
     pub manner: RwLock<Manner>,
     /// Number of this import (`load_guid`).
     pub load_guid: u64,
+    /// When it was imported.
+    pub since: Instant,
     /// What is mounted.
     pub mounts: Mounts,
 }
@@ -89,7 +91,7 @@ impl Imported {
             let _ = dsl.altroot.set(root.trim_end_matches('/').to_owned());
         }
         let (candidate, manner) = (RwLock::new(candidate), RwLock::new(manner));
-        Self { held, candidate, manner, load_guid, mounts: Mounts::default() }
+        Self { held, candidate, manner, load_guid, since: Instant::now(), mounts: Mounts::default() }
     }
 
     /// The pool for change.

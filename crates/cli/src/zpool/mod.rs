@@ -13,6 +13,7 @@ mod get_vdev;
 pub mod history;
 mod import;
 mod import_one;
+pub mod iostat;
 pub mod list;
 mod list_vdevs;
 pub mod prop;
@@ -52,6 +53,8 @@ pub enum ZpoolVerb {
     List(list::List),
     /// Print how pools and their devices are
     Status(status::Status),
+    /// Print how much is read and written
+    Iostat(iostat::Iostat),
     /// Print properties of pools
     Get(get::Get),
     /// Print what was done to pools
@@ -93,6 +96,7 @@ impl ZpoolVerb {
         match self {
             Self::List(v) => v.source.home_with(false, true),
             Self::Status(v) => v.source.home_with(false, true),
+            Self::Iostat(v) => v.source.home_with(false, true),
             Self::Get(v) => v.source.home(),
             Self::History(v) => v.source.home(),
             Self::Import(v) => v.home(),
@@ -107,6 +111,7 @@ impl Verb for Zpool {
         match self.verb {
             ZpoolVerb::List(v) => v.run(ctx),
             ZpoolVerb::Status(v) => v.run(ctx),
+            ZpoolVerb::Iostat(v) => v.run(ctx),
             ZpoolVerb::Get(v) => v.run(ctx),
             ZpoolVerb::History(v) => v.run(ctx),
             ZpoolVerb::Import(v) => v.run(ctx),

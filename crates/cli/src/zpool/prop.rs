@@ -122,6 +122,11 @@ impl<'a> PoolView<'a> {
         tree.and_then(|tree| tree.leaf(guid).map(|leaf| leaf.errors.counts())).unwrap_or_default()
     }
 
+    /// Seconds since it was imported; `None` of a pool that is only looked at.
+    pub fn imported_for(&self) -> Option<f64> {
+        self.live.as_ref().map(|live| live.since.elapsed().as_secs_f64())
+    }
+
     /// Whether anything went wrong on any device.
     #[doc(alias = "vdev_errors")]
     pub fn has_failing_device(&self) -> bool {

@@ -42,6 +42,16 @@ impl Repeat {
         Ok(Self { interval: Some(interval.ok_or_else(zero)?), count, timestamp })
     }
 
+    /// Whether there is more than one report.
+    pub fn is_repeated(&self) -> bool {
+        self.interval.is_some()
+    }
+
+    /// With one more report, for who leaves out the first.
+    pub fn one_more(self) -> Self {
+        Self { count: self.count.map(|count| count.saturating_add(1)), ..self }
+    }
+
     /// Makes the report as often as asked for, or until the user stops it. The report is told whether it is the
     /// first; `plain` is false for JSON, which has no place for the time.
     pub fn run(

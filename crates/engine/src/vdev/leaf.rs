@@ -34,13 +34,20 @@ impl LeafErrors {
     }
 }
 
-/// What was read from a leaf since the pool was opened.
+/// What was read from a leaf, or written to it, since the pool was opened.
 #[derive(Debug, Default)]
-pub struct LeafReads {
-    /// Reads.
+pub struct LeafTraffic {
+    /// Requests.
     pub count: AtomicU64,
     /// Bytes asked for.
     pub bytes: AtomicU64,
+}
+
+impl LeafTraffic {
+    fn add(&self, len: u64) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+    }
 }
 
 /// One device of the pool, present or not.
@@ -58,7 +65,9 @@ pub struct Leaf {
     /// What went wrong on it.
     pub errors: LeafErrors,
     /// What was read from it.
-    pub reads: LeafReads,
+    pub reads: LeafTraffic,
+    /// What was written to it.
+    pub writes: LeafTraffic,
 }
 
 impl Leaf {
@@ -72,7 +81,8 @@ impl Leaf {
             dtl: RwLock::default(),
             dtl_changed: AtomicBool::new(false),
             errors: LeafErrors::default(),
-            reads: LeafReads::default(),
+            reads: LeafTraffic::default(),
+            writes: LeafTraffic::default(),
         })
     }
 
@@ -98,8 +108,7 @@ impl Leaf {
         let Some(queue) = &self.queue else {
             return done(Err(absent()));
         };
-        self.reads.count.fetch_add(1, Ordering::Relaxed);
-        self.reads.bytes.fetch_add(len, Ordering::Relaxed);
+        self.reads.add(len);
         let leaf = Arc::clone(self);
         let counted: ReadDone = Box::new(move |result| {
             if result.is_err() {
@@ -118,6 +127,7 @@ impl Leaf {
 
     /// Writes several buffers one after the other, as [`Leaf::write`] does one.
     pub fn write_parts(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, done: WriteDone) {
+        self.writes.add(parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum());
         match &self.queue {
             Some(queue) => queue.write(offset, parts, self.counting(done)),
             None => done(Err(absent())),
