@@ -105,7 +105,8 @@ impl Verb for Iostat {
         let mut headed = false;
         repeat.run(ctx, true, |ctx, first| {
             let (lines, exit) = self.lines(&mut before, ctx)?;
-            if !lines.is_empty() && !(skip && first) {
+            let shown = !skip || !first;
+            if shown && !lines.is_empty() {
                 self.print(&mut *ctx.out, &lines, !headed || (self.verbose && !self.header_once))?;
                 headed = true;
             }
