@@ -79,6 +79,6 @@ mod tests {
     #[test]
     fn device_numbers_have_twelve_bits_of_major_and_twenty_of_minor() {
         assert_eq!(rdev(0x0801), 8 << 20 | 1);
-        assert_eq!(rdev(0x0011_032c), 3 << 20 | 0x12c);
+        assert_eq!(rdev(0x0011_032c), 259 << 20 | 300);
     }
 }
