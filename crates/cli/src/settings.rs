@@ -4,9 +4,7 @@
 
 use engine::dsl::props::PropValue;
 use zcommon::features::Feature;
-use zcommon::props::{
-    DatasetTypes, PropAttr, PropInfo, PropName, PropType, ZfsProp, ZpoolProp, is_user_property,
-};
+use zcommon::props::{DatasetTypes, PropInfo, PropName, PropType, ZfsProp, ZpoolProp, is_user_property};
 use zcommon::units::parse_nicenum;
 
 /// Bytes of a text property's value and its end.
@@ -329,11 +327,6 @@ pub fn compatible(files: &str) -> Result<Vec<Feature>, String> {
         allowed.retain(|feature| named.contains(&feature.info().name));
     }
     Ok(allowed)
-}
-
-/// Whether children inherit a property, or it can be cleared at all.
-pub fn can_inherit(info: &PropInfo) -> bool {
-    info.attr == PropAttr::Inherit
 }
 
 #[cfg(test)]

@@ -105,18 +105,32 @@ fn roots(
     Ok(found)
 }
 
-impl Verb for LoadKey {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
+/// What is done to some keys, and how it is told.
+struct Round<'a> {
+    /// All that are found: those that are done already are passed over, and a line says how many there were.
+    many: bool,
+    /// Whether a key that is loaded, or one that isn't, is done already.
+    done_when_loaded: bool,
+    /// `loaded`
+    word: &'a str,
+}
+
+impl Round<'_> {
+    fn run(
+        &self,
+        found: Vec<(Target, EncryptionRoot)>,
+        ctx: &mut Ctx,
+        mut one: impl FnMut(&Target, &EncryptionRoot, bool, &mut Ctx) -> Result<(), Failure>,
+    ) -> Outcome {
         let (mut done, mut tried) = (0usize, 0usize);
         let mut exit = Exit::OK;
         for (target, root) in found {
             let loaded = target.view.dsl.keys.is_loaded(&root);
-            if loaded && (self.recurse || self.all) {
+            if loaded == self.done_when_loaded && self.many {
                 continue;
             }
             tried += 1;
-            match self.one(&target, &root, loaded, ctx) {
+            match one(&target, &root, loaded, ctx) {
                 Ok(()) => done += 1,
                 Err(failure) => {
                     ctx.warn(failure.message().unwrap_or_default());
@@ -124,11 +138,19 @@ impl Verb for LoadKey {
                 }
             }
         }
-        if self.recurse || self.all {
-            let word = if self.dry { "verified" } else { "loaded" };
-            writeln!(ctx.out, "{done} / {tried} key(s) successfully {word}")?;
+        if self.many {
+            writeln!(ctx.out, "{done} / {tried} key(s) successfully {}", self.word)?;
         }
         Ok(exit)
+    }
+}
+
+impl Verb for LoadKey {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
+        let word = if self.dry { "verified" } else { "loaded" };
+        let round = Round { many: self.recurse || self.all, done_when_loaded: true, word };
+        round.run(found, ctx, |target, root, loaded, ctx| self.one(target, root, loaded, ctx))
     }
 }
 
@@ -171,26 +193,8 @@ impl LoadKey {
 impl Verb for UnloadKey {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
-        let (mut done, mut tried) = (0usize, 0usize);
-        let mut exit = Exit::OK;
-        for (target, root) in found {
-            let loaded = target.view.dsl.keys.is_loaded(&root);
-            if !loaded && (self.recurse || self.all) {
-                continue;
-            }
-            tried += 1;
-            match unload(&target, &root, loaded) {
-                Ok(()) => done += 1,
-                Err(failure) => {
-                    ctx.warn(failure.message().unwrap_or_default());
-                    exit = Exit::FAILED;
-                }
-            }
-        }
-        if self.recurse || self.all {
-            writeln!(ctx.out, "{done} / {tried} key(s) successfully unloaded")?;
-        }
-        Ok(exit)
+        let round = Round { many: self.recurse || self.all, done_when_loaded: false, word: "unloaded" };
+        round.run(found, ctx, |target, root, loaded, _| unload(target, root, loaded))
     }
 }
 

@@ -93,8 +93,3 @@ impl Target {
         Ok(all.into_iter().filter(|dir| !dir.is_internal()).collect())
     }
 }
-
-/// `tank/a@s` as `tank/a` and `s`.
-pub fn split_snapshot(name: &str) -> Option<(&str, &str)> {
-    name.split_once('@')
-}

@@ -8,6 +8,7 @@ use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
 use zutil::tree::VdevNode;
 
+use super::vdev_names::VdevNames;
 use super::vdevs::{self, Group, Kind, Leaf, Objections};
 use crate::ctx::Ctx;
 use crate::settings::{self, PoolSetting, When, of_pool};
@@ -19,15 +20,8 @@ pub struct Add {
     /// Although devices seem to be in use, or protect less than the pool.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Print guids.
-    #[arg(short = 'g')]
-    pub guids: bool,
-    /// Print where links lead.
-    #[arg(short = 'L')]
-    pub follow_links: bool,
-    /// Print whole paths.
-    #[arg(short = 'P')]
-    pub full_paths: bool,
+    #[command(flatten)]
+    pub(crate) names: VdevNames,
     /// Show what would be.
     #[arg(short = 'n')]
     pub dry: bool,

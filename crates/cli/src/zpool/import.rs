@@ -14,8 +14,9 @@ use engine::spa::{ImportSource, OpenOptions};
 use zutil::PoolCandidate;
 use zutil::import_listing::{Listing, ListingOptions};
 use zutil::import_status::system_hostid;
-use zutil::names::{NameStyle, printable};
+use zutil::names::printable;
 
+use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::output::table::{Column, Table};
 use crate::output::time;
@@ -60,17 +61,8 @@ pub struct Import {
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub options: Vec<String>,
 
-    /// Print guids instead of names
-    #[arg(short = 'g')]
-    pub guids: bool,
-
-    /// Print where symbolic links lead
-    #[arg(short = 'L')]
-    pub follow_links: bool,
-
-    /// Print whole paths of disks
-    #[arg(short = 'P')]
-    pub full_paths: bool,
+    #[command(flatten)]
+    pub(crate) names: VdevNames,
 
     /// Search the standard folders (they always are, without -d)
     #[arg(short = 's')]
@@ -151,8 +143,7 @@ impl Import {
     }
 
     fn list(&self, ctx: &mut Ctx, env: &Env, pool: &PoolCandidate) -> Result<(), Failure> {
-        let names =
-            NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links };
+        let names = self.names.style();
         let outcome = zutil::load::load(env, pool);
         let options = ListingOptions { names, hostid: system_hostid() };
         write!(ctx.out, "{}", Listing::new(pool, &outcome, options))?;

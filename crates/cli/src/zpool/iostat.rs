@@ -16,6 +16,7 @@ use zutil::tree::VdevNode;
 
 use super::prop::PoolView;
 use super::repeat::Repeat;
+use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::source::PoolSource;
 use crate::verb::{Exit, Outcome, Verb};
@@ -46,15 +47,8 @@ pub struct Iostat {
     /// Print the header once only.
     #[arg(short = 'n')]
     pub header_once: bool,
-    /// Guids instead of names of vdevs.
-    #[arg(short = 'g')]
-    pub guids: bool,
-    /// Where symbolic links lead.
-    #[arg(short = 'L')]
-    pub follow_links: bool,
-    /// Whole paths of disks.
-    #[arg(short = 'P')]
-    pub full_paths: bool,
+    #[command(flatten)]
+    pub(crate) names: VdevNames,
     /// Pools; all that are imported, without any. Numbers behind them: every so many seconds, so many times.
     #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
@@ -116,10 +110,6 @@ impl Verb for Iostat {
 }
 
 impl Iostat {
-    fn names(&self) -> NameStyle {
-        NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links }
-    }
-
     fn lines(
         &self,
         before: &mut HashMap<u64, Counts>,
@@ -128,7 +118,7 @@ impl Iostat {
         let mut lines = Vec::new();
         let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
-            let mut report = Report { view: &view, names: self.names(), before, lines: Vec::new() };
+            let mut report = Report { view: &view, names: self.names.style(), before, lines: Vec::new() };
             report.pool(self.verbose);
             lines.append(&mut report.lines);
             Ok(Exit::OK)

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use clap::Args;
 use serde_json::{Map, Value};
 use zcommon::props::ZpoolProp;
-use zutil::names::NameStyle;
 
 use super::list_vdevs::{VDEV_COLUMNS, VdevCells};
 use super::prop::PoolView;
 use super::repeat::Repeat;
+use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::Prop;
@@ -35,15 +35,8 @@ pub struct List {
     /// List the vdevs, too.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Guids instead of names of vdevs.
-    #[arg(short = 'g')]
-    pub guids: bool,
-    /// Where symbolic links lead.
-    #[arg(short = 'L')]
-    pub follow_links: bool,
-    /// Whole paths of disks.
-    #[arg(short = 'P')]
-    pub full_paths: bool,
+    #[command(flatten)]
+    pub(crate) names: VdevNames,
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
@@ -106,7 +99,7 @@ impl List {
             let cells = props.iter().map(|p| p.value(self.literal).to_owned()).collect();
             lines.push(Line::Pool(cells));
             if self.verbose {
-                let vdevs = VdevCells { view: &view, names: self.names(), literal };
+                let vdevs = VdevCells { view: &view, names: self.names.style(), literal };
                 item.insert("vdevs".into(), vdevs.json(&style).into());
                 vdevs.lines(&mut lines);
             }
@@ -145,10 +138,6 @@ fn print_vdev(out: &mut dyn Write, name: &str, cells: &[String], width: usize) -
 }
 
 impl List {
-    fn names(&self) -> NameStyle {
-        NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links }
-    }
-
     fn json_style(&self) -> JsonStyle {
         JsonStyle { int: self.json_int, pool_key_guid: self.json_pool_key_guid, ..JsonStyle::default() }
     }

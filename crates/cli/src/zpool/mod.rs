@@ -23,6 +23,7 @@ mod simple;
 pub mod sizes;
 pub mod status;
 mod status_json;
+pub mod vdev_names;
 pub mod vdevs;
 
 use std::ffi::OsString;

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 use zcommon::status::{PoolStatus, pool_action, pool_status};
 use zutil::import_listing::class_of;
-use zutil::names::{NameStyle, vdev_name};
+use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
 
 use super::activity::Activity;
@@ -18,6 +18,7 @@ use super::errors::known_errors;
 use super::prop::PoolView;
 use super::repeat::Repeat;
 use super::status_json;
+use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::status::{KnownErrors, StatusReport, StatusVdev};
@@ -38,15 +39,8 @@ pub struct Status {
     /// Exact numbers.
     #[arg(short = 'p')]
     pub literal: bool,
-    /// Guids instead of names of vdevs.
-    #[arg(short = 'g')]
-    pub guids: bool,
-    /// Where symbolic links lead.
-    #[arg(short = 'L')]
-    pub follow_links: bool,
-    /// Whole paths of disks.
-    #[arg(short = 'P')]
-    pub full_paths: bool,
+    #[command(flatten)]
+    pub(crate) names: VdevNames,
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
@@ -87,7 +81,8 @@ impl Status {
                 return Ok(Exit::OK);
             }
             if self.json {
-                let item = status_json::pool(&view, condition, &errors, self.names(), self.literal, &style);
+                let item =
+                    status_json::pool(&view, condition, &errors, self.names.style(), self.literal, &style);
                 pools.insert(super::pool_key(&view, &style), item);
                 return Ok(Exit::OK);
             }
@@ -127,10 +122,6 @@ impl Status {
         }
     }
 
-    fn names(&self) -> NameStyle {
-        NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links }
-    }
-
     fn report(&self, view: &PoolView<'_>, condition: PoolStatus, errors: KnownErrors) -> StatusReport {
         let tops = view.tree.children.iter().filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect"));
         let tops: Vec<&VdevNode> = tops.collect();
@@ -168,7 +159,7 @@ impl Status {
             name => name,
         };
         StatusVdev {
-            name: vdev_name(vdev, self.names(), true),
+            name: vdev_name(vdev, self.names.style(), true),
             state: state.to_owned(),
             errors: (!spare).then(|| view.errors_of(vdev.guid)),
             note: note(vdev),

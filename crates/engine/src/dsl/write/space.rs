@@ -162,17 +162,6 @@ pub fn available(at: &MosAt<'_>, dir: u64, stop: u64, netfree: bool) -> Result<u
     Ok(available_along(pool, &path))
 }
 
-/// Whether a change may go on.
-#[derive(Debug)]
-pub enum Fit {
-    /// It may.
-    Yes,
-    /// Not before what is changed already has been written: some of it may free space.
-    Wait,
-    /// It may not.
-    No(Error),
-}
-
 /// Bytes that a head may grow by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
@@ -218,30 +207,6 @@ pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> 
         next = dir.parent_obj;
     }
     Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles"))
-}
-
-/// Whether a head may grow. `inflight` bytes are changed and not yet written; `netfree` as in [`room`].
-pub fn will_fit(
-    view: &MosView<'_>,
-    hooks: &dyn Hooks,
-    head: u64,
-    inflight: u64,
-    netfree: bool,
-) -> Result<Fit> {
-    let room = room(view, hooks, head, netfree)?;
-    Ok(match (inflight < room.quota, inflight < room.pool) {
-        (true, true) => Fit::Yes,
-        (false, _) => full(inflight > 0, Kind::Quota),
-        (true, false) => full(inflight > 0, Kind::NoSpace),
-    })
-}
-
-fn full(may_change: bool, kind: Kind) -> Fit {
-    match (may_change, kind) {
-        (true, _) => Fit::Wait,
-        (false, Kind::Quota) => Fit::No(Error::new(kind, "the quota is used up")),
-        (false, _) => Fit::No(Error::new(kind, "the pool is full")),
-    }
 }
 
 /// Whether the MOS may grow by some blocks, for a change of datasets.
