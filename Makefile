@@ -1,8 +1,12 @@
 # make demo   set-up and the main job on real data
 # make test   set-up and every test
+# make posix  other people's file system suites on a mount, fsx for SECONDS=60 each; snapshot tools against our zfs
 # make bench  speed, as ratios to real OpenZFS and to the raw devices
 # make crash  power cuts from SEED=1, COUNT=20000 images; COUNT=EVENT:VARIANT replays one
 # make simulate  pools on disks that fail and lie, from SEED=1, COUNT=20000 runs
+# make install  program, links, man pages, completions, units: PREFIX=/usr/local, DESTDIR=; make uninstall takes them away
+# make deb    a Debian package in target/
+# make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
 CARGO ?= cargo
@@ -10,10 +14,27 @@ SECONDS ?= 60
 SEED ?= 1
 COUNT ?= 20000
 
-.PHONY: build demo test lint bench fuzz crash simulate clean
+PREFIX ?= /usr/local
+DESTDIR ?=
+BINARY ?= target/release/aquifer
+
+.PHONY: install uninstall deb build demo test lint posix bench fuzz crash simulate kill clean
 
 build:
 	$(CARGO) build --release --bin aquifer
+
+# A program that was built already is taken as it is, so that root needs no compiler: make build && sudo make install
+$(BINARY):
+	$(CARGO) build --release --bin aquifer
+
+install: $(BINARY)
+	BINARY=$(BINARY) PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) packaging/install.sh install
+
+uninstall:
+	PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) packaging/install.sh uninstall
+
+deb: $(BINARY)
+	BINARY=$(BINARY) packaging/deb.sh
 
 demo:
 	$(CARGO) build --profile demo --bin aquifer --bin powercut
@@ -26,6 +47,11 @@ test: lint
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace
+
+posix: build
+	tests/oracle.sh
+	tests/posix.sh target/release/aquifer $(SECONDS)
+	tests/clients.sh target/release/aquifer
 
 bench: build
 	tests/oracle.sh
@@ -40,6 +66,9 @@ simulate:
 
 crash:
 	$(CARGO) run --release -p sim -- crash $(SEED) $(COUNT)
+
+kill: build
+	$(CARGO) run --release -p sim --bin kill -- target/release/aquifer $(SEED) $(COUNT)
 
 clean:
 	$(CARGO) clean

@@ -1,14 +1,19 @@
 //! Repository chores that are more than a line of make.
 
 mod layering;
+mod zts;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match std::env::args().nth(1).as_deref() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (word, rest) = args.split_first().map_or((None, &[][..]), |(word, rest)| (Some(word.as_str()), rest));
+    match word {
         Some("layering") => report(layering::check(&layering::root())),
+        Some("zts") => zts::main(rest, &layering::root()),
+        Some("zts-inside") => zts::inside(rest),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- layering");
+            eprintln!("usage: cargo run -p xtask -- layering | zts [OPTIONS] [GROUP | GROUP/TEST]...");
             ExitCode::from(2)
         }
     }

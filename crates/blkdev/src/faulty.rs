@@ -10,6 +10,9 @@ use stdx::rng::Rng;
 
 use crate::{BlockDevice, Completion, Device, Geometry, Io, IoKind, bounds};
 
+/// `No such device or address`.
+const ENXIO: i32 = 6;
+
 /// One way to fail. A request that touches a fault's range meets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
@@ -34,8 +37,10 @@ pub enum Fault {
     Delay(Range<u64>, Duration),
     /// Each request fails with this chance out of 1,000.
     Flaky(u32),
-    /// Every request fails: the disk is gone.
+    /// Every request fails.
     Dead,
+    /// Every request fails with `ENXIO`: the disk was pulled out.
+    Gone,
 }
 
 impl Fault {
@@ -48,7 +53,7 @@ impl Fault {
             | Self::Torn(r)
             | Self::LostWrites(r)
             | Self::Delay(r, _) => start < r.end && r.start < end,
-            Self::Flaky(_) | Self::Dead => true,
+            Self::Flaky(_) | Self::Dead | Self::Gone => true,
         }
     }
 }
@@ -99,6 +104,9 @@ impl FaultyDevice {
             Fault::Flaky(per_mille) => state.rng.below(1000) < u64::from(*per_mille),
             _ => false,
         });
+        if met.contains(&Fault::Gone) {
+            return Err(io::Error::from_raw_os_error(ENXIO));
+        }
         if fails { Err(io::Error::other("injected device error")) } else { Ok(met) }
     }
 

@@ -1,8 +1,11 @@
 //! `aquifer daemon`: the process that owns imported pools.
 
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 
 use clap::Args;
+use daemon::client::MALLOC;
 use daemon::place::Place;
 
 use crate::ctx::Ctx;
@@ -11,15 +14,36 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Own imported pools and serve the commands on them. Commands start it themselves.
 ///
-/// It says "ready" on its standard output once it can be reached, ends when nothing is imported, and exports all
-/// pools on SIGTERM; the next one imports them again. AQUIFER_RUN names the folder for its socket, lock, log and
-/// cache file.
+/// It says "ready" on its standard output once it can be reached (and tells systemd), ends when nothing is imported,
+/// and exports all pools on SIGTERM; the next one imports them again. AQUIFER_RUN names the folder for its socket, lock,
+/// log, cache file and settings.
 #[derive(Debug, Args)]
-pub struct Daemon {}
+pub struct Daemon {
+    /// Stay, also while nothing is imported.
+    #[arg(long = "stay")]
+    pub stay: bool,
+}
+
+/// Begins again with what the C library has to be told of memory, unless somebody has told it.
+fn with_settings_of_malloc() {
+    let missing = MALLOC.iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    let missing: Vec<_> = missing.copied().collect();
+    let mut argv = std::env::args_os();
+    if missing.is_empty() {
+        return;
+    }
+    if let Some(name) = argv.next() {
+        // It comes back only when it can't be done; then it goes on as it is.
+        let _ = Command::new("/proc/self/exe").arg0(name).args(argv).envs(missing).exec();
+    }
+}
 
 impl Verb for Daemon {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let served = daemon::server::serve(&Place::of_process(), Arc::new(Verbs), ctx.interrupt.flag());
+        with_settings_of_malloc();
+        zfuse::hands::work_apart();
+        let (place, stop) = (Place::of_process(), ctx.interrupt.flag());
+        let served = daemon::server::serve(&place, Arc::new(Verbs), stop, self.stay);
         served.map(|()| Exit::OK).map_err(|e| Failure::failed(format!("daemon: {e}")))
     }
 }

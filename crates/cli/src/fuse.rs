@@ -1,14 +1,16 @@
 //! How the daemon mounts file systems: over FUSE, as their properties and the command's options say.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use daemon::Imported;
-use daemon::mounts::{Mount, Mounter};
+use daemon::mounts::{Hidden, Mount, Mounter};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::{Error, Kind, Result};
+use parking_lot::Mutex;
+use zcommon::names::{check_component, check_snapshot};
 use zcommon::props::ZfsProp;
-use zfuse::{LiveOptions, MountOptions, Mounted, detach, mount_live};
+use zfuse::{LiveOptions, MountOptions, Mounted, Ready, Snapdir, SnapshotAdmin, mount_live};
 use zpl::write::{FsWriter, Overrides};
 
 use crate::zfs::prop::{Node, Props};
@@ -23,9 +25,86 @@ struct Standing {
     mounted: Mounted,
     /// `None` for a pool that was imported read-only.
     files: Option<Arc<FsWriter>>,
+    dataset: Arc<Named>,
+    /// What commands asked for, later ones last.
+    options: Mutex<Vec<String>>,
+}
+
+impl Standing {
+    fn wanted(&self, options: &[String]) -> Result<Wanted> {
+        let head = self.dataset.pool()?.view()?.dsl.dataset(&self.dataset.name.lock())?;
+        Wanted::of(&head, options)
+    }
+}
+
+/// A dataset of a pool, under the name that it has now.
+#[derive(Debug)]
+struct Named {
+    pool: Weak<Imported>,
+    name: Mutex<String>,
+}
+
+impl Named {
+    fn pool(&self) -> Result<Arc<Imported>> {
+        self.pool.upgrade().ok_or_else(|| Error::not_found("the pool is exported"))
+    }
+
+    fn snapshot(&self, name: &str) -> Result<String> {
+        check_component(name).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+        let whole = format!("{}@{name}", self.name.lock());
+        check_snapshot(&whole).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+        Ok(whole)
+    }
+}
+
+impl SnapshotAdmin for Named {
+    fn create(&self, name: &str) -> Result<()> {
+        let whole = self.snapshot(name)?;
+        self.pool()?.task(move |tasks, _| tasks.snapshot(&[&whole], &[]))
+    }
+
+    fn destroy(&self, name: &str) -> Result<()> {
+        let whole = self.snapshot(name)?;
+        self.pool()?.task(move |tasks, _| tasks.destroy(&whole, false))
+    }
+
+    fn rename(&self, old: &str, new: &str) -> Result<()> {
+        let (whole, new) = (self.snapshot(old)?, new.to_owned());
+        check_component(&new).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+        self.pool()?.task(move |tasks, _| tasks.rename_snapshot(&whole, &new))
+    }
 }
 
 impl Mount for Standing {
+    fn settings_changed(&self) {
+        // What the kernel can't be told (files are open for writing) counts here all the same; a dataset that is
+        // gone has no settings.
+        let wanted = self.wanted(&self.options.lock());
+        let _ = wanted.map(|wanted| self.mounted.change(wanted.live));
+    }
+
+    fn is_over(&self) -> bool {
+        self.mounted.is_over()
+    }
+
+    fn remount(&self, options: &[String]) -> Result<()> {
+        let mut known = self.options.lock();
+        let all: Vec<String> = known.iter().chain(options).cloned().collect();
+        let wanted = self.wanted(&all)?;
+        let _ = self.mounted.change(wanted.live);
+        self.files.as_ref().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
+        *known = all;
+        Ok(())
+    }
+
+    fn hidden(&self) -> Hidden {
+        self.options.lock().iter().filter_map(|option| hides(option)).collect()
+    }
+
+    fn renamed(&self, name: &str) {
+        name.clone_into(&mut self.dataset.name.lock());
+    }
+
     fn unmount(&self, force: bool) -> Result<()> {
         self.mounted.try_unmount(force).map_err(|e| match e.kind() {
             std::io::ErrorKind::ResourceBusy => Error::new(Kind::Busy, "pool or dataset is busy"),
@@ -46,20 +125,35 @@ impl Mounter for Fuse {
         let view = pool.view()?;
         let head = view.dsl.dataset(dataset)?;
         let wanted = Wanted::of(&head, options)?;
-        prepare(at, wanted.overlay)?;
-        if pool.is_read_only() {
-            let mounted = zfuse::mount(&view, head, at, MountOptions { allow_other: is_root(), threads: 0 })?;
-            return Ok(Box::new(Standing { mounted, files: None }));
+        let ready = if wanted.overlay { Ready::Overlay } else { Ready::Empty };
+        let named = Arc::new(Named { pool: Arc::downgrade(pool), name: Mutex::new(dataset.to_owned()) });
+        let standing = |mounted, files| {
+            let (dataset, options) = (Arc::clone(&named), Mutex::new(options.to_vec()));
+            Box::new(Standing { mounted, files, dataset, options })
+        };
+        if pool.is_read_only() || head.is_snapshot() {
+            let options = MountOptions { allow_other: is_root(), ready, ..MountOptions::default() };
+            let mounted = zfuse::mount(&view, head, at, options).map_err(cause)?;
+            return Ok(standing(mounted, None));
         }
         let spa = pool.spa()?;
         let files = zpl::write::mount(spa, dataset, wanted.overrides)?;
-        match mount_live(&spa.pool, head, Arc::clone(&files), at, wanted.live) {
-            Ok(mounted) => Ok(Box::new(Standing { mounted, files: Some(files) })),
+        let admin = Arc::clone(&named) as Arc<dyn SnapshotAdmin>;
+        match mount_live(&spa.pool, head, Arc::clone(&files), (at, ready), wanted.live, Some(admin)) {
+            Ok(mounted) => Ok(standing(mounted, Some(files))),
             Err(e) => {
                 files.unmount()?;
-                Err(e.into())
+                Err(cause(e))
             }
         }
+    }
+}
+
+/// Why it could not be mounted.
+fn cause(e: std::io::Error) -> Error {
+    match e.kind() {
+        std::io::ErrorKind::DirectoryNotEmpty => Error::new(Kind::NotEmpty, "directory is not empty"),
+        _ => e.into(),
     }
 }
 
@@ -87,7 +181,13 @@ impl Wanted {
                 setuid: on(ZfsProp::Setuid) && is_root(),
                 devices: on(ZfsProp::Devices) && is_root(),
                 exec: on(ZfsProp::Exec),
-                show_ctl: value(ZfsProp::Snapdir) == "visible",
+                snapdir: match value(ZfsProp::Snapdir).as_str() {
+                    "visible" => Snapdir::Visible,
+                    "disabled" => Snapdir::Disabled,
+                    _ => Snapdir::Hidden,
+                },
+                atime: on(ZfsProp::Atime),
+                relatime: on(ZfsProp::Relatime),
                 posix_acl: value(ZfsProp::Acltype) == "posix",
                 xattr: value(ZfsProp::Xattr) != "off",
                 allow_other: is_root(),
@@ -113,10 +213,15 @@ impl Wanted {
             "noexec" => live.exec = false,
             "xattr" => live.xattr = true,
             "noxattr" => live.xattr = false,
-            "atime" => self.overrides.atime = Some(true),
-            "noatime" => self.overrides.atime = Some(false),
-            "relatime" => self.overrides.relatime = Some(true),
-            "norelatime" | "strictatime" => self.overrides.relatime = Some(false),
+            "atime" | "noatime" => {
+                live.atime = option == "atime";
+                self.overrides.atime = Some(live.atime);
+            }
+            "relatime" | "norelatime" | "strictatime" => {
+                live.relatime = option == "relatime";
+                self.overrides.relatime = Some(live.relatime);
+            }
+            "overlay" => self.overlay = true,
             "defaults" | "zfsutil" => {}
             other => return Err(Error::new(Kind::Invalid, format!("invalid mount option '{other}'"))),
         }
@@ -124,18 +229,20 @@ impl Wanted {
     }
 }
 
-/// Makes the place ready: what a dead daemon left there goes, a missing directory is made.
-fn prepare(at: &Path, overlay: bool) -> Result<()> {
-    const NOT_CONNECTED: i32 = 107;
-    if let Err(e) = std::fs::metadata(at)
-        && e.raw_os_error() == Some(NOT_CONNECTED)
-    {
-        detach(at, true)?;
-    }
-    std::fs::create_dir_all(at)?;
-    let empty = std::fs::read_dir(at)?.next().is_none();
-    match empty || overlay {
-        true => Ok(()),
-        false => Err(Error::new(Kind::NotEmpty, "directory is not empty")),
-    }
+/// The property that an option hides, and what it makes of it.
+#[doc(alias = "get_numeric_property")]
+fn hides(option: &str) -> Option<(ZfsProp, bool)> {
+    let (word, on) = option.strip_prefix("no").map_or((option, true), |word| (word, false));
+    Some(match word {
+        "ro" => (ZfsProp::Readonly, on),
+        "rw" => (ZfsProp::Readonly, !on),
+        "suid" | "setuid" => (ZfsProp::Setuid, on),
+        "dev" | "devices" => (ZfsProp::Devices, on),
+        "exec" => (ZfsProp::Exec, on),
+        "xattr" => (ZfsProp::Xattr, on),
+        "atime" => (ZfsProp::Atime, on),
+        "relatime" => (ZfsProp::Relatime, on),
+        "strictatime" => (ZfsProp::Relatime, false),
+        _ => return None,
+    })
 }

@@ -11,17 +11,22 @@ pub mod browse;
 pub mod ctx;
 pub mod daemon;
 pub mod fuse;
+mod guests;
 pub mod interrupt;
 pub mod keys;
+pub mod listing;
+pub mod monitor;
 pub mod mount;
 pub mod multicall;
 pub mod output;
+pub mod pages;
 pub mod parallel;
 mod paths;
 pub mod progress;
 pub mod session;
 pub mod settings;
 pub mod source;
+pub mod tunables;
 pub mod unsupported;
 pub mod users;
 pub mod verb;
@@ -30,11 +35,22 @@ pub mod zdb;
 pub mod zfs;
 pub mod zpool;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Runs the program on this process's arguments and standard streams.
 pub fn main() -> ExitCode {
+    if pages::complete::answer() {
+        return ExitCode::SUCCESS;
+    }
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    if let [program, verb, words @ ..] = argv.as_slice()
+        && program == zfuse::hands::PROGRAM
+        && verb == zfuse::hands::VERB
+    {
+        return ExitCode::from(zfuse::hands::act(words));
+    }
     let mut ctx = ctx::Ctx::from_process();
-    let exit = multicall::run(std::env::args_os().collect(), &mut ctx);
+    let exit = multicall::run(argv, &mut ctx);
     ExitCode::from(exit.0)
 }

@@ -60,7 +60,8 @@ impl Verb for Mount {
 impl Mount {
     fn mount_options(&self) -> Result<MountOptions, Failure> {
         // Root mounts for everybody, as OpenZFS does.
-        let mut options = MountOptions { allow_other: rustix::process::geteuid().is_root(), threads: 0 };
+        let mut options =
+            MountOptions { allow_other: rustix::process::geteuid().is_root(), ..MountOptions::default() };
         for option in &self.options {
             match option.as_str() {
                 "ro" => {}

@@ -1,27 +1,35 @@
-//! One binary, many names: `zpool`, `zfs`, `zdb` by the name it was called, else `aquifer COMMAND …`.
+//! One binary, many names: `zpool`, `zfs`, `zdb`, `mount.zfs`, `arcstat`, `arc_summary` by the name it was called,
+//! else `aquifer COMMAND …`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
 use crate::browse::Browse;
 use crate::ctx::Ctx;
 use crate::daemon::Daemon;
+use crate::guests;
+use crate::monitor::arc_summary::ArcSummary;
+use crate::monitor::arcstat::Arcstat;
+use crate::monitor::kstat::Kstat;
 use crate::mount::Mount;
 use crate::output::json::{document, print};
+use crate::pages::Pages;
 use crate::session::{Home, forward};
+use crate::tunables;
 use crate::verb::{Exit, Outcome, Verb};
 use crate::verify::Verify;
 use crate::zdb::Zdb;
 use crate::zfs::Zfs;
+use crate::zfs::mount_helper::MountHelper;
 use crate::zpool::Zpool;
 
 /// OpenZFS in user space: open pools, look into them, get every file back.
 ///
-/// Called as `zpool`, `zfs` or `zdb` (through a link with that name), it acts as that command.
+/// Called as zpool, zfs, zdb, arcstat or arc_summary (through a link with that name), it acts as that command.
 #[derive(Debug, Parser)]
 #[command(name = "aquifer", version, subcommand_required = true, arg_required_else_help = true)]
 pub struct Aquifer {
@@ -46,8 +54,26 @@ pub enum Command {
     Verify(Verify),
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
+    /// Mount where `mount -t zfs` says
+    #[command(name = "mount.zfs", hide = true)]
+    MountHelper(MountHelper),
     /// Own imported pools
     Daemon(Daemon),
+    /// Print what the cache does, every so many seconds
+    #[command(visible_alias = "zarcstat")]
+    Arcstat(Arcstat),
+    /// Print what is in the cache, and what it was good for
+    #[command(name = "arc_summary", visible_alias = "zarcsummary")]
+    ArcSummary(ArcSummary),
+    /// Print counters as the kernel's OpenZFS does
+    Kstat(Kstat),
+    /// Show settings of the daemon
+    Get(tunables::Get),
+    /// Change settings of the daemon
+    Set(tunables::Set),
+    /// Write man pages and completions
+    #[command(hide = true)]
+    Pages(Pages),
     /// Print the version
     Version(Version),
 }
@@ -61,7 +87,14 @@ impl Verb for Command {
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
+            Command::MountHelper(v) => v.run(ctx),
             Command::Daemon(v) => v.run(ctx),
+            Command::Arcstat(v) => v.run(ctx),
+            Command::ArcSummary(v) => v.run(ctx),
+            Command::Kstat(v) => v.run(ctx),
+            Command::Get(v) => v.run(ctx),
+            Command::Set(v) => v.run(ctx),
+            Command::Pages(v) => v.run(ctx),
             Command::Version(v) => v.run(ctx),
         }
     }
@@ -73,12 +106,25 @@ impl Command {
         match self {
             Command::Zpool(v) => v.verb.home(),
             Command::Zfs(v) => v.verb.home(),
+            Command::Arcstat(v) => v.home(),
+            Command::ArcSummary(v) => v.home(),
+            Command::Kstat(v) => v.home(),
+            Command::Get(v) => v.home(),
+            Command::Set(v) => v.home(),
+            Command::MountHelper(_) => Home::Daemon,
             _ => Home::Here,
         }
     }
 
-    fn run_at_home(self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
+    fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
         ctx.home = self.home();
+        if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
+            guests::admit(&mut self, &guest, ctx)?;
+            let created = guests::Created::of(&self);
+            let exit = self.run(ctx)?;
+            created.map_or(Ok(()), |created| guests::created(&created, &guest, ctx))?;
+            return Ok(exit);
+        }
         let forwarded = if ctx.may_forward { forward(ctx.home, argv) } else { None };
         forwarded.unwrap_or_else(|| self.run(ctx))
     }
@@ -106,18 +152,31 @@ impl Verb for Version {
     }
 }
 
+/// Names that it can be called by, beside its own.
+pub const NAMES: [&str; 8] =
+    ["zpool", "zfs", "zdb", "arcstat", "zarcstat", "arc_summary", "zarcsummary", "mount.zfs"];
+
 /// The command tree of one name, as clap sees it: for parsing, man pages and completions.
 pub fn command(name: &str) -> clap::Command {
     match name {
         "zpool" => as_own_command::<Zpool>("zpool"),
         "zfs" => as_own_command::<Zfs>("zfs"),
         "zdb" => as_own_command::<Zdb>("zdb"),
+        "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
+        "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
+        "mount.zfs" => as_own_command::<MountHelper>("mount.zfs"),
         _ => Aquifer::command(),
     }
 }
 
 fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
-    A::augment_args(clap::Command::new(name).version(env!("CARGO_PKG_VERSION")))
+    let whole = A::augment_args(clap::Command::new(name).version(env!("CARGO_PKG_VERSION")));
+    // Behind a verb `-h` is an option that OpenZFS does not have.
+    let help = || Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
+    whole.mut_subcommands(|verb| {
+        let has_own = verb.get_arguments().any(|arg| arg.get_id() == "help");
+        if has_own { verb } else { verb.disable_help_flag(true).arg(help()) }
+    })
 }
 
 /// Runs a whole command line, the program's name first, and says how to exit.
@@ -130,6 +189,9 @@ pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         "zpool" => parse::<Zpool>(&name, argv).map(Command::Zpool),
         "zfs" => parse::<Zfs>(&name, argv).map(Command::Zfs),
         "zdb" => parse::<Zdb>(&name, argv).map(Command::Zdb),
+        "arcstat" | "zarcstat" => parse::<Arcstat>(&name, argv).map(Command::Arcstat),
+        "arc_summary" | "zarcsummary" => parse::<ArcSummary>(&name, argv).map(Command::ArcSummary),
+        "mount.zfs" => parse::<MountHelper>(&name, argv).map(Command::MountHelper),
         _ => Aquifer::try_parse_from(argv).map(|a| a.command),
     };
     let exit = match parsed {
@@ -172,21 +234,22 @@ fn clap_exit(e: &clap::Error, ctx: &mut Ctx) -> Exit {
 }
 
 /// The name a program was called by, without folders: what it acts as.
-fn called_as(argv0: &OsStr) -> String {
+pub(crate) fn called_as(argv0: &OsStr) -> String {
     Path::new(argv0).file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// `zpool list` for both `zpool list -v` and `aquifer zpool list -v`.
 fn describe(name: &str, argv: &[OsString]) -> String {
     let words = argv.iter().skip(1).map(|a| a.to_string_lossy().into_owned());
-    let own = matches!(name, "zpool" | "zfs" | "zdb");
+    let own = NAMES.contains(&name);
     let lead = own.then(|| name.to_owned());
-    lead.into_iter().chain(words).take(2).collect::<Vec<_>>().join(" ")
+    let verb = lead.into_iter().chain(words).take(2).take_while(|word| !word.starts_with('-'));
+    verb.collect::<Vec<_>>().join(" ")
 }
 
 /// `zpool -?` has always meant help; behind a verb it is an option that there isn't.
 fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
-    let before_verb = |word: &OsString| matches!(word.to_str(), Some("zpool" | "zfs" | "zdb"));
+    let before_verb = |word: &OsString| word.to_str().is_some_and(|word| NAMES.contains(&word));
     let first = 1 + usize::from(argv.get(1).is_some_and(before_verb));
     let help =
         |(at, word): (usize, OsString)| if at == first && word == "-?" { "--help".into() } else { word };
@@ -200,7 +263,7 @@ mod tests {
 
     #[test]
     fn every_command_tree_is_sound() {
-        for name in ["aquifer", "zpool", "zfs", "zdb"] {
+        for name in NAMES.iter().chain(&["aquifer"]) {
             command(name).debug_assert();
         }
     }

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use daemon::access::Guest;
 use daemon::place::Place;
 use daemon::{Call, Caller, Commands, Imported, Registry};
 use engine::spa::Quiet;
@@ -39,6 +40,8 @@ pub struct Session {
     pub registry: Arc<Registry>,
     /// Who asks.
     pub caller: Caller,
+    /// Set when that is not the owner.
+    pub guest: Option<Guest>,
     /// The client's folder.
     pub cwd: PathBuf,
     /// The client's standard input.
@@ -69,6 +72,7 @@ impl Commands for Verbs {
         let session = Session {
             registry: call.registry,
             caller: call.caller,
+            guest: call.guest,
             cwd: call.cwd,
             stdin: call.stdin,
             line: line(&call.argv),
@@ -82,18 +86,19 @@ impl Commands for Verbs {
         multicall::run(call.argv, &mut ctx).0
     }
 
-    fn started(&self, registry: &Arc<Registry>) {
-        let mounter: Arc<dyn daemon::mounts::Mounter> = Arc::new(crate::fuse::Fuse);
-        registry.set_mounter(Arc::clone(&mounter));
-        for pool in registry.all() {
-            let mounted = pool
-                .view()
-                .map_err(Failure::from)
-                .and_then(|view| crate::zfs::mount::mount_below(&Target::root(&pool, view), &*mounter));
-            match mounted {
-                Ok(failures) => failures.iter().for_each(|why| eprintln!("{why}")),
-                Err(why) => eprintln!("{}: {}", pool.name(), why.message().unwrap_or_default()),
-            }
+    fn start(&self, registry: &Registry) {
+        registry.set_mounter(Arc::new(crate::fuse::Fuse));
+    }
+
+    fn imported(&self, pool: &Arc<Imported>, registry: &Registry) {
+        let Some(mounter) = registry.mounter() else { return };
+        let mounted = pool
+            .view()
+            .map_err(Failure::from)
+            .and_then(|view| crate::zfs::mount::mount_below(&Target::root(pool, view), &*mounter));
+        match mounted {
+            Ok(failures) => failures.iter().for_each(|why| eprintln!("{why}")),
+            Err(why) => eprintln!("{}: {}", pool.name(), why.message().unwrap_or_default()),
         }
     }
 }
@@ -137,12 +142,20 @@ fn line(argv: &[OsString]) -> String {
 /// Sends the command to the daemon, if that is where it belongs.
 pub fn forward(home: Home, argv: &[OsString]) -> Option<Outcome> {
     let place = Place::of_process();
+    let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    // Somebody without pools of their own asks for the system's.
+    if home != Home::Here
+        && !rustix::process::geteuid().is_root()
+        && !daemon::client::is_wanted(&place)
+        && let Some(done) = daemon::client::run_as_guest(&Place::as_guest(), argv.to_vec(), width.into())
+    {
+        return Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())));
+    }
     match home {
         Home::Here => return None,
         Home::Pools if !daemon::client::is_wanted(&place) => return None,
         Home::Pools | Home::Daemon => {}
     }
-    let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
     let done = daemon::client::run(&place, argv.to_vec(), width.into());
     Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())))
 }

@@ -7,9 +7,14 @@ use zcommon::features::Feature;
 use zcommon::props::{DatasetTypes, PropInfo, PropName, PropType, ZfsProp, ZpoolProp, is_user_property};
 use zcommon::units::parse_nicenum;
 
+use crate::ctx::Ctx;
+
 /// Bytes of a text property's value and its end.
 #[doc(alias = "ZAP_MAXVALUELEN")]
 const MAX_VALUE: usize = 8192;
+/// Bytes of a mount point and its end.
+#[doc(alias = "ZFS_MAXPROPLEN")]
+const MAX_PATH: usize = 1024;
 /// Bytes of a pool's comment.
 #[doc(alias = "ZPROP_MAX_COMMENT")]
 const MAX_COMMENT: usize = 32;
@@ -29,6 +34,10 @@ pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
     }
     Ok(all)
 }
+
+/// What `dedup=off` is stored as.
+#[doc(alias = "ZIO_CHECKSUM_OFF")]
+const DEDUP_OFF: u64 = 2;
 
 /// Whether settings are for something new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +72,7 @@ pub fn of_dataset(
         }
         Some(PropName::User(user)) => of_user(&user, value),
         Some(PropName::UserQuota(kind, _)) if !kind.is_quota() => Err(format!("'{name}' is readonly")),
-        Some(PropName::UserQuota(..)) if types == DatasetTypes::FILESYSTEM && when == When::Later => {
+        Some(PropName::UserQuota(..)) if types == DatasetTypes::FILESYSTEM => {
             let number = number(value, true)?;
             Ok((name.to_owned(), PropValue::Number(number)))
         }
@@ -71,6 +80,18 @@ pub fn of_dataset(
         Some(PropName::Written(_)) => Err(format!("'{name}' is readonly")),
         None if name.contains(':') && !is_user_property(name) => Err(format!("invalid property '{name}'")),
         None => Err(format!("invalid property '{name}'")),
+    }
+}
+
+/// Says of which settings nothing comes yet: they are kept, as OpenZFS will heed them.
+pub fn tell_unheeded(settings: &[(String, PropValue)], ctx: &mut Ctx) {
+    for (name, value) in settings {
+        let what = match (name.as_str(), value) {
+            ("dedup", PropValue::Number(n)) if *n != DEDUP_OFF => "no block is deduplicated yet",
+            ("sharenfs" | "sharesmb", PropValue::Text(how)) if how != "off" => "nothing is shared yet",
+            _ => continue,
+        };
+        ctx.warn(format_args!("note: '{name}' is set, but this build does not heed it: {what}"));
     }
 }
 
@@ -144,7 +165,8 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
         (P::Volsize, PropValue::Number(0)) => Err(format!("'{name}' cannot be zero")),
         (P::Mountpoint, PropValue::Text(text)) => match text.as_str() {
             "none" | "legacy" => Ok(()),
-            path if path.starts_with('/') && path.len() < 4096 => Ok(()),
+            path if path.starts_with('/') && path.len() >= MAX_PATH => Err(format!("'{name}' is too long")),
+            path if path.starts_with('/') => Ok(()),
             path => {
                 Err(format!("'{name}' must be an absolute path, 'none', or 'legacy'").replace("{path}", path))
             }

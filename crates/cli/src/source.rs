@@ -194,6 +194,7 @@ impl PoolSource {
                     Ok(candidate) => chosen.push(candidate),
                     Err(e) if e.kind() == Kind::NotFound => {
                         ctx.warn(format!("cannot open '{name}': no such pool"));
+                        self.explain(name, ctx);
                         exit = Exit::FAILED;
                     }
                     Err(e) => return Err(Failure::failed(e.what())),
@@ -203,6 +204,10 @@ impl PoolSource {
         };
         if chosen.is_empty() && names.is_empty() {
             ctx.warn("no pools available");
+        }
+        if names.is_empty() && self.is_live(ctx) {
+            let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
+            failed.keys().for_each(|name| self.explain(name, ctx));
         }
         for candidate in &chosen {
             if ctx.interrupt.is_set() {
@@ -219,6 +224,14 @@ impl PoolSource {
             }
         }
         Ok(exit)
+    }
+
+    /// Why a pool that should be imported is not.
+    fn explain(&self, name: &str, ctx: &mut Ctx) {
+        let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
+        if let Some(why) = failed.get(name).filter(|_| self.is_live(ctx)) {
+            ctx.warn(format!("pool '{name}' could not be imported when the daemon began: {why}"));
+        }
     }
 
     /// The transaction group asked for.

@@ -88,6 +88,12 @@ impl Failure {
     }
 }
 
+/// The system's words for an error, without its number.
+pub fn strerror(e: &io::Error) -> String {
+    let text = e.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
 impl From<io::Error> for Failure {
     /// Only for errors of `ctx.out` and `ctx.err`; what else fails has a better sentence.
     fn from(e: io::Error) -> Self {
@@ -102,4 +108,27 @@ impl From<engine::Error> for Failure {
             _ => Self::Failed(e.to_string()),
         }
     }
+}
+
+/// Does something with each of what a command names. What can't be done is said, and the rest is done.
+///
+/// # Errors
+/// What ends the whole command: wrong usage, an interrupt.
+pub fn each<T>(
+    all: &[T],
+    ctx: &mut Ctx,
+    mut work: impl FnMut(&T, &mut Ctx) -> Result<(), Failure>,
+) -> Outcome {
+    let mut exit = Exit::OK;
+    for one in all {
+        match work(one, ctx) {
+            Ok(()) => {}
+            Err(Failure::Failed(why)) => {
+                ctx.warn(why);
+                exit = Exit::FAILED;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(exit)
 }

@@ -140,6 +140,35 @@ fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
 }
 
 #[test]
+fn differences_are_those_of_this_moment() {
+    let live = Live::new();
+    let (disk, at) = (live.disk("d", 256), live.disks().join("mnt").display().to_string());
+    live.ok(&format!("zpool create -m {at} tank {disk}"));
+    std::fs::write(format!("{at}/old"), b"old").unwrap();
+    live.ok("zfs snapshot tank@1");
+    std::fs::write(format!("{at}/new"), b"new").unwrap();
+    std::fs::remove_file(format!("{at}/old")).unwrap();
+    let lines = live.ok("zfs diff tank@1");
+    assert_eq!(lines, format!("M\t{at}/\n-\t{at}/old\n+\t{at}/new\n"));
+    assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank@1\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn settings_of_which_nothing_comes_yet_are_told_of() {
+    let live = Live::new();
+    let disk = live.disk("d", 128);
+    let note = "note: 'dedup' is set, but this build does not heed it: no block is deduplicated yet\n";
+    let made = live.run(&format!("zpool create -O mountpoint=none -O dedup=on tank {disk}"));
+    assert_eq!((made.code, made.err.as_str()), (0, note));
+    let set = live.run("zfs set dedup=sha256,verify tank");
+    assert_eq!((set.code, set.err.as_str()), (0, note));
+    assert_eq!(live.ok("zfs get -H -o value dedup tank"), "sha256,verify\n");
+    assert_eq!(live.run("zfs set dedup=off tank").err, "");
+    live.export_and_verify("tank");
+}
+
+#[test]
 fn properties_are_set_inherited_and_refused() {
     let live = Live::new();
     let disk = live.disk("d", 256);
@@ -334,4 +363,24 @@ fn a_disk_that_rots_is_told_of_and_forgotten_when_cleared() {
     let status = live.ok("zpool status tank");
     assert_eq!(count(&status, &a), "0", "{status}");
     live.export_and_verify("tank");
+}
+
+#[test]
+fn features_count_from_when_they_are_asked_for() {
+    let live = Live::new();
+    let (a, b) = (live.disk("a", 128), live.disk("b", 128));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} special {b}"));
+    assert_eq!(live.ok("zpool get -H -o value feature@allocation_classes tank"), "active\n");
+    assert_eq!(live.ok("zpool get -H -o value feature@zstd_compress tank"), "enabled\n");
+    live.ok("zfs create -o compression=zstd tank/z");
+    assert_eq!(live.ok("zpool get -H -o value feature@zstd_compress tank"), "active\n");
+    live.ok("zfs destroy tank/z");
+    assert_eq!(live.ok("zpool get -H -o value feature@zstd_compress tank"), "enabled\n");
+    live.ok("zpool destroy -f tank");
+    live.ok(&format!("zpool create -f -d -O mountpoint=none old {a}"));
+    let needs = "pool and or dataset must be upgraded to set this property or value";
+    for setting in ["dnodesize=auto", "checksum=sha512", "recordsize=1M", "compression=zstd"] {
+        assert!(live.fails(&format!("zfs set {setting} old")).contains(needs));
+    }
+    live.ok("zpool destroy old");
 }

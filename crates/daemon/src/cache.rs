@@ -65,6 +65,9 @@ impl Cache {
         if list == old {
             return Ok(());
         }
+        if list.is_empty() {
+            return fs::remove_file(&self.path);
+        }
         let bytes = list.encode_xdr().map_err(|e| io::Error::other(e.to_string()))?;
         let new = self.path.with_extension("cache.new");
         let mut file = File::create(&new)?;

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::wire::{self, Request};
 
 /// What the C library is told of memory: with an arena for each thread it would keep what a pool used long after it
 /// was exported (measured: 60 MiB more with each import and export; none with this).
-const MALLOC: [(&str, &str); 3] =
+pub const MALLOC: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "4194304"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
 /// What the daemon says on its standard output once it can be reached.
@@ -36,6 +37,16 @@ pub fn is_wanted(place: &Place) -> bool {
 
 /// Has the daemon run a command line in this process's stead; gives its exit code.
 pub fn run(place: &Place, argv: Vec<OsString>, width: u64) -> io::Result<u8> {
+    run_over(&|| connect(place), argv, width)
+}
+
+/// As [`run`], of a daemon that is another user's and serves guests at `socket`; `None` when there is none.
+pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64) -> Option<io::Result<u8>> {
+    UnixStream::connect(socket).ok()?;
+    Some(run_over(&|| UnixStream::connect(socket), argv, width))
+}
+
+fn run_over(connect: &dyn Fn() -> io::Result<UnixStream>, argv: Vec<OsString>, width: u64) -> io::Result<u8> {
     let env = WORDS.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?)));
     let request = Request {
         argv,
@@ -45,7 +56,7 @@ pub fn run(place: &Place, argv: Vec<OsString>, width: u64) -> io::Result<u8> {
     };
     let until = Instant::now() + PATIENCE;
     loop {
-        let mut stream = connect(place)?;
+        let mut stream = connect()?;
         match submit(&mut stream, &request) {
             Ok(()) => return await_exit(stream),
             // It ended between our connection and its turn.

@@ -1,15 +1,22 @@
 //! Devices for pools: opened so that nobody else can have them, and looked at before they are taken.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use blkdev::{Device, FileDevice, Identity, OpenMode, OpenOptions};
+use engine::spa::devices::Reopened;
 use engine::{Error, Kind, Result};
-use zcommon::vdev::PoolState;
+use nvpair::NvList;
+use zcommon::health::Health;
+use zcommon::vdev::{PoolState, VdevAux};
 use zutil::PoolCandidate;
+use zutil::assess::{Presence, assess};
 use zutil::discover::probe;
 use zutil::open::OpenedPool;
+use zutil::tree::VdevNode;
 
 /// What a pool's own devices are opened with.
 pub const OWNED: OpenOptions =
@@ -18,6 +25,31 @@ pub const OWNED: OpenOptions =
 /// Opens a device for a pool: `WouldBlock` or `ResourceBusy` when somebody has it.
 pub fn open(path: &Path) -> io::Result<Device> {
     Ok(Arc::new(FileDevice::open(path, OWNED)?))
+}
+
+/// Opens the device of a leaf anew; without one that belongs there, how the leaf is.
+#[doc(alias("vdev_open", "vdev_validate"))]
+pub fn reopen(pool: &PoolCandidate, config: &NvList, leaf: u64) -> Reopened {
+    let absent = Health::cant_open(VdevAux::OpenFailed);
+    let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config);
+    let mut tree = tree.ok_or(absent)?;
+    let own = |node: &VdevNode| if node.guid == leaf { pool.look(node) } else { Presence::Absent };
+    allow(&mut tree, leaf);
+    assess(&mut tree, &own);
+    let node = tree.walk().find(|node| node.guid == leaf).ok_or(absent)?;
+    if !node.health.is_readable() {
+        return Err(node.health);
+    }
+    let path = OsStr::from_bytes(node.path.as_deref().unwrap_or_default());
+    open(Path::new(path)).map_err(|_| absent)
+}
+
+/// That it is out of use does not count.
+fn allow(vdev: &mut VdevNode, leaf: u64) {
+    if vdev.guid == leaf {
+        (vdev.offline, vdev.faulted) = (false, false);
+    }
+    vdev.children.iter_mut().for_each(|child| allow(child, leaf));
 }
 
 /// Which device a path leads to.

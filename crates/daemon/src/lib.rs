@@ -15,10 +15,14 @@
 //! No lock of the registry is held while a pool works: a name that is being imported, created or exported is marked
 //! as busy instead.
 
+pub mod access;
 pub mod cache;
 pub mod client;
+pub mod conf;
 pub mod deleg;
 pub mod devices;
+pub mod foreign;
+pub mod memory;
 pub mod mounts;
 pub mod ops;
 pub mod place;

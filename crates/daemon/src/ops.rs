@@ -1,8 +1,9 @@
 //! What is done to whole pools: created, imported, exported, destroyed.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
@@ -20,8 +21,12 @@ use zutil::import_status::system_hostid;
 
 use crate::cache::Cache;
 use crate::devices;
-use crate::registry::{Imported, Manner, Registry, leaf_paths};
-use crate::server::Caller;
+use crate::place::Place;
+use crate::registry::{Imported, Manner, Registry, Reservation, leaf_paths};
+use crate::server::{Caller, Commands, STACK};
+
+/// How long a starting daemon waits for the pools of its cache file before it answers.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// A pool to be created.
 #[derive(Debug)]
@@ -57,13 +62,13 @@ pub struct FsShape {
     pub normalization: u64,
     /// How the case of names counts.
     pub case: zpl::CaseSensitivity,
-    /// Names in UTF-8 only.
-    pub utf8only: bool,
+    /// Names in UTF-8 only; by default where they have a normal form.
+    pub utf8only: Option<bool>,
 }
 
 impl Default for FsShape {
     fn default() -> Self {
-        Self { normalization: 0, case: zpl::CaseSensitivity::Sensitive, utf8only: false }
+        Self { normalization: 0, case: zpl::CaseSensitivity::Sensitive, utf8only: None }
     }
 }
 
@@ -73,7 +78,7 @@ impl FsShape {
         NewFs {
             normalization: self.normalization,
             case: self.case,
-            utf8only: self.utf8only,
+            utf8only: self.utf8only.unwrap_or(self.normalization != 0),
             owner: (caller.uid.into(), caller.gid.into()),
             ..NewFs::new(Time { sec, nsec }, seed)
         }
@@ -108,6 +113,13 @@ pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate
         return None;
     }
     zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid)
+}
+
+/// The pool that the cache file of the machine's daemon calls so, where it is now.
+pub fn cached(name: &str) -> Option<PoolCandidate> {
+    let pools = Cache::at(Place::of_process().cache()).pools();
+    let (_, config) = pools.into_iter().find(|(cached, _)| cached == name)?;
+    candidate_at(&leaf_paths(&config), config.u64("pool_guid")?)
 }
 
 /// Adds a command to the history.
@@ -168,7 +180,10 @@ impl Registry {
     /// changed then.
     pub fn import(self: &Arc<Self>, new: ImportPool) -> Result<Arc<Imported>> {
         let name = new.rename.clone().unwrap_or_else(|| new.candidate.name.clone());
-        let place = self.reserve(&name)?;
+        self.import_at(self.reserve(&name)?, new)
+    }
+
+    fn import_at(&self, place: Reservation, new: ImportPool) -> Result<Arc<Imported>> {
         let env = self.env()?;
         let held = match new.read_only {
             true => {
@@ -216,7 +231,11 @@ impl Registry {
 
     /// Exports a pool: everything is written, and others may import it.
     pub fn export(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
-        self.let_go(name, force, true, Spa::export)
+        self.let_go(name, force, true, |spa| match spa.export() {
+            // Nothing can be written any more; what was synced is on the disks.
+            Err(e) if force && e.kind() == Kind::Suspended => Ok(()),
+            done => done,
+        })
     }
 
     /// Destroys a pool: its labels say so, and it isn't found any more.
@@ -266,22 +285,34 @@ impl Registry {
         }
     }
 
-    /// Imports what the cache file names, all at the same time. What can't be imported is said in the log and stays
-    /// in the file.
-    pub fn import_cached(self: &Arc<Self>) {
-        let pools = self.cache.pools();
-        thread::scope(|scope| {
-            for (name, config) in &pools {
-                scope.spawn(move || {
-                    if let Err(e) = self.import_one(name, config) {
+    /// Imports what the cache file names, each pool in a thread of its own, and tells `commands` of each. Waits for
+    /// them, but not long: a pool whose devices don't answer keeps its name taken, and nobody else from theirs. What
+    /// can't be imported is said in the log and stays in the file.
+    pub fn import_cached(self: &Arc<Self>, commands: &Arc<dyn Commands>) {
+        let (ended, ends) = mpsc::channel::<()>();
+        for (name, config) in self.cache.pools() {
+            let Ok(place) = self.reserve(&name) else { continue };
+            let (registry, commands, ended) = (Arc::clone(self), Arc::clone(commands), ended.clone());
+            let work = move || {
+                match registry.import_one(&name, &config, place) {
+                    Ok(pool) => commands.imported(&pool, &registry),
+                    Err(e) => {
                         eprintln!("pool {name} can't be imported: {e}");
+                        registry.note_failed(&name, e.to_string());
                     }
-                });
+                }
+                drop(ended);
+            };
+            if let Err(e) = thread::Builder::new().name("import".into()).stack_size(STACK).spawn(work) {
+                eprintln!("no thread to import a pool: {e}");
             }
-        });
+        }
+        drop(ended);
+        // Nothing is ever sent: the channel closes when the last of them has ended.
+        let _ = ends.recv_timeout(GRACE);
     }
 
-    fn import_one(self: &Arc<Self>, name: &str, config: &NvList) -> Result<()> {
+    fn import_one(&self, name: &str, config: &NvList, place: Reservation) -> Result<Arc<Imported>> {
         let guid = config.u64("pool_guid").unwrap_or(0);
         let candidate = candidate_at(&leaf_paths(config), guid);
         let missing = || Error::new(Kind::NoDevice, "its devices are not where the cache file says");
@@ -289,7 +320,7 @@ impl Registry {
         let rename = (candidate.name != name).then(|| name.to_owned());
         let manner = Manner { cached: true, ..Manner::default() };
         let open = OpenOptions::default();
-        self.import(ImportPool { candidate, rename, read_only: false, force: false, open, manner }).map(drop)
+        self.import_at(place, ImportPool { candidate, rename, read_only: false, force: false, open, manner })
     }
 }
 

@@ -1,13 +1,17 @@
 //! The pools that are imported, by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use engine::dsl::write::Tasks;
 use engine::env::Env;
+use engine::memory::Memory;
+use engine::spa::devices::Reopened;
+use engine::spa::events::Events;
 use engine::spa::features::PoolFeatures;
 use engine::spa::{Pool, Quiet, Spa};
 use engine::{Error, Kind, Result};
@@ -19,8 +23,6 @@ use crate::cache::Cache;
 use crate::mounts::{Mounter, Mounts};
 use crate::place::Place;
 
-/// Bytes of each pool's cache.
-const ARC_MAX: u64 = 256 << 20;
 /// How long a command waits for a pool that is just being imported or exported.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -30,6 +32,10 @@ enum Held {
     Live(Arc<Spa>),
     ReadOnly(Arc<Pool>),
 }
+
+/// The cache file of OpenZFS.
+#[doc(alias = "ZPOOL_CACHE")]
+const DEFAULT_CACHE: &str = "/etc/zfs/zpool.cache";
 
 /// How a pool was imported.
 #[derive(Debug, Clone, Default)]
@@ -45,10 +51,10 @@ pub struct Manner {
 }
 
 impl Manner {
-    /// Takes the property `cachefile`: empty, `none`, or a path.
+    /// Takes the property `cachefile`: empty, `none`, or a path. The one that OpenZFS has by default stands for our own.
     pub fn set_cachefile(&mut self, value: &str) {
         self.cached = value != "none";
-        self.cachefile = (self.cached && !value.is_empty()).then(|| value.into());
+        self.cachefile = (self.cached && !value.is_empty() && value != DEFAULT_CACHE).then(|| value.into());
     }
 }
 
@@ -184,6 +190,11 @@ impl Imported {
         }
     }
 
+    /// Opens the device of a leaf anew, if it is where the configuration says.
+    pub fn reopen(&self, leaf: u64) -> Reopened {
+        crate::devices::reopen(&self.candidate(), &self.config(), leaf)
+    }
+
     /// Runs a task on the pool's datasets, in syncing context.
     pub fn task<T: Send + 'static>(
         &self,
@@ -216,8 +227,20 @@ pub struct Registry {
     changed: Condvar,
     /// What is to be imported by the next daemon.
     pub cache: Cache,
+    /// What all pools together keep in memory.
+    pub memory: Arc<Memory>,
+    /// Users who are not the owner are served: permissions were given.
+    guests: AtomicBool,
+    has_guests: PathBuf,
     mounter: RwLock<Option<Arc<dyn Mounter>>>,
+    /// Pools that the cache file names and that could not be imported, with the reason.
+    failed: Mutex<BTreeMap<String, String>>,
+    /// The events of the pools that are or were imported.
+    events: Mutex<VecDeque<Arc<Events>>>,
 }
+
+/// Pools whose events are kept.
+const TOLD_OF: usize = 32;
 
 impl Registry {
     /// No pools yet.
@@ -226,8 +249,53 @@ impl Registry {
             pools: Mutex::default(),
             changed: Condvar::new(),
             cache: Cache::at(place.cache()),
+            memory: crate::memory::of_place(place),
+            guests: AtomicBool::new(place.has_guests().exists()),
+            has_guests: place.has_guests(),
             mounter: RwLock::default(),
+            failed: Mutex::default(),
+            events: Mutex::default(),
         }))
+    }
+
+    /// Pools that should be imported and are not, with the reason.
+    pub fn failed(&self) -> BTreeMap<String, String> {
+        self.failed.lock().clone()
+    }
+
+    pub(crate) fn note_failed(&self, name: &str, why: String) {
+        self.failed.lock().insert(name.to_owned(), why);
+    }
+
+    /// The events of all pools that are or were imported, those of each pool apart.
+    pub fn events(&self) -> Vec<Arc<Events>> {
+        self.events.lock().iter().cloned().collect()
+    }
+
+    fn tell_of(&self, events: &Arc<Events>) {
+        let mut all = self.events.lock();
+        if all.iter().any(|known| Arc::ptr_eq(known, events)) {
+            return;
+        }
+        if all.len() >= TOLD_OF {
+            all.pop_front();
+        }
+        all.push_back(Arc::clone(events));
+    }
+
+    /// Whether users who are not the owner are served.
+    pub fn serves_guests(&self) -> bool {
+        self.guests.load(Ordering::Relaxed)
+    }
+
+    /// Permissions were given: from now on, and by the next daemons, users who are not the owner are served.
+    ///
+    /// # Errors
+    /// When that can't be noted.
+    pub fn serve_guests(&self) -> io::Result<()> {
+        std::fs::write(&self.has_guests, "")?;
+        self.guests.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Tells how file systems are mounted.
@@ -240,9 +308,9 @@ impl Registry {
         self.mounter.read().clone()
     }
 
-    /// What a pool lives in: its own threads, so that pools don't wait for each other.
+    /// What a pool lives in: its own threads, so that pools don't wait for each other, and memory that all share.
     pub fn env(&self) -> Result<Env> {
-        Env::system(ARC_MAX)
+        Env::with_memory(Arc::clone(&self.memory))
     }
 
     /// Whether there is no pool, and none is coming or going.
@@ -319,6 +387,10 @@ pub struct Reservation {
 impl Reservation {
     /// Puts a pool under the name.
     pub fn fill(self, pool: Arc<Imported>) {
+        self.registry.failed.lock().remove(&self.name);
+        if let Ok(spa) = pool.spa() {
+            self.registry.tell_of(spa.events());
+        }
         self.registry.pools.lock().insert(self.name.clone(), Some(pool));
     }
 }

@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -21,16 +21,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
+use crate::access::Guest;
 use crate::client::READY;
 use crate::place::Place;
-use crate::registry::Registry;
+use crate::registry::{Imported, Registry};
 use crate::wire;
 
 /// How often an end is looked for.
 const TICK: Duration = Duration::from_millis(100);
 /// Stack of a command: trees of datasets are walked by functions that call themselves, and clones of clones can be
 /// as deep as there are datasets. Only what is used of it takes memory.
-const STACK: usize = 256 << 20;
+pub(crate) const STACK: usize = 256 << 20;
+/// Commands at once with which no more of users who are not the owner are taken, and how long their requests are waited for.
+const GUESTS: usize = 32;
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a daemon without pools waits for the next command.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -63,6 +67,8 @@ pub struct Call {
     pub width: u64,
     /// Who asks.
     pub caller: Caller,
+    /// Set when that is not the owner: only what was allowed may be done.
+    pub guest: Option<Guest>,
     /// The client's standard input.
     pub stdin: File,
     /// The client's standard output.
@@ -80,8 +86,11 @@ pub trait Commands: Send + Sync {
     /// Runs a command and gives its exit code.
     fn run(&self, call: Call) -> u8;
 
-    /// Called once, when the pools of the cache file are imported and before the first command.
-    fn started(&self, registry: &Arc<Registry>);
+    /// Called once, before any pool is imported.
+    fn start(&self, registry: &Registry);
+
+    /// Called when a pool of the cache file is imported.
+    fn imported(&self, pool: &Arc<Imported>, registry: &Registry);
 }
 
 struct Server {
@@ -91,14 +100,21 @@ struct Server {
     running: AtomicUsize,
     /// Everybody is to stop.
     stop: Arc<AtomicBool>,
+    /// An end for want of pools is none.
+    stay: bool,
 }
 
-/// Serves until `stop` is set or nothing is left to serve. Whatever is imported then is exported, and stays in the
+/// Serves until `stop` is set or nothing is left to serve; with `stay`, until `stop` is set. Whatever is imported then is exported, and stays in the
 /// cache file when `stop` was set: the next daemon has it again.
 ///
 /// # Errors
 /// When the socket can't be made. That another daemon serves already is none.
-pub fn serve(place: &Place, commands: Arc<dyn Commands>, stop: Arc<AtomicBool>) -> io::Result<()> {
+pub fn serve(
+    place: &Place,
+    commands: Arc<dyn Commands>,
+    stop: Arc<AtomicBool>,
+    stay: bool,
+) -> io::Result<()> {
     place.prepare()?;
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(place.lock())?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -111,8 +127,9 @@ pub fn serve(place: &Place, commands: Arc<dyn Commands>, stop: Arc<AtomicBool>) 
     // Fails only for a leader of a group, which was started by hand and may stay where it is.
     let _ = rustix::process::setsid();
     let registry = Registry::new(place)?;
-    registry.import_cached();
-    commands.started(&registry);
+    crate::memory::watch(&registry.memory);
+    commands.start(&registry);
+    registry.import_cached(&commands);
     match std::fs::remove_file(place.socket()) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -120,8 +137,8 @@ pub fn serve(place: &Place, commands: Arc<dyn Commands>, stop: Arc<AtomicBool>) 
     let listener = UnixListener::bind(place.socket())?;
     listener.set_nonblocking(true)?;
     announce()?;
-    let server = Arc::new(Server { registry, commands, running: AtomicUsize::new(0), stop });
-    server.accept_all(&listener)?;
+    let server = Arc::new(Server { registry, commands, running: AtomicUsize::new(0), stop, stay });
+    server.accept_all(&listener, place)?;
     // From here on nobody gets in; who waits in the queue tries again.
     std::fs::remove_file(place.socket())?;
     drop(listener);
@@ -136,45 +153,96 @@ fn announce() -> io::Result<()> {
     let _ = out.write_all(READY).and_then(|()| out.flush());
     let null = OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
+    tell_systemd("READY=1");
     Ok(())
 }
 
+/// A socket that everybody can reach, in a folder of its own: the owner's stays the owner's.
+fn listen_to_guests(dir: &Path) -> io::Result<UnixListener> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
+    let meta = std::fs::symlink_metadata(dir)?;
+    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+        let what = format!("{} must be a folder that only its owner can write to", dir.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    let path = dir.join("socket");
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Tells the service manager, if one started us and listens.
+#[doc(alias = "sd_notify")]
+fn tell_systemd(state: &str) {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to));
+    if let Err(e) = sent {
+        eprintln!("the service manager can't be told: {e}");
+    }
+}
+
 impl Server {
-    fn accept_all(self: &Arc<Self>, listener: &UnixListener) -> io::Result<()> {
+    fn accept_all(self: &Arc<Self>, listener: &UnixListener, place: &Place) -> io::Result<()> {
         let mut quiet = Instant::now();
+        let mut guests: Option<UnixListener> = None;
         loop {
+            if let (Some(dir), None, true) = (&place.guests, &guests, self.registry.serves_guests()) {
+                guests = Some(listen_to_guests(dir)?);
+            }
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            if self.running.load(Ordering::Acquire) > 0 || !self.registry.is_empty() {
+            if self.stay || self.running.load(Ordering::Acquire) > 0 || !self.registry.is_empty() {
                 quiet = Instant::now();
             } else if quiet.elapsed() >= IDLE {
                 return Ok(());
             }
             let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos().try_into().unwrap_or(0) };
-            match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&tick)) {
+            let listeners = || std::iter::once(listener).chain(&guests);
+            let mut asked: Vec<_> = listeners().map(|l| PollFd::new(l, PollFlags::IN)).collect();
+            match poll(&mut asked, Some(&tick)) {
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(e) => return Err(e.into()),
             }
-            match listener.accept() {
-                Ok((stream, _)) => self.spawn(stream),
-                Err(e)
-                    if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
-                // Out of descriptors: what runs will give some back.
-                Err(e) => {
-                    eprintln!("a connection can't be accepted: {e}");
-                    thread::sleep(TICK);
-                }
+            listeners().enumerate().for_each(|(at, listener)| self.accept(listener, at > 0));
+        }
+    }
+
+    fn accept(self: &Arc<Self>, listener: &UnixListener, as_guest: bool) {
+        match listener.accept() {
+            Ok((stream, _)) => self.spawn(stream, as_guest),
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
+            // Out of descriptors: what runs will give some back.
+            Err(e) => {
+                eprintln!("a connection can't be accepted: {e}");
+                thread::sleep(TICK);
             }
         }
     }
 
-    fn spawn(self: &Arc<Self>, stream: UnixStream) {
+    fn spawn(self: &Arc<Self>, stream: UnixStream, as_guest: bool) {
+        if as_guest && self.running.load(Ordering::Acquire) >= GUESTS {
+            // Whoever keeps the daemon busy must not keep its owner out; the client sees a closed connection.
+            return;
+        }
         self.running.fetch_add(1, Ordering::AcqRel);
         let server = Arc::clone(self);
         let work = move || {
-            if let Err(e) = server.talk(stream) {
+            if let Err(e) = server.talk(stream, as_guest) {
                 eprintln!("a connection failed: {e}");
             }
             server.running.fetch_sub(1, Ordering::AcqRel);
@@ -185,14 +253,21 @@ impl Server {
         }
     }
 
-    fn talk(&self, mut stream: UnixStream) -> io::Result<()> {
+    fn talk(&self, mut stream: UnixStream, as_guest: bool) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         let peer = rustix::net::sockopt::socket_peercred(stream.as_fd())?;
         let (uid, me) = (peer.uid.as_raw(), rustix::process::geteuid());
-        if uid != me.as_raw() && uid != 0 {
-            return Err(io::Error::from(io::ErrorKind::PermissionDenied));
-        }
+        let is_owner = uid == me.as_raw() || uid == 0;
+        let guest = match (is_owner, as_guest) {
+            (true, _) => None,
+            (false, false) => return Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+            (false, true) => {
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Some(Guest::of_machine(uid, peer.gid.as_raw()))
+            }
+        };
         let Some((request, streams)) = wire::receive(&mut stream)? else { return Ok(()) };
+        stream.set_read_timeout(None)?;
         stream.write_all(&[wire::ACCEPTED])?;
         let interrupt = Arc::new(AtomicBool::new(false));
         let watched = watch(stream.try_clone()?, Arc::clone(&interrupt));
@@ -203,6 +278,7 @@ impl Server {
             env: request.env,
             width: request.width,
             caller: Caller { uid, gid: peer.gid.as_raw() },
+            guest,
             stdin,
             stdout,
             stderr,

@@ -9,6 +9,7 @@ use stdx::rng::Rng;
 use stdx::clock::{Clock, SystemClock};
 
 use crate::error::{Error, Kind, Result};
+use crate::memory::Memory;
 use crate::taskq::{Executor, ThreadPool};
 
 /// Random bytes that nobody can guess.
@@ -52,8 +53,8 @@ pub struct Env {
     pub random: Arc<Mutex<Rng>>,
     /// Keys, and what blocks are encrypted with.
     pub secrets: Arc<dyn Secrets>,
-    /// Bytes that the cache may hold.
-    pub arc_max: u64,
+    /// What may be kept in memory, shared by all pools that live here.
+    pub memory: Arc<Memory>,
 }
 
 impl Env {
@@ -73,15 +74,20 @@ impl Env {
         u64::try_from(self.clock.wall().0).unwrap_or(0)
     }
 
-    /// The machine's clock and as many threads as it has cores.
+    /// The machine's clock and as many threads as it has cores; at most `arc_max` bytes of blocks in memory.
     pub fn system(arc_max: u64) -> Result<Self> {
+        Self::with_memory(Arc::new(Memory::of_size(arc_max)))
+    }
+
+    /// As [`Env::system`], with memory that others use, too.
+    pub fn with_memory(memory: Arc<Memory>) -> Result<Self> {
         let width = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Ok(Self {
             clock: Arc::new(SystemClock::default()),
             executor: Arc::new(ThreadPool::new(width)?),
             random: Arc::new(Mutex::new(Rng::new(std::hash::RandomState::new().build_hasher().finish()))),
             secrets: Arc::new(SystemSecrets),
-            arc_max,
+            memory,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The pool engine: from labels on devices to objects, bottom to top.
 //!
-//! Modules import only downwards: `error`, `types` → `taskq` → `vdev` → `zio` → `arc` → `dmu` →
+//! Modules import only downwards: `error`, `types` → `taskq` → `memory` → `vdev` → `zio` → `arc` → `dmu` →
 //! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `scan` → `send` → `spa`. Clock, randomness, devices
 //! and threads come from outside through [`env::Env`].
 
@@ -11,6 +11,7 @@ pub mod dmu;
 pub mod dsl;
 pub mod env;
 pub mod error;
+pub mod memory;
 pub mod metaslab;
 pub mod sa;
 pub mod scan;

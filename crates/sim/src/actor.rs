@@ -12,13 +12,14 @@ use engine::{Error, Kind, Result};
 use stdx::rng::Rng;
 use zpl::write::{FsWriter, NewNode, Overrides, mount};
 use zpl::{FileKind, Filesystem};
+use zvol::LiveVolume;
 
 use crate::dataset_ops::new_name_of;
-use crate::model::{Head, Item, Model, Tree};
+use crate::model::{Head, Item, Model, Tree, read_model};
 use crate::world::POOL;
 
 /// File of the root file system that says which step was the last.
-const MARK: &[u8] = b"step";
+pub(crate) const MARK: &[u8] = b"step";
 /// Operations of a step at most.
 const MOST: u64 = 6;
 /// Operations that are told of.
@@ -33,6 +34,22 @@ pub struct Change {
     pub number: u64,
     /// What it became.
     pub item: Option<Arc<Item>>,
+}
+
+/// A dataset in use.
+#[derive(Debug)]
+pub(crate) enum Mounted {
+    Files(Arc<FsWriter>),
+    Volume(Arc<LiveVolume>),
+}
+
+impl Mounted {
+    fn end(self) -> Result<()> {
+        match self {
+            Self::Files(writer) => writer.unmount(),
+            Self::Volume(volume) => volume.close(),
+        }
+    }
 }
 
 /// What a step ended with.
@@ -70,7 +87,7 @@ pub struct Actor {
     pub(crate) named: u64,
     /// Files without names that are open.
     pub(crate) open: Vec<(String, u64)>,
-    writers: BTreeMap<String, Arc<FsWriter>>,
+    pub(crate) mounted: BTreeMap<String, Mounted>,
 }
 
 /// Whether an operation may fail so in a world without faults.
@@ -85,16 +102,45 @@ impl Actor {
         actor.model.heads.insert(POOL.into(), Head::default());
         let root = actor.writer(POOL)?.root;
         actor.edit(POOL, |tree| *tree = Tree::new(root));
-        actor.mark()?;
+        actor.begin()
+    }
+
+    /// Begins with a pool that is full of things, and writes its first mark.
+    pub fn take_over(spa: Arc<Spa>, random: Rng) -> Result<Self> {
+        let unread = |why: String| Error::new(Kind::Corrupt, why);
+        let model = read_model(&spa.pool).map_err(unread)?;
+        let mut actor = Self::with(spa, model, 0, random);
+        // Logs may hold more.
+        actor.mount_all()?;
         actor.spa.sync()?;
-        Ok(actor)
+        actor.model = read_model(&actor.spa.pool).map_err(unread)?;
+        actor.begin()
+    }
+
+    fn begin(mut self) -> Result<Self> {
+        self.mark()?;
+        self.spa.sync()?;
+        Ok(self)
+    }
+
+    /// Everything is in use.
+    pub fn mount_all(&mut self) -> Result<()> {
+        let is_volume = |(name, head): (&String, &Head)| (name.clone(), head.tree.is_volume());
+        let all: Vec<(String, bool)> = self.model.heads.iter().map(is_volume).collect();
+        for (name, is_volume) in all {
+            match is_volume {
+                true => self.volume(&name).map(|_| ()),
+                false => self.writer(&name).map(|_| ()),
+            }?;
+        }
+        Ok(())
     }
 
     /// Goes on with a pool that is as `model` says, after `step`.
     pub fn with(spa: Arc<Spa>, model: Model, step: u64, random: Rng) -> Self {
         // Names that are new to any state that this may have come from.
         let named = step * 100;
-        let (open, writers) = (Vec::new(), BTreeMap::new());
+        let (open, mounted) = (Vec::new(), BTreeMap::new());
         Self {
             spa,
             model,
@@ -107,39 +153,39 @@ impl Actor {
             random,
             named,
             open,
-            writers,
+            mounted,
         }
     }
 
     /// The file system of that name, mounted.
     pub fn writer(&mut self, dataset: &str) -> Result<Arc<FsWriter>> {
-        if let Some(writer) = self.writers.get(dataset) {
+        if let Some(Mounted::Files(writer)) = self.mounted.get(dataset) {
             return Ok(Arc::clone(writer));
         }
         let writer = mount(&self.spa, dataset, Overrides::default())?;
         if let Some(e) = writer.replayed().and_then(|done| done.error.clone()) {
             return Err(e);
         }
-        self.writers.insert(dataset.to_owned(), Arc::clone(&writer));
+        self.mounted.insert(dataset.to_owned(), Mounted::Files(Arc::clone(&writer)));
         Ok(writer)
     }
 
     /// Unmounts a file system. All that was changed is on disk when this returns.
     pub(crate) fn unmount(&mut self, dataset: &str) -> Result<()> {
         self.open.retain(|(of, _)| of != dataset);
-        self.writers.remove(dataset).map_or(Ok(()), |writer| writer.unmount())
+        self.mounted.remove(dataset).map_or(Ok(()), Mounted::end)
     }
 
     /// Unmounts all.
     pub fn unmount_all(&mut self) -> Result<()> {
         self.open.clear();
-        std::mem::take(&mut self.writers).values().try_for_each(|writer| writer.unmount())
+        std::mem::take(&mut self.mounted).into_values().try_for_each(Mounted::end)
     }
 
     /// A file system and all below it have new names.
     pub(crate) fn renamed(&mut self, old: &str, new: &str) {
         let name = |name: String| new_name_of(&name, old, new).unwrap_or(name);
-        self.writers = std::mem::take(&mut self.writers).into_iter().map(|(n, w)| (name(n), w)).collect();
+        self.mounted = std::mem::take(&mut self.mounted).into_iter().map(|(n, m)| (name(n), m)).collect();
         self.open = std::mem::take(&mut self.open).into_iter().map(|(n, number)| (name(n), number)).collect();
     }
 
@@ -190,9 +236,10 @@ impl Actor {
             Some(number) => number,
             None => {
                 let number = writer.create(root, MARK, &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
+                let acl = writer.acl(number)?;
                 self.edit(POOL, |tree| {
                     tree.set(root, MARK, number);
-                    tree.items.insert(number, Arc::new(Item::new(FileKind::Regular, 0o644)));
+                    tree.items.insert(number, Arc::new(Item { acl, ..Item::new(FileKind::Regular, 0o644) }));
                 });
                 number
             }
@@ -215,8 +262,10 @@ impl Actor {
             let barred = self.barred.clone();
             let heads = self.model.heads.keys().filter(|name| Some(*name) != barred.as_ref());
             let datasets: Vec<String> = heads.cloned().collect();
-            if let Some(dataset) = self.pick(&datasets) {
-                self.file_op(&dataset)?;
+            match self.pick(&datasets) {
+                Some(name) if self.tree(&name).is_volume() => self.volume_op(&name)?,
+                Some(name) => self.file_op(&name)?,
+                None => {}
             }
         }
         self.mark()?;
@@ -244,10 +293,17 @@ impl Actor {
 
     /// Commits some files.
     fn commit(&mut self) -> Result<Vec<(String, u64, Arc<Item>)>> {
-        let mut done = Vec::new();
+        let (group, mut done) = (self.spa.txgs.open(), Vec::new());
         for _ in 0..=self.random.below(2) {
             let datasets: Vec<String> = self.model.heads.keys().cloned().collect();
             let Some(dataset) = self.pick(&datasets) else { break };
+            if self.tree(&dataset).is_volume() {
+                self.tell(format!("{dataset}: flush"));
+                self.flush_volume(&dataset, group)?;
+                let items = self.tree(&dataset).items.clone();
+                done.extend(items.into_iter().map(|(number, item)| (dataset.clone(), number, item)));
+                continue;
+            }
             let (fs, tree) = (self.writer(&dataset)?, self.tree(&dataset));
             let files: Vec<u64> = tree.items.keys().copied().collect();
             let all = self.random.below(5) == 0;

@@ -1,7 +1,11 @@
 //! Power cuts at every moment of a workload.
 
+use std::fmt;
 use std::sync::Arc;
 
+use blkdev::Device;
+use engine::env::Env;
+use engine::spa::{ImportOptions, import};
 use stdx::rng::Rng;
 
 use crate::actor::{Actor, step_of};
@@ -18,8 +22,35 @@ const GO_ON: u64 = 16;
 /// Steps of a workload.
 pub const STEPS: u64 = 20;
 
+/// What a workload begins with.
+#[derive(Debug, Clone)]
+pub enum Start {
+    /// A new pool.
+    New(Machine),
+    /// The pool on these disks, under another name. It has no encrypted datasets.
+    Disks(Vec<Pages>),
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::New(machine) => write!(f, "{machine:?}"),
+            Self::Disks(disks) => write!(f, "{} disks", disks.len()),
+        }
+    }
+}
+
+impl Start {
+    fn disks(&self) -> Vec<Pages> {
+        match self {
+            Self::New(machine) => machine.blank(),
+            Self::Disks(pages) => pages.clone(),
+        }
+    }
+}
+
 /// A run of power cuts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// Everything follows from it.
     pub seed: u64,
@@ -28,7 +59,7 @@ pub struct Plan {
     /// Steps of the workload.
     pub steps: u64,
     /// The pool.
-    pub machine: Machine,
+    pub start: Start,
     /// Most images of one moment.
     pub per_cut: u64,
     /// Only this image: event and variant.
@@ -72,9 +103,11 @@ struct Story {
 pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome, String> {
     let story = tell(plan)?;
     let known = Known::default();
-    let mut replay = Replay::new(vec![Pages::default(); plan.machine.disks()]);
+    let mut replay = Replay::new(plan.start.disks());
     let (mut outcome, mut begun) = (Outcome::default(), false);
-    let moments = story.events.iter().filter(|e| !matches!(e, Event::Mark(_))).count().max(1);
+    // Before the first promise there is no pool to find.
+    let is_mark = |e: &&Event| matches!(e, Event::Mark(_));
+    let moments = story.events.iter().skip_while(|e| !is_mark(e)).filter(|e| !is_mark(e)).count().max(1);
     // As many a moment as are wanted in all, on average.
     let share = plan.images as f64 / moments as f64;
     let mut due = 0.0;
@@ -85,8 +118,7 @@ pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome,
         }
         begun |= matches!(event, Event::Mark(_));
         outcome.at_risk = outcome.at_risk.max(replay.at_risk());
-        if !begun {
-            // Before the first promise there is no pool to find.
+        if !begun || matches!(event, Event::Mark(_)) {
             continue;
         }
         let variants = replay.variants(plan.per_cut);
@@ -122,13 +154,14 @@ pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome,
 fn tell(plan: &Plan) -> Result<Story, String> {
     let env = world::env(plan.seed);
     let record = Arc::new(Record::default());
-    let (spa, _disks) = world::new_pool(&env, plan.machine, &record).map_err(|e| e.to_string())?;
+    let disks = world::recorded(&plan.start.disks(), &record);
+    let devices = world::as_devices(&disks);
     let mut random = Rng::new(plan.seed);
-    if random.below(3) == 0 {
-        // Blocks of at least this many bytes become gangs now and then.
-        spa.space.force_ganging(4096 << random.below(3));
-    }
-    let mut actor = Actor::new(spa, random).map_err(|e| e.to_string())?;
+    let actor = match plan.start {
+        Start::New(machine) => begun(&env, machine, &devices, &mut random),
+        Start::Disks(_) => taken_over(&env, &devices, random),
+    };
+    let mut actor = actor.map_err(|e| format!("in the beginning: {e}"))?;
     record.mark(0);
     let mut past = Past::begin(&actor);
     for step in 1..=plan.steps {
@@ -140,6 +173,22 @@ fn tell(plan: &Plan) -> Result<Story, String> {
     Ok(Story { events: record.take(), past, boot: plan.seed ^ 1 << 32 })
 }
 
+fn begun(env: &Env, machine: Machine, devices: &[Device], random: &mut Rng) -> engine::Result<Actor> {
+    let spa = world::create_pool(env, machine, devices)?;
+    if random.below(3) == 0 {
+        // Blocks of at least this many bytes become gangs now and then.
+        spa.space.force_ganging(4096 << random.below(3));
+    }
+    Actor::new(spa, random.clone())
+}
+
+fn taken_over(env: &Env, devices: &[Device], random: Rng) -> engine::Result<Actor> {
+    let none = || engine::Error::new(engine::Kind::NotFound, "no pool is found");
+    let host = ImportOptions { hostid: 1, hostname: "sim".into(), force: true, ..ImportOptions::default() };
+    let options = ImportOptions { rename: Some(world::POOL.into()), ..host };
+    Actor::take_over(import(env, world::found(devices).ok_or_else(none)?, &options)?, random)
+}
+
 /// One image: it opens, is as it was after a step, and every block is there exactly once. What was committed is there
 /// after its logs were done again. True when such were.
 fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bool) -> Result<bool, String> {
@@ -148,8 +197,9 @@ fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bo
     let pool = check::opened(&devices)?;
     let step = step_of(&pool).map_err(|e| format!("its mark is damaged: {e}"))?;
     let state = story.past.state(step, promised)?;
-    compare(&pool, state, known).map_err(|why| format!("after step {step}: {why}"))?;
+    // No key is loaded yet.
     check::whole(&pool)?;
+    compare(&pool, state, known).map_err(|why| format!("after step {step}: {why}"))?;
     drop(pool);
     let committed = !story.past.promises.files(promised, step).is_empty();
     if committed || go_on {
@@ -160,7 +210,7 @@ fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bo
 }
 
 /// Logs are done again, what was committed is there, the pool can be changed, and is whole after that.
-fn worked_on(devices: &[blkdev::Device], story: &Story, promised: u64, go_on: bool) -> Result<(), String> {
+fn worked_on(devices: &[Device], story: &Story, promised: u64, go_on: bool) -> Result<(), String> {
     let mut actor = story.past.resume(devices, promised, story.boot)?;
     for _ in 0..if go_on { 3 } else { 0 } {
         actor.step().map_err(|e| format!("working on: {e}{}", actor.story()))?;

@@ -2,28 +2,31 @@
 
 use std::sync::Arc;
 
+use crypt::Suite;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
+use engine::dsl::write::crypto::{Cipher, Encryption};
 use engine::dsl::write::props::Source;
 use engine::{Kind, Result};
 use ondisk::ObjsetType;
 use zpl::write::create_fs;
 
 use crate::actor::{Actor, is_refusal};
+use crate::keys;
 use crate::model::{Head, Model, Snapshot, Tree};
 use crate::world::{POOL, new_fs};
 
 /// Most file systems at a time, and snapshots of each.
-const HEADS: usize = 6;
+const HEADS: usize = 7;
 const SNAPSHOTS: usize = 4;
 
 /// Settings and the values that are tried.
-const SETTINGS: [(&str, &[u64]); 10] = [
+const SETTINGS: [(&str, &[u64]); 13] = [
     // lzjb, gzip-1, zle, lz4, zstd, off.
     ("compression", &[3, 5, 14, 15, 16, 2]),
     // fletcher4, SHA-256, SHA-512, skein, edonr, blake3.
     ("checksum", &[7, 8, 11, 12, 13, 14]),
-    ("recordsize", &[512, 4 << 10, 16 << 10, 128 << 10, 256 << 10]),
+    ("recordsize", &[512, 4 << 10, 16 << 10, 128 << 10, 256 << 10, 1 << 20]),
     ("copies", &[1, 2, 3]),
     ("logbias", &[0, 1]),
     ("xattr", &[1, 2]),
@@ -31,10 +34,19 @@ const SETTINGS: [(&str, &[u64]); 10] = [
     ("refquota", &[0, 20 << 20]),
     ("reservation", &[0, 1 << 20, 3 << 20]),
     ("refreservation", &[0, 1 << 20]),
+    ("quota", &[0, 24 << 20]),
+    ("special_small_blocks", &[0, 4 << 10, 64 << 10]),
+    // legacy, 1k, 4k.
+    ("dnodesize", &[0, 1 << 10, 4 << 10]),
 ];
+/// Those that file systems only have.
+const OF_FILES: [&str; 6] = ["recordsize", "xattr", "quota", "refquota", "special_small_blocks", "dnodesize"];
+
+/// Ciphers that are tried.
+const SUITES: [Suite; 2] = [Suite::Aes256Gcm, Suite::Aes128Ccm];
 
 impl Actor {
-    fn task<T: Send + 'static>(
+    pub(crate) fn task<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tasks<'_>) -> Result<T> + Send + 'static,
     ) -> Result<Option<T>> {
@@ -45,7 +57,7 @@ impl Actor {
         }
     }
 
-    fn new_name(&mut self, kind: char) -> String {
+    pub(crate) fn new_name(&mut self, kind: char) -> String {
         self.named += 1;
         format!("{kind}{}", self.named)
     }
@@ -56,7 +68,8 @@ impl Actor {
         let all: Vec<String> = self.model.heads.keys().cloned().collect();
         let below: Vec<String> = all.iter().filter(|name| *name != POOL).cloned().collect();
         let (Some(any), child) = (self.pick(&all), self.pick(&below)) else { return Ok(()) };
-        let what = self.random.below(17);
+        let above = if self.tree(&any).is_volume() { POOL.to_owned() } else { any.clone() };
+        let what = self.random.below(24);
         self.tell(format!("dataset operation {what} on {any} or {child:?}"));
         if let (7 | 10, Some(child)) = (what, &child) {
             // What is rolled back or destroyed is not mounted.
@@ -66,7 +79,7 @@ impl Actor {
         self.change()?;
         self.barred = None;
         match (what, child) {
-            (0..2, _) if all.len() < HEADS => self.create_head(&any),
+            (0..2, _) if all.len() < HEADS => self.create_head(&above, None),
             (2..5, _) => self.snapshot(&all, &any),
             (5 | 6, _) if all.len() < HEADS => self.clone_one(&any),
             (7, Some(child)) => self.rollback(&child),
@@ -76,18 +89,35 @@ impl Actor {
             (12, _) => self.rename_snapshot(&any),
             (13, Some(child)) => self.promote(&child),
             (14..16, _) => self.set(&any),
+            (16 | 17, _) if all.len() < HEADS => self.create_volume(&above),
+            (18 | 19, _) if all.len() < HEADS => {
+                let key = self.random.next_u64();
+                self.create_head(&above, Some(key))
+            }
+            (20, _) => self.resize(),
+            (21 | 22, Some(child)) => self.change_key(&child),
             _ => self.spa.sync(),
         }
     }
 
-    fn create_head(&mut self, parent: &str) -> Result<()> {
-        let name = format!("{parent}/{}", self.new_name('d'));
+    /// A new file system, encrypted as its parent, or with a key of its own.
+    fn create_head(&mut self, parent: &str, key: Option<u64>) -> Result<()> {
+        let name = format!("{parent}/{}", self.new_name(if key.is_some() { 'e' } else { 'd' }));
         let (task_name, fs) = (name.clone(), new_fs(&self.spa.pool.env));
+        let mut encryption = Encryption::default();
+        if let Some(key) = key {
+            let cipher = Cipher::Suite(self.pick(&SUITES).unwrap_or(Suite::Aes256Gcm));
+            encryption = Encryption { cipher, key: Some(keys::new_key(key)?) };
+        }
         let made = self.task(move |tasks| {
-            tasks.create(&task_name, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))
+            tasks.create_encrypted(&task_name, ObjsetType::Zfs, 0, encryption, &mut |live, tx| {
+                create_fs(&live.objset, tx, &fs)
+            })
         })?;
         if made.is_some() {
-            self.model.heads.insert(name.clone(), Head::default());
+            let inherits = self.model.heads.get(parent).is_some_and(|head| head.encrypted);
+            let encrypted = inherits || key.is_some();
+            self.model.heads.insert(name.clone(), Head { encrypted, key, ..Head::default() });
             let root = self.writer(&name)?.root;
             self.edit(&name, |tree| *tree = Tree::new(root));
         }
@@ -103,12 +133,12 @@ impl Actor {
         }
         let (snap, of) = (self.new_name('s'), of.to_vec());
         let names: Vec<String> = of.iter().map(|name| format!("{name}@{snap}")).collect();
+        let order = self.spa.txgs.open();
         let done = self.task(move |tasks| {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             tasks.snapshot(&names, &[])
         })?;
         if done.is_some() {
-            let order = self.named;
             for name in of {
                 if let Some(head) = self.model.heads.get_mut(&name) {
                     head.snapshots.insert(snap.clone(), Snapshot { order, tree: Arc::clone(&head.tree) });
@@ -128,9 +158,10 @@ impl Actor {
         let (origin, name) = (format!("{head}@{snap}"), format!("{POOL}/{}", self.new_name('c')));
         let (task_origin, task_name) = (origin.clone(), name.clone());
         if self.task(move |tasks| tasks.clone_snapshot(&task_origin, &task_name))?.is_some() {
-            let of = self.model.heads.get(head).and_then(|h| h.snapshots.get(&snap));
-            let tree = of.map(|s| Arc::clone(&s.tree)).unwrap_or_default();
-            self.model.heads.insert(name, Head { tree, origin: Some(origin), ..Head::default() });
+            let Some(of) = self.model.heads.get(head) else { return Ok(()) };
+            let tree = of.snapshots.get(&snap).map(|s| Arc::clone(&s.tree)).unwrap_or_default();
+            let clone = Head { tree, origin: Some(origin), encrypted: of.encrypted, ..Head::default() };
+            self.model.heads.insert(name, clone);
         }
         Ok(())
     }
@@ -193,7 +224,7 @@ impl Actor {
         let parent = if self.random.below(2) == 0 { POOL } else { parent };
         let new = format!("{parent}/{name}");
         let names = (old.to_owned(), new.clone());
-        if self.task(move |tasks| tasks.rename(&names.0, &names.1))?.is_some() {
+        if self.unless_keys(old, move |tasks| tasks.rename(&names.0, &names.1))?.is_some() {
             self.renamed(old, &new);
             rename_in(&mut self.model, old, &new);
         }
@@ -220,8 +251,39 @@ impl Actor {
             return self.spa.sync();
         };
         let task_name = name.to_owned();
-        if self.task(move |tasks| tasks.promote(&task_name))?.is_some() {
+        if self.unless_keys(name, move |tasks| tasks.promote(&task_name))?.is_some() {
             promote_in(&mut self.model, name, &origin);
+        }
+        Ok(())
+    }
+
+    /// A task that is refused where it would part an encrypted dataset from its key.
+    fn unless_keys(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Tasks<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<Option<()>> {
+        let encrypted = self.model.heads.get(name).is_some_and(|head| head.encrypted);
+        match self.task(work) {
+            Err(e) if encrypted && e.kind() == Kind::Denied => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Gives an encrypted dataset a key of its own, or its parent's.
+    fn change_key(&mut self, name: &str) -> Result<()> {
+        let Some(head) = self.model.heads.get(name) else { return Ok(()) };
+        if !head.encrypted || head.origin.is_some() {
+            return self.spa.sync();
+        }
+        let parent = name.rsplit_once('/').and_then(|(parent, _)| self.model.heads.get(parent));
+        let inherits = head.key.is_some() && parent.is_some_and(|p| p.encrypted) && self.random.below(2) == 0;
+        let key = if inherits { None } else { Some(self.random.next_u64()) };
+        let (task_name, new) = (name.to_owned(), key.map(keys::new_key).transpose()?);
+        if self.task(move |tasks| tasks.change_key(&task_name, new))?.is_some()
+            && let Some(head) = self.model.heads.get_mut(name)
+        {
+            head.key = key;
         }
         Ok(())
     }
@@ -229,6 +291,12 @@ impl Actor {
     fn set(&mut self, name: &str) -> Result<()> {
         let Some((prop, values)) = self.pick(&SETTINGS) else { return Ok(()) };
         let Some(value) = self.pick(values) else { return Ok(()) };
+        let Some(head) = self.model.heads.get(name) else { return Ok(()) };
+        if (head.tree.is_volume() && OF_FILES.contains(&prop))
+            || (head.encrypted && (prop, value) == ("copies", 3))
+        {
+            return self.spa.sync();
+        }
         let task_name = name.to_owned();
         let done = self.task(move |tasks| {
             tasks.set(&task_name, &[(prop, Some(PropValue::Number(value)))], Source::Local)
@@ -279,12 +347,14 @@ fn promote_in(model: &mut Model, name: &str, origin: &str) {
     let moved: Vec<String> =
         from.snapshots.iter().filter(|(_, s)| s.order <= last).map(|(n, _)| n.clone()).collect();
     let above = from.origin.replace(format!("{name}@{snap}"));
+    let key = from.key.take();
     let mut snapshots = Vec::new();
     for snap in moved {
         snapshots.extend(from.snapshots.remove(&snap).map(|s| (snap, s)));
     }
     if let Some(clone) = model.heads.get_mut(name) {
         clone.origin = above;
+        clone.key = key;
         clone.snapshots.extend(snapshots.iter().cloned());
     }
     for (snap, _) in snapshots {

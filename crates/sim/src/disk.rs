@@ -62,13 +62,14 @@ pub struct Disk {
 
 impl Disk {
     /// An empty disk that is recorded.
-    pub fn new(number: usize, size: u64, record: &Arc<Record>) -> Arc<Self> {
-        Self::over(number, size, Pages::default(), Some(Arc::clone(record)))
+    pub fn new(number: usize, record: &Arc<Record>) -> Arc<Self> {
+        Self::over(number, Pages::default(), Some(Arc::clone(record)))
     }
 
     /// A disk that holds an image.
-    pub fn over(number: usize, size: u64, pages: Pages, record: Option<Arc<Record>>) -> Arc<Self> {
-        Arc::new(Self { name: format!("/sim/disk{number}"), number, size, pages: Mutex::new(pages), record })
+    pub fn over(number: usize, pages: Pages, record: Option<Arc<Record>>) -> Arc<Self> {
+        let (name, size) = (format!("/sim/disk{number}"), pages.size);
+        Arc::new(Self { name, number, size, pages: Mutex::new(pages), record })
     }
 
     /// A copy of what it holds.

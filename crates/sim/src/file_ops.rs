@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::{Kind, Result};
+use ondisk::acl::{Ace, ace_flags, ace_mask, ace_type};
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, RenameKind, Settings, XattrMode};
+use zpl::write::{FsWriter, NewNode, QuotaKind, RenameKind, Settings, XattrMode};
 
-use crate::actor::{Actor, is_refusal};
+use crate::actor::{Actor, MARK, is_refusal};
 use crate::model::{Item, Name, Tree};
 use crate::world::POOL;
 
 /// Different names in a directory.
 const NAMES: u64 = 9;
+/// Quotas of users that are tried.
+const QUOTAS: [u64; 4] = [0, 0, 100 << 10, 2 << 20];
 /// Longest ordinary file.
 const SPAN: u64 = 40 << 10;
 /// Longest of those that fill.
@@ -23,7 +26,7 @@ const FILLER: u64 = 1 << 20;
 const MOST_FILLERS: usize = 200;
 
 /// Puts bytes into the model of a file.
-fn overlay(item: &mut Item, offset: u64, bytes: &[u8]) {
+pub(crate) fn overlay(item: &mut Item, offset: u64, bytes: &[u8]) {
     let at = usize::try_from(offset).unwrap_or(0);
     let content = Arc::make_mut(&mut item.bytes);
     content.resize(content.len().max(at + bytes.len()), 0);
@@ -40,7 +43,7 @@ struct Place {
 }
 
 /// What the model allows is done, what it doesn't is refused.
-fn expected<T>(result: Result<T>, allowed: bool, what: &str) -> Result<Option<T>> {
+pub(crate) fn expected<T>(result: Result<T>, allowed: bool, what: &str) -> Result<Option<T>> {
     match result {
         Err(e) if is_refusal(&e) => Ok(None),
         Ok(value) if allowed => Ok(Some(value)),
@@ -61,7 +64,14 @@ impl Actor {
         let dirs: Vec<u64> = tree.names.keys().copied().collect();
         let dir = self.pick(&dirs)?;
         let long = if self.random.below(12) == 0 { "x".repeat(60) } else { String::new() };
-        let name = format!("n{}{long}", self.random.below(NAMES)).into_bytes();
+        let name = match (self.random.below(4), tree.names.get(&dir)) {
+            // Also names that others gave.
+            (0, Some(names)) if dir_has_others(names) => {
+                let names: Vec<Name> = names.keys().filter(|name| *name != MARK).cloned().collect();
+                self.pick(&names)?
+            }
+            _ => format!("n{}{long}", self.random.below(NAMES)).into_bytes(),
+        };
         let there = tree.get(dir, &name);
         Some(Place { dir, name, there })
     }
@@ -74,7 +84,7 @@ impl Actor {
     }
 
     /// Bytes: random, repeated, or zeros.
-    fn bytes(&mut self, len: u64) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
         match self.random.below(6) {
             0 => {}
@@ -91,9 +101,8 @@ impl Actor {
     pub(crate) fn file_op(&mut self, dataset: &str) -> Result<()> {
         let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
         let Some(place) = self.place(&tree) else { return Ok(()) };
-        let target =
-            self.some_file(&tree).filter(|n| dataset != POOL || tree.get(fs.root, b"step") != Some(*n));
-        let what = self.random.below(24);
+        let target = self.some_file(&tree).filter(|n| dataset != POOL || tree.get(fs.root, MARK) != Some(*n));
+        let what = self.random.below(26);
         let name = String::from_utf8_lossy(&place.name);
         self.tell(format!(
             "{dataset}: file operation {what} at {}/{name}={:?} on {target:?}",
@@ -114,11 +123,14 @@ impl Actor {
             (19, Some(number)) => self.chmod(dataset, &fs, number),
             (20, Some(number)) => self.fill(dataset, &fs, number),
             (21, _) => self.close_one(),
+            (22, Some(number)) => self.set_acl(dataset, &fs, number),
+            (23, _) => self.set_quota(dataset, &fs),
             _ => self.look(dataset),
         }
     }
 
-    fn add(&mut self, dataset: &str, place: &Place, number: u64, item: Item) {
+    fn add(&mut self, dataset: &str, place: &Place, number: u64, item: Item) -> Result<()> {
+        let item = Item { acl: self.writer(dataset)?.acl(number)?, ..item };
         self.edit(dataset, |tree| {
             tree.set(place.dir, &place.name, number);
             if item.kind == FileKind::Directory {
@@ -126,13 +138,14 @@ impl Actor {
             }
             tree.items.insert(number, Arc::new(item));
         });
+        Ok(())
     }
 
     fn create(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
         let new = NewNode::new(FileKind::Regular, 0o644, self.random.below(3), 0);
         let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "create")?;
         let Some(number) = made else { return Ok(()) };
-        self.add(dataset, place, number, Item::new(FileKind::Regular, 0o644));
+        self.add(dataset, place, number, Item::new(FileKind::Regular, 0o644))?;
         let len = self.random.below(SPAN);
         // Many files are small, so that some are kept in their pointers.
         let len = if self.random.below(2) == 0 { len / 256 } else { len };
@@ -194,7 +207,7 @@ impl Actor {
         let new = NewNode::new(FileKind::Directory, 0o755, 0, 0);
         let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "mkdir")?;
         if let Some(number) = made {
-            self.add(dataset, place, number, Item::new(FileKind::Directory, 0o755));
+            self.add(dataset, place, number, Item::new(FileKind::Directory, 0o755))?;
         }
         Ok(())
     }
@@ -205,7 +218,7 @@ impl Actor {
         let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "symlink")?;
         if let Some(number) = made {
             let item = Item { bytes: Arc::new(target), ..Item::new(FileKind::Symlink, 0o777) };
-            self.add(dataset, place, number, item);
+            self.add(dataset, place, number, item)?;
         }
         Ok(())
     }
@@ -315,7 +328,41 @@ impl Actor {
         let perm = u32::try_from(self.random.below(0o1000)).unwrap_or(0);
         let settings = Settings { mode: Some(perm.into()), ..Settings::default() };
         if expected(fs.setattr(number, &settings), true, "chmod")?.is_some() {
-            self.edit(dataset, |tree| tree.change(number, |item| item.perm = perm));
+            let acl = fs.acl(number)?;
+            self.edit(dataset, |tree| tree.change(number, |item| (item.perm, item.acl) = (perm, acl)));
+        }
+        Ok(())
+    }
+
+    /// A list of a few entries. What mode it amounts to is not judged here, but that it stays.
+    fn set_acl(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        let masks = [ace_mask::READ_DATA, ace_mask::WRITE_DATA | ace_mask::APPEND_DATA, ace_mask::READ_ACL];
+        let mut list = Vec::new();
+        for who in 0..self.random.below(12) + 1 {
+            let ace_type = if self.random.below(3) == 0 { ace_type::DENY } else { ace_type::ALLOW };
+            let (who, flags) = match self.random.below(3) {
+                0 => (u64::MAX, ace_flags::EVERYONE),
+                1 => (who, ace_flags::IDENTIFIER_GROUP),
+                _ => (who, 0),
+            };
+            let access_mask = self.pick(&masks).unwrap_or(0);
+            list.push(Ace { ace_type, flags, access_mask, who, object: None });
+        }
+        if expected(fs.set_acl(number, &list), true, "set a list")?.is_some() {
+            let perm = fs.attr(number)?.perm;
+            self.edit(dataset, |tree| tree.change(number, |item| (item.perm, item.acl) = (perm, list)));
+        }
+        Ok(())
+    }
+
+    fn set_quota(&mut self, dataset: &str, fs: &FsWriter) -> Result<()> {
+        // Not of the owner of the mark.
+        let (id, limit) = (self.random.below(2) + 1, self.pick(&QUOTAS).unwrap_or(0));
+        if expected(fs.set_quota(QuotaKind::User, id, limit), true, "set a quota")?.is_some() {
+            self.edit(dataset, |tree| match limit {
+                0 => drop(tree.quotas.remove(&id)),
+                limit => drop(tree.quotas.insert(id, limit)),
+            });
         }
         Ok(())
     }
@@ -357,6 +404,9 @@ impl Actor {
 
     /// What a live file system shows of one file, against the model.
     pub(crate) fn look(&mut self, dataset: &str) -> Result<()> {
+        if self.tree(dataset).is_volume() {
+            return self.look_at_volume(dataset);
+        }
         let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
         let Some(number) = self.some_file(&tree) else { return Ok(()) };
         let Some(item) = tree.items.get(&number) else { return Ok(()) };
@@ -366,6 +416,10 @@ impl Actor {
         crate::model::same_bytes(found, &item.bytes)
             .map_err(|why| engine::Error::new(Kind::Corrupt, format!("object {number} of {dataset}: {why}")))
     }
+}
+
+fn dir_has_others(names: &BTreeMap<Name, u64>) -> bool {
+    names.keys().any(|name| name != MARK)
 }
 
 fn may_rename(tree: &Tree, from: &Place, to: &Place, kind: RenameKind) -> bool {

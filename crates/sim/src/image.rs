@@ -1,18 +1,33 @@
 //! Images that a power cut could leave.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 use stdx::rng::Rng;
 
 use crate::disk::Event;
+use crate::world::DISK_SIZE;
 
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
 
 /// Sparse content of a disk; cheap to copy.
-#[derive(Debug, Clone, Default)]
-pub struct Pages(BTreeMap<u64, Arc<[u8; PAGE]>>);
+#[derive(Debug, Clone)]
+pub struct Pages {
+    /// Bytes of the disk.
+    pub size: u64,
+    pages: BTreeMap<u64, Arc<[u8; PAGE]>>,
+}
+
+impl Default for Pages {
+    /// An empty disk of the usual size.
+    fn default() -> Self {
+        Self { size: DISK_SIZE, pages: BTreeMap::new() }
+    }
+}
 
 /// Page number and offset in it.
 fn split(offset: u64) -> (u64, usize) {
@@ -21,6 +36,28 @@ fn split(offset: u64) -> (u64, usize) {
 }
 
 impl Pages {
+    /// An empty disk of that many bytes.
+    pub fn empty(size: u64) -> Self {
+        Self { size, pages: BTreeMap::new() }
+    }
+
+    /// What a file of this machine holds.
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let mut pages = Self::empty(file.metadata()?.len());
+        let (mut at, mut piece) = (0, vec![0; 256 * PAGE]);
+        loop {
+            let got = file.read(&mut piece)?;
+            let Some(bytes) = piece.get(..got).filter(|b| !b.is_empty()) else { return Ok(pages) };
+            for page in bytes.chunks(PAGE) {
+                if page.iter().any(|byte| *byte != 0) {
+                    pages.write(at, page);
+                }
+                at += page.len() as u64;
+            }
+        }
+    }
+
     /// Fills `out` from `offset`.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let (mut at, mut rest) = (offset, out);
@@ -28,7 +65,7 @@ impl Pages {
             let (page, skip) = split(at);
             let take = rest.len().min(PAGE - skip);
             let (now, later) = rest.split_at_mut(take);
-            match self.0.get(&page).and_then(|p| p.get(skip..skip + take)) {
+            match self.pages.get(&page).and_then(|p| p.get(skip..skip + take)) {
                 Some(bytes) => now.copy_from_slice(bytes),
                 None => now.fill(0),
             }
@@ -43,7 +80,7 @@ impl Pages {
             let (page, skip) = split(at);
             let take = rest.len().min(PAGE - skip);
             let (now, later) = rest.split_at(take);
-            let slot = self.0.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
+            let slot = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
             if let Some(to) = Arc::make_mut(slot).get_mut(skip..skip + take) {
                 to.copy_from_slice(now);
             }
@@ -53,7 +90,7 @@ impl Pages {
 
     /// A number that other content would nearly surely change.
     pub fn print(&self, seed: u64) -> u64 {
-        let words = self.0.iter().flat_map(|(page, bytes)| {
+        let words = self.pages.iter().flat_map(|(page, bytes)| {
             let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
             std::iter::once(*page).chain(words)
         });
@@ -62,7 +99,7 @@ impl Pages {
 
     /// All pages that are not zeros: byte offset and content.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.0.iter().map(|(&page, bytes)| (page * PAGE as u64, &bytes[..]))
+        self.pages.iter().map(|(&page, bytes)| (page * PAGE as u64, &bytes[..]))
     }
 }
 

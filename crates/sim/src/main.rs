@@ -1,10 +1,12 @@
 //! `make crash SEED=… COUNT=…` and `make simulate SEED=… COUNT=…`: from any seed, as many as wanted.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use sim::crash::{Plan, STEPS, survive};
+use sim::crash::{Plan, STEPS, Start, survive};
+use sim::image::Pages;
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::Machine;
 
@@ -15,7 +17,8 @@ const BATCH: u64 = 400;
 
 const USAGE: &str =
     "usage: sim crash SEED COUNT            checks COUNT images that power cuts could leave, from SEED on
-       sim crash SEED EVENT:VARIANT    checks that image of all kinds of pools again
+       sim crash SEED EVENT:VARIANT    checks that image again
+       sim crash SEED COUNT FOLDER     begins with the pool on the files disk1, disk2, … in FOLDER
        sim simulate SEED COUNT         runs COUNT pools on disks that fail and lie, from SEED on";
 
 fn main() -> ExitCode {
@@ -26,10 +29,14 @@ fn main() -> ExitCode {
             (Ok(seed), Ok(count)) => simulated(seed, count),
             _ => usage(),
         },
+        ["crash", seed, count, folder] => match (seed.parse(), count.parse(), disks_in(Path::new(folder))) {
+            (Ok(seed), Ok(count), Ok(disks)) => crash(seed, count, None, &[Start::Disks(disks)]),
+            _ => usage(),
+        },
         ["crash", seed, count] => match (seed.parse(), count.parse(), count.split_once(':')) {
-            (Ok(seed), Ok(count), _) => crash(seed, count, None),
+            (Ok(seed), Ok(count), _) => crash(seed, count, None, &new_pools()),
             (Ok(seed), _, Some((event, variant))) => match (event.parse(), variant.parse()) {
-                (Ok(event), Ok(variant)) => crash(seed, 1, Some((event, variant))),
+                (Ok(event), Ok(variant)) => crash(seed, 1, Some((event, variant)), &new_pools()),
                 _ => usage(),
             },
             _ => usage(),
@@ -41,6 +48,15 @@ fn main() -> ExitCode {
 fn usage() -> ExitCode {
     eprintln!("{USAGE}");
     ExitCode::from(2)
+}
+
+fn new_pools() -> Vec<Start> {
+    Machine::all().map(Start::New).collect()
+}
+
+fn disks_in(folder: &Path) -> std::io::Result<Vec<Pages>> {
+    let paths = (1..).map(|number| folder.join(format!("disk{number}"))).take_while(|path| path.exists());
+    paths.map(|path| Pages::of_file(&path)).collect()
 }
 
 /// Does `work` on as many threads as there are cores.
@@ -74,20 +90,19 @@ fn simulated(first: u64, count: u64) -> ExitCode {
     if failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn crash(first: u64, count: u64, only: Option<(usize, u64)>) -> ExitCode {
-    let (start, done, failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
-    let machines: Vec<Machine> = Machine::all().collect();
-    let next = AtomicU64::new(0);
+fn crash(first: u64, count: u64, only: Option<(usize, u64)>, starts: &[Start]) -> ExitCode {
+    let (begun, done, failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
+    let next = AtomicU64::new(first);
     let work = || {
         while done.load(Ordering::Relaxed) < count && !failed.load(Ordering::Relaxed) {
-            let turn = next.fetch_add(1, Ordering::Relaxed);
-            let many = machines.len() as u64;
-            let Some(&machine) = machines.get(usize::try_from(turn % many).unwrap_or(0)) else { return };
-            if only.is_some() && turn >= many {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let many = starts.len() as u64;
+            let Some(start) = starts.get(usize::try_from(seed % many).unwrap_or(0)) else { return };
+            if only.is_some() && seed > first {
                 return;
             }
-            let seed = first + turn / many;
-            let plan = Plan { seed, images: BATCH, steps: STEPS, machine, per_cut: 64, only, lying: false };
+            let (begin, steps) = (start.clone(), STEPS);
+            let plan = Plan { seed, images: BATCH, steps, start: begin, per_cut: 64, only, lying: false };
             let why = match survive(&plan, &mut |_| ()) {
                 Ok(outcome) => {
                     done.fetch_add(outcome.images, Ordering::Relaxed);
@@ -96,12 +111,12 @@ fn crash(first: u64, count: u64, only: Option<(usize, u64)>) -> ExitCode {
                 Err(why) => Some(format!("the workload failed: {why}")),
             };
             if let Some(why) = why {
-                println!("seed {seed}, {machine:?}, {why}");
+                println!("seed {seed}, {start}, {why}");
                 failed.store(true, Ordering::Relaxed);
             }
             let done = done.load(Ordering::Relaxed);
-            let rate = done as f64 / start.elapsed().as_secs_f64();
-            println!("seed {seed}, {machine:?}: {done} images so far, {rate:.0} a second");
+            let rate = done as f64 / begun.elapsed().as_secs_f64();
+            println!("seed {seed}, {start}: {done} images so far, {rate:.0} a second");
         }
     };
     on_all_cores(&work);

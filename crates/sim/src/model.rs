@@ -7,9 +7,16 @@ use std::sync::Arc;
 
 use engine::dsl::{Dataset, Dir, Dsl};
 use engine::spa::Pool;
+use engine::zap::Zap;
+use ondisk::ObjsetType;
+use ondisk::acl::Ace;
 use ondisk::blkptr::BLKPTR_SIZE;
+use ondisk::names::{MASTER_NODE_OBJECT, ZVOL_OBJECT, master_node};
 use parking_lot::Mutex;
 use zpl::{FileKind, Filesystem, Inode};
+use zvol::Volume;
+
+use crate::keys;
 
 /// A name in a directory or a dataset.
 pub type Name = Vec<u8>;
@@ -27,28 +34,43 @@ pub struct Item {
     pub bytes: Arc<Vec<u8>>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Name, Vec<u8>>,
+    /// Access control list.
+    pub acl: Vec<Ace>,
 }
 
 impl Item {
     /// A new file with one name.
     pub fn new(kind: FileKind, perm: u32) -> Self {
-        Self { kind, links: 1, perm, bytes: Arc::default(), xattrs: BTreeMap::new() }
+        Self { kind, links: 1, perm, bytes: Arc::default(), xattrs: BTreeMap::new(), acl: Vec::new() }
     }
 }
 
-/// A file system: files by object number, and names in directories.
+/// A file system: files by object number, and names in directories. A volume: one item without a name.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
     /// All files but the root directory.
     pub items: BTreeMap<u64, Arc<Item>>,
     /// Entries of each directory.
     pub names: BTreeMap<u64, Arc<BTreeMap<Name, u64>>>,
+    /// Bytes that users may take.
+    pub quotas: BTreeMap<u64, u64>,
 }
 
 impl Tree {
     /// An empty file system.
     pub fn new(root: u64) -> Self {
-        Self { items: BTreeMap::new(), names: BTreeMap::from([(root, Arc::default())]) }
+        Self { names: BTreeMap::from([(root, Arc::default())]), ..Self::default() }
+    }
+
+    /// A volume with these bytes.
+    pub fn volume(bytes: Vec<u8>) -> Self {
+        let item = Item { bytes: Arc::new(bytes), ..Item::new(FileKind::BlockDevice, 0) };
+        Self { items: BTreeMap::from([(ZVOL_OBJECT, Arc::new(item))]), ..Self::default() }
+    }
+
+    /// Whether this is a volume.
+    pub fn is_volume(&self) -> bool {
+        self.names.is_empty()
     }
 
     /// What `name` means in directory `dir`.
@@ -100,7 +122,7 @@ impl Tree {
 /// A snapshot: its place in the order of all, and what it holds.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Later ones have higher numbers.
+    /// The txg that it was made in.
     pub order: u64,
     /// Content.
     pub tree: Arc<Tree>,
@@ -117,6 +139,10 @@ pub struct Head {
     pub settings: BTreeMap<&'static str, u64>,
     /// The snapshot that it is a clone of.
     pub origin: Option<String>,
+    /// Whether it is encrypted.
+    pub encrypted: bool,
+    /// Its own key, when it is an encryption root.
+    pub key: Option<u64>,
 }
 
 /// A pool.
@@ -156,8 +182,9 @@ fn said(e: engine::Error) -> String {
     e.to_string()
 }
 
-/// Compares a pool with what must be there.
+/// Compares a pool with what must be there, and loads its keys.
 pub fn compare(pool: &Pool, model: &Model, known: &Known) -> Verdict {
+    keys::unlock(pool, model)?;
     let mut left: BTreeSet<&str> = model.heads.keys().map(String::as_str).collect();
     for dir in pool.dsl.walk(pool.dsl.root().map_err(said)?) {
         let dir = dir.map_err(said)?;
@@ -173,9 +200,12 @@ pub fn compare(pool: &Pool, model: &Model, known: &Known) -> Verdict {
 
 fn compare_head(dsl: &Arc<Dsl>, dir: &Dir, head: &Head, known: &Known) -> Verdict {
     let dataset = dir.head().map_err(said)?;
+    let encrypted = dsl.keys.root_of(dir).map_err(said)?.is_some();
+    if encrypted != head.encrypted {
+        return Err(format!("encrypted: {encrypted}"));
+    }
     compare_dataset(&dataset, &head.tree, known)?;
     let snapshots = dataset.snapshots().map_err(said)?;
-    let name_of = |snap: &Dataset| snap.name.split('@').nth(1).unwrap_or_default().to_owned();
     let found: BTreeSet<String> = snapshots.iter().map(name_of).collect();
     let wanted: BTreeSet<String> = head.snapshots.keys().cloned().collect();
     if found != wanted {
@@ -186,11 +216,7 @@ fn compare_head(dsl: &Arc<Dsl>, dir: &Dir, head: &Head, known: &Known) -> Verdic
             compare_dataset(snap, &model.tree, known).map_err(|why| format!("{}: {why}", snap.name))?;
         }
     }
-    let origin = match dir.phys.origin_obj {
-        0 => None,
-        number => Some(engine::dsl::props::names::dataset_name(dsl, number).map_err(said)?),
-    };
-    let origin = origin.filter(|name| !name.contains('$'));
+    let origin = origin_of(dir)?;
     if origin != head.origin {
         return Err(format!("the origin is {origin:?} instead of {:?}", head.origin));
     }
@@ -205,13 +231,34 @@ fn compare_head(dsl: &Arc<Dsl>, dir: &Dir, head: &Head, known: &Known) -> Verdic
     Ok(())
 }
 
+/// The part of a snapshot's name that is its own.
+fn name_of(snap: &Dataset) -> String {
+    snap.name.split('@').nth(1).unwrap_or_default().to_owned()
+}
+
+fn origin_of(dir: &Dir) -> Result<Option<String>, String> {
+    let origin = match dir.phys.origin_obj {
+        0 => None,
+        number => Some(engine::dsl::props::names::dataset_name(&dir.dsl, number).map_err(said)?),
+    };
+    Ok(origin.filter(|name| !name.contains('$')))
+}
+
 fn compare_dataset(dataset: &Dataset, tree: &Arc<Tree>, known: &Known) -> Verdict {
     let key = (dataset.phys.bp.to_bytes(), Arc::as_ptr(tree) as usize);
     if known.0.lock().contains(&key) {
         return Ok(());
     }
-    let fs = Filesystem::open_committed(dataset).map_err(said)?;
-    compare_tree(&fs, tree)?;
+    match tree.is_volume() {
+        true => same_bytes(&device_of(dataset)?, tree.items.get(&ZVOL_OBJECT).map_or(&[], |i| &i.bytes))?,
+        false => {
+            compare_tree(&Filesystem::open_committed(dataset).map_err(said)?, tree)?;
+            let quotas = quotas_of(dataset).map_err(said)?;
+            if quotas != tree.quotas {
+                return Err(format!("quotas {quotas:?} instead of {:?}", tree.quotas));
+            }
+        }
+    }
     known.0.lock().insert(key);
     Ok(())
 }
@@ -260,8 +307,59 @@ fn compare_dir(dir: &Inode, tree: &Tree, met: &mut BTreeSet<u64>, path: &str) ->
     Ok(())
 }
 
+/// Quotas of users.
+fn quotas_of(dataset: &Dataset) -> engine::Result<BTreeMap<u64, u64>> {
+    let (objset, mut quotas) = (dataset.objset()?, BTreeMap::new());
+    let master = Zap::open(&objset.object(MASTER_NODE_OBJECT)?)?;
+    let Some(object) = master.u64(master_node::USERQUOTA)? else { return Ok(quotas) };
+    for entry in Zap::open(&objset.object(object)?)?.entries() {
+        let entry = entry?;
+        let id = u64::from_str_radix(&entry.name_lossy(), 16)
+            .map_err(|e| engine::Error::corrupt(e.to_string()))?;
+        quotas.extend(entry.value.first().map(|limit| (id, limit)));
+    }
+    Ok(quotas)
+}
+
+/// All bytes of a volume.
+fn device_of(dataset: &Dataset) -> Result<Vec<u8>, String> {
+    let volume = Volume::open(dataset).map_err(said)?;
+    let mut bytes = vec![0; usize::try_from(volume.size).unwrap_or(0)];
+    let len = volume.read_at(0, &mut bytes).map_err(said)?;
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// All that is in a pool whose keys are loaded.
+pub fn read_model(pool: &Pool) -> Result<Model, String> {
+    let mut model = Model::default();
+    for dir in pool.dsl.walk(pool.dsl.root().map_err(said)?) {
+        let dir = dir.map_err(said)?;
+        let dataset = dir.head().map_err(said)?;
+        let mut snapshots = BTreeMap::new();
+        for snap in dataset.snapshots().map_err(said)? {
+            let tree = Arc::new(read_dataset(&snap)?);
+            snapshots.insert(name_of(&snap), Snapshot { order: snap.phys.creation_txg, tree });
+        }
+        let tree = Arc::new(read_dataset(&dataset)?);
+        let head = Head { tree, snapshots, origin: origin_of(&dir)?, ..Head::default() };
+        model.heads.insert(dir.name, head);
+    }
+    Ok(model)
+}
+
+/// All that is in a dataset.
+pub fn read_dataset(dataset: &Dataset) -> Result<Tree, String> {
+    if dataset.objset().map_err(said)?.phys.objset_type == ObjsetType::Zvol {
+        return device_of(dataset).map(Tree::volume);
+    }
+    let mut tree = read_tree(&Filesystem::open_committed(dataset).map_err(said)?)?;
+    tree.quotas = quotas_of(dataset).map_err(said)?;
+    Ok(tree)
+}
+
 /// All that is in a file system. Fails when its names and files don't fit each other.
-pub fn read_tree(fs: &Arc<Filesystem>) -> Result<Tree, String> {
+fn read_tree(fs: &Arc<Filesystem>) -> Result<Tree, String> {
     let root = fs.root().map_err(said)?;
     let mut tree = Tree::new(root.number());
     read_dir(&root, &mut tree)?;
@@ -283,7 +381,8 @@ fn read_dir(dir: &Inode, tree: &mut Tree) -> Verdict {
         let inode = dir.child(&entry.name).map_err(said)?;
         let xattrs = inode.xattrs().map_err(said)?.into_iter().collect();
         let bytes = Arc::new(bytes_of(&inode)?);
-        let item = Item { bytes, xattrs, ..Item::new(inode.attr().kind, inode.attr().perm) };
+        let item =
+            Item { bytes, xattrs, acl: acl_of(&inode)?, ..Item::new(inode.attr().kind, inode.attr().perm) };
         tree.items.insert(entry.object, Arc::new(item));
         if inode.is_dir() {
             tree.names.insert(entry.object, Arc::default());
@@ -293,16 +392,20 @@ fn read_dir(dir: &Inode, tree: &mut Tree) -> Verdict {
     Ok(())
 }
 
+fn acl_of(inode: &Inode) -> Result<Vec<Ace>, String> {
+    Ok(inode.acl().map_err(said)?.map(|acl| acl.aces).unwrap_or_default())
+}
+
 fn bytes_of(inode: &Inode) -> Result<Vec<u8>, String> {
     match inode.attr().kind {
-        FileKind::Directory => Ok(Vec::new()),
         FileKind::Symlink => inode.readlink().map_err(said),
-        _ => {
+        FileKind::Regular => {
             let mut bytes = vec![0; usize::try_from(inode.attr().size).unwrap_or(0)];
             let len = inode.read_at(0, &mut bytes).map_err(said)?;
             bytes.truncate(len);
             Ok(bytes)
         }
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -320,6 +423,10 @@ pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
         };
         let (found, wanted) = (sizes(&xattrs), sizes(&item.xattrs));
         return Err(format!("extended attributes {found:?} instead of {wanted:?}"));
+    }
+    let acl = acl_of(inode)?;
+    if acl != item.acl {
+        return Err(format!("access control list {acl:?} instead of {:?}", item.acl));
     }
     if item.kind == FileKind::Directory {
         return Ok(());

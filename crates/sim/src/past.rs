@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use blkdev::Device;
-use engine::spa::{ImportOptions, import};
+use engine::spa::{ImportOptions, Spa, import};
 use stdx::rng::Rng;
-use zpl::Filesystem;
 
 use crate::actor::{Actor, Change, Ended, step_of};
-use crate::model::{Known, Model, Tree, compare, read_tree};
+use crate::keys;
+use crate::model::{Known, Model, Tree, compare, read_dataset};
 use crate::promise::{Promises, is_kept};
 use crate::world;
 
@@ -59,18 +59,22 @@ impl Past {
     /// Imports the pool for writing: it is as after a step, and once logs are done again what was committed is there.
     /// `boot`: a number that no start of this machine had before; names of logs must not come again.
     pub fn resume(&self, devices: &[Device], promised: u64, boot: u64) -> Result<Actor, String> {
-        let source = world::found(devices).ok_or("no pool is found")?;
-        let env = world::env(boot);
-        let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
-        let spa = import(&env, source, &options).map_err(|e| format!("it can't be imported: {e}"))?;
+        let mut spa = started(devices, boot)?;
         let step = step_of(&spa.pool).map_err(|e| format!("its mark is damaged: {e}"))?;
         let state = self.state(step, promised)?;
-        compare(&spa.pool, state, &Known::default()).map_err(|why| format!("after step {step}: {why}"))?;
-        let mut actor = Actor::with(spa, state.clone(), step, Rng::new(boot ^ step));
-        let names: Vec<String> = actor.model.heads.keys().cloned().collect();
-        for name in &names {
-            actor.writer(name).map_err(|e| format!("{name} can't be mounted: {e}"))?;
+        let mut random = Rng::new(boot ^ step);
+        if random.below(2) == 0 && state.heads.values().any(|head| head.encrypted) {
+            // Nobody has the keys for a while, perhaps until the next start; logs wait.
+            keys::stay_locked(&spa, state)?;
+            if random.below(2) == 0 {
+                spa.export().map_err(|e| format!("it can't be exported without its keys: {e}"))?;
+                spa = started(devices, boot ^ 1 << 62)?;
+            }
         }
+        compare(&spa.pool, state, &Known::default()).map_err(|why| format!("after step {step}: {why}"))?;
+        let mut actor = Actor::with(spa, state.clone(), step, random);
+        let names: Vec<String> = actor.model.heads.keys().cloned().collect();
+        actor.mount_all().map_err(|e| format!("it can't be mounted: {e}"))?;
         actor.spa.sync().map_err(|e| e.to_string())?;
         for name in &names {
             let tree = live_tree(&actor, name).map_err(|why| format!("{name}: {why}"))?;
@@ -96,8 +100,14 @@ impl Past {
     }
 }
 
+/// The pool on `devices`, imported for writing.
+fn started(devices: &[Device], boot: u64) -> Result<Arc<Spa>, String> {
+    let source = world::found(devices).ok_or("no pool is found")?;
+    let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
+    import(&world::env(boot), source, &options).map_err(|e| format!("it can't be imported: {e}"))
+}
+
 /// What a mounted file system holds, all of it on disk.
 fn live_tree(actor: &Actor, name: &str) -> Result<Tree, String> {
-    let dataset = actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?;
-    read_tree(&Filesystem::open_committed(&dataset).map_err(|e| e.to_string())?)
+    read_dataset(&actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?)
 }

@@ -62,19 +62,16 @@ impl Promises {
     }
 }
 
-/// Whether a file is as it was promised, or as it became by changes that came later, or in the middle of one of those.
+/// Whether a file is as it was promised, or as it became by changes that came later, or in the middle of those: a
+/// record of the log holds what was there when it was written out, so changes that came after it may be in it already.
 pub fn is_kept(tree: &Tree, number: u64, promised: &Arc<Item>, later: &[&Change]) -> Result<(), String> {
     let found = tree.items.get(&number);
-    let mut before = Some(promised);
-    if found == before {
-        return Ok(());
-    }
-    for change in later {
-        let after = change.item.as_ref();
-        if found == after || found.is_some_and(|found| is_between(found, before, after)) {
-            return Ok(());
-        }
-        before = after;
+    let mut forms = vec![promised];
+    forms.extend(later.iter().filter_map(|change| change.item.as_ref()));
+    match found {
+        None if later.iter().any(|change| change.item.is_none()) => return Ok(()),
+        Some(found) if forms.contains(&found) || is_among(found, &forms) => return Ok(()),
+        _ => {}
     }
     let has = found.map_or("it is gone".to_owned(), |found| {
         let bytes = crate::model::same_bytes(&found.bytes, &promised.bytes).err();
@@ -84,13 +81,11 @@ pub fn is_kept(tree: &Tree, number: u64, promised: &Arc<Item>, later: &[&Change]
     Err(format!("object {number} was committed, {} changes came later, and {has}", later.len()))
 }
 
-/// Whether each byte of a file is as it was before or after a change; names and attributes may be either.
-fn is_between(found: &Item, before: Option<&Arc<Item>>, after: Option<&Arc<Item>>) -> bool {
-    let (Some(before), Some(after)) = (before, after) else { return false };
-    let (short, long) =
-        (before.bytes.len().min(after.bytes.len()), before.bytes.len().max(after.bytes.len()));
-    let is_either =
-        |at: usize, byte: u8| [before, after].iter().any(|i| *i.bytes.get(at).unwrap_or(&0) == byte);
+/// Whether each byte of a file is as in one of its forms; names and attributes may be of any.
+fn is_among(found: &Item, forms: &[&Arc<Item>]) -> bool {
+    let lens = || forms.iter().map(|form| form.bytes.len());
+    let (short, long) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
+    let is_of_one = |at: usize, byte: u8| forms.iter().any(|form| *form.bytes.get(at).unwrap_or(&0) == byte);
     (short..=long).contains(&found.bytes.len())
-        && found.bytes.iter().enumerate().all(|(at, byte)| is_either(at, *byte))
+        && found.bytes.iter().enumerate().all(|(at, byte)| is_of_one(at, *byte))
 }

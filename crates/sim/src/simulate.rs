@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use blkdev::{Device, Fault, FaultyDevice};
 use engine::Kind;
+use engine::spa::Spa;
 use stdx::rng::Rng;
 
 use crate::actor::{Actor, Ended};
@@ -58,17 +59,17 @@ fn devices_of(faulty: &[Arc<FaultyDevice>]) -> Vec<Device> {
     faulty.iter().map(|disk| Arc::clone(disk) as Device).collect()
 }
 
+/// The leaf that is on a disk.
+fn guid_of(spa: &Spa, disk: &FaultyDevice) -> Option<u64> {
+    let tree = spa.pool.tree();
+    tree.leaves().find(|leaf| leaf.path == blkdev::BlockDevice::name(disk)).map(|leaf| leaf.guid)
+}
+
 fn wrap(disks: &[Arc<Disk>], seed: u64) -> Vec<Arc<FaultyDevice>> {
     let one = |(number, disk): (u64, &Arc<Disk>)| {
         Arc::new(FaultyDevice::new(Arc::clone(disk) as Device, seed ^ number << 48))
     };
     (0u64..).zip(disks).map(one).collect()
-}
-
-fn recorded(pages: &[Pages], record: &Arc<Record>) -> Vec<Arc<Disk>> {
-    let disk =
-        |(n, pages): (usize, &Pages)| Disk::over(n, DISK_SIZE, pages.clone(), Some(Arc::clone(record)));
-    pages.iter().enumerate().map(disk).collect()
 }
 
 /// Runs `rounds` rounds from `seed` on a machine; gives what is on its disks in the end, too.
@@ -89,8 +90,8 @@ impl Run {
         let mut random = Rng::new(seed);
         let env = world::env(seed);
         let record = Arc::new(Record::default());
-        let base = vec![Pages::default(); machine.disks()];
-        let disks = recorded(&base, &record);
+        let base = machine.blank();
+        let disks = world::recorded(&base, &record);
         let faulty = wrap(&disks, seed);
         let spa = world::create_pool(&env, machine, &devices_of(&faulty)).map_err(|e| e.to_string())?;
         if random.below(3) == 0 {
@@ -163,6 +164,9 @@ impl Run {
     fn misbehave(&mut self) -> Result<(), String> {
         let victims = self.victims.clone();
         let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) else { return Ok(()) };
+        if self.random.below(6) == 0 {
+            return self.take_out(&Arc::clone(disk));
+        }
         let start = self.random.below(DISK_SIZE);
         let range = match self.random.below(3) {
             0 => 0..DISK_SIZE,
@@ -191,8 +195,24 @@ impl Run {
         if let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) {
             self.actor.tell(format!("{} is well", blkdev::BlockDevice::name(&**disk)));
             disk.clear();
+            let (disk, spa) = (Arc::clone(disk), Arc::clone(&self.actor.spa));
+            let Some(guid) = guid_of(&spa, &disk) else { return Ok(()) };
+            let back = spa.online(guid, Ok(Arc::clone(&disk) as Device));
+            back.and_then(|_| spa.clear(vec![(guid, Some(Ok(disk)))])).map_err(|e| e.to_string())?;
         }
         Ok(())
+    }
+
+    /// The administrator takes a disk out of use, unless it is needed.
+    fn take_out(&mut self, disk: &Arc<FaultyDevice>) -> Result<(), String> {
+        let spa = Arc::clone(&self.actor.spa);
+        let Some(guid) = guid_of(&spa, disk) else { return Ok(()) };
+        self.actor.tell(format!("{} is taken offline", blkdev::BlockDevice::name(&**disk)));
+        self.course.faults += 1;
+        match spa.offline(guid, self.random.below(2) == 0) {
+            Err(e) if e.kind() != Kind::Busy => Err(e.to_string()),
+            _ => Ok(()),
+        }
     }
 
     fn export(&mut self) -> Result<(), String> {
@@ -231,7 +251,7 @@ impl Run {
     /// The machine comes up with these disks.
     fn boot(&mut self, pages: Vec<Pages>) -> Result<(), String> {
         self.record = Arc::new(Record::default());
-        self.disks = recorded(&pages, &self.record);
+        self.disks = world::recorded(&pages, &self.record);
         self.base = pages;
         let boot = self.seed ^ (1 + self.course.cuts + self.course.restarts) << 32;
         self.faulty = wrap(&self.disks, boot);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use blkdev::Device;
 use engine::Result;
 use engine::env::{Env, SeededSecrets};
+use engine::memory::Memory;
 use engine::spa::create::FillRoot;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{ImportSource, NewPool, Spa, create};
@@ -17,6 +18,7 @@ use engine::vdev::config::AllocBias;
 use parking_lot::Mutex;
 use stdx::clock::Clock;
 use stdx::rng::Rng;
+use zcommon::draid::DraidConfig;
 use zcommon::features::{Feature, of_openzfs_2_3};
 use zpl::Time;
 use zpl::write::{NewFs, create_fs};
@@ -55,7 +57,7 @@ pub fn env(seed: u64) -> Env {
         executor: Arc::new(Inline::default()),
         random: Arc::new(Mutex::new(Rng::new(seed))),
         secrets: Arc::new(SeededSecrets(Mutex::new(Rng::new(seed ^ u64::MAX)))),
-        arc_max: 16 << 20,
+        memory: Arc::new(Memory::of_size(16 << 20)),
     }
 }
 
@@ -70,12 +72,24 @@ pub enum Shape {
     Mirror,
     /// Parity over three disks more than the parity.
     Raidz(u32),
+    /// Two data and one parity over five disks, with the space of one to spare.
+    Draid,
 }
+
+/// The layout of [`Shape::Draid`].
+const DRAID: DraidConfig = DraidConfig { parity: 1, data: 2, children: 5, spares: 1 };
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Single, Self::Stripe, Self::Mirror, Self::Raidz(1), Self::Raidz(2), Self::Raidz(3)];
+    pub const ALL: [Self; 7] = [
+        Self::Single,
+        Self::Stripe,
+        Self::Mirror,
+        Self::Raidz(1),
+        Self::Raidz(2),
+        Self::Raidz(3),
+        Self::Draid,
+    ];
 
     /// Disks that it needs.
     pub fn disks(self) -> usize {
@@ -83,6 +97,7 @@ impl Shape {
             Self::Single => 1,
             Self::Stripe | Self::Mirror => 2,
             Self::Raidz(parity) => 3 + usize::try_from(parity).unwrap_or(0),
+            Self::Draid => 5,
         }
     }
 
@@ -90,7 +105,7 @@ impl Shape {
     pub fn spare(self) -> usize {
         match self {
             Self::Single | Self::Stripe => 0,
-            Self::Mirror => 1,
+            Self::Mirror | Self::Draid => 1,
             Self::Raidz(parity) => usize::try_from(parity).unwrap_or(0),
         }
     }
@@ -100,6 +115,7 @@ impl Shape {
             Self::Single | Self::Stripe => leaves.into_iter().map(VdevSpec::Leaf).collect(),
             Self::Mirror => vec![VdevSpec::Mirror(leaves)],
             Self::Raidz(parity) => vec![VdevSpec::Raidz { parity, children: leaves }],
+            Self::Draid => vec![VdevSpec::Draid { config: DRAID, children: leaves }],
         }
     }
 }
@@ -111,28 +127,36 @@ pub struct Machine {
     pub shape: Shape,
     /// A disk of its own for intent logs.
     pub log_device: bool,
+    /// Disks of their own for metadata and small blocks, and for dedup tables.
+    pub classes: bool,
     /// Changes of space maps go to a log first (feature `log_spacemap`).
     pub log_maps: bool,
 }
 
 impl From<Shape> for Machine {
     fn from(shape: Shape) -> Self {
-        Self { shape, log_device: false, log_maps: true }
+        Self { shape, log_device: false, classes: false, log_maps: true }
     }
 }
 
 impl Machine {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
-        let forms = [(false, true), (true, false), (true, true), (false, false)];
-        forms.into_iter().flat_map(|(log_device, log_maps)| {
-            Shape::ALL.into_iter().map(move |shape| Self { shape, log_device, log_maps })
+        let forms = [(false, false, true), (true, false, false), (true, true, true), (false, true, false)];
+        forms.into_iter().flat_map(|(log_device, classes, log_maps)| {
+            Shape::ALL.into_iter().map(move |shape| Self { shape, log_device, classes, log_maps })
         })
     }
 
     /// Disks that it needs.
     pub fn disks(self) -> usize {
-        self.shape.disks() + usize::from(self.log_device)
+        self.shape.disks() + if self.classes { 2 } else { 0 } + usize::from(self.log_device)
+    }
+
+    /// Its disks, empty. OpenZFS wants more room of a draid's than of others.
+    pub fn blank(self) -> Vec<Pages> {
+        let size = if self.shape == Shape::Draid { DISK_SIZE + (32 << 20) } else { DISK_SIZE };
+        vec![Pages::empty(size); self.disks()]
     }
 
     fn features(self) -> Vec<Feature> {
@@ -166,12 +190,14 @@ pub fn pool_on(
 ) -> Result<Arc<Spa>> {
     let machine = machine.into();
     let mut leaves: Vec<LeafSpec> = devices.into_iter().map(leaf).collect();
-    let log = if machine.log_device { leaves.pop() } else { None };
-    let mut tops: Vec<TopSpec> = Vec::new();
-    let data = machine.shape.specs(leaves).into_iter().map(|vdev| (vdev, AllocBias::Normal));
-    for (vdev, class) in data.chain(log.map(|leaf| (VdevSpec::Leaf(leaf), AllocBias::Log))) {
-        tops.push(TopSpec { vdev, class, ashift: None });
+    let mut others = Vec::new();
+    let classes = if machine.classes { [AllocBias::Special, AllocBias::Dedup].as_slice() } else { &[] };
+    for class in classes.iter().chain(machine.log_device.then_some(&AllocBias::Log)) {
+        others.extend(leaves.pop().map(|leaf| (VdevSpec::Leaf(leaf), *class)));
     }
+    let data = machine.shape.specs(leaves).into_iter().map(|vdev| (vdev, AllocBias::Normal));
+    let top = |(vdev, class)| TopSpec { vdev, class, ashift: None };
+    let tops = data.chain(others).map(top).collect();
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let layout = spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
     let new = NewPool {
@@ -188,13 +214,19 @@ pub fn pool_on(
 
 /// A new pool on recorded disks.
 pub fn new_pool(env: &Env, machine: Machine, record: &Arc<Record>) -> Result<(Arc<Spa>, Vec<Arc<Disk>>)> {
-    let disks: Vec<Arc<Disk>> = (0..machine.disks()).map(|n| Disk::new(n, DISK_SIZE, record)).collect();
+    let disks: Vec<Arc<Disk>> = recorded(&machine.blank(), record);
     Ok((create_pool(env, machine, &as_devices(&disks))?, disks))
+}
+
+/// Disks that hold an image, and remember what is done to them.
+pub fn recorded(images: &[Pages], record: &Arc<Record>) -> Vec<Arc<Disk>> {
+    let disk = |(n, pages): (usize, &Pages)| Disk::over(n, pages.clone(), Some(Arc::clone(record)));
+    images.iter().enumerate().map(disk).collect()
 }
 
 /// Disks that hold an image.
 pub fn disks_of(images: &[Pages]) -> Vec<Arc<Disk>> {
-    images.iter().enumerate().map(|(n, pages)| Disk::over(n, DISK_SIZE, pages.clone(), None)).collect()
+    images.iter().enumerate().map(|(n, pages)| Disk::over(n, pages.clone(), None)).collect()
 }
 
 /// The disks, as the engine knows them.

@@ -109,10 +109,15 @@ impl Drop for AlignedBuf {
         }
         let block = Block { ptr: self.ptr, cap: self.cap, written: self.written };
         if let Some(block) = shelf::put(block) {
-            // SAFETY: allocated in `block` with the same layout.
-            unsafe { dealloc(block.ptr.as_ptr(), Self::layout(block.cap)) }
+            free(block);
         }
     }
+}
+
+/// Gives a block back to the allocator.
+pub(crate) fn free(block: Block) {
+    // SAFETY: whoever has a block owns it, and it was allocated in `AlignedBuf::block` with this layout.
+    unsafe { dealloc(block.ptr.as_ptr(), AlignedBuf::layout(block.cap)) }
 }
 
 impl Deref for AlignedBuf {

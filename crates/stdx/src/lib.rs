@@ -2,6 +2,7 @@
 
 mod buf;
 pub mod clock;
+pub mod os;
 mod range_set;
 pub mod rng;
 mod shelf;

@@ -67,6 +67,16 @@ pub(crate) fn put(block: Block) -> Option<Block> {
     None
 }
 
+/// Frees everything that is kept.
+pub(crate) fn clear() {
+    let kept = {
+        let mut shelf = shelf();
+        shelf.bytes = 0;
+        std::mem::take(&mut shelf.by_cap)
+    };
+    kept.into_values().flatten().for_each(crate::buf::free);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 pub mod golden;
 pub mod hostile;
+pub mod live;
 pub mod manifest;
 pub mod pools;
 pub mod targets;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use blkdev::{FileDevice, OpenMode, OpenOptions};
+use blkdev::{Device, FileDevice, OpenMode, OpenOptions};
 use engine::Result;
-use engine::dsl::write::{Encryption, Tasks};
+use engine::dsl::write::Encryption;
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{FillRoot, ImportOptions, NewPool, Spa, create_encrypted, import};
@@ -60,10 +60,18 @@ pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Resu
 /// When it can't be made.
 pub fn leaf(path: &Path, size: u64) -> LeafSpec {
     std::fs::File::create(path).and_then(|file| file.set_len(size)).expect("an image");
-    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
-    let device = Arc::new(FileDevice::open(path, options).expect("a device"));
+    let device = open(path);
     let path = path.to_string_lossy().into_owned();
     LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device }
+}
+
+/// An image file as a device that can be written.
+///
+/// # Panics
+/// When it can't be opened.
+pub fn open(path: &Path) -> Device {
+    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+    Arc::new(FileDevice::open(path, options).expect("a device"))
 }
 
 /// A new pool with all features that real zdb knows; its root object set is filled by `fill`.
@@ -120,18 +128,4 @@ fn one_image(dir: &Path, size: u64) -> Vec<TopSpec> {
 /// A file system as a test wants it.
 pub fn new_fs(env: &Env) -> NewFs {
     NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, env.guid())
-}
-
-/// Changes datasets in syncing context.
-///
-/// # Errors
-/// Those of `work`.
-pub fn task<T: Send + 'static>(
-    spa: &Spa,
-    work: impl FnOnce(&Tasks<'_>) -> Result<T> + Send + 'static,
-) -> Result<T> {
-    spa.sync_task(move |spa, tx| {
-        let at = spa.datasets.at(tx, spa);
-        work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
-    })
 }

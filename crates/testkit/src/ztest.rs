@@ -3,6 +3,8 @@
 //! ztest sets up a pool and changes it from many threads (snapshots, clones, dedup, gangs, faults put in on
 //! purpose, attached and removed devices). It is killed at work after a while, as a machine may lose its power,
 //! so the pool is one that nobody exported. There are no POSIX objects in it.
+//!
+//! [`carry_on`] is the other way round: OpenZFS's engine goes on with a pool of ours.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -70,6 +72,45 @@ pub fn make(kind: Kind, dir: &Path) -> bool {
         eprintln!("SKIPPED: ztest made no pool of kind {} within {:?}", kind.name, start.elapsed());
     }
     ready.is_some()
+}
+
+/// ztest asks the kernel's module whether the pool is in use, through `/dev/zfs`. Where there is no module it wants
+/// at least a file of that name: given by a layer over `/dev` that only ztest and its children see.
+const WITH_DEV_ZFS: &str = "mount -t tmpfs none \"$0\" && mkdir \"$0/upper\" \"$0/work\" &&
+    mount -t overlay -o lowerdir=/dev,upperdir=\"$0/upper\",workdir=\"$0/work\" none /dev &&
+    touch /dev/zfs && exec \"$@\"";
+
+/// Whether this process may give ztest what [`carry_on`] needs; says so when it may not.
+pub fn can_carry_on() -> bool {
+    let dir = std::env::temp_dir();
+    let mut try_it = private(&dir);
+    let can = is_here() && try_it.arg("true").stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    if !can {
+        eprintln!("SKIPPED: no ztest or no namespaces here: OpenZFS's engine does not go on with our pools");
+    }
+    can
+}
+
+fn private(scratch: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", WITH_DEV_ZFS]).arg(scratch);
+    command
+}
+
+/// Lets ztest import the exported pool `ztest` whose devices are in `dir`, change it for `seconds` (datasets,
+/// snapshots, clones, dedup, vdevs added, faults) and export it; what it said when it did not get that far.
+///
+/// # Errors
+/// All that ztest printed.
+pub fn carry_on(dir: &Path, seconds: u32) -> Result<(), String> {
+    let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let time = seconds.to_string();
+    let mut ztest = private(scratch.path());
+    // It is to add draid: it expands a raidz only where the first vdev is the one it made itself.
+    ztest.args(["ztest", "-E", "-K", "draid", "-T", &time, "-P", &time, "-V", "-f"]).arg(dir);
+    let out = ztest.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    if out.status.success() && text.contains("0 killed") { Ok(()) } else { Err(text) }
 }
 
 fn is_ready(kind: Kind, dir: &Path) -> bool {

@@ -20,7 +20,6 @@ use engine::vdev::config::AllocBias;
 use engine::zio::Form;
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, dnode};
-use testkit::pools::task;
 
 const POOL: &str = "model";
 
@@ -397,21 +396,21 @@ fn clones_have_livelists() {
     let mut random = Random(11);
     let origin = format!("{POOL}/a");
     let name = origin.clone();
-    task(&spa, move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(())).map(drop)).unwrap();
+    spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(())).map(drop)).unwrap();
     for _ in 0..60 {
         write_some(&spa, &mut random, &origin);
     }
     spa.sync().unwrap();
     let snapshot = format!("{origin}@s");
     let name = snapshot.clone();
-    task(&spa, move |t| t.snapshot(&[&name], &[])).unwrap();
+    spa.dsl_task(move |t| t.snapshot(&[&name], &[])).unwrap();
     let list = |clone: &str| {
         let found = engine::dsl::write::names::find(&spa.datasets.view(), POOL, clone).unwrap();
         spa.datasets.view().extra(found.dir, "com.delphix:livelist").unwrap()
     };
     for (clone, writes) in [("model/few", 3), ("model/none", 0), ("model/many", 400)] {
         let from = snapshot.clone();
-        task(&spa, move |t| t.clone_snapshot(&from, clone).map(drop)).unwrap();
+        spa.dsl_task(move |t| t.clone_snapshot(&from, clone).map(drop)).unwrap();
         assert!(list(clone).is_some());
         for i in 0..writes {
             write_some(&spa, &mut random, clone);
@@ -427,7 +426,7 @@ fn clones_have_livelists() {
     livelists_agree(dir.path());
     let spa = testkit::pools::import_dir(dir.path(), POOL).unwrap();
     for clone in ["model/few", "model/none", "model/many"] {
-        task(&spa, move |t| t.destroy(clone, false)).unwrap();
+        spa.dsl_task(move |t| t.destroy(clone, false)).unwrap();
         let waits = spa.datasets.view().zap_word(1, "com.delphix:deleted_clones").unwrap();
         assert_eq!(waits.is_some(), clone != "model/many", "{clone}");
         spa.sync().unwrap();

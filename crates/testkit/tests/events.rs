@@ -16,7 +16,7 @@ fn classes(spa: &Spa) -> Vec<String> {
 
 /// A file that reads can't have any more: its one copy is overwritten on the device.
 fn spoil(spa: &Arc<Spa>, image: &std::path::Path) -> (u64, u64) {
-    let number = pools::task(spa, |t| t.create("told/a", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+    let number = spa.dsl_task(|t| t.create("told/a", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
     let dataset = spa.datasets.open(&**spa, number).unwrap();
     let tx = spa.begin().unwrap();
     let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 4096);

@@ -102,7 +102,7 @@ fn labels_are_made_from_the_mos_as_openzfs_made_them() {
         assert_eq!(again, pool.config, "{}", golden.name);
         pools += 1;
         for leaf in pool.tree().leaves().filter_map(|leaf| leaf.device()) {
-            let best = zutil::label::DeviceLabels::read(&**leaf);
+            let best = zutil::label::DeviceLabels::read(&*leaf);
             let Some(label) = best.best() else { continue };
             // An older label of a disk that was absent for a while tells of an older tree.
             if label.u64("txg") != pool.config.u64("txg") {

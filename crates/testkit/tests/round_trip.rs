@@ -10,7 +10,6 @@ use ondisk::names::dsl_dir;
 use ondisk::{ObjectType, names};
 use testkit::golden::{self, Covers, Golden};
 use testkit::manifest::Record;
-use testkit::pools::task;
 use testkit::tree::{self, Tree, is_inconsistent};
 use testkit::{pools, zdb};
 use zutil::import::open_pool;
@@ -193,7 +192,7 @@ fn destroy(spa: &Arc<Spa>, all: bool) -> Outcome<usize> {
     // Clones keep snapshots, snapshots heads.
     for name in names.iter().chain(&names) {
         let name = name.clone();
-        gone += usize::from(task(spa, move |t| t.destroy(&name, false)).is_ok());
+        gone += usize::from(spa.dsl_task(move |t| t.destroy(&name, false)).is_ok());
     }
     for _ in 0..6 {
         spa.sync().map_err(text)?;

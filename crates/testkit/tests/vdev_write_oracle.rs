@@ -167,7 +167,7 @@ fn what_a_dead_disk_lacks_is_recorded() {
 fn reads_mend_what_is_bad() {
     let mut bench = Bench::new();
     // Nothing stays in memory.
-    bench.env.arc_max = 0;
+    bench.env.memory = std::sync::Arc::new(engine::memory::Memory::of_size(0));
     let vdev = VdevSpec::Mirror(bench.leaves(2));
     let spa = bench.pool(&PoolSpec { tops: vec![normal(vdev)], ..PoolSpec::default() });
     for round in 0..4 {

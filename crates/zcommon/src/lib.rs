@@ -13,6 +13,7 @@
 
 pub mod draid;
 pub mod features;
+pub mod health;
 pub mod names;
 pub mod props;
 pub mod status;

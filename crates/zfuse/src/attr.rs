@@ -76,6 +76,11 @@ pub fn synthetic(ino: u64, kind: FileType, size: u64, created: u64) -> FileAttr 
     }
 }
 
+/// What a name that names nothing has: no inode.
+pub fn nothing() -> FileAttr {
+    synthetic(0, FileType::RegularFile, 0, 0)
+}
+
 /// The errno for an error.
 pub fn errno(e: &Error) -> Errno {
     match e.kind() {

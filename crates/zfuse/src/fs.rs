@@ -96,9 +96,13 @@ impl Fuse {
         })
     }
 
-    fn find(&self, parent: Node, name: &[u8]) -> Result<Node> {
+    pub(crate) fn find(&self, parent: Node, name: &[u8]) -> Result<Node> {
         let missing = || Error::not_found("no such file or directory");
         let text = std::str::from_utf8(name).ok();
+        if name == b"." {
+            // Asked for by who has a file handle only.
+            return Ok(parent);
+        }
         let found = match parent.what {
             What::Ctl if name == b"snapshot" => return Ok(Node { slot: parent.slot, what: What::SnapDir }),
             What::Ctl => None,
@@ -131,6 +135,11 @@ impl Fuse {
             }
             _ => Err(missing()),
         }
+    }
+
+    /// Whether entries of a directory come and go: those of `.zfs/snapshot` of a file system in use.
+    fn may_change(&self, dir: Node) -> bool {
+        dir.what == What::SnapDir && self.space.slot(dir.slot).is_some_and(|slot| slot.is_live())
     }
 
     fn keep(&self, handle: Handle) -> FileHandle {
@@ -211,9 +220,11 @@ impl Filesystem for Fuse {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.find(Node::decode(parent.0), name.as_bytes()).and_then(|node| self.attr(node));
+        let parent = Node::decode(parent.0);
+        let found = self.find(parent, name.as_bytes()).and_then(|node| self.attr(node));
+        let keep = if self.may_change(parent) { Duration::ZERO } else { FOREVER };
         match found {
-            Ok(attr) => reply.entry(&FOREVER, &attr, Generation(0)),
+            Ok(attr) => reply.entry_with_ttls(&FOREVER, &keep, &attr, Generation(0)),
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -292,7 +303,10 @@ impl Filesystem for Fuse {
         if damaged {
             eprintln!("aquifer mount: a directory is damaged: some of its entries can't be read");
         }
-        let flags = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+        let flags = match self.may_change(node) {
+            true => FopenFlags::empty(),
+            false => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+        };
         reply.opened(self.keep(Handle::Directory(items)), flags);
     }
 
@@ -321,10 +335,8 @@ impl Filesystem for Fuse {
             };
             let attr = node.and_then(|node| self.attr(node));
             // What can't be read still shows its name; using it gives the error.
-            let (attr, ttl) = match attr {
-                Ok(attr) => (attr, FOREVER),
-                Err(_) => continue,
-            };
+            let Ok(attr) = attr else { continue };
+            let ttl = if self.may_change(parent) { Duration::ZERO } else { FOREVER };
             let name = OsStr::from_bytes(&item.name);
             if reply.add(attr.ino, next, name, &ttl, &attr, Generation(0)) {
                 break;

@@ -14,21 +14,26 @@
 mod attr;
 mod dir;
 mod fs;
+pub mod hands;
+mod kernel;
 mod live;
 mod node;
 mod space;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use fuser::BackgroundSession;
+use parking_lot::RwLock;
+use rustix::mount::MountFlags;
 
-pub use live::{LiveOptions, mount_live};
+pub use hands::Ready;
+pub use kernel::detach;
+pub use live::{LiveOptions, Snapdir, SnapshotAdmin, mount_live};
 pub use space::Space;
 
 /// How to mount.
@@ -39,19 +44,26 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Threads that answer requests; 0 means as many as there are cores.
     pub threads: usize,
+    /// What is to become of the mount point before.
+    pub ready: Ready,
 }
+
+/// How long the last requests may take: then it was not this mount that the kernel took away.
+const UNMOUNTING: Duration = Duration::from_secs(60);
 
 /// A mount; dropping it unmounts.
 #[derive(Debug)]
 pub struct Mounted {
-    session: BackgroundSession,
+    session: Option<BackgroundSession>,
     at: PathBuf,
+    /// Of a live file system.
+    options: Option<Arc<RwLock<LiveOptions>>>,
 }
 
 impl Mounted {
     /// True once somebody else has unmounted it.
     pub fn is_over(&self) -> bool {
-        self.session.guard.is_finished()
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
 
     /// Takes the mount away and waits until the last request is answered; it stays when files are open. `force`: it
@@ -60,36 +72,55 @@ impl Mounted {
         if !self.is_over() {
             detach(&self.at, force)?;
         }
+        let asked = Instant::now();
         while !force && !self.is_over() {
+            if asked.elapsed() > UNMOUNTING {
+                let what = format!("{} is hidden by another mount", self.at.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+            }
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
     }
 
     /// Unmounts and waits until the last request is answered.
-    pub fn unmount(self) -> io::Result<()> {
-        self.session.umount_and_join()
+    pub fn unmount(mut self) -> io::Result<()> {
+        self.try_unmount(false)?;
+        self.session.take().map_or(Ok(()), BackgroundSession::join)
+    }
+
+    /// Gives a mounted live file system other options. What can only be said when mounting (POSIX access control
+    /// lists, other users) stays.
+    ///
+    /// # Errors
+    /// When the kernel does not change its flags; the options count all the same.
+    pub fn change(&self, options: LiveOptions) -> io::Result<()> {
+        let Some(shared) = &self.options else { return Ok(()) };
+        let old = *shared.read();
+        let options = LiveOptions { posix_acl: old.posix_acl, allow_other: old.allow_other, ..options };
+        if old == options || self.is_over() {
+            return Ok(());
+        }
+        let flags = (live::flags_of(&old), live::flags_of(&options));
+        let tell = || if flags.0 == flags.1 { Ok(()) } else { kernel::change_flags(&self.at, flags.1) };
+        // Read-only last: until then what the kernel still holds is taken.
+        if options.read_only {
+            let told = tell();
+            *shared.write() = options;
+            told
+        } else {
+            *shared.write() = options;
+            tell()
+        }
     }
 }
 
-/// Takes away what is mounted at `at`: what another process left there, too. An ordinary user asks the helper of
-/// the system's FUSE package.
-pub fn detach(at: &Path, force: bool) -> io::Result<()> {
-    use rustix::mount::{UnmountFlags, unmount};
-    let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match unmount(at, flags | UnmountFlags::NOFOLLOW) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::PERM) => {
-            let args: &[&str] = if force { &["-u", "-z"] } else { &["-u"] };
-            let out = Command::new("fusermount3").args(args).arg("--").arg(at).output()?;
-            let said = String::from_utf8_lossy(&out.stderr);
-            match (out.status.success(), said.contains("busy")) {
-                (true, _) => Ok(()),
-                (false, true) => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
-                _ => Err(io::Error::other(said.trim().to_owned())),
-            }
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.is_over() {
+            // Nobody is left to be told.
+            let _ = detach(&self.at, true);
         }
-        Err(e) => Err(e.into()),
     }
 }
 
@@ -103,20 +134,15 @@ pub fn mount(
     let name = dataset.name.clone();
     let space = Space::new(Arc::clone(pool), dataset);
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::RO,
-        MountOption::FSName(name),
-        MountOption::Subtype("zfs".to_owned()),
-        MountOption::NoSuid,
-        MountOption::NoDev,
-    ];
-    if options.allow_other {
-        config.mount_options.push(MountOption::DefaultPermissions);
-        config.acl = SessionACL::All;
-    }
-    config.n_threads = Some(if options.threads == 0 { cores.max(2) } else { options.threads });
-    config.clone_fd = true;
-    let session = fuser::spawn_mount(fs::Fuse::new(space), mountpoint, &config)?;
-    Ok(Mounted { session, at: mountpoint.to_path_buf() })
+    let place = kernel::Place {
+        at: mountpoint,
+        ready: options.ready,
+        source: &name,
+        flags: MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME,
+        everybody: options.allow_other,
+        checked: options.allow_other,
+        threads: if options.threads == 0 { cores.max(2) } else { options.threads },
+    };
+    let (session, at) = kernel::spawn(fs::Fuse::new(space), &place)?;
+    Ok(Mounted { session: Some(session), at, options: None })
 }

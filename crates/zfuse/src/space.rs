@@ -90,6 +90,11 @@ impl Slot {
         all.iter().filter_map(short).collect()
     }
 
+    /// Whether its snapshots come and go.
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
     /// True when `.zfs` can be entered here.
     pub fn has_ctl(&self) -> bool {
         self.live || !self.dataset.is_snapshot() && !matches!(self.content(), Content::Volume(_))

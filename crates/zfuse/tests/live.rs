@@ -12,7 +12,7 @@ use engine::env::Env;
 use sim::files::{FilePool, POOL, disks};
 use sim::world::Shape;
 use stdx::rng::Rng;
-use zfuse::{LiveOptions, Mounted, mount_live};
+use zfuse::{LiveOptions, Mounted, Ready, mount_live};
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -21,8 +21,12 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, said so, where nothing can be mounted.
     fn new() -> Option<Self> {
+        Self::with(LiveOptions::default())
+    }
+
+    /// `None`, said so, where nothing can be mounted.
+    fn with(options: LiveOptions) -> Option<Self> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("SKIPPED: no /dev/fuse here");
             return None;
@@ -35,7 +39,7 @@ impl Bench {
         let pool = FilePool::create(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices).unwrap();
         let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
         let at = dir.path().join("mnt");
-        match mount_live(&pool.spa.pool, dataset, Arc::clone(&pool.fs), &at, LiveOptions::default()) {
+        match mount_live(&pool.spa.pool, dataset, Arc::clone(&pool.fs), (&at, Ready::AsIs), options, None) {
             Ok(mounted) => Some(Self { dir, pool, mounted }),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("SKIPPED: FUSE mounts are not allowed here: {e}");
@@ -240,6 +244,83 @@ fn times_attributes_and_holes_are_kept() {
     assert_eq!(&names[..got], b"user.name\0");
     removexattr(&path, "user.name").unwrap();
     assert_eq!(removexattr(&path, "user.name").unwrap_err(), rustix::io::Errno::NODATA);
+    drop(file);
+    bench.end();
+}
+
+/// A POSIX access control list as `getxattr` gives it: tag, permissions and id of each entry.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let entry = |(tag, perm, id): &(u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    2_u32.to_le_bytes().into_iter().chain(entries.iter().flat_map(entry)).collect()
+}
+
+#[test]
+fn new_files_inherit_posix_access_control_lists() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    const NONE: u32 = u32::MAX;
+    let Some(bench) = Bench::with(LiveOptions { posix_acl: true, ..LiveOptions::default() }) else { return };
+    let dir = bench.mnt().join("dir");
+    let get = |path: &Path, name: &str| {
+        let mut value = vec![0; 1000];
+        getxattr(path, format!("system.posix_acl_{name}"), &mut value).map(|len| value[..len].to_vec())
+    };
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    fs::create_dir(&dir).unwrap();
+    // user::rwx user:1000:rwx group::r-x mask::rwx other::---
+    let list = |user, group, mask, other| {
+        acl(&[(1, user, NONE), (2, 7, 1000), (4, group, NONE), (16, mask, NONE), (32, other, NONE)])
+    };
+    setxattr(&dir, "system.posix_acl_default", &list(7, 5, 7, 0), XattrFlags::empty()).unwrap();
+    let (file, sub) = (dir.join("file"), dir.join("sub"));
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o646).open(&file).unwrap();
+    fs::create_dir(&sub).unwrap();
+    // Neither the umask nor what the directory does not allow is in them.
+    assert_eq!((get(&file, "access").unwrap(), mode(&file)), (list(6, 5, 4, 0), 0o640));
+    assert_eq!(get(&file, "default").unwrap_err(), rustix::io::Errno::NODATA);
+    assert_eq!((get(&sub, "access").unwrap(), mode(&sub)), (list(7, 5, 7, 0), 0o770));
+    assert_eq!(get(&sub, "default").unwrap(), list(7, 5, 7, 0));
+    // The mode and the list follow each other.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o615)).unwrap();
+    assert_eq!(get(&file, "access").unwrap(), list(6, 5, 1, 5));
+    setxattr(&file, "system.posix_acl_access", &list(4, 0, 6, 0), XattrFlags::empty()).unwrap();
+    assert_eq!(mode(&file), 0o460);
+    // What a mode can say is no list.
+    let plain = acl(&[(1, 6, NONE), (4, 4, NONE), (32, 0, NONE)]);
+    setxattr(&file, "system.posix_acl_access", &plain, XattrFlags::empty()).unwrap();
+    assert_eq!((mode(&file), get(&file, "access").unwrap_err()), (0o640, rustix::io::Errno::NODATA));
+    bench.end();
+}
+
+#[test]
+fn what_the_kernel_keeps_is_right() {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.mnt().join("file");
+    let settle = || {
+        bench.pool.spa.sync().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        fs::metadata(&path).unwrap()
+    };
+    // That there is no such name is kept, until there is one.
+    assert!(!path.exists());
+    let mut random = Rng::new(5);
+    let noise: Vec<u8> = (0..1 << 20).map(|_| random.below(256) as u8).collect();
+    fs::write(&path, &noise[..100_000]).unwrap();
+    let before = settle();
+    assert!((190..600).contains(&before.blocks()), "{}", before.blocks());
+    // A flag changes the time of change; the kernel does not see that by itself.
+    let file = fs::File::open(&path).unwrap();
+    ioctl_setflags(&file, ioctl_getflags(&file).unwrap() | IFlags::NODUMP).unwrap();
+    assert_eq!(ioctl_getflags(&file).unwrap() & IFlags::NODUMP, IFlags::NODUMP);
+    let after = fs::metadata(&path).unwrap();
+    assert!((after.ctime(), after.ctime_nsec()) > (before.ctime(), before.ctime_nsec()));
+    // Space is known when the group is on disk.
+    fs::write(&path, &noise).unwrap();
+    assert!(settle().blocks() >= 2048);
+    fs::remove_file(&path).unwrap();
+    assert!(!path.exists());
     drop(file);
     bench.end();
 }

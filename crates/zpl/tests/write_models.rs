@@ -318,6 +318,34 @@ fn many_threads_at_once() {
 }
 
 #[test]
+fn parts_of_one_block_are_written_at_once() {
+    const BLOCK: u64 = 128 << 10;
+    const ROUNDS: u64 = 300;
+    let bench = Bench::new(512 << 20, |_| {});
+    let fs = bench.writer(Options::default());
+    let number = fs.create(fs.root, b"file", &file()).unwrap();
+    fs.write(number, ROUNDS * BLOCK, b"end", true).unwrap();
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (fs, barrier) = (&fs, &barrier);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    barrier.wait();
+                    let part = vec![thread as u8 + 1; 32 << 10];
+                    fs.write(number, round * BLOCK + thread * (32 << 10), &part, true).unwrap();
+                }
+            });
+        }
+    });
+    let mut out = vec![0; (ROUNDS * BLOCK) as usize];
+    fs.read(number, 0, &mut out).unwrap();
+    let parts = out.chunks(32 << 10).enumerate();
+    let lost = parts.filter(|(i, part)| part.iter().any(|b| *b != (i % 4) as u8 + 1)).count();
+    assert_eq!(lost, 0);
+}
+
+#[test]
 fn an_object_set_can_be_marked_in_the_open_group_while_the_group_before_is_written() {
     let bench = Bench::new(128 << 20, |_| {});
     let fs = bench.writer(Options::default());

@@ -8,8 +8,8 @@ use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZ
 use zcommon::draid::ROW_HEIGHT;
 use zcommon::vdev::{VdevAux, VdevState};
 
-use crate::state::Health;
 use crate::tree::VdevNode;
+use zcommon::health::Health;
 
 /// Bytes of each child of a draid that are kept back.
 #[doc(alias = "VDEV_DRAID_REFLOW_RESERVE")]
@@ -23,6 +23,13 @@ pub enum Presence {
         /// Bytes.
         size: u64,
         /// Bytes that the medium writes at once.
+        physical_sector: u32,
+    },
+    /// Its device, or none: the pool is in use, and knows how it is.
+    Known {
+        /// How it is.
+        health: Health,
+        /// Bytes that the medium writes at once, if it is there.
         physical_sector: u32,
     },
     /// Nothing.
@@ -101,10 +108,10 @@ pub fn usable_now(vdev: &VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) -> Op
 }
 
 fn leaf_health(vdev: &VdevNode, presence: Presence, least: u64) -> Health {
-    if vdev.offline {
-        return Health::OFFLINE;
-    }
     match presence {
+        Presence::Known { health, .. } => health,
+        _ if vdev.faulted => Health::faulted(VdevAux::External),
+        _ if vdev.offline => Health::OFFLINE,
         Presence::Absent => Health::cant_open(VdevAux::OpenFailed),
         Presence::Foreign => Health::cant_open(VdevAux::CorruptData),
         Presence::Unlabelled => Health::cant_open(VdevAux::BadLabel),
@@ -122,7 +129,7 @@ fn leaf_health(vdev: &VdevNode, presence: Presence, least: u64) -> Health {
 
 fn has_small_blocks(presence: Presence, ashift: u64) -> bool {
     match presence {
-        Presence::Present { physical_sector, .. } => {
+        Presence::Present { physical_sector, .. } | Presence::Known { physical_sector, .. } => {
             ashift != 0 && u64::from(physical_sector.max(1).ilog2().clamp(9, 16)) > ashift
         }
         _ => false,

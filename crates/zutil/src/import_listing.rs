@@ -9,12 +9,12 @@ use zcommon::features::Feature;
 use zcommon::vdev::{PoolState, VdevAux, VdevState};
 use zcommon::version::spa_version_is_supported;
 
-use crate::assess::{assess, assess_aux};
+use crate::assess::{Presence, assess, assess_aux};
 use crate::import_status::{Reason, reason};
 use crate::names::{NameStyle, printable, vdev_name};
 use crate::search::PoolCandidate;
-use crate::state::Health;
 use crate::tree::VdevNode;
+use zcommon::health::Health;
 
 /// What the pool's metadata adds to its labels.
 #[derive(Debug, Clone)]
@@ -297,11 +297,21 @@ pub fn assessed_aux(pool: &PoolCandidate, facts: &MosFacts) -> MosFacts {
     facts
 }
 
-/// The pool's own tree with devices where they are now, and the state of each vdev.
-pub fn assessed_facts(pool: &PoolCandidate, facts: &MosFacts) -> VdevNode {
+/// The pool's own tree with devices where they are now, and the state of each vdev as `locate` finds its leaves.
+pub fn assessed_by(
+    pool: &PoolCandidate,
+    facts: &MosFacts,
+    locate: &dyn Fn(&VdevNode) -> Presence,
+) -> VdevNode {
     let mut tree = facts.tree.clone();
     pool.fix_node_paths(&mut tree);
-    assess(&mut tree, &|leaf| pool.locate(leaf));
+    assess(&mut tree, locate);
+    tree
+}
+
+/// As [`assessed_by`], of a pool that is not imported.
+pub fn assessed_facts(pool: &PoolCandidate, facts: &MosFacts) -> VdevNode {
+    let mut tree = assessed_by(pool, facts, &|leaf| pool.locate(leaf));
     if tree.health.state == VdevState::CantOpen {
         // OpenZFS learns the classes after it has opened the devices, so it shows none here.
         tree.children.iter_mut().for_each(|top| top.bias = None);
@@ -311,7 +321,7 @@ pub fn assessed_facts(pool: &PoolCandidate, facts: &MosFacts) -> VdevNode {
 
 fn status_text(reason: Reason) -> Option<&'static str> {
     Some(match reason {
-        Reason::Ok | Reason::Errata => return None,
+        Reason::Ok | Reason::Errata | Reason::RemovedDev => return None,
         Reason::MissingDevR | Reason::MissingDevNr | Reason::BadGuidSum => {
             "One or more devices are missing from the system."
         }
@@ -333,6 +343,7 @@ fn status_text(reason: Reason) -> Option<&'static str> {
              \t'compatibility' property is set.)"
         }
         Reason::Resilvering | Reason::Rebuilding => "One or more devices were being resilvered.",
+        Reason::FaultedDevR | Reason::FaultedDevNr => "One or more devices are faulted.",
         Reason::OfflineDev => "One or more devices are offlined.",
         Reason::NonNativeAshift => {
             "One or more devices are configured to use a non-native block size.\n\

@@ -7,8 +7,8 @@ use zcommon::version::SPA_VERSION_FEATURES;
 
 use crate::import_listing::{LoadOutcome, MosFacts};
 use crate::search::PoolCandidate;
-use crate::state::Health;
 use crate::tree::VdevNode;
+use zcommon::health::Health;
 
 /// The finding (`zpool_status_t`); those that an import listing can have.
 #[doc(alias = "zpool_status_t")]
@@ -20,6 +20,12 @@ pub enum Reason {
     MissingDevR,
     /// Devices are missing, and data with them.
     MissingDevNr,
+    /// Devices were given up on, the data is there.
+    FaultedDevR,
+    /// Devices were given up on, and data with them.
+    FaultedDevNr,
+    /// Devices were pulled out.
+    RemovedDev,
     /// Labels are damaged, the data is there.
     CorruptLabelR,
     /// Labels are damaged, and data is out of reach.
@@ -121,6 +127,9 @@ fn unopenable(tree: &VdevNode, outcome: &LoadOutcome) -> Option<Reason> {
         VdevAux::BadLog => return Some(Reason::BadLog),
         _ => {}
     }
+    if any_leaf(tree, is_faulted) {
+        return Some(Reason::FaultedDevNr);
+    }
     if any_leaf(tree, is_missing) {
         return Some(Reason::MissingDevNr);
     }
@@ -134,6 +143,9 @@ fn unopenable(tree: &VdevNode, outcome: &LoadOutcome) -> Option<Reason> {
 fn flawed(tree: &VdevNode, facts: Option<&MosFacts>) -> Option<Reason> {
     let caches = facts.map(|facts| facts.l2cache.as_slice()).unwrap_or_default();
     let any = |test: fn(&VdevNode) -> bool| any_leaf(tree, test) || caches.iter().any(test);
+    if any(is_faulted) {
+        return Some(Reason::FaultedDevR);
+    }
     if any(is_missing) {
         return Some(Reason::MissingDevR);
     }
@@ -142,6 +154,9 @@ fn flawed(tree: &VdevNode, facts: Option<&MosFacts>) -> Option<Reason> {
     }
     if any(|leaf| leaf.health.state == VdevState::Offline) {
         return Some(Reason::OfflineDev);
+    }
+    if any(|leaf| leaf.health.state == VdevState::Removed) {
+        return Some(Reason::RemovedDev);
     }
     let small = tree.walk().any(|vdev| vdev.is_leaf() && vdev.small_blocks);
     (small && std::env::var_os("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE").is_none())
@@ -169,6 +184,10 @@ fn any_leaf(vdev: &VdevNode, test: fn(&VdevNode) -> bool) -> bool {
         true => test(vdev),
         false => vdev.children.iter().any(|child| any_leaf(child, test)),
     }
+}
+
+fn is_faulted(leaf: &VdevNode) -> bool {
+    leaf.health.state == VdevState::Faulted
 }
 
 fn is_missing(leaf: &VdevNode) -> bool {

@@ -22,7 +22,6 @@ pub mod names;
 pub mod open;
 pub mod ring;
 pub mod search;
-pub mod state;
 pub mod tree;
 
 pub use discover::{Discovery, FoundDevice, Skipped, discover};

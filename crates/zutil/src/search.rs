@@ -372,18 +372,19 @@ impl PoolCandidate {
     /// What stands where this leaf should be: the device found by its guid, else whatever is at the
     /// path that the configuration names.
     pub fn locate(&self, leaf: &VdevNode) -> Presence {
-        let present = |device: &FoundDevice| Presence::Present {
-            size: device.geometry.size,
-            physical_sector: device.geometry.physical_sector,
-        };
-        if let Some(member) = self.members.get(&leaf.guid) {
-            return present(&member.device);
+        match self.members.get(&leaf.guid) {
+            Some(member) => member.device.presence(),
+            None => self.look(leaf),
         }
+    }
+
+    /// What stands now at the path that the configuration names for this leaf.
+    pub fn look(&self, leaf: &VdevNode) -> Presence {
         let Some(path) = leaf.path.as_deref().map(OsStr::from_bytes).map(Path::new) else {
             return Presence::Absent;
         };
         match probe(path) {
-            Ok(Some(device)) if speaks_of(&device, self.guid, leaf.guid) => present(&device),
+            Ok(Some(device)) if speaks_of(&device, self.guid, leaf.guid) => device.presence(),
             Ok(Some(_)) => Presence::Foreign,
             Ok(None) if is_device(path) => Presence::Unlabelled,
             _ => Presence::Absent,
@@ -440,6 +441,13 @@ impl PoolCandidate {
 fn is_device(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     std::fs::metadata(path).is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
+}
+
+impl FoundDevice {
+    fn presence(&self) -> Presence {
+        let (size, physical_sector) = (self.geometry.size, self.geometry.physical_sector);
+        Presence::Present { size, physical_sector }
+    }
 }
 
 fn speaks_of(device: &FoundDevice, pool: u64, guid: u64) -> bool {

@@ -2,7 +2,7 @@
 
 use nvpair::NvList;
 
-use crate::state::Health;
+use zcommon::health::Health;
 
 /// Vdevs that one tree may have in all. A label of 112 KiB can't hold as many.
 const MAX_NODES: usize = 1 << 14;
@@ -26,6 +26,8 @@ pub struct VdevNode {
     pub bias: Option<String>,
     /// Its administrator took it offline.
     pub offline: bool,
+    /// Its administrator declared it faulted.
+    pub faulted: bool,
     /// It was absent when the configuration was written, and known by its guid alone.
     pub not_present: bool,
     /// The pool owns the whole disk, of which `path` is the first partition.
@@ -74,6 +76,7 @@ impl VdevNode {
             is_log: number("is_log") != 0,
             bias: config.str("alloc_bias").map(str::to_owned),
             offline: number("offline") != 0,
+            faulted: number("faulted") != 0 && config.str("aux_state") == Some("external"),
             not_present: config.contains("not_present"),
             whole_disk: number("whole_disk") != 0,
             // Raidz had no parity to choose before pool version 3.
@@ -98,6 +101,7 @@ impl VdevNode {
             is_log: false,
             bias: None,
             offline: false,
+            faulted: false,
             not_present: false,
             whole_disk: false,
             nparity: 0,

@@ -31,6 +31,8 @@ pub struct StatusVdev {
     pub state: String,
     /// Errors counted in reading, writing and checksums; a spare has none.
     pub errors: Option<[u64; 3]>,
+    /// With a column for slow requests: their number, where it is known.
+    pub slow: Option<Option<u64>>,
     /// What stands after the counts, with its two leading spaces.
     pub note: String,
     /// Its parts.
@@ -92,7 +94,8 @@ impl StatusReport {
     fn print_config(&self, out: &mut dyn Write) -> io::Result<()> {
         let width = self.name_width();
         writeln!(out, "config:\n")?;
-        writeln!(out, "\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM")?;
+        write!(out, "\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM")?;
+        writeln!(out, "{}", if self.root.slow.is_some() { "  SLOW" } else { "" })?;
         print_vdev(out, &self.root, 0, width)?;
         for (class, vdevs) in &self.classes {
             writeln!(out, "\t{class}\t")?;
@@ -139,6 +142,9 @@ fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, width: usize
     write!(out, "\t{:depth$}{:name_width$}  {:8}", "", vdev.name, vdev.state)?;
     if let Some(counts) = vdev.errors {
         counts.iter().try_for_each(|n| write!(out, " {:>5}", nicenum(*n)))?;
+    }
+    if let Some(slow) = vdev.slow {
+        write!(out, " {:>5}", slow.map_or_else(|| "-".to_owned(), |n| nicenum(n).to_string()))?;
     }
     writeln!(out, "{}", vdev.note)?;
     vdev.children.iter().try_for_each(|c| print_vdev(out, c, depth + 2, width))

@@ -23,9 +23,19 @@ pub fn clock(seconds: u64) -> String {
     format(seconds, "%a %b %e %H:%M:%S %Y")
 }
 
+/// `00:14:46`: `arcstat`.
+pub fn time_of_day(seconds: u64) -> String {
+    format(seconds, "%H:%M:%S")
+}
+
 /// `Sat Nov 21 00:14:46 UTC 2026`: `zpool status -j`, `-T d`.
 pub fn zoned_clock(seconds: u64) -> String {
     format(seconds, "%a %b %e %H:%M:%S %Z %Y")
+}
+
+/// `Nov 21 2026 00:14:46`: `zpool events`.
+pub fn event_clock(seconds: i64) -> String {
+    local(seconds).map_or_else(|| seconds.to_string(), |t| t.strftime("%b %e %Y %H:%M:%S").to_string())
 }
 
 /// As [`clock`], also before 1970: what C's `ctime` prints.

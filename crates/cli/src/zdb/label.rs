@@ -37,10 +37,13 @@ struct Label {
 
 /// Prints the labels of `path`.
 pub fn run(options: &Options, path: &str, ctx: &mut Ctx) -> Outcome {
-    let device = match FileDevice::open(Path::new(path), OpenOptions { threads: 1, ..OpenOptions::default() })
-    {
+    let short = Path::new("/dev").join(path);
+    let place = if !Path::new(path).exists() && short.exists() { &short } else { Path::new(path) };
+    let device = match FileDevice::open(place, OpenOptions { threads: 1, ..OpenOptions::default() }) {
         Ok(device) => device,
-        Err(e) => return Err(Failure::failed(format!("cannot open '{path}': {}", plain(&e)))),
+        Err(e) => {
+            return Err(Failure::failed(format!("cannot open '{path}': {}", crate::verb::strerror(&e))));
+        }
     };
     let mut failed = false;
     let mut labels = Vec::new();
@@ -72,12 +75,6 @@ pub fn run(options: &Options, path: &str, ctx: &mut Ctx) -> Outcome {
         (true, true) => Exit::FAILED,
         (true, false) => Exit::OK,
     })
-}
-
-/// The system's own words without Rust's number behind them.
-fn plain(e: &std::io::Error) -> String {
-    let text = e.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn read(device: &FileDevice, index: u32) -> Option<Label> {

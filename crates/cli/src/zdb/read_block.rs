@@ -12,7 +12,7 @@ use ondisk::{Blkptr, EmbeddedType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, gang::GangHea
 
 use super::target::Session;
 use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
+use crate::verb::{Exit, Failure, Outcome, each};
 
 /// Decompressors in the order in which zdb guesses.
 const GUESSES: [(&str, compress::Algorithm); 4] = [
@@ -114,18 +114,7 @@ impl Flags {
 
 /// Prints each block that the operands name.
 pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
-    let mut exit = Exit::OK;
-    for text in &session.rest {
-        match one(session, text, ctx) {
-            Ok(()) => {}
-            Err(Failure::Failed(why)) => {
-                ctx.warn(why);
-                exit = Exit::FAILED;
-            }
-            Err(other) => return Err(other),
-        }
-    }
-    Ok(exit)
+    each(&session.rest, ctx, |text, ctx| one(session, text, ctx))
 }
 
 fn one(session: &Session, text: &str, ctx: &mut Ctx) -> Result<(), Failure> {
@@ -172,7 +161,7 @@ fn read(pool: &Pool, place: &Place, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
     if is_top {
         return Ok(pool.zio.read_physical(vdev.id, place.offset, place.psize)?.to_vec());
     }
-    let device = tree.leaf(vdev.guid).and_then(|leaf| leaf.device().cloned());
+    let device = tree.leaf(vdev.guid).and_then(|leaf| leaf.device());
     let device = device.ok_or_else(|| Failure::failed(format!("vdev {} can't be read", place.vdev)))?;
     let at = place.offset.saturating_add(LABEL_START_SIZE);
     let bytes = blkdev::read_at(&*device, at, usize::try_from(place.psize).unwrap_or(0));

@@ -77,7 +77,12 @@ pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
         force: options.level('A') > 1,
     };
     let cannot = |e: Error| Failure::failed(format!("zdb: can't open '{name}': {e}"));
-    let candidate = import::select(import::candidates(&options.paths), name).map_err(cannot)?;
+    // One in use is meant before others of its name.
+    let here = !options.has('e') && options.paths.is_empty();
+    let candidate = match here.then(|| daemon::ops::cached(pool_of(name))).flatten() {
+        Some(candidate) => candidate,
+        None => import::select(import::candidates(&options.paths), name).map_err(cannot)?,
+    };
     let mut source = import::source(&candidate);
     if let Some(dir) = &options.dump_dir {
         let devices = std::mem::take(&mut source.devices).into_iter();

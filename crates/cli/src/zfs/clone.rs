@@ -7,6 +7,7 @@ use zcommon::names::check_entity;
 
 use super::create::make_ancestors;
 use super::mount::mount_created;
+use super::set::{is_auto, reserve_all};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -65,6 +66,8 @@ impl Verb for Clone {
         for (name, value) in settings::split(&self.props).map_err(cannot)? {
             stored.push(of_dataset(&name, &value, types, When::Later).map_err(cannot)?);
         }
+        let auto = is_auto(&stored);
+        stored.retain(|(name, _)| !auto || name != "refreservation");
         make_ancestors(&self.name, &target, !self.unmounted, ctx)?;
         let (snapshot, name) = (self.snapshot.clone(), self.name.clone());
         let made = ctx.change(&target.pool, move |tasks, _| {
@@ -73,6 +76,9 @@ impl Verb for Clone {
             if settings.is_empty() { Ok(()) } else { tasks.set(&name, &settings, Source::Local) }
         });
         made.map_err(|e| cannot(why(&e)))?;
+        if auto {
+            reserve_all(&Target::of(&self.name, ctx)?, ctx).map_err(cannot)?;
+        }
         if kind == engine::dsl::DatasetKind::Filesystem && !self.unmounted {
             return mount_created(&self.name, ctx);
         }

@@ -14,6 +14,7 @@ use zcommon::units::parse_nicenum;
 
 use super::keys::encryption;
 use super::mount::mount_created;
+use super::quota;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -105,13 +106,18 @@ impl Verb for Create {
         if self.dry {
             return Ok(Exit::OK);
         }
+        settings::tell_unheeded(&stored, ctx);
         let mut stored = stored;
         let secrets = std::sync::Arc::clone(&target.view.env.secrets);
         let encryption = encryption(&mut stored, &self.name, &*secrets, ctx).map_err(cannot)?;
         if self.parents {
             self.make_parents(&target, ctx)?;
         }
+        let (quotas, stored) = quota::split(stored);
         make(&self.name, &target, kind, stored, encryption, ctx)?;
+        for (kind, who, limit) in quotas {
+            quota::set(&Target::of(&self.name, ctx)?, kind, &who, limit, ctx).map_err(cannot)?;
+        }
         match kind {
             Kind::Filesystem(_) if !self.unmounted => mount_created(&self.name, ctx),
             _ => Ok(Exit::OK),
@@ -175,11 +181,12 @@ impl Create {
         if !self.verbose && !self.parsable {
             return Ok(());
         }
-        if self.parsable {
-            writeln!(ctx.out, "create\t{}", self.name)?;
-        } else {
-            let word = if self.dry { "would create" } else { "create" };
-            writeln!(ctx.out, "{word} {}", self.name)?;
+        let word = if self.dry { "would create" } else { "create" };
+        match self.parsable {
+            true if self.parents => writeln!(ctx.out, "create_ancestors\t{0}\ncreate\t{0}", self.name)?,
+            true => writeln!(ctx.out, "create\t{}", self.name)?,
+            false if self.parents => writeln!(ctx.out, "{word} ancestors of {0}\n{word} {0}", self.name)?,
+            false => writeln!(ctx.out, "{word} {}", self.name)?,
         }
         // As the user put it, where the user did.
         let given = settings::split(&self.props).unwrap_or_default();

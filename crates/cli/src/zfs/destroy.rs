@@ -23,7 +23,7 @@ pub struct Destroy {
     /// With everything below, and clones.
     #[arg(short = 'R')]
     pub clones: bool,
-    /// Unmount what is in use.
+    /// Unmount what is in use: on Linux, as with OpenZFS, that changes nothing.
     #[arg(short = 'f')]
     pub force: bool,
     /// Show what would go.
@@ -144,7 +144,7 @@ impl Destroy {
         }
         let target = Target { name: dataset.to_owned(), ..Target::of(dataset, ctx)? };
         target.dataset()?;
-        let dirs = if self.recurse { target.tree()? } else { vec![target.dir()?] };
+        let dirs = if self.recurse || self.clones { target.tree()? } else { vec![target.dir()?] };
         let mut plan = Plan::new(&target);
         let quiet = target.pool.quiet();
         for dir in &dirs {
@@ -211,7 +211,7 @@ impl Destroy {
             if let Step::Head(name) = step
                 && target.pool.mounts.at(name).is_some()
             {
-                let done = target.pool.mounts.unmount(name, self.force);
+                let done = target.pool.mounts.unmount(name, false);
                 done.map_err(|e| Failure::cannot("unmount", name, e.what()))?;
             }
         }

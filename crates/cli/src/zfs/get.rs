@@ -7,6 +7,7 @@ use zcommon::props::PropName;
 use super::rows::{Rows, Users, all_native, parse, rows, word};
 use super::select::{Selection, Types, walk};
 use crate::ctx::Ctx;
+use crate::listing::{Json, Lines};
 use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::{DatasetRow, Prop, Source};
@@ -23,21 +24,13 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 pub struct Get {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
+    #[command(flatten)]
+    pub(crate) lines: Lines,
     /// Descend into the datasets named.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Numbers as numbers in JSON.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
     /// Columns to print, comma separated: name, property, value, received, source, all.
     #[arg(short = 'o', value_name = "FIELD,…", value_delimiter = ',')]
     pub fields: Vec<String>,
@@ -70,7 +63,7 @@ impl Verb for Get {
         let Rows { mut rows, user_names } = rows(&found, &wanted, user, ctx)?;
         sort(&mut rows, &[]);
         wanted.extend(user_names.into_iter().map(PropName::User));
-        if self.json {
+        if self.json.json {
             self.print_json(ctx, &rows, &wanted, all, &format)?;
         } else {
             let lines: Vec<GetRow> = rows.iter().flat_map(|row| self.lines(row, &wanted, all)).collect();
@@ -83,7 +76,7 @@ impl Verb for Get {
 
 impl Get {
     fn format(&self) -> Result<GetFormat, Failure> {
-        let mut format = GetFormat { scripted: self.scripted, ..GetFormat::default() };
+        let mut format = GetFormat { scripted: self.lines.scripted, ..GetFormat::default() };
         if let Some(bad) = self.sources.iter().find(|s| !SOURCES.contains(&s.as_str())) {
             return Err(Failure::usage(format!("invalid source '{bad}'")));
         }
@@ -135,8 +128,8 @@ impl Get {
         GetRow {
             name: row.name.clone(),
             property,
-            value: prop.map_or("-", |p| p.value(self.literal)).to_owned(),
-            received: prop.and_then(|p| p.received(self.literal)).map(str::to_owned),
+            value: prop.map_or("-", |p| p.value(self.lines.literal)).to_owned(),
+            received: prop.and_then(|p| p.received(self.lines.literal)).map(str::to_owned),
             source: prop.map_or(Source::None, |p| p.source.clone()),
         }
     }
@@ -149,7 +142,7 @@ impl Get {
         all: bool,
         format: &GetFormat,
     ) -> Result<(), Failure> {
-        let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
         let mut datasets = Map::new();
         for row in rows {
             let mut props = Map::new();

@@ -8,7 +8,7 @@ use zcommon::names::check_bookmark;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
-use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::verb::{Exit, Failure, Outcome, Verb, each};
 
 /// Keep snapshots from being destroyed.
 #[derive(Debug, Args)]
@@ -52,25 +52,6 @@ impl Verb for Release {
         }
         each(&self.names, ctx, |name, ctx| held(name, &self.tag, self.recurse, false, ctx))
     }
-}
-
-fn each(
-    names: &[String],
-    ctx: &mut Ctx,
-    mut work: impl FnMut(&str, &mut Ctx) -> Result<(), Failure>,
-) -> Outcome {
-    let mut exit = Exit::OK;
-    for name in names {
-        match work(name, ctx) {
-            Ok(()) => {}
-            Err(Failure::Failed(what)) => {
-                ctx.warn(what);
-                exit = Exit::FAILED;
-            }
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(exit)
 }
 
 fn held(name: &str, tag: &str, recurse: bool, hold: bool, ctx: &mut Ctx) -> Result<(), Failure> {

@@ -16,8 +16,8 @@ use zcommon::props::ZfsProp;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::settings;
+use crate::verb::strerror;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zpool::vdevs::strerror;
 
 /// Bytes of a key that are read.
 const MAX_KEY: u64 = 4096;
@@ -187,6 +187,27 @@ impl LoadKey {
             Err(_) => target.view.dsl.keys.load(root, &input).map_err(wrong)?,
         }
         Ok(())
+    }
+}
+
+/// Loads the key that a dataset needs, if it isn't there.
+pub fn load_key_of(target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
+    match target.view.dsl.keys.root_of(&target.dir()?)? {
+        Some(root) if !target.view.dsl.keys.is_loaded(&root) => {
+            let verb = LoadKey { all: false, dry: false, recurse: false, location: None, name: None };
+            verb.one(&Target { name: root.name.clone(), ..target.clone() }, &root, false, ctx)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Forgets the key that is a dataset's own.
+pub fn unload_key_of(target: &Target) -> Result<(), Failure> {
+    match target.view.dsl.keys.root_of(&target.dir()?)? {
+        Some(root) if root.name == target.name && target.view.dsl.keys.is_loaded(&root) => {
+            unload(target, &root, true)
+        }
+        _ => Ok(()),
     }
 }
 

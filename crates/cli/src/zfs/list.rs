@@ -7,6 +7,7 @@ use zcommon::props::{PropName, ZfsProp};
 use super::rows::{Users, list_columns, rows, sort_column, user_names, word};
 use super::select::{Selection, Types, walk};
 use crate::ctx::Ctx;
+use crate::listing::{Json, Lines};
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::DatasetRow;
 use crate::output::sort::{SortColumn, sort};
@@ -25,21 +26,13 @@ const DEFAULT_COLUMNS: &str = "name,used,available,referenced,mountpoint";
 pub struct List {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
+    #[command(flatten)]
+    pub(crate) lines: Lines,
     /// Descend into the datasets named.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Numbers as numbers in JSON.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+    #[command(flatten)]
+    pub(crate) json: Json,
     /// Properties to print, comma separated; `all`, `space`.
     #[arg(short = 'o', value_name = "PROPERTY,…")]
     pub columns: Vec<String>,
@@ -70,9 +63,9 @@ impl Verb for List {
         wanted.extend(sort_by.iter().filter_map(|c| PropName::parse(&c.property)));
         let mut all = rows(&found, &wanted, Users::Named, ctx)?.rows;
         sort(&mut all, &sort_by);
-        if self.json {
+        if self.json.json {
             self.print_json(ctx, &all, &columns)?;
-        } else if all.is_empty() && !found.failed && !self.scripted {
+        } else if all.is_empty() && !found.failed && !self.lines.scripted {
             ctx.warn("no datasets available");
         } else {
             self.print_table(ctx, &all, &columns)?;
@@ -113,19 +106,20 @@ impl List {
     }
 
     fn print_table(&self, ctx: &mut Ctx, rows: &[DatasetRow], columns: &[PropName]) -> Result<(), Failure> {
-        let mut table = Table::new(columns.iter().map(|c| column(c, self.literal)).collect());
+        let mut table = Table::new(columns.iter().map(|c| column(c, self.lines.literal)).collect());
         for row in rows {
-            let cell =
-                |c: &PropName| row.props.get(&word(c)).map_or("-", |p| p.value(self.literal)).to_owned();
+            let cell = |c: &PropName| {
+                row.props.get(&word(c)).map_or("-", |p| p.value(self.lines.literal)).to_owned()
+            };
             table.push(columns.iter().map(cell).collect());
         }
-        Ok(table.print(&mut *ctx.out, self.scripted)?)
+        Ok(table.print(&mut *ctx.out, self.lines.scripted)?)
     }
 
     fn print_json(&self, ctx: &mut Ctx, rows: &[DatasetRow], columns: &[PropName]) -> Result<(), Failure> {
-        let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
         // Whoever asks for numbers means exact ones.
-        let literal = self.literal || self.json_int;
+        let literal = self.lines.literal || self.json.json_int;
         let mut datasets = Map::new();
         for row in rows {
             let mut props = Map::new();

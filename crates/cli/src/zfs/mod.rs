@@ -1,6 +1,7 @@
 //! `zfs`: one file a verb.
 
 mod allow;
+pub(crate) use allow::Allow;
 mod clone;
 pub mod create;
 mod destroy;
@@ -11,6 +12,8 @@ pub mod holds;
 pub mod keys;
 pub mod list;
 pub mod mount;
+pub mod mount_helper;
+pub mod project;
 pub mod prop;
 mod quota;
 mod rename;
@@ -59,6 +62,8 @@ pub enum ZfsVerb {
     Groupspace(userspace::Groupspace),
     /// Print space used by project, with quotas
     Projectspace(userspace::Projectspace),
+    /// List, check and set projects of files
+    Project(project::Project),
     /// Create a file system or volume
     Create(create::Create),
     /// Destroy datasets
@@ -125,7 +130,7 @@ impl ZfsVerb {
             Self::Userspace(v) => v.options.space.source.home(),
             Self::Groupspace(v) => v.options.space.source.home(),
             Self::Projectspace(v) => v.options.source.home(),
-            Self::Version(_) | Self::Other(_) => Home::Here,
+            Self::Project(_) | Self::Version(_) | Self::Other(_) => Home::Here,
             _ => Home::Daemon,
         }
     }
@@ -141,6 +146,7 @@ impl Verb for Zfs {
             ZfsVerb::Userspace(v) => v.run(ctx),
             ZfsVerb::Groupspace(v) => v.run(ctx),
             ZfsVerb::Projectspace(v) => v.run(ctx),
+            ZfsVerb::Project(v) => v.run(ctx),
             ZfsVerb::Create(v) => v.run(ctx),
             ZfsVerb::Destroy(v) => v.run(ctx),
             ZfsVerb::Snapshot(v) => v.run(ctx),

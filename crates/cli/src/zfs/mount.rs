@@ -1,8 +1,10 @@
 //! `zfs mount`, `zfs unmount`: which file systems are mounted where.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use daemon::Imported;
@@ -10,10 +12,18 @@ use daemon::mounts::Mounter;
 use engine::dsl::{Dataset, DatasetKind};
 use zcommon::props::ZfsProp;
 
+use super::keys::{load_key_of, unload_key_of};
 use super::prop::{Node, Props};
 use super::target::Target;
 use crate::ctx::Ctx;
+use crate::output::row::Source;
 use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// How long the end of a mount is waited for, and how often it is looked for.
+const ENDING: Duration = Duration::from_millis(10);
+const ENDING_ROUNDS: usize = 100;
+/// Option by which a place may have files.
+const OVERLAY: &str = "overlay";
 
 /// Mount file systems, or list those that are mounted.
 #[derive(Debug, Args)]
@@ -46,26 +56,81 @@ pub struct Mount {
 
 impl Verb for Mount {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.all {
-            let mut exit = Exit::OK;
-            for pool in ctx.pools() {
-                exit = exit.worse(mount_pool(&pool.name(), ctx)?);
-            }
-            return Ok(exit);
+        if !self.all && !self.recurse && self.names.is_empty() {
+            return list(ctx);
         }
-        if self.names.is_empty() {
-            for pool in ctx.pools() {
-                for (dataset, at) in pool.mounts.all() {
-                    writeln!(ctx.out, "{dataset:<30}  {}", at.display())?;
+        let name = match self.names.as_slice() {
+            [] if self.all => None,
+            [name] if !self.all => Some(name),
+            [name, ..] if self.recurse && !self.all => Some(name),
+            [] => return Err(Failure::usage("missing dataset argument")),
+            _ => return Err(Failure::usage("too many arguments")),
+        };
+        let options = self.options();
+        match name {
+            Some(name) if !self.recurse => self.one(name, &options, ctx),
+            Some(_) => {
+                let tops = self.names.iter().map(|name| Target::of(name, ctx)).collect::<Result<_, _>>()?;
+                self.many(tops, &options, ctx)
+            }
+            None => {
+                let names: Vec<String> = ctx.pools().iter().map(|pool| pool.name()).collect();
+                let tops = names.iter().map(|name| Target::of(name, ctx)).collect::<Result<_, _>>()?;
+                self.many(tops, &options, ctx)
+            }
+        }
+    }
+}
+
+/// `zfs mount` without words.
+fn list(ctx: &mut Ctx) -> Outcome {
+    for pool in ctx.pools() {
+        for (dataset, at) in pool.mounts.all() {
+            writeln!(ctx.out, "{dataset:<30}  {}", at.display())?;
+        }
+    }
+    Ok(Exit::OK)
+}
+
+impl Mount {
+    fn options(&self) -> Vec<String> {
+        let overlay = self.overlay.then(|| OVERLAY.to_owned());
+        self.options.iter().cloned().chain(overlay).collect()
+    }
+
+    fn one(&self, name: &str, options: &[String], ctx: &mut Ctx) -> Outcome {
+        let target = Target::of(name, ctx)?;
+        if options.iter().any(|option| option == "remount") {
+            let others: Vec<String> = options.iter().filter(|option| *option != "remount").cloned().collect();
+            let done = target.pool.mounts.remount(name, &others);
+            return done.map(|()| Exit::OK).map_err(|e| Failure::cannot("mount", name, e.what()));
+        }
+        if self.load_keys {
+            load_key_of(&target, ctx)?;
+        }
+        mount_one(&target, &*mounter(ctx)?, options, true)?;
+        Ok(Exit::OK)
+    }
+
+    fn many(&self, tops: Vec<Target>, options: &[String], ctx: &mut Ctx) -> Outcome {
+        let mut all = Vec::new();
+        for top in &tops {
+            for dir in top.tree()? {
+                all.push(Target { name: dir.name, ..top.clone() });
+            }
+        }
+        let mut exit = Exit::OK;
+        if self.load_keys {
+            for target in &all {
+                if let Err(failure) = load_key_of(target, ctx) {
+                    ctx.warn(failure.message().unwrap_or_default());
+                    exit = Exit::FAILED;
                 }
             }
-            return Ok(Exit::OK);
         }
-        for name in &self.names {
-            let target = Target::of(name, ctx)?;
-            mount_one(&target, &*mounter(ctx)?, &self.options, true)?;
-        }
-        Ok(Exit::OK)
+        let failures = mount_sorted(all, &*mounter(ctx)?, options);
+        failures.iter().for_each(|why| ctx.warn(why));
+        Ok(if failures.is_empty() { exit } else { Exit::FAILED })
     }
 }
 
@@ -75,7 +140,7 @@ pub struct Unmount {
     /// All file systems.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Although files are open.
+    /// Although files are open: on Linux, as with OpenZFS, that changes nothing.
     #[arg(short = 'f')]
     pub force: bool,
     /// Forget keys that nobody needs any more.
@@ -88,38 +153,63 @@ pub struct Unmount {
 
 impl Verb for Unmount {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.all {
-            for pool in ctx.pools() {
-                pool.mounts.unmount_all(self.force)?;
+        match self.names.as_slice() {
+            [] if self.all => {
+                let mut exit = Exit::OK;
+                for pool in ctx.pools() {
+                    let name = pool.name();
+                    exit = exit.worse(self.below(&pool, &name, Path::new("/"), ctx)?);
+                }
+                Ok(exit)
             }
-            return Ok(Exit::OK);
+            [] => Err(Failure::usage("missing filesystem argument")),
+            [name] if !self.all => {
+                let (pool, dataset, at) = find(name, ctx)?;
+                self.below(&pool, &dataset, &at, ctx)
+            }
+            _ => Err(Failure::usage("too many arguments")),
         }
-        if self.names.is_empty() {
-            return Err(Failure::usage("missing filesystem argument"));
-        }
-        for name in &self.names {
-            let (pool, dataset) = find(name, ctx)?;
-            pool.mounts
-                .unmount(&dataset, self.force)
-                .map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+    }
+}
+
+impl Unmount {
+    /// A file system and what is mounted below it; a failure leaves the others as they are.
+    #[doc(alias = "zfs_unmountall")]
+    fn below(&self, pool: &Arc<Imported>, dataset: &str, at: &Path, ctx: &mut Ctx) -> Outcome {
+        for name in pool.mounts.below(dataset, at) {
+            let place = pool.mounts.at(&name).unwrap_or_default();
+            // As on Linux: what is in use stays, forced or not.
+            let done = pool.mounts.unmount(&name, false);
+            done.map_err(|e| Failure::cannot("unmount", place.display(), e.what()))?;
+            if self.unload_keys
+                && let Err(failure) = unload_key_of(&Target::of(&name, ctx)?)
+            {
+                mount_created(&name, ctx)?;
+                return Err(failure);
+            }
         }
         Ok(Exit::OK)
     }
 }
 
-fn find(name: &str, ctx: &mut Ctx) -> Result<(Arc<Imported>, String), Failure> {
+/// A mounted file system, by its name or its place.
+fn find(name: &str, ctx: &mut Ctx) -> Result<(Arc<Imported>, String, PathBuf), Failure> {
     if name.starts_with('/') {
         for pool in ctx.pools() {
-            let at = |(_, at): &(String, std::path::PathBuf)| at == Path::new(name);
-            if let Some((dataset, _)) = pool.mounts.all().into_iter().find(at) {
-                return Ok((pool, dataset));
+            if let Some((dataset, at)) = pool.mounts.all().into_iter().find(|(_, at)| at == Path::new(name)) {
+                return Ok((pool, dataset, at));
             }
         }
         return Err(Failure::cannot("unmount", name, "not a ZFS filesystem"));
     }
     let target = Target::of(name, ctx)?;
     target.dataset()?;
-    Ok((target.pool, name.to_owned()))
+    let at = target
+        .pool
+        .mounts
+        .at(name)
+        .ok_or_else(|| Failure::cannot("unmount", name, "not currently mounted"))?;
+    Ok((target.pool, name.to_owned(), at))
 }
 
 /// Mounts a file system that was just made, if its properties say so.
@@ -137,20 +227,51 @@ pub fn mount_pool(pool: &str, ctx: &mut Ctx) -> Outcome {
     Ok(if failures.is_empty() { Exit::OK } else { Exit::FAILED })
 }
 
-/// Mounts a file system and all below it, parents first, as their properties say; gives what could not be mounted.
+/// Mounts a file system and all below it as their properties say; gives what could not be mounted.
 pub fn mount_below(root: &Target, mounter: &dyn Mounter) -> Result<Vec<String>, Failure> {
-    let mut failures = Vec::new();
-    for dir in root.tree()? {
-        let target = Target { name: dir.name.clone(), ..root.clone() };
-        if let Err(failure) = mount_one(&target, mounter, &[], false) {
-            failures.push(failure.message().unwrap_or_default().to_owned());
-        }
-    }
-    Ok(failures)
+    let all = root.tree()?.into_iter().map(|dir| Target { name: dir.name, ..root.clone() }).collect();
+    Ok(mount_sorted(all, mounter, &[]))
 }
 
-fn mounter(ctx: &mut Ctx) -> Result<Arc<dyn Mounter>, Failure> {
+/// Mounts file systems by place, so that none hides another; gives what could not be mounted. Those whose key is not
+/// loaded wait for it.
+fn mount_sorted(all: Vec<Target>, mounter: &dyn Mounter, options: &[String]) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut placed = Vec::new();
+    for target in all {
+        match target.dataset().map(|dataset| place_of(&dataset, false).ok().flatten()) {
+            Ok(Some(place)) if !lacks_key(&target) => placed.push((PathBuf::from(place), target)),
+            Ok(_) => {}
+            Err(failure) => failures.push(failure),
+        }
+    }
+    placed.sort_by(|a, b| a.0.cmp(&b.0));
+    failures.extend(placed.iter().filter_map(|(_, target)| mount_one(target, mounter, options, false).err()));
+    failures.iter().filter_map(Failure::message).collect()
+}
+
+fn lacks_key(target: &Target) -> bool {
+    let root = target.dir().ok().and_then(|dir| target.view.dsl.keys.root_of(&dir).ok().flatten());
+    root.is_some_and(|root| !target.view.dsl.keys.is_loaded(&root))
+}
+
+pub(super) fn mounter(ctx: &mut Ctx) -> Result<Arc<dyn Mounter>, Failure> {
     ctx.registry()?.mounter().ok_or_else(|| Failure::failed("this process can't mount"))
+}
+
+/// Whether it is mounted. A mount that somebody is just taking away is waited for.
+fn stands(target: &Target) -> bool {
+    const LISTED: &str = "/proc/self/mountinfo";
+    for _ in 0..ENDING_ROUNDS {
+        let Some(at) = target.pool.mounts.at(&target.name) else { return false };
+        let listed = std::fs::read_to_string(LISTED).unwrap_or_default();
+        let escaped = at.to_string_lossy().replace(' ', "\\040");
+        if listed.is_empty() || listed.lines().any(|line| line.split(' ').nth(4) == Some(escaped.as_str())) {
+            return true;
+        }
+        std::thread::sleep(ENDING);
+    }
+    true
 }
 
 /// Mounts one file system. `asked`: it was named, so what keeps it from being mounted is an error.
@@ -158,12 +279,15 @@ fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: 
     let name = &target.name;
     let dataset = target.dataset()?;
     let cannot = |what: &str| Failure::cannot("mount", name, what);
-    if target.pool.mounts.at(name).is_some() {
+    if stands(target) {
         return if asked { Err(cannot("filesystem already mounted")) } else { Ok(()) };
     }
     let Some(at) = place_of(&dataset, asked).map_err(|what| cannot(&what))? else {
         return Ok(());
     };
+    if lacks_key(target) {
+        return Err(cannot("encryption key not loaded"));
+    }
     let mount = mounter.mount(&target.pool, name, Path::new(&at), options).map_err(|e| cannot(e.what()))?;
     target.pool.mounts.note(name, at.into(), mount);
     Ok(())
@@ -189,15 +313,20 @@ pub fn place_of(dataset: &Dataset, asked: bool) -> Result<Option<String>, String
     }
 }
 
-/// Mounted file systems at and below a dataset, parents first.
+/// Mounted file systems at and below a dataset, in the order in which they can be unmounted.
 pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
-    let below =
-        |name: &str| name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    let all = pool.mounts.all().into_iter().map(|(name, _)| name);
-    all.filter(|name| below(name)).collect()
+    pool.mounts.below(dataset, Path::new("/"))
 }
 
-/// Does something while these file systems are not mounted, and mounts them again where they belong then.
+/// Those of them that are where the dataset's mount point says.
+#[doc(alias = "changelist_gather")]
+pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
+    let followers: BTreeSet<String> = followers(target)?.collect();
+    let mounted = mounted_below(&target.pool, &target.name);
+    Ok(mounted.into_iter().filter(|name| followers.contains(name)).collect())
+}
+
+/// Does something while these file systems, deepest places first, are not mounted, and mounts them again where they belong then.
 pub fn with_unmounted<T>(
     target: &Target,
     names: &[String],
@@ -206,7 +335,7 @@ pub fn with_unmounted<T>(
     work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut unmounted = Vec::new();
-    for name in names.iter().rev().filter(|name| target.pool.mounts.at(name).is_some()) {
+    for name in names.iter().filter(|name| target.pool.mounts.at(name).is_some()) {
         let done = target.pool.mounts.unmount(name, force);
         done.map_err(|e| Failure::cannot("unmount", name, e.what()))?;
         unmounted.push(name);
@@ -218,13 +347,20 @@ pub fn with_unmounted<T>(
     done
 }
 
-/// File systems at and below a dataset that are not mounted by themselves, as their properties are now.
+/// File systems that are not mounted, at and below a dataset, of those that are where its mount point says.
 pub fn waiting_below(target: &Target) -> Result<Vec<String>, Failure> {
+    Ok(followers(target)?.filter(|name| target.pool.mounts.at(name).is_none()).collect())
+}
+
+/// A dataset and those below it whose mount points are not their own.
+fn followers(target: &Target) -> Result<impl Iterator<Item = String>, Failure> {
     let dirs = target.tree()?;
     let _quiet = target.pool.quiet();
-    let waits = |dir: &engine::dsl::Dir| {
-        let place = dir.head().ok().map(|head| place_of(&head, false));
-        matches!(place, Some(Ok(None)))
+    let follows = |dir: &engine::dsl::Dir| {
+        let Ok(head) = dir.head() else { return false };
+        let node = Node::Dataset(head, DatasetKind::Filesystem);
+        let source = Props::new(&node, 0).native(ZfsProp::Mountpoint).map(|prop| prop.source);
+        dir.name == target.name || !matches!(source, Some(Source::Local | Source::Received))
     };
-    Ok(dirs.into_iter().filter(waits).map(|dir| dir.name).collect())
+    Ok(dirs.into_iter().filter(follows).map(|dir| dir.name).collect::<Vec<_>>().into_iter())
 }

@@ -3,6 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
+use daemon::mounts::Hidden;
 use engine::Kind;
 use engine::dsl::props::bookmarks::BookmarkInfo;
 use engine::dsl::props::settings::{PropRules, Setpoint};
@@ -78,6 +79,8 @@ pub struct Props<'a> {
     zpl: OnceCell<BTreeMap<&'static str, u64>>,
     volume: OnceCell<Option<(u64, u64)>>,
     notes: RefCell<Vec<String>>,
+    /// What options of its mount hide; `None` when it isn't mounted.
+    mounted: Option<Hidden>,
 }
 
 impl<'a> Props<'a> {
@@ -91,7 +94,14 @@ impl<'a> Props<'a> {
             zpl: OnceCell::new(),
             volume: OnceCell::new(),
             notes: RefCell::default(),
+            mounted: None,
         }
+    }
+
+    /// Of a file system that may be mounted, with options that hide properties.
+    #[must_use]
+    pub fn mounted(self, mounted: Option<Hidden>) -> Self {
+        Self { mounted, ..self }
     }
 
     /// A native property; `None` where it does not apply, or can't be known.
@@ -114,8 +124,16 @@ impl<'a> Props<'a> {
         match prop {
             ZfsProp::Type => Some(Prop::text(self.node.kind().word(), Source::None)),
             ZfsProp::Name => Some(Prop::text(self.node.name(), Source::None)),
-            _ => Some(value),
+            _ => Some(self.temporary(prop, &value).unwrap_or(value)),
         }
+    }
+
+    /// A mount option counts where it says something else than the property.
+    fn temporary(&self, prop: ZfsProp, value: &Prop) -> Option<Prop> {
+        let hidden = self.mounted.as_ref()?.iter().rev().find(|(hidden, _)| *hidden == prop);
+        let (_, on) = hidden?;
+        let word = if *on { "on" } else { "off" };
+        ((value.literal != "off") != *on).then(|| Prop::text(word, Source::Temporary))
     }
 
     /// A snapshot has a property only if its head could have it, or if it is for snapshots alone. Texts
@@ -237,7 +255,7 @@ impl<'a> Props<'a> {
             P::Inconsistent => stat(u64::from(self.stats()?.inconsistent)),
             P::RedactSnaps => text(guids(self.stats()?.redact_snaps.as_deref()?)),
             P::Redacted => stat(u64::from(self.stats()?.redact_snaps.is_some())),
-            P::Mounted => Some((Raw::Text("no".into()), Source::None)),
+            P::Mounted => text(if self.mounted.is_some() { "yes" } else { "no" }.to_owned()),
             P::Version | P::Utf8only | P::Normalization | P::Casesensitivity => stat(self.zpl(prop.name())?),
             P::Mountpoint => Some(self.mountpoint(dataset)),
             P::Volsize => Some((Raw::Number(self.volume()?.0), Source::Local)),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::dsl::props::PropValue;
 use engine::env::Env;
 use zcommon::props::UserQuotaProp;
 use zpl::write::{FsWriter, Options, QuotaKind};
@@ -9,6 +10,21 @@ use zpl::write::{FsWriter, Options, QuotaKind};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::users::Names;
+
+/// A quota: its kind, whose, how much.
+pub type Quota = (UserQuotaProp, String, u64);
+
+/// Parts quotas from properties.
+pub fn split(settings: Vec<(String, PropValue)>) -> (Vec<Quota>, Vec<(String, PropValue)>) {
+    let (mut quotas, mut others) = (Vec::new(), Vec::new());
+    for (prop, value) in settings {
+        match (UserQuotaProp::parse(&prop), value.number()) {
+            (Some((kind, who)), Some(limit)) => quotas.push((kind, who.to_owned(), limit)),
+            _ => others.push((prop, value)),
+        }
+    }
+    (quotas, others)
+}
 
 /// Sets a quota; 0: none.
 pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut Ctx) -> Result<(), String> {

@@ -90,7 +90,7 @@ impl Rename {
             done.map_err(|e| Failure::cannot("rename", old, why(&e)))
         };
         // What was mounted below is mounted anew, where its new name belongs.
-        for name in names.iter().rev() {
+        for name in &names {
             target
                 .pool
                 .mounts
@@ -101,7 +101,7 @@ impl Rename {
         if self.unmounted && done.is_ok() {
             target.pool.mounts.renamed(&self.old, &self.new);
         }
-        for name in names {
+        for name in names.into_iter().rev() {
             let now = match (&done, name.strip_prefix(&self.old)) {
                 (Ok(()), Some(rest)) => format!("{}{rest}", self.new),
                 _ => name,

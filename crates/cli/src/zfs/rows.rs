@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use daemon::mounts::Hidden;
 use engine::dsl::props::userspace::{Account, usage};
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
@@ -51,9 +52,12 @@ pub struct Rows {
 /// Rows of everything found, each with the properties wanted that apply to it.
 pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> Result<Rows, Failure> {
     let wanted: Vec<(&PropName, String)> = wanted.iter().map(|prop| (prop, word(prop))).collect();
+    let standing: BTreeMap<String, Hidden> =
+        ctx.pools().iter().flat_map(|pool| pool.mounts.hidden()).collect();
     let made = parallel::map(&found.nodes, &ctx.interrupt, |(index, node)| {
         let usable = found.pools.get(*index).map_or(0, |p| p.usable);
-        row(&Props::new(node, usable), node, &wanted, user)
+        let props = Props::new(node, usable).mounted(standing.get(&node.name()).cloned());
+        row(&props, node, &wanted, user)
     });
     let mut all = Rows::default();
     let mut seen = HashSet::new();

@@ -3,14 +3,14 @@
 use clap::Args;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
-use zcommon::props::{DatasetTypes, PropAttr, PropName, UserQuotaProp, ZfsProp};
+use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
 
-use super::mount::{mount_created, mounted_below, waiting_below, with_unmounted};
+use super::mount::{mount_created, mounted_followers, waiting_below, with_unmounted};
 use super::quota;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
-use crate::settings::{When, of_dataset};
+use crate::settings::{When, of_dataset, tell_unheeded};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Set properties of datasets.
@@ -55,17 +55,16 @@ impl Set {
         let types = target.types()?;
         let cannot = |what: String| Failure::cannot("set property for", name, what);
         let mut stored = Vec::new();
-        let mut quotas = Vec::new();
         let mut volsize = None;
         for (prop, value) in crate::settings::split(settings).map_err(Failure::usage)? {
             let (prop, value) = of_dataset(&prop, &value, types, When::Later).map_err(cannot)?;
-            match (UserQuotaProp::parse(&prop), value.number()) {
-                (Some((kind, who)), Some(limit)) => quotas.push((kind, who.to_owned(), limit)),
-                _ if prop == "volsize" => volsize = value.number(),
-                _ if prop == "version" => check_version(&value).map_err(cannot)?,
+            match prop.as_str() {
+                "volsize" => volsize = value.number(),
+                "version" => check_version(&value).map_err(cannot)?,
                 _ => stored.push(auto(&target, prop, value).map_err(cannot)?),
             }
         }
+        let (quotas, stored) = quota::split(stored);
         if let Some(size) = volsize {
             resize(&target, size).map_err(cannot)?;
             ctx.log(&target.pool)?;
@@ -77,8 +76,9 @@ impl Set {
         if stored.is_empty() {
             return Ok(());
         }
+        tell_unheeded(&stored, ctx);
         let moves = stored.iter().any(|(prop, _)| matches!(prop.as_str(), "mountpoint" | "canmount"));
-        let names = if moves && !self.unmounted { mounted_below(&target.pool, name) } else { Vec::new() };
+        let names = if moves && !self.unmounted { mounted_followers(&target)? } else { Vec::new() };
         let moved = stored.iter().any(|(prop, _)| prop == "mountpoint") && !self.unmounted;
         let waiting = if moved { waiting_below(&target)? } else { Vec::new() };
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
@@ -91,8 +91,18 @@ impl Set {
             done.map_err(|e| cannot(reason(&e, &words)))
         })?;
         target.pool.mounts.settings_changed();
-        // What had no place and has one now is mounted.
-        waiting.iter().try_for_each(|name| mount_created(name, ctx).map(drop))
+        mount_waiting(&waiting, ctx);
+        Ok(())
+    }
+}
+
+/// What had no place and has one now is mounted. The property is set, whatever comes of it.
+fn mount_waiting(waiting: &[String], ctx: &mut Ctx) {
+    for name in waiting {
+        if let Err(failure) = mount_created(name, ctx) {
+            ctx.warn(failure.message().unwrap_or_default());
+            ctx.warn("property may be set but unable to remount filesystem");
+        }
     }
 }
 
@@ -115,17 +125,36 @@ fn reason(e: &engine::Error, props: &[String]) -> String {
     }
 }
 
-/// `refreservation=auto`.
+/// Whether `refreservation=auto` is among settings.
+pub(super) fn is_auto(settings: &[(String, PropValue)]) -> bool {
+    settings.iter().any(|(prop, value)| prop == "refreservation" && value.number() == Some(u64::MAX))
+}
+
+/// Puts the number in the place of `refreservation=auto`.
 fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, PropValue), String> {
-    if prop != "refreservation" || value.number() != Some(u64::MAX) {
-        return Ok((prop, value));
+    match prop == "refreservation" && value.number() == Some(u64::MAX) {
+        true => Ok((prop, PropValue::Number(whole_size(target)?))),
+        false => Ok((prop, value)),
     }
+}
+
+/// Sets a volume's reservation to what all of it may need.
+pub(super) fn reserve_all(target: &Target, ctx: &mut Ctx) -> Result<(), String> {
+    let (name, bytes) = (target.name.clone(), whole_size(target)?);
+    let setting = [("refreservation", Some(PropValue::Number(bytes)))];
+    let done = ctx.change(&target.pool, move |tasks, _| tasks.set(&name, &setting, Source::Local));
+    done.map_err(|e| reason(&e, &[]))
+}
+
+/// What a volume may need when all of it is written.
+fn whole_size(target: &Target) -> Result<u64, String> {
     let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
     let volume =
         zvol::open(spa, &target.name).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
     let bytes = zvol::reservation(spa, volume.size(), volume.block_size(), 1);
-    Ok((prop, PropValue::Number(bytes)))
+    volume.close().map_err(text)?;
+    Ok(bytes)
 }
 
 /// Gives a volume another size.
@@ -231,8 +260,7 @@ impl Inherit {
             false => vec![name.to_owned()],
         };
         let source = if self.received { Source::None } else { Source::Inherited };
-        let mounted =
-            if matches!(prop, "mountpoint") { mounted_below(&target.pool, name) } else { Vec::new() };
+        let mounted = if matches!(prop, "mountpoint") { mounted_followers(&target)? } else { Vec::new() };
         let waiting = if prop == "mountpoint" { waiting_below(&target)? } else { Vec::new() };
         let word = prop.to_owned();
         with_unmounted(&target, &mounted, false, ctx, |ctx| {
@@ -242,6 +270,7 @@ impl Inherit {
             done.map_err(|e| cannot(why(&e)))
         })?;
         target.pool.mounts.settings_changed();
-        waiting.iter().try_for_each(|name| mount_created(name, ctx).map(drop))
+        mount_waiting(&waiting, ctx);
+        Ok(())
     }
 }

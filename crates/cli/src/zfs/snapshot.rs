@@ -92,30 +92,34 @@ fn take(
     settings: &[(String, PropValue)],
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
-    let mut tries = 0;
-    loop {
+    let done = of_its_own_group(|| {
         let (wanted, props) = (names.clone(), settings.to_vec());
-        let done = ctx.change(&target.pool, move |tasks, _| {
+        ctx.change(&target.pool, move |tasks, _| {
             let names: Vec<&str> = wanted.iter().map(String::as_str).collect();
             let props: Vec<(&str, PropValue)> =
                 props.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
             tasks.snapshot(&names, &props)
-        });
-        tries += 1;
-        match done {
-            Ok(()) => return Ok(()),
-            // Somebody else took one in the same group.
-            Err(e) if e.kind() == Kind::Busy && tries < TRIES => {}
-            Err(e) => {
-                let name = e.place().dataset.clone().unwrap_or_default();
-                let name = names.iter().find(|n| n.split('@').next() == name.split('@').next());
-                let name = name.or(names.first()).cloned().unwrap_or_default();
-                let what = match e.kind() {
-                    Kind::Exists => "dataset already exists".to_owned(),
-                    _ => why(&e),
-                };
-                return Err(Failure::cannot("create snapshot", name, what));
-            }
+        })
+    });
+    done.map_err(|e| {
+        let name = e.place().dataset.clone().unwrap_or_default();
+        let name = names.iter().find(|n| n.split('@').next() == name.split('@').next());
+        let name = name.or(names.first()).cloned().unwrap_or_default();
+        let what = match e.kind() {
+            Kind::Exists => "dataset already exists".to_owned(),
+            _ => why(&e),
+        };
+        Failure::cannot("create snapshot", name, what)
+    })
+}
+
+/// Makes a snapshot, once more when somebody else took one of the same dataset in the same group.
+pub(super) fn of_its_own_group<T>(mut take: impl FnMut() -> engine::Result<T>) -> engine::Result<T> {
+    let mut tries = 1;
+    loop {
+        match take() {
+            Err(e) if e.kind() == Kind::Busy && tries < TRIES => tries += 1,
+            done => return done,
         }
     }
 }

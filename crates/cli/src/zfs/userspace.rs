@@ -9,6 +9,7 @@ use zpl::Filesystem;
 
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::listing::Lines;
 use crate::output::table::{Column, Table};
 use crate::source::PoolSource;
 use crate::users::Names;
@@ -19,12 +20,8 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 pub struct Space {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
+    #[command(flatten)]
+    pub(crate) lines: Lines,
     /// Ids instead of names.
     #[arg(short = 'n')]
     pub numeric: bool,
@@ -204,9 +201,10 @@ fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mu
     });
     let column = |f: &Field| Column::new(f.header(), !matches!(f, Field::Type | Field::Name));
     let mut table = Table::new(fields.iter().map(column).collect());
-    rows.iter().for_each(|row| table.push(fields.iter().map(|f| row.cell(*f, options.literal)).collect()));
+    rows.iter()
+        .for_each(|row| table.push(fields.iter().map(|f| row.cell(*f, options.lines.literal)).collect()));
     if !table.is_empty() {
-        table.print(&mut *ctx.out, options.scripted)?;
+        table.print(&mut *ctx.out, options.lines.scripted)?;
     }
     Ok(Exit::OK)
 }

@@ -17,6 +17,10 @@ pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownE
     };
     let facts = view.facts.as_ref();
     let found = reason(candidate, &view.tree, facts, &outcome, candidate.hostid);
+    if view.is_suspended() && !is_graver_than_suspension(found) {
+        let (waits, fails) = (PoolStatus::IoFailureWait, PoolStatus::IoFailureContinue);
+        return if view.fails_on() { fails } else { waits };
+    }
     if errors.count > 0 && !is_graver_than_damage(found) {
         return PoolStatus::CorruptData;
     }
@@ -29,10 +33,17 @@ pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownE
 /// Whether it stands before errors of devices that redundancy made good.
 fn is_graver_than_failing(found: Reason) -> bool {
     use Reason as R;
-    is_graver_than_damage(found) || matches!(found, R::MissingDevR | R::CorruptLabelR)
+    is_graver_than_damage(found) || matches!(found, R::FaultedDevR | R::MissingDevR | R::CorruptLabelR)
 }
 
 fn is_graver_than_damage(found: Reason) -> bool {
+    use Reason as R;
+    let lost =
+        matches!(found, R::BadLog | R::FaultedDevNr | R::MissingDevNr | R::CorruptLabelNr | R::CorruptPool);
+    lost || is_graver_than_suspension(found)
+}
+
+fn is_graver_than_suspension(found: Reason) -> bool {
     use Reason as R;
     matches!(
         found,
@@ -42,10 +53,6 @@ fn is_graver_than_damage(found: Reason) -> bool {
             | R::UnsupFeatRead
             | R::UnsupFeatWrite
             | R::BadGuidSum
-            | R::BadLog
-            | R::MissingDevNr
-            | R::CorruptLabelNr
-            | R::CorruptPool
     )
 }
 
@@ -53,6 +60,9 @@ fn status_of(found: Reason, errata: u64) -> PoolStatus {
     use PoolStatus as S;
     match found {
         Reason::Ok | Reason::HostidMismatch => S::Ok,
+        Reason::FaultedDevR => S::FaultedDevR,
+        Reason::FaultedDevNr => S::FaultedDevNr,
+        Reason::RemovedDev => S::RemovedDev,
         Reason::MissingDevR => S::MissingDevR,
         Reason::MissingDevNr => S::MissingDevNr,
         Reason::CorruptLabelR => S::CorruptLabelR,

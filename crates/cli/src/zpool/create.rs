@@ -14,7 +14,7 @@ use zpl::CaseSensitivity;
 use super::vdevs::{self, Objections};
 use crate::ctx::Ctx;
 use crate::session::why;
-use crate::settings::{self, PoolSetting, When, of_dataset, of_pool};
+use crate::settings::{self, PoolSetting, When, of_dataset, of_pool, tell_unheeded};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::encryption;
 
@@ -94,6 +94,7 @@ impl Verb for Create {
         if ctx.registry()?.get(&self.pool).is_some() {
             return Err(cannot("pool already exists".to_owned()));
         }
+        tell_unheeded(&wishes.fs_props, ctx);
         let mut wishes = wishes;
         let secrets = ctx.registry()?.env()?.secrets;
         let encryption = encryption(&mut wishes.fs_props, &self.pool, &*secrets, ctx).map_err(cannot)?;
@@ -179,7 +180,7 @@ impl Wishes {
         match std::fs::read_dir(&place).map(|mut entries| entries.next().is_some()) {
             Ok(true) => Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}"))),
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(Failure::failed(format!("mountpoint '{place}' : {}\n{hint}", vdevs::strerror(&e))))
+                Err(Failure::failed(format!("mountpoint '{place}' : {}\n{hint}", crate::verb::strerror(&e))))
             }
             _ => Ok(()),
         }
@@ -223,9 +224,8 @@ pub fn shape(
     match name.as_str() {
         "normalization" => {
             fs.normalization = number;
-            fs.utf8only |= number != 0;
         }
-        "utf8only" => fs.utf8only = number != 0,
+        "utf8only" => fs.utf8only = Some(number != 0),
         "casesensitivity" => {
             fs.case = match number {
                 0 => CaseSensitivity::Sensitive,
@@ -237,5 +237,8 @@ pub fn shape(
         "version" => return Err(format!("file systems of version {number} can't be made by this build")),
         _ => settings.push((name, value)),
     }
-    Ok(())
+    match (fs.normalization, fs.utf8only) {
+        (1.., Some(false)) => Err("'utf8only' must be set 'on' if normalization chosen".to_owned()),
+        _ => Ok(()),
+    }
 }

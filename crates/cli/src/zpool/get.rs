@@ -9,6 +9,7 @@ use super::get_vdev::{self, VdevView};
 use super::prop::PoolView;
 use super::status_json::vdev_info;
 use crate::ctx::Ctx;
+use crate::listing::{Lines, PoolJson};
 use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::Prop;
@@ -21,21 +22,10 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 pub struct Get {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Numbers as numbers in JSON.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
-    /// Pools by guid in JSON.
-    #[arg(long = "json-pool-key-guid", requires = "json")]
-    pub json_pool_key_guid: bool,
+    #[command(flatten)]
+    pub(crate) lines: Lines,
+    #[command(flatten)]
+    pub(crate) json: PoolJson,
     /// Columns to print, comma separated: name, property, value, source, all.
     #[arg(short = 'o', value_name = "FIELD,…", value_delimiter = ',')]
     pub fields: Vec<String>,
@@ -66,19 +56,24 @@ impl Get {
         let mut widths = GetWidths::default();
         let mut lines = Vec::new();
         let mut pools = Map::new();
-        let style =
-            JsonStyle { int: self.json_int, pool_key_guid: self.json_pool_key_guid, ..JsonStyle::default() };
+        let style = JsonStyle {
+            int: self.json.style.json_int,
+            pool_key_guid: self.json.json_pool_key_guid,
+            ..JsonStyle::default()
+        };
         let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
             let props = self.props(&view)?;
             let mut item = super::pool_object(&view, &style);
-            let values = props.iter().map(|(n, p)| (n.clone(), style.prop(p, self.literal || self.json_int)));
+            let values = props
+                .iter()
+                .map(|(n, p)| (n.clone(), style.prop(p, self.lines.literal || self.json.style.json_int)));
             item.insert("properties".into(), Map::from_iter(values).into());
             pools.insert(super::pool_key(&view, &style), item.into());
             lines.extend(props.iter().map(|(name, prop)| self.row(pool.name.clone(), name, prop)));
             Ok(Exit::OK)
         })?;
-        if self.json {
+        if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
             print(&mut *ctx.out, &Value::Object(doc))?;
@@ -98,7 +93,7 @@ impl Get {
     /// Properties of vdevs of one pool.
     fn of_vdevs(&self, pool: &str, names: &[String], ctx: &mut Ctx) -> Outcome {
         let format = self.format()?;
-        let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        let style = JsonStyle { int: self.json.style.json_int, ..JsonStyle::default() };
         let mut widths = GetWidths::default();
         let mut lines = Vec::new();
         let mut doc = document(&ctx.command);
@@ -111,7 +106,7 @@ impl Get {
                 item.shift_insert(1, "type".into(), json!("VDEV"));
                 item.insert("class".into(), json!(vdev.class()));
                 item.insert("state".into(), json!(vdev.node.health.state.word()));
-                let value = |p: &Prop| style.prop(p, self.literal || self.json_int);
+                let value = |p: &Prop| style.prop(p, self.lines.literal || self.json.style.json_int);
                 let values = props.iter().map(|(name, prop)| (name.clone(), value(prop)));
                 item.insert("properties".into(), Map::from_iter(values).into());
                 vdevs.insert(vdev.name(), item.into());
@@ -127,7 +122,7 @@ impl Get {
             doc.insert("vdevs".into(), vdevs.into());
             Ok(Exit::OK)
         })?;
-        if self.json {
+        if self.json.style.json {
             print(&mut *ctx.out, &Value::Object(doc))?;
             return Ok(exit);
         }
@@ -166,7 +161,7 @@ impl Get {
     }
 
     fn format(&self) -> Result<GetFormat, Failure> {
-        let mut format = GetFormat { scripted: self.scripted, ..GetFormat::default() };
+        let mut format = GetFormat { scripted: self.lines.scripted, ..GetFormat::default() };
         if self.fields.iter().any(|f| f == "all") {
             return Ok(format);
         }
@@ -195,7 +190,7 @@ impl Get {
         GetRow {
             name,
             property: property.to_owned(),
-            value: prop.value(self.literal).to_owned(),
+            value: prop.value(self.lines.literal).to_owned(),
             received: None,
             source: prop.source.clone(),
         }

@@ -1,7 +1,9 @@
 //! `zpool iostat`: how much is read and written, by pool and with `-v` by vdev.
 //!
+//! With `-l` and `-q` how long requests take and how many wait; with `-w` and `-r` histograms of times and sizes instead.
+//!
 //! Differs from OpenZFS: counts are those of devices, added up for vdevs that consist of several, so a mirror shows what
-//! both sides wrote; `-l`, `-q`, `-r`, `-w` and `-c` are not there.
+//! both sides wrote; `-c` is not there.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -9,23 +11,21 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use engine::vdev::leaf::LeafTraffic;
-use zcommon::units::nicenum;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
+use super::iostat_columns::{self as columns, Group, count, print_header, print_rule};
+use super::iostat_extended::{Extended, Form, Kind, print_histograms};
 use super::prop::PoolView;
 use super::repeat::Repeat;
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::source::PoolSource;
-use crate::verb::{Exit, Outcome, Verb};
+use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Least width of names, and the width of every other column.
+/// Least width of names.
 const NAME_WIDTH: usize = 10;
-const WIDTH: usize = 5;
-/// Columns behind the name.
-const COLUMNS: usize = 6;
 
 /// Print how much is read and written.
 #[derive(Debug, Args)]
@@ -41,6 +41,18 @@ pub struct Iostat {
     /// List the vdevs, too.
     #[arg(short = 'v')]
     pub verbose: bool,
+    /// How long requests take on average.
+    #[arg(short = 'l')]
+    pub latency: bool,
+    /// How many requests wait.
+    #[arg(short = 'q')]
+    pub queues: bool,
+    /// Histograms of how long requests take.
+    #[arg(short = 'w')]
+    pub latencies: bool,
+    /// Histograms of how large requests are.
+    #[arg(short = 'r')]
+    pub sizes: bool,
     /// Leave out the report of the time since the import.
     #[arg(short = 'y')]
     pub skip_first: bool,
@@ -68,29 +80,45 @@ impl Counts {
         Self { numbers, at: self.at.max(other.at) }
     }
 
+    /// How much of what came since `before` is a second's worth.
+    fn scale(self, before: Self) -> f64 {
+        1.0 / (self.at - before.at).max(1e-9)
+    }
+
     /// A second's worth of what came since `before`.
     fn since(self, before: Self) -> [u64; 4] {
-        let seconds = (self.at - before.at).max(1e-9);
+        let scale = self.scale(before);
         let mut rates = self.numbers;
         for (rate, old) in rates.iter_mut().zip(before.numbers) {
-            *rate = (rate.saturating_sub(old) as f64 / seconds) as u64;
+            *rate = (rate.saturating_sub(old) as f64 * scale) as u64;
         }
         rates
     }
 }
 
-/// A line: its name with its indentation, space if the vdev has its own, and what it did.
+/// A vdev in a report: its name with its indentation, space if it has its own, and what it did.
 struct Line {
     name: String,
+    is_pool: bool,
     space: Option<(u64, u64)>,
     /// `None`: a heading.
-    rates: Option<[u64; 4]>,
+    did: Option<Did>,
     /// A rule follows.
     ends: bool,
 }
 
+/// What a vdev did since it was looked at the last time.
+struct Did {
+    rates: [u64; 4],
+    extended: Extended,
+    scale: f64,
+}
+
+type Before = HashMap<u64, (Counts, Extended)>;
+
 impl Verb for Iostat {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
+        let histograms = self.histograms()?;
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
         // Without an interval there is no other report than that since the import.
         let skip = self.skip_first && repeat.is_repeated();
@@ -100,7 +128,9 @@ impl Verb for Iostat {
         repeat.run(ctx, true, |ctx, first| {
             let (lines, exit) = self.lines(&mut before, ctx)?;
             let shown = !skip || !first;
-            if shown && !lines.is_empty() {
+            if shown && let Some(kind) = histograms {
+                self.print_histograms(&mut *ctx.out, &lines, kind)?;
+            } else if shown && !lines.is_empty() {
                 self.print(&mut *ctx.out, &lines, !headed || (self.verbose && !self.header_once))?;
                 headed = true;
             }
@@ -110,11 +140,19 @@ impl Verb for Iostat {
 }
 
 impl Iostat {
-    fn lines(
-        &self,
-        before: &mut HashMap<u64, Counts>,
-        ctx: &mut Ctx,
-    ) -> Result<(Vec<Line>, Exit), crate::verb::Failure> {
+    fn histograms(&self) -> Result<Option<Kind>, Failure> {
+        match (self.latencies, self.sizes) {
+            (true, true) => Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
+            (true, _) | (_, true) if self.latency || self.queues => {
+                Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"))
+            }
+            (true, false) => Ok(Some(Kind::Latency)),
+            (false, true) => Ok(Some(Kind::Size)),
+            (false, false) => Ok(None),
+        }
+    }
+
+    fn lines(&self, before: &mut Before, ctx: &mut Ctx) -> Result<(Vec<Line>, Exit), Failure> {
         let mut lines = Vec::new();
         let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
@@ -123,40 +161,76 @@ impl Iostat {
             lines.append(&mut report.lines);
             Ok(Exit::OK)
         })?;
-        let pools = lines.iter().filter(|line| !line.name.starts_with(' ') && line.space.is_some()).count();
+        let pools = lines.iter().filter(|line: &&Line| line.is_pool).count();
         if let Some(last) = lines.last_mut().filter(|_| pools > 1 || self.verbose) {
             last.ends = true;
         }
         Ok((lines, exit))
     }
 
-    fn print(&self, out: &mut dyn Write, lines: &[Line], header: bool) -> io::Result<()> {
-        let width = lines.iter().map(|line| line.name.len()).fold(NAME_WIDTH, usize::max);
-        if header && !self.scripted {
-            print_header(out, width)?;
-        }
-        lines.iter().try_for_each(|line| self.print_line(out, line, width))
+    /// The groups of columns, each with the width of its columns.
+    fn layout(&self) -> Vec<(&'static Group, usize)> {
+        let groups =
+            [(true, &columns::DEFAULT), (self.latency, &columns::LATENCY), (self.queues, &columns::QUEUES)];
+        let shown = groups.into_iter().filter(|(shown, _)| *shown);
+        shown.map(|(_, group)| (group, group.width(self.literal))).collect()
     }
 
-    fn print_line(&self, out: &mut dyn Write, line: &Line, width: usize) -> io::Result<()> {
-        let cells = self.cells(line);
+    fn print(&self, out: &mut dyn Write, lines: &[Line], header: bool) -> io::Result<()> {
+        let width = lines.iter().map(|line| line.name.len()).fold(NAME_WIDTH, usize::max);
+        let layout = self.layout();
+        if header && !self.scripted {
+            print_header(out, &layout, ("", "pool"), width)?;
+        }
+        lines.iter().try_for_each(|line| {
+            self.print_line(out, line, (&layout, width))?;
+            if line.ends && !self.scripted { print_rule(out, &layout, width) } else { Ok(()) }
+        })
+    }
+
+    fn print_line(
+        &self,
+        out: &mut dyn Write,
+        line: &Line,
+        (layout, width): (columns::Layout<'_>, usize),
+    ) -> io::Result<()> {
+        let widths: Vec<usize> = layout.iter().flat_map(|(group, w)| vec![*w; group.columns()]).collect();
+        let mut cells = self.cells(line);
+        cells.resize(widths.len(), "-".to_owned());
         if self.scripted {
             return writeln!(out, "{}\t{}", line.name.trim_start(), cells.join("\t"));
         }
         write!(out, "{:width$}", line.name)?;
-        cells.iter().try_for_each(|cell| write!(out, "  {cell:>WIDTH$}"))?;
-        writeln!(out)?;
-        if line.ends { print_rule(out, width) } else { Ok(()) }
+        cells.iter().zip(widths).try_for_each(|(cell, w)| write!(out, "  {cell:>w$}"))?;
+        writeln!(out)
     }
 
+    /// What stands behind the name, as far as there is something.
     fn cells(&self, line: &Line) -> Vec<String> {
         let dash = || "-".to_owned();
-        let count = |n: u64| if self.literal { n.to_string() } else { nicenum(n).to_string() };
-        let space = line.space.map_or([dash(), dash()], |(used, free)| [count(used), count(free)]);
-        let rates = line.rates.map_or([dash(), dash(), dash(), dash()], |[reads, read, writes, written]| {
-            [count(reads), count(writes), count(read), count(written)]
-        });
-        space.into_iter().chain(rates).collect()
+        let count = |n: u64| count(n, self.literal);
+        let mut cells =
+            line.space.map_or([dash(), dash()], |(used, free)| [count(used), count(free)]).to_vec();
+        let Some(did) = &line.did else { return cells };
+        let [reads, read, writes, written] = did.rates;
+        cells.extend([reads, writes, read, written].map(count));
+        if self.latency {
+            cells.extend(did.extended.latency_cells(self.literal));
+        }
+        if self.queues {
+            cells.extend(did.extended.queue_cells(self.literal));
+        }
+        cells
+    }
+
+    fn print_histograms(&self, out: &mut dyn Write, lines: &[Line], kind: Kind) -> io::Result<()> {
+        let width = lines.iter().map(|line| line.name.trim_start().len()).fold(NAME_WIDTH, usize::max);
+        let form = Form { scripted: self.scripted, literal: self.literal, width };
+        let vdevs = lines.iter().filter_map(|line| Some((line.name.trim_start(), line.did.as_ref()?)));
+        for (name, did) in vdevs {
+            print_histograms(out, (name, &did.extended), kind, did.scale, form)?;
+        }
+        Ok(())
     }
 }
 
@@ -164,17 +238,17 @@ impl Iostat {
 struct Report<'a, 'v> {
     view: &'a PoolView<'v>,
     names: NameStyle,
-    before: &'a mut HashMap<u64, Counts>,
+    before: &'a mut Before,
     lines: Vec<Line>,
 }
 
 impl Report<'_, '_> {
     fn pool(&mut self, verbose: bool) {
         let view = self.view;
-        let space = (view.space.allocated(), view.space.size().saturating_sub(view.space.allocated()));
-        let rates = self.rates(&view.tree);
+        let space = Some((view.space.allocated(), view.space.size().saturating_sub(view.space.allocated())));
+        let did = Some(self.did(&view.tree));
         let name = view.pool.name.clone();
-        self.lines.push(Line { name, space: Some(space), rates: Some(rates), ends: false });
+        self.lines.push(Line { name, is_pool: true, space, did, ends: false });
         if !verbose {
             return;
         }
@@ -186,7 +260,8 @@ impl Report<'_, '_> {
         for class in ["dedup", "special", "logs"] {
             let vdevs = of(Some(class));
             if !vdevs.is_empty() {
-                self.lines.push(Line { name: class.to_owned(), space: None, rates: None, ends: false });
+                let name = class.to_owned();
+                self.lines.push(Line { name, is_pool: false, space: None, did: None, ends: false });
                 vdevs.into_iter().for_each(|top| self.vdev(top, 2));
             }
         }
@@ -196,52 +271,30 @@ impl Report<'_, '_> {
         let sizes = self.view.sizes.get(vdev.guid);
         let space = (sizes.size > 0).then(|| (sizes.allocated, sizes.size.saturating_sub(sizes.allocated)));
         let name = format!("{:depth$}{}", "", vdev_name(vdev, self.names, true));
-        let rates = Some(self.rates(vdev));
-        self.lines.push(Line { name, space, rates, ends: false });
+        let did = Some(self.did(vdev));
+        self.lines.push(Line { name, is_pool: false, space, did, ends: false });
         vdev.children.iter().for_each(|child| self.vdev(child, depth + 2));
     }
 
     /// What a vdev did since it was looked at the last time.
-    fn rates(&mut self, vdev: &VdevNode) -> [u64; 4] {
-        let now = Counts { at: self.view.imported_for().unwrap_or(1.0), ..self.counts(vdev) };
-        let before = self.before.insert(vdev.guid, now).unwrap_or_default();
-        now.since(before)
+    fn did(&mut self, vdev: &VdevNode) -> Did {
+        let (counts, extended) = self.counts(vdev);
+        let counts = Counts { at: self.view.imported_for().unwrap_or(1.0), ..counts };
+        let before = self.before.insert(vdev.guid, (counts, extended.clone())).unwrap_or_default();
+        let (rates, scale) = (counts.since(before.0), counts.scale(before.0));
+        Did { rates, extended: extended.since(&before.1), scale }
     }
 
-    fn counts(&self, vdev: &VdevNode) -> Counts {
+    fn counts(&self, vdev: &VdevNode) -> (Counts, Extended) {
         let tree = self.view.pool.tree();
         let pair = |t: &LeafTraffic| [&t.count, &t.bytes].map(|n| n.load(Ordering::Relaxed));
         let leaves = vdev.walk().filter_map(|vdev| tree.leaf(vdev.guid));
-        leaves.fold(Counts::default(), |sum, leaf| {
+        leaves.fold(Default::default(), |(counts, extended): (Counts, Extended), leaf| {
             let ([reads, read], [writes, written]) = (pair(&leaf.reads), pair(&leaf.writes));
-            sum.plus(Counts { numbers: [reads, read, writes, written], at: 0.0 })
+            let own = Counts { numbers: [reads, read, writes, written], at: 0.0 };
+            (counts.plus(own), extended.plus(Extended::of(leaf)))
         })
     }
-}
-
-#[doc(alias("print_iostat_labels", "print_iostat_header"))]
-fn print_header(out: &mut dyn Write, width: usize) -> io::Result<()> {
-    const LABELS: [&str; 3] = ["capacity", "operations", "bandwidth"];
-    write!(out, "{:width$}", "")?;
-    for label in LABELS {
-        let room = 2 * WIDTH + 2 - label.len();
-        let (left, right) = (room.div_ceil(2), room / 2);
-        write!(out, "  {:left$}{label}{:right$}", "", "")?;
-    }
-    writeln!(out)?;
-    write!(out, "{:width$}", "pool")?;
-    ["alloc", "free", "read", "write", "read", "write"]
-        .iter()
-        .try_for_each(|word| write!(out, "  {word:>WIDTH$}"))?;
-    writeln!(out)?;
-    print_rule(out, width)
-}
-
-#[doc(alias = "print_iostat_separator")]
-fn print_rule(out: &mut dyn Write, width: usize) -> io::Result<()> {
-    write!(out, "{}", "-".repeat(width))?;
-    (0..COLUMNS).try_for_each(|_| write!(out, "  {}", "-".repeat(WIDTH)))?;
-    writeln!(out)
 }
 
 #[cfg(test)]
@@ -254,15 +307,5 @@ mod tests {
         assert_eq!(first.since(Counts::default()), [5, 2048, 0, 0]);
         let second = Counts { numbers: [10, 4096, 6, 600], at: 5.0 };
         assert_eq!(second.since(first), [0, 0, 2, 200]);
-    }
-
-    #[test]
-    fn the_header_is_the_one_people_know() {
-        let mut out = Vec::new();
-        print_header(&mut out, NAME_WIDTH).unwrap();
-        let want = "              capacity     operations     bandwidth \n\
-                    pool        alloc   free   read  write   read  write\n\
-                    ----------  -----  -----  -----  -----  -----  -----\n";
-        assert_eq!(String::from_utf8(out).unwrap(), want);
     }
 }

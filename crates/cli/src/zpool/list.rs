@@ -11,6 +11,7 @@ use super::prop::PoolView;
 use super::repeat::Repeat;
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
+use crate::listing::{Lines, PoolJson};
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::Prop;
 use crate::output::table::Column;
@@ -26,26 +27,15 @@ const DEFAULT_COLUMNS: &str =
 pub struct List {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
+    #[command(flatten)]
+    pub(crate) lines: Lines,
     /// List the vdevs, too.
     #[arg(short = 'v')]
     pub verbose: bool,
     #[command(flatten)]
     pub(crate) names: VdevNames,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Numbers as numbers in JSON.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
-    /// Pools by guid in JSON.
-    #[arg(long = "json-pool-key-guid", requires = "json")]
-    pub json_pool_key_guid: bool,
+    #[command(flatten)]
+    pub(crate) json: PoolJson,
     /// Properties to print, comma separated.
     #[arg(short = 'o', value_name = "PROPERTY,…", value_delimiter = ',')]
     pub columns: Vec<String>,
@@ -77,7 +67,7 @@ struct Wanted {
 impl Verb for List {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
-        let plain = !self.json;
+        let plain = !self.json.style.json;
         repeat.run(ctx, plain, |ctx, first| self.once(ctx, first))
     }
 }
@@ -92,11 +82,11 @@ impl List {
             let view = PoolView::new(pool, candidate, ctx);
             let props = named(&view, &wanted)?;
             let mut item = super::pool_object(&view, &style);
-            let literal = self.literal || self.json_int;
+            let literal = self.lines.literal || self.json.style.json_int;
             let values = wanted.iter().zip(&props).filter(|(w, _)| w.prop != Some(ZpoolProp::Name));
             let values = values.map(|(w, p)| (w.key(), style.prop(p, literal)));
             item.insert("properties".into(), Map::from_iter(values).into());
-            let cells = props.iter().map(|p| p.value(self.literal).to_owned()).collect();
+            let cells = props.iter().map(|p| p.value(self.lines.literal).to_owned()).collect();
             lines.push(Line::Pool(cells));
             if self.verbose {
                 let vdevs = VdevCells { view: &view, names: self.names.style(), literal };
@@ -106,7 +96,7 @@ impl List {
             pools.insert(super::pool_key(&view, &style), item.into());
             Ok(Exit::OK)
         })?;
-        if self.json {
+        if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
             print(&mut *ctx.out, &Value::Object(doc))?;
@@ -139,7 +129,11 @@ fn print_vdev(out: &mut dyn Write, name: &str, cells: &[String], width: usize) -
 
 impl List {
     fn json_style(&self) -> JsonStyle {
-        JsonStyle { int: self.json_int, pool_key_guid: self.json_pool_key_guid, ..JsonStyle::default() }
+        JsonStyle {
+            int: self.json.style.json_int,
+            pool_key_guid: self.json.json_pool_key_guid,
+            ..JsonStyle::default()
+        }
     }
 
     fn wanted(&self) -> Vec<Wanted> {
@@ -153,7 +147,7 @@ impl List {
                 Some(info) => {
                     let (width, fixed) = width(info);
                     let header = info.column.to_owned();
-                    Column { header, right: info.right_aligned, width, fixed: fixed && !self.literal }
+                    Column { header, right: info.right_aligned, width, fixed: fixed && !self.lines.literal }
                 }
                 None => Column::new(word.to_uppercase(), false),
             };
@@ -179,7 +173,7 @@ impl List {
         if let Some(first) = wanted.first_mut().filter(|_| self.verbose) {
             first.column.width = first.column.width.max(NAME_WIDTH);
         }
-        if !self.scripted && (first || self.verbose) {
+        if !self.lines.scripted && (first || self.verbose) {
             let headers: Vec<String> = wanted.iter().map(|w| w.column.header.clone()).collect();
             self.print_line(out, wanted, &headers)?;
         }
@@ -188,7 +182,7 @@ impl List {
             Line::Pool(cells) => self.print_line(out, wanted, cells),
             // OpenZFS prints headings for people even where all else is for programs.
             Line::Class(name) => print_vdev(out, name, &vec!["-".to_owned(); VDEV_COLUMNS.len()], width),
-            Line::Vdev(name, cells) if self.scripted => {
+            Line::Vdev(name, cells) if self.lines.scripted => {
                 writeln!(out, "\t{}\t{}", name.trim_start(), cells.join("\t"))
             }
             Line::Vdev(name, cells) => print_vdev(out, name, cells, width),
@@ -200,7 +194,7 @@ impl List {
         for (i, (wanted, cell)) in wanted.iter().zip(cells).enumerate() {
             let gap = if i == 0 { "" } else { "  " };
             let pad = wanted.column.width.saturating_sub(cell.len());
-            match (self.scripted, wanted.column.right) {
+            match (self.lines.scripted, wanted.column.right) {
                 (true, _) => write!(out, "{}{cell}", if i == 0 { "" } else { "\t" })?,
                 (false, true) => write!(out, "{gap}{:pad$}{cell}", "")?,
                 (false, false) if i == last => write!(out, "{gap}{cell}")?,

@@ -5,8 +5,10 @@ mod add;
 mod condition;
 pub mod create;
 mod destroy;
+mod device;
 mod draid_word;
 mod errors;
+mod events;
 mod export;
 pub mod get;
 mod get_vdev;
@@ -14,10 +16,12 @@ pub mod history;
 mod import;
 mod import_one;
 pub mod iostat;
+mod iostat_columns;
+mod iostat_extended;
 pub mod list;
 mod list_vdevs;
 pub mod prop;
-mod repeat;
+pub(crate) mod repeat;
 mod set;
 mod simple;
 pub mod sizes;
@@ -81,7 +85,13 @@ pub enum ZpoolVerb {
     /// Wait until something is done
     Wait(simple::Wait),
     /// Forget errors that devices had
-    Clear(simple::Clear),
+    Clear(device::Clear),
+    /// Take devices out of use
+    Offline(device::Offline),
+    /// Bring devices back
+    Online(device::Online),
+    /// Print what happened to pools
+    Events(events::Events),
     /// Clear the labels of a device
     Labelclear(simple::Labelclear),
     /// Print the version
@@ -126,6 +136,9 @@ impl Verb for Zpool {
             ZpoolVerb::Upgrade(v) => v.run(ctx),
             ZpoolVerb::Wait(v) => v.run(ctx),
             ZpoolVerb::Clear(v) => v.run(ctx),
+            ZpoolVerb::Offline(v) => v.run(ctx),
+            ZpoolVerb::Online(v) => v.run(ctx),
+            ZpoolVerb::Events(v) => v.run(ctx),
             ZpoolVerb::Labelclear(v) => v.run(ctx),
             ZpoolVerb::Version(v) => v.run(ctx),
             ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use daemon::Imported;
 use engine::dsl::props::PropValue;
@@ -9,11 +10,14 @@ use engine::dsl::props::names::dataset_name;
 use engine::spa::Pool;
 use engine::spa::props::{PoolStats, settings};
 use engine::spa::space::PoolSpace;
+use engine::vdev::leaf::Leaf;
 use zcommon::features::{FEATURES, Feature};
 use zcommon::props::{PropDefault, PropType, ZpoolProp};
 use zcommon::units::{nicebytes, nicenum};
+use zcommon::vdev::VdevState;
 use zutil::PoolCandidate;
-use zutil::import_listing::{MosFacts, assessed_aux, assessed_facts};
+use zutil::assess::Presence;
+use zutil::import_listing::{MosFacts, assessed_aux, assessed_by, assessed_facts};
 use zutil::tree::VdevNode;
 
 use super::sizes::Sizes;
@@ -22,6 +26,9 @@ use crate::output::nice::ratio;
 use crate::output::row::{Prop, Source};
 use crate::output::value::number_or_word;
 use crate::session::Home;
+
+/// `ZIO_FAILURE_MODE_CONTINUE`.
+const FAILMODE_CONTINUE: u64 = 1;
 
 /// The version from which on features count.
 const FEATURES_VERSION: u64 = 5000;
@@ -55,21 +62,49 @@ impl<'a> PoolView<'a> {
             BTreeMap::new()
         });
         let facts = zutil::load::facts(pool);
-        let tree = match &facts {
-            Some(facts) => assessed_facts(candidate, facts),
-            None => labels_tree(candidate),
+        let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
+        let tree = match (&facts, &live) {
+            (Some(facts), Some(_)) => assessed_by(candidate, facts, &|leaf| known(pool, candidate, leaf)),
+            (Some(facts), None) => assessed_facts(candidate, facts),
+            (None, _) => labels_tree(candidate),
         };
         let facts = facts.map(|facts| assessed_aux(candidate, &facts));
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         let aux = facts.iter().flat_map(|f| f.spares.iter().chain(&f.l2cache));
         let sizes = Sizes::of(&tree, aux, &space, candidate);
-        let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
         Self { pool, tree, facts, space, sizes, live, stats, settings }
     }
 
-    /// `ONLINE`, `DEGRADED`, …
+    /// `ONLINE`, `DEGRADED`, …, `SUSPENDED`.
+    #[doc(alias = "zpool_get_state_str")]
     pub fn state(&self) -> &'static str {
-        self.tree.health.name()
+        if self.is_suspended() { "SUSPENDED" } else { self.tree.health.name() }
+    }
+
+    /// Whether nothing can be written any more.
+    pub fn is_suspended(&self) -> bool {
+        let spa = self.live.as_ref().and_then(|live| live.spa().ok());
+        spa.is_some_and(|spa| spa.txgs.suspended().is_some())
+    }
+
+    /// Whether who writes to a suspended pool is told so, instead of waiting.
+    pub fn fails_on(&self) -> bool {
+        matches!(self.settings.get("failmode"), Some(PropValue::Number(FAILMODE_CONTINUE)))
+    }
+
+    /// The leaf of a vdev, in a pool that is in use.
+    fn leaf(&self, guid: u64) -> Option<Arc<Leaf>> {
+        self.live.as_ref().and_then(|_| self.pool.tree().leaf(guid).cloned())
+    }
+
+    /// Whether a device in use lacks what was written while it was not.
+    pub fn lacks_something(&self, guid: u64) -> bool {
+        self.leaf(guid).is_some_and(|leaf| leaf.device().is_some() && !leaf.dtl.read().is_empty())
+    }
+
+    /// Requests that took very long.
+    pub fn slow_ios(&self, guid: u64) -> u64 {
+        self.leaf(guid).map_or(0, |leaf| leaf.stats.slow.load(Ordering::Relaxed))
     }
 
     /// A native property.
@@ -118,8 +153,7 @@ impl<'a> PoolView<'a> {
     /// What went wrong on a device since the pool was imported, or errors were cleared: reads, writes, checksums. None
     /// of a pool that is only looked at.
     pub fn errors_of(&self, guid: u64) -> [u64; 3] {
-        let tree = self.live.as_ref().map(|_| self.pool.tree());
-        tree.and_then(|tree| tree.leaf(guid).map(|leaf| leaf.errors.counts())).unwrap_or_default()
+        self.leaf(guid).map(|leaf| leaf.errors.counts()).unwrap_or_default()
     }
 
     /// Seconds since it was imported; `None` of a pool that is only looked at.
@@ -130,7 +164,8 @@ impl<'a> PoolView<'a> {
     /// Whether anything went wrong on any device.
     #[doc(alias = "vdev_errors")]
     pub fn has_failing_device(&self) -> bool {
-        self.tree.walk().any(|vdev| self.errors_of(vdev.guid) != [0; 3])
+        let is_degraded = |vdev: &VdevNode| vdev.is_leaf() && vdev.health.state == VdevState::Degraded;
+        self.tree.walk().any(|vdev| is_degraded(vdev) || self.errors_of(vdev.guid) != [0; 3])
     }
 
     /// `feature@NAME`.
@@ -264,6 +299,19 @@ impl<'a> PoolView<'a> {
                 Prop { nice, literal, number, source, received: None }
             }
         }
+    }
+}
+
+/// How a leaf of a pool in use is. Why one can't be opened is looked up where it should be.
+fn known(pool: &Pool, candidate: &PoolCandidate, leaf: &VdevNode) -> Presence {
+    let tree = pool.tree();
+    let Some(found) = tree.leaf(leaf.guid) else { return candidate.locate(leaf) };
+    let health = found.health();
+    let physical_sector = found.device().map_or(0, |device| device.geometry().physical_sector);
+    let seen = (health.state == VdevState::CantOpen).then(|| candidate.look(leaf));
+    match seen {
+        Some(seen) if !matches!(seen, Presence::Present { .. }) => seen,
+        _ => Presence::Known { health, physical_sector },
     }
 }
 

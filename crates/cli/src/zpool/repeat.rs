@@ -94,7 +94,8 @@ fn take_number(names: &mut Vec<String>) -> Option<f64> {
     Some(number)
 }
 
-fn sleep(interval: Duration, ctx: &Ctx) -> Result<(), Failure> {
+/// Waits, unless the user wants to stop.
+pub fn sleep(interval: Duration, ctx: &Ctx) -> Result<(), Failure> {
     let end = Instant::now() + interval;
     loop {
         if ctx.interrupt.is_set() {

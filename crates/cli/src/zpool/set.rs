@@ -1,6 +1,7 @@
 //! `zpool set`.
 
 use clap::Args;
+use daemon::cache::Cache;
 use engine::dsl::props::PropValue;
 
 use crate::ctx::Ctx;
@@ -46,8 +47,12 @@ impl Verb for Set {
                 ctx.log(&pool)?;
             }
             PoolSetting::Cachefile(path) => {
+                let old = pool.manner.read().cachefile.clone();
                 pool.manner.write().set_cachefile(&path);
                 ctx.registry()?.note(&pool)?;
+                if let Some(old) = old.filter(|old| pool.manner.read().cachefile.as_ref() != Some(old)) {
+                    Cache::at(old).remove(&pool.name())?;
+                }
                 ctx.log(&pool)?;
             }
             PoolSetting::Ashift(n) => {

@@ -1,4 +1,4 @@
-//! Verbs of `zpool` that are one call: `sync`, `reguid`, `upgrade`, `clear`, `wait`, `labelclear`.
+//! Verbs of `zpool` that are one call: `sync`, `reguid`, `upgrade`, `wait`, `labelclear`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,13 +7,15 @@ use std::time::Duration;
 use clap::Args;
 use daemon::Imported;
 use daemon::devices::{self, InUse};
+use nvpair::NvList;
+use ondisk::label::{LABEL_SIZE, LABELS, NVLIST_SIZE, PHYS_OFFSET, label_offset};
 use zcommon::features::{FEATURES, Feature, of_openzfs_2_3};
 
 use crate::ctx::Ctx;
+use crate::verb::strerror;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zpool::vdevs::strerror;
 
-fn named(name: &str, ctx: &mut Ctx) -> Result<std::sync::Arc<Imported>, Failure> {
+pub(super) fn named(name: &str, ctx: &mut Ctx) -> Result<std::sync::Arc<Imported>, Failure> {
     ctx.pool(name).ok_or_else(|| Failure::cannot("open", name, "no such pool"))
 }
 
@@ -118,6 +120,38 @@ impl Verb for Upgrade {
     }
 }
 
+/// What each version of a pool brought, from 1 on.
+const VERSIONS: [&str; 28] = [
+    "Initial ZFS version",
+    "Ditto blocks (replicated metadata)",
+    "Hot spares and double parity RAID-Z",
+    "zpool history",
+    "Compression using the gzip algorithm",
+    "bootfs pool property",
+    "Separate intent log devices",
+    "Delegated administration",
+    "refquota and refreservation properties",
+    "Cache devices",
+    "Improved scrub performance",
+    "Snapshot properties",
+    "snapused property",
+    "passthrough-x aclinherit",
+    "user/group space accounting",
+    "stmf property support",
+    "Triple-parity RAID-Z",
+    "Snapshot user holds",
+    "Log device removal",
+    "Compression using zle (zero-length encoding)",
+    "Deduplication",
+    "Received properties",
+    "Slim ZIL",
+    "System attributes",
+    "Improved scrub stats",
+    "Improved snapshot deletion performance",
+    "Improved snapshot creation performance",
+    "Multiple vdev replacements",
+];
+
 fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
     let view = pool.view()?;
     let lacks = |f: &Feature| view.features.count(f.info().guid).is_none();
@@ -134,6 +168,13 @@ fn list_features(ctx: &mut Ctx) -> Outcome {
         let note = if info.read_only_compatible() { " (read-only compatible)" } else { "" };
         writeln!(ctx.out, "{:<37}{note}\n     {}", info.name, info.description)?;
     }
+    writeln!(ctx.out, "\nThe following legacy versions are also supported:\n")?;
+    writeln!(ctx.out, "VER  DESCRIPTION\n---  --------------------------------------------------------")?;
+    for (version, what) in (1..).zip(VERSIONS) {
+        writeln!(ctx.out, "{version:>2}   {what}")?;
+    }
+    writeln!(ctx.out, "\nFor more information on a particular version, including supported releases,")?;
+    writeln!(ctx.out, "see the ZFS Administration Guide.\n")?;
     Ok(Exit::OK)
 }
 
@@ -236,6 +277,11 @@ impl Verb for Labelclear {
             Some(InUse::Active(pool)) if !self.force => {
                 return Err(refused(&shown, "potentially active", &pool));
             }
+            Some(InUse::Spare(guid) | InUse::Cache(guid)) => {
+                if let Some(pool) = super::vdevs::aux_of(guid, ctx) {
+                    return Err(Failure::failed(format!("{shown} is a member (ACTIVE) of pool \"{pool}\"")));
+                }
+            }
             _ => {}
         }
         let device = devices::open(&leaf.path).map_err(|e| match e.kind() {
@@ -244,8 +290,11 @@ impl Verb for Labelclear {
             }
             _ => Failure::failed(format!("failed to open {shown}: {}", strerror(&e))),
         })?;
-        clear(&*device).map_err(|e| Failure::failed(format!("failed to clear label for {shown}: {e}")))?;
-        Ok(Exit::OK)
+        let cleared = clear(&*device);
+        match cleared.map_err(|e| Failure::failed(format!("failed to clear label for {shown}: {e}")))? {
+            0 => Err(Failure::failed(format!("failed to clear label for {shown}"))),
+            _ => Ok(Exit::OK),
+        }
     }
 }
 
@@ -255,56 +304,19 @@ fn refused(shown: &dyn std::fmt::Display, state: &str, pool: &str) -> Failure {
     Failure::failed(what)
 }
 
-/// Writes zeros over all four labels.
-fn clear(device: &dyn blkdev::BlockDevice) -> std::io::Result<()> {
-    let size = usize::try_from(ondisk::label::LABEL_SIZE).unwrap_or(0);
-    let zeros = vec![0; size];
-    for number in 0..4u64 {
-        let whole = device.geometry().size / ondisk::label::LABEL_SIZE * ondisk::label::LABEL_SIZE;
-        let front = number * ondisk::label::LABEL_SIZE;
-        let back = whole.saturating_sub((4 - number) * ondisk::label::LABEL_SIZE);
-        let at = if number < 2 { front } else { back };
-        blkdev::write_at(device, at, &zeros)?;
-    }
-    blkdev::flush(device)
-}
-
-/// Forget errors that devices had.
-#[derive(Debug, Args)]
-pub struct Clear {
-    /// Go back to an older state when the newest can't be opened.
-    #[arg(short = 'F')]
-    pub rewind: bool,
-    /// Go on although another machine seems to use it.
-    #[arg(long = "power")]
-    pub power: bool,
-    /// The pool.
-    pub pool: String,
-    /// One device of it.
-    pub device: Option<String>,
-}
-
-impl Verb for Clear {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        let pool = named(&self.pool, ctx)?;
-        let cannot = |name: &str, what: &str| Failure::cannot("clear errors for", name, what);
-        let spa = pool.spa().map_err(|e| cannot(&self.pool, e.what()))?;
-        let leaves = spa.pool.tree();
-        if let Some(device) = &self.device {
-            let config = pool.config();
-            let tree = config.nvlist("vdev_tree").and_then(zutil::tree::VdevNode::from_config);
-            let is_it = |vdev: &zutil::tree::VdevNode| {
-                let path = String::from_utf8_lossy(vdev.path.as_deref().unwrap_or_default()).into_owned();
-                path == *device || path.ends_with(&format!("/{device}")) || device.parse() == Ok(vdev.guid)
-            };
-            let found = tree.as_ref().and_then(|tree| tree.walk().find(|vdev| is_it(vdev)));
-            let found = found.ok_or_else(|| cannot(device, "no such device in pool"))?;
-            let below = found.walk().filter_map(|vdev| leaves.leaf(vdev.guid));
-            below.for_each(|leaf| leaf.errors.clear());
-        } else {
-            leaves.leaves().for_each(|leaf| leaf.errors.clear());
+/// Writes zeros over the labels there are, and counts them. What is no label is left alone.
+#[doc(alias = "zpool_clear_label")]
+fn clear(device: &dyn blkdev::BlockDevice) -> std::io::Result<u32> {
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
+    let zeros = vec![0; size(LABEL_SIZE)];
+    let mut cleared = 0;
+    for at in (0..LABELS).filter_map(|index| label_offset(device.geometry().size, index)) {
+        let packed = blkdev::read_at(device, at + PHYS_OFFSET, size(NVLIST_SIZE))?;
+        let is_label = NvList::decode_prefix(&packed).is_ok_and(|(list, _, _)| list.u64("state").is_some());
+        if is_label {
+            blkdev::write_at(device, at, &zeros)?;
+            cleared += 1;
         }
-        ctx.log(&pool)?;
-        Ok(Exit::OK)
     }
+    blkdev::flush(device).map(|()| cleared)
 }

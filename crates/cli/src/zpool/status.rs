@@ -20,6 +20,7 @@ use super::repeat::Repeat;
 use super::status_json;
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
+use crate::listing::PoolJson;
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::status::{KnownErrors, StatusReport, StatusVdev};
 use crate::source::PoolSource;
@@ -36,23 +37,22 @@ pub struct Status {
     /// Only pools with something the matter.
     #[arg(short = 'x')]
     pub exceptions: bool,
+    /// Only vdevs with something the matter.
+    #[arg(short = 'e')]
+    pub unhealthy: bool,
+    /// Count requests that took very long, too.
+    #[arg(short = 's')]
+    pub slow: bool,
     /// Exact numbers.
     #[arg(short = 'p')]
     pub literal: bool,
     #[command(flatten)]
     pub(crate) names: VdevNames,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Numbers as numbers in JSON.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+    #[command(flatten)]
+    pub(crate) json: PoolJson,
     /// Vdevs in one map instead of a tree in JSON.
     #[arg(long = "json-flat-vdevs", requires = "json")]
     pub json_flat_vdevs: bool,
-    /// Pools by guid in JSON.
-    #[arg(long = "json-pool-key-guid", requires = "json")]
-    pub json_pool_key_guid: bool,
     /// Pools; all that are found, without any. Numbers behind them: every so many seconds, so many times.
     #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Status {
 impl Verb for Status {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
-        let plain = !self.json;
+        let plain = !self.json.style.json;
         repeat.run(ctx, plain, |ctx, first| self.once(ctx, first))
     }
 }
@@ -77,12 +77,17 @@ impl Status {
             let errors = known_errors(pool, self.verbose, ctx);
             let condition = condition(&view, candidate, &errors);
             seen += 1;
-            if self.exceptions && is_fine(condition) {
+            let lacking = view.tree.walk().any(|vdev| view.lacks_something(vdev.guid));
+            if self.exceptions && is_fine(condition) && !lacking {
                 return Ok(Exit::OK);
             }
-            if self.json {
-                let item =
-                    status_json::pool(&view, condition, &errors, self.names.style(), self.literal, &style);
+            if self.json.style.json {
+                let chosen = status_json::Chosen {
+                    names: self.names.style(),
+                    literal: self.literal,
+                    unhealthy: self.unhealthy,
+                };
+                let item = status_json::pool(&view, condition, &errors, chosen, &style);
                 pools.insert(super::pool_key(&view, &style), item);
                 return Ok(Exit::OK);
             }
@@ -90,10 +95,14 @@ impl Status {
                 writeln!(ctx.out)?;
             }
             printed += 1;
-            self.report(&view, condition, errors).print(&mut *ctx.out)?;
+            let mut report = self.report(&view, condition, errors);
+            if lacking && is_fine(condition) {
+                (report.status, report.action) = (Some(wrap(LACKING)), Some(wrap(LACKING_ACTION)));
+            }
+            report.print(&mut *ctx.out)?;
             Ok(Exit::OK)
         })?;
-        if self.json {
+        if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
             print(&mut *ctx.out, &Value::Object(doc))?;
@@ -107,6 +116,11 @@ impl Status {
     }
 }
 
+/// Devices are back that missed something. Ours, not OpenZFS's: it would resilver them at once.
+const LACKING: &str = "One or more devices lack data that was written while they were out of use.\nThey are not \
+    read for it, so the pool has less redundancy than its layout gives.";
+const LACKING_ACTION: &str = "Import the pool with OpenZFS, which resilvers them; this build can't yet.";
+
 /// What `-x` does not mention.
 fn is_fine(condition: PoolStatus) -> bool {
     use PoolStatus as S;
@@ -116,9 +130,9 @@ fn is_fine(condition: PoolStatus) -> bool {
 impl Status {
     fn json_style(&self) -> JsonStyle {
         JsonStyle {
-            int: self.json_int,
+            int: self.json.style.json_int,
             flat_vdevs: self.json_flat_vdevs,
-            pool_key_guid: self.json_pool_key_guid,
+            pool_key_guid: self.json.json_pool_key_guid,
         }
     }
 
@@ -126,9 +140,10 @@ impl Status {
         let tops = view.tree.children.iter().filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect"));
         let tops: Vec<&VdevNode> = tops.collect();
         let of_class = |class: Option<&str>| -> Vec<StatusVdev> {
-            tops.iter().filter(|v| class_of(v) == class).map(|v| self.vdev(view, v, false)).collect()
+            tops.iter().filter(|v| class_of(v) == class).filter_map(|v| self.vdev(view, v, false)).collect()
         };
-        let aux = |list: &[VdevNode], spare: bool| list.iter().map(|v| self.vdev(view, v, spare)).collect();
+        let aux =
+            |list: &[VdevNode], spare: bool| list.iter().filter_map(|v| self.vdev(view, v, spare)).collect();
         let facts = view.facts.as_ref();
         let classes = ["dedup", "special", "logs"];
         let classes = classes.into_iter().map(|c| (c.to_owned(), of_class(Some(c))));
@@ -141,9 +156,10 @@ impl Status {
             activity: Activity::of(view).lines(view),
             root: StatusVdev {
                 name: view.pool.name.clone(),
-                state: view.state().to_owned(),
+                state: view.tree.health.name().to_owned(),
                 errors: Some([0; 3]),
-                note: note(&view.tree),
+                slow: self.slow.then_some(None),
+                note: note(view, &view.tree),
                 children: of_class(None),
             },
             classes: classes.filter(|(_, vdevs)| !vdevs.is_empty()).collect(),
@@ -153,18 +169,23 @@ impl Status {
         }
     }
 
-    fn vdev(&self, view: &PoolView<'_>, vdev: &VdevNode, spare: bool) -> StatusVdev {
+    fn vdev(&self, view: &PoolView<'_>, vdev: &VdevNode, spare: bool) -> Option<StatusVdev> {
+        if self.unhealthy && !status_json::is_unhealthy(view, vdev) {
+            return None;
+        }
         let state = match vdev.health.name() {
             "ONLINE" if spare => "AVAIL",
             name => name,
         };
-        StatusVdev {
+        let slow = (self.slow && !spare).then(|| vdev.is_leaf().then(|| view.slow_ios(vdev.guid)));
+        Some(StatusVdev {
             name: vdev_name(vdev, self.names.style(), true),
             state: state.to_owned(),
             errors: (!spare).then(|| view.errors_of(vdev.guid)),
-            note: note(vdev),
-            children: vdev.children.iter().map(|c| self.vdev(view, c, spare)).collect(),
-        }
+            slow,
+            note: note(view, vdev),
+            children: vdev.children.iter().filter_map(|c| self.vdev(view, c, spare)).collect(),
+        })
     }
 }
 
@@ -174,10 +195,11 @@ fn wrap(text: &str) -> String {
 }
 
 /// What stands behind a vdev's counts.
-fn note(vdev: &VdevNode) -> String {
+fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
     let path = || vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
     match vdev.health.aux.text() {
         _ if vdev.not_present => format!("  {}", zcommon::vdev::was_at(&path())),
+        "" if view.lacks_something(vdev.guid) => "  (awaiting resilver)".to_owned(),
         "" => String::new(),
         text => format!("  {text}"),
     }

@@ -63,7 +63,27 @@ impl Form<'_> {
 struct Writer<'a> {
     view: &'a PoolView<'a>,
     names: NameStyle,
+    unhealthy: bool,
     form: Form<'a>,
+}
+
+/// What the user wants to see.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen {
+    /// How vdevs are called.
+    pub names: NameStyle,
+    /// Exact numbers.
+    pub literal: bool,
+    /// Only vdevs with something the matter.
+    pub unhealthy: bool,
+}
+
+/// What `zpool status -e` shows: a vdev that is not well or had errors, and what it is in.
+#[doc(alias = "vdev_health_check_cb")]
+pub fn is_unhealthy(view: &PoolView<'_>, vdev: &VdevNode) -> bool {
+    let ill =
+        |vdev: &VdevNode| vdev.health.state != VdevState::Healthy || view.errors_of(vdev.guid) != [0; 3];
+    vdev.walk().any(ill)
 }
 
 /// The object of one pool.
@@ -71,8 +91,7 @@ pub fn pool(
     view: &PoolView<'_>,
     condition: PoolStatus,
     errors: &KnownErrors,
-    names: NameStyle,
-    literal: bool,
+    chosen: Chosen,
     style: &JsonStyle,
 ) -> Value {
     let mut map = super::pool_object(view, style);
@@ -88,7 +107,8 @@ pub fn pool(
         map.insert("msgid".into(), json!(id));
         map.insert("moreinfo".into(), json!(format!("{MESSAGE_URL}{id}")));
     }
-    let writer = Writer { view, names, form: Form { style, literal: literal || style.int } };
+    let Chosen { names, literal, unhealthy } = chosen;
+    let writer = Writer { view, names, unhealthy, form: Form { style, literal: literal || style.int } };
     map.extend(Activity::of(view).objects(view, &writer.form));
     writer.vdevs(&mut map);
     map.insert("error_count".into(), writer.form.count(errors.count));
@@ -164,7 +184,7 @@ impl Writer<'_> {
     /// The vdevs with what they consist of.
     fn all(&self, vdevs: &[&VdevNode], class: &str, parent: Option<&str>) -> Map<String, Value> {
         let mut all = Map::new();
-        for vdev in vdevs {
+        for vdev in vdevs.iter().filter(|vdev| !self.unhealthy || is_unhealthy(self.view, vdev)) {
             let name = vdev_name(vdev, self.names, true);
             let mut map = self.vdev(vdev, name.clone(), class, parent);
             let children: Vec<&VdevNode> = vdev.children.iter().collect();
@@ -205,7 +225,7 @@ impl Writer<'_> {
             map.insert("checkpoint_space".into(), self.form.bytes(sizes.checkpoint));
         }
         if vdev.is_leaf() && !spare {
-            map.insert("slow_ios".into(), self.form.count(0));
+            map.insert("slow_ios".into(), self.form.count(self.view.slow_ios(vdev.guid)));
         }
         if vdev.not_present {
             map.insert("not_present".into(), self.form.plain(1));

@@ -10,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use daemon::devices::{self, InUse};
+use daemon::foreign::filesystem_on;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
@@ -17,6 +18,7 @@ use zcommon::draid::DraidConfig;
 use super::draid_word::DraidWord;
 use crate::ctx::Ctx;
 use crate::verb::Failure;
+use crate::verb::strerror;
 
 /// Where short names of devices are looked for.
 const DEVICE_DIRS: [&str; 8] = [
@@ -234,12 +236,6 @@ fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The system's words for an error, without its number.
-pub fn strerror(e: &std::io::Error) -> String {
-    let text = e.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
 /// What stands in the way of using the devices.
 #[derive(Debug, Default)]
 pub struct Objections {
@@ -264,7 +260,7 @@ impl Objections {
     fn in_use(&mut self, leaf: &Leaf, force: bool, spare: bool, ctx: &Ctx) {
         let shown = leaf.path.display();
         match devices::in_use(&leaf.path) {
-            None => {}
+            None => self.foreign(leaf, force),
             Some(InUse::Spare(_)) if spare => {}
             Some(InUse::Spare(guid)) => {
                 // A spare that no pool here has is nobody's.
@@ -287,6 +283,14 @@ impl Objections {
                 self.lines.push(format!("{shown} is part of exported pool '{pool}'"));
             }
         }
+    }
+
+    /// Another file system's disk; files are not looked into.
+    #[doc(alias = "check_device")]
+    fn foreign(&mut self, leaf: &Leaf, force: bool) {
+        let kind = (!force && leaf.is_disk).then(|| filesystem_on(&leaf.path)).flatten();
+        let line = |kind| format!("{} is in use and contains a {kind} filesystem.", leaf.path.display());
+        self.lines.extend(kind.map(line));
     }
 
     /// Vdevs that protect less than the others. What logs are made of is their own matter.
@@ -329,7 +333,7 @@ impl Objections {
 
 /// The imported pool that has a spare or cache device of this guid.
 #[doc(alias = "find_aux")]
-fn aux_of(guid: u64, ctx: &Ctx) -> Option<String> {
+pub fn aux_of(guid: u64, ctx: &Ctx) -> Option<String> {
     let has = |pool: &std::sync::Arc<daemon::Imported>| {
         let _quiet = pool.quiet();
         let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));

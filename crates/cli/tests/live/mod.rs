@@ -1,119 +1,24 @@
-//! A daemon of a test's own, and pools on files.
-#![allow(dead_code, reason = "each test file uses its own part")]
+//! A daemon of a test's own, run from the binary that was just built.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::ops::Deref;
+use std::path::Path;
 
-/// What a command line gave.
-#[derive(Debug)]
-pub struct Run {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
-}
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use testkit::live::Run;
 
-impl From<Output> for Run {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
-/// A run folder, disks in `disks`, and the daemon that comes with the first command.
-pub struct Live {
-    pub dir: tempfile::TempDir,
-}
+/// [`testkit::live::Live`] with this binary.
+pub struct Live(testkit::live::Live);
 
 impl Live {
     pub fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("disks")).unwrap();
-        Self { dir }
-    }
-
-    pub fn disks(&self) -> PathBuf {
-        self.dir.path().join("disks")
-    }
-
-    fn run_dir(&self) -> PathBuf {
-        self.dir.path().join("run")
-    }
-
-    /// A new sparse disk of that many MiB; its path.
-    pub fn disk(&self, name: &str, mib: u64) -> String {
-        let path = self.disks().join(name);
-        File::create(&path).unwrap().set_len(mib << 20).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    pub fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_aquifer"));
-        command.args(line.split_whitespace()).env("AQUIFER_RUN", self.run_dir()).env("TZ", "UTC");
-        command.current_dir(self.disks());
-        command
-    }
-
-    /// Runs `aquifer` with the words of `line`.
-    pub fn run(&self, line: &str) -> Run {
-        self.command(line).output().unwrap().into()
-    }
-
-    /// As [`Live::run`], and it must work; its output.
-    pub fn ok(&self, line: &str) -> String {
-        let run = self.run(line);
-        assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, self.log());
-        run.out
-    }
-
-    /// As [`Live::run`], and it must fail with exit code 1; its complaint.
-    pub fn fails(&self, line: &str) -> String {
-        let run = self.run(line);
-        assert_eq!(run.code, 1, "{line}: {}{}", run.out, run.err);
-        run.err
-    }
-
-    pub fn log(&self) -> String {
-        std::fs::read_to_string(self.run_dir().join("log")).unwrap_or_default()
-    }
-
-    /// The daemon's process.
-    pub fn pid(&self) -> Option<i32> {
-        std::fs::read_to_string(self.run_dir().join("lock")).ok()?.trim().parse().ok()
-    }
-
-    /// Sends the daemon a signal and waits until it is gone.
-    pub fn signal(&self, signal: &str) {
-        let Some(pid) = self.pid() else { return };
-        // It may have ended by itself.
-        let _ = Command::new("kill").arg(signal).arg(pid.to_string()).status();
-        let until = Instant::now() + Duration::from_secs(20);
-        while is_running(pid) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Exports the pool and asks zdb of it.
-    pub fn export_and_verify(&self, pool: &str) {
-        self.ok(&format!("zpool export {pool}"));
-        if testkit::zdb::installed() {
-            testkit::zdb::verify(&self.disks(), pool).unwrap();
-        }
+        Self(testkit::live::Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer"))))
     }
 }
 
-fn is_running(pid: i32) -> bool {
-    // A dead child of a process that does not wait stays as a zombie.
-    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
-    stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
-}
+impl Deref for Live {
+    type Target = testkit::live::Live;
 
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.signal("-KILL");
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }

@@ -1,7 +1,8 @@
 //! The pool's allocator: which vdev gets the next block, and what is told of all of them.
 //!
 //! Vdevs of a class take turns: each gets about a mebibyte for each of its data disks, more where more is free than
-//! elsewhere, so that all fill evenly. Copies of a block go to vdevs that follow one another. A class without space
+//! elsewhere, so that all fill evenly. One that has much to write already is passed over while others have not, so that
+//! a slow one gets less. Copies of a block go to vdevs that follow one another. A class without space
 //! falls back on the next.
 //!
 //! Locks, in the order in which they may be taken: the tables of vdevs (read), a metaslab's state, the sets of dirty
@@ -396,7 +397,11 @@ impl SpaceAllocator {
             return None;
         }
         let first = self.first_group(class, groups, done);
-        for at in (0..count).map(|i| (first + i) % count) {
+        let backlogs = groups.iter().map(|group| group.backlog()).collect::<Vec<_>>();
+        let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
+        // Those that are behind come last; among equals each has its turn.
+        order.sort_by_key(|at| backlogs.get(*at));
+        for at in order {
             let group = groups.get(at)?;
             let asize = group.top.asize_of(request.psize, request.txg);
             if asize == 0 || asize > MAX_ASIZE {

@@ -23,6 +23,9 @@ const MAX_TRIES: usize = 100;
 /// Bytes for each data disk before the next vdev has its turn.
 #[doc(alias = "metaslab_aliquot")]
 const ALIQUOT: u64 = 1 << 20;
+/// So many bytes more on their way to each disk, and others come first.
+#[doc(alias = "zfs_vdev_queue_depth_pct")]
+const BACKLOG: u64 = 4 << 20;
 /// No metaslab.
 const NONE: usize = usize::MAX;
 
@@ -58,6 +61,8 @@ pub(super) struct Group {
     /// Of these, the ones that wait.
     pub deferred: AtomicI64,
     aliquot: u64,
+    /// Disks that data is spread over.
+    disks: usize,
     active: [AtomicUsize; 3],
 }
 
@@ -127,6 +132,7 @@ impl Group {
             allocated: AtomicI64::new(i64::try_from(allocated).unwrap_or(i64::MAX)),
             deferred: AtomicI64::new(0),
             aliquot: ALIQUOT * u64::try_from(disks).unwrap_or(1),
+            disks,
             active: [const { AtomicUsize::new(NONE) }; 3],
             slabs,
         })
@@ -135,6 +141,17 @@ impl Group {
     /// Bytes not allocated.
     pub fn free(&self) -> u64 {
         self.space.saturating_sub(u64::try_from(self.allocated.load(Ordering::Relaxed)).unwrap_or(0))
+    }
+
+    /// How much it has to write already, for each of its disks, in steps: those with less come first. Blocks of intent
+    /// logs are waited for one by one.
+    #[doc(alias = "metaslab_group_throttle")]
+    pub fn backlog(&self) -> u64 {
+        let step = BACKLOG.saturating_mul(u64::try_from(self.disks).unwrap_or(1));
+        match self.class {
+            Class::Log | Class::EmbeddedLog => 0,
+            _ => self.top.in_flight().checked_div(step).unwrap_or(0),
+        }
     }
 
     /// Bytes to allocate here before the next group has its turn: more where more is free than elsewhere.

@@ -87,7 +87,7 @@ fn block(
     bp: &Blkptr,
     at: Bookmark,
 ) -> Result<Option<(Blkptr, u64)>, Stop> {
-    let options = ReadOptions { form: Form::Physical, ..ReadOptions::default() };
+    let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
     // A log's last block was allocated ahead and never written: no checksum fits, and that is its end.
     let Ok(bytes) = walk.pool.zio.read_wait(bp, at, options).data else { return Ok(None) };
     let Ok(block) = LogBlock::from_bytes(&bytes, bp) else { return Ok(None) };

@@ -190,7 +190,7 @@ pub fn verify(
     let told = Box::new(move |request: &Request, outcome: ReadOutcome| {
         theirs.0.lock().take(&theirs.1, request, outcome);
     });
-    let read = ReadOptions { depth: options.depth, form: Form::Physical, heal: false };
+    let read = ReadOptions { depth: options.depth, form: Form::Physical, ..ReadOptions::default() };
     let reader = Reader::new(&pool.zio, read, options.inflight, told);
     let mut total = 0;
     let mut met_bytes = 0_u64;

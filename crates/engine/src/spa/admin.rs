@@ -16,6 +16,7 @@ use super::live::Spa;
 use super::space_store::set;
 use super::spares;
 use crate::dmu::Tx;
+use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::TopRecord;
 use crate::vdev::config::VdevConfig;
@@ -69,6 +70,12 @@ impl Spa {
         };
         let of_root = self.features.is_active(Feature::VdevZapsV2);
         vdev_zaps(&self.pool.env, &self.mos, &self.config, (&classes, of_root), tx)?;
+        for (feature, uses) in layout.features() {
+            let once = feature == Feature::AllocationClasses && self.features.is_active(feature);
+            if uses > 0 && !once && self.features.is_enabled(feature) {
+                self.count_feature(feature, uses, tx)?;
+            }
+        }
         self.pool.zio.set_tree(Arc::new(tree));
         records.into_iter().try_for_each(|record| self.space.add_top(record))
     }

@@ -102,7 +102,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), &*env.executor)?;
     let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
     zio.set_min_alloc(min_alloc(&zio.tree()));
-    let arc = ArcCache::new(Arc::clone(&zio), env.arc_max);
+    let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
     let mos = LiveObjset::create(&arc, 0, ObjsetType::Meta, OBJSET_SIZE, Form::Logical, Policy::meta());
     let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
     let space = Arc::new(SpaceAllocator::new(forms(&new.features), Some(source)));
@@ -232,6 +232,11 @@ fn fill_mos(
     vdev_zaps(env, mos, config, (&class, of_root), tx)?;
     if of_root {
         features.increment(Feature::VdevZapsV2, tx)?;
+    }
+    for (feature, uses) in new.layout.features() {
+        if uses > 0 && features.is_enabled(feature) {
+            features.count_by(feature, uses, tx)?;
+        }
     }
     Ok((features, created))
 }

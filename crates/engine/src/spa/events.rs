@@ -90,10 +90,14 @@ impl Spa {
     /// What every event says of the pool. Takes no lock: reads under any lock may have something to tell.
     pub(super) fn event_of(&self, class: &str, state: PoolState) -> NvList {
         let mut list = NvList::new();
-        list.add("version", NvValue::Uint8(0)).add("class", class).add("pool", self.pool.name.as_str());
-        list.add("pool_guid", self.pool.guid);
-        list.add("pool_state", NvValue::Int32(shown(state))).add("pool_context", NvValue::Int32(0));
+        list.add("version", NvValue::Uint8(0)).add("class", class);
+        self.of_pool(&mut list, state);
         list
+    }
+
+    pub(super) fn of_pool(&self, list: &mut NvList, state: PoolState) {
+        list.add("pool", self.pool.name.as_str()).add("pool_guid", self.pool.guid);
+        list.add("pool_state", NvValue::Int32(shown(state))).add("pool_context", NvValue::Int32(0));
     }
 
     /// Notes that something was done to the pool (`pool_import`).

@@ -10,6 +10,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{Blkptr, Bookmark as StoredBookmark, ErrBookmark, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
+use zcommon::health::Health;
 use zcommon::vdev::PoolState;
 
 use super::errlog::LoggedError;
@@ -18,12 +19,21 @@ use crate::dmu::Tx;
 use crate::dsl::write::MosAt;
 use crate::error::Result;
 use crate::types::Bookmark;
+use crate::vdev::leaf::{FailedIo, Failure, Leaf};
 use crate::vdev::plan::Fault;
 use crate::zap::Value;
 use crate::zio::{Damage, FaultSink};
 
 /// Errors that wait to be written; what comes on top is found again by the next scrub.
 const MAX_LOST: usize = 1 << 16;
+
+/// An error's number is the time, and the format of the number.
+#[doc(alias = "fm_ena_generate")]
+const ENA_SHIFT: u32 = 10;
+const ENA_FORMAT: u64 = 1;
+/// `zio_type_t`.
+const ZIO_TYPE_WRITE: u32 = 2;
+const ZIO_TYPE_FLUSH: u32 = 5;
 
 /// Errors that wait to be written.
 #[derive(Debug, Default)]
@@ -55,7 +65,73 @@ fn block(list: &mut NvList, bp: &Blkptr, at: Bookmark) {
     list.add("zio_level", NvValue::Int64(at.level)).add("zio_blkid", at.blkid);
 }
 
+/// What an event says of the device that it is about.
+fn device(list: &mut NvList, leaf: &Leaf) {
+    list.add("vdev_guid", leaf.guid).add("vdev_path", leaf.path.as_str());
+    let counts = leaf.errors.counts();
+    for (name, count) in
+        ["vdev_read_errors", "vdev_write_errors", "vdev_cksum_errors"].into_iter().zip(counts)
+    {
+        list.add(name, count);
+    }
+}
+
 impl Spa {
+    /// Something about a device.
+    pub(super) fn report_leaf(&self, class: &str, leaf: &Leaf) {
+        let mut list = match class.starts_with("ereport.") {
+            true => self.ereport(class, Some(leaf)),
+            false => self.event_of(class, PoolState::Active),
+        };
+        device(&mut list, leaf);
+        self.events.post(&self.pool.env, class.to_owned(), list);
+    }
+
+    /// What every report of an error says: of the pool, and of the device if there is one.
+    #[doc(alias = "fm_ereport_set")]
+    fn ereport(&self, class: &str, leaf: Option<&Leaf>) -> NvList {
+        let mut detector = NvList::new();
+        detector.add("version", NvValue::Uint8(0)).add("scheme", "zfs").add("pool", self.pool.guid);
+        if let Some(leaf) = leaf {
+            detector.add("vdev", leaf.guid);
+        }
+        let now = u64::try_from(self.pool.env.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
+        let mut list = NvList::new();
+        list.add("class", class).add("ena", now << ENA_SHIFT | ENA_FORMAT).add("detector", detector);
+        self.of_pool(&mut list, PoolState::Active);
+        list
+    }
+
+    /// An error of the whole pool.
+    pub(super) fn report_pool(&self, class: &str) {
+        let list = self.ereport(class, None);
+        self.events.post(&self.pool.env, class.to_owned(), list);
+    }
+
+    /// A device has another state than before.
+    #[doc(alias = "zfs_post_state_change")]
+    pub(super) fn report_state(&self, leaf: &Leaf, before: Health) {
+        let class = "resource.fs.zfs.statechange";
+        let mut list = self.event_of(class, PoolState::Active);
+        list.add("vdev_guid", leaf.guid).add("vdev_state", leaf.health().state as u64);
+        list.add("vdev_path", leaf.path.as_str()).add("vdev_laststate", before.state as u64);
+        self.events.post(&self.pool.env, class.to_owned(), list);
+    }
+
+    /// A request that a device failed, which is no read: those are told with the block that was wanted.
+    pub(super) fn report_failure(&self, leaf: &Leaf, failure: &Failure) {
+        let class = "ereport.fs.zfs.io";
+        if !self.diagnosis.may_report(leaf.guid, self.pool.env.clock.monotonic()) {
+            return;
+        }
+        let mut list = self.ereport(class, Some(leaf));
+        device(&mut list, leaf);
+        let kind = if failure.kind == FailedIo::Flush { ZIO_TYPE_FLUSH } else { ZIO_TYPE_WRITE };
+        list.add("zio_err", NvValue::Int32(failure.errno)).add("zio_type", NvValue::Uint32(kind));
+        list.add("zio_offset", failure.offset).add("zio_size", failure.len);
+        self.events.post(&self.pool.env, class.to_owned(), list);
+    }
+
     /// From now on the pool is told.
     pub(super) fn watch(self: &Arc<Self>) {
         self.pool.zio.set_faults(Arc::new(Sink(Arc::downgrade(self))));
@@ -71,12 +147,11 @@ impl Spa {
             Fault::Unreadable => "ereport.fs.zfs.io",
             Fault::Stale => return,
         };
-        let mut list = self.event_of(class, PoolState::Active);
-        let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
-        list.add("vdev_guid", leaf.guid).add("vdev_path", leaf.path.as_str());
-        list.add("vdev_read_errors", count(&leaf.errors.read));
-        list.add("vdev_write_errors", count(&leaf.errors.write));
-        list.add("vdev_cksum_errors", count(&leaf.errors.checksum));
+        if !self.diagnosis.may_report(leaf.guid, self.pool.env.clock.monotonic()) {
+            return;
+        }
+        let mut list = self.ereport(class, Some(leaf));
+        device(&mut list, leaf);
         list.add("zio_offset", damage.bad.read.offset);
         block(&mut list, bp, at);
         self.events.post(&self.pool.env, class.to_owned(), list);
@@ -86,7 +161,7 @@ impl Spa {
     #[doc(alias = "spa_log_error")]
     fn report_lost(&self, bp: &Blkptr, at: Bookmark) {
         let class = "ereport.fs.zfs.data";
-        let mut list = self.event_of(class, PoolState::Active);
+        let mut list = self.ereport(class, None);
         block(&mut list, bp, at);
         self.events.post(&self.pool.env, class.to_owned(), list);
         let Bookmark { objset, object, level, blkid } = at;

@@ -103,6 +103,10 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     pool.dsl = Dsl::open(&pool.name, &pool.mos, &Zap::open(&pool.mos.object(MOS_DIRECTORY_OBJECT)?)?)?;
     // Blocks that the checkpoint refers to are kept when they are freed.
     space.set_checkpoint(pool.checkpoint_uberblock()?.map_or(0, |checkpoint| checkpoint.txg));
+    // Of a log that is out of use, nothing is allocated.
+    for top in pool.tree().tops().filter(|top| !top.leaves().any(|leaf| leaf.is_writable())) {
+        space.set_closed(top.id, true);
+    }
     let shared = Shared::load(&pool)?;
     let uberblock = pool.uberblock;
     // Newer states that were given up must not come back: the first group is newer than they all.
@@ -119,6 +123,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
         claim_logs(&spa)?;
     }
     make_vdev_zaps(&spa)?;
+    release_temporary(&spa)?;
     spa.notify("pool_import");
     Ok(spa)
 }
@@ -256,6 +261,16 @@ fn clear_logs(spa: &Spa, until: u64) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// Snapshots of work that a crash ended go.
+fn release_temporary(spa: &Spa) -> Result<()> {
+    let directory = spa.pool.directory()?;
+    let Some(held) = directory.u64(mos::TMP_USERREFS)?.filter(|&held| held != 0) else { return Ok(()) };
+    if spa.datasets.view().zap_entries(held)?.is_empty() {
+        return Ok(());
+    }
+    spa.dsl_task(|tasks| tasks.release_temporary())
 }
 
 /// Vdevs of a pool that was made before they had ZAPs of their own get them.

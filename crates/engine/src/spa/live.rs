@@ -19,6 +19,7 @@ use super::config::PoolConfig;
 use super::events::Events;
 use super::faults::Lost;
 use super::feature_set::FeatureSet;
+use super::health::Diagnosis;
 use super::multihost::Multihost;
 use super::pool::Pool;
 use super::shared::Shared;
@@ -27,26 +28,12 @@ use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::{DslPool, Tasks};
 use crate::error::{Error, Result};
+use crate::memory::{Limit, Limits};
 use crate::metaslab::SpaceAllocator;
 use crate::taskq::Promise;
 use crate::txg::Txgs;
 use crate::zio;
 
-/// Longest time that a change waits for its group to be written.
-#[doc(alias = "zfs_txg_timeout")]
-const TXG_TIMEOUT: Duration = Duration::from_secs(5);
-/// Changed bytes with which a group is closed early.
-#[doc(alias = "zfs_dirty_data_sync_percent")]
-const DIRTY_SYNC: u64 = 64 << 20;
-/// Changed bytes with which new transactions wait.
-#[doc(alias = "zfs_dirty_data_max")]
-const DIRTY_MAX: u64 = 512 << 20;
-/// Changed bytes from which on each transaction is delayed.
-#[doc(alias = "zfs_delay_min_dirty_percent")]
-const DELAY_FROM: u64 = DIRTY_MAX / 10 * 6;
-/// Nanoseconds of delay in the middle between [`DELAY_FROM`] and [`DIRTY_MAX`].
-#[doc(alias = "zfs_delay_scale")]
-const DELAY_SCALE: u64 = 500_000;
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_millis(100);
 
@@ -86,6 +73,7 @@ pub struct Spa {
     pub(super) multihost: Multihost,
     pub(super) events: Arc<Events>,
     pub(super) lost: Lost,
+    pub(super) diagnosis: Diagnosis,
     /// Something waits to be freed, and the last group could free some.
     pub(super) waiting: AtomicBool,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -139,6 +127,7 @@ impl Spa {
             multihost: Multihost::default(),
             events: Arc::default(),
             lost: Lost::default(),
+            diagnosis: Diagnosis::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
             thread: Mutex::default(),
@@ -155,6 +144,10 @@ impl Spa {
         Quiet { _held: self.changing.read_arc() }
     }
 
+    fn limits(&self) -> &Limits {
+        &self.pool.env.memory.limits
+    }
+
     /// A transaction in the open group. Waits while too much is changed and not written.
     pub fn begin(&self) -> Result<Tx> {
         if let Some(why) = self.txgs.suspended() {
@@ -168,12 +161,14 @@ impl Spa {
     /// waits a little, the longer the nearer the limit is; at the limit all wait for a group.
     #[doc(alias("dmu_tx_delay", "dmu_tx_wait"))]
     fn throttle(&self) -> Result<()> {
-        let dirty = self.dirty.total();
-        if dirty >= DIRTY_MAX {
+        let (dirty, limits) = (self.dirty.total(), self.limits());
+        let most = limits.get(Limit::DirtyMax);
+        if dirty >= most {
             return self.wait_synced(self.txgs.synced() + 1);
         }
-        if dirty > DELAY_FROM && self.thread.lock().is_some() {
-            let nanos = DELAY_SCALE.saturating_mul(dirty - DELAY_FROM) / (DIRTY_MAX - dirty);
+        let from = limits.dirty_share(Limit::DelayMinDirtyPercent);
+        if dirty > from && self.thread.lock().is_some() {
+            let nanos = limits.get(Limit::DelayScale).saturating_mul(dirty - from) / (most - dirty);
             self.txgs.wait_change(Duration::from_nanos(nanos).min(DELAY_MAX));
         }
         Ok(())
@@ -227,16 +222,17 @@ impl Spa {
     /// Does the next thing that is due: writes a group that is ready, or closes the open one when `force`d,
     /// wanted, or full. True when something was done.
     pub fn step(&self, force: bool) -> bool {
+        self.tend();
         if let Some(txg) = self.txgs.take() {
             if let Err(why) = self.sync_txg(txg) {
-                let what = "the pool is suspended: what was changed can't be written";
-                self.txgs
-                    .suspend(Error::new(crate::Kind::Suspended, what).because(why).in_pool(&self.pool.name));
+                self.suspend(why);
             }
             return true;
         }
         let open = self.txgs.open();
-        let due = force || self.txgs.wanted() || self.dirty.of(open) > DIRTY_SYNC;
+        let due = force
+            || self.txgs.wanted()
+            || self.dirty.of(open) > self.limits().dirty_share(Limit::DirtySyncPercent);
         due && self.txgs.close()
     }
 
@@ -252,7 +248,7 @@ impl Spa {
                 if spa.stop.load(Ordering::Acquire) {
                     return;
                 }
-                let late = idle >= TXG_TIMEOUT;
+                let late = idle >= Duration::from_secs(spa.limits().get(Limit::TxgTimeout));
                 if spa.step_or_suspend(late && spa.has_changes()) {
                     idle = Duration::ZERO;
                     continue;

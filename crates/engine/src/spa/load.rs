@@ -87,7 +87,7 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let reflow = Some(uberblock.raidz_reflow_info);
     let untrusted = Tree::build(VdevConfig::parse(vdevs)?, None, &source.devices, reflow)?;
     let zio = Zio::new(Arc::new(untrusted), Arc::clone(&env.executor));
-    let arc = ArcCache::new(Arc::clone(&zio), env.arc_max);
+    let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
     let mos = open_mos(&arc, &uberblock.rootbp)?;
     let directory = Zap::open(&mos.object(names::MOS_DIRECTORY_OBJECT)?)?;
     let features = PoolFeatures::load(&mos, &directory)?;

@@ -14,12 +14,14 @@
 mod admin;
 pub mod config;
 pub mod create;
+pub mod devices;
 mod dtl;
 pub mod errlog;
 pub mod events;
 mod faults;
 pub mod feature_set;
 pub mod features;
+mod health;
 pub mod history;
 pub mod history_log;
 mod hooks;

@@ -1,15 +1,21 @@
-//! A leaf vdev: one device, what it lacks (DTL), and what went wrong on it.
+//! A leaf vdev: one device, how it is, what it lacks (DTL), and what went wrong on it.
+//!
+//! States: in use (`ONLINE`, `DEGRADED`) with a device behind a queue; out of use (all others) without one, so that
+//! nothing is read from it and every write misses it. Who decides on the state is `spa`.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use blkdev::{Device, WriteDone};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use stdx::Buf;
+use zcommon::health::Health;
+use zcommon::vdev::VdevAux;
 
 pub use super::dtl::Dtl;
 use super::queue::{Queue, ReadDone};
+use super::stats::{IoClass, LeafStats};
 
 /// Errors seen on a leaf since the pool was opened.
 #[derive(Debug, Default)]
@@ -50,6 +56,43 @@ impl LeafTraffic {
     }
 }
 
+/// Failures that are remembered until somebody looks; of more only the number is known.
+const REMEMBERED: usize = 16;
+
+/// A request that the device failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// What was asked.
+    pub kind: FailedIo,
+    /// From the start of the device.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The system's number of the error; `EIO` when it has none.
+    pub errno: i32,
+}
+
+/// What a failed request asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedIo {
+    /// Bytes.
+    Read,
+    /// To take bytes.
+    Write,
+    /// To make them durable.
+    Flush,
+}
+
+/// `EIO`.
+const EIO: i32 = 5;
+
+/// The device, when in use, and the state.
+#[derive(Debug)]
+struct Slot {
+    queue: Option<Arc<Queue>>,
+    health: Health,
+}
+
 /// One device of the pool, present or not.
 #[derive(Debug)]
 pub struct Leaf {
@@ -57,13 +100,18 @@ pub struct Leaf {
     pub guid: u64,
     /// The device's own path when it is present, else the path its config remembers.
     pub path: String,
-    queue: Option<Arc<Queue>>,
+    slot: RwLock<Slot>,
+    /// Something went wrong since somebody looked.
+    alarm: AtomicBool,
+    failures: Mutex<Vec<Failure>>,
     /// What it may lack.
     pub dtl: RwLock<Dtl>,
     /// The DTL has changed since it was last written to the pool.
     dtl_changed: AtomicBool,
     /// What went wrong on it.
     pub errors: LeafErrors,
+    /// How long requests took.
+    pub stats: Arc<LeafStats>,
     /// What was read from it.
     pub reads: LeafTraffic,
     /// What was written to it.
@@ -73,11 +121,16 @@ pub struct Leaf {
 impl Leaf {
     /// A leaf over a device, or an absent one.
     pub fn new(guid: u64, path: String, device: Option<Device>) -> Arc<Self> {
-        let queue = device.map(Queue::new);
+        let health = if device.is_some() { Health::ONLINE } else { Health::cant_open(VdevAux::OpenFailed) };
+        let stats = Arc::<LeafStats>::default();
+        let queue = device.map(|device| Queue::new(device, Arc::clone(&stats)));
         Arc::new(Self {
             guid,
             path,
-            queue,
+            slot: RwLock::new(Slot { queue, health }),
+            stats,
+            alarm: AtomicBool::new(false),
+            failures: Mutex::default(),
             dtl: RwLock::default(),
             dtl_changed: AtomicBool::new(false),
             errors: LeafErrors::default(),
@@ -86,33 +139,61 @@ impl Leaf {
         })
     }
 
-    /// The device, when present.
-    pub fn device(&self) -> Option<&Device> {
-        self.queue.as_ref().map(|q| q.device())
+    fn queue(&self) -> Option<Arc<Queue>> {
+        self.slot.read().queue.clone()
+    }
+
+    /// The device, when in use.
+    pub fn device(&self) -> Option<Device> {
+        self.slot.read().queue.as_ref().map(|queue| Arc::clone(queue.device()))
+    }
+
+    /// How it is.
+    pub fn health(&self) -> Health {
+        self.slot.read().health
+    }
+
+    /// Sets how it is. Out of use it lets its device go, when what is under way has ended; into use it only comes
+    /// by [`Leaf::open`].
+    #[doc(alias = "vdev_set_state")]
+    pub fn set_health(&self, health: Health) {
+        let mut slot = self.slot.write();
+        slot.health = health;
+        if !health.is_readable() {
+            slot.queue = None;
+        }
+    }
+
+    /// Takes it into use.
+    #[doc(alias = "vdev_open")]
+    pub fn open(&self, device: Device, health: Health) {
+        let mut slot = self.slot.write();
+        slot.queue = Some(Queue::new(device, Arc::clone(&self.stats)));
+        slot.health = health;
     }
 
     /// The device's bytes in `[offset, offset + len)` have been changed by someone else.
     pub fn changed(&self, offset: u64, len: u64) {
-        if let Some(queue) = &self.queue {
+        if let Some(queue) = self.queue() {
             queue.changed(offset, len);
         }
     }
 
-    /// True when it is there and takes writes.
+    /// True when it is in use and takes writes.
     pub fn is_writable(&self) -> bool {
-        self.device().is_some_and(|device| !device.geometry().read_only)
+        self.slot.read().queue.as_ref().is_some_and(|queue| !queue.device().geometry().read_only)
     }
 
     /// Reads `len` bytes at `offset` from the start of the device, labels included.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
-        let Some(queue) = &self.queue else {
+        let Some(queue) = self.queue() else {
             return done(Err(absent()));
         };
         self.reads.add(len);
         let leaf = Arc::clone(self);
         let counted: ReadDone = Box::new(move |result| {
-            if result.is_err() {
-                leaf.errors.read.fetch_add(1, Ordering::Relaxed);
+            if let Err(e) = &result {
+                leaf.failed(FailedIo::Read, (offset, len), e);
             }
             done(result);
         });
@@ -122,35 +203,63 @@ impl Leaf {
     /// Writes at `offset` from the start of the device, labels included. Not durable before a flush. Two writes
     /// that overlap must not be under way at the same time: which one wins is not defined.
     pub fn write(self: &Arc<Self>, offset: u64, data: Buf, done: WriteDone) {
-        self.write_parts(offset, vec![data], done);
+        self.write_parts(offset, vec![data], IoClass::SyncWrite, done);
     }
 
     /// Writes several buffers one after the other, as [`Leaf::write`] does one.
-    pub fn write_parts(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, done: WriteDone) {
-        self.writes.add(parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum());
-        match &self.queue {
-            Some(queue) => queue.write(offset, parts, self.counting(done)),
-            None => done(Err(absent())),
-        }
+    pub fn write_parts(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, class: IoClass, done: WriteDone) {
+        let Some(queue) = self.queue() else {
+            return done(Err(absent()));
+        };
+        let len = parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum();
+        self.writes.add(len);
+        queue.write(offset, parts, class, self.watching(FailedIo::Write, (offset, len), done));
     }
 
     /// Makes all writes durable that completed before this call. Costs nothing when there were none since the
     /// last flush.
     pub fn flush(self: &Arc<Self>, done: WriteDone) {
-        match &self.queue {
-            Some(queue) => queue.flush(self.counting(done)),
+        match self.queue() {
+            Some(queue) => queue.flush(self.watching(FailedIo::Flush, (0, 0), done)),
             None => done(Err(absent())),
         }
     }
 
-    fn counting(self: &Arc<Self>, done: WriteDone) -> WriteDone {
+    fn watching(self: &Arc<Self>, kind: FailedIo, place: (u64, u64), done: WriteDone) -> WriteDone {
         let leaf = Arc::clone(self);
         Box::new(move |result| {
-            if result.is_err() {
-                leaf.errors.write.fetch_add(1, Ordering::Relaxed);
+            if let Err(e) = &result {
+                leaf.failed(kind, place, e);
             }
             done(result);
         })
+    }
+
+    fn failed(&self, kind: FailedIo, (offset, len): (u64, u64), error: &io::Error) {
+        let count = if kind == FailedIo::Read { &self.errors.read } else { &self.errors.write };
+        count.fetch_add(1, Ordering::Relaxed);
+        let mut failures = self.failures.lock();
+        if failures.len() < REMEMBERED {
+            failures.push(Failure { kind, offset, len, errno: error.raw_os_error().unwrap_or(EIO) });
+        }
+        drop(failures);
+        self.alarm.store(true, Ordering::Release);
+    }
+
+    /// Counts bytes that were read and were wrong.
+    pub fn gave_wrong_bytes(&self) {
+        self.errors.checksum.fetch_add(1, Ordering::Relaxed);
+        self.alarm.store(true, Ordering::Release);
+    }
+
+    /// Whether something went wrong since [`Leaf::take_alarm`].
+    pub fn has_alarm(&self) -> bool {
+        self.alarm.load(Ordering::Acquire)
+    }
+
+    /// What the device failed since the last call, the first of it; `None` when nothing went wrong at all.
+    pub fn take_alarm(&self) -> Option<Vec<Failure>> {
+        self.alarm.swap(false, Ordering::AcqRel).then(|| std::mem::take(&mut *self.failures.lock()))
     }
 
     /// Records that the leaf lacks something of `txg`.

@@ -17,11 +17,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use blkdev::{Device, Io, IoKind, WriteDone};
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
+use super::stats::{Arrival, IoClass, LeafStats};
 use super::window::{Found, WINDOW, Waiter, Windows};
 use super::writes::{self, Writes};
 use crate::taskq::{take_wait, will_wait};
@@ -40,6 +42,7 @@ pub type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
 
 struct Request {
     len: u64,
+    arrival: Arrival,
     done: ReadDone,
 }
 
@@ -69,6 +72,7 @@ pub struct Queue {
     size: u64,
     state: Mutex<State>,
     windows: Windows<ReadDone>,
+    stats: Arc<LeafStats>,
 }
 
 impl std::fmt::Debug for Queue {
@@ -85,12 +89,12 @@ struct Run {
 }
 
 impl Queue {
-    /// A queue in front of `device`.
-    pub fn new(device: Device) -> Arc<Self> {
+    /// A queue in front of `device`, which counts what it does.
+    pub fn new(device: Device, stats: Arc<LeafStats>) -> Arc<Self> {
         // The first flush always happens: what an earlier process left unflushed is built upon.
         let state = Mutex::new(State { written: 1, ..State::default() });
         let size = device.geometry().size;
-        Arc::new(Self { device, size, state, windows: Windows::default() })
+        Arc::new(Self { device, size, state, windows: Windows::default(), stats })
     }
 
     /// The device behind it.
@@ -101,16 +105,16 @@ impl Queue {
     /// Reads `len` bytes at the device offset `offset`. `done` may be called before this returns.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
         if !will_wait() {
-            return self.enqueue(offset, len, done);
+            return self.enqueue(offset, len, IoClass::AsyncRead, done);
         }
         match self.windows.find(Waiter { offset, len, done }, self.size) {
             Found::Here(bytes, done) => done(Ok(bytes)),
             Found::Joined => {}
-            Found::Not(waiter) => self.enqueue(waiter.offset, waiter.len, waiter.done),
+            Found::Not(waiter) => self.enqueue(waiter.offset, waiter.len, IoClass::SyncRead, waiter.done),
             Found::Read(start) => {
                 let queue = Arc::clone(self);
                 let told = Box::new(move |result: io::Result<Buf>| queue.window(start, result.ok().as_ref()));
-                self.enqueue(start, WINDOW, told);
+                self.enqueue(start, WINDOW, IoClass::SyncRead, told);
             }
         }
     }
@@ -120,7 +124,7 @@ impl Queue {
         for (waiter, bytes) in self.windows.arrived(start, bytes) {
             match bytes {
                 Some(bytes) => (waiter.done)(Ok(bytes)),
-                None => self.enqueue(waiter.offset, waiter.len, waiter.done),
+                None => self.enqueue(waiter.offset, waiter.len, IoClass::SyncRead, waiter.done),
             }
         }
     }
@@ -131,19 +135,21 @@ impl Queue {
         self.windows.forget(offset, len);
     }
 
-    fn enqueue(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
+    fn enqueue(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: ReadDone) {
+        let arrival = self.stats.arrived(class);
         {
             let mut state = self.state.lock();
             state.arrivals += 1;
-            let arrival = state.arrivals;
-            state.waiting.insert((offset, arrival), Request { len, done });
+            let number = state.arrivals;
+            state.waiting.insert((offset, number), Request { len, arrival, done });
         }
         self.issue();
     }
 
     /// Writes `parts` at the device offset `offset`.
-    pub fn write(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, done: WriteDone) {
-        self.state.lock().writes.push(offset, parts, done);
+    pub fn write(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, class: IoClass, done: WriteDone) {
+        let arrival = self.stats.arrived(class);
+        self.state.lock().writes.push(offset, parts, arrival, done);
         self.issue();
     }
 
@@ -172,81 +178,95 @@ impl Queue {
         loop {
             let next = self.state.lock().next();
             match next {
-                Some(Next::Read(run)) => self.start(run),
-                Some(Next::Write(run)) => self.start_write(run),
+                Some(Next::Read(run)) => {
+                    let then = self.stats.started(run.arrivals(), run.end - run.start);
+                    self.start(run, then);
+                }
+                Some(Next::Write(run)) => {
+                    let then = self.stats.started(run.arrivals(), run.len());
+                    self.start_write(run, then);
+                }
                 None => return,
             }
         }
     }
 
-    fn start_write(self: &Arc<Self>, mut run: writes::Run) {
+    fn start_write(self: &Arc<Self>, mut run: writes::Run, then: Instant) {
         let (offset, parts) = (run.start, run.take_parts());
         let queue = Arc::clone(self);
-        self.device.write_parts(offset, parts, Box::new(move |result| queue.finish_write(run, result)));
+        self.device.write_parts(offset, parts, Box::new(move |result| queue.finish_write(run, then, result)));
     }
 
     /// As for reads: a single write takes the error, several are tried again one by one.
-    fn finish_write(self: &Arc<Self>, run: writes::Run, result: io::Result<()>) {
+    fn finish_write(self: &Arc<Self>, run: writes::Run, then: Instant, result: io::Result<()>) {
         {
             let mut state = self.state.lock();
             state.writes.active -= 1;
             state.written += 1;
         }
         // No read that begins after a writer was told may get old bytes.
-        let len = run.writes.iter().fold(0u64, |len, (_, write)| len.saturating_add(write.len));
-        self.changed(run.start, len);
+        self.changed(run.start, run.len());
         let alone = run.writes.len() == 1;
+        if result.is_ok() || alone {
+            self.stats.finished(run.arrivals(), then);
+        }
         for (offset, write) in run.writes {
             match &result {
                 Ok(()) => (write.done)(Ok(())),
-                Err(e) if alone => (write.done)(Err(io::Error::new(e.kind(), e.to_string()))),
+                Err(e) if alone => (write.done)(Err(again(e))),
                 Err(_) => {
                     self.state.lock().writes.active += 1;
-                    self.start_write(writes::Run { start: offset, writes: vec![(offset, write)] });
+                    self.start_write(writes::Run { start: offset, writes: vec![(offset, write)] }, then);
                 }
             }
         }
         self.issue();
     }
 
-    fn start(self: &Arc<Self>, run: Run) {
+    fn start(self: &Arc<Self>, run: Run, then: Instant) {
         let queue = Arc::clone(self);
         let Ok(len) = usize::try_from(run.end - run.start) else {
-            return queue.finish(run, Err(io::Error::from(io::ErrorKind::InvalidInput)));
+            return queue.finish(run, then, Err(io::Error::from(io::ErrorKind::InvalidInput)));
         };
         let offset = run.start;
         let done = Box::new(move |result: io::Result<()>, buf: AlignedBuf| {
-            queue.finish(run, result.map(|()| buf.into()));
+            queue.finish(run, then, result.map(|()| buf.into()));
         });
         let io = Io { kind: IoKind::Read, offset, buf: AlignedBuf::scratch(len), done };
         if take_wait() { self.device.serve(io) } else { self.device.submit(io) }
     }
 
-    fn finish(self: &Arc<Self>, run: Run, result: io::Result<Buf>) {
+    fn finish(self: &Arc<Self>, run: Run, then: Instant, result: io::Result<Buf>) {
         self.state.lock().active -= 1;
+        if result.is_ok() || run.requests.len() == 1 {
+            self.stats.finished(run.arrivals(), then);
+        }
         match result {
             Ok(buf) => run.answer(&buf),
-            Err(e) => self.fail(run, e),
+            Err(e) => self.fail(run, then, e),
         }
         self.issue();
     }
 
     /// A single request takes the error; several are read again one by one.
-    fn fail(self: &Arc<Self>, run: Run, error: io::Error) {
+    fn fail(self: &Arc<Self>, run: Run, then: Instant, error: io::Error) {
         let alone = run.requests.len() == 1;
         for (offset, request) in run.requests {
             if alone {
-                (request.done)(Err(io::Error::new(error.kind(), error.to_string())));
+                (request.done)(Err(again(&error)));
             } else {
                 self.state.lock().active += 1;
-                self.start(Run {
-                    start: offset,
-                    end: offset + request.len,
-                    requests: vec![(offset, request)],
-                });
+                let end = offset + request.len;
+                self.start(Run { start: offset, end, requests: vec![(offset, request)] }, then);
             }
         }
     }
+}
+
+/// The same error once more: with its number, when the system gave it.
+fn again(error: &io::Error) -> io::Error {
+    let number = error.raw_os_error().map(io::Error::from_raw_os_error);
+    number.unwrap_or_else(|| io::Error::new(error.kind(), error.to_string()))
 }
 
 impl State {
@@ -287,6 +307,10 @@ impl State {
 }
 
 impl Run {
+    fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
+        self.requests.iter().map(|(_, request)| &request.arrival)
+    }
+
     fn answer(self, buf: &Buf) {
         for (offset, request) in self.requests {
             let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);

@@ -16,6 +16,7 @@ use stdx::Buf;
 
 use super::leaf::Leaf;
 use super::plan::{BadCopy, ChildRead, Fault};
+use super::stats::IoClass;
 use super::top::Top;
 use super::write_plan::ChildWrite;
 
@@ -54,7 +55,7 @@ impl Top {
         for (leaf, at, parts) in writes {
             let (pending, guid) = (Arc::clone(&pending), leaf.guid);
             let told = move |result: io::Result<()>| arrived(&pending, result.is_ok().then_some(guid));
-            leaf.write_parts(at, parts, Box::new(told));
+            leaf.write_parts(at, parts, IoClass::AsyncWrite, Box::new(told));
         }
         arrived(&pending, None);
     }

@@ -5,6 +5,7 @@
 //! address space of a top-level vdev is then served by the plan that its layout makes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -67,6 +68,8 @@ pub struct Top {
     /// Layout.
     pub layout: Layout,
     children: Vec<Vec<Side>>,
+    /// Bytes of blocks that are being written here.
+    pub(super) in_flight: AtomicU64,
 }
 
 /// A [`Top`] as one read's plan sees it.
@@ -89,7 +92,14 @@ impl Top {
             ashift: config.ashift,
             layout,
             children,
+            in_flight: AtomicU64::new(0),
         })
+    }
+
+    /// Bytes of blocks that are being written here now.
+    #[doc(alias = "mg_alloc_queue_depth")]
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// From its parts, for tests.
@@ -102,7 +112,15 @@ impl Top {
         layout: Layout,
         children: Vec<Vec<Side>>,
     ) -> Arc<Self> {
-        Arc::new(Self { id, name: name.to_owned(), bias, ashift, layout, children })
+        Arc::new(Self {
+            id,
+            name: name.to_owned(),
+            bias,
+            ashift,
+            layout,
+            children,
+            in_flight: AtomicU64::new(0),
+        })
     }
 
     /// The children's sides.

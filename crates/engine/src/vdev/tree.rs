@@ -10,6 +10,7 @@ use zcommon::draid::DraidConfig;
 
 use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
+use super::health::recorded;
 use super::leaf::Leaf;
 use super::raidz::RaidzGeometry;
 use super::top::{Layout, Side, Top};
@@ -42,7 +43,11 @@ impl Tree {
         let mut leaves = HashMap::new();
         for vdev in config.walk().into_iter().filter(|v| v.kind.is_leaf()) {
             let leaf = known.and_then(|t| t.leaves.get(&vdev.guid).cloned());
-            leaves.insert(vdev.guid, leaf.unwrap_or_else(|| open_leaf(vdev, devices)));
+            let leaf = leaf.unwrap_or_else(|| open_leaf(vdev, devices));
+            if let Some(health) = recorded(vdev, leaf.device().is_some()) {
+                leaf.set_health(health);
+            }
+            leaves.insert(vdev.guid, leaf);
         }
         let mut tops = Vec::new();
         for child in &config.children {
@@ -74,6 +79,11 @@ impl Tree {
     /// All top-level vdevs.
     pub fn tops(&self) -> impl Iterator<Item = &Arc<Top>> {
         self.tops.iter().flatten()
+    }
+
+    /// The top-level vdev that a leaf belongs to.
+    pub fn top_of(&self, leaf: u64) -> Option<Arc<Top>> {
+        self.tops().find(|top| top.leaves().any(|found| found.guid == leaf)).cloned()
     }
 
     /// The leaf of that guid.

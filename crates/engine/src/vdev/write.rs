@@ -5,11 +5,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use stdx::Buf;
 
 use super::leaf::Leaf;
+use super::stats::IoClass;
 use super::top::{Layout, Side, Top};
 use super::write_plan::{ChildWrite, WritePlan};
 use crate::error::{Error, Kind, Result};
@@ -43,8 +45,28 @@ impl Top {
     /// Writes a block (one copy of it) of any length at `offset`, to be born in `txg`. Parity is computed on the
     /// caller's thread. Not durable before the leaves are flushed.
     pub fn write(self: &Arc<Self>, offset: u64, data: Buf, txg: u64, done: WriteBlockDone) {
+        self.write_as(IoClass::AsyncWrite, offset, data, txg, done);
+    }
+
+    /// As [`Top::write`], for somebody who waits, or not.
+    pub fn write_as(
+        self: &Arc<Self>,
+        class: IoClass,
+        offset: u64,
+        data: Buf,
+        txg: u64,
+        done: WriteBlockDone,
+    ) {
         match self.write_plan(offset, &data, txg) {
-            Ok(plan) => self.issue(offset, plan, txg, done),
+            Ok(plan) => {
+                let (top, len) = (Arc::clone(self), u64::try_from(data.len()).unwrap_or(0));
+                self.in_flight.fetch_add(len, Ordering::Relaxed);
+                let over = move |outcome| {
+                    top.in_flight.fetch_sub(len, Ordering::Relaxed);
+                    done(outcome);
+                };
+                self.issue(offset, plan, (txg, class), Box::new(over));
+            }
             Err(e) => done(Err(e)),
         }
     }
@@ -75,7 +97,13 @@ impl Top {
         plan.ok_or_else(|| Error::new(Kind::Invalid, what).on_vdev(&self.name).at_offset(offset))
     }
 
-    fn issue(self: &Arc<Self>, offset: u64, plan: WritePlan, txg: u64, done: WriteBlockDone) {
+    fn issue(
+        self: &Arc<Self>,
+        offset: u64,
+        plan: WritePlan,
+        (txg, class): (u64, IoClass),
+        done: WriteBlockDone,
+    ) {
         // One more than there are writes: nothing can be over before all are issued.
         let state = State { left: 1, failed: Vec::new(), done: Some(done) };
         let pending =
@@ -83,7 +111,7 @@ impl Top {
         for (number, write) in pending.plan.writes.iter().enumerate() {
             for side in 0..self.side_count(write.child) {
                 pending.state.lock().left += 1;
-                pending.start(number, side, write);
+                pending.start(number, side, write, class);
             }
         }
         pending.arrived(None);
@@ -148,7 +176,7 @@ impl Top {
 }
 
 impl Pending {
-    fn start(self: &Arc<Self>, number: usize, side: u32, write: &ChildWrite) {
+    fn start(self: &Arc<Self>, number: usize, side: u32, write: &ChildWrite, class: IoClass) {
         let leaf = self.top.leaf_at(write.child, side, write.offset);
         let (Some(leaf), Some(at)) = (leaf, write.area.leaf_offset(write.offset)) else {
             return self.arrived(Some((number, side)));
@@ -160,7 +188,7 @@ impl Pending {
         let done = Box::new(move |result: io::Result<()>| {
             pending.arrived(result.is_err().then_some((number, side)));
         });
-        leaf.write_parts(at, write.parts.clone(), done);
+        leaf.write_parts(at, write.parts.clone(), class, done);
     }
 
     fn arrived(&self, failed: Option<(usize, u32)>) {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use blkdev::WriteDone;
 use stdx::Buf;
 
+use super::stats::Arrival;
+
 /// Longest joined write, in bytes.
 const MAX_RUN: u64 = 1 << 20;
 /// Most buffers of a joined write.
@@ -14,6 +16,7 @@ const MAX_PARTS: usize = 256;
 pub(super) struct Write {
     pub parts: Vec<Buf>,
     pub len: u64,
+    pub arrival: Arrival,
     pub done: WriteDone,
 }
 
@@ -35,12 +38,12 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    pub fn push(&mut self, offset: u64, parts: Vec<Buf>, done: WriteDone) {
+    pub fn push(&mut self, offset: u64, parts: Vec<Buf>, arrival: Arrival, done: WriteDone) {
         let len = parts
             .iter()
             .fold(0u64, |len, part| len.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX)));
         self.arrivals += 1;
-        self.waiting.insert((offset, self.arrivals), Write { parts, len, done });
+        self.waiting.insert((offset, self.arrivals), Write { parts, len, arrival, done });
     }
 
     pub fn next_run(&mut self) -> Option<Run> {
@@ -66,6 +69,16 @@ impl Writes {
 }
 
 impl Run {
+    /// Bytes of all writes.
+    pub fn len(&self) -> u64 {
+        self.writes.iter().fold(0u64, |len, (_, write)| len.saturating_add(write.len))
+    }
+
+    /// When its writes came.
+    pub fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
+        self.writes.iter().map(|(_, write)| &write.arrival)
+    }
+
     /// The bytes. A run of one write gives them away; of several, keeps them to try again one by one.
     pub fn take_parts(&mut self) -> Vec<Buf> {
         match self.writes.as_mut_slice() {
@@ -77,10 +90,12 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stats::{IoClass, LeafStats};
     use super::*;
 
     fn push(writes: &mut Writes, offset: u64, len: usize) {
-        writes.push(offset, vec![Buf::from(&vec![0u8; len][..])], Box::new(|_| {}));
+        let arrival = LeafStats::default().arrived(IoClass::AsyncWrite);
+        writes.push(offset, vec![Buf::from(&vec![0u8; len][..])], arrival, Box::new(|_| {}));
     }
 
     fn runs(writes: &mut Writes) -> Vec<(u64, usize)> {

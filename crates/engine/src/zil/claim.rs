@@ -140,7 +140,8 @@ impl Walk<'_> {
             return Ok(());
         }
         let at = super::place_of_write(self.objset, lr);
-        let options = ReadOptions { form: Form::Physical, ..ReadOptions::default() };
+        // Its write may not have ended when the power went.
+        let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
         self.objset.arc().zio().read_wait(&lr.blkptr, at, options).data?;
         self.block(&lr.blkptr)
     }

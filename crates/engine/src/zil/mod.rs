@@ -127,7 +127,9 @@ impl Chain {
         if !trailer {
             return Err(Error::corrupt("a log block's pointer without a log checksum").at_block(at));
         }
-        let options = ReadOptions { form: self.form, ..ReadOptions::default() };
+        // The last block of a chain that nobody claimed was allocated ahead and maybe never written.
+        let speculative = self.last_block == u64::MAX;
+        let options = ReadOptions { form: self.form, speculative, ..ReadOptions::default() };
         let data = self.objset.arc().zio().read_wait(bp, at, options).data?;
         Ok(ChainBlock { bp: *bp, bytes: unswapped(bp, data), last_record: self.last_record })
     }

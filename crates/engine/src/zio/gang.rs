@@ -193,7 +193,7 @@ impl Assemble {
             return done(CopyResult { data: Some(data.into()), damage, error: None });
         };
         let zio = Arc::clone(&self.zio);
-        let options = ReadOptions { depth: self.depth, form: Form::Physical, heal: false };
+        let options = ReadOptions { depth: self.depth, form: Form::Physical, ..ReadOptions::default() };
         let nesting = self.nesting.clone();
         let done = Box::new(move |outcome| self.arrived(outcome));
         super::read::start(&zio, &member, Bookmark::default(), options, nesting, done);

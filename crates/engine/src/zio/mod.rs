@@ -33,7 +33,7 @@ use stdx::{AlignedBuf, Buf};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::{Executor, Promise};
 use crate::types::Bookmark;
-use crate::vdev::plan::{BadCopy, Depth};
+use crate::vdev::plan::{BadCopy, Depth, Fault};
 use crate::vdev::tree::Tree;
 use alloc::Allocator;
 
@@ -47,6 +47,9 @@ pub struct ReadOptions {
     /// Overwrite bad copies with good bytes, where the pool is being written. Only for a pointer that the pool
     /// refers to as the read begins: see [`crate::vdev::repair`].
     pub heal: bool,
+    /// The block may never have been written: that nothing good is there is no fault of a disk.
+    #[doc(alias = "ZIO_FLAG_SPECULATIVE")]
+    pub speculative: bool,
 }
 
 /// How far the bytes of a block are transformed.
@@ -256,7 +259,7 @@ impl Zio {
         let zio = Arc::clone(self);
         let pointer = *bp;
         let counted = Box::new(move |outcome: ReadOutcome| {
-            zio.count(&pointer, at, &outcome);
+            zio.count(&pointer, at, options, &outcome);
             done(outcome);
         });
         read::start(self, bp, at, options, gang::Nesting::default(), counted);
@@ -275,7 +278,7 @@ impl Zio {
         read::physical(self, top, offset, size)
     }
 
-    fn count(&self, bp: &Blkptr, at: Bookmark, outcome: &ReadOutcome) {
+    fn count(&self, bp: &Blkptr, at: Bookmark, options: ReadOptions, outcome: &ReadOutcome) {
         let ok = outcome.data.is_ok();
         self.stats.reads.fetch_add(1, Ordering::Relaxed);
         if ok {
@@ -283,15 +286,25 @@ impl Zio {
         } else {
             self.stats.failed.fetch_add(1, Ordering::Relaxed);
         }
-        if outcome.damage.is_empty() {
+        if outcome.damage.is_empty() || options.speculative && !ok {
             return;
         }
+        self.blame(&outcome.damage);
         if ok {
             self.stats.repaired.fetch_add(1, Ordering::Relaxed);
         }
         let sink = self.faults.read().clone();
         if let Some(sink) = sink {
             sink.damaged(bp, at, &outcome.damage, ok);
+        }
+    }
+
+    /// Counts wrong bytes against the leaves that gave them.
+    fn blame(&self, damage: &[Damage]) {
+        let tree = self.tree();
+        let wrong = damage.iter().filter(|damage| damage.bad.fault == Fault::Wrong);
+        for leaf in wrong.filter_map(|damage| tree.leaf(damage.leaf)) {
+            leaf.gave_wrong_bytes();
         }
     }
 }

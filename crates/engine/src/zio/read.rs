@@ -233,9 +233,6 @@ pub fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done
 fn copy_result(top: &Top, outcome: Outcome) -> CopyResult {
     let damage = outcome.bad.into_iter().map(|bad| {
         let leaf = top.leaf(&bad.read);
-        if let (Some(leaf), Fault::Wrong) = (&leaf, bad.fault) {
-            leaf.errors.checksum.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
         Damage { top: top.id, leaf: leaf.map_or(0, |l| l.guid), bad }
     });
     CopyResult { data: outcome.data, damage: damage.collect(), error: None }

@@ -25,6 +25,7 @@ use super::Zio;
 use super::alloc::{AllocRequest, Class};
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
+use crate::vdev::stats::IoClass;
 
 /// How often a copy that can't be written is tried elsewhere.
 const TRIES: u32 = 3;
@@ -206,15 +207,15 @@ impl Zio {
         let dvas: Vec<Dva> = job.bp.dvas().collect();
         let left = Mutex::new(Left { copies: dvas.len(), failed: Vec::new(), end: Some((job, done)) });
         let left = Arc::new(left);
-        let (data, txg) = match &left.lock().end {
-            Some((job, _)) => (job.data.clone(), job.txg),
+        let (data, txg, class) = match &left.lock().end {
+            Some((job, _)) => (job.data.clone(), job.txg, io_class(&job.bp)),
             None => return,
         };
         for (index, dva) in dvas.into_iter().enumerate() {
             let (zio, left) = (Arc::clone(self), Arc::clone(&left));
             let finish = Box::new(move |outcome: Result<Vec<u64>>| zio.copy_done(&left, index, outcome));
             match self.tree().top(u64::from(dva.vdev)) {
-                Some(top) => top.write(dva.offset, data.clone(), txg, finish),
+                Some(top) => top.write_as(class, dva.offset, data.clone(), txg, finish),
                 None => finish(Err(Error::new(Kind::NoDevice, "no such top-level vdev"))),
             }
         }
@@ -326,6 +327,11 @@ fn algorithm(kind: CompressType, level: u8) -> Option<(compress::Algorithm, u8)>
         CompressType::Zstd => (Algorithm::Zstd, level),
         gzip => (Algorithm::Gzip, gzip.raw().saturating_sub(CompressType::Gzip1.raw()) + 1),
     })
+}
+
+/// Somebody waits for blocks of intent logs.
+fn io_class(bp: &Blkptr) -> IoClass {
+    if bp.object_type() == ObjectType::INTENT_LOG { IoClass::SyncWrite } else { IoClass::AsyncWrite }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use sim::image::Pages;
-use sim::world::{DISK_SIZE, POOL};
+use sim::world::POOL;
 use testkit::zdb;
 
 /// Every block has its checksum, and none is leaked, says OpenZFS.
@@ -15,7 +15,7 @@ pub fn show(image: &[Pages]) {
     let dir = tempfile::tempdir().unwrap();
     for (number, pages) in image.iter().enumerate() {
         let file = File::create(dir.path().join(format!("disk{number}"))).unwrap();
-        file.set_len(DISK_SIZE).unwrap();
+        file.set_len(pages.size).unwrap();
         pages.iter().for_each(|(offset, bytes)| file.write_all_at(bytes, offset).unwrap());
     }
     if let Err(why) = zdb::verify(dir.path(), POOL) {

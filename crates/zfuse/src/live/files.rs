@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime};
 use engine::{Error, Kind, Result};
 use fuser::{FileAttr, FileType, Generation, TimeOrNow};
 use zpl::FileKind;
-use zpl::write::{NewNode, Settings};
+use zpl::write::{NewNode, Settings, XattrMode};
 
-use super::{Live, convert};
+use super::{Live, Snapdir, convert, posix_acl};
 use crate::attr::{file_type, of_file};
 use crate::dir::Item;
 use crate::node::{Node, What};
 
 /// How long the kernel may keep what it was told; it is the only one who changes it.
 pub const NAMES: Duration = Duration::from_secs(3600);
-/// Attributes expire: the space of a file is known when its group has been written.
-pub const ATTRS: Duration = Duration::from_secs(1);
+/// Attributes of a file that was just changed expire: its space is known when its group has been written.
+pub const CHANGED: Duration = Duration::from_secs(1);
 
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +24,8 @@ pub struct Caller {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// What is not to be allowed in modes of new files.
+    pub umask: u32,
 }
 
 /// An answer to a lookup or creation.
@@ -33,6 +35,10 @@ pub struct Entry {
     pub attr: FileAttr,
     /// Tells files apart that had one object after the other.
     pub generation: Generation,
+    /// How long the kernel may keep the name.
+    pub keep: Duration,
+    /// And the attributes.
+    pub keep_attr: Duration,
 }
 
 /// What an attribute change asks for.
@@ -48,6 +54,8 @@ pub struct Change {
     pub size: Option<u64>,
     /// Times of access and change.
     pub times: (Option<TimeOrNow>, Option<TimeOrNow>),
+    /// Who asks may keep set-id bits where the size changes.
+    pub privileged: bool,
 }
 
 impl Live {
@@ -62,6 +70,9 @@ impl Live {
 
     /// The same for a request that changes something.
     pub(super) fn writable(&self, ino: u64) -> Result<u64> {
+        if self.options.read().read_only {
+            return Err(Error::new(Kind::ReadOnly, "the file system is mounted read-only"));
+        }
         let object = self.object(ino);
         object.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots can't be changed"))
     }
@@ -74,11 +85,16 @@ impl Live {
 
     /// Attributes of a file.
     pub(super) fn entry(&self, object: u64) -> Result<Entry> {
+        // Asked first: what is written meanwhile has other attributes.
+        let keep_attr = if self.files.is_clean(object)? { NAMES } else { CHANGED };
         let attr = self.files.attr(object)?;
         if attr.is_xattr() {
             return Err(Error::not_found("not a file of this tree"));
         }
-        Ok(Entry { attr: of_file(self.ino(object)?, &attr), generation: Generation(attr.generation) })
+        // Several names may mean one file: the kernel does not know when it is gone by another.
+        let keep = if self.files.names_are_exact() { NAMES } else { Duration::ZERO };
+        let (attr, generation) = (of_file(self.ino(object)?, &attr), Generation(attr.generation));
+        Ok(Entry { attr, generation, keep, keep_attr })
     }
 
     /// What a name names.
@@ -94,9 +110,23 @@ impl Live {
     pub(super) fn make(&self, dir: u64, name: &[u8], mode: u32, rdev: u32, who: Caller) -> Result<Entry> {
         let (kind, perm) =
             convert::mode(mode).ok_or_else(|| Error::new(Kind::Invalid, "a mode that says no known type"))?;
-        let new = NewNode::new(kind, perm, who.uid.into(), who.gid.into());
+        let is_dir = kind == FileKind::Directory;
+        let inherited = self.inherit(dir, is_dir, perm, who.umask)?;
+        let new = NewNode::new(kind, inherited.perm, who.uid.into(), who.gid.into());
         let new = if kind.is_device() { new.device(convert::rdev(rdev)) } else { new };
-        self.entry(self.files.create(dir, name, &new)?)
+        let object = self.files.create(dir, name, &new)?;
+        for (list, value) in &inherited.lists {
+            if let Err(e) = self.files.set_xattr(object, list, Some(value), XattrMode::Set) {
+                // Rather no file than one with other permissions.
+                if is_dir {
+                    self.files.rmdir(dir, name)?
+                } else {
+                    self.files.unlink(dir, name)?
+                }
+                return Err(e);
+            }
+        }
+        self.entry(object)
     }
 
     /// Makes a symbolic link.
@@ -108,8 +138,15 @@ impl Live {
     /// Sets attributes.
     pub(super) fn change(&self, object: u64, change: Change) -> Result<Entry> {
         let now = SystemTime::now();
+        let given = change.mode.map(|mode| u64::from(mode & 0o7777));
+        let owner = change.uid.is_some() || change.gid.is_some();
+        let cut = change.size.is_some() && !change.privileged;
+        let mode = match given {
+            None if owner || cut => self.without_set_ids(object)?,
+            given => given,
+        };
         let settings = Settings {
-            mode: change.mode.map(|mode| u64::from(mode & 0o7777)),
+            mode,
             uid: change.uid.map(u64::from),
             gid: change.gid.map(u64::from),
             size: change.size,
@@ -120,7 +157,24 @@ impl Live {
         if settings != Settings::default() {
             self.files.setattr(object, &settings)?;
         }
+        if let Some(mode) = given {
+            self.acl_follows(object, mode)?;
+        }
         self.entry(object)
+    }
+
+    /// The mode that a file of somebody else's is to have once it is changed; `None` when it has that already.
+    #[doc(alias = "setattr_should_drop_suidgid")]
+    pub(super) fn without_set_ids(&self, object: u64) -> Result<Option<u64>> {
+        const SETUID: u32 = 0o4000;
+        const SETGID: u32 = 0o2000;
+        const GROUP_EXEC: u32 = 0o010;
+        let attr = self.files.attr(object)?;
+        let mut perm = attr.perm & !SETUID;
+        // Without the right to execute it means locks that are enforced.
+        perm &= if perm & GROUP_EXEC != 0 { !SETGID } else { !0 };
+        let dropped = attr.kind != FileKind::Directory && perm != attr.perm;
+        Ok(dropped.then_some(u64::from(perm)))
     }
 
     /// Everything in a directory, `.` and `..` included.
@@ -130,7 +184,7 @@ impl Live {
             Ok(Item { name: name.to_vec(), ino: self.ino(object)?, kind: FileType::Directory })
         };
         let mut items = vec![directory(b".", dir)?, directory(b"..", parent)?];
-        if dir == self.files.root && self.options.show_ctl {
+        if dir == self.files.root && self.options.read().snapdir == Snapdir::Visible {
             let ctl = Node { slot: 0, what: What::Ctl }.encode().unwrap_or(u64::MAX);
             items.push(Item { name: b".zfs".to_vec(), ino: ctl, kind: FileType::Directory });
         }
@@ -168,12 +222,13 @@ impl Live {
 
     /// Whether extended attributes of that name exist here.
     pub(super) fn check_xattr(&self, name: &[u8]) -> Result<()> {
-        let acl = name.starts_with(b"system.posix_acl_");
-        if !self.options.xattr && !acl {
+        let options = *self.options.read();
+        let acl = posix_acl::is_list(name);
+        if !options.xattr && !acl {
             return Err(Error::unsupported("xattr=off"));
         }
         let kept = [&b"user."[..], b"trusted.", b"security."].iter().any(|space| name.starts_with(space));
-        match (acl, self.options.posix_acl) {
+        match (acl, options.posix_acl) {
             (true, true) => Ok(()),
             (true, false) => Err(Error::unsupported("acltype is not posix")),
             (false, _) if kept => Ok(()),

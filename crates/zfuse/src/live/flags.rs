@@ -6,7 +6,7 @@ use zpl::write::Settings;
 
 use super::Live;
 
-/// `FS_IOC_GETFLAGS`, in its 64-bit form: lsattr.
+/// `FS_IOC_GETFLAGS`: lsattr. Its number says 8 bytes; what the kernel wants are 4.
 const GETFLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`: chattr.
 const SETFLAGS: u32 = 0x4008_6602;
@@ -35,7 +35,7 @@ impl Live {
     /// Answers a request; `None`: not one of these.
     pub(super) fn ioctl(&self, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
         match command {
-            GETFLAGS => Ok(Some(u64::from(self.linux_flags(object)?.0).to_le_bytes().to_vec())),
+            GETFLAGS => Ok(Some(self.linux_flags(object)?.0.to_le_bytes().to_vec())),
             FSGETXATTR => {
                 let mut out = self.linux_flags(object)?.1.to_le_bytes().to_vec();
                 out.resize(FSXATTR, 0);

@@ -4,30 +4,62 @@
 //! snapshots in it are answered by the read-only half of this crate, in slots behind the live one ([`crate::node`]).
 //!
 //! The kernel checks permissions (`default_permissions`), keeps locks, and caches pages: it is the only writer, so
-//! names and attributes that it holds stay right by themselves. Attributes still expire after a second, because the
-//! space that a file takes is known only when its group is written. Writes go through the kernel's cache to us at
-//! once: a write that returned is in a transaction, and `fsync` costs one log write. Large writes come in pieces of
-//! a megabyte, requests in parallel.
+//! names, pages and attributes that it holds stay right by themselves; that a name names nothing, too. Attributes of a
+//! file that was just changed expire after a second, because the space that it takes is known only when its group is
+//! written. Writes go through the kernel's cache to us at once: a write that returned is in a transaction, what has no
+//! room or quota is refused at the call, and `fsync` costs one log write. Large writes come in pieces of a megabyte,
+//! requests in parallel.
 //!
-//! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) are refused, as the FUSE library does
-//! not pass them on; access times of cached reads are the kernel's.
+//! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) are refused and the time of birth does
+//! not show in `statx`, as the FUSE library does not pass either on; access times of cached reads are the kernel's;
+//! `acltype` acts on the next mount.
 
 mod convert;
+mod ctl;
 mod files;
 mod flags;
+mod listing;
+mod posix_acl;
 mod requests;
 
+use std::fmt::Debug;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use fuser::{Config, MountOption, SessionACL};
+use fuser::{INodeNo, Notifier};
+use parking_lot::RwLock;
+use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
 
 use crate::space::Space;
-use crate::{Mounted, fs};
+use crate::{Mounted, Ready, fs, kernel};
+
+/// How `.zfs` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Snapdir {
+    /// It can be entered, and is in no listing.
+    #[default]
+    Hidden,
+    /// It is listed.
+    Visible,
+    /// There is none.
+    Disabled,
+}
+
+/// Who changes snapshots when somebody makes, removes or renames a directory in `.zfs/snapshot`. Names are those
+/// behind the `@`.
+pub trait SnapshotAdmin: Debug + Send + Sync {
+    /// Takes a snapshot.
+    fn create(&self, name: &str) -> Result<()>;
+    /// Destroys one.
+    fn destroy(&self, name: &str) -> Result<()>;
+    /// Gives one another name.
+    fn rename(&self, old: &str, new: &str) -> Result<()>;
+}
 
 /// How to mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +72,12 @@ pub struct LiveOptions {
     pub devices: bool,
     /// Programs can be run.
     pub exec: bool,
-    /// `.zfs` shows in listings (`snapdir=visible`).
-    pub show_ctl: bool,
+    /// `.zfs`
+    pub snapdir: Snapdir,
+    /// Access times are kept.
+    pub atime: bool,
+    /// Only where they tell something.
+    pub relatime: bool,
     /// POSIX access control lists are kept and checked (`acltype=posix`).
     pub posix_acl: bool,
     /// There are extended attributes (`xattr` is not `off`).
@@ -57,7 +93,9 @@ impl Default for LiveOptions {
             setuid: true,
             devices: true,
             exec: true,
-            show_ctl: false,
+            snapdir: Snapdir::Hidden,
+            atime: true,
+            relatime: true,
             posix_acl: false,
             xattr: true,
             allow_other: false,
@@ -70,13 +108,42 @@ impl Default for LiveOptions {
 pub(crate) struct Live {
     /// The file system.
     pub(crate) files: Arc<FsWriter>,
-    pub(crate) options: LiveOptions,
+    pub(crate) options: Arc<RwLock<LiveOptions>>,
     /// `.zfs` and snapshots.
     pub(crate) frozen: fs::Fuse,
-    pub(crate) listings: requests::Listings,
+    pub(crate) listings: listing::Listings,
+    /// `None`: snapshots can't be changed from inside.
+    pub(crate) admin: Option<Arc<dyn SnapshotAdmin>>,
+    /// The way to tell the kernel what it does not know.
+    pub(crate) notifier: Arc<OnceLock<Notifier>>,
 }
 
-/// Mounts the file system `files` (see [`zpl::write::mount()`]), which is the head `dataset` of `pool`, at `mountpoint`.
+impl Live {
+    /// The time of a file's last change is another, which the kernel did not see.
+    fn tell_changed(&self, ino: INodeNo) {
+        // Attributes only. A kernel that does not know the file has nothing to forget.
+        let _ = self.notifier.get().map(|notifier| notifier.inval_inode(ino, -1, 0));
+    }
+}
+
+/// What the kernel is told of the options.
+pub(crate) fn flags_of(options: &LiveOptions) -> MountFlags {
+    let times = match (options.atime, options.relatime) {
+        (false, _) => MountFlags::NOATIME,
+        (true, true) => MountFlags::RELATIME,
+        (true, false) => MountFlags::STRICTATIME,
+    };
+    let flags = [
+        (options.read_only, MountFlags::RDONLY),
+        (!options.setuid, MountFlags::NOSUID),
+        (!options.devices, MountFlags::NODEV),
+        (!options.exec, MountFlags::NOEXEC),
+    ];
+    flags.into_iter().filter(|(on, _)| *on).fold(times, |all, (_, flag)| all | flag)
+}
+
+/// Mounts the file system `files` (see [`zpl::write::mount()`]), which is the head `dataset` of `pool`, at `mountpoint`,
+/// which is made ready before. `admin`: who changes its snapshots.
 ///
 /// # Errors
 /// When the kernel refuses the mount.
@@ -84,29 +151,30 @@ pub fn mount_live(
     pool: &Arc<Pool>,
     dataset: Dataset,
     files: Arc<FsWriter>,
-    mountpoint: &Path,
+    (mountpoint, ready): (&Path, Ready),
     options: LiveOptions,
+    admin: Option<Arc<dyn SnapshotAdmin>>,
 ) -> io::Result<Mounted> {
     let name = dataset.name.clone();
     let frozen = fs::Fuse::new(Space::live(Arc::clone(pool), dataset));
-    let live = Live { files, options, frozen, listings: requests::Listings::default() };
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(name),
-        MountOption::Subtype("zfs".to_owned()),
-        MountOption::DefaultPermissions,
-        if options.read_only { MountOption::RO } else { MountOption::RW },
-        if options.setuid { MountOption::Suid } else { MountOption::NoSuid },
-        if options.devices { MountOption::Dev } else { MountOption::NoDev },
-        if options.exec { MountOption::Exec } else { MountOption::NoExec },
-    ];
-    if options.allow_other {
-        config.acl = SessionACL::All;
-    }
+    let shared = Arc::new(RwLock::new(options));
+    let listings = listing::Listings::default();
+    let notifier = Arc::new(OnceLock::new());
+    let theirs = Arc::clone(&notifier);
+    let live = Live { files, options: Arc::clone(&shared), frozen, listings, admin, notifier: theirs };
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    // More than cores: a request may wait for a disk or a transaction group.
-    config.n_threads = Some(cores.max(2) * 2);
-    config.clone_fd = true;
-    let session = fuser::spawn_mount(live, mountpoint, &config)?;
-    Ok(Mounted { session, at: mountpoint.to_path_buf() })
+    let place = kernel::Place {
+        at: mountpoint,
+        ready,
+        source: &name,
+        flags: flags_of(&options),
+        everybody: options.allow_other,
+        checked: true,
+        // More than cores: a request may wait for a disk or a transaction group.
+        threads: cores.max(2) * 2,
+    };
+    let (session, at) = kernel::spawn(live, &place)?;
+    // Nobody else sets it.
+    let _ = notifier.set(session.notifier());
+    Ok(Mounted { session: Some(session), at, options: Some(shared) })
 }

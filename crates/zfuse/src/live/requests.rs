@@ -1,11 +1,8 @@
 //! The requests of the kernel. What is below `.zfs` goes to the read-only half.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use engine::{Error, Kind, Result};
@@ -15,28 +12,32 @@ use fuser::{
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use parking_lot::Mutex;
-use zpl::write::Seek;
+use zpl::write::{Seek, Settings, XattrMode};
 
-use super::files::{ATTRS, Caller, Change, Entry, NAMES};
-use super::{Live, convert};
-use crate::attr::errno;
-use crate::dir::Item;
+use super::ctl::is_snapdir;
+use super::files::{CHANGED, Caller, Change, Entry, NAMES};
+use super::listing::rest;
+use super::{Live, convert, posix_acl};
+use crate::attr::{errno, nothing};
 use crate::fs::{READ_AHEAD, reply_xattr};
-use crate::node::{Node, What};
 
 /// Bytes of one write request.
 const MAX_WRITE: u32 = 1 << 20;
 /// Requests that the kernel sends ahead.
 const BACKGROUND: u16 = 64;
 
-fn caller(req: &Request) -> Caller {
-    Caller { uid: req.uid(), gid: req.gid() }
+fn caller(req: &Request, umask: u32) -> Caller {
+    Caller { uid: req.uid(), gid: req.gid(), umask }
+}
+
+/// Root keeps set-id bits of what it changes.
+fn is_root(req: &Request) -> bool {
+    req.uid() == 0
 }
 
 fn entry(found: Result<Entry>, reply: ReplyEntry) {
     match found {
-        Ok(found) => reply.entry_with_ttls(&ATTRS, &NAMES, &found.attr, found.generation),
+        Ok(found) => reply.entry_with_ttls(&found.keep_attr, &found.keep, &found.attr, found.generation),
         Err(e) => reply.error(errno(&e)),
     }
 }
@@ -45,47 +46,6 @@ fn empty(done: Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
         Err(e) => reply.error(errno(&e)),
-    }
-}
-
-/// Listings of open directories: made when they are read from the begin, so that one listing is of one moment.
-#[derive(Debug, Default)]
-pub struct Listings {
-    open: Mutex<HashMap<u64, Arc<Vec<Item>>>>,
-    next: AtomicU64,
-}
-
-impl Listings {
-    fn get(
-        &self,
-        handle: u64,
-        offset: u64,
-        make: impl FnOnce() -> Result<Vec<Item>>,
-    ) -> Result<Arc<Vec<Item>>> {
-        let known = self.open.lock().get(&handle).cloned().filter(|_| offset > 0);
-        match known {
-            Some(known) => Ok(known),
-            None => {
-                let fresh = Arc::new(make()?);
-                self.open.lock().insert(handle, Arc::clone(&fresh));
-                Ok(fresh)
-            }
-        }
-    }
-}
-
-/// Entries from `offset` on, each with the offset of the next.
-fn rest(items: &[Item], offset: u64) -> impl Iterator<Item = (u64, &Item)> {
-    (1..).zip(items).skip(usize::try_from(offset).unwrap_or(usize::MAX))
-}
-
-impl Live {
-    fn lookup_any(&self, dir: u64, name: &[u8]) -> Result<Entry> {
-        if dir == self.files.root && name == b".zfs" {
-            let node = Node { slot: 0, what: What::Ctl };
-            return Ok(Entry { attr: self.frozen.attr(node)?, generation: Generation(0) });
-        }
-        self.find(dir, name)
     }
 }
 
@@ -102,8 +62,12 @@ impl Filesystem for Live {
             InitFlags::FUSE_BIG_WRITES,
             InitFlags::FUSE_MAX_PAGES,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            // The umask counts only where there is no default access control list.
+            InitFlags::FUSE_DONT_MASK,
+            // Else each write asks for the capabilities of the file first.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
-        if self.options.posix_acl {
+        if self.options.read().posix_acl {
             wanted.push(InitFlags::FUSE_POSIX_ACL);
         }
         // What the kernel does not offer is done without.
@@ -118,7 +82,13 @@ impl Filesystem for Live {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.object(parent.0) {
-            Some(dir) => entry(self.lookup_any(dir, name.as_bytes()), reply),
+            Some(dir) => match self.lookup_any(dir, name.as_bytes()) {
+                // That there is none is worth keeping, too; only the kernel makes new ones.
+                Err(e) if e.kind() == Kind::NotFound && self.is_kept(name.as_bytes()) => {
+                    reply.entry_with_ttls(&CHANGED, &NAMES, &nothing(), Generation(0));
+                }
+                found => entry(found, reply),
+            },
             None => self.frozen.lookup(req, parent, name, reply),
         }
     }
@@ -126,14 +96,14 @@ impl Filesystem for Live {
     fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         let Some(object) = self.object(ino.0) else { return self.frozen.getattr(req, ino, fh, reply) };
         match self.entry(object) {
-            Ok(found) => reply.attr(&ATTRS, &found.attr),
+            Ok(found) => reply.attr(&found.keep_attr, &found.attr),
             Err(e) => reply.error(errno(&e)),
         }
     }
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -149,9 +119,9 @@ impl Filesystem for Live {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let change = Change { mode, uid, gid, size, times: (atime, mtime) };
+        let change = Change { mode, uid, gid, size, times: (atime, mtime), privileged: is_root(req) };
         match self.writable(ino.0).and_then(|object| self.change(object, change)) {
-            Ok(found) => reply.attr(&ATTRS, &found.attr),
+            Ok(found) => reply.attr(&found.keep_attr, &found.attr),
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -170,18 +140,21 @@ impl Filesystem for Live {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let dir = self.writable(parent.0);
-        entry(dir.and_then(|dir| self.make(dir, name.as_bytes(), mode, rdev, caller(req))), reply);
+        entry(dir.and_then(|dir| self.make(dir, name.as_bytes(), mode, rdev, caller(req, umask))), reply);
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        if is_snapdir(parent.0) {
+            return entry(self.take_snapshot(name.as_bytes()), reply);
+        }
         let mode = mode & 0o7777 | libc::S_IFDIR;
         let dir = self.writable(parent.0);
-        entry(dir.and_then(|dir| self.make(dir, name.as_bytes(), mode, 0, caller(req))), reply);
+        entry(dir.and_then(|dir| self.make(dir, name.as_bytes(), mode, 0, caller(req, umask))), reply);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -189,13 +162,16 @@ impl Filesystem for Live {
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if is_snapdir(parent.0) {
+            return empty(self.destroy_snapshot(name.as_bytes()), reply);
+        }
         empty(self.writable(parent.0).and_then(|dir| self.files.rmdir(dir, name.as_bytes())), reply);
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
         let dir = self.writable(parent.0);
-        entry(dir.and_then(|dir| self.symlink(dir, name.as_bytes(), target, caller(req))), reply);
+        entry(dir.and_then(|dir| self.symlink(dir, name.as_bytes(), target, caller(req, 0))), reply);
     }
 
     fn rename(
@@ -208,6 +184,9 @@ impl Filesystem for Live {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        if is_snapdir(parent.0) && is_snapdir(newparent.0) {
+            return empty(self.rename_snapshot(name.as_bytes(), newname.as_bytes()), reply);
+        }
         let rename = || {
             let (from, to) = (self.writable(parent.0)?, self.writable(newparent.0)?);
             let kind = convert::rename(flags);
@@ -263,21 +242,21 @@ impl Filesystem for Live {
         _fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        how: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The kernel has taken set-id bits away by itself where that is due.
-        match self.writable(ino.0).and_then(|object| self.files.write(object, offset, data, true)) {
+        let keep = !how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match self.writable(ino.0).and_then(|object| self.files.write(object, offset, data, keep)) {
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(e) => reply.error(errno(&e)),
         }
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // Nothing waits here for a close: a write that returned is in a transaction.
-        reply.ok();
+        // Nothing waits here for a close: a write that returned is in a transaction. The kernel won't ask again.
+        reply.error(Errno::ENOSYS);
     }
 
     fn release(
@@ -308,13 +287,18 @@ impl Filesystem for Live {
         if self.object(ino.0).is_none() {
             return self.frozen.opendir(req, ino, flags, reply);
         }
-        let handle = FileHandle(self.listings.next.fetch_add(1, Ordering::Relaxed));
-        reply.opened(handle, FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE);
+        // Whether the root shows `.zfs` may change at any time.
+        let keep = if self.object(ino.0) == Some(self.files.root) {
+            FopenFlags::empty()
+        } else {
+            FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
+        };
+        reply.opened(self.listings.open(), keep);
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let Some(dir) = self.object(ino.0) else { return self.frozen.readdir(req, ino, fh, offset, reply) };
-        let items = match self.listings.get(fh.0, offset, || self.list(dir)) {
+        let items = match self.listings.get(fh, offset, || self.list(dir)) {
             Ok(items) => items,
             Err(e) => return reply.error(errno(&e)),
         };
@@ -337,7 +321,7 @@ impl Filesystem for Live {
         let Some(dir) = self.object(ino.0) else {
             return self.frozen.readdirplus(req, ino, fh, offset, reply);
         };
-        let items = match self.listings.get(fh.0, offset, || self.list(dir)) {
+        let items = match self.listings.get(fh, offset, || self.list(dir)) {
             Ok(items) => items,
             Err(e) => return reply.error(errno(&e)),
         };
@@ -349,7 +333,8 @@ impl Filesystem for Live {
             // What was removed since has no attributes.
             let Ok(found) = found else { continue };
             let name = OsStr::from_bytes(&item.name);
-            if reply.add(found.attr.ino, next, name, &ATTRS, &found.attr, found.generation) {
+            let keep = found.keep_attr.min(found.keep);
+            if reply.add(found.attr.ino, next, name, &keep, &found.attr, found.generation) {
                 break;
             }
         }
@@ -360,7 +345,7 @@ impl Filesystem for Live {
         if self.object(ino.0).is_none() {
             return self.frozen.releasedir(req, ino, fh, flags, reply);
         }
-        self.listings.open.lock().remove(&fh.0);
+        self.listings.close(fh);
         reply.ok();
     }
 
@@ -397,7 +382,13 @@ impl Filesystem for Live {
         let set = || {
             let object = self.writable(ino.0)?;
             self.check_xattr(name.as_bytes())?;
-            self.files.set_xattr(object, name.as_bytes(), Some(value), convert::xattr_mode(flags))
+            match posix_acl::is_list(name.as_bytes()) {
+                true => self.set_acl(object, name.as_bytes(), Some(value)),
+                false => {
+                    let mode = convert::xattr_mode(flags);
+                    self.files.set_xattr(object, name.as_bytes(), Some(value), mode)
+                }
+            }
         };
         match set() {
             Err(e) if e.kind() == Kind::NotFound => reply.error(Errno::ENODATA),
@@ -435,7 +426,10 @@ impl Filesystem for Live {
         let remove = || {
             let object = self.writable(ino.0)?;
             self.check_xattr(name)?;
-            self.files.set_xattr(object, name, None, zpl::write::XattrMode::Set)
+            match posix_acl::is_list(name) {
+                true => self.set_acl(object, name, None),
+                false => self.files.set_xattr(object, name, None, XattrMode::Set),
+            }
         };
         match remove() {
             Err(e) if e.kind() == Kind::NotFound => reply.error(Errno::ENODATA),
@@ -449,20 +443,21 @@ impl Filesystem for Live {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         _flags: i32,
         reply: ReplyCreate,
     ) {
         let create = || {
             let dir = self.writable(parent.0)?;
-            let made = self.make(dir, name.as_bytes(), mode & 0o7777 | libc::S_IFREG, 0, caller(req))?;
+            let made =
+                self.make(dir, name.as_bytes(), mode & 0o7777 | libc::S_IFREG, 0, caller(req, umask))?;
             self.files.open_file(self.writable(made.attr.ino.0)?)?;
             Ok(made)
         };
         match create() {
             Ok(made) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&ATTRS, &made.attr, made.generation, FileHandle(0), flags);
+                reply.created(&CHANGED, &made.attr, made.generation, FileHandle(0), flags);
             }
             Err(e) => reply.error(errno(&e)),
         }
@@ -480,7 +475,12 @@ impl Filesystem for Live {
         reply: ReplyIoctl,
     ) {
         match self.writable(ino.0).and_then(|object| self.ioctl(object, cmd, in_data)) {
-            Ok(Some(answer)) => reply.ioctl(0, &answer),
+            Ok(Some(answer)) => {
+                if answer.is_empty() {
+                    self.tell_changed(ino);
+                }
+                reply.ioctl(0, &answer);
+            }
             Ok(None) => reply.error(Errno::ENOTTY),
             Err(e) => reply.error(errno(&e)),
         }
@@ -488,7 +488,7 @@ impl Filesystem for Live {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -496,7 +496,16 @@ impl Filesystem for Live {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(self.writable(ino.0).and_then(|object| self.allocate(object, offset, length, mode)), reply);
+        let allocate = || {
+            let object = self.writable(ino.0)?;
+            self.allocate(object, offset, length, mode)?;
+            let perm = if is_root(req) { None } else { self.without_set_ids(object)? };
+            match perm {
+                Some(_) => self.files.setattr(object, &Settings { mode: perm, ..Settings::default() }),
+                None => Ok(()),
+            }
+        };
+        empty(allocate(), reply);
     }
 
     fn lseek(

@@ -192,6 +192,11 @@ impl FsWriter {
         *self.options.read()
     }
 
+    /// Whether each file of a directory has one name there: neither case nor normal form are looked over.
+    pub fn names_are_exact(&self) -> bool {
+        self.case == CaseSensitivity::Sensitive && self.normalization == 0
+    }
+
     /// Sets who is told what operations do; `None`: nobody.
     pub fn set_sink(&self, sink: Option<Arc<dyn LogSink>>) {
         *self.sink.write() = sink;
@@ -316,6 +321,11 @@ impl FsWriter {
         attr.blocks =
             used.saturating_add(256) / 512 + u64::try_from(node.handle.dnode().slots()).unwrap_or(0);
         Ok(attr)
+    }
+
+    /// Whether a file's attributes stay as they are until somebody changes it: its space is known when it is written.
+    pub fn is_clean(&self, number: u64) -> Result<bool> {
+        Ok(self.node(number)?.handle.is_clean())
     }
 
     /// A file is open: it stays readable when its last name goes.

@@ -17,6 +17,7 @@ use engine::zil::Zil;
 use engine::zil::replay::{Record, Replayed, Replayer, replay};
 use engine::{Error, Kind, Result};
 use ondisk::ObjsetType;
+use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::props::{PropDefault, ZfsProp};
 
@@ -74,7 +75,7 @@ impl Transactions for Place {
 pub(super) struct Mounted {
     place: Arc<Place>,
     zil: Arc<Zil>,
-    overrides: Overrides,
+    overrides: Mutex<Overrides>,
     replayed: Replayed,
 }
 
@@ -137,7 +138,7 @@ fn mount_some(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<Fs
             let _ = fs.refresh();
         }
     })));
-    if fs.mounted.set(Mounted { place, zil, overrides, replayed }).is_err() {
+    if fs.mounted.set(Mounted { place, zil, overrides: Mutex::new(overrides), replayed }).is_err() {
         return Err(Error::new(Kind::Busy, "the file system is mounted"));
     }
     Ok(fs)
@@ -195,10 +196,17 @@ impl FsWriter {
         self.mounted.get().map(|mounted| &mounted.replayed)
     }
 
+    /// Decides otherwise than when it was mounted.
+    pub fn set_overrides(&self, overrides: Overrides) -> Result<()> {
+        *self.mounted()?.overrides.lock() = overrides;
+        self.refresh()
+    }
+
     /// Reads its properties again. Called whenever some have changed.
     pub fn refresh(&self) -> Result<()> {
         let Mounted { place, zil, overrides, .. } = self.mounted()?;
-        self.set_options(options(&place.spa, place.dataset.number, *overrides)?);
+        let overrides = *overrides.lock();
+        self.set_options(options(&place.spa, place.dataset.number, overrides)?);
         zil.set_policy(place.spa.datasets.log_policy(place.dataset.number)?);
         Ok(())
     }

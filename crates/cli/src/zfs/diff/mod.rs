@@ -9,8 +9,10 @@
 mod changes;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use clap::Args;
+use daemon::Imported;
 use engine::Kind;
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
@@ -19,8 +21,10 @@ use zpl::{FileKind, Filesystem};
 
 use self::changes::{Change, Side, changed};
 use super::prop::{Node, Props};
+use super::snapshot::of_its_own_group;
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::session::why;
 use crate::source::PoolSource;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
@@ -67,6 +71,8 @@ impl Verb for Diff {
             Some(name) => name.clone(),
             None => own.to_owned(),
         };
+        let moment = Moment::of(&to_name, ctx)?;
+        let to_name = moment.as_ref().map_or(to_name, |moment| moment.name.clone());
         let pool = self.source.open(own.split('/').next().unwrap_or_default(), ctx)?;
         // A long walk must not keep changes from the disk; snapshots stay as they are anyway.
         ctx.let_sync();
@@ -104,6 +110,41 @@ impl Verb for Diff {
             }
         }
         Ok(if failed { Exit::FAILED } else { Exit::OK })
+    }
+}
+
+/// A snapshot of a file system as it is now, which lasts while it is compared.
+#[doc(alias = "ZFS_IOC_TMP_SNAPSHOT")]
+struct Moment {
+    pool: Arc<Imported>,
+    name: String,
+    tag: String,
+}
+
+impl Moment {
+    /// Nothing for a snapshot, for pools that can't change, and where the name is wrong.
+    fn of(dataset: &str, ctx: &mut Ctx) -> Result<Option<Self>, Failure> {
+        let Some(pool) = ctx.pool_of(dataset).filter(|_| !dataset.contains('@')) else { return Ok(None) };
+        let Ok(spa) = pool.spa() else { return Ok(None) };
+        if spa.pool.dsl.dataset(dataset).is_err() {
+            return Ok(None);
+        }
+        let tag = format!("zfs-diff-{}-{:016x}", std::process::id(), spa.pool.env.guid());
+        let name = format!("{dataset}@{tag}");
+        let taken = of_its_own_group(|| {
+            let (name, tag) = (name.clone(), tag.clone());
+            spa.dsl_task(move |tasks| tasks.snapshot_tmp(&name, &tag))
+        });
+        taken.map_err(|e| Failure::cannot("take a snapshot of", dataset, why(&e)))?;
+        Ok(Some(Self { pool, name, tag }))
+    }
+}
+
+impl Drop for Moment {
+    fn drop(&mut self) {
+        let (name, tag) = (self.name.clone(), self.tag.clone());
+        // What can't be released now is when the pool is imported next.
+        let _ = self.pool.spa().and_then(|spa| spa.dsl_task(move |tasks| tasks.release(&name, &tag)));
     }
 }
 

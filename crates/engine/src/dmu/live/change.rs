@@ -82,10 +82,24 @@ impl Change {
         }
     }
 
-    /// Gives block `blkid` new content.
-    pub fn put(&mut self, blkid: u64, dirty: Dirty) {
+    /// Gives block `blkid` new content; true when the group did not have it yet.
+    pub fn put(&mut self, blkid: u64, dirty: Dirty) -> bool {
         let before = self.blocks.insert(blkid, dirty);
+        let first = before.is_none();
         self.drop_block(before);
+        first
+    }
+
+    /// Writes into block `blkid` if the group has it, and it is long enough; true then.
+    pub fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
+        let mut block = match self.blocks.get_mut(&blkid) {
+            Some(Dirty::Data(buf)) => std::mem::replace(buf, Buf::empty()).into_owned(),
+            Some(Dirty::Written(_, buf)) => buf.clone().into_owned(),
+            None => return false,
+        };
+        let fits = overwrite(&mut block, skip, bytes);
+        self.put(blkid, Dirty::Data(block.into()));
+        fits
     }
 
     fn drop_block(&mut self, before: Option<Dirty>) {
@@ -111,4 +125,13 @@ impl Change {
         self.free(0, u64::MAX);
         *self = Self { wipe: true, dropped: std::mem::take(&mut self.dropped), ..Self::new(self.txg) };
     }
+}
+
+/// Puts `bytes` into a block; false when it has no room for them there.
+pub fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
+    let target = block.get_mut(skip..).and_then(|b| b.get_mut(..bytes.len()));
+    target.is_some_and(|to| {
+        to.copy_from_slice(bytes);
+        true
+    })
 }

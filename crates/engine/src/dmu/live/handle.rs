@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
 use super::LiveObjset;
-use super::change::{Change, Dirty, Said, Spill};
+use super::change::{Change, Dirty, Said, Spill, overwrite};
 use crate::dmu::tx::Tx;
 use crate::dmu::{Object, edit::Edit};
 use crate::error::{Error, Kind, Result};
@@ -91,6 +91,11 @@ impl Handle {
     /// True when the object has been freed, or never was.
     pub fn is_free(&self) -> bool {
         self.state.read().now.is_free()
+    }
+
+    /// Whether nothing that was changed waits to be written.
+    pub fn is_clean(&self) -> bool {
+        self.state.read().is_clean()
     }
 
     /// The object as on disk.
@@ -190,13 +195,13 @@ impl Handle {
 
     /// Replaces a block; `bytes` has the object's block size.
     pub fn write_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf) -> Result<()> {
-        tx.dirtied(bytes.len());
-        self.objset()?.changed.add(tx.txg(), u64::try_from(bytes.len()).unwrap_or(0));
-        self.change(tx, |dnode, change| {
+        let len = bytes.len();
+        let first = self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
-            change.put(blkid, Dirty::Data(bytes));
             dnode.maxblkid = dnode.maxblkid.max(blkid);
-        })
+            change.put(blkid, Dirty::Data(bytes))
+        })?;
+        if first { self.counts(tx, len) } else { Ok(()) }
     }
 
     /// What group `txg` has of block `blkid`.
@@ -245,24 +250,31 @@ impl Handle {
         if skip == 0 && bytes.len() == size {
             return self.write_block(tx, blkid, bytes.into());
         }
-        // Changed where it lies when this group wrote it already.
-        let done = self.change(tx, |_, change| match change.blocks.get_mut(&blkid) {
-            Some(Dirty::Data(buf)) => {
-                let mut block = std::mem::replace(buf, Buf::empty()).into_owned();
-                let fits = overwrite(&mut block, skip, bytes);
-                *buf = block.into();
-                fits
-            }
-            _ => false,
-        })?;
-        if done {
+        // Changed where it lies when this group has it already.
+        if self.change(tx, |_, change| change.overwrite(blkid, skip, bytes))? {
             return Ok(());
         }
         let mut block = self.block(blkid)?.into_owned();
         if !overwrite(&mut block, skip, bytes) {
             return Err(Error::corrupt("data block is too short"));
         }
-        self.write_block(tx, blkid, block.into())
+        let len = block.len();
+        let first = self.change(tx, |dnode, change| {
+            // Somebody else may have written into another part of the block while it was read.
+            if change.overwrite(blkid, skip, bytes) {
+                return false;
+            }
+            dnode.maxblkid = dnode.maxblkid.max(blkid);
+            change.put(blkid, Dirty::Data(block.into()))
+        })?;
+        if first { self.counts(tx, len) } else { Ok(()) }
+    }
+
+    /// So many bytes more are waiting to be written. A block that changes again and again is written once.
+    fn counts(&self, tx: &Tx, bytes: usize) -> Result<()> {
+        tx.dirtied(bytes);
+        self.objset()?.changed.add(tx.txg(), u64::try_from(bytes).unwrap_or(0));
+        Ok(())
     }
 
     /// Frees blocks `[start, end)`. With `end` past the last block the object ends before `start`.
@@ -363,15 +375,6 @@ impl Handle {
     pub fn edit<'a>(self: &Arc<Self>, tx: &'a Tx) -> Editor<'a> {
         Editor { handle: Arc::clone(self), tx }
     }
-}
-
-/// Puts `bytes` into `block` from `skip` on; false when they don't fit.
-fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
-    let target = block.get_mut(skip..).and_then(|b| b.get_mut(..bytes.len()));
-    target.is_some_and(|to| {
-        to.copy_from_slice(bytes);
-        true
-    })
 }
 
 /// An object under change in one transaction.

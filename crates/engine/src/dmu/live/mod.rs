@@ -361,10 +361,7 @@ impl LiveObjset {
 
     /// Frees an object and all its blocks.
     pub fn free_object(&self, tx: &Tx, number: u64) -> Result<()> {
-        self.handle(number)?.free(tx)?;
-        let mut cursor = self.cursor.lock();
-        *cursor = (*cursor).min(number);
-        Ok(())
+        self.handle(number)?.free(tx)
     }
 
     fn set_dirty(&self, txg: u64, handle: &Arc<Handle>) {
@@ -392,19 +389,28 @@ impl LiveObjset {
 
     /// Forgets clean objects that nobody uses.
     fn trim(&self) {
-        let mut handles = self.handles.lock();
-        self.trims.fetch_add(1, Ordering::Release);
-        if handles.len() <= KEEP {
-            // Freed objects must go, so that their numbers can be used again.
-            handles.retain(|&n, h| !slots::is_ordinary(n) || !evictable(h) || !h.is_free());
-            return;
+        let mut lowest = u64::MAX;
+        {
+            let mut handles = self.handles.lock();
+            self.trims.fetch_add(1, Ordering::Release);
+            let crowded = handles.len() > KEEP;
+            handles.retain(|&number, handle| {
+                // Freed objects must go, so that their numbers can be used again.
+                let goes = slots::is_ordinary(number) && evictable(handle) && (crowded || handle.is_free());
+                if goes && handle.is_free() {
+                    lowest = lowest.min(number);
+                }
+                !goes
+            });
         }
-        handles.retain(|&n, h| !slots::is_ordinary(n) || !evictable(h));
+        // Not before: a search that begins at numbers that can't be used yet goes over all behind them each time.
+        let mut cursor = self.cursor.lock();
+        *cursor = (*cursor).min(lowest);
     }
 }
 
 fn evictable(handle: &Arc<Handle>) -> bool {
-    Arc::strong_count(handle) == 1 && handle.state.read().is_clean()
+    Arc::strong_count(handle) == 1 && handle.is_clean()
 }
 
 /// Bytes of a block of dnodes.

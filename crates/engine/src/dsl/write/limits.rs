@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView};
+use super::at::{MosAt, MosView, version};
 use super::names::Found;
 use super::props::{self, Source};
 use super::{crypto, space};
@@ -155,6 +155,11 @@ pub(super) fn check_setting(
     }
     crypto::check_setting(at, found.dir, prop, value)?;
     let amount = amount.unwrap_or(0);
+    let lacks = |feature: &Feature| at.since(version::FEATURES) && at.hooks.feature(*feature).is_none();
+    if source == Source::Local && props::feature_of(prop, amount).filter(lacks).is_some() {
+        let what = "pool and or dataset must be upgraded to set this property or value";
+        return Err(Error::unsupported(what));
+    }
     let (dir, head) = (at.dir(found.dir)?, at.dataset(found.head)?);
     let no_space = |what: &str| Error::new(Kind::NoSpace, what);
     match prop {

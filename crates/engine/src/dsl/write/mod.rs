@@ -24,6 +24,7 @@ mod bookmarks;
 pub mod crypto;
 pub mod destroy;
 pub mod freeing;
+mod holds;
 mod limits;
 mod lists;
 pub mod live;

@@ -73,6 +73,35 @@ pub fn find_snapshot(at: &MosView<'_>, pool: &str, name: &str) -> Result<(Found,
     Ok((found, found.snapshot.ok_or_else(invalid)?))
 }
 
+/// The full name of a snapshot.
+///
+/// # Errors
+/// `NotFound` when the object is no snapshot that has a name.
+#[doc(alias = "dsl_dataset_name")]
+pub fn of_snapshot(at: &MosView<'_>, pool: &str, number: u64) -> Result<String> {
+    let snap = at.dataset(number)?;
+    let mut dir = at.dir(snap.dir_obj)?;
+    let head = at.dataset(dir.head_dataset_obj)?;
+    let mut name = format!("@{}", key_of(at, head.snapnames_zapobj, number)?);
+    let mut child = snap.dir_obj;
+    // A name has at most 255 bytes, so it has no more parts than that.
+    for _ in 0..zcommon::names::MAX_NAME_LEN {
+        if dir.parent_obj == 0 {
+            return Ok(format!("{pool}{name}"));
+        }
+        let parent = at.dir(dir.parent_obj)?;
+        name = format!("/{}{name}", key_of(at, parent.child_dir_zapobj, child)?);
+        (child, dir) = (dir.parent_obj, parent);
+    }
+    Err(Error::corrupt("a dataset directory contains itself"))
+}
+
+fn key_of(at: &MosView<'_>, zap: u64, number: u64) -> Result<String> {
+    let found = at.zap_entries(zap)?.into_iter().find(|entry| entry.value.first() == Some(number));
+    let found = found.ok_or_else(|| Error::not_found("the object has no name in the pool"))?;
+    Ok(String::from_utf8_lossy(found.name()).into_owned())
+}
+
 /// The entry of a ZAP of names that has this value.
 #[doc(alias = "zap_value_search")]
 pub(super) fn of_value(at: &MosView<'_>, zap: u64, value: u64) -> Result<String> {

@@ -3,8 +3,9 @@
 //! A property ZAP may hold three entries of one property: `name` (local), `name$recvd` (came with a stream),
 //! `name$inherit` (explicitly inherited, hides the received one).
 
-use ondisk::ObjectType;
 use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::{ChecksumType, CompressType, ObjectType};
+use zcommon::features::Feature;
 
 use super::at::{MosAt, MosView, version};
 use super::space::{self, Delta};
@@ -31,6 +32,32 @@ pub enum Source {
     None,
     /// Neither a local nor a received setting.
     Gone,
+}
+
+/// The feature that a pool needs for a property's value.
+#[doc(alias = "zfs_check_settable")]
+pub(super) fn feature_of(prop: &str, value: u64) -> Option<Feature> {
+    const LARGEST_OLD_RECORD: u64 = 128 << 10;
+    match prop {
+        // Above the kind is the level.
+        "compression" => match CompressType::from_raw(u8::try_from(value & 0x7f).ok()?)? {
+            CompressType::Lz4 => Some(Feature::Lz4Compress),
+            CompressType::Zstd => Some(Feature::ZstdCompress),
+            _ => None,
+        },
+        // Above the kind is whether to compare.
+        "checksum" | "dedup" => match ChecksumType::from_raw(u8::try_from(value & 0xff).ok()?)? {
+            ChecksumType::Sha512 => Some(Feature::Sha512),
+            ChecksumType::Skein => Some(Feature::Skein),
+            ChecksumType::Edonr => Some(Feature::Edonr),
+            ChecksumType::Blake3 => Some(Feature::Blake3),
+            _ => None,
+        },
+        "dnodesize" => (value != 0).then_some(Feature::LargeDnode),
+        "recordsize" => (value > LARGEST_OLD_RECORD).then_some(Feature::LargeBlocks),
+        "longname" => (value != 0).then_some(Feature::Longname),
+        _ => None,
+    }
 }
 
 /// A number that is set on a directory itself; 0 when it isn't.

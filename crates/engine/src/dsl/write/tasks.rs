@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use ondisk::ObjsetType;
 use ondisk::dsl::DslDataset;
-use ondisk::{ObjectType, ObjsetType};
 use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
@@ -12,7 +12,7 @@ use super::bookmarks::{self, Source as BookmarkSource};
 use super::crypto::{Encryption, NewKey};
 use super::live::{DslPool, LiveDataset};
 use super::names::{self, Found};
-use super::tree::Origin;
+use super::tree::{Origin, use_feature};
 use super::{crypto, destroy, limits, livelist, log, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
@@ -45,7 +45,7 @@ impl Tasks<'_> {
         names::find_head(&self.at, self.pool, name)
     }
 
-    fn log(&self, what: &str, name: &str, number: u64, details: &str) -> Result<()> {
+    pub(super) fn log(&self, what: &str, name: &str, number: u64, details: &str) -> Result<()> {
         self.at.hooks.log(what, name, number, details, self.at.tx)
     }
 
@@ -350,52 +350,6 @@ impl Tasks<'_> {
         self.log("remove bookmark", dir, head.head, &format!("name={mark}"))
     }
 
-    /// Holds a snapshot by a tag.
-    #[doc(alias = "dsl_dataset_user_hold")]
-    pub fn hold(&self, name: &str, tag: &str) -> Result<()> {
-        space::check_room(&self.at, 1, true)?;
-        if !self.at.since(version::USERREFS) {
-            return Err(Error::unsupported("this pool version has no holds").in_dataset(name));
-        }
-        let (_, number) = names::find_snapshot(&self.at, self.pool, name)?;
-        if tag.is_empty() || tag.len() >= zcommon::names::MAX_NAME_LEN {
-            return Err(Error::new(Kind::TooLong, "a tag has 1 to 255 bytes").in_dataset(name));
-        }
-        let mut zap = self.at.dataset(number)?.userrefs_obj;
-        if zap != 0 && self.at.zap_word(zap, tag)?.is_some() {
-            return Err(Error::new(Kind::Exists, "tag already exists on this snapshot").in_dataset(name));
-        }
-        if zap == 0 {
-            zap = self.at.create_zap(ObjectType::USERREFS)?;
-            self.at.change_dataset(number, |snap| snap.userrefs_obj = zap)?;
-        }
-        self.at.zap_add(zap, tag, self.at.seconds())?;
-        self.log("hold", name, number, &format!("tag={tag} temp=0 refs={}", self.refs(number)?))
-    }
-
-    fn refs(&self, snapshot: u64) -> Result<usize> {
-        destroy::holds(&self.at, &self.at.dataset(snapshot)?)
-    }
-
-    /// Releases a hold; a snapshot that waited for it is destroyed.
-    #[doc(alias = "dsl_dataset_user_release")]
-    pub fn release(&self, name: &str, tag: &str) -> Result<()> {
-        let (_, number) = names::find_snapshot(&self.at, self.pool, name)?;
-        let snap = self.at.dataset(number)?;
-        let missing = || Error::not_found("no such tag on this snapshot").in_dataset(name);
-        if snap.userrefs_obj == 0 || self.at.zap_word(snap.userrefs_obj, tag)?.is_none() {
-            return Err(missing());
-        }
-        self.at.zap_remove(snap.userrefs_obj, tag)?;
-        let left = self.refs(number)?;
-        self.log("release", name, number, &format!("tag={tag} refs={left}"))?;
-        if left == 0 && snap.num_children == 1 && snap.flags & DslDataset::FLAG_DEFER_DESTROY != 0 {
-            self.log("destroy", name, number, " ")?;
-            return destroy::snapshot(&self.at, number, false);
-        }
-        Ok(())
-    }
-
     /// Sets or unsets properties of a head or snapshot. Those that accounts depend on are checked and put there.
     #[doc(alias = "dsl_props_set")]
     pub fn set(
@@ -423,6 +377,10 @@ impl Tasks<'_> {
                     props::set(at, number, prop, value.as_ref(), source)?;
                 }
                 prop => props::set(at, number, prop, value.as_ref(), source)?,
+            }
+            if *prop == "compression" && props::feature_of(prop, amount) == Some(Feature::ZstdCompress) {
+                // Who can't read it must not be able to set it either: it counts from now on.
+                use_feature(at, number, Feature::ZstdCompress)?;
             }
             let what = if source == props::Source::Local { "set" } else { "inherit" };
             let text = match value {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use blkdev::Device;
 use nvpair::NvList;
 use zcommon::draid::{DraidConfig, MAX_CHILDREN};
+use zcommon::features::Feature;
 
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::AllocBias;
@@ -105,6 +106,17 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Features that these vdevs use, each with how often.
+    #[doc(alias("spa_activate_allocation_classes", "spa_draid_feature_incr"))]
+    pub(crate) fn features(&self) -> Vec<(Feature, i64)> {
+        let classes = self.classes.iter().any(|class| matches!(class, AllocBias::Special | AllocBias::Dedup));
+        let draids = self.tops.iter().filter(|top| top.str("type") == Some("draid")).count();
+        vec![
+            (Feature::AllocationClasses, i64::from(classes)),
+            (Feature::Draid, i64::try_from(draids).unwrap_or(i64::MAX)),
+        ]
+    }
+
     /// The root of a pool with just these top-level vdevs.
     pub fn root(&self, pool_guid: u64, create_txg: u64) -> NvList {
         let mut root = NvList::new();

@@ -1,6 +1,6 @@
 //! A vdev's state with its reason, and the words that an import listing has for it.
 
-use zcommon::vdev::{VdevAux, VdevState};
+use crate::vdev::{VdevAux, VdevState};
 
 /// A state with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,12 +18,19 @@ impl Health {
     pub const DEGRADED: Self = Self { state: VdevState::Degraded, aux: VdevAux::None };
     /// Taken offline by the administrator.
     pub const OFFLINE: Self = Self { state: VdevState::Offline, aux: VdevAux::None };
+    /// Pulled out.
+    pub const REMOVED: Self = Self { state: VdevState::Removed, aux: VdevAux::None };
     /// Not looked at yet.
     pub const CLOSED: Self = Self { state: VdevState::Closed, aux: VdevAux::None };
 
     /// Can't be opened, for this reason.
     pub const fn cant_open(aux: VdevAux) -> Self {
         Self { state: VdevState::CantOpen, aux }
+    }
+
+    /// Given up on, for this reason.
+    pub const fn faulted(aux: VdevAux) -> Self {
+        Self { state: VdevState::Faulted, aux }
     }
 
     /// Whether data can be read from it.

@@ -1,0 +1,291 @@
+//! Commands of users who are not the pools' owner: what `zfs allow` lets them do.
+//!
+//! The daemon serves them on a socket of their own. Before a command of theirs runs, [`admit`] learns from its parsed form
+//! what it would do to which datasets, and holds that against the permissions. A command that isn't named here is refused.
+//!
+//! Differs from OpenZFS: what a permission can't be honoured for without doing as root what the user could not do
+//! (mounts, keys in files, clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`, streams,
+//! and giving away sets.
+
+use daemon::access::{Guest, at_creation, permissions};
+use daemon::deleg::{self, Grant, Scope, Who};
+use engine::dsl::props::names::dataset_name;
+use zcommon::props::ZfsProp;
+
+use crate::ctx::Ctx;
+use crate::multicall::Command;
+use crate::session::Home;
+use crate::verb::Failure;
+use crate::zfs::ZfsVerb;
+use crate::zfs::target::Target;
+use crate::zpool::ZpoolVerb;
+
+/// What a command needs on one dataset.
+#[derive(Debug, PartialEq, Eq)]
+struct Need {
+    dataset: String,
+    perms: Vec<String>,
+}
+
+fn need(dataset: &str, perms: &[&str]) -> Need {
+    let dataset = dataset.split(['@', '#']).next().unwrap_or_default().to_owned();
+    Need { dataset, perms: perms.iter().map(|perm| (*perm).to_owned()).collect() }
+}
+
+fn denied(action: &str, name: &str) -> Failure {
+    Failure::cannot(action, name, "permission denied")
+}
+
+/// The command may run, for all that is known of it before it runs; else why not.
+pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
+    if ctx.home == Home::Here {
+        return Err(Failure::failed("permission denied"));
+    }
+    let needs = match command {
+        Command::Zfs(zfs) => of_zfs(&mut zfs.verb, ctx)?,
+        Command::Zpool(zpool) => match &zpool.verb {
+            ZpoolVerb::List(_) | ZpoolVerb::Status(_) | ZpoolVerb::Iostat(_) | ZpoolVerb::Get(_) => {
+                Vec::new()
+            }
+            _ => return Err(Failure::failed("permission denied")),
+        },
+        Command::Arcstat(v) if v.output.is_none() => Vec::new(),
+        Command::ArcSummary(_) | Command::Kstat(_) | Command::Get(_) => Vec::new(),
+        _ => return Err(Failure::failed("permission denied")),
+    };
+    for need in needs {
+        let target = Target::of(&need.dataset, ctx)?;
+        let _quiet = target.pool.quiet();
+        let have = permissions(&target.view, &need.dataset, guest)?;
+        if let Some(lacking) = need.perms.iter().find(|perm| !have.contains(*perm)) {
+            let what = format!("permission denied ('{lacking}' is not allowed)");
+            return Err(Failure::cannot("change", &need.dataset, what));
+        }
+    }
+    Ok(())
+}
+
+/// Gives whoever created a dataset what is given at creation.
+pub(crate) fn created(command: &Created, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
+    let target = Target::of(&command.0, ctx)?;
+    let Some((parent, _)) = command.0.rsplit_once('/') else { return Ok(()) };
+    let perms = {
+        let _quiet = target.pool.quiet();
+        at_creation(&target.view, parent)?
+    };
+    if perms.is_empty() || !target.exists() {
+        return Ok(());
+    }
+    let (name, uid) = (command.0.clone(), u64::from(guest.uid));
+    let grant = Grant { scope: Scope::Local(Who::User(uid)), perms };
+    Ok(ctx.change(&target.pool, move |tasks, _| deleg::allow(tasks, &name, &[grant]))?)
+}
+
+/// The dataset that a command makes.
+#[derive(Debug)]
+pub(crate) struct Created(String);
+
+impl Created {
+    /// By a command that makes one.
+    pub(crate) fn of(command: &Command) -> Option<Self> {
+        let Command::Zfs(zfs) = command else { return None };
+        match &zfs.verb {
+            ZfsVerb::Create(v) if !v.dry => Some(Self(v.name.clone())),
+            ZfsVerb::Clone(v) => Some(Self(v.name.clone())),
+            _ => None,
+        }
+    }
+}
+
+fn of_zfs(verb: &mut ZfsVerb, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    Ok(match verb {
+        ZfsVerb::List(_) | ZfsVerb::Get(_) | ZfsVerb::Holds(_) | ZfsVerb::Wait(_) => Vec::new(),
+        ZfsVerb::Userspace(v) => vec![need(&v.options.space.name, &["userused"])],
+        ZfsVerb::Groupspace(v) => vec![need(&v.options.space.name, &["groupused"])],
+        ZfsVerb::Projectspace(v) => vec![need(&v.options.name, &["projectused"])],
+        ZfsVerb::Diff(v) => {
+            let ends = std::iter::once(&v.from).chain(&v.to).filter(|name| !name.starts_with('@'));
+            ends.map(|name| need(name, &["diff"])).collect()
+        }
+        ZfsVerb::Create(v) => {
+            // Only root can mount.
+            v.unmounted = v.volume.is_none();
+            let mut all = made_below(&v.name, v.parents, ctx)?;
+            all.perms.extend(settings(&v.props)?);
+            vec![all]
+        }
+        ZfsVerb::Clone(v) => {
+            v.unmounted = true;
+            let mut all = made_below(&v.name, v.parents, ctx)?;
+            all.perms.extend(settings(&v.props)?);
+            vec![need(&v.snapshot, &["clone", "mount"]), all]
+        }
+        ZfsVerb::Destroy(v) => {
+            if v.clones || v.force {
+                return Err(denied("destroy", &v.name));
+            }
+            let is_head = !v.name.contains(['@', '#']);
+            let all = below(&v.name, v.recurse, &["destroy", "mount"], ctx)?;
+            if is_head {
+                all.iter().try_for_each(|need| unmounted("destroy", &need.dataset, ctx))?
+            };
+            all
+        }
+        ZfsVerb::Snapshot(v) => {
+            let perms: &[&str] = if v.props.is_empty() { &["snapshot"] } else { &["snapshot", "userprop"] };
+            let mut all = Vec::new();
+            for name in &v.names {
+                all.extend(below(name, v.recurse, perms, ctx)?);
+            }
+            all
+        }
+        ZfsVerb::Promote(v) => promoted(&v.name, ctx)?,
+        ZfsVerb::Rename(v) => {
+            if v.force {
+                return Err(denied("rename", &v.old));
+            }
+            let mut all = vec![need(&v.old, &["rename", "mount"])];
+            if v.old.contains('@') {
+                let perms = ["rename", "mount", "create"];
+                all = below(&v.old, v.recurse, &perms, ctx)?;
+            } else {
+                for below in below(&v.old, true, &[], ctx)? {
+                    unmounted("rename", &below.dataset, ctx)?;
+                }
+                all.push(made_below(&v.new, v.parents, ctx)?);
+            }
+            all
+        }
+        ZfsVerb::Rollback(v) => {
+            if v.clones || v.force {
+                return Err(denied("rollback", &v.snapshot));
+            }
+            let perms: &[&str] =
+                if v.recurse { &["rollback", "mount", "destroy"] } else { &["rollback", "mount"] };
+            vec![need(&v.snapshot, perms)]
+        }
+        ZfsVerb::Set(v) => {
+            let (words, names): (Vec<_>, Vec<_>) =
+                v.words.iter().cloned().partition(|word| word.contains('='));
+            let perms = settings(&words)?;
+            names.iter().map(|name| Need { perms: perms.clone(), ..need(name, &[]) }).collect()
+        }
+        ZfsVerb::Inherit(v) => {
+            let perm = setting(&v.property)?;
+            let mut all = Vec::new();
+            for name in &v.names {
+                all.extend(below(name, v.recurse, &[&perm], ctx)?);
+            }
+            all
+        }
+        ZfsVerb::Hold(v) => tagged(&v.names, v.recurse, "hold", ctx)?,
+        ZfsVerb::Release(v) => tagged(&v.names, v.recurse, "release", ctx)?,
+        ZfsVerb::Bookmark(v) => {
+            // Either may leave out the dataset; both are in one.
+            let dataset = [&v.source, &v.name].into_iter().find(|name| !name.starts_with(['@', '#']));
+            vec![need(dataset.map_or("", String::as_str), &["bookmark"])]
+        }
+        ZfsVerb::Allow(v) => allowed(v)?,
+        _ => return Err(Failure::failed("permission denied")),
+    })
+}
+
+/// Whoever gives permissions away needs `allow`, and what is given.
+fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
+    let (Some((name, words)), false) = (v.words.split_last(), v.words.len() == 1) else {
+        return Ok(Vec::new());
+    };
+    let given = words.last().map(|perms| perms.split(',').collect::<Vec<_>>()).unwrap_or_default();
+    if v.options.set.is_some() || given.iter().any(|perm| perm.starts_with('@')) {
+        return Err(denied("set permissions on", name));
+    }
+    let mut all = need(name, &given);
+    all.perms.push("allow".to_owned());
+    Ok(vec![all])
+}
+
+fn tagged(names: &[String], recurse: bool, perm: &str, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    let mut all = Vec::new();
+    for name in names {
+        all.extend(below(name, recurse, &[perm], ctx)?);
+    }
+    Ok(all)
+}
+
+/// The same on a dataset, and with `recurse` on all below.
+fn below(name: &str, recurse: bool, perms: &[&str], ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    let top = need(name, perms);
+    if !recurse {
+        return Ok(vec![top]);
+    }
+    let tree = Target::of(&top.dataset, ctx)?.tree()?;
+    Ok(tree.into_iter().map(|dir| need(&dir.name, perms)).collect())
+}
+
+/// What making a dataset needs on the nearest one above that exists.
+fn made_below(name: &str, parents: bool, ctx: &mut Ctx) -> Result<Need, Failure> {
+    let mut above = name.rsplit_once('/').map_or(name, |(above, _)| above);
+    while parents
+        && let Some((higher, _)) = above.rsplit_once('/')
+        && !Target::of(above, ctx)?.exists()
+    {
+        above = higher;
+    }
+    Ok(need(above, &["create", "mount"]))
+}
+
+/// Only root can unmount.
+fn unmounted(action: &str, dataset: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+    let mounted = ctx.pool_of(dataset).is_some_and(|pool| pool.mounts.at(dataset).is_some());
+    if mounted {
+        Err(Failure::cannot(action, dataset, "it is mounted, and only root can unmount it"))
+    } else {
+        Ok(())
+    }
+}
+
+fn promoted(name: &str, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    let target = Target::of(name, ctx)?;
+    let dir = target.dir()?;
+    let _quiet = target.pool.quiet();
+    let mut all = vec![need(name, &["promote", "mount"])];
+    if dir.phys.origin_obj != 0 {
+        all.push(need(&dataset_name(&dir.dsl, dir.phys.origin_obj)?, &["promote"]));
+    }
+    Ok(all)
+}
+
+/// The permission that each `PROPERTY=VALUE` needs.
+fn settings(words: &[String]) -> Result<Vec<String>, Failure> {
+    let pairs = words.iter().flat_map(|word| word.split_once('='));
+    pairs.map(|(name, _)| setting(name)).collect()
+}
+
+/// The permission that a property needs.
+fn setting(name: &str) -> Result<String, Failure> {
+    const OWNERS: [&str; 6] = ["mountpoint", "canmount", "sharenfs", "sharesmb", "keylocation", "zoned"];
+    let owners =
+        || Failure::failed(format!("cannot set property '{name}': permission denied (only its owner can)"));
+    if let Some(prop) = ZfsProp::from_user(name) {
+        return if OWNERS.contains(&prop.name()) { Err(owners()) } else { Ok(prop.name().to_owned()) };
+    }
+    match name.split_once('@') {
+        Some((kind, _)) => Ok(kind.to_owned()),
+        None if name.contains(':') => Ok("userprop".to_owned()),
+        None => Err(owners()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_need_their_own_names() {
+        assert_eq!(setting("compress").unwrap(), "compression");
+        assert_eq!(setting("userquota@7").unwrap(), "userquota");
+        assert_eq!(setting("com.example:a").unwrap(), "userprop");
+        assert!(setting("mountpoint").is_err() && setting("nonsense").is_err());
+        assert_eq!(need("a/b@c", &["x"]), Need { dataset: "a/b".into(), perms: vec!["x".into()] });
+    }
+}

@@ -1,0 +1,35 @@
+//! Options that every listing has.
+
+use clap::Args;
+
+/// How lines are printed.
+#[derive(Debug, Args)]
+pub struct Lines {
+    /// No header, tabs between columns.
+    #[arg(short = 'H')]
+    pub scripted: bool,
+    /// Exact numbers.
+    #[arg(short = 'p')]
+    pub literal: bool,
+}
+
+/// JSON instead of lines.
+#[derive(Debug, Args)]
+pub struct Json {
+    /// Print JSON.
+    #[arg(short = 'j', long = "json")]
+    pub json: bool,
+    /// Numbers as numbers in JSON.
+    #[arg(long = "json-int", requires = "json")]
+    pub json_int: bool,
+}
+
+/// JSON that has pools in it.
+#[derive(Debug, Args)]
+pub struct PoolJson {
+    #[command(flatten)]
+    pub(crate) style: Json,
+    /// Pools by guid in JSON.
+    #[arg(long = "json-pool-key-guid", requires = "json")]
+    pub json_pool_key_guid: bool,
+}

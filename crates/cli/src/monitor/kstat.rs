@@ -1,0 +1,244 @@
+//! `aquifer kstat`: the counters of the cache under the names and in the form of `/proc/spl/kstat/zfs/arcstats`.
+//!
+//! Differs from OpenZFS: only counters of things that exist here are listed; those that can't but be 0 (a second-level
+//! cache, blocks that are not to be cached) are, because programs ask for them. `anon_size`, what was changed and not
+//! written, has a limit of its own and is not part of `size`. Reads ahead of a scrub count as predictive.
+
+use std::io::Write;
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use daemon::Registry;
+use engine::memory::stats::{ByPurpose, Purpose};
+use engine::memory::{HEADER, Limit};
+use serde_json::{Map, json};
+
+use crate::ctx::Ctx;
+use crate::output::json::{document, print};
+use crate::session::Home;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Print counters as the kernel's OpenZFS has them in /proc/spl/kstat/zfs.
+#[derive(Debug, Args)]
+pub struct Kstat {
+    /// Print JSON.
+    #[arg(short = 'j', long = "json")]
+    pub json: bool,
+    /// Which: arcstats.
+    #[arg(default_value = "arcstats")]
+    pub name: String,
+}
+
+impl Kstat {
+    /// Where it runs.
+    pub fn home(&self) -> Home {
+        Home::Pools
+    }
+}
+
+impl Verb for Kstat {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.name.rsplit('/').next() != Some("arcstats") {
+            return Err(Failure::usage(format!("there is no kstat '{}'; there is arcstats", self.name)));
+        }
+        let stats = Arcstats::of(&*of_daemon(ctx)?);
+        if self.json {
+            let mut doc = document(&ctx.command);
+            let map: Map<_, _> =
+                stats.0.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+            doc.insert("arcstats".into(), map.into());
+            print(&mut *ctx.out, &doc.into())?;
+        } else {
+            write!(ctx.out, "{}", stats.text())?;
+        }
+        Ok(Exit::OK)
+    }
+}
+
+/// The pools, or that nobody has any.
+pub(super) fn of_daemon(ctx: &Ctx) -> Result<std::sync::Arc<Registry>, Failure> {
+    ctx.registry().map_err(|_| Failure::failed("no pools are imported: there is no daemon to ask"))
+}
+
+/// All counters, in the order of OpenZFS's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Arcstats(Vec<(&'static str, i64)>);
+
+const PURPOSES: [(Purpose, [&str; 3]); 4] = [
+    (
+        Purpose { prefetch: false, metadata: false },
+        ["demand_data_hits", "demand_data_iohits", "demand_data_misses"],
+    ),
+    (
+        Purpose { prefetch: false, metadata: true },
+        ["demand_metadata_hits", "demand_metadata_iohits", "demand_metadata_misses"],
+    ),
+    (
+        Purpose { prefetch: true, metadata: false },
+        ["prefetch_data_hits", "prefetch_data_iohits", "prefetch_data_misses"],
+    ),
+    (
+        Purpose { prefetch: true, metadata: true },
+        ["prefetch_metadata_hits", "prefetch_metadata_iohits", "prefetch_metadata_misses"],
+    ),
+];
+
+/// What can't but be 0 here, and is asked for by monitors.
+const ZERO: [&str; 21] = [
+    "l2_hits",
+    "l2_misses",
+    "l2_prefetch_asize",
+    "l2_mru_asize",
+    "l2_mfu_asize",
+    "l2_bufc_data_asize",
+    "l2_bufc_metadata_asize",
+    "l2_feeds",
+    "l2_rw_clash",
+    "l2_read_bytes",
+    "l2_write_bytes",
+    "l2_writes_sent",
+    "l2_writes_done",
+    "l2_writes_error",
+    "l2_evict_reading",
+    "l2_free_on_write",
+    "l2_cksum_bad",
+    "l2_io_error",
+    "l2_size",
+    "l2_asize",
+    "l2_hdr_size",
+];
+
+impl Arcstats {
+    /// The counters of all pools.
+    pub(super) fn of(registry: &Registry) -> Self {
+        let memory = &registry.memory;
+        let (stats, now) = (&memory.stats, memory.contents());
+        let kinds: [&ByPurpose; 3] = [&stats.hits, &stats.io_hits, &stats.misses];
+        let mut all = Self::default();
+        for (name, kind) in ["hits", "iohits", "misses"].into_iter().zip(kinds) {
+            all.add(name, kind.total());
+        }
+        for (purpose, names) in PURPOSES {
+            names.into_iter().zip(kinds).for_each(|(name, kind)| all.add(name, kind.get(purpose)));
+        }
+        let [mru, mfu, mru_ghost, mfu_ghost] = now.sizes.hits;
+        let listed = [
+            ("mru_hits", mru),
+            ("mru_ghost_hits", mru_ghost),
+            ("mfu_hits", mfu),
+            ("mfu_ghost_hits", mfu_ghost),
+            ("uncached_hits", 0),
+            ("deleted", now.evicted),
+            ("mutex_miss", 0),
+            ("evict_skip", 0),
+            ("evict_l2_cached", 0),
+            ("evict_l2_skip", 0),
+            ("hash_elements", now.known),
+            ("hash_elements_max", now.most_known),
+            ("c", now.target),
+            ("c_min", memory.floor()),
+            ("c_max", memory.limits.get(Limit::ArcMax)),
+        ];
+        listed.into_iter().for_each(|(name, value)| all.add(name, value));
+        all.add_sizes(registry);
+        ZERO.into_iter().for_each(|name| all.add(name, 0));
+        all.add_machine(registry);
+        let joined = stats.prefetch_joined.load(Ordering::Relaxed);
+        let used = stats.prefetch_used.load(Ordering::Relaxed);
+        let ahead = |metadata| stats.misses.get(Purpose { prefetch: true, metadata });
+        all.add("predictive_prefetch", ahead(false) + ahead(true));
+        all.add("demand_hit_predictive_prefetch", used.saturating_sub(joined));
+        all.add("demand_iohit_predictive_prefetch", joined);
+        all
+    }
+
+    fn add_sizes(&mut self, registry: &Registry) {
+        let now = registry.memory.contents();
+        let sizes = now.sizes;
+        let headers = now.known * HEADER;
+        let dirty = registry.all().iter().filter_map(|pool| Some(pool.spa().ok()?.dirty.total())).sum();
+        let (recent, frequent) = (sizes.recent, sizes.frequent);
+        let (ghost_recent, ghost_frequent) = (sizes.ghost_recent, sizes.ghost_frequent);
+        let listed = [
+            ("size", now.bytes + headers),
+            ("compressed_size", now.bytes),
+            ("uncompressed_size", now.bytes),
+            ("overhead_size", 0),
+            ("hdr_size", headers),
+            ("data_size", recent.data + frequent.data),
+            ("metadata_size", recent.metadata + frequent.metadata),
+            ("anon_size", dirty),
+            ("mru_size", recent.total()),
+            ("mru_data", recent.data),
+            ("mru_metadata", recent.metadata),
+            ("mru_ghost_size", ghost_recent.total()),
+            ("mru_ghost_data", ghost_recent.data),
+            ("mru_ghost_metadata", ghost_recent.metadata),
+            ("mfu_size", frequent.total()),
+            ("mfu_data", frequent.data),
+            ("mfu_metadata", frequent.metadata),
+            ("mfu_ghost_size", ghost_frequent.total()),
+            ("mfu_ghost_data", ghost_frequent.data),
+            ("mfu_ghost_metadata", ghost_frequent.metadata),
+            ("uncached_size", 0),
+            ("arc_meta_used", recent.metadata + frequent.metadata + headers),
+        ];
+        listed.into_iter().for_each(|(name, value)| self.add(name, value));
+    }
+
+    fn add_machine(&mut self, registry: &Registry) {
+        let memory = &registry.memory;
+        let free = daemon::memory::available();
+        let keep = memory.limits.get(Limit::ArcSysFree);
+        self.add("memory_all_bytes", daemon::memory::total());
+        self.add("memory_free_bytes", free);
+        self.0.push(("memory_available_bytes", signed(free).saturating_sub(signed(keep))));
+        self.add("arc_no_grow", u64::from(memory.target() < memory.limits.get(Limit::ArcMax)));
+        self.add("arc_need_free", keep.saturating_sub(free));
+        self.add("arc_sys_free", keep);
+    }
+
+    fn add(&mut self, name: &'static str, value: u64) {
+        self.0.push((name, signed(value)));
+    }
+
+    /// One of them; 0 where there is none of that name.
+    pub(super) fn get(&self, name: &str) -> i64 {
+        self.0.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        self.0.iter().copied()
+    }
+
+    /// As the kernel's file has them; type 4 is a number of 64 bits, 3 one with a sign.
+    fn text(&self) -> String {
+        let rows = self.0.iter().map(|(name, value)| {
+            let kind = if *value < 0 { 3 } else { 4 };
+            format!("{name:<31} {kind:<4} {value}\n")
+        });
+        let count = self.0.len();
+        let head = format!("0 1 0x01 {count} {} 0 0\n{:<31} {:<4} data\n", count * 272, "name", "type");
+        std::iter::once(head).chain(rows).collect()
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_what_readers_of_kstats_split_at_spaces() {
+        let stats = Arcstats(vec![("hits", 7), ("memory_available_bytes", -1)]);
+        let text = stats.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["hits", "4", "7"]);
+        assert_eq!((stats.get("hits"), stats.get("none")), (7, 0));
+    }
+}

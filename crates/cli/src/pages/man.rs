@@ -1,0 +1,219 @@
+//! Man pages: what the commands' definitions say, and sentences of our own behind it.
+
+use std::io;
+
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use engine::memory::limits::LIMITS;
+
+use crate::multicall::{NAMES, command};
+
+/// A page.
+pub(super) struct Page {
+    pub name: String,
+    pub section: &'static str,
+    pub text: Vec<u8>,
+}
+
+const MANUAL: &str = "Aquifer Manual";
+const SOURCE: &str = concat!("Aquifer ", env!("CARGO_PKG_VERSION"));
+
+/// All pages.
+pub(super) fn pages() -> io::Result<Vec<Page>> {
+    let mut pages = vec![settings()?];
+    for name in NAMES.iter().chain(&["aquifer"]) {
+        let tree = command(name).display_name(*name).bin_name(*name);
+        pages.push(page(tree.clone(), name)?);
+        for sub in tree.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let verb = sub.get_name();
+            // `aquifer zpool` has a page already: that of `zpool`.
+            if verb == "help" || NAMES.contains(&verb) {
+                continue;
+            }
+            let full = format!("{name}-{verb}");
+            let sub = sub.clone().display_name(full.clone()).bin_name(format!("{name} {verb}"));
+            pages.push(page(sub.disable_version_flag(true), &full)?);
+        }
+    }
+    Ok(pages)
+}
+
+fn page(tree: clap::Command, name: &str) -> io::Result<Page> {
+    let has_verbs = tree.has_subcommands();
+    let man = Man::new(tree).title(name.to_uppercase()).section("8").source(SOURCE).manual(MANUAL);
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    man.render_options_section(&mut text)?;
+    if has_verbs {
+        man.render_subcommands_section(&mut text)?;
+    }
+    own_sections(name).to_writer(&mut text)?;
+    Ok(Page { name: name.to_owned(), section: "8", text })
+}
+
+/// A heading, and paragraphs of a term and what there is to say of it; an empty term begins a plain paragraph.
+fn section(roff: &mut Roff, heading: &str, paragraphs: &[(&str, &str)]) {
+    roff.control("SH", [heading]);
+    for (term, text) in paragraphs {
+        if term.is_empty() {
+            roff.control("PP", []);
+        } else {
+            roff.control("TP", []);
+            roff.text([bold(*term)]);
+        }
+        roff.text([roman(*text)]);
+    }
+}
+
+/// Lines as they are typed.
+fn example(roff: &mut Roff, lines: &[&str]) {
+    roff.control("SH", ["EXAMPLES"]);
+    roff.control("nf", []);
+    for line in lines {
+        roff.text([Inline::Roman((*line).to_owned())]);
+    }
+    roff.control("fi", []);
+}
+
+const EXIT: &[(&str, &str)] = &[
+    ("0", "All was done."),
+    ("1", "Something failed; a sentence on standard error says what."),
+    ("2", "The command line can't be meant."),
+];
+
+/// What the definitions of commands don't say.
+fn own_sections(name: &str) -> Roff {
+    let mut roff = Roff::new();
+    let verb_of = name.split('-').next().unwrap_or(name);
+    match name {
+        "aquifer" => {
+            section(&mut roff, "FILES", FILES);
+            section(&mut roff, "ENVIRONMENT", ENVIRONMENT);
+            section(&mut roff, "SIGNALS", SIGNALS);
+        }
+        "zpool" => example(
+            &mut roff,
+            &[
+                "zpool create tank raidz2 disk1 disk2 disk3 disk4",
+                "zpool status -x",
+                "zpool export tank && zpool import -d /dev tank",
+            ],
+        ),
+        "zfs" => example(
+            &mut roff,
+            &[
+                "zfs create -o compression=zstd tank/home",
+                "zfs snapshot tank/home@monday",
+                "zfs rollback tank/home@monday",
+            ],
+        ),
+        "zdb" => example(&mut roff, &["zdb -e -p /images -bcc tank", "zdb -l /dev/sdb1"]),
+        "arcstat" | "zarcstat" => {
+            example(&mut roff, &["arcstat 5", "arcstat -f time,hit%,dh%,ph%,mh%,size,c 1 60", "arcstat -v"]);
+        }
+        "arc_summary" | "zarcsummary" => example(&mut roff, &["arc_summary -s archits", "arc_summary -g"]),
+        "zfs-project" => example(
+            &mut roff,
+            &[
+                "zfs project -p 42 -rs /tank/build",
+                "zfs set projectquota@42=10G tank",
+                "zfs projectspace tank",
+                "zfs project -c -r /tank/build",
+            ],
+        ),
+        _ => {}
+    }
+    section(&mut roff, "EXIT STATUS", EXIT);
+    let see = match verb_of {
+        _ if name == "aquifer" => "zpool(8), zfs(8), zdb(8), arcstat(8), arc_summary(8), aquifer-settings(5)",
+        "arcstat" | "zarcstat" | "arc_summary" | "zarcsummary" => "aquifer-kstat(8), aquifer-settings(5)",
+        _ if name != verb_of && verb_of == "zpool" => "zpool(8), aquifer(8)",
+        _ if name != verb_of && verb_of == "zfs" => "zfs(8), aquifer(8)",
+        _ => "aquifer(8), aquifer-settings(5)",
+    };
+    section(&mut roff, "SEE ALSO", &[("", see)]);
+    roff
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("/run/aquifer/socket", "Root's daemon listens here; only its owner can enter the folder."),
+    ("/var/lib/aquifer/zpool.cache", "What the next daemon imports."),
+    ("/etc/aquifer/aquifer.conf", "Settings of root's daemon: see aquifer-settings(5)."),
+    ("$XDG_RUNTIME_DIR/aquifer, ~/.local/state/aquifer, ~/.config/aquifer", "The same for anyone else."),
+];
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("AQUIFER_RUN", "A folder for all files of a daemon: it makes a daemon of its own."),
+    ("AQUIFER_CONF", "The file of settings."),
+    ("ZPOOL_IMPORT_PATH", "Folders that zpool import searches, separated by colons."),
+];
+
+const SIGNALS: &[(&str, &str)] = &[
+    ("SIGTERM, SIGINT", "The daemon exports all pools and ends; the next one imports them again."),
+    (
+        "SIGKILL",
+        "Nothing that was synced is lost: the next command imports, replays and mounts what there was.",
+    ),
+];
+
+/// aquifer-settings(5).
+fn settings() -> io::Result<Page> {
+    let mut roff = Roff::new();
+    roff.control("TH", ["AQUIFER-SETTINGS", "5", "", SOURCE, MANUAL]);
+    section(&mut roff, "NAME", &[("", "aquifer-settings - limits of memory of the Aquifer daemon")]);
+    roff.control("SH", ["DESCRIPTION"]);
+    let paragraphs = [
+        "The daemon reads its settings when it starts, from /etc/aquifer/aquifer.conf (root), \
+         ~/.config/aquifer/aquifer.conf (anyone else), the file aquifer.conf in the folder that AQUIFER_RUN names, or the \
+         file that AQUIFER_CONF names.",
+        "A line is NAME = VALUE, or as modprobe has it, options zfs NAME=VALUE \\&...; # begins a comment. Names are those \
+         of OpenZFS's module parameters. Sizes may have letters (4G). A value of 0 means the default where the default \
+         depends on the machine. Lines that can't be meant are told in the log and passed over.",
+        "aquifer get shows what holds; aquifer set NAME=VALUE changes it at once, and with --save in the file, too.",
+        "The promise: the daemon's own memory stays below zfs_arc_max, and zfs_dirty_data_max for each pool that is \
+         being written, and 128 MiB for everything else.",
+    ];
+    for text in paragraphs {
+        roff.control("PP", []);
+        roff.text([roman(text.replace("\\&", ""))]);
+    }
+    roff.control("SH", ["SETTINGS"]);
+    for info in LIMITS {
+        roff.control("TP", []);
+        roff.text([bold(info.name), roman(" = "), italic(if info.bytes { "bytes" } else { "number" })]);
+        roff.text([roman(info.about)]);
+    }
+    section(&mut roff, "SEE ALSO", &[("", "aquifer(8), aquifer-get(8), aquifer-set(8)")]);
+    let mut text = Vec::new();
+    roff.to_writer(&mut text)?;
+    Ok(Page { name: "aquifer-settings".to_owned(), section: "5", text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_and_every_setting_has_its_page() {
+        let pages = pages().unwrap();
+        let text = |name: &str| {
+            let page = pages.iter().find(|page| page.name == name);
+            String::from_utf8(page.unwrap_or_else(|| panic!("no page {name}")).text.clone()).unwrap()
+        };
+        for name in
+            ["aquifer", "zpool", "zfs", "zdb", "arcstat", "arc_summary", "zpool-create", "zfs-project"]
+        {
+            let text = text(name);
+            for heading in [".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", ".SH \"SEE ALSO\""] {
+                assert!(text.contains(heading), "{name} lacks {heading}:\n{text}");
+            }
+        }
+        let settings = text("aquifer-settings");
+        assert!(LIMITS.iter().all(|info| settings.contains(info.name)));
+        assert!(text("zfs-project").contains("\\fBzfs project\\fR"));
+        assert!(!pages.iter().any(|page| page.name == "aquifer-zpool"));
+    }
+}

@@ -1,0 +1,68 @@
+//! `aquifer pages DIR`: man pages, completions and the list of links, as a package installs them.
+//!
+//! ```text
+//! DIR/man/man8/zpool.8 …  DIR/man/man5/aquifer-settings.5
+//! DIR/bash/zpool …  DIR/zsh/_zpool …  DIR/fish/zpool.fish …  DIR/links
+//! ```
+
+pub mod complete;
+mod man;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::ctx::Ctx;
+use crate::multicall::NAMES;
+use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
+
+/// Write man pages and completions.
+#[derive(Debug, Args)]
+pub struct Pages {
+    /// Where the program and its links will be: completions call them there.
+    #[arg(long = "bindir", value_name = "DIR", default_value = "")]
+    pub bindir: PathBuf,
+    /// Where to.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// All names: the program's own, and its links'.
+fn names() -> impl Iterator<Item = &'static str> {
+    std::iter::once("aquifer").chain(NAMES)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    fs::write(path, bytes)
+}
+
+impl Pages {
+    fn write_all(&self) -> io::Result<()> {
+        for page in man::pages()? {
+            let folder = self.dir.join(format!("man/man{}", page.section));
+            write(&folder.join(format!("{}.{}", page.name, page.section)), &page.text)?;
+        }
+        for name in names() {
+            for (shell, file) in complete::SHELLS {
+                let script = complete::script(shell, name, &self.bindir.join(name))?;
+                write(&self.dir.join(shell).join(file.replace('*', name)), &script)?;
+            }
+        }
+        let links: String = NAMES.iter().map(|name| format!("{name}\n")).collect();
+        write(&self.dir.join("links"), links.as_bytes())
+    }
+}
+
+impl Verb for Pages {
+    fn run(self, _: &mut Ctx) -> Outcome {
+        let cannot =
+            |e| Failure::failed(format!("cannot write below {}: {}", self.dir.display(), strerror(&e)));
+        self.write_all().map_err(cannot)?;
+        Ok(Exit::OK)
+    }
+}

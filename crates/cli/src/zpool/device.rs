@@ -1,0 +1,192 @@
+//! Verbs of `zpool` on single devices: `offline`, `online`, `clear`.
+//!
+//! Differs from OpenZFS: bringing a device back starts no resilver, and a vdev does not grow (`online -e`); a suspended
+//! pool can't be resumed, only exported by force and imported again.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use clap::Args;
+use daemon::Imported;
+use engine::Kind;
+use zcommon::vdev::VdevState;
+use zutil::names::{NameStyle, vdev_name};
+use zutil::tree::VdevNode;
+
+use super::simple::named;
+use crate::ctx::Ctx;
+use crate::verb::{self, Exit, Failure, Outcome, Verb};
+
+/// Take devices out of use.
+#[derive(Debug, Args)]
+pub struct Offline {
+    /// Declare them faulted.
+    #[arg(short = 'f')]
+    pub fault: bool,
+    /// Until the pool is exported only.
+    #[arg(short = 't')]
+    pub temporary: bool,
+    /// The pool.
+    pub pool: String,
+    /// The devices.
+    #[arg(required = true, value_name = "DEVICE")]
+    pub devices: Vec<String>,
+}
+
+/// Bring devices back that were out of use.
+#[derive(Debug, Args)]
+pub struct Online {
+    /// Grow to what the device has.
+    #[arg(short = 'e')]
+    pub expand: bool,
+    /// The pool.
+    pub pool: String,
+    /// The devices.
+    #[arg(required = true, value_name = "DEVICE")]
+    pub devices: Vec<String>,
+}
+
+/// Forget errors that devices had, and try again those that were given up on.
+#[derive(Debug, Args)]
+pub struct Clear {
+    /// Go back to an older state when the newest can't be opened.
+    #[arg(short = 'F')]
+    pub rewind: bool,
+    /// Go on although another machine seems to use it.
+    #[arg(long = "power")]
+    pub power: bool,
+    /// The pool.
+    pub pool: String,
+    /// One device of it.
+    pub device: Option<String>,
+}
+
+/// The vdev that a word means: its name, its path or the end of it, its guid.
+#[doc(alias = "zpool_find_vdev")]
+fn find(pool: &Imported, word: &str) -> Option<VdevNode> {
+    let config = pool.config();
+    let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config)?;
+    let found = tree.walk().skip(1).find(|vdev| {
+        let path = String::from_utf8_lossy(vdev.path.as_deref().unwrap_or_default()).into_owned();
+        path == word
+            || path.ends_with(&format!("/{word}"))
+            || word.parse() == Ok(vdev.guid)
+            || (!vdev.is_leaf() && vdev_name(vdev, NameStyle::default(), true) == word)
+    });
+    found.cloned()
+}
+
+/// The guid of the device that a word means.
+fn device(pool: &Imported, verb: &str, word: &str) -> Result<u64, Failure> {
+    let cannot = |what: &str| cannot(verb, word, what);
+    if let Some(vdev) = find(pool, word) {
+        return Ok(vdev.guid);
+    }
+    let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
+    let is_it = |spare: &VdevNode| spare.path.as_deref().is_some_and(|path| path.ends_with(word.as_bytes()));
+    match facts.is_some_and(|facts| facts.spares.iter().any(is_it)) {
+        true => Err(cannot("device is reserved as a hot spare")),
+        false => Err(cannot("no such device in pool")),
+    }
+}
+
+/// In the words of libzfs, which has no quotes around devices.
+fn cannot(verb: &str, word: &str, what: &str) -> Failure {
+    Failure::failed(format!("cannot {verb} {word}: {what}"))
+}
+
+fn why(e: &engine::Error) -> &str {
+    match e.kind() {
+        Kind::Suspended => "pool I/O is currently suspended",
+        _ => e.what(),
+    }
+}
+
+/// Does it to each device, and says what could not be done; the pool's history and the cache file get to know.
+fn each(
+    devices: &[String],
+    pool: &Arc<Imported>,
+    ctx: &mut Ctx,
+    mut work: impl FnMut(&str, &mut Ctx) -> Result<(), Failure>,
+) -> Outcome {
+    let mut done = false;
+    let exit = verb::each(devices, ctx, |word, ctx| {
+        work(word, ctx)?;
+        done = true;
+        Ok(())
+    })?;
+    if done {
+        ctx.registry()?.note(pool)?;
+        ctx.log(pool)?;
+    }
+    Ok(exit)
+}
+
+impl Verb for Offline {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let pool = named(&self.pool, ctx)?;
+        let verb = if self.fault { "fault" } else { "offline" };
+        each(&self.devices, &pool, ctx, |word, _| {
+            let guid = device(&pool, verb, word)?;
+            let done = pool.spa().and_then(|spa| match self.fault {
+                true => spa.fault(guid, self.temporary),
+                false => spa.offline(guid, self.temporary),
+            });
+            done.map_err(|e| cannot(verb, word, why(&e)))
+        })
+    }
+}
+
+impl Verb for Online {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.expand {
+            return Err(Failure::failed("zpool online -e: not supported yet: growing a vdev"));
+        }
+        let pool = named(&self.pool, ctx)?;
+        each(&self.devices, &pool, ctx, |word, ctx| {
+            let guid = device(&pool, "online", word)?;
+            let cannot = |e: engine::Error| cannot("online", word, why(&e));
+            let spa = pool.spa().map_err(cannot)?;
+            let health = match spa.pool.tree().leaf(guid).map(|leaf| leaf.health()) {
+                Some(health) if health.is_readable() || health.state == VdevState::Faulted => health,
+                _ => spa.online(guid, pool.reopen(guid)).map_err(cannot)?,
+            };
+            if health.state != VdevState::Healthy {
+                writeln!(ctx.out, "warning: device '{word}' onlined, but remains in faulted state")?;
+                let advice = match health.state {
+                    VdevState::Faulted => "use 'zpool clear' to restore a faulted device",
+                    _ => "use 'zpool replace' to replace devices that are no longer present",
+                };
+                writeln!(ctx.out, "{advice}")?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Verb for Clear {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let pool = named(&self.pool, ctx)?;
+        let cannot = |name: &str, what: &str| cannot("clear errors for", name, what);
+        let spa = pool.spa().map_err(|e| cannot(&self.pool, e.what()))?;
+        let tree = spa.pool.tree();
+        let guids: Vec<u64> = match &self.device {
+            None => tree.leaves().map(|leaf| leaf.guid).collect(),
+            Some(word) => {
+                let found = find(&pool, word).ok_or_else(|| cannot(word, "no such device in pool"))?;
+                found.walk().filter(|vdev| vdev.is_leaf()).map(|vdev| vdev.guid).collect()
+            }
+        };
+        let mut devices = Vec::new();
+        for leaf in guids.into_iter().filter_map(|guid| tree.leaf(guid)) {
+            let health = leaf.health();
+            let is_out = !health.is_readable() && health.state != VdevState::Offline;
+            devices.push((leaf.guid, is_out.then(|| pool.reopen(leaf.guid))));
+        }
+        let name = self.device.as_deref().unwrap_or(&self.pool);
+        spa.clear(devices).map_err(|e| cannot(name, why(&e)))?;
+        ctx.registry()?.note(&pool)?;
+        ctx.log(&pool)?;
+        Ok(Exit::OK)
+    }
+}

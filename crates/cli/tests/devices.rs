@@ -1,0 +1,173 @@
+//! Disks that are taken out of use, declared faulted, lost and brought back, from the command line.
+
+mod live;
+
+use live::Live;
+use serde_json::Value;
+
+fn state_of<'a>(status: &'a str, disk: &str) -> &'a str {
+    let line = status.lines().find(|line| line.contains(disk)).unwrap();
+    line.split_whitespace().nth(1).unwrap()
+}
+
+#[test]
+fn a_disk_goes_offline_and_comes_back() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 96));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    assert_eq!(live.ok("zpool status -x"), "all pools are healthy\n");
+    assert_eq!(live.fails("zpool offline tank nodisk"), "cannot offline nodisk: no such device in pool\n");
+    assert_eq!(live.ok("zpool offline tank a"), "");
+    let status = live.ok("zpool status tank");
+    assert!(
+        status.starts_with(
+            "  pool: tank\n state: DEGRADED\nstatus: One or more devices has been taken offline"
+        )
+    );
+    assert!(status.contains("\naction: Online the device using 'zpool online' or replace"), "{status}");
+    assert_eq!([state_of(&status, "mirror-0"), state_of(&status, &a)], ["DEGRADED", "OFFLINE"]);
+    assert!(live.ok("zpool status -x").contains("  pool: tank\n"));
+    let ill = live.ok("zpool status -e tank");
+    assert!(ill.contains(&a) && ill.contains("mirror-0") && !ill.contains(&b), "{ill}");
+    assert_eq!(live.ok("zpool list -H -o health tank"), "DEGRADED\n");
+    assert_eq!(
+        live.fails(&format!("zpool offline tank {b}")),
+        format!("cannot offline {b}: no valid replicas\n")
+    );
+    live.ok("zfs create tank/while");
+
+    // It is so until somebody changes it.
+    live.signal("-KILL");
+    assert_eq!(state_of(&live.ok("zpool status tank"), &a), "OFFLINE");
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    live.ok("zfs create tank/later");
+
+    assert_eq!(live.ok(&format!("zpool online tank {a}")), "");
+    let status = live.ok("zpool status tank");
+    assert_eq!([state_of(&status, "tank "), state_of(&status, &a)], ["ONLINE", "ONLINE"]);
+    assert!(status.contains("status: One or more devices lack data that was written"), "{status}");
+    let line = status.lines().find(|line| line.contains(&a)).unwrap();
+    assert!(line.ends_with("     0     0     0  (awaiting resilver)"), "{status}");
+    assert!(live.ok("zpool status -x").contains(" state: ONLINE\n"));
+    assert_eq!(live.fails("zpool offline tank b"), "cannot offline b: no valid replicas\n");
+    assert_eq!(live.ok("zfs list -Hr -o name tank"), "tank\ntank/later\ntank/while\n");
+
+    let events = live.ok("zpool events tank");
+    assert!(events.starts_with("TIME                           CLASS\n"), "{events}");
+    let classes: Vec<&str> =
+        events.lines().skip(1).map(|line| line.split_whitespace().nth(4).unwrap()).collect();
+    for class in ["sysevent.fs.zfs.vdev_online", "resource.fs.zfs.statechange", "sysevent.fs.zfs.pool_import"]
+    {
+        assert!(classes.contains(&class), "{class}: {events}");
+    }
+    let verbose = live.ok("zpool events -vH");
+    let change = "        vdev_laststate = \"OFFLINE\" (0x2)\n";
+    assert!(
+        verbose.contains(change) && verbose.contains("        vdev_state = \"ONLINE\" (0x7)\n"),
+        "{verbose}"
+    );
+    assert!(live.ok("zpool events -c").starts_with("cleared "));
+    assert_eq!(live.ok("zpool events -H"), "");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_disk_is_declared_faulted_and_cleared() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 96));
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz {a} {b} {c}"));
+    live.ok(&format!("zpool offline -f tank {b}"));
+    let status = live.ok("zpool status tank");
+    assert!(
+        status.contains("status: One or more devices are faulted in response to persistent errors."),
+        "{status}"
+    );
+    assert!(
+        status.lines().any(|line| line.contains(&b)
+            && line.contains("FAULTED")
+            && line.ends_with("  external device fault")),
+        "{status}"
+    );
+    let json: Value = serde_json::from_str(&live.ok("zpool status -j tank")).unwrap();
+    let disk = &json["pools"]["tank"]["vdevs"]["tank"]["vdevs"]["raidz1-0"]["vdevs"][&b];
+    assert_eq!((&disk["state"], &disk["aux"]), (&"FAULTED".into(), &"EXTERNAL".into()), "{json}");
+    live.ok("zfs create tank/while");
+    let warned = live.ok(&format!("zpool online tank {b}"));
+    let want = "onlined, but remains in faulted state\nuse 'zpool clear' to restore a faulted device\n";
+    assert_eq!(warned, format!("warning: device '{b}' {want}"));
+    live.ok(&format!("zpool clear tank {b}"));
+    assert_eq!(state_of(&live.ok("zpool status tank"), &b), "ONLINE");
+
+    // Gone while it was out of use.
+    live.ok(&format!("zpool offline -t tank {b}"));
+    let aside = live.dir.path().join("aside");
+    std::fs::rename(&b, &aside).unwrap();
+    let warned = live.ok(&format!("zpool online tank {b}"));
+    assert!(
+        warned.ends_with("use 'zpool replace' to replace devices that are no longer present\n"),
+        "{warned}"
+    );
+    let status = live.ok("zpool status tank");
+    assert!(status.contains("status: One or more devices could not be opened."), "{status}");
+    assert_eq!(state_of(&status, &b), "UNAVAIL");
+    std::fs::rename(&aside, &b).unwrap();
+    assert_eq!(live.ok(&format!("zpool online tank {b}")), "");
+    assert_eq!(state_of(&live.ok("zpool status -s tank"), &b), "ONLINE");
+    assert!(live.ok("zpool status -s tank").contains("READ WRITE CKSUM  SLOW\n"));
+    assert!(live.fails(&format!("zpool online -e tank {b}")).contains("not supported yet"));
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn times_sizes_and_queues_of_requests() {
+    let live = Live::new();
+    let a = live.disk("a", 96);
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    (0..5).for_each(|n| drop(live.ok(&format!("zfs create tank/d{n}"))));
+    let wide = live.ok("zpool iostat -vlq tank");
+    let lines: Vec<&str> = wide.lines().collect();
+    assert!(lines[0].contains("total_wait     disk_wait    syncq_wait    asyncq_wait"), "{wide}");
+    assert!(lines[0].contains("syncq_read    syncq_write   asyncq_read  asyncq_write"), "{wide}");
+    let cells = live.ok("zpool iostat -Hplq tank");
+    let cells: Vec<&str> = cells.trim_end().split('\t').collect();
+    assert_eq!(cells.len(), 1 + 6 + 11 + 14);
+    let number = |at: usize| cells[at].parse::<u64>().unwrap_or(0);
+    assert!(
+        number(8) > 0 && number(8) >= number(10),
+        "writes wait at least as long as the disk works: {cells:?}"
+    );
+    assert!(cells[18..].iter().all(|n| *n == "0"), "nothing waits: {cells:?}");
+    for (flag, title, rows) in [("w", "latency", 37), ("r", "req_size", 25)] {
+        let table = live.ok(&format!("zpool iostat -{flag} tank"));
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(
+            lines[0].is_empty() && lines[1].starts_with("tank ") && lines[2].starts_with(title),
+            "{table}"
+        );
+        assert_eq!(lines.len(), 4 + rows + 1, "{table}");
+        let exact = live.ok(&format!("zpool iostat -Hp{flag} tank"));
+        assert_eq!(exact.lines().count(), 2 + rows, "{exact}");
+    }
+    assert_eq!(live.run("zpool iostat -rw tank").code, 2);
+    assert_eq!(live.run("zpool iostat -rl tank").code, 2);
+}
+
+/// Of a pool that should be imported and can't be, the reason is told where one looks for it.
+#[test]
+fn a_pool_whose_disk_is_gone_is_not_forgotten() {
+    let live = Live::new();
+    let a = live.disk("a", 96);
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    live.signal("-KILL");
+    let aside = live.dir.path().join("aside");
+    std::fs::rename(&a, &aside).unwrap();
+    let run = live.run("zpool status tank");
+    let why = "pool 'tank' could not be imported when the daemon began: ";
+    assert!(run.err.contains("no such pool") && run.err.contains(why), "{}", run.err);
+    assert!(live.run("zpool status").err.contains(why));
+    std::fs::rename(&aside, &a).unwrap();
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert_eq!(live.run("zpool status").err, "");
+    live.export_and_verify("tank");
+}

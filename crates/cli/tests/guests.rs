@@ -1,0 +1,139 @@
+//! Users who are not the pools' owner: what was allowed works, nothing else does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod live;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+
+use live::{Live, Run};
+
+const GUEST: u32 = 65_534;
+
+/// A daemon that serves guests, and a program that they can reach.
+struct House {
+    live: Live,
+    program: PathBuf,
+}
+
+impl House {
+    fn new() -> Self {
+        let live = Live::new();
+        fs::set_permissions(live.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let program = live.dir.path().join("aquifer");
+        fs::copy(env!("CARGO_BIN_EXE_aquifer"), &program).unwrap();
+        Self { live, program }
+    }
+
+    fn owner(&self, line: &str) -> String {
+        let run: Run = self.live.command(line).env("AQUIFER_GUESTS", self.door()).output().unwrap().into();
+        assert_eq!(run.code, 0, "{line}: {}{}", run.out, run.err);
+        run.out
+    }
+
+    fn door(&self) -> PathBuf {
+        self.live.dir.path().join("guests")
+    }
+
+    fn guest(&self, line: &str) -> Run {
+        let mut command = std::process::Command::new(&self.program);
+        command.args(line.split_whitespace()).uid(GUEST).gid(GUEST).current_dir("/");
+        command.env("AQUIFER_GUESTS", self.door()).env("AQUIFER_RUN", self.live.dir.path().join("none"));
+        command.output().unwrap().into()
+    }
+
+    fn may(&self, line: &str) -> String {
+        let run = self.guest(line);
+        assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, self.live.log());
+        run.out
+    }
+
+    fn may_not(&self, line: &str) {
+        let run = self.guest(line);
+        assert!(
+            run.code == 1 && run.err.contains("permission denied"),
+            "{line}: {} {}{}",
+            run.code,
+            run.out,
+            run.err
+        );
+    }
+}
+
+#[test]
+fn what_was_allowed_works_and_nothing_else() {
+    if std::process::Command::new("id").arg("-u").output().unwrap().stdout != b"0\n" {
+        eprintln!("SKIPPED: only root can be somebody else");
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 128);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for name in ["tank/a", "tank/a/old", "tank/b"] {
+        house.owner(&format!("zfs create {name}"));
+    }
+    // Nobody is let in before the owner has allowed anything.
+    assert_eq!(house.guest("zfs list -H -o name").out, "");
+    assert!(!house.door().join("socket").exists());
+
+    house.owner(&format!("zfs allow {GUEST} snapshot,create,mount,destroy,hold,release tank/a"));
+    house.owner("zfs allow -c rename,compression tank/a");
+    house.owner("zfs allow -s @some diff,bookmark tank");
+    house.owner("zfs allow -e @some tank");
+    let socket = house.door().join("socket");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !socket.exists() && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // The owner's own socket is the owner's alone all the same.
+    let run = fs::metadata(house.live.run_dir()).unwrap().permissions().mode();
+    assert_eq!(run & 0o777, 0o700);
+
+    assert_eq!(house.may("zfs list -H -o name"), "tank\ntank/a\ntank/a/old\ntank/b\n");
+    assert!(house.may("zpool status tank").contains("ONLINE"));
+    house.may("zfs snapshot -r tank/a@x");
+    house.may("zfs hold tag tank/a@x");
+    house.may("zfs release tag tank/a@x");
+    house.may("zfs bookmark tank/a@x tank/a#x");
+    house.may("zfs destroy -r tank/a@x");
+    house.may_not("zfs snapshot tank/b@x");
+    house.may_not("zfs snapshot -r tank@x");
+    house.may_not("zfs set compression=lz4 tank/a");
+    house.may_not("zfs set mountpoint=/etc tank/a");
+    house.may_not("zfs create tank/c");
+    house.may_not("zfs create -o mountpoint=/etc tank/a/c");
+    house.may_not("zfs rename tank/a/old tank/a/new");
+    house.may_not(&format!("zfs allow {GUEST} destroy tank/a"));
+    house.may_not(&format!("zfs unallow {GUEST} tank/a"));
+    for line in [
+        "zpool export tank",
+        "zpool destroy tank",
+        "zpool history tank",
+        "zpool set comment=x tank",
+        "set zfs_arc_max=1",
+    ] {
+        house.may_not(line);
+    }
+    house.may_not("zfs mount -a");
+    house.may_not("arcstat -o /etc/aquifer-was-here 0.1 1");
+
+    // Who creates has what is given at creation, there only.
+    house.may("zfs create tank/a/mine");
+    house.may("zfs set compression=lz4 tank/a/mine");
+    house.may("zfs rename tank/a/mine tank/a/own");
+    house.may_not("zfs set compression=lz4 tank/a/old");
+    assert_eq!(house.owner("zfs get -H -o value compression tank/a/own"), "lz4\n");
+    assert!(house.owner("zpool history -l tank").contains(&GUEST.to_string()));
+    house.may("zfs destroy tank/a/own");
+
+    // The pool's own property forbids it all.
+    house.owner("zpool set delegation=off tank");
+    house.may_not("zfs snapshot tank/a@y");
+    house.owner("zpool set delegation=on tank");
+    house.may("zfs snapshot tank/a@y");
+    house.owner(&format!("zfs unallow {GUEST} tank/a"));
+    house.may_not("zfs snapshot tank/a@z");
+    house.live.export_and_verify("tank");
+}

@@ -1,0 +1,175 @@
+//! What the daemon keeps in memory: its settings, its counters, and that it keeps its promise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod live;
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use live::Live;
+
+const MIB: u64 = 1 << 20;
+
+fn kstat(live: &Live, name: &str) -> i64 {
+    let text = live.ok("kstat");
+    let row = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    row.unwrap_or_else(|| panic!("no {name} in {text}")).split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn conf(live: &Live, text: &str) {
+    std::fs::DirBuilder::new().recursive(true).create(live.run_dir()).unwrap();
+    std::fs::set_permissions(live.run_dir(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::write(live.run_dir().join("aquifer.conf"), text).unwrap();
+}
+
+#[test]
+fn settings_come_from_their_file_and_are_set_at_once() {
+    let live = Live::new();
+    conf(&live, "zfs_arc_max = 40M\noptions zfs zfs_txg_timeout=2\nzfs_nonsense=3\n");
+    assert_eq!(
+        live.ok("get -H -p zfs_arc_max zfs_txg_timeout"),
+        "zfs_arc_max\t41943040\tlocal\nzfs_txg_timeout\t2\tlocal\n"
+    );
+    assert!(live.fails("set zfs_arc_max=1G").contains("there is no daemon"));
+    assert!(live.fails("arcstat").contains("no pools are imported"));
+    let disk = live.disk("a", 128);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    assert!(live.log().contains("there is no setting 'zfs_nonsense'"), "{}", live.log());
+    assert_eq!((kstat(&live, "c_max"), kstat(&live, "c_min")), (40 << 20, 20 << 20));
+    (0..20).for_each(|n| drop(live.ok(&format!("zfs create tank/d{n}"))));
+    let size = kstat(&live, "size");
+    live.ok("set zfs_arc_max=64K zfs_dirty_data_max=100M");
+    assert!(size > 64 << 10 && kstat(&live, "size") <= 64 << 10, "{size} {}", kstat(&live, "size"));
+    assert_eq!(live.ok("get -H zfs_dirty_data_max"), "zfs_dirty_data_max\t100M\tlocal\n");
+    // None of several is set when one can't be.
+    assert!(live.fails("set zfs_arc_max=1G zfs_txg_timeout=0").contains("zfs_txg_timeout is from 1"));
+    assert_eq!(kstat(&live, "c_max"), 64 << 10);
+    live.ok("set --save zfs_arc_max=48M");
+    assert_eq!(kstat(&live, "c_max"), 48 << 20);
+    let saved = std::fs::read_to_string(live.run_dir().join("aquifer.conf")).unwrap();
+    assert_eq!(
+        saved,
+        "zfs_arc_max = 48M\noptions zfs zfs_txg_timeout=2\nzfs_nonsense=3\n".replace("48M", "50331648")
+    );
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_machine_that_is_short_of_memory_gets_some_back() {
+    let live = Live::new();
+    // More is to stay free than any machine has.
+    conf(&live, "zfs_arc_max = 40M\nzfs_arc_min = 1M\nzfs_arc_sys_free = 1E\n");
+    live.ok(&format!("zpool create -O mountpoint=none tank {}", live.disk("a", 128)));
+    assert_eq!((kstat(&live, "c"), kstat(&live, "arc_no_grow")), (1 << 20, 1));
+    assert!(kstat(&live, "memory_available_bytes") < 0 && kstat(&live, "arc_need_free") > 0);
+    live.ok("set zfs_arc_sys_free=1");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while kstat(&live, "c") < 40 << 20 && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    assert_eq!((kstat(&live, "c"), kstat(&live, "arc_no_grow")), (40 << 20, 0));
+}
+
+/// Memory of the daemon alone, in bytes.
+fn resident(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Reads past the kernel's cache, so that the daemon is asked.
+fn read_all(path: &Path, buf: &mut [u8], each: &mut dyn FnMut()) {
+    const O_DIRECT: i32 = 0o40000;
+    let mut file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).unwrap();
+    while file.read(buf).unwrap() > 0 {
+        each();
+    }
+}
+
+/// Much more is written and read than may be kept; then the counters are looked at, which it moved.
+#[test]
+fn the_promise_of_memory_is_kept_under_load() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    const ARC: u64 = 16 * MIB;
+    const DIRTY: u64 = 16 * MIB;
+    /// What `docs/memory.md` allows for everything else.
+    const REST: u64 = 128 * MIB;
+    let live = Live::new();
+    conf(&live, &format!("zfs_arc_max = {ARC}\nzfs_dirty_data_max = {DIRTY}\n"));
+    let mount = live.dir.path().join("mnt");
+    live.ok(&format!("zpool create -O mountpoint={} tank {}", mount.display(), live.disk("a", 1024)));
+    let pid = live.pid().unwrap();
+    let mut most = 0;
+    let mut look = || most = most.max(resident(pid));
+    let mut rng = 7_u64;
+    let mut buf = vec![0; 1 << 20];
+    for n in 0..5 {
+        let mut file = File::create(mount.join(format!("f{n}"))).unwrap();
+        for _ in 0..64 {
+            for word in buf.chunks_exact_mut(8) {
+                rng = rng.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                word.copy_from_slice(&rng.to_le_bytes());
+            }
+            file.write_all(&buf).unwrap();
+            look();
+        }
+        read_all(&mount.join(format!("f{n}")), &mut buf, &mut look);
+    }
+    // Small blocks, each with a page of its own.
+    for n in 0..1500 {
+        std::fs::write(mount.join(format!("small{n}")), &buf[..512 + n]).unwrap();
+    }
+    (0..1500).for_each(|n| drop(std::fs::read(mount.join(format!("small{n}"))).unwrap()));
+    look();
+    assert!(most <= ARC + DIRTY + REST, "{} MiB", most / MIB);
+    assert!(most > 2 * MIB, "nobody looked");
+    eprintln!("at most {} MiB of own memory", most / MIB);
+    let size = kstat(&live, "size");
+    assert!(size > (ARC / 2) as i64 && size <= ARC as i64, "{size}");
+    assert_eq!(
+        kstat(&live, "size"),
+        kstat(&live, "mru_size") + kstat(&live, "mfu_size") + kstat(&live, "hdr_size")
+    );
+    let all: i64 = ["hits", "iohits", "misses"].iter().map(|name| kstat(&live, name)).sum();
+    assert!(kstat(&live, "demand_data_misses") > 100 && all > 1000 && kstat(&live, "deleted") > 1000);
+    counters_are_shown(&live);
+    live.ok("set zfs_arc_max=1M");
+    assert!(kstat(&live, "size") <= 1 << 20);
+    live.export_and_verify("tank");
+}
+
+fn counters_are_shown(live: &Live) {
+    let lines = |line: &str| -> Vec<String> { live.ok(line).lines().map(str::to_owned).collect() };
+    // As OpenZFS 2.3's prints it.
+    let usual = "    time  read  ddread  ddh%  dmread  dmh%  pread  ph%   size      c  avail";
+    let arcstat = lines("arcstat 0.1 21");
+    assert_eq!((arcstat.len(), arcstat[0].as_str(), arcstat[21].as_str()), (23, usual, usual));
+    assert!(arcstat[1].len() == usual.len() && arcstat[1].contains("16M"), "{arcstat:?}");
+    let literal = lines("zarcstat -p -s , -f time,c,size,hit% 0.1 2");
+    assert_eq!((literal.len(), literal[0].as_str()), (3, "time,c,size,hit%"));
+    assert_eq!(literal[1].split(',').nth(1), Some("16777216"), "{literal:?}");
+    let extended = lines("arcstat -x");
+    assert_eq!(extended[0], "    time   mfu   mru  mfug  mrug   unc  eskip  mtxmis  dread  pread  read");
+    assert_eq!(lines("arcstat -a")[0].split_whitespace().count(), lines("arcstat -v").len());
+    assert!(live.fails("arcstat -f time,nonsense").contains("nonsense"));
+    live.ok("arcstat -o out.txt -f c 0.1 1");
+    assert_eq!(std::fs::read_to_string(live.disks().join("out.txt")).unwrap(), "    c\n  16M\n");
+    let summary = live.ok("arc_summary");
+    for text in
+        ["Max target size:", "Demand data misses:", "MRU metadata size:", "L2ARC not detected", "zfs_arc_max"]
+    {
+        assert!(summary.contains(text), "{summary}");
+    }
+    assert!(summary.lines().all(|line| line.len() <= 72), "{summary}");
+    let section = live.ok("arc_summary -s archits");
+    assert!(section.contains("ARC total accesses:") && !section.contains("Tunables"));
+    assert!(live.ok("arc_summary -p 2").contains("ARC total accesses:"));
+    assert!(live.ok("arc_summary -d -s tunables").contains("# Bytes of decoded blocks"));
+    assert!(live.ok("arc_summary -g").contains("|DDDD"));
+    assert!(live.fails("arc_summary -s nonsense").contains("unknown"));
+}

@@ -1,0 +1,156 @@
+//! Mounts by the built binary: properties that change while the file system is in use, and `.zfs`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod live;
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use live::Live;
+
+/// A pool `tank`, mounted; `None`, said so, where nothing can be mounted.
+fn mounted(live: &Live, options: &str) -> Option<PathBuf> {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return None;
+    }
+    let at = live.dir.path().join("mnt");
+    let disk = live.disk("a", 128);
+    let run = live.run(&format!("zpool create -O mountpoint={} {options} tank {disk}", at.display()));
+    if run.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+        return None;
+    }
+    assert_eq!(run.code, 0, "{}", run.err);
+    Some(at)
+}
+
+/// Source, type and options of a mount, as the kernel tells them.
+fn in_kernel(at: &Path) -> (String, String, Vec<String>) {
+    let all = fs::read_to_string("/proc/mounts").unwrap();
+    let line = all.lines().find(|line| line.split(' ').nth(1) == at.to_str()).unwrap().to_owned();
+    let words: Vec<&str> = line.split(' ').collect();
+    let options = words[3].split(',').map(str::to_owned).collect();
+    (words[0].to_owned(), words[2].to_owned(), options)
+}
+
+fn has(at: &Path, option: &str) -> bool {
+    in_kernel(at).2.iter().any(|have| have == option)
+}
+
+#[test]
+fn what_properties_say_holds_at_once() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let (source, kind, _) = in_kernel(&at);
+    assert_eq!((source.as_str(), kind.as_str()), ("tank", "fuse.zfs"));
+    let script = at.join("script");
+    fs::write(&script, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(Command::new(&script).status().unwrap().success());
+
+    live.ok("zfs set readonly=on tank");
+    assert!(has(&at, "ro"));
+    assert_eq!(fs::write(at.join("x"), "x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    live.ok("zfs inherit readonly tank");
+    fs::write(at.join("x"), "x").unwrap();
+    // The kernel does not make it read-only while a file is open for writing; that it is does not depend on it.
+    let mut open = fs::File::create(at.join("open")).unwrap();
+    live.ok("zfs set readonly=on tank");
+    assert_eq!(open.write_all(b"x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(fs::write(at.join("y"), "y").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    live.ok("zfs set readonly=off tank");
+    open.write_all(b"x").unwrap();
+    drop(open);
+
+    live.ok("zfs set exec=off atime=off tank");
+    assert!(has(&at, "noexec") && has(&at, "noatime"));
+    assert_eq!(Command::new(&script).status().unwrap_err().kind(), ErrorKind::PermissionDenied);
+    live.ok("zfs set exec=on atime=on devices=off setuid=off tank");
+    assert!(!has(&at, "noexec") && has(&at, "relatime") && has(&at, "nodev") && has(&at, "nosuid"));
+    assert!(Command::new(&script).status().unwrap().success());
+    live.ok("zfs umount tank");
+    // An option of the command stays while properties change.
+    live.ok("zfs mount -o ro tank");
+    live.ok("zfs set exec=off tank");
+    assert!(has(&at, "ro") && has(&at, "noexec"));
+    live.export_and_verify("tank");
+}
+
+fn names(at: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(at).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn snapshots_come_and_go_below_dot_zfs() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let (ctl, all) = (at.join(".zfs"), at.join(".zfs/snapshot"));
+    let file = |snapshot: &str| fs::read_to_string(all.join(snapshot).join("file"));
+    fs::write(at.join("file"), "one").unwrap();
+    assert_eq!(names(&at), ["file"]);
+    live.ok("zfs set snapdir=visible tank");
+    assert_eq!(names(&at), [".zfs", "file"]);
+    live.ok("zfs set snapdir=disabled tank");
+    assert!(!ctl.exists());
+    live.ok("zfs set snapdir=hidden tank");
+    assert_eq!((names(&at), names(&ctl)), (vec!["file".to_owned()], vec!["snapshot".to_owned()]));
+
+    // Taken by the command, seen at once; another of the same name is another.
+    live.ok("zfs snapshot tank@a");
+    assert_eq!((names(&all), file("a").unwrap()), (vec!["a".to_owned()], "one".to_owned()));
+    live.ok("zfs destroy tank@a");
+    assert_eq!((names(&all).len(), file("a").unwrap_err().kind()), (0, ErrorKind::NotFound));
+    fs::write(at.join("file"), "two").unwrap();
+    live.ok("zfs snapshot tank@a");
+    assert_eq!(file("a").unwrap(), "two");
+    live.ok("zfs rename tank@a tank@b");
+    assert_eq!((names(&all), file("b").unwrap()), (vec!["b".to_owned()], "two".to_owned()));
+
+    // Taken, renamed and destroyed from inside.
+    fs::write(at.join("file"), "three").unwrap();
+    fs::create_dir(all.join("c")).unwrap();
+    assert_eq!(file("c").unwrap(), "three");
+    assert_eq!(fs::create_dir(all.join("c")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    fs::rename(all.join("c"), all.join("d")).unwrap();
+    assert_eq!(live.ok("zfs list -H -t snapshot -o name"), "tank@b\ntank@d\n");
+    live.ok("zfs hold keep tank@d");
+    assert_eq!(fs::remove_dir(all.join("d")).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    live.ok("zfs release keep tank@d");
+    fs::remove_dir(all.join("d")).unwrap();
+    assert_eq!(names(&all), ["b"]);
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn mounts_tell_of_themselves_and_go_in_order() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let mounted = |name: &str| live.ok(&format!("zfs get -H -o value mounted {name}")).trim().to_owned();
+    live.ok("zfs create tank/a");
+    live.ok("zfs create tank/a/b");
+    assert_eq!(mounted("tank/a/b"), "yes");
+    // What an option hides is told as temporary.
+    live.ok("zfs mount -o remount,ro tank/a");
+    assert_eq!(live.ok("zfs get -H -o value,source readonly tank/a"), "on\ttemporary\n");
+    assert!(has(&at.join("a"), "ro"));
+    // What is below goes first; a mount comes back with its place.
+    live.ok("zfs unmount tank/a");
+    assert_eq!((mounted("tank/a"), mounted("tank/a/b")), ("no".to_owned(), "no".to_owned()));
+    live.ok(&format!("zfs set mountpoint={} tank/a", at.join("other").display()));
+    assert_eq!((mounted("tank/a"), mounted("tank/a/b")), ("yes".to_owned(), "yes".to_owned()));
+    // Others may unmount, too.
+    assert!(Command::new("umount").arg(at.join("other/b")).status().unwrap().success());
+    live.ok("zfs mount tank/a/b");
+    // One that stands at the place of another goes before it.
+    live.ok(&format!("zfs create -o mountpoint={} tank/c", at.join("other").display()));
+    live.ok("zfs unmount -a");
+    assert_eq!(mounted("tank"), "no");
+    live.ok("zpool destroy tank");
+}

@@ -1,0 +1,164 @@
+//! `make install` and `make deb`, into folders of a test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A script of `packaging`, with the binary of this build.
+fn script(name: &str, args: &[&str], env: &[(&str, &Path)]) -> Output {
+    let mut command = Command::new(root().join("packaging").join(name));
+    command.args(args).env("BINARY", env!("CARGO_BIN_EXE_aquifer")).env("DEB_COMPRESS", "-Zgzip -z1");
+    command.envs(env.iter().copied());
+    command.output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn ok(output: Output) -> String {
+    assert!(output.status.success(), "{}", text(&output));
+    text(&output)
+}
+
+/// Everything below a folder that is no folder.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => all.extend(files(&entry.path())),
+            false => all.push(entry.path()),
+        }
+    }
+    all
+}
+
+/// The links act by their names; a word does as well.
+fn links_act(bin: &Path) {
+    let run = |name: &str, args: &[&str]| ok(Command::new(bin.join(name)).args(args).output().unwrap());
+    for (name, about) in [
+        ("zpool", "Pools:"),
+        ("zfs", "Datasets:"),
+        ("zdb", "leak detection"),
+        ("arcstat", "cache does"),
+        ("arc_summary", "in the cache"),
+    ] {
+        let direct = run(name, &["--help"]);
+        assert!(direct.contains(about) || direct.contains(&about.to_lowercase()), "{name}: {direct}");
+        assert!(run("aquifer", &[name, "--help"]).contains(about), "aquifer {name}");
+    }
+    assert_eq!(run("zarcstat", &["-v"]), run("arcstat", &["-v"]));
+    assert!(run("zfs", &["version"]).starts_with("aquifer-"));
+    let refused = Command::new(bin.join("zdb")).arg("--no-such-option").output().unwrap();
+    assert!(!refused.status.success());
+    // A shell asks for what can come next.
+    let asked = Command::new(bin.join("zpool"))
+        .args(["--", "zpool", "stat"])
+        .env("AQUIFER_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", "1")
+        .env("_CLAP_IFS", "\n")
+        .output()
+        .unwrap();
+    assert_eq!(ok(asked).trim(), "status");
+}
+
+#[test]
+fn what_is_installed_acts_by_its_name_and_goes_again() {
+    let dest = tempfile::tempdir().unwrap();
+    let install = |action: &str| script("install.sh", &[action], &[("DESTDIR", dest.path())]);
+    ok(install("install"));
+    let prefix = dest.path().join("usr/local");
+    links_act(&prefix.join("sbin"));
+    for file in [
+        "share/man/man8/zpool-create.8.gz",
+        "share/man/man5/aquifer-settings.5.gz",
+        "share/bash-completion/completions/zfs",
+        "share/zsh/site-functions/_zpool",
+        "share/fish/vendor_completions.d/zdb.fish",
+    ] {
+        assert!(prefix.join(file).is_file(), "{file}");
+    }
+    let unit = fs::read_to_string(prefix.join("lib/systemd/system/aquifer.service")).unwrap();
+    assert!(unit.contains("ExecStart=/usr/local/sbin/aquifer daemon --stay"), "{unit}");
+    // Settings that somebody wrote stay.
+    let conf = dest.path().join("etc/aquifer/aquifer.conf");
+    fs::write(&conf, "zfs_arc_max = 1G\n").unwrap();
+    ok(install("install"));
+    assert_eq!(fs::read_to_string(&conf).unwrap(), "zfs_arc_max = 1G\n");
+    ok(install("uninstall"));
+    assert_eq!(files(dest.path()), [conf]);
+}
+
+#[test]
+fn what_is_not_ours_is_not_overwritten() {
+    let dest = tempfile::tempdir().unwrap();
+    let theirs = dest.path().join("usr/local/sbin/zpool");
+    fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+    fs::write(&theirs, "theirs").unwrap();
+    let refused = script("install.sh", &["install"], &[("DESTDIR", dest.path())]);
+    assert!(!refused.status.success() && text(&refused).contains("is not ours"), "{}", text(&refused));
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    assert!(!theirs.with_file_name("zfs").exists());
+}
+
+#[test]
+fn the_debian_package_leaves_an_installed_openzfs_alone() {
+    if Command::new("dpkg-deb").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: no dpkg-deb here");
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    ok(script("deb.sh", &[], &[("OUT", out.path())]));
+    let deb = files(out.path()).pop().unwrap();
+    let listed = ok(Command::new("dpkg-deb").arg("-c").arg(&deb).output().unwrap());
+    for path in [
+        "./usr/lib/aquifer/bin/zpool -> aquifer",
+        "./usr/sbin/aquifer -> ",
+        "./usr/lib/systemd/system/aquifer.service",
+        "./etc/aquifer/aquifer.conf",
+    ] {
+        assert!(listed.contains(path), "{path} is not in {listed}");
+    }
+    assert!(
+        !listed.contains("./usr/sbin/zpool") && !listed.contains("./usr/share/man/man8/zpool.8"),
+        "{listed}"
+    );
+
+    // A machine where somebody has a zpool already.
+    let machine = tempfile::tempdir().unwrap();
+    let theirs = machine.path().join("usr/sbin/zpool");
+    for dir in ["usr/sbin", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
+        fs::create_dir_all(machine.path().join(dir)).unwrap();
+    }
+    for file in ["var/lib/dpkg/status", "var/lib/dpkg/available"] {
+        fs::write(machine.path().join(file), "").unwrap();
+    }
+    fs::write(&theirs, "theirs").unwrap();
+    let dpkg = |args: &[&str]| {
+        let mut command = Command::new("dpkg");
+        command.arg(format!("--root={}", machine.path().display()));
+        command.args(["--force-script-chrootless", "--force-depends", "--force-not-root"]).args(args);
+        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        ok(command.output().unwrap())
+    };
+    dpkg(&["-i", deb.to_str().unwrap()]);
+    links_act(&machine.path().join("usr/lib/aquifer/bin"));
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    let link = |name: &str| fs::read_link(machine.path().join(name)).ok();
+    assert_eq!(link("usr/sbin/zfs"), Some("/usr/lib/aquifer/bin/zfs".into()));
+    assert_eq!(link("usr/share/man/man8/zfs.8.gz"), Some("/usr/lib/aquifer/share/man/man8/zfs.8.gz".into()));
+    dpkg(&["-r", "aquifer"]);
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
+    assert_eq!((link("usr/sbin/zfs"), link("usr/share/man/man8/zfs.8.gz")), (None, None));
+    dpkg(&["-P", "aquifer"]);
+    let left: Vec<_> = files(machine.path())
+        .into_iter()
+        .filter(|file| !file.starts_with(machine.path().join("var")))
+        .collect();
+    assert_eq!(left, [theirs]);
+}

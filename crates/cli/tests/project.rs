@@ -1,0 +1,90 @@
+//! Projects of files on a mount: set by directory, counted, limited.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod live;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use live::Live;
+
+#[test]
+fn a_tree_has_a_project_a_quota_and_an_account() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let live = Live::new();
+    let mount = live.dir.path().join("mnt");
+    let at = |name: &str| mount.join(name).display().to_string();
+    live.ok(&format!(
+        "zpool create -O mountpoint={} -O compression=off tank {}",
+        mount.display(),
+        live.disk("a", 256)
+    ));
+    fs::create_dir_all(mount.join("tree/sub")).unwrap();
+    fs::write(mount.join("tree/sub/old"), [7; 100_000]).unwrap();
+    fs::write(mount.join("other"), [7; 100_000]).unwrap();
+    std::os::unix::fs::symlink("sub", mount.join("tree/link")).unwrap();
+
+    let (tree, sub, old) = (at("tree"), at("tree/sub"), at("tree/sub/old"));
+    assert_eq!(live.ok(&format!("zfs project {tree}")), format!("    0 - {tree}\n    0 - {sub}\n"));
+    live.ok(&format!("zfs project -p 42 {tree}"));
+    assert_eq!(live.ok(&format!("zfs project -d {tree}")), format!("   42 - {tree}\n"));
+    assert!(live.fails(&format!("zfs project -d {old}")).contains("'-d' option on non-dir target"));
+    let found = live.ok(&format!("zfs project -c -r {tree}"));
+    assert!(found.contains(&format!("{sub} - project ID is not set properly (0/42)\n")), "{found}");
+    assert!(found.contains(&format!("{old} - project inherit flag is not set\n")), "{found}");
+    // Without a number the tree's own project is handed down.
+    live.ok(&format!("zfs project -r -s {tree}"));
+    assert_eq!(
+        live.ok(&format!("zfs project -r {tree}")),
+        format!("   42 P {tree}\n   42 P {sub}\n   42 P {old}\n")
+    );
+    assert_eq!(live.ok(&format!("zfs project -c -r {tree}")), "");
+    let nul = live.ok(&format!("zfs project -c -0 -r -p 43 {tree}"));
+    assert_eq!(nul, format!("{tree}\0{sub}\0{old}\0"));
+
+    // What is new has it, too, and is counted.
+    fs::write(mount.join("tree/sub/new"), vec![8; 1 << 20]).unwrap();
+    assert!(live.ok(&format!("zfs project {}", at("tree/sub/new"))).starts_with("   42 "));
+    live.ok("zpool sync");
+    let space = || -> Vec<String> {
+        let text = live.ok("zfs projectspace -H -p -o name,used,quota,objused tank");
+        text.lines().map(str::to_owned).collect()
+    };
+    let row = || -> (u64, String, u64) {
+        let rows = space();
+        let row: Vec<&str> =
+            rows.iter().find_map(|row| row.strip_prefix("42\t")).unwrap().split('\t').collect();
+        (row[0].parse().unwrap(), row[1].to_owned(), row[2].parse().unwrap())
+    };
+    let (used, quota, objects) = row();
+    assert!((1_100_000..1_500_000).contains(&used) && quota == "0" && objects == 4, "{:?}", space());
+
+    live.ok("zfs set projectquota@42=2M tank");
+    assert_eq!(row().1, "2097152");
+    let full = (0..20).find_map(|n| {
+        let done = fs::write(mount.join(format!("tree/more{n}")), vec![9; 1 << 20]);
+        live.ok("zpool sync");
+        done.err()
+    });
+    assert_eq!(full.map(|e| e.kind()), Some(ErrorKind::QuotaExceeded));
+    // Another project's files are not held to it, and a directory takes only its own.
+    fs::write(mount.join("elsewhere"), vec![9; 4 << 20]).unwrap();
+    let moved = fs::rename(mount.join("elsewhere"), mount.join("tree/elsewhere"));
+    assert_eq!(moved.unwrap_err().kind(), ErrorKind::CrossesDevices);
+
+    live.ok(&format!("zfs project -C -k -r {tree}"));
+    assert_eq!(live.ok(&format!("zfs project -d {tree}")), format!("   42 - {tree}\n"));
+    live.ok(&format!("zfs project -C -r {tree}"));
+    assert_eq!(live.ok(&format!("zfs project {sub}")).lines().next().unwrap(), format!("    0 - {sub}"));
+    live.ok("zpool sync");
+    assert!(
+        !space().iter().any(|row| row.starts_with("42\t") && !row.starts_with("42\t0\t")),
+        "{:?}",
+        space()
+    );
+    live.export_and_verify("tank");
+}

@@ -1,0 +1,124 @@
+//! The file of settings: `NAME = VALUE` a line, or as modprobe has it, `options zfs NAME=VALUE …`.
+//!
+//! Settings have the names that OpenZFS's module parameters have ([`engine::memory::limits`]). A line that can't be
+//! meant is told and passed over: a slip of the pen must not keep pools from being imported.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use engine::memory::{Limit, Limits};
+use zcommon::units::parse_nicenum;
+
+/// Reads one `NAME=VALUE`; sizes may have letters (`4G`), and 0x begins a hexadecimal number.
+///
+/// # Errors
+/// A sentence.
+pub fn parse(word: &str) -> Result<(Limit, u64), String> {
+    let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not NAME=VALUE"))?;
+    let (name, value) = (name.trim(), value.trim());
+    let limit = Limit::from_name(name).ok_or_else(|| format!("there is no setting '{name}'"))?;
+    let hex = value.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let number = hex.or_else(|| match limit.info().bytes {
+        true => parse_nicenum(value).ok(),
+        false => value.parse().ok(),
+    });
+    Ok((limit, number.ok_or_else(|| format!("'{value}' is not a value of {name}"))?))
+}
+
+/// Sets what the text says; gives a sentence for each line that can't be meant.
+pub fn apply(text: &str, limits: &Limits) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        let words: Vec<String> = match line.strip_prefix("options") {
+            Some(rest) if rest.starts_with([' ', '\t']) => match rest.trim().split_once([' ', '\t']) {
+                Some(("zfs" | "spl", words)) => words.split_whitespace().map(str::to_owned).collect(),
+                // Another module's.
+                _ => continue,
+            },
+            _ if line.is_empty() => continue,
+            _ => vec![line.to_owned()],
+        };
+        for word in words {
+            let done = parse(&word).and_then(|(limit, value)| limits.set(limit, value));
+            complaints.extend(done.err().map(|why| format!("line {}: {why}", at + 1)));
+        }
+    }
+    complaints
+}
+
+/// As [`apply`], from a file; that there is none is fine.
+pub fn load(path: &Path, limits: &Limits) -> Vec<String> {
+    let complaints = match fs::read_to_string(path) {
+        Ok(text) => apply(&text, limits),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => vec![e.to_string()],
+    };
+    complaints.into_iter().map(|why| format!("{}: {why}", path.display())).collect()
+}
+
+/// The text with this setting: its line is replaced wherever it stands alone, or added.
+fn with(text: &str, limit: Limit, value: u64) -> String {
+    let name = limit.info().name;
+    let is_it =
+        |line: &&str| parse(line.split('#').next().unwrap_or_default()).is_ok_and(|(l, _)| l == limit);
+    let new = format!("{name} = {value}");
+    let mut lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().rposition(is_it);
+    match at.and_then(|at| lines.get_mut(at)) {
+        Some(line) => *line = &new,
+        None => lines.push(&new),
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Writes a setting into the file, which may be new; it is replaced as a whole.
+///
+/// # Errors
+/// When the file can't be read or written.
+pub fn save(path: &Path, limit: Limit, value: u64) -> io::Result<()> {
+    let text = match fs::read_to_string(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
+        other => other?,
+    };
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let new = path.with_extension("conf.new");
+    fs::write(&new, with(&text, limit, value))?;
+    fs::File::open(&new)?.sync_all()?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_read_and_slips_are_told() {
+        let limits = Limits::default();
+        let text = "# memory\nzfs_arc_max = 1G # a comment\noptions zfs zfs_arc_min=0x1000 zfs_txg_timeout=7\n\
+                    options nvme poll=1\nzfs_nonsense=1\nzfs_txg_timeout=0\njust words\n";
+        let said = apply(text, &limits);
+        assert_eq!(limits.get(Limit::ArcMax), 1 << 30);
+        assert_eq!((limits.get(Limit::ArcMin), limits.get(Limit::TxgTimeout)), (4096, 7));
+        let lines =
+            ["line 5: there is no setting", "line 6: zfs_txg_timeout is from 1", "line 7: 'just words'"];
+        assert_eq!(said.len(), 3);
+        assert!(said.iter().zip(lines).all(|(said, line)| said.starts_with(line)), "{said:?}");
+    }
+
+    #[test]
+    fn a_saved_setting_takes_the_place_of_its_last_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/aquifer.conf");
+        save(&path, Limit::ArcMax, 5).unwrap();
+        save(&path, Limit::TxgTimeout, 6).unwrap();
+        save(&path, Limit::ArcMax, 7).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "zfs_arc_max = 7\nzfs_txg_timeout = 6\n");
+        let limits = Limits::default();
+        assert!(load(&path, &limits).is_empty());
+        assert_eq!(limits.get(Limit::ArcMax), 7);
+    }
+}

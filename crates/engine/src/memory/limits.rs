@@ -1,0 +1,264 @@
+//! How much memory the process may use, under the names that OpenZFS's module parameters have.
+//!
+//! A table of words that anybody may read and set at any time: what works with one reads it anew. What a value may
+//! be, and what 0 stands for, is said here; how it is written in files and commands is not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Limit {
+    /// Most bytes of blocks kept in memory.
+    ArcMax,
+    /// Bytes of them that stay when the system is short of memory.
+    ArcMin,
+    /// Bytes of the system's memory that blocks make room for.
+    ArcSysFree,
+    /// Most bytes of a pool that are changed and not written.
+    DirtyMax,
+    /// Share of them with which a transaction group is closed early.
+    DirtySyncPercent,
+    /// Share of them from which on changes are delayed.
+    DelayMinDirtyPercent,
+    /// How long they are.
+    DelayScale,
+    /// Longest time that a change waits to be written.
+    TxgTimeout,
+}
+
+/// What there is to say of a setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Info {
+    /// Which.
+    pub limit: Limit,
+    /// Its name in OpenZFS.
+    pub name: &'static str,
+    /// Whether it counts bytes.
+    pub bytes: bool,
+    /// Smallest value; a setting with a rule of its own for 0 may be 0 all the same.
+    pub least: u64,
+    /// Largest value.
+    pub most: u64,
+    /// Its value in an engine that nobody told anything.
+    pub plain: u64,
+    /// Whether 0 means that the default's rule decides.
+    pub zero_is_default: bool,
+    /// One sentence for people.
+    pub about: &'static str,
+}
+
+const MIB: u64 = 1 << 20;
+
+/// All settings.
+pub const LIMITS: [Info; 8] = [
+    Info {
+        limit: Limit::ArcMax,
+        name: "zfs_arc_max",
+        bytes: true,
+        least: 0,
+        most: u64::MAX,
+        plain: 256 * MIB,
+        zero_is_default: true,
+        about: "Bytes of decoded blocks that all pools together may keep in memory. \
+                Default: a quarter of the machine's memory (or of the control group's limit), at least 64 MiB.",
+    },
+    Info {
+        limit: Limit::ArcMin,
+        name: "zfs_arc_min",
+        bytes: true,
+        least: 0,
+        most: u64::MAX,
+        plain: 0,
+        zero_is_default: true,
+        about: "Bytes of blocks that stay in memory when the machine is short of it. \
+                Default: a 32nd of the machine's memory, at least 32 MiB, at most half of zfs_arc_max.",
+    },
+    Info {
+        limit: Limit::ArcSysFree,
+        name: "zfs_arc_sys_free",
+        bytes: true,
+        least: 0,
+        most: u64::MAX,
+        plain: 0,
+        zero_is_default: true,
+        about: "Bytes of available memory below which blocks are given up, down to zfs_arc_min. \
+                Default: a 64th of the machine's memory, at least 512 KiB.",
+    },
+    Info {
+        limit: Limit::DirtyMax,
+        name: "zfs_dirty_data_max",
+        bytes: true,
+        least: MIB,
+        most: u64::MAX,
+        plain: 512 * MIB,
+        zero_is_default: true,
+        about: "Bytes of one pool that may be changed and not yet written; writers wait for the disks then. \
+                Default: a tenth of the machine's memory, at most 512 MiB.",
+    },
+    Info {
+        limit: Limit::DirtySyncPercent,
+        name: "zfs_dirty_data_sync_percent",
+        bytes: false,
+        least: 1,
+        most: 99,
+        plain: 12,
+        zero_is_default: false,
+        about: "Percent of zfs_dirty_data_max with which a transaction group is written before its time. \
+                Default: 12.",
+    },
+    Info {
+        limit: Limit::DelayMinDirtyPercent,
+        name: "zfs_delay_min_dirty_percent",
+        bytes: false,
+        least: 1,
+        most: 99,
+        plain: 60,
+        zero_is_default: false,
+        about: "Percent of zfs_dirty_data_max from which on each writer is delayed, the more the nearer the limit. \
+                Default: 60.",
+    },
+    Info {
+        limit: Limit::DelayScale,
+        name: "zfs_delay_scale",
+        bytes: false,
+        least: 1,
+        most: 1_000_000_000,
+        plain: 500_000,
+        zero_is_default: false,
+        about: "Nanoseconds of that delay in the middle between its beginning and the limit. Default: 500000.",
+    },
+    Info {
+        limit: Limit::TxgTimeout,
+        name: "zfs_txg_timeout",
+        bytes: false,
+        least: 1,
+        most: 3600,
+        plain: 5,
+        zero_is_default: false,
+        about: "Seconds after which a transaction group with changes is written. Default: 5.",
+    },
+];
+
+impl Limit {
+    /// What there is to say of it.
+    pub fn info(self) -> &'static Info {
+        #[expect(
+            clippy::indexing_slicing,
+            reason = "the table has a row for each, in their order: see the test"
+        )]
+        &LIMITS[self as usize]
+    }
+
+    /// The one of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        LIMITS.iter().find(|info| info.name == name).map(|info| info.limit)
+    }
+}
+
+/// The values that hold now.
+#[derive(Debug)]
+pub struct Limits {
+    words: [AtomicU64; LIMITS.len()],
+    /// What a value of 0 stands for, by the machine; 0: the plain default.
+    defaults: [u64; LIMITS.len()],
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { words: std::array::from_fn(|_| AtomicU64::new(0)), defaults: [0; LIMITS.len()] }
+    }
+}
+
+impl Limits {
+    /// All defaults, by how much memory there is.
+    #[doc(alias("arc_default_max", "arc_set_sys_free", "arc_set_limits"))]
+    pub fn of_machine(memory: u64) -> Self {
+        let mut limits = Self::default();
+        let rules = [
+            (Limit::ArcMax, (memory / 4).max(64 * MIB)),
+            (Limit::ArcMin, (memory / 32).max(32 * MIB)),
+            (Limit::ArcSysFree, (memory / 64).max(512 << 10)),
+            (Limit::DirtyMax, (memory / 10).clamp(MIB, 512 * MIB)),
+        ];
+        for (limit, value) in rules {
+            if let Some(default) = limits.defaults.get_mut(limit as usize) {
+                *default = value;
+            }
+        }
+        limits
+    }
+
+    fn word(&self, limit: Limit) -> &AtomicU64 {
+        #[expect(clippy::indexing_slicing, reason = "one word for each setting")]
+        &self.words[limit as usize]
+    }
+
+    /// What was set; 0: nothing.
+    pub fn stored(&self, limit: Limit) -> u64 {
+        self.word(limit).load(Ordering::Relaxed)
+    }
+
+    /// The value that holds.
+    pub fn get(&self, limit: Limit) -> u64 {
+        match (self.stored(limit), self.defaults.get(limit as usize)) {
+            (0, Some(0) | None) => limit.info().plain,
+            (0, Some(&default)) => default,
+            (set, _) => set,
+        }
+    }
+
+    /// Sets a value; 0: the default again.
+    ///
+    /// # Errors
+    /// A sentence, when the value is out of bounds.
+    pub fn set(&self, limit: Limit, value: u64) -> Result<(), String> {
+        let info = limit.info();
+        let default = value == 0 && info.zero_is_default;
+        if !default && !(info.least..=info.most).contains(&value) {
+            let range = match info.most {
+                u64::MAX => format!("at least {}", info.least),
+                most => format!("from {} to {most}", info.least),
+            };
+            return Err(format!("{} is {range}", info.name));
+        }
+        self.word(limit).store(value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// That share of the limit of changed bytes.
+    pub fn dirty_share(&self, percent: Limit) -> u64 {
+        let (most, percent) = (u128::from(self.get(Limit::DirtyMax)), u128::from(self.get(percent)));
+        u64::try_from(most * percent / 100).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_settings() {
+        for (at, info) in LIMITS.iter().enumerate() {
+            assert_eq!(info.limit as usize, at);
+            assert_eq!(Limit::from_name(info.name), Some(info.limit));
+        }
+        assert_eq!(Limit::from_name("zfs_nonsense"), None);
+    }
+
+    #[test]
+    fn zero_is_the_default_and_bounds_hold() {
+        let limits = Limits::of_machine(16 << 30);
+        assert_eq!(limits.get(Limit::ArcMax), 4 << 30);
+        limits.set(Limit::ArcMax, 100).unwrap();
+        assert_eq!(limits.get(Limit::ArcMax), 100);
+        limits.set(Limit::ArcMax, 0).unwrap();
+        assert_eq!(limits.get(Limit::ArcMax), 4 << 30);
+        assert!(limits.set(Limit::TxgTimeout, 0).is_err());
+        assert_eq!(
+            limits.set(Limit::DelayMinDirtyPercent, 100).unwrap_err(),
+            "zfs_delay_min_dirty_percent is from 1 to 99"
+        );
+        assert_eq!(Limits::of_machine(1 << 30).get(Limit::DirtyMax), (1 << 30) / 10);
+        assert_eq!(limits.dirty_share(Limit::DelayMinDirtyPercent), (512 << 20) * 60 / 100);
+    }
+}

@@ -1,0 +1,324 @@
+//! What the process keeps in memory: the limits, and the decoded blocks of all pools that stay.
+//!
+//! One [`Memory`] serves all pools that share a promise of bytes. [`lists`] decides which block leaves; it knows no
+//! pool, so a busy pool takes from an idle one as if they were one. `arc` is a pool's own side of it.
+//!
+//! Lock order: the store's lock is a leaf lock.
+//!
+//! Differs from OpenZFS: no compressed buffers and no second level; the limit counts bytes that consumers may still
+//! hold.
+
+pub mod limits;
+pub mod lists;
+pub mod stats;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use stdx::Buf;
+
+pub use limits::{Limit, Limits};
+use lists::{Lists, Sizes, Touched};
+use stats::{Purpose, Stats};
+
+/// Identity of a block: its pool, where its first copy stands, when it was born, whether it is as stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub pool: u32,
+    pub vdev: u32,
+    pub offset: u64,
+    pub birth: u64,
+    pub keyless: bool,
+}
+
+/// Bytes that knowing about a block takes: counted with its own, so that small blocks don't break the promise.
+pub const HEADER: u64 = 256;
+const PAGE: usize = 4096;
+
+#[derive(Debug, Default)]
+struct Store {
+    lists: Lists,
+    cached: HashMap<Key, Buf>,
+    bytes: u64,
+    evicted: u64,
+    most_blocks: usize,
+}
+
+/// The process's memory for blocks.
+#[derive(Debug)]
+pub struct Memory {
+    /// What may be set.
+    pub limits: Limits,
+    /// What was done so far.
+    pub stats: Stats,
+    /// Bytes that the machine is short of: the target is as much below the limit.
+    short: AtomicU64,
+    pools: AtomicU32,
+    store: Mutex<Store>,
+}
+
+/// What is in memory now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Bytes of blocks, without [`HEADER`]s.
+    pub bytes: u64,
+    /// Bytes that there may be now: at most `zfs_arc_max`.
+    pub target: u64,
+    /// Blocks, with those that are only remembered.
+    pub known: u64,
+    /// The most of them that there were.
+    pub most_known: u64,
+    /// Blocks that left so far.
+    pub evicted: u64,
+    /// Bytes that the side of blocks seen once should have.
+    pub recent_target: u64,
+    /// Bytes of each list.
+    pub sizes: Sizes,
+}
+
+impl Memory {
+    /// Empty, with these limits.
+    pub fn new(limits: Limits) -> Self {
+        let (short, pools) = (AtomicU64::new(0), AtomicU32::new(0));
+        Self { limits, stats: Stats::default(), short, pools, store: Mutex::default() }
+    }
+
+    /// Empty, with at most `arc_max` bytes of blocks; everything else by default.
+    pub fn of_size(arc_max: u64) -> Self {
+        let limits = Limits::default();
+        // A limit of 0 would be the default; of one byte no block is kept.
+        let _ = limits.set(Limit::ArcMax, arc_max.max(1));
+        Self::new(limits)
+    }
+
+    /// A number that no other pool has.
+    pub(crate) fn pool(&self) -> u32 {
+        self.pools.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Most bytes that blocks may take now.
+    #[doc(alias = "arc_c")]
+    pub fn target(&self) -> u64 {
+        let (most, least) = (self.limits.get(Limit::ArcMax), self.floor());
+        most.saturating_sub(self.short.load(Ordering::Relaxed)).max(least)
+    }
+
+    /// Bytes that stay when the machine is short of memory.
+    #[doc(alias = "arc_c_min")]
+    pub fn floor(&self) -> u64 {
+        let most = self.limits.get(Limit::ArcMax);
+        match self.limits.stored(Limit::ArcMin) {
+            0 => self.limits.get(Limit::ArcMin).min(most / 2),
+            set => set.min(most),
+        }
+    }
+
+    /// Sets a limit; what is over it leaves at once.
+    ///
+    /// # Errors
+    /// A sentence, when the value is out of bounds.
+    pub fn set(&self, limit: Limit, value: u64) -> Result<(), String> {
+        self.limits.set(limit, value)?;
+        self.evict(&mut self.store.lock());
+        Ok(())
+    }
+
+    /// Takes notice of how much memory the machine has available, and makes room or gets room back.
+    #[doc(alias("arc_reap_cb", "arc_available_memory"))]
+    pub fn available(&self, bytes: u64) {
+        let wanted = self.limits.get(Limit::ArcSysFree);
+        let most = self.limits.get(Limit::ArcMax);
+        let short = self.short.load(Ordering::Relaxed);
+        let now = if bytes < wanted {
+            // From where it is, not from the limit: what was never used is no room.
+            let held = self.store.lock().size();
+            let unused = most.saturating_sub(held);
+            short.max(unused).saturating_add(wanted - bytes).min(most)
+        } else {
+            // Back by an eighth of what is to spare each time, so that it doesn't swing.
+            short.saturating_sub((bytes - wanted) / 8)
+        };
+        self.short.store(now, Ordering::Relaxed);
+        if bytes < wanted {
+            self.evict(&mut self.store.lock());
+        }
+    }
+
+    /// What is in memory now.
+    pub fn contents(&self) -> Contents {
+        let target = self.target();
+        let store = self.store.lock();
+        Contents {
+            bytes: store.bytes,
+            target,
+            known: store.lists.len() as u64,
+            most_known: store.most_blocks as u64,
+            evicted: store.evicted,
+            recent_target: store.lists.target(),
+            sizes: store.lists.sizes(),
+        }
+    }
+
+    /// A block that is here.
+    pub(crate) fn get(&self, key: Key, purpose: Purpose) -> Option<Buf> {
+        let mut store = self.store.lock();
+        let buf = store.cached.get(&key).cloned()?;
+        let touched = store.lists.touch(key, purpose.prefetch);
+        drop(store);
+        self.stats.hits.count(purpose);
+        if touched == Touched::ReadAhead {
+            self.stats.prefetch_used.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(buf)
+    }
+
+    /// Keeps a block that was read, unless it was written meanwhile: what was written is newer.
+    pub(crate) fn keep(&self, key: Key, buf: &Buf, purpose: Purpose) {
+        let mut store = self.store.lock();
+        if !store.cached.contains_key(&key) {
+            self.add(&mut store, key, buf, purpose);
+        }
+    }
+
+    /// Puts a block that was written in the place of what was there.
+    pub(crate) fn replace(&self, key: Key, buf: &Buf, purpose: Purpose) {
+        let mut store = self.store.lock();
+        match store.cached.get_mut(&key) {
+            // Written in place: what was cached is old. The size is the same.
+            Some(slot) => *slot = buf.clone(),
+            None => self.add(&mut store, key, buf, purpose),
+        }
+    }
+
+    /// Forgets one block.
+    pub(crate) fn remove(&self, key: Key) {
+        self.store.lock().remove(key);
+    }
+
+    /// Forgets a pool's blocks.
+    pub(crate) fn forget(&self, pool: u32) {
+        let mut store = self.store.lock();
+        let keys: Vec<Key> = store.cached.keys().filter(|key| key.pool == pool).copied().collect();
+        keys.into_iter().for_each(|key| store.remove(key));
+        store.lists.forget_pool(pool);
+    }
+
+    fn add(&self, store: &mut Store, key: Key, buf: &Buf, purpose: Purpose) {
+        // A small window into a joined device read would keep all of that read alive.
+        let own = if buf.footprint() > 2 * buf.len() { Buf::from(&**buf) } else { buf.clone() };
+        // Buffers begin at pages, so that's what a small one costs.
+        let size = u64::try_from(own.footprint().next_multiple_of(PAGE)).unwrap_or(u64::MAX);
+        let target = self.target();
+        if size > target / 2 {
+            return;
+        }
+        store.lists.insert(key, size, purpose, target);
+        store.cached.insert(key, own);
+        store.bytes += size;
+        store.most_blocks = store.most_blocks.max(store.lists.len());
+        self.evict(store);
+    }
+
+    fn evict(&self, store: &mut Store) {
+        let target = self.target();
+        while store.size() > target {
+            let Some((victim, bytes)) = store.lists.evict(target) else { break };
+            store.cached.remove(&victim);
+            store.bytes = store.bytes.saturating_sub(bytes);
+            store.evicted += 1;
+        }
+    }
+}
+
+impl Store {
+    fn size(&self) -> u64 {
+        self.bytes + HEADER * self.lists.len() as u64
+    }
+
+    fn remove(&mut self, key: Key) {
+        if self.cached.remove(&key).is_some() {
+            let bytes = self.lists.remove(key);
+            self.bytes = self.bytes.saturating_sub(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATA: Purpose = Purpose { prefetch: false, metadata: false };
+    const AHEAD: Purpose = Purpose { prefetch: true, metadata: false };
+
+    fn key(pool: u32, offset: u64) -> Key {
+        Key { pool, vdev: 0, offset, birth: 1, keyless: false }
+    }
+
+    /// A block with its header.
+    const BLOCK: u64 = 4096 + HEADER;
+
+    fn held(memory: &Memory) -> u64 {
+        memory.contents().bytes / 4096
+    }
+
+    fn fill(memory: &Memory, pool: u32, count: u64) {
+        for offset in 0..count {
+            memory.keep(key(pool, offset), &Buf::from(&[0_u8; 4096][..]), DATA);
+        }
+    }
+
+    #[test]
+    fn pools_share_one_limit_and_a_lower_one_holds_at_once() {
+        let memory = Memory::of_size(100 * BLOCK);
+        fill(&memory, 1, 100);
+        assert_eq!(held(&memory), 100);
+        fill(&memory, 2, 60);
+        let now = memory.contents();
+        assert!(now.bytes + now.known * HEADER <= 100 * BLOCK);
+        assert!(memory.get(key(2, 59), DATA).is_some() && memory.get(key(1, 0), DATA).is_none());
+        memory.set(Limit::ArcMax, 20 * BLOCK).unwrap();
+        assert!((1..20).contains(&held(&memory)));
+        memory.forget(2);
+        assert!(memory.get(key(2, 59), DATA).is_none());
+        memory.forget(1);
+        let left = memory.contents();
+        assert_eq!((left.bytes, left.known), (0, 0));
+    }
+
+    #[test]
+    fn a_read_that_ends_late_does_not_replace_what_was_written() {
+        let memory = Memory::of_size(1 << 20);
+        memory.replace(key(1, 1), &Buf::from(&[2_u8; 512][..]), DATA);
+        memory.keep(key(1, 1), &Buf::from(&[1_u8; 512][..]), DATA);
+        assert_eq!(memory.get(key(1, 1), DATA).unwrap().first(), Some(&2));
+        assert_eq!(memory.contents().bytes, memory.contents().sizes.total());
+    }
+
+    #[test]
+    fn short_memory_lowers_the_target_to_the_floor_and_comes_back() {
+        let memory = Memory::of_size(100 * BLOCK);
+        memory.set(Limit::ArcMin, 20 * BLOCK).unwrap();
+        memory.set(Limit::ArcSysFree, 1 << 20).unwrap();
+        fill(&memory, 1, 50);
+        memory.available((1 << 20) - 10 * BLOCK);
+        assert_eq!((memory.target(), held(&memory)), (40 * BLOCK, 39));
+        memory.available(0);
+        assert_eq!(memory.target(), 20 * BLOCK);
+        assert!((15..20).contains(&held(&memory)));
+        memory.available(1 << 40);
+        assert_eq!(memory.target(), 100 * BLOCK);
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_counted_when_it_is_used() {
+        let memory = Memory::of_size(1 << 20);
+        memory.keep(key(1, 1), &Buf::from(&[2_u8; 512][..]), AHEAD);
+        for _ in 0..2 {
+            memory.get(key(1, 1), DATA);
+        }
+        assert_eq!(memory.stats.prefetch_used.load(Ordering::Relaxed), 1);
+        assert_eq!((memory.stats.hits.get(DATA), memory.stats.hits.total()), (2, 2));
+        assert_eq!(memory.stats.misses.total(), 0);
+    }
+}

@@ -1,0 +1,124 @@
+//! What administrators do to single devices: take them out of use, bring them back, forget their errors.
+//!
+//! A device that was out of use lacks what was written meanwhile; its DTL knows, and reads pass it by for that. Differs
+//! from OpenZFS: bringing a device back does not start a resilver, which this build can't do yet, so the pool's
+//! redundancy stays less than it was for what the device lacks.
+
+use std::sync::Arc;
+
+use blkdev::Device;
+use zcommon::health::Health;
+use zcommon::vdev::{VdevAux, VdevState};
+
+use super::health::Keep;
+use super::live::Spa;
+use crate::error::{Error, Kind, Result};
+use crate::vdev::leaf::Leaf;
+use crate::vdev::top::Top;
+
+/// A device as it was found again, or how the leaf is without.
+pub type Reopened = std::result::Result<Device, Health>;
+
+impl Spa {
+    fn device(&self, guid: u64) -> Result<(Arc<Leaf>, Arc<Top>)> {
+        let tree = self.pool.zio.tree();
+        let missing = || Error::not_found("no such device in pool");
+        let leaf = tree.leaf(guid).cloned().ok_or_else(missing)?;
+        // Distributed spares are leaves, too, but no devices.
+        let top = tree.top_of(guid).ok_or_else(|| Error::unsupported("operation not supported on it"))?;
+        Ok((leaf, top))
+    }
+
+    /// Takes a device out of use: until it is brought back, or, when `temporary`, until the pool is exported.
+    ///
+    /// # Errors
+    /// `Busy` when something could not be read without it.
+    #[doc(alias = "vdev_offline")]
+    pub fn offline(&self, guid: u64, temporary: bool) -> Result<()> {
+        self.sync_task(move |spa, _| {
+            let (leaf, top) = spa.device(guid)?;
+            if leaf.health().state != VdevState::Offline && spa.is_needed(&leaf, &top) {
+                return Err(Error::new(Kind::Busy, "no valid replicas").on_vdev(&leaf.path));
+            }
+            spa.set_health(&leaf, Health::OFFLINE, keep(temporary));
+            Ok(())
+        })
+    }
+
+    /// Takes a device for faulted, because the administrator says so; one that is needed only becomes degraded.
+    #[doc(alias = "vdev_fault")]
+    pub fn fault(&self, guid: u64, temporary: bool) -> Result<()> {
+        self.sync_task(move |spa, _| {
+            let (leaf, top) = spa.device(guid)?;
+            if spa.is_needed(&leaf, &top) {
+                spa.degrade(&leaf, VdevAux::External, keep(temporary));
+            } else {
+                spa.set_health(&leaf, Health::faulted(VdevAux::External), keep(temporary));
+            }
+            Ok(())
+        })
+    }
+
+    /// Brings a device back that was out of use; how it is then. A faulted one stays so, until its errors are cleared.
+    #[doc(alias = "vdev_online")]
+    pub fn online(&self, guid: u64, reopened: Reopened) -> Result<Health> {
+        self.sync_task(move |spa, _| {
+            let (leaf, _) = spa.device(guid)?;
+            let before = leaf.health();
+            if before.is_readable() || before.state == VdevState::Faulted {
+                return Ok(before);
+            }
+            spa.take_back(&leaf, reopened);
+            if leaf.health().is_readable() {
+                spa.report_leaf("sysevent.fs.zfs.vdev_online", &leaf);
+            }
+            Ok(leaf.health())
+        })
+    }
+
+    /// Forgets the errors of devices. Those that were given up on come with what was found in their place; those that
+    /// are offline stay so.
+    #[doc(alias = "vdev_clear")]
+    pub fn clear(&self, devices: Vec<(u64, Option<Reopened>)>) -> Result<()> {
+        for (guid, _) in &devices {
+            let Some(leaf) = self.pool.zio.tree().leaf(*guid).cloned() else { continue };
+            leaf.errors.clear();
+            self.diagnosis.forget(*guid);
+        }
+        let tree = self.pool.zio.tree();
+        let is_hurt = |guid: &u64| tree.leaf(*guid).is_some_and(|leaf| leaf.health() != Health::ONLINE);
+        let hurt: Vec<_> = devices.into_iter().filter(|(guid, _)| is_hurt(guid)).collect();
+        if hurt.is_empty() {
+            return Ok(());
+        }
+        self.sync_task(move |spa, _| {
+            for (guid, reopened) in hurt {
+                let (leaf, _) = spa.device(guid)?;
+                match (leaf.health().state, reopened) {
+                    (VdevState::Offline, _) => continue,
+                    (VdevState::Degraded, _) => spa.set_health(&leaf, Health::ONLINE, Keep::Recorded),
+                    (_, Some(reopened)) => spa.take_back(&leaf, reopened),
+                    (_, None) => continue,
+                }
+                spa.report_leaf("sysevent.fs.zfs.vdev_clear", &leaf);
+            }
+            Ok(())
+        })
+    }
+
+    #[doc(alias = "vdev_reopen")]
+    fn take_back(&self, leaf: &Leaf, reopened: Reopened) {
+        let before = leaf.health();
+        match reopened {
+            Ok(device) => leaf.open(device, Health::ONLINE),
+            // It was pulled out, and still is.
+            Err(_) if before.state == VdevState::Removed => return,
+            Err(health) => leaf.set_health(health),
+        }
+        self.note_health(leaf, before, Keep::Recorded);
+    }
+}
+
+fn keep(temporary: bool) -> Keep {
+    if temporary { Keep::UntilExport } else { Keep::Recorded }
+}

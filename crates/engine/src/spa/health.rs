@@ -1,0 +1,264 @@
+//! What becomes of devices that fail while the pool is in use.
+//!
+//! The sync thread looks after them between two groups. A device that failed a request is probed; if nothing can be read
+//! from it or written to it, it is faulted, or removed if there is no device any more. One that works, but failed too
+//! often, is faulted; one that gave wrong bytes too often is degraded, and stays in use. A device without which
+//! something could not be read is never given up: it is degraded, and if it does not work at all the pool is
+//! suspended.
+//!
+//! From then on nothing is written to a faulted device; its DTL says what it lacks, and the configuration how it is.
+//!
+//! Format source: `vdev_probe`, `vdev_fault`, `spa_async_fault_vdev`, OpenZFS 2.3; the limits are those of its
+//! `zfs-diagnosis` module. Differs from OpenZFS: the daemon that decides there is part of the engine.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use zcommon::health::Health;
+use zcommon::vdev::{VdevAux, VdevState};
+
+use super::layout::config::edit;
+use super::live::Spa;
+use crate::error::{Error, Kind};
+use crate::vdev::config::AllocBias;
+use crate::vdev::health::record;
+use crate::vdev::leaf::{FailedIo, Leaf};
+use crate::vdev::probe::probe;
+use crate::vdev::top::Top;
+
+/// So many errors …
+#[doc(alias("io_n", "checksum_n"))]
+const MOST: usize = 10;
+/// … in such a time are too many.
+#[doc(alias("io_t", "checksum_t"))]
+const WITHIN: Duration = Duration::from_secs(600);
+
+/// Errors of a device that are told in a second.
+#[doc(alias = "zfs_checksum_events_per_second")]
+const REPORTS: u32 = 20;
+
+/// When the last errors were.
+#[derive(Debug, Default)]
+struct Serd(VecDeque<Duration>);
+
+impl Serd {
+    /// Takes in so many errors; whether there are too many now, which is told once.
+    #[doc(alias = "fmd_serd_eng_record")]
+    fn note(&mut self, count: u64, now: Duration) -> bool {
+        for _ in 0..count.min(MOST as u64) {
+            self.0.push_back(now);
+        }
+        while self.0.len() > MOST {
+            self.0.pop_front();
+        }
+        let fires =
+            self.0.len() == MOST && self.0.front().is_some_and(|first| now.saturating_sub(*first) <= WITHIN);
+        if fires {
+            self.0.clear();
+        }
+        fires
+    }
+}
+
+/// What is known of one device's errors.
+#[derive(Debug, Default)]
+struct Record {
+    /// Of each counter, what was already taken in.
+    seen: [u64; 3],
+    io: Serd,
+    checksum: Serd,
+    reports: Rate,
+}
+
+/// How many reports there were in a second.
+#[derive(Debug, Default)]
+struct Rate {
+    since: Duration,
+    count: u32,
+}
+
+impl Rate {
+    #[doc(alias = "zfs_ratelimit")]
+    fn allows(&mut self, now: Duration) -> bool {
+        if now.saturating_sub(self.since) >= Duration::from_secs(1) {
+            *self = Self { since: now, count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= REPORTS
+    }
+}
+
+/// What is known of all devices' errors.
+#[derive(Debug, Default)]
+pub(super) struct Diagnosis(Mutex<HashMap<u64, Record>>);
+
+/// What too many errors say of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    Fails,
+    GivesWrongBytes,
+}
+
+impl Diagnosis {
+    fn judge(&self, leaf: &Leaf, now: Duration) -> Verdict {
+        let mut all = self.0.lock();
+        let record = all.entry(leaf.guid).or_default();
+        let counts = leaf.errors.counts();
+        let [reads, writes, wrong] = counts;
+        let [old_reads, old_writes, old_wrong] = std::mem::replace(&mut record.seen, counts);
+        // Counters may have been cleared meanwhile.
+        let new = |now: u64, old: u64| if now < old { now } else { now - old };
+        let fails = record.io.note(new(reads, old_reads).saturating_add(new(writes, old_writes)), now);
+        let lies = record.checksum.note(new(wrong, old_wrong), now);
+        match (fails, lies) {
+            (true, _) => Verdict::Fails,
+            (false, true) => Verdict::GivesWrongBytes,
+            (false, false) => Verdict::Fine,
+        }
+    }
+
+    /// Whether one more error of the device may be told now: a bad one must not push everything else out of the events.
+    pub fn may_report(&self, guid: u64, now: Duration) -> bool {
+        self.0.lock().entry(guid).or_default().reports.allows(now)
+    }
+
+    /// Forgets what a device did.
+    pub fn forget(&self, guid: u64) {
+        self.0.lock().remove(&guid);
+    }
+}
+
+/// How long a state is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Until it is changed: the configuration says it.
+    Recorded,
+    /// Until the pool is exported.
+    UntilExport,
+}
+
+impl Spa {
+    /// Looks after devices that something went wrong on.
+    #[doc(alias = "spa_async_thread")]
+    pub(super) fn tend(&self) {
+        let tree = self.pool.zio.tree();
+        let mut alarmed: Vec<&Arc<Leaf>> = tree.leaves().filter(|leaf| leaf.has_alarm()).collect();
+        alarmed.sort_unstable_by_key(|leaf| leaf.guid);
+        for leaf in alarmed {
+            let Some(failures) = leaf.take_alarm() else { continue };
+            for failure in failures.iter().filter(|failure| failure.kind != FailedIo::Read) {
+                self.report_failure(leaf, failure);
+            }
+            let Some(top) = tree.top_of(leaf.guid).filter(|_| leaf.device().is_some()) else { continue };
+            self.examine(leaf, &top, !failures.is_empty());
+        }
+    }
+
+    fn examine(&self, leaf: &Leaf, top: &Top, failed: bool) {
+        let found = failed.then(|| probe(leaf));
+        if let Some(found) = found.filter(|found| !found.is_fine()) {
+            self.report_leaf("ereport.fs.zfs.probe_failure", leaf);
+            if !self.lose(leaf, top, VdevAux::ErrorsExceeded, found.gone) {
+                let what = "a device without which the pool can't go on does not work any more";
+                self.suspend(Error::new(Kind::Io, what).on_vdev(&leaf.path));
+            }
+            return;
+        }
+        match self.diagnosis.judge(leaf, self.pool.env.clock.monotonic()) {
+            Verdict::Fine => {}
+            Verdict::Fails => drop(self.lose(leaf, top, VdevAux::ErrorsExceeded, false)),
+            Verdict::GivesWrongBytes => self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
+        }
+    }
+
+    /// Takes a device out of use, or, when something depends on it, only calls it degraded; whether it is out.
+    #[doc(alias = "vdev_fault")]
+    fn lose(&self, leaf: &Leaf, top: &Top, why: VdevAux, gone: bool) -> bool {
+        if self.is_needed(leaf, top) {
+            self.degrade(leaf, why, Keep::Recorded);
+            return false;
+        }
+        let health = if gone { Health::REMOVED } else { Health::faulted(why) };
+        self.set_health(leaf, health, Keep::Recorded);
+        if gone {
+            self.report_leaf("resource.fs.zfs.removed", leaf);
+        }
+        true
+    }
+
+    /// Whether the pool could not go on without the device. Logs can always be done without.
+    pub(super) fn is_needed(&self, leaf: &Leaf, top: &Top) -> bool {
+        top.bias != AllocBias::Log && top.requires(leaf)
+    }
+
+    #[doc(alias = "vdev_degrade")]
+    pub(super) fn degrade(&self, leaf: &Leaf, why: VdevAux, keep: Keep) {
+        self.set_health(leaf, Health { state: VdevState::Degraded, aux: why }, keep);
+    }
+
+    /// Sets a device's state, notes it in the configuration, and tells it. One that goes out of use lacks what the groups
+    /// wrote that are not on disk yet: what they wrote to it may not be durable.
+    #[doc(alias("vdev_set_state", "vdev_state_dirty"))]
+    pub(super) fn set_health(&self, leaf: &Leaf, health: Health, keep: Keep) {
+        let before = leaf.health();
+        if before.is_readable() && !health.is_readable() {
+            (self.txgs.synced() + 1..=self.txgs.open()).for_each(|txg| leaf.miss(txg));
+        }
+        leaf.set_health(health);
+        self.note_health(leaf, before, keep);
+    }
+
+    /// Notes and tells the state that a device has got.
+    pub(super) fn note_health(&self, leaf: &Leaf, before: Health, keep: Keep) {
+        let health = leaf.health();
+        let shown = if keep == Keep::Recorded { health } else { Health::ONLINE };
+        self.config.lock().change_root(|root| {
+            edit(root, leaf.guid, &mut |config| record(config, shown));
+        });
+        if let Some(top) = self.pool.zio.tree().top_of(leaf.guid) {
+            // Only logs can be out of use as a whole: blocks go elsewhere.
+            self.space.set_closed(top.id, !top.leaves().any(|leaf| leaf.is_writable()));
+        }
+        // Also of a pool that nobody else changes it is to be on disk soon.
+        self.waiting.store(true, Ordering::Relaxed);
+        if before.state != health.state {
+            self.report_state(leaf, before);
+        }
+    }
+
+    /// Stops writing: whoever waits is told why, and so is who begins something new.
+    #[doc(alias = "zio_suspend")]
+    pub(super) fn suspend(&self, why: Error) {
+        let what = "the pool is suspended: what was changed can't be written";
+        self.report_pool("ereport.fs.zfs.io_failure");
+        self.txgs.suspend(Error::new(Kind::Suspended, what).because(why).in_pool(&self.pool.name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_errors_in_ten_minutes_are_too_many() {
+        let at = Duration::from_secs;
+        let mut serd = Serd::default();
+        assert!((0..9).all(|n| !serd.note(1, at(n * 60))));
+        assert!(serd.note(1, at(600)), "the tenth within 600 seconds");
+        assert!(!serd.note(9, at(601)) && serd.note(1, at(602)), "counted anew after it was told");
+        let mut slow = Serd::default();
+        assert!((0..40).all(|n| !slow.note(1, at(n * 67))), "ten in 603 seconds");
+        assert!(Serd::default().note(1000, at(0)));
+    }
+
+    #[test]
+    fn twenty_errors_are_told_in_a_second() {
+        let mut rate = Rate::default();
+        let told = |rate: &mut Rate, ms| (0..50).filter(|_| rate.allows(Duration::from_millis(ms))).count();
+        assert_eq!([told(&mut rate, 5000), told(&mut rate, 5999), told(&mut rate, 6000)], [20, 0, 20]);
+    }
+}

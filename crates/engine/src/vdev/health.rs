@@ -1,0 +1,69 @@
+//! How leaves are: what a configuration records of it, and whether a top-level vdev can do without one.
+//!
+//! Recorded are `offline`, `faulted`, `degraded` and `removed`, with the reason in `aux_state`. Of a fault only one that
+//! the administrator asked for outlives the time that a pool is open: what was diagnosed may be over.
+//!
+//! Format source: `vdev_alloc`, vdev.c; `vdev_config_generate`, vdev_label.c; OpenZFS 2.3.
+
+use nvpair::NvList;
+use zcommon::health::Health;
+use zcommon::vdev::{VdevAux, VdevState};
+
+use super::config::VdevConfig;
+use super::leaf::Leaf;
+use super::top::Top;
+
+/// All keys of a state.
+const KEYS: [&str; 5] = ["offline", "faulted", "degraded", "removed", "aux_state"];
+
+/// The state in which a leaf must be when its pool is opened, if its configuration says so. Of a leaf that is there
+/// and should be out of use, the device is not taken.
+pub fn recorded(config: &VdevConfig, is_there: bool) -> Option<Health> {
+    let is_set = |key: &str| config.nvlist.u64(key).unwrap_or(0) != 0;
+    let external = config.nvlist.str("aux_state") == Some("external");
+    match () {
+        () if is_set("faulted") && external => Some(Health::faulted(VdevAux::External)),
+        () if config.offline => Some(Health::OFFLINE),
+        () if is_there && is_set("degraded") => {
+            Some(Health { state: VdevState::Degraded, aux: VdevAux::ErrorsExceeded })
+        }
+        () if !is_there && is_set("removed") => Some(Health::REMOVED),
+        () => None,
+    }
+}
+
+/// Writes a leaf's state into its configuration.
+pub fn record(config: &mut NvList, health: Health) {
+    KEYS.iter().for_each(|key| drop(config.remove(key)));
+    if health.is_readable() {
+        config.remove("not_present");
+    }
+    let key = match health.state {
+        VdevState::Offline => "offline",
+        VdevState::Faulted => "faulted",
+        VdevState::Degraded => "degraded",
+        VdevState::Removed => "removed",
+        _ => return,
+    };
+    config.add(key, 1u64);
+    match health.aux {
+        VdevAux::ErrorsExceeded => drop(config.add("aux_state", "err_exceeded")),
+        VdevAux::External => drop(config.add("aux_state", "external")),
+        _ => {}
+    }
+}
+
+impl Top {
+    /// Whether something can only be read with the help of this leaf: what others lack counts, too.
+    #[doc(alias = "vdev_dtl_required")]
+    pub fn requires(&self, leaf: &Leaf) -> bool {
+        let lacks = |other: &Leaf, txg: u64| other.dtl.read().contains(txg);
+        let is_out = |other: &Leaf| other.guid == leaf.guid || other.device().is_none();
+        // What is lacking at any time was lacking at the beginning of some leaf's gap.
+        let starts = self
+            .leaves()
+            .flat_map(|leaf| leaf.dtl.read().ranges().iter().map(|&(start, _)| start).collect::<Vec<_>>());
+        !self.can_lose(&is_out)
+            || starts.into_iter().any(|txg| !self.can_lose(&|leaf| is_out(leaf) || lacks(leaf, txg)))
+    }
+}

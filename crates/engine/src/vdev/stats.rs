@@ -1,0 +1,204 @@
+//! How long requests take and how large they are, counted per leaf: what `zpool iostat -l`, `-q`, `-r` and `-w` show.
+//!
+//! Histograms have a bucket for each power of two. Counting is a few relaxed additions a request.
+//!
+//! Format source: `vdev_stat_ex_t`, fs/zfs.h, OpenZFS 2.3. Differs from OpenZFS: a request that is served together with
+//! others counts in the device's time once, not also by itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Buckets for nanoseconds.
+#[doc(alias = "VDEV_L_HISTO_BUCKETS")]
+pub const LATENCIES: usize = 37;
+/// Buckets for bytes.
+#[doc(alias = "VDEV_RQ_HISTO_BUCKETS")]
+pub const SIZES: usize = 25;
+/// A request that takes longer is slow.
+#[doc(alias = "zio_slow_io_ms")]
+const SLOW: Duration = Duration::from_secs(30);
+
+/// Who asks, and for what.
+#[doc(alias = "zio_priority_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoClass {
+    /// A read that somebody waits for.
+    SyncRead,
+    /// A write that somebody waits for: intent logs, labels.
+    SyncWrite,
+    /// Reading ahead.
+    AsyncRead,
+    /// What a transaction group writes.
+    AsyncWrite,
+}
+
+impl IoClass {
+    /// All of them, in OpenZFS's order.
+    pub const ALL: [Self; 4] = [Self::SyncRead, Self::SyncWrite, Self::AsyncRead, Self::AsyncWrite];
+
+    fn is_write(self) -> bool {
+        matches!(self, Self::SyncWrite | Self::AsyncWrite)
+    }
+}
+
+/// How often what size was met; bucket `n` has what is at least `1 << n`.
+#[derive(Debug)]
+pub struct Histogram<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Default for Histogram<N> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl<const N: usize> Histogram<N> {
+    fn add(&self, value: u64) {
+        let bucket = value.checked_ilog2().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        if let Some(count) = self.0.get(bucket.min(N.saturating_sub(1))) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn add_time(&self, time: Duration) {
+        self.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The counts.
+    pub fn counts(&self) -> [u64; N] {
+        std::array::from_fn(|bucket| self.0.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed)))
+    }
+}
+
+/// Of one class of requests.
+#[derive(Debug, Default)]
+pub struct ClassStats {
+    /// Nanoseconds in the queue.
+    pub queued: Histogram<LATENCIES>,
+    /// Bytes of device requests that served one request.
+    pub single: Histogram<SIZES>,
+    /// Bytes of device requests that served several.
+    pub joined: Histogram<SIZES>,
+    /// Requests in the queue.
+    pub waiting: AtomicU64,
+    /// Requests on the device.
+    pub active: AtomicU64,
+}
+
+/// Of reads, or of writes.
+#[derive(Debug, Default)]
+pub struct KindStats {
+    /// Nanoseconds from the request to its end.
+    pub total: Histogram<LATENCIES>,
+    /// Nanoseconds of them on the device.
+    pub disk: Histogram<LATENCIES>,
+}
+
+/// Of one leaf.
+#[derive(Debug, Default)]
+pub struct LeafStats {
+    classes: [ClassStats; 4],
+    kinds: [KindStats; 2],
+    /// Requests that took very long.
+    pub slow: AtomicU64,
+}
+
+/// A request in the queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    class: IoClass,
+    at: Instant,
+}
+
+impl LeafStats {
+    /// Of one class.
+    pub fn class(&self, class: IoClass) -> &ClassStats {
+        let [sync_read, sync_write, async_read, async_write] = &self.classes;
+        match class {
+            IoClass::SyncRead => sync_read,
+            IoClass::SyncWrite => sync_write,
+            IoClass::AsyncRead => async_read,
+            IoClass::AsyncWrite => async_write,
+        }
+    }
+
+    /// Of reads, or of writes.
+    pub fn kind(&self, write: bool) -> &KindStats {
+        let [reads, writes] = &self.kinds;
+        if write { writes } else { reads }
+    }
+
+    /// A request comes into the queue.
+    pub(super) fn arrived(&self, class: IoClass) -> Arrival {
+        self.class(class).waiting.fetch_add(1, Ordering::Relaxed);
+        Arrival { class, at: Instant::now() }
+    }
+
+    /// These requests go to the device, as one of `len` bytes.
+    pub(super) fn started<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, len: u64) -> Instant {
+        let now = Instant::now();
+        let (mut count, mut last) = (0, None);
+        for arrival in arrivals {
+            let class = self.class(arrival.class);
+            class.waiting.fetch_sub(1, Ordering::Relaxed);
+            class.active.fetch_add(1, Ordering::Relaxed);
+            class.queued.add_time(now.duration_since(arrival.at));
+            (count, last) = (count + 1, Some(class));
+        }
+        match last {
+            Some(class) if count == 1 => class.single.add(len),
+            Some(class) => class.joined.add(len),
+            None => {}
+        }
+        now
+    }
+
+    /// The device is done with what it began `then`.
+    pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Instant) {
+        let now = Instant::now();
+        let mut kind = None;
+        for arrival in arrivals {
+            self.class(arrival.class).active.fetch_sub(1, Ordering::Relaxed);
+            let stats = self.kind(arrival.class.is_write());
+            let took = now.duration_since(arrival.at);
+            stats.total.add_time(took);
+            if took > SLOW {
+                self.slow.fetch_add(1, Ordering::Relaxed);
+            }
+            kind = Some(stats);
+        }
+        if let Some(kind) = kind {
+            kind.disk.add_time(now.duration_since(then));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two() {
+        let histogram = Histogram::<SIZES>::default();
+        for bytes in [0, 1, 2, 3, 4095, 4096, u64::MAX] {
+            histogram.add(bytes);
+        }
+        let counts = histogram.counts();
+        assert_eq!((counts[0], counts[1], counts[11], counts[12], counts[24]), (2, 2, 1, 1, 1));
+    }
+
+    #[test]
+    fn requests_are_counted_where_they_are() {
+        let stats = LeafStats::default();
+        let arrivals = [stats.arrived(IoClass::AsyncWrite), stats.arrived(IoClass::AsyncWrite)];
+        let class = stats.class(IoClass::AsyncWrite);
+        let now = || [&class.waiting, &class.active].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(now(), [2, 0]);
+        let then = stats.started(arrivals.iter(), 8192);
+        assert_eq!((now(), class.joined.counts()[13], class.single.counts()[13]), ([0, 2], 1, 0));
+        stats.finished(arrivals.iter(), then);
+        let sum = |histogram: &Histogram<LATENCIES>| histogram.counts().iter().sum::<u64>();
+        assert_eq!((now(), sum(&class.queued)), ([0, 0], 2));
+        assert_eq!((sum(&stats.kind(true).total), sum(&stats.kind(true).disk)), (2, 1));
+        assert_eq!(sum(&stats.kind(false).total), 0);
+    }
+}

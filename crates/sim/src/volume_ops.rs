@@ -1,0 +1,143 @@
+//! Random operations on volumes, and what they do to the model.
+
+use std::sync::Arc;
+
+use engine::{Kind, Result};
+use ondisk::ObjsetType;
+use ondisk::names::ZVOL_OBJECT;
+use zvol::LiveVolume;
+
+use crate::actor::{Actor, Mounted};
+use crate::file_ops::{expected, overlay};
+use crate::model::{Head, Tree, same_bytes};
+
+/// Block sizes that are tried, and most blocks of a volume.
+const BLOCKS: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
+const MOST_BLOCKS: u64 = 24;
+
+impl Actor {
+    /// The volume of that name, in use.
+    pub(crate) fn volume(&mut self, name: &str) -> Result<Arc<LiveVolume>> {
+        if let Some(Mounted::Volume(volume)) = self.mounted.get(name) {
+            return Ok(Arc::clone(volume));
+        }
+        let volume = zvol::open(&self.spa, name)?;
+        if let Some(e) = volume.replayed.error.clone() {
+            return Err(e);
+        }
+        self.mounted.insert(name.to_owned(), Mounted::Volume(Arc::clone(&volume)));
+        Ok(volume)
+    }
+
+    fn change_volume(&mut self, name: &str, work: impl FnOnce(&mut Vec<u8>)) {
+        self.edit(name, |tree| tree.change(ZVOL_OBJECT, |item| work(Arc::make_mut(&mut item.bytes))));
+    }
+
+    /// One operation on a volume.
+    pub(crate) fn volume_op(&mut self, name: &str) -> Result<()> {
+        let volume = self.volume(name)?;
+        let offset = self.random.below(volume.size());
+        let len = self.random.below((volume.size() - offset).min(100 << 10)) + 1;
+        let what = self.random.below(8);
+        self.tell(format!("{name}: volume operation {what} at {offset}, {len}"));
+        match what {
+            0..4 => self.write_volume(name, &volume, (offset, len), false),
+            4 => {
+                if expected(volume.zero(offset, len), true, "zero")?.is_some() {
+                    self.change_volume(name, |bytes| zero(bytes, offset, offset + len));
+                }
+                Ok(())
+            }
+            5 | 6 => {
+                // Whole blocks of it go.
+                let block = volume.block_size();
+                let (start, end) = (offset.next_multiple_of(block), (offset + len) / block * block);
+                if expected(volume.discard(offset, len), true, "discard")?.is_some() {
+                    self.change_volume(name, |bytes| zero(bytes, start, end));
+                }
+                Ok(())
+            }
+            _ => self.look(name),
+        }
+    }
+
+    fn write_volume(
+        &mut self,
+        name: &str,
+        volume: &LiveVolume,
+        (offset, len): (u64, u64),
+        durable: bool,
+    ) -> Result<()> {
+        let bytes = self.bytes(len);
+        let done = expected(volume.write_at(offset, &bytes, durable), true, "write");
+        // What could not be made durable was written all the same.
+        if matches!(done, Ok(Some(()))) || (durable && done.is_err()) {
+            self.edit(name, |tree| tree.change(ZVOL_OBJECT, |item| overlay(item, offset, &bytes)));
+        }
+        done.map(|_| ())
+    }
+
+    /// Makes all that was written to a volume durable: by a flush, or by a write that asks for it.
+    /// That must lie in the group of the step's mark.
+    pub(crate) fn flush_volume(&mut self, name: &str, group: u64) -> Result<()> {
+        let volume = self.volume(name)?;
+        if self.random.below(2) == 0 || self.spa.txgs.open() != group {
+            return volume.flush();
+        }
+        let offset = self.random.below(volume.size());
+        let len = self.random.below((volume.size() - offset).min(40 << 10)) + 1;
+        self.write_volume(name, &volume, (offset, len), true)?;
+        // There may have been no room for it.
+        volume.flush()
+    }
+
+    /// What a volume in use shows, against the model.
+    pub(crate) fn look_at_volume(&mut self, name: &str) -> Result<()> {
+        let (volume, tree) = (self.volume(name)?, self.tree(name));
+        let mut bytes = vec![1; usize::try_from(volume.size()).unwrap_or(0)];
+        let len = volume.read_at(0, &mut bytes)?;
+        let wanted = tree.items.get(&ZVOL_OBJECT).map(|item| Arc::clone(&item.bytes)).unwrap_or_default();
+        same_bytes(bytes.get(..len).unwrap_or_default(), &wanted)
+            .map_err(|why| engine::Error::new(Kind::Corrupt, format!("volume {name}: {why}")))
+    }
+
+    pub(crate) fn create_volume(&mut self, parent: &str) -> Result<()> {
+        let name = format!("{parent}/{}", self.new_name('v'));
+        let block = self.pick(&BLOCKS).unwrap_or(8 << 10);
+        let size = block * (self.random.below(MOST_BLOCKS) + 1);
+        let (task_name, seed) = (name.clone(), self.random.next_u64());
+        let made = self.task(move |tasks| {
+            tasks.create(&task_name, ObjsetType::Zvol, 0, &mut |live, tx| {
+                zvol::create(&live.objset, tx, size, block, seed)
+            })
+        })?;
+        if made.is_some() {
+            let encrypted = self.model.heads.get(parent).is_some_and(|head| head.encrypted);
+            let tree = Arc::new(Tree::volume(vec![0; usize::try_from(size).unwrap_or(0)]));
+            self.model.heads.insert(name, Head { tree, encrypted, ..Head::default() });
+        }
+        Ok(())
+    }
+
+    /// Gives a volume another size. All is on disk when this returns.
+    pub(crate) fn resize(&mut self) -> Result<()> {
+        let volumes = self.model.heads.iter().filter(|(_, head)| head.tree.is_volume());
+        let names: Vec<String> = volumes.map(|(name, _)| name.clone()).collect();
+        let Some(name) = self.pick(&names) else { return self.spa.sync() };
+        let volume = self.volume(&name)?;
+        let size = volume.block_size() * (self.random.below(MOST_BLOCKS) + 1);
+        self.tell(format!("{name}: from {} to {size} bytes", volume.size()));
+        if expected(volume.resize(size), true, "resize")?.is_some() {
+            let size = usize::try_from(size).unwrap_or(0);
+            self.change_volume(&name, |bytes| bytes.resize(size, 0));
+        }
+        self.spa.sync()
+    }
+}
+
+fn zero(bytes: &mut [u8], start: u64, end: u64) {
+    let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
+    if let Some(range) = bytes.get_mut(at(start)..at(end)) {
+        range.fill(0);
+    }
+}

@@ -1,0 +1,85 @@
+//! What the operating system and the C library offer and std does not.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Gives memory that was freed back to the system: what stands between blocks in use, too.
+///
+/// The C library gives back by itself only what is at the end of its heap.
+pub fn release_memory() {
+    crate::shelf::clear();
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes a number and touches only memory that nobody has.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Bytes of memory that are this process's alone, without mapped files; `None` when nobody tells.
+pub fn resident_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+/// `struct fsxattr` of Linux: what `FS_IOC_FSGETXATTR` tells of a file.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileAttributes {
+    /// Flags (`FS_XFLAG_…`).
+    pub flags: u32,
+    extent_size: u32,
+    extents: u32,
+    /// Project.
+    pub project: u32,
+    cow_extent_size: u32,
+    pad: [u32; 2],
+}
+
+/// The flag of [`FileAttributes::flags`] of a directory whose files get its project (`FS_XFLAG_PROJINHERIT`).
+pub const PROJECT_INHERIT: u32 = 0x200;
+
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+impl FileAttributes {
+    /// Asks a file or directory.
+    ///
+    /// # Errors
+    /// When its file system does not know them.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let mut attributes = Self::default();
+        // SAFETY: the request writes one `struct fsxattr`, which this is.
+        let done = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FSGETXATTR as _, &raw mut attributes) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(attributes) }
+    }
+
+    /// Sets them.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn set(&self, file: &File) -> io::Result<()> {
+        // SAFETY: the request reads one `struct fsxattr`, which this is.
+        let done = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FSSETXATTR as _, &raw const *self) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_given_back_is_no_longer_resident() {
+        assert_eq!(std::mem::size_of::<FileAttributes>(), 28);
+        // Every second block is freed: the C library can't shorten its heap.
+        let mut blocks: Vec<Option<Vec<u8>>> = (0..4000).map(|n| Some(vec![n as u8 | 1; 16 << 10])).collect();
+        blocks.iter_mut().step_by(2).for_each(|block| *block = None);
+        let Some(before) = resident_memory() else { return };
+        release_memory();
+        let after = resident_memory().unwrap();
+        assert!(!cfg!(target_env = "gnu") || after + (16 << 20) < before, "{before} {after}");
+        assert!(blocks.iter().flatten().all(|block| block.len() == 16 << 10));
+    }
+}

@@ -1,0 +1,145 @@
+//! A daemon of a test's own, and pools on files, driven by the built binary.
+#![expect(clippy::expect_used, clippy::panic, reason = "only tests run this, and end with it")]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::zdb;
+
+/// What a command line gave.
+#[derive(Debug)]
+pub struct Run {
+    /// Exit code; -1: a signal ended it.
+    pub code: i32,
+    /// Its output.
+    pub out: String,
+    /// Its complaints.
+    pub err: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Run {
+    /// Its output when it worked, else all that it said.
+    pub fn worked(self) -> Result<String, String> {
+        if self.code == 0 {
+            Ok(self.out)
+        } else {
+            Err(format!("exit code {}: {}{}", self.code, self.out, self.err))
+        }
+    }
+}
+
+/// A run folder, disks in `disks`, and the daemon that comes with the first command.
+#[derive(Debug)]
+pub struct Live {
+    /// All of it is here, and goes with the last of it.
+    pub dir: tempfile::TempDir,
+    binary: PathBuf,
+}
+
+impl Live {
+    /// Nothing runs yet. `binary`: `aquifer`.
+    pub fn new(binary: &Path) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        std::fs::create_dir(dir.path().join("disks")).expect("a folder for disks");
+        Self { dir, binary: binary.to_path_buf() }
+    }
+
+    /// Where the disks are.
+    pub fn disks(&self) -> PathBuf {
+        self.dir.path().join("disks")
+    }
+
+    /// Where the daemon has what it needs.
+    pub fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// A new sparse disk of that many MiB; its path.
+    pub fn disk(&self, name: &str, mib: u64) -> String {
+        let path = self.disks().join(name);
+        File::create(&path).and_then(|file| file.set_len(mib << 20)).expect("a disk");
+        path.display().to_string()
+    }
+
+    /// `aquifer` with the words of `line`.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(line.split_whitespace()).env("AQUIFER_RUN", self.run_dir()).env("TZ", "UTC");
+        command.current_dir(self.disks());
+        command
+    }
+
+    /// Runs `aquifer` with the words of `line`.
+    pub fn run(&self, line: &str) -> Run {
+        self.command(line).output().expect("it can be started").into()
+    }
+
+    /// As [`Live::run`], and it must work; its output.
+    pub fn ok(&self, line: &str) -> String {
+        let run = self.run(line);
+        assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, self.log());
+        run.out
+    }
+
+    /// As [`Live::run`], and it must fail with exit code 1; its complaint.
+    pub fn fails(&self, line: &str) -> String {
+        let run = self.run(line);
+        assert_eq!(run.code, 1, "{line}: {}{}", run.out, run.err);
+        run.err
+    }
+
+    /// What the daemon wrote to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.run_dir().join("log")).unwrap_or_default()
+    }
+
+    /// The daemon's process.
+    pub fn pid(&self) -> Option<i32> {
+        std::fs::read_to_string(self.run_dir().join("lock")).ok()?.trim().parse().ok()
+    }
+
+    /// Sends the daemon a signal and waits until it is gone.
+    pub fn signal(&self, signal: &str) {
+        let Some(pid) = self.pid() else { return };
+        // It may have ended by itself.
+        let _ = Command::new("kill").arg(signal).arg(pid.to_string()).status();
+        let until = Instant::now() + Duration::from_secs(20);
+        while is_running(pid) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Exports the pool and asks zdb of it.
+    pub fn export_and_verify(&self, pool: &str) {
+        self.ok(&format!("zpool export {pool}"));
+        if zdb::installed()
+            && let Err(why) = zdb::verify(&self.disks(), pool)
+        {
+            panic!("{why}");
+        }
+    }
+}
+
+fn is_running(pid: i32) -> bool {
+    // A dead child of a process that does not wait stays as a zombie.
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.signal("-KILL");
+    }
+}

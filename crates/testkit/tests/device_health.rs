@@ -1,0 +1,270 @@
+//! Disks that fail, are taken out of use and come back while a pool is written: how they are then, what is read, and
+//! what real zdb says of the pool.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blkdev::{Device, Fault, FaultyDevice};
+use engine::Kind;
+use engine::dmu::NewObject;
+use engine::dsl::write::LiveDataset;
+use engine::env::Env;
+use engine::spa::Spa;
+use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::vdev::config::AllocBias;
+use engine::vdev::leaf::Leaf;
+use ondisk::{ObjectType, ObjsetType};
+use testkit::{pools, zdb};
+use zcommon::health::Health;
+use zcommon::vdev::{VdevAux, VdevState};
+
+const POOL: &str = "hurt";
+const FAULTED: Health = Health::faulted(VdevAux::ErrorsExceeded);
+const DEGRADED: Health = Health { state: VdevState::Degraded, aux: VdevAux::ErrorsExceeded };
+/// Bytes of the file that each round rewrites in part.
+const FILE: usize = 1 << 20;
+const BLOCK: usize = 16 << 10;
+
+/// A pool over disks that can be made to fail, with one file.
+struct Bench {
+    dir: tempfile::TempDir,
+    disks: Vec<Arc<FaultyDevice>>,
+    spa: Arc<Spa>,
+    file: (u64, u64),
+    /// What the file holds.
+    model: Vec<u8>,
+    round: u8,
+}
+
+impl Bench {
+    fn new(count: usize, make: impl Fn(Vec<engine::spa::layout::LeafSpec>) -> VdevSpec) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut disks = Vec::new();
+        let mut leaves = Vec::new();
+        for number in 1..=count {
+            let mut leaf = pools::leaf(&dir.path().join(format!("disk{number}")), 96 << 20);
+            let faulty = Arc::new(FaultyDevice::new(leaf.device, 7));
+            leaf.device = Arc::clone(&faulty) as Device;
+            (disks.push(faulty), leaves.push(leaf));
+        }
+        // Nothing stays in memory: every read asks the disks.
+        let env = Env::system(0).unwrap();
+        let tops = vec![TopSpec { vdev: make(leaves), class: AllocBias::Normal, ashift: None }];
+        let spa = pools::create_pool(&env, POOL, tops, &|_, _| Ok(())).unwrap();
+        let name = format!("{POOL}/data");
+        let number =
+            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+        let data = spa.datasets.open(&*spa, number).unwrap();
+        let tx = spa.begin().unwrap();
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
+        let object = data.objset.create_object(&tx, new).unwrap();
+        object.write(&tx, 0, &vec![1; FILE]).unwrap();
+        drop(tx);
+        spa.sync().unwrap();
+        let file = (number, object.number);
+        Self { dir, disks, spa, file, model: vec![1; FILE], round: 1 }
+    }
+
+    fn mirror() -> Self {
+        Self::new(2, VdevSpec::Mirror)
+    }
+
+    fn data(&self) -> Arc<LiveDataset> {
+        self.spa.datasets.open(&*self.spa, self.file.0).unwrap()
+    }
+
+    /// Rewrites every third block or so, and reads all of the file.
+    fn write(&mut self) {
+        self.round += 1;
+        let round = self.round;
+        let data = self.data();
+        let object = data.objset.handle(self.file.1).unwrap();
+        let tx = self.spa.begin().unwrap();
+        for number in (usize::from(round % 3)..FILE / BLOCK).step_by(3) {
+            let bytes: Vec<u8> = (0..BLOCK).map(|at| round ^ (at * number % 251) as u8).collect();
+            object.write(&tx, (number * BLOCK) as u64, &bytes).unwrap();
+            self.model[number * BLOCK..][..BLOCK].copy_from_slice(&bytes);
+        }
+        drop(tx);
+        self.spa.sync().unwrap();
+        self.read();
+    }
+
+    fn read(&self) {
+        let stored = self.data().objset.view().object(self.file.1).unwrap();
+        assert!(stored.read_vec(0, FILE).unwrap() == self.model, "other bytes in round {}", self.round);
+    }
+
+    fn guid(&self, disk: usize) -> u64 {
+        let path = self.dir.path().join(format!("disk{}", disk + 1));
+        let path = path.to_str().unwrap();
+        let tree = self.spa.pool.tree();
+        tree.config.walk().into_iter().find(|v| v.path.as_deref() == Some(path)).unwrap().guid
+    }
+
+    fn leaf(&self, disk: usize) -> Arc<Leaf> {
+        Arc::clone(self.spa.pool.tree().leaf(self.guid(disk)).unwrap())
+    }
+
+    fn device(&self, disk: usize) -> Device {
+        Arc::clone(&self.disks[disk]) as Device
+    }
+
+    fn health(&self, disk: usize) -> Health {
+        self.leaf(disk).health()
+    }
+
+    fn told(&self, class: &str) -> usize {
+        self.spa.events().after(0).iter().filter(|event| event.class.ends_with(class)).count()
+    }
+
+    /// Exports it; zdb has its say, and finds `shown` in the configuration.
+    fn export(self, shown: &[&str]) -> tempfile::TempDir {
+        let Self { dir, spa, .. } = self;
+        spa.export().unwrap();
+        drop(spa);
+        if zdb::installed() {
+            zdb::verify(dir.path(), POOL).unwrap();
+            let config = zdb::run(dir.path(), POOL, &["-C"]).unwrap();
+            shown.iter().for_each(|words| assert!(config.contains(words), "{words}: {config}"));
+        }
+        dir
+    }
+}
+
+fn reimported(dir: &Path, file: (u64, u64), model: &[u8]) -> Arc<Spa> {
+    let spa = pools::import_dir(dir, POOL).unwrap();
+    let data = spa.datasets.open(&*spa, file.0).unwrap();
+    let stored = data.objset.view().object(file.1).unwrap();
+    assert!(stored.read_vec(0, FILE).unwrap() == model, "other bytes after the import");
+    spa
+}
+
+/// A disk stops working: it is faulted, left alone, and what it lacks is known when it comes back.
+#[test]
+fn a_dead_disk_is_faulted_and_never_believed_when_it_is_back() {
+    let raidz = |children| VdevSpec::Raidz { parity: 1, children };
+    let draid = |children| VdevSpec::Draid { config: "draid1:2d:4c:0s".parse().unwrap(), children };
+    for mut bench in [Bench::mirror(), Bench::new(3, raidz), Bench::new(4, draid)] {
+        bench.write();
+        bench.disks[1].inject(Fault::Dead);
+        (0..3).for_each(|_| bench.write());
+        assert_eq!(bench.health(1), FAULTED);
+        assert_eq!((bench.told("probe_failure"), bench.told("statechange")), (1, 1));
+        let counted = bench.leaf(1).errors.counts();
+        bench.write();
+        assert_eq!(bench.leaf(1).errors.counts(), counted, "a faulted disk is left alone");
+        assert_eq!(bench.spa.offline(bench.guid(0), false).unwrap_err().kind(), Kind::Busy);
+
+        bench.disks[1].clear();
+        let (guid, device) = (bench.guid(1), bench.device(1));
+        assert_eq!(bench.spa.online(guid, Ok(Arc::clone(&device))).unwrap(), FAULTED, "clear comes first");
+        bench.spa.clear(vec![(guid, Some(Ok(device)))]).unwrap();
+        assert_eq!((bench.health(1), bench.leaf(1).errors.counts()), (Health::ONLINE, [0; 3]));
+        assert!(!bench.leaf(1).dtl.read().is_empty());
+        (0..2).for_each(|_| bench.write());
+        assert_eq!(bench.leaf(1).errors.counts(), [0; 3], "what is known to be stale is not even tried");
+        let why = bench.spa.offline(bench.guid(0), false).unwrap_err();
+        assert_eq!(why.kind(), Kind::Busy, "the others have what it lacks");
+        let (file, model) = (bench.file, bench.model.clone());
+        let dir = bench.export(&["DTL: "]);
+        drop(reimported(dir.path(), file, &model));
+    }
+}
+
+/// Offline lasts, until the disk is brought back; a temporary one ends with the export.
+#[test]
+fn offline_outlives_an_export_unless_it_is_temporary() {
+    for temporary in [false, true] {
+        let mut bench = Bench::mirror();
+        let guid = bench.guid(0);
+        bench.spa.offline(guid, temporary).unwrap();
+        bench.write();
+        assert_eq!(bench.health(0), Health::OFFLINE);
+        let (file, model) = (bench.file, bench.model.clone());
+        let dir = bench.export(if temporary { &[] } else { &["offline: 1"] });
+        let spa = reimported(dir.path(), file, &model);
+        let leaf = Arc::clone(spa.pool.tree().leaf(guid).unwrap());
+        assert_eq!(leaf.health() == Health::OFFLINE, !temporary);
+        assert!(!leaf.dtl.read().is_empty());
+        if !temporary {
+            let device = pools::open(&dir.path().join("disk1"));
+            assert_eq!(spa.online(guid, Ok(device)).unwrap(), Health::ONLINE);
+        }
+        spa.export().unwrap();
+        drop(spa);
+        if zdb::installed() {
+            zdb::verify(dir.path(), POOL).unwrap();
+            assert!(!zdb::run(dir.path(), POOL, &["-C"]).unwrap().contains("offline"));
+        }
+        drop(reimported(dir.path(), file, &model));
+    }
+}
+
+/// What works but fails too often is given up; what gives wrong bytes too often is only called degraded.
+#[test]
+fn too_many_errors_are_too_many() {
+    let mut bench = Bench::mirror();
+    // Labels at either end can be written, so the disk works.
+    bench.disks[0].inject(Fault::WriteError(4 << 20..90 << 20));
+    for _ in 0..12 {
+        bench.write();
+    }
+    assert_eq!((bench.health(0), bench.told("probe_failure")), (FAULTED, 0));
+    let (file, model) = (bench.file, bench.model.clone());
+    let dir = bench.export(&["faulted: 1", "aux_state: 'err_exceeded'"]);
+    let spa = reimported(dir.path(), file, &model);
+    assert!(spa.pool.tree().leaves().all(|leaf| leaf.health() == Health::ONLINE), "a new chance");
+    drop(spa);
+
+    let mut bench = Bench::mirror();
+    bench.disks[0].inject(Fault::BitRot { range: 4 << 20..90 << 20, every: 512 });
+    for _ in 0..4 {
+        bench.write();
+    }
+    assert_eq!(bench.health(0), DEGRADED);
+    bench.disks[0].clear();
+    bench.spa.clear(vec![(bench.guid(0), None)]).unwrap();
+    assert_eq!(bench.health(0), Health::ONLINE);
+}
+
+/// The administrator's word lasts; of a disk that can't be done without it only makes a degraded one.
+#[test]
+fn faults_by_order() {
+    let mut bench = Bench::mirror();
+    let (first, second) = (bench.guid(0), bench.guid(1));
+    bench.spa.fault(first, false).unwrap();
+    bench.spa.fault(second, true).unwrap();
+    let external = |state| Health { state, aux: VdevAux::External };
+    assert_eq!(bench.health(0), external(VdevState::Faulted));
+    assert_eq!(bench.health(1), external(VdevState::Degraded));
+    bench.write();
+    let (file, model) = (bench.file, bench.model.clone());
+    let dir = bench.export(&["faulted: 1", "aux_state: 'external'"]);
+    let spa = reimported(dir.path(), file, &model);
+    let health = |guid| spa.pool.tree().leaf(guid).unwrap().health();
+    assert_eq!(health(first), external(VdevState::Faulted));
+    assert_eq!(health(second), Health::ONLINE);
+}
+
+/// A disk that was pulled out is removed; one without which the pool has nothing left suspends it.
+#[test]
+fn pulled_disks_are_removed_and_the_last_one_is_not_given_up() {
+    let mut bench = Bench::mirror();
+    bench.disks[1].inject(Fault::Gone);
+    (0..2).for_each(|_| bench.write());
+    assert_eq!((bench.health(1), bench.told("resource.fs.zfs.removed")), (Health::REMOVED, 1));
+    bench.disks[0].inject(Fault::Dead);
+    let tx = bench.spa.begin().unwrap();
+    bench.data().objset.handle(bench.file.1).unwrap().write(&tx, 0, &[9; 100]).unwrap();
+    drop(tx);
+    assert_eq!(bench.spa.sync().unwrap_err().kind(), Kind::Suspended);
+    assert_eq!(bench.spa.begin().unwrap_err().kind(), Kind::Suspended);
+    assert!(bench.health(0).is_readable());
+    // When the disks are back, what was synced is there.
+    let (file, model, dir) = (bench.file, bench.model.clone(), bench.dir);
+    drop(bench.spa);
+    drop(reimported(dir.path(), file, &model));
+}

@@ -1,0 +1,83 @@
+//! A vdev that is much slower than the other gets fewer blocks.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use blkdev::{BlockDevice, Device, Geometry, Io, IoKind};
+use engine::dmu::NewObject;
+use engine::env::Env;
+use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::vdev::config::AllocBias;
+use ondisk::{ObjectType, ObjsetType};
+use testkit::pools;
+
+/// Does one write after the other, each late.
+#[derive(Debug)]
+struct Slow {
+    inner: Device,
+    work: Mutex<mpsc::Sender<Io>>,
+}
+
+impl Slow {
+    fn over(inner: Device, late: Duration) -> Arc<Self> {
+        let (work, jobs) = mpsc::channel::<Io>();
+        let device = Arc::clone(&inner);
+        std::thread::spawn(move || {
+            for io in jobs {
+                std::thread::sleep(late);
+                device.submit(io);
+            }
+        });
+        Arc::new(Self { inner, work: Mutex::new(work) })
+    }
+}
+
+impl BlockDevice for Slow {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&self, io: Io) {
+        match io.kind {
+            IoKind::Write => self.work.lock().unwrap().send(io).unwrap(),
+            _ => self.inner.submit(io),
+        }
+    }
+}
+
+#[test]
+fn a_slow_vdev_gets_less() {
+    let dir = tempfile::tempdir().unwrap();
+    let leaf = |name: &str| pools::leaf(&dir.path().join(name), 256 << 20);
+    let (fast, mut slow) = (leaf("fast"), leaf("slow"));
+    slow.device = Slow::over(slow.device, Duration::from_millis(60));
+    let top = |leaf| TopSpec { vdev: VdevSpec::Leaf(leaf), class: AllocBias::Normal, ashift: None };
+    let env = Env::system(64 << 20).unwrap();
+    let spa = pools::create_pool(&env, "uneven", vec![top(fast), top(slow)], &|_, _| Ok(())).unwrap();
+    let number = spa.dsl_task(|t| t.create("uneven/data", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+    let data = spa.datasets.open(&*spa, number).unwrap();
+    let tx = spa.begin().unwrap();
+    let object =
+        data.objset.create_object(&tx, NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 128 << 10)).unwrap();
+    // No two words are equal, so that nothing gets smaller.
+    let bytes: Vec<u8> =
+        (0..16_u64 << 20).flat_map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes()).collect();
+    object.write(&tx, 0, &bytes).unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+    let used = |id| spa.space.vdev_stats(id).unwrap().allocated;
+    let (fast, slow) = (used(0), used(1));
+    assert!(fast > 2 * slow, "{fast} on the fast one, {slow} on the slow one");
+    assert!(slow > 4 << 20, "the slow one is not left out: {slow}");
+    spa.export().unwrap();
+    drop((data, spa));
+    if testkit::zdb::installed() {
+        testkit::zdb::verify(dir.path(), "uneven").unwrap();
+    }
+}

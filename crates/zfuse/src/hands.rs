@@ -1,0 +1,200 @@
+//! Work on mount points, done by a process of its own.
+//!
+//! A mount point may lie inside a file system that this process serves. A thread that looks it up then waits for an
+//! answer of other threads of the same process, and can't be killed meanwhile: when the process is killed at that
+//! moment the thread stays, its descriptors with it, and all of its mounts hang for good. So who serves file systems
+//! lets a child look ([`work_apart`]): the child has none of the connections, and its wait ends when they are gone.
+
+use std::ffi::{CString, OsString};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// The word by which this program is called as a child; what follows goes to [`act`].
+pub const VERB: &str = "mount-point";
+/// How it is called then: itself, whatever has become of its file.
+pub const PROGRAM: &str = "/proc/self/exe";
+/// What `df -T` and `findmnt` show.
+const TYPE: &str = "fuse.zfs";
+/// Exit code of a child that failed for a reason without a number.
+const NO_NUMBER: u8 = 255;
+
+static APART: AtomicBool = AtomicBool::new(false);
+
+/// From now on children of this program, called with [`VERB`], touch mount points.
+pub fn work_apart() {
+    APART.store(true, Ordering::Relaxed);
+}
+
+/// What is to become of a mount point before it is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Ready {
+    /// It is taken as it is.
+    #[default]
+    AsIs,
+    /// What a dead process left there goes, a missing directory is made, and it must be empty.
+    Empty,
+    /// As [`Ready::Empty`], but it may have files.
+    Overlay,
+}
+
+/// Something to be done at a mount point.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Mount what is behind a connection of FUSE.
+    Mount { ready: Ready, source: String, flags: MountFlags, options: String },
+    /// Give a mount other flags.
+    Change(MountFlags),
+    /// Take the mount away.
+    Unmount(UnmountFlags),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// The mount point without links.
+    pub at: PathBuf,
+    /// False when the system lets only root do it.
+    pub allowed: bool,
+}
+
+/// Does it, here or in a child.
+pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Result<Done> {
+    if !APART.load(Ordering::Relaxed) {
+        return work.here(at, device.map_or(-1, AsRawFd::as_raw_fd));
+    }
+    let stdin = device.map_or(Ok(Stdio::null()), |device| device.try_clone().map(Stdio::from))?;
+    let mut child = Command::new(PROGRAM);
+    child.arg(VERB).arg(at).args(work.words()).stdin(stdin).stderr(Stdio::null());
+    let out = child.output()?;
+    let at = PathBuf::from(OsString::from_vec(out.stdout));
+    let prepared = !at.as_os_str().is_empty();
+    match out.status.code() {
+        Some(0) => Ok(Done { at, allowed: true }),
+        Some(code) if code == Errno::PERM.raw_os_error() && prepared => Ok(Done { at, allowed: false }),
+        Some(code) if code != i32::from(NO_NUMBER) => Err(io::Error::from_raw_os_error(code)),
+        _ => Err(io::Error::other(format!("the work at the mount point ended with {}", out.status))),
+    }
+}
+
+/// What a child does with the words behind [`VERB`]: the number of the error that it exits with, 0 when there is none.
+pub fn act(words: &[OsString]) -> u8 {
+    let Some((at, words)) = words.split_first() else { return NO_NUMBER };
+    let Some(work) = Work::parse(words) else { return NO_NUMBER };
+    let done = work.here(Path::new(at), io::stdin().as_raw_fd()).and_then(|done| {
+        io::stdout().write_all(done.at.as_os_str().as_bytes())?;
+        Ok(if done.allowed { 0 } else { Errno::PERM.raw_os_error() })
+    });
+    let code = done.unwrap_or_else(|e| e.raw_os_error().unwrap_or(NO_NUMBER.into()));
+    u8::try_from(code).unwrap_or(NO_NUMBER)
+}
+
+impl Work {
+    fn words(&self) -> Vec<OsString> {
+        let words = match self {
+            Self::Mount { ready, source, flags, options } => {
+                let ready = match ready {
+                    Ready::AsIs => "as-is",
+                    Ready::Empty => "empty",
+                    Ready::Overlay => "overlay",
+                };
+                vec!["mount".into(), ready.into(), source.clone(), flags.bits().to_string(), options.clone()]
+            }
+            Self::Change(flags) => vec!["change".into(), flags.bits().to_string()],
+            Self::Unmount(flags) => vec!["unmount".into(), flags.bits().to_string()],
+        };
+        words.into_iter().map(OsString::from).collect()
+    }
+
+    fn parse(words: &[OsString]) -> Option<Self> {
+        let words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
+        match words.as_slice() {
+            ["mount", ready, source, flags, options] => Some(Self::Mount {
+                ready: match *ready {
+                    "as-is" => Ready::AsIs,
+                    "empty" => Ready::Empty,
+                    _ => Ready::Overlay,
+                },
+                source: (*source).to_owned(),
+                flags: MountFlags::from_bits(flags.parse().ok()?)?,
+                options: (*options).to_owned(),
+            }),
+            ["change", flags] => MountFlags::from_bits(flags.parse().ok()?).map(Self::Change),
+            ["unmount", flags] => UnmountFlags::from_bits(flags.parse().ok()?).map(Self::Unmount),
+            _ => None,
+        }
+    }
+
+    fn here(&self, at: &Path, device: i32) -> io::Result<Done> {
+        let allowed = |at: &Path, done: rustix::io::Result<()>| match done {
+            Ok(()) => Ok(Done { at: at.to_owned(), allowed: true }),
+            Err(Errno::PERM) => Ok(Done { at: at.to_owned(), allowed: false }),
+            Err(e) => Err(e.into()),
+        };
+        match self {
+            Self::Mount { ready, source, flags, options } => {
+                prepare(at, *ready)?;
+                let at = at.canonicalize()?;
+                let data = CString::new(format!("fd={device},{options}"))?;
+                let done = rustix::mount::mount(source.as_str(), &at, TYPE, *flags, Some(data.as_c_str()));
+                allowed(&at, done)
+            }
+            Self::Change(flags) => {
+                let none = CString::default();
+                rustix::mount::mount_remount(at, *flags, none.as_c_str())?;
+                allowed(at, Ok(()))
+            }
+            Self::Unmount(flags) => allowed(at, rustix::mount::unmount(at, *flags | UnmountFlags::NOFOLLOW)),
+        }
+    }
+}
+
+/// Makes a place ready to be mounted on.
+fn prepare(at: &Path, ready: Ready) -> io::Result<()> {
+    if ready == Ready::AsIs {
+        return Ok(());
+    }
+    // What is there of a file may be in the kernel's memory still; how full it is, only the one who serves can say.
+    if matches!(rustix::fs::statvfs(at), Err(Errno::NOTCONN)) {
+        super::kernel::detach(at, true)?;
+    }
+    std::fs::create_dir_all(at)?;
+    let empty = std::fs::read_dir(at)?.next().is_none();
+    if empty || ready == Ready::Overlay { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_understand_what_they_are_told() {
+        let mount = Work::Mount {
+            ready: Ready::Overlay,
+            source: "tank/a b".into(),
+            flags: MountFlags::RDONLY | MountFlags::NOSUID,
+            options: "rootmode=40000,user_id=0".into(),
+        };
+        for work in [mount, Work::Change(MountFlags::NODEV), Work::Unmount(UnmountFlags::DETACH)] {
+            assert_eq!(Work::parse(&work.words()), Some(work));
+        }
+        assert_eq!(Work::parse(&["mount".into()]), None);
+    }
+
+    #[test]
+    fn a_place_with_files_is_refused_unless_they_may_be_hidden() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("a/b");
+        prepare(&at, Ready::Empty).unwrap();
+        std::fs::write(at.join("file"), b"").unwrap();
+        assert_eq!(prepare(&at, Ready::Empty).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+        prepare(&at, Ready::Overlay).unwrap();
+        prepare(&at, Ready::AsIs).unwrap();
+    }
+}

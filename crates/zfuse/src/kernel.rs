@@ -1,0 +1,115 @@
+//! How a file system comes into the kernel's tree, changes there and leaves it.
+//!
+//! Root mounts by itself, so that the type reads `fuse.zfs` and the source is the dataset; an ordinary user through
+//! the helper of the system's FUSE package, which says the same.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::hands::{self, Ready, Work};
+
+/// What `df -T` and `findmnt` show behind `fuse.`.
+const SUBTYPE: &str = "zfs";
+
+/// Where and how a file system is to be mounted.
+#[derive(Debug)]
+pub struct Place<'a> {
+    /// The mount point.
+    pub at: &'a Path,
+    /// What is to become of it before.
+    pub ready: Ready,
+    /// The dataset.
+    pub source: &'a str,
+    /// Flags of the mount.
+    pub flags: MountFlags,
+    /// Other users are let in.
+    pub everybody: bool,
+    /// The kernel checks permissions.
+    pub checked: bool,
+    /// Threads that answer requests.
+    pub threads: usize,
+}
+
+/// Mounts a file system and answers its requests from then on. Gives the mount point without links, too.
+pub fn spawn<F: Filesystem + 'static>(
+    files: F,
+    place: &Place<'_>,
+) -> io::Result<(BackgroundSession, PathBuf)> {
+    let mut config = Config::default();
+    config.acl = if place.everybody { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(place.threads);
+    config.clone_fd = true;
+    let (at, device) = attach(place)?;
+    let session = match device {
+        Some(device) => {
+            let session = Session::from_fd(files, device, config.acl, config).and_then(Session::spawn);
+            session.inspect_err(|_| {
+                // The reason is why it could not be answered for.
+                let _ = detach(&at, true);
+            })?
+        }
+        None => {
+            config.mount_options = helper_options(place);
+            fuser::spawn_mount(files, &at, &config)?
+        }
+    };
+    Ok((session, at))
+}
+
+/// Where it is mounted, and the connection of a mount made directly; `None` when only the helper may.
+fn attach(place: &Place<'_>) -> io::Result<(PathBuf, Option<OwnedFd>)> {
+    let device: OwnedFd = OpenOptions::new().read(true).write(true).open("/dev/fuse")?.into();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut options = format!("rootmode=40000,user_id={uid},group_id={gid}");
+    let wanted = [(place.checked, ",default_permissions"), (place.everybody, ",allow_other")];
+    wanted.iter().filter(|(on, _)| *on).for_each(|(_, option)| options.push_str(option));
+    let work =
+        Work::Mount { ready: place.ready, source: place.source.to_owned(), flags: place.flags, options };
+    let done = hands::run(place.at, &work, Some(&device))?;
+    Ok((done.at, done.allowed.then_some(device)))
+}
+
+fn helper_options(place: &Place<'_>) -> Vec<MountOption> {
+    let flag = |flag, yes, no| if place.flags.contains(flag) { yes } else { no };
+    let mut options = vec![
+        MountOption::FSName(place.source.to_owned()),
+        MountOption::Subtype(SUBTYPE.to_owned()),
+        flag(MountFlags::RDONLY, MountOption::RO, MountOption::RW),
+        flag(MountFlags::NOSUID, MountOption::NoSuid, MountOption::Suid),
+        flag(MountFlags::NODEV, MountOption::NoDev, MountOption::Dev),
+        flag(MountFlags::NOEXEC, MountOption::NoExec, MountOption::Exec),
+    ];
+    if place.checked {
+        options.push(MountOption::DefaultPermissions);
+    }
+    options
+}
+
+/// Gives a mount other flags. What has files open for writing can't become read-only (`EBUSY`); an ordinary user can't
+/// change anything (`EPERM`).
+pub fn change_flags(at: &Path, flags: MountFlags) -> io::Result<()> {
+    hands::run(at, &Work::Change(flags), None).map(drop)
+}
+
+/// Takes away what is mounted at `at`: what another process left there, too. An ordinary user asks the helper of
+/// the system's FUSE package.
+pub fn detach(at: &Path, force: bool) -> io::Result<()> {
+    let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    if hands::run(at, &Work::Unmount(flags), None)?.allowed {
+        return Ok(());
+    }
+    let args: &[&str] = if force { &["-u", "-z"] } else { &["-u"] };
+    let out = Command::new("fusermount3").args(args).arg("--").arg(at).output()?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    match (out.status.success(), said.contains("busy")) {
+        (true, _) => Ok(()),
+        (false, true) => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
+        _ => Err(io::Error::other(said.trim().to_owned())),
+    }
+}

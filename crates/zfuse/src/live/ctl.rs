@@ -1,0 +1,72 @@
+//! `.zfs` and what is done in `.zfs/snapshot`: making, removing and renaming a directory there does so with the
+//! snapshot, as OpenZFS's `zfs_admin_snapshot` allows by default. The directory's mode lets only root do it.
+
+use std::time::Duration;
+
+use engine::{Error, Kind, Result};
+use fuser::Generation;
+
+use super::files::{CHANGED, Entry};
+use super::{Live, Snapdir, SnapshotAdmin};
+use crate::node::{Node, What};
+
+const SNAPDIR: Node = Node { slot: 0, what: What::SnapDir };
+
+/// Whether an inode number is that of `.zfs/snapshot`.
+pub fn is_snapdir(ino: u64) -> bool {
+    Node::decode(ino) == SNAPDIR
+}
+
+impl Live {
+    /// What a name in a directory of the live file system names, `.zfs` included. `.` and `..` are asked for by who has a file
+    /// handle only, with any file as the directory.
+    pub(super) fn lookup_any(&self, dir: u64, name: &[u8]) -> Result<Entry> {
+        match name {
+            b"." => self.entry(dir),
+            b".." => self.entry(self.files.attr(dir)?.parent),
+            b".zfs" if dir == self.files.root && self.options.read().snapdir != Snapdir::Disabled => {
+                self.below_ctl(Node { slot: 0, what: What::Ctl })
+            }
+            _ => self.find(dir, name),
+        }
+    }
+
+    /// Whether only the kernel can make a name come and go, so that it may keep what it was told.
+    pub(super) fn is_kept(&self, name: &[u8]) -> bool {
+        self.files.names_are_exact() && name != b".zfs"
+    }
+
+    /// Snapshots come and go without the kernel: names are asked for each time.
+    fn below_ctl(&self, node: Node) -> Result<Entry> {
+        let attr = self.frozen.attr(node)?;
+        Ok(Entry { attr, generation: Generation(0), keep: Duration::ZERO, keep_attr: CHANGED })
+    }
+
+    fn admin(&self) -> Result<&dyn SnapshotAdmin> {
+        let admin = self.admin.as_deref().filter(|_| !self.options.read().read_only);
+        admin.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots can't be changed here"))
+    }
+
+    /// `mkdir .zfs/snapshot/NAME`
+    #[doc(alias = "zfsctl_snapdir_mkdir")]
+    pub(super) fn take_snapshot(&self, name: &[u8]) -> Result<Entry> {
+        self.admin()?.create(text(name)?)?;
+        self.below_ctl(self.frozen.find(SNAPDIR, name)?)
+    }
+
+    /// `rmdir .zfs/snapshot/NAME`
+    #[doc(alias = "zfsctl_snapdir_remove")]
+    pub(super) fn destroy_snapshot(&self, name: &[u8]) -> Result<()> {
+        self.admin()?.destroy(text(name)?)
+    }
+
+    /// `mv .zfs/snapshot/OLD .zfs/snapshot/NEW`
+    #[doc(alias = "zfsctl_snapdir_rename")]
+    pub(super) fn rename_snapshot(&self, old: &[u8], new: &[u8]) -> Result<()> {
+        self.admin()?.rename(text(old)?, text(new)?)
+    }
+}
+
+fn text(name: &[u8]) -> Result<&str> {
+    std::str::from_utf8(name).map_err(|_| Error::new(Kind::Invalid, "no name of a snapshot"))
+}

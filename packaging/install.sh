@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Installs the program, its links, man pages, completions and systemd units: `make install`.
+#
+#   BINARY=target/release/aquifer PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc packaging/install.sh install|uninstall
+#
+# What is there and is not ours is never overwritten: one such file, and nothing is installed. What was installed is
+# listed in PREFIX/share/aquifer/manifest, and only that is removed.
+set -euo pipefail
+
+action=${1:-install}
+BINARY=${BINARY:-target/release/aquifer}
+PREFIX=${PREFIX:-/usr/local}
+DESTDIR=${DESTDIR:-}
+SYSCONFDIR=${SYSCONFDIR:-/etc}
+UNITDIR=${UNITDIR:-$PREFIX/lib/systemd/system}
+USERUNITDIR=${USERUNITDIR:-$PREFIX/lib/systemd/user}
+BINDIR=${BINDIR:-$PREFIX/sbin}
+here=$(cd "$(dirname "$0")" && pwd)
+manifest=$DESTDIR$PREFIX/share/aquifer/manifest
+
+# Whether a path (without DESTDIR) is ours, or free.
+ours() {
+    local path=$DESTDIR$1
+    [ -e "$path" ] || [ -L "$path" ] || return 0
+    [ -f "$manifest" ] && grep -qxF -- "$1" "$manifest"
+}
+
+uninstall() {
+    [ -f "$manifest" ] || { echo "nothing of ours is installed in $DESTDIR$PREFIX"; return 0; }
+    local path
+    while IFS= read -r path; do
+        rm -f -- "$DESTDIR$path"
+        rmdir -p --ignore-fail-on-non-empty -- "$(dirname "$DESTDIR$path")" 2>/dev/null || true
+    done <"$manifest"
+    rm -f -- "$manifest"
+    rmdir -p --ignore-fail-on-non-empty -- "$(dirname "$manifest")" 2>/dev/null || true
+}
+
+install_all() {
+    [ -x "$BINARY" ] || { echo "$BINARY is missing: make build" >&2; exit 1; }
+    local path link file
+    # Not local: the trap needs it after the function has ended.
+    stage=$(mktemp -d)
+    trap 'rm -rf -- "$stage"' EXIT
+    "$BINARY" pages --bindir "$BINDIR" "$stage/pages"
+    # Everything is laid out first, so that it can be looked at as a whole.
+    local root=$stage/root
+    install -D -m 755 "$BINARY" "$root$BINDIR/aquifer"
+    if command -v strip >/dev/null; then strip --strip-debug "$root$BINDIR/aquifer"; fi
+    while IFS= read -r link; do ln -s aquifer "$root$BINDIR/$link"; done <"$stage/pages/links"
+    for file in "$stage"/pages/man/man*/*; do
+        path=$PREFIX/share/man/$(basename "$(dirname "$file")")
+        install -D -m 644 "$file" "$root$path/$(basename "$file")"
+        gzip -9n "$root$path/$(basename "$file")"
+    done
+    for file in "$stage"/pages/bash/*; do install -D -m 644 "$file" "$root$PREFIX/share/bash-completion/completions/$(basename "$file")"; done
+    for file in "$stage"/pages/zsh/*; do install -D -m 644 "$file" "$root$PREFIX/share/zsh/site-functions/$(basename "$file")"; done
+    for file in "$stage"/pages/fish/*; do install -D -m 644 "$file" "$root$PREFIX/share/fish/vendor_completions.d/$(basename "$file")"; done
+    units "$here/systemd" "$root$UNITDIR"
+    units "$here/systemd-user" "$root$USERUNITDIR"
+    local conf=$SYSCONFDIR/aquifer/aquifer.conf
+    # A file of settings that somebody wrote stays as it is, and no uninstall takes it.
+    [ -e "$DESTDIR$conf" ] || install -D -m 644 "$here/aquifer.conf" "$DESTDIR$conf"
+
+    local clashes=0 list=$stage/list
+    (cd "$root" && find . \( -type f -o -type l \) | sed 's/^\.//' | sort) >"$list"
+    while IFS= read -r path; do
+        ours "$path" || { echo "$DESTDIR$path is there and is not ours" >&2; clashes=1; }
+    done <"$list"
+    if [ "$clashes" = 1 ]; then
+        echo "nothing was installed: choose another PREFIX" >&2
+        exit 1
+    fi
+    uninstall >/dev/null
+    mkdir -p "$DESTDIR$PREFIX"
+    (cd "$root" && tar -cf - .) | (cd "${DESTDIR:-/}" && tar -xf - --no-same-owner --no-overwrite-dir)
+    install -D -m 644 "$list" "$manifest"
+    echo "installed in $DESTDIR$PREFIX"
+}
+
+units() {
+    local file
+    for file in "$1"/*; do
+        mkdir -p "$2"
+        sed "s#@BINDIR@#$BINDIR#g" "$file" >"$2/$(basename "$file")"
+        chmod 644 "$2/$(basename "$file")"
+    done
+}
+
+case $action in
+install) install_all ;;
+uninstall) uninstall ;;
+*) echo "usage: install.sh install|uninstall" >&2; exit 2 ;;
+esac

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# tests/clients.sh BINARY: programs that people run against zpool and zfs, unmodified, with ours first in PATH. They are
+# unpacked from Debian's archive, not installed.
+. "$(dirname "$0")/mount_lib.sh"
+command -v apt-get >/dev/null || skip "no apt-get here"
+cd "$work" && mkdir debs && cd debs || exit 1
+for package in zfs-auto-snapshot sanoid zfsnap libconfig-inifiles-perl libcapture-tiny-perl; do
+  apt-get download -qq "$package" >/dev/null 2>&1 && dpkg-deb -x "$package"_*.deb "$work/root"
+done
+root=$work/root
+export PERL5LIB=$root/usr/share/perl5
+make_pool
+zfs create scratch/home && zfs create scratch/home/a && zfs create scratch/no
+zfs set com.sun:auto-snapshot=false scratch/no
+snapshots() { zfs list -H -t snapshot -o name "$@"; }
+export -f snapshots
+
+if [ -x "$root/usr/sbin/zfs-auto-snapshot" ]; then
+  auto() {
+    for day in 1 2 3; do zfs snapshot -r "scratch/home@zfs-auto-snap_hourly-2026-01-0$day-0017"; done
+    "$root/usr/sbin/zfs-auto-snapshot" --label=hourly --keep=2 // || return 1
+    [ "$(snapshots -d 1 scratch/home | grep -c _hourly-)" = 2 ] && [ "$(snapshots -d 1 scratch/home/a | grep -c _hourly-)" = 2 ] &&
+      [ "$(snapshots -d 1 scratch | grep -c _hourly-)" = 1 ] && ! snapshots -d 1 scratch/no | grep -q . &&
+      ! snapshots | grep -q 2026-01-02
+  }
+  export -f auto; export root
+  check zfs-auto-snapshot bash -c auto
+else echo "zfs-auto-snapshot            SKIPPED: can't be had"; fi
+
+if [ -x "$root/usr/sbin/sanoid" ]; then
+  sanoid() {
+    local conf=$work/sanoid; mkdir -p "$conf" /usr/share/sanoid
+    printf '%s\n' '[scratch/home]' use_template=t recursive=yes '[template_t]' "hourly=$1" "daily=$1" "monthly=$1" \
+      yearly=0 autosnap=yes autoprune=yes > "$conf/sanoid.conf"
+    # Debian's sanoid reads its defaults from one place only.
+    unshare -m sh -c "mount --bind '$root/usr/share/sanoid' /usr/share/sanoid && \"\$@\"" sh \
+      perl "$root/usr/sbin/sanoid" --configdir="$conf" --cache-dir="$conf/cache" --run-dir="$conf/run" "${@:2}"
+  }
+  rounds() {
+    sanoid 1 --take-snapshots --verbose || return 1
+    [ "$(snapshots -r scratch/home | grep -c @autosnap_)" = 6 ] || { snapshots; return 1; }
+    sanoid 1 --monitor-snapshots --force-update && sanoid 1 --monitor-health && sanoid 1 --monitor-capacity || return 1
+    sleep 1
+    sanoid 0 --prune-snapshots --force-update --verbose
+    ! snapshots -r scratch/home | grep @autosnap_
+  }
+  export -f sanoid rounds; export work
+  check sanoid bash -c rounds
+  rmdir /usr/share/sanoid 2>/dev/null
+else echo "sanoid                       SKIPPED: can't be had"; fi
+
+if [ -x "$root/usr/sbin/zfSnap" ] && [ -e /sbin/zfs ]; then
+  zfsnap() {
+    # It asks for its zfs at one place only.
+    unshare -m sh -c "mount --bind '$binary' /sbin/zfs && \"\$@\"" sh sh "$root/usr/sbin/zfSnap" "$@"
+  }
+  rounds() {
+    zfsnap -a 1s -r scratch/home || return 1
+    [ "$(snapshots -r scratch/home | grep -c -- --1s)" = 2 ] || { snapshots; return 1; }
+    sleep 2; zfsnap -v -d
+    ! snapshots -r scratch/home | grep -- --1s
+  }
+  export -f zfsnap rounds; export binary
+  check zfsnap bash -c rounds
+else echo "zfsnap                       SKIPPED: can't be had"; fi
+judge
+exit $failed

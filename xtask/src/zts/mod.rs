@@ -1,0 +1,134 @@
+//! OpenZFS's own functional tests (the `zfs-test` package) against our commands.
+//!
+//! ```text
+//! cargo run -p xtask -- zts [OPTIONS] [GROUP | GROUP/TEST]...
+//!   --full             tests of common.run and linux.run, not only of sanity.run
+//!   --binary PATH      the binary to test (default target/debug/aquifer)
+//!   --disks N          loop devices given to the tests (default 3)
+//!   --timeout SECONDS  for one test (default: the run file's)
+//!   --out FOLDER       results and logs (default target/zts)
+//!   --list             what would run
+//!   --table            write docs/zts.md from the results so far
+//! ```
+//!
+//! Each group runs as root in a file system of its own: an overlay of the machine's, whose changes are dropped at the
+//! end, with its own mounts, processes, users, loop devices and daemon ([`room`]). What a test asks of a machine with
+//! the kernel module and what is put in its place is said in [`room`]; results go to plain lines ([`results`]).
+
+mod inside;
+mod results;
+mod room;
+mod runfile;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use results::Results;
+use runfile::Group;
+
+pub use inside::main as inside;
+
+/// Where the package puts its files.
+const PACKAGE: &str = "/usr/share/zfs";
+
+/// What the command line asks for.
+#[derive(Debug)]
+struct Options {
+    full: bool,
+    binary: PathBuf,
+    disks: u32,
+    timeout: Option<u64>,
+    out: PathBuf,
+    list: bool,
+    table: bool,
+    words: Vec<String>,
+}
+
+impl Options {
+    fn parse(args: &[String], root: &Path) -> Result<Self, String> {
+        let mut options = Self {
+            full: false,
+            binary: root.join("target/debug/aquifer"),
+            disks: 3,
+            timeout: None,
+            out: root.join("target/zts"),
+            list: false,
+            table: false,
+            words: Vec::new(),
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+            let number = |word: &String| word.parse().map_err(|_| format!("{arg} needs a number"));
+            match arg.as_str() {
+                "--full" => options.full = true,
+                "--list" => options.list = true,
+                "--table" => options.table = true,
+                "--binary" => options.binary = PathBuf::from(value()?),
+                "--out" => options.out = PathBuf::from(value()?),
+                "--disks" => options.disks = u32::try_from(number(value()?)?).unwrap_or(3),
+                "--timeout" => options.timeout = Some(number(value()?)?),
+                word if word.starts_with('-') => return Err(format!("unknown option {word}")),
+                word => options.words.push(word.to_owned()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the command.
+pub fn main(args: &[String], root: &Path) -> ExitCode {
+    match run(args, root) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("zts: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &[String], root: &Path) -> Result<bool, String> {
+    let options = Options::parse(args, root)?;
+    let mut results = Results::open(&options.out.join("results"))?;
+    if options.table {
+        return table::write(&results, &root.join("docs/zts.md")).map(|()| true);
+    }
+    let groups = wanted(&options)?;
+    if options.list {
+        for group in &groups {
+            println!("{}: {}", group.name, group.tests.join(" "));
+        }
+        return Ok(true);
+    }
+    let mut good = true;
+    for group in &groups {
+        let lines = room::run(group, &options)?;
+        good &= lines.iter().all(|line| line.outcome != results::Outcome::Fail);
+        println!("{}: {}", group.name, results::tally(&lines));
+        results.merge(lines)?;
+    }
+    Ok(good)
+}
+
+/// The groups the words name: all of the run file where there are none.
+fn wanted(options: &Options) -> Result<Vec<Group>, String> {
+    let short = runfile::read(&["sanity.run"])?;
+    let full = || runfile::read(&["common.run", "linux.run"]);
+    if options.words.is_empty() {
+        return if options.full { full() } else { Ok(short) };
+    }
+    let full = full()?;
+    let mut found = Vec::new();
+    for word in &options.words {
+        let first = if options.full { &full } else { &short };
+        let groups = runfile::select(first, word);
+        let groups = if groups.is_empty() { runfile::select(&full, word) } else { groups };
+        if groups.is_empty() {
+            return Err(format!("no group or test {word}"));
+        }
+        found.extend(groups);
+    }
+    Ok(found)
+}

@@ -1,0 +1,110 @@
+//! Results as plain lines, `OUTCOME group/test seconds words`, kept from run to run: a newer one takes the place of
+//! an older.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Pass,
+    Fail,
+    /// It can't run here, says itself.
+    Skip,
+    /// It was stopped when its time was over.
+    Late,
+}
+
+impl Outcome {
+    /// The word of result lines.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "PASS",
+            Self::Fail => "FAIL",
+            Self::Skip => "SKIP",
+            Self::Late => "LATE",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        [Self::Pass, Self::Fail, Self::Skip, Self::Late].into_iter().find(|outcome| outcome.word() == word)
+    }
+}
+
+/// One test's result.
+#[derive(Debug, Clone)]
+pub struct Line {
+    pub outcome: Outcome,
+    /// `group/test`.
+    pub test: String,
+    pub seconds: u64,
+    /// The last words of a test that did not pass.
+    pub words: String,
+}
+
+impl Line {
+    /// Reads a line back.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(4, ' ');
+        Some(Self {
+            outcome: Outcome::from_word(parts.next()?)?,
+            test: parts.next()?.to_owned(),
+            seconds: parts.next()?.parse().ok()?,
+            words: parts.next().unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// The line as it is kept and shown.
+    pub fn text(&self) -> String {
+        let line = format!("{} {} {} {}", self.outcome.word(), self.test, self.seconds, self.words);
+        line.trim_end().to_owned()
+    }
+}
+
+/// Passed, failed and skipped of some lines, in words.
+pub fn tally(lines: &[Line]) -> String {
+    let count = |outcome| lines.iter().filter(|line| line.outcome == outcome).count();
+    let mut text = format!("{} passed", count(Outcome::Pass));
+    for (outcome, word) in [(Outcome::Fail, "failed"), (Outcome::Late, "late"), (Outcome::Skip, "skipped")] {
+        if count(outcome) > 0 {
+            let _ = write!(text, ", {} {word}", count(outcome));
+        }
+    }
+    text
+}
+
+/// What is known of all tests that were run.
+#[derive(Debug)]
+pub struct Results {
+    path: PathBuf,
+    lines: BTreeMap<String, Line>,
+}
+
+impl Results {
+    /// Reads what earlier runs left.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let text = if path.exists() {
+            fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?
+        } else {
+            String::new()
+        };
+        let lines = text.lines().filter_map(Line::parse).map(|line| (line.test.clone(), line)).collect();
+        Ok(Self { path: path.to_owned(), lines })
+    }
+
+    /// Takes newer lines in and keeps the file.
+    pub fn merge(&mut self, lines: Vec<Line>) -> Result<(), String> {
+        // Another run may have added its own meanwhile.
+        self.lines.extend(Self::open(&self.path)?.lines);
+        self.lines.extend(lines.into_iter().map(|line| (line.test.clone(), line)));
+        let text: String = self.lines.values().map(|line| line.text() + "\n").collect();
+        fs::write(&self.path, text).map_err(|e| format!("{}: {e}", self.path.display()))
+    }
+
+    /// All lines, by name.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.lines.values()
+    }
+}
