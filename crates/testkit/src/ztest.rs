@@ -92,8 +92,9 @@ pub fn can_carry_on() -> bool {
 }
 
 fn private(scratch: &Path) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", WITH_DEV_ZFS]).arg(scratch);
+    // ztest deadlocks now and then, on its own pools too.
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "150", "unshare", "-m", "sh", "-c", WITH_DEV_ZFS]).arg(scratch);
     command
 }
 
@@ -106,8 +107,9 @@ pub fn carry_on(dir: &Path, seconds: u32) -> Result<(), String> {
     let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
     let time = seconds.to_string();
     let mut ztest = private(scratch.path());
-    // It is to add draid: it expands a raidz only where the first vdev is the one it made itself.
-    ztest.args(["ztest", "-E", "-K", "draid", "-T", &time, "-P", &time, "-V", "-f"]).arg(dir);
+    // It is to add draid: it expands a raidz only where the first vdev is the one it made itself. By default it
+    // kills itself in seven passes of ten (-k 70), and then nobody exports the pool.
+    ztest.args(["ztest", "-E", "-K", "draid", "-k", "0", "-T", &time, "-P", &time, "-V", "-f"]).arg(dir);
     let out = ztest.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     if out.status.success() && text.contains("0 killed") { Ok(()) } else { Err(text) }
