@@ -14,7 +14,9 @@ use zpl::write::{FsWriter, NewNode, Overrides, mount};
 use zpl::{FileKind, Filesystem};
 use zvol::LiveVolume;
 
+use crate::content::Content;
 use crate::dataset_ops::new_name_of;
+use crate::keys;
 use crate::model::{Head, Item, Model, Tree, read_model};
 use crate::world::POOL;
 
@@ -114,7 +116,24 @@ impl Actor {
         actor.mount_all()?;
         actor.spa.sync()?;
         actor.model = read_model(&actor.spa.pool).map_err(unread)?;
+        actor.take_keys()?;
         actor.begin()
+    }
+
+    /// Gives every encryption root a key that the model knows.
+    fn take_keys(&mut self) -> Result<()> {
+        let encrypted = self.model.heads.iter().filter(|(_, head)| head.encrypted);
+        for name in encrypted.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            let pool = &self.spa.pool;
+            let root = pool.dsl.keys.root_of(&pool.dsl.dir(&name)?)?;
+            if root.is_some_and(|root| root.name == name) {
+                let key = self.random.next_u64();
+                let (task_name, new) = (name.clone(), keys::new_key(key)?);
+                self.spa.dsl_task(move |tasks| tasks.change_key(&task_name, Some(new)))?;
+                self.model.heads.get_mut(&name).map(|head| head.key.replace(key));
+            }
+        }
+        Ok(())
     }
 
     fn begin(mut self) -> Result<Self> {
@@ -246,7 +265,7 @@ impl Actor {
         };
         let bytes = step.to_le_bytes();
         writer.write(number, 0, &bytes, true)?;
-        self.edit(POOL, |tree| tree.change(number, |item| item.bytes = Arc::new(bytes.to_vec())));
+        self.edit(POOL, |tree| tree.change(number, |item| item.bytes = Arc::new(Content::of(&bytes))));
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Power cuts at every moment of a workload.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use blkdev::Device;
@@ -27,15 +28,33 @@ pub const STEPS: u64 = 20;
 pub enum Start {
     /// A new pool.
     New(Machine),
-    /// The pool on these disks, under another name. It has no encrypted datasets.
-    Disks(Vec<Pages>),
+    /// A pool that is there already, under another name.
+    Disks(Found),
+}
+
+/// A pool that somebody else made.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Its disks.
+    pub disks: Vec<Pages>,
+    /// Of each encryption root the name below the pool's, and the key as its user would give it. They get others.
+    pub keys: Vec<(String, Vec<u8>)>,
+}
+
+impl Found {
+    /// The disks `disk1`, `disk2`, … in a folder.
+    pub fn in_folder(folder: &Path) -> std::io::Result<Self> {
+        let paths = (1..).map(|number| folder.join(format!("disk{number}"))).take_while(|path| path.exists());
+        let disks = paths.map(|path| Pages::of_file(&path)).collect::<Result<_, _>>()?;
+        Ok(Self { disks, keys: Vec::new() })
+    }
 }
 
 impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::New(machine) => write!(f, "{machine:?}"),
-            Self::Disks(disks) => write!(f, "{} disks", disks.len()),
+            Self::Disks(found) => write!(f, "{} disks", found.disks.len()),
         }
     }
 }
@@ -44,7 +63,7 @@ impl Start {
     fn disks(&self) -> Vec<Pages> {
         match self {
             Self::New(machine) => machine.blank(),
-            Self::Disks(pages) => pages.clone(),
+            Self::Disks(found) => found.disks.clone(),
         }
     }
 }
@@ -157,9 +176,9 @@ fn tell(plan: &Plan) -> Result<Story, String> {
     let disks = world::recorded(&plan.start.disks(), &record);
     let devices = world::as_devices(&disks);
     let mut random = Rng::new(plan.seed);
-    let actor = match plan.start {
-        Start::New(machine) => begun(&env, machine, &devices, &mut random),
-        Start::Disks(_) => taken_over(&env, &devices, random),
+    let actor = match &plan.start {
+        Start::New(machine) => begun(&env, *machine, &devices, &mut random),
+        Start::Disks(found) => taken_over(&env, &devices, &found.keys, random),
     };
     let mut actor = actor.map_err(|e| format!("in the beginning: {e}"))?;
     record.mark(0);
@@ -177,16 +196,25 @@ fn begun(env: &Env, machine: Machine, devices: &[Device], random: &mut Rng) -> e
     let spa = world::create_pool(env, machine, devices)?;
     if random.below(3) == 0 {
         // Blocks of at least this many bytes become gangs now and then.
-        spa.space.force_ganging(4096 << random.below(3));
+        spa.space.force_ganging(2048 << random.below(6));
     }
     Actor::new(spa, random.clone())
 }
 
-fn taken_over(env: &Env, devices: &[Device], random: Rng) -> engine::Result<Actor> {
+fn taken_over(
+    env: &Env,
+    devices: &[Device],
+    keys: &[(String, Vec<u8>)],
+    random: Rng,
+) -> engine::Result<Actor> {
     let none = || engine::Error::new(engine::Kind::NotFound, "no pool is found");
     let host = ImportOptions { hostid: 1, hostname: "sim".into(), force: true, ..ImportOptions::default() };
     let options = ImportOptions { rename: Some(world::POOL.into()), ..host };
-    Actor::take_over(import(env, world::found(devices).ok_or_else(none)?, &options)?, random)
+    let spa = import(env, world::found(devices).ok_or_else(none)?, &options)?;
+    for (name, key) in keys {
+        spa.load_key(&format!("{}/{name}", world::POOL), key)?;
+    }
+    Actor::take_over(spa, random)
 }
 
 /// One image: it opens, is as it was after a step, and every block is there exactly once. What was committed is there
@@ -203,15 +231,20 @@ fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bo
     drop(pool);
     let committed = !story.past.promises.files(promised, step).is_empty();
     if committed || go_on {
-        worked_on(&devices, story, promised, go_on)
+        worked_on(&devices, story, (promised, known), go_on)
             .map_err(|why| format!("imported after step {step}: {why}"))?;
     }
     Ok(committed)
 }
 
 /// Logs are done again, what was committed is there, the pool can be changed, and is whole after that.
-fn worked_on(devices: &[Device], story: &Story, promised: u64, go_on: bool) -> Result<(), String> {
-    let mut actor = story.past.resume(devices, promised, story.boot)?;
+fn worked_on(
+    devices: &[Device],
+    story: &Story,
+    (promised, known): (u64, &Known),
+    go_on: bool,
+) -> Result<(), String> {
+    let mut actor = story.past.resume(devices, promised, story.boot, known)?;
     for _ in 0..if go_on { 3 } else { 0 } {
         actor.step().map_err(|e| format!("working on: {e}{}", actor.story()))?;
     }

@@ -9,6 +9,7 @@ use engine::dsl::write::crypto::{Cipher, Encryption};
 use engine::dsl::write::props::Source;
 use engine::{Kind, Result};
 use ondisk::ObjsetType;
+use zcommon::features::Feature;
 use zpl::write::create_fs;
 
 use crate::actor::{Actor, is_refusal};
@@ -53,8 +54,14 @@ impl Actor {
         match self.spa.dsl_task(work) {
             Ok(value) => Ok(Some(value)),
             Err(e) if is_refusal(&e) => Ok(None),
+            // Pools of old versions lack what those of today have.
+            Err(e) if e.kind() == Kind::Unsupported && self.is_old() => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    fn is_old(&self) -> bool {
+        !self.spa.features.is_enabled(Feature::Encryption)
     }
 
     pub(crate) fn new_name(&mut self, kind: char) -> String {

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use engine::{Kind, Result};
 use ondisk::acl::{Ace, ace_flags, ace_mask, ace_type};
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, QuotaKind, RenameKind, Settings, XattrMode};
+use zpl::write::{FsWriter, NewNode, QuotaKind, RenameKind, Seek, Settings, XattrMode};
 
 use crate::actor::{Actor, MARK, is_refusal};
+use crate::content::Content;
 use crate::model::{Item, Name, Tree};
 use crate::world::POOL;
 
+/// The bit that makes a directory hand down its group.
+const SETGID: u32 = 0o2000;
 /// Different names in a directory.
 const NAMES: u64 = 9;
 /// Quotas of users that are tried.
@@ -27,12 +30,7 @@ const MOST_FILLERS: usize = 200;
 
 /// Puts bytes into the model of a file.
 pub(crate) fn overlay(item: &mut Item, offset: u64, bytes: &[u8]) {
-    let at = usize::try_from(offset).unwrap_or(0);
-    let content = Arc::make_mut(&mut item.bytes);
-    content.resize(content.len().max(at + bytes.len()), 0);
-    if let Some(range) = content.get_mut(at..at + bytes.len()) {
-        range.copy_from_slice(bytes);
-    }
+    Arc::make_mut(&mut item.bytes).write(offset, bytes);
 }
 
 /// An operation's place: directory, name, and what it means there.
@@ -57,7 +55,7 @@ impl Actor {
     /// Bytes of all live files.
     fn stored(&self) -> u64 {
         let trees = self.model.heads.values().map(|head| &head.tree);
-        trees.flat_map(|tree| tree.items.values()).map(|item| item.bytes.len() as u64).sum()
+        trees.flat_map(|tree| tree.items.values()).map(|item| item.bytes.stored()).sum()
     }
 
     fn place(&mut self, tree: &Tree) -> Option<Place> {
@@ -129,8 +127,19 @@ impl Actor {
         }
     }
 
-    fn add(&mut self, dataset: &str, place: &Place, number: u64, item: Item) -> Result<()> {
-        let item = Item { acl: self.writer(dataset)?.acl(number)?, ..item };
+    /// A new file; a setgid directory hands its group down, and the bit to directories.
+    fn add(&mut self, dataset: &str, place: &Place, number: u64, mut item: Item) -> Result<()> {
+        let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
+        let (perm, group) = match tree.items.get(&place.dir) {
+            Some(dir) => (dir.perm, dir.ids.1),
+            // The model has no item for the root, which nobody changes.
+            None => fs.attr(place.dir).map(|root| (root.perm, root.group))?,
+        };
+        if perm & SETGID != 0 {
+            item.ids.1 = group;
+            item.perm |= if item.kind == FileKind::Directory { SETGID } else { 0 };
+        }
+        item.acl = fs.acl(number)?;
         self.edit(dataset, |tree| {
             tree.set(place.dir, &place.name, number);
             if item.kind == FileKind::Directory {
@@ -142,10 +151,11 @@ impl Actor {
     }
 
     fn create(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
-        let new = NewNode::new(FileKind::Regular, 0o644, self.random.below(3), 0);
+        let owner = self.random.below(3);
+        let new = NewNode::new(FileKind::Regular, 0o644, owner, 0);
         let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "create")?;
         let Some(number) = made else { return Ok(()) };
-        self.add(dataset, place, number, Item::new(FileKind::Regular, 0o644))?;
+        self.add(dataset, place, number, Item { ids: (owner, 0), ..Item::new(FileKind::Regular, 0o644) })?;
         let len = self.random.below(SPAN);
         // Many files are small, so that some are kept in their pointers.
         let len = if self.random.below(2) == 0 { len / 256 } else { len };
@@ -181,9 +191,8 @@ impl Actor {
 
     fn cut(&mut self, dataset: &str, fs: &FsWriter, number: u64, size: u64) -> Result<()> {
         if expected(fs.truncate(number, size), true, "truncate")?.is_some() {
-            let size = usize::try_from(size).unwrap_or(0);
             self.edit(dataset, |tree| {
-                tree.change(number, |item| Arc::make_mut(&mut item.bytes).resize(size, 0))
+                tree.change(number, |item| Arc::make_mut(&mut item.bytes).resize(size))
             });
         }
         Ok(())
@@ -193,11 +202,7 @@ impl Actor {
         let (offset, len) = (self.random.below(SPAN), self.random.below(SPAN) + 1);
         if expected(fs.punch(number, offset, len), true, "punch")?.is_some() {
             self.edit(dataset, |tree| {
-                tree.change(number, |item| {
-                    let range = offset..offset + len;
-                    let bytes = (0u64..).zip(Arc::make_mut(&mut item.bytes).iter_mut());
-                    bytes.filter(|(at, _)| range.contains(at)).for_each(|(_, byte)| *byte = 0);
-                });
+                tree.change(number, |item| Arc::make_mut(&mut item.bytes).zero(offset, offset + len))
             });
         }
         Ok(())
@@ -217,7 +222,7 @@ impl Actor {
         let new = NewNode::symlink(&target, 0, 0);
         let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "symlink")?;
         if let Some(number) = made {
-            let item = Item { bytes: Arc::new(target), ..Item::new(FileKind::Symlink, 0o777) };
+            let item = Item { bytes: Arc::new(Content::of(&target)), ..Item::new(FileKind::Symlink, 0o777) };
             self.add(dataset, place, number, item)?;
         }
         Ok(())
@@ -410,10 +415,9 @@ impl Actor {
         let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
         let Some(number) = self.some_file(&tree) else { return Ok(()) };
         let Some(item) = tree.items.get(&number) else { return Ok(()) };
-        let mut bytes = vec![1; item.bytes.len() + 1];
-        let len = fs.read(number, 0, &mut bytes)?;
-        let found = bytes.get(..len).unwrap_or_default();
-        crate::model::same_bytes(found, &item.bytes)
+        let next = |at| fs.seek(number, at, Seek::Data);
+        let found = Content::read(fs.attr(number)?.size, next, |at, out| fs.read(number, at, out))?;
+        crate::model::same_bytes(&found, &item.bytes)
             .map_err(|why| engine::Error::new(Kind::Corrupt, format!("object {number} of {dataset}: {why}")))
     }
 }

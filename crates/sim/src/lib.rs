@@ -20,6 +20,7 @@
 
 pub mod actor;
 pub mod check;
+pub mod content;
 pub mod crash;
 mod dataset_ops;
 pub mod disk;

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use sim::crash::{Plan, STEPS, Start, survive};
-use sim::image::Pages;
+use sim::crash::{Found, Plan, STEPS, Start, survive};
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::Machine;
 
@@ -18,7 +17,8 @@ const BATCH: u64 = 400;
 const USAGE: &str =
     "usage: sim crash SEED COUNT            checks COUNT images that power cuts could leave, from SEED on
        sim crash SEED EVENT:VARIANT    checks that image again
-       sim crash SEED COUNT FOLDER     begins with the pool on the files disk1, disk2, … in FOLDER
+       sim crash SEED COUNT FOLDER [DATASET=KEYFILE …]
+                                       begins with the pool on the files disk1, disk2, … in FOLDER
        sim simulate SEED COUNT         runs COUNT pools on disks that fail and lie, from SEED on";
 
 fn main() -> ExitCode {
@@ -29,16 +29,17 @@ fn main() -> ExitCode {
             (Ok(seed), Ok(count)) => simulated(seed, count),
             _ => usage(),
         },
-        ["crash", seed, count, folder] => match (seed.parse(), count.parse(), disks_in(Path::new(folder))) {
-            (Ok(seed), Ok(count), Ok(disks)) => crash(seed, count, None, &[Start::Disks(disks)]),
-            _ => usage(),
-        },
         ["crash", seed, count] => match (seed.parse(), count.parse(), count.split_once(':')) {
             (Ok(seed), Ok(count), _) => crash(seed, count, None, &new_pools()),
             (Ok(seed), _, Some((event, variant))) => match (event.parse(), variant.parse()) {
                 (Ok(event), Ok(variant)) => crash(seed, 1, Some((event, variant)), &new_pools()),
                 _ => usage(),
             },
+            _ => usage(),
+        },
+        ["crash", seed, count, folder, keys @ ..] => match (seed.parse(), count.parse(), found(folder, keys))
+        {
+            (Ok(seed), Ok(count), Ok(found)) => crash(seed, count, None, &[Start::Disks(found)]),
             _ => usage(),
         },
         _ => usage(),
@@ -54,9 +55,14 @@ fn new_pools() -> Vec<Start> {
     Machine::all().map(Start::New).collect()
 }
 
-fn disks_in(folder: &Path) -> std::io::Result<Vec<Pages>> {
-    let paths = (1..).map(|number| folder.join(format!("disk{number}"))).take_while(|path| path.exists());
-    paths.map(|path| Pages::of_file(&path)).collect()
+/// The pool in `folder`, whose keys are in the files that `keys` name.
+fn found(folder: &str, keys: &[&str]) -> std::io::Result<Found> {
+    let key = |word: &&str| {
+        let (name, file) = word.split_once('=').ok_or(std::io::ErrorKind::InvalidInput)?;
+        Ok((name.to_owned(), std::fs::read(file)?))
+    };
+    let keys = keys.iter().map(key).collect::<std::io::Result<_>>()?;
+    Ok(Found { keys, ..Found::in_folder(Path::new(folder))? })
 }
 
 /// Does `work` on as many threads as there are cores.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use engine::dmu::Span;
 use engine::dsl::{Dataset, Dir, Dsl};
 use engine::spa::Pool;
 use engine::zap::Zap;
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 use zpl::{FileKind, Filesystem, Inode};
 use zvol::Volume;
 
+use crate::content::Content;
 use crate::keys;
 
 /// A name in a directory or a dataset.
@@ -28,10 +30,12 @@ pub struct Item {
     pub kind: FileKind,
     /// Names it has; not kept for directories.
     pub links: u64,
-    /// Permission bits.
+    /// Permission bits, with set-id and sticky bits.
     pub perm: u32,
+    /// Owner and group.
+    pub ids: (u64, u64),
     /// Content of a file, target of a symbolic link.
-    pub bytes: Arc<Vec<u8>>,
+    pub bytes: Arc<Content>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Name, Vec<u8>>,
     /// Access control list.
@@ -41,7 +45,8 @@ pub struct Item {
 impl Item {
     /// A new file with one name.
     pub fn new(kind: FileKind, perm: u32) -> Self {
-        Self { kind, links: 1, perm, bytes: Arc::default(), xattrs: BTreeMap::new(), acl: Vec::new() }
+        let (bytes, xattrs) = Default::default();
+        Self { kind, links: 1, perm, ids: (0, 0), bytes, xattrs, acl: Vec::new() }
     }
 }
 
@@ -63,7 +68,7 @@ impl Tree {
     }
 
     /// A volume with these bytes.
-    pub fn volume(bytes: Vec<u8>) -> Self {
+    pub fn volume(bytes: Content) -> Self {
         let item = Item { bytes: Arc::new(bytes), ..Item::new(FileKind::BlockDevice, 0) };
         Self { items: BTreeMap::from([(ZVOL_OBJECT, Arc::new(item))]), ..Self::default() }
     }
@@ -250,7 +255,10 @@ fn compare_dataset(dataset: &Dataset, tree: &Arc<Tree>, known: &Known) -> Verdic
         return Ok(());
     }
     match tree.is_volume() {
-        true => same_bytes(&device_of(dataset)?, tree.items.get(&ZVOL_OBJECT).map_or(&[], |i| &i.bytes))?,
+        true => {
+            let wanted = tree.items.get(&ZVOL_OBJECT).map(|i| Arc::clone(&i.bytes)).unwrap_or_default();
+            same_bytes(&device_of(dataset)?, &wanted)?;
+        }
         false => {
             compare_tree(&Filesystem::open_committed(dataset).map_err(said)?, tree)?;
             let quotas = quotas_of(dataset).map_err(said)?;
@@ -322,12 +330,20 @@ fn quotas_of(dataset: &Dataset) -> engine::Result<BTreeMap<u64, u64>> {
 }
 
 /// All bytes of a volume.
-fn device_of(dataset: &Dataset) -> Result<Vec<u8>, String> {
+fn device_of(dataset: &Dataset) -> Result<Content, String> {
     let volume = Volume::open(dataset).map_err(said)?;
-    let mut bytes = vec![0; usize::try_from(volume.size).unwrap_or(0)];
-    let len = volume.read_at(0, &mut bytes).map_err(said)?;
-    bytes.truncate(len);
-    Ok(bytes)
+    let next = |at| data_from(volume.span(at, u64::MAX));
+    Content::read(volume.size, next, |at, out| volume.read_at(at, out)).map_err(said)
+}
+
+/// Where data begins at or after the place that `span` was asked for at.
+pub(crate) fn data_from(span: Option<Span>) -> engine::Result<Option<u64>> {
+    match span {
+        None => Ok(None),
+        Some(Span::Data(data)) => Ok(Some(data.start)),
+        Some(Span::Hole(hole)) => Ok(Some(hole.end)),
+        Some(Span::Unreadable(u)) => Err(u.error),
+    }
 }
 
 /// All that is in a pool whose keys are loaded.
@@ -342,7 +358,8 @@ pub fn read_model(pool: &Pool) -> Result<Model, String> {
             snapshots.insert(name_of(&snap), Snapshot { order: snap.phys.creation_txg, tree });
         }
         let tree = Arc::new(read_dataset(&dataset)?);
-        let head = Head { tree, snapshots, origin: origin_of(&dir)?, ..Head::default() };
+        let encrypted = pool.dsl.keys.root_of(&dir).map_err(said)?.is_some();
+        let head = Head { tree, snapshots, origin: origin_of(&dir)?, encrypted, ..Head::default() };
         model.heads.insert(dir.name, head);
     }
     Ok(model)
@@ -381,8 +398,9 @@ fn read_dir(dir: &Inode, tree: &mut Tree) -> Verdict {
         let inode = dir.child(&entry.name).map_err(said)?;
         let xattrs = inode.xattrs().map_err(said)?.into_iter().collect();
         let bytes = Arc::new(bytes_of(&inode)?);
+        let (attr, acl) = (inode.attr(), acl_of(&inode)?);
         let item =
-            Item { bytes, xattrs, acl: acl_of(&inode)?, ..Item::new(inode.attr().kind, inode.attr().perm) };
+            Item { bytes, xattrs, acl, ids: (attr.owner, attr.group), ..Item::new(attr.kind, attr.perm) };
         tree.items.insert(entry.object, Arc::new(item));
         if inode.is_dir() {
             tree.names.insert(entry.object, Arc::default());
@@ -396,16 +414,14 @@ fn acl_of(inode: &Inode) -> Result<Vec<Ace>, String> {
     Ok(inode.acl().map_err(said)?.map(|acl| acl.aces).unwrap_or_default())
 }
 
-fn bytes_of(inode: &Inode) -> Result<Vec<u8>, String> {
+fn bytes_of(inode: &Inode) -> Result<Content, String> {
     match inode.attr().kind {
-        FileKind::Symlink => inode.readlink().map_err(said),
+        FileKind::Symlink => inode.readlink().map(|target| Content::of(&target)).map_err(said),
         FileKind::Regular => {
-            let mut bytes = vec![0; usize::try_from(inode.attr().size).unwrap_or(0)];
-            let len = inode.read_at(0, &mut bytes).map_err(said)?;
-            bytes.truncate(len);
-            Ok(bytes)
+            Content::read(inode.attr().size, |at| inode.next_data(at), |at, out| inode.read_at(at, out))
+                .map_err(said)
         }
-        _ => Ok(Vec::new()),
+        _ => Ok(Content::default()),
     }
 }
 
@@ -415,6 +431,10 @@ pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
     if (attr.kind, attr.perm) != (item.kind, item.perm) {
         let wanted = (item.kind, item.perm);
         return Err(format!("{:?} {:o} instead of {wanted:?}", attr.kind, attr.perm));
+    }
+    let ids = (attr.owner, attr.group);
+    if ids != item.ids {
+        return Err(format!("owner and group {ids:?} instead of {:?}", item.ids));
     }
     let xattrs: BTreeMap<_, _> = inode.xattrs().map_err(said)?.into_iter().collect();
     if xattrs != item.xattrs {
@@ -439,11 +459,11 @@ pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
 }
 
 /// Says where bytes differ.
-pub fn same_bytes(found: &[u8], wanted: &[u8]) -> Verdict {
+pub fn same_bytes(found: &Content, wanted: &Content) -> Verdict {
     if found.len() != wanted.len() {
         return Err(format!("{} bytes instead of {}", found.len(), wanted.len()));
     }
-    match found.iter().zip(wanted).position(|(a, b)| a != b) {
+    match found.first_difference(wanted) {
         Some(at) => Err(format!("other bytes from {at} on (of {})", wanted.len())),
         None => Ok(()),
     }

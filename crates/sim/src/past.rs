@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use blkdev::Device;
 use engine::spa::{ImportOptions, Spa, import};
+use ondisk::Blkptr;
 use stdx::rng::Rng;
 
 use crate::actor::{Actor, Change, Ended, step_of};
@@ -57,8 +58,15 @@ impl Past {
     }
 
     /// Imports the pool for writing: it is as after a step, and once logs are done again what was committed is there.
-    /// `boot`: a number that no start of this machine had before; names of logs must not come again.
-    pub fn resume(&self, devices: &[Device], promised: u64, boot: u64) -> Result<Actor, String> {
+    /// `boot`: a number that no start of this machine had before; names of logs must not come again. `known`: what was
+    /// seen of these states before.
+    pub fn resume(
+        &self,
+        devices: &[Device],
+        promised: u64,
+        boot: u64,
+        known: &Known,
+    ) -> Result<Actor, String> {
         let mut spa = started(devices, boot)?;
         let step = step_of(&spa.pool).map_err(|e| format!("its mark is damaged: {e}"))?;
         let state = self.state(step, promised)?;
@@ -71,16 +79,21 @@ impl Past {
                 spa = started(devices, boot ^ 1 << 62)?;
             }
         }
-        compare(&spa.pool, state, &Known::default()).map_err(|why| format!("after step {step}: {why}"))?;
+        compare(&spa.pool, state, known).map_err(|why| format!("after step {step}: {why}"))?;
         let mut actor = Actor::with(spa, state.clone(), step, random);
         let names: Vec<String> = actor.model.heads.keys().cloned().collect();
+        let before: Vec<Blkptr> = names.iter().map(|name| root_of(&actor, name)).collect::<Result<_, _>>()?;
         actor.mount_all().map_err(|e| format!("it can't be mounted: {e}"))?;
         actor.spa.sync().map_err(|e| e.to_string())?;
-        for name in &names {
-            let tree = live_tree(&actor, name).map_err(|why| format!("{name}: {why}"))?;
+        for (name, before) in names.iter().zip(before) {
+            // What no log changed has been compared already.
+            let tree = match root_of(&actor, name)? == before {
+                true => actor.tree(name),
+                false => Arc::new(live_tree(&actor, name).map_err(|why| format!("{name}: {why}"))?),
+            };
             self.kept(promised, step, name, &tree).map_err(|why| format!("{name}: {why}"))?;
             if let Some(head) = actor.model.heads.get_mut(name) {
-                head.tree = Arc::new(tree);
+                head.tree = tree;
             }
         }
         Ok(actor)
@@ -105,6 +118,11 @@ fn started(devices: &[Device], boot: u64) -> Result<Arc<Spa>, String> {
     let source = world::found(devices).ok_or("no pool is found")?;
     let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
     import(&world::env(boot), source, &options).map_err(|e| format!("it can't be imported: {e}"))
+}
+
+/// Where a head's root block is on disk.
+fn root_of(actor: &Actor, name: &str) -> Result<Blkptr, String> {
+    Ok(actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?.phys.bp)
 }
 
 /// What a mounted file system holds, all of it on disk.

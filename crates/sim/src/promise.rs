@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::actor::{Change, Ended};
+use crate::content::Content;
 use crate::model::{Item, Tree};
 
 /// What was said to be safe.
@@ -85,7 +86,9 @@ pub fn is_kept(tree: &Tree, number: u64, promised: &Arc<Item>, later: &[&Change]
 fn is_among(found: &Item, forms: &[&Arc<Item>]) -> bool {
     let lens = || forms.iter().map(|form| form.bytes.len());
     let (short, long) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
-    let is_of_one = |at: usize, byte: u8| forms.iter().any(|form| *form.bytes.get(at).unwrap_or(&0) == byte);
+    let is_of_one = |at: u64| forms.iter().any(|form| form.bytes.byte(at) == found.bytes.byte(at));
+    // Where it is as the first form it is as one of them.
+    let differing = forms.first().into_iter().flat_map(|form| form.bytes.differing(&found.bytes));
     (short..=long).contains(&found.bytes.len())
-        && found.bytes.iter().enumerate().all(|(at, byte)| is_of_one(at, *byte))
+        && differing.flat_map(Content::offsets).take_while(|at| *at < found.bytes.len()).all(is_of_one)
 }

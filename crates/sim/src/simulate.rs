@@ -261,7 +261,7 @@ impl Run {
             self.actor.tell(format!("{} is not there", blkdev::BlockDevice::name(&**disk)));
             disk.inject(Fault::Dead);
         }
-        let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot)?;
+        let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot, &Known::default())?;
         let before = std::mem::replace(&mut self.actor, resumed);
         self.actor.told = before.told;
         self.past.forget_after(&self.actor);
@@ -329,6 +329,8 @@ pub fn lose_too_much(seed: u64, machine: Machine) -> Result<(), String> {
     run.past.note(&mut run.actor, Ended::Open);
     let pages: Vec<Pages> = run.disks.iter().map(|disk| disk.pages()).collect();
     let devices = world::as_devices(&world::disks_of(&pages));
-    run.past.resume(&devices, run.promised, seed ^ 1 << 32).map_err(|e| format!("after {why}: {e}"))?;
+    run.past
+        .resume(&devices, run.promised, seed ^ 1 << 32, &Known::default())
+        .map_err(|e| format!("after {why}: {e}"))?;
     Ok(())
 }

@@ -8,8 +8,9 @@ use ondisk::names::ZVOL_OBJECT;
 use zvol::LiveVolume;
 
 use crate::actor::{Actor, Mounted};
+use crate::content::Content;
 use crate::file_ops::{expected, overlay};
-use crate::model::{Head, Tree, same_bytes};
+use crate::model::{Head, Tree, data_from, same_bytes};
 
 /// Block sizes that are tried, and most blocks of a volume.
 const BLOCKS: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
@@ -29,7 +30,7 @@ impl Actor {
         Ok(volume)
     }
 
-    fn change_volume(&mut self, name: &str, work: impl FnOnce(&mut Vec<u8>)) {
+    fn change_volume(&mut self, name: &str, work: impl FnOnce(&mut Content)) {
         self.edit(name, |tree| tree.change(ZVOL_OBJECT, |item| work(Arc::make_mut(&mut item.bytes))));
     }
 
@@ -44,7 +45,7 @@ impl Actor {
             0..4 => self.write_volume(name, &volume, (offset, len), false),
             4 => {
                 if expected(volume.zero(offset, len), true, "zero")?.is_some() {
-                    self.change_volume(name, |bytes| zero(bytes, offset, offset + len));
+                    self.change_volume(name, |bytes| bytes.zero(offset, offset + len));
                 }
                 Ok(())
             }
@@ -53,7 +54,7 @@ impl Actor {
                 let block = volume.block_size();
                 let (start, end) = (offset.next_multiple_of(block), (offset + len) / block * block);
                 if expected(volume.discard(offset, len), true, "discard")?.is_some() {
-                    self.change_volume(name, |bytes| zero(bytes, start, end));
+                    self.change_volume(name, |bytes| bytes.zero(start, end));
                 }
                 Ok(())
             }
@@ -94,10 +95,10 @@ impl Actor {
     /// What a volume in use shows, against the model.
     pub(crate) fn look_at_volume(&mut self, name: &str) -> Result<()> {
         let (volume, tree) = (self.volume(name)?, self.tree(name));
-        let mut bytes = vec![1; usize::try_from(volume.size()).unwrap_or(0)];
-        let len = volume.read_at(0, &mut bytes)?;
+        let next = |at| data_from(volume.span(at, u64::MAX)?);
+        let found = Content::read(volume.size(), next, |at, out| volume.read_at(at, out))?;
         let wanted = tree.items.get(&ZVOL_OBJECT).map(|item| Arc::clone(&item.bytes)).unwrap_or_default();
-        same_bytes(bytes.get(..len).unwrap_or_default(), &wanted)
+        same_bytes(&found, &wanted)
             .map_err(|why| engine::Error::new(Kind::Corrupt, format!("volume {name}: {why}")))
     }
 
@@ -113,7 +114,7 @@ impl Actor {
         })?;
         if made.is_some() {
             let encrypted = self.model.heads.get(parent).is_some_and(|head| head.encrypted);
-            let tree = Arc::new(Tree::volume(vec![0; usize::try_from(size).unwrap_or(0)]));
+            let tree = Arc::new(Tree::volume(Content::zeros(size)));
             self.model.heads.insert(name, Head { tree, encrypted, ..Head::default() });
         }
         Ok(())
@@ -128,16 +129,8 @@ impl Actor {
         let size = volume.block_size() * (self.random.below(MOST_BLOCKS) + 1);
         self.tell(format!("{name}: from {} to {size} bytes", volume.size()));
         if expected(volume.resize(size), true, "resize")?.is_some() {
-            let size = usize::try_from(size).unwrap_or(0);
-            self.change_volume(&name, |bytes| bytes.resize(size, 0));
+            self.change_volume(&name, |bytes| bytes.resize(size));
         }
         self.spa.sync()
-    }
-}
-
-fn zero(bytes: &mut [u8], start: u64, end: u64) {
-    let at = |place: u64| usize::try_from(place).unwrap_or(usize::MAX);
-    if let Some(range) = bytes.get_mut(at(start)..at(end)) {
-        range.fill(0);
     }
 }

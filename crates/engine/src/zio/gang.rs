@@ -60,17 +60,36 @@ struct Gang {
     depth: Depth,
     nesting: Nesting,
     sizes: VecDeque<u64>,
+    wanted: Wanted,
     done: CopyDone,
 }
 
+/// What is read of a gang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The block's bytes.
+    Block,
+    /// Only whether this copy of the header is good. All copies name the same members: when every copy of everything
+    /// is to be looked at, gangs within gangs would else be read again for each copy of each header around them.
+    Header,
+}
+
 /// Reads the copy of `bp` whose gang header stands at `dva`. `nesting` knows the gangs around it.
-pub fn read(zio: &Arc<Zio>, bp: &Blkptr, dva: Dva, depth: Depth, nesting: &Nesting, done: CopyDone) {
+pub fn read(
+    zio: &Arc<Zio>,
+    bp: &Blkptr,
+    (dva, wanted): (Dva, Wanted),
+    depth: Depth,
+    nesting: &Nesting,
+    done: CopyDone,
+) {
     let Some(nesting) = nesting.enter(bp) else {
         let error = Error::new(Kind::Loop, "gang blocks are nested without end");
         return done(CopyResult { error: Some(error), ..CopyResult::default() });
     };
     let sizes = header_sizes(zio, &dva);
-    Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, depth, nesting, sizes: sizes.into(), done }).header();
+    let sizes = sizes.into();
+    Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, depth, nesting, sizes, wanted, done }).header();
 }
 
 impl Gang {
@@ -87,6 +106,7 @@ impl Gang {
 
     fn headed(self: Box<Self>, copy: CopyResult) {
         match copy.data {
+            Some(_) if self.wanted == Wanted::Header => (self.done)(copy),
             Some(header) => self.members(&header, copy.damage),
             // Damage of a size that was only a guess is not damage.
             None if !self.sizes.is_empty() => self.header(),

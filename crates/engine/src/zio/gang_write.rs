@@ -4,7 +4,11 @@
 //! one copy more than the data, because its loss would lose them all. A gang's DVA counts the header's space and
 //! that of everything below it. Format source: `zio_gbh_phys_t`, zio.h, OpenZFS 2.3.
 //!
-//! Crash argument: as for any new block; the header is written after its pieces are.
+//! A gang that the same group wrote already is written over piece by piece ([`rewrite`]): passes over the MOS would find
+//! no end if each allocated anew.
+//!
+//! Crash argument: as for any new block; the header is written after its pieces are. What is written over is referred
+//! to by nothing on disk.
 
 use std::sync::Arc;
 
@@ -15,6 +19,7 @@ use stdx::Buf;
 
 use super::Zio;
 use super::alloc::AllocRequest;
+use super::gang::gang_members;
 use super::write::{WriteDone, WriteProps, WriteRequest};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
@@ -23,6 +28,8 @@ use crate::types::Bookmark;
 struct Gang {
     bp: Blkptr,
     header: Vec<Dva>,
+    /// The header is where it was, and so are its pieces.
+    in_place: bool,
     props: WriteProps,
     txg: u64,
 }
@@ -43,23 +50,76 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
         Ok(header) => header,
         Err(e) => return done(Err(e)),
     };
-    let parts = split(data.len());
-    let gang = Gang { bp, header, props, txg };
+    let parts = split(data.len()).into_iter().map(|part| (part, Blkptr::default())).collect();
+    write_pieces(zio, Gang { bp, header, in_place: false, props, txg }, &data, parts, done);
+}
+
+/// Writes `data` over the gang `old` of the same size that the same group wrote. Waits until headers were read.
+#[doc(alias = "zio_rewrite_gang")]
+pub(super) fn rewrite(
+    zio: &Arc<Zio>,
+    (bp, old): (Blkptr, &Blkptr),
+    data: Buf,
+    props: WriteProps,
+    txg: u64,
+    done: WriteDone,
+) {
+    let members = match gang_members(zio, old) {
+        Ok(gang) => gang.members,
+        Err(e) => return done(Err(e)),
+    };
+    let (mut parts, mut at) = (Vec::new(), 0);
+    for member in members {
+        let end = usize::try_from(member.psize()).map_or(usize::MAX, |size| size.saturating_add(at));
+        parts.push((at..end, member));
+        at = end;
+    }
+    if at != data.len() {
+        return done(Err(Error::corrupt("the members of a gang are not as long as the block")));
+    }
+    let gang = Gang { bp, header: old.dvas().collect(), in_place: true, props, txg };
+    write_pieces(zio, gang, &data, parts, done);
+}
+
+/// Writes pieces, each over what is there (a hole: nothing), then the header.
+fn write_pieces(
+    zio: &Arc<Zio>,
+    gang: Gang,
+    data: &Buf,
+    parts: Vec<(std::ops::Range<usize>, Blkptr)>,
+    done: WriteDone,
+) {
+    let (props, txg) = (gang.props, gang.txg);
+    let props = WriteProps {
+        compress: CompressType::Off,
+        level: 0,
+        embed: false,
+        nopwrite: false,
+        encrypt: false,
+        ..props
+    };
     let pointers = parts.iter().map(|_| None).collect();
     let pieces = Arc::new(Mutex::new(Pieces { left: parts.len(), pointers, end: Some((gang, done)) }));
-    for (index, part) in parts.into_iter().enumerate() {
+    for (index, (part, old)) in parts.into_iter().enumerate() {
         let (ours, pieces) = (Arc::clone(zio), Arc::clone(&pieces));
-        let props = WriteProps {
-            compress: CompressType::Off,
-            level: 0,
-            embed: false,
-            nopwrite: false,
-            encrypt: false,
-            ..props
+        let request = WriteRequest { data: data.slice(part), props, old, txg, at: Bookmark::default() };
+        let done = move |result: Result<Blkptr>| {
+            if let Ok(bp) = &result {
+                let_go(&ours, &old, bp, txg);
+            }
+            piece_done(&ours, &pieces, index, result);
         };
-        let data = data.slice(part);
-        let request = WriteRequest { data, props, old: Blkptr::default(), txg, at: Bookmark::default() };
-        zio.write(request, Box::new(move |result| piece_done(&ours, &pieces, index, result)));
+        zio.write(request, Box::new(done));
+    }
+}
+
+/// A piece that could not be written where it was has another place now.
+fn let_go(zio: &Zio, old: &Blkptr, new: &Blkptr, txg: u64) {
+    if let Ok(allocator) = zio.allocator()
+        && !old.is_hole()
+        && !old.same_block(new)
+    {
+        old.dvas().for_each(|dva| allocator.unallocate(&dva, txg));
     }
 }
 
@@ -94,7 +154,9 @@ fn piece_done(zio: &Arc<Zio>, pieces: &Mutex<Pieces>, index: usize, result: Resu
     match pointers {
         Ok(pointers) => write_header(zio, gang, &pointers, done),
         Err(e) => {
-            if let Ok(allocator) = zio.allocator() {
+            if let Ok(allocator) = zio.allocator()
+                && !gang.in_place
+            {
                 gang.header.iter().for_each(|dva| allocator.unallocate(dva, gang.txg));
             }
             done(Err(e));
@@ -103,8 +165,8 @@ fn piece_done(zio: &Arc<Zio>, pieces: &Mutex<Pieces>, index: usize, result: Resu
 }
 
 fn write_header(zio: &Arc<Zio>, gang: Gang, members: &[Blkptr], done: WriteDone) {
-    let Gang { mut bp, mut header, props, txg } = gang;
-    for (i, dva) in header.iter_mut().enumerate() {
+    let Gang { mut bp, mut header, in_place, props, txg } = gang;
+    for (i, dva) in header.iter_mut().enumerate().filter(|_| !in_place) {
         let below = members.iter().filter_map(|m| m.dvas().nth(i)).map(|d| d.asize);
         dva.asize = below.fold(dva.asize, u64::saturating_add);
         dva.gang = true;

@@ -39,6 +39,8 @@ struct Logical {
     judge: Judge,
     copies: VecDeque<Dva>,
     data: Option<Buf>,
+    /// The members of a gang were read already.
+    ganged: bool,
     damage: Vec<Damage>,
     /// Copies with something bad, for [`ReadOptions::heal`].
     spoilt: Vec<(Dva, Vec<BadCopy>)>,
@@ -79,6 +81,7 @@ pub fn start(
         judge,
         copies: order(zio, bp),
         data: None,
+        ganged: false,
         damage: Vec::new(),
         spoilt: Vec::new(),
         error: None,
@@ -112,9 +115,11 @@ impl Logical {
         let zio = Arc::clone(&self.zio);
         let (depth, bp, nesting, judge) =
             (self.options.depth, self.bp, self.nesting.clone(), Arc::clone(&self.judge));
+        let members_known = self.ganged;
         let done: CopyDone = Box::new(move |copy| self.copied(dva, copy));
         if dva.gang {
-            gang::read(&zio, &bp, dva, depth, &nesting, done);
+            let wanted = if members_known { gang::Wanted::Header } else { gang::Wanted::Block };
+            gang::read(&zio, &bp, (dva, wanted), depth, &nesting, done);
         } else {
             let birth = bp.physical_birth();
             read_range(&zio, Range::of(&dva, bp.psize(), birth), depth, judge, done);
@@ -127,6 +132,7 @@ impl Logical {
         }
         self.damage.extend(copy.damage);
         self.error = self.error.or(copy.error);
+        self.ganged |= dva.gang && copy.data.is_some();
         if self.data.is_none() {
             self.data = copy.data;
         }

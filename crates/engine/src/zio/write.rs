@@ -124,11 +124,14 @@ impl Zio {
             && !old.is_embedded()
             && old.logical_birth() == request.txg
             && old.physical_birth() == request.txg
-            && old.psize() == psize
-            && !old.is_gang();
+            && old.psize() == psize;
+        if in_place && old.is_gang() {
+            return super::gang_write::rewrite(self, (bp, old), data, *props, request.txg, done);
+        }
         if in_place {
             bp.set_dvas(&old.dvas().collect::<Vec<_>>());
-            return self.write_copies(Job { bp, data, props: *props, txg: request.txg, tries: 0 }, done);
+            let job = Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place };
+            return self.write_copies(job, done);
         }
         match self.place(props, psize, request.txg) {
             Ok(dvas) => bp.set_dvas(&dvas),
@@ -137,7 +140,7 @@ impl Zio {
             }
             Err(e) => return done(Err(e.at_block(request.at))),
         }
-        self.write_copies(Job { bp, data, props: *props, txg: request.txg, tries: 0 }, done);
+        self.write_copies(Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place }, done);
     }
 
     /// Compresses when that is worth it.
@@ -255,7 +258,10 @@ impl Zio {
         let placed = self.place(&job.props, psize, job.txg);
         match (placed, self.allocator()) {
             (Ok(dvas), Ok(allocator)) => {
-                old.iter().for_each(|dva| allocator.unallocate(dva, job.txg));
+                // Whoever wrote over a block knows it and frees it, since the new one is elsewhere.
+                if !std::mem::take(&mut job.in_place) {
+                    old.iter().for_each(|dva| allocator.unallocate(dva, job.txg));
+                }
                 job.bp.set_dvas(&dvas);
                 self.write_copies(job, done);
             }
@@ -272,7 +278,7 @@ impl Zio {
         txg: u64,
         done: WriteDone,
     ) {
-        self.write_copies(Job { bp, data, props, txg, tries: TRIES }, done);
+        self.write_copies(Job { bp, data, props, txg, tries: TRIES, in_place: false }, done);
     }
 }
 
@@ -283,6 +289,8 @@ pub(super) struct Job {
     pub props: WriteProps,
     pub txg: u64,
     pub tries: u32,
+    /// Written over what this group wrote there.
+    pub in_place: bool,
 }
 
 struct Left {

@@ -66,7 +66,7 @@ fn gangs_of_encrypted_blocks() {
     // The pool's root is its encryption root; what is made below inherits.
     let name = format!("{POOL}/below");
     create(&spa, &name, Encryption::default()).unwrap();
-    // Only data blocks: the MOS needs its blocks to be written in place.
+    // Only data blocks.
     spa.space.force_ganging(100_000);
     let fs = writer(&spa, &name);
     fill(&fs, 7);
