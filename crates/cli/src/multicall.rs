@@ -31,7 +31,13 @@ use crate::zpool::Zpool;
 ///
 /// Called as zpool, zfs, zdb, arcstat or arc_summary (through a link with that name), it acts as that command.
 #[derive(Debug, Parser)]
-#[command(name = "aquifer", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(
+    name = "aquifer",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    args_override_self = true
+)]
 pub struct Aquifer {
     /// What to do.
     #[command(subcommand)]
@@ -170,7 +176,9 @@ pub fn command(name: &str) -> clap::Command {
 }
 
 fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
-    let whole = A::augment_args(clap::Command::new(name).version(env!("CARGO_PKG_VERSION")));
+    // An option that is given again says nothing new: the last one counts.
+    let whole = clap::Command::new(name).version(env!("CARGO_PKG_VERSION")).args_override_self(true);
+    let whole = A::augment_args(whole);
     // Behind a verb `-h` is an option that OpenZFS does not have.
     let help = || Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
     whole.mut_subcommands(|verb| {

@@ -4,7 +4,9 @@
 
 use engine::dsl::props::PropValue;
 use zcommon::features::Feature;
-use zcommon::props::{DatasetTypes, PropInfo, PropName, PropType, ZfsProp, ZpoolProp, is_user_property};
+use zcommon::props::{
+    DatasetTypes, PropDefault, PropInfo, PropName, PropType, VdevProp, ZfsProp, ZpoolProp, is_user_property,
+};
 use zcommon::units::parse_nicenum;
 
 use crate::ctx::Ctx;
@@ -325,6 +327,31 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
         (P::Dedupditto | P::Tname, _) => return Err(format!("property '{name}' can't be set")),
         (_, value) => PoolSetting::Stored(name.to_owned(), value),
     })
+}
+
+/// What is set on a vdev; its name in the table and the value to store.
+#[doc(alias = "zpool_valid_proplist")]
+pub fn of_vdev(name: &str, value: &str) -> Result<(String, PropValue), String> {
+    let Some(prop) = VdevProp::from_user(name) else {
+        return if is_user_property(name) {
+            of_user(name, value)
+        } else {
+            Err(format!("invalid property: '{name}'"))
+        };
+    };
+    let info = prop.info();
+    if info.read_only() {
+        return Err(format!("'{name}' is readonly"));
+    }
+    let may_be_none = info.default == PropDefault::Number(u64::MAX);
+    let parsed = match value {
+        "none" if may_be_none => PropValue::Number(u64::MAX),
+        _ => native(info, value)?,
+    };
+    if prop == VdevProp::Allocating && !matches!(parsed, PropValue::Number(0 | 1)) {
+        return Err(format!("'{name}' must be one of 'on | off'"));
+    }
+    Ok((info.name.to_owned(), parsed))
 }
 
 /// Folders of the files that `compatibility` names.

@@ -1,10 +1,12 @@
 //! What is done to whole pools: created, imported, exported, destroyed.
 
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use blkdev::Device;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use engine::dsl::write::{Encryption, Tasks};
@@ -33,6 +35,8 @@ const GRACE: Duration = Duration::from_secs(20);
 pub struct CreatePool {
     /// Its name.
     pub name: String,
+    /// The name that labels have, when `name` is only for this import.
+    pub label_name: Option<String>,
     /// Its devices, open.
     pub spec: PoolSpec,
     /// 1 to 28, or 5000.
@@ -92,6 +96,8 @@ pub struct ImportPool {
     pub candidate: PoolCandidate,
     /// A new name.
     pub rename: Option<String>,
+    /// The new name is for this import only.
+    pub temporary: bool,
     /// Not to be changed.
     pub read_only: bool,
     /// Although another machine seems to use it.
@@ -115,6 +121,18 @@ pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate
     zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid)
 }
 
+/// The pools that a cache file names, where it says that their devices are.
+///
+/// # Errors
+/// When the file can't be read.
+#[doc(alias = "zpool_find_import_cached")]
+pub fn cached_in(file: &std::path::Path) -> std::io::Result<Vec<PoolCandidate>> {
+    std::fs::File::open(file)?;
+    let pools = Cache::at(file.to_owned()).pools();
+    let found = |(_, config): (String, NvList)| candidate_at(&leaf_paths(&config), config.u64("pool_guid")?);
+    Ok(pools.into_iter().filter_map(found).collect())
+}
+
 /// The pool that the cache file of the machine's daemon calls so, where it is now.
 pub fn cached(name: &str) -> Option<PoolCandidate> {
     let pools = Cache::at(Place::of_process().cache()).pools();
@@ -136,6 +154,8 @@ impl Registry {
     pub fn create(self: &Arc<Self>, new: CreatePool) -> Result<Arc<Imported>> {
         let place = self.reserve(&new.name)?;
         let env = self.env()?;
+        let aux =
+            new.spec.spares.iter().chain(&new.spec.cache).map(|leaf| Arc::clone(&leaf.device)).collect();
         let layout = new.spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
         let (wall, seed) = (env.clock.wall(), env.guid());
         let mut fs = new.fs.new_fs(new.caller, wall, seed);
@@ -143,6 +163,7 @@ impl Registry {
         fs.projects = false;
         let pool = NewPool {
             name: new.name.clone(),
+            label_name: new.label_name,
             version: new.version,
             features: new.features,
             layout,
@@ -159,6 +180,7 @@ impl Registry {
         let missing = || Error::new(Kind::Io, "the labels that were just written can't be read");
         let candidate = candidate_at(&paths, guid).ok_or_else(missing)?;
         let pool = Arc::new(Imported::live(spa, candidate, new.manner));
+        pool.hold(aux);
         let (pool_props, fs_props, name) = (new.pool_props, new.fs_props, new.name);
         if !pool_props.is_empty() || !fs_props.is_empty() {
             pool.task(move |tasks, spa| {
@@ -187,19 +209,25 @@ impl Registry {
         let env = self.env()?;
         let held = match new.read_only {
             true => {
-                let source = zutil::import::source(&new.candidate);
+                let mut source = zutil::import::source(&new.candidate);
+                source.name = new.rename.unwrap_or(source.name);
                 let pool = engine::spa::open(&env, source, new.open)?;
                 Imported::read_only(pool, new.candidate, new.manner)
             }
             false => {
                 let opened = devices::open_all(&new.candidate)?;
+                let members = new.candidate.members.values();
+                let paths =
+                    members.map(|leaf| (leaf.guid, leaf.path.to_string_lossy().into_owned())).collect();
                 let source = zutil::import::gathered(&new.candidate, opened);
                 let options = ImportOptions {
                     open: new.open,
                     hostid: system_hostid(),
                     hostname: hostname(),
                     rename: new.rename,
+                    temporary: new.temporary,
                     force: new.force,
+                    paths,
                 };
                 let spa = engine::spa::import(&env, source, &options)?;
                 spa.start_thread()?;
@@ -209,9 +237,20 @@ impl Registry {
             }
         };
         let pool = Arc::new(held);
+        pool.hold(self.spares_of(&pool));
         place.fill(Arc::clone(&pool));
         self.note(&pool)?;
         Ok(pool)
+    }
+
+    /// The spares and cache devices of a pool, as far as they can be had. Pools may have the same spare.
+    fn spares_of(&self, pool: &Imported) -> Vec<Device> {
+        let Some(facts) = pool.view().ok().and_then(|view| zutil::load::facts(&view)) else {
+            return Vec::new();
+        };
+        let paths = facts.spares.iter().chain(&facts.l2cache).filter_map(|aux| aux.path.clone());
+        let paths = paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path)));
+        paths.filter_map(|path| self.held(&path).or_else(|| devices::open(&path).ok())).collect()
     }
 
     /// Writes the pool into the cache file, or takes it out, as its manner says.
@@ -317,10 +356,12 @@ impl Registry {
         let candidate = candidate_at(&leaf_paths(config), guid);
         let missing = || Error::new(Kind::NoDevice, "its devices are not where the cache file says");
         let candidate = candidate.ok_or_else(missing)?;
-        let rename = (candidate.name != name).then(|| name.to_owned());
+        // Labels would have any other name by now.
+        let temporary = candidate.name != name;
+        let rename = temporary.then(|| name.to_owned());
         let manner = Manner { cached: true, ..Manner::default() };
-        let open = OpenOptions::default();
-        self.import_at(place, ImportPool { candidate, rename, read_only: false, force: false, open, manner })
+        let (open, read_only, force) = (OpenOptions::default(), false, false);
+        self.import_at(place, ImportPool { candidate, rename, temporary, read_only, force, open, manner })
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use blkdev::Device;
 use engine::dsl::write::Tasks;
 use engine::env::Env;
 use engine::memory::Memory;
@@ -71,6 +72,8 @@ pub struct Imported {
     pub since: Instant,
     /// What is mounted.
     pub mounts: Mounts,
+    /// Spares and cache devices, which nobody else is to have.
+    aux: Mutex<Vec<Device>>,
 }
 
 impl Imported {
@@ -97,7 +100,20 @@ impl Imported {
             let _ = dsl.altroot.set(root.trim_end_matches('/').to_owned());
         }
         let (candidate, manner) = (RwLock::new(candidate), RwLock::new(manner));
-        Self { held, candidate, manner, load_guid, since: Instant::now(), mounts: Mounts::default() }
+        Self {
+            held,
+            candidate,
+            manner,
+            load_guid,
+            since: Instant::now(),
+            mounts: Mounts::default(),
+            aux: Mutex::default(),
+        }
+    }
+
+    /// Keeps spares and cache devices, so that nobody else can have them.
+    pub fn hold(&self, mut devices: Vec<Device>) {
+        self.aux.lock().append(&mut devices);
     }
 
     /// The pool for change.
@@ -339,6 +355,20 @@ impl Registry {
         }
         let guid: u64 = wanted.parse().ok()?;
         pools.values().flatten().find(|pool| pool.guid() == guid).cloned()
+    }
+
+    /// The spare that a pool keeps at this path; several pools may have it.
+    #[doc(alias = "spa_spare_exists")]
+    pub fn held(&self, path: &Path) -> Option<Device> {
+        let wanted = crate::devices::identity(path).ok()?;
+        let of = |pool: Arc<Imported>| {
+            let aux = pool.aux.lock();
+            let same = |device: &&Device| {
+                crate::devices::identity(Path::new(device.name())).is_ok_and(|id| id == wanted)
+            };
+            aux.iter().find(same).cloned()
+        };
+        self.all().into_iter().find_map(of)
     }
 
     /// Takes a name for a pool that is to come.

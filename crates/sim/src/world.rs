@@ -202,6 +202,7 @@ pub fn pool_on(
     let layout = spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
     let new = NewPool {
         name: name.into(),
+        label_name: None,
         version: 5000,
         features: machine.features(),
         layout,

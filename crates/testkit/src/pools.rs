@@ -92,6 +92,7 @@ fn create_with(
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let new = NewPool {
         name: name.into(),
+        label_name: None,
         version: 5000,
         features: zcommon::features::of_openzfs_2_3(),
         layout: spec.lay_out(0, 4, &mut || env.guid())?,

@@ -35,6 +35,7 @@ fn new_pool(env: &Env, vdev: VdevSpec) -> Arc<Spa> {
     let layout = spec.lay_out(0, 4, &mut || env.guid()).unwrap();
     let new = NewPool {
         name: "oracle".into(),
+        label_name: None,
         version: 5000,
         features: zcommon::features::of_openzfs_2_3(),
         layout,
@@ -69,8 +70,8 @@ fn a_pool_grows_and_changes_its_guid() {
     let special = VdevSpec::Leaf(leaf(dir.path(), "disk5", 64 << 20));
     let tops =
         vec![top(mirror, AllocBias::Normal), top(log, AllocBias::Log), top(special, AllocBias::Special)];
-    spa.add(PoolSpec { tops, ..PoolSpec::default() }).unwrap();
-    spa.reguid().unwrap();
+    spa.add(PoolSpec { tops, ..PoolSpec::default() }, false).unwrap();
+    spa.reguid(None).unwrap();
     (0..3).for_each(|_| spa.sync().unwrap());
     spa.export().unwrap();
     drop(spa);
@@ -83,8 +84,9 @@ fn a_pool_gets_spares_and_caches() {
     let env = Env::system(64 << 20).unwrap();
     let spa = new_pool(&env, VdevSpec::Leaf(leaf(dir.path(), "disk1", 128 << 20)));
     let device = |name| vec![leaf(dir.path(), name, 64 << 20)];
-    spa.add(PoolSpec { spares: device("spare1"), ..PoolSpec::default() }).unwrap();
-    spa.add(PoolSpec { spares: device("spare2"), cache: device("cache1"), ..PoolSpec::default() }).unwrap();
+    spa.add(PoolSpec { spares: device("spare1"), ..PoolSpec::default() }, false).unwrap();
+    spa.add(PoolSpec { spares: device("spare2"), cache: device("cache1"), ..PoolSpec::default() }, false)
+        .unwrap();
     spa.export().unwrap();
     drop(spa);
     judged(dir.path());

@@ -36,7 +36,8 @@ fn new_pool(env: &Env, dir: &Path, version: u64) -> Arc<Spa> {
     let features = if version == 5000 { zcommon::features::of_openzfs_2_3() } else { Vec::new() };
     let command = format!("zpool create {POOL}");
     let (hostid, hostname) = (1, "host".into());
-    let new = NewPool { name: POOL.into(), version, features, layout, hostid, hostname, command };
+    let new =
+        NewPool { name: POOL.into(), label_name: None, version, features, layout, hostid, hostname, command };
     create(env, new, &|_, _| Ok(())).unwrap()
 }
 

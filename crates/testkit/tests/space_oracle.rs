@@ -42,6 +42,7 @@ fn pool(env: &Env, tops: Vec<TopSpec>, without: &[Feature]) -> Arc<Spa> {
     let spec = PoolSpec { tops, ..PoolSpec::default() };
     let new = NewPool {
         name: "space".into(),
+        label_name: None,
         version: 5000,
         features: features.collect(),
         layout: spec.lay_out(0, 4, &mut || env.guid()).unwrap(),

@@ -48,6 +48,7 @@ impl Bench {
         let layout = spec.lay_out(0, 4, &mut || self.env.guid()).unwrap();
         let new = NewPool {
             name: "oracle".into(),
+            label_name: None,
             version: 5000,
             features: of_openzfs_2_3(),
             layout,

@@ -35,6 +35,7 @@ fn pool(dir: &Path) -> Arc<Spa> {
     };
     let new = NewPool {
         name: "oracle".into(),
+        label_name: None,
         version: 5000,
         features: Vec::new(),
         layout: spec.lay_out(0, 4, &mut || env.guid()).unwrap(),

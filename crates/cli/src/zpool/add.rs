@@ -1,15 +1,18 @@
 //! `zpool add`.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use clap::Args;
 use daemon::Imported;
 use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
+use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
 
+use super::layouts::Sections;
 use super::vdev_names::VdevNames;
-use super::vdevs::{self, Group, Kind, Leaf, Objections};
+use super::vdevs::{self, Group, Kind, Leaf, Objections, Silenced};
 use crate::ctx::Ctx;
 use crate::settings::{self, PoolSetting, When, of_pool};
 use crate::verb::{Exit, Failure, Outcome, Verb};
@@ -25,6 +28,15 @@ pub struct Add {
     /// Show what would be.
     #[arg(short = 'n')]
     pub dry: bool,
+    /// Although devices seem to be in use.
+    #[arg(long = "allow-in-use", conflicts_with = "force")]
+    pub allow_in_use: bool,
+    /// Although the vdevs protect less than the pool.
+    #[arg(long = "allow-replication-mismatch", conflicts_with = "force")]
+    pub allow_replication_mismatch: bool,
+    /// Although the vdevs have another ashift than those of the pool.
+    #[arg(long = "allow-ashift-mismatch", conflicts_with = "force")]
+    pub allow_ashift_mismatch: bool,
     /// `ashift=N`.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
@@ -48,17 +60,24 @@ impl Verb for Add {
         }
         let found = vdevs::parse(&self.vdevs, ctx)?;
         let known = known(&pool);
-        if let Some(failure) = Objections::of(&found, self.force, ctx, known.as_ref()).failure(self.force) {
+        let silenced = Silenced {
+            in_use: self.force || self.allow_in_use,
+            replication: self.force || self.allow_replication_mismatch,
+        };
+        if let Some(failure) = Objections::of(&found, silenced, ctx, known.as_ref()).failure(self.force) {
             return Err(failure);
         }
         if self.dry {
             writeln!(ctx.out, "would update '{}' to the following configuration:\n", self.pool)?;
-            ctx.out.write_all(with_known(&pool, &found).as_bytes())?;
+            ctx.out.write_all(self.with_known(&pool, &found).as_bytes())?;
             return Ok(Exit::OK);
         }
         let spa = pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
-        let spec = vdevs::open(&found, ashift, "add to", &self.pool)?;
-        spa.add(spec).map_err(|e| cannot(e.what().to_owned()))?;
+        let spec = vdevs::open(&found, ashift, ("add to", &self.pool), ctx)?;
+        let aux = spec.spares.iter().chain(&spec.cache).map(|leaf| Arc::clone(&leaf.device)).collect();
+        let alike = !(self.force || self.allow_ashift_mismatch);
+        spa.add(spec, alike).map_err(|e| cannot(e.what().to_owned()))?;
+        pool.hold(aux);
         pool.look_again();
         ctx.registry()?.note(&pool)?;
         ctx.log(&pool)?;
@@ -97,14 +116,33 @@ fn group(top: &VdevNode) -> Group {
     Group { kind, class: AllocBias::Normal, leaves: leaves.iter().map(leaf).collect() }
 }
 
-fn with_known(pool: &Imported, new: &vdevs::Vdevs) -> String {
-    let tree = pool.config().nvlist("vdev_tree").and_then(VdevNode::from_config);
-    let mut all = vdevs::Vdevs::default();
-    let olds = tree.iter().flat_map(|tree| &tree.children);
-    let known =
-        |top: &&VdevNode| !top.is_log && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing");
-    all.tops.extend(olds.filter(known).map(group));
-    all.tops.extend(new.tops.iter().cloned());
-    (all.spares, all.cache) = (new.spares.clone(), new.cache.clone());
-    vdevs::layouts(&all, &pool.name())
+impl Add {
+    /// How the pool's vdevs and the new ones would stand.
+    fn with_known(&self, pool: &Imported, new: &vdevs::Vdevs) -> String {
+        let style = self.names.style();
+        let name = |vdev: &VdevNode, with_id: bool| vdev_name(vdev, style, with_id);
+        let mut sections = Sections::default();
+        let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
+        let olds = facts.iter().flat_map(|facts| &facts.tree.children);
+        for top in olds.filter(|top| !matches!(top.kind.as_str(), "hole" | "indirect" | "missing")) {
+            let class = class_of(top);
+            let mut lines = vec![(0, name(top, class == AllocBias::Normal))];
+            lines.extend(top.children.iter().map(|child| (2, name(child, false))));
+            sections.add(class, lines);
+        }
+        let aux = facts.iter();
+        aux.clone().flat_map(|facts| &facts.l2cache).for_each(|vdev| sections.add_cache(name(vdev, false)));
+        aux.flat_map(|facts| &facts.spares).for_each(|vdev| sections.add_spare(name(vdev, false)));
+        sections.add_new(new);
+        sections.text(&pool.name())
+    }
+}
+
+fn class_of(top: &VdevNode) -> AllocBias {
+    match zutil::import_listing::class_of(top) {
+        Some("logs") => AllocBias::Log,
+        Some("special") => AllocBias::Special,
+        Some("dedup") => AllocBias::Dedup,
+        _ => AllocBias::Normal,
+    }
 }

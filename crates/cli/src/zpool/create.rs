@@ -11,7 +11,8 @@ use zcommon::names::check_new_pool;
 use zcommon::props::DatasetTypes;
 use zpl::CaseSensitivity;
 
-use super::vdevs::{self, Objections};
+use super::layouts::Sections;
+use super::vdevs::{self, Objections, Silenced};
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::settings::{self, PoolSetting, When, of_dataset, of_pool, tell_unheeded};
@@ -20,6 +21,9 @@ use crate::zfs::keys::encryption;
 
 /// The version of pools with features.
 const FEATURES_VERSION: u64 = 5000;
+
+/// The property with a name for one import.
+const TNAME: &str = "tname";
 
 /// Create a pool.
 #[derive(Debug, Args)]
@@ -76,32 +80,42 @@ impl Verb for Create {
                 self.pool
             )));
         }
-        if self.tname.is_some() {
-            return Err(Failure::failed("zpool create -t: not supported yet: a name of its own on disk"));
+        let tname = self.tname().map_err(cannot)?;
+        let name = tname.as_ref().unwrap_or(&self.pool).clone();
+        if name.contains('/') {
+            return Err(Failure::failed(format!(
+                "cannot create '{name}': invalid character '/' in temporary name\nuse 'zfs create' to create a dataset",
+            )));
         }
         let wishes = self.wishes().map_err(cannot)?;
         let found = vdevs::parse(&self.vdevs, ctx)?;
-        if let Some(failure) = Objections::of(&found, self.force, ctx, None).failure(self.force) {
+        if let Some(failure) =
+            Objections::of(&found, Silenced::all(self.force), ctx, None).failure(self.force)
+        {
             return Err(failure);
         }
         check_new_pool(&self.pool).map_err(|e| cannot(e.to_string()))?;
+        check_new_pool(&name).map_err(|e| Failure::cannot("create", &name, e.to_string()))?;
         wishes.check_mountpoint(&self.pool)?;
         if self.dry {
             writeln!(ctx.out, "would create '{}' with the following layout:\n", self.pool)?;
-            ctx.out.write_all(vdevs::layouts(&found, &self.pool).as_bytes())?;
+            let mut sections = Sections::default();
+            sections.add_new(&found);
+            ctx.out.write_all(sections.text(&self.pool).as_bytes())?;
             return Ok(Exit::OK);
         }
-        if ctx.registry()?.get(&self.pool).is_some() {
+        if ctx.registry()?.get(&name).is_some() {
             return Err(cannot("pool already exists".to_owned()));
         }
         tell_unheeded(&wishes.fs_props, ctx);
         let mut wishes = wishes;
         let secrets = ctx.registry()?.env()?.secrets;
-        let encryption = encryption(&mut wishes.fs_props, &self.pool, &*secrets, ctx).map_err(cannot)?;
-        let spec = vdevs::open(&found, wishes.ashift, "create", &self.pool)?;
+        let encryption = encryption(&mut wishes.fs_props, &name, &*secrets, ctx).map_err(cannot)?;
+        let spec = vdevs::open(&found, wishes.ashift, ("create", &self.pool), ctx)?;
         let session = ctx.session()?;
         let new = CreatePool {
-            name: self.pool.clone(),
+            name: name.clone(),
+            label_name: tname.map(|_| self.pool.clone()),
             spec,
             version: wishes.version,
             features: wishes.features,
@@ -114,7 +128,7 @@ impl Verb for Create {
             command: session.line.clone(),
         };
         session.registry.create(new).map_err(|e| cannot(reason(&e)))?;
-        crate::zfs::mount::mount_created(&self.pool, ctx)
+        crate::zfs::mount::mount_created(&name, ctx)
     }
 }
 
@@ -127,7 +141,19 @@ fn reason(e: &engine::Error) -> String {
 }
 
 impl Create {
+    /// The name for this import only: `-t`, or the property `tname`.
+    fn tname(&self) -> Result<Option<String>, String> {
+        let props = settings::split(&self.pool_props)?;
+        let said = props.into_iter().find(|(name, _)| name == TNAME).map(|(_, value)| value);
+        match (&self.tname, said) {
+            (Some(_), Some(_)) => Err(format!("property '{TNAME}' specified multiple times")),
+            (Some(name), None) => Ok(Some(name.clone())),
+            (None, said) => Ok(said),
+        }
+    }
+
     fn wishes(&self) -> Result<Wishes, String> {
+        let temporary = self.tname()?.is_some();
         let mut wishes = Wishes {
             version: FEATURES_VERSION,
             features: if self.bare { Vec::new() } else { of_openzfs_2_3() },
@@ -135,7 +161,8 @@ impl Create {
             ashift: None,
             manner: Manner {
                 altroot: self.root.clone(),
-                cached: self.root.is_none(),
+                // A pool with a name of its own would come back with it.
+                cached: self.root.is_none() && !temporary,
                 cachefile: None,
                 no_mount: false,
             },
@@ -150,7 +177,7 @@ impl Create {
             let allowed = settings::compatible(files)?;
             wishes.features.retain(|feature| allowed.contains(feature));
         }
-        for (name, value) in props {
+        for (name, value) in props.into_iter().filter(|(name, _)| name != TNAME) {
             wishes.take(of_pool(&name, &value, When::New)?);
         }
         for (name, value) in settings::split(&self.fs_props)? {

@@ -3,6 +3,8 @@
 //! Differs from OpenZFS: operations and errors are counted from an import on, so all are 0; whether a disk could
 //! be trimmed is not asked of the disk. A draid is found by its name, too.
 
+use engine::spa::layout::config::find;
+use engine::spa::vdev_props;
 use engine::vdev::config::VdevConfig;
 use engine::zap::Zap;
 use zcommon::props::{PropDefault, PropType, VdevProp};
@@ -48,18 +50,13 @@ fn collect<'a>(
         return;
     }
     let top = above.get(1).copied().or((above.len() == 1).then_some(node));
-    let config = config_of(&view.pool.tree().config, node.guid).cloned();
+    // The tree of devices knows nothing of ZAPs that came to be after it was built.
+    let root = view.pool.config.nvlist("vdev_tree");
+    let config = root.and_then(|root| find(root, node.guid)).and_then(|list| VdevConfig::parse(list).ok());
     found.push(VdevView { view, node, parent: above.last().copied(), top, config });
     above.push(node);
     node.children.iter().for_each(|child| collect(view, child, above, found));
     above.pop();
-}
-
-fn config_of(config: &VdevConfig, guid: u64) -> Option<&VdevConfig> {
-    if config.guid == guid {
-        return Some(config);
-    }
-    config.children.iter().find_map(|child| config_of(child, guid))
 }
 
 /// The name with a number of a vdev that is no device, as the kernel makes it: without parity.
@@ -90,6 +87,7 @@ impl VdevView<'_> {
     pub fn is_called(&self, word: &str) -> bool {
         let path = self.node.path.as_deref().map(String::from_utf8_lossy);
         word == self.name()
+            || (word == "root" && self.parent.is_none())
             || path.is_some_and(|path| path == word)
             || word.parse().is_ok_and(|guid: u64| guid == self.node.guid)
     }
@@ -119,7 +117,8 @@ impl VdevView<'_> {
         }
         word.contains(':').then(|| {
             let found = self.user().into_iter().find(|(name, _)| name == word);
-            (word.to_owned(), found.map_or_else(|| Prop::text("-", Source::Default), |(_, prop)| prop))
+            let set = |(_, prop)| Prop { source: Source::Local, ..prop };
+            (word.to_owned(), found.map_or_else(|| Prop::text("-", Source::Default), set))
         })
     }
 
@@ -133,11 +132,8 @@ impl VdevView<'_> {
 
     /// The vdev's ZAP, where what somebody set is kept.
     fn zap(&self) -> Option<Zap> {
-        let config = &self.config.as_ref()?.nvlist;
-        let names =
-            ["com.delphix:vdev_zap_leaf", "com.delphix:vdev_zap_top", "com.klarasystems:vdev_zap_root"];
-        let number = names.into_iter().find_map(|name| config.u64(name)).filter(|number| *number != 0)?;
-        self.view.pool.dsl.zap(number).ok().flatten()
+        let number = vdev_props::object(&self.config.as_ref()?.nvlist)?;
+        Zap::open(&self.view.pool.mos.object(number).ok()?).ok()
     }
 
     /// Texts of users' own.
@@ -241,6 +237,9 @@ impl VdevView<'_> {
         let stored = self.zap().and_then(|zap| zap.lookup(info.name.as_bytes()).ok().flatten());
         match (info.data_type, stored) {
             (PropType::String, Some(value)) => return Prop::text(value.string(), Source::Local),
+            (PropType::Number, Some(value)) if value.first() == Some(u64::MAX) => {
+                return Prop::text("-", Source::Local);
+            }
             (_, Some(value)) => {
                 let n = value.first().unwrap_or(0);
                 let (nice, literal) = number_or_word(info, n);

@@ -33,6 +33,10 @@ pub struct Import {
     #[arg(short = 'd', value_name = "DIR|DEVICE")]
     pub device: Vec<PathBuf>,
 
+    /// Take the pools that this cache file names, from where it says
+    #[arg(short = 'c', value_name = "CACHEFILE", conflicts_with = "device")]
+    pub cachefile: Option<PathBuf>,
+
     /// Destroyed pools only
     #[arg(short = 'D')]
     pub destroyed: bool,
@@ -89,13 +93,8 @@ impl Verb for Import {
         if self.home() == Home::Daemon {
             return self.import(ctx);
         }
-        let here = |path: &PathBuf| ctx.session.as_ref().map_or_else(|| path.clone(), |s| s.path(path));
-        let found = zutil::discover(&self.device.iter().map(here).collect::<Vec<_>>());
-        for skipped in &found.skipped {
-            ctx.warn(format_args!("{}: {}", skipped.path.display(), skipped.why));
-        }
         let env = Env::system(CACHE)?;
-        let mut pools = zutil::search(&found.devices);
+        let mut pools = self.found(ctx)?;
         let imported: Vec<u64> = ctx.pools().iter().map(|pool| pool.guid()).collect();
         pools.retain(|pool| self.wants(pool) && !imported.contains(&pool.guid));
         if pools.is_empty() {
@@ -125,6 +124,23 @@ impl Import {
             () if self.all || self.pool.is_some() => Home::Daemon,
             () => Home::Pools,
         }
+    }
+
+    /// The pools on the devices that are searched.
+    pub(super) fn found(&self, ctx: &mut Ctx) -> Result<Vec<PoolCandidate>, Failure> {
+        let here = |path: &PathBuf| ctx.session.as_ref().map_or_else(|| path.clone(), |s| s.path(path));
+        if let Some(file) = self.cachefile.as_ref().map(here) {
+            return daemon::ops::cached_in(&file).map_err(|e| {
+                Failure::failed(format!("failed to open cache file: {}", crate::verb::strerror(&e)))
+            });
+        }
+        let found = zutil::discover(&self.device.iter().map(here).collect::<Vec<_>>());
+        if self.home() != Home::Daemon {
+            for skipped in &found.skipped {
+                ctx.warn(format_args!("{}: {}", skipped.path.display(), skipped.why));
+            }
+        }
+        Ok(zutil::search(&found.devices))
     }
 
     fn wants(&self, pool: &PoolCandidate) -> bool {

@@ -3,8 +3,6 @@
 //! Differs from OpenZFS: what can't be kept right by this build is refused by name, and can be imported with
 //! `-o readonly=on`.
 
-use std::path::PathBuf;
-
 use daemon::ops::ImportPool;
 use daemon::registry::Manner;
 use engine::Kind;
@@ -31,15 +29,8 @@ impl Import {
     /// Imports the pool named, or all that are found.
     pub(super) fn import(&self, ctx: &mut Ctx) -> Outcome {
         let wishes = self.wishes().map_err(|e| Failure::failed(format!("property error: {e}")))?;
-        if self.temporary {
-            return Err(Failure::failed("zpool import -t: not supported yet: a name of its own on disk"));
-        }
         let registry = ctx.registry()?;
-        let paths: Vec<PathBuf> = {
-            let session = ctx.session()?;
-            self.device.iter().map(|path| session.path(path)).collect()
-        };
-        let mut found = zutil::search(&zutil::discover(&paths).devices);
+        let mut found = self.found(ctx)?;
         found.retain(|pool| pool.is_destroyed() == self.destroyed);
         // What is imported here is not to be imported.
         let known: Vec<u64> = registry.all().iter().map(|pool| pool.guid()).collect();
@@ -105,6 +96,7 @@ impl Import {
         }
         let new = ImportPool {
             candidate: candidate.clone(),
+            temporary: self.temporary && rename.is_some(),
             rename,
             read_only: wishes.read_only,
             force: self.force || self.destroyed,
@@ -126,7 +118,8 @@ impl Import {
     fn wishes(&self) -> Result<Wishes, String> {
         let manner = Manner {
             altroot: self.root.clone(),
-            cached: self.root.is_none(),
+            // A pool with a name of its own would come back with it.
+            cached: self.root.is_none() && !self.temporary,
             cachefile: None,
             no_mount: self.no_mount,
         };

@@ -18,6 +18,7 @@ mod import_one;
 pub mod iostat;
 mod iostat_columns;
 mod iostat_extended;
+mod layouts;
 pub mod list;
 mod list_vdevs;
 pub mod prop;
@@ -27,6 +28,7 @@ mod simple;
 pub mod sizes;
 pub mod status;
 mod status_json;
+mod upgrade;
 pub mod vdev_names;
 pub mod vdevs;
 
@@ -81,7 +83,7 @@ pub enum ZpoolVerb {
     /// Give a pool a new guid
     Reguid(simple::Reguid),
     /// Enable the features that a pool lacks
-    Upgrade(simple::Upgrade),
+    Upgrade(upgrade::Upgrade),
     /// Wait until something is done
     Wait(simple::Wait),
     /// Forget errors that devices had

@@ -4,11 +4,13 @@ use clap::Args;
 use daemon::cache::Cache;
 use engine::dsl::props::PropValue;
 
+use super::get_vdev;
+use super::prop::PoolView;
 use crate::ctx::Ctx;
-use crate::settings::{PoolSetting, When, of_pool};
+use crate::settings::{PoolSetting, When, of_pool, of_vdev};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Set a property of a pool.
+/// Set a property of a pool, or of one of its vdevs.
 #[derive(Debug, Args)]
 pub struct Set {
     /// The property and its value.
@@ -28,11 +30,11 @@ impl Verb for Set {
         if value.is_empty() && !matches!(name, "comment" | "cachefile" | "bootfs") && !name.contains(':') {
             return Err(Failure::usage("missing value in property=value argument"));
         }
-        if self.vdev.is_some() {
-            return Err(Failure::failed("zpool set: not supported yet: properties of vdevs"));
-        }
         let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
         let cannot = |what: String| Failure::cannot("set property for", &self.pool, what);
+        if let Some(vdev) = &self.vdev {
+            return self.of_vdev(vdev, (name, value), &pool, ctx);
+        }
         let setting = of_pool(name, value, When::Later).map_err(cannot)?;
         pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
         match setting {
@@ -60,10 +62,14 @@ impl Verb for Set {
                 ctx.change(&pool, move |tasks, spa| spa.set_props(&[("ashift".into(), value)], tasks.at.tx))
                     .map_err(|e| cannot(e.what().to_owned()))?;
             }
-            PoolSetting::Version(_) => {
-                return Err(cannot(
-                    "property 'version' can't be set by this build: zpool upgrade".to_owned(),
-                ));
+            PoolSetting::Version(version) => {
+                let old = pool.config().u64("version").unwrap_or(0);
+                if version < old {
+                    return Err(cannot(format!("property 'version' number {version} is invalid.")));
+                }
+                let spa = pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
+                spa.upgrade(version).map_err(|e| cannot(e.what().to_owned()))?;
+                ctx.log(&pool)?;
             }
             PoolSetting::Disable(_) | PoolSetting::Altroot(_) | PoolSetting::Readonly(_) => {
                 return Err(cannot(format!("property '{name}' can't be set now")));
@@ -75,6 +81,30 @@ impl Verb for Set {
 }
 
 impl Set {
+    /// Sets a property of a vdev.
+    #[doc(alias = "zpool_set_vdev_prop")]
+    fn of_vdev(
+        &self,
+        vdev: &str,
+        (name, value): (&str, &str),
+        pool: &daemon::Imported,
+        ctx: &mut Ctx,
+    ) -> Outcome {
+        let cannot = |what: String| Failure::cannot("set property for", &self.pool, what);
+        let setting = of_vdev(name, value).map_err(cannot)?;
+        let guid = {
+            let (view, candidate) = (pool.view()?, pool.candidate());
+            let view = PoolView::new(&view, &candidate, ctx);
+            let found = get_vdev::all(&view).into_iter().find(|found| found.is_called(vdev));
+            let unknown = || Failure::failed(format!("no such vdev in pool: {vdev}"));
+            found.map(|found| found.node.guid).ok_or_else(unknown)?
+        };
+        ctx.change(pool, move |tasks, spa| spa.set_vdev_props(guid, &[setting], tasks.at.tx))
+            .map_err(|e| cannot(e.what().to_owned()))?;
+        ctx.registry()?.note(pool)?;
+        Ok(Exit::OK)
+    }
+
     /// `bootfs` is kept as a number.
     fn stored(&self, name: &str, value: PropValue, pool: &daemon::Imported) -> Result<PropValue, String> {
         let PropValue::Text(text) = &value else { return Ok(value) };

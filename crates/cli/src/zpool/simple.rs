@@ -1,6 +1,5 @@
-//! Verbs of `zpool` that are one call: `sync`, `reguid`, `upgrade`, `wait`, `labelclear`.
+//! Verbs of `zpool` that are one call: `sync`, `reguid`, `wait`, `labelclear`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use daemon::Imported;
 use daemon::devices::{self, InUse};
 use nvpair::NvList;
 use ondisk::label::{LABEL_SIZE, LABELS, NVLIST_SIZE, PHYS_OFFSET, label_offset};
-use zcommon::features::{FEATURES, Feature, of_openzfs_2_3};
 
 use crate::ctx::Ctx;
 use crate::verb::strerror;
@@ -48,20 +46,21 @@ impl Verb for Sync {
 #[derive(Debug, Args)]
 pub struct Reguid {
     /// The guid.
-    #[arg(short = 'g', value_name = "GUID")]
-    pub guid: Option<u64>,
+    #[arg(short = 'g', value_name = "GUID", allow_hyphen_values = true)]
+    pub guid: Option<String>,
     /// The pool.
     pub pool: String,
 }
 
 impl Verb for Reguid {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.guid.is_some() {
-            return Err(Failure::failed("zpool reguid -g: not supported yet: a guid of one's choice"));
-        }
+        let guid = self.guid.as_deref().map(guid_of).transpose()?;
         let pool = named(&self.pool, ctx)?;
+        if ctx.pools().iter().any(|other| Some(other.guid()) == guid) {
+            return Err(Failure::cannot("reguid", &self.pool, "a pool with that guid already exists"));
+        }
         let cannot = |e: engine::Error| Failure::cannot("reguid", &self.pool, e.what());
-        pool.spa().and_then(|spa| spa.reguid()).map_err(cannot)?;
+        pool.spa().and_then(|spa| spa.reguid(guid)).map_err(cannot)?;
         pool.look_again();
         ctx.registry()?.note(&pool)?;
         ctx.log(&pool)?;
@@ -69,141 +68,12 @@ impl Verb for Reguid {
     }
 }
 
-/// Enable the features that a pool lacks.
-#[derive(Debug, Args)]
-pub struct Upgrade {
-    /// All pools.
-    #[arg(short = 'a')]
-    pub all: bool,
-    /// List the features that this program knows.
-    #[arg(short = 'v')]
-    pub list: bool,
-    /// A version.
-    #[arg(short = 'V', value_name = "VERSION")]
-    pub version: Option<u64>,
-    /// Pools.
-    #[arg(value_name = "POOL")]
-    pub pools: Vec<String>,
-}
-
-impl Verb for Upgrade {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.list {
-            return list_features(ctx);
-        }
-        if self.version.is_some() {
-            return Err(Failure::failed("zpool upgrade -V: not supported yet: versions before 5000"));
-        }
-        let pools = match (self.all, self.pools.is_empty()) {
-            (true, _) => ctx.pools(),
-            (false, true) => return report(ctx),
-            (false, false) => self.pools.iter().map(|name| named(name, ctx)).collect::<Result<_, _>>()?,
-        };
-        writeln!(ctx.out, "This system supports ZFS pool feature flags.\n")?;
-        for pool in &pools {
-            let name = pool.name();
-            let missing = missing(pool)?;
-            if missing.is_empty() {
-                writeln!(ctx.out, "Pool '{name}' already has all supported and requested features enabled.")?;
-                continue;
-            }
-            let cannot = |e: engine::Error| Failure::cannot("upgrade", &name, e.what());
-            pool.spa().and_then(|spa| spa.enable_features(missing.clone())).map_err(cannot)?;
-            ctx.log(pool)?;
-            writeln!(ctx.out, "Enabled the following features on '{name}':")?;
-            for feature in missing {
-                writeln!(ctx.out, "  {}", feature.info().name)?;
-            }
-            writeln!(ctx.out)?;
-        }
-        Ok(Exit::OK)
-    }
-}
-
-/// What each version of a pool brought, from 1 on.
-const VERSIONS: [&str; 28] = [
-    "Initial ZFS version",
-    "Ditto blocks (replicated metadata)",
-    "Hot spares and double parity RAID-Z",
-    "zpool history",
-    "Compression using the gzip algorithm",
-    "bootfs pool property",
-    "Separate intent log devices",
-    "Delegated administration",
-    "refquota and refreservation properties",
-    "Cache devices",
-    "Improved scrub performance",
-    "Snapshot properties",
-    "snapused property",
-    "passthrough-x aclinherit",
-    "user/group space accounting",
-    "stmf property support",
-    "Triple-parity RAID-Z",
-    "Snapshot user holds",
-    "Log device removal",
-    "Compression using zle (zero-length encoding)",
-    "Deduplication",
-    "Received properties",
-    "Slim ZIL",
-    "System attributes",
-    "Improved scrub stats",
-    "Improved snapshot deletion performance",
-    "Improved snapshot creation performance",
-    "Multiple vdev replacements",
-];
-
-fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
-    let view = pool.view()?;
-    let lacks = |f: &Feature| view.features.count(f.info().guid).is_none();
-    Ok(of_openzfs_2_3().into_iter().filter(lacks).collect())
-}
-
-fn list_features(ctx: &mut Ctx) -> Outcome {
-    writeln!(ctx.out, "This system supports ZFS pool feature flags.\n")?;
-    writeln!(ctx.out, "The following features are supported:\n")?;
-    writeln!(ctx.out, "FEAT DESCRIPTION")?;
-    writeln!(ctx.out, "-------------------------------------------------------------")?;
-    for feature in FEATURES {
-        let info = feature.info();
-        let note = if info.read_only_compatible() { " (read-only compatible)" } else { "" };
-        writeln!(ctx.out, "{:<37}{note}\n     {}", info.name, info.description)?;
-    }
-    writeln!(ctx.out, "\nThe following legacy versions are also supported:\n")?;
-    writeln!(ctx.out, "VER  DESCRIPTION\n---  --------------------------------------------------------")?;
-    for (version, what) in (1..).zip(VERSIONS) {
-        writeln!(ctx.out, "{version:>2}   {what}")?;
-    }
-    writeln!(ctx.out, "\nFor more information on a particular version, including supported releases,")?;
-    writeln!(ctx.out, "see the ZFS Administration Guide.\n")?;
-    Ok(Exit::OK)
-}
-
-fn report(ctx: &mut Ctx) -> Outcome {
-    writeln!(ctx.out, "This system supports ZFS pool feature flags.\n")?;
-    writeln!(ctx.out, "All pools are formatted using feature flags.\n")?;
-    let mut some = false;
-    for pool in ctx.pools() {
-        let missing = missing(&pool)?;
-        if missing.is_empty() {
-            continue;
-        }
-        if !some {
-            some = true;
-            writeln!(
-                ctx.out,
-                "\nSome supported features are not enabled on the following pools. Once a\nfeature is enabled the pool may become incompatible with software\nthat does not support the feature. See zpool-features(7) for details.\n\nNote that the pool 'compatibility' feature can be used to inhibit\nfeature upgrades.\n"
-            )?;
-            writeln!(ctx.out, "POOL  FEATURE\n---------------")?;
-        }
-        writeln!(ctx.out, "{}", pool.name())?;
-        for feature in missing {
-            writeln!(ctx.out, "      {}", feature.info().name)?;
-        }
-    }
-    if !some {
-        writeln!(ctx.out, "Every feature flags pool has all supported and requested features enabled.")?;
-    }
-    Ok(Exit::OK)
+/// The guid of a user's word, as `strtoull` reads it; 0 is none.
+fn guid_of(word: &str) -> Result<u64, Failure> {
+    let (digits, negative) = word.strip_prefix('-').map_or((word, false), |digits| (digits, true));
+    let number = digits.trim_start_matches('+').parse::<u64>().ok();
+    let number = number.map(|n| if negative { n.wrapping_neg() } else { n }).filter(|n| *n != 0);
+    number.ok_or_else(|| Failure::usage(format!("invalid GUID: {word}")))
 }
 
 /// Wait until something is done.

@@ -4,11 +4,11 @@
 //!
 //! Differs from OpenZFS: a file in the current folder may be named without its path.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use blkdev::Device;
 use daemon::devices::{self, InUse};
 use daemon::foreign::filesystem_on;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
@@ -236,6 +236,22 @@ fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
     })
 }
 
+/// What the user does not want to hear.
+#[derive(Debug, Clone, Copy)]
+pub struct Silenced {
+    /// That devices seem to be in use.
+    pub in_use: bool,
+    /// That vdevs protect less than others.
+    pub replication: bool,
+}
+
+impl Silenced {
+    /// Everything (`-f`), or nothing.
+    pub fn all(force: bool) -> Self {
+        Self { in_use: force, replication: force }
+    }
+}
+
 /// What stands in the way of using the devices.
 #[derive(Debug, Default)]
 pub struct Objections {
@@ -243,15 +259,15 @@ pub struct Objections {
 }
 
 impl Objections {
-    /// All that `-f` does not silence, or everything.
+    /// All that is not silenced. What can't be overridden never is.
     #[doc(alias("check_in_use", "check_replication"))]
-    pub fn of(vdevs: &Vdevs, force: bool, ctx: &Ctx, known: Option<&Group>) -> Self {
+    pub fn of(vdevs: &Vdevs, silenced: Silenced, ctx: &Ctx, known: Option<&Group>) -> Self {
         let mut all = Self::default();
         for leaf in vdevs.leaves() {
             let spare = vdevs.spares.iter().any(|spare| spare.path == leaf.path);
-            all.in_use(leaf, force, spare, ctx);
+            all.in_use(leaf, silenced.in_use, spare, ctx);
         }
-        if !force && all.lines.is_empty() {
+        if !silenced.replication && all.lines.is_empty() {
             all.replication(vdevs, known);
         }
         all
@@ -440,9 +456,16 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
 }
 
 /// Opens the devices: from here on nobody else can have them.
-pub fn open(vdevs: &Vdevs, ashift: Option<u32>, action: &str, pool: &str) -> Result<PoolSpec, Failure> {
-    let leaf = |leaf: &Leaf| -> Result<LeafSpec, Failure> {
-        let device = devices::open(&leaf.path).map_err(|e| match e.kind() {
+pub fn open(
+    vdevs: &Vdevs,
+    ashift: Option<u32>,
+    (action, pool): (&str, &str),
+    ctx: &Ctx,
+) -> Result<PoolSpec, Failure> {
+    let registry = ctx.registry()?;
+    let leaf_of = |leaf: &Leaf, shared: Option<Device>| -> Result<LeafSpec, Failure> {
+        let device = shared.map_or_else(|| devices::open(&leaf.path), Ok);
+        let device = device.map_err(|e| match e.kind() {
             std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ResourceBusy => {
                 let what = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
                 Failure::cannot(action, pool, what)
@@ -462,6 +485,7 @@ pub fn open(vdevs: &Vdevs, ashift: Option<u32>, action: &str, pool: &str) -> Res
             device,
         })
     };
+    let leaf = |leaf: &Leaf| leaf_of(leaf, None);
     let leaves = |all: &[Leaf]| all.iter().map(leaf).collect::<Result<Vec<_>, _>>();
     let mut spec = PoolSpec { ashift, ..PoolSpec::default() };
     for top in &vdevs.tops {
@@ -477,55 +501,9 @@ pub fn open(vdevs: &Vdevs, ashift: Option<u32>, action: &str, pool: &str) -> Res
         };
         spec.tops.push(TopSpec { vdev, class: top.class, ashift });
     }
-    spec.spares = leaves(&vdevs.spares)?;
+    // Pools may have the same spare.
+    let spares = vdevs.spares.iter().map(|spare| leaf_of(spare, registry.held(&spare.path)));
+    spec.spares = spares.collect::<Result<_, _>>()?;
     spec.cache = leaves(&vdevs.cache)?;
     Ok(spec)
-}
-
-/// How the new vdevs would stand in the pool, class by class.
-#[doc(alias = "print_vdev_tree")]
-pub fn layout(vdevs: &Vdevs, pool: &str, class: AllocBias, title: &str) -> String {
-    let mut text = String::new();
-    let tops: Vec<&Group> = vdevs.tops.iter().filter(|top| top.class == class).collect();
-    if class != AllocBias::Normal && tops.is_empty() {
-        return text;
-    }
-    // Writing to a string can't fail.
-    let _ = writeln!(text, "\t{}", if title.is_empty() { pool } else { title });
-    for top in tops {
-        let indent = if top.kind == Kind::Single {
-            2
-        } else {
-            let name = match top.kind {
-                Kind::Raidz(parity) => format!("raidz{parity}"),
-                Kind::Draid(config) => config.to_string(),
-                _ => "mirror".to_owned(),
-            };
-            let _ = writeln!(text, "\t  {name}");
-            4
-        };
-        for leaf in &top.leaves {
-            let _ = writeln!(text, "\t{:indent$}{}", "", leaf.path.display());
-        }
-    }
-    text
-}
-
-/// As [`layout`], all classes.
-pub fn layouts(vdevs: &Vdevs, pool: &str) -> String {
-    let mut text = layout(vdevs, pool, AllocBias::Normal, "");
-    for (class, title) in
-        [(AllocBias::Dedup, "dedup"), (AllocBias::Special, "special"), (AllocBias::Log, "logs")]
-    {
-        text += &layout(vdevs, pool, class, title);
-    }
-    for (list, title) in [(&vdevs.cache, "cache"), (&vdevs.spares, "spares")] {
-        if !list.is_empty() {
-            let _ = writeln!(text, "\t{title}");
-            for leaf in list {
-                let _ = writeln!(text, "\t  {}", leaf.path.display());
-            }
-        }
-    }
-    text
 }

@@ -249,6 +249,16 @@ impl SpaceAllocator {
         groups.map(|(vdev, group)| group_stats(vdev, group)).fold(SpaceStats::default(), add)
     }
 
+    /// Deflated bytes of ordinary vdevs on which nothing is allocated.
+    #[doc(alias = "spa_nonallocating_dspace")]
+    pub fn closed_dspace(&self) -> u64 {
+        let tables = self.tables();
+        let closed = tables.vdevs.values().filter(|vdev| vdev.closed.load(Ordering::Relaxed));
+        let groups = closed.flat_map(|vdev| vdev.groups.iter().map(move |group| (vdev, group)));
+        let groups = groups.filter(|(_, group)| group.class == Class::Normal);
+        groups.map(|(vdev, group)| group_stats(vdev, group).dspace).fold(0, u64::saturating_add)
+    }
+
     /// Space of a vdev, all its groups.
     pub fn vdev_stats(&self, vdev: u64) -> Option<SpaceStats> {
         let vdev = self.vdev(vdev)?;

@@ -19,20 +19,28 @@ use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::TopRecord;
-use crate::vdev::config::VdevConfig;
+use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::tree::Tree;
 
 impl Spa {
-    /// Adds top-level vdevs, spares and cache devices.
+    /// Adds top-level vdevs, spares and cache devices. `alike`: only vdevs with the ashift of the others, if those
+    /// have all the same.
     ///
     /// # Errors
-    /// When a device is too small or can't be labelled; nothing of the pool has changed then.
+    /// When a device is too small or can't be labelled, or the ashift is another one (`Invalid`); nothing of the pool
+    /// has changed then.
     #[doc(alias = "spa_vdev_add")]
-    pub fn add(&self, spec: PoolSpec) -> Result<()> {
+    pub fn add(&self, spec: PoolSpec, alike: bool) -> Result<()> {
         self.sync_task(move |spa, tx| {
             let first = spa.config.lock().root().nvlist_array("children").map_or(0, <[_]>::len);
             let first = u64::try_from(first).unwrap_or(u64::MAX);
             let layout = spec.lay_out(first, tx.txg(), &mut || spa.pool.env.guid())?;
+            let mut ashifts = layout.tops.iter().map(|top| top.u64("ashift"));
+            let common = spa.common_ashift().filter(|_| alike);
+            if common.is_some_and(|common| ashifts.any(|ashift| ashift != Some(common))) {
+                let what = "new vdev has a different ashift than the vdevs of the pool";
+                return Err(Error::new(Kind::Invalid, what));
+            }
             let facts = spa.config.lock().facts_of(0, &[]);
             let guid = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);
             spares::label_all(&layout, &facts, guid, &*spa.pool.env.executor)?;
@@ -80,10 +88,25 @@ impl Spa {
         records.into_iter().try_for_each(|record| self.space.add_top(record))
     }
 
-    /// Gives the pool a new guid, so that a copy of its disks can be told from it.
+    /// The ashift of all ordinary vdevs, if there is one.
+    #[doc(alias("spa_min_ashift", "spa_max_ashift"))]
+    fn common_ashift(&self) -> Option<u64> {
+        let config = self.config.lock();
+        let tops = config.root().nvlist_array("children").unwrap_or_default().iter();
+        let ordinary = tops.filter(|top| {
+            let id = top.u64("id").unwrap_or(u64::MAX);
+            let bias = self.pool.tree().top(id).map(|top| top.bias);
+            bias == Some(AllocBias::Normal) && top.u64("is_log").unwrap_or(0) == 0
+        });
+        let mut ashifts = ordinary.filter_map(|top| top.u64("ashift"));
+        let first = ashifts.next()?;
+        ashifts.all(|ashift| ashift == first).then_some(first)
+    }
+
+    /// Gives the pool a new guid, so that a copy of its disks can be told from it: the one `wanted`, or any.
     #[doc(alias = "spa_change_guid")]
-    pub fn reguid(&self) -> Result<u64> {
-        self.sync_task(|spa, _| {
+    pub fn reguid(&self, wanted: Option<u64>) -> Result<u64> {
+        self.sync_task(move |spa, _| {
             let tree = spa.pool.zio.tree();
             if tree.leaves().any(|leaf| leaf.device().is_none()) {
                 let what = "the pool's guid can only be changed while all of its devices are there";
@@ -95,7 +118,7 @@ impl Spa {
                     "the pool's guid can't be changed while it has a checkpoint",
                 ));
             }
-            let guid = spa.pool.env.guid();
+            let guid = wanted.unwrap_or_else(|| spa.pool.env.guid());
             spa.config.lock().change_root(|root| set(root, "guid", guid));
             spa.notify("pool_reguid");
             Ok(guid)

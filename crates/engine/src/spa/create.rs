@@ -55,6 +55,8 @@ const DEFERRED_BLOCK: u64 = 16 << 10;
 pub struct NewPool {
     /// Its name.
     pub name: String,
+    /// The name that labels have, when `name` is only for this import.
+    pub label_name: Option<String>,
     /// 1 to 28, or 5000.
     pub version: u64,
     /// Features to enable (version 5000 only).
@@ -154,7 +156,7 @@ fn make_root(
 fn facts(new: &NewPool) -> PoolFacts {
     PoolFacts {
         version: new.version,
-        name: new.name.clone(),
+        name: new.label_name.as_ref().unwrap_or(&new.name).clone(),
         state: PoolState::Active,
         txg: 0,
         errata: 0,

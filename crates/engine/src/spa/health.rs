@@ -22,6 +22,7 @@ use zcommon::vdev::{VdevAux, VdevState};
 
 use super::layout::config::edit;
 use super::live::Spa;
+use super::vdev_props::is_closed;
 use crate::error::{Error, Kind};
 use crate::vdev::config::AllocBias;
 use crate::vdev::health::record;
@@ -221,7 +222,7 @@ impl Spa {
         });
         if let Some(top) = self.pool.zio.tree().top_of(leaf.guid) {
             // Only logs can be out of use as a whole: blocks go elsewhere.
-            self.space.set_closed(top.id, !top.leaves().any(|leaf| leaf.is_writable()));
+            self.space.set_closed(top.id, is_closed(&top, &self.config.lock()));
         }
         // Also of a pool that nobody else changes it is to be on disk soon.
         self.waiting.store(true, Ordering::Relaxed);

@@ -200,6 +200,8 @@ impl Spa {
     #[doc(alias = "spa_get_dspace")]
     pub fn dspace(&self) -> u64 {
         let space = self.space.class_stats(Class::Normal).dspace;
+        // What is overwritten there needs as much elsewhere.
+        let space = space.saturating_sub(self.space.closed_dspace());
         space.saturating_add(self.shared.saved())
     }
 

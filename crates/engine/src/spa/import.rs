@@ -21,12 +21,14 @@ use zcommon::vdev::PoolState;
 use super::config::PoolConfig;
 use super::create::{all_vdev_zaps, forms, min_alloc, vdev_zaps};
 use super::feature_set::FeatureSet;
+use super::layout::config::edit;
 use super::live::Spa;
 use super::load::open_owned;
 use super::multihost::check_activity;
 use super::pool::Pool;
 use super::shared::Shared;
 use super::source::{ImportSource, OpenOptions};
+use super::vdev_props;
 use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Objset};
@@ -36,6 +38,7 @@ use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::{SpaceAllocator, SpaceMapSource};
 use crate::txg::Txgs;
+use crate::vdev::config::AllocBias;
 use crate::vdev::top::Layout;
 use crate::zap::Zap;
 use crate::zil::{self, claim};
@@ -52,8 +55,12 @@ pub struct ImportOptions {
     pub hostname: String,
     /// A new name for the pool.
     pub rename: Option<String>,
+    /// The new name is for this import only: labels keep the old one.
+    pub temporary: bool,
     /// Even when another machine seems to use it.
     pub force: bool,
+    /// Where leaves are now, by guid: the configuration follows.
+    pub paths: Vec<(u64, String)>,
 }
 
 /// Features that may be in use and that writing would have to keep up, which this build can't.
@@ -94,18 +101,27 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     config.change_facts(|facts| {
         facts.state = PoolState::Active;
         (facts.hostid, facts.hostname) = (options.hostid, options.hostname.clone());
-        if let Some(name) = &options.rename {
+        if let Some(name) = options.rename.as_ref().filter(|_| !options.temporary) {
             facts.name.clone_from(name);
         }
     });
-    pool.name.clone_from(&config.facts().name);
+    config.change_root(|root| {
+        for (guid, path) in &options.paths {
+            edit(root, *guid, &mut |leaf| {
+                if leaf.remove("path").is_some() {
+                    leaf.add("path", path.as_str());
+                }
+            });
+        }
+    });
+    pool.name.clone_from(options.rename.as_ref().unwrap_or(&config.facts().name));
     pool.mos = mos.view();
     pool.dsl = Dsl::open(&pool.name, &pool.mos, &Zap::open(&pool.mos.object(MOS_DIRECTORY_OBJECT)?)?)?;
     // Blocks that the checkpoint refers to are kept when they are freed.
     space.set_checkpoint(pool.checkpoint_uberblock()?.map_or(0, |checkpoint| checkpoint.txg));
-    // Of a log that is out of use, nothing is allocated.
-    for top in pool.tree().tops().filter(|top| !top.leaves().any(|leaf| leaf.is_writable())) {
-        space.set_closed(top.id, true);
+    // From a log that is out of use, and where `allocating` is off, nothing is allocated.
+    for top in pool.tree().tops() {
+        space.set_closed(top.id, vdev_props::is_closed(top, &config));
     }
     let shared = Shared::load(&pool)?;
     let uberblock = pool.uberblock;
@@ -187,6 +203,11 @@ fn check_writable(pool: &Pool) -> Result<()> {
     for top in pool.tree().tops() {
         if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
             return Err(Error::new(Kind::NoDevice, "a top-level vdev is missing").on_vdev(&top.name));
+        }
+        // A log can be done without.
+        if top.leaves().next().is_some() && top.bias != AllocBias::Log && !top.is_usable() {
+            let what = "one or more devices is currently unavailable";
+            return Err(Error::new(Kind::NoDevice, what).on_vdev(&top.name));
         }
         let reflowing = matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing());
         if reflowing {

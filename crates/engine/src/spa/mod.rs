@@ -42,6 +42,7 @@ mod space_store;
 mod spares;
 mod sync;
 mod upgrade;
+pub mod vdev_props;
 
 pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, import};
@@ -49,3 +50,4 @@ pub use live::{Quiet, Spa};
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};
 pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions};
+pub use upgrade::is_version;

@@ -19,6 +19,7 @@ use stdx::RangeSet;
 use zcommon::features::Feature;
 
 use super::Pool;
+use super::vdev_props::NON_ALLOCATING;
 use crate::error::{Error, Result};
 use crate::metaslab::EMBEDDED_LOG_MIN_METASLABS;
 use crate::metaslab::log::{Unflushed, logs};
@@ -61,6 +62,8 @@ pub struct VdevSpace {
     pub deflate_ratio: u64,
     /// Bytes that the pool's checkpoint holds here.
     pub checkpoint: u64,
+    /// Nothing is allocated here any more.
+    pub closed: bool,
 }
 
 impl VdevSpace {
@@ -111,9 +114,10 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
     let newer = newer.map(|root| root.children).unwrap_or_default();
     for config in &tree.config.children {
         let known = newer.iter().find(|c| c.id == config.id && c.guid == config.guid);
+        let closed = known.unwrap_or(config).nvlist.u64(NON_ALLOCATING).unwrap_or(0) != 0;
         let config = known.filter(|_| config.metaslab_array == 0).unwrap_or(config);
         let Some(top) = tree.top(config.id) else { continue };
-        let mut space = empty(config, &top);
+        let mut space = VdevSpace { closed, ..empty(config, &top) };
         let count = sizes(pool, config, room, &mut space).and_then(|()| match detail {
             Detail::Sizes => Ok(None),
             Detail::Allocation if config.metaslab_array == 0 => Ok(None),
@@ -161,6 +165,7 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
         metaslabs: Vec::new(),
         deflate_ratio: top.deflate_ratio(),
         checkpoint: 0,
+        closed: false,
     }
 }
 

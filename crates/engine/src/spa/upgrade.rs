@@ -2,34 +2,36 @@
 
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use zcommon::features::Feature;
-use zcommon::version::SPA_VERSION_FEATURES;
+use zcommon::version::{SPA_VERSION_BEFORE_FEATURES, SPA_VERSION_FEATURES};
 
 use super::create::{forms, salt};
 use super::live::Spa;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks, pool, version};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::zap::ZapEdit;
 
-/// Oldest version that is upgraded: the object sets of older ones have no accounts of users.
-#[doc(alias = "SPA_VERSION_USERSPACE")]
-const OLDEST: u64 = 15;
-
 impl Spa {
-    /// Upgrades the pool to version 5000, which has features; none is enabled yet.
+    /// Upgrades the pool to a version: 2 to 28, or 5000, which has features; none is enabled yet.
     ///
     /// # Errors
-    /// `Unsupported` for pools before version 15.
+    /// `Invalid` for a version that there is not, or that the pool is beyond.
     #[doc(alias("zpool upgrade", "spa_upgrade"))]
-    pub fn upgrade(&self) -> Result<()> {
-        self.sync_task(Self::upgrade_now)
+    pub fn upgrade(&self, to: u64) -> Result<()> {
+        self.sync_task(move |spa, tx| {
+            let from = spa.config.lock().facts().version;
+            if !is_version(to) || to < from {
+                return Err(Error::new(Kind::Invalid, "there is no such version, or the pool is beyond it"));
+            }
+            spa.upgrade_now(to, tx)
+        })
     }
 
     /// Enables features; a pool of an older version is upgraded before.
     #[doc(alias = "zpool upgrade")]
     pub fn enable_features(&self, wanted: Vec<Feature>) -> Result<()> {
         self.sync_task(move |spa, tx| {
-            spa.upgrade_now(tx)?;
+            spa.upgrade_now(SPA_VERSION_FEATURES, tx)?;
             for feature in wanted {
                 spa.features.enable(feature, spa.pool.env.guid(), tx)?;
             }
@@ -43,28 +45,37 @@ impl Spa {
     }
 
     #[doc(alias("spa_sync_version", "spa_sync_upgrades"))]
-    fn upgrade_now(&self, tx: &Tx) -> Result<()> {
+    fn upgrade_now(&self, to: u64, tx: &Tx) -> Result<()> {
         let from = self.config.lock().facts().version;
-        if from >= SPA_VERSION_FEATURES {
+        if from >= to {
             return Ok(());
         }
-        if from < OLDEST {
-            let what = format!(
-                "a pool of version {from} can't be upgraded: its file systems have no accounts of users"
-            );
-            return Err(Error::unsupported(what));
-        }
+        // What is made from here on is of the new form.
+        self.config.lock().change_facts(|facts| facts.version = to);
         let at = self.datasets.at(tx, self);
-        if from < version::DEADLISTS {
+        let passes = |version| from < version && version <= to;
+        if passes(version::ORIGIN) {
+            pool::upgrade_origin(&at)?;
+        }
+        if passes(version::DEADLISTS) {
             pool::upgrade_dir_clones(&at)?;
         }
-        self.features.create(&[], self.pool.env.guid(), tx)?;
-        if at.zap_get(MOS_DIRECTORY_OBJECT, mos::CHECKSUM_SALT)?.is_none() {
-            let directory = self.mos.handle(MOS_DIRECTORY_OBJECT)?;
-            let salt = salt(&self.pool.env, &self.pool.zio);
-            ZapEdit::open(&mut directory.edit(tx))?.insert(mos::CHECKSUM_SALT, salt)?;
+        if passes(SPA_VERSION_FEATURES) {
+            self.features.create(&[], self.pool.env.guid(), tx)?;
+            if at.zap_get(MOS_DIRECTORY_OBJECT, mos::CHECKSUM_SALT)?.is_none() {
+                let directory = self.mos.handle(MOS_DIRECTORY_OBJECT)?;
+                let salt = salt(&self.pool.env, &self.pool.zio);
+                ZapEdit::open(&mut directory.edit(tx))?.insert(mos::CHECKSUM_SALT, salt)?;
+            }
         }
-        self.config.lock().change_facts(|facts| facts.version = SPA_VERSION_FEATURES);
-        self.log("set", "", 0, &format!("version={SPA_VERSION_FEATURES}"), tx)
+        // Objects are counted for their users from some version on.
+        self.datasets.refresh_policies(self)?;
+        self.log("set", "", 0, &format!("version={to}"), tx)
     }
+}
+
+/// Whether pools may have this version.
+#[doc(alias = "SPA_VERSION_IS_SUPPORTED")]
+pub fn is_version(version: u64) -> bool {
+    (1..=SPA_VERSION_BEFORE_FEATURES).contains(&version) || version == SPA_VERSION_FEATURES
 }

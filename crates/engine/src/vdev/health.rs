@@ -54,6 +54,11 @@ pub fn record(config: &mut NvList, health: Health) {
 }
 
 impl Top {
+    /// Whether it can do without the leaves that are out of use.
+    pub fn is_usable(&self) -> bool {
+        self.can_lose(&|leaf| leaf.device().is_none())
+    }
+
     /// Whether something can only be read with the help of this leaf: what others lack counts, too.
     #[doc(alias = "vdev_dtl_required")]
     pub fn requires(&self, leaf: &Leaf) -> bool {

@@ -49,6 +49,18 @@ impl LiveObjset {
         Ok(changed.into_values().collect())
     }
 
+    /// Makes room in the root block for the accounts of users, groups and (`projects`) projects, if it is of an older
+    /// generation. What was there before is not in them yet.
+    #[doc(alias = "dmu_objset_open_impl")]
+    pub fn grow_root(&self, projects: bool) {
+        let phys = &mut self.root.write().phys;
+        phys.userused.get_or_insert_default();
+        phys.groupused.get_or_insert_default();
+        if projects {
+            phys.projectused.get_or_insert_default();
+        }
+    }
+
     /// Writes the blocks of dnodes and the root block; gives its pointer.
     pub fn sync_root(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Blkptr> {
         let dirty = self.take_dirty(tx.txg(), |n| n == SpecialObject::Meta.number());

@@ -202,6 +202,7 @@ impl DslPool {
             account.use_feature(Feature::LargeDnode);
         }
         if objset.objset_type() == ObjsetType::Zfs && at.since(USERSPACE) {
+            objset.grow_root(at.enabled(Feature::ProjectQuota));
             usage::account(objset, &changed, at.tx, at.hooks.random())?;
             objset.sync_objects(at.tx, &account)?;
         }

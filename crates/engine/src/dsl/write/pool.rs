@@ -1,6 +1,7 @@
 //! The DSL of a new pool.
 
 use ondisk::ObjectType;
+use ondisk::dsl::DslDir;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 
 use super::at::{MosAt, version};
@@ -11,6 +12,9 @@ use crate::error::{Error, Result};
 
 /// Bytes of the head of a block list that can have others below it.
 const SUBLISTS_BONUS: usize = 48;
+
+/// Datasets that are followed at most.
+const MAX_DATASETS: usize = 1 << 20;
 
 /// What a new pool's DSL consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,20 +59,79 @@ pub fn create(at: &MosAt<'_>, features: &mut dyn FnMut() -> Result<()>) -> Resul
     Ok(Created { root_dir, mos_dir, free_dir, free_bpobj, origin_snapshot, root_dataset })
 }
 
+/// What version 11 brought, for a pool that is upgraded: the snapshot that every dataset comes from, and lists of clones
+/// at their origins.
+#[doc(alias("dsl_pool_create_origin", "dsl_pool_upgrade_clones"))]
+pub fn upgrade_origin(at: &MosAt<'_>) -> Result<()> {
+    let root = root_dir(at)?;
+    // Before `$ORIGIN` is one of them.
+    let dirs = all_dirs(at, root)?;
+    let (_, head) = create_dataset(at, (root, special_dir::ORIGIN), None, 0)?;
+    let origin = create_snapshot(at, head, special_dir::ORIGIN)?;
+    for head in dirs.into_iter().map(|(_, dir)| dir.head_dataset_obj).filter(|head| *head != 0) {
+        let (first, previous) = first_of(at, head)?;
+        let previous = match previous {
+            0 => {
+                let txg = at.dataset(origin)?.creation_txg;
+                at.change_dataset(first, |ds| (ds.prev_snap_obj, ds.prev_snap_txg) = (origin, txg))?;
+                at.change_dir(at.dataset(first)?.dir_obj, |dir| dir.origin_obj = origin)?;
+                at.change_dataset(origin, |origin| origin.num_children += 1)?;
+                origin
+            }
+            known => known,
+        };
+        let list = match at.dataset(previous)?.next_clones_obj {
+            0 => at.create_zap(ObjectType::NEXT_CLONES)?,
+            list => list,
+        };
+        at.change_dataset(previous, |origin| origin.next_clones_obj = list)?;
+        at.zap(list, |zap| zap.add_int(first))?;
+    }
+    Ok(())
+}
+
+/// The oldest dataset of a head's directory, and what it comes from; 0: nothing.
+fn first_of(at: &MosAt<'_>, head: u64) -> Result<(u64, u64)> {
+    let mut number = head;
+    for _ in 0..MAX_DATASETS {
+        let previous = at.dataset(number)?.prev_snap_obj;
+        if previous == 0 || at.dataset(previous)?.next_snap_obj != number {
+            return Ok((number, previous));
+        }
+        number = previous;
+    }
+    Err(Error::corrupt("a dataset has too many snapshots"))
+}
+
+fn root_dir(at: &MosAt<'_>) -> Result<u64> {
+    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
+    root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))
+}
+
+/// A directory and all below it.
+fn all_dirs(at: &MosAt<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
+    let (mut dirs, mut found) = (vec![root], Vec::new());
+    while let Some(number) = dirs.pop() {
+        if found.len() > MAX_DATASETS {
+            return Err(Error::corrupt("there are too many datasets"));
+        }
+        let dir = at.dir(number)?;
+        dirs.extend(at.zap_entries(dir.child_dir_zapobj)?.iter().filter_map(|child| child.value.first()));
+        found.push((number, dir));
+    }
+    Ok(found)
+}
+
 /// What version 26 brought, for a pool that is upgraded: a place for space that is being freed, and lists of clones.
 #[doc(alias = "dsl_pool_upgrade_dir_clones")]
 pub fn upgrade_dir_clones(at: &MosAt<'_>) -> Result<()> {
-    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
-    let root = root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))?;
+    let root = root_dir(at)?;
     create_dir(at, Some((root, special_dir::FREE)))?;
     // Of the new form, whatever the version still says.
     let new = NewObject::with_bonus(ObjectType::BPOBJ, lists::BLOCK, ObjectType::BPOBJ_HDR, SUBLISTS_BONUS);
     let free = at.create_object(new)?;
     at.zap_add(MOS_DIRECTORY_OBJECT, mos::FREE_BPOBJ, free)?;
-    let mut dirs = vec![root];
-    while let Some(number) = dirs.pop() {
-        let dir = at.dir(number)?;
-        dirs.extend(at.zap_entries(dir.child_dir_zapobj)?.iter().filter_map(|child| child.value.first()));
+    for (_, dir) in all_dirs(at, root)? {
         if dir.origin_obj == 0 || dir.head_dataset_obj == 0 {
             continue;
         }

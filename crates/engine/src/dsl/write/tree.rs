@@ -2,6 +2,7 @@
 
 use ondisk::ObjectType;
 use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::names::special_dir::ORIGIN;
 use ondisk::names::{dsl_dataset, dsl_dir, mos};
 use zcommon::features::Feature;
 
@@ -196,7 +197,8 @@ pub fn create_snapshot(at: &MosAt<'_>, head_number: u64, name: &str) -> Result<u
     let head = at.dataset(head_number)?;
     count_up(at, head.dir_obj, dsl_dir::SNAPSHOT_COUNT, 1)?;
     let number = at.create(ObjectType::DSL_DATASET, ObjectType::DSL_DATASET, DslDataset::SIZE)?;
-    let txg = at.creation_txg();
+    // What everything comes from is older than all, whenever it is made.
+    let txg = if name == ORIGIN { 1 } else { at.creation_txg() };
     let snapshot = DslDataset {
         next_snap_obj: head_number,
         snapnames_zapobj: 0,

@@ -98,11 +98,11 @@ impl PoolSpace {
     /// Deflated bytes of the normal class, without what it keeps for the intent log.
     fn real_dspace(&self) -> u64 {
         let of = |v: &VdevSpace| v.deflated(v.size().saturating_sub(v.embedded_log()));
-        self.normal().map(of).fold(0, u64::saturating_add)
+        self.normal().filter(|v| !v.closed).map(of).fold(0, u64::saturating_add)
     }
 
     fn embedded_log_dspace(&self) -> u64 {
-        self.normal().map(|v| v.deflated(v.embedded_log())).fold(0, u64::saturating_add)
+        self.normal().filter(|v| !v.closed).map(|v| v.deflated(v.embedded_log())).fold(0, u64::saturating_add)
     }
 
     /// Deflated bytes that dedup and cloning add to what the vdevs hold.

@@ -1,0 +1,212 @@
+//! What is done to whole pools and to their vdevs, from the command line.
+
+mod live;
+
+use live::Live;
+
+#[test]
+fn a_pool_has_another_name_for_one_import() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none -t tmp real {disk}"));
+    assert_eq!(live.ok("zfs list -H -o name"), "tmp\n");
+    assert!(live.ok(&format!("zdb -l {disk}")).contains("    name: 'real'\n"));
+    assert_eq!(
+        live.fails(&format!("zpool create -t a/b other {disk}")),
+        "cannot create 'a/b': invalid character '/' in temporary name\nuse 'zfs create' to create a dataset\n"
+    );
+    live.ok("zpool export tmp");
+    let from = format!("-d {}", live.disks().display());
+    live.ok(&format!("zpool import {from} -t real once"));
+    assert_eq!(live.ok("zpool list -H -o name"), "once\n");
+    live.ok("zfs create once/x");
+    // It does not come back by itself, under whatever name.
+    live.signal("-KILL");
+    assert_eq!(live.run("zpool list").err, "no pools available\n");
+    live.ok(&format!("zpool import -f {from} real"));
+    live.ok("zpool export real");
+    live.ok(&format!("zpool import {from} -o readonly=on real other"));
+    assert_eq!(live.ok("zfs list -H -o name"), "other\nother/x\n");
+    live.ok("zpool export other");
+    live.ok(&format!("zpool import {from} real"));
+    live.export_and_verify("real");
+}
+
+#[test]
+fn vdevs_have_properties() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    let value = |name: &str, vdev: &str| live.ok(&format!("zpool get -H -o value,source {name} tank {vdev}"));
+    live.ok("zpool set comment=all tank root");
+    live.ok(&format!("zpool set comment=one tank {a}"));
+    live.ok(&format!("zpool set org.me:x=y tank {a}"));
+    live.ok(&format!("zpool set io_n=none tank {a}"));
+    live.ok(&format!("zpool set slow_io_t=30 tank {a}"));
+    assert_eq!([value("comment", "root-0"), value("comment", &a)], ["all\tlocal\n", "one\tlocal\n"]);
+    assert_eq!(value("org.me:x,io_n,slow_io_t", &a), "y\tlocal\n-\tlocal\n30\tlocal\n");
+    let lead = "cannot set property for 'tank':";
+    assert_eq!(live.fails(&format!("zpool set size=1 tank {a}")), format!("{lead} 'size' is readonly\n"));
+    assert_eq!(
+        live.fails("zpool set nonsense=1 tank root"),
+        format!("{lead} invalid property: 'nonsense'\n")
+    );
+    assert_eq!(live.fails("zpool set comment=x tank nodisk"), "no such vdev in pool: nodisk\n");
+    let last = format!("{lead} it is the only vdev on which data can be allocated\n");
+    assert_eq!(live.fails(&format!("zpool set allocating=off tank {a}")), last);
+
+    live.ok(&format!("zpool add tank {b}"));
+    let available = || live.ok("zfs get -Hp -o value available tank").trim().parse::<u64>().unwrap();
+    let both = available();
+    live.ok(&format!("zpool set allocating=off tank {a}"));
+    assert_eq!(value("allocating", &a), "off\tlocal\n");
+    assert!(available() < both / 3 * 2, "{} of {both}", available());
+    let used = |disk: &str| live.ok(&format!("zpool get -Hp -o value allocated tank {disk}"));
+    let before = used(&a).trim().parse::<u64>().unwrap();
+    (0..5).for_each(|n| drop(live.ok(&format!("zfs create tank/{n}"))));
+    assert!(used(&a).trim().parse::<u64>().unwrap() <= before);
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert_eq!(live.fails(&format!("zpool set allocating=off tank {b}")), last);
+    live.ok(&format!("zpool set org.me:x= tank {a}"));
+    assert_eq!(value("org.me:x", &a), "-\tdefault\n");
+    let internal = live.ok("zpool history -lil tank");
+    assert!(internal.contains("vdev set vdev_guid=") && internal.contains(": io_n=-1"), "{internal}");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_pool_gets_the_guid_that_is_asked_for() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for (word, guid) in [("0123", "123"), ("-1", "18446744073709551615"), ("314", "314")] {
+        live.ok(&format!("zpool reguid -g {word} tank"));
+        assert_eq!(live.ok("zpool get -H -o value guid tank"), format!("{guid}\n"));
+    }
+    for bad in ["18446744073709551616", "0xA", "0"] {
+        let run = live.run(&format!("zpool reguid -g {bad} tank"));
+        assert_eq!((run.code, run.err), (2, format!("invalid GUID: {bad}\n")));
+    }
+    live.fails("zpool reguid -g 314 tank");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn pools_of_every_age_are_upgraded() {
+    let live = Live::new();
+    for (version, next) in [(1, 12), (14, 26)] {
+        let disk = live.disk(&format!("v{version}"), 64);
+        live.ok(&format!("zpool create -o version={version} -O mountpoint=none tank {disk}"));
+        live.ok("zfs create tank/a");
+        live.ok("zfs snapshot tank/a@old");
+        live.ok("zfs clone tank/a@old tank/c");
+        assert!(live.ok("zpool upgrade").contains(&format!("\n---  ------------\n{version:>2}   tank\n")));
+        live.ok(&format!("zpool upgrade -V {next} tank"));
+        assert_eq!(live.ok("zpool get -H -o value version tank"), format!("{next}\n"));
+        live.ok("zfs create tank/b");
+        let said = live.ok("zpool upgrade tank");
+        let first = format!("\nSuccessfully upgraded 'tank' from version {next} to feature flags.\nEnabled");
+        assert!(said.contains(&first), "{said}");
+        live.ok("zfs snapshot -r tank@new");
+        live.ok("zfs promote tank/c");
+        live.ok("zfs destroy -r tank/a");
+        live.ok("zfs clone tank/b@new tank/d");
+        live.ok("zfs destroy tank/c@new");
+        live.export_and_verify("tank");
+        std::fs::remove_file(disk).unwrap();
+    }
+    assert_eq!(live.run("zpool upgrade -V 999 tank").code, 2);
+}
+
+#[test]
+fn devices_are_known_where_they_are_now() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    let elsewhere = live.disks().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live.ok("zpool export tank");
+    let moved = elsewhere.join("b");
+    std::fs::rename(&disk, &moved).unwrap();
+    let file = live.disks().join("cache");
+    live.ok(&format!("zpool import -d {} -o cachefile={} tank", elsewhere.display(), file.display()));
+    assert!(
+        live.ok(&format!("zdb -l {}", moved.display())).contains(&format!("path: '{}'", moved.display()))
+    );
+    // A daemon that comes later finds it there, too.
+    live.signal("-KILL");
+    assert_eq!(live.ok("zpool list -H -o name"), "tank\n");
+    let cached = live.disks().join("kept");
+    std::fs::copy(&file, &cached).unwrap();
+    live.ok("zpool export tank");
+    assert!(live.ok(&format!("zpool import -c {}", cached.display())).contains("  pool: tank\n"));
+    live.ok(&format!("zpool import -c {} tank", cached.display()));
+    assert_eq!(
+        live.fails("zpool import -c nofile tank"),
+        "failed to open cache file: No such file or directory\n"
+    );
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", elsewhere.display()));
+    live.ok("zpool destroy tank");
+}
+
+#[test]
+fn a_pool_without_one_of_its_vdevs_is_not_written() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} {b}"));
+    live.ok("zpool destroy tank");
+    live.ok(&format!("zpool create -O mountpoint=none other {b}"));
+    let why = live.fails(&format!("zpool import -D -f -d {} tank", live.disks().display()));
+    assert!(why.contains("one or more devices is currently unavailable"), "{why}");
+    live.ok("zpool destroy other");
+}
+
+#[test]
+fn what_add_would_do_is_shown_and_refused() {
+    let live = Live::new();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -o ashift=12 -O mountpoint=none tank mirror {a} {b}"));
+    let guid = live.ok(&format!("zpool get -H -o value guid tank {a}"));
+    let shown = live.ok(&format!("zpool add -n -g tank mirror {c} {d}"));
+    assert!(
+        shown.contains(&format!("\n\t    {guid}"))
+            && shown.ends_with(&format!("\t  mirror\n\t    {c}\n\t    {d}\n"))
+    );
+    let single = live.fails(&format!("zpool add tank {c}"));
+    assert!(single.contains("mismatched replication level"), "{single}");
+    let ashift = live.fails(&format!("zpool add -o ashift=9 tank mirror {c} {d}"));
+    assert_eq!(ashift, "cannot add to 'tank': new vdev has a different ashift than the vdevs of the pool\n");
+    live.ok(&format!("zpool add -o ashift=9 --allow-ashift-mismatch tank mirror {c} {d}"));
+    live.ok("zpool export tank");
+    let e = live.disk("e", 64);
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    live.ok(&format!("zpool add --allow-replication-mismatch tank {e}"));
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn spares_and_cache_devices_are_not_taken() {
+    let (live, other) = (Live::new(), Live::new());
+    let [a, b, spare, cache] = ["a", "b", "spare", "cache"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} spare {spare} cache {cache}"));
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    for disk in [&spare, &cache] {
+        // Not by another daemon either, and whatever is said.
+        let why = other.fails(&format!("zpool create -f -O mountpoint=none other {disk}"));
+        assert!(
+            why.starts_with("cannot create 'other': one or more vdevs refer to the same device"),
+            "{why}"
+        );
+        let why = live.fails(&format!("zpool labelclear -f {disk}"));
+        assert_eq!(why, format!("{disk} is a member (ACTIVE) of pool \"tank\"\n"));
+    }
+    // Pools may have the same spare.
+    live.ok(&format!("zpool create -O mountpoint=none two {b} spare {spare}"));
+    live.ok("zpool destroy tank");
+    assert!(live.fails(&format!("zpool labelclear -f {spare}")).contains("pool \"two\""));
+    live.ok(&format!("zpool labelclear -f {cache}"));
+    live.ok("zpool destroy two");
+}

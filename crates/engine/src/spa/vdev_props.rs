@@ -1,0 +1,131 @@
+//! Properties of vdevs.
+//!
+//! Each vdev's are kept in a ZAP of its own in the MOS, which its configuration names: the root's, a top-level vdev's,
+//! or a leaf's; of a leaf that is a top-level vdev, too, the latter's. What is about to be done with the vdev besides is
+//! in the configuration: `allocating=off` is there as `non_allocating`, `path` as itself.
+//!
+//! Source: `vdev_prop_set`, `vdev_props_set_sync`, vdev.c; `spa_vdev_noalloc`, spa.c; OpenZFS 2.3.
+
+use nvpair::NvList;
+
+use super::config::PoolConfig;
+use super::layout::config::{LEAF_ZAP, ROOT_ZAP, TOP_ZAP, edit, find};
+use super::live::Spa;
+use super::space_store::set;
+use crate::dmu::Tx;
+use crate::dsl::props::PropValue;
+use crate::dsl::write::Hooks as _;
+use crate::error::{Error, Kind, Result};
+use crate::vdev::config::AllocBias;
+use crate::vdev::top::Top;
+use crate::zap::{Value, ZapEdit};
+
+/// In a top-level vdev's configuration: nothing is to be allocated on it.
+#[doc(alias = "ZPOOL_CONFIG_NONALLOCATING")]
+pub(super) const NON_ALLOCATING: &str = "non_allocating";
+
+/// The ZAP with a vdev's properties, from its configuration; `None`: it has none.
+#[doc(alias = "vdev_prop_get_objid")]
+pub fn object(vdev: &NvList) -> Option<u64> {
+    [ROOT_ZAP, TOP_ZAP, LEAF_ZAP].into_iter().find_map(|name| vdev.u64(name).filter(|number| *number != 0))
+}
+
+/// Whether nothing is to be allocated on a top-level vdev.
+pub(super) fn is_closed(top: &Top, config: &PoolConfig) -> bool {
+    let forbidden = config.top(top.id).and_then(|list| list.u64(NON_ALLOCATING));
+    forbidden.is_some_and(|word| word != 0) || !top.leaves().any(|leaf| leaf.is_writable())
+}
+
+impl Spa {
+    /// Sets properties of the vdev of this guid (syncing context). Whether a value makes sense is the caller's to know.
+    /// A user's property with an empty text goes.
+    ///
+    /// # Errors
+    /// `NotFound` for the vdev; `Unsupported` where vdevs have no properties, or not these; `Invalid` when nothing could
+    /// be allocated any more. Nothing has changed then.
+    #[doc(alias("vdev_prop_set", "vdev_props_set_sync"))]
+    pub fn set_vdev_props(&self, vdev: u64, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
+        let number = {
+            let config = self.config.lock();
+            let list = find(config.root(), vdev).ok_or_else(|| Error::not_found("no such vdev"))?;
+            object(list)
+        };
+        let what = "the pool keeps no properties of this vdev: feature vdev_zaps_v2 is not active";
+        let number = number.ok_or_else(|| Error::unsupported(what))?;
+        for (name, value) in settings {
+            match (name.as_str(), value) {
+                ("allocating", PropValue::Number(n)) => self.set_allocating(vdev, *n != 0)?,
+                ("path", PropValue::Text(path)) => self.set_path(vdev, path)?,
+                _ => {}
+            }
+            let zap = self.mos.handle(number)?;
+            let mut editor = zap.edit(tx);
+            let mut zap = ZapEdit::open(&mut editor)?;
+            match value {
+                PropValue::Text(text) if text.is_empty() && name.contains(':') => {
+                    if zap.lookup(name.as_str())?.is_some() {
+                        zap.remove(name.as_str())?;
+                    }
+                }
+                PropValue::Text(text) => zap.update(name.as_str(), text.as_str())?,
+                PropValue::Number(n) => zap.update(name.as_str(), Value::from(*n))?,
+            }
+            let shown = match value {
+                PropValue::Number(n) => n.cast_signed().to_string(),
+                PropValue::Text(text) => text.clone(),
+            };
+            self.log("vdev set", "", 0, &format!("vdev_guid={vdev}: {name}={shown}"), tx)?;
+        }
+        Ok(())
+    }
+
+    /// Allows or forbids to allocate on a top-level vdev. What is there stays, and can be freed.
+    #[doc(alias("spa_vdev_alloc", "spa_vdev_noalloc"))]
+    fn set_allocating(&self, vdev: u64, allowed: bool) -> Result<()> {
+        let tree = self.pool.tree();
+        let root = tree.config.children.iter().find(|top| top.guid == vdev);
+        let top = root.and_then(|config| tree.top(config.id));
+        let top =
+            top.ok_or_else(|| Error::unsupported("only of top-level vdevs can be said if they allocate"))?;
+        let mut config = self.config.lock();
+        let forbidden = |config: &PoolConfig, id: u64| {
+            config.top(id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0
+        };
+        if !allowed && !forbidden(&config, top.id) && top.bias == AllocBias::Normal {
+            let mut others = tree.tops().filter(|other| {
+                other.id != top.id && other.bias == AllocBias::Normal && !is_closed(other, &config)
+            });
+            if others.next().is_none() {
+                return Err(Error::new(Kind::Invalid, "it is the only vdev on which data can be allocated"));
+            }
+        }
+        config.change_root(|root| {
+            edit(root, vdev, &mut |list| {
+                list.remove(NON_ALLOCATING);
+                if !allowed {
+                    set(list, NON_ALLOCATING, 1);
+                }
+            });
+        });
+        self.space.set_closed(top.id, is_closed(&top, &config));
+        Ok(())
+    }
+
+    #[doc(alias = "spa_vdev_setpath")]
+    fn set_path(&self, vdev: u64, path: &str) -> Result<()> {
+        let mut config = self.config.lock();
+        if find(config.root(), vdev).is_none_or(|list| !list.contains("path")) {
+            return Err(Error::new(Kind::ReadOnly, "only devices have paths"));
+        }
+        if !path.starts_with("/dev/") {
+            return Err(Error::new(Kind::Invalid, "the path must be that of a device"));
+        }
+        config.change_root(|root| {
+            edit(root, vdev, &mut |list| {
+                list.remove("path");
+                list.add("path", path);
+            });
+        });
+        Ok(())
+    }
+}
