@@ -171,3 +171,61 @@ fn a_pool_whose_disk_is_gone_is_not_forgotten() {
     assert_eq!(live.run("zpool status").err, "");
     live.export_and_verify("tank");
 }
+
+/// A place that takes only so much, as thin disks are; gone with this value.
+struct Thin(std::path::PathBuf);
+
+impl Thin {
+    /// `None`, and a notice, where nothing may be mounted.
+    fn new(at: std::path::PathBuf) -> Option<Self> {
+        std::fs::create_dir(&at).unwrap();
+        let thin = Self(at);
+        let done = thin.mount("size=4m").is_ok_and(|status| status.success());
+        if !done {
+            eprintln!("SKIPPED: nothing may be mounted here: no disk is full underneath its pool");
+        }
+        done.then_some(thin)
+    }
+
+    fn mount(&self, options: &str) -> std::io::Result<std::process::ExitStatus> {
+        std::process::Command::new("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(&self.0).status()
+    }
+}
+
+impl Drop for Thin {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A disk takes nothing more, so the pool is suspended; it goes on when there is room again, or is let go by force.
+#[test]
+fn a_suspended_pool_is_cleared_or_let_go() {
+    let live = Live::new();
+    let Some(thin) = Thin::new(live.disks().join("thin")) else { return };
+    let disk = thin.0.join("d");
+    std::fs::File::create(&disk).unwrap().set_len(96 << 20).unwrap();
+    live.ok(&format!("zpool create -O mountpoint=none tank {}", disk.display()));
+    let fill = |name: &str| (0..200).find(|n| live.run(&format!("zfs create tank/{name}{n}")).code != 0);
+    let made = fill("a").unwrap();
+    assert_eq!(live.ok("zpool list -H -o health tank"), "SUSPENDED\n");
+    assert!(live.ok("zpool status tank").contains("then run 'zpool clear'"));
+    live.ok("zfs list -r tank");
+    live.fails("zpool export tank");
+    assert!(thin.mount("remount,size=8m").unwrap().success());
+    live.ok("zpool clear tank");
+    assert_eq!(live.ok("zpool list -H -o health tank"), "ONLINE\n");
+    let listed = live.ok("zfs list -H -r -o name tank");
+    assert!((0..made).all(|n| listed.contains(&format!("tank/a{n}\n"))), "{listed}");
+
+    fill("b").unwrap();
+    live.ok("zpool export -f tank");
+    assert!(thin.mount("remount,size=64m").unwrap().success());
+    live.ok(&format!("zpool import -d {} tank", thin.0.display()));
+    let found = live.ok("zfs list -H -r -o name tank");
+    assert!((0..made).all(|n| found.contains(&format!("tank/a{n}\n"))), "{found}");
+    live.ok("zpool export tank");
+    if testkit::zdb::installed() {
+        testkit::zdb::verify(&thin.0, "tank").unwrap();
+    }
+}

@@ -10,13 +10,14 @@ use blkdev::{Device, FileDevice, Identity, OpenMode, OpenOptions};
 use engine::spa::devices::Reopened;
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
+use ondisk::Uberblock;
 use zcommon::health::Health;
 use zcommon::vdev::{PoolState, VdevAux};
-use zutil::PoolCandidate;
 use zutil::assess::{Presence, assess};
 use zutil::discover::probe;
 use zutil::open::OpenedPool;
 use zutil::tree::VdevNode;
+use zutil::{PoolCandidate, Trust};
 
 /// What a pool's own devices are opened with.
 pub const OWNED: OpenOptions =
@@ -42,6 +43,14 @@ pub fn reopen(pool: &PoolCandidate, config: &NvList, leaf: u64) -> Reopened {
     }
     let path = OsStr::from_bytes(node.path.as_deref().unwrap_or_default());
     open(Path::new(path)).map_err(|_| absent)
+}
+
+/// Whether a device knows of a later state of the pool than the one after `last`: somebody else wrote it.
+pub fn is_ahead(device: &Device, last: &Uberblock) -> bool {
+    let slots = zutil::ring::read_uberblocks(&**device, None);
+    // A pool that was there before has left its own.
+    let ours = slots.iter().filter(|slot| slot.uberblock.guid_sum == last.guid_sum);
+    ours.filter(|slot| slot.trust == Trust::Verified).any(|slot| slot.uberblock.txg > last.txg + 1)
 }
 
 /// That it is out of use does not count.

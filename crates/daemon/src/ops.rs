@@ -272,7 +272,10 @@ impl Registry {
     pub fn export(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
         self.let_go(name, force, true, |spa| match spa.export() {
             // Nothing can be written any more; what was synced is on the disks.
-            Err(e) if force && e.kind() == Kind::Suspended => Ok(()),
+            Err(e) if force && e.kind() == Kind::Suspended => {
+                spa.abandon();
+                Ok(())
+            }
             done => done,
         })
     }

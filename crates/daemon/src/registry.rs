@@ -18,6 +18,8 @@ use engine::spa::{Pool, Quiet, Spa};
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
 use parking_lot::{Condvar, Mutex, RwLock};
+use zcommon::health::Health;
+use zcommon::vdev::VdevAux;
 use zutil::PoolCandidate;
 
 use crate::cache::Cache;
@@ -209,6 +211,22 @@ impl Imported {
     /// Opens the device of a leaf anew, if it is where the configuration says.
     pub fn reopen(&self, leaf: u64) -> Reopened {
         crate::devices::reopen(&self.candidate(), &self.config(), leaf)
+    }
+
+    /// Lets the pool go on if it was suspended. A device that another system changed meanwhile is not taken.
+    ///
+    /// # Errors
+    /// Why it can't go on.
+    pub fn resume(&self) -> Result<()> {
+        let spa = self.spa()?;
+        let last = spa.uberblock();
+        spa.resume(&|leaf| {
+            let device = self.reopen(leaf)?;
+            match crate::devices::is_ahead(&device, &last) {
+                false => Ok(device),
+                true => Err(Health::cant_open(VdevAux::Active)),
+            }
+        })
     }
 
     /// Runs a task on the pool's datasets, in syncing context.

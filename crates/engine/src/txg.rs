@@ -157,9 +157,15 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// No more groups can be written; whoever waits is told.
+    /// No more groups can be written for now; whoever waits is told.
     pub fn suspend(&self, why: Error) {
         self.state.lock().suspended.get_or_insert(why);
+        self.changed.notify_all();
+    }
+
+    /// Groups can be written again.
+    pub fn resume(&self) {
+        self.state.lock().suspended = None;
         self.changed.notify_all();
     }
 
@@ -240,5 +246,8 @@ mod tests {
         let txgs = Txgs::new(3);
         txgs.suspend(Error::new(crate::Kind::Suspended, "the pool is suspended"));
         assert_eq!(txgs.wait_synced(4, &|| false).unwrap_err().kind(), crate::Kind::Suspended);
+        assert!(!txgs.close());
+        txgs.resume();
+        assert!(txgs.close() && txgs.suspended().is_none());
     }
 }

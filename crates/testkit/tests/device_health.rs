@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -267,4 +268,90 @@ fn pulled_disks_are_removed_and_the_last_one_is_not_given_up() {
     let (file, model, dir) = (bench.file, bench.model.clone(), bench.dir);
     drop(bench.spa);
     drop(reimported(dir.path(), file, &model));
+}
+
+/// Changes a part of the file, and asks for the group; how that ended.
+fn change(bench: &mut Bench, byte: u8) -> engine::Result<()> {
+    let tx = bench.spa.begin().unwrap();
+    let bytes = vec![byte; FILE / 2];
+    bench.data().objset.handle(bench.file.1).unwrap().write(&tx, 0, &bytes).unwrap();
+    bench.model[..FILE / 2].copy_from_slice(&bytes);
+    drop(tx);
+    bench.spa.sync()
+}
+
+/// All disks go away in the middle of a group: it waits, and goes on when they are back.
+#[test]
+fn a_suspended_pool_goes_on_where_it_stopped() {
+    let raidz = |children| VdevSpec::Raidz { parity: 1, children };
+    let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
+    for mut bench in [Bench::new(1, one), Bench::mirror(), Bench::new(3, raidz)] {
+        bench.spa.start_thread().unwrap();
+        for round in 0..2 {
+            bench.disks.iter().for_each(|disk| disk.inject(Fault::Gone));
+            assert_eq!(change(&mut bench, 10 + round).unwrap_err().kind(), Kind::Suspended);
+            assert_eq!(bench.spa.begin().unwrap_err().kind(), Kind::Suspended);
+            drop(bench.spa.quiet());
+            // They are still away.
+            let absent = |_| Err(Health::cant_open(VdevAux::OpenFailed));
+            let _ = bench.spa.resume(&absent);
+            assert!(bench.spa.sync().is_err());
+            bench.disks.iter().for_each(|disk| disk.clear());
+            let guids: Vec<u64> = (0..bench.disks.len()).map(|disk| bench.guid(disk)).collect();
+            let back = |guid| Ok(bench.device(guids.iter().position(|&known| known == guid).unwrap()));
+            bench.spa.resume(&back).unwrap();
+            bench.spa.clear(guids.iter().map(|&guid| (guid, Some(back(guid)))).collect()).unwrap();
+            bench.spa.sync().unwrap();
+            bench.read();
+            bench.write();
+            assert!((0..bench.disks.len()).all(|disk| bench.health(disk) == Health::ONLINE));
+        }
+        let (file, model) = (bench.file, bench.model.clone());
+        let dir = bench.export(&[]);
+        drop(reimported(dir.path(), file, &model));
+    }
+}
+
+/// A disk that comes back without what it had taken is not believed; without another copy the pool stays as it was.
+#[test]
+fn a_disk_that_forgot_its_writes_is_noticed() {
+    let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
+    for (count, goes_on) in [(1, false), (2, true)] {
+        let mut bench = match goes_on {
+            true => Bench::mirror(),
+            false => Bench::new(count, one),
+        };
+        bench.spa.start_thread().unwrap();
+        let (file, model) = (bench.file, bench.model.clone());
+        let image = bench.dir.path().join("disk1");
+        let before = std::fs::read(&image).unwrap();
+        // Data goes to the middle; the labels, which come last, can't be written.
+        let end = 96 << 20;
+        bench.disks.iter().for_each(|disk| disk.inject(Fault::WriteError(0..512 << 10)));
+        bench.disks.iter().for_each(|disk| disk.inject(Fault::WriteError(end - (600 << 10)..end)));
+        assert_eq!(change(&mut bench, 77).unwrap_err().kind(), Kind::Suspended);
+        bench.disks.iter().for_each(|disk| disk.clear());
+        bench.disks[0].inject(Fault::Gone);
+        std::fs::OpenOptions::new().write(true).open(&image).unwrap().write_all(&before).unwrap();
+        let resumed = bench.spa.resume(&|_| {
+            bench.disks[0].clear();
+            Ok(bench.device(0))
+        });
+        if goes_on {
+            resumed.unwrap();
+            bench.spa.sync().unwrap();
+            bench.read();
+            assert!(!bench.leaf(0).dtl.read().ranges().is_empty());
+            assert!(bench.leaf(1).dtl.read().ranges().is_empty());
+            bench.export(&[]);
+        } else {
+            let why = resumed.unwrap_err().to_string();
+            assert!(why.contains("lost what they had taken"), "{why}");
+            assert!(bench.spa.sync().is_err());
+            bench.spa.abandon();
+            let Bench { spa, dir, .. } = bench;
+            drop(spa);
+            drop(reimported(dir.path(), file, &model));
+        }
+    }
 }

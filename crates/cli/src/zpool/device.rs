@@ -1,7 +1,6 @@
 //! Verbs of `zpool` on single devices: `offline`, `online`, `clear`.
 //!
-//! Differs from OpenZFS: bringing a device back starts no resilver, and a vdev does not grow (`online -e`); a suspended
-//! pool can't be resumed, only exported by force and imported again.
+//! Differs from OpenZFS: bringing a device back starts no resilver, and a vdev does not grow (`online -e`).
 
 use std::io::Write;
 use std::sync::Arc;
@@ -169,6 +168,7 @@ impl Verb for Clear {
         let pool = named(&self.pool, ctx)?;
         let cannot = |name: &str, what: &str| cannot("clear errors for", name, what);
         let spa = pool.spa().map_err(|e| cannot(&self.pool, e.what()))?;
+        pool.resume().map_err(|e| cannot(&self.pool, e.what()))?;
         let tree = spa.pool.tree();
         let guids: Vec<u64> = match &self.device {
             None => tree.leaves().map(|leaf| leaf.guid).collect(),

@@ -53,7 +53,8 @@ impl Export {
         let pool = ctx.pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
         let name = pool.name();
         if !pool.is_read_only() {
-            ctx.log(&pool)?;
+            // A suspended pool can't keep what is done to it, and still has to go.
+            ctx.log(&pool).or_else(|e| if self.force { Ok(()) } else { Err(e) })?;
         }
         drop(pool);
         ctx.release();

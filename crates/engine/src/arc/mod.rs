@@ -98,10 +98,15 @@ impl ArcCache {
         {
             return Ok(buf);
         }
-        let promise = Promise::default();
-        let theirs = promise.clone();
-        start_and_wait(|| self.start(bp, at, options, false, Box::new(move |result| theirs.set(result))));
-        promise.wait(&**self.zio.executor())
+        loop {
+            let promise = Promise::default();
+            let theirs = promise.clone();
+            start_and_wait(|| self.start(bp, at, options, false, Box::new(move |result| theirs.set(result))));
+            let result = promise.wait(&**self.zio.executor());
+            if !self.zio.parking.wait_to_read(&result) {
+                return result;
+            }
+        }
     }
 
     /// Starts reading a block; `done` is told its bytes, perhaps before this returns.

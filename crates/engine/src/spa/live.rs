@@ -32,13 +32,16 @@ use crate::memory::{Limit, Limits};
 use crate::metaslab::SpaceAllocator;
 use crate::taskq::Promise;
 use crate::txg::Txgs;
-use crate::zio;
+use crate::zio::{self, park::be_patient};
 
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_millis(100);
 
 /// How often is asked whether a heartbeat is due.
 const BEAT_TICK: Duration = Duration::from_millis(100);
+
+/// How often who waits for a quiet pool looks whether it is suspended.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Work in syncing context. What it finds wrong it must find before it changes anything.
 pub(super) type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
@@ -78,6 +81,8 @@ pub struct Spa {
     pub(super) waiting: AtomicBool,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     pub(super) stop: AtomicBool,
+    /// A group was left half written: nothing can be written any more.
+    pub(super) broken: AtomicBool,
     /// Held for change while a group changes what the MOS says of datasets.
     pub(super) changing: Arc<RwLock<()>>,
 }
@@ -86,7 +91,7 @@ pub struct Spa {
 /// wait for its end: keep it for as long as it takes to look something up, and never while waiting for a group.
 #[derive(Debug)]
 pub struct Quiet {
-    _held: ArcRwLockReadGuard<parking_lot::RawRwLock, ()>,
+    _held: Option<ArcRwLockReadGuard<parking_lot::RawRwLock, ()>>,
 }
 
 /// Tasks by group.
@@ -132,6 +137,7 @@ impl Spa {
             waiting: AtomicBool::new(true),
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             changing: Arc::default(),
         });
         spa.watch();
@@ -141,7 +147,13 @@ impl Spa {
     /// Keeps datasets as they are until it is dropped.
     #[doc(alias = "dsl_pool_config_enter")]
     pub fn quiet(&self) -> Quiet {
-        Quiet { _held: self.changing.read_arc() }
+        // A suspended pool may stand still in the middle of a group: nothing changes, and who looks must not wait.
+        loop {
+            let held = self.changing.try_read_arc_for(LOOK);
+            if held.is_some() || self.is_suspended() {
+                return Quiet { _held: held };
+            }
+        }
     }
 
     fn limits(&self) -> &Limits {
@@ -225,6 +237,7 @@ impl Spa {
         self.tend();
         if let Some(txg) = self.txgs.take() {
             if let Err(why) = self.sync_txg(txg) {
+                self.broken.store(true, Ordering::Release);
                 self.suspend(why);
             }
             return true;
@@ -240,7 +253,9 @@ impl Spa {
     pub fn start_thread(self: &Arc<Self>) -> Result<()> {
         let weak = Weak::clone(&self.me);
         let txgs = Arc::clone(&self.txgs);
+        self.hold_what_fails();
         let work = move || {
+            be_patient();
             let mut idle = Duration::ZERO;
             let tick = Duration::from_millis(50);
             loop {
@@ -277,6 +292,7 @@ impl Spa {
         std::panic::catch_unwind(AssertUnwindSafe(|| self.step(force))).unwrap_or_else(|_| {
             let what =
                 "the pool is suspended: writing it stopped at an error of this program, which is in its log";
+            self.broken.store(true, Ordering::Release);
             self.txgs.suspend(Error::new(crate::Kind::Suspended, what).in_pool(&self.pool.name));
             self.stop.store(true, Ordering::Release);
             true
@@ -296,6 +312,7 @@ impl Spa {
     /// Stops the sync thread.
     pub(super) fn stop_thread(&self) {
         self.stop.store(true, Ordering::Release);
+        self.pool.zio.parking.close();
         self.txgs.want(0);
         if let Some(thread) = self.thread.lock().take()
             && thread.thread().id() != std::thread::current().id()

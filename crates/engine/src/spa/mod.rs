@@ -34,6 +34,7 @@ mod mapping;
 mod multihost;
 mod pool;
 pub mod props;
+mod resume;
 mod set_props;
 pub mod shared;
 mod source;

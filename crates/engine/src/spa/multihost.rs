@@ -130,6 +130,8 @@ impl Spa {
             beat.last = Some(now);
         } else if now - last > INTERVAL * u32::try_from(FAIL_INTERVALS).unwrap_or(u32::MAX) {
             let what = "the pool is suspended: other machines could not be told that it is in use";
+            // Another machine may have it already.
+            self.broken.store(true, Ordering::Release);
             self.txgs.suspend(Error::new(Kind::Suspended, what).in_pool(&self.pool.name));
         }
     }

@@ -10,7 +10,8 @@
 //! the two before, because freed space waits for two groups). A crash before step 3 is done leaves the old state, or
 //! the new one when enough labels have it; both are whole.
 //!
-//! When anything fails the pool is suspended: what is on disk is the last group.
+//! When anything fails the pool is suspended: what is on disk is the last group. What devices failed waits for the pool to
+//! be resumed ([`super::resume`]), and then the group goes on where it stopped; after anything else it can't.
 
 use std::sync::atomic::Ordering;
 
@@ -197,7 +198,12 @@ impl Spa {
             multihost: self.multihost.is_on(),
             choice: txg,
         };
-        commit.run()?;
+        while let Err(why) = commit.run() {
+            if !self.pool.zio.parking.wait(&why) {
+                return Err(why);
+            }
+        }
+        self.pool.zio.parking.settle();
         *self.uberblock.lock() = uberblock;
         if labels {
             self.notify("config_sync");

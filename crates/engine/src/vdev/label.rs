@@ -104,10 +104,6 @@ impl ConfigSync<'_> {
             if failed.is_empty() {
                 continue;
             }
-            leaves
-                .iter()
-                .filter(|leaf| failed.contains(&leaf.guid))
-                .for_each(|leaf| leaf.miss(self.uberblock.txg));
             if top.bias != AllocBias::Log
                 && !top.can_lose(&|leaf| failed.contains(&leaf.guid) || !leaf.is_writable())
             {
@@ -115,6 +111,10 @@ impl ConfigSync<'_> {
                     Error::new(Kind::Io, "what was written could not be made durable").on_vdev(&top.name)
                 );
             }
+            leaves
+                .iter()
+                .filter(|leaf| failed.contains(&leaf.guid))
+                .for_each(|leaf| leaf.miss(self.uberblock.txg));
         }
         Ok(())
     }

@@ -209,6 +209,18 @@ impl Pending {
         if failed.is_empty() {
             return Ok(Vec::new());
         }
+        let on_no_side = |&(number, write): &(usize, &ChildWrite)| {
+            let sides = self.top.side_count(write.child);
+            failed.iter().filter(|(of, _)| *of == number).count()
+                == usize::try_from(sides).unwrap_or(usize::MAX)
+        };
+        let lost: Vec<usize> =
+            self.plan.writes.iter().enumerate().filter(on_no_side).map(|(number, _)| number).collect();
+        if !self.plan.can_lose(&lost) {
+            // Nobody is going to look for it there.
+            let what = "too few devices took a write";
+            return Err(Error::new(Kind::Io, what).on_vdev(&self.top.name).at_offset(self.offset));
+        }
         let mut missed = Vec::new();
         for &(number, side) in failed {
             let Some(write) = self.plan.writes.get(number) else { continue };
@@ -219,17 +231,6 @@ impl Pending {
         }
         missed.sort_unstable();
         missed.dedup();
-        let on_no_side = |&(number, write): &(usize, &ChildWrite)| {
-            let sides = self.top.side_count(write.child);
-            failed.iter().filter(|(of, _)| *of == number).count()
-                == usize::try_from(sides).unwrap_or(usize::MAX)
-        };
-        let lost: Vec<usize> =
-            self.plan.writes.iter().enumerate().filter(on_no_side).map(|(number, _)| number).collect();
-        if self.plan.can_lose(&lost) {
-            return Ok(missed);
-        }
-        let what = "too few devices took a write";
-        Err(Error::new(Kind::Io, what).on_vdev(&self.top.name).at_offset(self.offset))
+        Ok(missed)
     }
 }

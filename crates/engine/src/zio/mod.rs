@@ -13,6 +13,7 @@ pub mod alloc;
 pub mod drive;
 mod gang;
 mod gang_write;
+pub mod park;
 mod read;
 mod remap;
 mod seal;
@@ -36,6 +37,7 @@ use crate::types::Bookmark;
 use crate::vdev::plan::{BadCopy, Depth, Fault};
 use crate::vdev::tree::Tree;
 use alloc::Allocator;
+use park::Parking;
 
 /// How a block is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -135,6 +137,8 @@ pub struct Zio {
     min_alloc: AtomicU64,
     /// The last group that is on disk.
     synced: AtomicU64,
+    /// What waits for the pool to be resumed.
+    pub parking: Parking,
     /// Counters.
     pub stats: ZioStats,
 }
@@ -152,6 +156,7 @@ impl Zio {
             allocator: RwLock::default(),
             min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
             synced: AtomicU64::new(0),
+            parking: Parking::default(),
             stats: ZioStats::default(),
         })
     }
@@ -267,10 +272,15 @@ impl Zio {
 
     /// Reads a block and waits for it.
     pub fn read_wait(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) -> ReadOutcome {
-        let promise = Promise::default();
-        let theirs = promise.clone();
-        self.read(bp, at, options, Box::new(move |outcome| theirs.set(outcome)));
-        promise.wait(&*self.executor)
+        loop {
+            let promise = Promise::default();
+            let theirs = promise.clone();
+            self.read(bp, at, options, Box::new(move |outcome| theirs.set(outcome)));
+            let outcome: ReadOutcome = promise.wait(&*self.executor);
+            if !self.parking.wait_to_read(&outcome.data) {
+                return outcome;
+            }
+        }
     }
 
     /// Reads `size` bytes at `offset` of a top-level vdev, unjudged (`zdb -R`).

@@ -23,6 +23,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
 use super::alloc::{AllocRequest, Class};
+use super::park::is_of_devices;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
 use crate::vdev::stats::IoClass;
@@ -138,9 +139,23 @@ impl Zio {
             Err(e) if e.kind() == Kind::Fragmented => {
                 return super::gang_write::start(self, bp, data, *props, request.txg, done);
             }
+            Err(e) if is_of_devices(&e) => return self.write_later(request, e, done),
             Err(e) => return done(Err(e.at_block(request.at))),
         }
         self.write_copies(Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place }, done);
+    }
+
+    /// What is needed to find a place can't be read.
+    fn write_later(self: &Arc<Self>, request: &WriteRequest, why: Error, done: WriteDone) {
+        let (zio, request) = (Arc::clone(self), request.clone());
+        let held = why.clone();
+        self.parking.hold(
+            &held,
+            Box::new(move |again| match again {
+                true => zio.write(request, done),
+                false => done(Err(why.at_block(request.at))),
+            }),
+        );
     }
 
     /// Compresses when that is worth it.
@@ -238,6 +253,9 @@ impl Zio {
         };
         let Some((job, done, failed)) = end else { return };
         if failed.is_empty() {
+            if job.bp.object_type() != ObjectType::INTENT_LOG {
+                self.parking.note_written(&job.bp);
+            }
             return done(Ok(job.bp));
         }
         // A new place may need a space map to be read: not on a device's thread.
@@ -251,7 +269,7 @@ impl Zio {
         let why = why.unwrap_or_else(|| Error::new(Kind::Io, "a block could not be written"));
         job.tries += 1;
         if job.tries > TRIES || job.bp.is_gang() {
-            return done(Err(why));
+            return self.give_up(job, why, done);
         }
         let old: Vec<Dva> = job.bp.dvas().collect();
         let psize = job.bp.psize();
@@ -265,8 +283,27 @@ impl Zio {
                 job.bp.set_dvas(&dvas);
                 self.write_copies(job, done);
             }
-            _ => done(Err(why)),
+            _ => self.give_up(job, why, done),
         }
+    }
+
+    /// Nothing takes the block: it waits until the pool is resumed. Who wants a block of an intent log can wait for the
+    /// group instead.
+    fn give_up(self: &Arc<Self>, mut job: Job, why: Error, done: WriteDone) {
+        if job.bp.object_type() == ObjectType::INTENT_LOG || !is_of_devices(&why) {
+            return done(Err(why));
+        }
+        let (zio, held) = (Arc::clone(self), why.clone());
+        self.parking.hold(
+            &held,
+            Box::new(move |again| {
+                if !again {
+                    return done(Err(why));
+                }
+                job.tries = 0;
+                zio.write_copies(job, done);
+            }),
+        );
     }
 
     /// Writes a block that has its place already: an intent-log block, a gang header.

@@ -1,0 +1,232 @@
+//! Requests that nothing could take, kept until the pool is resumed.
+//!
+//! ```text
+//!  closed ──open()──▶ open ──(a request fails for good)──▶ held ──resume()──▶ open
+//!                                                            └──close()──▶ closed: all of them end with their error
+//! ```
+//!
+//! While it is closed nothing is kept: errors go up at once. That is so while a pool is only read, and where nobody could
+//! resume it (an engine without threads).
+//!
+//! What the group under way has written is noted, too: a disk that comes back may have lost what it had taken and not been
+//! asked to make durable. All of it is read again before the pool goes on.
+//!
+//! Lock order: the state's lock is taken before those of transaction groups; requests go on when it is free again.
+//!
+//! Differs from OpenZFS: reads of callers from outside fail instead of waiting; what was written is checked.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::Blkptr;
+use parking_lot::{Condvar, Mutex};
+
+use super::{Form, ReadOptions, Zio};
+use crate::error::{Error, Kind, Result};
+use crate::types::Bookmark;
+use crate::vdev::plan::Depth;
+
+/// Told that something is held, and why.
+pub type Held = Arc<dyn Fn(&Error) + Send + Sync>;
+/// Goes on with a request (`true`), or ends it with its error.
+pub(super) type Request = Box<dyn FnOnce(bool) + Send>;
+
+thread_local! {
+    /// What this thread reads it can't do without.
+    static PATIENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Reads of this thread wait until the pool is resumed, instead of failing because devices are gone.
+pub fn be_patient() {
+    PATIENT.set(true);
+}
+
+#[derive(Default)]
+struct State {
+    sink: Option<Held>,
+    requests: Vec<Request>,
+    /// How often it was resumed or closed.
+    turns: u64,
+}
+
+/// What waits for the pool to be resumed.
+#[derive(Default)]
+pub struct Parking {
+    state: Mutex<State>,
+    changed: Condvar,
+    written: Mutex<Written>,
+}
+
+impl std::fmt::Debug for Parking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Parking({} requests)", self.state.lock().requests.len())
+    }
+}
+
+impl Parking {
+    /// From now on requests are held; `sink` is told when one is.
+    pub fn open(&self, sink: Held) {
+        self.state.lock().sink = Some(sink);
+    }
+
+    /// From now on errors go up, those of what is held first.
+    pub fn close(&self) {
+        let requests = self.turn(|state| state.sink = None);
+        requests.into_iter().for_each(|request| request(false));
+    }
+
+    /// Lets what is held go on. `before` runs when nothing new can be held yet.
+    #[doc(alias = "zio_resume")]
+    pub fn resume(&self, before: impl FnOnce()) {
+        let requests = self.turn(|_| before());
+        requests.into_iter().for_each(|request| request(true));
+    }
+
+    fn turn(&self, change: impl FnOnce(&mut State)) -> Vec<Request> {
+        let mut state = self.state.lock();
+        change(&mut state);
+        state.turns += 1;
+        self.changed.notify_all();
+        std::mem::take(&mut state.requests)
+    }
+
+    /// Keeps a request, or ends it when nothing is kept.
+    #[doc(alias = "zio_suspend")]
+    pub(super) fn hold(&self, why: &Error, request: Request) {
+        let mut state = self.state.lock();
+        let Some(sink) = state.sink.clone() else {
+            drop(state);
+            return request(false);
+        };
+        state.requests.push(request);
+        sink(why);
+    }
+
+    /// Waits until the pool is resumed; `false`, perhaps at once, when it is not going to be.
+    pub fn wait(&self, why: &Error) -> bool {
+        let mut state = self.state.lock();
+        let Some(sink) = state.sink.clone() else { return false };
+        sink(why);
+        let turn = state.turns;
+        while state.turns == turn {
+            self.changed.wait(&mut state);
+        }
+        state.sink.is_some()
+    }
+
+    /// Waits after a read of this thread that failed because devices are gone, if it can't do without; whether it is to
+    /// be tried again.
+    pub fn wait_to_read(&self, outcome: &Result<stdx::Buf>) -> bool {
+        match outcome {
+            Err(e) if PATIENT.get() && is_of_devices(e) => self.wait(e),
+            _ => false,
+        }
+    }
+
+    pub(super) fn note_written(&self, bp: &Blkptr) {
+        if self.state.lock().sink.is_some() {
+            self.written.lock().note(bp);
+        }
+    }
+
+    /// What was written is durable.
+    pub fn settle(&self) {
+        self.written.lock().0.clear();
+    }
+}
+
+/// Whether devices that come back may make it good.
+pub(super) fn is_of_devices(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Io | Kind::NoDevice)
+}
+
+/// Blocks of the group that is being written, by the vdev and the offset of each copy; none overlaps another.
+#[derive(Default)]
+struct Written(BTreeMap<(u32, u64), Blkptr>);
+
+impl Written {
+    fn note(&mut self, bp: &Blkptr) {
+        for dva in bp.dvas() {
+            let end = dva.offset.saturating_add(dva.asize);
+            // What stood there was freed by the same group.
+            while let Some((&key, old)) = self.0.range((dva.vdev, 0)..(dva.vdev, end)).next_back() {
+                let asize = old.dvas().find(|old| (old.vdev, old.offset) == key).map_or(0, |old| old.asize);
+                if key.1.saturating_add(asize) <= dva.offset {
+                    break;
+                }
+                self.0.remove(&key);
+            }
+            self.0.insert((dva.vdev, dva.offset), *bp);
+        }
+    }
+}
+
+impl Zio {
+    /// Reads everything that was written since [`Parking::settle`]. Leaves that have lost some of it are told that they
+    /// lack the group `txg`.
+    ///
+    /// # Errors
+    /// When a block has no good copy left.
+    pub fn check_written(self: &Arc<Self>, txg: u64) -> Result<()> {
+        let written: Vec<Blkptr> = self.parking.written.lock().0.values().copied().collect();
+        let options = ReadOptions { depth: Depth::All, form: Form::Physical, ..ReadOptions::default() };
+        for bp in written {
+            let outcome = self.read_wait(&bp, Bookmark::default(), options);
+            let tree = self.tree();
+            for damage in &outcome.damage {
+                if let Some(leaf) = tree.leaf(damage.leaf) {
+                    leaf.miss(txg);
+                }
+            }
+            outcome.data?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::Dva;
+
+    use super::*;
+
+    fn block(offset: u64, asize: u64) -> Blkptr {
+        let mut bp = Blkptr::default();
+        bp.set_dvas(&[Dva { vdev: 1, offset, asize, ..Dva::default() }]);
+        bp
+    }
+
+    #[test]
+    fn a_place_is_known_by_what_was_written_there_last() {
+        let mut written = Written::default();
+        [(0, 4096), (4096, 8192), (12288, 4096), (8192, 2048)].iter().for_each(|&(at, len)| {
+            written.note(&block(at, len));
+        });
+        let places: Vec<u64> = written.0.keys().map(|key| key.1).collect();
+        assert_eq!(places, [0, 8192, 12288]);
+        written.note(&block(0, 16384));
+        assert_eq!(written.0.len(), 1);
+    }
+
+    #[test]
+    fn requests_wait_for_their_turn() {
+        let parking = Parking::default();
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let hold = || {
+            let ends = Arc::clone(&ends);
+            parking.hold(&Error::corrupt("gone"), Box::new(move |again| ends.lock().push(again)));
+        };
+        hold();
+        assert_eq!((ends.lock().as_slice(), parking.wait(&Error::corrupt("gone"))), (&[false][..], false));
+        let told = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&told);
+        parking.open(Arc::new(move |_| *count.lock() += 1));
+        hold();
+        assert_eq!((ends.lock().len(), *told.lock()), (1, 1));
+        parking.resume(|| ());
+        hold();
+        parking.close();
+        assert_eq!(*ends.lock(), [false, true, false]);
+    }
+}
