@@ -8,6 +8,7 @@
 //!    │       block lost or leaked
 //!  simulate  the steps run while disks fail, lie and come back, the pool fills up, and the machine is switched off:
 //!    │       what is read must always be right
+//!  content   bytes of a file, without its holes
 //!  past      what was there after each step, and what was promised
 //!  keys      those of encrypted datasets
 //!  kill      a real daemon, killed while processes work on its mounts
