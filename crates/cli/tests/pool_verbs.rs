@@ -164,6 +164,16 @@ fn a_pool_without_one_of_its_vdevs_is_not_written() {
 }
 
 #[test]
+fn a_pool_that_could_not_be_made_as_asked_for_is_none() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    let wish = "-o feature@lz4_compress=disabled -O compression=lz4 -O mountpoint=none";
+    live.fails(&format!("zpool create {wish} tank {disk}"));
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live.ok("zpool destroy tank");
+}
+
+#[test]
 fn what_add_would_do_is_shown_and_refused() {
     let live = Live::new();
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 64));

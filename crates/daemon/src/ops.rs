@@ -183,12 +183,17 @@ impl Registry {
         pool.hold(aux);
         let (pool_props, fs_props, name) = (new.pool_props, new.fs_props, new.name);
         if !pool_props.is_empty() || !fs_props.is_empty() {
-            pool.task(move |tasks, spa| {
+            let set = pool.task(move |tasks, spa| {
                 spa.set_props(&pool_props, tasks.at.tx)?;
                 let settings: Vec<_> =
                     fs_props.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
                 tasks.set(&name, &settings, Source::Local)
-            })?;
+            });
+            if let Err(e) = set {
+                // Nobody asked for a pool without them, and its labels would keep others from the devices.
+                pool.spa()?.destroy()?;
+                return Err(e);
+            }
         }
         place.fill(Arc::clone(&pool));
         self.note(&pool)?;
