@@ -78,7 +78,7 @@ pub struct LiveObjset {
     policy: RwLock<Policy>,
     log: RwLock<Option<Arc<dyn IntentLog>>>,
     /// Bytes that each open group changed.
-    changed: crate::dmu::tx::Dirty,
+    changed: crate::dmu::tx::Changed,
     /// How often clean objects were forgotten.
     trims: AtomicU64,
 }
@@ -190,7 +190,7 @@ impl LiveObjset {
                 cursor: Mutex::new(FIRST),
                 policy: RwLock::new(policy),
                 log: RwLock::default(),
-                changed: crate::dmu::tx::Dirty::default(),
+                changed: crate::dmu::tx::Changed::default(),
                 trims: AtomicU64::new(0),
             }
         })
@@ -241,9 +241,9 @@ impl LiveObjset {
         Ok(())
     }
 
-    /// Bytes that are changed and not yet written.
-    pub fn changed_bytes(&self) -> u64 {
-        self.changed.total()
+    /// Bytes that groups after `synced` changed.
+    pub fn changed_bytes(&self, synced: u64) -> u64 {
+        self.changed.after(synced)
     }
 
     /// Whether somebody keeps its intent log: it is mounted, or a volume in use.

@@ -84,7 +84,6 @@ impl LiveObjset {
             ops.born(&bp, tx)?;
         }
         self.root.write().bp = bp;
-        self.changed.clear(txg);
         self.trim();
         Ok(bp)
     }

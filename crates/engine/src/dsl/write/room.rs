@@ -5,6 +5,8 @@
 //! for a group: what it really took is known then, and what was freed is there. They are refused when it is too much
 //! with nothing under way. A reserve stays for what frees space, so a full pool can be emptied.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 
 use super::at::Hooks;
@@ -35,11 +37,18 @@ pub trait Roomy: Hooks {
 pub struct Rooms {
     /// The group; for what takes space, and for what frees some.
     known: Mutex<Option<(u64, [Room; 2])>>,
+    /// Something was freed since writers last waited for that.
+    freed: AtomicBool,
 }
 
 impl Rooms {
     /// Room as of the last group on disk. `netfree` as in [`room`].
     pub fn of(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<Room> {
+        Ok(self.as_of(pool, dataset, netfree)?.0)
+    }
+
+    /// Room, and the group it is of.
+    fn as_of(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<(Room, u64)> {
         let synced = pool.synced();
         let mut known = self.known.lock();
         let rooms = match &*known {
@@ -52,7 +61,7 @@ impl Rooms {
             }
         };
         let [takes, frees] = rooms;
-        Ok(if netfree { frees } else { takes })
+        Ok((if netfree { frees } else { takes }, synced))
     }
 
     /// Waits until a change of the dataset may go on.
@@ -61,17 +70,28 @@ impl Rooms {
     /// `NoSpace`, or `Quota` when it is the dataset's or an ancestor's.
     #[doc(alias("dsl_dir_tempreserve_space", "dmu_tx_assign"))]
     pub fn wait(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<()> {
+        let mut in_quota = true;
         for _ in 0..PATIENCE {
-            let room = self.of(pool, dataset, netfree)?;
-            let (own, all) = (dataset.objset.changed_bytes(), pool.dirty());
-            let (in_quota, in_pool) = (own < room.quota, all.saturating_mul(INFLATION) < room.pool);
-            match (in_quota, in_pool) {
-                (true, true) => return Ok(()),
-                (false, _) if own == 0 => return Err(Error::new(Kind::Quota, "the quota is used up")),
-                (true, false) if all == 0 => break,
-                _ => pool.sync()?,
+            let (room, synced) = self.as_of(pool, dataset, netfree)?;
+            let (own, all) = (dataset.objset.changed_bytes(synced), pool.dirty());
+            in_quota = own < room.quota;
+            let in_pool = all.saturating_mul(INFLATION) < room.pool;
+            if in_quota && in_pool {
+                if netfree {
+                    self.freed.store(true, Ordering::Relaxed);
+                }
+                return Ok(());
             }
+            let changing = if in_quota { all } else { own };
+            // What is being freed is there after the next group.
+            if changing == 0 && !self.freed.swap(false, Ordering::Relaxed) {
+                break;
+            }
+            pool.sync()?;
         }
-        Err(Error::new(Kind::NoSpace, "the pool is full"))
+        Err(match in_quota {
+            true => Error::new(Kind::NoSpace, "the pool is full"),
+            false => Error::new(Kind::Quota, "the quota is used up"),
+        })
     }
 }
