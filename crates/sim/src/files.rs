@@ -42,9 +42,19 @@ fn writable() -> OpenOptions {
 impl FilePool {
     /// A new pool on `devices`.
     pub fn create(env: &Env, shape: Shape, devices: Vec<Device>) -> Result<Self> {
+        Self::create_with(env, shape, devices, |new| new)
+    }
+
+    /// The same with a root file system that `change` has made from the usual one.
+    pub fn create_with(
+        env: &Env,
+        shape: Shape,
+        devices: Vec<Device>,
+        change: impl FnOnce(NewFs) -> NewFs,
+    ) -> Result<Self> {
         let (sec, nsec) = env.clock.wall();
         // As OpenZFS makes a pool's root: no feature is enabled yet at that moment.
-        let new = NewFs { projects: false, ..NewFs::new(Time { sec, nsec }, env.guid()) };
+        let new = change(NewFs { projects: false, ..NewFs::new(Time { sec, nsec }, env.guid()) });
         let spa = pool_on(env, (POOL, shape), devices, &|objset, tx| create_fs(objset, tx, &new))?;
         spa.start_thread()?;
         let fs = mount(&spa, POOL, Overrides::default())?;

@@ -53,6 +53,23 @@ pub(crate) enum Work {
     Change(MountFlags),
     /// Take the mount away.
     Unmount(UnmountFlags),
+    /// Say whether it is a folder.
+    IsFolder,
+    /// Say whether it is an empty folder.
+    IsEmpty,
+}
+
+/// Whether there is a folder at a place, which may lie in a mount of this process. Errors: what looking there gives.
+pub fn is_folder(at: &Path) -> io::Result<()> {
+    run(at, &Work::IsFolder, None).map(drop)
+}
+
+/// Whether there is an empty folder at a place, which may lie in a mount of this process.
+///
+/// # Errors
+/// `DirectoryNotEmpty`, or what looking there gives.
+pub fn is_empty_folder(at: &Path) -> io::Result<()> {
+    run(at, &Work::IsEmpty, None).map(drop)
 }
 
 /// What came of it.
@@ -108,6 +125,8 @@ impl Work {
             }
             Self::Change(flags) => vec!["change".into(), flags.bits().to_string()],
             Self::Unmount(flags) => vec!["unmount".into(), flags.bits().to_string()],
+            Self::IsFolder => vec!["is-folder".into()],
+            Self::IsEmpty => vec!["is-empty".into()],
         };
         words.into_iter().map(OsString::from).collect()
     }
@@ -127,6 +146,8 @@ impl Work {
             }),
             ["change", flags] => MountFlags::from_bits(flags.parse().ok()?).map(Self::Change),
             ["unmount", flags] => UnmountFlags::from_bits(flags.parse().ok()?).map(Self::Unmount),
+            ["is-folder"] => Some(Self::IsFolder),
+            ["is-empty"] => Some(Self::IsEmpty),
             _ => None,
         }
     }
@@ -150,6 +171,10 @@ impl Work {
                 rustix::mount::mount_remount(at, *flags, none.as_c_str())?;
                 allowed(at, Ok(()))
             }
+            Self::IsFolder if std::fs::metadata(at)?.is_dir() => allowed(at, Ok(())),
+            Self::IsFolder => Err(Errno::NOTDIR.into()),
+            Self::IsEmpty if std::fs::read_dir(at)?.next().is_none() => allowed(at, Ok(())),
+            Self::IsEmpty => Err(Errno::NOTEMPTY.into()),
             Self::Unmount(flags) => allowed(at, rustix::mount::unmount(at, *flags | UnmountFlags::NOFOLLOW)),
         }
     }
@@ -181,7 +206,13 @@ mod tests {
             flags: MountFlags::RDONLY | MountFlags::NOSUID,
             options: "rootmode=40000,user_id=0".into(),
         };
-        for work in [mount, Work::Change(MountFlags::NODEV), Work::Unmount(UnmountFlags::DETACH)] {
+        for work in [
+            mount,
+            Work::Change(MountFlags::NODEV),
+            Work::Unmount(UnmountFlags::DETACH),
+            Work::IsFolder,
+            Work::IsEmpty,
+        ] {
             assert_eq!(Work::parse(&work.words()), Some(work));
         }
         assert_eq!(Work::parse(&["mount".into()]), None);
@@ -196,5 +227,11 @@ mod tests {
         assert_eq!(prepare(&at, Ready::Empty).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
         prepare(&at, Ready::Overlay).unwrap();
         prepare(&at, Ready::AsIs).unwrap();
+        is_folder(&at).unwrap();
+        assert_eq!(is_folder(&at.join("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(is_folder(&at.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(is_empty_folder(&at).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+        std::fs::remove_file(at.join("file")).unwrap();
+        is_empty_folder(&at).unwrap();
     }
 }

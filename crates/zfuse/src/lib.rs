@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use fuser::BackgroundSession;
+use fuser::{BackgroundSession, INodeNo};
 use parking_lot::RwLock;
 use rustix::mount::MountFlags;
 
@@ -104,14 +104,19 @@ impl Mounted {
         let flags = (live::flags_of(&old), live::flags_of(&options));
         let tell = || if flags.0 == flags.1 { Ok(()) } else { kernel::change_flags(&self.at, flags.1) };
         // Read-only last: until then what the kernel still holds is taken.
-        if options.read_only {
+        let told = if options.read_only {
             let told = tell();
             *shared.write() = options;
             told
         } else {
             *shared.write() = options;
             tell()
+        };
+        if let Some(session) = self.session.as_ref().filter(|_| old.snapdir != options.snapdir) {
+            // The root has a link more or less. A kernel that has not looked at it has nothing to forget.
+            let _ = session.notifier().inval_inode(INodeNo::ROOT, -1, 0);
         }
+        told
     }
 }
 

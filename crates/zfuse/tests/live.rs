@@ -13,6 +13,8 @@ use sim::files::{FilePool, POOL, disks};
 use sim::world::Shape;
 use stdx::rng::Rng;
 use zfuse::{LiveOptions, Mounted, Ready, mount_live};
+use zpl::CaseSensitivity;
+use zpl::write::NewFs;
 
 struct Bench {
     dir: tempfile::TempDir,
@@ -25,8 +27,12 @@ impl Bench {
         Self::with(LiveOptions::default())
     }
 
-    /// `None`, said so, where nothing can be mounted.
     fn with(options: LiveOptions) -> Option<Self> {
+        Self::made(options, |new| new)
+    }
+
+    /// `None`, said so, where nothing can be mounted.
+    fn made(options: LiveOptions, change: impl FnOnce(NewFs) -> NewFs) -> Option<Self> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("SKIPPED: no /dev/fuse here");
             return None;
@@ -36,7 +42,8 @@ impl Bench {
         fs::create_dir(dir.path().join("mnt")).unwrap();
         fs::create_dir(dir.path().join("twin")).unwrap();
         let devices = disks(&dir.path().join("pool"), 2, 256 << 20).unwrap();
-        let pool = FilePool::create(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices).unwrap();
+        let pool = FilePool::create_with(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices, change);
+        let pool = pool.unwrap();
         let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
         let at = dir.path().join("mnt");
         match mount_live(&pool.spa.pool, dataset, Arc::clone(&pool.fs), (&at, Ready::AsIs), options, None) {
@@ -322,5 +329,122 @@ fn what_the_kernel_keeps_is_right() {
     fs::remove_file(&path).unwrap();
     assert!(!path.exists());
     drop(file);
+    bench.end();
+}
+
+#[test]
+fn a_file_has_no_other_case_of_its_name_once_it_is_gone() {
+    let insensitive = |new| NewFs { case: CaseSensitivity::Insensitive, ..new };
+    let Some(bench) = Bench::made(LiveOptions::default(), insensitive) else { return };
+    let names = ["Name", "NAME", "name"].map(|name| bench.mnt().join(name));
+    for one in &names {
+        for other in &names {
+            fs::write(one, b"text").unwrap();
+            assert_eq!(fs::read(other).unwrap(), b"text");
+            fs::remove_file(other).unwrap();
+            assert!(!names.iter().any(|name| name.exists()));
+        }
+    }
+    bench.end();
+}
+
+#[test]
+fn appended_records_of_several_writers_are_whole() {
+    const WRITERS: u8 = 4;
+    const RECORDS: u8 = 60;
+    // Neither blocks nor pages are a multiple of it.
+    const SIZE: usize = 5003;
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.mnt().join("log");
+    let append = || fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    let shared = append();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (mut own, mut shared) = (append(), &shared);
+            scope.spawn(move || {
+                for number in 0..RECORDS {
+                    let mut record = [writer ^ number; SIZE];
+                    record[..2].copy_from_slice(&[writer, number]);
+                    // Half of them through one open file, and some synchronous.
+                    let file: &mut dyn Write = if writer % 2 == 0 { &mut own } else { &mut shared };
+                    file.write_all(&record).unwrap();
+                    if number % 16 == 0 {
+                        shared.sync_data().unwrap();
+                    }
+                }
+            });
+        }
+        // Who looks meanwhile sees no half of a record at the beginning.
+        scope.spawn(|| (0..200).for_each(|_| drop(fs::metadata(&path).map(|meta| meta.len()))));
+    });
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes.len(), SIZE * usize::from(WRITERS) * usize::from(RECORDS));
+    let mut next = [0; WRITERS as usize];
+    for record in bytes.chunks(SIZE) {
+        let (writer, number) = (record[0], record[1]);
+        assert!(record[2..].iter().all(|byte| *byte == writer ^ number));
+        assert_eq!(std::mem::replace(&mut next[usize::from(writer)], number + 1), number);
+    }
+    drop(shared);
+    bench.end();
+}
+
+#[test]
+fn what_can_only_be_appended_to_is_not_opened_for_more() {
+    use rustix::fs::{IFlags, ioctl_setflags};
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.mnt().join("log");
+    fs::write(&path, b"first ").unwrap();
+    let file = fs::File::open(&path).unwrap();
+    // Only root sets that.
+    if ioctl_setflags(&file, IFlags::APPEND).is_ok() {
+        let refused =
+            |result: io::Result<()>| assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        refused(fs::write(&path, b"other"));
+        refused(fs::OpenOptions::new().write(true).open(&path).map(drop));
+        refused(fs::OpenOptions::new().append(true).open(&path).and_then(|file| file.set_len(1)));
+        fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"first second");
+        ioctl_setflags(&file, IFlags::empty()).unwrap();
+        fs::write(&path, b"").unwrap();
+    }
+    drop(file);
+    bench.end();
+}
+
+#[test]
+fn reading_is_noted_though_the_kernel_has_the_bytes() {
+    let Some(bench) = Bench::new() else { return };
+    let (file, dir) = (bench.mnt().join("file"), bench.mnt().join("dir"));
+    fs::write(&file, b"text").unwrap();
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("entry"), b"").unwrap();
+    let atime = |path: &Path| fs::metadata(path).map(|meta| (meta.atime(), meta.atime_nsec())).unwrap();
+    let read = |path: &Path| match path.is_dir() {
+        true => drop(fs::read_dir(path).unwrap().count()),
+        false => drop(fs::read(path).unwrap()),
+    };
+    for path in [&file, &dir] {
+        let before = atime(path);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        read(path);
+        let first = atime(path);
+        assert!(first > before, "{}", path.display());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        read(path);
+        assert_eq!(atime(path), first, "that it was read again tells nothing new (`relatime`)");
+    }
+    bench.end();
+}
+
+#[test]
+fn the_root_has_a_link_for_a_visible_ctl_directory() {
+    let Some(bench) = Bench::new() else { return };
+    let links = || fs::metadata(bench.mnt()).unwrap().nlink();
+    assert_eq!(links(), 2);
+    bench.mounted.change(LiveOptions { snapdir: zfuse::Snapdir::Visible, ..LiveOptions::default() }).unwrap();
+    assert_eq!(links(), 3);
+    bench.mounted.change(LiveOptions::default()).unwrap();
+    assert_eq!(links(), 2);
     bench.end();
 }

@@ -51,7 +51,7 @@ impl Verb for MountHelper {
             )));
         }
         let at = ctx.session()?.path(&*self.mountpoint.to_string_lossy());
-        if !at.is_dir() {
+        if zfuse::hands::is_folder(&at).is_err() {
             return Err(failed(format!("cannot be mounted at '{}': no such folder", at.display())));
         }
         if target.pool.mounts.at(name).is_some() {

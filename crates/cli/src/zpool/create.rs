@@ -204,8 +204,11 @@ impl Wishes {
         let root = self.manner.altroot.as_deref().unwrap_or_default().trim_end_matches('/');
         let place = format!("{root}{place}");
         let hint = "use '-m' option to provide a different default";
-        match std::fs::read_dir(&place).map(|mut entries| entries.next().is_some()) {
-            Ok(true) => Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}"))),
+        // It may lie in a file system that this process serves.
+        match zfuse::hands::is_empty_folder(std::path::Path::new(&place)) {
+            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
+                Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}")))
+            }
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(Failure::failed(format!("mountpoint '{place}' : {}\n{hint}", crate::verb::strerror(&e))))
             }

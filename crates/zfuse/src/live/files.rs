@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use engine::{Error, Kind, Result};
-use fuser::{FileAttr, FileType, Generation, TimeOrNow};
+use fuser::{FileAttr, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use zpl::FileKind;
 use zpl::write::{NewNode, Settings, XattrMode};
 
@@ -93,8 +93,36 @@ impl Live {
         }
         // Several names may mean one file: the kernel does not know when it is gone by another.
         let keep = if self.files.names_are_exact() { NAMES } else { Duration::ZERO };
-        let (attr, generation) = (of_file(self.ino(object)?, &attr), Generation(attr.generation));
+        let generation = Generation(attr.generation);
+        let mut attr = of_file(self.ino(object)?, &attr);
+        // `.zfs` is a directory in it, for who sees one.
+        let shows_ctl = object == self.files.root && self.options.read().snapdir == Snapdir::Visible;
+        attr.nlink = attr.nlink.saturating_add(u32::from(shows_ctl));
         Ok(Entry { attr, generation, keep, keep_attr })
+    }
+
+    /// A file is opened. What its flags forbid is refused now, as writes that the kernel keeps back would be too late.
+    pub(super) fn open_with(&self, object: u64, flags: OpenFlags) -> Result<()> {
+        let mode = flags.acc_mode();
+        if mode != OpenAccMode::O_RDONLY {
+            self.files.check_open_for_writing(object, flags.0 & libc::O_APPEND != 0)?;
+        }
+        self.files.open_file(object)?;
+        if mode != OpenAccMode::O_WRONLY && flags.0 & libc::O_NOATIME == 0 {
+            self.accessed(object);
+        }
+        Ok(())
+    }
+
+    /// Somebody is about to read a file or directory; most bytes come from the kernel's memory, unseen by us.
+    pub(super) fn accessed(&self, object: u64) {
+        if self.options.read().read_only {
+            return;
+        }
+        // A file that can't be changed can be read.
+        if let (Ok(true), Ok(ino)) = (self.files.note_access(object), self.ino(object)) {
+            self.tell_changed(INodeNo(ino));
+        }
     }
 
     /// What a name names.

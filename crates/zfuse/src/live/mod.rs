@@ -11,8 +11,8 @@
 //! requests in parallel.
 //!
 //! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) are refused and the time of birth does
-//! not show in `statx`, as the FUSE library does not pass either on; access times of cached reads are the kernel's;
-//! `acltype` acts on the next mount.
+//! not show in `statx`, as the FUSE library does not pass either on; whoever opens a file for reading is taken to read it,
+//! as cached reads are unseen; `acltype` acts on the next mount.
 
 mod convert;
 mod ctl;

@@ -209,8 +209,8 @@ impl Filesystem for Live {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let Some(object) = self.object(ino.0) else { return self.frozen.open(req, ino, flags, reply) };
-        match self.files.open_file(object) {
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+        match self.open_with(object, flags) {
+            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -284,11 +284,12 @@ impl Filesystem for Live {
     }
 
     fn opendir(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if self.object(ino.0).is_none() {
+        let Some(object) = self.object(ino.0) else {
             return self.frozen.opendir(req, ino, flags, reply);
-        }
+        };
+        self.accessed(object);
         // Whether the root shows `.zfs` may change at any time.
-        let keep = if self.object(ino.0) == Some(self.files.root) {
+        let keep = if object == self.files.root {
             FopenFlags::empty()
         } else {
             FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
@@ -457,7 +458,8 @@ impl Filesystem for Live {
         match create() {
             Ok(made) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                reply.created(&CHANGED, &made.attr, made.generation, FileHandle(0), flags);
+                let keep = made.keep_attr.min(made.keep);
+                reply.created(&keep, &made.attr, made.generation, FileHandle(0), flags);
             }
             Err(e) => reply.error(errno(&e)),
         }

@@ -59,8 +59,14 @@ impl FsWriter {
         Ok(len)
     }
 
-    /// Keeps the access time, where properties ask for it.
-    pub(super) fn accessed(&self, node: &Node) -> Result<()> {
+    /// Somebody opened a file for reading who may be answered from memory that is not ours. True when the access time
+    /// is another now.
+    pub fn note_access(&self, number: u64) -> Result<bool> {
+        self.accessed(&*self.node(number)?)
+    }
+
+    /// Keeps the access time, where properties ask for it. True when it did.
+    fn accessed(&self, node: &Node) -> Result<bool> {
         let options = self.options();
         let now = self.now();
         let wants = |state: &super::node::State| {
@@ -76,10 +82,11 @@ impl FsWriter {
             old || atime <= time(self.fields.mtime) || atime <= time(self.fields.ctime)
         };
         if !options.atime || (options.relatime && !wants(&node.state.read())) {
-            return Ok(());
+            return Ok(false);
         }
-        let Ok(tx) = self.begin() else { return Ok(()) };
-        self.change(&tx, node, |state| state.time(self.fields.atime, now))
+        let Ok(tx) = self.begin() else { return Ok(false) };
+        self.change(&tx, node, |state| state.time(self.fields.atime, now))?;
+        Ok(true)
     }
 
     /// Writes `data` at `offset`. `keep_setid`: the caller may keep set-id bits.

@@ -60,6 +60,23 @@ impl FsWriter {
         if refused { Err(not_permitted("the file must not be changed")) } else { Ok(()) }
     }
 
+    /// Fails for a file that can only be appended to, unless that is what the caller does.
+    fn check_appending(&self, node: &Node, appends: bool) -> Result<()> {
+        if !appends && node.word(self.fields.flags) & pflags::APPENDONLY != 0 {
+            return Err(not_permitted("the file can only be appended to"));
+        }
+        Ok(())
+    }
+
+    /// Whether a file may be opened for writing; `appends`: only at its end.
+    pub fn check_open_for_writing(&self, number: u64, appends: bool) -> Result<()> {
+        let node = self.node(number)?;
+        if node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
+            return Err(not_permitted("the file is immutable"));
+        }
+        self.check_appending(&node, appends)
+    }
+
     /// Sets attributes. Who may do that is for the caller to check, except what the file's own flags forbid.
     #[doc(alias = "zfs_setattr")]
     pub fn setattr(&self, number: u64, settings: &Settings) -> Result<()> {
@@ -74,12 +91,15 @@ impl FsWriter {
         }
         if settings.size.is_some() {
             self.check_writable(&node, None)?;
+            self.check_appending(&node, false)?;
             if node.is_dir() {
                 return Err(Error::new(Kind::IsDirectory, "is a directory"));
             }
         }
         let _range = settings.size.map(|_| node.ranges.lock(0..u64::MAX, true));
-        let tx = self.begin()?;
+        // Who is over a quota may still make files shorter.
+        let shrinks = settings.size.is_some_and(|size| size < node.word(self.fields.size));
+        let tx = self.begin_for(0, shrinks)?;
         if let Some(size) = settings.size {
             self.resize(&tx, &node, size)?;
         }
