@@ -34,6 +34,7 @@ pub mod verify;
 pub mod zdb;
 pub mod zfs;
 pub mod zpool;
+pub mod zstream;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! One binary, many names: `zpool`, `zfs`, `zdb`, `mount.zfs`, `arcstat`, `arc_summary` by the name it was called,
+//! One binary, many names: `zpool`, `zfs`, `zdb`, `zstream`, `mount.zfs`, `arcstat`, `arc_summary` by the name it was called,
 //! else `aquifer COMMAND …`.
 
 use std::ffi::{OsStr, OsString};
@@ -26,10 +26,11 @@ use crate::zdb::Zdb;
 use crate::zfs::Zfs;
 use crate::zfs::mount_helper::MountHelper;
 use crate::zpool::Zpool;
+use crate::zstream::Zstream;
 
 /// OpenZFS in user space: open pools, look into them, get every file back.
 ///
-/// Called as zpool, zfs, zdb, arcstat or arc_summary (through a link with that name), it acts as that command.
+/// Called as zpool, zfs, zdb, zstream, arcstat or arc_summary (through a link with that name), it acts as that command.
 #[derive(Debug, Parser)]
 #[command(
     name = "aquifer",
@@ -53,6 +54,8 @@ pub enum Command {
     Zfs(Zfs),
     /// On-disk structures, as OpenZFS's debugger prints them
     Zdb(Zdb),
+    /// Send streams: print their records
+    Zstream(Zstream),
     /// The verbs that take a path inside a dataset.
     #[command(flatten)]
     Browse(Browse),
@@ -90,6 +93,7 @@ impl Verb for Command {
             Command::Zpool(v) => v.run(ctx),
             Command::Zfs(v) => v.run(ctx),
             Command::Zdb(v) => v.run(ctx),
+            Command::Zstream(v) => v.run(ctx),
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
@@ -159,8 +163,8 @@ impl Verb for Version {
 }
 
 /// Names that it can be called by, beside its own.
-pub const NAMES: [&str; 8] =
-    ["zpool", "zfs", "zdb", "arcstat", "zarcstat", "arc_summary", "zarcsummary", "mount.zfs"];
+pub const NAMES: [&str; 9] =
+    ["zpool", "zfs", "zdb", "zstream", "arcstat", "zarcstat", "arc_summary", "zarcsummary", "mount.zfs"];
 
 /// The command tree of one name, as clap sees it: for parsing, man pages and completions.
 pub fn command(name: &str) -> clap::Command {
@@ -168,6 +172,7 @@ pub fn command(name: &str) -> clap::Command {
         "zpool" => as_own_command::<Zpool>("zpool"),
         "zfs" => as_own_command::<Zfs>("zfs"),
         "zdb" => as_own_command::<Zdb>("zdb"),
+        "zstream" => as_own_command::<Zstream>("zstream"),
         "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
         "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
         "mount.zfs" => as_own_command::<MountHelper>("mount.zfs"),
@@ -197,6 +202,7 @@ pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         "zpool" => parse::<Zpool>(&name, argv).map(Command::Zpool),
         "zfs" => parse::<Zfs>(&name, argv).map(Command::Zfs),
         "zdb" => parse::<Zdb>(&name, argv).map(Command::Zdb),
+        "zstream" => parse::<Zstream>(&name, argv).map(Command::Zstream),
         "arcstat" | "zarcstat" => parse::<Arcstat>(&name, argv).map(Command::Arcstat),
         "arc_summary" | "zarcsummary" => parse::<ArcSummary>(&name, argv).map(Command::ArcSummary),
         "mount.zfs" => parse::<MountHelper>(&name, argv).map(Command::MountHelper),
@@ -286,7 +292,7 @@ mod tests {
 
     #[test]
     fn verbs_of_openzfs_that_are_missing_say_so() {
-        for line in [["zpool", "split", "tank"], ["zfs", "jail", "tank@x"]] {
+        for line in [["zpool", "split", "tank"], ["zfs", "jail", "tank@x"], ["zstream", "token", "1-2-3"]] {
             let run = captured(&line);
             assert_eq!(run.exit, Exit::FAILED);
             assert!(run.err.contains("not supported yet"), "{}", run.err);

@@ -89,6 +89,15 @@ pub const ZFS_VERBS: &[(&str, &str)] = &[
     ("zone", "Linux containers"),
 ];
 
+/// Every verb of OpenZFS 2.4's `zstream` that has no module, with what it does.
+pub const ZSTREAM_VERBS: &[(&str, &str)] = &[
+    ("decompress", "decompressing blocks of a stream"),
+    ("drop_record", "leaving records out of a stream"),
+    ("recompress", "compressing a stream otherwise"),
+    ("redup", "making a stream without references of a deduplicated one"),
+    ("token", "resume tokens"),
+];
+
 /// The answer to a verb that has no module: known to OpenZFS, or not at all.
 pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString]) -> Outcome {
     let verb = words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();

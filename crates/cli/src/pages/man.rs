@@ -111,6 +111,9 @@ fn own_sections(name: &str) -> Roff {
             ],
         ),
         "zdb" => example(&mut roff, &["zdb -e -p /images -bcc tank", "zdb -l /dev/sdb1"]),
+        "zstream" => {
+            example(&mut roff, &["zstream dump -v backup.zfs", "ssh host zfs send tank@a | zstream dump"])
+        }
         "arcstat" | "zarcstat" => {
             example(&mut roff, &["arcstat 5", "arcstat -f time,hit%,dh%,ph%,mh%,size,c 1 60", "arcstat -v"]);
         }

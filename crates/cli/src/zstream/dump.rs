@@ -1,0 +1,377 @@
+//! `zstream dump`: the records of a stream and their sums, line for line as OpenZFS's `zstream` prints them.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::path::PathBuf;
+
+use checksum::{Cksum, Fletcher4};
+use clap::Args;
+use ondisk::Endian;
+use ondisk::drr::{DRR_CHECKSUM_OFFSET, DRR_SIZE, Drr, DrrBegin, DrrBody, DrrEnd};
+
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Largest payload of a record: a block of 16 MiB; lists of properties of a whole tree are shorter.
+const MAX_PAYLOAD: u64 = 256 << 20;
+/// Bytes that are read at once.
+const PIECE: u64 = 1 << 20;
+/// Kinds of records that are summed up, in their order.
+const SUMMED: [&str; 9] =
+    ["BEGIN", "END", "OBJECT", "FREEOBJECTS", "WRITE", "WRITE_BYREF", "WRITE_EMBEDDED", "FREE", "SPILL"];
+
+/// Print the records of a stream.
+#[derive(Debug, Args)]
+pub struct Dump {
+    /// All records, not only where parts begin and end.
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What they hold, too.
+    #[arg(short = 'd')]
+    pub data: bool,
+    /// Do not check checksums.
+    #[arg(short = 'C')]
+    pub unchecked: bool,
+    /// The stream (default: standard input).
+    pub file: Option<PathBuf>,
+}
+
+impl Verb for Dump {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.data {
+            return Err(Failure::failed(
+                "zstream dump -d: not supported yet: the contents of records".to_owned(),
+            ));
+        }
+        let input: Box<dyn Read> = match &self.file {
+            Some(path) => {
+                Box::new(File::open(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?)
+            }
+            None if io::stdin().is_terminal() => {
+                let what = "a stream can't be read from a terminal: redirect standard input, or name a file";
+                return Err(Failure::usage(what.to_owned()));
+            }
+            None => Box::new(io::stdin().lock()),
+        };
+        let mut input =
+            Input { from: BufReader::new(input), sum: Fletcher4::new(false), endian: Endian::Little };
+        let mut sums = Sums::default();
+        while let Some((drr, before)) = input.record(!self.unchecked)? {
+            let size = drr.payload_size();
+            sums.add(&drr, size);
+            show(&drr, size, self.verbose > 0, &mut *ctx.out)?;
+            if let DrrBody::End(DrrEnd { checksum, .. }) = drr.body
+                && !self.unchecked
+                && checksum != before
+                && checksum != [0; 4]
+            {
+                return Err(malformed(format!("its checksum is {}, not {}", sum(before), sum(checksum))));
+            }
+            input.skip(size)?;
+        }
+        sums.print(&mut *ctx.out)?;
+        Ok(Exit::OK)
+    }
+}
+
+fn malformed(what: impl std::fmt::Display) -> Failure {
+    Failure::failed(format!("invalid stream: {what}"))
+}
+
+/// The stream and the checksum of what was read of it.
+struct Input<R> {
+    from: R,
+    sum: Fletcher4,
+    endian: Endian,
+}
+
+impl<R: Read> Input<R> {
+    /// The next record, and the checksum of what came before it; `None` at the end.
+    fn record(&mut self, check: bool) -> Result<Option<(Drr, Cksum)>, Failure> {
+        let mut bytes = Vec::with_capacity(DRR_SIZE);
+        self.from.by_ref().take(DRR_SIZE as u64).read_to_end(&mut bytes)?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        // Type 0 is BEGIN in either order; a stream keeps to one.
+        if bytes.starts_with(&[0; 4]) {
+            self.endian = Drr::detect(&bytes).map_err(malformed)?;
+        }
+        let drr = Drr::from_bytes(&bytes, self.endian).map_err(malformed)?;
+        if matches!(drr.body, DrrBody::Begin(_)) {
+            self.sum = Fletcher4::new(self.endian == Endian::Big);
+        }
+        let before = self.sum.finish();
+        let (head, tail) = bytes.split_at_checked(DRR_CHECKSUM_OFFSET).unwrap_or((&bytes, &[]));
+        self.sum.update(head);
+        let is = self.sum.finish();
+        if check && drr.checksum.is_some_and(|said| said != [0; 4] && said != is) {
+            let said = drr.checksum.unwrap_or_default();
+            let what = "incorrect checksum in a record's header";
+            return Err(malformed(format!("{what}: expected {}, found {}", sum(is), sum(said))));
+        }
+        self.sum.update(tail);
+        Ok(Some((drr, before)))
+    }
+
+    /// Reads over a payload.
+    fn skip(&mut self, mut size: u64) -> Result<(), Failure> {
+        if size > MAX_PAYLOAD {
+            return Err(malformed(format!("a record of {size} bytes")));
+        }
+        while size > 0 {
+            let mut piece = Vec::new();
+            let wanted = size.min(PIECE);
+            self.from.by_ref().take(wanted).read_to_end(&mut piece)?;
+            if (piece.len() as u64) < wanted {
+                return Err(malformed("it ends within a record"));
+            }
+            self.sum.update(&piece);
+            size -= wanted;
+        }
+        Ok(())
+    }
+}
+
+fn sum(words: Cksum) -> String {
+    words.map(|word| format!("{word:x}")).join("/")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Records and bytes by kind.
+#[derive(Debug, Default)]
+struct Sums {
+    kinds: BTreeMap<&'static str, (u64, u64)>,
+    records: u64,
+    payload: u64,
+}
+
+impl Sums {
+    fn add(&mut self, drr: &Drr, size: u64) {
+        let (count, bytes) = self.kinds.entry(drr.body.name()).or_default();
+        *count += 1;
+        *bytes = bytes.saturating_add(size);
+        self.records += 1;
+        self.payload = self.payload.saturating_add(size);
+    }
+
+    fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "SUMMARY:")?;
+        for kind in SUMMED {
+            let (count, bytes) = self.kinds.get(kind).copied().unwrap_or_default();
+            writeln!(out, "\tTotal DRR_{kind} records = {count} ({bytes} bytes)")?;
+        }
+        let headers = self.records.saturating_mul(DRR_SIZE as u64);
+        let all = headers.saturating_add(self.payload);
+        writeln!(out, "\tTotal records = {}", self.records)?;
+        writeln!(out, "\tTotal payload size = {} (0x{:x})", self.payload, self.payload)?;
+        writeln!(out, "\tTotal header overhead = {headers} (0x{headers:x})")?;
+        writeln!(out, "\tTotal stream length = {all} (0x{all:x})")
+    }
+}
+
+fn show_begin(begin: &DrrBegin, payload: u32, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "BEGIN record")?;
+    writeln!(out, "\thdrtype = {}", begin.versioninfo & 3)?;
+    writeln!(out, "\tfeatures = {:x}", begin.features())?;
+    writeln!(out, "\tmagic = {:x}", begin.magic)?;
+    writeln!(out, "\tcreation_time = {:x}", begin.creation_time)?;
+    writeln!(out, "\ttype = {}", begin.objset_type)?;
+    writeln!(out, "\tflags = 0x{:x}", begin.flags)?;
+    writeln!(out, "\ttoguid = {:x}", begin.toguid)?;
+    writeln!(out, "\tfromguid = {:x}", begin.fromguid)?;
+    writeln!(out, "\ttoname = {}", String::from_utf8_lossy(begin.name()))?;
+    writeln!(out, "\tpayloadlen = {payload}")
+}
+
+/// One record; `size` bytes follow it.
+fn show(drr: &Drr, size: u64, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    match &drr.body {
+        DrrBody::Begin(begin) => {
+            show_begin(begin, drr.payloadlen, out)?;
+            if verbose { writeln!(out) } else { Ok(()) }
+        }
+        DrrBody::End(end) => writeln!(out, "END checksum = {}", sum(end.checksum)),
+        _ if verbose => writeln!(out, "{}", line(&drr.body, size)),
+        _ => Ok(()),
+    }
+}
+
+/// The line of any other record.
+fn line(body: &DrrBody, size: u64) -> String {
+    match body {
+        DrrBody::Object(o) => format!(
+            "OBJECT object = {} type = {} bonustype = {} blksz = {} bonuslen = {} dn_slots = {} raw_bonuslen = {} \
+             flags = {} maxblkid = {} indblkshift = {} nlevels = {} nblkptr = {}",
+            o.object,
+            o.object_type,
+            o.bonustype,
+            o.blksz,
+            o.bonuslen,
+            o.dn_slots,
+            o.raw_bonuslen,
+            o.flags,
+            o.maxblkid,
+            o.indblkshift,
+            o.nlevels,
+            o.nblkptr
+        ),
+        DrrBody::Freeobjects(f) => format!("FREEOBJECTS firstobj = {} numobjs = {}", f.firstobj, f.numobjs),
+        DrrBody::Write(w) => format!(
+            "WRITE object = {} type = {} checksum type = {} compression type = {} flags = {} offset = {} \
+             logical_size = {} compressed_size = {} payload_size = {size} props = {:x} salt = {} iv = {} mac = {}",
+            w.object,
+            w.object_type,
+            w.checksumtype,
+            w.compressiontype,
+            w.flags,
+            w.offset,
+            w.logical_size,
+            w.compressed_size,
+            w.key.prop,
+            hex(&w.salt.0),
+            hex(&w.iv.0),
+            hex(&w.mac.0)
+        ),
+        DrrBody::WriteByref(w) => format!(
+            "WRITE_BYREF object = {} checksum type = {} props = {:x} offset = {} length = {} toguid = {:x} \
+             refguid = {:x} refobject = {} refoffset = {}",
+            w.object,
+            w.checksumtype,
+            w.key.prop,
+            w.offset,
+            w.length,
+            w.toguid,
+            w.refguid,
+            w.refobject,
+            w.refoffset
+        ),
+        DrrBody::Free(f) => {
+            format!("FREE object = {} offset = {} length = {}", f.object, f.offset, f.length.cast_signed())
+        }
+        DrrBody::Spill(s) => format!(
+            "SPILL block for object = {} length = {} flags = {} compression type = {} compressed_size = {} \
+             payload_size = {size} salt = {} iv = {} mac = {}",
+            s.object,
+            s.length,
+            s.flags,
+            s.compressiontype,
+            s.compressed_size,
+            hex(&s.salt.0),
+            hex(&s.iv.0),
+            hex(&s.mac.0)
+        ),
+        DrrBody::WriteEmbedded(w) => format!(
+            "WRITE_EMBEDDED object = {} offset = {} length = {} toguid = {:x} comp = {} etype = {} lsize = {} \
+             psize = {}",
+            w.object, w.offset, w.length, w.toguid, w.compression, w.etype, w.lsize, w.psize
+        ),
+        DrrBody::ObjectRange(r) => format!(
+            "OBJECT_RANGE firstobj = {} numslots = {} flags = {} salt = {} iv = {} mac = {}",
+            r.firstobj,
+            r.numslots,
+            r.flags,
+            hex(&r.salt.0),
+            hex(&r.iv.0),
+            hex(&r.mac.0)
+        ),
+        DrrBody::Redact(r) => {
+            format!("REDACT object = {} offset = {} length = {}", r.object, r.offset, r.length.cast_signed())
+        }
+        DrrBody::Begin(_) | DrrBody::End(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use checksum::Fletcher4;
+    use ondisk::Endian;
+    use ondisk::drr::{
+        DRR_CHECKSUM_OFFSET, DRR_MAGIC, Drr, DrrBegin, DrrBody, DrrEnd, DrrFree, DrrFreeobjects, DrrObject,
+        DrrSpill, DrrWrite, DrrWriteByref, DrrWriteEmbedded,
+    };
+
+    use crate::ctx::testing::captured;
+    use crate::verb::Exit;
+
+    /// A stream with one record of each kind that OpenZFS's `zstream` takes without more.
+    fn stream() -> Vec<u8> {
+        let begin =
+            DrrBegin { magic: DRR_MAGIC, versioninfo: 1 | 4 << 2, toguid: 0xabc, ..Default::default() };
+        let object = DrrObject { object: 5, object_type: 19, blksz: 512, bonuslen: 6, ..Default::default() };
+        let write = DrrWrite { object: 5, object_type: 19, logical_size: 512, ..Default::default() };
+        let bodies = [
+            DrrBody::Object(object),
+            DrrBody::Freeobjects(DrrFreeobjects { firstobj: 6, numobjs: 7, toguid: 0xabc }),
+            DrrBody::Write(write),
+            DrrBody::WriteByref(DrrWriteByref { object: 5, length: 512, refguid: 0xd, ..Default::default() }),
+            DrrBody::WriteEmbedded(DrrWriteEmbedded {
+                object: 5,
+                psize: 33,
+                lsize: 90,
+                ..Default::default()
+            }),
+            DrrBody::Free(DrrFree { object: 5, offset: 512, length: u64::MAX, toguid: 0xabc }),
+            DrrBody::Spill(DrrSpill { object: 5, length: 512, ..Default::default() }),
+        ];
+        let (mut out, mut sum) = (Vec::new(), Fletcher4::new(false));
+        let mut push = |out: &mut Vec<u8>, body: DrrBody| {
+            let body = match body {
+                DrrBody::End(end) => DrrBody::End(DrrEnd { checksum: sum.finish(), ..end }),
+                body => body,
+            };
+            let first = matches!(body, DrrBody::Begin(_));
+            let mut drr = Drr { payloadlen: 0, body, checksum: (!first).then_some([0; 4]) };
+            sum.update(&drr.to_bytes(Endian::Little)[..DRR_CHECKSUM_OFFSET]);
+            drr.checksum = drr.checksum.map(|_| sum.finish());
+            let bytes = drr.to_bytes(Endian::Little);
+            let payload = vec![9; drr.payload_size() as usize];
+            sum.update(&bytes[DRR_CHECKSUM_OFFSET..]);
+            sum.update(&payload);
+            out.extend([bytes, payload].concat());
+        };
+        push(&mut out, DrrBody::Begin(begin));
+        bodies.into_iter().for_each(|body| push(&mut out, body));
+        push(&mut out, DrrBody::End(DrrEnd { toguid: 0xabc, ..Default::default() }));
+        out
+    }
+
+    fn dump(options: &[&str], bytes: &[u8]) -> crate::ctx::testing::Run {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        captured(&[&["zstream", "dump"], options, &[file.path().to_str().unwrap()]].concat())
+    }
+
+    #[test]
+    fn records_are_printed_as_openzfs_prints_them() {
+        let stream = stream();
+        let ours = dump(&["-v"], &stream);
+        assert_eq!((ours.exit, ours.err.as_str()), (Exit::OK, ""));
+        assert!(ours.out.contains("WRITE_EMBEDDED object = 5 offset = 0 length = 0"), "{}", ours.out);
+        assert!(ours.out.contains("\tTotal records = 9\n"), "{}", ours.out);
+        // The real one, where it is installed.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &stream).unwrap();
+        for options in [&["-v"][..], &[]] {
+            let mut real = std::process::Command::new("/usr/sbin/zstream");
+            if let Ok(real) = real.arg("dump").args(options).arg(file.path()).output() {
+                assert_eq!(dump(options, &stream).out, String::from_utf8(real.stdout).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn streams_that_changed_or_end_early_are_refused() {
+        let mut stream = stream();
+        assert_eq!(dump(&[], &stream[..stream.len() - 400]).exit, Exit::FAILED);
+        stream[1000] ^= 1;
+        let run = dump(&[], &stream);
+        assert!(run.exit == Exit::FAILED && run.err.contains("checksum"), "{}", run.err);
+        assert_eq!(dump(&["-C"], &stream).exit, Exit::OK);
+        assert_eq!(dump(&[], b"no stream at all").exit, Exit::FAILED);
+    }
+}
