@@ -69,6 +69,7 @@ pub struct Verbs;
 
 impl Commands for Verbs {
     fn run(&self, call: Call) -> u8 {
+        crate::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
         let session = Session {
             registry: call.registry,
             caller: call.caller,

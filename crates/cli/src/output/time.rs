@@ -1,10 +1,28 @@
 //! Moments as OpenZFS prints them, in the user's time zone.
 
+use std::cell::RefCell;
+
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
+thread_local! {
+    /// The zone of who is served by this thread, if it is not the process's.
+    static ZONE: RefCell<Option<TimeZone>> = const { RefCell::new(None) };
+}
+
+/// From now on this thread prints moments in the zone that `TZ` of somebody else says. A word that names none is the
+/// same as none.
+pub fn use_zone(word: Option<&str>) {
+    let zone = word.map(|word| word.trim_start_matches(':')).and_then(|word| match word {
+        "" => Some(TimeZone::UTC),
+        word => TimeZone::get(word).or_else(|_| TimeZone::posix(word)).ok(),
+    });
+    ZONE.set(zone);
+}
+
 fn local(seconds: i64) -> Option<Zoned> {
-    Timestamp::from_second(seconds).ok().map(|t| t.to_zoned(TimeZone::system()))
+    let zone = ZONE.with_borrow(Clone::clone).unwrap_or_else(TimeZone::system);
+    Timestamp::from_second(seconds).ok().map(|t| t.to_zoned(zone))
 }
 
 /// A moment beyond what calendars hold is printed as its number.
@@ -73,6 +91,15 @@ mod tests {
         assert_eq!(utc(1_795_218_190, "%a %b %e %k:%M %Y"), "Fri Nov 20 23:43 2026");
         assert_eq!(utc(1_793_500_386, "%a %b %e %H:%M:%S %Y"), "Sun Nov  1 02:33:06 2026");
         assert_eq!(utc(1_793_500_386, "%Y-%m-%d %k:%M:%S"), "2026-11-01  2:33:06");
+    }
+
+    #[test]
+    fn moments_are_in_the_zone_of_who_asks() {
+        use_zone(Some("MST7MDT,M3.2.0,M11.1.0"));
+        assert_eq!(stamp(1_161_371_917), "2006-10-20.13:18:37");
+        use_zone(Some(""));
+        assert_eq!(stamp(1_161_371_917), "2006-10-20.19:18:37");
+        use_zone(None);
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub struct Space {
 pub struct OwnerSpace {
     #[command(flatten)]
     pub(crate) space: Space,
+    /// Show users and groups of this machine in place of those of Windows; nothing here knows which are the same.
+    #[arg(short = 'i')]
+    pub translate: bool,
     /// Types, comma separated: posixuser, smbuser, posixgroup, smbgroup, all.
     #[arg(short = 't', value_name = "TYPE,…", value_delimiter = ',')]
     pub types: Vec<String>,
@@ -90,25 +93,32 @@ struct Row {
 }
 
 impl Row {
+    /// `None` for a word, and for objects where nobody counts them.
     fn number(&self, field: Field) -> Option<u64> {
+        // What is used has a quota, if only 0, and the other way round.
+        let pair = |this: Option<u64>, other: Option<u64>| this.or(other.map(|_| 0));
         match field {
             Field::Type | Field::Name => None,
-            Field::Used => Some(self.usage.used.unwrap_or(0)),
-            Field::Quota => Some(self.usage.quota.unwrap_or(0)),
-            Field::ObjUsed => Some(self.usage.objused.unwrap_or(0)),
-            Field::ObjQuota => Some(self.usage.objquota.unwrap_or(0)),
+            Field::Used => pair(self.usage.used, self.usage.quota),
+            Field::Quota => pair(self.usage.quota, self.usage.used),
+            Field::ObjUsed => pair(self.usage.objused, self.usage.objquota),
+            Field::ObjQuota => pair(self.usage.objquota, self.usage.objused),
         }
     }
 
     fn cell(&self, field: Field, literal: bool) -> String {
-        let number = self.number(field).unwrap_or(0);
+        let Some(number) = self.number(field) else {
+            return match field {
+                Field::Type => self.kind.to_owned(),
+                Field::Name => self.name.clone(),
+                _ => "-".to_owned(),
+            };
+        };
         match field {
-            Field::Type => self.kind.to_owned(),
-            Field::Name => self.name.clone(),
             _ if literal => number.to_string(),
             Field::Quota | Field::ObjQuota if number == 0 => "none".to_owned(),
-            Field::Used | Field::Quota => nicebytes(number).to_string(),
             Field::ObjUsed | Field::ObjQuota => nicenum(number).to_string(),
+            _ => nicebytes(number).to_string(),
         }
     }
 

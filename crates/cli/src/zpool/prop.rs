@@ -112,6 +112,8 @@ impl<'a> PoolView<'a> {
     pub fn native(&self, prop: ZpoolProp) -> Option<Prop> {
         use ZpoolProp as P;
         let s = &self.stats;
+        // Scripts wait for a plain 0.
+        let number = |n: u64| Some(stat(n, nicenum(n).to_string(), n.to_string()));
         let bytes = |n: u64| Some(stat(n, nicebytes(n).to_string(), n.to_string()));
         let dash_if_0 =
             |n: u64| Some(if n == 0 { dash() } else { stat(n, nicebytes(n).to_string(), n.to_string()) });
@@ -134,8 +136,8 @@ impl<'a> PoolView<'a> {
             P::Bootfs => Some(self.bootfs()),
             P::Expandsize => dash_if_0(self.sizes.expandable),
             P::LoadGuid => self.live.as_ref().map_or_else(|| Some(dash()), |live| plain(live.load_guid)),
-            P::Freeing => bytes(s.freeing),
-            P::Leaked => bytes(s.leaked),
+            P::Freeing => number(s.freeing),
+            P::Leaked => number(s.leaked),
             P::Fragmentation => s.fragmentation.map_or_else(|| Some(dash()), percent),
             P::Checkpoint => dash_if_0(s.checkpoint),
             P::Bcloneused => bytes(s.bcloneused),
