@@ -5,8 +5,9 @@
 //! suite's own helper programs and real `zhack`, `zstream`, `ztest` are beside them. All of it ends with the group:
 //! mounts with the mount namespace, daemons and strays with the process namespace.
 //!
-//! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. In place of what only a kernel module has: nothing. A test that reads `/proc/spl` or sets a parameter below
-//! `/sys/module/zfs` fails, and is listed with that reason.
+//! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. Of what only a kernel module has
+//! there is one parameter below `/sys/module/zfs`, which says what is always so here: that snapshots may be made by `mkdir`.
+//! A test that reads `/proc/spl` or sets another parameter fails, and is listed with that reason.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,6 +34,9 @@ root=$room/mem/root
 mkdir -p "$room/mem/up" "$room/mem/work" "$root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$room/mem/up,workdir=$room/mem/work" "$root"
 for part in dev proc sys; do mount --rbind /$part "$root/$part"; done
+mount -t tmpfs tmpfs "$root/sys/module"
+mkdir -p "$root/sys/module/zfs/parameters"
+echo 1 > "$root/sys/module/zfs/parameters/zfs_admin_snapshot"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount --bind "$room/var" "$root/var/tmp"
