@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use daemon::Imported;
+use daemon::access::{Guest, permissions};
 use daemon::mounts::{Hidden, Mount, Mounter};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
 use zcommon::names::{check_component, check_snapshot};
 use zcommon::props::ZfsProp;
-use zfuse::{LiveOptions, MountOptions, Mounted, Ready, Snapdir, SnapshotAdmin, mount_live};
+use zfuse::{Asker, LiveOptions, MountOptions, Mounted, Ready, Snapdir, SnapshotAdmin, mount_live};
 use zpl::write::{FsWriter, Overrides};
 
 use crate::zfs::prop::{Node, Props};
@@ -57,18 +58,40 @@ impl Named {
     }
 }
 
+impl Named {
+    /// Refuses users other than the pools' owner, unless all of that was allowed to them.
+    fn allow(&self, who: Asker, needs: &[&str]) -> Result<()> {
+        if who.uid == rustix::process::geteuid().as_raw() {
+            return Ok(());
+        }
+        let pool = self.pool()?;
+        let have = {
+            let _quiet = pool.quiet();
+            let (view, name) = (pool.view()?, self.name.lock().clone());
+            permissions(&view, &name, &Guest::of_machine(who.uid, who.gid))?
+        };
+        match needs.iter().find(|need| !have.contains(**need)) {
+            Some(need) => Err(Error::new(Kind::NotPermitted, format!("'{need}' is not allowed"))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl SnapshotAdmin for Named {
-    fn create(&self, name: &str) -> Result<()> {
+    fn create(&self, name: &str, who: Asker) -> Result<()> {
+        self.allow(who, &["snapshot"])?;
         let whole = self.snapshot(name)?;
         self.pool()?.task(move |tasks, _| tasks.snapshot(&[&whole], &[]))
     }
 
-    fn destroy(&self, name: &str) -> Result<()> {
+    fn destroy(&self, name: &str, who: Asker) -> Result<()> {
+        self.allow(who, &["destroy", "mount"])?;
         let whole = self.snapshot(name)?;
         self.pool()?.task(move |tasks, _| tasks.destroy(&whole, false))
     }
 
-    fn rename(&self, old: &str, new: &str) -> Result<()> {
+    fn rename(&self, old: &str, new: &str, who: Asker) -> Result<()> {
+        self.allow(who, &["rename", "mount", "create"])?;
         let (whole, new) = (self.snapshot(old)?, new.to_owned());
         check_component(&new).map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
         self.pool()?.task(move |tasks, _| tasks.rename_snapshot(&whole, &new))

@@ -112,6 +112,9 @@ fn of_zfs(verb: &mut ZfsVerb, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             v.unmounted = v.volume.is_none();
             let mut all = made_below(&v.name, v.parents, ctx)?;
             all.perms.extend(settings(&v.props)?);
+            if v.volume.is_some() && !v.sparse {
+                all.perms.push("refreservation".to_owned());
+            }
             vec![all]
         }
         ZfsVerb::Clone(v) => {

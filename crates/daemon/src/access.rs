@@ -86,24 +86,41 @@ fn is_delegating(pool: &Pool) -> Result<bool> {
     Ok(set.get("delegation").and_then(|value| value.number()) != Some(0))
 }
 
+/// A set means what the nearest dataset says, from where it was given upwards.
+#[doc(alias = "dsl_deleg_access_impl")]
 fn of_levels(levels: &[Vec<Grant>], guest: &Guest) -> BTreeSet<String> {
-    let mut sets: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let (mut have, mut open) = (BTreeSet::new(), Vec::new());
+    let mut have = BTreeSet::new();
+    // Sets that were given and not met yet.
+    let mut open: BTreeSet<String> = BTreeSet::new();
+    let mut met: BTreeSet<String> = BTreeSet::new();
     for (depth, level) in levels.iter().enumerate() {
+        let holds = |scope: &Scope| match scope {
+            Scope::Local(who) => depth == 0 && guest.is(who),
+            Scope::Descendent(who) => depth > 0 && guest.is(who),
+            Scope::Create | Scope::Set(_) => false,
+        };
+        let given = level.iter().filter(|grant| holds(&grant.scope)).flat_map(|grant| &grant.perms);
+        let mut new: Vec<&String> = given.collect();
+        let mut defined: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
         for grant in level {
-            let perms = grant.perms.iter().map(String::as_str);
-            match &grant.scope {
-                Scope::Set(name) => sets.entry(name).or_default().extend(perms),
-                Scope::Local(who) if depth == 0 && guest.is(who) => open.extend(perms),
-                Scope::Descendent(who) if depth > 0 && guest.is(who) => open.extend(perms),
-                _ => {}
+            if let Scope::Set(name) = &grant.scope {
+                defined.entry(name).or_default().extend(&grant.perms);
             }
         }
-    }
-    // Sets may contain sets, themselves included.
-    while let Some(perm) = open.pop() {
-        if have.insert(perm.to_owned()) {
-            open.extend(sets.get(perm).into_iter().flatten());
+        // Sets may contain sets, themselves included.
+        loop {
+            for perm in new.drain(..) {
+                let unknown = !perm.starts_with('@') || !met.contains(perm);
+                if unknown {
+                    if perm.starts_with('@') { &mut open } else { &mut have }.insert(perm.clone());
+                }
+            }
+            let Some(set) = open.iter().find(|set| defined.contains_key(set.as_str())).cloned() else {
+                break;
+            };
+            open.remove(&set);
+            new.extend(defined.get(set.as_str()).into_iter().flatten());
+            met.insert(set);
         }
     }
     have
@@ -142,7 +159,21 @@ mod tests {
             of_levels(&levels, &Guest { uid, groups: groups.to_vec() }).into_iter().collect()
         };
         assert_eq!(may(7, &[]), ["snapshot"]);
-        assert_eq!(may(8, &[1, 50]), ["@all", "hold", "send"]);
+        assert_eq!(may(8, &[1, 50]), ["hold", "send"]);
         assert!(may(8, &[]).is_empty());
+    }
+
+    #[test]
+    fn a_set_means_what_the_nearest_dataset_says() {
+        let user = || Who::User(7);
+        let set = |perms| grant(Scope::Set("@set".into()), perms);
+        let guest = Guest { uid: 7, groups: Vec::new() };
+        let here = vec![grant(Scope::Local(user()), &["@set"]), set(&["send"])];
+        let above = vec![grant(Scope::Descendent(user()), &["@set"]), set(&["hold"])];
+        let may = |levels: &[Vec<Grant>]| -> Vec<String> { of_levels(levels, &guest).into_iter().collect() };
+        assert_eq!(may(&[here.clone(), above.clone()]), ["send"]);
+        assert_eq!(may(&[vec![here[0].clone()], above.clone()]), ["hold"]);
+        // Given above only: what is said below it is not asked.
+        assert_eq!(may(&[vec![set(&["send"])], above]), ["hold"]);
     }
 }

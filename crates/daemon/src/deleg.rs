@@ -206,12 +206,16 @@ fn drop_entry(at: &MosAt<'_>, zap: u64, key: &str, number: u64) -> Result<()> {
 
 /// Refuses a word that is no permission.
 pub fn check(perm: &str, is_property: impl Fn(&str) -> bool) -> Result<()> {
-    let set = perm.strip_prefix('@').is_some_and(|name| !name.is_empty() && name.len() < 64);
+    let set = perm.strip_prefix('@').is_some_and(|name| !name.is_empty() && name.len() < SET_NAME - 1);
     if set || PERMISSIONS.contains(&perm) || is_property(perm) {
         return Ok(());
     }
     Err(Error::new(Kind::Invalid, format!("invalid permission: '{perm}'")))
 }
+
+/// A set's name with its `@` is shorter.
+#[doc(alias = "ZFS_PERMSET_MAXLEN")]
+const SET_NAME: usize = 64;
 
 /// Permissions that are not properties' names.
 #[doc(alias = "zfs_deleg_perm_tab")]

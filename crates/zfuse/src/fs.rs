@@ -92,6 +92,12 @@ impl Fuse {
         Ok(match self.thing(node)? {
             Thing::File(inode) => of_file(ino, inode.attr()),
             Thing::Volume(volume) => synthetic(ino, FileType::RegularFile, volume.size, created),
+            Thing::Synthetic if node.what == What::SnapDir => {
+                let changed = self.slot(node)?.snapshots_changed()?;
+                let attr = synthetic(ino, FileType::Directory, 0, changed);
+                // Whether somebody may change snapshots there is not a matter of modes.
+                if self.may_change(node) { FileAttr { perm: 0o777, ..attr } } else { attr }
+            }
             Thing::Synthetic => synthetic(ino, FileType::Directory, 0, created),
         })
     }
@@ -140,6 +146,11 @@ impl Fuse {
     /// Whether entries of a directory come and go: those of `.zfs/snapshot` of a file system in use.
     fn may_change(&self, dir: Node) -> bool {
         dir.what == What::SnapDir && self.space.slot(dir.slot).is_some_and(|slot| slot.is_live())
+    }
+
+    /// How long the kernel may keep a node's attributes, and what a directory's names are.
+    fn keep_attr(&self, node: Node) -> Duration {
+        if self.may_change(node) { Duration::ZERO } else { FOREVER }
     }
 
     fn keep(&self, handle: Handle) -> FileHandle {
@@ -221,17 +232,19 @@ impl Filesystem for Fuse {
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let parent = Node::decode(parent.0);
-        let found = self.find(parent, name.as_bytes()).and_then(|node| self.attr(node));
-        let keep = if self.may_change(parent) { Duration::ZERO } else { FOREVER };
+        let found = self.find(parent, name.as_bytes()).and_then(|node| Ok((node, self.attr(node)?)));
         match found {
-            Ok(attr) => reply.entry_with_ttls(&FOREVER, &keep, &attr, Generation(0)),
+            Ok((node, attr)) => {
+                reply.entry_with_ttls(&self.keep_attr(node), &self.keep_attr(parent), &attr, Generation(0));
+            }
             Err(e) => reply.error(errno(&e)),
         }
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attr(Node::decode(ino.0)) {
-            Ok(attr) => reply.attr(&FOREVER, &attr),
+        let node = Node::decode(ino.0);
+        match self.attr(node) {
+            Ok(attr) => reply.attr(&self.keep_attr(node), &attr),
             Err(e) => reply.error(errno(&e)),
         }
     }

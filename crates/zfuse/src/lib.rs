@@ -33,7 +33,7 @@ use rustix::mount::MountFlags;
 
 pub use hands::Ready;
 pub use kernel::detach;
-pub use live::{LiveOptions, Snapdir, SnapshotAdmin, mount_live};
+pub use live::{Asker, LiveOptions, Snapdir, SnapshotAdmin, mount_live};
 pub use space::Space;
 
 /// How to mount.

@@ -84,6 +84,11 @@ impl Slot {
         }
     }
 
+    /// When a snapshot came or went the last time, in seconds since 1970; 0: never, as far as is known.
+    pub fn snapshots_changed(&self) -> Result<u64> {
+        Ok(self.dataset.dir()?.snapshots_changed()?.unwrap_or(0))
+    }
+
     fn list_snapshots(&self) -> Vec<(String, u64)> {
         let all = self.dataset.snapshots().unwrap_or_default();
         let short = |s: &Dataset| Some((s.name.split_once('@')?.1.to_owned(), s.number));

@@ -144,7 +144,6 @@ impl Task {
             .env_clear()
             .env("PATH", BIN)
             .env("HOME", "/root")
-            .env("AQUIFER_RUN", "/run/aquifer")
             .env("STF_TOOLS", format!("{PACKAGE}/test-runner"))
             .env("STF_SUITE", format!("{PACKAGE}/zfs-tests"))
             .env("STF_PATH", BIN)

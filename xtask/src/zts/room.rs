@@ -44,7 +44,7 @@ mkdir "$root/zts"
 mount --bind "$room/tools" "$root/zts"
 mkdir -m 700 "$root/run/aquifer"
 mkdir -p "$root/etc/zfs"
-ln -sfn /run/aquifer/zpool.cache "$root/etc/zfs/zpool.cache"
+ln -sfn /var/lib/aquifer/zpool.cache "$root/etc/zfs/zpool.cache"
 ln -sf /zts/aquifer "$root/sbin/mount.zfs"
 chroot "$root" useradd -m zts
 exec chroot "$root" /zts/xtask zts-inside "$@"

@@ -9,7 +9,7 @@ use std::io::Write;
 use clap::Args;
 use daemon::deleg::{self, Grant, Scope, Who};
 use engine::dsl::Dir;
-use zcommon::props::ZfsProp;
+use zcommon::props::{PropAttr, ZfsProp};
 
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -71,7 +71,7 @@ pub struct Unallow {
 
 impl Verb for Allow {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if let [name] = self.words.as_slice() {
+        if let ([name], true) = (self.words.as_slice(), self.options.is_bare()) {
             return show(name, ctx);
         }
         let (scopes, perms, name) = self.options.read(&self.words)?;
@@ -117,10 +117,21 @@ fn change(
 type Read = (Vec<Scope>, Option<Vec<String>>, String);
 
 impl Options {
+    /// Whether nothing is said of whom it is about.
+    fn is_bare(&self) -> bool {
+        let flags = [self.local, self.descendent, self.user, self.group, self.everyone, self.create];
+        self.set.is_none() && !flags.contains(&true)
+    }
+
     /// Who, what (if it is said), and which dataset.
     #[doc(alias = "parse_allow_args")]
     fn read(&self, words: &[String]) -> Result<Read, Failure> {
-        let whole = self.everyone || self.create || self.set.is_some();
+        let nobody = self.create || self.set.is_some();
+        let kinds = [self.user, self.group, self.everyone, self.create, self.set.is_some()];
+        if kinds.iter().filter(|kind| **kind).count() > 1 || nobody && (self.local || self.descendent) {
+            return Err(Failure::usage("invalid combination of options"));
+        }
+        let whole = self.everyone || nobody;
         let (who, perms, name) = match (whole, words) {
             (true, [perms, name]) => (None, Some(perms), name),
             (true, [name]) => (None, None, name),
@@ -129,7 +140,9 @@ impl Options {
             _ => return Err(Failure::usage("wrong number of parameters")),
         };
         let perms = perms.map(|perms| perms.split(',').map(str::to_owned).collect::<Vec<_>>());
-        let is_property = |word: &str| ZfsProp::from_name(word).is_some();
+        // What nobody can set nobody needs to be allowed to set.
+        let is_property =
+            |word: &str| ZfsProp::from_name(word).is_some_and(|prop| prop.info().attr != PropAttr::ReadOnly);
         for perm in perms.iter().flatten() {
             deleg::check(perm, is_property).map_err(|e| Failure::failed(e.what()))?;
         }
@@ -140,6 +153,7 @@ impl Options {
             if !set.starts_with('@') {
                 return Err(Failure::usage(format!("invalid set name '{set}': missing '@' prefix")));
             }
+            deleg::check(set, |_| false).map_err(|e| Failure::failed(e.what()))?;
             return Ok((vec![Scope::Set(set.clone())], perms, name.clone()));
         }
         let who = match who {

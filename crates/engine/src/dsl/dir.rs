@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ondisk::dsl::DslDir;
+use ondisk::names::dsl_dir;
 
 use super::{Dataset, Dsl, malformed};
 use crate::dmu::Object;
@@ -71,6 +72,11 @@ impl Dir {
             Some(zap) => zap.lookup(name.as_bytes()),
             None => Ok(None),
         }
+    }
+
+    /// When a snapshot of its dataset came or went the last time, in seconds since 1970; `None`: it is not known.
+    pub fn snapshots_changed(&self) -> Result<Option<u64>> {
+        Ok(self.extra(dsl_dir::SNAPSHOTS_CHANGED)?.and_then(|value| value.first()))
     }
 
     /// The directory's own ZAP.

@@ -1,13 +1,14 @@
 //! `.zfs` and what is done in `.zfs/snapshot`: making, removing and renaming a directory there does so with the
-//! snapshot, as OpenZFS's `zfs_admin_snapshot` allows by default. The directory's mode lets only root do it.
+//! snapshot, as OpenZFS's `zfs_admin_snapshot` allows. The directory's mode lets everybody try: who may is asked for each
+//! time.
 
 use std::time::Duration;
 
 use engine::{Error, Kind, Result};
 use fuser::Generation;
 
-use super::files::{CHANGED, Entry};
-use super::{Live, Snapdir, SnapshotAdmin};
+use super::files::Entry;
+use super::{Asker, Live, Snapdir, SnapshotAdmin};
 use crate::node::{Node, What};
 
 const SNAPDIR: Node = Node { slot: 0, what: What::SnapDir };
@@ -39,7 +40,7 @@ impl Live {
     /// Snapshots come and go without the kernel: names are asked for each time.
     fn below_ctl(&self, node: Node) -> Result<Entry> {
         let attr = self.frozen.attr(node)?;
-        Ok(Entry { attr, generation: Generation(0), keep: Duration::ZERO, keep_attr: CHANGED })
+        Ok(Entry { attr, generation: Generation(0), keep: Duration::ZERO, keep_attr: Duration::ZERO })
     }
 
     fn admin(&self) -> Result<&dyn SnapshotAdmin> {
@@ -49,21 +50,21 @@ impl Live {
 
     /// `mkdir .zfs/snapshot/NAME`
     #[doc(alias = "zfsctl_snapdir_mkdir")]
-    pub(super) fn take_snapshot(&self, name: &[u8]) -> Result<Entry> {
-        self.admin()?.create(text(name)?)?;
+    pub(super) fn take_snapshot(&self, name: &[u8], who: Asker) -> Result<Entry> {
+        self.admin()?.create(text(name)?, who)?;
         self.below_ctl(self.frozen.find(SNAPDIR, name)?)
     }
 
     /// `rmdir .zfs/snapshot/NAME`
     #[doc(alias = "zfsctl_snapdir_remove")]
-    pub(super) fn destroy_snapshot(&self, name: &[u8]) -> Result<()> {
-        self.admin()?.destroy(text(name)?)
+    pub(super) fn destroy_snapshot(&self, name: &[u8], who: Asker) -> Result<()> {
+        self.admin()?.destroy(text(name)?, who)
     }
 
     /// `mv .zfs/snapshot/OLD .zfs/snapshot/NEW`
     #[doc(alias = "zfsctl_snapdir_rename")]
-    pub(super) fn rename_snapshot(&self, old: &[u8], new: &[u8]) -> Result<()> {
-        self.admin()?.rename(text(old)?, text(new)?)
+    pub(super) fn rename_snapshot(&self, old: &[u8], new: &[u8], who: Asker) -> Result<()> {
+        self.admin()?.rename(text(old)?, text(new)?, who)
     }
 }
 

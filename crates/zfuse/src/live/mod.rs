@@ -51,14 +51,23 @@ pub enum Snapdir {
 }
 
 /// Who changes snapshots when somebody makes, removes or renames a directory in `.zfs/snapshot`. Names are those
-/// behind the `@`.
+/// behind the `@`. Whoever asks may not be allowed to (`NotPermitted`).
 pub trait SnapshotAdmin: Debug + Send + Sync {
     /// Takes a snapshot.
-    fn create(&self, name: &str) -> Result<()>;
+    fn create(&self, name: &str, who: Asker) -> Result<()>;
     /// Destroys one.
-    fn destroy(&self, name: &str) -> Result<()>;
+    fn destroy(&self, name: &str, who: Asker) -> Result<()>;
     /// Gives one another name.
-    fn rename(&self, old: &str, new: &str) -> Result<()>;
+    fn rename(&self, old: &str, new: &str, who: Asker) -> Result<()>;
+}
+
+/// The user and the group of a process that asks for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
 }
 
 /// How to mount.

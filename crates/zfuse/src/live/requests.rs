@@ -17,7 +17,7 @@ use zpl::write::{Seek, Settings, XattrMode};
 use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
 use super::listing::rest;
-use super::{Live, convert, posix_acl};
+use super::{Asker, Live, convert, posix_acl};
 use crate::attr::{errno, nothing};
 use crate::fs::{READ_AHEAD, reply_xattr};
 
@@ -28,6 +28,10 @@ const BACKGROUND: u16 = 64;
 
 fn caller(req: &Request, umask: u32) -> Caller {
     Caller { uid: req.uid(), gid: req.gid(), umask }
+}
+
+fn asker(req: &Request) -> Asker {
+    Asker { uid: req.uid(), gid: req.gid() }
 }
 
 /// Root keeps set-id bits of what it changes.
@@ -150,7 +154,7 @@ impl Filesystem for Live {
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         if is_snapdir(parent.0) {
-            return entry(self.take_snapshot(name.as_bytes()), reply);
+            return entry(self.take_snapshot(name.as_bytes(), asker(req)), reply);
         }
         let mode = mode & 0o7777 | libc::S_IFDIR;
         let dir = self.writable(parent.0);
@@ -161,9 +165,9 @@ impl Filesystem for Live {
         empty(self.writable(parent.0).and_then(|dir| self.files.unlink(dir, name.as_bytes())), reply);
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         if is_snapdir(parent.0) {
-            return empty(self.destroy_snapshot(name.as_bytes()), reply);
+            return empty(self.destroy_snapshot(name.as_bytes(), asker(req)), reply);
         }
         empty(self.writable(parent.0).and_then(|dir| self.files.rmdir(dir, name.as_bytes())), reply);
     }
@@ -185,7 +189,7 @@ impl Filesystem for Live {
         reply: ReplyEmpty,
     ) {
         if is_snapdir(parent.0) && is_snapdir(newparent.0) {
-            return empty(self.rename_snapshot(name.as_bytes(), newname.as_bytes()), reply);
+            return empty(self.rename_snapshot(name.as_bytes(), newname.as_bytes(), asker(req)), reply);
         }
         let rename = || {
             let (from, to) = (self.writable(parent.0)?, self.writable(newparent.0)?);

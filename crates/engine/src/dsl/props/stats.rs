@@ -150,7 +150,7 @@ impl HeadStats {
             filesystem_count: number(dd_field::FILESYSTEM_COUNT)?,
             snapshot_count: number(dd_field::SNAPSHOT_COUNT)?,
             origin,
-            snapshots_changed: number(dd_field::SNAPSHOTS_CHANGED)?.unwrap_or(0),
+            snapshots_changed: dir.snapshots_changed()?.unwrap_or(0),
         })
     }
 }
