@@ -137,3 +137,34 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may_not("zfs snapshot tank/a@z");
     house.live.export_and_verify("tank");
 }
+
+#[test]
+fn snapshots_are_made_by_mkdir_by_whoever_may_take_them() {
+    let is_root = std::process::Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+    if !is_root || !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: only root with /dev/fuse can mount for others");
+        return;
+    }
+    let house = House::new();
+    let (disk, at) = (house.live.disk("a", 128), house.live.dir.path().join("tank"));
+    house.owner(&format!("zpool create -O mountpoint={} tank {disk}", at.display()));
+    let folder = at.join(".zfs/snapshot");
+    let does = |program: &str, name: &str| {
+        let mut command = std::process::Command::new(program);
+        command.arg(folder.join(name)).uid(GUEST).gid(GUEST).stderr(std::process::Stdio::null());
+        command.status().unwrap().success()
+    };
+    let seconds = || fs::metadata(&folder).unwrap().modified().unwrap().elapsed().unwrap().as_secs();
+    assert!(seconds() > 1_000_000 && !does("mkdir", "one"));
+    house.owner(&format!("zfs allow {GUEST} snapshot tank"));
+    assert!(does("mkdir", "one") && seconds() < 100);
+    assert!(!does("rmdir", "one"));
+    house.owner(&format!("zfs allow {GUEST} destroy,mount tank"));
+    assert!(does("rmdir", "one"));
+    assert_eq!(house.owner("zfs list -H -t snapshot tank"), "");
+    for line in ["-c -l create", "-s @set", "-e -u staff hold", "everyone type"] {
+        let run = house.live.run(&format!("zfs allow {line} tank"));
+        assert!(run.code != 0, "{line}: {}", run.out);
+    }
+    house.live.export_and_verify("tank");
+}
