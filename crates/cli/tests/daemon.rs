@@ -33,6 +33,11 @@ fn a_pool_is_made_used_exported_and_imported() {
         |line: &str| -> Vec<u64> { line.split('\t').skip(1).map(|cell| cell.parse().unwrap_or(0)).collect() };
     let (pool, disk) = (cells(iostat.lines().next().unwrap()), cells(iostat.lines().last().unwrap()));
     assert!(pool.len() == 6 && pool[0] > 0 && pool[3] > disk[3] && pool[5] > disk[5], "{iostat}");
+    let some = live.ok("zpool iostat tank raidz2-0 f1");
+    let names: Vec<&str> = some.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert!(names[1] == "vdev" && names[3] == "raidz2-0" && names[4].ends_with("/f1"), "{some}");
+    assert_eq!(live.ok("zpool iostat -H f2").lines().count(), 1);
+    assert_eq!(live.fails("zpool iostat tank none"), "cannot open 'none': no such pool or vdev\n");
     live.export_and_verify("tank");
     assert_eq!(live.run("zpool list").err, "no pools available\n");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));

@@ -65,14 +65,16 @@ pub struct Clear {
 fn find(pool: &Imported, word: &str) -> Option<VdevNode> {
     let config = pool.config();
     let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config)?;
-    let found = tree.walk().skip(1).find(|vdev| {
-        let path = String::from_utf8_lossy(vdev.path.as_deref().unwrap_or_default()).into_owned();
-        path == word
-            || path.ends_with(&format!("/{word}"))
-            || word.parse() == Ok(vdev.guid)
-            || (!vdev.is_leaf() && vdev_name(vdev, NameStyle::default(), true) == word)
-    });
-    found.cloned()
+    tree.walk().skip(1).find(|vdev| means(vdev, word)).cloned()
+}
+
+/// Whether a word means a vdev.
+pub(super) fn means(vdev: &VdevNode, word: &str) -> bool {
+    let path = String::from_utf8_lossy(vdev.path.as_deref().unwrap_or_default()).into_owned();
+    path == word
+        || path.ends_with(&format!("/{word}"))
+        || word.parse() == Ok(vdev.guid)
+        || (!vdev.is_leaf() && vdev_name(vdev, NameStyle::default(), true) == word)
 }
 
 /// The guid of the device that a word means.

@@ -15,6 +15,7 @@ use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
+use super::device::means;
 use super::iostat_columns::{self as columns, Group, count, print_header, print_rule};
 use super::iostat_extended::{Extended, Form, Kind, print_histograms};
 use super::prop::PoolView;
@@ -61,9 +62,13 @@ pub struct Iostat {
     pub header_once: bool,
     #[command(flatten)]
     pub(crate) names: VdevNames,
-    /// Pools; all that are imported, without any. Numbers behind them: every so many seconds, so many times.
-    #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
+    /// Pools, or a pool and vdevs of it, or vdevs; all pools that are imported, without any. Numbers behind them: every so
+    /// many seconds, so many times.
+    #[arg(value_name = "POOL… | [POOL] VDEV… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
+    /// Of the words: vdevs, which are shown instead of pools.
+    #[arg(skip)]
+    vdevs: Vec<String>,
 }
 
 /// Requests and bytes read, requests and bytes written, since the import; and the moment, in seconds since then.
@@ -120,6 +125,7 @@ impl Verb for Iostat {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let histograms = self.histograms()?;
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
+        self.take_vdevs(ctx);
         // Without an interval there is no other report than that since the import.
         let skip = self.skip_first && repeat.is_repeated();
         let repeat = if skip { repeat.one_more() } else { repeat };
@@ -152,17 +158,38 @@ impl Iostat {
         }
     }
 
+    /// Tells vdevs from pools: behind one pool all are its vdevs, without one they may be of any.
+    fn take_vdevs(&mut self, ctx: &mut Ctx) {
+        let known = self.source.candidates(ctx);
+        let is_pool =
+            |word: &String| known.iter().any(|pool| pool.name == *word || word.parse() == Ok(pool.guid));
+        let from = match self.pools.as_slice() {
+            [first, second, ..] if is_pool(first) && !is_pool(second) => 1,
+            [first, ..] if !is_pool(first) && !known.is_empty() => 0,
+            _ => return,
+        };
+        self.vdevs = self.pools.split_off(from);
+    }
+
     fn lines(&self, before: &mut Before, ctx: &mut Ctx) -> Result<(Vec<Line>, Exit), Failure> {
         let mut lines = Vec::new();
+        let mut missing: Vec<&String> = self.vdevs.iter().collect();
         let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
+            missing.retain(|word| !view.tree.walk().skip(1).any(|vdev| means(vdev, word)));
             let mut report = Report { view: &view, names: self.names.style(), before, lines: Vec::new() };
-            report.pool(self.verbose);
+            match self.vdevs.as_slice() {
+                [] => report.pool(self.verbose),
+                vdevs => view.tree.children.iter().for_each(|top| report.chosen(top, vdevs, 2)),
+            }
             lines.append(&mut report.lines);
             Ok(Exit::OK)
         })?;
+        if let Some(word) = missing.first() {
+            return Err(Failure::cannot("open", word, "no such pool or vdev"));
+        }
         let pools = lines.iter().filter(|line: &&Line| line.is_pool).count();
-        if let Some(last) = lines.last_mut().filter(|_| pools > 1 || self.verbose) {
+        if let Some(last) = lines.last_mut().filter(|_| pools > 1 || self.verbose || !self.vdevs.is_empty()) {
             last.ends = true;
         }
         Ok((lines, exit))
@@ -180,7 +207,8 @@ impl Iostat {
         let width = lines.iter().map(|line| line.name.len()).fold(NAME_WIDTH, usize::max);
         let layout = self.layout();
         if header && !self.scripted {
-            print_header(out, &layout, ("", "pool"), width)?;
+            let title = if self.vdevs.is_empty() { "pool" } else { "vdev" };
+            print_header(out, &layout, ("", title), width)?;
         }
         lines.iter().try_for_each(|line| {
             self.print_line(out, line, (&layout, width))?;
@@ -267,13 +295,25 @@ impl Report<'_, '_> {
         }
     }
 
+    /// Those that are asked for, at and below a vdev.
+    fn chosen(&mut self, vdev: &VdevNode, words: &[String], depth: usize) {
+        if words.iter().any(|word| means(vdev, word)) {
+            self.line(vdev, depth);
+        }
+        vdev.children.iter().for_each(|child| self.chosen(child, words, depth + 2));
+    }
+
     fn vdev(&mut self, vdev: &VdevNode, depth: usize) {
+        self.line(vdev, depth);
+        vdev.children.iter().for_each(|child| self.vdev(child, depth + 2));
+    }
+
+    fn line(&mut self, vdev: &VdevNode, depth: usize) {
         let sizes = self.view.sizes.get(vdev.guid);
         let space = (sizes.size > 0).then(|| (sizes.allocated, sizes.size.saturating_sub(sizes.allocated)));
         let name = format!("{:depth$}{}", "", vdev_name(vdev, self.names, true));
         let did = Some(self.did(vdev));
         self.lines.push(Line { name, is_pool: false, space, did, ends: false });
-        vdev.children.iter().for_each(|child| self.vdev(child, depth + 2));
     }
 
     /// What a vdev did since it was looked at the last time.
