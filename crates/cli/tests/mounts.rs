@@ -64,6 +64,11 @@ fn what_properties_say_holds_at_once() {
     assert_eq!(fs::write(at.join("y"), "y").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     live.ok("zfs set readonly=off tank");
     open.write_all(b"x").unwrap();
+    // Only `off` takes it away, and it is in use.
+    live.ok("zfs set canmount=noauto tank");
+    live.ok("zfs set canmount=on tank");
+    assert_eq!(live.fails("zfs set canmount=off tank"), "cannot unmount 'tank': pool or dataset is busy\n");
+    open.write_all(b"x").unwrap();
     drop(open);
 
     live.ok("zfs set exec=off atime=off tank");

@@ -77,7 +77,11 @@ impl Set {
             return Ok(());
         }
         tell_unheeded(&stored, ctx);
-        let moves = stored.iter().any(|(prop, _)| matches!(prop.as_str(), "mountpoint" | "canmount"));
+        // Of the values of `canmount` only `off` concerns what is mounted.
+        let moves = stored.iter().any(|(prop, value)| match prop.as_str() {
+            "canmount" => value.number() == Some(0),
+            prop => prop == "mountpoint",
+        });
         let names = if moves && !self.unmounted { mounted_followers(&target)? } else { Vec::new() };
         let moved = stored.iter().any(|(prop, _)| prop == "mountpoint") && !self.unmounted;
         let waiting = if moved { waiting_below(&target)? } else { Vec::new() };

@@ -53,6 +53,9 @@ impl Verb for Upgrade {
             writeln!(ctx.out, "{VERSIONS}")?;
             return Ok(Exit::OK);
         }
+        if let Some(version) = self.version.filter(|version| !(1..=NEWEST).contains(version)) {
+            return Err(Failure::usage(format!("invalid version {version}")));
+        }
         let older = self.older(ctx)?;
         if self.all || !self.names.is_empty() {
             if let Some((name, version)) = older.first() {
