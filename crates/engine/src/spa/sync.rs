@@ -203,7 +203,7 @@ impl Spa {
                 return Err(why);
             }
         }
-        self.pool.zio.parking.settle();
+        self.pool.zio.parking.settle(txg);
         *self.uberblock.lock() = uberblock;
         if labels {
             self.notify("config_sync");

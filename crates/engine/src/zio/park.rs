@@ -130,9 +130,9 @@ impl Parking {
         }
     }
 
-    /// What was written is durable.
-    pub fn settle(&self) {
-        self.written.lock().0.clear();
+    /// What was written for groups up to `txg` is durable. Large synchronous writes of the next one may be there already.
+    pub fn settle(&self, txg: u64) {
+        self.written.lock().0.retain(|_, bp| bp.physical_birth() > txg);
     }
 }
 
@@ -170,7 +170,9 @@ impl Zio {
     /// When a block has no good copy left.
     pub fn check_written(self: &Arc<Self>, txg: u64) -> Result<()> {
         let written: Vec<Blkptr> = self.parking.written.lock().0.values().copied().collect();
-        let options = ReadOptions { depth: Depth::All, form: Form::Physical, ..ReadOptions::default() };
+        // Nothing on disk refers to these blocks: what is missing is no damage of the pool.
+        let (depth, form, speculative) = (Depth::All, Form::Physical, true);
+        let options = ReadOptions { depth, form, speculative, ..ReadOptions::default() };
         for bp in written {
             let outcome = self.read_wait(&bp, Bookmark::default(), options);
             let tree = self.tree();
