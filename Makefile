@@ -56,6 +56,7 @@ posix: build
 bench: build
 	tests/oracle.sh
 	bench/run.sh
+	bench/mounts.sh
 	$(CARGO) run --release -p bench -- $${BENCH_DIR:-target/bench}/write
 
 fuzz:

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use blkdev::{Device, Fault, FaultyDevice};
 use engine::Kind;
 use engine::dmu::NewObject;
+use engine::dsl::props::PropValue;
 use engine::dsl::write::LiveDataset;
 use engine::env::Env;
 use engine::spa::Spa;
@@ -231,6 +232,25 @@ fn too_many_errors_are_too_many() {
     assert_eq!(bench.health(0), Health::ONLINE);
 }
 
+/// How many are too many is a property: of the vdev, or else of what it is part of.
+#[test]
+fn properties_say_how_many_errors_are_too_many() {
+    let mut bench = Bench::mirror();
+    let top = bench.spa.pool.tree().config.children[0].guid;
+    let set = |bench: &Bench, vdev: u64, most: u64| {
+        let settings = vec![("checksum_n".to_owned(), PropValue::Number(most))];
+        bench.spa.sync_task(move |spa, tx| spa.set_vdev_props(vdev, &settings, tx)).unwrap();
+    };
+    set(&bench, top, 5000);
+    bench.disks[0].inject(Fault::BitRot { range: 4 << 20..90 << 20, every: 512 });
+    (0..4).for_each(|_| bench.write());
+    assert!(bench.leaf(0).errors.counts()[2] > 10);
+    assert_eq!(bench.health(0), Health::ONLINE);
+    set(&bench, bench.guid(0), 3);
+    (0..2).for_each(|_| bench.write());
+    assert_eq!(bench.health(0), DEGRADED);
+}
+
 /// The administrator's word lasts; of a disk that can't be done without it only makes a degraded one.
 #[test]
 fn faults_by_order() {
@@ -347,6 +367,8 @@ fn a_disk_that_forgot_its_writes_is_noticed() {
         } else {
             let why = resumed.unwrap_err().to_string();
             assert!(why.contains("lost what they had taken"), "{why}");
+            let told = ["ereport.fs.zfs.data", "ereport.fs.zfs.checksum"].map(|class| bench.told(class));
+            assert_eq!(told, [0, 0], "nothing on disk refers to what is missing");
             assert!(bench.spa.sync().is_err());
             bench.spa.abandon();
             let Bench { spa, dir, .. } = bench;

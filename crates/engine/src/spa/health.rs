@@ -30,12 +30,22 @@ use crate::vdev::leaf::{FailedIo, Leaf};
 use crate::vdev::probe::probe;
 use crate::vdev::top::Top;
 
-/// So many errors …
-#[doc(alias("io_n", "checksum_n"))]
-const MOST: usize = 10;
-/// … in such a time are too many.
-#[doc(alias("io_t", "checksum_t"))]
-const WITHIN: Duration = Duration::from_secs(600);
+/// How many in which time are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limit {
+    count: usize,
+    within: Duration,
+}
+
+/// Errors, unless properties of the vdev, or of what it is part of, say otherwise.
+const ERRORS: Limit = Limit { count: 10, within: Duration::from_secs(600) };
+/// Slow requests, where a property gives one of the two numbers: without any they are only counted.
+const SLOW: Limit = Limit { count: 10, within: Duration::from_secs(30) };
+/// Errors that are remembered of a device, at most.
+const REMEMBERED: usize = 10_000;
+/// What sets the limits: count and seconds of each kind.
+#[doc(alias = "VDEV_PROP_IO_N")]
+const LIMITS: [&str; 6] = ["io_n", "io_t", "checksum_n", "checksum_t", "slow_io_n", "slow_io_t"];
 
 /// Errors of a device that are told in a second.
 #[doc(alias = "zfs_checksum_events_per_second")]
@@ -48,15 +58,16 @@ struct Serd(VecDeque<Duration>);
 impl Serd {
     /// Takes in so many errors; whether there are too many now, which is told once.
     #[doc(alias = "fmd_serd_eng_record")]
-    fn note(&mut self, count: u64, now: Duration) -> bool {
-        for _ in 0..count.min(MOST as u64) {
+    fn note(&mut self, count: u64, limit: Limit, now: Duration) -> bool {
+        let most = limit.count.clamp(1, REMEMBERED);
+        for _ in 0..count.min(most as u64) {
             self.0.push_back(now);
         }
-        while self.0.len() > MOST {
+        while self.0.len() > most {
             self.0.pop_front();
         }
-        let fires =
-            self.0.len() == MOST && self.0.front().is_some_and(|first| now.saturating_sub(*first) <= WITHIN);
+        let first = self.0.front().filter(|_| self.0.len() == most);
+        let fires = first.is_some_and(|first| now.saturating_sub(*first) <= limit.within);
         if fires {
             self.0.clear();
         }
@@ -64,13 +75,38 @@ impl Serd {
     }
 }
 
+/// The limits of a device.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    io: Limit,
+    checksum: Limit,
+    slow: Option<Limit>,
+}
+
+impl Limits {
+    /// From the numbers of [`LIMITS`] that somebody set.
+    fn of(set: [Option<u64>; 6]) -> Self {
+        let [io_n, io_t, checksum_n, checksum_t, slow_n, slow_t] = set;
+        let limit = |count: Option<u64>, seconds: Option<u64>, or: Limit| Limit {
+            count: count.map_or(or.count, |count| usize::try_from(count).unwrap_or(usize::MAX)),
+            within: seconds.map_or(or.within, Duration::from_secs),
+        };
+        Self {
+            io: limit(io_n, io_t, ERRORS),
+            checksum: limit(checksum_n, checksum_t, ERRORS),
+            slow: slow_n.or(slow_t).map(|_| limit(slow_n, slow_t, SLOW)),
+        }
+    }
+}
+
 /// What is known of one device's errors.
 #[derive(Debug, Default)]
 struct Record {
-    /// Of each counter, what was already taken in.
-    seen: [u64; 3],
+    /// Of each counter, what was already taken in; slow requests last.
+    seen: [u64; 4],
     io: Serd,
     checksum: Serd,
+    slow: Serd,
     reports: Rate,
 }
 
@@ -101,25 +137,42 @@ pub(super) struct Diagnosis(Mutex<HashMap<u64, Record>>);
 enum Verdict {
     Fine,
     Fails,
-    GivesWrongBytes,
+    /// It gives wrong bytes, or is slow.
+    IsPoor,
+}
+
+/// Read errors, write errors, wrong bytes and slow requests of a device until now.
+fn counts_of(leaf: &Leaf) -> [u64; 4] {
+    let [reads, writes, wrong] = leaf.errors.counts();
+    [reads, writes, wrong, leaf.stats.slow.load(Ordering::Relaxed)]
 }
 
 impl Diagnosis {
-    fn judge(&self, leaf: &Leaf, now: Duration) -> Verdict {
+    fn judge(&self, leaf: &Leaf, limits: Limits, now: Duration) -> Verdict {
         let mut all = self.0.lock();
         let record = all.entry(leaf.guid).or_default();
-        let counts = leaf.errors.counts();
-        let [reads, writes, wrong] = counts;
-        let [old_reads, old_writes, old_wrong] = std::mem::replace(&mut record.seen, counts);
+        let counts = counts_of(leaf);
+        let seen = std::mem::replace(&mut record.seen, counts);
         // Counters may have been cleared meanwhile.
-        let new = |now: u64, old: u64| if now < old { now } else { now - old };
-        let fails = record.io.note(new(reads, old_reads).saturating_add(new(writes, old_writes)), now);
-        let lies = record.checksum.note(new(wrong, old_wrong), now);
-        match (fails, lies) {
+        let new = |at: usize| match (counts.get(at), seen.get(at)) {
+            (Some(&now), Some(&old)) if now >= old => now - old,
+            (now, _) => now.copied().unwrap_or(0),
+        };
+        let fails = record.io.note(new(0).saturating_add(new(1)), limits.io, now);
+        let lies = record.checksum.note(new(2), limits.checksum, now);
+        let slow = limits.slow.is_some_and(|limit| record.slow.note(new(3), limit, now));
+        match (fails, lies || slow) {
             (true, _) => Verdict::Fails,
-            (false, true) => Verdict::GivesWrongBytes,
+            (false, true) => Verdict::IsPoor,
             (false, false) => Verdict::Fine,
         }
+    }
+
+    /// Whether requests were slow that were not judged yet.
+    fn was_slow(&self, leaf: &Leaf) -> bool {
+        let [.., slow] = counts_of(leaf);
+        let seen = self.0.lock().get(&leaf.guid).map_or(0, |record| record.seen[3]);
+        slow != seen
     }
 
     /// Whether one more error of the device may be told now: a bad one must not push everything else out of the events.
@@ -147,10 +200,11 @@ impl Spa {
     #[doc(alias = "spa_async_thread")]
     pub(super) fn tend(&self) {
         let tree = self.pool.zio.tree();
-        let mut alarmed: Vec<&Arc<Leaf>> = tree.leaves().filter(|leaf| leaf.has_alarm()).collect();
+        let wanting = |leaf: &&Arc<Leaf>| leaf.has_alarm() || self.diagnosis.was_slow(leaf);
+        let mut alarmed: Vec<&Arc<Leaf>> = tree.leaves().filter(wanting).collect();
         alarmed.sort_unstable_by_key(|leaf| leaf.guid);
         for leaf in alarmed {
-            let Some(failures) = leaf.take_alarm() else { continue };
+            let failures = leaf.take_alarm().unwrap_or_default();
             for failure in failures.iter().filter(|failure| failure.kind != FailedIo::Read) {
                 self.report_failure(leaf, failure);
             }
@@ -169,10 +223,11 @@ impl Spa {
             }
             return;
         }
-        match self.diagnosis.judge(leaf, self.pool.env.clock.monotonic()) {
+        let limits = Limits::of(self.set_numbers(leaf.guid, LIMITS));
+        match self.diagnosis.judge(leaf, limits, self.pool.env.clock.monotonic()) {
             Verdict::Fine => {}
             Verdict::Fails => drop(self.lose(leaf, top, VdevAux::ErrorsExceeded, false)),
-            Verdict::GivesWrongBytes => self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
+            Verdict::IsPoor => self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
         }
     }
 
@@ -248,12 +303,24 @@ mod tests {
     fn ten_errors_in_ten_minutes_are_too_many() {
         let at = Duration::from_secs;
         let mut serd = Serd::default();
-        assert!((0..9).all(|n| !serd.note(1, at(n * 60))));
-        assert!(serd.note(1, at(600)), "the tenth within 600 seconds");
-        assert!(!serd.note(9, at(601)) && serd.note(1, at(602)), "counted anew after it was told");
+        assert!((0..9).all(|n| !serd.note(1, ERRORS, at(n * 60))));
+        assert!(serd.note(1, ERRORS, at(600)), "the tenth within 600 seconds");
+        let mut again = |count, second| serd.note(count, ERRORS, at(second));
+        assert!(!again(9, 601) && again(1, 602), "counted anew after it was told");
         let mut slow = Serd::default();
-        assert!((0..40).all(|n| !slow.note(1, at(n * 67))), "ten in 603 seconds");
-        assert!(Serd::default().note(1000, at(0)));
+        assert!((0..40).all(|n| !slow.note(1, ERRORS, at(n * 67))), "ten in 603 seconds");
+        assert!(Serd::default().note(1000, ERRORS, at(0)));
+    }
+
+    #[test]
+    fn limits_are_those_that_were_set() {
+        let limits = Limits::of([Some(3), None, None, Some(7), None, None]);
+        let limit = |count, seconds| Limit { count, within: Duration::from_secs(seconds) };
+        assert_eq!((limits.io, limits.checksum, limits.slow), (limit(3, 600), limit(10, 7), None));
+        assert_eq!(Limits::of([None, None, None, None, None, Some(5)]).slow, Some(limit(10, 5)));
+        let mut serd = Serd::default();
+        assert!(!serd.note(2, limits.io, Duration::ZERO) && serd.note(1, limits.io, Duration::ZERO));
+        assert!(Serd::default().note(1, limit(0, 1), Duration::ZERO), "none is no limit that can be kept");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use nvpair::NvList;
 
 use super::config::PoolConfig;
-use super::layout::config::{LEAF_ZAP, ROOT_ZAP, TOP_ZAP, edit, find};
+use super::layout::config::{LEAF_ZAP, ROOT_ZAP, TOP_ZAP, edit, find, line};
 use super::live::Spa;
 use super::space_store::set;
 use crate::dmu::Tx;
@@ -18,7 +18,7 @@ use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::AllocBias;
 use crate::vdev::top::Top;
-use crate::zap::{Value, ZapEdit};
+use crate::zap::{Value, Zap, ZapEdit};
 
 /// In a top-level vdev's configuration: nothing is to be allocated on it.
 #[doc(alias = "ZPOOL_CONFIG_NONALLOCATING")]
@@ -37,6 +37,24 @@ pub(super) fn is_closed(top: &Top, config: &PoolConfig) -> bool {
 }
 
 impl Spa {
+    /// Numbers that somebody set, each for the vdev itself or the nearest above it: `None` where nobody has, or where it
+    /// can't be read. `u64::MAX` counts as not set.
+    #[doc(alias = "vdev_prop_get_inherited")]
+    pub(super) fn set_numbers<const N: usize>(&self, vdev: u64, names: [&str; N]) -> [Option<u64>; N] {
+        let objects: Vec<u64> = {
+            let config = self.config.lock();
+            line(config.root(), vdev).into_iter().filter_map(object).collect()
+        };
+        let view = self.mos.view();
+        let zaps = objects.into_iter().filter_map(|number| Zap::open(&view.object(number).ok()?).ok());
+        let zaps: Vec<Zap> = zaps.collect();
+        let set = |zap: &Zap, name: &str| {
+            let value = zap.lookup(name.as_bytes()).ok().flatten()?;
+            value.first().filter(|n| *n != u64::MAX)
+        };
+        names.map(|name| zaps.iter().find_map(|zap| set(zap, name)))
+    }
+
     /// Sets properties of the vdev of this guid (syncing context). Whether a value makes sense is the caller's to know.
     /// A user's property with an empty text goes.
     ///

@@ -212,6 +212,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_next_group_wrote_is_not_settled_with_this_one() {
+        let parking = Parking::default();
+        parking.open(Arc::new(|_| ()));
+        for (txg, offset) in [(5, 0), (6, 4096)] {
+            let mut bp = block(offset, 4096);
+            bp.set_births(txg, txg);
+            parking.note_written(&bp);
+        }
+        parking.settle(5);
+        let left: Vec<u64> = parking.written.lock().0.values().map(Blkptr::physical_birth).collect();
+        assert_eq!(left, [6]);
+    }
+
+    #[test]
     fn requests_wait_for_their_turn() {
         let parking = Parking::default();
         let ends = Arc::new(Mutex::new(Vec::new()));

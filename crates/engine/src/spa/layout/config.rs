@@ -254,6 +254,19 @@ pub fn find(vdev: &NvList, guid: u64) -> Option<&NvList> {
     vdev.nvlist_array("children").unwrap_or_default().iter().find_map(|child| find(child, guid))
 }
 
+/// The vdev of this guid, what it is part of, and so on up to `vdev`; empty when it isn't there.
+pub fn line<'a>(vdev: &'a NvList, guid: u64) -> Vec<&'a NvList> {
+    if vdev.u64("guid") == Some(guid) {
+        return vec![vdev];
+    }
+    let children = vdev.nvlist_array("children").unwrap_or_default().iter();
+    let mut found = children.map(|child| line(child, guid)).find(|line| !line.is_empty()).unwrap_or_default();
+    if !found.is_empty() {
+        found.push(vdev);
+    }
+    found
+}
+
 /// What an uberblock records to notice a missing device: the sum of all guids, the pool's own included.
 #[doc(alias = "vdev_guid_sum")]
 pub fn guid_sum(vdev: &NvList) -> u64 {
