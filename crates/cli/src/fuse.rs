@@ -111,12 +111,11 @@ impl Mount for Standing {
     }
 
     fn remount(&self, options: &[String]) -> Result<()> {
-        let mut known = self.options.lock();
-        let all: Vec<String> = known.iter().chain(options).cloned().collect();
+        let all: Vec<String> = self.options.lock().iter().chain(options).cloned().collect();
         let wanted = self.wanted(&all)?;
         let _ = self.mounted.change(wanted.live);
         self.files.as_ref().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
-        *known = all;
+        *self.options.lock() = all;
         Ok(())
     }
 
@@ -147,6 +146,7 @@ impl Mounter for Fuse {
         at: &Path,
         options: &[String],
     ) -> Result<Box<dyn Mount>> {
+        pool.mounts.settle();
         let view = pool.view()?;
         let head = view.dsl.dataset(dataset)?;
         let wanted = Wanted::of(&head, options)?;

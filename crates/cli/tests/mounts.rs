@@ -159,3 +159,29 @@ fn mounts_tell_of_themselves_and_go_in_order() {
     assert_eq!(mounted("tank"), "no");
     live.ok("zpool destroy tank");
 }
+
+#[test]
+fn what_umount_took_away_is_closed_by_who_may_wait() {
+    let live = Live::new();
+    let Some(_) = mounted(&live, "") else { return };
+    let at = live.dir.path().join("legacy");
+    fs::create_dir(&at).unwrap();
+    let mount = format!("mount.zfs tank/a {}", at.display());
+    let umount = || assert!(Command::new("umount").arg(&at).status().unwrap().success());
+    live.ok("zfs create -o mountpoint=legacy tank/a");
+    live.ok(&mount);
+    assert_eq!(
+        live.fails("zfs unmount tank/a"),
+        "cannot unmount 'tank/a': legacy mountpoint\nuse umount(8) to unmount this filesystem\n"
+    );
+    live.ok("zfs unmount -a");
+    fs::write(at.join("file"), "not on disk yet").unwrap();
+    umount();
+    // Whoever only asks keeps the pool quiet, so that nothing can be written until he is done.
+    assert_eq!(live.ok("zfs get -H -o value type tank/a"), "filesystem\n");
+    live.ok(&mount);
+    assert_eq!(fs::read_to_string(at.join("file")).unwrap(), "not on disk yet");
+    umount();
+    live.ok("zfs destroy tank/a");
+    live.export_and_verify("tank");
+}

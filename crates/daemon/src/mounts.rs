@@ -5,12 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
 use zcommon::props::ZfsProp;
 
 use crate::registry::Imported;
+
+/// Number of the next mount.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// What mounts file systems: a front such as FUSE.
 pub trait Mounter: Debug + Send + Sync {
@@ -52,20 +56,29 @@ pub type Hidden = Vec<(ZfsProp, bool)>;
 #[derive(Debug)]
 struct Mounted {
     at: PathBuf,
-    /// Number of the mount: a later one may hide those before it.
+    /// Number of the mount in this process: a later one may hide those before it, whatever their pools.
     order: u64,
-    mount: Box<dyn Mount>,
+    mount: Arc<dyn Mount>,
 }
 
 /// The mounts of a pool, by dataset.
+///
+/// Somebody may unmount without us (umount(8)). Such a mount is over at once for who asks what is mounted; closing its
+/// file system takes a transaction group, so that is done by who is about to change something ([`Mounts::settle`]),
+/// never by who asks: he may be keeping the pool quiet, and no group could end.
 #[derive(Debug, Default)]
-pub struct Mounts(Mutex<BTreeMap<String, Mounted>>);
+pub struct Mounts {
+    table: Mutex<BTreeMap<String, Mounted>>,
+    /// Held while ended mounts are closed, so that who settles after another finds them closed.
+    closing: Mutex<()>,
+}
 
 impl Mounts {
-    /// What somebody unmounted without us is closed.
-    fn forget_ended(&self) {
+    /// Closes what somebody unmounted without us. Waits for a transaction group: not for who keeps the pool quiet.
+    pub fn settle(&self) {
+        let _closing = self.closing.lock();
         let ended: Vec<Mounted> = {
-            let mut mounts = self.0.lock();
+            let mut mounts = self.table.lock();
             let over = mounts.iter().filter(|(_, mounted)| mounted.mount.is_over());
             let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();
             over.iter().filter_map(|name| mounts.remove(name)).collect()
@@ -77,16 +90,27 @@ impl Mounts {
         }
     }
 
+    /// Something of each mount that stands.
+    fn standing<T>(&self, show: impl Fn(&str, &Mounted) -> T) -> Vec<T> {
+        let mounts = self.table.lock();
+        let standing = mounts.iter().filter(|(_, mounted)| !mounted.mount.is_over());
+        standing.map(|(name, mounted)| show(name, mounted)).collect()
+    }
+
     /// Where a dataset is mounted.
     pub fn at(&self, dataset: &str) -> Option<PathBuf> {
-        self.forget_ended();
-        self.0.lock().get(dataset).map(|mounted| mounted.at.clone())
+        let mounts = self.table.lock();
+        mounts.get(dataset).filter(|mounted| !mounted.mount.is_over()).map(|mounted| mounted.at.clone())
     }
 
     /// All mounts: dataset and place.
     pub fn all(&self) -> Vec<(String, PathBuf)> {
-        self.forget_ended();
-        self.0.lock().iter().map(|(name, mounted)| (name.clone(), mounted.at.clone())).collect()
+        self.standing(|name, mounted| (name.to_owned(), mounted.at.clone()))
+    }
+
+    /// All mounts with their numbers: those of all pools that came later have higher ones.
+    pub fn numbered(&self) -> Vec<(u64, String)> {
+        self.standing(|name, mounted| (mounted.order, name.to_owned()))
     }
 
     /// Mounts at and below a place whose datasets are at and below one, in the order in which they can go: what
@@ -95,18 +119,17 @@ impl Mounts {
         let inside = |name: &str| {
             name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        self.forget_ended();
-        let mounts = self.0.lock();
-        let here = |(name, mounted): &(&String, &Mounted)| inside(name) && mounted.at.starts_with(place);
-        let mut found: Vec<_> = mounts.iter().filter(here).collect();
-        found.sort_by_key(|(_, mounted)| Reverse(mounted.order));
-        found.into_iter().map(|(name, _)| name.clone()).collect()
+        let here = |name: &str, mounted: &Mounted| inside(name) && mounted.at.starts_with(place);
+        let all =
+            self.standing(|name, mounted| here(name, mounted).then(|| (mounted.order, name.to_owned())));
+        let mut found: Vec<(u64, String)> = all.into_iter().flatten().collect();
+        found.sort_by_key(|(order, _)| Reverse(*order));
+        found.into_iter().map(|(_, name)| name).collect()
     }
 
     /// Each mount's dataset, and what its options hide.
     pub fn hidden(&self) -> Vec<(String, Hidden)> {
-        self.forget_ended();
-        self.0.lock().iter().map(|(name, mounted)| (name.clone(), mounted.mount.hidden())).collect()
+        self.standing(|name, mounted| (name.to_owned(), mounted.mount.hidden()))
     }
 
     /// Gives a mount more options.
@@ -114,20 +137,20 @@ impl Mounts {
     /// # Errors
     /// `NotFound` when it isn't mounted; what the front says else.
     pub fn remount(&self, dataset: &str, options: &[String]) -> Result<()> {
-        let mounts = self.0.lock();
-        let mounted =
-            mounts.get(dataset).ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?;
-        mounted.mount.remount(options)
+        let found = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
+        found.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.remount(options)
     }
 
     /// Tells every mount that properties changed.
     pub fn settings_changed(&self) {
-        self.0.lock().values().for_each(|mounted| mounted.mount.settings_changed());
+        // The table stays open meanwhile: the kernel may have to write out files, which waits for who asks.
+        let all = self.standing(|_, mounted| Arc::clone(&mounted.mount));
+        all.iter().for_each(|mount| mount.settings_changed());
     }
 
     /// A dataset was renamed with all below it, and stays mounted where it is.
     pub fn renamed(&self, old: &str, new: &str) {
-        let mut mounts = self.0.lock();
+        let mut mounts = self.table.lock();
         let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
         *mounts = std::mem::take(&mut *mounts)
             .into_iter()
@@ -144,10 +167,8 @@ impl Mounts {
 
     /// Notes a mount that was made.
     pub fn note(&self, dataset: &str, at: PathBuf, mount: Box<dyn Mount>) {
-        let mut mounts = self.0.lock();
-        let order =
-            mounts.values().map(|mounted| mounted.order).max().map_or(0, |last| last.saturating_add(1));
-        mounts.insert(dataset.to_owned(), Mounted { at, order, mount });
+        let order = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.table.lock().insert(dataset.to_owned(), Mounted { at, order, mount: mount.into() });
     }
 
     /// Unmounts a dataset.
@@ -155,19 +176,21 @@ impl Mounts {
     /// # Errors
     /// `NotFound` when it isn't mounted; what the front says else, and then it stays in the table.
     pub fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
-        let mounted = self.0.lock().remove(dataset);
+        self.settle();
+        let mounted = self.table.lock().remove(dataset);
         let mounted = mounted.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?;
         let done = mounted.mount.unmount(force);
         if done.is_err() {
-            self.0.lock().insert(dataset.to_owned(), mounted);
+            self.table.lock().insert(dataset.to_owned(), mounted);
         }
         done
     }
 
     /// Unmounts everything, what came last first.
     pub fn unmount_all(&self, force: bool) -> Result<()> {
+        self.settle();
         let tops: BTreeSet<String> =
-            self.0.lock().keys().map(|name| name.split('/').next().unwrap_or(name).to_owned()).collect();
+            self.table.lock().keys().map(|name| name.split('/').next().unwrap_or(name).to_owned()).collect();
         let all: Vec<String> = tops.iter().flat_map(|top| self.below(top, Path::new("/"))).collect();
         all.iter().try_for_each(|dataset| self.unmount(dataset, force))
     }

@@ -234,6 +234,7 @@ impl Imported {
         &self,
         work: impl FnOnce(&Tasks<'_>, &Spa) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.mounts.settle();
         self.spa()?.sync_task(move |spa, tx| {
             let at = spa.datasets.at(tx, spa);
             work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name }, spa)

@@ -29,6 +29,7 @@ use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{BackgroundSession, INodeNo};
 use parking_lot::RwLock;
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
 pub use hands::Ready;
@@ -69,8 +70,10 @@ impl Mounted {
     /// Takes the mount away and waits until the last request is answered; it stays when files are open. `force`: it
     /// disappears at once, and ends when the last file is closed.
     pub fn try_unmount(&self, force: bool) -> io::Result<()> {
-        if !self.is_over() {
-            detach(&self.at, force)?;
+        match if self.is_over() { Ok(()) } else { detach(&self.at, force) } {
+            // Nothing is mounted there any more: somebody else was faster, and it ends by itself.
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL)) => {}
+            done => done?,
         }
         let asked = Instant::now();
         while !force && !self.is_over() {

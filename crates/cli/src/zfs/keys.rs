@@ -230,6 +230,7 @@ fn unload(target: &Target, root: &EncryptionRoot, loaded: bool) -> Result<(), Fa
     if !loaded {
         return Err(failed(format!("Key already unloaded for '{}'.", target.name)));
     }
+    target.pool.mounts.settle();
     let spa = target.pool.spa().map_err(|e| failed(e.what().to_owned()))?;
     spa.unload_key(&target.name).map_err(|e| match e.kind() {
         Kind::Busy => failed(format!("'{}' is busy.", target.name)),

@@ -1,5 +1,6 @@
 //! `zfs mount`, `zfs unmount`: which file systems are mounted where.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,11 +18,13 @@ use super::prop::{Node, Props};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::output::row::Source;
-use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::verb::{Exit, Failure, Outcome, Verb, each};
 
 /// How long the end of a mount is waited for, and how often it is looked for.
 const ENDING: Duration = Duration::from_millis(10);
 const ENDING_ROUNDS: usize = 100;
+/// Mount points that are the business of mount(8) and umount(8).
+const LEGACY: &str = "legacy";
 /// Option by which a place may have files.
 const OVERLAY: &str = "overlay";
 
@@ -155,12 +158,16 @@ impl Verb for Unmount {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.names.as_slice() {
             [] if self.all => {
-                let mut exit = Exit::OK;
+                let mut all = Vec::new();
                 for pool in ctx.pools() {
-                    let name = pool.name();
-                    exit = exit.worse(self.below(&pool, &name, Path::new("/"), ctx)?);
+                    let mounts = pool.mounts.numbered();
+                    all.extend(mounts.into_iter().map(|(number, name)| (number, Arc::clone(&pool), name)));
                 }
-                Ok(exit)
+                all.sort_by_key(|(number, ..)| Reverse(*number));
+                each(&all, ctx, |(_, pool, name), ctx| match is_for_all(&Target::of(name, ctx)?)? {
+                    true => self.one(pool, name, ctx),
+                    false => Ok(()),
+                })
             }
             [] => Err(Failure::usage("missing filesystem argument")),
             [name] if !self.all => {
@@ -176,40 +183,65 @@ impl Unmount {
     /// A file system and what is mounted below it; a failure leaves the others as they are.
     #[doc(alias = "zfs_unmountall")]
     fn below(&self, pool: &Arc<Imported>, dataset: &str, at: &Path, ctx: &mut Ctx) -> Outcome {
-        for name in pool.mounts.below(dataset, at) {
-            let place = pool.mounts.at(&name).unwrap_or_default();
-            // As on Linux: what is in use stays, forced or not.
-            let done = pool.mounts.unmount(&name, false);
-            done.map_err(|e| Failure::cannot("unmount", place.display(), e.what()))?;
-            if self.unload_keys
-                && let Err(failure) = unload_key_of(&Target::of(&name, ctx)?)
-            {
-                mount_created(&name, ctx)?;
-                return Err(failure);
-            }
-        }
+        pool.mounts.below(dataset, at).iter().try_for_each(|name| self.one(pool, name, ctx))?;
         Ok(Exit::OK)
+    }
+
+    fn one(&self, pool: &Arc<Imported>, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+        let place = pool.mounts.at(name).unwrap_or_default();
+        // As on Linux: what is in use stays, forced or not.
+        let done = pool.mounts.unmount(name, false);
+        done.map_err(|e| Failure::cannot("unmount", place.display(), e.what()))?;
+        if self.unload_keys
+            && let Err(failure) = unload_key_of(&Target::of(name, ctx)?)
+        {
+            mount_created(name, ctx)?;
+            return Err(failure);
+        }
+        Ok(())
     }
 }
 
 /// A mounted file system, by its name or its place.
 fn find(name: &str, ctx: &mut Ctx) -> Result<(Arc<Imported>, String, PathBuf), Failure> {
+    let legacy = || {
+        let what = "legacy mountpoint\nuse umount(8) to unmount this filesystem";
+        Failure::cannot("unmount", name, what)
+    };
     if name.starts_with('/') {
         for pool in ctx.pools() {
-            if let Some((dataset, at)) = pool.mounts.all().into_iter().find(|(_, at)| at == Path::new(name)) {
-                return Ok((pool, dataset, at));
+            let found = pool.mounts.all().into_iter().find(|(_, at)| at == Path::new(name));
+            if let Some((dataset, at)) = found {
+                let is_legacy = mountpoint(&Target::of(&dataset, ctx)?)? == LEGACY;
+                return if is_legacy { Err(legacy()) } else { Ok((pool, dataset, at)) };
             }
         }
         return Err(Failure::cannot("unmount", name, "not a ZFS filesystem"));
     }
     let target = Target::of(name, ctx)?;
-    target.dataset()?;
-    let at = target
-        .pool
-        .mounts
-        .at(name)
-        .ok_or_else(|| Failure::cannot("unmount", name, "not currently mounted"))?;
+    if mountpoint(&target)? == LEGACY {
+        return Err(legacy());
+    }
+    let at = target.pool.mounts.at(name);
+    let at = at.ok_or_else(|| Failure::cannot("unmount", name, "not currently mounted"))?;
     Ok((target.pool, name.to_owned(), at))
+}
+
+fn mountpoint(target: &Target) -> Result<String, Failure> {
+    property(target, ZfsProp::Mountpoint)
+}
+
+fn property(target: &Target, prop: ZfsProp) -> Result<String, Failure> {
+    let node = Node::Dataset(target.dataset()?, DatasetKind::Filesystem);
+    let _quiet = target.pool.quiet();
+    let found = Props::new(&node, 0).native(prop);
+    Ok(found.map(|found| found.value(true).to_owned()).unwrap_or_default())
+}
+
+/// Whether `zfs unmount -a` is about a mount. Those by mount(8) are not, and those that nobody mounts with `-a`.
+fn is_for_all(target: &Target) -> Result<bool, Failure> {
+    let by_hand = target.name.contains('@') || mountpoint(target)? == LEGACY;
+    Ok(!by_hand && property(target, ZfsProp::Canmount)? != "noauto")
 }
 
 /// Mounts a file system that was just made, if its properties say so.
