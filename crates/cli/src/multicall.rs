@@ -26,6 +26,7 @@ use crate::zdb::Zdb;
 use crate::zfs::Zfs;
 use crate::zfs::mount_helper::MountHelper;
 use crate::zpool::Zpool;
+use crate::zpool::scripts::Scripts;
 use crate::zstream::Zstream;
 
 /// OpenZFS in user space: open pools, look into them, get every file back.
@@ -126,6 +127,14 @@ impl Command {
         }
     }
 
+    /// Scripts that fill in what the command prints.
+    fn scripts(&self) -> Option<Scripts> {
+        match self {
+            Command::Zpool(v) => v.verb.scripts(),
+            _ => None,
+        }
+    }
+
     fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
         ctx.home = self.home();
         if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
@@ -134,6 +143,10 @@ impl Command {
             let exit = self.run(ctx)?;
             created.map_or(Ok(()), |created| guests::created(&created, &guest, ctx))?;
             return Ok(exit);
+        }
+        let scripts = self.scripts().filter(|_| ctx.session.is_none());
+        if let Some(scripts) = scripts {
+            return scripts.report(ctx.home, argv, ctx, |ctx| self.run(ctx));
         }
         let forwarded = if ctx.may_forward { forward(ctx.home, argv) } else { None };
         forwarded.unwrap_or_else(|| self.run(ctx))

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,13 +143,18 @@ fn line(argv: &[OsString]) -> String {
 
 /// Sends the command to the daemon, if that is where it belongs.
 pub fn forward(home: Home, argv: &[OsString]) -> Option<Outcome> {
+    forward_to(home, argv, io::stdout().as_fd())
+}
+
+/// As [`forward`], with its output in `out`.
+pub fn forward_to(home: Home, argv: &[OsString], out: BorrowedFd<'_>) -> Option<Outcome> {
     let place = Place::of_process();
     let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
     // Somebody without pools of their own asks for the system's.
     if home != Home::Here
         && !rustix::process::geteuid().is_root()
         && !daemon::client::is_wanted(&place)
-        && let Some(done) = daemon::client::run_as_guest(&Place::as_guest(), argv.to_vec(), width.into())
+        && let Some(done) = daemon::client::run_as_guest(&Place::as_guest(), argv.to_vec(), width.into(), out)
     {
         return Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())));
     }
@@ -157,7 +163,7 @@ pub fn forward(home: Home, argv: &[OsString]) -> Option<Outcome> {
         Home::Pools if !daemon::client::is_wanted(&place) => return None,
         Home::Pools | Home::Daemon => {}
     }
-    let done = daemon::client::run(&place, argv.to_vec(), width.into());
+    let done = daemon::client::run(&place, argv.to_vec(), width.into(), out);
     Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())))
 }
 

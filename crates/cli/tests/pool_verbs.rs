@@ -220,3 +220,53 @@ fn spares_and_cache_devices_are_not_taken() {
     live.ok(&format!("zpool labelclear -f {cache}"));
     live.ok("zpool destroy two");
 }
+
+#[test]
+fn scripts_and_what_goes_on_with_a_device_are_columns() {
+    use std::os::unix::fs::PermissionsExt;
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} cache {c}"));
+    let script = live.run_dir().join("hello");
+    let text = "#!/bin/sh\necho who=$(basename $VDEV_UPATH)\n[ $(basename $VDEV_PATH) = b ] || echo more\n";
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |line: &str, as_root: &str| {
+        let mut command = live.command(line);
+        command.env("ZPOOL_SCRIPTS_PATH", live.run_dir()).env("ZPOOL_SCRIPTS_AS_ROOT", as_root);
+        let done = command.output().unwrap();
+        (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+    };
+    if rustix::process::geteuid().is_root() {
+        let refusal = "Can't run -c with root privileges unless ZPOOL_SCRIPTS_AS_ROOT is set.\n";
+        assert_eq!(run("zpool status -c hello", "0").1, refusal);
+    }
+    let (text, _) = run("zpool status -it -c hello,none", "1");
+    let line = |end: &str| assert!(text.lines().any(|line| line.ends_with(end)), "{end} in {text}");
+    line("CKSUM  who");
+    line("0     0     0    a  more  (uninitialized)  (untrimmed)");
+    line("0     0     0    b  (uninitialized)  (untrimmed)");
+    let (text, _) = run("zpool iostat -H -c hello tank 0.1 2", "1");
+    let ends: Vec<&str> = text.lines().map(|line| line.rsplit('\t').next().unwrap()).collect();
+    assert!(ends.iter().filter(|end| end.ends_with("    a  more")).count() == 2, "{text}");
+    assert!(ends.iter().filter(|end| end.ends_with("    c  more")).count() == 2, "{text}");
+    let (text, _) = run("zpool status -j -c hello", "1");
+    assert_eq!(text.matches("\"who\":\"").count(), 3, "{text}");
+    assert!(live.ok("zpool status -D").ends_with("\n dedup: no DDT entries\n"));
+    live.ok("zpool export tank");
+}
+
+#[test]
+fn vdevs_count_what_they_do() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    let counts = |vdev: &str| -> Vec<u64> {
+        let text = live.ok(&format!("zpool get -Hp -o value write_ops,write_bytes,claim_ops tank {vdev}"));
+        text.lines().map(|n| n.parse().unwrap()).collect()
+    };
+    let [whole, one, other] = ["mirror-0", &a, &b].map(counts);
+    assert!(one[0] > 0 && one[1] > one[0] * 512, "{one:?}");
+    assert_eq!([one[0] + other[0], one[1] + other[1], 0], whole[..], "{one:?} {other:?}");
+    live.export_and_verify("tank");
+}

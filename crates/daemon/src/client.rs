@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -35,18 +35,28 @@ pub fn is_wanted(place: &Place) -> bool {
     UnixStream::connect(place.socket()).is_ok() || !crate::cache::Cache::at(place.cache()).is_empty()
 }
 
-/// Has the daemon run a command line in this process's stead; gives its exit code.
-pub fn run(place: &Place, argv: Vec<OsString>, width: u64) -> io::Result<u8> {
-    run_over(&|| connect(place), argv, width)
+/// Has the daemon run a command line in this process's stead, with `out` as its output; gives its exit code.
+pub fn run(place: &Place, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
+    run_over(&|| connect(place), argv, width, out)
 }
 
 /// As [`run`], of a daemon that is another user's and serves guests at `socket`; `None` when there is none.
-pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64) -> Option<io::Result<u8>> {
+pub fn run_as_guest(
+    socket: &Path,
+    argv: Vec<OsString>,
+    width: u64,
+    out: BorrowedFd<'_>,
+) -> Option<io::Result<u8>> {
     UnixStream::connect(socket).ok()?;
-    Some(run_over(&|| UnixStream::connect(socket), argv, width))
+    Some(run_over(&|| UnixStream::connect(socket), argv, width, out))
 }
 
-fn run_over(connect: &dyn Fn() -> io::Result<UnixStream>, argv: Vec<OsString>, width: u64) -> io::Result<u8> {
+fn run_over(
+    connect: &dyn Fn() -> io::Result<UnixStream>,
+    argv: Vec<OsString>,
+    width: u64,
+    out: BorrowedFd<'_>,
+) -> io::Result<u8> {
     let env = WORDS.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?)));
     let request = Request {
         argv,
@@ -57,7 +67,7 @@ fn run_over(connect: &dyn Fn() -> io::Result<UnixStream>, argv: Vec<OsString>, w
     let until = Instant::now() + PATIENCE;
     loop {
         let mut stream = connect()?;
-        match submit(&mut stream, &request) {
+        match submit(&mut stream, &request, out) {
             Ok(()) => return await_exit(stream),
             // It ended between our connection and its turn.
             Err(e) if Instant::now() > until => return Err(e),
@@ -66,9 +76,9 @@ fn run_over(connect: &dyn Fn() -> io::Result<UnixStream>, argv: Vec<OsString>, w
     }
 }
 
-fn submit(stream: &mut UnixStream, request: &Request) -> io::Result<()> {
-    let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
-    wire::send(stream, request, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
+fn submit(stream: &mut UnixStream, request: &Request, out: BorrowedFd<'_>) -> io::Result<()> {
+    let (stdin, stderr) = (io::stdin(), io::stderr());
+    wire::send(stream, request, [stdin.as_fd(), out, stderr.as_fd()])?;
     let mut answer = [0];
     stream.read_exact(&mut answer)
 }

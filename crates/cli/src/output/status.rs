@@ -33,6 +33,8 @@ pub struct StatusVdev {
     pub errors: Option<[u64; 3]>,
     /// With a column for slow requests: their number, where it is known.
     pub slow: Option<Option<u64>>,
+    /// With a column for the power of its slot: a word.
+    pub power: Option<&'static str>,
     /// What stands after the counts, with its two leading spaces.
     pub note: String,
     /// Its parts.
@@ -73,6 +75,8 @@ pub struct StatusReport {
     pub spares: Vec<StatusVdev>,
     /// Damaged data.
     pub errors: Option<KnownErrors>,
+    /// What stands after the heads of columns.
+    pub more_heads: String,
 }
 
 impl StatusReport {
@@ -95,7 +99,9 @@ impl StatusReport {
         let width = self.name_width();
         writeln!(out, "config:\n")?;
         write!(out, "\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM")?;
-        writeln!(out, "{}", if self.root.slow.is_some() { "  SLOW" } else { "" })?;
+        let slow = if self.root.slow.is_some() { "  SLOW" } else { "" };
+        let power = if self.root.power.is_some() { " POWER" } else { "" };
+        writeln!(out, "{slow}{power}{}", self.more_heads)?;
         print_vdev(out, &self.root, 0, width)?;
         for (class, vdevs) in &self.classes {
             writeln!(out, "\t{class}\t")?;
@@ -145,6 +151,9 @@ fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, width: usize
     }
     if let Some(slow) = vdev.slow {
         write!(out, " {:>5}", slow.map_or_else(|| "-".to_owned(), |n| nicenum(n).to_string()))?;
+    }
+    if let Some(power) = vdev.power {
+        write!(out, " {power:>5}")?;
     }
     writeln!(out, "{}", vdev.note)?;
     vdev.children.iter().try_for_each(|c| print_vdev(out, c, depth + 2, width))

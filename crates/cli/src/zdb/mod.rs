@@ -10,7 +10,7 @@
 mod blocks;
 mod brt;
 mod copying;
-mod ddt;
+pub(crate) mod ddt;
 mod fragmentation;
 mod import_config;
 mod indirect;

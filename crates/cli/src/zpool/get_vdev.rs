@@ -1,7 +1,9 @@
 //! `zpool get PROPERTY POOL VDEV…` and `… POOL all-vdevs`: properties of vdevs.
 //!
-//! Differs from OpenZFS: operations and errors are counted from an import on, so all are 0; whether a disk could
-//! be trimmed is not asked of the disk. A draid is found by its name, too.
+//! Operations and errors are counted from an import on, so all are 0 of a pool that is only looked at. A vdev with parts
+//! did what its parts did; errors it has none of its own.
+//!
+//! Differs from OpenZFS: a flush is no operation that counts. A draid is found by its name, too.
 
 use engine::spa::layout::config::find;
 use engine::spa::vdev_props;
@@ -9,7 +11,6 @@ use engine::vdev::config::VdevConfig;
 use engine::zap::Zap;
 use zcommon::props::{PropDefault, PropType, VdevProp};
 use zcommon::units::nicenum;
-use zcommon::vdev::VdevState;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -178,6 +179,9 @@ impl VdevView<'_> {
             P::RaidzExpanding => none(on_off(self.config.as_ref().is_some_and(|c| c.expanding))),
             P::Allocating if self.is_part() => none("-"),
             P::TrimSupport => self.trim_support(),
+            P::ReadErrors | P::WriteErrors | P::ChecksumErrors => number(self.errors(prop)),
+            P::ReadOps | P::WriteOps | P::ReadBytes | P::WriteBytes => number(self.traffic(prop)),
+            P::SlowIos => number(self.view.slow_ios(self.node.guid)),
             _ => self.setting(prop),
         }
     }
@@ -223,15 +227,32 @@ impl VdevView<'_> {
         if names.is_empty() { Prop::text("-", Source::Default) } else { none(names.join(",")) }
     }
 
-    /// Files can always be trimmed, once they are open.
     fn trim_support(&self) -> Prop {
-        match self.node.kind.as_str() {
-            "file" => none(on_off(self.node.health.state == VdevState::Healthy)),
-            _ => dash(),
+        if self.node.is_leaf() { none(on_off(self.view.can_be_trimmed(self.node))) } else { dash() }
+    }
+
+    #[doc(alias = "vs_read_errors")]
+    fn errors(&self, prop: VdevProp) -> u64 {
+        let [read, write, checksum] = self.view.errors_of(self.node.guid);
+        match prop {
+            VdevProp::ReadErrors => read,
+            VdevProp::WriteErrors => write,
+            _ => checksum,
         }
     }
 
-    /// What somebody set, or the default; counts are those of a pool that did nothing yet.
+    #[doc(alias("vs_ops", "vs_bytes"))]
+    fn traffic(&self, prop: VdevProp) -> u64 {
+        let [reads, read, writes, written] = self.view.traffic_of(self.node);
+        match prop {
+            VdevProp::ReadOps => reads,
+            VdevProp::ReadBytes => read,
+            VdevProp::WriteOps => writes,
+            _ => written,
+        }
+    }
+
+    /// What somebody set, or the default. What is never done to a device, or not counted, was done 0 times.
     fn setting(&self, prop: VdevProp) -> Prop {
         let info = prop.info();
         let stored = self.zap().and_then(|zap| zap.lookup(info.name.as_bytes()).ok().flatten());

@@ -3,14 +3,12 @@
 //! With `-l` and `-q` how long requests take and how many wait; with `-w` and `-r` histograms of times and sizes instead.
 //!
 //! Differs from OpenZFS: counts are those of devices, added up for vdevs that consist of several, so a mirror shows what
-//! both sides wrote; `-c` is not there.
+//! both sides wrote.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
-use std::sync::atomic::Ordering;
 
 use clap::Args;
-use engine::vdev::leaf::LeafTraffic;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -20,6 +18,8 @@ use super::iostat_columns::{self as columns, Group, count, print_header, print_r
 use super::iostat_extended::{Extended, Form, Kind, print_histograms};
 use super::prop::PoolView;
 use super::repeat::Repeat;
+use super::scripts::Scripts;
+use super::scripts::mark::Mark;
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::source::PoolSource;
@@ -39,6 +39,9 @@ pub struct Iostat {
     /// Exact numbers.
     #[arg(short = 'p')]
     pub literal: bool,
+    /// What scripts say of each device, as columns; without any, a list of the scripts that there are.
+    #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
+    pub scripts: Option<String>,
     /// List the vdevs, too.
     #[arg(short = 'v')]
     pub verbose: bool,
@@ -79,12 +82,6 @@ struct Counts {
 }
 
 impl Counts {
-    fn plus(self, other: Self) -> Self {
-        let mut numbers = self.numbers;
-        numbers.iter_mut().zip(other.numbers).for_each(|(sum, n)| *sum = sum.saturating_add(n));
-        Self { numbers, at: self.at.max(other.at) }
-    }
-
     /// How much of what came since `before` is a second's worth.
     fn scale(self, before: Self) -> f64 {
         1.0 / (self.at - before.at).max(1e-9)
@@ -110,6 +107,8 @@ struct Line {
     did: Option<Did>,
     /// A rule follows.
     ends: bool,
+    /// Of a device that scripts are to be asked about.
+    path: Option<String>,
 }
 
 /// What a vdev did since it was looked at the last time.
@@ -125,6 +124,7 @@ impl Verb for Iostat {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let histograms = self.histograms()?;
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
+        self.verbose |= self.scripts.is_some();
         self.take_vdevs(ctx);
         // Without an interval there is no other report than that since the import.
         let skip = self.skip_first && repeat.is_repeated();
@@ -140,16 +140,24 @@ impl Verb for Iostat {
                 self.print(&mut *ctx.out, &lines, !headed || (self.verbose && !self.header_once))?;
                 headed = true;
             }
+            if self.scripts.is_some() {
+                write!(ctx.out, "{}", Mark::End.text())?;
+            }
             Ok(exit)
         })
     }
 }
 
 impl Iostat {
+    /// Scripts that add columns.
+    pub fn scripts(&self) -> Option<Scripts> {
+        self.scripts.as_deref().map(|value| Scripts::new("iostat", value, false))
+    }
+
     fn histograms(&self) -> Result<Option<Kind>, Failure> {
         match (self.latencies, self.sizes) {
             (true, true) => Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
-            (true, _) | (_, true) if self.latency || self.queues => {
+            (true, _) | (_, true) if self.latency || self.queues || self.scripts.is_some() => {
                 Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"))
             }
             (true, false) => Ok(Some(Kind::Latency)),
@@ -177,7 +185,8 @@ impl Iostat {
         let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
             missing.retain(|word| !view.tree.walk().skip(1).any(|vdev| means(vdev, word)));
-            let mut report = Report { view: &view, names: self.names.style(), before, lines: Vec::new() };
+            let (names, scripts) = (self.names.style(), self.scripts.is_some());
+            let mut report = Report { view: &view, names, scripts, before, lines: Vec::new() };
             match self.vdevs.as_slice() {
                 [] => report.pool(self.verbose),
                 vdevs => view.tree.children.iter().for_each(|top| report.chosen(top, vdevs, 2)),
@@ -208,11 +217,15 @@ impl Iostat {
         let layout = self.layout();
         if header && !self.scripted {
             let title = if self.vdevs.is_empty() { "pool" } else { "vdev" };
-            print_header(out, &layout, ("", title), width)?;
+            print_header(out, &layout, ("", title), (width, self.scripts.is_some()))?;
         }
         lines.iter().try_for_each(|line| {
             self.print_line(out, line, (&layout, width))?;
-            if line.ends && !self.scripted { print_rule(out, &layout, width) } else { Ok(()) }
+            if line.ends && !self.scripted {
+                print_rule(out, &layout, (width, self.scripts.is_some()))
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -225,12 +238,13 @@ impl Iostat {
         let widths: Vec<usize> = layout.iter().flat_map(|(group, w)| vec![*w; group.columns()]).collect();
         let mut cells = self.cells(line);
         cells.resize(widths.len(), "-".to_owned());
+        let more = line.path.as_ref().map(|path| Mark::Leaf(path.clone()).text()).unwrap_or_default();
         if self.scripted {
-            return writeln!(out, "{}\t{}", line.name.trim_start(), cells.join("\t"));
+            return writeln!(out, "{}\t{}{more}", line.name.trim_start(), cells.join("\t"));
         }
         write!(out, "{:width$}", line.name)?;
         cells.iter().zip(widths).try_for_each(|(cell, w)| write!(out, "  {cell:>w$}"))?;
-        writeln!(out)
+        writeln!(out, "{more}")
     }
 
     /// What stands behind the name, as far as there is something.
@@ -266,6 +280,8 @@ impl Iostat {
 struct Report<'a, 'v> {
     view: &'a PoolView<'v>,
     names: NameStyle,
+    /// Scripts are to be asked.
+    scripts: bool,
     before: &'a mut Before,
     lines: Vec<Line>,
 }
@@ -276,7 +292,7 @@ impl Report<'_, '_> {
         let space = Some((view.space.allocated(), view.space.size().saturating_sub(view.space.allocated())));
         let did = Some(self.did(&view.tree));
         let name = view.pool.name.clone();
-        self.lines.push(Line { name, is_pool: true, space, did, ends: false });
+        self.lines.push(Line { name, is_pool: true, space, did, ends: false, path: None });
         if !verbose {
             return;
         }
@@ -289,9 +305,27 @@ impl Report<'_, '_> {
             let vdevs = of(Some(class));
             if !vdevs.is_empty() {
                 let name = class.to_owned();
-                self.lines.push(Line { name, is_pool: false, space: None, did: None, ends: false });
+                self.lines.push(Line {
+                    name,
+                    is_pool: false,
+                    space: None,
+                    did: None,
+                    ends: false,
+                    path: None,
+                });
                 vdevs.into_iter().for_each(|top| self.vdev(top, 2));
             }
+        }
+        self.cache();
+    }
+
+    fn cache(&mut self) {
+        let view = self.view;
+        let vdevs = view.facts.as_ref().map(|facts| facts.l2cache.as_slice()).unwrap_or_default();
+        if !vdevs.is_empty() {
+            let name = "cache".to_owned();
+            self.lines.push(Line { name, is_pool: false, space: None, did: None, ends: false, path: None });
+            vdevs.iter().for_each(|vdev| self.vdev(vdev, 2));
         }
     }
 
@@ -313,7 +347,9 @@ impl Report<'_, '_> {
         let space = (sizes.size > 0).then(|| (sizes.allocated, sizes.size.saturating_sub(sizes.allocated)));
         let name = format!("{:depth$}{}", "", vdev_name(vdev, self.names, true));
         let did = Some(self.did(vdev));
-        self.lines.push(Line { name, is_pool: false, space, did, ends: false });
+        let path =
+            vdev.path.as_deref().filter(|_| self.scripts).map(|path| String::from_utf8_lossy(path).into());
+        self.lines.push(Line { name, is_pool: false, space, did, ends: false, path });
     }
 
     /// What a vdev did since it was looked at the last time.
@@ -327,13 +363,9 @@ impl Report<'_, '_> {
 
     fn counts(&self, vdev: &VdevNode) -> (Counts, Extended) {
         let tree = self.view.pool.tree();
-        let pair = |t: &LeafTraffic| [&t.count, &t.bytes].map(|n| n.load(Ordering::Relaxed));
         let leaves = vdev.walk().filter_map(|vdev| tree.leaf(vdev.guid));
-        leaves.fold(Default::default(), |(counts, extended): (Counts, Extended), leaf| {
-            let ([reads, read], [writes, written]) = (pair(&leaf.reads), pair(&leaf.writes));
-            let own = Counts { numbers: [reads, read, writes, written], at: 0.0 };
-            (counts.plus(own), extended.plus(Extended::of(leaf)))
-        })
+        let extended = leaves.fold(Extended::default(), |sum, leaf| sum.plus(Extended::of(leaf)));
+        (Counts { numbers: self.view.traffic_of(vdev), at: 0.0 }, extended)
     }
 }
 

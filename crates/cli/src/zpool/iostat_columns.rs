@@ -6,6 +6,8 @@ use std::io::{self, Write};
 
 use zcommon::units::{nicenum, nicetime};
 
+use super::scripts::mark::Mark;
+
 /// A group of columns that one option shows.
 #[derive(Debug)]
 pub struct Group {
@@ -107,13 +109,14 @@ fn heading(out: &mut dyn Write, word: &str, (columns, width): (usize, usize)) ->
     write!(out, "  {:left$}{word}{:right$}", "", "")
 }
 
-/// The three lines above the first: `title` stands over the names, which take `width`; `corner` above it.
+/// The three lines above the first: `title` stands over the names, which take `width`; `corner` above it. `scripts` add
+/// columns.
 #[doc(alias = "print_iostat_header_impl")]
 pub fn print_header(
     out: &mut dyn Write,
     layout: Layout<'_>,
     (corner, title): (&str, &str),
-    width: usize,
+    (width, scripts): (usize, bool),
 ) -> io::Result<()> {
     write!(out, "{corner:width$}")?;
     for (group, column) in layout {
@@ -123,18 +126,22 @@ pub fn print_header(
     for (group, column) in layout {
         group.bottom.iter().try_for_each(|word| heading(out, word, (1, *column)))?;
     }
-    writeln!(out)?;
-    print_rule(out, layout, width)
+    writeln!(out, "{}", if scripts { Mark::Heads.text() } else { String::new() })?;
+    print_rule(out, layout, (width, scripts))
 }
 
 /// A line of dashes below each column.
 #[doc(alias = "print_iostat_separator")]
-pub fn print_rule(out: &mut dyn Write, layout: Layout<'_>, width: usize) -> io::Result<()> {
+pub fn print_rule(
+    out: &mut dyn Write,
+    layout: Layout<'_>,
+    (width, scripts): (usize, bool),
+) -> io::Result<()> {
     write!(out, "{}", "-".repeat(width))?;
     for (group, column) in layout {
         (0..group.columns()).try_for_each(|_| write!(out, "  {}", "-".repeat(*column)))?;
     }
-    writeln!(out)
+    writeln!(out, "{}", if scripts { Mark::Rule.text() } else { String::new() })
 }
 
 /// A count.
@@ -153,7 +160,7 @@ mod tests {
 
     fn header(group: &Group, corner: &str, title: &str) -> String {
         let mut out = Vec::new();
-        print_header(&mut out, &[(group, WIDTH)], (corner, title), 10).unwrap();
+        print_header(&mut out, &[(group, WIDTH)], (corner, title), (10, false)).unwrap();
         String::from_utf8(out).unwrap()
     }
 

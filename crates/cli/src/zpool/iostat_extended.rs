@@ -137,7 +137,7 @@ pub fn print_histograms(
     if form.scripted {
         writeln!(out, "{name}")?;
     } else {
-        print_header(out, &[(group, column)], (name, title), width)?;
+        print_header(out, &[(group, column)], (name, title), (width, false))?;
     }
     for bucket in 0..columns.iter().map(Vec::len).max().unwrap_or(0) {
         let (exact, shown) = label(kind, bucket);

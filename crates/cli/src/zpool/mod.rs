@@ -4,6 +4,7 @@ mod activity;
 mod add;
 mod condition;
 pub mod create;
+mod dedup;
 mod destroy;
 mod device;
 mod draid_word;
@@ -21,8 +22,10 @@ mod iostat_extended;
 mod layouts;
 pub mod list;
 mod list_vdevs;
+mod progress;
 pub mod prop;
 pub(crate) mod repeat;
+pub mod scripts;
 mod set;
 mod simple;
 pub mod sizes;
@@ -115,6 +118,17 @@ impl ZpoolVerb {
             Self::Import(v) => v.home(),
             Self::Version(_) | Self::Other(_) => Home::Here,
             _ => Home::Daemon,
+        }
+    }
+}
+
+impl ZpoolVerb {
+    /// Scripts that add columns to what it prints.
+    pub fn scripts(&self) -> Option<scripts::Scripts> {
+        match self {
+            Self::Status(v) => v.scripts(),
+            Self::Iostat(v) => v.scripts(),
+            _ => None,
         }
     }
 }

@@ -1,6 +1,11 @@
 //! The properties of a pool: from what the engine found to what is printed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -105,6 +110,25 @@ impl<'a> PoolView<'a> {
     /// Requests that took very long.
     pub fn slow_ios(&self, guid: u64) -> u64 {
         self.leaf(guid).map_or(0, |leaf| leaf.stats.slow.load(Ordering::Relaxed))
+    }
+
+    /// Requests and bytes read, requests and bytes written, at and below a vdev since the pool was imported.
+    pub fn traffic_of(&self, vdev: &VdevNode) -> [u64; 4] {
+        let leaves = vdev.walk().filter_map(|vdev| self.leaf(vdev.guid));
+        leaves.fold([0; 4], |mut sum, leaf| {
+            let own = [&leaf.reads.count, &leaf.reads.bytes, &leaf.writes.count, &leaf.writes.bytes];
+            let own = own.map(|n| n.load(Ordering::Relaxed));
+            sum.iter_mut().zip(own).for_each(|(sum, n)| *sum = sum.saturating_add(n));
+            sum
+        })
+    }
+
+    /// Whether a leaf's device could be told what is free on it: files always, disks that say so; none that is not open.
+    #[doc(alias = "vdev_has_trim")]
+    pub fn can_be_trimmed(&self, vdev: &VdevNode) -> bool {
+        let is_open = matches!(vdev.health.state, VdevState::Healthy | VdevState::Degraded);
+        let path = vdev.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)));
+        is_open && path.is_some_and(|path| vdev.kind == "file" || can_discard(path))
     }
 
     /// A native property.
@@ -325,6 +349,15 @@ fn labels_tree(candidate: &PoolCandidate) -> VdevNode {
         .unwrap_or_else(|| VdevNode::empty_root(candidate.guid));
     zutil::assess::assess(&mut tree, &|leaf| candidate.locate(leaf));
     tree
+}
+
+/// Whether a disk says that it can discard.
+fn can_discard(path: &Path) -> bool {
+    let Ok(meta) = fs::metadata(path) else { return false };
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    let dirs = ["queue", "../queue"].map(|dir| format!("/sys/dev/block/{major}:{minor}/{dir}"));
+    let text = dirs.iter().find_map(|dir| fs::read_to_string(format!("{dir}/discard_max_bytes")).ok());
+    text.is_some_and(|text| text.trim().parse::<u64>().is_ok_and(|max| max > 0))
 }
 
 fn stat(n: u64, nice: String, literal: String) -> Prop {

@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use serde_json::{Map, Value};
 use zcommon::status::{PoolStatus, pool_action, pool_status};
 use zutil::import_listing::class_of;
@@ -14,9 +14,13 @@ use zutil::tree::VdevNode;
 
 use super::activity::Activity;
 use super::condition::condition;
+use super::dedup;
 use super::errors::known_errors;
+use super::progress::Work;
 use super::prop::PoolView;
 use super::repeat::Repeat;
+use super::scripts::mark::Mark;
+use super::scripts::{Scripts, power};
 use super::status_json;
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
@@ -43,6 +47,21 @@ pub struct Status {
     /// Count requests that took very long, too.
     #[arg(short = 's')]
     pub slow: bool,
+    /// How far devices are initialized.
+    #[arg(short = 'i')]
+    pub initialized: bool,
+    /// How far devices are trimmed.
+    #[arg(short = 't')]
+    pub trimmed: bool,
+    /// What is in the dedup tables.
+    #[arg(short = 'D', action = ArgAction::Count)]
+    pub dedup: u8,
+    /// What the power of the devices' slots is.
+    #[arg(long)]
+    pub power: bool,
+    /// What scripts say of each device, as columns; without any, a list of the scripts that there are.
+    #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
+    pub scripts: Option<String>,
     /// Exact numbers.
     #[arg(short = 'p')]
     pub literal: bool,
@@ -62,11 +81,23 @@ impl Verb for Status {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
         let plain = !self.json.style.json;
-        repeat.run(ctx, plain, |ctx, first| self.once(ctx, first))
+        repeat.run(ctx, plain, |ctx, first| {
+            let exit = self.once(ctx, first)?;
+            if self.scripts.is_some() {
+                write!(ctx.out, "{}", Mark::End.text())?;
+            }
+            Ok(exit)
+        })
     }
 }
 
 impl Status {
+    /// Scripts that add columns.
+    pub fn scripts(&self) -> Option<Scripts> {
+        let value = self.scripts.as_deref()?;
+        Some(Scripts::new("status", value, self.json.style.json))
+    }
+
     fn once(&self, ctx: &mut Ctx, first: bool) -> Outcome {
         let mut pools = Map::new();
         let mut printed = 0_usize;
@@ -86,8 +117,14 @@ impl Status {
                     names: self.names.style(),
                     literal: self.literal,
                     unhealthy: self.unhealthy,
+                    initialized: self.initialized,
+                    trimmed: self.trimmed,
+                    power: self.power,
                 };
-                let item = status_json::pool(&view, condition, &errors, chosen, &style);
+                let mut item = status_json::pool(&view, condition, &errors, chosen, &style);
+                if self.dedup > 0 {
+                    dedup::insert(&view, &style, self.literal, &mut item);
+                }
                 pools.insert(super::pool_key(&view, &style), item);
                 return Ok(Exit::OK);
             }
@@ -100,6 +137,9 @@ impl Status {
                 (report.status, report.action) = (Some(wrap(LACKING)), Some(wrap(LACKING_ACTION)));
             }
             report.print(&mut *ctx.out)?;
+            if self.dedup > 0 {
+                dedup::print(&view, &mut *ctx.out)?;
+            }
             Ok(Exit::OK)
         })?;
         if self.json.style.json {
@@ -159,6 +199,7 @@ impl Status {
                 state: view.tree.health.name().to_owned(),
                 errors: Some([0; 3]),
                 slow: self.slow.then_some(None),
+                power: self.power.then_some("-"),
                 note: note(view, &view.tree),
                 children: of_class(None),
             },
@@ -166,7 +207,23 @@ impl Status {
             cache: facts.map(|f| aux(&f.l2cache, false)).unwrap_or_default(),
             spares: facts.map(|f| aux(&f.spares, true)).unwrap_or_default(),
             errors: Some(errors),
+            more_heads: self.scripts.as_ref().map(|_| Mark::Heads.text()).unwrap_or_default(),
         }
+    }
+
+    /// What stands behind a vdev's counts and the note on it: columns of scripts, and what goes on.
+    fn more(&self, view: &PoolView<'_>, vdev: &VdevNode) -> String {
+        let path = vdev.path.as_deref().filter(|_| self.scripts.is_some());
+        let mut more = path
+            .map(|path| Mark::Leaf(String::from_utf8_lossy(path).into()))
+            .map_or_else(String::new, |m| m.text());
+        if vdev.is_leaf() {
+            let possible = !self.trimmed || view.can_be_trimmed(vdev);
+            let (init, trim) = (Work::Initialize, Work::Trim);
+            more += &init.note(init.on(view, vdev), self.initialized, true);
+            more += &trim.note(trim.on(view, vdev), self.trimmed, possible);
+        }
+        more
     }
 
     fn vdev(&self, view: &PoolView<'_>, vdev: &VdevNode, spare: bool) -> Option<StatusVdev> {
@@ -183,7 +240,8 @@ impl Status {
             state: state.to_owned(),
             errors: (!spare).then(|| view.errors_of(vdev.guid)),
             slow,
-            note: note(view, vdev),
+            power: self.power.then(|| if vdev.is_leaf() { power(vdev.path.as_deref()) } else { "-" }),
+            note: note(view, vdev) + &self.more(view, vdev),
             children: vdev.children.iter().filter_map(|c| self.vdev(view, c, spare)).collect(),
         })
     }

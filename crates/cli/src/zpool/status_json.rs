@@ -15,7 +15,9 @@ use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
 use super::activity::Activity;
+use super::progress::Work;
 use super::prop::PoolView;
+use super::scripts;
 use crate::output::json::JsonStyle;
 use crate::output::status::KnownErrors;
 use crate::output::time::zoned_clock;
@@ -62,8 +64,7 @@ impl Form<'_> {
 /// How a pool's vdevs are turned into JSON.
 struct Writer<'a> {
     view: &'a PoolView<'a>,
-    names: NameStyle,
-    unhealthy: bool,
+    chosen: Chosen,
     form: Form<'a>,
 }
 
@@ -76,6 +77,12 @@ pub struct Chosen {
     pub literal: bool,
     /// Only vdevs with something the matter.
     pub unhealthy: bool,
+    /// How far devices are initialized.
+    pub initialized: bool,
+    /// How far devices are trimmed.
+    pub trimmed: bool,
+    /// What the power of devices' slots is.
+    pub power: bool,
 }
 
 /// What `zpool status -e` shows: a vdev that is not well or had errors, and what it is in.
@@ -107,8 +114,7 @@ pub fn pool(
         map.insert("msgid".into(), json!(id));
         map.insert("moreinfo".into(), json!(format!("{MESSAGE_URL}{id}")));
     }
-    let Chosen { names, literal, unhealthy } = chosen;
-    let writer = Writer { view, names, unhealthy, form: Form { style, literal: literal || style.int } };
+    let writer = Writer { view, chosen, form: Form { style, literal: chosen.literal || style.int } };
     map.extend(Activity::of(view).objects(view, &writer.form));
     writer.vdevs(&mut map);
     map.insert("error_count".into(), writer.form.count(errors.count));
@@ -184,8 +190,8 @@ impl Writer<'_> {
     /// The vdevs with what they consist of.
     fn all(&self, vdevs: &[&VdevNode], class: &str, parent: Option<&str>) -> Map<String, Value> {
         let mut all = Map::new();
-        for vdev in vdevs.iter().filter(|vdev| !self.unhealthy || is_unhealthy(self.view, vdev)) {
-            let name = vdev_name(vdev, self.names, true);
+        for vdev in vdevs.iter().filter(|vdev| !self.chosen.unhealthy || is_unhealthy(self.view, vdev)) {
+            let name = vdev_name(vdev, self.chosen.names, true);
             let mut map = self.vdev(vdev, name.clone(), class, parent);
             let children: Vec<&VdevNode> = vdev.children.iter().collect();
             let children = self.all(&children, class, Some(&name));
@@ -227,6 +233,9 @@ impl Writer<'_> {
         if vdev.is_leaf() && !spare {
             map.insert("slow_ios".into(), self.form.count(self.view.slow_ios(vdev.guid)));
         }
+        if vdev.is_leaf() {
+            self.work(vdev, &mut map);
+        }
         if vdev.not_present {
             map.insert("not_present".into(), self.form.plain(1));
             let path = vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
@@ -235,6 +244,21 @@ impl Writer<'_> {
             map.insert("aux".into(), json!(aux));
         }
         map
+    }
+
+    /// What is going on with a device, as far as somebody wants to know.
+    fn work(&self, vdev: &VdevNode, map: &mut Map<String, Value>) {
+        let Chosen { initialized, trimmed, power, .. } = self.chosen;
+        if power {
+            map.insert("power_state".into(), json!(scripts::power(vdev.path.as_deref())));
+        }
+        if initialized {
+            Work::Initialize.json(Work::Initialize.on(self.view, vdev), true, &self.form, map);
+        }
+        if trimmed {
+            let possible = self.view.can_be_trimmed(vdev);
+            Work::Trim.json(Work::Trim.on(self.view, vdev), possible, &self.form, map);
+        }
     }
 
     fn sizes(&self, vdev: &VdevNode, map: &mut Map<String, Value>) {

@@ -1,0 +1,102 @@
+//! What `zpool status -D` says of the dedup tables.
+//!
+//! Source: `print_dedup_stats`, zpool_main.c, OpenZFS 2.3. Differs from OpenZFS: `-DD` says no more than `-D`, as nobody
+//! counts what of the tables is in the cache.
+
+use std::io::{self, Write};
+
+use engine::ddt::{Table, Totals, tables};
+use engine::zio::deflated;
+use ondisk::ddt::DdtStat;
+use serde_json::{Map, Value, json};
+use zcommon::props::ZpoolProp;
+use zcommon::units::nicebytes;
+
+use super::prop::PoolView;
+use super::status_json::Form;
+use crate::output::json::JsonStyle;
+use crate::zdb::ddt::print_histogram;
+
+/// Bytes of an entry of a table's log in OpenZFS's memory, of a flat table and of any other.
+#[doc(alias("DDT_LOG_ENTRY_FLAT_SIZE", "DDT_LOG_ENTRY_TRAD_SIZE"))]
+const LOGGED: [u64; 2] = [144, 328];
+
+/// How much there is, in all tables.
+struct Size {
+    entries: u64,
+    disk: u64,
+    memory: u64,
+}
+
+impl Size {
+    #[doc(alias = "ddt_get_dedup_object_stats")]
+    fn of(view: &PoolView<'_>, tables: &[Table]) -> Self {
+        let disk = view.native(ZpoolProp::DedupTableSize).and_then(|prop| prop.number).unwrap_or(0);
+        let mut size = Self { entries: 0, disk, memory: 0 };
+        let mut add = |entries: u64, memory: u64| {
+            size.entries = size.entries.saturating_add(entries);
+            size.memory = size.memory.saturating_add(memory);
+        };
+        for table in tables {
+            let [flat, other] = LOGGED;
+            let logged = if table.is_flat() { flat } else { other };
+            table.stores.iter().for_each(|store| add(store.count, store.memory_bytes));
+            for log in &table.logs {
+                let entries = u64::try_from(log.entries.len()).unwrap_or(u64::MAX);
+                add(entries, entries.saturating_mul(logged));
+            }
+        }
+        size
+    }
+}
+
+fn look(view: &PoolView<'_>) -> (Size, Totals) {
+    // What can't be read is the pool's trouble, not that of this report.
+    let tables = tables(&view.pool.mos, &mut Vec::new());
+    let tree = view.pool.tree();
+    (Size::of(view, &tables), Totals::of(&tables, &|bp| deflated(&tree, bp)))
+}
+
+/// Lines behind the report.
+pub fn print(view: &PoolView<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let (size, totals) = look(view);
+    if size.entries == 0 {
+        return writeln!(out, "\n dedup: no DDT entries");
+    }
+    let Size { entries, disk, memory } = size;
+    let (disk, memory) = (nicebytes(disk), nicebytes(memory));
+    writeln!(out, "\n dedup: DDT entries {entries}, size {disk} on disk, {memory} in core")?;
+    print_histogram(&totals.histogram, Some(&totals.all()), out)
+}
+
+/// The same in a pool's JSON.
+#[doc(alias = "dedup_stats_nvlist")]
+pub fn insert(view: &PoolView<'_>, style: &JsonStyle, literal: bool, item: &mut Value) {
+    let form = Form { style, literal: literal || style.int };
+    let (size, totals) = look(view);
+    let stats = |stat: &DdtStat| {
+        form.map([
+            ("blocks", form.count(stat.blocks)),
+            ("logical_size", form.bytes(stat.lsize)),
+            ("physical_size", form.bytes(stat.psize)),
+            ("deflated_size", form.bytes(stat.dsize)),
+            ("ref_blocks", form.count(stat.ref_blocks)),
+            ("ref_lsize", form.bytes(stat.ref_lsize)),
+            ("ref_psize", form.bytes(stat.ref_psize)),
+            ("ref_dsize", form.bytes(stat.ref_dsize)),
+        ])
+    };
+    let buckets = totals.histogram.stat.iter().enumerate().filter(|(_, stat)| stat.blocks != 0);
+    let buckets: Map<String, Value> = buckets.map(|(i, stat)| (i.to_string(), stats(stat).into())).collect();
+    let mut objects = form.map([("obj_count", form.count(size.entries))]);
+    let mut all = Map::new();
+    if size.entries > 0 {
+        objects.insert("dspace".into(), form.bytes(size.disk));
+        objects.insert("mspace".into(), form.bytes(size.memory));
+        all.insert("ddt_stats".into(), json!({ "total": stats(&totals.all()), "histogram": buckets }));
+    }
+    all.insert("ddt_object_stats".into(), objects.into());
+    if let Value::Object(map) = item {
+        map.insert("dedup_stats".into(), all.into());
+    }
+}
