@@ -255,7 +255,7 @@ pub fn find(vdev: &NvList, guid: u64) -> Option<&NvList> {
 }
 
 /// The vdev of this guid, what it is part of, and so on up to `vdev`; empty when it isn't there.
-pub fn line<'a>(vdev: &'a NvList, guid: u64) -> Vec<&'a NvList> {
+pub fn line(vdev: &NvList, guid: u64) -> Vec<&NvList> {
     if vdev.u64("guid") == Some(guid) {
         return vec![vdev];
     }
