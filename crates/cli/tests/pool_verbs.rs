@@ -270,3 +270,23 @@ fn vdevs_count_what_they_do() {
     assert_eq!([one[0] + other[0], one[1] + other[1], 0], whole[..], "{one:?} {other:?}");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn quotas_and_classes_are_there_from_the_beginning() {
+    let live = Live::new();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 64));
+    let refused = live.fails(&format!("zpool create tank {a} cache mirror {b} {c}"));
+    assert_eq!(refused, "invalid vdev specification: cache requires at least 1 devices\n");
+    let quotas = "-O userquota@7=1G -O groupquota@8=2G -O projectquota@9=3G";
+    live.ok(&format!("zpool create -fO mountpoint=none {quotas} tank {a} special raidz {b} {c} {d}"));
+    let asked = "zfs get -H -o value userquota@7,groupquota@8,projectquota@9 tank";
+    assert_eq!(live.ok(asked), "1G\n2G\n3G\n");
+    live.export_and_verify("tank");
+    // A pool that is only read goes when it is destroyed, and its disks know nothing of it.
+    let import = format!("zpool import -d {}", live.disks().display());
+    live.ok(&format!("{import} -o readonly=on tank"));
+    live.ok("zpool destroy tank");
+    live.ok(&format!("{import} tank"));
+    assert_eq!(live.ok(asked), "1G\n2G\n3G\n");
+    live.export_and_verify("tank");
+}

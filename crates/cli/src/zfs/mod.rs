@@ -15,7 +15,7 @@ pub mod mount;
 pub mod mount_helper;
 pub mod project;
 pub mod prop;
-mod quota;
+pub(crate) mod quota;
 mod rename;
 mod rollback;
 pub mod rows;

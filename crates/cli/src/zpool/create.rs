@@ -18,6 +18,8 @@ use crate::session::why;
 use crate::settings::{self, PoolSetting, When, of_dataset, of_pool, tell_unheeded};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::encryption;
+use crate::zfs::quota;
+use crate::zfs::target::Target;
 
 /// The version of pools with features.
 const FEATURES_VERSION: u64 = 5000;
@@ -109,6 +111,8 @@ impl Verb for Create {
         }
         tell_unheeded(&wishes.fs_props, ctx);
         let mut wishes = wishes;
+        let (quotas, fs_props) = quota::split(std::mem::take(&mut wishes.fs_props));
+        wishes.fs_props = fs_props;
         let secrets = ctx.registry()?.env()?.secrets;
         let encryption = encryption(&mut wishes.fs_props, &name, &*secrets, ctx).map_err(cannot)?;
         let spec = vdevs::open(&found, wishes.ashift, ("create", &self.pool), ctx)?;
@@ -128,6 +132,9 @@ impl Verb for Create {
             command: session.line.clone(),
         };
         session.registry.create(new).map_err(|e| cannot(reason(&e)))?;
+        for (kind, who, limit) in quotas {
+            quota::set(&Target::of(&name, ctx)?, kind, &who, limit, ctx).map_err(cannot)?;
+        }
         crate::zfs::mount::mount_created(&name, ctx)
     }
 }

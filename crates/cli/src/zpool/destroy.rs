@@ -24,7 +24,7 @@ impl Verb for Destroy {
             return Err(Failure::failed(what.replace("{}", &self.pool)));
         }
         let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
-        pool.spa().map_err(|e| Failure::cannot("destroy", &self.pool, e.what()))?;
+        // One that was imported read-only is let go as it is, as in OpenZFS: its disks know nothing of it.
         let name = pool.name();
         drop(pool);
         ctx.release();

@@ -105,8 +105,10 @@ pub fn parse(words: &[String], ctx: &Ctx) -> Result<Vdevs, Failure> {
             if seen.contains(&word) {
                 return Err(invalid(format!("'{word}' can be specified only once")));
             }
-            if words.peek().is_none_or(|next| is_grouping(next) && !matches!(next.as_str(), "mirror")) {
-                return Err(invalid(format!("{word} requires at least 1 devices")));
+            let takes_groups = matches!(next, Section::Class(_));
+            if words.peek().is_none_or(|n| section_of(n).is_some() || (is_grouping(n) && !takes_groups)) {
+                let devices = if word == "log" { "device" } else { "devices" };
+                return Err(invalid(format!("{word} requires at least 1 {devices}")));
             }
             seen.push(word);
             section = next;
