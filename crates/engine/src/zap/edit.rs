@@ -186,8 +186,7 @@ impl<'a> ZapEdit<'a> {
             return Ok(true);
         }
         let Some(cd) = free_cd(&micro, name) else { return Ok(false) };
-        let full = micro.entries().count() == micro.capacity();
-        let block = if full {
+        let block = if micro.is_full() {
             let size = self.object.block_size().saturating_add(ondisk::MIN_BLOCK_SIZE);
             if size > self.micro_max {
                 return Ok(false);

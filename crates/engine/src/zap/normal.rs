@@ -3,6 +3,8 @@
 //! Differs from OpenZFS: its tables are Unicode 5.0's, ours the current ones. A name that hashes
 //! differently for that reason is still found by file systems, which scan the directory then.
 
+use std::borrow::Cow;
+
 use unicode_normalization::UnicodeNormalization;
 
 /// Upper case before comparing (`U8_TEXTPREP_TOUPPER`).
@@ -28,9 +30,9 @@ pub enum Match {
 
 impl Match {
     /// What of a name is compared in a ZAP with these `normflags`.
-    pub fn fold(self, name: &[u8], normflags: u64) -> Vec<u8> {
+    pub fn fold(self, name: &[u8], normflags: u64) -> Cow<'_, [u8]> {
         match self {
-            Self::Exact => name.to_vec(),
+            Self::Exact => name.into(),
             Self::Normalized => fold(name, normflags),
             Self::NormalizedCase => fold(name, normflags & !TOUPPER),
         }
@@ -40,19 +42,19 @@ impl Match {
 /// `name` as it is hashed and compared under `flags` (a ZAP's `normflags`). Bytes that are not UTF-8 stay as
 /// they are.
 #[doc(alias = "u8_textprep_str")]
-pub fn fold(name: &[u8], flags: u64) -> Vec<u8> {
+pub fn fold(name: &[u8], flags: u64) -> Cow<'_, [u8]> {
     if flags & (TOUPPER | FORM) == 0 {
-        return name.to_vec();
+        return name.into();
     }
     if name.is_ascii() {
-        return if flags & TOUPPER != 0 { name.to_ascii_uppercase() } else { name.to_vec() };
+        return if flags & TOUPPER != 0 { name.to_ascii_uppercase().into() } else { name.into() };
     }
     let mut folded = Vec::with_capacity(name.len());
     for chunk in name.utf8_chunks() {
         folded.extend_from_slice(fold_text(chunk.valid(), flags).as_bytes());
         folded.extend_from_slice(chunk.invalid());
     }
-    folded
+    folded.into()
 }
 
 fn fold_text(text: &str, flags: u64) -> String {
@@ -82,19 +84,19 @@ mod tests {
 
     #[test]
     fn folding_follows_the_flags() {
-        assert_eq!(fold(b"ReadMe", TOUPPER), b"README");
-        assert_eq!(fold(b"ReadMe", 0), b"ReadMe");
+        assert_eq!(*fold(b"ReadMe", TOUPPER), *b"README");
+        assert_eq!(*fold(b"ReadMe", 0), *b"ReadMe");
         let composed = "caf\u{e9}".as_bytes();
         let decomposed = "cafe\u{301}".as_bytes();
-        assert_eq!(fold(composed, CANON_DECOMP), decomposed);
-        assert_eq!(fold(decomposed, CANON_DECOMP | CANON_COMP), composed);
-        assert_eq!(fold(b"\xff\xfe", TOUPPER | CANON_DECOMP), b"\xff\xfe");
-        assert_eq!(fold(b"a\xffb", TOUPPER), b"A\xffB");
-        assert_eq!(fold("\u{fb01}".as_bytes(), COMPAT_DECOMP), b"fi");
+        assert_eq!(*fold(composed, CANON_DECOMP), *decomposed);
+        assert_eq!(*fold(decomposed, CANON_DECOMP | CANON_COMP), *composed);
+        assert_eq!(*fold(b"\xff\xfe", TOUPPER | CANON_DECOMP), *b"\xff\xfe");
+        assert_eq!(*fold(b"a\xffb", TOUPPER), *b"A\xffB");
+        assert_eq!(*fold("\u{fb01}".as_bytes(), COMPAT_DECOMP), *b"fi");
     }
 
     #[test]
     fn letters_without_a_single_capital_stay() {
-        assert_eq!(fold("stra\u{df}e".as_bytes(), TOUPPER), "STRA\u{df}E".as_bytes());
+        assert_eq!(*fold("stra\u{df}e".as_bytes(), TOUPPER), *"STRA\u{df}E".as_bytes());
     }
 }

@@ -84,9 +84,9 @@ impl<'a> MicroZap<'a> {
         self.header.normflags.get()
     }
 
-    /// Slots, used or free.
-    pub fn capacity(&self) -> usize {
-        self.entries.len()
+    /// Whether no slot is free.
+    pub fn is_full(&self) -> bool {
+        self.entries.iter().all(|raw| raw.name.first() != Some(&0))
     }
 
     /// Entries in the order of their slots. A name without its NUL (damage) ends with its field.
@@ -112,7 +112,14 @@ impl<'a> MicroZap<'a> {
 
     /// The entry with exactly this name.
     pub fn find(&self, name: &[u8]) -> Option<MicroEntry<'a>> {
-        self.entries().find(|e| e.name == name)
+        let is_it = |raw: &MicroEntryPhys| {
+            raw.name.starts_with(name) && raw.name.get(name.len()).is_none_or(|&end| end == 0)
+        };
+        // Whole folders are looked through for every name: how long the others' names are does not matter.
+        let index = self.entries.iter().position(is_it).filter(|_| !name.is_empty() && !name.contains(&0))?;
+        let raw = self.entries.get(index)?;
+        let name = raw.name.get(..name.len())?;
+        Some(MicroEntry { index, name, value: raw.value.get(), cd: raw.cd.get() })
     }
 }
 
@@ -207,7 +214,7 @@ mod tests {
     fn free_slots_are_skipped() {
         let block = block();
         let zap = MicroZap::from_bytes(&block).unwrap();
-        assert_eq!(zap.capacity(), 7);
+        assert!(!zap.is_full());
         let all: Vec<_> = zap.entries().map(|e| (e.index, e.value)).collect();
         assert_eq!(all, [(1, 2), (3, 1)]);
         assert_eq!(zap.find(b"aa").unwrap().value, 1);
@@ -223,6 +230,8 @@ mod tests {
             assert!(zap.insert(name.as_bytes(), i as u64, 0));
         }
         assert!(!zap.insert(b"h", 1, 0));
+        assert!(MicroZap::from_bytes(&block).unwrap().is_full());
+        let mut zap = MicroZapMut::from_bytes(&mut block).unwrap();
         zap.remove(2);
         zap.set_value(3, 33);
         assert!(!zap.insert(&[b'x'; 50], 1, 0) && !zap.insert(b"", 1, 0));
