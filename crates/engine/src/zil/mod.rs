@@ -84,6 +84,8 @@ pub struct Chain {
     next: Option<Blkptr>,
     last_block: u64,
     last_record: u64,
+    /// The newest record met.
+    met: u64,
     read: u64,
     end: Option<Error>,
 }
@@ -104,6 +106,7 @@ pub fn chain_as(objset: &Arc<Objset>, form: Form) -> Chain {
         next: Some(header.log),
         last_block: if claimed { header.claim_blk_seq } else { u64::MAX },
         last_record: if counted { header.claim_lr_seq } else { u64::MAX },
+        met: 0,
         read: 0,
         end: None,
     }
@@ -119,6 +122,12 @@ impl Chain {
     /// never claimed this is how every chain ends.
     pub fn end(&self) -> Option<&Error> {
         self.end.as_ref()
+    }
+
+    /// Whether all records that were claimed have been met and only the block is left that was allocated ahead:
+    /// what it holds was never written, and is no damage.
+    fn is_over(&self, bp: &Blkptr) -> bool {
+        self.met == self.last_record && LogBlock::sequence(bp) == self.last_block
     }
 
     fn block(&self, bp: &Blkptr) -> Result<ChainBlock> {
@@ -152,10 +161,11 @@ impl Iterator for Chain {
     fn next(&mut self) -> Option<ChainBlock> {
         let bp = self.peek();
         self.next = None;
-        let bp = bp?;
+        let bp = bp.filter(|bp| !self.is_over(bp))?;
         self.read += 1;
         let block = self.block(&bp).and_then(|block| {
             let next = self.after(&block)?;
+            self.met = block.records().last().map_or(self.met, |(head, _)| head.seq);
             Ok((block, next))
         });
         match block {
