@@ -290,3 +290,29 @@ fn quotas_and_classes_are_there_from_the_beginning() {
     assert_eq!(live.ok(asked), "1G\n2G\n3G\n");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn an_import_goes_back_and_sets_what_is_asked_for() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live.ok("zfs create tank/before");
+    live.ok("zpool sync tank");
+    let json: serde_json::Value = serde_json::from_str(&live.ok("zpool list -j --json-int tank")).unwrap();
+    let txg = json["pools"]["tank"]["txg"].as_u64().unwrap();
+    live.ok("zfs create tank/after");
+    live.ok("zpool export tank");
+    let import = format!("zpool import -d {}", live.disks().display());
+    assert_eq!(live.run(&format!("{import} -n tank")).err, "-n or -X only meaningful with -F\n");
+    // It opens as it is, so there is nothing to go back for.
+    assert_eq!(live.ok(&format!("{import} -Fn tank")), "");
+    let said = live.ok(&format!("{import} -T {txg} -o readonly=on tank"));
+    assert!(said.starts_with("Pool tank returned to its state as of "), "{said}");
+    live.ok("zpool export tank");
+    live.ok(&format!("{import} -T {txg} -o comment=back tank"));
+    assert_eq!(live.ok("zfs list -H -o name"), "tank\ntank/before\n");
+    assert_eq!(live.ok("zpool get -H -o value comment tank"), "back\n");
+    live.ok("zfs create tank/other");
+    assert_eq!(live.ok("zpool wait -Ht free,scrub tank 1"), "0\t0\n");
+    live.export_and_verify("tank");
+}

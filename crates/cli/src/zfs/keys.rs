@@ -155,6 +155,11 @@ impl Verb for LoadKey {
 }
 
 impl LoadKey {
+    /// All keys of one pool.
+    pub fn all_of(pool: &str) -> Self {
+        Self { all: false, dry: false, recurse: true, location: None, name: Some(pool.to_owned()) }
+    }
+
     fn one(
         &self,
         target: &Target,

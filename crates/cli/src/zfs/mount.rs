@@ -252,17 +252,20 @@ pub fn mount_created(name: &str, ctx: &mut Ctx) -> Outcome {
 }
 
 /// Mounts all file systems of a pool, parents first.
-pub fn mount_pool(pool: &str, ctx: &mut Ctx) -> Outcome {
+pub fn mount_pool(pool: &str, options: &[String], ctx: &mut Ctx) -> Outcome {
     let root = Target::of(pool, ctx)?;
-    let failures = mount_below(&root, &*mounter(ctx)?)?;
+    let failures = mount_sorted(below(&root)?, &*mounter(ctx)?, options);
     failures.iter().for_each(|why| ctx.warn(why));
     Ok(if failures.is_empty() { Exit::OK } else { Exit::FAILED })
 }
 
 /// Mounts a file system and all below it as their properties say; gives what could not be mounted.
 pub fn mount_below(root: &Target, mounter: &dyn Mounter) -> Result<Vec<String>, Failure> {
-    let all = root.tree()?.into_iter().map(|dir| Target { name: dir.name, ..root.clone() }).collect();
-    Ok(mount_sorted(all, mounter, &[]))
+    Ok(mount_sorted(below(root)?, mounter, &[]))
+}
+
+fn below(root: &Target) -> Result<Vec<Target>, Failure> {
+    Ok(root.tree()?.into_iter().map(|dir| Target { name: dir.name, ..root.clone() }).collect())
 }
 
 /// Mounts file systems by place, so that none hides another; gives what could not be mounted. Those whose key is not

@@ -22,6 +22,9 @@ pub struct Offline {
     /// Declare them faulted.
     #[arg(short = 'f')]
     pub fault: bool,
+    /// Turn off the power of their slots.
+    #[arg(long)]
+    pub power: bool,
     /// Until the pool is exported only.
     #[arg(short = 't')]
     pub temporary: bool,
@@ -38,6 +41,9 @@ pub struct Online {
     /// Grow to what the device has.
     #[arg(short = 'e')]
     pub expand: bool,
+    /// Turn on the power of their slots first.
+    #[arg(long)]
+    pub power: bool,
     /// The pool.
     pub pool: String,
     /// The devices.
@@ -51,7 +57,10 @@ pub struct Clear {
     /// Go back to an older state when the newest can't be opened.
     #[arg(short = 'F')]
     pub rewind: bool,
-    /// Go on although another machine seems to use it.
+    /// With -F: only see whether that would help.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// Turn on the power of the devices' slots first.
     #[arg(long = "power")]
     pub power: bool,
     /// The pool.
@@ -59,6 +68,9 @@ pub struct Clear {
     /// One device of it.
     pub device: Option<String>,
 }
+
+/// The power of slots is not switched by this build; `zpool status --power` shows it.
+const NO_POWER: &str = "Power control not supported";
 
 /// The vdev that a word means: its name, its path or the end of it, its guid.
 #[doc(alias = "zpool_find_vdev")]
@@ -125,6 +137,12 @@ fn each(
 
 impl Verb for Offline {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.power && (self.fault || self.temporary) {
+            return Err(Failure::usage("-f and -t are incompatible with --power"));
+        }
+        if self.power {
+            return Err(Failure::failed(NO_POWER));
+        }
         let pool = named(&self.pool, ctx)?;
         let verb = if self.fault { "fault" } else { "offline" };
         each(&self.devices, &pool, ctx, |word, _| {
@@ -140,6 +158,9 @@ impl Verb for Offline {
 
 impl Verb for Online {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.power {
+            return Err(Failure::failed(NO_POWER));
+        }
         if self.expand {
             return Err(Failure::failed("zpool online -e: not supported yet: growing a vdev"));
         }
@@ -167,7 +188,17 @@ impl Verb for Online {
 
 impl Verb for Clear {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.dry && !self.rewind {
+            return Err(Failure::usage("-n only meaningful with -F"));
+        }
+        if self.power {
+            return Err(Failure::failed(NO_POWER));
+        }
         let pool = named(&self.pool, ctx)?;
+        if self.dry {
+            // It is imported, so nothing has to be gone back to.
+            return Ok(Exit::OK);
+        }
         let cannot = |name: &str, what: &str| cannot("clear errors for", name, what);
         let spa = pool.spa().map_err(|e| cannot(&self.pool, e.what()))?;
         pool.resume().map_err(|e| cannot(&self.pool, e.what()))?;

@@ -53,6 +53,26 @@ pub struct Import {
     #[arg(short = 'F')]
     pub rewind: bool,
 
+    /// With -F: only see whether that would help
+    #[arg(short = 'n')]
+    pub dry: bool,
+
+    /// With -F: go back as far as there are states (it always does)
+    #[arg(short = 'X')]
+    pub extreme: bool,
+
+    /// Go back to the newest state at or before this transaction group
+    #[arg(short = 'T', value_name = "TXG")]
+    pub txg: Option<u64>,
+
+    /// Go back to the pool's checkpoint, for good unless the pool is imported read-only
+    #[arg(long)]
+    pub rewind_to_checkpoint: bool,
+
+    /// Load keys, and ask for those that nobody else has
+    #[arg(short = 'l')]
+    pub load_keys: bool,
+
     /// A folder that all mount points are below
     #[arg(short = 'R', value_name = "ROOT")]
     pub root: Option<String>,

@@ -3,9 +3,12 @@
 //! Differs from OpenZFS: what can't be kept right by this build is refused by name, and can be imported with
 //! `-o readonly=on`.
 
+use std::io::Write;
+
 use daemon::ops::ImportPool;
 use daemon::registry::Manner;
 use engine::Kind;
+use engine::dsl::props::PropValue;
 use engine::spa::OpenOptions;
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
@@ -16,18 +19,29 @@ use super::import::Import;
 use crate::ctx::Ctx;
 use crate::output::time;
 use crate::settings::{self, PoolSetting, When, of_pool};
-use crate::verb::{Exit, Failure, Outcome};
+use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zfs::keys::LoadKey;
 
 /// What the options ask for.
 #[derive(Debug, Clone)]
 struct Wishes {
     manner: Manner,
     read_only: bool,
+    /// Properties that it gets.
+    stored: Vec<(String, PropValue)>,
+    /// Of its mounts.
+    options: Vec<String>,
 }
 
 impl Import {
     /// Imports the pool named, or all that are found.
     pub(super) fn import(&self, ctx: &mut Ctx) -> Outcome {
+        if (self.dry || self.extreme) && !self.rewind {
+            return Err(Failure::usage("-n or -X only meaningful with -F"));
+        }
+        if self.load_keys && self.no_mount {
+            return Err(Failure::usage("-l is incompatible with -N"));
+        }
         let wishes = self.wishes().map_err(|e| Failure::failed(format!("property error: {e}")))?;
         let registry = ctx.registry()?;
         let mut found = self.found(ctx)?;
@@ -48,10 +62,7 @@ impl Import {
                 Err(Failure::cannot("import", wanted, what))
             }
             ([], true) => Err(Failure::cannot("import", wanted, "no such pool available")),
-            ([one], _) => {
-                self.one(one, self.new_name.clone(), &wishes, ctx)?;
-                Ok(Exit::OK)
-            }
+            ([one], _) => self.one(one, self.new_name.clone(), &wishes, ctx),
             _ => {
                 let what = "more than one matching pool\nimport by numeric ID instead";
                 Err(Failure::cannot("import", wanted, what))
@@ -66,9 +77,12 @@ impl Import {
         }
         let mut exit = Exit::OK;
         for candidate in &found {
-            if let Err(failure) = self.one(candidate, None, wishes, ctx) {
-                ctx.warn(failure.message().unwrap_or_default());
-                exit = Exit::FAILED;
+            match self.one(candidate, None, wishes, ctx) {
+                Ok(done) => exit = exit.worse(done),
+                Err(failure) => {
+                    ctx.warn(failure.message().unwrap_or_default());
+                    exit = Exit::FAILED;
+                }
             }
         }
         Ok(exit)
@@ -80,7 +94,7 @@ impl Import {
         rename: Option<String>,
         wishes: &Wishes,
         ctx: &mut Ctx,
-    ) -> Result<(), Failure> {
+    ) -> Outcome {
         let name = rename.clone().unwrap_or_else(|| candidate.name.clone());
         let cannot = |what: &str| Failure::cannot("import", &candidate.name, what);
         if let Some(new) = &rename {
@@ -94,13 +108,16 @@ impl Import {
             let what = "a pool with that name already exists\nuse the form 'zpool import <pool | id> <newpool>' to give it a new name";
             return Err(Failure::cannot("import", &name, what));
         }
+        if self.dry {
+            return self.try_rewind(candidate, ctx);
+        }
         let new = ImportPool {
             candidate: candidate.clone(),
             temporary: self.temporary && rename.is_some(),
             rename,
             read_only: wishes.read_only,
             force: self.force || self.destroyed,
-            open: OpenOptions { rewind: self.rewind, ..OpenOptions::default() },
+            open: self.state(),
             manner: wishes.manner.clone(),
         };
         let pool = registry.import(new).map_err(|e| match e.kind() {
@@ -108,11 +125,44 @@ impl Import {
             Kind::Exists => cannot("a pool with that name already exists"),
             _ => cannot(&e.to_string()),
         })?;
+        if self.rewind || self.txg.is_some() {
+            let opened = match pool.spa() {
+                Ok(spa) => spa.pool.uberblock.txg,
+                Err(_) => pool.view()?.uberblock.txg,
+            };
+            say_rewind(candidate, opened, &name, false, ctx)?;
+        }
         if !pool.is_read_only() {
+            let stored = wishes.stored.clone();
+            pool.task(move |tasks, spa| spa.set_props(&stored, tasks.at.tx))?;
             ctx.log(&pool)?;
         }
         drop(pool);
-        if self.no_mount { Ok(()) } else { crate::zfs::mount::mount_pool(&name, ctx).map(drop) }
+        let keys = if self.load_keys { LoadKey::all_of(&name).run(ctx)? } else { Exit::OK };
+        if !self.no_mount {
+            crate::zfs::mount::mount_pool(&name, &wishes.options, ctx)?;
+        }
+        Ok(keys)
+    }
+
+    /// Which of the pool's states is wanted.
+    fn state(&self) -> OpenOptions {
+        OpenOptions {
+            txg: self.txg,
+            rewind: self.rewind || self.txg.is_some(),
+            checkpoint: self.rewind_to_checkpoint,
+            force: false,
+        }
+    }
+
+    /// Says whether an older state would open, where the newest does not.
+    fn try_rewind(&self, candidate: &PoolCandidate, ctx: &mut Ctx) -> Outcome {
+        let env = ctx.registry()?.env()?;
+        let source = zutil::import::source(candidate);
+        let pool = engine::spa::open(&env, source, self.state())
+            .map_err(|e| Failure::cannot("import", &candidate.name, e))?;
+        say_rewind(candidate, pool.uberblock.txg, &candidate.name, true, ctx)?;
+        Ok(if pool.rewind.is_some() { Exit::FAILED } else { Exit::OK })
     }
 
     fn wishes(&self) -> Result<Wishes, String> {
@@ -123,9 +173,9 @@ impl Import {
             cachefile: None,
             no_mount: self.no_mount,
         };
-        let mut wishes = Wishes { manner, read_only: false };
-        let (props, _mount_options): (Vec<String>, Vec<String>) =
+        let (props, options): (Vec<String>, Vec<String>) =
             self.options.iter().cloned().partition(|word| word.contains('='));
+        let mut wishes = Wishes { manner, read_only: false, stored: Vec::new(), options };
         for (name, value) in settings::split(&props)? {
             match of_pool(&name, &value, When::New)? {
                 PoolSetting::Readonly(on) => wishes.read_only = on,
@@ -133,12 +183,48 @@ impl Import {
                     wishes.manner.altroot = Some(root);
                     wishes.manner.cached = false;
                 }
+                PoolSetting::Stored(name, value) => wishes.stored.push((name, value)),
                 PoolSetting::Cachefile(path) => wishes.manner.set_cachefile(&path),
                 _ => return Err(format!("property '{name}' can't be set at import time by this build")),
             }
         }
         Ok(wishes)
     }
+}
+
+/// Says what going back to a transaction group costs, if it is one.
+#[doc(alias = "zpool_rewind_exclaim")]
+fn say_rewind(
+    candidate: &PoolCandidate,
+    opened: u64,
+    name: &str,
+    dry: bool,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    let all = zutil::import::source(candidate).uberblocks;
+    let newest = all.iter().map(|u| u.uberblock.txg).max().unwrap_or(0);
+    if opened >= newest {
+        return Ok(());
+    }
+    let at = |txg: u64| all.iter().find(|u| u.uberblock.txg == txg).map_or(0, |u| u.uberblock.timestamp);
+    let (then, lost) = (at(opened), at(newest).saturating_sub(at(opened)));
+    let when = time::clock(then);
+    let verb = match dry {
+        true => {
+            writeln!(ctx.out, "Would be able to return {name} to its state as of {when}.")?;
+            "Would discard"
+        }
+        false => {
+            writeln!(ctx.out, "Pool {name} returned to its state as of {when}.")?;
+            "Discarded"
+        }
+    };
+    match lost {
+        0 => {}
+        1..=120 => writeln!(ctx.out, "{verb} approximately {lost} seconds of transactions.")?,
+        _ => writeln!(ctx.out, "{verb} approximately {} minutes of transactions.", (lost + 30) / 60)?,
+    }
+    Ok(())
 }
 
 /// Refuses a pool that another machine may be using.

@@ -61,7 +61,7 @@ impl PoolStats {
             bcloneused: space.cloned,
             bclonesaved: space.clones_saved,
             bcloneratio: hundredths(space.cloned.saturating_add(space.clones_saved), space.cloned),
-            freeing: special_dir_used(pool, special_dir::FREE).unwrap_or(0),
+            freeing: freeing(pool),
             leaked: special_dir_used(pool, special_dir::LEAK).unwrap_or(0),
             last_scrubbed_txg: last_scrubbed.ok().flatten().unwrap_or(0),
         }
@@ -83,6 +83,11 @@ pub fn settings(pool: &Pool) -> Result<BTreeMap<String, PropValue>> {
         all.insert(name, value);
     }
     Ok(all)
+}
+
+/// Bytes of destroyed datasets that are still to be freed.
+pub fn freeing(pool: &Pool) -> u64 {
+    special_dir_used(pool, special_dir::FREE).unwrap_or(0)
 }
 
 /// Bytes that one of the pool's own directories holds.
