@@ -33,7 +33,7 @@ pub struct Tree {
 
 impl Tree {
     /// Builds the tree of `config` (its root). Leaves already open in `known` are kept, with their
-    /// queues and counters; others get their device from `devices`, or none.
+    /// queues and counters; others get their device from `devices`, or none. So is where removed vdevs went.
     pub fn build(
         config: VdevConfig,
         known: Option<&Tree>,
@@ -58,7 +58,11 @@ impl Tree {
             if tops.len() <= slot {
                 tops.resize(slot + 1, None);
             }
-            let layout = layout(child, reflow)?;
+            let before = known.and_then(|tree| tree.top(child.id));
+            let layout = match layout(child, reflow)? {
+                Layout::Indirect(_) => Layout::Indirect(RwLock::new(before.and_then(|top| top.mapping()))),
+                layout => layout,
+            };
             let nested = nested(child, &leaves)?;
             let find = |guid| match nested.get(&guid) {
                 Some(top) => Some(Side::Nested(Arc::clone(top))),
@@ -169,4 +173,26 @@ fn draid(top: &VdevConfig) -> Result<DraidGeometry> {
         spares: u64::from(shape.nspares),
     };
     DraidGeometry::new(top.ashift, config, u64::from(shape.ngroups))
+}
+
+#[cfg(test)]
+mod tests {
+    use nvpair::NvList;
+
+    use super::*;
+    use crate::vdev::indirect::IndirectMapping;
+
+    #[test]
+    fn a_new_tree_knows_where_removed_vdevs_went() {
+        let (mut removed, mut root) = (NvList::new(), NvList::new());
+        removed.add("type", "indirect").add("id", 0u64).add("guid", 7u64).add("ashift", 9u64);
+        root.add("type", "root").add("guid", 1u64).add("children", vec![removed]);
+        let config = || VdevConfig::parse(&root).unwrap();
+        let old = Tree::build(config(), None, &Devices::default(), None).unwrap();
+        let top = old.top(0).unwrap();
+        let Layout::Indirect(slot) = &top.layout else { panic!("{top:?}") };
+        *slot.write() = Some(Arc::new(IndirectMapping::default()));
+        let new = Tree::build(config(), Some(&old), &Devices::default(), None).unwrap();
+        assert!(new.top(0).unwrap().mapping().is_some());
+    }
 }
