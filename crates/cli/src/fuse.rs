@@ -86,8 +86,15 @@ impl SnapshotAdmin for Named {
 
     fn destroy(&self, name: &str, who: Asker) -> Result<()> {
         self.allow(who, &["destroy", "mount"])?;
-        let whole = self.snapshot(name)?;
-        self.pool()?.task(move |tasks, _| tasks.destroy(&whole, false))
+        let (whole, pool) = (self.snapshot(name)?, self.pool()?);
+        let guid = {
+            let _quiet = pool.quiet();
+            pool.view()?.dsl.dataset(&whole)?.phys.guid
+        };
+        if pool.mounts.uses_snapshot(&whole, guid) {
+            return Err(Error::new(Kind::Busy, "dataset is busy"));
+        }
+        pool.task(move |tasks, _| tasks.destroy(&whole, false))
     }
 
     fn rename(&self, old: &str, new: &str, who: Asker) -> Result<()> {
@@ -117,6 +124,10 @@ impl Mount for Standing {
         self.files.as_ref().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
         *self.options.lock() = all;
         Ok(())
+    }
+
+    fn uses_snapshot(&self, guid: u64) -> bool {
+        self.mounted.uses_snapshot(guid)
     }
 
     fn hidden(&self) -> Hidden {

@@ -4,7 +4,7 @@
 mod live;
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -130,6 +130,49 @@ fn snapshots_come_and_go_below_dot_zfs() {
     live.ok("zfs release keep tank@d");
     fs::remove_dir(all.join("d")).unwrap();
     assert_eq!(names(&all), ["b"]);
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_snapshot_that_somebody_is_in_stays() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let all = at.join(".zfs/snapshot");
+    fs::create_dir(at.join("folder")).unwrap();
+    fs::write(at.join("folder/file"), "x").unwrap();
+    live.ok("zfs snapshot tank@a");
+    let busy = || {
+        let said = "cannot destroy snapshot tank@a: dataset is busy\n";
+        assert_eq!(live.fails("zfs destroy tank@a"), said);
+        assert_eq!(live.fails("zfs destroy -r tank"), said);
+        assert_eq!(fs::remove_dir(all.join("a")).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    };
+    // Looked at, open, stood in at the top and below.
+    let mut open = fs::File::open(all.join("a/folder/file")).unwrap();
+    busy();
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    drop(open);
+    for folder in ["a", "a/folder"] {
+        let mut child = Command::new("sleep").arg("30").current_dir(all.join(folder)).spawn().unwrap();
+        busy();
+        // By force neither, on Linux.
+        let said = live.fails("zpool destroy -f tank");
+        assert!(said.contains("busy"), "{said}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    live.ok("zfs destroy tank@a");
+
+    // Mounted by itself.
+    let other = live.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    live.ok("zfs snapshot tank@a");
+    live.ok(&format!("mount.zfs tank@a {}", other.display()));
+    assert_eq!(fs::read_to_string(other.join("folder/file")).unwrap(), text);
+    busy();
+    assert!(Command::new("umount").arg(&other).status().unwrap().success());
+    live.ok("zfs destroy tank@a");
     live.export_and_verify("tank");
 }
 

@@ -45,6 +45,11 @@ pub trait Mount: Debug + Send + Sync {
     /// Properties of the pool's datasets may have changed: what of them matters to the mount is to be read again.
     fn settings_changed(&self) {}
 
+    /// Whether somebody works in a snapshot of the dataset, which this mount shows. By its guid.
+    fn uses_snapshot(&self, _guid: u64) -> bool {
+        false
+    }
+
     /// The dataset has another name now.
     fn renamed(&self, _name: &str) {}
 }
@@ -125,6 +130,13 @@ impl Mounts {
         let mut found: Vec<(u64, String)> = all.into_iter().flatten().collect();
         found.sort_by_key(|(order, _)| Reverse(*order));
         found.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// Whether a snapshot is mounted by itself, or somebody works in it below `.zfs/snapshot`: it can't be destroyed.
+    pub fn uses_snapshot(&self, name: &str, guid: u64) -> bool {
+        let head = name.split('@').next().unwrap_or_default();
+        let head = self.table.lock().get(head).map(|mounted| Arc::clone(&mounted.mount));
+        self.at(name).is_some() || head.is_some_and(|mount| mount.uses_snapshot(guid))
     }
 
     /// Each mount's dataset, and what its options hide.

@@ -298,8 +298,10 @@ impl Registry {
         close: impl FnOnce(&Spa) -> Result<()>,
     ) -> Result<()> {
         if let Some(pool) = self.get(name) {
-            // Mounts work on the pool, too: first they have to go.
-            pool.mounts.unmount_all(force)?;
+            // Mounts work on the pool, too: first they have to go. What is in use stays, forced or not, as on Linux; but
+            // from a suspended pool everything goes, and when the daemon ends.
+            let suspended = || pool.spa().is_ok_and(|spa| spa.is_suspended());
+            pool.mounts.unmount_all(force && (!forget || suspended()))?;
         }
         let (pool, place) = self.take(name)?;
         // What was only read needs no goodbye.

@@ -38,11 +38,18 @@ enum Handle {
     Directory(Vec<Item>),
 }
 
+/// An open file or directory, and the dataset that it is of.
+#[derive(Debug)]
+struct Open {
+    handle: Arc<Handle>,
+    slot: Option<Arc<Slot>>,
+}
+
 /// The file system that the kernel talks to.
 #[derive(Debug)]
 pub struct Fuse {
     space: Arc<Space>,
-    handles: RwLock<HashMap<u64, Arc<Handle>>>,
+    handles: RwLock<HashMap<u64, Open>>,
     next: AtomicU64,
 }
 
@@ -153,14 +160,25 @@ impl Fuse {
         if self.may_change(node) { Duration::ZERO } else { FOREVER }
     }
 
-    fn keep(&self, handle: Handle) -> FileHandle {
+    fn keep(&self, node: Node, handle: Handle) -> FileHandle {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.handles.write().insert(id, Arc::new(handle));
+        let slot = self.space.slot(node.slot);
+        if let Some(slot) = &slot {
+            slot.opened();
+        }
+        self.handles.write().insert(id, Open { handle: Arc::new(handle), slot });
         FileHandle(id)
     }
 
     fn handle(&self, fh: FileHandle) -> Option<Arc<Handle>> {
-        self.handles.read().get(&fh.0).cloned()
+        self.handles.read().get(&fh.0).map(|open| Arc::clone(&open.handle))
+    }
+
+    fn close(&self, fh: FileHandle) {
+        let open = self.handles.write().remove(&fh.0);
+        if let Some(slot) = open.and_then(|open| open.slot) {
+            slot.closed();
+        }
     }
 
     fn read_handle(&self, fh: FileHandle, offset: u64, size: u32) -> Result<Vec<u8>> {
@@ -257,14 +275,15 @@ impl Filesystem for Fuse {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        match self.thing(Node::decode(ino.0)) {
+        let node = Node::decode(ino.0);
+        match self.thing(node) {
             Ok(Thing::File(inode)) => {
                 let handle = Handle::File(Mutex::new(Reader::new(&inode)));
-                reply.opened(self.keep(handle), FopenFlags::FOPEN_KEEP_CACHE);
+                reply.opened(self.keep(node, handle), FopenFlags::FOPEN_KEEP_CACHE);
             }
             Ok(Thing::Volume(volume)) => {
                 let handle = Handle::Volume(volume, Mutex::default());
-                reply.opened(self.keep(handle), FopenFlags::FOPEN_KEEP_CACHE);
+                reply.opened(self.keep(node, handle), FopenFlags::FOPEN_KEEP_CACHE);
             }
             Ok(Thing::Synthetic) => reply.error(Errno::EISDIR),
             Err(e) => reply.error(errno(&e)),
@@ -301,7 +320,7 @@ impl Filesystem for Fuse {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.handles.write().remove(&fh.0);
+        self.close(fh);
         reply.ok();
     }
 
@@ -320,7 +339,7 @@ impl Filesystem for Fuse {
             true => FopenFlags::empty(),
             false => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
         };
-        reply.opened(self.keep(Handle::Directory(items)), flags);
+        reply.opened(self.keep(node, Handle::Directory(items)), flags);
     }
 
     fn readdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -366,7 +385,7 @@ impl Filesystem for Fuse {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.handles.write().remove(&fh.0);
+        self.close(fh);
         reply.ok();
     }
 

@@ -19,6 +19,7 @@ mod kernel;
 mod live;
 mod node;
 mod space;
+mod visitors;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,12 +60,21 @@ pub struct Mounted {
     at: PathBuf,
     /// Of a live file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
+    /// Its snapshots.
+    space: Arc<Space>,
 }
 
 impl Mounted {
     /// True once somebody else has unmounted it.
     pub fn is_over(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Whether a file of a snapshot below `.zfs/snapshot` is open, or a process stands there. `guid` is the snapshot's.
+    pub fn uses_snapshot(&self, guid: u64) -> bool {
+        let Some(slot) = self.space.entered(guid).filter(|_| !self.is_over()) else { return false };
+        let all = self.at.join(".zfs/snapshot");
+        slot.is_open() || slot.names().iter().any(|name| visitors::stand_in(&all.join(name)))
     }
 
     /// Takes the mount away and waits until the last request is answered; it stays when files are open. `force`: it
@@ -151,6 +161,6 @@ pub fn mount(
         checked: options.allow_other,
         threads: if options.threads == 0 { cores.max(2) } else { options.threads },
     };
-    let (session, at) = kernel::spawn(fs::Fuse::new(space), &place)?;
-    Ok(Mounted { session: Some(session), at, options: None })
+    let (session, at) = kernel::spawn(fs::Fuse::new(Arc::clone(&space)), &place)?;
+    Ok(Mounted { session: Some(session), at, options: None, space })
 }

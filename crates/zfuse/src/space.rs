@@ -3,13 +3,14 @@
 //! Lock order: `table` is a leaf lock; datasets are opened without it.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
 use engine::{Error, Kind, Result};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use zpl::Filesystem;
 use zvol::Volume;
 
@@ -38,6 +39,10 @@ pub struct Slot {
     snapshots: OnceLock<Vec<(String, u64)>>,
     /// Snapshots come and go: they are looked up each time.
     live: bool,
+    /// Files and directories of it that are open.
+    open: AtomicUsize,
+    /// Names under which it was entered: of a snapshot that was renamed the kernel shows the old one.
+    names: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,7 +62,28 @@ pub struct Space {
 impl Slot {
     fn new(dataset: Dataset, parent: usize, live: bool) -> Arc<Self> {
         let (content, children, snapshots) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Arc::new(Self { dataset, parent, content, children, snapshots, live })
+        let (open, names) = (AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { dataset, parent, content, children, snapshots, live, open, names })
+    }
+
+    /// One more file or directory of it is open.
+    pub fn opened(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One is closed.
+    pub fn closed(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether something of it is open.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+
+    /// The names under which it was entered.
+    pub fn names(&self) -> Vec<String> {
+        self.names.lock().iter().cloned().collect()
     }
 
     /// Opens it, once.
@@ -161,7 +187,17 @@ impl Space {
         };
         let full = format!("{}@{name}", slot.dataset.name);
         let snapshot = Dataset::open(&self.pool.dsl, number, full)?;
-        self.enter(snapshot, id).map(Some)
+        let found = self.enter(snapshot, id)?;
+        if let Some(slot) = self.slot(found) {
+            slot.names.lock().insert(name.to_owned());
+        }
+        Ok(Some(found))
+    }
+
+    /// The dataset of that guid, when somebody was in it.
+    pub fn entered(&self, guid: u64) -> Option<Arc<Slot>> {
+        let table = self.table.read();
+        table.slots.get(*table.by_dataset.get(&guid)?).cloned()
     }
 
     fn enter(&self, dataset: Dataset, parent: usize) -> Result<usize> {

@@ -93,21 +93,15 @@ impl Destroy {
         let root = !self.name.contains('/');
         let dependents: Vec<Step> =
             plan.steps.iter().filter(|step| step.name() != self.name).cloned().collect();
-        let clones = plan.clones.clone();
-        self.refuse_dependents(&dataset, &dependents, &clones)?;
+        self.refuse_dependents(&dataset, &dependents)?;
         let steps = if root { dependents } else { plan.steps };
         self.carry_out(&target, steps, ctx)
     }
 
     /// Without the option that allows it, nothing goes that was not named.
-    fn refuse_dependents(
-        &self,
-        head: &Dataset,
-        dependents: &[Step],
-        clones: &[String],
-    ) -> Result<(), Failure> {
-        let outside: Vec<&Step> =
-            dependents.iter().filter(|step| clones.iter().any(|c| is_at_or_below(step.name(), c))).collect();
+    fn refuse_dependents(&self, head: &Dataset, dependents: &[Step]) -> Result<(), Failure> {
+        let below = |step: &&Step| is_at_or_below(step.name(), &self.name);
+        let outside: Vec<&Step> = dependents.iter().filter(|step| !below(step)).collect();
         let inside = dependents.len() > outside.len();
         let kind = match head.kind() {
             Ok(engine::dsl::DatasetKind::Volume) => "volume",
@@ -207,6 +201,10 @@ impl Destroy {
         if self.dry || steps.is_empty() {
             return Ok(Exit::OK);
         }
+        let (steps, visited) = before_visited(target, steps)?;
+        if let Some(why) = visited.as_ref().filter(|_| steps.is_empty()) {
+            return Err(Failure::failed(why));
+        }
         for step in &steps {
             if let Step::Head(name) = step
                 && target.pool.mounts.at(name).is_some()
@@ -232,7 +230,7 @@ impl Destroy {
             Ok(None)
         });
         match failed {
-            Ok(None) => Ok(Exit::OK),
+            Ok(None) => visited.map_or(Ok(Exit::OK), |why| Err(Failure::failed(why))),
             Ok(Some((step, e))) => Err(refused(&step, &e)),
             Err(e) => {
                 let name = e.place().dataset.clone().unwrap_or_else(|| self.name.clone());
@@ -278,6 +276,31 @@ fn reclaimed(target: &Target, snapshots: &[&Step]) -> Result<u64, Failure> {
         bytes = bytes.saturating_add(target.view.dsl.dataset(step.name())?.phys.unique_bytes);
     }
     Ok(bytes)
+}
+
+/// What can go before a snapshot that is in use, and why not more: as in OpenZFS snapshots go together, and what is
+/// below goes before. Those that go with their file system are its mount's business.
+fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, Option<String>), Failure> {
+    let is_head = |step: &Step| matches!(step, Step::Head(_));
+    let heads: HashSet<&str> = steps.iter().filter(|step| is_head(step)).map(Step::name).collect();
+    let mounted = |name: &str| target.pool.mounts.at(name).is_some();
+    let alone =
+        |name: &str| name.split_once('@').is_some_and(|(head, _)| !heads.contains(head) || mounted(name));
+    let mut together = 0;
+    for (index, step) in steps.iter().enumerate() {
+        let name = step.name();
+        if is_head(step) {
+            together = index + 1;
+        } else if alone(name) {
+            let guid = Target { name: name.to_owned(), ..target.clone() }.dataset()?.phys.guid;
+            if target.pool.mounts.uses_snapshot(name, guid) {
+                let why = format!("cannot destroy snapshot {name}: dataset is busy");
+                steps.truncate(together);
+                return Ok((steps, Some(why)));
+            }
+        }
+    }
+    Ok((steps, None))
 }
 
 fn refused(step: &Step, e: &engine::Error) -> Failure {

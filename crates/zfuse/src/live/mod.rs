@@ -165,7 +165,8 @@ pub fn mount_live(
     admin: Option<Arc<dyn SnapshotAdmin>>,
 ) -> io::Result<Mounted> {
     let name = dataset.name.clone();
-    let frozen = fs::Fuse::new(Space::live(Arc::clone(pool), dataset));
+    let space = Space::live(Arc::clone(pool), dataset);
+    let frozen = fs::Fuse::new(Arc::clone(&space));
     let shared = Arc::new(RwLock::new(options));
     let listings = listing::Listings::default();
     let notifier = Arc::new(OnceLock::new());
@@ -185,5 +186,5 @@ pub fn mount_live(
     let (session, at) = kernel::spawn(live, &place)?;
     // Nobody else sets it.
     let _ = notifier.set(session.notifier());
-    Ok(Mounted { session: Some(session), at, options: Some(shared) })
+    Ok(Mounted { session: Some(session), at, options: Some(shared), space })
 }
