@@ -115,10 +115,12 @@ fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
     live.ok("zfs create tank/a");
     live.ok("zfs snapshot tank/a@1");
     live.ok("zfs clone -o compression=off tank/a@1 tank/c");
-    assert_eq!(
-        live.fails("zfs destroy tank/a@1"),
-        "cannot destroy 'tank/a@1': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\ntank/c\n"
-    );
+    for named in ["tank/a@1", "-r tank@1"] {
+        assert_eq!(
+            live.fails(&format!("zfs destroy {named}")),
+            "cannot destroy 'tank/a@1': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\ntank/c\n"
+        );
+    }
     live.ok("zfs promote tank/c");
     assert_eq!(live.ok("zfs get -H -o value origin tank/a"), "tank/c@1\n");
     live.ok("zfs rename tank/c tank/d");

@@ -84,7 +84,7 @@ impl Destroy {
             );
             return Err(Failure::cannot("destroy", &self.name, what));
         }
-        let mut plan = Plan::new(&target);
+        let mut plan = Plan::new(&target, false);
         let dir = target.dir()?;
         let quiet = target.pool.quiet();
         plan.head(&dir)?;
@@ -139,7 +139,7 @@ impl Destroy {
         let target = Target { name: dataset.to_owned(), ..Target::of(dataset, ctx)? };
         target.dataset()?;
         let dirs = if self.recurse || self.clones { target.tree()? } else { vec![target.dir()?] };
-        let mut plan = Plan::new(&target);
+        let mut plan = Plan::new(&target, true);
         let quiet = target.pool.quiet();
         for dir in &dirs {
             for snapshot in chosen(&dir.head()?, spec)? {
@@ -339,6 +339,8 @@ struct Plan<'a> {
     target: &'a Target,
     steps: Vec<Step>,
     seen: HashSet<u64>,
+    /// Snapshots were named, no file systems.
+    only_snapshots: bool,
     /// Clones that go with their origin.
     clones: Vec<String>,
     /// Snapshots that have clones.
@@ -346,8 +348,9 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(target: &'a Target) -> Self {
-        Self { target, steps: Vec::new(), seen: HashSet::new(), clones: Vec::new(), with_clones: Vec::new() }
+    fn new(target: &'a Target, only_snapshots: bool) -> Self {
+        let (steps, seen) = (Vec::new(), HashSet::new());
+        Self { target, steps, seen, only_snapshots, clones: Vec::new(), with_clones: Vec::new() }
     }
 
     /// Everything below a directory, its snapshots, then itself.
@@ -381,11 +384,11 @@ impl<'a> Plan<'a> {
             let name = dataset_name(&snapshot.dsl, number)?;
             let name = name.split('@').next().unwrap_or_default().to_owned();
             let dir = self.target.view.dsl.dir(&name)?;
-            if !self.seen.contains(&dir.phys.head_dataset_obj) && !is_at_or_below(&name, &self.target.name) {
+            // Whoever names a snapshot names none of its clones, wherever they are.
+            let named = !self.only_snapshots && is_at_or_below(&name, &self.target.name);
+            if !named && !self.seen.contains(&dir.phys.head_dataset_obj) {
                 self.clones.push(name);
                 self.with_clones.push(snapshot.name.clone());
-            } else if !self.seen.contains(&dir.phys.head_dataset_obj) && self.target.name.contains('@') {
-                self.clones.push(name);
             }
             self.head(&dir)?;
         }
