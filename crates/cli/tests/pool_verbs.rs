@@ -316,3 +316,26 @@ fn an_import_goes_back_and_sets_what_is_asked_for() {
     assert_eq!(live.ok("zpool wait -Ht free,scrub tank 1"), "0\t0\n");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_missing_log_is_done_without_only_when_told_to() {
+    let live = Live::new();
+    let [disk, log] = ["a", "log"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk} log {log}"));
+    live.ok("zpool export tank");
+    let away = live.run_dir().join("log");
+    std::fs::rename(&log, &away).unwrap();
+    let import = format!("zpool import -d {}", live.disks().display());
+    for readonly in ["", "-o readonly=on"] {
+        let run = live.run(&format!("{import} {readonly} tank"));
+        assert_eq!(run.err, "cannot import 'tank': one or more devices is currently unavailable\n");
+        let named = run.out.lines().any(|line| line == format!("\t    {log} [log]"));
+        assert!(named && run.out.starts_with("The devices below are missing"), "{}", run.out);
+    }
+    live.ok(&format!("{import} -m tank"));
+    live.ok("zfs create tank/x");
+    live.ok("zpool export tank");
+    std::fs::rename(&away, &log).unwrap();
+    live.ok(&format!("{import} tank"));
+    live.export_and_verify("tank");
+}

@@ -102,6 +102,8 @@ pub struct ImportPool {
     pub read_only: bool,
     /// Although another machine seems to use it.
     pub force: bool,
+    /// Although devices of intent logs are missing, and with them what was written last.
+    pub missing_log: bool,
     /// Which state.
     pub open: OpenOptions,
     /// How.
@@ -217,6 +219,9 @@ impl Registry {
                 let mut source = zutil::import::source(&new.candidate);
                 source.name = new.rename.unwrap_or(source.name);
                 let pool = engine::spa::open(&env, source, new.open)?;
+                if !new.missing_log {
+                    engine::spa::check_logs(&pool)?;
+                }
                 Imported::read_only(pool, new.candidate, new.manner)
             }
             false => {
@@ -233,6 +238,7 @@ impl Registry {
                     temporary: new.temporary,
                     force: new.force,
                     paths,
+                    needs_logs: !new.missing_log,
                 };
                 let spa = engine::spa::import(&env, source, &options)?;
                 spa.start_thread()?;
@@ -370,8 +376,10 @@ impl Registry {
         let temporary = candidate.name != name;
         let rename = temporary.then(|| name.to_owned());
         let manner = Manner { cached: true, ..Manner::default() };
-        let (open, read_only, force) = (OpenOptions::default(), false, false);
-        self.import_at(place, ImportPool { candidate, rename, temporary, read_only, force, open, manner })
+        let open = OpenOptions::default();
+        let (read_only, force, missing_log) = (false, false, false);
+        let new = ImportPool { candidate, rename, temporary, read_only, force, missing_log, open, manner };
+        self.import_at(place, new)
     }
 }
 

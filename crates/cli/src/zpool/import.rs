@@ -45,6 +45,10 @@ pub struct Import {
     #[arg(short = 'f')]
     pub force: bool,
 
+    /// Although a log device is missing, and with it what was written last
+    #[arg(short = 'm')]
+    pub missing_log: bool,
+
     /// Mount nothing
     #[arg(short = 'N')]
     pub no_mount: bool,

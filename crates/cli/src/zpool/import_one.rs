@@ -14,6 +14,8 @@ use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zutil::PoolCandidate;
 use zutil::import_status::system_hostid;
+use zutil::names::vdev_name;
+use zutil::tree::VdevNode;
 
 use super::import::Import;
 use crate::ctx::Ctx;
@@ -117,10 +119,16 @@ impl Import {
             rename,
             read_only: wishes.read_only,
             force: self.force || self.destroyed,
+            missing_log: self.missing_log,
             open: self.state(),
             manner: wishes.manner.clone(),
         };
-        let pool = registry.import(new).map_err(|e| match e.kind() {
+        let imported = registry.import(new);
+        if matches!(&imported, Err(e) if e.kind() == Kind::NoDevice) && !self.missing_log {
+            self.name_missing_logs(candidate, ctx)?;
+        }
+        let pool = imported.map_err(|e| match e.kind() {
+            Kind::NoDevice => cannot(e.what()),
             Kind::Busy => cannot("one or more devices are already in use"),
             Kind::Exists => cannot("a pool with that name already exists"),
             _ => cannot(&e.to_string()),
@@ -143,6 +151,29 @@ impl Import {
             crate::zfs::mount::mount_pool(&name, &wishes.options, ctx)?;
         }
         Ok(keys)
+    }
+
+    /// Names log devices that the pool can't be imported without.
+    #[doc(alias = "print_vdev_tree")]
+    fn name_missing_logs(&self, candidate: &PoolCandidate, ctx: &mut Ctx) -> Result<(), Failure> {
+        let env = ctx.registry()?.env()?;
+        let Ok(pool) = engine::spa::open(&env, zutil::import::source(candidate), self.state()) else {
+            return Ok(());
+        };
+        let missing = engine::spa::missing_logs(&pool);
+        let tree = pool.config.nvlist("vdev_tree").and_then(VdevNode::from_config);
+        let tops = tree.iter().flat_map(|tree| &tree.children).filter(|top| missing.contains(&top.id));
+        let names = self.names.style();
+        let mut lines = Vec::new();
+        for top in tops {
+            lines.push(format!("\t    {} [log]", vdev_name(top, names, true)));
+            lines.extend(top.children.iter().map(|leaf| format!("\t      {}", vdev_name(leaf, names, true))));
+        }
+        if !lines.is_empty() {
+            let lead = "The devices below are missing or corrupted, use '-m' to import the pool anyway:";
+            writeln!(ctx.out, "{lead}\n{}\n", lines.join("\n"))?;
+        }
+        Ok(())
     }
 
     /// Which of the pool's states is wanted.

@@ -16,7 +16,7 @@ use ondisk::pool::SpaRemoving;
 use ondisk::zil::LogBlock;
 use parking_lot::Mutex;
 use zcommon::features::Feature;
-use zcommon::vdev::PoolState;
+use zcommon::vdev::{PoolState, VdevState};
 
 use super::config::PoolConfig;
 use super::create::{all_vdev_zaps, forms, min_alloc, vdev_zaps};
@@ -39,7 +39,7 @@ use crate::error::{Error, Kind, Result};
 use crate::metaslab::{SpaceAllocator, SpaceMapSource};
 use crate::txg::Txgs;
 use crate::vdev::config::AllocBias;
-use crate::vdev::top::Layout;
+use crate::vdev::top::{Layout, Top};
 use crate::zap::Zap;
 use crate::zil::{self, claim};
 use crate::zio::Form;
@@ -61,6 +61,20 @@ pub struct ImportOptions {
     pub force: bool,
     /// Where leaves are now, by guid: the configuration follows.
     pub paths: Vec<(u64, String)>,
+    /// Not without the devices of intent logs: what is in a log, and nowhere else, would be lost.
+    pub needs_logs: bool,
+}
+
+/// Log vdevs, by number, that nothing can be read from because devices are not there. What somebody took out of use is
+/// not missed.
+#[doc(alias = "spa_check_for_missing_logs")]
+pub fn missing_logs(pool: &Pool) -> Vec<u64> {
+    let tree = pool.tree();
+    let is_gone = |top: &&Arc<Top>| {
+        let absent = top.leaves().any(|leaf| leaf.health().state == VdevState::CantOpen);
+        top.bias == AllocBias::Log && absent && !top.is_usable()
+    };
+    tree.tops().filter(is_gone).map(|top| top.id).collect()
 }
 
 /// Features that may be in use and that writing would have to keep up, which this build can't.
@@ -87,6 +101,9 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     }
     let mut pool = open_owned(env, source, options.open)?;
     check_writable(&pool)?;
+    if options.needs_logs {
+        check_logs(&pool)?;
+    }
     check_host(&pool, options)?;
     let rootbp = pool.uberblock.rootbp;
     let mos = LiveObjset::open(&pool.arc, 0, &rootbp, Form::Logical, policy(&pool))?;
@@ -168,6 +185,17 @@ fn check_host(pool: &Pool, options: &ImportOptions) -> Result<()> {
     let what =
         format!("the pool was last used by {name} (hostid {host:x}) and not exported; import it with -f");
     Err(Error::new(Kind::Busy, what))
+}
+
+/// Refuses a pool that lacks a log.
+///
+/// # Errors
+/// `NoDevice`.
+pub fn check_logs(pool: &Pool) -> Result<()> {
+    if missing_logs(pool).is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(Kind::NoDevice, "one or more devices is currently unavailable"))
 }
 
 /// Refuses what would be damaged.

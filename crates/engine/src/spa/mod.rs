@@ -46,7 +46,7 @@ mod upgrade;
 pub mod vdev_props;
 
 pub use create::{FillRoot, NewPool, create, create_encrypted};
-pub use import::{ImportOptions, import};
+pub use import::{ImportOptions, check_logs, import, missing_logs};
 pub use live::{Quiet, Spa};
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};
