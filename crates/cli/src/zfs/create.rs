@@ -114,6 +114,7 @@ impl Verb for Create {
             self.make_parents(&target, ctx)?;
         }
         let (quotas, stored) = quota::split(stored);
+        quotas.iter().try_for_each(|(kind, who, _)| quota::resolve(*kind, who).map(drop)).map_err(cannot)?;
         make(&self.name, &target, kind, stored, encryption, ctx)?;
         for (kind, who, limit) in quotas {
             quota::set(&Target::of(&self.name, ctx)?, kind, &who, limit, ctx).map_err(cannot)?;

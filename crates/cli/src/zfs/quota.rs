@@ -26,9 +26,11 @@ pub fn split(settings: Vec<(String, PropValue)>) -> (Vec<Quota>, Vec<(String, Pr
     (quotas, others)
 }
 
-/// Sets a quota; 0: none.
-pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut Ctx) -> Result<(), String> {
-    let text = |e: engine::Error| e.what().to_owned();
+/// The table of a quota, and the id in it.
+///
+/// # Errors
+/// When nobody is called so.
+pub fn resolve(kind: UserQuotaProp, who: &str) -> Result<(QuotaKind, u64), String> {
     let (quota, names) = match kind {
         UserQuotaProp::UserQuota => (QuotaKind::User, Some(Names::users())),
         UserQuotaProp::GroupQuota => (QuotaKind::Group, Some(Names::groups())),
@@ -39,7 +41,13 @@ pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut 
         _ => return Err("it can't be set".to_owned()),
     };
     let id = names.and_then(|names| names.id(who)).or_else(|| who.parse().ok());
-    let id = id.ok_or_else(|| format!("unable to find '{who}'"))?;
+    Ok((quota, id.ok_or_else(|| format!("unable to find '{who}'"))?))
+}
+
+/// Sets a quota; 0: none.
+pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut Ctx) -> Result<(), String> {
+    let text = |e: engine::Error| e.what().to_owned();
+    let (quota, id) = resolve(kind, who)?;
     let spa = target.pool.spa().map_err(text)?;
     let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
     let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;

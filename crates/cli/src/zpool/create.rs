@@ -113,6 +113,8 @@ impl Verb for Create {
         let mut wishes = wishes;
         let (quotas, fs_props) = quota::split(std::mem::take(&mut wishes.fs_props));
         wishes.fs_props = fs_props;
+        // Once the pool is there, nobody wants to hear that it can't be.
+        quotas.iter().try_for_each(|(kind, who, _)| quota::resolve(*kind, who).map(drop)).map_err(cannot)?;
         let secrets = ctx.registry()?.env()?.secrets;
         let encryption = encryption(&mut wishes.fs_props, &name, &*secrets, ctx).map_err(cannot)?;
         let spec = vdevs::open(&found, wishes.ashift, ("create", &self.pool), ctx)?;
