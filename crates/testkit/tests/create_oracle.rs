@@ -7,11 +7,12 @@ use blkdev::{FileDevice, OpenMode, OpenOptions};
 use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{NewPool, Spa, create};
+use engine::spa::{ImportOptions, NewPool, Spa, create, import};
 use engine::vdev::config::AllocBias;
 use ondisk::ObjectType;
 use stdx::rng::Rng;
 use testkit::zdb;
+use zutil::import::{candidates, select, source_with};
 
 fn leaf(dir: &Path, name: &str, size: u64) -> LeafSpec {
     let path = dir.join(name);
@@ -90,15 +91,31 @@ fn a_pool_gets_spares_and_caches() {
     spa.export().unwrap();
     drop(spa);
     judged(dir.path());
+    // They are listed where they are, after a move, too.
+    let moved = dir.path().join("moved");
+    std::fs::create_dir(&moved).unwrap();
+    for name in ["disk1", "spare1", "spare2", "cache1"] {
+        std::fs::rename(dir.path().join(name), moved.join(name)).unwrap();
+    }
+    import_as_found(&moved).export().unwrap();
+    judged(&moved);
     let env = Env::system(64 << 20).unwrap();
-    let pool =
-        zutil::import::open_pool(&env, &[dir.path().to_owned()], "oracle", Default::default()).unwrap();
+    let pool = zutil::import::open_pool(&env, &[moved], "oracle", Default::default()).unwrap();
     for (name, count) in [("spares", 2), ("l2cache", 1)] {
         let number = pool.directory().unwrap().u64(name).unwrap().unwrap();
         let list = engine::spa::packed_nvlist(&pool.mos.object(number).unwrap()).unwrap();
         let paths: Vec<_> = list.nvlist_array(name).unwrap().iter().filter_map(|d| d.str("path")).collect();
         assert!(paths.len() == count && paths.iter().all(|path| Path::new(path).exists()), "{paths:?}");
     }
+}
+
+fn import_as_found(dir: &Path) -> Arc<Spa> {
+    let env = Env::system(64 << 20).unwrap();
+    let found = select(candidates(&[dir.to_owned()]), "oracle").unwrap();
+    let members = found.members.values();
+    let paths = members.map(|leaf| (leaf.guid, leaf.path.to_str().unwrap().to_owned())).collect();
+    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+    import(&env, source_with(&found, options), &ImportOptions { paths, ..Default::default() }).unwrap()
 }
 
 fn judged(dir: &Path) {

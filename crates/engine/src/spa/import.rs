@@ -59,7 +59,7 @@ pub struct ImportOptions {
     pub temporary: bool,
     /// Even when another machine seems to use it.
     pub force: bool,
-    /// Where leaves are now, by guid: the configuration follows.
+    /// Where leaves, spares and cache devices are now, by guid: the configuration follows.
     pub paths: Vec<(u64, String)>,
     /// Not without the devices of intent logs: what is in a log, and nowhere else, would be lost.
     pub needs_logs: bool,
@@ -156,6 +156,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
         claim_logs(&spa)?;
     }
     make_vdev_zaps(&spa)?;
+    spa.move_spares(&options.paths)?;
     release_temporary(&spa)?;
     spa.notify("pool_import");
     Ok(spa)

@@ -87,6 +87,18 @@ fn write_header(leaf: &Arc<Leaf>, entry: &NvList, pool_guid: u64, executor: &dyn
     }
 }
 
+/// Gives a device the path where it is now; `None` when it has that already.
+fn moved(entry: &mut NvList, paths: &[(u64, String)]) -> Option<()> {
+    let guid = entry.u64("guid")?;
+    let (_, now) = paths.iter().find(|(found, _)| *found == guid)?;
+    if entry.str("path")? == now {
+        return None;
+    }
+    entry.remove("path");
+    entry.add("path", now.as_str());
+    Some(())
+}
+
 impl Spa {
     /// Lists spares and cache devices in the MOS, behind those that are there.
     #[doc(alias = "spa_sync_aux_dev")]
@@ -109,6 +121,29 @@ impl Spa {
             let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
             let number = known.map_or_else(|| self.new_packed(name, tx), Ok)?;
             self.write_packed(number, &packed, tx)?;
+        }
+        Ok(())
+    }
+
+    /// Lists spares and cache devices under the paths where they are now, by guid: who opens the pool from its
+    /// configuration alone finds them there.
+    #[doc(alias("spa_load_spares", "spa_load_l2cache"))]
+    pub(super) fn move_spares(&self, paths: &[(u64, String)]) -> Result<()> {
+        for name in [mos::SPARES, mos::L2CACHE] {
+            let view = self.mos.view();
+            let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
+            // A list that can't be read only lacks in what is shown.
+            let list =
+                number.and_then(|number| Some((number, packed_nvlist(&view.object(number).ok()?).ok()?)));
+            let Some((number, mut list)) = list else { continue };
+            let mut all = list.nvlist_array(name).unwrap_or_default().to_vec();
+            let moved = all.iter_mut().filter_map(|entry| moved(entry, paths)).count();
+            if moved > 0 {
+                list.remove(name);
+                list.add(name, all);
+                let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+                self.sync_task(move |spa, tx| spa.write_packed(number, &packed, tx))?;
+            }
         }
         Ok(())
     }
