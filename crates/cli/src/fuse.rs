@@ -1,6 +1,6 @@
 //! How the daemon mounts file systems: over FUSE, as their properties and the command's options say.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use daemon::Imported;
@@ -124,6 +124,10 @@ impl Mount for Standing {
         self.files.as_ref().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
         *self.options.lock() = all;
         Ok(())
+    }
+
+    fn place(&self) -> Option<PathBuf> {
+        Some(self.mounted.at().to_owned())
     }
 
     fn uses_snapshot(&self, guid: u64) -> bool {

@@ -24,6 +24,7 @@ use crate::verb::{Exit, Outcome, Verb};
 use crate::verify::Verify;
 use crate::zdb::Zdb;
 use crate::zfs::Zfs;
+use crate::zfs::by_path::with_mount_points;
 use crate::zfs::mount_helper::MountHelper;
 use crate::zpool::Zpool;
 use crate::zpool::scripts::Scripts;
@@ -127,6 +128,14 @@ impl Command {
         }
     }
 
+    /// Words that may be paths in mounted file systems.
+    fn names_or_paths(&self) -> &[String] {
+        match self {
+            Command::Zfs(v) => v.verb.names_or_paths(),
+            _ => &[],
+        }
+    }
+
     /// Scripts that fill in what the command prints.
     fn scripts(&self) -> Option<Scripts> {
         match self {
@@ -148,7 +157,8 @@ impl Command {
         if let Some(scripts) = scripts {
             return scripts.report(ctx.home, argv, ctx, |ctx| self.run(ctx));
         }
-        let forwarded = if ctx.may_forward { forward(ctx.home, argv) } else { None };
+        let by_path = with_mount_points(argv, self.names_or_paths());
+        let forwarded = if ctx.may_forward { forward(ctx.home, &by_path) } else { None };
         forwarded.unwrap_or_else(|| self.run(ctx))
     }
 }

@@ -188,6 +188,15 @@ fn mounts_tell_of_themselves_and_go_in_order() {
     live.ok("zfs mount -o remount,ro tank/a");
     assert_eq!(live.ok("zfs get -H -o value,source readonly tank/a"), "on\ttemporary\n");
     assert!(has(&at.join("a"), "ro"));
+    // By a path in it, through a link.
+    std::os::unix::fs::symlink(&at, live.dir.path().join("link")).unwrap();
+    fs::create_dir(at.join("folder")).unwrap();
+    for (path, name) in [("link/folder", "tank"), ("mnt/a/b", "tank/a/b")] {
+        let path = live.dir.path().join(path);
+        assert_eq!(live.ok(&format!("zfs list -H -o name {}", path.display())), format!("{name}\n"));
+        assert_eq!(live.ok(&format!("zfs get -H -o name type {}", path.display())), format!("{name}\n"));
+    }
+    assert_eq!(live.fails("zfs list /proc/self"), "'/proc/self': not a ZFS filesystem\n");
     // What is below goes first; a mount comes back with its place.
     live.ok("zfs unmount tank/a");
     assert_eq!((mounted("tank/a"), mounted("tank/a/b")), ("no".to_owned(), "no".to_owned()));

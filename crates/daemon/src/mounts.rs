@@ -39,6 +39,11 @@ pub trait Mount: Debug + Send + Sync {
     /// Takes more options of a mount command, for as long as it stands.
     fn remount(&self, options: &[String]) -> Result<()>;
 
+    /// Where it is, without links.
+    fn place(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Properties that options hide, with what is in force.
     fn hidden(&self) -> Hidden;
 
@@ -106,6 +111,13 @@ impl Mounts {
     pub fn at(&self, dataset: &str) -> Option<PathBuf> {
         let mounts = self.table.lock();
         mounts.get(dataset).filter(|mounted| !mounted.mount.is_over()).map(|mounted| mounted.at.clone())
+    }
+
+    /// What is mounted at a place, which may be said without links; the latest, when there are several.
+    pub fn mounted_at(&self, place: &Path) -> Option<String> {
+        let here = |mounted: &Mounted| mounted.at == place || mounted.mount.place().as_deref() == Some(place);
+        let all = self.standing(|name, mounted| here(mounted).then(|| (mounted.order, name.to_owned())));
+        all.into_iter().flatten().max().map(|(_, name)| name)
     }
 
     /// All mounts: dataset and place.

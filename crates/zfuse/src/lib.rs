@@ -65,6 +65,11 @@ pub struct Mounted {
 }
 
 impl Mounted {
+    /// Where it is mounted, without links.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
     /// True once somebody else has unmounted it.
     pub fn is_over(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())

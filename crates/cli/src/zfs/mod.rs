@@ -2,6 +2,7 @@
 
 mod allow;
 pub(crate) use allow::Allow;
+pub mod by_path;
 mod clone;
 pub mod create;
 mod destroy;
@@ -120,6 +121,15 @@ pub enum ZfsVerb {
 }
 
 impl ZfsVerb {
+    /// Words that may be paths in mounted file systems.
+    pub fn names_or_paths(&self) -> &[String] {
+        match self {
+            Self::List(v) => &v.names,
+            Self::Get(v) => &v.names,
+            _ => &[],
+        }
+    }
+
     /// Where it runs.
     pub fn home(&self) -> Home {
         match self {

@@ -10,6 +10,7 @@ use engine::spa::space::PoolSpace;
 use engine::{Error, Kind};
 use zcommon::names::{NamePart, ZfsName};
 
+use super::by_path;
 use super::prop::Node;
 use crate::ctx::Ctx;
 use crate::output::row::DatasetKind;
@@ -144,8 +145,10 @@ pub fn walk(
         }
         return Ok(found);
     }
+    let (names, missed) = by_path::datasets(names, ctx);
+    found.failed |= missed;
     let mut by_pool: BTreeMap<String, Option<usize>> = BTreeMap::new();
-    for name in names {
+    for name in &names {
         let pool_name = name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
         let index = match by_pool.get(&pool_name) {
             Some(index) => *index,
