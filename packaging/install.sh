@@ -55,6 +55,8 @@ install_all() {
     done
     for file in "$stage"/pages/bash/*; do install -D -m 644 "$file" "$root$PREFIX/share/bash-completion/completions/$(basename "$file")"; done
     for file in "$stage"/pages/zsh/*; do install -D -m 644 "$file" "$root$PREFIX/share/zsh/site-functions/$(basename "$file")"; done
+    # zsh reads such a file when its command is completed first, and takes it as the function: it must answer at once.
+    sed -i -E 's/^compdef (\S+) (\S+)$/&\n[ "${funcstack[1]}" != "_\2" ] || \1 "$@"/' "$root$PREFIX/share/zsh/site-functions"/_*
     for file in "$stage"/pages/fish/*; do install -D -m 644 "$file" "$root$PREFIX/share/fish/vendor_completions.d/$(basename "$file")"; done
     units "$here/systemd" "$root$UNITDIR"
     units "$here/systemd-user" "$root$USERUNITDIR"
