@@ -48,9 +48,9 @@ pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Resu
     let env = Env::system(64 << 20)?;
     let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
     let candidate = select(candidates(&[dir.to_path_buf()]), pool)?;
-    // One of them was not exported by the machine that made it.
-    let how =
-        ImportOptions { open, hostid: 7, hostname: "elsewhere".into(), force: true, ..Default::default() };
+    // One of them was not exported by the machine that made it. That with a checkpoint was, whatever its checkpoint says.
+    let force = !open.checkpoint;
+    let how = ImportOptions { open, hostid: 7, hostname: "elsewhere".into(), force, ..Default::default() };
     import(&env, source_with(&candidate, options), &how)
 }
 

@@ -128,8 +128,7 @@ impl Import {
             self.name_missing_logs(candidate, ctx)?;
         }
         let pool = imported.map_err(|e| match e.kind() {
-            Kind::NoDevice => cannot(e.what()),
-            Kind::Busy => cannot("one or more devices are already in use"),
+            Kind::NoDevice | Kind::Busy => cannot(e.what()),
             Kind::Exists => cannot("a pool with that name already exists"),
             _ => cannot(&e.to_string()),
         })?;

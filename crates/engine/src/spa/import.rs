@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use nvpair::NvList;
 use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
@@ -99,12 +100,15 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     if options.force {
         check_activity(&source, options.hostid)?;
     }
+    let labels = source.config.clone();
     let mut pool = open_owned(env, source, options.open)?;
     check_writable(&pool)?;
     if options.needs_logs {
         check_logs(&pool)?;
     }
-    check_host(&pool, options)?;
+    // An older state says who used the pool then.
+    let is_newest = pool.uberblock.txg >= newest;
+    check_host(if is_newest { &pool.config } else { &labels }, options)?;
     let rootbp = pool.uberblock.rootbp;
     let mos = LiveObjset::open(&pool.arc, 0, &rootbp, Form::Logical, policy(&pool))?;
     let features = FeatureSet::load(&mos)?;
@@ -176,13 +180,13 @@ fn policy(pool: &Pool) -> Policy {
 }
 
 /// Refuses a pool that another machine did not let go.
-fn check_host(pool: &Pool, options: &ImportOptions) -> Result<()> {
-    let number = |name: &str| pool.config.u64(name).unwrap_or(0);
+fn check_host(config: &NvList, options: &ImportOptions) -> Result<()> {
+    let number = |name: &str| config.u64(name).unwrap_or(0);
     let (host, state) = (number("hostid"), number("state"));
     if options.force || state != PoolState::Active as u64 || host == 0 || host == options.hostid {
         return Ok(());
     }
-    let name = pool.config.str("hostname").unwrap_or("another machine");
+    let name = config.str("hostname").unwrap_or("another machine");
     let what =
         format!("the pool was last used by {name} (hostid {host:x}) and not exported; import it with -f");
     Err(Error::new(Kind::Busy, what))
