@@ -167,20 +167,30 @@ impl Mounter for Fuse {
         let wanted = Wanted::of(&head, options)?;
         let ready = if wanted.overlay { Ready::Overlay } else { Ready::Empty };
         let named = Arc::new(Named { pool: Arc::downgrade(pool), name: Mutex::new(dataset.to_owned()) });
-        let standing = |mounted, files| {
+        let standing = |mounted, files, options: &[String]| {
             let (dataset, options) = (Arc::clone(&named), Mutex::new(options.to_vec()));
             Box::new(Standing { mounted, files, dataset, options })
         };
+        let only_read = |head, options: &[String]| {
+            let how = MountOptions { allow_other: is_root(), ready, ..MountOptions::default() };
+            let mounted = zfuse::mount(&view, head, at, how).map_err(cause)?;
+            Ok::<Box<dyn Mount>, Error>(standing(mounted, None, options))
+        };
         if pool.is_read_only() || head.is_snapshot() {
-            let options = MountOptions { allow_other: is_root(), ready, ..MountOptions::default() };
-            let mounted = zfuse::mount(&view, head, at, options).map_err(cause)?;
-            return Ok(standing(mounted, None));
+            return only_read(head, options);
         }
         let spa = pool.spa()?;
-        let files = zpl::write::mount(spa, dataset, wanted.overrides)?;
+        let files = match zpl::write::mount(spa, dataset, wanted.overrides) {
+            // An old version, for one, can be read: that is as if somebody had asked for it.
+            Err(e) if e.kind() == Kind::Unsupported => {
+                let asked: Vec<String> = options.iter().cloned().chain(["ro".to_owned()]).collect();
+                return only_read(head, &asked);
+            }
+            files => files?,
+        };
         let admin = Arc::clone(&named) as Arc<dyn SnapshotAdmin>;
         match mount_live(&spa.pool, head, Arc::clone(&files), (at, ready), wanted.live, Some(admin)) {
-            Ok(mounted) => Ok(standing(mounted, Some(files))),
+            Ok(mounted) => Ok(standing(mounted, Some(files), options)),
             Err(e) => {
                 files.unmount()?;
                 Err(cause(e))

@@ -237,3 +237,26 @@ fn what_umount_took_away_is_closed_by_who_may_wait() {
     live.ok("zfs destroy tank/a");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn an_old_file_system_is_mounted_to_be_read() {
+    let (live, Some(golden)) = (Live::new(), testkit::golden::get("zfs-fuse-v23")) else { return };
+    for entry in fs::read_dir(&golden.dir).unwrap().map(Result::unwrap) {
+        if entry.file_name().to_string_lossy().starts_with("disk") {
+            fs::copy(entry.path(), live.disks().join(entry.file_name())).unwrap();
+        }
+    }
+    let (name, root) = (golden.pool_name(), live.dir.path().join("root"));
+    let run =
+        live.run(&format!("zpool import -f -R {} -d {} {name}", root.display(), live.disks().display()));
+    if !Path::new("/dev/fuse").exists() || run.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+        return;
+    }
+    assert_eq!(run.code, 0, "{}", run.err);
+    let at = PathBuf::from(live.ok(&format!("zfs get -H -o value mountpoint {name}")).trim_end());
+    assert!(fs::read_dir(&at).unwrap().count() > 0);
+    assert!(fs::write(at.join("new"), "").is_err());
+    assert_eq!(live.ok(&format!("zfs get -H -o value,source readonly {name}")), "on\ttemporary\n");
+    live.export_and_verify(name);
+}
