@@ -184,6 +184,13 @@ fn mounts_tell_of_themselves_and_go_in_order() {
     live.ok("zfs create tank/a");
     live.ok("zfs create tank/a/b");
     assert_eq!(mounted("tank/a/b"), "yes");
+    let listed: serde_json::Value = serde_json::from_str(&live.ok("zfs mount -j")).unwrap();
+    assert_eq!(listed["output_version"]["command"], "zfs mount");
+    let item = &listed["datasets"]["tank/a/b"];
+    assert_eq!(
+        (&item["filesystem"], item["mountpoint"].as_str()),
+        (&"tank/a/b".into(), at.join("a/b").to_str())
+    );
     // What an option hides is told as temporary.
     live.ok("zfs mount -o remount,ro tank/a");
     assert_eq!(live.ok("zfs get -H -o value,source readonly tank/a"), "on\ttemporary\n");

@@ -11,12 +11,14 @@ use clap::Args;
 use daemon::Imported;
 use daemon::mounts::Mounter;
 use engine::dsl::{Dataset, DatasetKind};
+use serde_json::{Value, json};
 use zcommon::props::ZfsProp;
 
 use super::keys::{load_key_of, unload_key_of};
 use super::prop::{Node, Props};
 use super::target::Target;
 use crate::ctx::Ctx;
+use crate::output::json::{document, print};
 use crate::output::row::Source;
 use crate::verb::{Exit, Failure, Outcome, Verb, each};
 
@@ -49,6 +51,9 @@ pub struct Mount {
     /// With everything below.
     #[arg(short = 'R')]
     pub recurse: bool,
+    /// List what is mounted as JSON.
+    #[arg(short = 'j', long = "json")]
+    pub json: bool,
     /// Options, comma separated.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
@@ -60,7 +65,10 @@ pub struct Mount {
 impl Verb for Mount {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         if !self.all && !self.recurse && self.names.is_empty() {
-            return list(ctx);
+            return list(self.json, ctx);
+        }
+        if self.json {
+            return Err(Failure::usage("too many arguments"));
         }
         let name = match self.names.as_slice() {
             [] if self.all => None,
@@ -86,12 +94,19 @@ impl Verb for Mount {
 }
 
 /// `zfs mount` without words.
-fn list(ctx: &mut Ctx) -> Outcome {
-    for pool in ctx.pools() {
-        for (dataset, at) in pool.mounts.all() {
-            writeln!(ctx.out, "{dataset:<30}  {}", at.display())?;
-        }
+fn list(as_json: bool, ctx: &mut Ctx) -> Outcome {
+    let all: Vec<(String, PathBuf)> = ctx.pools().iter().flat_map(|pool| pool.mounts.all()).collect();
+    if !as_json {
+        all.iter().try_for_each(|(dataset, at)| writeln!(ctx.out, "{dataset:<30}  {}", at.display()))?;
+        return Ok(Exit::OK);
     }
+    let of = |(dataset, at): (String, PathBuf)| {
+        let item = json!({ "filesystem": dataset, "mountpoint": at.to_string_lossy() });
+        (dataset, item)
+    };
+    let mut document = document(&ctx.command);
+    document.insert("datasets".to_owned(), Value::Object(all.into_iter().map(of).collect()));
+    print(&mut *ctx.out, &Value::Object(document))?;
     Ok(Exit::OK)
 }
 
