@@ -32,7 +32,7 @@ mod tests {
     fn who_stands_in_a_folder_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let (inside, beside) = (dir.path().join("a/b"), dir.path().join("aa"));
-        [&inside, &beside].map(|folder| fs::create_dir_all(folder).unwrap());
+        [&inside, &beside].iter().for_each(|folder| fs::create_dir_all(folder).unwrap());
         let mut child = std::process::Command::new("sleep").arg("60").current_dir(&inside).spawn().unwrap();
         assert!(stand_in(&dir.path().join("a")) && stand_in(&inside));
         assert!(!stand_in(&beside) && !stand_in(&inside.join("c")));
