@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nvpair::NvList;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::uberblock::MMP_MAGIC;
-use ondisk::{Blkptr, CompressType, Endian, ObjectType, ObjsetType, Uberblock};
+use ondisk::{Blkptr, CompressType, Endian, MIN_BLOCK_SHIFT, ObjectType, ObjsetType, Uberblock};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
@@ -189,8 +189,11 @@ pub(super) fn label_leaves(
     Ok(())
 }
 
+/// Bytes of the smallest allocation. What a removed log leaves has no sectors.
+#[doc(alias = "spa_min_alloc")]
 pub(super) fn min_alloc(tree: &Tree) -> u64 {
-    1 << tree.tops().map(|top| top.ashift).min().unwrap_or(9)
+    let shifts = tree.tops().map(|top| top.ashift).filter(|shift| *shift >= MIN_BLOCK_SHIFT);
+    1 << shifts.min().unwrap_or(MIN_BLOCK_SHIFT)
 }
 
 /// What the space maps may use.
@@ -346,4 +349,27 @@ fn assemble(env: &Env, new: &NewPool, storage: Storage, keeping: Keeping) -> Res
         notes: Vec::new(),
     };
     Ok(Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, Shared::default()), uberblock))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vdev::tree::Devices;
+
+    #[test]
+    fn what_a_removed_log_leaves_does_not_make_blocks_smaller_than_sectors() {
+        let vdev = |kind: &str, id: u64, ashift: u64| {
+            let mut list = NvList::new();
+            list.add("type", kind).add("id", id).add("guid", 7 + id).add("ashift", ashift);
+            list
+        };
+        let smallest = |children: Vec<NvList>| {
+            let mut root = NvList::new();
+            root.add("type", "root").add("guid", 1u64).add("children", children);
+            let config = VdevConfig::parse(&root).unwrap();
+            min_alloc(&Tree::build(config, None, &Devices::default(), None).unwrap())
+        };
+        assert_eq!(smallest(vec![vdev("file", 0, 12), vdev("hole", 1, 0)]), 4096);
+        assert_eq!(smallest(vec![vdev("hole", 0, 0)]), 512);
+    }
 }

@@ -69,7 +69,10 @@ impl Spa {
             tree.leaves().filter(|leaf| tree.top_of(leaf.guid).is_some()).collect();
         leaves.sort_unstable_by_key(|leaf| leaf.guid);
         leaves.into_iter().for_each(|leaf| revive(leaf, reopen));
-        let is_missing = |top: &&Arc<Top>| top.bias != AllocBias::Log && !top.is_readable();
+        // What removed vdevs left has no devices that could be missing.
+        let has_devices = |top: &Top| top.leaves().next().is_some();
+        let is_missing =
+            |top: &&Arc<Top>| top.bias != AllocBias::Log && has_devices(top) && !top.is_readable();
         if let Some(top) = tree.tops().find(is_missing) {
             let advice = "bring them back and clear it again";
             return Err(cannot("devices are still missing", advice).on_vdev(&top.name));
