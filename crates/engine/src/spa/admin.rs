@@ -98,7 +98,8 @@ impl Spa {
             let bias = self.pool.tree().top(id).map(|top| top.bias);
             bias == Some(AllocBias::Normal) && top.u64("is_log").unwrap_or(0) == 0
         });
-        let mut ashifts = ordinary.filter_map(|top| top.u64("ashift"));
+        // What a removed log left has none.
+        let mut ashifts = ordinary.filter_map(|top| top.u64("ashift")).filter(|ashift| *ashift != 0);
         let first = ashifts.next()?;
         ashifts.all(|ashift| ashift == first).then_some(first)
     }
