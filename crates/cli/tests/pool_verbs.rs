@@ -2,6 +2,8 @@
 
 mod live;
 
+use std::path::Path;
+
 use live::Live;
 
 #[test]
@@ -341,4 +343,22 @@ fn a_missing_log_is_done_without_only_when_told_to() {
     std::fs::rename(&away, &log).unwrap();
     live.ok(&format!("{import} tank"));
     live.export_and_verify("tank");
+}
+
+/// Where a log was removed a hole is left: another ZFS without a kernel module made this pool.
+#[test]
+fn a_pool_whose_log_was_removed_is_written() {
+    let live = Live::new();
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/removed-log.tar.zst");
+    let dir = testkit::golden::fixture(&archive).unwrap();
+    for name in ["disk1", "disk2"] {
+        std::fs::copy(dir.join(name), live.disks().join(name)).unwrap();
+    }
+    live.ok(&format!("zpool import -N -d {} removedlog", live.disks().display()));
+    live.ok("zfs create -o mountpoint=none removedlog/fs");
+    // The sectors of the others are of 4 KiB.
+    let new = live.disk("new", 64);
+    assert!(live.fails(&format!("zpool add removedlog {new}")).contains("different ashift"));
+    live.ok(&format!("zpool add -o ashift=12 removedlog {new}"));
+    live.export_and_verify("removedlog");
 }
