@@ -48,10 +48,7 @@ impl Spa {
         let view = self.mos.view();
         let zaps = objects.into_iter().filter_map(|number| Zap::open(&view.object(number).ok()?).ok());
         let zaps: Vec<Zap> = zaps.collect();
-        let set = |zap: &Zap, name: &str| {
-            let value = zap.lookup(name.as_bytes()).ok().flatten()?;
-            value.first().filter(|n| *n != u64::MAX)
-        };
+        let set = |zap: &Zap, name: &str| zap.u64(name).ok().flatten().filter(|n| *n != u64::MAX);
         names.map(|name| zaps.iter().find_map(|zap| set(zap, name)))
     }
 
