@@ -489,3 +489,18 @@ fn accounts_of_old_pools() {
         run(seed, version, 32);
     }
 }
+
+/// A pool may be suspended within the group that makes a dataset: whoever lists it finds what is in memory.
+#[test]
+fn a_new_head_is_known_before_it_is_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = new_pool(&Env::system(64 << 20).unwrap(), dir.path(), 5000);
+    let dsl = Arc::clone(&spa.pool.dsl);
+    let look = move |_: &_, _: &_| {
+        let head = dsl.dataset(&format!("{POOL}/a"))?;
+        assert!(head.phys.bp.is_hole());
+        assert_eq!(head.kind()?, engine::dsl::DatasetKind::Volume);
+        Ok(())
+    };
+    spa.dsl_task(move |t| t.create(&format!("{POOL}/a"), ObjsetType::Zvol, 0, &mut { look })).unwrap();
+}

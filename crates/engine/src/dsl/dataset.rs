@@ -87,8 +87,17 @@ impl Dataset {
 
     /// Its object set in the given form: `Form::NoKey` for what can be seen without a key.
     pub fn objset_as(&self, form: Form) -> Result<Arc<Objset>> {
+        if let Some(objset) = self.unwritten() {
+            return Ok(objset);
+        }
         let open = Objset::open(&self.dsl.arc, self.number, &self.phys.bp, form);
         open.map_err(|e| self.name_the_key(e).in_dataset(&self.name))
+    }
+
+    /// The object set as it is in memory while its first group is not on disk: a suspended pool stays so.
+    fn unwritten(&self) -> Option<Arc<Objset>> {
+        let writer = self.phys.bp.is_hole().then(|| self.dsl.writer.get()).flatten()?;
+        Some(writer.upgrade()?.opened(self.number)?.objset.view())
     }
 
     /// Says which key a missing one is.

@@ -16,7 +16,7 @@ pub mod props;
 mod walk;
 pub mod write;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use ondisk::Malformed;
 
@@ -48,6 +48,8 @@ pub struct Dsl {
     pub keys: Arc<KeyStore>,
     /// Folder that mount points are below, for as long as the pool is imported.
     pub altroot: OnceLock<String>,
+    /// Who writes the datasets, once the pool is imported for writing.
+    pub(crate) writer: OnceLock<Weak<write::DslPool>>,
     root_dir: u64,
 }
 
@@ -64,6 +66,7 @@ impl Dsl {
             arc,
             keys,
             altroot: OnceLock::new(),
+            writer: OnceLock::new(),
             root_dir,
         }))
     }

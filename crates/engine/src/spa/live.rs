@@ -140,6 +140,8 @@ impl Spa {
             broken: AtomicBool::new(false),
             changing: Arc::default(),
         });
+        // Each import has a Dsl of its own, so nobody said so before.
+        let _ = spa.pool.dsl.writer.set(Arc::downgrade(&spa.datasets));
         spa.watch();
         spa
     }
