@@ -147,6 +147,44 @@ fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
 }
 
 #[test]
+fn bookmarks_are_copied_into_clones_of_their_future() {
+    let live = Live::new();
+    let disk = live.disk("d", 256);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live.ok("zfs create tank/a");
+    for name in ["early", "origin"] {
+        live.ok(&format!("zfs snapshot tank/a@{name}"));
+        live.ok(&format!("zfs bookmark tank/a@{name} #{name}"));
+    }
+    live.ok("zfs clone tank/a@origin tank/c");
+    live.ok("zfs snapshot tank/a@late");
+    live.ok("zfs bookmark @late tank/a#late");
+    live.ok("zfs bookmark tank/a#early tank/c#early");
+    live.ok("zfs bookmark tank/a#origin tank/c#own");
+    let guid = |name: &str| live.ok(&format!("zfs get -H -o value guid {name}"));
+    assert_eq!(guid("tank/c#early"), guid("tank/a@early"));
+    let later = |source: &str| {
+        assert_eq!(
+            live.fails(&format!("zfs bookmark {source} tank/c#late")),
+            "cannot create bookmark 'tank/c#late': source is not an ancestor of the new bookmark's dataset\n"
+        );
+    };
+    later("tank/a#late");
+    later("tank/a@late");
+    // One name can't stand twice where the bookmarks of both would be.
+    assert_eq!(live.fails("zfs promote tank/c"), "cannot promote 'tank/c': both have a bookmark 'early'\n");
+    live.ok("zfs destroy tank/a#early");
+    live.ok("zfs destroy tank/a@early");
+    live.ok("zfs promote tank/c");
+    live.ok("zfs snapshot tank/c@end");
+    for gone in ["tank/c#early", "tank/c#own", "tank/c#origin"] {
+        live.ok(&format!("zfs destroy {gone}"));
+    }
+    assert_eq!(live.ok("zfs list -H -o name -t bookmark"), "tank/a#late\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
 fn differences_are_those_of_this_moment() {
     let live = Live::new();
     let (disk, at) = (live.disk("d", 256), live.disks().join("mnt").display().to_string());

@@ -103,6 +103,7 @@ impl Verb for Promote {
         }
         let name = self.name.clone();
         ctx.change(&target.pool, move |tasks, _| tasks.promote(&name)).map_err(|e| match e.kind() {
+            Kind::Exists if e.what().contains("bookmark") => cannot(e.what().to_owned()),
             Kind::Exists => cannot(format!("conflicting snapshot name: {}", e.what())),
             Kind::Invalid => cannot("not a cloned filesystem".to_owned()),
             _ => cannot(why(&e)),

@@ -1,14 +1,13 @@
-//! `zfs hold`, `zfs release` and `zfs bookmark`.
+//! `zfs hold` and `zfs release`.
 
 use clap::Args;
 use engine::dsl::write::names::find_snapshot;
 use engine::{Error, Kind};
-use zcommon::names::check_bookmark;
 
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
-use crate::verb::{Exit, Failure, Outcome, Verb, each};
+use crate::verb::{Failure, Outcome, Verb, each};
 
 /// Keep snapshots from being destroyed.
 #[derive(Debug, Args)]
@@ -97,49 +96,4 @@ fn held(name: &str, tag: &str, recurse: bool, hold: bool, ctx: &mut Ctx) -> Resu
         };
         Failure::cannot(action, e.place().dataset.as_deref().unwrap_or(name), what)
     })
-}
-
-/// Make a bookmark of a snapshot, or of a bookmark.
-#[derive(Debug, Args)]
-pub struct Bookmark {
-    /// A snapshot or bookmark.
-    #[arg(value_name = "SNAPSHOT|BOOKMARK")]
-    pub source: String,
-    /// The new bookmark; `#NAME` is enough.
-    #[arg(value_name = "BOOKMARK")]
-    pub name: String,
-}
-
-impl Verb for Bookmark {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        let dataset = |word: &str| word.split(['@', '#']).next().unwrap_or_default().to_owned();
-        // Either of the two may leave out the dataset that the other names.
-        let whole = |word: &str, other: &str| match word.starts_with(['@', '#']) {
-            true => format!("{}{word}", dataset(other)),
-            false => word.to_owned(),
-        };
-        let name = whole(&self.name, &self.source);
-        let source = whole(&self.source, &self.name);
-        let cannot = |what: String| Failure::cannot("create bookmark", &name, what);
-        check_bookmark(&name).map_err(|e| cannot(e.to_string()))?;
-        if !self.source.contains(['@', '#']) {
-            return Err(Failure::failed(format!(
-                "invalid source name '{}': must contain a '@' or '#'",
-                self.source
-            )));
-        }
-        let target = Target::of(&source, ctx)?;
-        let (new, from) = (name.clone(), source);
-        ctx.change(&target.pool, move |tasks, _| tasks.bookmark(&new, &from)).map_err(|e| {
-            match e.kind() {
-                Kind::Exists => cannot("bookmark exists".to_owned()),
-                Kind::Invalid if e.what().contains("history") => {
-                    cannot("source is not an ancestor of the new bookmark's dataset".to_owned())
-                }
-                Kind::NotFound => cannot("dataset does not exist".to_owned()),
-                _ => cannot(why(&e)),
-            }
-        })?;
-        Ok(Exit::OK)
-    }
 }

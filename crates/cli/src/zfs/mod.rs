@@ -2,6 +2,7 @@
 
 mod allow;
 pub(crate) use allow::Allow;
+mod bookmark;
 pub mod by_path;
 mod clone;
 pub mod create;
@@ -94,7 +95,7 @@ pub enum ZfsVerb {
     /// Let go of snapshots
     Release(hold::Release),
     /// Make a bookmark
-    Bookmark(hold::Bookmark),
+    Bookmark(bookmark::Bookmark),
     /// Load keys
     LoadKey(keys::LoadKey),
     /// Forget keys

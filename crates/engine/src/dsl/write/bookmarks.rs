@@ -144,6 +144,19 @@ pub(super) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
     Ok(all(at, head)?.last().map_or(0, |(_, phys, _)| phys.creation_txg))
 }
 
+/// Whether the bookmarks up to `txg` can change from one head to another: no two may have one name.
+///
+/// Differs from OpenZFS, which does not ask.
+pub(super) fn check_move_up_to(at: &MosView<'_>, from: u64, to: u64, txg: u64) -> Result<()> {
+    let there = all(at, to)?;
+    for (name, phys, _) in all(at, from)? {
+        if phys.creation_txg <= txg && there.iter().any(|(other, ..)| *other == name) {
+            return Err(Error::new(Kind::Exists, format!("both have a bookmark '{name}'")));
+        }
+    }
+    Ok(())
+}
+
 /// Snapshots up to `txg` change from one head to another, and bookmarks with them.
 pub(super) fn move_up_to(at: &MosAt<'_>, from: u64, to: u64, txg: u64) -> Result<()> {
     for (name, phys, count) in all(at, from)? {

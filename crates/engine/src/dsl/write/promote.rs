@@ -90,6 +90,7 @@ fn plan(at: &MosAt<'_>, clone: u64) -> Result<Plan> {
     let unique = first_dead.space_range(origin.prev_snap_txg, u64::MAX)?.used.cast_unsigned();
     let used = moved_space(at, &origin, &origin_dir, &shared)?;
     check_names(at, &head, &shared, origin_head)?;
+    bookmarks::check_move_up_to(at, origin_head, clone, origin.creation_txg)?;
     check_room(at, &plan_dirs(&head, &origin), used, shared.len())?;
     let since = account::origin_txg(at, &origin_dir)?;
     let counted = |dir: &DslDir| dir.flags & DslDir::FLAG_USED_BREAKDOWN != 0;

@@ -306,39 +306,43 @@ impl Tasks<'_> {
         let source = match from.split_once('#') {
             None => {
                 let (of, number) = names::find_snapshot(&self.at, self.pool, from)?;
-                self.check_before(head.head, number, of.head).map_err(|e| e.in_dataset(name))?;
+                let txg = self.at.dataset(number)?.creation_txg;
+                self.check_before(head.head, of.head, txg).map_err(|e| e.in_dataset(name))?;
                 BookmarkSource::Snapshot(number)
             }
             Some((dir, mark)) => {
                 let of = self.head(dir)?;
-                if of.head != head.head {
-                    return Err(invalid("a bookmark is copied within its dataset", name));
-                }
                 let missing = || Error::not_found("bookmark does not exist").in_dataset(from);
-                BookmarkSource::Bookmark(bookmarks::find(&self.at, of.head, mark)?.ok_or_else(missing)?)
+                let found = bookmarks::find(&self.at, of.head, mark)?.ok_or_else(missing)?;
+                self.check_before(head.head, of.head, found.creation_txg).map_err(|e| e.in_dataset(name))?;
+                BookmarkSource::Bookmark(found)
             }
         };
         bookmarks::create(&self.at, head.head, mark, &source)?;
         self.log("bookmark", dir, head.head, &format!("name={mark} source={from}"))
     }
 
-    /// Whether a snapshot is one of a head's, or of those that it is a clone of.
+    /// Whether what the dataset `of` was in `txg` is in the past of `head`: they are one, or `head` is a clone that
+    /// left it then or later, or a clone of such a one.
     #[doc(alias = "dsl_dataset_is_before")]
-    fn check_before(&self, head: u64, snapshot: u64, of: u64) -> Result<()> {
-        if head == of {
-            return Ok(());
-        }
-        let mut next = self.at.dataset(head)?.prev_snap_obj;
+    fn check_before(&self, head: u64, of: u64, txg: u64) -> Result<()> {
+        let earlier = self.at.dataset(of)?.dir_obj;
+        let mut dir = self.at.dataset(head)?.dir_obj;
         for _ in 0..1 << 20 {
-            if next == snapshot {
+            if dir == earlier {
                 return Ok(());
             }
-            if next == 0 {
+            let origin = self.at.dir(dir)?.origin_obj;
+            if origin == 0 {
                 break;
             }
-            next = self.at.dataset(next)?.prev_snap_obj;
+            let origin = self.at.dataset(origin)?;
+            if origin.creation_txg < txg {
+                break;
+            }
+            dir = origin.dir_obj;
         }
-        Err(Error::new(Kind::Invalid, "the snapshot is not in the dataset's history"))
+        Err(Error::new(Kind::Invalid, "the source is not in the dataset's history"))
     }
 
     /// Removes a bookmark.
