@@ -40,7 +40,7 @@ pub fn resolve(kind: UserQuotaProp, who: &str) -> Result<(QuotaKind, u64), Strin
         UserQuotaProp::ProjectObjQuota => (QuotaKind::ProjectObjects, None),
         _ => return Err("it can't be set".to_owned()),
     };
-    let id = names.and_then(|names| names.id(who)).or_else(|| who.parse().ok());
+    let id = names.and_then(|names| names.id(who)).or_else(|| UserQuotaProp::id(who));
     Ok((quota, id.ok_or_else(|| format!("unable to find '{who}'"))?))
 }
 

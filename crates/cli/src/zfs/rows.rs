@@ -156,7 +156,7 @@ fn user_quota(dataset: &Dataset, kind: UserQuotaProp, who: &str) -> Option<Prop>
         "grou" => (Account::Group, Some(Names::groups())),
         _ => (Account::Project, None),
     };
-    let id = who.parse::<u64>().ok().or_else(|| names?.id(who))?;
+    let id = UserQuotaProp::id(who).or_else(|| names?.id(who))?;
     let usage = usage(&dataset.objset().ok()?, account).ok()?.get(&id).copied().unwrap_or_default();
     let n = match (kind.is_quota(), kind.counts_objects()) {
         (false, false) => usage.used,

@@ -92,10 +92,17 @@ user_quotas! {
 }
 
 impl UserQuotaProp {
-    /// Splits a property name into kind and user, group or project.
+    /// Splits a property name into kind and user, group or project; nothing behind the `@` is id 0, see
+    /// [`UserQuotaProp::id`].
     pub fn parse(word: &str) -> Option<(Self, &str)> {
         let split = |quota: &Self| word.strip_prefix(quota.prefix()).map(|who| (*quota, who));
-        Self::ALL.iter().find_map(split).filter(|(_, who)| !who.is_empty())
+        Self::ALL.iter().find_map(split)
+    }
+
+    /// The id that `who` is, when it isn't a name. OpenZFS reads it as C does a number, for which no digits are 0.
+    #[doc(alias = "userquota_propname_decode")]
+    pub fn id(who: &str) -> Option<u64> {
+        if who.is_empty() { Some(0) } else { who.parse().ok() }
     }
 
     /// Whether this is a limit, as opposed to what is used.

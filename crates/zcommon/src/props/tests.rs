@@ -143,7 +143,13 @@ fn other_names() {
     assert_eq!(PropName::parse("written@monday"), Some(PropName::Written("@monday".into())));
     assert_eq!(PropName::parse("com.example:owner"), Some(PropName::User("com.example:owner".into())));
     assert_eq!(PropName::parse("written"), Some(PropName::Native(ZfsProp::Written)));
-    for none in ["nonsense", "userused@", "written@", "Com.example:x", "a:b c", ""] {
+    // As `groupused@$GROUP` without a GROUP is in a script: it's the group 0.
+    assert_eq!(
+        PropName::parse("groupused@"),
+        Some(PropName::UserQuota(UserQuotaProp::GroupUsed, String::new()))
+    );
+    assert_eq!(["", "12", "x", "-1"].map(UserQuotaProp::id), [Some(0), Some(12), None, None]);
+    for none in ["nonsense", "written@", "Com.example:x", "a:b c", ""] {
         assert_eq!(PropName::parse(none), None, "{none}");
     }
     assert_eq!(UserQuotaProp::ALL.len(), 12);
