@@ -150,18 +150,24 @@ pub fn forward(home: Home, argv: &[OsString]) -> Option<Outcome> {
 pub fn forward_to(home: Home, argv: &[OsString], out: BorrowedFd<'_>) -> Option<Outcome> {
     let place = Place::of_process();
     let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
+    let is_root = rustix::process::geteuid().is_root();
+    let is_wanted = match home {
+        Home::Here => return None,
+        Home::Daemon if is_root => true,
+        Home::Pools | Home::Daemon => match daemon::client::is_wanted(&place) {
+            Ok(is_wanted) => is_wanted,
+            Err(e) => return Some(Err(Failure::failed(e.to_string()))),
+        },
+    };
     // Somebody without pools of their own asks for the system's.
-    if home != Home::Here
-        && !rustix::process::geteuid().is_root()
-        && !daemon::client::is_wanted(&place)
+    if !is_wanted
+        && !is_root
         && let Some(done) = daemon::client::run_as_guest(&Place::as_guest(), argv.to_vec(), width.into(), out)
     {
         return Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())));
     }
-    match home {
-        Home::Here => return None,
-        Home::Pools if !daemon::client::is_wanted(&place) => return None,
-        Home::Pools | Home::Daemon => {}
+    if home == Home::Pools && !is_wanted {
+        return None;
     }
     let done = daemon::client::run(&place, argv.to_vec(), width.into(), out);
     Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())))

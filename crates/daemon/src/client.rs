@@ -31,8 +31,15 @@ const WORDS: [&str; 6] = ["TZ", "LC_ALL", "LANG", "ZPOOL_IMPORT_PATH", "ZFS_COLO
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether a daemon is there, or has to be because pools were imported when it ended.
-pub fn is_wanted(place: &Place) -> bool {
-    UnixStream::connect(place.socket()).is_ok() || !crate::cache::Cache::at(place.cache()).is_empty()
+///
+/// # Errors
+/// When that can't be told, because the daemon's folders are not as they have to be.
+pub fn is_wanted(place: &Place) -> io::Result<bool> {
+    if UnixStream::connect(place.socket()).is_ok() {
+        return Ok(true);
+    }
+    place.check()?;
+    Ok(!crate::cache::Cache::at(place.cache()).is_empty())
 }
 
 /// Has the daemon run a command line in this process's stead, with `out` as its output; gives its exit code.
@@ -114,7 +121,10 @@ fn connect(place: &Place) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(place.socket()) {
             Ok(stream) => return Ok(stream),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                place.check()?;
+                return Err(e);
+            }
             Err(_) => start(place)?,
         }
         if Instant::now() > until {

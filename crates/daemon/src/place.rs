@@ -102,16 +102,81 @@ impl Place {
     pub fn prepare(&self) -> io::Result<()> {
         make(&self.run)?;
         make(&self.state)?;
-        let meta = fs::symlink_metadata(&self.run)?;
-        let mine = meta.uid() == rustix::process::geteuid().as_raw();
-        if !meta.is_dir() || !mine || meta.mode() & 0o077 != 0 {
-            let what = format!("{} must be a folder that only its owner can enter", self.run.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
-        Ok(())
+        self.check()
     }
+
+    /// Looks whether what is there of the folders is as it has to be. Folders that aren't there are fine.
+    ///
+    /// # Errors
+    /// Which one is not, how it is, and how it has to be.
+    pub fn check(&self) -> io::Result<()> {
+        private(&self.run)?;
+        match fs::File::open(self.cache()) {
+            Err(e) if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(denied(format!("cannot read '{}': {}", self.cache().display(), words(&e))))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The folder of the socket lets in nobody but its owner, who is the user that runs this.
+fn private(dir: &Path) -> io::Result<()> {
+    let shown = dir.display();
+    let meta = match fs::symlink_metadata(dir) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(denied(format!("cannot look at the run folder '{shown}': {}", words(&e)))),
+    };
+    let (me, owner, mode) = (rustix::process::geteuid().as_raw(), meta.uid(), meta.mode() & 0o7777);
+    if !meta.is_dir() {
+        return Err(denied(format!("the run folder '{shown}' is not a folder")));
+    }
+    if owner != me {
+        let what = format!("the run folder '{shown}' belongs to user {owner}: it must belong to user {me}");
+        return Err(denied(what));
+    }
+    if mode & 0o077 != 0 || mode & 0o700 != 0o700 {
+        return Err(denied(format!("the run folder '{shown}' has mode {mode:03o}: it must have mode 700")));
+    }
+    Ok(())
+}
+
+fn denied(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, what)
+}
+
+/// The system's words, without the number.
+fn words(e: &io::Error) -> String {
+    e.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn make(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_run_folder_that_others_can_enter_is_named_with_the_mode_it_must_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        let place = Place { run: run.clone(), state: run.clone(), conf: run.join(CONF_NAME), guests: None };
+        place.check().unwrap();
+        place.prepare().unwrap();
+        for (mode, shown) in [(0o755, "mode 755"), (0o500, "mode 500")] {
+            fs::set_permissions(&run, fs::Permissions::from_mode(mode)).unwrap();
+            let why = place.check().unwrap_err().to_string();
+            assert!(why.contains(run.to_str().unwrap()), "{why}");
+            assert!(why.contains(shown) && why.contains("must have mode 700"), "{why}");
+            assert!(crate::client::is_wanted(&place).is_err());
+        }
+        fs::remove_dir(&run).unwrap();
+        fs::write(&run, "").unwrap();
+        assert!(place.check().unwrap_err().to_string().contains("is not a folder"));
+    }
 }

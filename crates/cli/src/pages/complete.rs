@@ -110,7 +110,7 @@ impl Kind {
 
 /// The lines that a command prints; none when there is no daemon to ask.
 fn ask(words: &[&str]) -> Vec<String> {
-    if !daemon::client::is_wanted(&daemon::place::Place::of_process()) {
+    if !daemon::client::is_wanted(&daemon::place::Place::of_process()).unwrap_or(false) {
         return Vec::new();
     }
     let Ok(program) = std::env::current_exe() else { return Vec::new() };
