@@ -267,3 +267,27 @@ fn an_old_file_system_is_mounted_to_be_read() {
     assert_eq!(live.ok(&format!("zfs get -H -o value,source readonly {name}")), "on\ttemporary\n");
     live.export_and_verify(name);
 }
+
+#[test]
+fn pools_and_keys_may_lie_in_mounts() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let (device, key, inner) = (at.join("device"), at.join("key"), live.dir.path().join("inner"));
+    fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
+    fs::write(&key, [7; 32]).unwrap();
+    live.ok(&format!("zpool create -m {} vault {}", inner.display(), device.display()));
+    fs::write(inner.join("file"), "kept").unwrap();
+    live.ok(&format!(
+        "zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{} tank/sealed",
+        key.display()
+    ));
+    assert_eq!(live.fails("zpool export tank"), "cannot export 'tank': pool is busy\n");
+    // The pool within goes first; the next daemon has it again, after the one that it lies in.
+    live.signal("-TERM");
+    assert_eq!(live.ok("zpool list -H -o name"), "tank\nvault\n");
+    assert_eq!(fs::read_to_string(inner.join("file")).unwrap(), "kept");
+    live.ok("zfs load-key tank/sealed");
+    assert_eq!(live.ok("zfs get -H -o value keystatus tank/sealed"), "available\n");
+    live.ok("zpool export vault");
+    live.ok("zpool export tank");
+}

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blkdev::Device;
 use engine::dsl::props::PropValue;
@@ -29,6 +29,8 @@ use crate::server::{Caller, Commands, STACK};
 
 /// How long a starting daemon waits for the pools of its cache file before it answers.
 const GRACE: Duration = Duration::from_secs(20);
+/// Why a pool of the cache file isn't imported, when that may change once others are.
+const MISSING: &str = "its devices are not where the cache file says";
 
 /// A pool to be created.
 #[derive(Debug)]
@@ -330,10 +332,16 @@ impl Registry {
     }
 
     /// Exports everything and leaves the cache file as it is. What can't be exported is said in the log.
+    ///
+    /// A pool may lie on files in a mount of another one, which is in use for as long as it is imported: what is in use
+    /// waits until nothing else can go, and goes by force then.
     pub fn close_all(self: &Arc<Self>) {
-        for pool in self.all() {
-            let name = pool.name();
-            drop(pool);
+        let names = |pools: Vec<Arc<Imported>>| pools.iter().map(|pool| pool.name()).collect::<Vec<_>>();
+        let is_well = |pool: &Arc<Imported>| !pool.spa().is_ok_and(|spa| spa.is_suspended());
+        let well = || names(self.all().into_iter().filter(is_well).collect());
+        let close = |name: &String| self.let_go(name, false, false, Spa::export).is_ok();
+        while well().iter().filter(|name| close(name)).count() > 0 {}
+        for name in names(self.all()) {
             if let Err(e) = self.let_go(&name, true, false, Spa::export) {
                 eprintln!("pool {name} can't be exported: {e}");
             }
@@ -342,35 +350,60 @@ impl Registry {
 
     /// Imports what the cache file names, each pool in a thread of its own, and tells `commands` of each. Waits for
     /// them, but not long: a pool whose devices don't answer keeps its name taken, and nobody else from theirs. What
-    /// can't be imported is said in the log and stays in the file.
+    /// can't be imported is said in the log and stays in the file. What lacks its devices is tried again once other
+    /// pools are there: they may be files in a mount of those.
     pub fn import_cached(self: &Arc<Self>, commands: &Arc<dyn Commands>) {
-        let (ended, ends) = mpsc::channel::<()>();
-        for (name, config) in self.cache.pools() {
+        let until = Instant::now() + GRACE;
+        let mut wanted = self.cache.pools();
+        loop {
+            let tried = wanted.len();
+            wanted = self.import_round(wanted, commands, until);
+            if wanted.is_empty() || wanted.len() == tried {
+                break;
+            }
+        }
+        for (name, _) in wanted {
+            eprintln!("pool {name} can't be imported: {MISSING}");
+            self.note_failed(&name, MISSING.to_owned());
+        }
+    }
+
+    /// Tries to import pools; gives those whose devices aren't there.
+    fn import_round(
+        self: &Arc<Self>,
+        wanted: Vec<(String, NvList)>,
+        commands: &Arc<dyn Commands>,
+        until: Instant,
+    ) -> Vec<(String, NvList)> {
+        let (ended, ends) = mpsc::channel();
+        for (name, config) in wanted {
             let Ok(place) = self.reserve(&name) else { continue };
             let (registry, commands, ended) = (Arc::clone(self), Arc::clone(commands), ended.clone());
-            let work = move || {
-                match registry.import_one(&name, &config, place) {
-                    Ok(pool) => commands.imported(&pool, &registry),
-                    Err(e) => {
-                        eprintln!("pool {name} can't be imported: {e}");
-                        registry.note_failed(&name, e.to_string());
-                    }
+            let work = move || match registry.import_one(&name, &config, place) {
+                Ok(pool) => commands.imported(&pool, &registry),
+                Err(e) if e.kind() == Kind::NoDevice && e.what() == MISSING => {
+                    // Nobody listens any more when it took too long.
+                    let _ = ended.send((name, config));
                 }
-                drop(ended);
+                Err(e) => {
+                    eprintln!("pool {name} can't be imported: {e}");
+                    registry.note_failed(&name, e.to_string());
+                }
             };
             if let Err(e) = thread::Builder::new().name("import".into()).stack_size(STACK).spawn(work) {
                 eprintln!("no thread to import a pool: {e}");
             }
         }
         drop(ended);
-        // Nothing is ever sent: the channel closes when the last of them has ended.
-        let _ = ends.recv_timeout(GRACE);
+        // The channel closes when the last of them has ended.
+        let left = || until.saturating_duration_since(Instant::now());
+        std::iter::from_fn(|| ends.recv_timeout(left()).ok()).collect()
     }
 
     fn import_one(&self, name: &str, config: &NvList, place: Reservation) -> Result<Arc<Imported>> {
         let guid = config.u64("pool_guid").unwrap_or(0);
         let candidate = candidate_at(&leaf_paths(config), guid);
-        let missing = || Error::new(Kind::NoDevice, "its devices are not where the cache file says");
+        let missing = || Error::new(Kind::NoDevice, MISSING);
         let candidate = candidate.ok_or_else(missing)?;
         // Labels would have any other name by now.
         let temporary = candidate.name != name;

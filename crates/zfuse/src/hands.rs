@@ -6,12 +6,14 @@
 //! lets a child look ([`work_apart`]): the child has none of the connections, and its wait ends when they are gone.
 
 use std::ffi::{CString, OsString};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -24,6 +26,14 @@ pub const PROGRAM: &str = "/proc/self/exe";
 const TYPE: &str = "fuse.zfs";
 /// Exit code of a child that failed for a reason without a number.
 const NO_NUMBER: u8 = 255;
+
+/// The word of a child that reads a file.
+const READ: &str = "read";
+/// Bytes of a file that are read at most: they fit into a pipe whose other end waits.
+const MOST: u64 = 32 << 10;
+/// How long a file is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
 
 static APART: AtomicBool = AtomicBool::new(false);
 
@@ -72,6 +82,41 @@ pub fn is_empty_folder(at: &Path) -> io::Result<()> {
     run(at, &Work::IsEmpty, None).map(drop)
 }
 
+/// The begin of a file, which may lie in a mount of this process, or be nothing that ever gives a byte.
+///
+/// # Errors
+/// What reading it gives; `TimedOut` when it takes too long.
+pub fn read_file(at: &Path, most: u64) -> io::Result<Vec<u8>> {
+    if !APART.load(Ordering::Relaxed) {
+        return begin_of(at, most);
+    }
+    let mut child = Command::new(PROGRAM);
+    child.arg(VERB).arg(at).arg(READ).arg(most.to_string());
+    let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let until = Instant::now() + PATIENCE;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > until {
+            child.kill()?;
+            // It may be long until it can end; somebody has to see it.
+            thread::spawn(move || child.wait());
+            return Err(Errno::TIMEDOUT.into());
+        }
+        thread::sleep(POLL);
+    }
+    let out = child.wait_with_output()?;
+    match out.status.code() {
+        Some(0) => Ok(out.stdout),
+        Some(code) if code != i32::from(NO_NUMBER) => Err(io::Error::from_raw_os_error(code)),
+        _ => Err(io::Error::other(format!("reading ended with {}", out.status))),
+    }
+}
+
+fn begin_of(at: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(at)?.take(most.min(MOST)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Done {
@@ -103,13 +148,24 @@ pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Resul
 /// What a child does with the words behind [`VERB`]: the number of the error that it exits with, 0 when there is none.
 pub fn act(words: &[OsString]) -> u8 {
     let Some((at, words)) = words.split_first() else { return NO_NUMBER };
+    let code = |e: io::Error| e.raw_os_error().and_then(|code| u8::try_from(code).ok()).unwrap_or(NO_NUMBER);
+    if let [word, most] = words
+        && word == READ
+        && let Some(most) = most.to_str().and_then(|most| most.parse().ok())
+    {
+        let done = begin_of(Path::new(at), most).and_then(|bytes| io::stdout().write_all(&bytes));
+        return done.map_or_else(code, |()| 0);
+    }
     let Some(work) = Work::parse(words) else { return NO_NUMBER };
     let done = work.here(Path::new(at), io::stdin().as_raw_fd()).and_then(|done| {
         io::stdout().write_all(done.at.as_os_str().as_bytes())?;
-        Ok(if done.allowed { 0 } else { Errno::PERM.raw_os_error() })
+        Ok(done.allowed)
     });
-    let code = done.unwrap_or_else(|e| e.raw_os_error().unwrap_or(NO_NUMBER.into()));
-    u8::try_from(code).unwrap_or(NO_NUMBER)
+    match done {
+        Ok(true) => 0,
+        Ok(false) => code(Errno::PERM.into()),
+        Err(e) => code(e),
+    }
 }
 
 impl Work {

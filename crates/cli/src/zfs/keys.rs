@@ -364,10 +364,9 @@ fn read_key(
     ctx: &mut Ctx,
 ) -> Result<Vec<u8>, Failure> {
     if let Some(path) = location.strip_prefix("file://") {
-        let mut bytes = Vec::new();
-        let read = File::open(Path::new(path)).and_then(|file| file.take(MAX_KEY).read_to_end(&mut bytes));
-        read.map_err(|e| Failure::failed(format!("Failed to open key material file: {}", strerror(&e))))?;
-        return Ok(bytes);
+        // It may lie in a mount of this very process.
+        return zfuse::hands::read_file(Path::new(path), MAX_KEY)
+            .map_err(|e| Failure::failed(format!("Failed to open key material file: {}", strerror(&e))));
     }
     if location != "prompt" {
         return Err(Failure::failed(format!("not supported yet: keys from {location}")));
