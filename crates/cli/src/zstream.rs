@@ -1,6 +1,7 @@
-//! `zstream`: looks into send streams. What makes a stream of another is not there yet.
+//! `zstream`: looks into send streams and resume tokens. What makes a stream of another is not there yet.
 
 mod dump;
+mod token;
 
 use std::ffi::OsString;
 
@@ -23,6 +24,8 @@ pub struct Zstream {
 pub enum ZstreamVerb {
     /// Print the records of a stream
     Dump(dump::Dump),
+    /// Print what a resume token says
+    Token(token::Token),
     /// What OpenZFS has and this program does not.
     #[command(external_subcommand)]
     Other(Vec<OsString>),
@@ -32,6 +35,7 @@ impl Verb for Zstream {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
             ZstreamVerb::Dump(verb) => verb.run(ctx),
+            ZstreamVerb::Token(verb) => verb.run(ctx),
             ZstreamVerb::Other(words) => refuse("zstream", ZSTREAM_VERBS, &words),
         }
     }
