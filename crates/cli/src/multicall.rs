@@ -18,9 +18,11 @@ use crate::monitor::kstat::Kstat;
 use crate::mount::Mount;
 use crate::output::json::{document, print};
 use crate::pages::Pages;
+use crate::posix;
 use crate::session::{Home, forward};
 use crate::tunables;
-use crate::verb::{Exit, Outcome, Verb};
+use crate::usage;
+use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::verify::Verify;
 use crate::zdb::Zdb;
 use crate::zfs::Zfs;
@@ -207,6 +209,7 @@ fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
     // An option that is given again says nothing new: the last one counts.
     let whole = clap::Command::new(name).version(env!("CARGO_PKG_VERSION")).args_override_self(true);
     let whole = A::augment_args(whole);
+    let whole = if name == "zpool" || name == "zfs" { whole.disable_help_flag(true) } else { whole };
     // Behind a verb `-h` is an option that OpenZFS does not have.
     let help = || Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
     whole.mut_subcommands(|verb| {
@@ -217,28 +220,36 @@ fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
 
 /// Runs a whole command line, the program's name first, and says how to exit.
 pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
-    let argv: Vec<OsString> = with_question_mark_as_help(argv);
+    let argv = usage::in_own_name(argv);
     let name = argv.first().map(|a| called_as(a)).unwrap_or_default();
     ctx.command = describe(&name, &argv);
-    let words = argv.clone();
-    let parsed = match name.as_str() {
-        "zpool" => parse::<Zpool>(&name, argv).map(Command::Zpool),
-        "zfs" => parse::<Zfs>(&name, argv).map(Command::Zfs),
-        "zdb" => parse::<Zdb>(&name, argv).map(Command::Zdb),
-        "zstream" => parse::<Zstream>(&name, argv).map(Command::Zstream),
-        "arcstat" | "zarcstat" => parse::<Arcstat>(&name, argv).map(Command::Arcstat),
-        "arc_summary" | "zarcsummary" => parse::<ArcSummary>(&name, argv).map(Command::ArcSummary),
-        "mount.zfs" => parse::<MountHelper>(&name, argv).map(Command::MountHelper),
-        _ => Aquifer::try_parse_from(argv).map(|a| a.command),
-    };
-    let exit = match parsed {
-        Ok(verb) => finish(verb.run_at_home(&words, ctx), ctx),
-        Err(e) => clap_exit(&e, ctx),
-    };
+    let exit = usage::help(&name, &argv, ctx).unwrap_or_else(|| run_as(&name, argv, ctx));
     ctx.release();
     match ctx.out.flush() {
         Ok(()) => exit,
         Err(e) => finish(Err(e.into()), ctx),
+    }
+}
+
+fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
+    // The daemon is sent words that are in order already; its own environment is not the user's.
+    let in_order = ctx.session.is_none() && std::env::var_os(posix::WORD).is_some();
+    let argv = if in_order { posix::end_options(argv, &command(name)) } else { argv };
+    let argv = with_question_mark_as_help(argv);
+    let words = argv.clone();
+    let parsed = match name {
+        "zpool" => parse::<Zpool>(name, argv).map(Command::Zpool),
+        "zfs" => parse::<Zfs>(name, argv).map(Command::Zfs),
+        "zdb" => parse::<Zdb>(name, argv).map(Command::Zdb),
+        "zstream" => parse::<Zstream>(name, argv).map(Command::Zstream),
+        "arcstat" | "zarcstat" => parse::<Arcstat>(name, argv).map(Command::Arcstat),
+        "arc_summary" | "zarcsummary" => parse::<ArcSummary>(name, argv).map(Command::ArcSummary),
+        "mount.zfs" => parse::<MountHelper>(name, argv).map(Command::MountHelper),
+        _ => Aquifer::try_parse_from(argv).map(|a| a.command),
+    };
+    match parsed {
+        Ok(verb) => finish(verb.run_at_home(&words, ctx), ctx),
+        Err(e) => clap_exit(&e, ctx),
     }
 }
 
@@ -251,8 +262,10 @@ fn finish(outcome: Outcome, ctx: &mut Ctx) -> Exit {
     match outcome {
         Ok(exit) => exit,
         Err(failure) => {
-            if let Some(message) = failure.message() {
-                ctx.warn(message);
+            match (&failure, failure.message()) {
+                (Failure::Usage(_), Some(message)) => usage::refuse(&message, ctx),
+                (_, Some(message)) => ctx.warn(message),
+                (_, None) => {}
             }
             failure.exit()
         }
@@ -262,6 +275,11 @@ fn finish(outcome: Outcome, ctx: &mut Ctx) -> Exit {
 /// Help and version are answers, on standard output; anything else is an error of usage.
 fn clap_exit(e: &clap::Error, ctx: &mut Ctx) -> Exit {
     let to_err = e.use_stderr();
+    let why = if to_err { usage::why(e, &ctx.command) } else { None };
+    if let Some(why) = why {
+        usage::refuse(&why, ctx);
+        return Exit::USAGE;
+    }
     let styled = e.render();
     let terminal = if to_err { ctx.err_is_terminal } else { ctx.out_is_terminal };
     let text = if terminal { styled.ansi().to_string() } else { styled.to_string() };
@@ -315,7 +333,7 @@ mod tests {
 
     #[test]
     fn verbs_of_openzfs_that_are_missing_say_so() {
-        for line in [["zpool", "split", "tank"], ["zfs", "jail", "tank@x"], ["zstream", "token", "1-2-3"]] {
+        for line in [["zpool", "split", "tank"], ["zfs", "jail", "tank@x"], ["zstream", "redup", "x"]] {
             let run = captured(&line);
             assert_eq!(run.exit, Exit::FAILED);
             assert!(run.err.contains("not supported yet"), "{}", run.err);

@@ -95,7 +95,6 @@ pub const ZSTREAM_VERBS: &[(&str, &str)] = &[
     ("drop_record", "leaving records out of a stream"),
     ("recompress", "compressing a stream otherwise"),
     ("redup", "making a stream without references of a deduplicated one"),
-    ("token", "resume tokens"),
 ];
 
 /// The answer to a verb that has no module: known to OpenZFS, or not at all.
@@ -103,8 +102,6 @@ pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString]) -> Outc
     let verb = words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
     match table.iter().find(|(name, _)| *name == verb) {
         Some((name, what)) => Err(Failure::failed(format!("{command} {name}: not supported yet: {what}"))),
-        None => Err(Failure::usage(format!(
-            "unrecognized command '{verb}'\nFor the list of commands, run: {command} --help"
-        ))),
+        None => Err(Failure::usage(format!("unrecognized command '{verb}'"))),
     }
 }

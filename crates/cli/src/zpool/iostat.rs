@@ -41,7 +41,7 @@ pub struct Iostat {
     pub literal: bool,
     /// What scripts say of each device, as columns; without any, a list of the scripts that there are.
     #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
-    pub scripts: Option<String>,
+    pub scripts: Vec<String>,
     /// List the vdevs, too.
     #[arg(short = 'v')]
     pub verbose: bool,
@@ -124,7 +124,7 @@ impl Verb for Iostat {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let histograms = self.histograms()?;
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
-        self.verbose |= self.scripts.is_some();
+        self.verbose |= !self.scripts.is_empty();
         self.take_vdevs(ctx);
         // Without an interval there is no other report than that since the import.
         let skip = self.skip_first && repeat.is_repeated();
@@ -140,7 +140,7 @@ impl Verb for Iostat {
                 self.print(&mut *ctx.out, &lines, !headed || (self.verbose && !self.header_once))?;
                 headed = true;
             }
-            if self.scripts.is_some() {
+            if !self.scripts.is_empty() {
                 write!(ctx.out, "{}", Mark::End.text())?;
             }
             Ok(exit)
@@ -151,13 +151,13 @@ impl Verb for Iostat {
 impl Iostat {
     /// Scripts that add columns.
     pub fn scripts(&self) -> Option<Scripts> {
-        self.scripts.as_deref().map(|value| Scripts::new("iostat", value, false))
+        Scripts::new("iostat", &self.scripts, false)
     }
 
     fn histograms(&self) -> Result<Option<Kind>, Failure> {
         match (self.latencies, self.sizes) {
             (true, true) => Err(Failure::usage("Only one of [-r|-w] can be passed at a time")),
-            (true, _) | (_, true) if self.latency || self.queues || self.scripts.is_some() => {
+            (true, _) | (_, true) if self.latency || self.queues || !self.scripts.is_empty() => {
                 Err(Failure::usage("[-r|-w] isn't allowed with [-c|-l|-q]"))
             }
             (true, false) => Ok(Some(Kind::Latency)),
@@ -185,7 +185,7 @@ impl Iostat {
         let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
             missing.retain(|word| !view.tree.walk().skip(1).any(|vdev| means(vdev, word)));
-            let (names, scripts) = (self.names.style(), self.scripts.is_some());
+            let (names, scripts) = (self.names.style(), !self.scripts.is_empty());
             let mut report = Report { view: &view, names, scripts, before, lines: Vec::new() };
             match self.vdevs.as_slice() {
                 [] => report.pool(self.verbose),
@@ -217,12 +217,12 @@ impl Iostat {
         let layout = self.layout();
         if header && !self.scripted {
             let title = if self.vdevs.is_empty() { "pool" } else { "vdev" };
-            print_header(out, &layout, ("", title), (width, self.scripts.is_some()))?;
+            print_header(out, &layout, ("", title), (width, !self.scripts.is_empty()))?;
         }
         lines.iter().try_for_each(|line| {
             self.print_line(out, line, (&layout, width))?;
             if line.ends && !self.scripted {
-                print_rule(out, &layout, (width, self.scripts.is_some()))
+                print_rule(out, &layout, (width, !self.scripts.is_empty()))
             } else {
                 Ok(())
             }

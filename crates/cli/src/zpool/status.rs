@@ -61,7 +61,7 @@ pub struct Status {
     pub power: bool,
     /// What scripts say of each device, as columns; without any, a list of the scripts that there are.
     #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
-    pub scripts: Option<String>,
+    pub scripts: Vec<String>,
     /// Exact numbers.
     #[arg(short = 'p')]
     pub literal: bool,
@@ -83,7 +83,7 @@ impl Verb for Status {
         let plain = !self.json.style.json;
         repeat.run(ctx, plain, |ctx, first| {
             let exit = self.once(ctx, first)?;
-            if self.scripts.is_some() {
+            if !self.scripts.is_empty() {
                 write!(ctx.out, "{}", Mark::End.text())?;
             }
             Ok(exit)
@@ -94,8 +94,7 @@ impl Verb for Status {
 impl Status {
     /// Scripts that add columns.
     pub fn scripts(&self) -> Option<Scripts> {
-        let value = self.scripts.as_deref()?;
-        Some(Scripts::new("status", value, self.json.style.json))
+        Scripts::new("status", &self.scripts, self.json.style.json)
     }
 
     fn once(&self, ctx: &mut Ctx, first: bool) -> Outcome {
@@ -207,13 +206,13 @@ impl Status {
             cache: facts.map(|f| aux(&f.l2cache, false)).unwrap_or_default(),
             spares: facts.map(|f| aux(&f.spares, true)).unwrap_or_default(),
             errors: Some(errors),
-            more_heads: self.scripts.as_ref().map(|_| Mark::Heads.text()).unwrap_or_default(),
+            more_heads: if self.scripts.is_empty() { String::new() } else { Mark::Heads.text() },
         }
     }
 
     /// What stands behind a vdev's counts and the note on it: columns of scripts, and what goes on.
     fn more(&self, view: &PoolView<'_>, vdev: &VdevNode) -> String {
-        let path = vdev.path.as_deref().filter(|_| self.scripts.is_some());
+        let path = vdev.path.as_deref().filter(|_| !self.scripts.is_empty());
         let mut more = path
             .map(|path| Mark::Leaf(String::from_utf8_lossy(path).into()))
             .map_or_else(String::new, |m| m.text());

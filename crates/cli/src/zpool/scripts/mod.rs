@@ -35,15 +35,17 @@ pub struct Scripts {
     pub verb: &'static str,
     /// Names of scripts.
     pub names: Vec<String>,
+    /// The option was given again.
+    pub twice: bool,
     /// The report is JSON.
     pub json: bool,
 }
 
 impl Scripts {
-    /// The scripts of an option's value: names with commas between them.
-    pub fn new(verb: &'static str, value: &str, json: bool) -> Self {
-        let names = value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Self { verb, names, json }
+    /// The scripts of an option's values: names with commas between them; `None` without the option.
+    pub fn new(verb: &'static str, values: &[String], json: bool) -> Option<Self> {
+        let names = values.first()?.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        Some(Self { verb, names, twice: values.len() > 1, json })
     }
 
     /// Makes the report in `home`, or with `here` in this process, and fills in the columns.
@@ -54,6 +56,9 @@ impl Scripts {
         ctx: &mut Ctx,
         here: impl FnOnce(&mut Ctx) -> Outcome,
     ) -> Outcome {
+        if self.twice {
+            return Err(Failure::failed("Can't set -c flag twice"));
+        }
         may_run(&|name| std::env::var_os(name), rustix::process::geteuid().is_root())?;
         if self.names.is_empty() {
             self.list(&search_path(), ctx)?;
@@ -243,8 +248,16 @@ mod tests {
             std::fs::write(&path, "#!/bin/sh\n").unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
-        let find = |value: &str| Scripts::new("status", value, false).find(&folders);
+        let find = |value: &str| Scripts::new("status", &[value.to_owned()], false).unwrap().find(&folders);
         assert_eq!(find("two,none,one").unwrap(), [folders[1].join("two"), folders[0].join("one")]);
         assert!(find("../a/one").is_err());
+    }
+
+    #[test]
+    fn scripts_are_asked_for_once() {
+        for verb in ["status", "iostat"] {
+            let run = crate::ctx::testing::captured(&["zpool", verb, "-c", "size", "-c", "vendor"]);
+            assert_eq!((run.exit, run.err.as_str()), (Exit::FAILED, "Can't set -c flag twice\n"));
+        }
     }
 }
