@@ -201,14 +201,22 @@ pub fn command(name: &str) -> clap::Command {
         "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
         "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
         "mount.zfs" => as_own_command::<MountHelper>("mount.zfs"),
-        _ => Aquifer::command(),
+        _ => Aquifer::command().mut_subcommand("zpool", with_flag_d),
     }
+}
+
+/// The `-d` of `zpool status` is OpenZFS's, which has no value; that of all other verbs says where to look for devices.
+fn with_flag_d(zpool: clap::Command) -> clap::Command {
+    let is_status = |verb: &clap::Command| verb.get_name() == "status";
+    let fitted = |verb: clap::Command| verb.mut_arg("device", |arg| arg.short(None));
+    zpool.mut_subcommands(|verb| if is_status(&verb) { fitted(verb) } else { verb })
 }
 
 fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
     // An option that is given again says nothing new: the last one counts.
     let whole = clap::Command::new(name).version(env!("CARGO_PKG_VERSION")).args_override_self(true);
     let whole = A::augment_args(whole);
+    let whole = if name == "zpool" { with_flag_d(whole) } else { whole };
     let whole = if name == "zpool" || name == "zfs" { whole.disable_help_flag(true) } else { whole };
     // Behind a verb `-h` is an option that OpenZFS does not have.
     let help = || Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
@@ -245,7 +253,7 @@ fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         "arcstat" | "zarcstat" => parse::<Arcstat>(name, argv).map(Command::Arcstat),
         "arc_summary" | "zarcsummary" => parse::<ArcSummary>(name, argv).map(Command::ArcSummary),
         "mount.zfs" => parse::<MountHelper>(name, argv).map(Command::MountHelper),
-        _ => Aquifer::try_parse_from(argv).map(|a| a.command),
+        _ => parse::<Aquifer>(name, argv).map(|a| a.command),
     };
     match parsed {
         Ok(verb) => finish(verb.run_at_home(&words, ctx), ctx),

@@ -296,6 +296,8 @@ mod tests {
             let run = captured(words);
             assert_eq!((run.exit, run.err.as_str()), (Exit::OK, ""), "{words:?}");
             assert!(run.out.contains("\n\tdestroy [-f] <pool>\n"), "{}", run.out);
+            let at = |verb: &str| run.out.find(&format!("\n\t{verb} [-")).unwrap();
+            assert!(at("list") < at("status") && at("status") < at("iostat"), "{}", run.out);
             let is_short = |line: &str| line.len() + 7 <= super::WIDTH || !line.starts_with('\t');
             assert!(run.out.lines().all(is_short), "{}", run.out);
         }

@@ -33,6 +33,13 @@ fn a_pool_is_made_used_exported_and_imported() {
         |line: &str| -> Vec<u64> { line.split('\t').skip(1).map(|cell| cell.parse().unwrap_or(0)).collect() };
     let (pool, disk) = (cells(iostat.lines().next().unwrap()), cells(iostat.lines().last().unwrap()));
     assert!(pool.len() == 6 && pool[0] > 0 && pool[3] > disk[3] && pool[5] > disk[5], "{iostat}");
+    let status = live.ok("zpool status -dp tank");
+    let cells = |name: &str| {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        status.lines().map(words).find(|words| words.first().is_some_and(|word| word == name)).unwrap()
+    };
+    assert_eq!(cells("NAME"), ["NAME", "STATE", "READ", "WRITE", "CKSUM", "DIO"]);
+    assert_eq!(cells("raidz2-0"), ["raidz2-0", "ONLINE", "0", "0", "0", "0"]);
     let some = live.ok("zpool iostat tank raidz2-0 f1");
     let names: Vec<&str> = some.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
     assert!(names[1] == "vdev" && names[3] == "raidz2-0" && names[4].ends_with("/f1"), "{some}");

@@ -42,8 +42,8 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 fn links_act(bin: &Path) {
     let run = |name: &str, args: &[&str]| ok(Command::new(bin.join(name)).args(args).output().unwrap());
     for (name, about) in [
-        ("zpool", "Pools:"),
-        ("zfs", "Datasets:"),
+        ("zpool", "zpool command args"),
+        ("zfs", "zfs command args"),
         ("zdb", "leak detection"),
         ("arcstat", "cache does"),
         ("arc_summary", "in the cache"),

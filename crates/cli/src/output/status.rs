@@ -35,6 +35,8 @@ pub struct StatusVdev {
     pub slow: Option<Option<u64>>,
     /// With a column for the power of its slot: a word.
     pub power: Option<&'static str>,
+    /// With a column for direct requests: how many had a wrong checksum.
+    pub direct: Option<u64>,
     /// What stands after the counts, with its two leading spaces.
     pub note: String,
     /// Its parts.
@@ -101,7 +103,8 @@ impl StatusReport {
         write!(out, "\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM")?;
         let slow = if self.root.slow.is_some() { "  SLOW" } else { "" };
         let power = if self.root.power.is_some() { " POWER" } else { "" };
-        writeln!(out, "{slow}{power}{}", self.more_heads)?;
+        let direct = if self.root.direct.is_some() { "   DIO" } else { "" };
+        writeln!(out, "{slow}{power}{direct}{}", self.more_heads)?;
         print_vdev(out, &self.root, 0, width)?;
         for (class, vdevs) in &self.classes {
             writeln!(out, "\t{class}\t")?;
@@ -154,6 +157,9 @@ fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, width: usize
     }
     if let Some(power) = vdev.power {
         write!(out, " {power:>5}")?;
+    }
+    if let Some(direct) = vdev.direct {
+        write!(out, " {:>5}", nicenum(direct))?;
     }
     writeln!(out, "{}", vdev.note)?;
     vdev.children.iter().try_for_each(|c| print_vdev(out, c, depth + 2, width))

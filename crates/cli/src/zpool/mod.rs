@@ -111,7 +111,7 @@ impl ZpoolVerb {
     pub fn home(&self) -> Home {
         match self {
             Self::List(v) => v.source.home_with(false, true),
-            Self::Status(v) => v.source.home_with(false, true),
+            Self::Status(v) => v.home(),
             Self::Iostat(v) => v.source.home_with(false, true),
             Self::Get(v) => v.source.home(),
             Self::History(v) => v.source.home(),

@@ -112,6 +112,13 @@ impl<'a> PoolView<'a> {
         self.leaf(guid).map_or(0, |leaf| leaf.stats.slow.load(Ordering::Relaxed))
     }
 
+    /// Direct requests whose checksums were wrong because somebody changed their bytes meanwhile. Nobody can: what comes
+    /// through a mount is copied before it is summed, direct or not.
+    #[doc(alias = "vs_dio_verify_errors")]
+    pub fn direct_errors(&self, _vdev: u64) -> u64 {
+        0
+    }
+
     /// Requests and bytes read, requests and bytes written, at and below a vdev since the pool was imported.
     pub fn traffic_of(&self, vdev: &VdevNode) -> [u64; 4] {
         let leaves = vdev.walk().filter_map(|vdev| self.leaf(vdev.guid));

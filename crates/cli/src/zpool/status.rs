@@ -27,6 +27,7 @@ use crate::ctx::Ctx;
 use crate::listing::PoolJson;
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::status::{KnownErrors, StatusReport, StatusVdev};
+use crate::session::Home;
 use crate::source::PoolSource;
 use crate::verb::{Exit, Outcome, Verb};
 
@@ -53,6 +54,9 @@ pub struct Status {
     /// How far devices are trimmed.
     #[arg(short = 't')]
     pub trimmed: bool,
+    /// Count direct reads and writes whose checksums were wrong, too. Before a folder or device: look for the pool there.
+    #[arg(short = 'd', action = ArgAction::Count)]
+    pub direct: u8,
     /// What is in the dedup tables.
     #[arg(short = 'D', action = ArgAction::Count)]
     pub dedup: u8,
@@ -79,6 +83,7 @@ pub struct Status {
 
 impl Verb for Status {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
+        self.take_devices();
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
         let plain = !self.json.style.json;
         repeat.run(ctx, plain, |ctx, first| {
@@ -92,6 +97,22 @@ impl Verb for Status {
 }
 
 impl Status {
+    /// Of OpenZFS's `-d`, which has no value, and ours, which has: one before a path is ours, and no pool's name has a `/`.
+    fn take_devices(&mut self) {
+        while self.direct > 0
+            && let Some(at) = self.pools.iter().position(|name| name.contains('/'))
+        {
+            self.direct -= 1;
+            self.source.device.push(self.pools.remove(at));
+        }
+    }
+
+    /// Where it runs.
+    pub fn home(&self) -> Home {
+        let is_path = self.direct > 0 && self.pools.iter().any(|name| name.contains('/'));
+        if is_path { Home::Here } else { self.source.home_with(false, true) }
+    }
+
     /// Scripts that add columns.
     pub fn scripts(&self) -> Option<Scripts> {
         Scripts::new("status", &self.scripts, self.json.style.json)
@@ -119,6 +140,7 @@ impl Status {
                     initialized: self.initialized,
                     trimmed: self.trimmed,
                     power: self.power,
+                    direct: self.direct > 0,
                 };
                 let mut item = status_json::pool(&view, condition, &errors, chosen, &style);
                 if self.dedup > 0 {
@@ -199,6 +221,7 @@ impl Status {
                 errors: Some([0; 3]),
                 slow: self.slow.then_some(None),
                 power: self.power.then_some("-"),
+                direct: (self.direct > 0).then(|| view.direct_errors(view.tree.guid)),
                 note: note(view, &view.tree),
                 children: of_class(None),
             },
@@ -240,6 +263,7 @@ impl Status {
             errors: (!spare).then(|| view.errors_of(vdev.guid)),
             slow,
             power: self.power.then(|| if vdev.is_leaf() { power(vdev.path.as_deref()) } else { "-" }),
+            direct: (self.direct > 0 && !spare).then(|| view.direct_errors(vdev.guid)),
             note: note(view, vdev) + &self.more(view, vdev),
             children: vdev.children.iter().filter_map(|c| self.vdev(view, c, spare)).collect(),
         })

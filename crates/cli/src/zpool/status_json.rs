@@ -83,6 +83,8 @@ pub struct Chosen {
     pub trimmed: bool,
     /// What the power of devices' slots is.
     pub power: bool,
+    /// How many direct requests had a wrong checksum.
+    pub direct: bool,
 }
 
 /// What `zpool status -e` shows: a vdev that is not well or had errors, and what it is in.
@@ -232,6 +234,9 @@ impl Writer<'_> {
         }
         if vdev.is_leaf() && !spare {
             map.insert("slow_ios".into(), self.form.count(self.view.slow_ios(vdev.guid)));
+        }
+        if self.chosen.direct && !spare {
+            map.insert("dio_verify_errors".into(), self.form.count(self.view.direct_errors(vdev.guid)));
         }
         if vdev.is_leaf() {
             self.work(vdev, &mut map);
