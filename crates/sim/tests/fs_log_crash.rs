@@ -79,7 +79,14 @@ fn change(fs: &FsWriter, random: &mut Rng) -> zpl::Result<BTreeSet<&'static str>
     // Other names of the file change with it.
     touched.extend(NAMES.into_iter().filter(|name| find(fs, name) == Some(number)));
     let at = random.below(400_000);
-    match random.below(12) {
+    match random.below(14) {
+        // What a rewrite leaves as it was must stay, too.
+        12.. => {
+            let mut same = vec![0; 1 + random.below(200_000) as usize];
+            let at = at / 2 & !0x3fff;
+            let len = fs.read(number, at, &mut same)?;
+            fs.write(number, at, &same[..len], true)?;
+        }
         0..4 => fs.write(number, at, &bytes(random), true)?,
         4 => fs.append(number, &bytes(random), true).map(drop)?,
         5 => fs.truncate(number, at)?,
@@ -227,4 +234,11 @@ fn what_fsync_promised_survives_power_cuts() {
 fn blocks_that_the_log_points_to_survive_power_cuts() {
     survive(Shape::Raidz(1).into(), &[("logbias", 1), ("recordsize", 16 << 10)], 30, images(), 13);
     survive(Shape::Single.into(), &[("recordsize", 64 << 10)], 30, images(), 14);
+}
+
+#[test]
+fn blocks_that_a_rewrite_left_where_they_were_survive_power_cuts() {
+    let sha256 =
+        [("checksum", 8), ("compression", 15), ("recordsize", 16 << 10), ("logbias", 1), ("sync", 1)];
+    survive(Shape::Single.into(), Box::leak(Box::new(sha256)), 40, images(), 15);
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::dmu::NewObject;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
@@ -122,6 +124,72 @@ fn logs_on_raidz() {
         let children = (1..=4).map(|n| leaf(dir, &format!("disk{n}"))).collect();
         vec![top(VdevSpec::Raidz { parity: 1, children }, AllocBias::Normal)]
     });
+}
+
+/// The block, where a rewrite with the same bytes left it.
+#[test]
+fn a_rewrite_that_changes_nothing_leaves_the_block_to_the_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let tops = vec![top(VdevSpec::Leaf(leaf(dir.path(), "disk1")), AllocBias::Normal)];
+    let spa = pools::create_pool(&env, "logged", tops, &|_, _| Ok(())).unwrap();
+    let number = |n| Some(PropValue::Number(n));
+    let strong = [("checksum", number(8)), ("compression", number(15))];
+    spa.dsl_task(move |tasks| tasks.set("logged", &strong, Source::Local)).unwrap();
+    let head = spa.pool.dsl.dataset("logged").unwrap().number;
+    let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+    let mut bytes = vec![0u8; 4 * 8192];
+    Rng::new(5).fill(&mut bytes);
+    let tx = spa.begin().unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 8192);
+    let object = objset.create_object_at(&tx, OBJECT, new).unwrap();
+    object.write(&tx, 0, &bytes).unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let before: Vec<_> = (0..4).map(|n| object.synced().blkptr(0, n).unwrap()).collect();
+    let rewrite = |block: usize, data: &[u8]| {
+        let tx = spa.begin().unwrap();
+        object.write(&tx, (block * 8192) as u64, data).unwrap();
+        log.assign(Itx::write_later(OBJECT, (block * 8192) as u64, data.len() as u64), &tx);
+        drop(tx);
+        log.commit(OBJECT).unwrap();
+    };
+    for block in 0..4 {
+        rewrite(block, &bytes[block * 8192..][..8192].to_vec());
+    }
+    // One gets other bytes afterwards, and its own again, and is freed in the end.
+    let other = vec![7u8; 8192];
+    rewrite(2, &other);
+    rewrite(3, &other);
+    rewrite(3, &bytes[3 * 8192..].to_vec());
+    bytes[2 * 8192..3 * 8192].copy_from_slice(&other);
+    let crashed = tempfile::tempdir().unwrap();
+    pools::copy(dir.path(), crashed.path());
+    spa.sync().unwrap();
+    let after: Vec<_> = (0..4).map(|n| object.synced().blkptr(0, n).unwrap()).collect();
+    assert!(before[..2] == after[..2], "{before:?}\n{after:?}");
+    assert!(before[2] != after[2]);
+    log.close().unwrap();
+    spa.export().unwrap();
+    drop((log, objset, object, spa));
+    if zdb::installed() {
+        zdb::verify(dir.path(), "logged").unwrap();
+    }
+    let spa = pools::import_dir(crashed.path(), "logged").unwrap();
+    let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let done = replay(&log, &mut Writer(Arc::clone(&spa))).unwrap();
+    assert!(done.error.is_none(), "{done:?}");
+    log.close().unwrap();
+    spa.sync().unwrap();
+    let object = objset.view().object(OBJECT).unwrap();
+    assert!(object.read_vec(0, bytes.len()).unwrap() == bytes);
+    spa.export().unwrap();
+    drop((log, objset, object, spa));
+    if zdb::installed() {
+        zdb::verify(crashed.path(), "logged").unwrap();
+    }
 }
 
 /// Volumes of OpenZFS with a log: claimed, replayed, and what they were.

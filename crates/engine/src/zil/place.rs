@@ -9,6 +9,11 @@
 //! when the log has been replayed. Only who finds record and block on disk can claim, and both are flushed before
 //! anybody is told.
 //!
+//! A block that gets the bytes that it has already, under a checksum that can be trusted with that, is not written: the
+//! record points to where it is. That block was born in a group on disk, so no import claims it or frees it with
+//! the log; and nothing frees it before the group of the write, so it is there as long as the record may be needed.
+//! That holds only for a block that no group on its way to disk changes ([`Handle::settled`]).
+//!
 //! Differs from OpenZFS: writes of a group that is no longer open are copied into the log instead of written to a
 //! block of their own; all records of one block point to it, where OpenZFS lets only the first do so.
 
@@ -111,7 +116,7 @@ impl Zil {
                 Waiting::Nothing => Outcome::Gone,
                 Waiting::Written(bp) => Outcome::At(bp),
                 Waiting::Bytes(bytes) => {
-                    requests.push(request(objset, &handle, key, bytes.clone(), txg));
+                    requests.push(self.request(objset, &handle, key, bytes.clone(), txg));
                     jobs.push(Job { handle, key, bytes });
                     Outcome::Copy
                 }
@@ -129,16 +134,20 @@ impl Zil {
         }
         Ok(outcomes)
     }
-}
 
-fn request(
-    objset: &LiveObjset,
-    handle: &Handle,
-    (object, blkid): (u64, u64),
-    data: stdx::Buf,
-    txg: u64,
-) -> WriteRequest {
-    let props = WriteProps { nopwrite: false, ..objset.policy().block(&handle.dnode(), 0) };
-    let at = Bookmark::new(objset.id, object, 0, blkid);
-    WriteRequest { data, props, old: Blkptr::default(), txg, at }
+    fn request(
+        &self,
+        objset: &LiveObjset,
+        handle: &Handle,
+        (object, blkid): (u64, u64),
+        data: stdx::Buf,
+        txg: u64,
+    ) -> WriteRequest {
+        let props = objset.policy().block(&handle.dnode(), 0);
+        let on_disk = || handle.settled(txg, blkid).filter(|bp| bp.logical_birth() <= self.host.synced());
+        let old = props.nopwrite.then(on_disk).flatten();
+        let props = WriteProps { nopwrite: old.is_some(), ..props };
+        let at = Bookmark::new(objset.id, object, 0, blkid);
+        WriteRequest { data, props, old: old.unwrap_or_default(), txg, at }
+    }
 }

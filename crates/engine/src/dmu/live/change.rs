@@ -76,17 +76,19 @@ impl Change {
         if let Some(dirty) = self.blocks.get(&blkid) {
             return Said::Bytes(dirty.bytes().clone());
         }
-        match self.wipe || self.freed.contains(blkid, blkid.saturating_add(1)) {
-            true => Said::Hole,
-            false => Said::Nothing,
-        }
+        if self.gives_up(blkid) { Said::Hole } else { Said::Nothing }
+    }
+
+    /// Whether it frees what block `blkid` was before.
+    pub fn gives_up(&self, blkid: u64) -> bool {
+        self.wipe || self.freed.contains(blkid, blkid.saturating_add(1))
     }
 
     /// Gives block `blkid` new content; true when the group did not have it yet.
     pub fn put(&mut self, blkid: u64, dirty: Dirty) -> bool {
         let before = self.blocks.insert(blkid, dirty);
         let first = before.is_none();
-        self.drop_block(before);
+        self.drop_written(before);
         first
     }
 
@@ -102,11 +104,16 @@ impl Change {
         fits
     }
 
-    fn drop_block(&mut self, before: Option<Dirty>) {
-        if let Some(Dirty::Written(bp, _)) = before
-            && !bp.is_hole()
-        {
-            self.dropped.push(bp);
+    fn drop_written(&mut self, before: Option<Dirty>) {
+        if let Some(Dirty::Written(bp, _)) = before {
+            self.drop_block(&bp);
+        }
+    }
+
+    /// Only records point to this block any more. One that the group did not write is the object's, which frees it itself.
+    pub fn drop_block(&mut self, bp: &Blkptr) {
+        if !bp.is_hole() && bp.logical_birth() == self.txg {
+            self.dropped.push(*bp);
         }
     }
 
@@ -115,7 +122,7 @@ impl Change {
         let gone: Vec<u64> = self.blocks.range(start..end).map(|(&b, _)| b).collect();
         for blkid in gone {
             let before = self.blocks.remove(&blkid);
-            self.drop_block(before);
+            self.drop_written(before);
         }
         self.freed.insert(start, end);
     }

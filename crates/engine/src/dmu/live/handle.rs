@@ -215,6 +215,22 @@ impl Handle {
         }
     }
 
+    /// Where block `blkid` is on disk, when nothing changes that before group `txg` gives it what waits there now: then
+    /// the pointer stands, and the block keeps its content, until that group is on disk.
+    pub(crate) fn settled(&self, txg: u64, blkid: u64) -> Option<Blkptr> {
+        let synced = {
+            let state = self.state.read();
+            let (on_disk, now) = (&state.synced.dnode, &state.now);
+            let kept = !on_disk.is_free() && !now.is_free() && on_disk.datablksz() == now.datablksz();
+            let changed = |c: &Change| c.gives_up(blkid) || c.txg != txg && c.blocks.contains_key(&blkid);
+            if !kept || blkid > on_disk.maxblkid || state.changes.iter().flatten().any(|c| changed(c)) {
+                return None;
+            }
+            Arc::clone(&state.synced)
+        };
+        synced.pointer(0, blkid).ok()
+    }
+
     /// `bytes`, which wait to be written to block `blkid`, have been written to where `bp` points. If others
     /// took their place since, the block is freed with the group.
     #[doc(alias("dmu_sync_done", "dbuf_unoverride"))]
@@ -223,8 +239,8 @@ impl Handle {
             let same = |dirty: &Dirty| matches!(dirty, Dirty::Data(now) if std::ptr::eq(&**now, &**bytes));
             if change.blocks.get(&blkid).is_some_and(same) {
                 change.put(blkid, Dirty::Written(bp, bytes.clone()));
-            } else if !bp.is_hole() {
-                change.dropped.push(bp);
+            } else {
+                change.drop_block(&bp);
             }
         })
     }
