@@ -134,6 +134,47 @@ fn snapshots_come_and_go_below_dot_zfs() {
 }
 
 #[test]
+fn a_rollback_destroys_nothing_while_something_of_it_is_used() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let file = at.join("file");
+    for name in ["a", "b", "c"] {
+        fs::write(&file, name).unwrap();
+        live.ok(&format!("zfs snapshot tank@{name}"));
+    }
+    live.ok("zfs clone tank@b tank/clone");
+    live.ok("zfs snapshot tank/clone@own");
+    assert_eq!(
+        live.fails("zfs rollback -r tank@a"),
+        "cannot rollback to 'tank@a': clones of previous snapshots exist\nuse '-R' to force deletion of the following clones and dependents:\ntank/clone@own\ntank/clone\n"
+    );
+    let refused = |said: &str| {
+        let open = fs::File::open(&file).unwrap();
+        assert_eq!(live.fails("zfs rollback -R tank@a"), said);
+        let all = "tank\ntank@a\ntank@b\ntank@c\ntank/clone\ntank/clone@own\n";
+        assert_eq!(live.ok("zfs list -H -o name -t all"), all);
+        // Nothing was unmounted for it.
+        assert_eq!(open.metadata().unwrap().len(), 1);
+        assert_eq!(names(&at.join("clone")), ["file"]);
+    };
+    live.ok("zfs hold keep tank@b");
+    live.ok("zfs hold keep tank/clone@own");
+    refused("cannot destroy 'tank/clone@own': dataset is busy\ncannot destroy 'tank@b': dataset is busy\n");
+    live.ok("zfs release keep tank@b");
+    live.ok("zfs release keep tank/clone@own");
+    let visited = fs::File::open(at.join(".zfs/snapshot/c/file")).unwrap();
+    refused("cannot destroy 'tank@c': dataset is busy\n");
+    drop(visited);
+    let used = fs::File::open(at.join("clone/file")).unwrap();
+    assert!(live.fails("zfs rollback -R tank@a").starts_with("cannot unmount"));
+    drop(used);
+    live.ok("zfs rollback -R tank@a");
+    assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank@a\n");
+    assert_eq!(fs::read(&file).unwrap(), b"a");
+    live.export_and_verify("tank");
+}
+
+#[test]
 fn a_snapshot_that_somebody_is_in_stays() {
     let live = Live::new();
     let Some(at) = mounted(&live, "") else { return };

@@ -45,13 +45,13 @@ pub struct Destroy {
 
 /// One thing to destroy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     Snapshot(String),
     Head(String),
 }
 
 impl Step {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Step::Snapshot(name) | Step::Head(name) => name,
         }
@@ -335,9 +335,9 @@ fn chosen(head: &Dataset, spec: &str) -> Result<Vec<Dataset>, Failure> {
 }
 
 /// What goes, in the order in which it can.
-struct Plan<'a> {
+pub(super) struct Plan<'a> {
     target: &'a Target,
-    steps: Vec<Step>,
+    pub(super) steps: Vec<Step>,
     seen: HashSet<u64>,
     /// Snapshots were named, no file systems.
     only_snapshots: bool,
@@ -348,7 +348,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(target: &'a Target, only_snapshots: bool) -> Self {
+    pub(super) fn new(target: &'a Target, only_snapshots: bool) -> Self {
         let (steps, seen) = (Vec::new(), HashSet::new());
         Self { target, steps, seen, only_snapshots, clones: Vec::new(), with_clones: Vec::new() }
     }
@@ -371,7 +371,7 @@ impl<'a> Plan<'a> {
     }
 
     /// A snapshot, after the clones of it.
-    fn snapshot(&mut self, snapshot: &Dataset) -> Result<(), Failure> {
+    pub(super) fn snapshot(&mut self, snapshot: &Dataset) -> Result<(), Failure> {
         if !self.seen.insert(snapshot.number) {
             return Ok(());
         }

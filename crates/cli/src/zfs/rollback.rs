@@ -1,11 +1,15 @@
 //! `zfs rollback`.
+//!
+//! Differs from OpenZFS: whether anything that has to go is in use is asked before the first of it goes. OpenZFS destroys
+//! what it can, and then does not go back.
 
 use clap::Args;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::bookmarks;
-use engine::dsl::props::names::dataset_name;
+use engine::{Error, Kind};
 
-use super::mount::with_unmounted;
+use super::destroy::{Plan, Step};
+use super::mount::{mount_created, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -46,28 +50,70 @@ impl Verb for Rollback {
             .filter(|b| b.phys.creation_txg > since)
             .map(|b| format!("{name}#{}", b.name))
             .collect();
-        let clones = clones_of(&newer)?;
+        let mut plan = Plan::new(&target, true);
+        newer.iter().rev().try_for_each(|snapshot| plan.snapshot(snapshot))?;
+        let steps = plan.steps;
+        let used = in_use(&target, &steps)?;
         drop(quiet);
-        self.refuse(&newer, &marks, &clones)?;
-        let names: Vec<String> = newer.iter().rev().map(|s| s.name.clone()).collect();
-        let (dataset, to) = (name.to_owned(), self.snapshot.clone());
-        with_unmounted(&target, &[name.to_owned()], true, ctx, |ctx| {
-            let done = ctx.change(&target.pool, move |tasks, _| {
-                clones.iter().try_for_each(|clone| tasks.destroy(clone, false))?;
-                for snapshot in &names {
-                    tasks.destroy_snapshots(&[snapshot.as_str()], false)?;
-                }
-                marks.iter().try_for_each(|mark| tasks.destroy_bookmark(mark))?;
-                tasks.rollback(&dataset, Some(&to))
-            });
-            done.map_err(|e| Failure::cannot("rollback", name, why(&e)))
-        })?;
-        Ok(Exit::OK)
+        self.refuse(&newer, &marks, &steps)?;
+        if !used.is_empty() {
+            return Err(Failure::failed(used.iter().map(|name| busy(name)).collect::<Vec<_>>().join("\n")));
+        }
+        let clones = self.unmount_clones(&target, &steps, ctx)?;
+        let done = with_unmounted(&target, &[name.to_owned()], true, ctx, |ctx| {
+            self.carry_out(&target, (name, steps, marks), ctx)
+        });
+        if done.is_err() {
+            mount_again(&clones, ctx);
+        }
+        done
     }
 }
 
 impl Rollback {
-    fn refuse(&self, newer: &[&Dataset], marks: &[String], clones: &[String]) -> Result<(), Failure> {
+    /// Destroys what is newer, and goes back.
+    fn carry_out(
+        &self,
+        target: &Target,
+        (name, steps, marks): (&str, Vec<Step>, Vec<String>),
+        ctx: &mut Ctx,
+    ) -> Outcome {
+        let (dataset, to) = (name.to_owned(), self.snapshot.clone());
+        let done = ctx.change(&target.pool, move |tasks, _| {
+            tasks.check_unused(&steps.iter().map(Step::name).collect::<Vec<_>>())?;
+            steps.iter().try_for_each(|step| tasks.destroy(step.name(), false))?;
+            marks.iter().try_for_each(|mark| tasks.destroy_bookmark(mark))?;
+            tasks.rollback(&dataset, Some(&to))
+        });
+        done.map_err(|e: Error| match e.place().dataset.as_deref() {
+            Some(used) if e.kind() == Kind::Busy && used != name => Failure::failed(busy(used)),
+            _ => Failure::cannot("rollback", name, why(&e)),
+        })?;
+        Ok(Exit::OK)
+    }
+
+    /// Unmounts clones that will go, all of them or none. Gives those that were mounted.
+    #[doc(alias = "rollback_destroy_dependent")]
+    fn unmount_clones(&self, target: &Target, steps: &[Step], ctx: &mut Ctx) -> Result<Vec<String>, Failure> {
+        let mut gone = Vec::new();
+        for step in steps {
+            let Step::Head(name) = step else { continue };
+            if target.pool.mounts.at(name).is_none() {
+                continue;
+            }
+            if let Err(e) = target.pool.mounts.unmount(name, self.force) {
+                mount_again(&gone, ctx);
+                return Err(Failure::cannot("unmount", name, e.what()));
+            }
+            gone.push(name.clone());
+        }
+        Ok(gone)
+    }
+
+    fn refuse(&self, newer: &[&Dataset], marks: &[String], steps: &[Step]) -> Result<(), Failure> {
+        let is_newer = |step: &Step| newer.iter().any(|snapshot| snapshot.name == step.name());
+        let clones: Vec<String> =
+            steps.iter().filter(|step| !is_newer(step)).map(|step| step.name().to_owned()).collect();
         let names: Vec<String> = newer.iter().map(|s| s.name.clone()).chain(marks.iter().cloned()).collect();
         let (what, option, list) = if !names.is_empty() && !self.recurse && !self.clones {
             (
@@ -79,7 +125,7 @@ impl Rollback {
             (
                 "clones of previous snapshots exist",
                 "'-R' to force deletion of the following clones and dependents",
-                clones.to_vec(),
+                clones,
             )
         } else {
             return Ok(());
@@ -90,14 +136,29 @@ impl Rollback {
     }
 }
 
-fn clones_of(snapshots: &[&Dataset]) -> Result<Vec<String>, Failure> {
-    let mut all = Vec::new();
-    for snapshot in snapshots {
-        let Some(zap) = snapshot.dsl.zap(snapshot.phys.next_clones_obj)? else { continue };
-        for number in zap.to_vec()?.iter().filter_map(|entry| entry.value.first()) {
-            let name = dataset_name(&snapshot.dsl, number)?;
-            all.extend(name.split('@').next().map(str::to_owned));
+/// Snapshots that somebody holds or visits.
+fn in_use(target: &Target, steps: &[Step]) -> Result<Vec<String>, Failure> {
+    let mut used = Vec::new();
+    for step in steps {
+        let Step::Snapshot(name) = step else { continue };
+        let snapshot = target.view.dsl.dataset(name)?;
+        let holds = snapshot.dsl.zap(snapshot.phys.userrefs_obj)?.map(|zap| zap.to_vec()).transpose()?;
+        let held = holds.is_some_and(|holds| !holds.is_empty());
+        if held || target.pool.mounts.uses_snapshot(name, snapshot.phys.guid) {
+            used.push(name.clone());
         }
     }
-    Ok(all)
+    Ok(used)
+}
+
+fn busy(name: &str) -> String {
+    format!("cannot destroy '{name}': dataset is busy")
+}
+
+fn mount_again(names: &[String], ctx: &mut Ctx) {
+    for name in names.iter().rev() {
+        if let Err(e) = mount_created(name, ctx) {
+            ctx.warn(e.message().unwrap_or_default());
+        }
+    }
 }

@@ -99,6 +99,22 @@ impl Tasks<'_> {
         }
     }
 
+    /// Whether nobody keeps these snapshots (no holds) and these file systems and volumes, whose turn to be destroyed
+    /// comes later in this task.
+    pub fn check_unused(&self, all: &[&str]) -> Result<()> {
+        for name in all {
+            let found = self.find(name)?;
+            match found.snapshot {
+                None => self.refuse_used(found.head, name)?,
+                Some(number) if destroy::holds(&self.at, &self.at.dataset(number)?)? > 0 => {
+                    return Err(Error::new(Kind::Busy, "the snapshot is held").in_dataset(*name));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     fn is_volume(&self, head: u64) -> Result<bool> {
         if let Some(live) = self.datasets.opened(head) {
             return Ok(live.objset.objset_type() == ObjsetType::Zvol);
