@@ -90,12 +90,7 @@ pub const ZFS_VERBS: &[(&str, &str)] = &[
 ];
 
 /// Every verb of OpenZFS 2.4's `zstream` that has no module, with what it does.
-pub const ZSTREAM_VERBS: &[(&str, &str)] = &[
-    ("decompress", "decompressing blocks of a stream"),
-    ("drop_record", "leaving records out of a stream"),
-    ("recompress", "compressing a stream otherwise"),
-    ("redup", "making a stream without references of a deduplicated one"),
-];
+pub const ZSTREAM_VERBS: &[(&str, &str)] = &[("drop_record", "leaving records out of a stream")];
 
 /// The answer to a verb that has no module: known to OpenZFS, or not at all.
 pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString]) -> Outcome {

@@ -1,6 +1,9 @@
-//! `zstream`: looks into send streams and resume tokens. What makes a stream of another is not there yet.
+//! `zstream`: looks into send streams and resume tokens, and makes streams of others.
 
 mod dump;
+mod recompress;
+mod redup;
+mod stream;
 mod token;
 
 use std::ffi::OsString;
@@ -24,6 +27,12 @@ pub struct Zstream {
 pub enum ZstreamVerb {
     /// Print the records of a stream
     Dump(dump::Dump),
+    /// Decompress blocks whose compression is not what the stream says
+    Decompress(recompress::Decompress),
+    /// Compress a stream otherwise
+    Recompress(recompress::Recompress),
+    /// Make a stream without references of a deduplicated one
+    Redup(redup::Redup),
     /// Print what a resume token says
     Token(token::Token),
     /// What OpenZFS has and this program does not.
@@ -35,6 +44,9 @@ impl Verb for Zstream {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
             ZstreamVerb::Dump(verb) => verb.run(ctx),
+            ZstreamVerb::Decompress(verb) => verb.run(ctx),
+            ZstreamVerb::Recompress(verb) => verb.run(ctx),
+            ZstreamVerb::Redup(verb) => verb.run(ctx),
             ZstreamVerb::Token(verb) => verb.run(ctx),
             ZstreamVerb::Other(words) => refuse("zstream", ZSTREAM_VERBS, &words),
         }

@@ -5,18 +5,13 @@ use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
-use checksum::{Cksum, Fletcher4};
 use clap::Args;
-use ondisk::Endian;
-use ondisk::drr::{DRR_CHECKSUM_OFFSET, DRR_SIZE, Drr, DrrBegin, DrrBody, DrrEnd};
+use ondisk::drr::{DRR_SIZE, Drr, DrrBegin, DrrBody, DrrEnd};
 
+use super::stream::{Input, malformed, sum};
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Largest payload of a record: a block of 16 MiB; lists of properties of a whole tree are shorter.
-const MAX_PAYLOAD: u64 = 256 << 20;
-/// Bytes that are read at once.
-const PIECE: u64 = 1 << 20;
 /// Kinds of records that are summed up, in their order.
 const SUMMED: [&str; 9] =
     ["BEGIN", "END", "OBJECT", "FREEOBJECTS", "WRITE", "WRITE_BYREF", "WRITE_EMBEDDED", "FREE", "SPILL"];
@@ -54,8 +49,7 @@ impl Verb for Dump {
             }
             None => Box::new(io::stdin().lock()),
         };
-        let mut input =
-            Input { from: BufReader::new(input), sum: Fletcher4::new(false), endian: Endian::Little };
+        let mut input = Input::new(BufReader::new(input));
         let mut sums = Sums::default();
         while let Some((drr, before)) = input.record(!self.unchecked)? {
             let size = drr.payload_size();
@@ -73,69 +67,6 @@ impl Verb for Dump {
         sums.print(&mut *ctx.out)?;
         Ok(Exit::OK)
     }
-}
-
-fn malformed(what: impl std::fmt::Display) -> Failure {
-    Failure::failed(format!("invalid stream: {what}"))
-}
-
-/// The stream and the checksum of what was read of it.
-struct Input<R> {
-    from: R,
-    sum: Fletcher4,
-    endian: Endian,
-}
-
-impl<R: Read> Input<R> {
-    /// The next record, and the checksum of what came before it; `None` at the end.
-    fn record(&mut self, check: bool) -> Result<Option<(Drr, Cksum)>, Failure> {
-        let mut bytes = Vec::with_capacity(DRR_SIZE);
-        self.from.by_ref().take(DRR_SIZE as u64).read_to_end(&mut bytes)?;
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        // Type 0 is BEGIN in either order; a stream keeps to one.
-        if bytes.starts_with(&[0; 4]) {
-            self.endian = Drr::detect(&bytes).map_err(malformed)?;
-        }
-        let drr = Drr::from_bytes(&bytes, self.endian).map_err(malformed)?;
-        if matches!(drr.body, DrrBody::Begin(_)) {
-            self.sum = Fletcher4::new(self.endian == Endian::Big);
-        }
-        let before = self.sum.finish();
-        let (head, tail) = bytes.split_at_checked(DRR_CHECKSUM_OFFSET).unwrap_or((&bytes, &[]));
-        self.sum.update(head);
-        let is = self.sum.finish();
-        if check && drr.checksum.is_some_and(|said| said != [0; 4] && said != is) {
-            let said = drr.checksum.unwrap_or_default();
-            let what = "incorrect checksum in a record's header";
-            return Err(malformed(format!("{what}: expected {}, found {}", sum(is), sum(said))));
-        }
-        self.sum.update(tail);
-        Ok(Some((drr, before)))
-    }
-
-    /// Reads over a payload.
-    fn skip(&mut self, mut size: u64) -> Result<(), Failure> {
-        if size > MAX_PAYLOAD {
-            return Err(malformed(format!("a record of {size} bytes")));
-        }
-        while size > 0 {
-            let mut piece = Vec::new();
-            let wanted = size.min(PIECE);
-            self.from.by_ref().take(wanted).read_to_end(&mut piece)?;
-            if (piece.len() as u64) < wanted {
-                return Err(malformed("it ends within a record"));
-            }
-            self.sum.update(&piece);
-            size -= wanted;
-        }
-        Ok(())
-    }
-}
-
-fn sum(words: Cksum) -> String {
-    words.map(|word| format!("{word:x}")).join("/")
 }
 
 fn hex(bytes: &[u8]) -> String {
