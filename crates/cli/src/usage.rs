@@ -271,6 +271,7 @@ mod tests {
             ("zfs clone a@b", "missing target dataset argument"),
             ("zfs snapshot", "missing snapshot argument"),
             ("zfs get", "missing property argument"),
+            ("zfs get all,name tank", "bad property list: invalid property 'all'"),
             ("zpool labelclear", "missing vdev name"),
             ("zpool list --json-int", "missing option 'j'"),
         ] {

@@ -105,18 +105,13 @@ impl Place {
         self.check()
     }
 
-    /// Looks whether what is there of the folders is as it has to be. Folders that aren't there are fine.
+    /// Looks whether the folder of the socket, if there is one, is as it has to be. The state's may well be out of reach:
+    /// `su` and `sudo` may leave a user with somebody else's `HOME`, who has no pools then.
     ///
     /// # Errors
-    /// Which one is not, how it is, and how it has to be.
+    /// How it is, and how it has to be.
     pub fn check(&self) -> io::Result<()> {
-        private(&self.run)?;
-        match fs::File::open(self.cache()) {
-            Err(e) if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                Err(denied(format!("cannot read '{}': {}", self.cache().display(), words(&e))))
-            }
-            _ => Ok(()),
-        }
+        private(&self.run)
     }
 }
 
@@ -175,6 +170,12 @@ mod tests {
             assert!(why.contains(shown) && why.contains("must have mode 700"), "{why}");
             assert!(crate::client::is_wanted(&place).is_err());
         }
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
+        // Somebody else's state is nobody's trouble.
+        let gone = Place { run: dir.path().join("none"), state: run.join("file"), ..place.clone() };
+        fs::write(run.join("file"), "").unwrap();
+        assert!(!crate::client::is_wanted(&gone).unwrap());
+        fs::remove_file(run.join("file")).unwrap();
         fs::remove_dir(&run).unwrap();
         fs::write(&run, "").unwrap();
         assert!(place.check().unwrap_err().to_string().contains("is not a folder"));

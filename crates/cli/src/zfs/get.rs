@@ -55,7 +55,7 @@ impl Verb for Get {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let depth = self.source.take_depth();
         let format = self.format()?;
-        let all = self.properties.split(',').any(|p| p == "all");
+        let all = self.properties == "all";
         let mut wanted = self.wanted()?;
         let selection = self.selection(depth)?;
         let found = walk(&self.source, &self.names, &selection, ctx)?;
@@ -98,7 +98,8 @@ impl Get {
         let mut wanted = Vec::new();
         for word in self.properties.split(',') {
             match word {
-                "all" => wanted.extend(all_native().map(PropName::Native)),
+                // Beside others it is no property.
+                "all" if self.properties == "all" => wanted.extend(all_native().map(PropName::Native)),
                 word => wanted.push(parse(word)?),
             }
         }

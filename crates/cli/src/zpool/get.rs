@@ -153,7 +153,7 @@ impl Get {
         for word in self.properties.split(',') {
             let bad = || Failure::usage(format!("bad property list: invalid property '{word}'"));
             match word {
-                "all" => props.extend(vdev.all()),
+                "all" if self.properties == "all" => props.extend(vdev.all()),
                 word => props.push(vdev.named(word).ok_or_else(bad)?),
             }
         }
@@ -179,7 +179,7 @@ impl Get {
         for word in self.properties.split(',') {
             let bad = || Failure::usage(format!("bad property list: invalid property '{word}'"));
             match word {
-                "all" => props.extend(view.all()),
+                "all" if self.properties == "all" => props.extend(view.all()),
                 word => props.push(view.named(word).ok_or_else(bad)?),
             }
         }
