@@ -5,7 +5,7 @@ mod live;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -168,8 +168,13 @@ fn a_rollback_destroys_nothing_while_something_of_it_is_used() {
     let used = fs::File::open(at.join("clone/file")).unwrap();
     assert!(live.fails("zfs rollback -R tank@a").starts_with("cannot unmount"));
     drop(used);
+    let before = fs::OpenOptions::new().write(true).open(&file).unwrap();
     live.ok("zfs rollback -R tank@a");
     assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank@a\n");
+    // Who had the file open can't write into what it was.
+    let eio = rustix::io::Errno::IO.raw_os_error();
+    assert_eq!(before.write_at(b"x", 0).unwrap_err().raw_os_error(), Some(eio));
+    drop(before);
     assert_eq!(fs::read(&file).unwrap(), b"a");
     live.export_and_verify("tank");
 }

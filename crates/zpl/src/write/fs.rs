@@ -249,7 +249,8 @@ impl FsWriter {
     /// A transaction that writes about `bytes`; `frees`: and frees more in the end.
     pub(super) fn begin_for(&self, bytes: u64, frees: bool) -> Result<Tx> {
         match self.closed.load(Ordering::Acquire) {
-            true => Err(Error::new(Kind::Invalid, "the file system was unmounted")),
+            // As OpenZFS answers whoever has a file open that was unmounted by force.
+            true => Err(Error::new(Kind::Io, "the file system was unmounted")),
             // What was promised must not fail for space that is kept back.
             false => self.txs.begin(bytes, frees || self.replaying.load(Ordering::Acquire)),
         }
