@@ -42,7 +42,7 @@ demo:
 
 test: lint
 	tests/oracle.sh
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 lint:
 	$(CARGO) fmt --all --check

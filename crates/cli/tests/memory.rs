@@ -13,9 +13,21 @@ use live::Live;
 const MIB: u64 = 1 << 20;
 
 fn kstat(live: &Live, name: &str) -> i64 {
+    kstats(live, [name])[0]
+}
+
+/// Several counters of one moment.
+fn kstats<const N: usize>(live: &Live, names: [&str; N]) -> [i64; N] {
     let text = live.ok("kstat");
-    let row = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    row.unwrap_or_else(|| panic!("no {name} in {text}")).split_whitespace().nth(1).unwrap().parse().unwrap()
+    names.map(|name| {
+        let row = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        row.unwrap_or_else(|| panic!("no {name} in {text}"))
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    })
 }
 
 fn conf(live: &Live, text: &str) {
@@ -129,12 +141,9 @@ fn the_promise_of_memory_is_kept_under_load() {
     assert!(most <= ARC + DIRTY + REST, "{} MiB", most / MIB);
     assert!(most > 2 * MIB, "nobody looked");
     eprintln!("at most {} MiB of own memory", most / MIB);
-    let size = kstat(&live, "size");
+    let [size, recent, frequent, headers] = kstats(&live, ["size", "mru_size", "mfu_size", "hdr_size"]);
     assert!(size > (ARC / 2) as i64 && size <= ARC as i64, "{size}");
-    assert_eq!(
-        kstat(&live, "size"),
-        kstat(&live, "mru_size") + kstat(&live, "mfu_size") + kstat(&live, "hdr_size")
-    );
+    assert_eq!(size, recent + frequent + headers);
     let all: i64 = ["hits", "iohits", "misses"].iter().map(|name| kstat(&live, name)).sum();
     assert!(kstat(&live, "demand_data_misses") > 100 && all > 1000 && kstat(&live, "deleted") > 1000);
     counters_are_shown(&live);
