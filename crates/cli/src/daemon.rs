@@ -41,6 +41,8 @@ fn with_settings_of_malloc() {
 impl Verb for Daemon {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         with_settings_of_malloc();
+        // It was started as what it runs from, and who looks for it looks for its name; without it all works, too.
+        let _ = rustix::thread::set_name(c"aquifer");
         zfuse::hands::work_apart();
         let (place, stop) = (Place::of_process(), ctx.interrupt.flag());
         let served = daemon::server::serve(&place, Arc::new(Verbs), stop, self.stay);

@@ -65,6 +65,8 @@ fn a_killed_daemon_comes_back_with_its_pools() {
     let disks = raidz2(&live);
     live.ok(&format!("zpool create -O mountpoint=none tank raidz2 {disks}"));
     live.ok("zfs create tank/a");
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", live.pid().unwrap())).unwrap();
+    assert_eq!(name, "aquifer\n");
     live.signal("-KILL");
     live.ok("zfs create tank/b");
     assert_eq!(live.ok("zfs list -H -o name"), "tank\ntank/a\ntank/b\n");
