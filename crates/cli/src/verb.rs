@@ -20,6 +20,8 @@ impl Exit {
     pub const OK: Exit = Exit(0);
     /// Something failed.
     pub const FAILED: Exit = Exit(1);
+    /// Something failed, and OpenZFS's command gives -1 there.
+    pub const MINUS_ONE: Exit = Exit(255);
     /// The command line can't be meant.
     pub const USAGE: Exit = Exit(2);
     /// The reader of our output went away (128 + SIGPIPE).
@@ -41,6 +43,8 @@ pub enum Failure {
     Usage(String),
     /// It failed: the sentence is printed, exit code 1.
     Failed(String),
+    /// It failed, where OpenZFS's command gives -1: the sentence is printed, exit code 255.
+    MinusOne(String),
     /// The user asked to stop.
     Interrupted,
     /// Output could not be written; a closed pipe is not worth a message.
@@ -71,6 +75,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => Exit::USAGE,
             Failure::Failed(_) => Exit::FAILED,
+            Failure::MinusOne(_) => Exit::MINUS_ONE,
             Failure::Interrupted => Exit::INTERRUPTED,
             Failure::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => Exit::PIPE,
             Failure::Output(_) => Exit::FAILED,
@@ -80,7 +85,7 @@ impl Failure {
     /// The sentence for the user, if there is one worth saying.
     pub fn message(&self) -> Option<String> {
         match self {
-            Failure::Usage(what) | Failure::Failed(what) => Some(what.clone()),
+            Failure::Usage(what) | Failure::Failed(what) | Failure::MinusOne(what) => Some(what.clone()),
             Failure::Interrupted => Some("interrupted".to_owned()),
             Failure::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => None,
             Failure::Output(e) => Some(format!("cannot write output: {e}")),

@@ -239,6 +239,10 @@ fn properties_are_set_inherited_and_refused() {
     live.ok("zfs set org.example:note=hello tank/a");
     assert_eq!(live.ok("zfs get -H -o value org.example:note tank/a/b"), "hello\n");
     live.ok("zfs set userquota@1000=10M tank/a");
+    // What the kernel's OpenZFS exits with.
+    let codes = [("zfs set used=1 tank", 255), ("zfs set a:b=1 tank/nope", 1), ("zfs load-key tank", 255)];
+    codes.into_iter().for_each(|(line, code)| assert_eq!(live.run(line).code, code, "{line}"));
+    assert_eq!(live.run("zfs list tank/nope").out, "");
     for (line, what) in [
         ("zfs set used=1 tank", "cannot set property for 'tank': 'used' is readonly"),
         ("zfs set nonsense=1 tank", "cannot set property for 'tank': invalid property 'nonsense'"),

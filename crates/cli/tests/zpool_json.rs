@@ -7,8 +7,10 @@
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test that can't go on must say so")]
 
 mod common;
+mod live;
 
 use common::aquifer;
+use live::Live;
 use serde_json::Value;
 use testkit::golden;
 
@@ -113,4 +115,39 @@ fn a_pool_grows_by_what_its_devices_have_gained() {
     grow("disk2");
     assert_eq!(size(), format!("{}\n", 64 << 20));
     std::fs::remove_dir_all(&dir).expect("removed");
+}
+
+/// Of a pool in use: the keys of the kernel's OpenZFS 2.3.2 for a pool with the same vdevs.
+#[test]
+fn vdevs_of_a_pool_in_use_have_the_kernels_keys() {
+    let live = Live::new();
+    let [a, b, log, cache, spare] = ["a", "b", "log", "cache", "spare"].map(|name| live.disk(name, 64));
+    live.ok(&format!(
+        "zpool create -O mountpoint=none tank mirror {a} {b} log {log} cache {cache} spare {spare}"
+    ));
+    live.ok(&format!("zpool offline tank {b}"));
+    live.ok(&format!("zpool offline tank {log}"));
+    let text = live.ok("zpool status -j --json-int -d -D tank");
+    let pool = serde_json::from_str::<Value>(&text).expect("JSON")["pools"]["tank"].take();
+    let keys = |at: &Value| at.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ");
+    assert!(keys(&pool).ends_with(" vdevs logs l2cache spares dedup_stats error_count"), "{pool}");
+    let (head, errors) = (
+        "name vdev_type guid path class state",
+        "read_errors write_errors checksum_errors slow_ios dio_verify_errors",
+    );
+    let leaves = &pool["vdevs"]["tank"]["vdevs"]["mirror-0"]["vdevs"];
+    let leaf = format!("{head} rep_dev_size phys_space {errors}");
+    assert_eq!([keys(&leaves[&a]), keys(&leaves[&b])], [leaf.clone(), leaf], "offline or not");
+    let of_log = format!("{head} total_space def_space rep_dev_size phys_space {errors}");
+    assert_eq!(keys(&pool["logs"][&log]), of_log);
+    let of_cache = format!("{head} total_space rep_dev_size phys_space {errors}");
+    assert_eq!(keys(&pool["l2cache"][&cache]), of_cache);
+    // Labels at both ends, and a header.
+    assert_eq!(pool["l2cache"][&cache]["total_space"], (64 << 20) - (4 << 20) - (512 << 10) - 512);
+    assert_eq!(keys(&pool["spares"][&spare]), format!("{head} dio_verify_errors"));
+    assert_eq!(pool["dedup_stats"].to_string(), r#"{"obj_count":0,"ddt_object_stats":{}}"#);
+    let list = live.ok("zpool list -Hpv tank");
+    let line = list.lines().find(|line| line.contains("/cache\t")).expect("a line");
+    assert!(line.contains("\t67108864\t0\t62389760\t-\t-\t0\t0\t-\tONLINE"), "{line}");
+    live.export_and_verify("tank");
 }

@@ -36,7 +36,7 @@ pub fn date(seconds: u64) -> String {
     format(seconds, "%a %b %e %k:%M %Y")
 }
 
-/// `Sat Nov 21 00:14:46 2026`: `zpool status`.
+/// `Sat Nov 21 00:14:46 2026`: `zpool status`, the `snapshots_changed` property.
 pub fn clock(seconds: u64) -> String {
     format(seconds, "%a %b %e %H:%M:%S %Y")
 }
@@ -65,11 +65,6 @@ pub fn ctime(seconds: i64) -> String {
 /// `2026-11-21.00:14:46`: `zpool history`.
 pub fn stamp(seconds: u64) -> String {
     format(seconds, "%Y-%m-%d.%H:%M:%S")
-}
-
-/// `2026-11-21  0:14:46`: the `snapshots_changed` property.
-pub fn changed(seconds: u64) -> String {
-    format(seconds, "%Y-%m-%d %k:%M:%S")
 }
 
 /// `00:00:02` or `3 days 04:05:06`: how long something took.

@@ -33,7 +33,9 @@ fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
     let plain = n.to_string();
     match prop {
         P::Creation => (time::date(n), plain),
-        P::SnapshotsChanged => (time::changed(n), plain),
+        P::SnapshotsChanged => (time::clock(n), plain),
+        // Nothing of it is a plain 0.
+        P::Written if n == 0 => ("0".to_owned(), plain),
         P::Quota | P::Refquota | P::Reservation | P::Refreservation if n == 0 => ("none".into(), plain),
         P::FilesystemLimit | P::SnapshotLimit | P::FilesystemCount | P::SnapshotCount => limit(n),
         P::Compressratio | P::Refcompressratio => (nice::ratio(n, false), nice::ratio(n, true)),

@@ -98,7 +98,7 @@ fn roots(
                     found.push((Target { name: dir.name, ..top.clone() }, root));
                 }
             } else if !(recurse || all) {
-                return Err(Failure::failed(format!("Key load error: '{}' is not encrypted.", top.name)));
+                return Err(Failure::MinusOne(format!("Key load error: '{}' is not encrypted.", top.name)));
             }
         }
     }
@@ -134,7 +134,7 @@ impl Round<'_> {
                 Ok(()) => done += 1,
                 Err(failure) => {
                     ctx.warn(failure.message().unwrap_or_default());
-                    exit = Exit::FAILED;
+                    exit = Exit::MINUS_ONE;
                 }
             }
         }
@@ -246,7 +246,7 @@ fn unload(target: &Target, root: &EncryptionRoot, loaded: bool) -> Result<(), Fa
 impl Verb for ChangeKey {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let target = Target::of(&self.name, ctx)?;
-        let failed = |what: String| Failure::failed(format!("Key change error: {what}"));
+        let failed = |what: String| Failure::MinusOne(format!("Key change error: {what}"));
         let root = target.view.dsl.keys.root_of(&target.dir()?)?;
         let root = root.ok_or_else(|| failed("Dataset not encrypted.".to_owned()))?;
         let spa = target.pool.spa().map_err(|e| failed(e.what().to_owned()))?;
@@ -287,7 +287,7 @@ impl Verb for ChangeKey {
 }
 
 fn failed_with(lead: &'static str) -> impl Fn(String) -> Failure {
-    move |what| Failure::failed(format!("{lead}: {what}"))
+    move |what| Failure::MinusOne(format!("{lead}: {what}"))
 }
 
 /// What is said of a key.

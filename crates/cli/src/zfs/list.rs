@@ -65,8 +65,10 @@ impl Verb for List {
         sort(&mut all, &sort_by);
         if self.json.json {
             self.print_json(ctx, &all, &columns)?;
-        } else if all.is_empty() && !found.failed && !self.lines.scripted {
-            ctx.warn("no datasets available");
+        } else if all.is_empty() {
+            if !found.failed && !self.lines.scripted {
+                ctx.warn("no datasets available");
+            }
         } else {
             self.print_table(ctx, &all, &columns)?;
         }

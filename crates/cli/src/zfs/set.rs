@@ -40,9 +40,14 @@ impl Verb for Set {
         }
         let mut exit = Exit::OK;
         for name in names {
-            if let Err(failure) = self.one(settings, name, ctx) {
+            let target = Target::of(name, ctx).and_then(|target| Ok((target.types()?, target)));
+            let (done, code) = match target {
+                Ok((types, target)) => (self.one(settings, &target, types, ctx), Exit::MINUS_ONE),
+                Err(failure) => (Err(failure), Exit::FAILED),
+            };
+            if let Err(failure) = done {
                 ctx.warn(failure.message().unwrap_or_default());
-                exit = Exit::FAILED;
+                exit = exit.worse(code);
             }
         }
         Ok(exit)
@@ -50,9 +55,14 @@ impl Verb for Set {
 }
 
 impl Set {
-    fn one(&self, settings: &[String], name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
-        let target = Target::of(name, ctx)?;
-        let types = target.types()?;
+    fn one(
+        &self,
+        settings: &[String],
+        target: &Target,
+        types: DatasetTypes,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        let name = target.name.as_str();
         let cannot = |what: String| Failure::cannot("set property for", name, what);
         let mut stored = Vec::new();
         let mut volsize = None;
@@ -61,16 +71,16 @@ impl Set {
             match prop.as_str() {
                 "volsize" => volsize = value.number(),
                 "version" => check_version(&value).map_err(cannot)?,
-                _ => stored.push(auto(&target, prop, value).map_err(cannot)?),
+                _ => stored.push(auto(target, prop, value).map_err(cannot)?),
             }
         }
         let (quotas, stored) = quota::split(stored);
         if let Some(size) = volsize {
-            resize(&target, size).map_err(cannot)?;
+            resize(target, size).map_err(cannot)?;
             ctx.log(&target.pool)?;
         }
         for (kind, who, limit) in quotas {
-            quota::set(&target, kind, &who, limit, ctx).map_err(cannot)?;
+            quota::set(target, kind, &who, limit, ctx).map_err(cannot)?;
             ctx.log(&target.pool)?;
         }
         if stored.is_empty() {
@@ -82,12 +92,12 @@ impl Set {
             "canmount" => value.number() == Some(0),
             prop => prop == "mountpoint",
         });
-        let names = if moves && !self.unmounted { mounted_followers(&target)? } else { Vec::new() };
+        let names = if moves && !self.unmounted { mounted_followers(target)? } else { Vec::new() };
         let moved = stored.iter().any(|(prop, _)| prop == "mountpoint") && !self.unmounted;
-        let waiting = if moved { waiting_below(&target)? } else { Vec::new() };
+        let waiting = if moved { waiting_below(target)? } else { Vec::new() };
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
         let dataset = name.to_owned();
-        with_unmounted(&target, &names, false, ctx, |ctx| {
+        with_unmounted(target, &names, false, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 let settings: Vec<_> = stored.iter().map(|(p, v)| (p.as_str(), Some(v.clone()))).collect();
                 tasks.set(&dataset, &settings, Source::Local)

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use clap::Args;
+use engine::dsl::DatasetKind;
 use engine::dsl::props::userspace::{Account, Usage, usage};
 use zcommon::units::{nicebytes, nicenum};
 use zpl::Filesystem;
@@ -192,6 +193,9 @@ fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mu
     let pool = options.source.open(name.split(['/', '@']).next().unwrap_or_default(), ctx)?;
     ctx.let_sync();
     let dataset = pool.dsl.dataset(name).map_err(|e| Failure::cannot("open", name, e.what()))?;
+    if matches!(dataset.kind(), Ok(DatasetKind::Volume)) {
+        return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
+    }
     keys::ensure(&pool, &dataset.dir()?, ctx)?;
     let counts = usage(&dataset.objset()?, account)?;
     let fs = Filesystem::open_committed(&dataset)?;

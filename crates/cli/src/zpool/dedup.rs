@@ -14,7 +14,6 @@ use zcommon::units::nicebytes;
 
 use super::prop::PoolView;
 use super::status_json::Form;
-use crate::output::json::JsonStyle;
 use crate::zdb::ddt::print_histogram;
 
 /// Bytes of an entry of a table's log in OpenZFS's memory, of a flat table and of any other.
@@ -69,10 +68,12 @@ pub fn print(view: &PoolView<'_>, out: &mut dyn Write) -> io::Result<()> {
     print_histogram(&totals.histogram, Some(&totals.all()), out)
 }
 
-/// The same in a pool's JSON.
+/// The same for a pool's JSON.
+///
+/// Nobody counts what of the tables is in the cache; `cspace` is then all of them, as OpenZFS has it for a system that
+/// doesn't tell.
 #[doc(alias = "dedup_stats_nvlist")]
-pub fn insert(view: &PoolView<'_>, style: &JsonStyle, literal: bool, item: &mut Value) {
-    let form = Form { style, literal: literal || style.int };
+pub fn object(view: &PoolView<'_>, form: &Form<'_>) -> Value {
     let (size, totals) = look(view);
     let stats = |stat: &DdtStat| {
         form.map([
@@ -88,15 +89,14 @@ pub fn insert(view: &PoolView<'_>, style: &JsonStyle, literal: bool, item: &mut 
     };
     let buckets = totals.histogram.stat.iter().enumerate().filter(|(_, stat)| stat.blocks != 0);
     let buckets: Map<String, Value> = buckets.map(|(i, stat)| (i.to_string(), stats(stat).into())).collect();
-    let mut objects = form.map([("obj_count", form.count(size.entries))]);
-    let mut all = Map::new();
-    if size.entries > 0 {
-        objects.insert("dspace".into(), form.bytes(size.disk));
-        objects.insert("mspace".into(), form.bytes(size.memory));
-        all.insert("ddt_stats".into(), json!({ "total": stats(&totals.all()), "histogram": buckets }));
+    let mut all = form.map([("obj_count", form.count(size.entries))]);
+    if size.entries == 0 {
+        all.insert("ddt_object_stats".into(), json!({}));
+        return all.into();
     }
-    all.insert("ddt_object_stats".into(), objects.into());
-    if let Value::Object(map) = item {
-        map.insert("dedup_stats".into(), all.into());
-    }
+    all.insert("dspace".into(), form.count(size.disk));
+    all.insert("mspace".into(), form.count(size.memory));
+    all.insert("cspace".into(), form.count(size.memory));
+    all.insert("ddt_stats".into(), json!({ "total": stats(&totals.all()), "histogram": buckets }));
+    all.into()
 }

@@ -59,11 +59,11 @@ impl Import {
         let fresh: Vec<&&PoolCandidate> =
             matching.iter().filter(|pool| !known.contains(&pool.guid)).collect();
         match (fresh.as_slice(), matching.is_empty()) {
-            ([], false) => {
+            ([], missing) if !missing || registry.get(wanted).is_some() => {
                 let what = "a pool with that name already exists\nuse the form 'zpool import <pool | id> <newpool>' to give it a new name";
                 Err(Failure::cannot("import", wanted, what))
             }
-            ([], true) => Err(Failure::cannot("import", wanted, "no such pool available")),
+            ([], _) => Err(Failure::cannot("import", wanted, "no such pool available")),
             ([one], _) => self.one(one, self.new_name.clone(), &wishes, ctx),
             _ => {
                 let what = "more than one matching pool\nimport by numeric ID instead";

@@ -75,8 +75,7 @@ impl<'a> PoolView<'a> {
         };
         let facts = facts.map(|facts| assessed_aux(candidate, &facts));
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
-        let aux = facts.iter().flat_map(|f| f.spares.iter().chain(&f.l2cache));
-        let sizes = Sizes::of(&tree, aux, &space, candidate);
+        let sizes = Sizes::of(&tree, facts.as_ref(), &space, candidate, live.is_some());
         Self { pool, tree, facts, space, sizes, live, stats, settings }
     }
 
@@ -171,8 +170,8 @@ impl<'a> PoolView<'a> {
             P::Leaked => number(s.leaked),
             P::Fragmentation => s.fragmentation.map_or_else(|| Some(dash()), percent),
             P::Checkpoint => dash_if_0(s.checkpoint),
-            P::Bcloneused => bytes(s.bcloneused),
-            P::Bclonesaved => bytes(s.bclonesaved),
+            P::Bcloneused => number(s.bcloneused),
+            P::Bclonesaved => number(s.bclonesaved),
             P::Bcloneratio => hundredths(s.bcloneratio),
             P::DedupTableSize => bytes(s.dedup_table_size),
             P::DedupTableQuota => Some(self.quota(prop)),

@@ -10,19 +10,23 @@ use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE};
 use zcommon::vdev::VdevState;
 use zutil::PoolCandidate;
 use zutil::assess::{Presence, child_share, usable_now};
-use zutil::import_listing::class_of;
+use zutil::import_listing::{MosFacts, class_of};
 use zutil::tree::VdevNode;
 
 /// Bytes at both ends of a device that hold no data.
 const LABELS: u64 = LABEL_START_SIZE + LABEL_END_SIZE;
 
+/// Log2 of the bytes of a cache device's header; a larger sector is all its own.
+#[doc(alias = "l2arc_dev_hdr_phys_t")]
+const HEADER_SHIFT: u64 = 9;
+
 /// One vdev; all in bytes, 0 where it has no such thing.
 #[doc(alias = "vdev_stat_t")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct VdevSizes {
-    /// Allocated (root and top-level vdevs).
+    /// Allocated (root and top-level vdevs, cache devices).
     pub allocated: u64,
-    /// In metaslabs (root and top-level vdevs).
+    /// In metaslabs (root and top-level vdevs), or for the blocks of a cache device.
     pub size: u64,
     /// The same as users count it, without parity.
     pub deflated: u64,
@@ -55,13 +59,16 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Measures every vdev of the tree, and the spares and cache devices.
-    pub fn of<'a>(
+    /// Measures every vdev of the tree, and the spares and cache devices of `facts`. Of a pool in use (`live`) the size
+    /// of a device that was taken offline is known, too.
+    pub fn of(
         tree: &VdevNode,
-        aux: impl Iterator<Item = &'a VdevNode>,
+        facts: Option<&MosFacts>,
         space: &PoolSpace,
         candidate: &PoolCandidate,
+        live: bool,
     ) -> Self {
+        let devices = Devices { candidate, live };
         let mut sizes = Self::default();
         let mut root = VdevSizes::default();
         for top in &tree.children {
@@ -78,16 +85,18 @@ impl Sizes {
             if class_of(top).is_none() {
                 sizes.expandable = sizes.expandable.saturating_add(own.expandable);
             }
-            sizes.descend(top, least(top), candidate);
+            sizes.descend(top, least(top), &devices);
             let leaf = sizes.by_guid.get(&top.guid).copied().unwrap_or_default();
             let merged = VdevSizes { replaceable: leaf.replaceable, physical: leaf.physical, ..own };
             sizes.by_guid.insert(top.guid, merged);
         }
         sizes.by_guid.insert(tree.guid, root);
-        for vdev in aux {
-            let physical = physical(vdev, candidate);
-            let replaceable = physical - physical % LABEL_SIZE;
-            sizes.by_guid.insert(vdev.guid, VdevSizes { physical, replaceable, ..VdevSizes::default() });
+        let Some(facts) = facts else { return sizes };
+        for vdev in &facts.spares {
+            sizes.by_guid.insert(vdev.guid, devices.whole(vdev));
+        }
+        for vdev in &facts.l2cache {
+            sizes.by_guid.insert(vdev.guid, devices.cache(vdev));
         }
         sizes
     }
@@ -97,19 +106,19 @@ impl Sizes {
         self.by_guid.get(&guid).copied().unwrap_or_default()
     }
 
-    fn descend(&mut self, vdev: &VdevNode, least: u64, candidate: &PoolCandidate) {
+    fn descend(&mut self, vdev: &VdevNode, least: u64, devices: &Devices<'_>) {
         let mut sizes = VdevSizes { replaceable: least, ..VdevSizes::default() };
         if vdev.is_leaf() {
             sizes.replaceable = least.saturating_add(LABELS);
-            sizes.physical = physical(vdev, candidate);
+            sizes.physical = devices.physical(vdev);
             sizes.usable = (sizes.physical - sizes.physical % LABEL_SIZE).saturating_sub(LABELS);
-            sizes.ashift = sector_shift(vdev, candidate);
+            sizes.ashift = sector_shift(vdev, devices.candidate);
         } else {
-            sizes.usable = usable_now(vdev, &|leaf| candidate.locate(leaf)).unwrap_or(0);
+            sizes.usable = usable_now(vdev, &|leaf| devices.candidate.locate(leaf)).unwrap_or(0);
         }
         self.by_guid.insert(vdev.guid, sizes);
         let share = child_share(vdev, least);
-        vdev.children.iter().for_each(|child| self.descend(child, share, candidate));
+        vdev.children.iter().for_each(|child| self.descend(child, share, devices));
     }
 }
 
@@ -138,11 +147,44 @@ fn top_sizes(top: &VdevNode, space: &VdevSpace, candidate: &PoolCandidate) -> Vd
     }
 }
 
-/// The size of a device that is in use; of one that its administrator took offline nothing is known.
-fn physical(vdev: &VdevNode, candidate: &PoolCandidate) -> u64 {
-    match candidate.locate(vdev) {
-        Presence::Present { size, .. } if vdev.health.state == VdevState::Healthy => size,
-        _ => 0,
+/// Where sizes of devices come from.
+struct Devices<'a> {
+    candidate: &'a PoolCandidate,
+    live: bool,
+}
+
+impl Devices<'_> {
+    /// The size of a device that is in use; of one that its administrator took offline only a pool in use knows.
+    #[doc(alias = "vdev_psize")]
+    fn physical(&self, vdev: &VdevNode) -> u64 {
+        let known = match vdev.health.state {
+            VdevState::Healthy => true,
+            VdevState::Offline => self.live,
+            _ => false,
+        };
+        match self.candidate.locate(vdev) {
+            Presence::Present { size, .. } if known => size,
+            _ => 0,
+        }
+    }
+
+    /// A device that stands for itself: a spare, a cache device.
+    fn whole(&self, vdev: &VdevNode) -> VdevSizes {
+        let physical = self.physical(vdev);
+        let replaceable = physical - physical % LABEL_SIZE;
+        VdevSizes { physical, replaceable, ..VdevSizes::default() }
+    }
+
+    /// A cache device: while its pool is in use there is room for blocks, all but the header. Nothing of it is
+    /// allocated, as no block is put there.
+    fn cache(&self, vdev: &VdevNode) -> VdevSizes {
+        let whole = self.whole(vdev);
+        if !self.live || whole.physical == 0 {
+            return whole;
+        }
+        let header = 1_u64 << sector_shift(vdev, self.candidate).max(HEADER_SHIFT);
+        let size = whole.replaceable.saturating_sub(LABELS + header);
+        VdevSizes { size, fragmentation: Some(0), ..whole }
     }
 }
 

@@ -141,11 +141,9 @@ impl Status {
                     trimmed: self.trimmed,
                     power: self.power,
                     direct: self.direct > 0,
+                    dedup: self.dedup > 0,
                 };
-                let mut item = status_json::pool(&view, condition, &errors, chosen, &style);
-                if self.dedup > 0 {
-                    dedup::insert(&view, &style, self.literal, &mut item);
-                }
+                let item = status_json::pool(&view, condition, &errors, chosen, &style);
                 pools.insert(super::pool_key(&view, &style), item);
                 return Ok(Exit::OK);
             }

@@ -15,6 +15,7 @@ use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
 use super::activity::Activity;
+use super::dedup;
 use super::progress::Work;
 use super::prop::PoolView;
 use super::scripts;
@@ -85,6 +86,8 @@ pub struct Chosen {
     pub power: bool,
     /// How many direct requests had a wrong checksum.
     pub direct: bool,
+    /// What the dedup tables hold.
+    pub dedup: bool,
 }
 
 /// What `zpool status -e` shows: a vdev that is not well or had errors, and what it is in.
@@ -103,6 +106,8 @@ pub fn pool(
     chosen: Chosen,
     style: &JsonStyle,
 ) -> Value {
+    let form = Form { style, literal: chosen.literal || style.int };
+    let dedup = chosen.dedup.then(|| dedup::object(view, &form));
     let mut map = super::pool_object(view, style);
     map.shift_remove("type");
     let lines = |text: &str| json!(format!("{}\n", wrap(text, "")));
@@ -116,9 +121,12 @@ pub fn pool(
         map.insert("msgid".into(), json!(id));
         map.insert("moreinfo".into(), json!(format!("{MESSAGE_URL}{id}")));
     }
-    let writer = Writer { view, chosen, form: Form { style, literal: chosen.literal || style.int } };
+    let writer = Writer { view, chosen, form };
     map.extend(Activity::of(view).objects(view, &writer.form));
     writer.vdevs(&mut map);
+    if let Some(dedup) = dedup {
+        map.insert("dedup_stats".into(), dedup);
+    }
     map.insert("error_count".into(), writer.form.count(errors.count));
     if let Some(names) = errors.names.as_ref().filter(|names| !names.is_empty()) {
         map.insert("errlist".into(), json!(names));
@@ -221,8 +229,8 @@ impl Writer<'_> {
         if let Some(parent) = parent.filter(|_| self.form.style.flat_vdevs) {
             map.insert("parent".into(), json!(parent));
         }
-        self.sizes(vdev, &mut map);
         if !spare {
+            self.sizes(vdev, &mut map);
             let names = ["read_errors", "write_errors", "checksum_errors"];
             for (name, count) in names.into_iter().zip(self.view.errors_of(vdev.guid)) {
                 map.insert(name.into(), self.form.count(count));
@@ -235,7 +243,7 @@ impl Writer<'_> {
         if vdev.is_leaf() && !spare {
             map.insert("slow_ios".into(), self.form.count(self.view.slow_ios(vdev.guid)));
         }
-        if self.chosen.direct && !spare {
+        if self.chosen.direct {
             map.insert("dio_verify_errors".into(), self.form.count(self.view.direct_errors(vdev.guid)));
         }
         if vdev.is_leaf() {
