@@ -227,7 +227,7 @@ impl PoolSource {
     }
 
     /// Why a pool that should be imported is not.
-    fn explain(&self, name: &str, ctx: &mut Ctx) {
+    pub(crate) fn explain(&self, name: &str, ctx: &mut Ctx) {
         let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
         if let Some(why) = failed.get(name).filter(|_| self.is_live(ctx)) {
             ctx.warn(format!("pool '{name}' could not be imported when the daemon began: {why}"));

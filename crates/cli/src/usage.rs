@@ -18,7 +18,7 @@ use crate::verb::Exit;
 const WIDTH: usize = 80;
 
 /// What OpenZFS calls an argument that is missing, where that is not `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 15] = [
+const MISSING: [(&str, &str, &str); 19] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
@@ -29,6 +29,11 @@ const MISSING: [(&str, &str, &str); 15] = [
     ("zpool offline", "device", "missing device name"),
     ("zpool clear", "pool", "missing pool name"),
     ("zpool labelclear", "device", "missing vdev name"),
+    ("zfs set", "property=value", "missing arguments"),
+    ("zfs rollback", "snapshot", "missing dataset argument"),
+    // Nothing but the usage.
+    ("zfs hold", "tag", ""),
+    ("zfs release", "tag", ""),
     ("zfs clone", "snapshot", "missing source dataset argument"),
     ("zfs clone", "filesystem", "missing target dataset argument"),
     ("zfs rename", "old", "missing source dataset argument"),
@@ -77,7 +82,9 @@ pub fn help(name: &str, argv: &[OsString], ctx: &mut Ctx) -> Option<Exit> {
 
 /// Says what is wrong, and how the command that `ctx` runs is used.
 pub fn refuse(why: &str, ctx: &mut Ctx) {
-    ctx.warn(why);
+    if !why.is_empty() {
+        ctx.warn(why);
+    }
     if let Some(usage) = usage(&ctx.command) {
         // A closed standard error is nobody's concern.
         let _ = ctx.err.write_all(usage.as_bytes());
@@ -107,6 +114,10 @@ pub fn why(e: &clap::Error, command: &str) -> Option<String> {
         ErrorKind::UnknownArgument if arg.starts_with('-') => format!("invalid option '{}'", option()),
         ErrorKind::UnknownArgument | ErrorKind::TooManyValues => "too many arguments".to_owned(),
         ErrorKind::MissingRequiredArgument => missing(&arg, command, tree),
+        // Here OpenZFS makes no difference.
+        ErrorKind::InvalidValue if value.is_empty() && command == "zfs list" => {
+            format!("invalid option '{}'", option())
+        }
         ErrorKind::InvalidValue if value.is_empty() => format!("missing argument for '{}' option", option()),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             format!("invalid value '{value}' for '{}' option", option())
@@ -258,7 +269,9 @@ mod tests {
             ("zfs list -HQ", "invalid option 'Q'"),
             ("zfs list --what=1", "invalid option '--what'"),
             ("zpool list -?", "invalid option '?'"),
-            ("zfs list -o", "missing argument for 'o' option"),
+            ("zfs list -o", "invalid option 'o'"),
+            ("zfs set", "missing arguments"),
+            ("zfs rollback", "missing dataset argument"),
             ("zfs get -d", "missing argument for 'd' option"),
             ("zpool destroy", "missing pool argument"),
             ("zpool destroy a b", "too many arguments"),
@@ -287,6 +300,7 @@ mod tests {
         let run = captured(&["zfs", "snapshot"]);
         let usage = "usage:\n\tsnapshot [-r] [-o property=value] ... <snapshot> ...\n";
         assert_eq!(run.err, format!("missing snapshot argument\n{usage}"));
+        assert!(captured(&["zfs", "hold"]).err.starts_with("usage:\n\thold [-r] "));
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn what_was_allowed_works_and_nothing_else() {
     assert_eq!(house.guest("zfs list -H -o name").out, "");
     assert!(!house.door().join("socket").exists());
 
-    house.owner(&format!("zfs allow {GUEST} snapshot,create,mount,destroy,hold,release tank/a"));
+    house.owner(&format!("zfs allow -u {GUEST} snapshot,create,mount,destroy,hold,release tank/a"));
     house.owner("zfs allow -c rename,compression tank/a");
     house.owner("zfs allow -s @some diff,bookmark tank");
     house.owner("zfs allow -e @some tank");
@@ -105,7 +105,7 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may_not("zfs create tank/c");
     house.may_not("zfs create -o mountpoint=/etc tank/a/c");
     house.may_not("zfs rename tank/a/old tank/a/new");
-    house.may_not(&format!("zfs allow {GUEST} destroy tank/a"));
+    house.may_not(&format!("zfs allow -u {GUEST} destroy tank/a"));
     house.may_not(&format!("zfs unallow {GUEST} tank/a"));
     for line in [
         "zpool export tank",
@@ -156,13 +156,13 @@ fn snapshots_are_made_by_mkdir_by_whoever_may_take_them() {
     };
     let seconds = || fs::metadata(&folder).unwrap().modified().unwrap().elapsed().unwrap().as_secs();
     assert!(seconds() > 1_000_000 && !does("mkdir", "one"));
-    house.owner(&format!("zfs allow {GUEST} snapshot tank"));
+    house.owner(&format!("zfs allow -u {GUEST} snapshot tank"));
     assert!(does("mkdir", "one") && seconds() < 100);
     assert!(!does("rmdir", "one"));
-    house.owner(&format!("zfs allow {GUEST} destroy,mount tank"));
+    house.owner(&format!("zfs allow -u {GUEST} destroy,mount tank"));
     assert!(does("rmdir", "one"));
     assert_eq!(house.owner("zfs list -H -t snapshot tank"), "");
-    for line in ["-c -l create", "-s @set", "-e -u staff hold", "everyone type"] {
+    for line in ["-c -l create", "-s @set", "-e -u staff hold", "everyone type", "3999999999 hold"] {
         let run = house.live.run(&format!("zfs allow {line} tank"));
         assert!(run.code != 0, "{line}: {}", run.out);
     }

@@ -371,3 +371,36 @@ fn a_pool_whose_log_was_removed_is_written() {
     live.ok(&format!("zpool add -o ashift=12 removedlog {new}"));
     live.export_and_verify("removedlog");
 }
+
+/// What the kernel's OpenZFS 2.3.2 says and exits with.
+#[test]
+fn refusals_are_in_the_kernels_words() {
+    let live = Live::new();
+    let [a, b, spare] = ["a", "b", "c"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    live.ok("zfs create -s -V 4M tank/v");
+    let nope = live.disks().join("nope").display().to_string();
+    let unfit = "operation not applicable to datasets of this type";
+    for (line, code, said) in [
+        ("zfs rollback tank".to_owned(), 1, "cannot open 'tank': missing '@' delimiter in snapshot name".to_owned()),
+        ("zfs rename tank/v q/a".to_owned(), 1, "cannot create 'q/a': no such pool 'q'".to_owned()),
+        ("zfs mount tank/v".to_owned(), 1, format!("cannot open 'tank/v': {unfit}")),
+        ("zfs userspace tank/v".to_owned(), 1, format!("cannot open 'tank/v': {unfit}")),
+        ("zfs holds tank".to_owned(), 1, "'tank' is not a snapshot\nno datasets available".to_owned()),
+        (format!("zpool create mirror {b}"), 1, "cannot create 'mirror': name is reserved\npool name may have been omitted".to_owned()),
+        (format!("zpool create -o foo=1 q {b}"), 1, "property 'foo' is not a valid pool or vdev property".to_owned()),
+        (format!("zpool create -O foo=1 q {b}"), 1, "property 'foo' is not a valid filesystem property".to_owned()),
+        (format!("zpool create -o ashift=99 q {b}"), 1, "invalid 'ashift=99' property: only values between 9 and 16 are allowed.".to_owned()),
+        (format!("zpool add tank {nope}"), 1, format!("cannot resolve path '{nope}'")),
+        ("zpool get all nope".to_owned(), 1, "Cannot get properties of nope: no such pool available.".to_owned()),
+        (format!("zpool online tank {b}"), 1, format!("couldn't find device \"{b}\" in pool \"tank\"")),
+        (format!("zpool labelclear {a}"), 1, format!("{a} is a member (ACTIVE) of pool \"tank\"")),
+        (format!("zpool labelclear {spare}"), 255, format!("failed to clear label for {spare}")),
+        (format!("zpool labelclear {nope}"), 1, format!("failed to open {nope}: No such file or directory")),
+        ("zpool import tank".to_owned(), 1, "cannot import 'tank': a pool with that name already exists\nuse the form 'zpool import <pool | id> <newpool>' to give it a new name".to_owned()),
+    ] {
+        let run = live.run(&line);
+        assert_eq!((run.code, run.err.trim_end()), (code, said.as_str()), "{line}");
+    }
+    live.export_and_verify("tank");
+}

@@ -174,16 +174,22 @@ impl Options {
 
     fn who(&self, word: &str) -> Result<Who, Failure> {
         let number = word.parse::<u64>().ok();
-        let user = || Names::users().id(word).or(number).map(Who::User);
-        let group = || Names::groups().id(word).or(number).map(Who::Group);
-        let found = match (self.user, self.group) {
-            _ if word == "everyone" && !self.user && !self.group => Some(Who::Everyone),
-            (true, _) => user(),
-            (_, true) => group(),
-            _ => Names::users().id(word).map(Who::User).or_else(group).or_else(user),
+        let (users, groups) = (Names::users(), Names::groups());
+        // A bare number is somebody's only if there is such a somebody.
+        let (named, there) =
+            (users.id(word).map(Who::User).or_else(|| groups.id(word).map(Who::Group)), |names: &Names| {
+                number.filter(|id| names.name(*id).is_some())
+            });
+        let (kind, found) = match (self.user, self.group) {
+            _ if word == "everyone" && !self.user && !self.group => ("", Some(Who::Everyone)),
+            (true, _) => ("user", users.id(word).or(number).map(Who::User)),
+            (_, true) => ("group", groups.id(word).or(number).map(Who::Group)),
+            _ => (
+                "user/group",
+                named.or_else(|| there(&users).map(Who::User)).or_else(|| there(&groups).map(Who::Group)),
+            ),
         };
-        let kind = if self.group { "group" } else { "user" };
-        found.ok_or_else(|| Failure::failed(format!("invalid {kind}: '{word}'")))
+        found.ok_or_else(|| Failure::usage(format!("zfs: error: invalid {kind} {word}")))
     }
 }
 
@@ -214,7 +220,8 @@ fn show(name: &str, ctx: &mut Ctx) -> Outcome {
 #[doc(alias = "print_fs_perms")]
 fn page(dir: &Dir) -> Result<String, Failure> {
     let (users, groups) = (Names::users(), Names::groups());
-    let name = |names: &Names, id: u64| names.name(id).map_or_else(|| id.to_string(), str::to_owned);
+    let name =
+        |names: &Names, id: u64| names.name(id).map_or_else(|| format!("(unknown: {id})"), str::to_owned);
     let mut sections: BTreeMap<(u8, &str), Vec<String>> = BTreeMap::new();
     let all = deleg::grants(dir)?;
     let both = |who: &Who, perm: &String| {

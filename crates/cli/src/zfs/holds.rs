@@ -11,7 +11,7 @@ use crate::ctx::Ctx;
 use crate::output::table::{Column, Table};
 use crate::output::time;
 use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::verb::{Exit, Outcome, Verb};
 
 /// List holds of snapshots.
 #[derive(Debug, Args)]
@@ -35,10 +35,12 @@ pub struct Holds {
 impl Verb for Holds {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let mut table = Table::new(["NAME", "TAG", "TIMESTAMP"].map(|h| Column::new(h, false)).to_vec());
-        let mut failed = false;
+        let (mut failed, mut unfit) = (false, false);
         for name in &self.names {
             let Some((dataset, snap)) = name.split_once('@') else {
-                return Err(Failure::failed(format!("'{name}' is not a snapshot")));
+                ctx.warn(format!("'{name}' is not a snapshot"));
+                unfit = true;
+                continue;
             };
             let types = Types { snapshot: true, ..Types::NONE };
             let selection = Selection {
@@ -60,10 +62,14 @@ impl Verb for Holds {
                 }
             }
         }
-        if !table.is_empty() {
+        if unfit && table.is_empty() {
+            ctx.warn("no datasets available");
+        }
+        // As in OpenZFS the heading stands there, whatever was found, once something was no snapshot.
+        if unfit || !table.is_empty() {
             table.print(&mut *ctx.out, self.scripted)?;
         }
         ctx.out.flush()?;
-        Ok(if failed { Exit::FAILED } else { Exit::OK })
+        Ok(if failed || unfit { Exit::FAILED } else { Exit::OK })
     }
 }

@@ -332,6 +332,9 @@ fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: 
     if stands(target) {
         return if asked { Err(cannot("filesystem already mounted")) } else { Ok(()) };
     }
+    if asked && matches!(dataset.kind(), Ok(DatasetKind::Volume)) {
+        return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
+    }
     let Some(at) = place_of(&dataset, asked).map_err(|what| cannot(&what))? else {
         return Ok(());
     };

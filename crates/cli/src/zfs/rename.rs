@@ -60,6 +60,10 @@ impl Rename {
         if !self.old.contains('/') || !self.new.contains('/') {
             return Err(to("datasets must be within same pool"));
         }
+        let pool = self.new.split('/').next().unwrap_or_default();
+        if ctx.pool_of(&self.new).is_none() {
+            return Err(Failure::cannot("create", &self.new, format!("no such pool '{pool}'")));
+        }
         if self.new.split('/').next() != self.old.split('/').next() {
             return Err(to("datasets must be within same pool"));
         }

@@ -34,7 +34,7 @@ pub struct Rollback {
 impl Verb for Rollback {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let Some((name, _)) = self.snapshot.split_once('@') else {
-            let what = "operation not applicable to datasets of this type";
+            let what = "missing '@' delimiter in snapshot name";
             return Err(Failure::cannot("open", &self.snapshot, what));
         };
         let target = Target::of(&self.snapshot, ctx)?;

@@ -56,7 +56,14 @@ impl Verb for Upgrade {
         if let Some(version) = self.version.filter(|version| !(1..=NEWEST).contains(version)) {
             return Err(Failure::usage(format!("invalid version {version}")));
         }
-        let older = self.older(ctx)?;
+        let older = match self.older(ctx) {
+            Err(Failure::Failed(why)) if !self.names.is_empty() => {
+                ctx.warn(why);
+                writeln!(ctx.out, "0 filesystems upgraded")?;
+                return Ok(Exit::FAILED);
+            }
+            older => older?,
+        };
         if self.all || !self.names.is_empty() {
             if let Some((name, version)) = older.first() {
                 let what = format!("{name} has version {version}");

@@ -40,9 +40,8 @@ impl Verb for Snapshot {
         for name in &self.names {
             let cannot = |what: String| Failure::cannot("create snapshot", name, what);
             let Some((dataset, snap)) = name.split_once('@') else {
-                return Err(cannot(
-                    "missing '@' delimiter in snapshot name, did you mean to use -r?".to_owned(),
-                ));
+                // The usage says it all.
+                return Err(Failure::usage(""));
             };
             check_snapshot(name).and_then(|()| check_component(snap)).map_err(|e| cannot(e.to_string()))?;
             let target = Target::of(dataset, ctx)?;

@@ -8,7 +8,7 @@ use daemon::registry::Manner;
 use engine::dsl::props::PropValue;
 use zcommon::features::{Feature, of_openzfs_2_3};
 use zcommon::names::check_new_pool;
-use zcommon::props::DatasetTypes;
+use zcommon::props::{DatasetTypes, PropName, VdevProp, ZpoolProp, is_user_property};
 use zpl::CaseSensitivity;
 
 use super::layouts::Sections;
@@ -82,6 +82,7 @@ impl Verb for Create {
                 self.pool
             )));
         }
+        self.check_words()?;
         let tname = self.tname().map_err(cannot)?;
         let name = tname.as_ref().unwrap_or(&self.pool).clone();
         if name.contains('/') {
@@ -96,8 +97,11 @@ impl Verb for Create {
         {
             return Err(failure);
         }
-        check_new_pool(&self.pool).map_err(|e| cannot(e.to_string()))?;
-        check_new_pool(&name).map_err(|e| Failure::cannot("create", &name, e.to_string()))?;
+        for name in [&self.pool, &name] {
+            let bad =
+                |what| Failure::cannot("create", name, format!("{what}\npool name may have been omitted"));
+            check_new_pool(name).map_err(bad)?;
+        }
         wishes.check_mountpoint(&self.pool)?;
         if self.dry {
             writeln!(ctx.out, "would create '{}' with the following layout:\n", self.pool)?;
@@ -150,6 +154,29 @@ fn reason(e: &engine::Error) -> String {
 }
 
 impl Create {
+    /// Refuses what is no property, before anything else is looked at.
+    #[doc(alias = "add_prop_list")]
+    fn check_words(&self) -> Result<(), Failure> {
+        for (name, value) in settings::split(&self.pool_props).unwrap_or_default() {
+            let of_vdev = VdevProp::from_user(&name).is_some();
+            let known = of_vdev || ZpoolProp::from_user(&name).is_some() || is_user_property(&name);
+            if !known && !name.starts_with("feature@") {
+                let what = format!("property '{name}' is not a valid pool or vdev property");
+                return Err(Failure::failed(what));
+            }
+            if name == "ashift" && value.parse().is_ok_and(|n: u64| n != 0 && !(9..=16).contains(&n)) {
+                let what = "only values between 9 and 16 are allowed.";
+                return Err(Failure::failed(format!("invalid 'ashift={value}' property: {what}")));
+            }
+        }
+        for (name, _) in settings::split(&self.fs_props).unwrap_or_default() {
+            if PropName::parse(&name).is_none() {
+                return Err(Failure::failed(format!("property '{name}' is not a valid filesystem property")));
+            }
+        }
+        Ok(())
+    }
+
     /// The name for this import only: `-t`, or the property `tname`.
     fn tname(&self) -> Result<Option<String>, String> {
         let props = settings::split(&self.pool_props)?;

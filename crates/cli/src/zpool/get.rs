@@ -45,6 +45,13 @@ impl Verb for Get {
             Some((pool, vdevs)) if is_pool(pool) && !vdevs.iter().all(is_pool) => {
                 self.of_vdevs(pool, vdevs, ctx)
             }
+            Some((name, _))
+                if !pools.iter().any(|pool| pool.name == *name || name.parse() == Ok(pool.guid)) =>
+            {
+                self.source.explain(name, ctx);
+                let what = format!("Cannot get properties of {name}: no such pool available.");
+                Err(Failure::failed(what))
+            }
             _ => self.of_pools(ctx),
         }
     }

@@ -117,6 +117,9 @@ pub struct Form {
     pub width: usize,
 }
 
+/// The first bucket of sizes that is shown: 512 bytes.
+const SECTOR_SHIFT: usize = 9;
+
 /// Prints the histograms of one vdev; counts are multiplied by `scale`.
 #[doc(alias = "print_iostat_histos")]
 pub fn print_histograms(
@@ -139,7 +142,9 @@ pub fn print_histograms(
     } else {
         print_header(out, &[(group, column)], (name, title), (width, false))?;
     }
-    for bucket in 0..columns.iter().map(Vec::len).max().unwrap_or(0) {
+    // No request is smaller than a sector.
+    let first = if kind == Kind::Size { SECTOR_SHIFT } else { 0 };
+    for bucket in first..columns.iter().map(Vec::len).max().unwrap_or(0) {
         let (exact, shown) = label(kind, bucket);
         if form.scripted {
             write!(out, "{exact}")?;
@@ -201,6 +206,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let line = text.lines().find(|line| line.starts_with("4096\t")).unwrap();
         assert_eq!(line, format!("4096\t0\t0\t0\t20{}", "\t0".repeat(10)));
-        assert_eq!(text.lines().count(), 2 + SIZES);
+        assert_eq!(text.lines().nth(2).map(|line| line.starts_with("512\t")), Some(true));
+        assert_eq!(text.lines().count(), 2 + SIZES - SECTOR_SHIFT);
     }
 }

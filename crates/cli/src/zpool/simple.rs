@@ -199,19 +199,30 @@ pub struct Labelclear {
 impl Verb for Labelclear {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let word = self.device.display().to_string();
+        if self.device.is_absolute()
+            && let Err(e) = std::fs::metadata(&self.device)
+        {
+            return Err(Failure::failed(format!("failed to open {word}: {}", strerror(&e))));
+        }
         let leaf = super::vdevs::find(&word, ctx)?;
         let shown = leaf.path.display();
+        let not_cleared = || Failure::MinusOne(format!("failed to clear label for {shown}"));
+        let is_member =
+            |pool: &str| Failure::failed(format!("{shown} is a member (ACTIVE) of pool \"{pool}\""));
         match devices::in_use(&leaf.path) {
             None if zutil::discover::probe(&leaf.path).ok().flatten().is_none() => {
-                return Err(Failure::failed(format!("failed to check state for {shown}")));
+                return Err(not_cleared());
             }
             Some(InUse::Exported(pool)) if !self.force => return Err(refused(&shown, "exported", &pool)),
+            Some(InUse::Active(pool)) if ctx.registry()?.get(&pool).is_some() => {
+                return Err(is_member(&pool));
+            }
             Some(InUse::Active(pool)) if !self.force => {
                 return Err(refused(&shown, "potentially active", &pool));
             }
             Some(InUse::Spare(guid) | InUse::Cache(guid)) => {
                 if let Some(pool) = super::vdevs::aux_of(guid, ctx) {
-                    return Err(Failure::failed(format!("{shown} is a member (ACTIVE) of pool \"{pool}\"")));
+                    return Err(is_member(&pool));
                 }
             }
             _ => {}
@@ -224,7 +235,7 @@ impl Verb for Labelclear {
         })?;
         let cleared = clear(&*device);
         match cleared.map_err(|e| Failure::failed(format!("failed to clear label for {shown}: {e}")))? {
-            0 => Err(Failure::failed(format!("failed to clear label for {shown}"))),
+            0 => Err(not_cleared()),
             _ => Ok(Exit::OK),
         }
     }

@@ -44,17 +44,23 @@ impl Verb for Upgrade {
             () if version.is_some() && !self.all && !named_some => {
                 return Err(Failure::usage("-V option is incompatible with other arguments"));
             }
-            () => writeln!(ctx.out, "This system supports ZFS pool feature flags.\n")?,
+            () => {}
         }
+        // A pool that there isn't is said first.
+        let pools = self.pools.iter().map(|name| named(name, ctx)).collect::<Result<Vec<_>, _>>();
+        if let Err(failure) = &pools {
+            ctx.warn(failure.message().unwrap_or_default());
+        }
+        writeln!(ctx.out, "This system supports ZFS pool feature flags.\n")?;
+        let pools = match pools {
+            Ok(pools) => pools,
+            Err(failure) => return Ok(failure.exit()),
+        };
         let version = version.unwrap_or(SPA_VERSION_FEATURES);
         match () {
             () if self.list => list_all(ctx),
             () if self.all => all(version, ctx),
-            () if named_some => {
-                let pools: Vec<_> =
-                    self.pools.iter().map(|name| named(name, ctx)).collect::<Result<_, _>>()?;
-                crate::verb::each(&pools, ctx, |pool, ctx| one(pool, version, ctx))
-            }
+            () if named_some => crate::verb::each(&pools, ctx, |pool, ctx| one(pool, version, ctx)),
             () => report(ctx),
         }
     }

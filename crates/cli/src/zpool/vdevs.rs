@@ -216,8 +216,10 @@ impl Typed {
 #[doc(alias = "make_leaf_vdev")]
 pub fn find(word: &str, ctx: &Ctx) -> Result<Leaf, Failure> {
     let path = locate(word, ctx)?;
-    let meta = fs::metadata(&path)
-        .map_err(|e| Failure::failed(format!("cannot open '{word}': {}", strerror(&e))))?;
+    let meta = fs::metadata(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Failure::failed(format!("cannot resolve path '{word}'")),
+        _ => Failure::failed(format!("cannot open '{word}': {}", strerror(&e))),
+    })?;
     let is_disk = meta.file_type().is_block_device();
     if !is_disk && !meta.is_file() {
         return Err(Failure::failed(format!("cannot use '{word}': must be a block device or regular file")));

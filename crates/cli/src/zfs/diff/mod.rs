@@ -61,7 +61,7 @@ impl Verb for Diff {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let Some((own, _)) = self.from.split_once('@') else {
             return Err(Failure::failed(format!(
-                "Badly formed snapshot name {}: must be a snapshot",
+                "Badly formed snapshot name {}: missing '@' delimiter in snapshot name",
                 self.from
             )));
         };
