@@ -405,7 +405,7 @@ mod tests {
     fn pools_have_settings_of_their_own() {
         assert_eq!(of_pool("ashift", "12", When::New), Ok(PoolSetting::Ashift(12)));
         assert!(of_pool("ashift", "20", When::New).is_err());
-        assert_eq!(of_pool("feature@lz4_compress", "disabled", When::New).is_ok(), true);
+        assert!(of_pool("feature@lz4_compress", "disabled", When::New).is_ok());
         assert!(of_pool("feature@lz4_compress", "disabled", When::Later).is_err());
         assert_eq!(of_pool("size", "1", When::Later).unwrap_err(), "'size' is readonly");
     }

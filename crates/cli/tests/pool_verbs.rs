@@ -379,6 +379,7 @@ fn refusals_are_in_the_kernels_words() {
     let [a, b, spare] = ["a", "b", "c"].map(|name| live.disk(name, 64));
     live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
     live.ok("zfs create -s -V 4M tank/v");
+    assert_eq!(live.ok("zpool get -H -o value,source readonly,bcloneused tank"), "off\t-\n0\t-\n");
     let nope = live.disks().join("nope").display().to_string();
     let unfit = "operation not applicable to datasets of this type";
     for (line, code, said) in [

@@ -197,8 +197,7 @@ mod tests {
 
     #[test]
     fn histograms_are_tables() {
-        let mut counts = Extended::default();
-        counts.sizes = vec![vec![0; SIZES]; 14];
+        let mut counts = Extended { sizes: vec![vec![0; SIZES]; 14], ..Extended::default() };
         counts.sizes[3][12] = 40;
         let form = Form { scripted: true, literal: true, width: 0 };
         let mut out = Vec::new();
