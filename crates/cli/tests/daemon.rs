@@ -116,6 +116,32 @@ fn devices_of_pools_are_not_taken() {
     live.export_and_verify("other");
 }
 
+/// Who had a device may still be letting it go; who keeps it is told of.
+#[test]
+fn a_device_that_is_let_go_is_waited_for() {
+    let live = Live::new();
+    let a = live.disk("a", 128);
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    live.ok("zpool export tank");
+    let hold = || {
+        let file = std::fs::File::open(&a).unwrap();
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        file
+    };
+    let import = format!("zpool import -d {} tank", live.disks().display());
+    let kept = hold();
+    assert!(live.fails(&import).contains("one or more devices are already in use"));
+    drop(kept);
+    let kept = hold();
+    let free = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(kept);
+    });
+    live.ok(&import);
+    free.join().unwrap();
+    live.export_and_verify("tank");
+}
+
 #[test]
 fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
     let live = Live::new();

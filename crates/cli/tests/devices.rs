@@ -138,7 +138,7 @@ fn times_sizes_and_queues_of_requests() {
         "writes wait at least as long as the disk works: {cells:?}"
     );
     assert!(cells[18..].iter().all(|n| *n == "0"), "nothing waits: {cells:?}");
-    for (flag, title, rows) in [("w", "latency", 37), ("r", "req_size", 25)] {
+    for (flag, title, rows) in [("w", "latency", 37), ("r", "req_size", 16)] {
         let table = live.ok(&format!("zpool iostat -{flag} tank"));
         let lines: Vec<&str> = table.lines().collect();
         assert!(

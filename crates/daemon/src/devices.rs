@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use blkdev::{Device, FileDevice, Identity, OpenMode, OpenOptions};
 use engine::spa::devices::Reopened;
@@ -23,9 +25,28 @@ use zutil::{PoolCandidate, Trust};
 pub const OWNED: OpenOptions =
     OpenOptions { mode: OpenMode::Exclusive, cache: blkdev::CacheMode::Auto, threads: 4 };
 
-/// Opens a device for a pool: `WouldBlock` or `ResourceBusy` when somebody has it.
+/// How long a device may be held by somebody who is letting it go: of a pool that was just exported, the last answer
+/// of a device may be on its way still.
+const LETTING_GO: Duration = Duration::from_secs(2);
+
+/// Tries until it is no longer a device being held that stops it, or that has taken too long.
+fn patiently<T, E>(
+    mut attempt: impl FnMut() -> std::result::Result<T, E>,
+    held: impl Fn(&E) -> bool,
+) -> std::result::Result<T, E> {
+    let until = Instant::now() + LETTING_GO;
+    loop {
+        match attempt() {
+            Err(e) if held(&e) && Instant::now() < until => thread::sleep(Duration::from_millis(20)),
+            done => return done,
+        }
+    }
+}
+
+/// Opens a device for a pool: `WouldBlock` or `ResourceBusy` when somebody has it, and goes on having it.
 pub fn open(path: &Path) -> io::Result<Device> {
-    Ok(Arc::new(FileDevice::open(path, OWNED)?))
+    let held = |e: &io::Error| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy);
+    Ok(Arc::new(patiently(|| FileDevice::open(path, OWNED), held)?))
 }
 
 /// Opens the device of a leaf anew; without one that belongs there, how the leaf is.
@@ -101,8 +122,12 @@ pub fn in_use(path: &Path) -> Option<InUse> {
 /// Opens all devices of a pool as its owner.
 ///
 /// # Errors
-/// `Busy` when somebody else has one of them; none is kept then.
+/// `Busy` when somebody else has one of them, and goes on having it; none is kept then.
 pub fn open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
+    patiently(|| try_open_all(candidate), |e| e.kind() == Kind::Busy)
+}
+
+fn try_open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
     let opened = candidate.open(OWNED);
     // A device that can be read but not had is held by someone; one that can't be read is just missing.
     let held = opened.failed.iter().find(|skipped| identity(&skipped.path).is_ok());
