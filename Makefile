@@ -7,6 +7,7 @@
 # make install  program, links, man pages, completions, units: PREFIX=/usr/local, DESTDIR=; make uninstall takes them away
 # make deb    a Debian package in target/
 # make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
+# make kernel  pools of ours in a kernel's OpenZFS (in a virtual machine) and back (root; the machine is made once)
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
 CARGO ?= cargo
@@ -18,7 +19,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= target/release/aquifer
 
-.PHONY: install uninstall deb build demo test lint posix bench fuzz crash simulate kill clean
+.PHONY: install uninstall deb build demo test lint posix kernel bench fuzz crash simulate kill clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -52,6 +53,10 @@ posix: build
 	tests/oracle.sh
 	tests/posix.sh target/release/aquifer $(SECONDS)
 	tests/clients.sh target/release/aquifer
+
+kernel: build
+	tests/oracle.sh
+	tests/kernel/run.sh target/release/aquifer target/kernel
 
 bench: build
 	tests/oracle.sh

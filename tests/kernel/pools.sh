@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# tests/kernel/pools.sh BINARY SHARE: pools that BINARY makes, as images in SHARE/pools, with what a user saw in them.
+set -u
+binary=$(realpath "$1") share=$2 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/lib.sh"
+work=$(mktemp -d)
+export AQUIFER_RUN=$work/run PATH=$work/bin:$PATH
+mkdir -m 700 "$work/run"; mkdir "$work/bin"
+for name in zpool zfs; do ln -s "$binary" "$work/bin/$name"; done
+mnt=/run/aquifer-kernel-test pools=$share/pools
+mkdir -p "$mnt"; rm -rf "$pools"; mkdir -p "$pools"
+trap 'kill "$(cat "$work/run/lock" 2>/dev/null)" 2>/dev/null; rm -rf "$work"' EXIT
+
+disks() { # POOL COUNT MIB
+  local i
+  mkdir "$pools/$1"
+  for i in $(seq "$2"); do truncate -s "$3M" "$pools/$1/d$i"; done
+}
+
+create() { # POOL WORDS…, with @N for its disk N and @ for all
+  local pool=$1 word words=(); shift
+  for word; do
+    case $word in
+      @) words+=("$pools/$pool"/d*) ;;
+      @*) words+=("$pools/$pool/d${word#@}") ;;
+      *) words+=("$word") ;;
+    esac
+  done
+  zpool create -f -O mountpoint="$mnt/$pool" -O acltype=posix "$pool" "${words[@]}"
+}
+
+work_in() { # POOL
+  fill "$mnt/$1" "$here/../../crates/engine/src"
+  zfs snapshot "$1@one"
+  rm -rf "$mnt/$1/src/spa"; echo changed > "$mnt/$1/d/f1"
+  zfs create "$1/child"; fill "$mnt/$1/child" "$here/../../docs"
+  zfs snapshot -r "$1@two"; zfs clone "$1/child@two" "$1/clone"; echo x >> "$mnt/$1/clone/d/f7"
+  zfs bookmark "$1@one" "$1#mark"
+}
+
+finish() { # POOL
+  local d
+  for d in "" /child /clone; do manifest "$mnt/$1$d" > "$pools/$1/manifest${d/\//.}"; done
+  contents "$mnt/$1/.zfs/snapshot/one" > "$pools/$1/contents"
+  zpool sync "$1"; accounts "$1" > "$pools/$1/accounts"
+  zpool export "$1" && echo "made $1"
+}
+
+one() { # POOL DISKS MIB WORDS…
+  disks "$1" "$2" "$3"
+  create "$1" "${@:4}" && work_in "$1" && finish "$1"
+}
+
+one single 1 300 @
+one pairs 2 300 -O compression=zstd mirror @
+one parity1 3 200 -O compression=lz4 raidz1 @
+one parity2 6 150 -O compression=gzip-6 -O checksum=sha512 raidz2 @
+one parity3 7 150 -o ashift=9 -O checksum=blake3 -O recordsize=1M raidz3 @
+one spread 8 150 draid2:4d:8c:1s @
+one ashift14 2 400 -o ashift=14 -O copies=2 -O checksum=skein @
+one classes 6 200 -O special_small_blocks=8K -O dnodesize=auto -O recordsize=16K \
+  mirror @1 @2 special mirror @3 @4 log @5 dedup @6
+
+disks keys 1 300; echo password1 > "$pools/keys/key"
+create keys -O encryption=on -O keyformat=passphrase -O keylocation="file://$pools/keys/key" @ && work_in keys &&
+  zfs set keylocation=prompt keys && finish keys
+
+# Its second disk was away while most was written.
+disks away 4 200
+create away raidz1 @ && fill "$mnt/away" "$here/../../docs" && zpool offline away "$pools/away/d2"
+zfs create away/sub && fill "$mnt/away/sub" "$here/../../crates/engine/src"
+zpool online away "$pools/away/d2"
+manifest "$mnt/away/sub" > "$pools/away/manifest.sub"
+zpool sync away; accounts away > "$pools/away/accounts"
+zpool export away && echo "made away"
+
+# Killed: what the intent log has is on no other place.
+disks killed 3 200
+create killed -O sync=always raidz1 @ && fill "$mnt/killed" "$here/../../docs" && zpool sync killed
+cp -a "$here/../../docs" "$mnt/killed/late"; mv "$mnt/killed/d/f8" "$mnt/killed/d/moved"; rm "$mnt/killed/d/f10"
+head -c 3000000 /dev/urandom > "$mnt/killed/random"; setfattr -n user.z -v 1 "$mnt/killed/random"
+manifest "$mnt/killed" > "$pools/killed/manifest"
+kill -9 "$(cat "$work/run/lock")"; sleep 1; umount -l "$mnt/killed"
+mkdir "$work/aside"; cp --sparse=always "$pools"/killed/d* "$work/aside/"
+zpool export killed; cp --sparse=always "$work"/aside/* "$pools/killed/"; echo "made killed"

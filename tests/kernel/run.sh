@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# tests/kernel/run.sh BINARY [DIR]: BINARY's pools in a kernel's OpenZFS, and back: the files, attributes and space that
+# the kernel shows must be those that our mounts showed, its scrub must find nothing, and what it writes is ours to read.
+# A machine of its own (qemu, without hardware's help) has the kernel; root, a Debian, 12 GiB; made once in DIR.
+set -uo pipefail
+binary=$(realpath "$1") dir=$(realpath -m "${2:-target/kernel}") here=$(cd "$(dirname "$0")" && pwd)
+share=$dir/share
+"$here/image.sh" "$dir" > "$dir.log" 2>&1 || { tail -5 "$dir.log"; exit 1; }
+mkdir -p "$share"
+"$here/pools.sh" "$binary" "$share" || exit 1
+cp "$here/lib.sh" "$here/guest.sh" "$share/"
+echo "bash -c '. /share/guest.sh' > /share/log" > "$share/run.sh"; : > "$share/log"
+cp --sparse=always "$dir/root.img" "$dir/run.img"
+rm -f "$dir/scratch.img"; truncate -s 12G "$dir/scratch.img"
+nice -n 3 timeout "${LIMIT:-3600}" qemu-system-x86_64 -accel tcg,thread=multi -cpu Nehalem -smp 2 -m 3000 -nographic -no-reboot -nic none \
+  -kernel "$dir/vmlinuz" -initrd "$dir/initrd.img" -append "root=/dev/vda rw console=ttyS0 quiet" \
+  -drive file="$dir/run.img",format=raw,if=virtio,cache=unsafe -drive file="$dir/scratch.img",format=raw,if=virtio,cache=unsafe \
+  -virtfs local,path="$share",mount_tag=share,security_model=none > "$dir/console" 2>&1 < /dev/null
+cat "$share/log"
+grep -q '^== end' "$share/log" || { echo "FAIL  the guest did not end; its console: $dir/console"; exit 1; }
+
+# And back.
+. "$here/lib.sh"
+work=$(mktemp -d); mkdir -m 700 "$work/run"; mkdir "$work/bin"
+for name in zpool zfs; do ln -s "$binary" "$work/bin/$name"; done
+export AQUIFER_RUN=$work/run PATH=$work/bin:$PATH
+failed=0
+for at in "$share"/back/*/; do
+  pool=$(basename "$at") key=$share/pools/$pool/key
+  zpool import -N -d "$at" "$pool" || { echo "FAIL  $pool back"; failed=1; continue; }
+  [ -e "$key" ] && zfs load-key "$pool" < "$key"
+  accounts "$pool" > "$work/accounts"
+  zfs mount -a
+  manifest "/run/aquifer-kernel-test/$pool" > "$work/manifest"
+  zpool export "$pool"
+  for kind in accounts manifest; do
+    cmp -s "$work/$kind" "$share/back/$pool.$kind" && echo "ok    $kind of $pool as the kernel left it" ||
+      { echo "FAIL  $kind of $pool"; diff "$share/back/$pool.$kind" "$work/$kind" | cut -c1-200 | head -8; failed=1; }
+  done
+  "$binary" verify -d "$at" ${key:+$( [ -e "$key" ] && echo --load-key "$pool=$key")} "$pool" > "$work/verify" 2>&1 && echo "ok    verify $pool" ||
+    { echo "FAIL  verify $pool"; tail -5 "$work/verify"; failed=1; }
+done
+kill "$(cat "$work/run/lock" 2>/dev/null)" 2>/dev/null
+rm -rf "$work"
+grep -q '^FAIL' "$share/log" && failed=1
+exit $failed
