@@ -209,6 +209,13 @@ impl FsWriter {
         }
     }
 
+    /// Has the log forget what it was only told of a file that goes.
+    pub(super) fn forget_writes(&self, object: u64) {
+        if let Some(sink) = self.sink.read().clone() {
+            sink.forget(object);
+        }
+    }
+
     /// The moment.
     pub(super) fn now(&self) -> Time {
         let (sec, nsec) = self.clock.wall();

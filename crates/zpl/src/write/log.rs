@@ -146,10 +146,7 @@ impl LogSink for Log {
             LogOp::Create { what, dir, ref file, name, target, acl } => {
                 self.created(tx, what, create(dir, file), (name, target), acl);
             }
-            LogOp::Remove { dir, name, object, dir_removed, gone } => {
-                if gone {
-                    self.zil.forget(object);
-                }
+            LogOp::Remove { dir, name, object, dir_removed } => {
                 let txtype = if dir_removed { TxType::RMDIR } else { TxType::REMOVE };
                 let record = LogRecord::Remove(Remove { lr: LrRemove { doid: dir }, name });
                 self.name(tx, object, txtype, &record);
@@ -180,6 +177,10 @@ impl LogSink for Log {
             }
             LogOp::Xattr { object, name, value } => self.xattr(tx, object, name, value),
         }
+    }
+
+    fn forget(&self, object: u64) {
+        self.zil.forget(object);
     }
 
     fn skip(&self, tx: &Tx) {

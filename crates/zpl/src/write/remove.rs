@@ -34,14 +34,9 @@ impl FsWriter {
         }
         self.check_removable(&node)?;
         self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
-        let gone = self.drop_link(&tx, &node)?;
-        let op = LogOp::Remove {
-            dir: dir.number,
-            name: &entry.name,
-            object: node.number,
-            dir_removed: false,
-            gone,
-        };
+        self.drop_link(&tx, &node)?;
+        let op =
+            LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: false };
         self.log(&tx, &op);
         Ok(())
     }
@@ -62,13 +57,7 @@ impl FsWriter {
         self.check_removable(&node)?;
         self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
         self.drop_link(&tx, &node)?;
-        let op = LogOp::Remove {
-            dir: dir.number,
-            name: &entry.name,
-            object: node.number,
-            dir_removed: true,
-            gone: true,
-        };
+        let op = LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: true };
         self.log(&tx, &op);
         Ok(())
     }
@@ -98,6 +87,10 @@ impl FsWriter {
             state.time(self.fields.ctime, now)?;
             Ok(links)
         })?;
+        if left == 0 {
+            // Before the object is free for others.
+            self.forget_writes(node.number);
+        }
         match (left, node.is_open()) {
             (0, true) => self.enqueue(tx, node.number)?,
             (0, false) => self.free_file(tx, node)?,

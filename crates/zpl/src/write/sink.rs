@@ -92,8 +92,8 @@ pub enum LogOp<'a> {
         target: Option<&'a [u8]>,
         acl: Option<&'a [Ace]>,
     },
-    /// A name was removed (TX_RMDIR when `dir_removed`). `object`: what it named; `gone`: that has no name left.
-    Remove { dir: u64, name: &'a [u8], object: u64, dir_removed: bool, gone: bool },
+    /// A name was removed (TX_RMDIR when `dir_removed`). `object`: what it named.
+    Remove { dir: u64, name: &'a [u8], object: u64, dir_removed: bool },
     /// A name was added to a file.
     Link { dir: u64, object: u64, name: &'a [u8] },
     /// A name was moved.
@@ -124,6 +124,9 @@ pub trait LogSink: Send + Sync + std::fmt::Debug {
     fn log(&self, tx: &Tx, op: &LogOp<'_>);
     /// An operation was done that nothing in the log can describe.
     fn skip(&self, tx: &Tx);
+    /// The last name of `object` goes. Its writes that no commit has asked for are forgotten: its number may soon be
+    /// another file's, whose commits would write them.
+    fn forget(&self, object: u64);
     /// An operation is over, its transaction, too: the log keeps it now if it keeps everything (`sync=always`).
     fn settle(&self, object: u64) -> Result<()>;
     /// Returns when what was done to `object` (0: everything) survives a crash.

@@ -130,10 +130,7 @@ impl FsWriter {
         if let Some((dir, file)) = in_dir.filter(|_| packed || value.is_none()) {
             self.remove_entry(&tx, &dir, name, FileKind::Regular)?;
             self.drop_link(&tx, &file)?;
-            self.log(
-                &tx,
-                &LogOp::Remove { dir: dir.number, name, object: file.number, dir_removed: false, gone: true },
-            );
+            self.log(&tx, &LogOp::Remove { dir: dir.number, name, object: file.number, dir_removed: false });
         }
         match value {
             Some(value) if !(packed && fits) => self.set_in_dir(&tx, &node, name, value),
