@@ -4,15 +4,19 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use common::Bench;
+use engine::dmu::Tx;
 use engine::dsl::write::Tasks;
 use engine::spa::Spa;
 use ondisk::acl::{Ace, ace_mask, ace_type};
 use stdx::rng::Rng;
 use testkit::tree::{Tree, excuse_golden};
 use testkit::{golden, pools, zdb};
-use zpl::write::{FsWriter, NewNode, Options, Overrides, QuotaKind, RenameKind, Settings, XattrMode, mount};
+use zpl::write::{
+    FsWriter, LogOp, LogSink, NewNode, Options, Overrides, QuotaKind, RenameKind, Settings, XattrMode, mount,
+};
 use zpl::{FileKind, Time, pflags};
 
 fn node(kind: FileKind, perm: u64) -> NewNode<'static> {
@@ -214,6 +218,43 @@ fn what_is_always_synchronous_is_there() {
 #[test]
 fn blocks_that_the_log_points_to_are_there() {
     promised(&[("logbias", 1), ("recordsize", 16 << 10)], 3);
+}
+
+/// Keeps what the log is told.
+#[derive(Debug, Default)]
+struct Told {
+    forgotten: Mutex<Vec<u64>>,
+}
+
+impl LogSink for Told {
+    fn log(&self, _: &Tx, _: &LogOp<'_>) {}
+    fn skip(&self, _: &Tx) {}
+    fn forget(&self, object: u64) {
+        self.forgotten.lock().unwrap().push(object);
+    }
+    fn settle(&self, _: u64) -> zpl::Result<()> {
+        Ok(())
+    }
+    fn commit(&self, _: u64) -> zpl::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whoever gets the number of a file that was removed or replaced must not get its writes, too.
+#[test]
+fn the_log_forgets_writes_to_files_that_go() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let create = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    let (replaced, removed, linked) = (create("replaced"), create("removed"), create("linked"));
+    create("other");
+    fs.link(linked, fs.root, b"again").unwrap();
+    let told = Arc::new(Told::default());
+    fs.set_sink(Some(Arc::clone(&told) as _));
+    fs.rename((fs.root, b"other"), (fs.root, b"replaced"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.unlink(fs.root, b"removed").unwrap();
+    fs.unlink(fs.root, b"linked").unwrap();
+    assert_eq!(*told.forgotten.lock().unwrap(), [replaced, removed]);
 }
 
 #[test]
