@@ -76,8 +76,8 @@ impl FsWriter {
         Ok(())
     }
 
-    /// A name of `node` is gone. With the last one goes the file, unless it is open. True when none is left.
-    pub(super) fn drop_link(&self, tx: &Tx, node: &Arc<Node>) -> Result<bool> {
+    /// A name of `node` is gone. With the last one goes the file, unless it is open.
+    pub(super) fn drop_link(&self, tx: &Tx, node: &Arc<Node>) -> Result<()> {
         let now = self.now();
         let left = self.change(tx, node, |state| {
             let links = state.word(self.fields.links).saturating_sub(1);
@@ -96,7 +96,7 @@ impl FsWriter {
             (0, false) => self.free_file(tx, node)?,
             _ => {}
         }
-        Ok(left == 0)
+        Ok(())
     }
 
     pub(super) fn enqueue(&self, tx: &Tx, number: u64) -> Result<()> {

@@ -118,7 +118,7 @@ impl FsWriter {
         }
         self.check_removable(&victim)?;
         self.remove_entry(tx, &target.dir, &old.name, victim.kind)?;
-        self.drop_link(tx, &victim).map(drop)
+        self.drop_link(tx, &victim)
     }
 
     /// The file has a new place.
