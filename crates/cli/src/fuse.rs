@@ -5,13 +5,15 @@ use std::sync::{Arc, Weak};
 
 use daemon::Imported;
 use daemon::access::{Guest, permissions};
-use daemon::mounts::{Hidden, Mount, Mounter};
+use daemon::mounts::{Hidden, Mount, Mounter, Work};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
 use zcommon::names::{check_component, check_snapshot};
 use zcommon::props::ZfsProp;
 use zfuse::{Asker, LiveOptions, MountOptions, Mounted, Ready, Snapdir, SnapshotAdmin, mount_live};
+use zpl::Filesystem;
+use zpl::differences::{Differences, differences};
 use zpl::write::{FsWriter, Overrides};
 
 use crate::zfs::prop::{Node, Props};
@@ -24,14 +26,30 @@ pub struct Fuse;
 #[derive(Debug)]
 struct Standing {
     mounted: Mounted,
-    /// `None` for a pool that was imported read-only.
-    files: Option<Arc<FsWriter>>,
+    /// `None` for a pool that was imported read-only. Another after a rollback.
+    files: Mutex<Option<Arc<FsWriter>>>,
     dataset: Arc<Named>,
     /// What commands asked for, later ones last.
     options: Mutex<Vec<String>>,
 }
 
 impl Standing {
+    fn files(&self) -> Option<Arc<FsWriter>> {
+        self.files.lock().clone()
+    }
+
+    /// What differs between the file system as it is on disk and a snapshot of it.
+    fn differences(&self, snapshot: &str) -> Result<Differences> {
+        let (pool, name) = (self.dataset.pool()?, self.dataset.name.lock().clone());
+        let (now, then) = {
+            let _quiet = pool.quiet();
+            let view = pool.view()?;
+            let open = |name: &str| Filesystem::open_committed(&view.dsl.dataset(name)?);
+            (open(&name)?, open(snapshot)?)
+        };
+        differences(&now, &then)
+    }
+
     fn wanted(&self, options: &[String]) -> Result<Wanted> {
         let head = self.dataset.pool()?.view()?.dsl.dataset(&self.dataset.name.lock())?;
         Wanted::of(&head, options)
@@ -121,7 +139,7 @@ impl Mount for Standing {
         let all: Vec<String> = self.options.lock().iter().chain(options).cloned().collect();
         let wanted = self.wanted(&all)?;
         let _ = self.mounted.change(wanted.live);
-        self.files.as_ref().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
+        self.files().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
         *self.options.lock() = all;
         Ok(())
     }
@@ -142,12 +160,34 @@ impl Mount for Standing {
         name.clone_into(&mut self.dataset.name.lock());
     }
 
+    fn rollback(&self, to: &str, work: Work<'_>) -> Result<()> {
+        let spa = Arc::clone(self.dataset.pool()?.spa()?);
+        let done = self.mounted.exchange(
+            || {
+                // What can't be compared can't be told either.
+                let found = self.differences(to).map_err(|e| Error::unsupported(e.to_string()))?;
+                work().map(|()| found)
+            },
+            |before| {
+                let name = self.dataset.name.lock().clone();
+                let files = zpl::write::mount_after(&spa, &name, before)?;
+                *self.files.lock() = Some(Arc::clone(&files));
+                Ok(files)
+            },
+        );
+        // Who unmounted it meanwhile has closed what it was before.
+        if self.mounted.is_over() {
+            self.files().map_or(Ok(()), |files| files.unmount())?;
+        }
+        done
+    }
+
     fn unmount(&self, force: bool) -> Result<()> {
         self.mounted.try_unmount(force).map_err(|e| match e.kind() {
             std::io::ErrorKind::ResourceBusy => Error::new(Kind::Busy, "pool or dataset is busy"),
             _ => e.into(),
         })?;
-        let closed = self.files.as_ref().map_or(Ok(()), |files| files.unmount());
+        let closed = self.files().map_or(Ok(()), |files| files.unmount());
         // What a suspended pool still holds in memory nobody can write.
         closed.or_else(|e| if force && e.kind() == Kind::Suspended { Ok(()) } else { Err(e) })
     }
@@ -169,6 +209,7 @@ impl Mounter for Fuse {
         let named = Arc::new(Named { pool: Arc::downgrade(pool), name: Mutex::new(dataset.to_owned()) });
         let standing = |mounted, files, options: &[String]| {
             let (dataset, options) = (Arc::clone(&named), Mutex::new(options.to_vec()));
+            let files = Mutex::new(files);
             Box::new(Standing { mounted, files, dataset, options })
         };
         let only_read = |head, options: &[String]| {

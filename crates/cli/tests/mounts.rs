@@ -5,9 +5,9 @@ mod live;
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use live::Live;
 
@@ -168,14 +168,81 @@ fn a_rollback_destroys_nothing_while_something_of_it_is_used() {
     let used = fs::File::open(at.join("clone/file")).unwrap();
     assert!(live.fails("zfs rollback -R tank@a").starts_with("cannot unmount"));
     drop(used);
-    let before = fs::OpenOptions::new().write(true).open(&file).unwrap();
+    let before = fs::OpenOptions::new().append(true).open(&file).unwrap();
     live.ok("zfs rollback -R tank@a");
     assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank@a\n");
-    // Who had the file open can't write into what it was.
-    let eio = rustix::io::Errno::IO.raw_os_error();
-    assert_eq!(before.write_at(b"x", 0).unwrap_err().raw_os_error(), Some(eio));
-    drop(before);
+    // Who had the file open goes on with it as it was.
     assert_eq!(fs::read(&file).unwrap(), b"a");
+    before.write_at(b"x", 0).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"ax");
+    drop(before);
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_rollback_leaves_mounted_what_was() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    fs::create_dir(at.join("stays")).unwrap();
+    live.ok("zfs create tank/old");
+    live.ok("zfs snapshot tank@a");
+    live.ok("zfs create tank/new");
+    for name in ["file", "stays/file", "old/file", "new/file"] {
+        fs::write(at.join(name), name).unwrap();
+    }
+    let (device, stood) = (fs::metadata(&at).unwrap().dev(), at.join("stays"));
+    // Somebody who stands there, looks for the file and then waits.
+    let mut child = Command::new("sh");
+    let child =
+        child.arg("-c").arg("cat file; read go; test ! -e file && echo new > other").current_dir(&stood);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = [0; "stays/file".len()];
+    child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    let old = fs::File::open(at.join("old/file")).unwrap();
+    live.ok("zfs rollback tank@a");
+    assert_eq!(fs::metadata(&at).unwrap().dev(), device);
+    assert_eq!(names(&at), ["new", "old", "stays"]);
+    // One below, whose folder went and came, is mounted again; the other was left alone.
+    assert_eq!(fs::read(at.join("new/file")).unwrap(), b"new/file");
+    assert_eq!(old.metadata().unwrap().dev(), fs::metadata(at.join("old")).unwrap().dev());
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read(stood.join("other")).unwrap(), b"new\n");
+    drop(old);
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn access_control_lists_come_and_go_with_their_property() {
+    const ACCESS: &str = "system.posix_acl_access";
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let file = at.join("file");
+    fs::write(&file, "x").unwrap();
+    // The owner, somebody, the group, a mask, others.
+    let entries =
+        [(1u16, 6u16, u32::MAX), (2, 6, 1000), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in entries {
+        list.extend(tag.to_le_bytes().into_iter().chain(perm.to_le_bytes()).chain(id.to_le_bytes()));
+    }
+    let set = || rustix::fs::setxattr(&file, ACCESS, &list, rustix::fs::XattrFlags::empty());
+    let get = || {
+        let mut value = vec![0; 100];
+        rustix::fs::getxattr(&file, ACCESS, &mut value).map(|len| value[..len].to_vec())
+    };
+    assert_eq!(set().unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+    assert_eq!(get().unwrap_err(), rustix::io::Errno::NODATA);
+    let open = fs::File::open(&file).unwrap();
+    live.ok("zfs set acltype=posix tank");
+    set().unwrap();
+    assert_eq!(get().unwrap(), list);
+    live.ok("zfs set acltype=off tank");
+    assert_eq!(get().unwrap_err(), rustix::io::Errno::NODATA);
+    live.ok("zfs set acltype=posix tank");
+    assert_eq!(get().unwrap(), list);
+    assert_eq!(open.metadata().unwrap().permissions().mode() & 0o777, 0o660);
+    drop(open);
     live.export_and_verify("tank");
 }
 

@@ -57,7 +57,19 @@ pub trait Mount: Debug + Send + Sync {
 
     /// The dataset has another name now.
     fn renamed(&self, _name: &str) {}
+
+    /// Has `work` take the dataset back to the snapshot `to`, while nobody uses it. It stays mounted, and who has files
+    /// of it open that the snapshot has, too, goes on with them.
+    ///
+    /// # Errors
+    /// Those of `work`, and then nothing has changed; `Unsupported` when it must be unmounted for that.
+    fn rollback(&self, _to: &str, _work: Work<'_>) -> Result<()> {
+        Err(Error::unsupported("this mount can't stay"))
+    }
 }
+
+/// Something that is done while a mount stands still.
+pub type Work<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
 /// Properties that are on or off for a mount, whatever is set.
 pub type Hidden = Vec<(ZfsProp, bool)>;
@@ -163,6 +175,19 @@ impl Mounts {
     pub fn remount(&self, dataset: &str, options: &[String]) -> Result<()> {
         let found = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
         found.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.remount(options)
+    }
+
+    /// Has `work` take a mounted dataset back to a snapshot, see [`Mount::rollback`].
+    ///
+    /// # Errors
+    /// `NotFound` when it isn't mounted; what the mount says else.
+    pub fn rollback(&self, dataset: &str, to: &str, work: Work<'_>) -> Result<()> {
+        let mount = {
+            let mounts = self.table.lock();
+            let standing = mounts.get(dataset).filter(|mounted| !mounted.mount.is_over());
+            standing.map(|mounted| Arc::clone(&mounted.mount))
+        };
+        mount.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.rollback(to, work)
     }
 
     /// Tells every mount that properties changed.

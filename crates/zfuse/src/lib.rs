@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{BackgroundSession, INodeNo};
+use live::gate::{Done, Gate};
 use parking_lot::RwLock;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -37,6 +38,8 @@ pub use hands::Ready;
 pub use kernel::detach;
 pub use live::{Asker, LiveOptions, Snapdir, SnapshotAdmin, mount_live};
 pub use space::Space;
+use zpl::differences::Differences;
+use zpl::write::FsWriter;
 
 /// How to mount.
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,6 +63,7 @@ pub struct Mounted {
     at: PathBuf,
     /// Of a live file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
+    gate: Option<Arc<Gate>>,
     /// Its snapshots.
     space: Arc<Space>,
 }
@@ -107,15 +111,44 @@ impl Mounted {
         self.session.take().map_or(Ok(()), BackgroundSession::join)
     }
 
-    /// Gives a mounted live file system other options. What can only be said when mounting (POSIX access control
-    /// lists, other users) stays.
+    /// Has `work` give a live file system another content, and say what differs, while it is closed and nobody is
+    /// answered; `open` then opens it again, instead of what it was. The mount stays, and so does what is open of files
+    /// that are still there; other handles are stale. When this returns, the kernel has forgotten all that was. A failed
+    /// `work` has changed nothing, and the file system goes on as it was.
+    ///
+    /// Nobody who answers requests of the mount may call this.
+    ///
+    /// # Errors
+    /// Those of `work`; those of `open`, and then the mount is taken away.
+    #[doc(alias("zfs_suspend_fs", "zfs_resume_fs"))]
+    pub fn exchange(
+        &self,
+        work: impl FnOnce() -> engine::Result<Differences>,
+        open: impl FnOnce(&FsWriter) -> engine::Result<Arc<FsWriter>>,
+    ) -> engine::Result<()> {
+        let (gate, session) = self.gate.as_ref().zip(self.session.as_ref()).ok_or_else(not_live)?;
+        match gate.exchange(work, open) {
+            Ok(Done::Other(found)) => {
+                gate.tell(&session.notifier(), &found);
+                Ok(())
+            }
+            Ok(Done::Same(why)) => Err(why),
+            Err(e) => {
+                // Whoever has files open is answered with errors.
+                let _ = detach(&self.at, true);
+                Err(e)
+            }
+        }
+    }
+
+    /// Gives a mounted live file system other options. What can only be said when mounting (other users) stays.
     ///
     /// # Errors
     /// When the kernel does not change its flags; the options count all the same.
     pub fn change(&self, options: LiveOptions) -> io::Result<()> {
         let Some(shared) = &self.options else { return Ok(()) };
         let old = *shared.read();
-        let options = LiveOptions { posix_acl: old.posix_acl, allow_other: old.allow_other, ..options };
+        let options = LiveOptions { allow_other: old.allow_other, ..options };
         if old == options || self.is_over() {
             return Ok(());
         }
@@ -134,8 +167,16 @@ impl Mounted {
             // The root has a link more or less. A kernel that has not looked at it has nothing to forget.
             let _ = session.notifier().inval_inode(INodeNo::ROOT, -1, 0);
         }
+        let lists = old.posix_acl != options.posix_acl;
+        if let Some((session, gate)) = self.session.as_ref().zip(self.gate.as_ref()).filter(|_| lists) {
+            gate.forget_attributes(&session.notifier());
+        }
         told
     }
+}
+
+fn not_live() -> engine::Error {
+    engine::Error::new(engine::Kind::ReadOnly, "the file system is mounted read-only")
 }
 
 impl Drop for Mounted {
@@ -167,5 +208,5 @@ pub fn mount(
         threads: if options.threads == 0 { cores.max(2) } else { options.threads },
     };
     let (session, at) = kernel::spawn(fs::Fuse::new(Arc::clone(&space)), &place)?;
-    Ok(Mounted { session: Some(session), at, options: None, space })
+    Ok(Mounted { session: Some(session), at, options: None, gate: None, space })
 }

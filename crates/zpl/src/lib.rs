@@ -20,6 +20,7 @@
 
 pub mod acl;
 pub mod attr;
+pub mod differences;
 mod dir;
 mod file;
 mod filesystem;

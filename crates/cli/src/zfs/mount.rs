@@ -310,7 +310,7 @@ pub(super) fn mounter(ctx: &mut Ctx) -> Result<Arc<dyn Mounter>, Failure> {
 }
 
 /// Whether it is mounted. A mount that somebody is just taking away is waited for.
-fn stands(target: &Target) -> bool {
+pub(super) fn stands(target: &Target) -> bool {
     const LISTED: &str = "/proc/self/mountinfo";
     for _ in 0..ENDING_ROUNDS {
         let Some(at) = target.pool.mounts.at(&target.name) else { return false };

@@ -1,4 +1,4 @@
-//! `zfs rollback`.
+//! `zfs rollback`. A file system that is mounted stays mounted ([`daemon::mounts::Mount::rollback`]).
 //!
 //! Differs from OpenZFS: whether anything that has to go is in use is asked before the first of it goes. OpenZFS destroys
 //! what it can, and then does not go back.
@@ -9,7 +9,7 @@ use engine::dsl::props::bookmarks::bookmarks;
 use engine::{Error, Kind};
 
 use super::destroy::{Plan, Step};
-use super::mount::{mount_created, with_unmounted};
+use super::mount::{mount_created, mounted_below, stands, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -60,11 +60,11 @@ impl Verb for Rollback {
             return Err(Failure::failed(used.iter().map(|name| busy(name)).collect::<Vec<_>>().join("\n")));
         }
         let clones = self.unmount_clones(&target, &steps, ctx)?;
-        let done = with_unmounted(&target, &[name.to_owned()], true, ctx, |ctx| {
-            self.carry_out(&target, (name, steps, marks), ctx)
-        });
-        if done.is_err() {
-            mount_again(&clones, ctx);
+        let inside = mounted_below(&target.pool, name);
+        let done = self.carry_out(&target, (name, steps, marks), ctx);
+        match done {
+            Ok(_) => mount_lost(&inside, &target, ctx),
+            Err(_) => mount_again(&clones, ctx),
         }
         done
     }
@@ -78,18 +78,45 @@ impl Rollback {
         (name, steps, marks): (&str, Vec<Step>, Vec<String>),
         ctx: &mut Ctx,
     ) -> Outcome {
+        let failed = |e: Error| match e.place().dataset.as_deref() {
+            Some(used) if e.kind() == Kind::Busy && used != name => Failure::failed(busy(used)),
+            _ => Failure::cannot("rollback", name, why(&e)),
+        };
+        let mounts = &target.pool.mounts;
+        let mut work = Some((steps, marks));
+        let mut take = |ctx: &mut Ctx| {
+            work.take().map_or(Ok(()), |(steps, marks)| self.task(target, name, steps, marks, ctx))
+        };
+        if mounts.at(name).is_none() {
+            return take(ctx).map(|()| Exit::OK).map_err(failed);
+        }
+        match mounts.rollback(name, &self.snapshot, Box::new(|| take(ctx))) {
+            Ok(()) => Ok(Exit::OK),
+            // Nothing was asked for yet.
+            Err(e) if e.kind() == Kind::Unsupported => {
+                with_unmounted(target, &[name.to_owned()], true, ctx, |ctx| {
+                    take(ctx).map(|()| Exit::OK).map_err(failed)
+                })
+            }
+            Err(e) => Err(failed(e)),
+        }
+    }
+
+    fn task(
+        &self,
+        target: &Target,
+        name: &str,
+        steps: Vec<Step>,
+        marks: Vec<String>,
+        ctx: &mut Ctx,
+    ) -> engine::Result<()> {
         let (dataset, to) = (name.to_owned(), self.snapshot.clone());
-        let done = ctx.change(&target.pool, move |tasks, _| {
+        ctx.change(&target.pool, move |tasks, _| {
             tasks.check_unused(&steps.iter().map(Step::name).collect::<Vec<_>>())?;
             steps.iter().try_for_each(|step| tasks.destroy(step.name(), false))?;
             marks.iter().try_for_each(|mark| tasks.destroy_bookmark(mark))?;
             tasks.rollback(&dataset, Some(&to))
-        });
-        done.map_err(|e: Error| match e.place().dataset.as_deref() {
-            Some(used) if e.kind() == Kind::Busy && used != name => Failure::failed(busy(used)),
-            _ => Failure::cannot("rollback", name, why(&e)),
-        })?;
-        Ok(Exit::OK)
+        })
     }
 
     /// Unmounts clones that will go, all of them or none. Gives those that were mounted.
@@ -153,6 +180,18 @@ fn in_use(target: &Target, steps: &[Step]) -> Result<Vec<String>, Failure> {
 
 fn busy(name: &str) -> String {
     format!("cannot destroy '{name}': dataset is busy")
+}
+
+/// File systems that were mounted in folders which are gone, and went with them, are mounted where they belong.
+fn mount_lost(names: &[String], target: &Target, ctx: &mut Ctx) {
+    for name in names.iter().rev() {
+        let stood = Target { name: name.clone(), ..target.clone() };
+        if !stands(&stood)
+            && let Err(e) = mount_created(name, ctx)
+        {
+            ctx.warn(e.message().unwrap_or_default());
+        }
+    }
 }
 
 fn mount_again(names: &[String], ctx: &mut Ctx) {

@@ -91,6 +91,7 @@ impl Live {
         if attr.is_xattr() {
             return Err(Error::not_found("not a file of this tree"));
         }
+        self.past.met(object);
         // Several names may mean one file: the kernel does not know when it is gone by another.
         let keep = if self.files.names_are_exact() { NAMES } else { Duration::ZERO };
         let generation = Generation(attr.generation);

@@ -28,6 +28,11 @@ impl Listings {
         self.open.lock().remove(&handle.0);
     }
 
+    /// All are made anew: what they say is no more.
+    pub fn forget(&self) {
+        self.open.lock().clear();
+    }
+
     /// The listing that the handle is reading.
     pub fn get(
         &self,

@@ -12,12 +12,15 @@
 //!
 //! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) are refused and the time of birth does
 //! not show in `statx`, as the FUSE library does not pass either on; whoever opens a file for reading is taken to read it,
-//! as cached reads are unseen; `acltype` acts on the next mount.
+//! as cached reads are unseen; who asks for an access control list with `acltype=off` is told that a file has none, not
+//! that there are none (the kernel asks, too). While the file system is rolled back it stays mounted
+//! ([`gate`]).
 
 mod convert;
 mod ctl;
 mod files;
 mod flags;
+pub(crate) mod gate;
 mod listing;
 mod posix_acl;
 mod requests;
@@ -125,6 +128,7 @@ pub(crate) struct Live {
     pub(crate) admin: Option<Arc<dyn SnapshotAdmin>>,
     /// The way to tell the kernel what it does not know.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
+    pub(crate) past: gate::Past,
 }
 
 impl Live {
@@ -171,7 +175,9 @@ pub fn mount_live(
     let listings = listing::Listings::default();
     let notifier = Arc::new(OnceLock::new());
     let theirs = Arc::clone(&notifier);
-    let live = Live { files, options: Arc::clone(&shared), frozen, listings, admin, notifier: theirs };
+    let past = gate::Past::default();
+    let live = Live { files, options: Arc::clone(&shared), frozen, listings, admin, notifier: theirs, past };
+    let gate = Arc::new(gate::Gate(RwLock::new(live)));
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let place = kernel::Place {
         at: mountpoint,
@@ -183,8 +189,8 @@ pub fn mount_live(
         // More than cores: a request may wait for a disk or a transaction group.
         threads: cores.max(2) * 2,
     };
-    let (session, at) = kernel::spawn(live, &place)?;
+    let (session, at) = kernel::spawn(gate::Front(Arc::clone(&gate)), &place)?;
     // Nobody else sets it.
     let _ = notifier.set(session.notifier());
-    Ok(Mounted { session: Some(session), at, options: Some(shared), space })
+    Ok(Mounted { session: Some(session), at, options: Some(shared), gate: Some(gate), space })
 }

@@ -55,7 +55,7 @@ fn empty(done: Result<()>, reply: ReplyEmpty) {
 
 impl Filesystem for Live {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let mut wanted = vec![
+        let wanted = [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -70,10 +70,9 @@ impl Filesystem for Live {
             InitFlags::FUSE_DONT_MASK,
             // Else each write asks for the capabilities of the file first.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            // Whether there are any `acltype` says, which may change at any time.
+            InitFlags::FUSE_POSIX_ACL,
         ];
-        if self.options.read().posix_acl {
-            wanted.push(InitFlags::FUSE_POSIX_ACL);
-        }
         // What the kernel does not offer is done without.
         for flag in wanted {
             let _ = config.add_capabilities(flag);
@@ -214,7 +213,7 @@ impl Filesystem for Live {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let Some(object) = self.object(ino.0) else { return self.frozen.open(req, ino, flags, reply) };
         match self.open_with(object, flags) {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(()) => reply.opened(self.handle(object), FopenFlags::FOPEN_KEEP_CACHE),
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -233,6 +232,9 @@ impl Filesystem for Live {
         let Some(object) = self.object(ino.0) else {
             return self.frozen.read(req, ino, fh, offset, size, flags, lock_owner, reply);
         };
+        if !self.is_of(fh, object) {
+            return reply.error(Errno::ESTALE);
+        }
         match self.read(object, offset, size) {
             Ok(data) => reply.data(&data),
             Err(e) => reply.error(errno(&e)),
@@ -243,7 +245,7 @@ impl Filesystem for Live {
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         data: &[u8],
         how: WriteFlags,
@@ -252,6 +254,9 @@ impl Filesystem for Live {
         reply: ReplyWrite,
     ) {
         let keep = !how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        if self.object(ino.0).is_some_and(|object| !self.is_of(fh, object)) {
+            return reply.error(Errno::ESTALE);
+        }
         match self.writable(ino.0).and_then(|object| self.files.write(object, offset, data, keep)) {
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(e) => reply.error(errno(&e)),
@@ -276,7 +281,8 @@ impl Filesystem for Live {
         let Some(object) = self.object(ino.0) else {
             return self.frozen.release(req, ino, fh, flags, lock_owner, flush, reply);
         };
-        empty(self.files.close_file(object), reply);
+        // Who has a file open that is gone has none of those open that are there.
+        empty(if self.is_of(fh, object) { self.files.close_file(object) } else { Ok(()) }, reply);
     }
 
     fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
@@ -405,8 +411,11 @@ impl Filesystem for Live {
         let Some(object) = self.object(ino.0) else {
             return self.frozen.getxattr(req, ino, name, size, reply);
         };
-        let value =
-            self.check_xattr(name.as_bytes()).and_then(|()| self.files.xattr(object, name.as_bytes()));
+        let value = match self.check_xattr(name.as_bytes()) {
+            // The kernel asks before it lets anybody in, and takes any other error for one.
+            Err(_) if posix_acl::is_list(name.as_bytes()) => Ok(None),
+            allowed => allowed.and_then(|()| self.files.xattr(object, name.as_bytes())),
+        };
         match value {
             Ok(Some(value)) => reply_xattr(reply, size, &value),
             Ok(None) => reply.error(Errno::ENODATA),
@@ -463,7 +472,8 @@ impl Filesystem for Live {
             Ok(made) => {
                 let flags = FopenFlags::FOPEN_KEEP_CACHE;
                 let keep = made.keep_attr.min(made.keep);
-                reply.created(&keep, &made.attr, made.generation, FileHandle(0), flags);
+                let handle = FileHandle(made.generation.0);
+                reply.created(&keep, &made.attr, made.generation, handle, flags);
             }
             Err(e) => reply.error(errno(&e)),
         }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use engine::dmu::{LiveObjset, Object, Tx};
+use engine::dmu::{LiveObjset, Object, SpecialObject, Tx};
 use engine::sa::{SaAttrs, SaTables};
 use engine::spa::Spa;
 use engine::zap::{Match, TOUPPER};
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
+use ondisk::dnode::DNODE_SHIFT;
 use parking_lot::{Mutex, RwLock};
 use stdx::clock::Clock;
 use stdx::rng::Rng;
@@ -344,6 +345,34 @@ impl FsWriter {
         }
         node.opens.fetch_add(1, Ordering::AcqRel);
         Ok(node)
+    }
+
+    /// What tells a file apart from others that had or get its number.
+    #[doc(alias = "z_gen")]
+    pub fn generation(&self, number: u64) -> Result<u64> {
+        Ok(self.node(number)?.word(self.fields.r#gen))
+    }
+
+    /// No object has a higher number than this.
+    pub fn last_object(&self) -> u64 {
+        let meta = self.objset.special(SpecialObject::Meta).map(|meta| meta.dnode());
+        meta.map_or(0, |meta| (meta.maxblkid + 1).saturating_mul(meta.datablksz() >> DNODE_SHIFT))
+    }
+
+    /// Files that are open.
+    pub fn open_files(&self) -> Vec<u64> {
+        let nodes = self.nodes.lock();
+        nodes.values().filter(|node| node.is_open()).map(|node| node.number).collect()
+    }
+
+    /// Files that are open in `before` and are still the same are open here as often.
+    pub(super) fn take_over(&self, before: &Self) {
+        for number in before.open_files() {
+            let (Ok(old), Ok(new)) = (before.node(number), self.node(number)) else { continue };
+            if old.kind == new.kind && old.word(before.fields.r#gen) == new.word(self.fields.r#gen) {
+                new.opens.store(old.opens.load(Ordering::Acquire), Ordering::Release);
+            }
+        }
     }
 
     /// The counterpart of [`FsWriter::open_file`]; the last one removes a file without names.

@@ -43,7 +43,7 @@ pub use create::{NewFs, create_fs};
 pub use data::Seek;
 pub use fs::{FsWriter, Options, Transactions};
 pub use make::{Given, NewNode};
-pub use mount::{Overrides, Space, mount};
+pub use mount::{Overrides, Space, mount, mount_after};
 pub use node::Node;
 pub use quota::QuotaKind;
 pub use sink::{LogOp, LogSink, RenameKind, Settings};

@@ -106,10 +106,26 @@ impl Replayer for FsReplay<'_> {
 /// with records that can't be done.
 #[doc(alias = "zfs_domount")]
 pub fn mount(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<FsWriter>> {
-    mount_some(spa, name, overrides).map_err(|e| e.in_dataset(name))
+    mount_some(spa, name, overrides, None).map_err(|e| e.in_dataset(name))
 }
 
-fn mount_some(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<FsWriter>> {
+/// Mounts a file system again whose content was exchanged after `before` had been unmounted. Files that are open there
+/// and are still what they were are open here as often.
+///
+/// # Errors
+/// As [`mount`].
+#[doc(alias = "zfs_resume_fs")]
+pub fn mount_after(spa: &Arc<Spa>, name: &str, before: &FsWriter) -> Result<Arc<FsWriter>> {
+    let overrides = *before.mounted()?.overrides.lock();
+    mount_some(spa, name, overrides, Some(before)).map_err(|e| e.in_dataset(name))
+}
+
+fn mount_some(
+    spa: &Arc<Spa>,
+    name: &str,
+    overrides: Overrides,
+    before: Option<&FsWriter>,
+) -> Result<Arc<FsWriter>> {
     let number = spa.pool.dsl.dataset(name)?.number;
     let dataset = spa.datasets.open(&**spa, number)?;
     if dataset.objset.objset_type() != ObjsetType::Zfs {
@@ -120,6 +136,9 @@ fn mount_some(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<Fs
     let clock = Arc::clone(&spa.pool.env.clock);
     let txs = Arc::clone(&place) as Arc<dyn Transactions>;
     let fs = FsWriter::load(&place.dataset.objset, Arc::clone(&txs), clock, options, spa.pool.env.guid())?;
+    if let Some(before) = before {
+        fs.take_over(before);
+    }
     let zil = Zil::open(&place.dataset.objset, spa.log_host())?;
     zil.set_policy(spa.datasets.log_policy(number)?);
     fs.set_sink(Some(Arc::new(Log { zil: Arc::clone(&zil), txs })));

@@ -5,12 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use engine::dmu::{Object, Objset, SpecialObject};
-use engine::{Error, Result};
 use zpl::{FileKind, Filesystem, Inode, Time};
 
-/// Bytes of a dnode slot, as a shift.
-const DNODE_SHIFT: u32 = 9;
 /// Deepest path that is followed upwards.
 const MAX_DEPTH: usize = 4096;
 /// Component that stands for a file's directory of extended attributes.
@@ -91,32 +87,6 @@ impl Side {
         self.names.borrow_mut().insert(dir.number(), Rc::clone(&names));
         Some(names)
     }
-}
-
-/// Numbers of objects whose dnodes lie in blocks that are not the same in both states.
-#[doc(alias = "dmu_diff")]
-pub(super) fn changed(from: &Arc<Objset>, to: &Arc<Objset>) -> impl Iterator<Item = Result<u64>> + use<> {
-    let metas = from.special(SpecialObject::Meta).zip(to.special(SpecialObject::Meta));
-    let last = metas.as_ref().map_or(0, |(a, b)| a.dnode.maxblkid.max(b.dnode.maxblkid) + 1);
-    (0..last).flat_map(move |blkid| match &metas {
-        None => Vec::new(),
-        Some((a, b)) => match differs(a, b, blkid) {
-            Ok(false) => Vec::new(),
-            Ok(true) => {
-                let slots = b.dnode.datablksz() >> DNODE_SHIFT;
-                (blkid * slots..(blkid + 1) * slots).filter(|&n| n != 0).map(Ok).collect()
-            }
-            Err(e) => vec![Err(e)],
-        },
-    })
-}
-
-fn differs(a: &Object, b: &Object, blkid: u64) -> std::result::Result<bool, Error> {
-    Ok(match (a.blkptr(0, blkid)?, b.blkptr(0, blkid)?) {
-        (None, None) => false,
-        (Some(a), Some(b)) => !a.same_block(&b),
-        _ => true,
-    })
 }
 
 /// What became of an object between two states.

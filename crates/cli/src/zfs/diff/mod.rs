@@ -17,9 +17,10 @@ use engine::Kind;
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
 use zcommon::props::ZfsProp;
+use zpl::differences::changed_objects;
 use zpl::{FileKind, Filesystem};
 
-use self::changes::{Change, Side, changed};
+use self::changes::{Change, Side};
 use super::prop::{Node, Props};
 use super::snapshot::of_its_own_group;
 use crate::ctx::Ctx;
@@ -93,7 +94,7 @@ impl Verb for Diff {
             (Side::new(Filesystem::open_committed(&from)?), Side::new(Filesystem::open_committed(&to)?));
         let objsets = (from.objset()?, to.objset()?);
         let mut failed = false;
-        for object in changed(&objsets.0, &objsets.1) {
+        for object in changed_objects(&objsets.0, &objsets.1) {
             if ctx.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }

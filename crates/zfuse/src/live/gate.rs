@@ -1,0 +1,273 @@
+//! Where requests come in, so that they can be kept out while the file system gets another content.
+//!
+//! ```text
+//!  request ──▶ gate (shared) ──▶ Live ──▶ answer
+//!  exchange: gate (alone) ─ file system closed ─ another content ─ opened again ─ gate opens ─ kernel told
+//! ```
+//!
+//! **What the kernel has kept** is forgotten after the gate is open again: it waits for pages that are being read, for
+//! directories in which names are being looked up, and for written pages that it sends first; all of that needs answers.
+//! Until a file's pages are forgotten, what the kernel writes of them is of the content that is gone, and is dropped; who
+//! wrote it into mapped memory did so while the command was not over. Nobody who answers requests may tell the kernel.
+//!
+//! **An answer that is under way** when the gate closes may reach the kernel's memory after it was told to forget: names
+//! are entered under their directory's lock, which forgetting a name takes, too; so a name that nothing has is forgotten
+//! in each directory before the files in it are. Attributes that were asked for earlier the kernel passes over by itself.
+//!
+//! **A file that is gone** is still known to who has it open. Its number may be another file's, at once or later: numbers
+//! of gone files are refused until the kernel is given the new file under it, which makes the old one bad there, and
+//! handles say the generation of their file.
+//!
+//! Locks of files are the kernel's business and stay.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use engine::{Error, Result};
+use fuser::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
+};
+use parking_lot::RwLock;
+use zpl::differences::Differences;
+use zpl::write::FsWriter;
+
+use super::Live;
+
+/// A name that no file has: a part of a path can't hold this.
+const NO_NAME: &[u8] = b"/";
+
+/// What the file system was before, as far as it matters to who knew it.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// It had another content.
+    happened: AtomicBool,
+    /// Files that somebody may still have, whose numbers are nobody's or another's now.
+    gone: RwLock<HashSet<u64>>,
+    /// Files of which the kernel may still have pages of before.
+    outdated: RwLock<HashSet<u64>>,
+}
+
+impl Past {
+    /// The kernel gets to know the file that has this number now.
+    pub fn met(&self, object: u64) {
+        if self.happened.load(Ordering::Acquire) && self.gone.read().contains(&object) {
+            self.gone.write().remove(&object);
+        }
+    }
+
+    fn is_gone(&self, object: u64) -> bool {
+        self.happened.load(Ordering::Acquire) && self.gone.read().contains(&object)
+    }
+
+    fn is_outdated(&self, object: u64) -> bool {
+        self.happened.load(Ordering::Acquire) && self.outdated.read().contains(&object)
+    }
+}
+
+impl Live {
+    /// Whether a handle is of the file that has its number now.
+    pub(super) fn is_of(&self, handle: FileHandle, object: u64) -> bool {
+        !self.past.happened.load(Ordering::Acquire)
+            || self.files.generation(object).is_ok_and(|generation| generation == handle.0)
+    }
+
+    /// A handle of a file.
+    pub(super) fn handle(&self, object: u64) -> FileHandle {
+        FileHandle(self.files.generation(object).unwrap_or(0))
+    }
+
+    fn is_stale(&self, ino: INodeNo) -> bool {
+        self.object(ino.0).is_some_and(|object| self.past.is_gone(object))
+    }
+
+    /// Goes on with another content.
+    fn become_other(&mut self, files: Arc<FsWriter>, found: &Differences) {
+        let open = std::mem::replace(&mut self.files, files).open_files();
+        self.past.gone.write().extend(&found.gone);
+        self.past.outdated.write().extend(found.files.iter().chain(&open));
+        self.past.happened.store(true, Ordering::Release);
+        self.listings.forget();
+    }
+}
+
+/// The file system behind its gate.
+#[derive(Debug)]
+pub struct Gate(pub RwLock<Live>);
+
+impl Gate {
+    fn files(&self) -> Arc<FsWriter> {
+        Arc::clone(&self.0.read().files)
+    }
+
+    /// See [`crate::Mounted::exchange`].
+    pub fn exchange(
+        &self,
+        work: impl FnOnce() -> Result<Differences>,
+        open: impl FnOnce(&FsWriter) -> Result<Arc<FsWriter>>,
+    ) -> Result<Done> {
+        // On disk before: what can't be written now must not be closed.
+        if let Err(e) = self.files().fsync(0) {
+            return Ok(Done::Same(e));
+        }
+        let mut live = self.0.write();
+        live.files.unmount()?;
+        let done = work();
+        match (done, open(&live.files)) {
+            (Ok(found), Ok(files)) => {
+                live.become_other(files, &found);
+                Ok(Done::Other(found))
+            }
+            (Err(e), Ok(files)) => {
+                live.files = files;
+                Ok(Done::Same(e))
+            }
+            (Ok(_), Err(e)) => Err(e),
+            (Err(why), Err(_)) => Err(why),
+        }
+    }
+
+    /// Has the kernel forget the attributes of all files, access control lists included. Which files it knows nobody says:
+    /// it is asked for each number.
+    pub fn forget_attributes(&self, notifier: &Notifier) {
+        let last = self.files().last_object();
+        let _ = notifier.inval_inode(INodeNo::ROOT, -1, 0);
+        for object in 1..=last {
+            let _ = notifier.inval_inode(INodeNo(object), -1, 0);
+        }
+    }
+
+    /// Has the kernel forget what was.
+    pub fn tell(&self, notifier: &Notifier, found: &Differences) {
+        let (root, outdated) = {
+            let live = self.0.read();
+            let outdated: Vec<u64> = live.past.outdated.read().iter().copied().collect();
+            (live.files.root, outdated)
+        };
+        let ino = |object: u64| if object == root { INodeNo::ROOT } else { INodeNo(object) };
+        // A kernel that does not know them has nothing to forget.
+        for parent in &found.parents {
+            let _ = notifier.inval_entry(ino(*parent), os(NO_NAME));
+        }
+        for (dir, name) in &found.names {
+            let _ = notifier.inval_entry(ino(*dir), os(name));
+        }
+        for object in outdated {
+            let _ = notifier.inval_inode(ino(object), 0, 0);
+            self.0.read().past.outdated.write().remove(&object);
+        }
+    }
+}
+
+/// What an exchange came to.
+#[derive(Debug)]
+pub enum Done {
+    /// It has another content.
+    Other(Differences),
+    /// It has the one that it had, for this reason.
+    Same(Error),
+}
+
+fn os(name: &[u8]) -> &OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}
+
+/// Requests go on through the open gate. In brackets: whose numbers must be those of files that are there.
+macro_rules! pass {
+    ($($name:ident [$($node:ident)*] ($($arg:ident: $kind:ty),*; $reply:ty);)*) => {
+        $(fn $name(&self, req: &Request, $($arg: $kind,)* reply: $reply) {
+            let live = self.0.0.read();
+            if false $(|| live.is_stale($node))* {
+                return reply.error(Errno::ESTALE);
+            }
+            Filesystem::$name(&*live, req, $($arg,)* reply);
+        })*
+    };
+}
+
+/// What the kernel talks to.
+#[derive(Debug)]
+pub struct Front(pub Arc<Gate>);
+
+impl Filesystem for Front {
+    fn init(&mut self, req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        self.0.0.write().init(req, config)
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: OpenFlags,
+        owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let live = self.0.0.read();
+        let kept = how.contains(WriteFlags::FUSE_WRITE_CACHE);
+        if kept && live.object(ino.0).is_some_and(|object| live.past.is_outdated(object)) {
+            return reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
+        }
+        if live.is_stale(ino) {
+            return reply.error(Errno::ESTALE);
+        }
+        live.write(req, ino, fh, offset, data, how, flags, owner, reply);
+    }
+
+    pass! {
+        lookup [parent] (parent: INodeNo, name: &OsStr; ReplyEntry);
+        getattr [ino] (ino: INodeNo, fh: Option<FileHandle>; ReplyAttr);
+        setattr [ino] (
+            ino: INodeNo, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>, size: Option<u64>,
+            atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>, ctime: Option<SystemTime>,
+            fh: Option<FileHandle>, crtime: Option<SystemTime>, chgtime: Option<SystemTime>,
+            bkuptime: Option<SystemTime>, flags: Option<BsdFileFlags>; ReplyAttr
+        );
+        readlink [ino] (ino: INodeNo; ReplyData);
+        mknod [parent] (parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32; ReplyEntry);
+        mkdir [parent] (parent: INodeNo, name: &OsStr, mode: u32, umask: u32; ReplyEntry);
+        unlink [parent] (parent: INodeNo, name: &OsStr; ReplyEmpty);
+        rmdir [parent] (parent: INodeNo, name: &OsStr; ReplyEmpty);
+        symlink [parent] (parent: INodeNo, name: &OsStr, target: &Path; ReplyEntry);
+        rename [parent to] (
+            parent: INodeNo, name: &OsStr, to: INodeNo, newname: &OsStr, flags: RenameFlags; ReplyEmpty
+        );
+        link [ino to] (ino: INodeNo, to: INodeNo, newname: &OsStr; ReplyEntry);
+        open [ino] (ino: INodeNo, flags: OpenFlags; ReplyOpen);
+        read [ino] (
+            ino: INodeNo, fh: FileHandle, offset: u64, size: u32, flags: OpenFlags,
+            owner: Option<LockOwner>; ReplyData
+        );
+        flush [] (ino: INodeNo, fh: FileHandle, owner: LockOwner; ReplyEmpty);
+        release [] (
+            ino: INodeNo, fh: FileHandle, flags: OpenFlags, owner: Option<LockOwner>, flush: bool;
+            ReplyEmpty
+        );
+        fsync [ino] (ino: INodeNo, fh: FileHandle, datasync: bool; ReplyEmpty);
+        fsyncdir [ino] (ino: INodeNo, fh: FileHandle, datasync: bool; ReplyEmpty);
+        opendir [ino] (ino: INodeNo, flags: OpenFlags; ReplyOpen);
+        readdir [ino] (ino: INodeNo, fh: FileHandle, offset: u64; ReplyDirectory);
+        readdirplus [ino] (ino: INodeNo, fh: FileHandle, offset: u64; ReplyDirectoryPlus);
+        releasedir [] (ino: INodeNo, fh: FileHandle, flags: OpenFlags; ReplyEmpty);
+        statfs [] (ino: INodeNo; ReplyStatfs);
+        setxattr [ino] (ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, position: u32; ReplyEmpty);
+        getxattr [ino] (ino: INodeNo, name: &OsStr, size: u32; ReplyXattr);
+        listxattr [ino] (ino: INodeNo, size: u32; ReplyXattr);
+        removexattr [ino] (ino: INodeNo, name: &OsStr; ReplyEmpty);
+        create [parent] (parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32; ReplyCreate);
+        ioctl [ino] (
+            ino: INodeNo, fh: FileHandle, flags: IoctlFlags, cmd: u32, data: &[u8], size: u32; ReplyIoctl
+        );
+        fallocate [ino] (ino: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32; ReplyEmpty);
+        lseek [ino] (ino: INodeNo, fh: FileHandle, offset: i64, whence: i32; ReplyLseek);
+    }
+}
