@@ -164,7 +164,7 @@ impl Registry {
         let (wall, seed) = (env.clock.wall(), env.guid());
         let mut fs = new.fs.new_fs(new.caller, wall, seed);
         // No feature is enabled yet at that moment of a pool's making.
-        fs.projects = false;
+        (fs.projects, fs.count_objects) = (false, false);
         let pool = NewPool {
             name: new.name.clone(),
             label_name: new.label_name,

@@ -27,6 +27,7 @@ mod simple;
 mod snapshot;
 pub mod target;
 pub mod userspace;
+mod version;
 
 use std::ffi::OsString;
 

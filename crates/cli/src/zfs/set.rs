@@ -65,18 +65,22 @@ impl Set {
         let name = target.name.as_str();
         let cannot = |what: String| Failure::cannot("set property for", name, what);
         let mut stored = Vec::new();
-        let mut volsize = None;
+        let (mut volsize, mut version) = (None, None);
         for (prop, value) in crate::settings::split(settings).map_err(Failure::usage)? {
             let (prop, value) = of_dataset(&prop, &value, types, When::Later).map_err(cannot)?;
             match prop.as_str() {
                 "volsize" => volsize = value.number(),
-                "version" => check_version(&value).map_err(cannot)?,
+                "version" => version = value.number(),
                 _ => stored.push(auto(target, prop, value).map_err(cannot)?),
             }
         }
         let (quotas, stored) = quota::split(stored);
         if let Some(size) = volsize {
             resize(target, size).map_err(cannot)?;
+            ctx.log(&target.pool)?;
+        }
+        if let Some(version) = version {
+            super::version::set(target, version).map_err(cannot)?;
             ctx.log(&target.pool)?;
         }
         for (kind, who, limit) in quotas {
@@ -117,13 +121,6 @@ fn mount_waiting(waiting: &[String], ctx: &mut Ctx) {
             ctx.warn(failure.message().unwrap_or_default());
             ctx.warn("property may be set but unable to remount filesystem");
         }
-    }
-}
-
-fn check_version(value: &PropValue) -> Result<(), String> {
-    match value.number() {
-        Some(5) => Ok(()),
-        _ => Err("file systems can't be given an older version".to_owned()),
     }
 }
 

@@ -67,19 +67,24 @@ impl Owners {
 /// Changes of one account: bytes and objects by id.
 type Deltas = BTreeMap<u64, (i64, i64)>;
 
-/// Puts what one group changed into the accounts of users, groups and (where the object set has them) projects.
+/// Puts what one group changed into the accounts of users, groups and (when the pool counts them) `projects`.
 /// To be called between writing the objects and writing the root; what it changes is then to be written, too.
 /// `salt`: any number.
-pub fn account(objset: &Arc<LiveObjset>, changed: &[Changed], tx: &Tx, salt: u64) -> Result<()> {
+pub fn account(
+    objset: &Arc<LiveObjset>,
+    changed: &[Changed],
+    projects: bool,
+    tx: &Tx,
+    salt: u64,
+) -> Result<()> {
     let mut accounts: [Deltas; 3] = Default::default();
     for change in changed.iter().filter(|c| c.after.number != 0 && c.after.number < dnode::MAX_OBJECT) {
         note(&mut accounts, &change.before.dnode, -1);
         note(&mut accounts, &change.after.dnode, 1);
     }
-    let has_projects = objset.view().phys.projectused.is_some();
     let which = [SpecialObject::UserUsed, SpecialObject::GroupUsed, SpecialObject::ProjectUsed];
     for (which, deltas) in which.into_iter().zip(accounts) {
-        if deltas.values().all(|d| *d == (0, 0)) || (which == SpecialObject::ProjectUsed && !has_projects) {
+        if deltas.values().all(|d| *d == (0, 0)) || (which == SpecialObject::ProjectUsed && !projects) {
             continue;
         }
         store(objset, which, &deltas, tx, salt)?;

@@ -229,6 +229,11 @@ impl Spa {
         self.txgs.wait_synced(txg, &|| self.step_unless_threaded())
     }
 
+    /// Whether groups are written by a thread of the pool's own. Without, whoever waits for one writes it.
+    pub fn is_threaded(&self) -> bool {
+        self.thread.lock().is_some()
+    }
+
     fn step_unless_threaded(&self) -> bool {
         self.thread.lock().is_none() && self.step(true)
     }

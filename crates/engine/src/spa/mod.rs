@@ -11,6 +11,7 @@
 //! When the newest uberblock can't be opened, older ones may be tried; what was tried and what it
 //! costs is kept in [`Pool::rewind`].
 
+mod accounts;
 mod admin;
 pub mod config;
 pub mod create;

@@ -40,7 +40,8 @@ impl Spa {
             let enabled = zcommon::features::FEATURES.iter().copied();
             let enabled: Vec<_> = enabled.filter(|f| spa.features.is_enabled(*f)).collect();
             spa.space.set_forms(forms(&enabled));
-            Ok(())
+            // Some change what objects are counted for and how blocks are written, from now on.
+            spa.datasets.refresh_policies(spa)
         })
     }
 

@@ -94,8 +94,7 @@ pub fn create_fs(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFs) -> Result<()> {
     note(master_node::UNLINKED_SET, queue.number)?;
     let root = root(objset, tx, new, sa.number, rng)?;
     note(master_node::ROOT, root)?;
-    let mut flags = ObjsetFlags::USERACCOUNTING_COMPLETE.0;
-    flags |= if new.count_objects { ObjsetFlags::USEROBJACCOUNTING_COMPLETE.0 } else { 0 };
+    let mut flags = if new.count_objects { ObjsetFlags::USEROBJACCOUNTING_COMPLETE.0 } else { 0 };
     flags |= if new.projects { ObjsetFlags::PROJECTQUOTA_COMPLETE.0 } else { 0 };
     objset.change_root(tx, |phys| phys.flags.0 |= flags)
 }

@@ -21,6 +21,7 @@
 //! operation that is refused has held one for nothing.
 
 pub mod aces;
+mod counting;
 pub mod create;
 mod data;
 mod dirs;

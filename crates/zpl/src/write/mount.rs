@@ -22,6 +22,7 @@ use zcommon::features::Feature;
 use zcommon::props::{PropDefault, ZfsProp};
 
 use super::aces::{AclInherit, AclMode};
+use super::counting::Counting;
 use super::fs::{FsWriter, Options, Transactions};
 use super::log::Log;
 
@@ -77,6 +78,7 @@ pub(super) struct Mounted {
     zil: Arc<Zil>,
     overrides: Mutex<Overrides>,
     replayed: Replayed,
+    counting: Mutex<Counting>,
 }
 
 /// Space of a mounted file system, in bytes.
@@ -157,9 +159,12 @@ fn mount_some(
             let _ = fs.refresh();
         }
     })));
-    if fs.mounted.set(Mounted { place, zil, overrides: Mutex::new(overrides), replayed }).is_err() {
+    let overrides = Mutex::new(overrides);
+    let mounted = Mounted { place, zil, overrides, replayed, counting: Mutex::default() };
+    if fs.mounted.set(mounted).is_err() {
         return Err(Error::new(Kind::Busy, "the file system is mounted"));
     }
+    fs.count_what_is_there();
     Ok(fs)
 }
 
@@ -193,6 +198,15 @@ fn options(spa: &Spa, number: u64, overrides: Overrides) -> Result<Options> {
 }
 
 impl FsWriter {
+    /// Has what is in the file system counted for its owners, in the background, where the pool can do that since
+    /// it was made only. To be called at its first use of any kind.
+    #[doc(alias("dmu_objset_own", "dmu_objset_upgrade"))]
+    pub(super) fn count_what_is_there(&self) {
+        if let Some(Mounted { place, counting, .. }) = self.mounted.get() {
+            counting.lock().start(&place.spa, &place.dataset);
+        }
+    }
+
     fn replay_log(&self, zil: &Arc<Zil>) -> Result<Replayed> {
         self.replaying.store(true, Ordering::Release);
         let done = replay(zil, &mut FsReplay(self));
@@ -243,11 +257,12 @@ impl FsWriter {
     /// afterwards fails.
     #[doc(alias("zfs_umount", "zil_close"))]
     pub fn unmount(&self) -> Result<()> {
-        let Mounted { place, zil, .. } = self.mounted()?;
+        let Mounted { place, zil, counting, .. } = self.mounted()?;
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         place.dataset.watch(None);
+        counting.lock().end();
         zil.close()
     }
 }

@@ -133,6 +133,7 @@ impl FsWriter {
     }
 
     fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+        self.count_what_is_there();
         self.find_tables()?;
         if self.quotas.read().0.is_empty() || self.replaying.load(Ordering::Acquire) {
             return Ok(());

@@ -135,6 +135,7 @@ impl FsWriter {
             let project = set.projid.unwrap_or_else(|| node.word(self.fields.projid));
             self.check_owner_quota(uid, gid, project)?;
         }
+        self.check_project(node, set)?;
         let (f, now) = (&self.fields, self.now());
         let aclmode = self.options.read().aclmode;
         self.change(tx, node, |state| {
@@ -164,6 +165,16 @@ impl FsWriter {
             state.attrs.set_word(f.flags, flags)?;
             state.time(f.ctime, set.ctime.unwrap_or(now))
         })
+    }
+
+    /// Fails when files are to get projects that the pool doesn't know of.
+    fn check_project(&self, node: &Node, set: &Settings) -> Result<()> {
+        let have = node.word(self.fields.flags);
+        let flag = set.flags.is_some_and(|(value, which)| (value ^ have) & which & pflags::PROJINHERIT != 0);
+        if (flag || set.projid.is_some()) && !self.options.read().projects {
+            return Err(Error::unsupported("the pool has no projects (feature project_quota)"));
+        }
+        Ok(())
     }
 
     /// Sets the project; files of old file systems get the attribute in its place, which readers rely on.

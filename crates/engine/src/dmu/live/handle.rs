@@ -335,6 +335,12 @@ impl Handle {
         !synced.dnode.is_free() && !matches!(synced.blkptr(0, 0), Ok(None))
     }
 
+    /// Writes the object's dnode with `tx`'s group though nothing in it changes; one that was freed stays so.
+    pub fn touch(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+        self.change(tx, |_, _| ())?;
+        self.counts(tx, ondisk::dnode::DNODE_MIN_SIZE)
+    }
+
     /// Replaces the bonus buffer.
     pub fn set_bonus(self: &Arc<Self>, tx: &Tx, bytes: &[u8]) -> Result<()> {
         self.change(tx, |dnode, _| dnode.set_bonus(bytes))

@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
@@ -204,6 +205,11 @@ impl LiveObjset {
     /// What it holds.
     pub fn objset_type(&self) -> ObjsetType {
         self.root.read().phys.objset_type
+    }
+
+    /// Its flags, as of the last group on disk.
+    pub fn flags(&self) -> ObjsetFlags {
+        self.root.read().phys.flags
     }
 
     /// Where its root block stands; a hole until the first sync.

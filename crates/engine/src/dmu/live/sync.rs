@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjsetType, dnode};
 use stdx::AlignedBuf;
 
@@ -59,6 +60,11 @@ impl LiveObjset {
         if projects {
             phys.projectused.get_or_insert_default();
         }
+    }
+
+    /// Adds flags of the object set (syncing context); they are written with the root block.
+    pub fn add_flags(&self, flags: ObjsetFlags) {
+        self.root.write().phys.flags.0 |= flags.0;
     }
 
     /// Writes the blocks of dnodes and the root block; gives its pointer.

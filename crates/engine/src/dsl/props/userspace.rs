@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::names::{OBJACCT_PREFIX, master_node};
+use ondisk::objset::ObjsetFlags;
 
 use super::zpl::master_entry;
 use crate::dmu::{Objset, SpecialObject};
@@ -31,6 +32,19 @@ impl Account {
             Account::User => SpecialObject::UserUsed,
             Account::Group => SpecialObject::GroupUsed,
             Account::Project => SpecialObject::ProjectUsed,
+        }
+    }
+
+    /// Whether bytes and objects are counted for all that is in an object set. Until then figures are parts.
+    #[doc(alias("dmu_objset_userspace_present", "dmu_objset_userobjspace_present"))]
+    fn is_complete(self, flags: ObjsetFlags) -> (bool, bool) {
+        let objects = flags.has(ObjsetFlags::USEROBJACCOUNTING_COMPLETE);
+        match self {
+            Account::User | Account::Group => (flags.has(ObjsetFlags::USERACCOUNTING_COMPLETE), objects),
+            Account::Project => {
+                let projects = flags.has(ObjsetFlags::PROJECTQUOTA_COMPLETE);
+                (projects, projects && objects)
+            }
         }
     }
 
@@ -60,8 +74,11 @@ pub struct Usage {
 #[doc(alias = "zfs_userspace_many")]
 pub fn usage(objset: &Arc<Objset>, account: Account) -> Result<BTreeMap<u64, Usage>> {
     let mut all: BTreeMap<u64, Usage> = BTreeMap::new();
+    let complete = account.is_complete(objset.phys.flags);
     if let Some(object) = objset.special(account.object()) {
-        for (id, is_objects, value) in counts(&Zap::open(&object)?)? {
+        let all_counts = counts(&Zap::open(&object)?)?;
+        let told = |&(_, is_objects, _): &_| if is_objects { complete.1 } else { complete.0 };
+        for (id, is_objects, value) in all_counts.into_iter().filter(told) {
             let entry = all.entry(id).or_default();
             let field = if is_objects { &mut entry.objused } else { &mut entry.used };
             *field = Some(value);

@@ -25,6 +25,11 @@ use crate::zio::Form;
 /// First version with accounts by user, for which root blocks grew.
 #[doc(alias = "SPA_VERSION_USERSPACE")]
 const USERSPACE: u64 = 15;
+/// What is counted since features, and the flag of an object set where all is.
+pub(crate) const BY_FEATURE: [(Feature, ObjsetFlags); 2] = [
+    (Feature::UserobjAccounting, ObjsetFlags::USEROBJACCOUNTING_COMPLETE),
+    (Feature::ProjectQuota, ObjsetFlags::PROJECTQUOTA_COMPLETE),
+];
 /// Bits of a compression setting that name the function; the level is above.
 #[doc(alias = "SPA_COMPRESSBITS")]
 const COMPRESS_BITS: u32 = 7;
@@ -38,6 +43,10 @@ pub struct LiveDataset {
     pub objset: Arc<LiveObjset>,
     /// Features that it begins to use, by group.
     features: Mutex<BTreeMap<u64, BTreeSet<Feature>>>,
+    /// Flags that it gets, by group.
+    flags: Mutex<BTreeMap<u64, u64>>,
+    /// Held by who puts what is there already into the accounts.
+    pub(crate) counting: Mutex<()>,
     watcher: Mutex<Option<Watcher>>,
 }
 
@@ -52,7 +61,21 @@ impl std::fmt::Debug for Watcher {
 
 impl LiveDataset {
     fn new(number: u64, objset: Arc<LiveObjset>) -> Arc<Self> {
-        Arc::new(Self { number, objset, features: Mutex::default(), watcher: Mutex::default() })
+        let (features, flags) = (Mutex::default(), Mutex::default());
+        Arc::new(Self {
+            number,
+            objset,
+            features,
+            flags,
+            counting: Mutex::default(),
+            watcher: Mutex::default(),
+        })
+    }
+
+    /// Its object set gets flags with this group.
+    pub fn add_flags(&self, flags: ObjsetFlags, tx: &Tx) -> Result<()> {
+        *self.flags.lock().entry(tx.txg()).or_default() |= flags.0;
+        self.objset.touch(tx)
     }
 
     /// The dataset uses a feature from this group on.
@@ -125,11 +148,7 @@ impl DslPool {
         let mut flags = 0;
         if at.since(USERSPACE) && kind == ObjsetType::Zfs {
             flags |= ObjsetFlags::USERACCOUNTING_COMPLETE.0;
-            let more = [
-                (Feature::UserobjAccounting, ObjsetFlags::USEROBJACCOUNTING_COMPLETE),
-                (Feature::ProjectQuota, ObjsetFlags::PROJECTQUOTA_COMPLETE),
-            ];
-            for (feature, flag) in more.into_iter().filter(|(feature, _)| at.enabled(*feature)) {
+            for (feature, flag) in BY_FEATURE.into_iter().filter(|(feature, _)| at.enabled(*feature)) {
                 flags |= flag.0;
                 dataset.use_feature(feature, at.tx);
             }
@@ -197,13 +216,15 @@ impl DslPool {
             account.use_feature(feature);
         }
         let objset = &dataset.objset;
+        objset.add_flags(ObjsetFlags(dataset.flags.lock().remove(&at.tx.txg()).unwrap_or_default()));
         let changed = objset.sync_objects(at.tx, &account)?;
         if changed.iter().any(|c| c.after.dnode.size() > ondisk::dnode::DNODE_MIN_SIZE) {
             account.use_feature(Feature::LargeDnode);
         }
         if objset.objset_type() == ObjsetType::Zfs && at.since(USERSPACE) {
-            objset.grow_root(at.enabled(Feature::ProjectQuota));
-            usage::account(objset, &changed, at.tx, at.hooks.random())?;
+            let projects = at.enabled(Feature::ProjectQuota);
+            objset.grow_root(projects);
+            usage::account(objset, &changed, projects, at.tx, at.hooks.random())?;
             objset.sync_objects(at.tx, &account)?;
         }
         let root = objset.sync_root(at.tx, &account)?;
@@ -255,6 +276,21 @@ impl DslPool {
         let value = |name| self.number_property(number, name).map(Option::unwrap_or_default);
         Ok(LogPolicy::of(value("sync")?, value("logbias")?))
     }
+}
+
+/// What file systems of the pool can count: flags of their object sets.
+#[doc(alias(
+    "dmu_objset_userused_enabled",
+    "dmu_objset_userobjused_enabled",
+    "dmu_objset_projectquota_enabled"
+))]
+pub fn countable(hooks: &dyn Hooks) -> ObjsetFlags {
+    if hooks.version() < USERSPACE {
+        return ObjsetFlags::default();
+    }
+    let enabled = |(feature, _): &(Feature, ObjsetFlags)| hooks.feature(*feature).is_some();
+    let more = BY_FEATURE.iter().filter(|pair| enabled(pair));
+    more.fold(ObjsetFlags::USERACCOUNTING_COMPLETE, |all, (_, flag)| ObjsetFlags(all.0 | flag.0))
 }
 
 /// The flags of objects that the accounts of users have counted.

@@ -1,0 +1,89 @@
+//! Accounts of users, groups and projects that begin when a file system has files already: the pool got the version
+//! or the features that count them later.
+//!
+//! ```text
+//!  every object is touched ─▶ its dnode is written, flagged as counted, and what it adds goes into the accounts
+//!                             (`sa::usage`) ─▶ all that is on disk ─▶ the object set says that it is complete
+//! ```
+//!
+//! An object that was counted for its owners' bytes before adds nothing there, but is one object more. For projects,
+//! too, only what changes after their accounts began is counted, as OpenZFS does it: what project 0 has may get less
+//! than nothing (kept as a word that wraps) when files leave it.
+//!
+//! Crash argument: a dnode's flags and the accounts are written by one group, so after a power cut the accounts are
+//! right for exactly the dnodes that are flagged. The flag of the object set comes with a later group than the last
+//! of them. While it is missing, the next mount begins again; objects that are flagged then change nothing.
+//!
+//! Source: `dmu_objset_space_upgrade`, `dmu_objset_id_quota_upgrade_cb`, dmu_objset.c; OpenZFS 2.3.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ondisk::ObjsetType;
+use ondisk::objset::ObjsetFlags;
+
+use super::live::Spa;
+use crate::dsl::write::LiveDataset;
+use crate::dsl::write::live::{BY_FEATURE, countable, policy};
+use crate::error::{Kind, Result};
+
+/// Objects that are touched in one transaction.
+const BATCH: usize = 64;
+
+impl Spa {
+    /// What could be counted in a file system and is not yet, as flags of its object set.
+    #[doc(alias("dmu_objset_userobjspace_upgradable", "dmu_objset_projectquota_upgradable"))]
+    pub fn uncounted(&self, dataset: &LiveDataset) -> ObjsetFlags {
+        match dataset.objset.objset_type() {
+            ObjsetType::Zfs => ObjsetFlags(countable(self).0 & !dataset.objset.flags().0),
+            _ => ObjsetFlags::default(),
+        }
+    }
+
+    /// Puts what is in a file system into the accounts that it lacks, and waits until that is on disk. Others may use
+    /// it meanwhile. `stop` ends it early; it can be begun again. False: it was stopped.
+    #[doc(alias("dmu_objset_userspace_upgrade", "dmu_objset_id_quota_upgrade"))]
+    pub fn begin_accounts(&self, dataset: &LiveDataset, stop: &AtomicBool) -> Result<bool> {
+        let _alone = dataset.counting.lock();
+        let flags = self.uncounted(dataset);
+        if flags == ObjsetFlags::default() {
+            return Ok(true);
+        }
+        // What is written from here on is flagged, whenever the dataset was opened.
+        let view = self.datasets.view();
+        dataset.objset.set_policy(policy(&view, self, view.dataset(dataset.number)?.dir_obj)?);
+        let mut objects = dataset.objset.view().objects();
+        loop {
+            let batch: Vec<_> = objects.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                break;
+            }
+            // One whose dnode can't be read stays out of the accounts.
+            let batch: Vec<u64> = batch.into_iter().flatten().map(|object| object.number).collect();
+            if stop.load(Ordering::Acquire) {
+                return Ok(false);
+            }
+            self.touch_all(dataset, &batch)?;
+        }
+        self.sync()?;
+        let tx = self.begin()?;
+        let used = BY_FEATURE.into_iter().filter(|(_, flag)| flags.has(*flag));
+        used.for_each(|(feature, _)| dataset.use_feature(feature, &tx));
+        dataset.add_flags(flags, &tx)?;
+        drop(tx);
+        self.sync()?;
+        Ok(true)
+    }
+
+    fn touch_all(&self, dataset: &LiveDataset, numbers: &[u64]) -> Result<()> {
+        let tx = self.begin()?;
+        for &number in numbers {
+            match dataset.objset.handle(number) {
+                Ok(handle) => handle.touch(&tx)?,
+                // It was removed meanwhile.
+                Err(e) if e.kind() == Kind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}

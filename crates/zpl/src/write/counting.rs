@@ -1,0 +1,55 @@
+//! Accounts that begin while a file system is mounted: see [`engine::spa::Spa::begin_accounts`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use engine::dsl::write::LiveDataset;
+use engine::spa::Spa;
+use ondisk::objset::ObjsetFlags;
+use zcommon::props::ZfsProp;
+
+/// The thread that does it.
+#[derive(Debug, Default)]
+pub(super) struct Counting {
+    stop: Arc<AtomicBool>,
+    /// Gives whether it came to an end.
+    thread: Option<JoinHandle<bool>>,
+    /// It failed: the next mount tries again.
+    failed: bool,
+}
+
+impl Counting {
+    /// Starts it if something is to be counted, nobody does that, and it has not failed.
+    pub fn start(&mut self, spa: &Arc<Spa>, dataset: &Arc<LiveDataset>) {
+        if spa.uncounted(dataset) == ObjsetFlags::default() || self.stop.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            self.failed |= !thread.join().unwrap_or(false);
+        }
+        let read_only = spa.datasets.number_property(dataset.number, ZfsProp::Readonly.name());
+        if self.failed || self.thread.is_some() || read_only.is_ok_and(|set| set == Some(1)) {
+            return;
+        }
+        // Where whoever waits for a group writes it, a thread of ours would be in the others' way.
+        if !spa.is_threaded() {
+            return;
+        }
+        let (spa, dataset, stop) = (Arc::clone(spa), Arc::clone(dataset), Arc::clone(&self.stop));
+        let work = move || spa.begin_accounts(&dataset, &stop).unwrap_or(false);
+        match std::thread::Builder::new().name("accounts".to_owned()).spawn(work) {
+            Ok(thread) => self.thread = Some(thread),
+            Err(_) => self.failed = true,
+        }
+    }
+
+    /// Stops it for good.
+    pub fn end(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has reported itself.
+            let _ = thread.join();
+        }
+    }
+}
