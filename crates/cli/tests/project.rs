@@ -50,6 +50,8 @@ fn a_tree_has_a_project_a_quota_and_an_account() {
     fs::write(mount.join("tree/sub/new"), vec![8; 1 << 20]).unwrap();
     assert!(live.ok(&format!("zfs project {}", at("tree/sub/new"))).starts_with("   42 "));
     live.ok("zpool sync");
+    // Accounts begin in the background at the first mount; this waits for that.
+    live.ok("zfs set version=current tank");
     let space = || -> Vec<String> {
         let text = live.ok("zfs projectspace -H -p -o name,used,quota,objused tank");
         text.lines().map(str::to_owned).collect()
