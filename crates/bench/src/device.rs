@@ -85,6 +85,10 @@ impl BlockDevice for Counting {
         self.inner.geometry()
     }
 
+    fn measure(&self) -> io::Result<u64> {
+        self.inner.measure()
+    }
+
     fn submit(&self, io: Io) {
         self.begin(&io);
         let (state, theirs) = (Arc::clone(&self.state), io.done);

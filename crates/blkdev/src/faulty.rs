@@ -178,6 +178,10 @@ impl BlockDevice for FaultyDevice {
         self.inner.geometry()
     }
 
+    fn measure(&self) -> io::Result<u64> {
+        self.inner.measure()
+    }
+
     fn submit(&self, io: Io) {
         let met = match self.meet(&io) {
             Ok(met) => met,

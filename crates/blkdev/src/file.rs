@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use stdx::{AlignedBuf, Buf};
@@ -83,7 +84,10 @@ struct Inner {
     /// Past it, where that works and is wanted.
     direct: Option<Direct>,
     cache: CacheMode,
+    /// As it was opened.
     geometry: Geometry,
+    /// Bytes: a device may grow.
+    size: AtomicU64,
     identity: Identity,
 }
 
@@ -116,7 +120,14 @@ impl FileDevice {
             CacheMode::Always => None,
             CacheMode::Auto | CacheMode::Never => Direct::open(path, identity),
         };
-        let inner = Arc::new(Inner { file, direct, cache: options.cache, geometry, identity });
+        let inner = Arc::new(Inner {
+            file,
+            direct,
+            cache: options.cache,
+            size: AtomicU64::new(geometry.size),
+            geometry,
+            identity,
+        });
         let serving = Arc::clone(&inner);
         let pool = Pool::new(options.threads, Box::new(move |io| serving.serve(io)));
         Ok(Self { name: path.display().to_string(), path: path.to_owned(), inner, pool })
@@ -149,7 +160,7 @@ impl FileDevice {
 
 impl std::fmt::Debug for FileDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FileDevice({}, {} bytes)", self.name, self.inner.geometry.size)
+        write!(f, "FileDevice({}, {} bytes)", self.name, self.inner.geometry().size)
     }
 }
 
@@ -235,6 +246,10 @@ fn alignment(file: &File) -> Option<u64> {
 }
 
 impl Inner {
+    fn geometry(&self) -> Geometry {
+        Geometry { size: self.size.load(Ordering::Acquire), ..self.geometry }
+    }
+
     fn serve(&self, work: &mut Work) -> io::Result<()> {
         match work {
             Work::Io(io) => self.serve_io(io),
@@ -312,18 +327,23 @@ impl BlockDevice for FileDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.inner.geometry
+        self.inner.geometry()
+    }
+
+    fn measure(&self) -> io::Result<u64> {
+        let size = geometry::size(&self.inner.file)?;
+        Ok(self.inner.size.fetch_max(size, Ordering::AcqRel).max(size))
     }
 
     fn submit(&self, io: Io) {
-        match bounds::check(&self.inner.geometry, &io) {
+        match bounds::check(&self.inner.geometry(), &io) {
             Ok(()) => self.pool.submit(Work::Io(io)),
             Err(err) => bounds::finish(io, Err(err)),
         }
     }
 
     fn serve(&self, io: Io) {
-        match bounds::check(&self.inner.geometry, &io) {
+        match bounds::check(&self.inner.geometry(), &io) {
             Ok(()) => self.pool.serve(Work::Io(io)),
             Err(err) => bounds::finish(io, Err(err)),
         }
@@ -331,7 +351,7 @@ impl BlockDevice for FileDevice {
 
     fn write_parts(&self, offset: u64, parts: Vec<Buf>, done: WriteDone) {
         let len = parts.iter().fold(0u64, |len, part| len.saturating_add(bytes(part.len())));
-        match bounds::check_change(&self.inner.geometry, offset, len) {
+        match bounds::check_change(&self.inner.geometry(), offset, len) {
             Ok(()) => self.pool.submit(Work::Write { offset, parts, done }),
             Err(err) => done(Err(err)),
         }

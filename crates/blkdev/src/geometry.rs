@@ -24,7 +24,7 @@ pub(crate) fn probe(file: &File, read_only: bool) -> io::Result<Geometry> {
     if !kind.is_block_device() {
         return Err(not_a_device());
     }
-    let size = (&*file).seek(SeekFrom::End(0))?;
+    let size = size(file)?;
     let queue = Queue::of(meta.rdev());
     let logical_sector = queue.number("logical_block_size").unwrap_or(512);
     Ok(Geometry {
@@ -34,6 +34,13 @@ pub(crate) fn probe(file: &File, read_only: bool) -> io::Result<Geometry> {
         rotational: queue.number("rotational") == Some(1),
         read_only,
     })
+}
+
+/// Bytes of an open file or block device.
+pub(crate) fn size(file: &File) -> io::Result<u64> {
+    let meta = file.metadata()?;
+    // Requests name their offsets: where the file stands is of no use to anybody.
+    if meta.is_file() { Ok(meta.len()) } else { (&*file).seek(SeekFrom::End(0)) }
 }
 
 pub(crate) fn not_a_device() -> io::Error {

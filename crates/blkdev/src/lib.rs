@@ -82,6 +82,11 @@ pub trait BlockDevice: Send + Sync + Debug {
     fn name(&self) -> &str;
     /// Size and sector sizes.
     fn geometry(&self) -> Geometry;
+    /// Measures the device again, which may have grown since it was opened, and gives its bytes; from then on
+    /// [`BlockDevice::geometry`] has them, too. One that became smaller keeps its size, and requests past its end fail.
+    fn measure(&self) -> io::Result<u64> {
+        Ok(self.geometry().size)
+    }
     /// Starts a request. A request that can't be started completes with an error.
     fn submit(&self, io: Io);
     /// The same, for a caller that will only wait for the end: the request may be served right here, which

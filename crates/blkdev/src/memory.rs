@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
@@ -13,6 +14,8 @@ pub struct MemDevice {
     name: String,
     geometry: Geometry,
     bytes: RwLock<Vec<u8>>,
+    /// Bytes that were measured.
+    size: AtomicU64,
 }
 
 impl MemDevice {
@@ -25,7 +28,8 @@ impl MemDevice {
             rotational: false,
             read_only: false,
         };
-        Self { name: name.into(), geometry, bytes: RwLock::new(bytes) }
+        let size = AtomicU64::new(geometry.size);
+        Self { name: name.into(), geometry, bytes: RwLock::new(bytes), size }
     }
 
     /// The same with other sector sizes, rotation or write protection; the size stays that of the bytes.
@@ -40,8 +44,15 @@ impl MemDevice {
         self.bytes.read().clone()
     }
 
+    /// Makes it larger, which shows when it is measured.
+    pub fn grow(&self, bytes: usize) {
+        let mut all = self.bytes.write();
+        let len = all.len().max(bytes);
+        all.resize(len, 0);
+    }
+
     fn run(&self, io: &mut Io) -> io::Result<()> {
-        bounds::check(&self.geometry, io)?;
+        bounds::check(&self.geometry(), io)?;
         let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
         match io.kind {
             IoKind::Read => {
@@ -74,7 +85,12 @@ impl BlockDevice for MemDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { size: self.size.load(Ordering::Acquire), ..self.geometry }
+    }
+
+    fn measure(&self) -> io::Result<u64> {
+        let size = u64::try_from(self.bytes.read().len()).unwrap_or(u64::MAX);
+        Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
     }
 
     fn submit(&self, mut io: Io) {
@@ -93,6 +109,15 @@ mod tests {
         let dev = MemDevice::new("m", vec![0; 4096]);
         write_at(&dev, 1000, b"hello").unwrap();
         assert_eq!(&*read_at(&dev, 999, 7).unwrap(), b"\0hello\0");
+    }
+
+    #[test]
+    fn grows_when_it_is_measured() {
+        let dev = MemDevice::new("m", vec![1; 10]);
+        dev.grow(20);
+        assert!(read_at(&dev, 8, 3).is_err());
+        assert_eq!((dev.measure().unwrap(), dev.geometry().size), (20, 20));
+        assert_eq!(&*read_at(&dev, 8, 3).unwrap(), [1, 1, 0]);
     }
 
     #[test]

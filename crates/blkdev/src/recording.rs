@@ -51,6 +51,10 @@ impl BlockDevice for RecordingDevice {
         self.inner.geometry()
     }
 
+    fn measure(&self) -> std::io::Result<u64> {
+        self.inner.measure()
+    }
+
     fn submit(&self, io: Io) {
         let span = |len: u64| io.offset..io.offset.saturating_add(len);
         let event = match io.kind {

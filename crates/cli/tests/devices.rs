@@ -115,7 +115,40 @@ fn a_disk_is_declared_faulted_and_cleared() {
     assert_eq!(live.ok(&format!("zpool online tank {b}")), "");
     assert_eq!(state_of(&live.ok("zpool status -s tank"), &b), "ONLINE");
     assert!(live.ok("zpool status -s tank").contains("READ WRITE CKSUM  SLOW\n"));
-    assert!(live.fails(&format!("zpool online -e tank {b}")).contains("not supported yet"));
+    live.export_and_verify("tank");
+}
+
+/// The figures are those of the kernel's OpenZFS 2.3.2 for the same steps.
+#[test]
+fn a_mirror_grows_with_its_disks() {
+    let live = Live::new();
+    let [a, b, cache] = ["a", "b", "cache"].map(|name| live.disk(name, 300));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} cache {cache}"));
+    [&a, &b].into_iter().for_each(|disk| {
+        std::fs::File::options().write(true).open(disk).unwrap().set_len(400 << 20).unwrap();
+    });
+    // Size and what could be added: of the pool, the mirror and its disks.
+    let sizes = || {
+        let list = live.ok("zpool list -Hv tank");
+        let columns = |line: &str| {
+            let words: Vec<&str> = line.trim_start().split('\t').collect();
+            format!("{} {}", words[1], words[5])
+        };
+        list.lines().take(4).map(columns).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(sizes(), "288M -, 288M -, 300M -, 300M -", "nobody has looked");
+    live.ok(&format!("zpool online -e tank {a}"));
+    assert_eq!(sizes(), "288M 96M, 288M 96M, 400M -, 400M 96M");
+    assert_eq!(live.ok("zpool get -Hpo value expandsize tank"), "100663296\n");
+    live.ok(&format!("zpool online -e tank {b}"));
+    assert_eq!(sizes(), "384M -, 384M -, 400M -, 400M -");
+    let history = live.ok("zpool history -il tank");
+    assert!(history.contains("vdev online pool 'tank' size: 402653184(+100663296) "), "{history}");
+    let why = live.fails(&format!("zpool online -e tank {cache}"));
+    assert!(why.ends_with("cannot expand cache devices\n"), "{why}");
+    std::fs::File::options().write(true).open(&a).unwrap().set_len(500 << 20).unwrap();
+    live.ok("zpool reopen tank");
+    assert_eq!(sizes(), "384M -, 384M -, 500M 96M, 400M -", "the other is as small as it was");
     live.export_and_verify("tank");
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use blkdev::Device;
 use engine::env::Env;
-use engine::spa::{ImportOptions, import};
+use engine::spa::{ImportOptions, Spa, import};
 use stdx::rng::Rng;
 
 use crate::actor::{Actor, step_of};
@@ -175,6 +175,10 @@ fn tell(plan: &Plan) -> Result<Story, String> {
     let record = Arc::new(Record::default());
     let disks = world::recorded(&plan.start.disks(), &record);
     let devices = world::as_devices(&disks);
+    let grows = matches!(&plan.start, Start::New(machine) if machine.grows);
+    if grows {
+        disks.iter().for_each(|disk| disk.hide(world::GROWTH));
+    }
     let mut random = Rng::new(plan.seed);
     let actor = match &plan.start {
         Start::New(machine) => begun(&env, *machine, &devices, &mut random),
@@ -188,8 +192,22 @@ fn tell(plan: &Plan) -> Result<Story, String> {
         if let Some(count) = past.note(&mut actor, ended) {
             record.mark(count);
         }
+        if grows && step == plan.steps / 2 {
+            grow(&actor.spa).map_err(|e| format!("it does not grow: {e}"))?;
+        }
     }
     Ok(Story { events: record.take(), past, boot: plan.seed ^ 1 << 32 })
+}
+
+/// Uses what the disks have gained, one after the other.
+fn grow(spa: &Spa) -> engine::Result<()> {
+    let space = |spa: &Spa| spa.space.vdev_stats(0).map_or(0, |stats| stats.space);
+    let (tree, before) = (spa.pool.tree(), space(spa));
+    let mut leaves: Vec<u64> = tree.leaves().map(|leaf| leaf.guid).collect();
+    leaves.sort_unstable();
+    leaves.into_iter().try_for_each(|guid| spa.online(guid, None, true).map(drop))?;
+    assert!(space(spa) > before, "there are no new metaslabs");
+    Ok(())
 }
 
 fn begun(env: &Env, machine: Machine, devices: &[Device], random: &mut Rng) -> engine::Result<Actor> {

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use blkdev::{BlockDevice, Geometry, Io, IoKind};
 use parking_lot::Mutex;
@@ -57,6 +58,8 @@ pub struct Disk {
     number: usize,
     size: u64,
     pages: Mutex<Pages>,
+    /// Bytes at its end that are not there yet.
+    hidden: AtomicU64,
     record: Option<Arc<Record>>,
 }
 
@@ -69,7 +72,16 @@ impl Disk {
     /// A disk that holds an image.
     pub fn over(number: usize, pages: Pages, record: Option<Arc<Record>>) -> Arc<Self> {
         let (name, size) = (format!("/sim/disk{number}"), pages.size);
-        Arc::new(Self { name, number, size, pages: Mutex::new(pages), record })
+        Arc::new(Self { name, number, size, pages: Mutex::new(pages), hidden: AtomicU64::new(0), record })
+    }
+
+    /// It has so many bytes less until it is measured again.
+    pub fn hide(&self, bytes: u64) {
+        self.hidden.store(bytes, Ordering::Relaxed);
+    }
+
+    fn shown(&self) -> u64 {
+        self.size.saturating_sub(self.hidden.load(Ordering::Relaxed))
     }
 
     /// A copy of what it holds.
@@ -79,7 +91,7 @@ impl Disk {
 
     fn run(&self, io: &mut Io) -> io::Result<()> {
         let len = u64::try_from(io.buf.len()).unwrap_or(u64::MAX);
-        if io.offset.checked_add(len).is_none_or(|end| end > self.size) {
+        if io.offset.checked_add(len).is_none_or(|end| end > self.shown()) {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         }
         match io.kind {
@@ -106,12 +118,17 @@ impl BlockDevice for Disk {
 
     fn geometry(&self) -> Geometry {
         Geometry {
-            size: self.size,
+            size: self.shown(),
             logical_sector: 512,
             physical_sector: 512,
             rotational: false,
             read_only: false,
         }
+    }
+
+    fn measure(&self) -> io::Result<u64> {
+        self.hide(0);
+        Ok(self.size)
     }
 
     fn submit(&self, mut io: Io) {

@@ -130,6 +130,10 @@ impl BlockDevice for Volatile {
         self.inner.geometry()
     }
 
+    fn measure(&self) -> io::Result<u64> {
+        self.inner.measure()
+    }
+
     fn submit(&self, io: Io) {
         let on = if io.kind == IoKind::Write { self.switch.count() } else { self.switch.is_on() };
         if !on {

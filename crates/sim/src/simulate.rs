@@ -197,7 +197,7 @@ impl Run {
             disk.clear();
             let (disk, spa) = (Arc::clone(disk), Arc::clone(&self.actor.spa));
             let Some(guid) = guid_of(&spa, &disk) else { return Ok(()) };
-            let back = spa.online(guid, Ok(Arc::clone(&disk) as Device));
+            let back = spa.online(guid, Some(Ok(Arc::clone(&disk) as Device)), false);
             back.and_then(|_| spa.clear(vec![(guid, Some(Ok(disk)))])).map_err(|e| e.to_string())?;
         }
         Ok(())

@@ -30,6 +30,8 @@ use crate::image::Pages;
 
 /// Bytes of a simulated disk.
 pub const DISK_SIZE: u64 = 64 << 20;
+/// Bytes that a disk gains when it grows: two metaslabs, and more.
+pub const GROWTH: u64 = 40 << 20;
 /// The pool's name.
 pub const POOL: &str = "sim";
 /// When the simulated world begins, in seconds since 1970.
@@ -131,11 +133,13 @@ pub struct Machine {
     pub classes: bool,
     /// Changes of space maps go to a log first (feature `log_spacemap`).
     pub log_maps: bool,
+    /// Its disks grow in the middle of the workload.
+    pub grows: bool,
 }
 
 impl From<Shape> for Machine {
     fn from(shape: Shape) -> Self {
-        Self { shape, log_device: false, classes: false, log_maps: true }
+        Self { shape, log_device: false, classes: false, log_maps: true, grows: false }
     }
 }
 
@@ -144,7 +148,13 @@ impl Machine {
     pub fn all() -> impl Iterator<Item = Self> {
         let forms = [(false, false, true), (true, false, false), (true, true, true), (false, true, false)];
         forms.into_iter().flat_map(|(log_device, classes, log_maps)| {
-            Shape::ALL.into_iter().map(move |shape| Self { shape, log_device, classes, log_maps })
+            Shape::ALL.into_iter().map(move |shape| Self {
+                shape,
+                log_device,
+                classes,
+                log_maps,
+                grows: false,
+            })
         })
     }
 
@@ -156,7 +166,8 @@ impl Machine {
     /// Its disks, empty. OpenZFS wants more room of a draid's than of others.
     pub fn blank(self) -> Vec<Pages> {
         let size = if self.shape == Shape::Draid { DISK_SIZE + (32 << 20) } else { DISK_SIZE };
-        vec![Pages::empty(size); self.disks()]
+        let more = if self.grows { GROWTH } else { 0 };
+        vec![Pages::empty(size + more); self.disks()]
     }
 
     fn features(self) -> Vec<Feature> {

@@ -58,6 +58,14 @@ fn a_pool_of_any_shape_survives_power_cuts() {
 }
 
 #[test]
+fn a_pool_whose_disks_grow_survives_power_cuts() {
+    for (seed, shape) in (100..).zip([Shape::Single, Shape::Mirror, Shape::Raidz(1)]) {
+        let machine = Machine { grows: true, ..shape.into() };
+        assert!(run(machine, seed, IMAGES / 3) > IMAGES / 6);
+    }
+}
+
+#[test]
 fn disks_that_lie_about_flushes_are_found_out() {
     for shape in [Shape::Single, Shape::Mirror] {
         let plan = Plan {

@@ -162,7 +162,11 @@ fn a_dead_disk_is_faulted_and_never_believed_when_it_is_back() {
 
         bench.disks[1].clear();
         let (guid, device) = (bench.guid(1), bench.device(1));
-        assert_eq!(bench.spa.online(guid, Ok(Arc::clone(&device))).unwrap(), FAULTED, "clear comes first");
+        assert_eq!(
+            bench.spa.online(guid, Some(Ok(Arc::clone(&device))), false).unwrap(),
+            FAULTED,
+            "clear comes first"
+        );
         bench.spa.clear(vec![(guid, Some(Ok(device)))]).unwrap();
         assert_eq!((bench.health(1), bench.leaf(1).errors.counts()), (Health::ONLINE, [0; 3]));
         assert!(!bench.leaf(1).dtl.read().is_empty());
@@ -193,7 +197,7 @@ fn offline_outlives_an_export_unless_it_is_temporary() {
         assert!(!leaf.dtl.read().is_empty());
         if !temporary {
             let device = pools::open(&dir.path().join("disk1"));
-            assert_eq!(spa.online(guid, Ok(device)).unwrap(), Health::ONLINE);
+            assert_eq!(spa.online(guid, Some(Ok(device)), false).unwrap(), Health::ONLINE);
         }
         spa.export().unwrap();
         drop(spa);

@@ -1,6 +1,7 @@
 //! Verbs of `zpool` on single devices: `offline`, `online`, `clear`.
 //!
-//! Differs from OpenZFS: bringing a device back starts no resilver, and a vdev does not grow (`online -e`).
+//! Differs from OpenZFS: bringing a device back starts no resilver; `online -e` uses what files and partitions have, and
+//! does not make a partition larger.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use daemon::Imported;
 use engine::Kind;
+use zcommon::health::Health;
 use zcommon::vdev::VdevState;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -164,29 +166,51 @@ impl Verb for Online {
         if self.power {
             return Err(Failure::failed(NO_POWER));
         }
-        if self.expand {
-            return Err(Failure::failed("zpool online -e: not supported yet: growing a vdev"));
-        }
         let pool = named(&self.pool, ctx)?;
-        each(&self.devices, &pool, ctx, |word, ctx| {
+        let verb = if self.expand { "expand" } else { "online" };
+        let mut failed = false;
+        let exit = each(&self.devices, &pool, ctx, |word, ctx| {
+            if failed {
+                return Ok(());
+            }
+            if self.expand && is_cache(&pool, word) {
+                return Err(cannot(verb, word, "cannot expand cache devices"));
+            }
             let guid = device(&pool, "online", word)?;
-            let cannot = |e: engine::Error| cannot("online", word, why(&e));
+            let cannot = |e: engine::Error| cannot(verb, word, why(&e));
             let spa = pool.spa().map_err(cannot)?;
-            let health = match spa.pool.tree().leaf(guid).map(|leaf| leaf.health()) {
-                Some(health) if health.is_readable() || health.state == VdevState::Faulted => health,
-                _ => spa.online(guid, pool.reopen(guid)).map_err(cannot)?,
-            };
+            let before = spa.pool.tree().leaf(guid).map(|leaf| leaf.health());
+            let is_out = |health: &Health| !health.is_readable() && health.state != VdevState::Faulted;
+            let reopened = before.filter(is_out).map(|_| pool.reopen(guid));
+            let health = spa.online(guid, reopened, self.expand).map_err(cannot)?;
             if health.state != VdevState::Healthy {
-                writeln!(ctx.out, "warning: device '{word}' onlined, but remains in faulted state")?;
-                let advice = match health.state {
-                    VdevState::Faulted => "use 'zpool clear' to restore a faulted device",
-                    _ => "use 'zpool replace' to replace devices that are no longer present",
-                };
-                writeln!(ctx.out, "{advice}")?;
+                let worked = before.is_some_and(|before| before.is_readable());
+                remains_faulty(word, health, self.expand.then_some(worked), ctx)?;
+                failed = self.expand && worked;
             }
             Ok(())
-        })
+        })?;
+        Ok(if failed { Exit::FAILED } else { exit })
     }
+}
+
+/// Whether a word means a cache device.
+fn is_cache(pool: &Imported, word: &str) -> bool {
+    let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
+    facts.is_some_and(|facts| facts.l2cache.iter().any(|vdev| means(vdev, word)))
+}
+
+/// Says that a device that was brought online is not well; to `expand`, whether it worked before.
+fn remains_faulty(word: &str, health: Health, expand: Option<bool>, ctx: &mut Ctx) -> std::io::Result<()> {
+    writeln!(ctx.out, "warning: device '{word}' onlined, but remains in faulted state")?;
+    let advice = match health.state {
+        VdevState::Faulted => "use 'zpool clear' to restore a faulted device",
+        _ => "use 'zpool replace' to replace devices that are no longer present",
+    };
+    writeln!(ctx.out, "{advice}")?;
+    let Some(worked) = expand else { return Ok(()) };
+    let what = if worked { "error" } else { "warning" };
+    writeln!(ctx.out, "{what}: failed to expand usable space on unhealthy device '{word}'")
 }
 
 impl Verb for Clear {

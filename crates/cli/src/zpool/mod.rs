@@ -24,6 +24,7 @@ pub mod list;
 mod list_vdevs;
 mod progress;
 pub mod prop;
+mod reopen;
 pub(crate) mod repeat;
 pub mod scripts;
 mod set;
@@ -95,6 +96,8 @@ pub enum ZpoolVerb {
     Offline(device::Offline),
     /// Bring devices back
     Online(device::Online),
+    /// Open devices anew
+    Reopen(reopen::Reopen),
     /// Print what happened to pools
     Events(events::Events),
     /// Clear the labels of a device
@@ -154,6 +157,7 @@ impl Verb for Zpool {
             ZpoolVerb::Clear(v) => v.run(ctx),
             ZpoolVerb::Offline(v) => v.run(ctx),
             ZpoolVerb::Online(v) => v.run(ctx),
+            ZpoolVerb::Reopen(v) => v.run(ctx),
             ZpoolVerb::Events(v) => v.run(ctx),
             ZpoolVerb::Labelclear(v) => v.run(ctx),
             ZpoolVerb::Version(v) => v.run(ctx),

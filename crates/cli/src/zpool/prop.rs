@@ -75,7 +75,8 @@ impl<'a> PoolView<'a> {
         };
         let facts = facts.map(|facts| assessed_aux(candidate, &facts));
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
-        let sizes = Sizes::of(&tree, facts.as_ref(), &space, candidate, live.is_some());
+        let devices = live.is_some().then(|| pool.tree());
+        let sizes = Sizes::of(&tree, facts.as_ref(), &space, candidate, devices.as_deref());
         Self { pool, tree, facts, space, sizes, live, stats, settings }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -18,7 +19,7 @@ use crate::output::time::zoned_clock;
 use crate::verb::strerror;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-pub(super) fn named(name: &str, ctx: &mut Ctx) -> Result<std::sync::Arc<Imported>, Failure> {
+pub(super) fn named(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
     ctx.pool(name).ok_or_else(|| Failure::cannot("open", name, "no such pool"))
 }
 
@@ -33,13 +34,17 @@ pub struct Sync {
     pub pools: Vec<String>,
 }
 
+/// These pools; all that are imported, without any.
+pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Vec<Arc<Imported>>, Failure> {
+    match names.is_empty() {
+        true => Ok(ctx.pools()),
+        false => names.iter().map(|name| named(name, ctx)).collect(),
+    }
+}
+
 impl Verb for Sync {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let pools = if self.pools.is_empty() {
-            ctx.pools()
-        } else {
-            self.pools.iter().map(|name| named(name, ctx)).collect::<Result<_, _>>()?
-        };
+        let pools = named_or_all(&self.pools, ctx)?;
         for pool in pools.iter().filter(|pool| !pool.is_read_only()) {
             pool.spa()?.sync().map_err(|e| Failure::cannot("sync", pool.name(), e.what()))?;
         }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use engine::spa::growth;
 use engine::spa::space::{PoolSpace, VdevSpace};
+use engine::vdev::tree::Tree;
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE};
 use zcommon::vdev::VdevState;
 use zutil::PoolCandidate;
@@ -33,7 +35,7 @@ pub struct VdevSizes {
     /// What a device must have to take this one's place.
     #[doc(alias = "vs_rsize")]
     pub replaceable: u64,
-    /// What could be added as the devices are now (top-level vdevs).
+    /// What could be added as the devices are now (top-level vdevs; of a pool in use, what is below them, too).
     #[doc(alias = "vs_esize")]
     pub expandable: u64,
     /// Of the device itself.
@@ -59,14 +61,14 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Measures every vdev of the tree, and the spares and cache devices of `facts`. Of a pool in use (`live`) the size
-    /// of a device that was taken offline is known, too.
+    /// Measures every vdev of the tree, and the spares and cache devices of `facts`. Of a pool in use (`live`, its
+    /// devices) sizes are those that it knows, also of a device that was taken offline.
     pub fn of(
         tree: &VdevNode,
         facts: Option<&MosFacts>,
         space: &PoolSpace,
         candidate: &PoolCandidate,
-        live: bool,
+        live: Option<&Tree>,
     ) -> Self {
         let devices = Devices { candidate, live };
         let mut sizes = Self::default();
@@ -76,7 +78,7 @@ impl Sizes {
             if matches!(top.kind.as_str(), "hole" | "indirect" | "missing") {
                 continue;
             }
-            let own = top_sizes(top, found, candidate);
+            let own = top_sizes(top, found, &devices);
             if class_of(top) != Some("logs") {
                 root.allocated = root.allocated.saturating_add(own.allocated);
                 root.size = root.size.saturating_add(own.size);
@@ -107,7 +109,8 @@ impl Sizes {
     }
 
     fn descend(&mut self, vdev: &VdevNode, least: u64, devices: &Devices<'_>) {
-        let mut sizes = VdevSizes { replaceable: least, ..VdevSizes::default() };
+        let expandable = devices.expandable(vdev).unwrap_or(0);
+        let mut sizes = VdevSizes { replaceable: least, expandable, ..VdevSizes::default() };
         if vdev.is_leaf() {
             sizes.replaceable = least.saturating_add(LABELS);
             sizes.physical = devices.physical(vdev);
@@ -131,14 +134,17 @@ fn metaslab(top: &VdevNode) -> u64 {
     1_u64.checked_shl(u32::try_from(top.metaslab_shift).unwrap_or(64)).unwrap_or(1).max(1)
 }
 
-fn top_sizes(top: &VdevNode, space: &VdevSpace, candidate: &PoolCandidate) -> VdevSizes {
-    let now = usable_now(top, &|leaf| candidate.locate(leaf)).unwrap_or(0);
-    let more = now.saturating_sub(top.asize);
+fn top_sizes(top: &VdevNode, space: &VdevSpace, devices: &Devices<'_>) -> VdevSizes {
+    let by_labels = || {
+        let now = usable_now(top, &|leaf| devices.candidate.locate(leaf)).unwrap_or(0);
+        let more = now.saturating_sub(top.asize);
+        more - more % metaslab(top)
+    };
     VdevSizes {
         allocated: space.allocated(),
         size: space.size(),
         deflated: space.deflated(space.size()),
-        expandable: more - more % metaslab(top),
+        expandable: devices.expandable(top).unwrap_or_else(by_labels),
         checkpoint: space.checkpoint,
         fragmentation: space.fragmentation(),
         usable: top.asize,
@@ -150,7 +156,7 @@ fn top_sizes(top: &VdevNode, space: &VdevSpace, candidate: &PoolCandidate) -> Vd
 /// Where sizes of devices come from.
 struct Devices<'a> {
     candidate: &'a PoolCandidate,
-    live: bool,
+    live: Option<&'a Tree>,
 }
 
 impl Devices<'_> {
@@ -159,13 +165,21 @@ impl Devices<'_> {
     fn physical(&self, vdev: &VdevNode) -> u64 {
         let known = match vdev.health.state {
             VdevState::Healthy => true,
-            VdevState::Offline => self.live,
+            VdevState::Offline => self.live.is_some(),
             _ => false,
         };
+        if let Some(leaf) = self.live.and_then(|tree| tree.leaf(vdev.guid)).filter(|leaf| leaf.size() > 0) {
+            return if known { leaf.size() } else { 0 };
+        }
         match self.candidate.locate(vdev) {
             Presence::Present { size, .. } if known => size,
             _ => 0,
         }
+    }
+
+    /// What a pool in use knows of a vdev.
+    fn expandable(&self, vdev: &VdevNode) -> Option<u64> {
+        Some(growth::expandable(self.live?, vdev.guid))
     }
 
     /// A device that stands for itself: a spare, a cache device.
@@ -179,7 +193,7 @@ impl Devices<'_> {
     /// allocated, as no block is put there.
     fn cache(&self, vdev: &VdevNode) -> VdevSizes {
         let whole = self.whole(vdev);
-        if !self.live || whole.physical == 0 {
+        if self.live.is_none() || whole.physical == 0 {
             return whole;
         }
         let header = 1_u64 << sector_shift(vdev, self.candidate).max(HEADER_SHIFT);

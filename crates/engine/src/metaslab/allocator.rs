@@ -28,9 +28,11 @@ use super::removed::Removed;
 use super::slab::Slab;
 use super::store::SpaceMapSource;
 use super::sync::SyncState;
+use super::table;
 use super::vdev::{Group, Vdev, Want};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
+use crate::vdev::config::VdevConfig;
 use crate::vdev::tree::Tree;
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
@@ -215,6 +217,22 @@ impl SpaceAllocator {
         let mut tables = self.tables.write();
         let mut vdevs = tables.vdevs.clone();
         vdevs.insert(vdev.top.id, vdev);
+        *tables = Arc::new(Tables::new(vdevs));
+        Ok(())
+    }
+
+    /// A vdev has become larger: it has metaslabs for all that its configuration says now (syncing context).
+    ///
+    /// # Errors
+    /// When that many metaslabs are too many; nothing has changed then.
+    #[doc(alias = "vdev_expand")]
+    pub fn grow_top(&self, config: &VdevConfig) -> Result<()> {
+        let count = record::metaslabs(config)?;
+        let mut tables = self.tables.write();
+        let Some(old) = tables.vdevs.get(&config.id) else { return Ok(()) };
+        let new = old.grown(table::row(config), count);
+        let mut vdevs = tables.vdevs.clone();
+        vdevs.insert(config.id, Arc::new(new));
         *tables = Arc::new(Tables::new(vdevs));
         Ok(())
     }

@@ -59,9 +59,7 @@ impl TopRecord {
     /// # Errors
     /// When that many metaslabs are too many.
     pub fn fresh(top: Arc<Top>, config: &VdevConfig) -> Result<Self> {
-        let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
-        let count = count.and_then(|n| usize::try_from(n).ok());
-        let count = count.ok_or_else(|| Error::corrupt("too many metaslabs"))?;
+        let count = usize::try_from(metaslabs(config)?).unwrap_or(usize::MAX);
         Ok(Self {
             bias: config.bias,
             top,
@@ -170,6 +168,15 @@ impl SlabRecord {
         state.allocated = allocated;
         state
     }
+}
+
+/// How many metaslabs a vdev of this configuration has.
+///
+/// # Errors
+/// When they are too many.
+pub(super) fn metaslabs(config: &VdevConfig) -> Result<u64> {
+    let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| n <= MAX_METASLABS);
+    count.ok_or_else(|| Error::corrupt("too many metaslabs"))
 }
 
 /// A space map as it stands on disk.

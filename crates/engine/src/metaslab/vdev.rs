@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 
 use parking_lot::Mutex;
 
-use super::slab::{MapState, Slab};
+use super::slab::{MapState, Slab, State};
+use super::table;
 use crate::vdev::config::AllocBias;
 use crate::vdev::top::{Layout, Top};
 use crate::zio::alloc::Class;
@@ -115,6 +116,39 @@ impl Vdev {
         }
         groups
     }
+
+    /// The same with `count` metaslabs, those beyond its own all free. `row` is that of the vdev's draid, else 1. Metaslabs
+    /// are those that it has, so that whoever allocates meanwhile goes on.
+    #[doc(alias("vdev_expand", "vdev_metaslab_init"))]
+    pub fn grown(&self, row: u64, count: u64) -> Self {
+        let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);
+        let new = (first..count).map(|id| {
+            let place = table::place(self.shift, row, id);
+            Arc::new(Slab::new(self.top.id, id, place, self.top.ashift, State::default()))
+        });
+        let mut new: Vec<_> = new.collect();
+        let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
+        let normal = self.groups.first().is_some_and(|group| group.class == Class::Normal);
+        // Of a vdev that was too small for a log of its own, the emptiest metaslab is one of the new.
+        let keeps_log = normal && self.groups.len() == 1 && slabs.len() > EMBEDDED_LOG_MIN_METASLABS;
+        let log = if keeps_log { new.pop() } else { None };
+        let mut groups = self.groups.clone();
+        if let Some(first) = groups.first_mut() {
+            *first = first.with(new);
+        }
+        groups.extend(log.map(|log| Group::new(Class::EmbeddedLog, &self.top, vec![log])));
+        Self {
+            top: Arc::clone(&self.top),
+            shift: self.shift,
+            slabs,
+            groups,
+            array: AtomicU64::new(self.array.load(Ordering::Relaxed)),
+            unflushed_array: AtomicU64::new(self.unflushed_array.load(Ordering::Relaxed)),
+            checkpoint: Mutex::new(*self.checkpoint.lock()),
+            closed: AtomicBool::new(self.closed.load(Ordering::Relaxed)),
+            deflate_ratio: self.deflate_ratio,
+        }
+    }
 }
 
 impl Group {
@@ -136,6 +170,27 @@ impl Group {
             active: [const { AtomicUsize::new(NONE) }; 3],
             slabs,
         })
+    }
+
+    /// The same with more metaslabs, in which nothing is allocated.
+    fn with(&self, new: Vec<Arc<Slab>>) -> Arc<Self> {
+        let more = Self::new(self.class, &self.top, new);
+        let now = |count: &AtomicI64| AtomicI64::new(count.load(Ordering::Relaxed));
+        Arc::new(Self {
+            class: self.class,
+            top: Arc::clone(&self.top),
+            slabs: self.slabs.iter().chain(&more.slabs).cloned().collect(),
+            space: self.space.saturating_add(more.space),
+            allocated: now(&self.allocated),
+            deferred: now(&self.deferred),
+            aliquot: self.aliquot,
+            disks: self.disks,
+            active: [0, 1, 2].map(|copy| AtomicUsize::new(self.active_of(copy))),
+        })
+    }
+
+    fn active_of(&self, copy: usize) -> usize {
+        self.active.get(copy).map_or(NONE, |slot| slot.load(Ordering::Acquire))
     }
 
     /// Bytes not allocated.

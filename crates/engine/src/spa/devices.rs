@@ -59,20 +59,44 @@ impl Spa {
         })
     }
 
-    /// Brings a device back that was out of use; how it is then. A faulted one stays so, until its errors are cleared.
+    /// Brings a device back that was out of use, with what was found in its place; how it is then. A faulted one stays
+    /// so, until its errors are cleared. All devices of its top-level vdev are measured again; to `expand`, what this one
+    /// has gained counts from now on.
     #[doc(alias = "vdev_online")]
-    pub fn online(&self, guid: u64, reopened: Reopened) -> Result<Health> {
-        self.sync_task(move |spa, _| {
-            let (leaf, _) = spa.device(guid)?;
+    pub fn online(&self, guid: u64, reopened: Option<Reopened>, expand: bool) -> Result<Health> {
+        self.sync_task(move |spa, tx| {
+            let (leaf, top) = spa.device(guid)?;
             let before = leaf.health();
-            if before.is_readable() || before.state == VdevState::Faulted {
+            if before.state == VdevState::Faulted {
                 return Ok(before);
             }
-            spa.take_back(&leaf, reopened);
-            if leaf.health().is_readable() {
-                spa.report_leaf("sysevent.fs.zfs.vdev_online", &leaf);
+            if let Some(reopened) = reopened.filter(|_| !before.is_readable()) {
+                spa.take_back(&leaf, reopened);
+                if leaf.health().is_readable() {
+                    spa.report_leaf("sysevent.fs.zfs.vdev_online", &leaf);
+                }
+            }
+            let expand = expand || spa.expands_by_itself();
+            spa.measure(&top, &|other| expand && other.guid == guid);
+            if expand {
+                spa.note_expansion(guid);
+                spa.grow(&[top.id], tx)?;
             }
             Ok(leaf.health())
+        })
+    }
+
+    /// Measures all devices again, and brings back those that are there again: all but those that were taken out of use.
+    #[doc(alias = "zpool reopen")]
+    pub fn reopen(&self, devices: Vec<(u64, Reopened)>) -> Result<()> {
+        self.sync_task(move |spa, tx| {
+            for (guid, reopened) in devices {
+                let (leaf, _) = spa.device(guid)?;
+                if leaf.health().state == VdevState::CantOpen {
+                    spa.take_back(&leaf, reopened);
+                }
+            }
+            spa.measure_all(tx)
         })
     }
 

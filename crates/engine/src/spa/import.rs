@@ -160,6 +160,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
         claim_logs(&spa)?;
     }
     make_vdev_zaps(&spa)?;
+    spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;
     release_temporary(&spa)?;
     spa.notify("pool_import");

@@ -79,6 +79,12 @@ pub struct Spa {
     pub(super) diagnosis: Diagnosis,
     /// Something waits to be freed, and the last group could free some.
     pub(super) waiting: AtomicBool,
+    /// Vdevs grow with their devices.
+    pub(super) autoexpand: AtomicBool,
+    /// Some of them have, and could be used.
+    pub(super) has_grown: AtomicBool,
+    /// When devices were last measured.
+    pub(super) last_measured: Mutex<Duration>,
     pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     pub(super) stop: AtomicBool,
     /// A group was left half written: nothing can be written any more.
@@ -135,6 +141,9 @@ impl Spa {
             diagnosis: Diagnosis::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
+            autoexpand: AtomicBool::new(false),
+            has_grown: AtomicBool::new(false),
+            last_measured: Mutex::default(),
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -242,6 +251,7 @@ impl Spa {
     /// wanted, or full. True when something was done.
     pub fn step(&self, force: bool) -> bool {
         self.tend();
+        self.measure_now_and_then();
         if let Some(txg) = self.txgs.take() {
             if let Err(why) = self.sync_txg(txg) {
                 self.broken.store(true, Ordering::Release);

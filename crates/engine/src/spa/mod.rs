@@ -22,6 +22,7 @@ pub mod events;
 mod faults;
 pub mod feature_set;
 pub mod features;
+pub mod growth;
 mod health;
 pub mod history;
 pub mod history_log;

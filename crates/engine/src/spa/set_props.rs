@@ -6,6 +6,7 @@
 use ondisk::ObjectType;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
+use super::growth::AUTOEXPAND;
 use super::live::Spa;
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
@@ -23,6 +24,10 @@ impl Spa {
                 "comment" => self.config.lock().change_facts(|facts| facts.comment = text),
                 "compatibility" => self.config.lock().change_facts(|facts| facts.compatibility = text),
                 _ => self.set_prop(name, value, tx)?,
+            }
+            if name == AUTOEXPAND {
+                self.set_autoexpand(*value != PropValue::Number(0));
+                self.measure_all(tx)?;
             }
             let shown = match value {
                 PropValue::Number(n) => n.to_string(),

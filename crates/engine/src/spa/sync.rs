@@ -82,6 +82,7 @@ impl Spa {
         for task in tasks {
             task(self, tx);
         }
+        self.grow_if_found(tx);
     }
 
     /// Whether the next group may have something to free, though nobody changes anything.

@@ -251,8 +251,8 @@ pub fn write_heartbeat(
 }
 
 /// Where byte `at` of a label stands on the device.
-fn place(leaf: &Leaf, index: u32, at: u64) -> Option<u64> {
-    label_offset(leaf.device()?.geometry().size, index)?.checked_add(at)
+pub(super) fn place(leaf: &Leaf, index: u32, at: u64) -> Option<u64> {
+    label_offset(leaf.size(), index)?.checked_add(at)
 }
 
 fn pack(label: &NvList) -> Result<Vec<u8>> {

@@ -101,6 +101,10 @@ pub struct Leaf {
     /// The device's own path when it is present, else the path its config remembers.
     pub path: String,
     slot: RwLock<Slot>,
+    /// Bytes of its device when it was last measured; 0: it was never there.
+    size: AtomicU64,
+    /// Of these, the bytes that count for the size of the vdev that it is part of.
+    counted: AtomicU64,
     /// Something went wrong since somebody looked.
     alarm: AtomicBool,
     failures: Mutex<Vec<Failure>>,
@@ -123,12 +127,15 @@ impl Leaf {
     pub fn new(guid: u64, path: String, device: Option<Device>) -> Arc<Self> {
         let health = if device.is_some() { Health::ONLINE } else { Health::cant_open(VdevAux::OpenFailed) };
         let stats = Arc::<LeafStats>::default();
+        let size = device.as_ref().map_or(0, |device| device.geometry().size);
         let queue = device.map(|device| Queue::new(device, Arc::clone(&stats)));
         Arc::new(Self {
             guid,
             path,
             slot: RwLock::new(Slot { queue, health }),
             stats,
+            size: AtomicU64::new(size),
+            counted: AtomicU64::new(size),
             alarm: AtomicBool::new(false),
             failures: Mutex::default(),
             dtl: RwLock::default(),
@@ -168,8 +175,43 @@ impl Leaf {
     #[doc(alias = "vdev_open")]
     pub fn open(&self, device: Device, health: Health) {
         let mut slot = self.slot.write();
+        let size = device.geometry().size;
+        // What it has more than before is not used before it is measured, as there are no labels at its end.
+        for known in [&self.size, &self.counted] {
+            if known.load(Ordering::Acquire) == 0 {
+                known.store(size, Ordering::Release);
+            }
+            known.fetch_min(size, Ordering::AcqRel);
+        }
         slot.queue = Some(Queue::new(device, Arc::clone(&self.stats)));
         slot.health = health;
+    }
+
+    /// Bytes of its device when it was last measured: its labels stand at the end of these. 0: it was never there.
+    #[doc(alias = "vdev_psize")]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Of [`Leaf::size`], the bytes that count for the size of the vdev that it is part of.
+    pub fn counted(&self) -> u64 {
+        self.counted.load(Ordering::Acquire)
+    }
+
+    /// Bytes that its device has now; 0 when it is out of use or can't tell.
+    pub fn measured(&self) -> u64 {
+        self.device().and_then(|device| device.measure().ok()).unwrap_or(0)
+    }
+
+    /// Measures the device (syncing context, as labels move with its end); whether it has become larger.
+    pub fn measure(&self) -> bool {
+        let size = self.measured();
+        self.size.fetch_max(size, Ordering::AcqRel) < size
+    }
+
+    /// From now on all of its bytes count.
+    pub fn count_all(&self) {
+        self.counted.store(self.size(), Ordering::Release);
     }
 
     /// The device's bytes in `[offset, offset + len)` have been changed by someone else.

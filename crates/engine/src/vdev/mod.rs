@@ -19,6 +19,7 @@ mod gather;
 pub mod health;
 pub mod indirect;
 pub mod label;
+pub mod label_moved;
 pub mod leaf;
 pub mod mirror;
 pub mod plan;

@@ -43,7 +43,7 @@ pub fn probe(leaf: &Leaf) -> Probe {
         Err(e) => found.gone |= e.raw_os_error().is_some_and(|number| GONE.contains(&number)),
     };
     for index in 0..LABELS {
-        let Some(at) = label_offset(geometry.size, index) else { continue };
+        let Some(at) = label_offset(leaf.size(), index) else { continue };
         let at = at.saturating_add(BOOTENV_OFFSET);
         let bytes = match blkdev::read_at(&*device, at, LEN) {
             Ok(bytes) => bytes,

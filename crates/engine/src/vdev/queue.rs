@@ -69,7 +69,6 @@ enum Next {
 /// The queue of one leaf.
 pub struct Queue {
     device: Device,
-    size: u64,
     state: Mutex<State>,
     windows: Windows<ReadDone>,
     stats: Arc<LeafStats>,
@@ -93,8 +92,7 @@ impl Queue {
     pub fn new(device: Device, stats: Arc<LeafStats>) -> Arc<Self> {
         // The first flush always happens: what an earlier process left unflushed is built upon.
         let state = Mutex::new(State { written: 1, ..State::default() });
-        let size = device.geometry().size;
-        Arc::new(Self { device, size, state, windows: Windows::default(), stats })
+        Arc::new(Self { device, state, windows: Windows::default(), stats })
     }
 
     /// The device behind it.
@@ -107,7 +105,7 @@ impl Queue {
         if !will_wait() {
             return self.enqueue(offset, len, IoClass::AsyncRead, done);
         }
-        match self.windows.find(Waiter { offset, len, done }, self.size) {
+        match self.windows.find(Waiter { offset, len, done }, self.device.geometry().size) {
             Found::Here(bytes, done) => done(Ok(bytes)),
             Found::Joined => {}
             Found::Not(waiter) => self.enqueue(waiter.offset, waiter.len, IoClass::SyncRead, waiter.done),

@@ -75,6 +75,12 @@ impl Tree {
         Ok(Self { config, tops, leaves })
     }
 
+    /// The same vdevs with another configuration of them, which differs in what only people and the allocator need.
+    #[must_use]
+    pub fn described(&self, config: VdevConfig) -> Self {
+        Self { config, tops: self.tops.clone(), leaves: self.leaves.clone() }
+    }
+
     /// The top-level vdev of that number.
     pub fn top(&self, id: u64) -> Option<Arc<Top>> {
         self.tops.get(usize::try_from(id).ok()?)?.clone()

@@ -1,0 +1,35 @@
+//! `zpool reopen`: devices are measured again, and those that are back are used again.
+
+use clap::Args;
+use zcommon::vdev::VdevState;
+
+use super::simple::named_or_all;
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Open all devices anew: those that are back are used, and those that have grown show it.
+#[derive(Debug, Args)]
+pub struct Reopen {
+    /// A scrub that is under way is not begun again. None is ever.
+    #[arg(short = 'n')]
+    pub keep_scrub: bool,
+    /// Pools; all that are imported, without any.
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+}
+
+impl Verb for Reopen {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        for pool in named_or_all(&self.pools, ctx)?.iter().filter(|pool| !pool.is_read_only()) {
+            let cannot = |e: engine::Error| Failure::cannot("reopen", pool.name(), e.what());
+            let spa = pool.spa().map_err(cannot)?;
+            let tree = spa.pool.tree();
+            let missing = tree.leaves().filter(|leaf| leaf.health().state == VdevState::CantOpen);
+            let devices = missing.map(|leaf| (leaf.guid, pool.reopen(leaf.guid))).collect();
+            spa.reopen(devices).map_err(cannot)?;
+            ctx.registry()?.note(pool)?;
+            ctx.log(pool)?;
+        }
+        Ok(Exit::OK)
+    }
+}

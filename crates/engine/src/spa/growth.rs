@@ -1,0 +1,229 @@
+//! Vdevs that grow because their devices did.
+//!
+//! A device is measured when it is opened, and when an administrator brings it online, opens the pool's devices anew or
+//! sets `autoexpand`; with `autoexpand=on` also every few seconds. What it has gained does not *count* before somebody
+//! says so: `zpool online -e` for that one device, `autoexpand=on` for all. A top-level vdev has the size that its
+//! devices' counted bytes give, and more metaslabs when that is a whole one more. The difference of what all devices have
+//! to what counts is what `EXPANDSZ` shows. Nothing ever shrinks: a device that has less than its vdev needs is not
+//! opened, and one that becomes smaller while it is in use fails what is asked of its end.
+//!
+//! All of this happens in syncing context, in a group `n`. Why power may be lost at any moment:
+//! - The labels at a grown device's end are written first by the sync of `n`, elsewhere than those before. Whatever is
+//!   lost of them, the first two labels are in their place, written one before and one after the uberblock
+//!   ([`crate::vdev::label`]).
+//! - The size stands in the configuration of `n`, in the MOS and in labels: of `n - 1`, until the uberblock of `n` is
+//!   there, nobody knows more than the size before. Blocks that `n` or later groups put into the new metaslabs are
+//!   referred to from there only; what they overwrite is the place of the old last labels, which nobody looks for on a
+//!   device of the new size, and bytes that never belonged to the pool.
+//! - The uberblock of `n` has everything: new metaslabs have no space map yet, which says that they are free, and what
+//!   `n` allocated in them is in its log or their first maps, like everywhere.
+//!
+//! Source: `vdev_open`, `vdev_online`, `vdev_expand`, vdev.c; `spa_async_autoexpand`, `spa_config_update`, OpenZFS 2.3.
+//! Differs from OpenZFS: there a daemon beside it sees that disks have grown, and of files nobody does; a partition that
+//! `zpool create` made of a whole disk is not made larger here: the disk's partition table is the administrator's.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ondisk::names::mos;
+use zcommon::health::Health;
+
+use super::config::PoolConfig;
+use super::layout::config::edit;
+use super::layout::size::{expand_size, leaf_asize};
+use super::live::Spa;
+use super::space_store::set;
+use crate::dmu::Tx;
+use crate::dsl::write::Hooks as _;
+use crate::error::Result;
+use crate::vdev::config::{Kind, VdevConfig};
+use crate::vdev::label_moved::copy_uberblocks;
+use crate::vdev::leaf::Leaf;
+use crate::vdev::top::{Layout, Top};
+use crate::vdev::tree::Tree;
+use crate::zap::Zap;
+use crate::zio::alloc::Class;
+
+/// The property.
+pub(super) const AUTOEXPAND: &str = "autoexpand";
+
+/// How often devices are measured that could make their pool grow.
+const MEASURE: Duration = Duration::from_secs(3);
+
+/// Allocatable bytes of a vdev whose leaves have so many bytes each; `None` when none of them is known.
+#[doc(alias = "vdev_op_open")]
+fn asize(vdev: &VdevConfig, top: &Top, bytes: &dyn Fn(&Leaf) -> u64, tree: &Tree) -> Option<u64> {
+    match vdev.kind {
+        Kind::Disk | Kind::File => {
+            let leaf = tree.leaf(vdev.guid).filter(|leaf| leaf.device().is_some())?;
+            return leaf_asize(bytes(leaf)).ok();
+        }
+        Kind::DraidSpare => return None,
+        _ => {}
+    }
+    let smallest = vdev.children.iter().filter_map(|child| asize(child, top, bytes, tree)).min()?;
+    match (vdev.kind, &top.layout) {
+        (Kind::Raidz, _) => smallest.checked_mul(u64::try_from(vdev.children.len()).ok()?),
+        (Kind::Draid, Layout::Draid(geometry)) => Some(geometry.capacity(smallest)),
+        (Kind::Draid, _) => None,
+        _ => Some(smallest),
+    }
+}
+
+/// Bytes by which a vdev of the pool could grow, in whole metaslabs.
+#[doc(alias = "vs_esize")]
+pub fn expandable(tree: &Tree, guid: u64) -> u64 {
+    let found = tree.config.children.iter().find_map(|config| {
+        let vdev = config.walk().into_iter().find(|vdev| vdev.guid == guid)?;
+        Some((config, vdev, tree.top(config.id)?))
+    });
+    let Some((config, vdev, top)) = found else { return 0 };
+    let possible = asize(vdev, &top, &Leaf::size, tree).unwrap_or(0);
+    let now = match vdev.guid == config.guid {
+        true => config.asize,
+        false => asize(vdev, &top, &Leaf::counted, tree).unwrap_or(0),
+    };
+    expand_size(possible, now, config.metaslab_shift)
+}
+
+impl Spa {
+    /// Whether vdevs grow with their devices.
+    pub(super) fn expands_by_itself(&self) -> bool {
+        self.autoexpand.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_autoexpand(&self, on: bool) {
+        self.autoexpand.store(on, Ordering::Relaxed);
+    }
+
+    /// Measures the devices of a vdev (syncing context). Of those that `counts` says all bytes count from now on, if they
+    /// are well.
+    pub(super) fn measure(&self, top: &Top, counts: &dyn Fn(&Leaf) -> bool) {
+        for leaf in top.leaves() {
+            if leaf.measure() {
+                copy_uberblocks(&leaf, top.ashift, &*self.pool.env.executor);
+                // The labels at the new end are to be written.
+                self.config.lock().change_root(|_| ());
+                if self.expands_by_itself() {
+                    self.report_leaf("sysevent.fs.zfs.vdev_autoexpand", &leaf);
+                }
+            }
+            if leaf.health() == Health::ONLINE && (self.expands_by_itself() || counts(&leaf)) {
+                leaf.count_all();
+            }
+        }
+    }
+
+    /// Measures all devices (syncing context); with `autoexpand=on` vdevs grow.
+    pub(super) fn measure_all(&self, tx: &Tx) -> Result<()> {
+        let tree = self.pool.zio.tree();
+        tree.tops().for_each(|top| self.measure(top, &|_| false));
+        if !self.expands_by_itself() {
+            return Ok(());
+        }
+        let all: Vec<u64> = tree.tops().map(|top| top.id).collect();
+        self.grow(&all, tx)
+    }
+
+    /// Notes when somebody asked for a device to be used in full.
+    pub(super) fn note_expansion(&self, leaf: u64) {
+        let now = self.pool.env.now();
+        self.config.lock().change_root(|root| {
+            edit(root, leaf, &mut |config| set(config, "expansion_time", now));
+        });
+    }
+
+    /// Makes top-level vdevs as large as what counts of their devices (syncing context); those with devices that are not
+    /// well stay as they are.
+    ///
+    /// # Errors
+    /// When that can't be.
+    #[doc(alias("vdev_expand", "spa_config_update"))]
+    pub(super) fn grow(&self, tops: &[u64], tx: &Tx) -> Result<()> {
+        let tree = self.pool.zio.tree();
+        let larger: Vec<(u64, u64)> = tops.iter().filter_map(|id| Some((*id, larger(&tree, *id)?))).collect();
+        if larger.is_empty() {
+            return Ok(());
+        }
+        let set = |config: &mut PoolConfig| {
+            larger.iter().for_each(|(id, asize)| config.set_top(*id, "asize", *asize));
+        };
+        let mut config = self.config.lock().clone();
+        set(&mut config);
+        let described = VdevConfig::parse(config.root())?;
+        let before = self.counted_space();
+        for (id, _) in &larger {
+            if let Some(grown) = described.children.iter().find(|child| child.id == *id) {
+                self.space.grow_top(grown)?;
+            }
+        }
+        set(&mut self.config.lock());
+        self.pool.zio.set_tree(Arc::new(tree.described(described)));
+        let size = self.counted_space();
+        if size > before {
+            let text = format!("pool '{}' size: {size}(+{})", self.pool.name, size - before);
+            self.log("vdev online", "", 0, &text, tx)?;
+        }
+        Ok(())
+    }
+
+    fn counted_space(&self) -> u64 {
+        COUNTED.iter().map(|class| self.space.class_stats(*class).space).sum()
+    }
+
+    /// Devices may have grown while the pool was not in use.
+    #[doc(alias = "SPA_ASYNC_AUTOEXPAND")]
+    pub(super) fn expand_at_import(&self) -> Result<()> {
+        let view = self.mos.view();
+        let on = match self.pool.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0) {
+            None => false,
+            Some(number) => Zap::open(&view.object(number)?)?.u64(AUTOEXPAND)?.is_some_and(|word| word != 0),
+        };
+        self.set_autoexpand(on);
+        let tree = self.pool.zio.tree();
+        if !on || tree.tops().all(|top| larger(&tree, top.id).is_none()) {
+            return Ok(());
+        }
+        self.sync_task(|spa, tx| spa.measure_all(tx))
+    }
+
+    /// With `autoexpand=on`, has vdevs grow whose devices did. For the sync thread, which does not wait for it.
+    pub(super) fn measure_now_and_then(&self) {
+        if !self.expands_by_itself() || self.is_suspended() {
+            return;
+        }
+        let now = self.pool.env.clock.monotonic();
+        {
+            let mut last = self.last_measured.lock();
+            if now.saturating_sub(*last) < MEASURE {
+                return;
+            }
+            *last = now;
+        }
+        if self.pool.zio.tree().leaves().any(|leaf| leaf.measured() > leaf.size()) {
+            self.has_grown.store(true, Ordering::Relaxed);
+            self.waiting.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// What [`Spa::measure_now_and_then`] found is used in the next group.
+    pub(super) fn grow_if_found(&self, tx: &Tx) {
+        if self.has_grown.swap(false, Ordering::Relaxed) {
+            // What can't grow stays as it is; the next administrator who asks is told why.
+            let _ = self.measure_all(tx);
+        }
+    }
+}
+
+/// Whose space makes up the pool's, in its history.
+const COUNTED: [Class; 4] = [Class::Normal, Class::Special, Class::Dedup, Class::EmbeddedLog];
+
+/// What a top-level vdev would have, if that is more than it has and its devices are well.
+fn larger(tree: &Tree, id: u64) -> Option<u64> {
+    let config = tree.config.children.iter().find(|child| child.id == id)?;
+    let top = tree.top(id)?;
+    let well = top.leaves().all(|leaf| leaf.health() == Health::ONLINE);
+    let now = asize(config, &top, &Leaf::counted, tree)?;
+    (well && config.metaslab_shift != 0 && now > config.asize).then_some(now)
+}
