@@ -4,6 +4,8 @@
 //! The synopses are made from the same declarations that command lines are read with, in the layout of OpenZFS's: flags
 //! in one bracket, then options with values, then names.
 
+mod table;
+
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -85,7 +87,8 @@ pub fn refuse(why: &str, ctx: &mut Ctx) {
     if !why.is_empty() {
         ctx.warn(why);
     }
-    if let Some(usage) = usage(&ctx.command) {
+    if let Some(mut usage) = usage(&ctx.command) {
+        usage += &table::after(&ctx.command);
         // A closed standard error is nobody's concern.
         let _ = ctx.err.write_all(usage.as_bytes());
     }

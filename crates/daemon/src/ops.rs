@@ -70,18 +70,21 @@ pub struct FsShape {
     pub case: zpl::CaseSensitivity,
     /// Names in UTF-8 only; by default where they have a normal form.
     pub utf8only: Option<bool>,
+    /// Version of the POSIX layer; by default the newest that the pool can have.
+    pub version: Option<u64>,
 }
 
 impl Default for FsShape {
     fn default() -> Self {
-        Self { normalization: 0, case: zpl::CaseSensitivity::Sensitive, utf8only: None }
+        Self { normalization: 0, case: zpl::CaseSensitivity::Sensitive, utf8only: None, version: None }
     }
 }
 
 impl FsShape {
-    /// A new file system of that shape, which belongs to `caller`.
-    pub fn new_fs(self, caller: Caller, (sec, nsec): (i64, u32), seed: u64) -> NewFs {
+    /// A new file system of that shape in a pool of version `pool`, which belongs to `caller`.
+    pub fn new_fs(self, caller: Caller, (sec, nsec): (i64, u32), seed: u64, pool: u64) -> NewFs {
         NewFs {
+            version: self.version.unwrap_or_else(|| zpl::version_for(pool)),
             normalization: self.normalization,
             case: self.case,
             utf8only: self.utf8only.unwrap_or(self.normalization != 0),
@@ -162,7 +165,7 @@ impl Registry {
             new.spec.spares.iter().chain(&new.spec.cache).map(|leaf| Arc::clone(&leaf.device)).collect();
         let layout = new.spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
         let (wall, seed) = (env.clock.wall(), env.guid());
-        let mut fs = new.fs.new_fs(new.caller, wall, seed);
+        let mut fs = new.fs.new_fs(new.caller, wall, seed, new.version);
         // No feature is enabled yet at that moment of a pool's making.
         (fs.projects, fs.count_objects) = (false, false);
         let pool = NewPool {

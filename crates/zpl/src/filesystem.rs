@@ -19,10 +19,35 @@ use crate::replay::{self, Overlay, Replayed, Stored};
 pub const MAX_VERSION: u64 = 5;
 /// First version with system attributes.
 #[doc(alias = "ZPL_VERSION_SA")]
-const VERSION_SA: u64 = 5;
+pub(crate) const VERSION_SA: u64 = 5;
 /// First version whose directory entries say the type.
 #[doc(alias = "ZPL_VERSION_DIRENT_TYPE")]
-const VERSION_DIRENT_TYPE: u64 = 2;
+pub(crate) const VERSION_DIRENT_TYPE: u64 = 2;
+/// First version with FUIDs, and with lists of access control entries of their form.
+#[doc(alias = "ZPL_VERSION_FUID")]
+pub(crate) const VERSION_FUID: u64 = 3;
+
+/// The newest version of file systems in a pool of this version.
+#[doc(alias("zfs_zpl_version_map", "zfs_fill_zplprops"))]
+pub fn version_for(pool: u64) -> u64 {
+    match pool {
+        0..9 => 2,
+        9..15 => 3,
+        15..24 => 4,
+        _ => MAX_VERSION,
+    }
+}
+
+/// The first version of pools that can have file systems of this version.
+#[doc(alias = "zfs_spa_version_map")]
+pub fn pool_version_for(version: u64) -> u64 {
+    match version {
+        0..=2 => 1,
+        3 => 9,
+        4 => 15,
+        _ => 24,
+    }
+}
 
 /// How the case of names counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

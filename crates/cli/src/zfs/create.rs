@@ -5,8 +5,8 @@ use std::io::Write;
 use clap::Args;
 use daemon::ops::FsShape;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::Encryption;
 use engine::dsl::write::props::Source;
+use engine::dsl::write::{Encryption, Hooks};
 use ondisk::ObjsetType;
 use zcommon::names::{check_entity, check_nesting};
 use zcommon::props::DatasetTypes;
@@ -241,6 +241,9 @@ fn make(
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let caller = ctx.session()?.caller;
+    if let Kind::Filesystem(FsShape { version: Some(version), .. }) = kind {
+        super::version::check(target, version).map_err(|what| Failure::cannot("create", name, what))?;
+    }
     let (wanted, env) = (name.to_owned(), target.view.env.clone());
     let made = ctx.change(&target.pool, move |tasks, spa| {
         let (wall, seed) = (env.clock.wall(), env.guid());
@@ -250,7 +253,7 @@ fn make(
         };
         tasks.create_encrypted(&wanted, objset, 0, encryption, &mut |live, tx| match kind {
             Kind::Filesystem(shape) => {
-                let mut fs = shape.new_fs(caller, wall, seed);
+                let mut fs = shape.new_fs(caller, wall, seed, spa.version());
                 fs.projects = spa.features.is_enabled(zcommon::features::Feature::ProjectQuota);
                 fs.count_objects = spa.features.is_enabled(zcommon::features::Feature::UserobjAccounting);
                 zpl::write::create_fs(&live.objset, tx, &fs)

@@ -26,6 +26,7 @@ mod set;
 mod simple;
 mod snapshot;
 pub mod target;
+mod upgrade;
 pub mod userspace;
 mod version;
 
@@ -108,7 +109,7 @@ pub enum ZfsVerb {
     /// Take permissions away
     Unallow(allow::Unallow),
     /// List file systems of older versions
-    Upgrade(simple::Upgrade),
+    Upgrade(upgrade::Upgrade),
     /// Wait until something is done
     Wait(simple::Wait),
     /// Share file systems

@@ -53,7 +53,8 @@ pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut 
     let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
     let env: &Env = &spa.pool.env;
     let txs = Arc::clone(spa);
-    let fs = FsWriter::open(&live.objset, txs, Arc::clone(&env.clock), Options::default(), env.guid());
+    // Not opened for use: whoever has it mounted may have files open that are removed already.
+    let fs = FsWriter::load(&live.objset, txs, Arc::clone(&env.clock), Options::default(), env.guid());
     fs.and_then(|fs| fs.set_quota(quota, id, limit)).map_err(text)?;
     spa.sync().map_err(text)
 }

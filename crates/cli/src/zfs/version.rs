@@ -1,19 +1,36 @@
 //! Versions of file systems: giving one a newer version, and what its pool can count since.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use engine::dsl::write::Hooks;
+use zpl::write::{FsWriter, Options};
+
 use super::target::Target;
+use crate::zpool::create::TOO_OLD;
+
+/// Fails when a pool is too old for file systems of a version.
+pub fn check(target: &Target, version: u64) -> Result<(), String> {
+    let spa = target.pool.spa().map_err(|e| e.what().to_owned())?;
+    match zpl::pool_version_for(version) > spa.version() {
+        true => Err(TOO_OLD.to_owned()),
+        false => Ok(()),
+    }
+}
 
 /// Gives a file system a version, and counts what is in it for its owners where that has not been done.
 #[doc(alias("zfs_set_version", "zfs_ioc_userspace_upgrade"))]
 pub fn set(target: &Target, version: u64) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();
-    if version != 5 {
-        return Err("file systems can't be given an older version".to_owned());
-    }
+    check(target, version)?;
     let spa = target.pool.spa().map_err(text)?;
     let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
     let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
+    let (env, txs) = (&spa.pool.env, Arc::clone(spa));
+    // Not opened for use: whoever has it mounted may have files open that are removed already.
+    let fs = FsWriter::load(&live.objset, txs, Arc::clone(&env.clock), Options::default(), env.guid());
+    fs.and_then(|fs| fs.set_version(version)).map_err(text)?;
+    spa.sync().map_err(text)?;
     // What is mounted counts in the background already: this waits for it.
     spa.begin_accounts(&live, &AtomicBool::new(false)).map(drop).map_err(text)
 }

@@ -103,6 +103,9 @@ impl Verb for Create {
             check_new_pool(name).map_err(bad)?;
         }
         wishes.check_mountpoint(&self.pool)?;
+        if wishes.fs.version.is_some_and(|version| zpl::pool_version_for(version) > wishes.version) {
+            return Err(cannot(TOO_OLD.to_owned()));
+        }
         if self.dry {
             writeln!(ctx.out, "would create '{}' with the following layout:\n", self.pool)?;
             let mut sections = Sections::default();
@@ -144,6 +147,10 @@ impl Verb for Create {
         crate::zfs::mount::mount_created(&name, ctx)
     }
 }
+
+/// What OpenZFS says when a pool is too old for what is wanted of it.
+#[doc(alias = "EZFS_BADVERSION")]
+pub const TOO_OLD: &str = "pool and or dataset must be upgraded to set this property or value";
 
 /// What OpenZFS says when the pool could not be made.
 fn reason(e: &engine::Error) -> String {
@@ -299,8 +306,7 @@ pub fn shape(
                 _ => CaseSensitivity::Mixed,
             }
         }
-        "version" if number == 5 => {}
-        "version" => return Err(format!("file systems of version {number} can't be made by this build")),
+        "version" => fs.version = Some(number),
         _ => settings.push((name, value)),
     }
     match (fs.normalization, fs.utf8only) {

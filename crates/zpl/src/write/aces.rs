@@ -131,6 +131,21 @@ pub fn encode(aces: &[Ace]) -> (u64, Vec<u8>) {
     (u64::try_from(aces.len()).unwrap_or(0), out)
 }
 
+/// Bytes of a list in the form of versions 1 and 2: entries of 12 bytes.
+#[doc(alias = "zfs_oldace_t")]
+pub fn encode_old(aces: &[Ace]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for ace in aces {
+        // Who is meant by the flags alone is all ones here, too.
+        let who = u32::try_from(ace.who & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        out.extend(who.to_le_bytes());
+        out.extend(ace.access_mask.to_le_bytes());
+        out.extend(ace.flags.to_le_bytes());
+        out.extend(ace.ace_type.to_le_bytes());
+    }
+    out
+}
+
 fn is_abstract(flags: u16) -> bool {
     matches!(flags & fl::TYPE_FLAGS, f if f == fl::OWNER || f == fl::EVERYONE || f == GROUP)
 }

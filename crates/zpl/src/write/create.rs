@@ -15,11 +15,12 @@ use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 use ondisk::objset::ObjsetFlags;
 use ondisk::znode::pflags;
 use stdx::rng::Rng;
+use zerocopy::IntoBytes;
 
-use super::aces;
 use super::fields::{Fields, NewAttrs};
+use super::{aces, znode};
 use crate::attr::Time;
-use crate::filesystem::CaseSensitivity;
+use crate::filesystem::{CaseSensitivity, MAX_VERSION, VERSION_FUID, VERSION_SA};
 
 /// Bytes of a dnode that a bonus buffer can't have: its core and one pointer.
 pub(super) const BONUS_LESS: usize = 192;
@@ -27,6 +28,8 @@ pub(super) const BONUS_LESS: usize = 192;
 /// A file system to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFs {
+    /// Version of the POSIX layer, 1 to 5.
+    pub version: u64,
     /// Normal form of names (`U8_TEXTPREP_*` bits); 0: none.
     pub normalization: u64,
     /// How the case of names counts.
@@ -50,6 +53,7 @@ impl NewFs {
     /// With the properties' defaults, owned by `root`.
     pub fn new(now: Time, seed: u64) -> Self {
         Self {
+            version: MAX_VERSION,
             normalization: 0,
             case: CaseSensitivity::Sensitive,
             utf8only: false,
@@ -85,14 +89,18 @@ pub fn create_fs(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFs) -> Result<()> {
     note(master_node::UTF8ONLY, new.utf8only.into())?;
     note(master_node::NORMALIZATION, new.normalization)?;
     note(master_node::CASESENSITIVITY, case_number(new.case))?;
-    note(master_node::VERSION, crate::filesystem::MAX_VERSION)?;
-    let sa = objset.create_object(tx, plain(ObjectType::SA_MASTER_NODE))?;
-    zap(&sa, tx, 0, rng)?;
-    note(master_node::SA_ATTRS, sa.number)?;
+    note(master_node::VERSION, new.version)?;
+    let mut sa = 0;
+    if new.version >= VERSION_SA {
+        let tables = objset.create_object(tx, plain(ObjectType::SA_MASTER_NODE))?;
+        zap(&tables, tx, 0, rng)?;
+        sa = tables.number;
+        note(master_node::SA_ATTRS, sa)?;
+    }
     let queue = objset.create_object(tx, plain(ObjectType::UNLINKED_SET))?;
     zap(&queue, tx, 0, rng)?;
     note(master_node::UNLINKED_SET, queue.number)?;
-    let root = root(objset, tx, new, sa.number, rng)?;
+    let root = root(objset, tx, new, sa, rng)?;
     note(master_node::ROOT, root)?;
     let mut flags = if new.count_objects { ObjsetFlags::USEROBJACCOUNTING_COMPLETE.0 } else { 0 };
     flags |= if new.projects { ObjsetFlags::PROJECTQUOTA_COMPLETE.0 } else { 0 };
@@ -110,14 +118,17 @@ fn case_number(case: CaseSensitivity) -> u64 {
 /// The root directory, and with it the tables of attributes.
 fn root(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFs, sa: u64, rng: &mut Rng) -> Result<u64> {
     let size = ondisk::MIN_BLOCK_SIZE;
-    let object = NewObject::with_bonus(ObjectType::DIRECTORY_CONTENTS, size, ObjectType::SA, 0);
+    let (is_znode, projects) = (new.version < VERSION_SA, new.projects && new.version >= VERSION_SA);
+    let object = znode::object(ObjectType::DIRECTORY_CONTENTS, size, is_znode);
     let handle = objset.create_object(tx, object)?;
     zap(&handle, tx, new.normflags(), rng)?;
     let mode = 0o40755;
     let mut acl = aces::trivial(mode, true);
     acl.hints |= pflags::ACL_AUTO_INHERIT | aces::exec_hint(mode, &acl.aces);
-    let mut flags = pflags::ARCHIVE | pflags::AV_MODIFIED | acl.hints;
-    flags |= if new.projects { pflags::PROJID } else { 0 };
+    let mut flags = acl.hints | if projects { pflags::PROJID } else { 0 };
+    if new.version >= VERSION_FUID {
+        flags |= pflags::ARCHIVE | pflags::AV_MODIFIED;
+    }
     let attrs = NewAttrs {
         mode,
         size: 2,
@@ -129,10 +140,17 @@ fn root(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFs, sa: u64, rng: &mut Rng) 
         now: new.now,
         links: 2,
         rdev: None,
-        projid: new.projects.then_some(0),
+        projid: projects.then_some(0),
         acl: aces::encode(&acl.aces),
     };
     let mut tables = SaTables::new(sa);
+    if is_znode {
+        let mut built = attrs.build_znode(&Fields::of(&tables)?)?;
+        let head = znode::short_list(&acl.aces, new.version)?;
+        built.set(Fields::of(&tables)?.znode_acl, head.as_bytes())?;
+        handle.set_bonus(tx, &built.encode(&mut tables, 0)?.bonus)?;
+        return Ok(handle.number);
+    }
     let built = attrs.build(&Fields::of(&tables)?)?.encode(&mut tables, DNODE_MIN_SIZE - BONUS_LESS)?;
     if built.spill.is_some() {
         return Err(Error::corrupt("the root directory's attributes don't fit its dnode"));

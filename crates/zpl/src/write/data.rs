@@ -357,6 +357,10 @@ impl FsWriter {
             return Ok(target.to_vec());
         }
         let len = node.word(self.fields.size).min(64 << 10);
+        let tail = node.state.read().attrs.znode_tail().map(<[u8]>::to_vec).unwrap_or_default();
+        if let Some(target) = usize::try_from(len).ok().and_then(|len| tail.get(..len)) {
+            return Ok(target.to_vec());
+        }
         self.object(&node)?.read_vec(0, usize::try_from(len).unwrap_or(0))
     }
 }

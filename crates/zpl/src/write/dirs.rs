@@ -10,16 +10,19 @@ use super::fs::FsWriter;
 use super::node::Node;
 use crate::attr::FileKind;
 use crate::dir::{Dirent, is_sound};
+use crate::filesystem::VERSION_DIRENT_TYPE;
 
 /// Longest name that needs no feature.
 const OLD_MAX_NAME: usize = 255;
 
-/// The word of an entry.
-fn value(number: u64, kind: FileKind) -> u64 {
-    u64::from(kind.dirent_type()) << 60 | number
-}
-
 impl FsWriter {
+    /// The word of an entry.
+    #[doc(alias = "ZFS_DIRENT_MAKE")]
+    fn dirent(&self, number: u64, kind: FileKind) -> u64 {
+        let kind = if self.version() < VERSION_DIRENT_TYPE { 0 } else { kind.dirent_type() };
+        u64::from(kind) << 60 | number
+    }
+
     /// Whether `name` can be created.
     pub(super) fn check_name(&self, name: &[u8]) -> Result<()> {
         if name.len() > self.options.read().max_name {
@@ -86,7 +89,7 @@ impl FsWriter {
         if name.len() > OLD_MAX_NAME {
             self.txs.use_feature(Feature::Longname, tx)?;
         }
-        ZapEdit::open(&mut dir.handle.edit(tx))?.insert(name, value(to.0, to.1))?;
+        ZapEdit::open(&mut dir.handle.edit(tx))?.insert(name, self.dirent(to.0, to.1))?;
         self.entry_changed(tx, dir, 1, i64::from(to.1 == FileKind::Directory))
     }
 
@@ -106,7 +109,7 @@ impl FsWriter {
         to: (u64, FileKind),
         subdirs: i64,
     ) -> Result<()> {
-        ZapEdit::open(&mut dir.handle.edit(tx))?.update(name, value(to.0, to.1))?;
+        ZapEdit::open(&mut dir.handle.edit(tx))?.update(name, self.dirent(to.0, to.1))?;
         self.entry_changed(tx, dir, 0, subdirs)
     }
 

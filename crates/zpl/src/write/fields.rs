@@ -2,6 +2,7 @@
 
 use engine::sa::{SaAttrs, SaTables};
 use engine::{Error, Result};
+use ondisk::ZnodePhys;
 use ondisk::sa::SaAttr;
 
 use crate::attr::Time;
@@ -29,6 +30,8 @@ pub struct Fields {
     pub symlink: SaAttr,
     pub dxattr: SaAttr,
     pub projid: SaAttr,
+    pub znode_acl: SaAttr,
+    pub scanstamp: SaAttr,
 }
 
 impl Fields {
@@ -58,6 +61,8 @@ impl Fields {
             symlink: get("ZPL_SYMLINK")?,
             dxattr: get("ZPL_DXATTR")?,
             projid: get("ZPL_PROJID")?,
+            znode_acl: get("ZPL_ZNODE_ACL")?,
+            scanstamp: get("ZPL_SCANSTAMP")?,
         })
     }
 }
@@ -97,10 +102,7 @@ pub fn time_bytes(time: Time) -> Vec<u8> {
 }
 
 impl NewAttrs {
-    /// In OpenZFS's order, which readers of its accounts rely on.
-    #[doc(alias = "zfs_mknode")]
-    pub fn build(&self, f: &Fields) -> Result<SaAttrs> {
-        let mut attrs = SaAttrs::new();
+    fn fill(&self, attrs: &mut SaAttrs, f: &Fields) -> Result<()> {
         let words = [
             (f.mode, self.mode),
             (f.size, self.size),
@@ -116,7 +118,22 @@ impl NewAttrs {
         for attr in [f.atime, f.mtime, f.ctime, f.crtime] {
             attrs.set(attr, time_bytes(self.now))?;
         }
-        attrs.set_word(f.links, self.links)?;
+        attrs.set_word(f.links, self.links)
+    }
+
+    /// The znode of a file of versions 1 to 4, whose list of access control entries is still empty.
+    pub fn build_znode(&self, f: &Fields) -> Result<SaAttrs> {
+        let mut attrs = SaAttrs::decode_znode(&[0; ZnodePhys::SIZE])?;
+        self.fill(&mut attrs, f)?;
+        attrs.set_word(f.rdev, self.rdev.unwrap_or(0))?;
+        Ok(attrs)
+    }
+
+    /// In OpenZFS's order, which readers of its accounts rely on.
+    #[doc(alias = "zfs_mknode")]
+    pub fn build(&self, f: &Fields) -> Result<SaAttrs> {
+        let mut attrs = SaAttrs::new();
+        self.fill(&mut attrs, f)?;
         if let Some(projid) = self.projid {
             attrs.set_word(f.projid, projid)?;
         }

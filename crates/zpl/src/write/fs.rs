@@ -22,7 +22,7 @@ use super::mount::Mounted;
 use super::node::{Node, State};
 use super::sink::{LogOp, LogSink};
 use crate::attr::{Attr, FileKind, Time};
-use crate::filesystem::{CaseSensitivity, MAX_VERSION};
+use crate::filesystem::{CaseSensitivity, VERSION_SA};
 use crate::master::Master;
 use crate::sa::SaFile;
 
@@ -101,6 +101,8 @@ pub struct FsWriter {
     pub root: u64,
     pub(super) txs: Arc<dyn Transactions>,
     pub(super) clock: Arc<dyn Clock>,
+    /// Version of the POSIX layer, 1 to 5; it may grow.
+    pub(super) version: AtomicU64,
     pub(super) fields: Fields,
     pub(super) tables: Mutex<SaTables>,
     pub(super) random: Mutex<Rng>,
@@ -128,9 +130,6 @@ pub struct FsWriter {
 impl FsWriter {
     /// Opens the file system in `objset` and removes what was unlinked while it was open the last time. `seed`: any
     /// number.
-    ///
-    /// # Errors
-    /// `Unsupported` for a file system older than version 5.
     pub fn open(
         objset: &Arc<LiveObjset>,
         txs: Arc<dyn Transactions>,
@@ -153,16 +152,16 @@ impl FsWriter {
     ) -> Result<Arc<Self>> {
         let view = objset.view();
         let master = Master::read(&view)?;
-        if master.version != MAX_VERSION {
-            let what = format!("a file system of version {} can't be written", master.version);
-            return Err(Error::unsupported(what));
-        }
-        let tables = SaTables::load(&view, master.sa_attrs)?;
+        let tables = match master.sa_attrs {
+            0 if master.version < VERSION_SA => SaTables::new(0),
+            object => SaTables::load(&view, object)?,
+        };
         Ok(Arc::new(Self {
             objset: Arc::clone(objset),
             root: master.root,
             txs,
             clock,
+            version: AtomicU64::new(master.version),
             fields: Fields::of(&tables)?,
             tables: Mutex::new(tables),
             random: Mutex::new(Rng::new(seed)),
@@ -286,11 +285,12 @@ impl FsWriter {
         }
         let handle = self.objset.handle(number)?;
         let dnode = handle.dnode();
-        if dnode.bonustype != ObjectType::SA {
-            return Err(Error::corrupt(format!("object {number} is not a file")));
-        }
         let spill = handle.spill()?;
-        let attrs = SaAttrs::decode(&self.tables.lock(), dnode.bonus(), spill.as_deref())?;
+        let attrs = match dnode.bonustype {
+            ObjectType::SA => SaAttrs::decode(&self.tables.lock(), dnode.bonus(), spill.as_deref())?,
+            ObjectType::ZNODE => SaAttrs::decode_znode(dnode.bonus())?,
+            _ => return Err(Error::corrupt(format!("object {number} is not a file"))),
+        };
         let mode = attrs.word(self.fields.mode).unwrap_or(0);
         let kind = FileKind::from_mode(mode);
         let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} says no known type")))?;

@@ -15,7 +15,9 @@ use super::fields::NewAttrs;
 use super::fs::FsWriter;
 use super::node::{Node, State};
 use super::sink::{Created, LogOp, NewFile, Settings};
+use super::znode::{self, put_target};
 use crate::attr::{FileKind, Time};
+use crate::filesystem::{VERSION_FUID, VERSION_SA};
 
 /// Longest target of a symbolic link.
 const MAX_TARGET: usize = 4095;
@@ -167,8 +169,14 @@ impl FsWriter {
         self.check_owner_quota(new.uid, gid, projid)?;
         let (acl, mode) = self.first_acl(dir, new, mode, (new.uid, gid), birth)?;
         let options = self.options();
-        let has_project = options.projects && matches!(new.kind, FileKind::Regular | FileKind::Directory);
-        let mut flags = pflags::ARCHIVE | pflags::AV_MODIFIED | acl.hints;
+        let version = self.version();
+        let is_znode = version < VERSION_SA;
+        let has_project =
+            options.projects && !is_znode && matches!(new.kind, FileKind::Regular | FileKind::Directory);
+        let mut flags = acl.hints;
+        if version >= VERSION_FUID {
+            flags |= pflags::ARCHIVE | pflags::AV_MODIFIED;
+        }
         if birth == Birth::Hidden || parent_flags & pflags::XATTR != 0 {
             flags |= pflags::XATTR;
         }
@@ -178,7 +186,7 @@ impl FsWriter {
         let now = new.given.map_or_else(|| self.now(), |g| g.crtime);
         let kind = if is_dir { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
         let dnode_size = new.given.map_or(options.dnodesize, |g| g.slots * 512);
-        let object = NewObject { dnode_size, ..NewObject::with_bonus(kind, 512, ObjectType::SA, 0) };
+        let object = NewObject { dnode_size, ..znode::object(kind, ondisk::MIN_BLOCK_SIZE, is_znode) };
         let handle = match new.given {
             Some(given) => self.objset.create_object_at(tx, given.object, object)?,
             None => self.objset.create_object(tx, object)?,
@@ -202,9 +210,18 @@ impl FsWriter {
             projid: has_project.then_some(projid),
             acl: aces::encode(&acl.aces),
         };
-        let mut built: SaAttrs = attrs.build(&self.fields)?;
+        let mut built: SaAttrs = match is_znode {
+            false => attrs.build(&self.fields)?,
+            true => attrs.build_znode(&self.fields)?,
+        };
+        if is_znode {
+            self.put_list(tx, &mut built, &acl.aces)?;
+        }
         if let Some(target) = new.target {
-            built.set(self.fields.symlink, target)?;
+            match is_znode {
+                false => built.set(self.fields.symlink, target)?,
+                true => put_target(tx, &handle, &mut built, target)?,
+            }
             built.set_word(self.fields.size, u64::try_from(target.len()).unwrap_or(0))?;
         }
         let slots = u8::try_from(handle.dnode().slots()).unwrap_or(1);
@@ -221,7 +238,9 @@ impl FsWriter {
         self.forget(handle.number);
         let node = Node::new(handle, State { attrs: built, spill: None }, new.kind);
         self.store(tx, &node, &mut node.state.write())?;
-        let told = (acl.hints & pflags::ACL_TRIVIAL == 0).then_some(acl.aces);
+        // A record has entries of the newer form; what an older one inherits, its replay inherits, too.
+        let tells = acl.hints & pflags::ACL_TRIVIAL == 0 && version >= VERSION_FUID;
+        let told = tells.then_some(acl.aces);
         Ok((self.keep(node), file, told))
     }
 

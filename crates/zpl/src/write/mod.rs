@@ -1,4 +1,4 @@
-//! Changing file systems (version 5 of the POSIX layer).
+//! Changing file systems (versions 1 to 5 of the POSIX layer).
 //!
 //! ```text
 //!  FsWriter ── nodes: files in use ([`node`]), each with its attributes and its object's handle
@@ -38,6 +38,7 @@ mod replay;
 mod setattr;
 pub mod sink;
 mod xattr;
+mod znode;
 
 pub use aces::{AclInherit, AclMode};
 pub use create::{NewFs, create_fs};

@@ -104,8 +104,7 @@ impl Replayer for FsReplay<'_> {
 /// Mounts the file system `name` of a pool for writing. What its intent log still holds is done first.
 ///
 /// # Errors
-/// `Busy` when it is mounted already; `Unsupported` for volumes, for file systems older than version 5, and for logs
-/// with records that can't be done.
+/// `Busy` when it is mounted already; `Unsupported` for volumes, and for logs with records that can't be done.
 #[doc(alias = "zfs_domount")]
 pub fn mount(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<FsWriter>> {
     mount_some(spa, name, overrides, None).map_err(|e| e.in_dataset(name))

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::dmu::{Handle, Tx};
 use engine::sa::SaAttrs;
 use engine::{Error, Result};
+use ondisk::ObjectType;
+use ondisk::blkptr::BLKPTR_SIZE;
 use ondisk::sa::SaAttr;
 use parking_lot::{Mutex, RwLock};
 use stdx::Buf;
@@ -106,23 +108,28 @@ impl FsWriter {
 
     /// Writes attributes to bonus buffer and spill block.
     pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut State) -> Result<()> {
-        let space = node.handle.dnode().size().saturating_sub(super::create::BONUS_LESS);
+        let is_znode = state.attrs.znode_tail().is_some();
+        let dnode = node.handle.dnode();
+        // A file that had a znode may have more than the one pointer of others.
+        let more = dnode.nblkptr().saturating_sub(1) * BLKPTR_SIZE;
+        let space = dnode.size().saturating_sub(super::create::BONUS_LESS + more);
         let mut tables = self.tables.lock();
         let built = state.attrs.encode(&mut tables, space)?;
-        if !tables.is_stored() {
+        if !is_znode && !tables.is_stored() {
             tables.store(&self.objset.within(tx), &mut self.random.lock())?;
         }
         drop(tables);
+        let kind = if is_znode { ObjectType::ZNODE } else { ObjectType::SA };
         if built.spill != state.spill {
             match &built.spill {
                 Some(bytes) => {
-                    node.handle.set_bonus(tx, &built.bonus)?;
+                    node.handle.set_typed_bonus(tx, kind, &built.bonus)?;
                     node.handle.set_spill(tx, Some(Buf::from(bytes.as_slice())))?;
                 }
                 None => node.handle.set_spill(tx, None)?,
             }
         }
-        node.handle.set_bonus(tx, &built.bonus)?;
+        node.handle.set_typed_bonus(tx, kind, &built.bonus)?;
         state.spill = built.spill;
         Ok(())
     }

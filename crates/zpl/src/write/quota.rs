@@ -126,7 +126,9 @@ impl FsWriter {
     fn find_tables(&self) -> Result<()> {
         let Some(synced) = self.synced() else { return Ok(()) };
         if self.quotas_as_of.swap(synced, Ordering::AcqRel) != synced {
-            let found = Quotas::load(&Master::read(&self.objset.view())?.zap)?;
+            let master = Master::read(&self.objset.view())?;
+            self.adopt_version(&master)?;
+            let found = Quotas::load(&master.zap)?;
             self.quotas.write().0.extend(found.0);
         }
         Ok(())

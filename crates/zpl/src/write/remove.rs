@@ -120,6 +120,7 @@ impl FsWriter {
         if xattrs != 0 {
             self.free_xattr_dir(tx, xattrs)?;
         }
+        self.free_list(tx, &node.state.read().attrs)?;
         self.objset.free_object(tx, node.number)?;
         self.forget(node.number);
         Ok(())

@@ -9,6 +9,7 @@ use super::aces::{self, AclDraft, AclMode};
 use super::fs::FsWriter;
 use super::node::{Node, State};
 use super::sink::{LogOp, Settings};
+use crate::filesystem::{VERSION_FUID, VERSION_SA};
 
 /// Flags that users can set.
 const SETTABLE: u64 = pflags::READONLY
@@ -141,7 +142,7 @@ impl FsWriter {
         self.change(tx, node, |state| {
             if let Some(mode) = set.mode {
                 let mode = state.word(f.mode) & !0o7777 | mode & 0o7777;
-                self.chmod(state, node.is_dir(), mode, aclmode)?;
+                self.chmod(tx, state, node.is_dir(), mode, aclmode)?;
             }
             for (attr, word) in [(f.uid, set.uid), (f.gid, set.gid)] {
                 if let Some(word) = word {
@@ -159,7 +160,7 @@ impl FsWriter {
                 flags = flags & !which | value & which;
             }
             if let Some(projid) = set.projid {
-                self.set_project(state, projid)?;
+                self.set_project(tx, state, projid)?;
                 flags |= pflags::PROJID;
             }
             state.attrs.set_word(f.flags, flags)?;
@@ -171,7 +172,8 @@ impl FsWriter {
     fn check_project(&self, node: &Node, set: &Settings) -> Result<()> {
         let have = node.word(self.fields.flags);
         let flag = set.flags.is_some_and(|(value, which)| (value ^ have) & which & pflags::PROJINHERIT != 0);
-        if (flag || set.projid.is_some()) && !self.options.read().projects {
+        let known = self.options.read().projects && self.version() >= VERSION_SA;
+        if (flag || set.projid.is_some()) && !known {
             return Err(Error::unsupported("the pool has no projects (feature project_quota)"));
         }
         Ok(())
@@ -179,7 +181,8 @@ impl FsWriter {
 
     /// Sets the project; files of old file systems get the attribute in its place, which readers rely on.
     #[doc(alias = "sa_add_projid")]
-    fn set_project(&self, state: &mut State, projid: u64) -> Result<()> {
+    fn set_project(&self, tx: &Tx, state: &mut State, projid: u64) -> Result<()> {
+        self.to_attributes(tx, state)?;
         if state.attrs.get(self.fields.projid).is_some() {
             return state.attrs.set_word(self.fields.projid, projid);
         }
@@ -206,22 +209,20 @@ impl FsWriter {
 
     /// A new mode, and what it makes of the list.
     #[doc(alias = "zfs_acl_chmod_setattr")]
-    fn chmod(&self, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
+    fn chmod(&self, tx: &Tx, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
         let flags = state.word(self.fields.flags);
         if aclmode == AclMode::Restricted && flags & pflags::ACL_TRIVIAL == 0 {
             return Err(not_permitted("the mode of a file with such a list can't be changed"));
         }
-        let old = if aclmode == AclMode::Discard { Vec::new() } else { self.state_aces(state)? };
+        let old = if aclmode == AclMode::Discard { Vec::new() } else { self.list_of(&state.attrs)? };
         let mut draft = AclDraft { aces: old, hints: flags & WIDE };
         aces::chmod(&mut draft, mode, dir, true, aclmode == AclMode::GroupMask);
         state.attrs.set_word(self.fields.mode, mode)?;
-        self.set_list(state, &draft)
+        self.set_list(tx, state, &draft)
     }
 
-    fn set_list(&self, state: &mut State, draft: &AclDraft) -> Result<()> {
-        let (count, bytes) = aces::encode(&draft.aces);
-        state.attrs.set_word(self.fields.dacl_count, count)?;
-        state.attrs.set(self.fields.dacl_aces, bytes)?;
+    fn set_list(&self, tx: &Tx, state: &mut State, draft: &AclDraft) -> Result<()> {
+        self.put_list(tx, &mut state.attrs, &draft.aces)?;
         let mode = state.word(self.fields.mode);
         let mut flags = state.word(self.fields.flags) & !FROM_LIST | draft.hints;
         flags |= aces::exec_hint(mode, &draft.aces);
@@ -231,16 +232,9 @@ impl FsWriter {
         state.attrs.set_word(self.fields.flags, flags)
     }
 
-    fn state_aces(&self, state: &State) -> Result<Vec<Ace>> {
-        let count = u32::try_from(state.word(self.fields.dacl_count)).unwrap_or(u32::MAX);
-        let bytes = state.attrs.get(self.fields.dacl_aces).unwrap_or_default();
-        ondisk::acl::decode_aces(bytes, ondisk::acl::ACL_VERSION_FUID, count)
-            .map_err(|e| Error::corrupt(e.to_string()))
-    }
-
     /// The list of a file.
     pub(super) fn aces(&self, node: &Node) -> Result<Vec<Ace>> {
-        self.state_aces(&node.state.read())
+        self.list_of(&node.state.read().attrs)
     }
 
     /// The access control list of a file (NFSv4).
@@ -274,11 +268,15 @@ impl FsWriter {
                 draft.hints |= pflags::INHERIT_ACE;
             }
             state.attrs.set_word(self.fields.mode, mode)?;
-            self.set_list(state, &draft)?;
+            self.set_list(&tx, state, &draft)?;
             state.time(self.fields.ctime, now)?;
             Ok(state.word(self.fields.flags))
         })?;
-        self.log(&tx, &LogOp::Acl { object: number, aces: list, flags });
+        match self.version() < VERSION_FUID {
+            // The record has entries of the newer form.
+            true => self.log_nothing(&tx),
+            false => self.log(&tx, &LogOp::Acl { object: number, aces: list, flags }),
+        }
         Ok(())
     }
 

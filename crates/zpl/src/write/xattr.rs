@@ -17,6 +17,7 @@ use super::make::{Birth, NewNode};
 use super::node::{Node, State};
 use super::sink::{Created, LogOp, NewFile};
 use crate::attr::FileKind;
+use crate::filesystem::VERSION_SA;
 
 /// Bytes that packed attributes may take.
 #[doc(alias = "DXATTR_MAX_SA_SIZE")]
@@ -124,7 +125,8 @@ impl FsWriter {
             }
             _ => {}
         }
-        let fits = self.options.read().xattr_sa && value.is_none_or(|v| v.len() <= MAX_PACKED_VALUE);
+        let may_pack = self.options.read().xattr_sa && self.version() >= VERSION_SA;
+        let fits = may_pack && value.is_none_or(|v| v.len() <= MAX_PACKED_VALUE);
         let packed =
             if fits || in_list { self.pack(&tx, &node, name, value.filter(|_| fits))? } else { false };
         if let Some((dir, file)) = in_dir.filter(|_| packed || value.is_none()) {
@@ -156,6 +158,7 @@ impl FsWriter {
         }
         let now = self.now();
         self.change(tx, node, |state| {
+            self.to_attributes(tx, state)?;
             if list.is_empty() {
                 state.attrs.remove(self.fields.dxattr);
             } else {

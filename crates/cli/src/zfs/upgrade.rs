@@ -1,0 +1,166 @@
+//! `zfs upgrade`: which file systems are of older versions, and giving them newer ones.
+
+use std::io::Write;
+
+use clap::Args;
+use engine::dsl::DatasetKind;
+use engine::dsl::props::zpl::file_system;
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Newest version of file systems.
+const NEWEST: u64 = 5;
+
+/// List file systems of older versions, or upgrade them.
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    /// List the versions.
+    #[arg(short = 'v')]
+    pub list: bool,
+    /// All file systems.
+    #[arg(short = 'a')]
+    pub all: bool,
+    /// With everything below.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// The version.
+    #[arg(short = 'V', value_name = "VERSION")]
+    pub version: Option<u64>,
+    /// File systems.
+    #[arg(value_name = "FILESYSTEM")]
+    pub names: Vec<String>,
+}
+
+const VERSIONS: &str = "The following filesystem versions are supported:
+
+VER  DESCRIPTION
+---  --------------------------------------------------------
+ 1   Initial ZFS filesystem version
+ 2   Enhanced directory entries
+ 3   Case insensitive and filesystem user identifier (FUID)
+ 4   userquota, groupquota properties
+ 5   System attributes
+
+For more information on a particular version, including supported releases,
+see the ZFS Administration Guide.
+";
+
+impl Verb for Upgrade {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.list {
+            writeln!(ctx.out, "{VERSIONS}")?;
+            return Ok(Exit::OK);
+        }
+        if let Some(version) = self.version.filter(|version| !(1..=NEWEST).contains(version)) {
+            return Err(Failure::usage(format!("invalid version {version}")));
+        }
+        if self.all || !self.names.is_empty() {
+            return self.upgrade(ctx);
+        }
+        let mut older = Vec::new();
+        for pool in ctx.pools().iter().map(|pool| pool.name()) {
+            let all = self.below(&pool, true, ctx)?.into_iter();
+            older.extend(all.map(|(target, version)| (target.name, version)).filter(|(_, v)| *v < NEWEST));
+        }
+        writeln!(ctx.out, "This system is currently running ZFS filesystem version {NEWEST}.\n")?;
+        if older.is_empty() {
+            writeln!(ctx.out, "All filesystems are formatted with the current version.")?;
+            return Ok(Exit::OK);
+        }
+        writeln!(ctx.out, "The following filesystems are out of date, and can be upgraded.  After being")?;
+        writeln!(ctx.out, "upgraded, these filesystems (and any 'zfs send' streams generated from")?;
+        writeln!(
+            ctx.out,
+            "subsequent snapshots) will no longer be accessible by older software versions.\n\n"
+        )?;
+        writeln!(ctx.out, "VER  FILESYSTEM\n---  ------------")?;
+        for (name, version) in older {
+            writeln!(ctx.out, "{version:2}   {name}")?;
+        }
+        Ok(Exit::OK)
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Counts {
+    upgraded: usize,
+    already: usize,
+    failed: usize,
+}
+
+impl Upgrade {
+    #[doc(alias = "zfs_do_upgrade")]
+    fn upgrade(&self, ctx: &mut Ctx) -> Outcome {
+        let names = match self.all {
+            true => ctx.pools().iter().map(|pool| pool.name()).collect(),
+            false => self.names.clone(),
+        };
+        let mut counts = Counts::default();
+        for name in names {
+            match self.below(&name, self.all || self.recurse, ctx) {
+                Ok(found) => {
+                    for (target, version) in found {
+                        self.one(&target, version, &mut counts, ctx)?;
+                    }
+                }
+                Err(failure) => {
+                    ctx.warn(failure.message().unwrap_or_default());
+                    counts.failed += 1;
+                }
+            }
+        }
+        writeln!(ctx.out, "{} filesystems upgraded", counts.upgraded)?;
+        if counts.already > 0 {
+            writeln!(ctx.out, "{} filesystems already at this version", counts.already)?;
+        }
+        Ok(if counts.failed > 0 { Exit::FAILED } else { Exit::OK })
+    }
+
+    #[doc(alias = "upgrade_set_callback")]
+    fn one(&self, target: &Target, version: u64, counts: &mut Counts, ctx: &mut Ctx) -> Result<(), Failure> {
+        let (name, wanted) = (&target.name, self.version.unwrap_or(NEWEST));
+        if super::version::check(target, wanted).is_err() {
+            let needed = zpl::pool_version_for(wanted);
+            writeln!(
+                ctx.out,
+                "{name}: can not be upgraded; the pool version needs to first be upgraded\nto version {needed}\n"
+            )?;
+            counts.failed += 1;
+        } else if version > wanted {
+            writeln!(ctx.out, "{name}: can not be downgraded; it is already at version {version}")?;
+            counts.failed += 1;
+        } else if version == wanted {
+            counts.already += 1;
+        } else if let Err(what) = super::version::set(target, wanted) {
+            ctx.warn(Failure::cannot("set property for", name, what).message().unwrap_or_default());
+            counts.failed += 1;
+        } else {
+            ctx.log(&target.pool)?;
+            counts.upgraded += 1;
+        }
+        Ok(())
+    }
+
+    /// File systems and their versions: one, or with everything below. One whose key is not loaded keeps its version
+    /// to itself.
+    fn below(&self, name: &str, recurse: bool, ctx: &mut Ctx) -> Result<Vec<(Target, u64)>, Failure> {
+        let target = Target::of(name, ctx)?;
+        let dirs = if recurse { target.tree()? } else { vec![target.dir()?] };
+        let _quiet = target.pool.quiet();
+        let mut found = Vec::new();
+        for dir in dirs {
+            let head = dir.head()?;
+            if head.kind()? != DatasetKind::Filesystem {
+                continue;
+            }
+            let known = head.objset().and_then(|objset| file_system(&objset)).ok();
+            if let Some(version) = known.and_then(|props| props.get("version").copied()) {
+                found.push((Target { name: dir.name, ..target.clone() }, version));
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,169 @@
+//! File systems of versions 1 to 4: written, read back, replayed, upgraded.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engine::env::Env;
+use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
+use engine::spa::{NewPool, Spa};
+use engine::vdev::config::AllocBias;
+use ondisk::ObjectType;
+use ondisk::acl::{Ace, ace_mask, ace_type};
+use testkit::{pools, zdb};
+use zpl::write::{FsWriter, NewFs, NewNode, Overrides, RenameKind, Settings, XattrMode, create_fs, mount};
+use zpl::{FileKind, Filesystem, Time};
+
+fn old_pool(dir: &Path, pool: u64, version: u64) -> Arc<Spa> {
+    let env = Env::system(64 << 20).unwrap();
+    let vdev = VdevSpec::Leaf(pools::leaf(&dir.join("disk1"), 128 << 20));
+    let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
+    let new = NewPool {
+        name: "old".into(),
+        label_name: None,
+        version: pool,
+        features: Vec::new(),
+        layout: PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, 4, &mut || env.guid()).unwrap(),
+        hostid: 1,
+        hostname: "host".into(),
+        command: "zpool create old".into(),
+    };
+    let mut fs = NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
+    (fs.projects, fs.count_objects, fs.version) = (false, false, version);
+    engine::spa::create(&env, new, &|objset, tx| create_fs(objset, tx, &fs)).unwrap()
+}
+
+fn node(kind: FileKind) -> NewNode<'static> {
+    NewNode::new(kind, 0o750, 7, 8)
+}
+
+fn list(fs: &FsWriter, file: u64, users: u64) -> Vec<Ace> {
+    let user = |who| Ace {
+        ace_type: ace_type::ALLOW,
+        flags: 0,
+        access_mask: ace_mask::READ_DATA,
+        who,
+        object: None,
+    };
+    (0..users).map(|n| user(500 + n)).chain(fs.acl(file).unwrap()).collect()
+}
+
+/// Files of all kinds.
+fn fill(fs: &FsWriter) {
+    let root = fs.root;
+    let dir = fs.create(root, b"dir", &node(FileKind::Directory)).unwrap();
+    let file = fs.create(dir, b"first", &node(FileKind::Regular)).unwrap();
+    fs.write(file, 0, &[3; 300_000], true).unwrap();
+    fs.rename((dir, b"first"), (root, b"file"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.link(file, dir, b"second").unwrap();
+    let set = Settings { mode: Some(0o4711), uid: Some(9), ..Settings::default() };
+    fs.setattr(file, &set).unwrap();
+    fs.create(dir, b"short", &NewNode::symlink(b"../file", 7, 8)).unwrap();
+    fs.create(dir, b"long", &NewNode::symlink(&[b'x'; 700], 7, 8)).unwrap();
+    fs.create(dir, b"dev", &node(FileKind::BlockDevice).device(7 << 20 | 3)).unwrap();
+    for (name, users) in [(b"few", 1), (b"lot", 40)] {
+        let made = fs.create(root, name, &node(FileKind::Regular)).unwrap();
+        fs.set_acl(made, &list(fs, made, users)).unwrap();
+    }
+    fs.set_xattr(file, b"user.a", Some(b"value"), XattrMode::Set).unwrap();
+    for name in [&b"gone"[..], b"gone with list"] {
+        let gone = fs.create(root, name, &node(FileKind::Regular)).unwrap();
+        fs.set_acl(gone, &list(fs, gone, 30)).unwrap();
+        fs.unlink(root, name).unwrap();
+    }
+}
+
+/// What [`fill`] made, as a reader of what is on disk sees it.
+fn check(dir: &Path, version: u64) {
+    let env = Env::system(32 << 20).unwrap();
+    let dirs: Vec<PathBuf> = vec![dir.to_owned()];
+    let pool = zutil::import::open_pool(&env, &dirs, "old", engine::spa::OpenOptions::default()).unwrap();
+    let fs = Filesystem::open(&pool.dsl.dataset("old").unwrap()).unwrap();
+    assert_eq!(fs.version, version);
+    let at = |path: &str| {
+        path.split('/').fold(fs.root().unwrap(), |dir, name| {
+            fs.inode(dir.lookup(name.as_bytes()).unwrap().unwrap().object).unwrap()
+        })
+    };
+    let file = at("file");
+    let attr = file.attr();
+    assert_eq!((attr.perm, attr.uid, attr.gid, attr.links, attr.size), (0o4711, 9, 8, 2, 300_000));
+    let mut data = vec![0; 300_000];
+    assert_eq!(file.read_at(0, &mut data).unwrap(), data.len());
+    assert!(data.iter().all(|b| *b == 3));
+    assert_eq!(at("dir/second").number(), file.number());
+    assert_eq!(file.xattr(b"user.a").unwrap().unwrap(), b"value");
+    assert_eq!(at("dir/short").readlink().unwrap(), b"../file");
+    assert_eq!(at("dir/long").readlink().unwrap(), [b'x'; 700]);
+    assert_eq!(at("dir/dev").attr().raw_rdev, 7 << 20 | 3);
+    assert_eq!(at("dir").attr().size, 6, "its names, . and ..");
+    for (name, users) in [("few", 1), ("lot", 40)] {
+        let acl = at(name).acl().unwrap().unwrap();
+        let who: Vec<u64> = acl.aces.iter().map(|ace| ace.who).take(users).collect();
+        assert_eq!(who, (500..500 + users as u64).collect::<Vec<_>>());
+        assert!(acl.aces.len() > users && !acl.trivial);
+    }
+}
+
+#[test]
+fn old_file_systems_are_written_replayed_and_upgraded() {
+    for (pool, version) in [(1, 1), (8, 2), (14, 3), (28, 4)] {
+        let dir = tempfile::tempdir().unwrap();
+        let spa = old_pool(dir.path(), pool, version);
+        let fs = mount(&spa, "old", Overrides::default()).unwrap();
+        fill(&fs);
+        // A log's worth of it, and the power goes.
+        fs.fsync(0).unwrap();
+        let late = fs.create(fs.root, b"late", &node(FileKind::Regular)).unwrap();
+        fs.write(late, 0, b"late bytes", true).unwrap();
+        fs.fsync(late).unwrap();
+        let cut = tempfile::tempdir().unwrap();
+        pools::copy(dir.path(), cut.path());
+        drop((fs, spa));
+
+        let spa = pools::import_dir(cut.path(), "old").unwrap();
+        let fs = mount(&spa, "old", Overrides::default()).unwrap();
+        let mut bytes = [0; 10];
+        let late = fs.lookup(fs.root, b"late").unwrap().unwrap().object;
+        assert_eq!((fs.read(late, 0, &mut bytes).unwrap(), &bytes), (10, b"late bytes"));
+        fs.unmount().unwrap();
+        drop(fs);
+        spa.export().unwrap();
+        drop(spa);
+        check(cut.path(), version);
+        match version {
+            4 => upgrade(cut.path()),
+            _ => judge(cut.path()),
+        }
+    }
+}
+
+fn judge(dir: &Path) {
+    if zdb::installed() {
+        zdb::verify(dir, "old").unwrap();
+    }
+}
+
+/// Znodes stay as they are until they need what only system attributes hold.
+fn upgrade(dir: &Path) {
+    let spa = pools::import_dir(dir, "old").unwrap();
+    let fs = mount(&spa, "old", Overrides::default()).unwrap();
+    assert!(fs.set_version(3).is_err() && fs.set_version(6).is_err());
+    fs.set_version(5).unwrap();
+    let kind = |number: u64| fs.objset.handle(number).unwrap().dnode().bonustype;
+    let new = fs.create(fs.root, b"new", &node(FileKind::Regular)).unwrap();
+    let lot = fs.lookup(fs.root, b"lot").unwrap().unwrap().object;
+    assert_eq!((kind(new), kind(lot)), (ObjectType::SA, ObjectType::ZNODE));
+    let (before, acl) = (fs.attr(lot).unwrap(), fs.acl(lot).unwrap());
+    fs.set_options(zpl::write::Options { xattr_sa: true, ..fs.options() });
+    fs.set_xattr(lot, b"user.b", Some(b"packed"), XattrMode::Set).unwrap();
+    assert_eq!(kind(lot), ObjectType::SA);
+    let after = fs.attr(lot).unwrap();
+    assert_eq!((after.mode(), after.crtime, after.flags), (before.mode(), before.crtime, before.flags));
+    assert_eq!(fs.acl(lot).unwrap(), acl);
+    fs.unmount().unwrap();
+    drop(fs);
+    spa.export().unwrap();
+    drop(spa);
+    check(dir, 5);
+    judge(dir);
+}
