@@ -359,7 +359,7 @@ fn what_umount_took_away_is_closed_by_who_may_wait() {
 }
 
 #[test]
-fn an_old_file_system_is_mounted_to_be_read() {
+fn an_old_file_system_is_written_and_upgraded() {
     let (live, Some(golden)) = (Live::new(), testkit::golden::get("zfs-fuse-v23")) else { return };
     for entry in fs::read_dir(&golden.dir).unwrap().map(Result::unwrap) {
         if entry.file_name().to_string_lossy().starts_with("disk") {
@@ -376,8 +376,19 @@ fn an_old_file_system_is_mounted_to_be_read() {
     assert_eq!(run.code, 0, "{}", run.err);
     let at = PathBuf::from(live.ok(&format!("zfs get -H -o value mountpoint {name}")).trim_end());
     assert!(fs::read_dir(&at).unwrap().count() > 0);
-    assert!(fs::write(at.join("new"), "").is_err());
-    assert_eq!(live.ok(&format!("zfs get -H -o value,source readonly {name}")), "on\ttemporary\n");
+    fs::write(at.join("new"), "of version 4").unwrap();
+    fs::create_dir(at.join("new dir")).unwrap();
+    fs::rename(at.join("new"), at.join("new dir/file")).unwrap();
+    let version = || live.ok(&format!("zfs get -H -o value version {name}"));
+    assert_eq!(version(), "4\n");
+    // The pool is too old for version 5.
+    let why = "pool and or dataset must be upgraded to set this property or value\n";
+    assert!(live.fails(&format!("zfs set version=5 {name}")).ends_with(why));
+    live.ok(&format!("zpool upgrade {name}"));
+    assert!(live.ok(&format!("zfs upgrade {name}")).contains("1 filesystems upgraded\n"));
+    assert_eq!(version(), "5\n");
+    fs::write(at.join("new dir/later"), "of version 5").unwrap();
+    assert_eq!(fs::read_to_string(at.join("new dir/file")).unwrap(), "of version 4");
     live.export_and_verify(name);
 }
 

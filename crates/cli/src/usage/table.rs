@@ -51,7 +51,7 @@ fn row_of_dataset(name: &str, edit: bool, inherit: bool, values: &str) -> String
 
 fn of_datasets() -> String {
     let mut text = "\nThe following properties are supported:\n\n".to_owned();
-    text += &format!("\t{:21} {:>5}  INHERIT   VALUES\n\n", "PROPERTY", "EDIT");
+    text += &format!("\t{:21} {:>4}  INHERIT   VALUES\n\n", "PROPERTY", "EDIT");
     for (info, values) in sorted(ZfsProp::ALL.iter().map(|prop| prop.info())) {
         let edit = !info.read_only() && !info.set_once();
         text += &row_of_dataset(info.name, edit, info.inheritable(), values);
