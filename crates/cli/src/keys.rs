@@ -9,6 +9,7 @@ use engine::spa::Pool;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 
 use crate::ctx::Ctx;
+use crate::fetch;
 use crate::source::LoadKey;
 use crate::verb::Failure;
 
@@ -42,6 +43,10 @@ pub fn ensure(pool: &Pool, dir: &Dir, ctx: &mut Ctx) -> Result<(), Failure> {
     if let Some(path) = root.location.strip_prefix("file://").map(PathBuf::from) {
         let input = read_file(&path).map_err(|e| wanted(&root, &format!("{}: {e}", path.display())))?;
         return load(pool, &root, &input);
+    }
+    if fetch::is_remote(&root.location) {
+        let input = fetch::get(&root.location, &fetch::Trust::of_environment());
+        return load(pool, &root, &input.map_err(|e| wanted(&root, &e))?);
     }
     if !io::stdin().is_terminal() {
         return Err(wanted(&root, "there is no terminal to ask on"));

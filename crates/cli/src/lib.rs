@@ -10,6 +10,7 @@
 pub mod browse;
 pub mod ctx;
 pub mod daemon;
+mod fetch;
 pub mod fuse;
 mod guests;
 pub mod interrupt;
@@ -49,9 +50,12 @@ pub fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
     if let [program, verb, words @ ..] = argv.as_slice()
         && program == zfuse::hands::PROGRAM
-        && verb == zfuse::hands::VERB
     {
-        return ExitCode::from(zfuse::hands::act(words));
+        match (verb, words) {
+            (verb, words) if verb == zfuse::hands::VERB => return ExitCode::from(zfuse::hands::act(words)),
+            (verb, [location]) if verb == fetch::VERB => return ExitCode::from(fetch::act(location)),
+            _ => {}
+        }
     }
     let mut ctx = ctx::Ctx::from_process();
     let exit = multicall::run(argv, &mut ctx);

@@ -4,6 +4,7 @@
 //! the same verb with a [`Session`] in its [`Ctx`]. Verbs that read take `-d` and the like to look at a pool that is
 //! not imported, in their own process.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -45,6 +46,8 @@ pub struct Session {
     pub guest: Option<Guest>,
     /// The client's folder.
     pub cwd: PathBuf,
+    /// A few words of the client's environment.
+    pub env: BTreeMap<String, OsString>,
     /// The client's standard input.
     pub stdin: File,
     /// The command as the history has it.
@@ -76,6 +79,7 @@ impl Commands for Verbs {
             caller: call.caller,
             guest: call.guest,
             cwd: call.cwd,
+            env: call.env,
             stdin: call.stdin,
             line: line(&call.argv),
             leases: Vec::new(),

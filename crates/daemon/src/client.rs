@@ -26,7 +26,18 @@ pub const MALLOC: [(&str, &str); 3] =
 /// What the daemon says on its standard output once it can be reached.
 pub const READY: &[u8] = b"ready\n";
 /// Words of the environment that a command sees.
-const WORDS: [&str; 6] = ["TZ", "LC_ALL", "LANG", "ZPOOL_IMPORT_PATH", "ZFS_COLOR", "HOME"];
+const WORDS: [&str; 10] = [
+    "TZ",
+    "LC_ALL",
+    "LANG",
+    "ZPOOL_IMPORT_PATH",
+    "ZFS_COLOR",
+    "HOME",
+    "SSL_CA_CERT_FILE",
+    "SSL_CA_CERT_PATH",
+    "SSL_CLIENT_CERT_FILE",
+    "SSL_CLIENT_KEY_FILE",
+];
 /// How long a daemon that is just ending or starting is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -1,0 +1,235 @@
+//! Keys from `https://` and `http://` locations.
+//!
+//! Who serves file systems lets a child of the same program fetch ([`apart`]): certificates may lie in a mount of this very
+//! process, and names are resolved by code that can't be interrupted. The words of the environment that OpenZFS gives to
+//! its HTTP library say whom to trust and who we are ([`Trust`]).
+//!
+//! One GET of HTTP/1.0, which no server answers in pieces; what is longer than any key, cut short, or takes too long is
+//! refused. Source of the messages: what OpenZFS 2.3 prints.
+//!
+//! Differs from OpenZFS, which needs libcurl: a certificate that is itself trusted counts whatever name it has, as its
+//! owner could sign others for any name; all others must name the host as an alternative name.
+
+mod tls;
+mod url;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+pub use self::tls::Trust;
+use self::url::Url;
+
+/// The word by which this program is called as a child; what follows is the location.
+pub const VERB: &str = "fetch-key";
+/// Bytes of a key that are taken: keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
+const MAX_KEY: usize = 4096;
+/// Bytes before it.
+const MAX_HEAD: usize = 16 << 10;
+/// How often a server may send us elsewhere.
+const MAX_HOPS: usize = 8;
+/// How long one address is tried, and one answer waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long all of it may take.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Whether a key location is one of these.
+pub fn is_remote(location: &str) -> bool {
+    location.starts_with("https://") || location.starts_with("http://")
+}
+
+/// Has a child fetch a key. `env`: the caller's environment, `cwd`: where its paths begin.
+///
+/// # Errors
+/// Why there is none, for the caller to read.
+pub fn apart(location: &str, env: &BTreeMap<String, OsString>, cwd: &Path) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(zfuse::hands::PROGRAM);
+    child.arg(VERB).arg(location).stdin(Stdio::null());
+    for word in Trust::WORDS {
+        match env.get(word) {
+            Some(path) => child.env(word, cwd.join(path)),
+            None => child.env_remove(word),
+        };
+    }
+    let out = child.output().map_err(|e| failed(location, &e))?;
+    match out.status.success() {
+        true => Ok(out.stdout),
+        false => Err(String::from_utf8_lossy(&out.stderr).trim_end().to_owned()),
+    }
+}
+
+/// What the child does: the key goes to standard output, or why there is none to standard error.
+pub fn act(location: &OsStr) -> u8 {
+    let location = location.to_string_lossy().into_owned();
+    let slow = failed(&location, &"it took too long");
+    thread::spawn(move || {
+        thread::sleep(LONGEST);
+        eprintln!("{slow}");
+        std::process::exit(1);
+    });
+    let done = get(&location, &Trust::of_environment());
+    match done.and_then(|key| io::stdout().write_all(&key).map_err(|e| failed(&location, &e))) {
+        Ok(()) => 0,
+        Err(why) => {
+            eprintln!("{why}");
+            1
+        }
+    }
+}
+
+fn failed(location: &str, why: &dyn std::fmt::Display) -> String {
+    format!("Failed to connect to {location}: {why}")
+}
+
+/// Fetches a key.
+///
+/// # Errors
+/// Why there is none, for the caller to read.
+pub fn get(location: &str, trust: &Trust) -> Result<Vec<u8>, String> {
+    let mut at = Url::parse(location).map_err(|e| failed(location, &e))?;
+    for _ in 0..=MAX_HOPS {
+        let answer = ask(&at, trust).map_err(|e| failed(location, &e))?;
+        match answer.status {
+            200..=299 => return Ok(answer.body),
+            301 | 302 | 303 | 307 | 308 if answer.location.is_some() => {
+                let to = answer.location.unwrap_or_default();
+                at = at.follow(&to).map_err(|e| failed(location, &e))?;
+            }
+            status => return Err(format!("Couldn't GET {location}: {status}")),
+        }
+    }
+    Err(failed(location, &"Too many redirects"))
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    location: Option<String>,
+    body: Vec<u8>,
+}
+
+fn ask(at: &Url, trust: &Trust) -> io::Result<Answer> {
+    let tcp = connect(at)?;
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    tcp.set_write_timeout(Some(PATIENCE))?;
+    let request = format!(
+        "GET {} HTTP/1.0\r\nHost: {}\r\nUser-Agent: aquifer\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        at.path,
+        at.authority()
+    );
+    match at.tls {
+        true => talk(&mut trust.encrypt(tcp, &at.host)?, &request),
+        false => talk(&mut &tcp, &request),
+    }
+}
+
+fn connect(at: &Url) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (at.host.as_str(), at.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Sends a request and reads the answer as far as it says that it goes.
+fn talk<S>(stream: &mut S, request: &str) -> io::Result<Answer>
+where
+    S: Read + Write,
+{
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let mut all = Vec::new();
+    let head_len = loop {
+        if let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") {
+            break end;
+        }
+        if all.len() > MAX_HEAD {
+            return Err(bad("the answer's head is too long"));
+        }
+        if more(stream, &mut all)? == 0 {
+            return Err(bad("the answer is cut short"));
+        }
+    };
+    let body = all.split_off(head_len + 4);
+    let head = Head::parse(&String::from_utf8_lossy(&all))?;
+    if !(200..300).contains(&head.status) {
+        return Ok(Answer { status: head.status, location: head.location, body: Vec::new() });
+    }
+    let body = rest(stream, body, head.length)?;
+    Ok(Answer { status: head.status, location: None, body })
+}
+
+/// What is left of an answer's body.
+fn rest(stream: &mut dyn Read, mut body: Vec<u8>, length: Option<usize>) -> io::Result<Vec<u8>> {
+    let wanted = length.unwrap_or(usize::MAX);
+    loop {
+        if length.is_some_and(|length| length > MAX_KEY) || body.len() > MAX_KEY {
+            return Err(bad("the answer is longer than a key can be"));
+        }
+        if body.len() >= wanted {
+            body.truncate(wanted);
+            return Ok(body);
+        }
+        match (more(stream, &mut body)?, length) {
+            (0, None) => return Ok(body),
+            (0, Some(_)) => return Err(bad("the answer is cut short")),
+            _ => {}
+        }
+    }
+}
+
+fn more(stream: &mut dyn Read, all: &mut Vec<u8>) -> io::Result<usize> {
+    let mut piece = [0; 1024];
+    let len = stream.read(&mut piece)?;
+    all.extend(piece.iter().take(len));
+    Ok(len)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    location: Option<String>,
+    length: Option<usize>,
+}
+
+impl Head {
+    fn parse(text: &str) -> io::Result<Self> {
+        let mut lines = text.split("\r\n");
+        let first = lines.next().unwrap_or_default();
+        let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
+        let status = status.ok_or_else(|| bad("not an answer of HTTP"))?;
+        let mut head = Self { status, location: None, length: None };
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            let value = value.trim();
+            match name.to_ascii_lowercase().as_str() {
+                "location" => head.location = Some(value.to_owned()),
+                "content-length" => head.length = Some(value.parse().map_err(|_| bad("no length"))?),
+                "transfer-encoding" if !value.eq_ignore_ascii_case("identity") => {
+                    return Err(bad("the answer comes in pieces, which HTTP/1.0 does not have"));
+                }
+                _ => {}
+            }
+        }
+        Ok(head)
+    }
+}
+
+/// The file that a word of the environment names.
+fn path_of(word: &str) -> Option<PathBuf> {
+    std::env::var_os(word).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests;
