@@ -11,6 +11,7 @@ pub mod browse;
 pub mod ctx;
 pub mod daemon;
 mod fetch;
+mod forms;
 pub mod fuse;
 mod guests;
 pub mod interrupt;

@@ -3,7 +3,11 @@
 
 use std::ffi::OsString;
 
+use crate::ctx::Ctx;
+use crate::forms::{self, Form, Line};
+use crate::session::Home;
 use crate::verb::{Failure, Outcome};
+use crate::zpool::not_yet::check;
 
 /// Every verb of OpenZFS 2.4's `zpool`, with what it does. A verb that has its own module is never
 /// looked up here.
@@ -92,11 +96,30 @@ pub const ZFS_VERBS: &[(&str, &str)] = &[
 /// Every verb of OpenZFS 2.4's `zstream` that has no module, with what it does.
 pub const ZSTREAM_VERBS: &[(&str, &str)] = &[("drop_record", "leaving records out of a stream")];
 
-/// The answer to a verb that has no module: known to OpenZFS, or not at all.
-pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString]) -> Outcome {
-    let verb = words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
-    match table.iter().find(|(name, _)| *name == verb) {
-        Some((name, what)) => Err(Failure::failed(format!("{command} {name}: not supported yet: {what}"))),
-        None => Err(Failure::usage(format!("unrecognized command '{verb}'"))),
+/// Where a verb that has no module runs: whether its pool is there is known to the daemon; wrong usage is told here.
+pub fn home(command: &str, words: &[OsString]) -> Home {
+    match read(command, words) {
+        Some((_, Ok(line))) if !line.arguments.is_empty() => Home::Daemon,
+        _ => Home::Here,
     }
+}
+
+/// A line of a verb whose form is known.
+fn read(command: &str, words: &[OsString]) -> Option<(&'static Form, Result<Line, Failure>)> {
+    let (verb, rest) = words.split_first()?;
+    let form = forms::find(command, verb.to_str()?)?;
+    Some((form, form.read(rest)))
+}
+
+/// The answer to a verb that has no module: known to OpenZFS, or not at all. What is wrong with its arguments is said
+/// first.
+pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString], ctx: &mut Ctx) -> Outcome {
+    let verb = words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
+    let Some((name, what)) = table.iter().find(|(name, _)| *name == verb) else {
+        return Err(Failure::usage(format!("unrecognized command '{verb}'")));
+    };
+    if let Some((form, line)) = read(command, words) {
+        check(form, &line?, ctx)?;
+    }
+    Err(Failure::failed(format!("{command} {name}: not supported yet: {what}")))
 }

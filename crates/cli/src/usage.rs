@@ -13,6 +13,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 use crate::ctx::Ctx;
+use crate::forms;
 use crate::multicall;
 use crate::verb::Exit;
 
@@ -158,8 +159,10 @@ fn usage(command: &str) -> Option<String> {
     let mut words = command.split(' ');
     let name = words.next().filter(|name| is_ours(name))?;
     let tree = multicall::command(name);
-    let verb = words.next().and_then(|verb| tree.find_subcommand(verb));
-    Some(verb.map_or_else(|| everything(&tree), |verb| format!("usage:\n{}", synopsis(verb))))
+    let word = words.next().unwrap_or_default();
+    let known = tree.find_subcommand(word).map(synopsis);
+    let lines = known.or_else(|| Some(forms::find(name, word)?.synopsis()));
+    Some(lines.map_or_else(|| everything(&tree), |lines| format!("usage:\n{lines}")))
 }
 
 fn everything(tree: &Command) -> String {
@@ -289,6 +292,9 @@ mod tests {
             ("zfs get", "missing property argument"),
             ("zfs get all,name tank", "bad property list: invalid property 'all'"),
             ("zpool labelclear", "missing vdev name"),
+            ("zpool split", "Missing pool name"),
+            ("zpool scrub -q tank", "invalid option 'q'"),
+            ("zfs send", "missing snapshot argument"),
             ("zpool list --json-int", "missing option 'j'"),
         ] {
             assert_eq!(said(line), (Exit::USAGE, why.to_owned()), "{line}");

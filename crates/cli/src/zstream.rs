@@ -48,7 +48,7 @@ impl Verb for Zstream {
             ZstreamVerb::Recompress(verb) => verb.run(ctx),
             ZstreamVerb::Redup(verb) => verb.run(ctx),
             ZstreamVerb::Token(verb) => verb.run(ctx),
-            ZstreamVerb::Other(words) => refuse("zstream", ZSTREAM_VERBS, &words),
+            ZstreamVerb::Other(words) => refuse("zstream", ZSTREAM_VERBS, &words, ctx),
         }
     }
 }

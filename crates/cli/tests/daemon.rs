@@ -44,7 +44,10 @@ fn a_pool_is_made_used_exported_and_imported() {
     let names: Vec<&str> = some.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
     assert!(names[1] == "vdev" && names[3] == "raidz2-0" && names[4].ends_with("/f1"), "{some}");
     assert_eq!(live.ok("zpool iostat -H f2").lines().count(), 1);
-    assert_eq!(live.fails("zpool iostat tank none"), "cannot open 'none': no such pool or vdev\n");
+    assert_eq!(live.fails("zpool iostat none"), "Unable to parse pools/vdevs list.\n\n");
+    let run = live.run("zpool iostat tank none");
+    let why = "Expected either a list of pools, or list of vdevs in \"tank\", but got:\n\tnone (unknown)\n";
+    assert!(run.code == 2 && run.err.starts_with(why), "{}", run.err);
     live.export_and_verify("tank");
     assert_eq!(live.run("zpool list").err, "no pools available\n");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));

@@ -405,3 +405,28 @@ fn refusals_are_in_the_kernels_words() {
     }
     live.export_and_verify("tank");
 }
+
+/// Verbs that can't be done yet: what is wrong with their words is said first, with OpenZFS's exit codes.
+#[test]
+fn what_can_not_be_done_yet_looks_at_its_words_first() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for (line, code, why) in [
+        ("zpool scrub none", 1, "cannot open 'none': no such pool"),
+        ("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub"),
+        ("zpool trim none", 255, "cannot open 'none': no such pool"),
+        ("zpool checkpoint", 2, "missing pool argument\nusage:\n\tcheckpoint [-d [-w]] <pool> ..."),
+        ("zpool remove tank /x", 1, "cannot remove /x: no such device in pool"),
+        ("zpool detach tank /x", 255, "cannot detach /x: no such device in pool"),
+        ("zpool replace tank /x /y", 255, "cannot replace /x with /y: no such device in pool"),
+        ("zfs send tank/none@x", 1, "cannot open 'tank/none': dataset does not exist"),
+        ("zfs send tank@x", 1, "WARNING: could not send tank@x: does not exist"),
+        ("zpool scrub -w tank", 1, "zpool scrub: not supported yet"),
+        ("zpool remove tank a", 1, "zpool remove: not supported yet"),
+        ("zfs receive tank/new", 1, "zfs receive: not supported yet"),
+    ] {
+        let run = live.run(line);
+        assert!(run.code == code && run.err.starts_with(why), "{line}: {}: {}", run.code, run.err);
+    }
+}

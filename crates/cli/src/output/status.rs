@@ -39,6 +39,8 @@ pub struct StatusVdev {
     pub direct: Option<u64>,
     /// What stands after the counts, with its two leading spaces.
     pub note: String,
+    /// It is left out, with its parts; columns are as wide as with it.
+    pub is_hidden: bool,
     /// Its parts.
     pub children: Vec<StatusVdev>,
 }
@@ -147,6 +149,9 @@ fn print_vdevs(out: &mut dyn Write, vdevs: &[StatusVdev], width: usize) -> io::R
 }
 
 fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, width: usize) -> io::Result<()> {
+    if vdev.is_hidden {
+        return Ok(());
+    }
     let name_width = width.saturating_sub(depth);
     write!(out, "\t{:depth$}{:name_width$}  {:8}", "", vdev.name, vdev.state)?;
     if let Some(counts) = vdev.errors {
@@ -207,6 +212,24 @@ mod tests {
             \tspares\n\
             \t  d8                  AVAIL   \n\
             \nerrors: No known data errors\n";
+        assert_eq!(print(&report), want);
+    }
+
+    #[test]
+    fn what_is_hidden_leaves_its_heading_and_the_width() {
+        let hidden = StatusVdev { is_hidden: true, ..disk("a-rather-long-name") };
+        let report = StatusReport {
+            pool: "tank".into(),
+            state: "ONLINE".into(),
+            root: disk("tank"),
+            classes: vec![("logs".into(), vec![hidden.clone()])],
+            spares: vec![hidden],
+            ..Default::default()
+        };
+        let want = "  pool: tank\n state: ONLINE\nconfig:\n\n\
+            \tNAME                  STATE     READ WRITE CKSUM\n\
+            \ttank                  ONLINE       0     0     0\n\
+            \tlogs\t\n\tspares\n";
         assert_eq!(print(&report), want);
     }
 

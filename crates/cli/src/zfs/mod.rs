@@ -37,7 +37,7 @@ use clap::{Args, Subcommand};
 use crate::ctx::Ctx;
 use crate::multicall;
 use crate::session::Home;
-use crate::unsupported::{ZFS_VERBS, refuse};
+use crate::unsupported::{self, ZFS_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
 
 /// Datasets: list, properties, differences.
@@ -143,7 +143,8 @@ impl ZfsVerb {
             Self::Userspace(v) => v.options.space.source.home(),
             Self::Groupspace(v) => v.options.space.source.home(),
             Self::Projectspace(v) => v.options.source.home(),
-            Self::Project(_) | Self::Version(_) | Self::Other(_) => Home::Here,
+            Self::Other(words) => unsupported::home("zfs", words),
+            Self::Project(_) | Self::Version(_) => Home::Here,
             _ => Home::Daemon,
         }
     }
@@ -184,7 +185,7 @@ impl Verb for Zfs {
             ZfsVerb::Share(v) => v.run(ctx),
             ZfsVerb::Unshare(v) => v.run(ctx),
             ZfsVerb::Version(v) => v.run(ctx),
-            ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words),
+            ZfsVerb::Other(words) => refuse("zfs", ZFS_VERBS, &words, ctx),
         }
     }
 }

@@ -195,13 +195,23 @@ impl Iostat {
             Ok(Exit::OK)
         })?;
         if let Some(word) = missing.first() {
-            return Err(Failure::cannot("open", word, "no such pool or vdev"));
+            return Err(self.unknown(word));
         }
         let pools = lines.iter().filter(|line: &&Line| line.is_pool).count();
         if let Some(last) = lines.last_mut().filter(|_| pools > 1 || self.verbose || !self.vdevs.is_empty()) {
             last.ends = true;
         }
         Ok((lines, exit))
+    }
+
+    /// What is said of a word that is neither a pool nor a vdev.
+    fn unknown(&self, word: &str) -> Failure {
+        let Some(pool) = self.pools.first() else {
+            return Failure::failed("Unable to parse pools/vdevs list.\n");
+        };
+        Failure::usage(format!(
+            "Expected either a list of pools, or list of vdevs in \"{pool}\", but got:\n\t{word} (unknown)\n"
+        ))
     }
 
     /// The groups of columns, each with the width of its columns.
@@ -239,6 +249,9 @@ impl Iostat {
         let mut cells = self.cells(line);
         cells.resize(widths.len(), "-".to_owned());
         let more = line.path.as_ref().map(|path| Mark::Leaf(path.clone()).text()).unwrap_or_default();
+        if self.scripted && line.did.is_none() {
+            return writeln!(out);
+        }
         if self.scripted {
             return writeln!(out, "{}\t{}{more}", line.name.trim_start(), cells.join("\t"));
         }
@@ -249,7 +262,9 @@ impl Iostat {
 
     /// What stands behind the name, as far as there is something.
     fn cells(&self, line: &Line) -> Vec<String> {
-        let dash = || "-".to_owned();
+        // What has no space of its own has none, for a script that reads exact numbers.
+        let none = if self.scripted && self.literal { "0" } else { "-" };
+        let dash = || none.to_owned();
         let count = |n: u64| count(n, self.literal);
         let mut cells =
             line.space.map_or([dash(), dash()], |(used, free)| [count(used), count(free)]).to_vec();

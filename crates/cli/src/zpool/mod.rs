@@ -22,6 +22,7 @@ mod iostat_extended;
 mod layouts;
 pub mod list;
 mod list_vdevs;
+pub(crate) mod not_yet;
 mod progress;
 pub mod prop;
 mod reopen;
@@ -45,7 +46,7 @@ use crate::ctx::Ctx;
 use crate::multicall;
 use crate::output::json::JsonStyle;
 use crate::session::Home;
-use crate::unsupported::{ZPOOL_VERBS, refuse};
+use crate::unsupported::{self, ZPOOL_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
 
 /// Pools: find, open, describe.
@@ -119,7 +120,8 @@ impl ZpoolVerb {
             Self::Get(v) => v.source.home(),
             Self::History(v) => v.source.home(),
             Self::Import(v) => v.home(),
-            Self::Version(_) | Self::Other(_) => Home::Here,
+            Self::Other(words) => unsupported::home("zpool", words),
+            Self::Version(_) => Home::Here,
             _ => Home::Daemon,
         }
     }
@@ -161,7 +163,7 @@ impl Verb for Zpool {
             ZpoolVerb::Events(v) => v.run(ctx),
             ZpoolVerb::Labelclear(v) => v.run(ctx),
             ZpoolVerb::Version(v) => v.run(ctx),
-            ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words),
+            ZpoolVerb::Other(words) => refuse("zpool", ZPOOL_VERBS, &words, ctx),
         }
     }
 }

@@ -199,10 +199,9 @@ impl Status {
         let tops = view.tree.children.iter().filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect"));
         let tops: Vec<&VdevNode> = tops.collect();
         let of_class = |class: Option<&str>| -> Vec<StatusVdev> {
-            tops.iter().filter(|v| class_of(v) == class).filter_map(|v| self.vdev(view, v, false)).collect()
+            tops.iter().filter(|v| class_of(v) == class).map(|v| self.vdev(view, v, false)).collect()
         };
-        let aux =
-            |list: &[VdevNode], spare: bool| list.iter().filter_map(|v| self.vdev(view, v, spare)).collect();
+        let aux = |list: &[VdevNode], spare: bool| list.iter().map(|v| self.vdev(view, v, spare)).collect();
         let facts = view.facts.as_ref();
         let classes = ["dedup", "special", "logs"];
         let classes = classes.into_iter().map(|c| (c.to_owned(), of_class(Some(c))));
@@ -221,6 +220,7 @@ impl Status {
                 power: self.power.then_some("-"),
                 direct: (self.direct > 0).then(|| view.direct_errors(view.tree.guid)),
                 note: note(view, &view.tree),
+                is_hidden: false,
                 children: of_class(None),
             },
             classes: classes.filter(|(_, vdevs)| !vdevs.is_empty()).collect(),
@@ -246,16 +246,13 @@ impl Status {
         more
     }
 
-    fn vdev(&self, view: &PoolView<'_>, vdev: &VdevNode, spare: bool) -> Option<StatusVdev> {
-        if self.unhealthy && !status_json::is_unhealthy(view, vdev) {
-            return None;
-        }
+    fn vdev(&self, view: &PoolView<'_>, vdev: &VdevNode, spare: bool) -> StatusVdev {
         let state = match vdev.health.name() {
             "ONLINE" if spare => "AVAIL",
             name => name,
         };
         let slow = (self.slow && !spare).then(|| vdev.is_leaf().then(|| view.slow_ios(vdev.guid)));
-        Some(StatusVdev {
+        StatusVdev {
             name: vdev_name(vdev, self.names.style(), true),
             state: state.to_owned(),
             errors: (!spare).then(|| view.errors_of(vdev.guid)),
@@ -263,8 +260,9 @@ impl Status {
             power: self.power.then(|| if vdev.is_leaf() { power(vdev.path.as_deref()) } else { "-" }),
             direct: (self.direct > 0 && !spare).then(|| view.direct_errors(vdev.guid)),
             note: note(view, vdev) + &self.more(view, vdev),
-            children: vdev.children.iter().filter_map(|c| self.vdev(view, c, spare)).collect(),
-        })
+            is_hidden: self.unhealthy && !status_json::is_unhealthy(view, vdev),
+            children: vdev.children.iter().map(|c| self.vdev(view, c, spare)).collect(),
+        }
     }
 }
 

@@ -1,0 +1,287 @@
+//! Command lines of verbs that can't be done yet: what is wrong with them is said as OpenZFS says it, before anything
+//! else.
+//!
+//! Source: the verbs' functions in zpool_main.c and zfs_main.c, OpenZFS 2.3.2, for the options and what is said.
+
+use std::ffi::OsString;
+
+use crate::verb::Failure;
+
+/// What a verb's line may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Form {
+    /// `zpool` or `zfs`.
+    pub command: &'static str,
+    /// The verb.
+    pub verb: &'static str,
+    /// Letters of options; a colon follows one that takes a value.
+    pub options: &'static str,
+    /// The long names of some, and their letters.
+    pub long: &'static [(&'static str, char)],
+    /// Options of which only one may be given, as OpenZFS names them when it is not.
+    pub one_of: &'static [char],
+    /// What is said when there is no first argument, no second one, and so on: as many as there must be.
+    pub missing: &'static [&'static str],
+    /// Arguments at most.
+    pub most: usize,
+    /// How it is used, behind its name.
+    pub usage: &'static str,
+}
+
+/// No limit of arguments.
+const ANY: usize = usize::MAX;
+const NO_POOL: &str = "missing pool name argument";
+const NO_DEVICE: &str = "missing <device> specification";
+
+/// What most verbs have in common.
+const PLAIN: Form = Form {
+    command: "zpool",
+    verb: "",
+    options: "",
+    long: &[],
+    one_of: &[],
+    missing: &[NO_POOL],
+    most: ANY,
+    usage: "",
+};
+
+/// The verbs that are not there yet.
+pub const FORMS: [Form; 14] = [
+    Form {
+        verb: "scrub",
+        options: "spweC",
+        one_of: &['s', 'p'],
+        usage: "[-e | -s | -p | -C] [-w] <pool> ...",
+        ..PLAIN
+    },
+    Form {
+        verb: "trim",
+        options: "cdr:sw",
+        long: &[("cancel", 'c'), ("secure", 'd'), ("rate", 'r'), ("suspend", 's'), ("wait", 'w')],
+        one_of: &['c', 's'],
+        usage: "[-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]",
+        ..PLAIN
+    },
+    Form {
+        verb: "initialize",
+        options: "csuw",
+        long: &[("cancel", 'c'), ("suspend", 's'), ("uninit", 'u'), ("wait", 'w')],
+        one_of: &['c', 's', 'u'],
+        usage: "[-c | -s | -u] [-w] <pool> [<device> ...]",
+        ..PLAIN
+    },
+    Form {
+        verb: "checkpoint",
+        options: "dw",
+        long: &[("discard", 'd'), ("wait", 'w')],
+        missing: &["missing pool argument"],
+        most: 1,
+        usage: "[-d [-w]] <pool> ...",
+        ..PLAIN
+    },
+    Form {
+        verb: "split",
+        options: "gLR:lno:P",
+        missing: &["Missing pool name", "Missing new pool name"],
+        usage: "[-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]",
+        ..PLAIN
+    },
+    Form { verb: "remove", options: "npsw", usage: "[-npsw] <pool> <device> ...", ..PLAIN },
+    Form {
+        verb: "attach",
+        options: "fo:sw",
+        missing: &[NO_POOL, NO_DEVICE, "missing <new_device> specification"],
+        most: 3,
+        usage: "[-fsw] [-o property=value] <pool> <device> <new-device>",
+        ..PLAIN
+    },
+    Form {
+        verb: "replace",
+        options: "fo:sw",
+        missing: &[NO_POOL, NO_DEVICE],
+        most: 3,
+        usage: "[-fsw] [-o property=value] <pool> <device> [new-device]",
+        ..PLAIN
+    },
+    Form { verb: "detach", missing: &[NO_POOL, NO_DEVICE], usage: "<pool> <device>", ..PLAIN },
+    Form { verb: "resilver", usage: "<pool> ...", ..PLAIN },
+    Form {
+        command: "zfs",
+        verb: "send",
+        options: "i:I:RsDpVvnPLeht:cwbd:SX:",
+        long: &SEND,
+        missing: &["missing snapshot argument"],
+        most: 1,
+        usage: "[-DLPVbcehnpsvw] [-i|-I snapshot] [-R [-X dataset[,dataset]...]] <snapshot>",
+        ..PLAIN
+    },
+    Form {
+        command: "zfs",
+        verb: "receive",
+        options: "o:x:dehMnuvFsAc",
+        missing: &["missing snapshot argument"],
+        most: 1,
+        usage: "[-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>",
+        ..PLAIN
+    },
+    Form {
+        command: "zfs",
+        verb: "redact",
+        missing: &["", "", ""],
+        usage: "<snapshot> <bookmark> <redaction_snapshot> ...",
+        ..PLAIN
+    },
+    Form {
+        command: "zfs",
+        verb: "program",
+        options: "nt:m:j",
+        long: &[("json", 'j')],
+        missing: &["invalid number of arguments", "invalid number of arguments"],
+        usage: "[-jn] [-t <instruction limit>] [-m <memory limit (b)>]\n\t    <pool> <program file> [lua args...]",
+        ..PLAIN
+    },
+];
+
+const SEND: [(&str, char); 15] = [
+    ("replicate", 'R'),
+    ("skip-missing", 's'),
+    ("redact", 'd'),
+    ("props", 'p'),
+    ("parsable", 'P'),
+    ("dedup", 'D'),
+    ("proctitle", 'V'),
+    ("verbose", 'v'),
+    ("dryrun", 'n'),
+    ("large-block", 'L'),
+    ("embed", 'e'),
+    ("compressed", 'c'),
+    ("raw", 'w'),
+    ("backup", 'b'),
+    ("holds", 'h'),
+];
+
+/// The form of a verb that is not there yet.
+pub fn find(command: &str, verb: &str) -> Option<&'static Form> {
+    let verb = if verb == "recv" { "receive" } else { verb };
+    FORMS.iter().find(|form| form.command == command && form.verb == verb)
+}
+
+/// What a line gave.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// Letters of its options.
+    pub options: Vec<char>,
+    /// What is no option.
+    pub arguments: Vec<String>,
+}
+
+impl Form {
+    /// Reads the words behind the verb.
+    ///
+    /// # Errors
+    /// What can't be meant.
+    pub fn read(&self, words: &[OsString]) -> Result<Line, Failure> {
+        let mut line = Line::default();
+        let mut words = words.iter().map(|word| word.to_string_lossy().into_owned());
+        let mut only_arguments = false;
+        while let Some(word) = words.next() {
+            match word.strip_prefix('-') {
+                Some("-") if !only_arguments => only_arguments = true,
+                Some(option) if !only_arguments && !option.is_empty() => {
+                    self.option(option, &mut line, &mut || words.next())?;
+                }
+                _ => line.arguments.push(word),
+            }
+        }
+        let given: Vec<char> = self.one_of.iter().copied().filter(|o| line.options.contains(o)).collect();
+        if let [first, second, ..] = given.as_slice() {
+            let what = format!("invalid option combination: -{first} and -{second} are mutually exclusive");
+            return Err(Failure::usage(what));
+        }
+        // A stream that goes on names nothing, and `remove -s` no device.
+        if self.verb == "send" && line.options.contains(&'t') {
+            return Ok(line);
+        }
+        if let Some(missing) = self.missing.get(line.arguments.len()) {
+            return Err(Failure::usage(*missing));
+        }
+        if line.arguments.len() > self.most {
+            return Err(Failure::usage("too many arguments"));
+        }
+        Ok(line)
+    }
+
+    /// Reads `abc`, `ovalue` or `-long=value`, what is behind the first `-` of a word.
+    #[doc(alias("getopt", "getopt_long"))]
+    fn option(
+        &self,
+        word: &str,
+        line: &mut Line,
+        next: &mut dyn FnMut() -> Option<String>,
+    ) -> Result<(), Failure> {
+        let value_of = |letter| self.options.contains(&format!("{letter}:"));
+        let lacks = |letter| Failure::usage(format!("missing argument for '{letter}' option"));
+        let known = |letter: char| letter.is_ascii_alphabetic() && self.options.contains(letter);
+        if let Some(long) = word.strip_prefix('-') {
+            let (name, value) =
+                long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+            let found = self.long.iter().find(|(known, _)| *known == name);
+            let (_, letter) = found.ok_or_else(|| Failure::usage(format!("invalid option '--{name}'")))?;
+            if value_of(*letter) && value.is_none() && next().is_none() {
+                return Err(lacks(*letter));
+            }
+            line.options.push(*letter);
+            return Ok(());
+        }
+        for (at, letter) in word.char_indices() {
+            if !known(letter) {
+                return Err(Failure::usage(format!("invalid option '{letter}'")));
+            }
+            line.options.push(letter);
+            if value_of(letter) {
+                let here = word.get(at + letter.len_utf8()..).is_some_and(|rest| !rest.is_empty());
+                return if here || next().is_some() { Ok(()) } else { Err(lacks(letter)) };
+            }
+        }
+        Ok(())
+    }
+
+    /// How the verb is used.
+    pub fn synopsis(&self) -> String {
+        format!("\t{} {}\n", self.verb, self.usage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<(String, String), String> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let form = find("zpool", line.split(' ').next().unwrap()).unwrap();
+        let read = form.read(&words[1..]).map_err(|e| e.message().unwrap())?;
+        Ok((read.options.iter().collect(), read.arguments.join(" ")))
+    }
+
+    #[test]
+    fn lines_are_read_as_getopt_does() {
+        let fine = |options: &str, arguments: &str| Ok((options.to_owned(), arguments.to_owned()));
+        assert_eq!(read("attach -fo a=b p -s x y"), fine("fos", "p x y"));
+        assert_eq!(read("attach -oa=b p x y"), fine("o", "p x y"));
+        assert_eq!(read("trim --rate 5 p --cancel"), fine("rc", "p"));
+        assert_eq!(read("trim -w -- p -r"), fine("w", "p -r"));
+        for (line, why) in [
+            ("attach -q p", "invalid option 'q'"),
+            ("attach -f: p", "invalid option ':'"),
+            ("trim --what p", "invalid option '--what'"),
+            ("trim p -r", "missing argument for 'r' option"),
+            ("attach p", "missing <device> specification"),
+            ("attach p x", "missing <new_device> specification"),
+            ("attach p x y z", "too many arguments"),
+            ("scrub -s", "missing pool name argument"),
+            ("scrub -sp p", "invalid option combination: -s and -p are mutually exclusive"),
+        ] {
+            assert_eq!(read(line), Err(why.to_owned()), "{line}");
+        }
+    }
+}

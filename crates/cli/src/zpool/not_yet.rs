@@ -1,0 +1,90 @@
+//! Verbs that can't be done yet: what is wrong with the pools, devices and datasets that they name is said first.
+
+use engine::spa::Pool;
+use ondisk::names::mos;
+
+use super::device;
+use crate::ctx::Ctx;
+use crate::forms::{Form, Line};
+use crate::session::why;
+use crate::verb::Failure;
+use crate::zfs::target::Target;
+
+/// `DSS_SCANNING`: a scrub or resilver is under way.
+const SCANNING: u64 = 1;
+
+/// Looks at what a line names.
+///
+/// # Errors
+/// What is wrong with that.
+pub fn check(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
+    match form.command {
+        "zpool" => check_pool(form, line, ctx),
+        _ => check_dataset(form, line, ctx),
+    }
+}
+
+fn check_pool(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(name) = line.arguments.first() else { return Ok(()) };
+    let Some(pool) = ctx.pool(name) else {
+        let what = format!("cannot open '{name}': no such pool");
+        // Two verbs end with -1 there.
+        let minus_one = matches!(form.verb, "trim" | "initialize");
+        return Err(if minus_one { Failure::MinusOne(what) } else { Failure::Failed(what) });
+    };
+    let has = |word: &str| device::find(&pool, word).is_some();
+    let view = || pool.view().ok();
+    match (form.verb, line.arguments.get(1..).unwrap_or_default()) {
+        ("scrub", _) => {
+            let stops = [('s', "cancel scrubbing"), ('p', "pause scrubbing")];
+            let asked = stops.iter().find(|(letter, _)| line.options.contains(letter));
+            let is_scanning = view().and_then(|view| scan_state(&view)) == Some(SCANNING);
+            match asked {
+                Some((_, verb)) if !is_scanning => {
+                    Err(Failure::failed(format!("cannot {verb} {name}: there is no active scrub")))
+                }
+                _ => Ok(()),
+            }
+        }
+        ("remove", []) if !line.options.contains(&'s') => Err(Failure::usage("missing device")),
+        ("remove", devices) => match devices.iter().find(|device| !has(device)) {
+            Some(device) => Err(Failure::failed(format!("cannot remove {device}: no such device in pool"))),
+            None => Ok(()),
+        },
+        ("detach", [device, ..]) if !has(device) => {
+            Err(Failure::MinusOne(format!("cannot detach {device}: no such device in pool")))
+        }
+        ("attach", [device, new]) if !has(device) => {
+            Err(Failure::MinusOne(format!("cannot attach {new} to {device}: no such device in pool")))
+        }
+        ("replace", [device, rest @ ..]) if !has(device) => {
+            let new = rest.first().unwrap_or(device);
+            Err(Failure::MinusOne(format!("cannot replace {device} with {new}: no such device in pool")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The state of the pool's last scrub or resilver.
+fn scan_state(pool: &Pool) -> Option<u64> {
+    let value = pool.directory().ok()?.lookup(mos::SCAN.as_bytes()).ok()??;
+    value.ints.get(1).copied()
+}
+
+fn check_dataset(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(name) = line.arguments.first() else { return Ok(()) };
+    match form.verb {
+        "program" if ctx.pool(name).is_none() => Err(Failure::failed(format!("cannot open pool '{name}'"))),
+        "send" | "redact" => {
+            let of = name.split('@').next().unwrap_or_default();
+            let target = Target::of(of, ctx)?;
+            target.dir()?;
+            match target.view.dsl.dataset(name) {
+                Ok(_) => Ok(()),
+                Err(e) if form.verb == "redact" => Err(Failure::cannot("open", name, why(&e))),
+                Err(_) => Err(Failure::failed(format!("WARNING: could not send {name}: does not exist"))),
+            }
+        }
+        _ => Ok(()),
+    }
+}
