@@ -6,9 +6,11 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use blkdev::{BlockDevice, Geometry, Io, IoKind};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::image::Pages;
 
@@ -134,5 +136,111 @@ impl BlockDevice for Disk {
     fn submit(&self, mut io: Io) {
         let result = self.run(&mut io);
         (io.done)(result, io.buf);
+    }
+}
+
+/// Longest that a thread is held: what waits for it must not wait for ever.
+const HELD_AT_MOST: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Who is held, before which of its next writes.
+    whom: Option<(ThreadId, u64)>,
+    /// It has come to that write, or to the end of what it did.
+    there: bool,
+}
+
+/// Holds one thread before one of its writes, while others use the same disks.
+#[derive(Debug, Default)]
+pub struct Gate {
+    held: Mutex<Held>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Runs `slow` on a thread of its own up to the write number `writes` that it submits itself, then `meanwhile`
+    /// here, which is told whether `slow` has come to that write and is not over, then the rest of `slow`. When
+    /// `meanwhile` waits for `slow`, `slow` goes on after a second.
+    pub fn overlap<T>(
+        &self,
+        writes: u64,
+        slow: impl FnOnce() + Send,
+        meanwhile: impl FnOnce(bool) -> T,
+    ) -> T {
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| {
+                self.held.lock().whom = Some((thread::current().id(), writes));
+                slow();
+                self.pass();
+                self.held.lock().there = true;
+                self.changed.notify_all();
+            });
+            let mut held = self.held.lock();
+            while !held.there && !slow.is_finished() {
+                self.changed.wait_for(&mut held, Duration::from_millis(50));
+            }
+            let is_held = held.whom.is_some();
+            drop(held);
+            let done = meanwhile(is_held);
+            self.pass();
+            slow.join().expect("what is held does not panic");
+            *self.held.lock() = Held::default();
+            done
+        })
+    }
+
+    fn pass(&self) {
+        self.held.lock().whom = None;
+        self.changed.notify_all();
+    }
+
+    fn hold(&self) {
+        let mut held = self.held.lock();
+        match &mut held.whom {
+            Some((whom, left)) if *whom == thread::current().id() => {
+                *left = left.saturating_sub(1);
+                if *left > 0 {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        held.there = true;
+        self.changed.notify_all();
+        while held.whom.is_some() {
+            if self.changed.wait_for(&mut held, HELD_AT_MOST).timed_out() {
+                held.whom = None;
+            }
+        }
+    }
+}
+
+/// A disk behind a gate.
+#[derive(Debug)]
+pub struct Gated {
+    /// What is behind it.
+    pub disk: Arc<Disk>,
+    /// The gate, which may be before other disks, too.
+    pub gate: Arc<Gate>,
+}
+
+impl BlockDevice for Gated {
+    fn name(&self) -> &str {
+        self.disk.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    fn measure(&self) -> io::Result<u64> {
+        self.disk.measure()
+    }
+
+    fn submit(&self, io: Io) {
+        if matches!(io.kind, IoKind::Write) {
+            self.gate.hold();
+        }
+        self.disk.submit(io);
     }
 }

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use blkdev::Device;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
 use engine::dsl::write::props::Source;
 use engine::spa::{ImportOptions, Spa, import};
 use sim::check;
-use sim::disk::{Event, Record};
+use sim::disk::{Disk, Event, Gate, Gated, Record};
 use sim::image::{Pages, Replay};
 use sim::world::{self, Machine, POOL, Shape};
 use stdx::rng::Rng;
@@ -125,23 +126,45 @@ fn quiet() -> Overrides {
     Overrides { atime: Some(false), ..Overrides::default() }
 }
 
+/// What is done to a file system.
+#[derive(Clone, Copy)]
+struct Work {
+    settings: &'static [(&'static str, u64)],
+    steps: u64,
+    seed: u64,
+    /// Steps go on while groups are on their way to the disks.
+    overlap: bool,
+}
+
 /// Changes a file system; gives what each step left. Promises are marked.
-fn run(spa: &Arc<Spa>, record: &Record, steps: u64, always: bool, seed: u64) -> Vec<Step> {
+fn run(spa: &Arc<Spa>, record: &Record, gate: &Gate, work: Work) -> Vec<Step> {
+    let Work { steps, seed, overlap, .. } = work;
+    let always = work.settings.contains(&("sync", 1));
     let fs = mount(spa, POOL, quiet()).unwrap();
     fs.create(fs.root, b"d", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
     spa.sync().unwrap();
     record.mark(0);
     let mut random = Rng::new(seed);
     let mut all = vec![Step { state: see(&fs), touched: BTreeSet::new() }];
-    for step in 1..=steps {
-        let touched = change(&fs, &mut random).unwrap();
+    let one = |all: &mut Vec<Step>, random: &mut Rng| {
+        let touched = change(&fs, random).unwrap();
         all.push(Step { state: see(&fs), touched });
         if always || random.below(2) == 0 {
             fs.fsync(0).unwrap();
-            record.mark(step);
+            record.mark(all.len() as u64 - 1);
         }
-        if random.below(6) == 0 {
-            spa.sync().unwrap();
+    };
+    while all.len() as u64 <= steps {
+        one(&mut all, &mut random);
+        if random.below(6) != 0 {
+            continue;
+        }
+        let sync = || spa.sync().unwrap();
+        if overlap {
+            let (writes, steps) = (1 + random.below(12), random.below(6));
+            gate.overlap(writes, sync, |_| (0..steps).for_each(|_| one(&mut all, &mut random)));
+        } else {
+            sync();
         }
     }
     all
@@ -180,13 +203,21 @@ fn checked(image: &[Pages], promised: u64, next: u64, all: &[Step]) -> Result<u6
     Ok(done)
 }
 
-fn survive(machine: Machine, settings: &'static [(&'static str, u64)], steps: u64, images: u64, seed: u64) {
+fn gated(gate: &Arc<Gate>, disks: Vec<Arc<Disk>>) -> Vec<Device> {
+    let gated = |disk| Arc::new(Gated { disk, gate: Arc::clone(gate) }) as Device;
+    disks.into_iter().map(gated).collect()
+}
+
+fn survive(machine: Machine, work: Work, images: u64) {
+    let Work { settings, seed, .. } = work;
     let env = world::env(seed);
-    let record = Arc::new(Record::default());
-    let (spa, _disks) = world::new_pool(&env, machine, &record).unwrap();
+    let (record, gate) = (Arc::new(Record::default()), Arc::new(Gate::default()));
+    let devices = gated(&gate, world::recorded(&machine.blank(), &record));
+    let spa = world::create_pool(&env, machine, &devices).unwrap();
     set(&spa, settings);
-    let all = run(&spa, &record, steps, settings.contains(&("sync", 1)), seed);
+    let all = run(&spa, &record, &gate, work);
     let events = record.take();
+    let steps = all.len() as u64 - 1;
     let marks: BTreeSet<u64> =
         events.iter().filter_map(|e| if let Event::Mark(step) = e { Some(*step) } else { None }).collect();
     let mut replay = Replay::new(vec![Pages::default(); machine.disks()]);
@@ -224,21 +255,34 @@ fn images() -> u64 {
     std::env::var("AQUIFER_IMAGES").ok().and_then(|n| n.parse().ok()).unwrap_or(20)
 }
 
+fn work(settings: &'static [(&'static str, u64)], seed: u64) -> Work {
+    Work { settings, steps: 30, seed, overlap: false }
+}
+
 #[test]
 fn what_fsync_promised_survives_power_cuts() {
-    survive(Shape::Mirror.into(), &[], 30, images(), 11);
-    survive(Machine { log_device: true, ..Shape::Single.into() }, &[("sync", 1)], 30, images(), 12);
+    survive(Shape::Mirror.into(), work(&[], 11), images());
+    let machine = Machine { log_device: true, ..Shape::Single.into() };
+    survive(machine, work(&[("sync", 1)], 12), images());
 }
 
 #[test]
 fn blocks_that_the_log_points_to_survive_power_cuts() {
-    survive(Shape::Raidz(1).into(), &[("logbias", 1), ("recordsize", 16 << 10)], 30, images(), 13);
-    survive(Shape::Single.into(), &[("recordsize", 64 << 10)], 30, images(), 14);
+    survive(Shape::Raidz(1).into(), work(&[("logbias", 1), ("recordsize", 16 << 10)], 13), images());
+    survive(Shape::Single.into(), work(&[("recordsize", 64 << 10)], 14), images());
 }
 
 #[test]
 fn blocks_that_a_rewrite_left_where_they_were_survive_power_cuts() {
-    let sha256 =
-        [("checksum", 8), ("compression", 15), ("recordsize", 16 << 10), ("logbias", 1), ("sync", 1)];
-    survive(Shape::Single.into(), Box::leak(Box::new(sha256)), 40, images(), 15);
+    let settings =
+        &[("checksum", 8), ("compression", 15), ("recordsize", 16 << 10), ("logbias", 1), ("sync", 1)];
+    survive(Shape::Single.into(), Work { steps: 40, ..work(settings, 15) }, images());
+}
+
+#[test]
+fn what_fsync_promised_while_a_group_was_on_its_way_survives_power_cuts() {
+    for (seed, settings) in (16..).zip([[].as_slice(), &[("sync", 1)], &[("recordsize", 16 << 10)]]) {
+        let overlap = Work { overlap: true, steps: 60, ..work(settings, seed) };
+        survive(Shape::Single.into(), overlap, images());
+    }
 }

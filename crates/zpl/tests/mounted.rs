@@ -223,11 +223,14 @@ fn blocks_that_the_log_points_to_are_there() {
 /// Keeps what the log is told.
 #[derive(Debug, Default)]
 struct Told {
+    done: Mutex<Vec<String>>,
     forgotten: Mutex<Vec<u64>>,
 }
 
 impl LogSink for Told {
-    fn log(&self, _: &Tx, _: &LogOp<'_>) {}
+    fn log(&self, _: &Tx, op: &LogOp<'_>) {
+        self.done.lock().unwrap().push(format!("{op:?}"));
+    }
     fn skip(&self, _: &Tx) {}
     fn forget(&self, object: u64) {
         self.forgotten.lock().unwrap().push(object);
@@ -255,6 +258,35 @@ fn the_log_forgets_writes_to_files_that_go() {
     fs.unlink(fs.root, b"removed").unwrap();
     fs.unlink(fs.root, b"linked").unwrap();
     assert_eq!(*told.forgotten.lock().unwrap(), [replaced, removed]);
+}
+
+/// After a crash such a file is gone, and a record about it would end the replay, or change whoever has its number.
+#[test]
+fn nothing_is_logged_of_a_file_without_names() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    let told = Arc::new(Told::default());
+    fs.set_sink(Some(Arc::clone(&told) as _));
+    let change = || {
+        fs.write(file, 0, &[1; 5000], true).unwrap();
+        fs.truncate(file, 4000).unwrap();
+        fs.punch(file, 0, 100).unwrap();
+        fs.setattr(file, &Settings { mode: Some(0o640), ..Settings::default() }).unwrap();
+        fs.set_xattr(file, b"user.short", Some(b"x"), XattrMode::Set).unwrap();
+        fs.set_xattr(file, b"user.long", Some(&[1; 50_000]), XattrMode::Set).unwrap();
+        fs.set_xattr(file, b"user.long", None, XattrMode::Set).unwrap();
+        fs.set_acl(file, &fs.acl(file).unwrap()).unwrap();
+    };
+    let count = || std::mem::take(&mut *told.done.lock().unwrap()).len();
+    change();
+    assert!(count() >= 10, "with a name all are told");
+    fs.open_file(file).unwrap();
+    fs.unlink(fs.root, b"file").unwrap();
+    assert_eq!(count(), 1);
+    change();
+    fs.close_file(file).unwrap();
+    assert_eq!(*told.done.lock().unwrap(), [""; 0]);
 }
 
 #[test]

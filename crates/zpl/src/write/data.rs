@@ -173,12 +173,10 @@ impl FsWriter {
         })
     }
 
-    /// Tells the log of a write; `sync`: every commit writes it. A file without a name is gone after a crash.
+    /// Tells the log of a write; `sync`: every commit writes it.
     pub(super) fn log_write(&self, tx: &Tx, node: &Node, (offset, data): (u64, &[u8]), sync: bool) {
-        if node.word(self.fields.links) > 0 {
-            let block_size = node.handle.dnode().datablksz();
-            self.log(tx, &LogOp::Write { object: node.number, offset, data, block_size, sync });
-        }
+        let block_size = node.handle.dnode().datablksz();
+        self.log_of(node, tx, &LogOp::Write { object: node.number, offset, data, block_size, sync });
     }
 
     fn content_changed(&self, state: &mut super::node::State, now: Time) -> Result<()> {
@@ -233,7 +231,7 @@ impl FsWriter {
         let _range = node.ranges.lock(0..u64::MAX, true);
         let tx = self.begin_for(0, true)?;
         self.resize(&tx, &node, size)?;
-        self.log(&tx, &LogOp::Truncate { object: number, offset: size, length: 0, sync: false });
+        self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: size, length: 0, sync: false });
         Ok(())
     }
 
@@ -307,7 +305,7 @@ impl FsWriter {
         let now = self.now();
         self.change(&tx, &node, |state| self.content_changed(state, now))?;
         let length = end.min(size) - offset;
-        self.log(&tx, &LogOp::Truncate { object: number, offset, length, sync: false });
+        self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset, length, sync: false });
         Ok(())
     }
 
@@ -327,7 +325,7 @@ impl FsWriter {
             return Ok(());
         }
         self.resize(&tx, &node, end)?;
-        self.log(&tx, &LogOp::Truncate { object: number, offset: end, length: 0, sync: false });
+        self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: end, length: 0, sync: false });
         Ok(())
     }
 

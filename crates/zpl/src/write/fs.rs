@@ -209,11 +209,23 @@ impl FsWriter {
         }
     }
 
-    /// Has the log forget what it was only told of a file that goes.
-    pub(super) fn forget_writes(&self, object: u64) {
+    /// Tells the log what was done to a file, or to its extended attributes. Of one without a name it needs nothing:
+    /// that is gone after a crash, and then no record about it could be replayed.
+    pub(super) fn log_of(&self, node: &Node, tx: &Tx, op: &LogOp<'_>) {
+        if node.word(self.fields.links) > 0 {
+            self.log(tx, op);
+        }
+    }
+
+    /// Frees the object of a file that nobody has open. First the log forgets what it was only told of it: whoever
+    /// gets the number next must not get its writes, too.
+    pub(super) fn free_object(&self, tx: &Tx, object: u64) -> Result<()> {
         if let Some(sink) = self.sink.read().clone() {
             sink.forget(object);
         }
+        self.objset.free_object(tx, object)?;
+        self.forget(object);
+        Ok(())
     }
 
     /// The moment.

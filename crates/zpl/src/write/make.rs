@@ -100,18 +100,26 @@ impl FsWriter {
         let tx = self.begin()?;
         let _names = self.names.read();
         let _entries = dir.entries.lock();
-        self.create_in(&tx, &dir, name, new, Birth::Named)
+        let (node, file, acl) = self.make_in(&tx, &dir, name, new, Birth::Named)?;
+        let what = match new.kind {
+            FileKind::Directory => Created::Directory,
+            FileKind::Symlink => Created::Symlink,
+            _ => Created::File,
+        };
+        let acl = acl.as_deref().filter(|_| what != Created::Symlink);
+        self.log(&tx, &LogOp::Create { what, dir: dir.number, file, name, target: new.target, acl });
+        Ok(node.number)
     }
 
-    /// The same under locks that are held.
-    pub(super) fn create_in(
+    /// Makes a file and gives it a name in `dir`, whose entries are locked. Gives what the log is to be told, too.
+    pub(super) fn make_in(
         &self,
         tx: &Tx,
         dir: &Arc<Node>,
         name: &[u8],
         new: &NewNode<'_>,
         birth: Birth,
-    ) -> Result<u64> {
+    ) -> Result<(Arc<Node>, NewFile, Option<Vec<Ace>>)> {
         if self.find(dir, name)?.is_some() {
             return Err(Error::new(Kind::Exists, "a file of that name exists"));
         }
@@ -123,15 +131,7 @@ impl FsWriter {
             self.apply(tx, &node, settings)?;
         }
         self.add_entry(tx, dir, name, (node.number, new.kind))?;
-        let what = match new.kind {
-            FileKind::Directory => Created::Directory,
-            FileKind::Symlink => Created::Symlink,
-            _ => Created::File,
-        };
-        let acl = acl.as_deref().filter(|_| what != Created::Symlink);
-        let op = LogOp::Create { what, dir: dir.number, file, name, target: new.target, acl };
-        self.log(tx, &op);
-        Ok(node.number)
+        Ok((node, file, acl))
     }
 
     /// Makes a file without a name (O_TMPFILE), open once: [`FsWriter::link`] can name it, closing it removes it.

@@ -87,10 +87,6 @@ impl FsWriter {
             state.time(self.fields.ctime, now)?;
             Ok(links)
         })?;
-        if left == 0 {
-            // Before the object is free for others.
-            self.forget_writes(node.number);
-        }
         match (left, node.is_open()) {
             (0, true) => self.enqueue(tx, node.number)?,
             (0, false) => self.free_file(tx, node)?,
@@ -121,21 +117,16 @@ impl FsWriter {
             self.free_xattr_dir(tx, xattrs)?;
         }
         self.free_list(tx, &node.state.read().attrs)?;
-        self.objset.free_object(tx, node.number)?;
-        self.forget(node.number);
-        Ok(())
+        self.free_object(tx, node.number)
     }
 
     pub(super) fn free_xattr_dir(&self, tx: &Tx, number: u64) -> Result<()> {
         let dir = self.node(number)?;
         for entry in Zap::open(&self.object(&dir)?)?.entries() {
             let object = dirent_object(entry?.value.first().unwrap_or(0));
-            self.objset.free_object(tx, object)?;
-            self.forget(object);
+            self.free_object(tx, object)?;
         }
-        self.objset.free_object(tx, number)?;
-        self.forget(number);
-        Ok(())
+        self.free_object(tx, number)
     }
 
     /// Removes the files that were unlinked while they were open, and are open no more.

@@ -110,7 +110,7 @@ impl FsWriter {
         }
         let (mode, uid) = (node.word(self.fields.mode), node.word(self.fields.uid));
         let gid = node.word(self.fields.gid);
-        self.log(&tx, &LogOp::Setattr { object: number, settings, mode, uid, gid });
+        self.log_of(&node, &tx, &LogOp::Setattr { object: number, settings, mode, uid, gid });
         Ok(())
     }
 
@@ -275,7 +275,7 @@ impl FsWriter {
         match self.version() < VERSION_FUID {
             // The record has entries of the newer form.
             true => self.log_nothing(&tx),
-            false => self.log(&tx, &LogOp::Acl { object: number, aces: list, flags }),
+            false => self.log_of(&node, &tx, &LogOp::Acl { object: number, aces: list, flags }),
         }
         Ok(())
     }

@@ -132,7 +132,8 @@ impl FsWriter {
         if let Some((dir, file)) = in_dir.filter(|_| packed || value.is_none()) {
             self.remove_entry(&tx, &dir, name, FileKind::Regular)?;
             self.drop_link(&tx, &file)?;
-            self.log(&tx, &LogOp::Remove { dir: dir.number, name, object: file.number, dir_removed: false });
+            let op = LogOp::Remove { dir: dir.number, name, object: file.number, dir_removed: false };
+            self.log_of(&node, &tx, &op);
         }
         match value {
             Some(value) if !(packed && fits) => self.set_in_dir(&tx, &node, name, value),
@@ -166,7 +167,7 @@ impl FsWriter {
             }
             state.time(self.fields.ctime, now)
         })?;
-        self.log(tx, &LogOp::Xattr { object: node.number, name, value });
+        self.log_of(node, tx, &LogOp::Xattr { object: node.number, name, value });
         Ok(true)
     }
 
@@ -188,7 +189,8 @@ impl FsWriter {
 
     pub(super) fn log_xattr_dir(&self, tx: &Tx, node: &Node, file: NewFile) {
         let what = Created::XattrDirectory;
-        self.log(tx, &LogOp::Create { what, dir: node.number, file, name: b"", target: None, acl: None });
+        let op = LogOp::Create { what, dir: node.number, file, name: b"", target: None, acl: None };
+        self.log_of(node, tx, &op);
     }
 
     fn set_in_dir(&self, tx: &Tx, node: &Arc<Node>, name: &[u8], value: &[u8]) -> Result<()> {
@@ -198,15 +200,19 @@ impl FsWriter {
             None => {
                 let (uid, gid) = (node.word(self.fields.uid), node.word(self.fields.gid));
                 let new = NewNode::new(FileKind::Regular, 0o644, uid, gid);
-                let number = self.create_in(tx, &dir, name, &new, Birth::Hidden)?;
-                self.node(number)?
+                let (made, file, _) = self.make_in(tx, &dir, name, &new, Birth::Hidden)?;
+                let (what, dir) = (Created::File, dir.number);
+                self.log_of(node, tx, &LogOp::Create { what, dir, file, name, target: None, acl: None });
+                made
             }
         };
         self.resize(tx, &file, 0)?;
-        self.log(tx, &LogOp::Truncate { object: file.number, offset: 0, length: 0, sync: true });
+        self.log_of(node, tx, &LogOp::Truncate { object: file.number, offset: 0, length: 0, sync: true });
         self.resize(tx, &file, u64::try_from(value.len()).unwrap_or(0))?;
         file.handle.write(tx, 0, value)?;
-        self.log_write(tx, &file, (0, value), true);
+        if node.word(self.fields.links) > 0 {
+            self.log_write(tx, &file, (0, value), true);
+        }
         let now = self.now();
         self.change(tx, node, |state| state.time(self.fields.ctime, now))
     }
