@@ -183,7 +183,9 @@ impl Gate {
             drop(held);
             let done = meanwhile(is_held);
             self.pass();
-            slow.join().expect("what is held does not panic");
+            if let Err(panic) = slow.join() {
+                std::panic::resume_unwind(panic);
+            }
             *self.held.lock() = Held::default();
             done
         })
