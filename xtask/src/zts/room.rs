@@ -7,7 +7,8 @@
 //!
 //! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. Of what only a kernel module has
 //! there is one parameter below `/sys/module/zfs`, which says what is always so here: that snapshots may be made by `mkdir`.
-//! A test that reads `/proc/spl` or sets another parameter fails, and is listed with that reason.
+//! A test that reads `/proc/spl` or sets another parameter fails, and is listed with that reason. OpenZFS's event daemon is
+//! a program that does nothing, with empty settings: what it does for pools, ours does itself, and tests of it fail.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -37,6 +38,8 @@ for part in dev proc sys; do mount --rbind /$part "$root/$part"; done
 mount -t tmpfs tmpfs "$root/sys/module"
 mkdir -p "$root/sys/module/zfs/parameters"
 echo 1 > "$root/sys/module/zfs/parameters/zfs_admin_snapshot"
+mkdir -p "$root/etc/zfs/zed.d"
+touch "$root/etc/zfs/zed.d/zed.rc" "$root/etc/zfs/zed.d/zed-functions.sh"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount --bind "$room/var" "$root/var/tmp"
