@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use nvpair::NvList;
 use ondisk::Dva;
 use stdx::RangeSet;
 use stdx::rng::Rng;
@@ -11,7 +12,7 @@ use super::policy::{self, Limits};
 use super::testing::{Shape, Shared, create, reload};
 use super::{Forms, SpaceAllocator, SpaceMapSource};
 use crate::error::Kind;
-use crate::vdev::config::AllocBias;
+use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
 fn want(psize: u64, txg: u64) -> AllocRequest {
@@ -113,6 +114,33 @@ fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
     assert!(all.allocate(&want(4096, 4)).is_err());
     assert_eq!(all.class_stats(Class::EmbeddedLog).space, 1 << 20);
     assert_eq!(all.class_stats(Class::Normal).space, 64 << 20);
+}
+
+/// What it has goes on, what is new is free, and one that has become big keeps a metaslab for the intent log.
+#[test]
+fn a_vdev_grows_by_whole_metaslabs() {
+    let store = Shared::default();
+    let all = create(&[Shape::disk(12, 20, 60)], Forms::NEW, &store);
+    let first: Vec<Dva> = (0..40).map(|_| one(&all, want(128 << 10, 4))).collect();
+    sync(&all, &store, 4);
+    let mut list = NvList::new();
+    list.add("type", "disk").add("guid", 1_u64).add("ashift", 12_u64).add("metaslab_shift", 20_u64);
+    list.add("asize", (70_u64 << 20) + (1 << 19));
+    all.grow_top(&VdevConfig::parse(&list).unwrap()).unwrap();
+    let stats = all.vdev_stats(0).unwrap();
+    assert_eq!((stats.space, stats.allocated), (70 << 20, 40 * (128 << 10)));
+    let classes = [Class::Normal, Class::EmbeddedLog].map(|class| all.class_stats(class).space >> 20);
+    assert_eq!(classes, [69, 1]);
+    let rest: Vec<Dva> = (40..69 * 8).map(|_| one(&all, want(128 << 10, 5))).collect();
+    let places: BTreeSet<u64> = first.iter().chain(&rest).map(|dva| dva.offset).collect();
+    assert!(places.len() == 69 * 8 && places.iter().any(|place| place >> 20 == 68), "{places:?}");
+    assert!(all.allocate(&want(4096, 5)).is_err());
+    first.iter().for_each(|dva| all.free(dva, 5));
+    sync(&all, &store, 5);
+    (6..10).for_each(|txg| sync(&all, &store, txg));
+    let again = reload(&[Shape::disk(12, 20, 70)], Forms::NEW, &store);
+    assert_eq!(again.allocatable(0).covered(), (1 << 20) + 40 * (128 << 10));
+    assert_eq!(all.vdev_stats(0).unwrap().allocated, (69 << 20) - 40 * (128 << 10));
 }
 
 #[test]

@@ -335,7 +335,14 @@ impl Tasks<'_> {
             }
         };
         bookmarks::create(&self.at, head.head, mark, &source)?;
-        self.log("bookmark", dir, head.head, &format!("name={mark} source={from}"))
+        let of = match &source {
+            BookmarkSource::Snapshot(number) => {
+                let txg = self.at.dataset(*number)?.creation_txg;
+                format!("creation_txg={txg} target_snap={number} redact_obj=0")
+            }
+            BookmarkSource::Bookmark(_) => format!("source={from}"),
+        };
+        self.log("bookmark", dir, head.head, &format!("name={mark} {of}"))
     }
 
     /// Whether what the dataset `of` was in `txg` is in the past of `head`: they are one, or `head` is a clone that
