@@ -90,3 +90,30 @@ fn a_tree_has_a_project_a_quota_and_an_account() {
     );
     live.export_and_verify("tank");
 }
+
+#[test]
+fn accounts_begin_when_the_pool_can_keep_them() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let live = Live::new();
+    let mount = live.dir.path().join("mnt");
+    live.ok(&format!("zpool create -d -O mountpoint={} tank {}", mount.display(), live.disk("a", 256)));
+    for name in ["one", "two", "three"] {
+        fs::write(mount.join(name), [7; 5000]).unwrap();
+    }
+    live.ok("zpool sync");
+    let objects = |verb: &str| live.ok(&format!("zfs {verb} -H -p -o objused tank"));
+    assert_eq!((objects("userspace"), objects("projectspace")), ("-\n".to_owned(), String::new()));
+    live.ok("zpool upgrade tank");
+    assert_eq!(objects("userspace"), "-\n");
+    // The next use begins; this waits until it is done.
+    fs::write(mount.join("four"), "").unwrap();
+    live.ok("zfs set version=current tank");
+    assert_eq!((objects("userspace"), objects("projectspace")), ("5\n".to_owned(), "5\n".to_owned()));
+    // Only what changed since weighs something for projects, or what it had was taken from nothing.
+    let used: u64 = live.ok("zfs projectspace -H -p -o used tank").trim().parse().unwrap();
+    assert!(used.cast_signed().unsigned_abs() < 3 * 5000, "{used}");
+    live.export_and_verify("tank");
+}
