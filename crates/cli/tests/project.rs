@@ -77,6 +77,8 @@ fn a_tree_has_a_project_a_quota_and_an_account() {
     fs::write(mount.join("elsewhere"), vec![9; 4 << 20]).unwrap();
     let moved = fs::rename(mount.join("elsewhere"), mount.join("tree/elsewhere"));
     assert_eq!(moved.unwrap_err().kind(), ErrorKind::CrossesDevices);
+    let linked = fs::hard_link(mount.join("elsewhere"), mount.join("tree/elsewhere"));
+    assert_eq!(linked.unwrap_err().kind(), ErrorKind::CrossesDevices);
 
     live.ok(&format!("zfs project -C -k -r {tree}"));
     assert_eq!(live.ok(&format!("zfs project -d {tree}")), format!("   42 - {tree}\n"));

@@ -284,6 +284,7 @@ impl FsWriter {
             return Err(Error::new(Kind::NotPermitted, "a directory has one name only"));
         }
         self.check_changeable(&node)?;
+        self.check_projects(&node, &dir)?;
         let tx = self.begin()?;
         let _names = self.names.read();
         let _entries = dir.entries.lock();

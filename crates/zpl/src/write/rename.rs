@@ -164,7 +164,7 @@ impl FsWriter {
     }
 
     /// A directory that hands its project on takes only files of that project.
-    fn check_projects(&self, node: &Node, dir: &Node) -> Result<()> {
+    pub(super) fn check_projects(&self, node: &Node, dir: &Node) -> Result<()> {
         let inherits = dir.word(self.fields.flags) & pflags::PROJINHERIT != 0;
         if inherits && dir.word(self.fields.projid) != node.word(self.fields.projid) {
             return Err(Error::new(Kind::OtherDevice, "the directory's files have another project"));
