@@ -125,6 +125,30 @@ fn pools_of_every_age_are_upgraded() {
     assert_eq!(live.run("zpool upgrade -V 999 tank").code, 2);
 }
 
+/// OpenZFS of then would not know them, and zfs-fuse indeed takes no pool that has data in block pointers.
+#[test]
+fn an_old_pool_has_nothing_that_came_later() {
+    if !testkit::zdb::installed() {
+        println!("SKIPPED: no zdb here");
+        return;
+    }
+    let forms = [("-o version=2", 16), ("-o version=23", 32), ("-d", 48), ("", 48)];
+    for (number, (form, header)) in forms.into_iter().enumerate() {
+        let live = Live::new();
+        let disk = live.disk("disk", 100);
+        live.ok(&format!("zpool create {form} -O mountpoint=none tank {disk}"));
+        live.ok("zpool export tank");
+        let text = testkit::zdb::run(&live.disks(), "tank", &["-ddddd"]).unwrap();
+        let (mut lines, is_new) = (text.lines(), number == 3);
+        let meta = lines.find(|line| line.starts_with("Dataset mos ")).unwrap();
+        assert_eq!((meta.contains(" lz4 "), meta.contains(" lzjb ")), (is_new, !is_new), "{form}: {meta}");
+        assert_eq!(text.contains("EMBEDDED"), is_new, "{form}");
+        lines.find(|line| line.ends_with("bpobj (Z=uncompressed)")).unwrap();
+        let bonus: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+        assert_eq!(bonus, [header.to_string().as_str(), "bonus", "bpobj", "header"], "{form}");
+    }
+}
+
 #[test]
 fn devices_are_known_where_they_are_now() {
     let live = Live::new();

@@ -20,6 +20,7 @@ use super::feature_set::{FeatureSet, ZAP_METADATA};
 use super::features::PoolFeatures;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::hooks::Unborn;
+use super::import::mos_policy;
 use super::layout::config::{LEAF_ZAP, PoolFacts, ROOT_ZAP, TOP_ZAP};
 use super::layout::{ALLOCATION_BIAS, Layout};
 use super::live::Spa;
@@ -28,11 +29,10 @@ use super::shared::Shared;
 use super::space_store::set;
 use super::spares;
 use crate::arc::ArcCache;
-use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, NewObject, Tx};
 use crate::dsl::write::pool::Created;
-use crate::dsl::write::{Encryption, MosAt, crypto};
+use crate::dsl::write::{Encryption, MosAt, crypto, lists};
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::Result;
@@ -105,7 +105,8 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
     zio.set_min_alloc(min_alloc(&zio.tree()));
     let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
-    let mos = LiveObjset::create(&arc, 0, ObjsetType::Meta, OBJSET_SIZE, Form::Logical, Policy::meta());
+    let policy = mos_policy(|feature| new.features.contains(&feature));
+    let mos = LiveObjset::create(&arc, 0, ObjsetType::Meta, OBJSET_SIZE, Form::Logical, policy);
     let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
     let space = Arc::new(SpaceAllocator::new(forms(&new.features), Some(source)));
     let (tree, biases) = (zio.tree(), &new.layout.classes);
@@ -226,7 +227,7 @@ fn fill_mos(
     let note = |name: &str, value: Value| ZapEdit::open(&mut directory.edit(tx))?.insert(name, value);
     note(mos::CREATION_VERSION, Value::from(new.version))?;
     note(mos::DEFLATE, Value::from(1))?;
-    note(mos::SYNC_BPOBJ, Value::from(deferred_list(mos, tx)?))?;
+    note(mos::SYNC_BPOBJ, Value::from(deferred_list(&at)?))?;
     note(mos::CHECKSUM_SALT, salt(env, zio))?;
     all_vdev_zaps(env, mos, tx)?;
     let class = |id: u64| {
@@ -250,11 +251,10 @@ fn zap(env: &Env) -> NewZap {
     NewZap { salt: env.guid(), ..NewZap::default() }
 }
 
-fn deferred_list(mos: &LiveObjset, tx: &Tx) -> Result<u64> {
-    let new = NewObject::with_bonus(ObjectType::BPOBJ, DEFERRED_BLOCK, ObjectType::BPOBJ_HDR, 48);
-    let object = mos.create_object(tx, new)?;
-    object.set_functions(tx, 0, CompressType::Off.raw())?;
-    Ok(object.number)
+fn deferred_list(at: &MosAt<'_>) -> Result<u64> {
+    let number = lists::alloc(at, DEFERRED_BLOCK)?;
+    at.mos.handle(number)?.set_functions(at.tx, 0, CompressType::Off.raw())?;
+    Ok(number)
 }
 
 /// The key of the salted checksums.

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 
 use nvpair::NvList;
-use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::objset::ZilHeader;
 use ondisk::pool::SpaRemoving;
 use ondisk::zil::LogBlock;
+use ondisk::{CompressType, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::{PoolState, VdevState};
@@ -110,7 +110,13 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     let is_newest = pool.uberblock.txg >= newest;
     check_host(if is_newest { &pool.config } else { &labels }, options)?;
     let rootbp = pool.uberblock.rootbp;
-    let mos = LiveObjset::open(&pool.arc, 0, &rootbp, Form::Logical, policy(&pool))?;
+    let mos = LiveObjset::open(
+        &pool.arc,
+        0,
+        &rootbp,
+        Form::Logical,
+        mos_policy(|f| pool.features.is_active(f.info().guid)),
+    )?;
     let features = FeatureSet::load(&mos)?;
     let enabled: Vec<Feature> =
         zcommon::features::FEATURES.iter().copied().filter(|f| features.is_enabled(*f)).collect();
@@ -167,15 +173,15 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     Ok(spa)
 }
 
-/// How the MOS's blocks are written in a pool of this version and these features.
-fn policy(pool: &Pool) -> Policy {
-    let active = |feature: Feature| pool.features.is_active(feature.info().guid);
-    let lz4 = active(Feature::Lz4Compress);
+/// How the MOS's blocks are written in a pool with these features: a pool of a version without features, or without
+/// these, has neither lz4 nor data in block pointers nor births of holes.
+pub(super) fn mos_policy(is_active: impl Fn(Feature) -> bool) -> Policy {
+    let compress = if is_active(Feature::Lz4Compress) { CompressType::Lz4 } else { CompressType::Lzjb };
     Policy {
-        meta_compress: if lz4 { ondisk::CompressType::Lz4 } else { ondisk::CompressType::Lzjb },
-        compress: if lz4 { ondisk::CompressType::Lz4 } else { ondisk::CompressType::Lzjb },
-        embed: active(Feature::EmbeddedData),
-        hole_birth: active(Feature::HoleBirth),
+        meta_compress: compress,
+        compress,
+        embed: is_active(Feature::EmbeddedData),
+        hole_birth: is_active(Feature::HoleBirth),
         ..Policy::meta()
     }
 }

@@ -26,7 +26,7 @@ pub mod destroy;
 pub mod freeing;
 mod holds;
 mod limits;
-mod lists;
+pub(crate) mod lists;
 pub mod live;
 mod livelist;
 pub mod log;
