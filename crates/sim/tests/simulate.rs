@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Mutex;
+
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::{Machine, Shape};
 
@@ -16,9 +18,18 @@ fn run(seed: u64, machine: Machine) {
 
 #[test]
 fn disks_fail_and_lie_and_the_power_goes_and_all_is_right() {
-    for (seed, machine) in (1..).zip(Machine::all()) {
-        run(seed, machine);
-    }
+    let work = Mutex::new((1..).zip(Machine::all()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let next = work.lock().unwrap().next();
+                    let Some((seed, machine)) = next else { return };
+                    run(seed, machine);
+                }
+            });
+        }
+    });
 }
 
 #[test]
