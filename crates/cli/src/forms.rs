@@ -198,7 +198,7 @@ impl Form {
             let what = format!("invalid option combination: -{first} and -{second} are mutually exclusive");
             return Err(Failure::usage(what));
         }
-        // A stream that goes on names nothing, and `remove -s` no device.
+        // A stream that goes on names nothing.
         if self.verb == "send" && line.options.contains(&'t') {
             return Ok(line);
         }

@@ -1,41 +1,23 @@
 //! Accounts that begin when a file system has files already.
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use engine::dsl::props::userspace::{Account, usage};
 use engine::dsl::write::LiveDataset;
-use engine::env::Env;
-use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{NewPool, Spa};
-use engine::vdev::config::AllocBias;
+use engine::spa::Spa;
 use ondisk::objset::ObjsetFlags;
 use testkit::{pools, zdb};
 use zcommon::features::Feature;
-use zpl::write::{FsWriter, NewFs, NewNode, Options, Settings, create_fs};
-use zpl::{FileKind, Time};
-
-const SIZE: u64 = 128 << 20;
+use zpl::FileKind;
+use zpl::write::{FsWriter, NewNode, Options, Settings};
 
 /// A pool of a version without features; `count` files of user 7 in its root file system.
 fn old_pool(dir: &Path, version: u64, count: usize) -> (Arc<Spa>, Vec<u64>) {
-    let env = Env::system(64 << 20).unwrap();
-    let vdev = VdevSpec::Leaf(pools::leaf(&dir.join("disk1"), SIZE));
-    let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
-    let new = NewPool {
-        name: "old".into(),
-        label_name: None,
-        version,
-        features: Vec::new(),
-        layout: PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, 4, &mut || env.guid()).unwrap(),
-        hostid: 1,
-        hostname: "host".into(),
-        command: "zpool create old".into(),
-    };
-    let mut fs = NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
-    (fs.projects, fs.count_objects) = (false, false);
-    let spa = engine::spa::create(&env, new, &|objset, tx| create_fs(objset, tx, &fs)).unwrap();
+    let spa = common::old_pool(dir, version, |_| {});
     let fs = writer(&spa, false);
     let make = |i: usize| {
         let new = NewNode::new(FileKind::Regular, 0o600, 7, 8);

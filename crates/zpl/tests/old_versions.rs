@@ -1,35 +1,20 @@
 //! File systems of versions 1 to 4: written, read back, replayed, upgraded.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use engine::env::Env;
-use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{NewPool, Spa};
-use engine::vdev::config::AllocBias;
+use engine::spa::Spa;
 use ondisk::ObjectType;
 use ondisk::acl::{Ace, ace_mask, ace_type};
 use testkit::{pools, zdb};
-use zpl::write::{FsWriter, NewFs, NewNode, Overrides, RenameKind, Settings, XattrMode, create_fs, mount};
-use zpl::{FileKind, Filesystem, Time};
+use zpl::write::{FsWriter, NewNode, Overrides, RenameKind, Settings, XattrMode, mount};
+use zpl::{FileKind, Filesystem};
 
 fn old_pool(dir: &Path, pool: u64, version: u64) -> Arc<Spa> {
-    let env = Env::system(64 << 20).unwrap();
-    let vdev = VdevSpec::Leaf(pools::leaf(&dir.join("disk1"), 128 << 20));
-    let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
-    let new = NewPool {
-        name: "old".into(),
-        label_name: None,
-        version: pool,
-        features: Vec::new(),
-        layout: PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, 4, &mut || env.guid()).unwrap(),
-        hostid: 1,
-        hostname: "host".into(),
-        command: "zpool create old".into(),
-    };
-    let mut fs = NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
-    (fs.projects, fs.count_objects, fs.version) = (false, false, version);
-    engine::spa::create(&env, new, &|objset, tx| create_fs(objset, tx, &fs)).unwrap()
+    common::old_pool(dir, pool, |fs| fs.version = version)
 }
 
 fn node(kind: FileKind) -> NewNode<'static> {

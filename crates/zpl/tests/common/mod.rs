@@ -1,7 +1,7 @@
 //! A pool on one file whose root file system is written.
 #![allow(dead_code)]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
 use engine::dsl::write::props::Source;
 use engine::env::Env;
-use engine::spa::Spa;
-use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
+use engine::spa::{NewPool, Spa};
 use engine::vdev::config::AllocBias;
 use engine::zap::Zap;
 use ondisk::dsl::DslDir;
@@ -82,4 +82,25 @@ impl Bench {
         assert!(out.status.success(), "zdb {args:?}: {}\n{text}", out.status);
         text
     }
+}
+
+/// A pool of a version without features, on one disk.
+pub fn old_pool(dir: &Path, version: u64, change: impl FnOnce(&mut NewFs)) -> Arc<Spa> {
+    let env = Env::system(64 << 20).unwrap();
+    let vdev = VdevSpec::Leaf(pools::leaf(&dir.join("disk1"), 128 << 20));
+    let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
+    let new = NewPool {
+        name: "old".into(),
+        label_name: None,
+        version,
+        features: Vec::new(),
+        layout: PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, 4, &mut || env.guid()).unwrap(),
+        hostid: 1,
+        hostname: "host".into(),
+        command: "zpool create old".into(),
+    };
+    let mut fs = NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
+    (fs.projects, fs.count_objects) = (false, false);
+    change(&mut fs);
+    engine::spa::create(&env, new, &|objset, tx| create_fs(objset, tx, &fs)).unwrap()
 }
