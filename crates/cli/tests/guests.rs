@@ -62,10 +62,49 @@ impl House {
     }
 }
 
+fn is_root() -> bool {
+    let is_root = std::process::Command::new("id").arg("-u").output().unwrap().stdout == b"0\n";
+    if !is_root {
+        eprintln!("SKIPPED: only root can be somebody else");
+    }
+    is_root
+}
+
+#[test]
+fn streams_are_lent_to_no_server_of_another_user() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let run = house.live.dir.path().join("squatted");
+    fs::create_dir(&run).unwrap();
+    std::os::unix::fs::chown(&run, Some(GUEST), Some(GUEST)).unwrap();
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
+    let as_guest = |words: &[&str]| {
+        let mut command = std::process::Command::new(&house.program);
+        command.args(words).uid(GUEST).gid(GUEST).current_dir("/").env("AQUIFER_RUN", &run);
+        command
+    };
+    let mut server = as_guest(&["daemon", "--stay"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(&mut server.stdout.take().unwrap(), &mut ready).unwrap();
+    let ask = || -> Run {
+        let mut command = std::process::Command::new(&house.program);
+        command.args(["zpool", "list"]).env("AQUIFER_RUN", &run).output().unwrap().into()
+    };
+    let of_another = ask();
+    // Were the folder only its server's user would tell.
+    std::os::unix::fs::chown(&run, Some(0), Some(0)).unwrap();
+    let of_ours = ask();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(of_another.code == 1 && of_another.err.contains("belongs to user 65534"), "{of_another:?}");
+    assert!(of_ours.code == 1 && of_ours.err.contains("runs as user 65534"), "{of_ours:?}");
+}
+
 #[test]
 fn what_was_allowed_works_and_nothing_else() {
-    if std::process::Command::new("id").arg("-u").output().unwrap().stdout != b"0\n" {
-        eprintln!("SKIPPED: only root can be somebody else");
+    if !is_root() {
         return;
     }
     let house = House::new();

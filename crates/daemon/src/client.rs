@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::place::Place;
+use crate::place::{Place, connect_as_guest};
 use crate::wire::{self, Request};
 
 /// What the C library is told of memory: with an arena for each thread it would keep what a pool used long after it
@@ -46,10 +46,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// When that can't be told, because the daemon's folders are not as they have to be.
 pub fn is_wanted(place: &Place) -> io::Result<bool> {
-    if UnixStream::connect(place.socket()).is_ok() {
-        return Ok(true);
+    match place.connect() {
+        Ok(_) => return Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
+        Err(_) => {}
     }
-    place.check()?;
     Ok(!crate::cache::Cache::at(place.cache()).is_empty())
 }
 
@@ -65,8 +66,11 @@ pub fn run_as_guest(
     width: u64,
     out: BorrowedFd<'_>,
 ) -> Option<io::Result<u8>> {
-    UnixStream::connect(socket).ok()?;
-    Some(run_over(&|| UnixStream::connect(socket), argv, width, out))
+    match connect_as_guest(socket) {
+        Ok(_) => Some(run_over(&|| connect_as_guest(socket), argv, width, out)),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Some(Err(e)),
+        Err(_) => None,
+    }
 }
 
 fn run_over(
@@ -130,12 +134,9 @@ fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
 fn connect(place: &Place) -> io::Result<UnixStream> {
     let until = Instant::now() + PATIENCE;
     loop {
-        match UnixStream::connect(place.socket()) {
+        match place.connect() {
             Ok(stream) => return Ok(stream),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                place.check()?;
-                return Err(e);
-            }
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
             Err(_) => start(place)?,
         }
         if Instant::now() > until {

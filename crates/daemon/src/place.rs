@@ -5,7 +5,9 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Environment word that names the folder.
@@ -113,9 +115,50 @@ impl Place {
     pub fn check(&self) -> io::Result<()> {
         private(&self.run)
     }
+
+    /// Connects to the daemon. The folder is checked first and the server's user afterwards: a client lends its streams,
+    /// and another user may have made a folder of that name in `/tmp` before.
+    ///
+    /// # Errors
+    /// `PermissionDenied` when the folder or the server is not to be trusted; else what connecting gives.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        self.check()?;
+        trusted(UnixStream::connect(self.socket())?, &self.run)
+    }
 }
 
-/// The folder of the socket lets in nobody but its owner, who is the user that runs this.
+/// Connects to the socket on which the system's daemon serves users who are not its owner.
+///
+/// # Errors
+/// As [`Place::connect`]; the folder must be writable by root or this user alone.
+pub fn connect_as_guest(socket: &Path) -> io::Result<UnixStream> {
+    let dir = socket.parent().unwrap_or(Path::new("/"));
+    let meta = fs::symlink_metadata(dir)?;
+    let (owner, mode, shown) = (meta.uid(), meta.mode() & 0o7777, dir.display());
+    if !meta.is_dir() || !is_trusted(owner) || mode & 0o022 != 0 {
+        return Err(denied(format!(
+            "the folder '{shown}' of the system's daemon belongs to user {owner} and has mode {mode:03o}: \
+             it must belong to root, who alone may write to it"
+        )));
+    }
+    trusted(UnixStream::connect(socket)?, dir)
+}
+
+/// Root and the user that runs this.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// A connection to a server of root or of this process's user.
+fn trusted(stream: UnixStream, dir: &Path) -> io::Result<UnixStream> {
+    let server = rustix::net::sockopt::socket_peercred(stream.as_fd())?.uid.as_raw();
+    if is_trusted(server) {
+        return Ok(stream);
+    }
+    Err(denied(format!("the server in '{}' runs as user {server}: nothing is sent to it", dir.display())))
+}
+
+/// The folder of the socket is a real one and lets in nobody but its owner: the user that runs this, or root.
 fn private(dir: &Path) -> io::Result<()> {
     let shown = dir.display();
     let meta = match fs::symlink_metadata(dir) {
@@ -127,7 +170,7 @@ fn private(dir: &Path) -> io::Result<()> {
     if !meta.is_dir() {
         return Err(denied(format!("the run folder '{shown}' is not a folder")));
     }
-    if owner != me {
+    if !is_trusted(owner) {
         let what = format!("the run folder '{shown}' belongs to user {owner}: it must belong to user {me}");
         return Err(denied(what));
     }
@@ -171,6 +214,11 @@ mod tests {
             assert!(crate::client::is_wanted(&place).is_err());
         }
         fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
+        // A link to a folder that is as it has to be is not one itself: whoever made the link can change it.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&run, &link).unwrap();
+        let linked = Place { run: link, ..place.clone() };
+        assert!(linked.check().unwrap_err().to_string().contains("is not a folder"));
         // Somebody else's state is nobody's trouble.
         let gone = Place { run: dir.path().join("none"), state: run.join("file"), ..place.clone() };
         fs::write(run.join("file"), "").unwrap();
