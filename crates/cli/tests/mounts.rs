@@ -67,7 +67,12 @@ fn what_properties_say_holds_at_once() {
     // Only `off` takes it away, and it is in use.
     live.ok("zfs set canmount=noauto tank");
     live.ok("zfs set canmount=on tank");
-    assert_eq!(live.fails("zfs set canmount=off tank"), "cannot unmount 'tank': pool or dataset is busy\n");
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", at.display());
+    assert_eq!(live.fails("zfs set canmount=off tank"), busy);
+    assert_eq!(live.fails("zfs umount tank"), busy);
+    assert_eq!(live.fails("zpool export tank"), busy);
+    let not_destroyed = "could not destroy 'tank': could not unmount datasets\n";
+    assert_eq!(live.fails("zpool destroy tank"), busy + not_destroyed);
     open.write_all(b"x").unwrap();
     drop(open);
 
@@ -405,7 +410,8 @@ fn pools_and_keys_may_lie_in_mounts() {
         "zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{} tank/sealed",
         key.display()
     ));
-    assert_eq!(live.fails("zpool export tank"), "cannot export 'tank': pool is busy\n");
+    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", at.display());
+    assert_eq!(live.fails("zpool export tank"), busy);
     // The pool within goes first; the next daemon has it again, after the one that it lies in.
     live.signal("-TERM");
     assert_eq!(live.ok("zpool list -H -o name"), "tank\nvault\n");

@@ -74,6 +74,9 @@ pub type Work<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 /// Properties that are on or off for a mount, whatever is set.
 pub type Hidden = Vec<(ZfsProp, bool)>;
 
+/// How the error of a mount that keeps its pool begins.
+pub const CANNOT_UNMOUNT: &str = "cannot unmount";
+
 /// A file system and where it is mounted.
 #[derive(Debug)]
 struct Mounted {
@@ -236,11 +239,19 @@ impl Mounts {
     }
 
     /// Unmounts everything, what came last first.
+    ///
+    /// # Errors
+    /// Of the first that stays: a sentence that begins with [`CANNOT_UNMOUNT`] and names its place.
     pub fn unmount_all(&self, force: bool) -> Result<()> {
         self.settle();
         let tops: BTreeSet<String> =
             self.table.lock().keys().map(|name| name.split('/').next().unwrap_or(name).to_owned()).collect();
         let all: Vec<String> = tops.iter().flat_map(|top| self.below(top, Path::new("/"))).collect();
-        all.iter().try_for_each(|dataset| self.unmount(dataset, force))
+        all.iter().try_for_each(|dataset| {
+            let at = self.at(dataset).unwrap_or_default();
+            self.unmount(dataset, force).map_err(|e| {
+                Error::new(e.kind(), format!("{CANNOT_UNMOUNT} '{}': {}", at.display(), e.what()))
+            })
+        })
     }
 }

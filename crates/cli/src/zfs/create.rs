@@ -77,10 +77,6 @@ impl Verb for Create {
                 if self.name.contains('@') { "snapshot delimiter '@'" } else { "bookmark delimiter '#'" };
             return Err(cannot(format!("{kind} is not expected here")));
         }
-        let Some((parent, _)) = self.name.rsplit_once('/') else {
-            return Err(cannot("missing dataset name".to_owned()));
-        };
-        check_nesting(&self.name).map_err(|e| cannot(e.to_string()))?;
         let of_volume = self.sparse || self.block.is_some();
         if of_volume && self.volume.is_none() {
             return Err(Failure::usage("options '-s' and '-b' can only be used when creating a volume"));
@@ -88,17 +84,21 @@ impl Verb for Create {
         if self.unmounted && self.volume.is_some() {
             return Err(Failure::usage("option '-u' can only be used when creating a filesystem"));
         }
+        // A pool's own file system has no parents to make, and is there.
+        if self.parents && self.is_there(ctx)? {
+            return Ok(Exit::OK);
+        }
+        let Some((parent, _)) = self.name.rsplit_once('/') else {
+            return Err(cannot("missing dataset name".to_owned()));
+        };
+        check_nesting(&self.name).map_err(|e| cannot(e.to_string()))?;
         let pool_name = self.name.split('/').next().unwrap_or_default();
         if ctx.pool_of(&self.name).is_none() {
             return Err(cannot(format!("no such pool '{pool_name}'")));
         }
         let target = Target::of(&self.name, ctx)?;
         if target.exists() {
-            return if self.parents {
-                Ok(Exit::OK)
-            } else {
-                Err(cannot("dataset already exists".to_owned()))
-            };
+            return Err(cannot("dataset already exists".to_owned()));
         }
         self.check_parent(parent, &target).map_err(cannot)?;
         let (kind, stored) = self.wishes(&target).map_err(cannot)?;
@@ -127,6 +127,20 @@ impl Verb for Create {
 }
 
 impl Create {
+    /// Whether a dataset of that name and kind exists.
+    #[doc(alias = "zfs_dataset_exists")]
+    fn is_there(&self, ctx: &mut Ctx) -> Result<bool, Failure> {
+        if ctx.pool_of(&self.name).is_none() {
+            return Ok(false);
+        }
+        let target = Target::of(&self.name, ctx)?;
+        let wanted = match self.volume {
+            Some(_) => DatasetTypes::VOLUME,
+            None => DatasetTypes::FILESYSTEM,
+        };
+        Ok(target.exists() && target.types()? == wanted)
+    }
+
     #[doc(alias = "check_parents")]
     fn check_parent(&self, parent: &str, target: &Target) -> Result<(), String> {
         match target.view.dsl.dataset(parent).and_then(|parent| parent.kind()) {

@@ -9,6 +9,7 @@ use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
+use super::mount::unmount;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -148,17 +149,8 @@ impl Destroy {
         }
         drop(quiet);
         if plan.steps.is_empty() {
-            let one = !spec.contains(['%', ',']);
-            if one && !self.recurse {
-                let what = "could not find any snapshots to destroy; check snapshot names.";
-                return Err(Failure::failed(what));
-            }
-            if one {
-                return Err(Failure::failed(
-                    "could not find any snapshots to destroy; check snapshot names.",
-                ));
-            }
-            return Ok(Exit::OK);
+            let what = "could not find any snapshots to destroy; check snapshot names.";
+            return Err(Failure::failed(what));
         }
         let clones = plan.clones.clone();
         if !clones.is_empty() && !self.clones && !self.defer {
@@ -185,12 +177,18 @@ impl Destroy {
     }
 
     fn bookmark(&self, ctx: &mut Ctx) -> Outcome {
-        let target = Target::of(&self.name, ctx)?;
-        target.dir()?;
+        let refused =
+            [(self.dry, "dryrun"), (self.defer, "defer destroy"), (self.recurse || self.clones, "recursive")];
+        if let Some((_, what)) = refused.iter().find(|(given, _)| *given) {
+            return Err(Failure::MinusOne(format!("{what} is not supported with bookmark")));
+        }
+        let missing = || Failure::failed(format!("bookmark '{}' does not exist.", self.name));
+        let target = Target::of(&self.name, ctx).map_err(|_| missing())?;
+        target.dir().map_err(|_| missing())?;
         let name = self.name.clone();
         let done = ctx.change(&target.pool, move |tasks, _| tasks.destroy_bookmark(&name));
         done.map_err(|e| match e.kind() {
-            Kind::NotFound => Failure::failed(format!("bookmark '{}' does not exist.", self.name)),
+            Kind::NotFound => missing(),
             _ => Failure::cannot("destroy", &self.name, why(&e)),
         })?;
         Ok(Exit::OK)
@@ -209,8 +207,7 @@ impl Destroy {
             if let Step::Head(name) = step
                 && target.pool.mounts.at(name).is_some()
             {
-                let done = target.pool.mounts.unmount(name, false);
-                done.map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+                unmount(&target.pool, name, false)?;
             }
         }
         let defer = self.defer;

@@ -203,10 +203,8 @@ impl Unmount {
     }
 
     fn one(&self, pool: &Arc<Imported>, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
-        let place = pool.mounts.at(name).unwrap_or_default();
         // As on Linux: what is in use stays, forced or not.
-        let done = pool.mounts.unmount(name, false);
-        done.map_err(|e| Failure::cannot("unmount", place.display(), e.what()))?;
+        unmount(pool, name, false)?;
         if self.unload_keys
             && let Err(failure) = unload_key_of(&Target::of(name, ctx)?)
         {
@@ -215,6 +213,13 @@ impl Unmount {
         }
         Ok(())
     }
+}
+
+/// Unmounts a file system. As in OpenZFS a failure names the place, which is what a user has to look at.
+#[doc(alias = "unmount_one")]
+pub fn unmount(pool: &Imported, name: &str, force: bool) -> Result<(), Failure> {
+    let place = pool.mounts.at(name).unwrap_or_else(|| PathBuf::from(name));
+    pool.mounts.unmount(name, force).map_err(|e| Failure::cannot("unmount", place.display(), e.what()))
 }
 
 /// A mounted file system, by its name or its place.
@@ -389,8 +394,7 @@ pub fn with_unmounted<T>(
 ) -> Result<T, Failure> {
     let mut unmounted = Vec::new();
     for name in names.iter().filter(|name| target.pool.mounts.at(name).is_some()) {
-        let done = target.pool.mounts.unmount(name, force);
-        done.map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+        unmount(&target.pool, name, force)?;
         unmounted.push(name);
     }
     let done = work(ctx);

@@ -6,7 +6,7 @@ use engine::{Error, Kind};
 use zcommon::names::{check_component, check_entity, check_nesting};
 
 use super::create::make_ancestors;
-use super::mount::{mount_created, mounted_below, with_unmounted};
+use super::mount::{mount_created, mounted_below, unmount, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -95,11 +95,7 @@ impl Rename {
         };
         // What was mounted below is mounted anew, where its new name belongs.
         for name in &names {
-            target
-                .pool
-                .mounts
-                .unmount(name, self.force)
-                .map_err(|e| Failure::cannot("unmount", name, e.what()))?;
+            unmount(&target.pool, name, self.force)?;
         }
         let done = renamed(ctx);
         if self.unmounted && done.is_ok() {

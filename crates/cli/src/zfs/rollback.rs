@@ -9,7 +9,7 @@ use engine::dsl::props::bookmarks::bookmarks;
 use engine::{Error, Kind};
 
 use super::destroy::{Plan, Step};
-use super::mount::{mount_created, mounted_below, stands, with_unmounted};
+use super::mount::{mount_created, mounted_below, stands, unmount, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -128,9 +128,9 @@ impl Rollback {
             if target.pool.mounts.at(name).is_none() {
                 continue;
             }
-            if let Err(e) = target.pool.mounts.unmount(name, self.force) {
+            if let Err(failure) = unmount(&target.pool, name, self.force) {
                 mount_again(&gone, ctx);
-                return Err(Failure::cannot("unmount", name, e.what()));
+                return Err(failure);
             }
             gone.push(name.clone());
         }

@@ -1,6 +1,7 @@
 //! `zpool destroy`.
 
 use clap::Args;
+use daemon::mounts::CANNOT_UNMOUNT;
 use engine::Kind;
 
 use crate::ctx::Ctx;
@@ -36,6 +37,10 @@ impl Verb for Destroy {
 /// What OpenZFS says of a pool that can't be let go.
 pub fn gone(action: &str, pool: &str, e: &engine::Error) -> Failure {
     match e.kind() {
+        _ if e.what().starts_with(CANNOT_UNMOUNT) && action == "destroy" => {
+            Failure::failed(format!("{}\ncould not destroy '{pool}': could not unmount datasets", e.what()))
+        }
+        _ if e.what().starts_with(CANNOT_UNMOUNT) => Failure::failed(e.what()),
         Kind::NotFound => Failure::cannot("open", pool, "no such pool"),
         Kind::Busy => Failure::cannot(action, pool, "pool is busy"),
         _ => Failure::cannot(action, pool, e.what()),

@@ -231,8 +231,15 @@ fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
     if word.starts_with('/') {
         return Ok(PathBuf::from(word));
     }
-    let known = DEVICE_DIRS.iter().map(|dir| Path::new(dir).join(word));
-    let here = ctx.session().map(|session| session.path(word)).ok().filter(|path| path.is_file());
+    let session = ctx.session().ok();
+    let folders = session.and_then(|session| session.env.get("ZPOOL_IMPORT_PATH")).map(std::env::split_paths);
+    let known: Vec<PathBuf> = match folders {
+        Some(folders) => folders.map(|dir| dir.join(word)).collect(),
+        None => DEVICE_DIRS.iter().map(|dir| Path::new(dir).join(word)).collect(),
+    };
+    // A bare name is a device's; a path from here begins with a dot.
+    let relative = word.starts_with("./") || word.starts_with("../");
+    let here = session.filter(|_| relative).and_then(|session| session.path(word).canonicalize().ok());
     known.into_iter().find(|path| path.exists()).or(here).ok_or_else(|| {
         Failure::failed(format!(
             "cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"
