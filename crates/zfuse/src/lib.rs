@@ -12,6 +12,7 @@
 //! and inode numbers below child datasets carry the dataset in their upper bits.
 
 mod attr;
+mod crew;
 mod dir;
 mod fs;
 pub mod hands;

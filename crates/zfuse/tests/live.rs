@@ -448,3 +448,198 @@ fn the_root_has_a_link_for_a_visible_ctl_directory() {
     assert_eq!(links(), 2);
     bench.end();
 }
+
+/// Runs `work` as a thread of user and group 65534 with these other groups; `None` for one that may not become so.
+fn as_nobody<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> Option<T> {
+    use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    std::thread::scope(|scope| {
+        let become_nobody = || -> rustix::io::Result<()> {
+            let groups: Vec<Gid> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+            let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
+            set_thread_groups(&groups)?;
+            set_thread_res_gid(group, group, group)?;
+            set_thread_res_uid(user, user, user)
+        };
+        scope.spawn(move || become_nobody().is_ok().then(work)).join().unwrap()
+    })
+}
+
+/// A mount for everybody, with a file of each of these modes that all can write.
+fn shared_with_nobody(options: LiveOptions) -> Option<Bench> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs another user");
+        return None;
+    }
+    let bench = Bench::with(LiveOptions { allow_other: true, ..options })?;
+    fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    Some(bench)
+}
+
+#[test]
+fn set_id_bits_are_gone_for_the_kernel_too_when_another_user_has_changed_the_file() {
+    use rustix::fs::{FallocateFlags, fallocate};
+    type Work = fn(&Path) -> io::Result<()>;
+    let works: [(&str, Work); 4] = [
+        ("write", |path| fs::OpenOptions::new().write(true).open(path)?.write_all_at(b"other", 0)),
+        ("truncate", |path| fs::OpenOptions::new().write(true).open(path)?.set_len(1)),
+        ("open and truncate", |path| fs::write(path, b"x")),
+        ("fallocate", |path| {
+            let file = fs::OpenOptions::new().write(true).open(path)?;
+            Ok(fallocate(&file, FallocateFlags::empty(), 0, 9000)?)
+        }),
+    ];
+    let Some(bench) = shared_with_nobody(LiveOptions::default()) else { return };
+    for (name, work) in works {
+        let path = bench.mnt().join(name);
+        fs::write(&path, b"program").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        bench.pool.spa.sync().unwrap();
+        // The kernel keeps the attributes of a file at rest.
+        let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(), 0o6777);
+        as_nobody(&[], || work(&path)).unwrap().unwrap();
+        assert_eq!(mode(), 0o777, "{name}");
+        // Root keeps them.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+        work(&path).unwrap();
+        assert_eq!(mode(), 0o6777, "{name} by root");
+    }
+    // What decides is the mode that the kernel has when it runs a program, which it does not ask for then.
+    let path = bench.mnt().join("id");
+    let program = fs::read("/usr/bin/id").unwrap();
+    fs::write(&path, &program).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4777)).unwrap();
+    bench.pool.spa.sync().unwrap();
+    let runs_as = || {
+        let out = std::process::Command::new(&path).arg("-u").output().unwrap();
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    };
+    let write = || fs::OpenOptions::new().write(true).open(&path)?.write_all_at(&program[..4096], 0);
+    let users = as_nobody(&[], || {
+        let before = runs_as();
+        write().unwrap();
+        [before, runs_as()]
+    });
+    assert_eq!(users.unwrap(), ["0", "65534"]);
+    // What nobody can run loses the bit, too.
+    let path = bench.mnt().join("data");
+    fs::write(&path, b"").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4666)).unwrap();
+    as_nobody(&[], || fs::OpenOptions::new().append(true).open(&path)?.write_all(b"x")).unwrap().unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o666);
+    bench.end();
+}
+
+#[test]
+fn a_list_set_by_a_user_without_the_group_takes_its_set_id_bit() {
+    use rustix::fs::{XattrFlags, setxattr};
+    const NONE: u32 = u32::MAX;
+    let options = LiveOptions { posix_acl: true, ..LiveOptions::default() };
+    let Some(bench) = shared_with_nobody(options) else { return };
+    let path = bench.mnt().join("file");
+    fs::write(&path, b"").unwrap();
+    std::os::unix::fs::chown(&path, Some(65534), Some(4242)).unwrap();
+    let list = acl(&[(1, 7, NONE), (4, 5, NONE), (32, 5, NONE)]);
+    let set = || setxattr(&path, "system.posix_acl_access", &list, XattrFlags::empty());
+    for (groups, wanted) in [(&[4242, 9][..], 0o2755), (&[9][..], 0o755)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2777)).unwrap();
+        as_nobody(groups, set).unwrap().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, wanted, "{groups:?}");
+    }
+    bench.end();
+}
+
+#[test]
+fn a_short_file_asks_to_be_written_by_records() {
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.mnt().join("file");
+    for len in [0, 1000, 500_000] {
+        fs::write(&path, vec![1; len]).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().blksize(), 128 << 10, "{len} bytes");
+    }
+    bench.end();
+}
+
+#[test]
+fn a_directory_that_is_open_when_it_goes_keeps_its_attributes() {
+    let Some(bench) = Bench::new() else { return };
+    let (one, two) = (bench.mnt().join("one"), bench.mnt().join("two"));
+    fs::create_dir(&one).unwrap();
+    fs::create_dir(&two).unwrap();
+    let open = fs::File::open(&two).unwrap();
+    fs::rename(&one, &two).unwrap();
+    assert_eq!(open.metadata().unwrap().nlink(), 0);
+    let moved = fs::File::open(&two).unwrap();
+    fs::remove_dir(&two).unwrap();
+    assert_eq!(moved.metadata().unwrap().nlink(), 0);
+    drop((open, moved));
+    bench.end();
+}
+
+#[test]
+fn flags_of_a_directory_protect_its_names() {
+    use rustix::fs::{IFlags, ioctl_setflags};
+    let Some(bench) = Bench::new() else { return };
+    let (dir, out) = (bench.mnt().join("dir"), bench.mnt().join("out"));
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(dir.join("sub")).unwrap();
+    fs::write(dir.join("file"), b"").unwrap();
+    fs::write(&out, b"").unwrap();
+    let handle = fs::File::open(&dir).unwrap();
+    let refused = |what: &str, result: io::Result<()>| {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPERM), "{what}");
+    };
+    if ioctl_setflags(&handle, IFlags::IMMUTABLE).is_err() {
+        return bench.end();
+    }
+    for flag in [IFlags::IMMUTABLE, IFlags::APPEND] {
+        ioctl_setflags(&handle, flag).unwrap();
+        refused("unlink", fs::remove_file(dir.join("file")));
+        refused("rmdir", fs::remove_dir(dir.join("sub")));
+        refused("rename out", fs::rename(dir.join("file"), bench.mnt().join("file")));
+        refused("rename within", fs::rename(dir.join("file"), dir.join("other")));
+        refused("rename over", fs::rename(&out, dir.join("file")));
+        // New names are what a directory that is appended to is for.
+        let new: [(&str, io::Result<()>); 5] = [
+            ("create", fs::write(dir.join("new"), b"")),
+            ("mkdir", fs::create_dir(dir.join("newdir"))),
+            ("symlink", std::os::unix::fs::symlink("x", dir.join("link"))),
+            ("link", fs::hard_link(&out, dir.join("hard"))),
+            ("rename in", fs::rename(&out, dir.join("out"))),
+        ];
+        for (what, result) in new {
+            if flag == IFlags::APPEND { result.unwrap() } else { refused(what, result) }
+        }
+        // What is in it can be changed, the directory itself can't.
+        fs::write(dir.join("file"), b"text").unwrap();
+        refused("chmod", fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)));
+    }
+    ioctl_setflags(&handle, IFlags::empty()).unwrap();
+    let file = fs::File::open(dir.join("file")).unwrap();
+    ioctl_setflags(&file, IFlags::APPEND).unwrap();
+    refused("chmod", file.set_permissions(fs::Permissions::from_mode(0o700)));
+    refused("chown", std::os::unix::fs::chown(dir.join("file"), Some(0), Some(1)));
+    refused("utime", file.set_modified(std::time::UNIX_EPOCH));
+    refused("link", fs::hard_link(dir.join("file"), dir.join("again")));
+    ioctl_setflags(&file, IFlags::empty()).unwrap();
+    drop((file, handle));
+    bench.end();
+}
+
+#[test]
+fn asynchronous_direct_writes_are_seen_by_who_reads_through_pages() {
+    let Some(bench) = Bench::new() else { return };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/aio.py");
+    let out = match std::process::Command::new("python3")
+        .args([script])
+        .arg(bench.mnt().join("file"))
+        .arg("400")
+        .output()
+    {
+        Ok(out) => out,
+        Err(_) => return eprintln!("SKIPPED: no python3 here"),
+    };
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "0", "wrong bytes; {errors}");
+    bench.end();
+}

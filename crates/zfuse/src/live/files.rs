@@ -17,6 +17,16 @@ pub const NAMES: Duration = Duration::from_secs(3600);
 /// Attributes of a file that was just changed expire: its space is known when its group has been written.
 pub const CHANGED: Duration = Duration::from_secs(1);
 
+/// Longest transfer that programs are advised to make.
+const MAX_TRANSFER: u32 = 128 << 10;
+
+/// Bytes that are best written at once (`st_blksize`): a record, of which the first block of a short file has less as yet.
+fn best_transfer(size: u64, block: u32, recordsize: u64) -> u32 {
+    let record = u32::try_from(recordsize).unwrap_or(MAX_TRANSFER);
+    let grows = size <= u64::from(block) && (block < record || !block.is_power_of_two());
+    if grows { record.min(MAX_TRANSFER) } else { block.min(MAX_TRANSFER) }
+}
+
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
@@ -77,7 +87,7 @@ impl Live {
         object.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots can't be changed"))
     }
 
-    fn ino(&self, object: u64) -> Result<u64> {
+    pub(super) fn ino(&self, object: u64) -> Result<u64> {
         let what = if object == self.files.root { What::Top } else { What::Object(object) };
         let node = Node { slot: 0, what };
         node.encode().ok_or_else(|| Error::not_found("object number out of bounds"))
@@ -96,6 +106,9 @@ impl Live {
         let keep = if self.files.names_are_exact() { NAMES } else { Duration::ZERO };
         let generation = Generation(attr.generation);
         let mut attr = of_file(self.ino(object)?, &attr);
+        if attr.kind == FileType::RegularFile {
+            attr.blksize = best_transfer(attr.size, attr.blksize, self.files.options().recordsize);
+        }
         // `.zfs` is a directory in it, for who sees one.
         let shows_ctl = object == self.files.root && self.options.read().snapdir == Snapdir::Visible;
         attr.nlink = attr.nlink.saturating_add(u32::from(shows_ctl));
@@ -167,6 +180,11 @@ impl Live {
     /// Sets attributes.
     pub(super) fn change(&self, object: u64, change: Change) -> Result<Entry> {
         let now = SystemTime::now();
+        let moment = |time: &TimeOrNow| matches!(time, TimeOrNow::SpecificTime(_));
+        let times = [&change.times.0, &change.times.1].into_iter().flatten().any(moment);
+        if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() || times {
+            self.files.check_settable(object)?;
+        }
         let given = change.mode.map(|mode| u64::from(mode & 0o7777));
         let owner = change.uid.is_some() || change.gid.is_some();
         let cut = change.size.is_some() && !change.privileged;
@@ -190,20 +208,6 @@ impl Live {
             self.acl_follows(object, mode)?;
         }
         self.entry(object)
-    }
-
-    /// The mode that a file of somebody else's is to have once it is changed; `None` when it has that already.
-    #[doc(alias = "setattr_should_drop_suidgid")]
-    pub(super) fn without_set_ids(&self, object: u64) -> Result<Option<u64>> {
-        const SETUID: u32 = 0o4000;
-        const SETGID: u32 = 0o2000;
-        const GROUP_EXEC: u32 = 0o010;
-        let attr = self.files.attr(object)?;
-        let mut perm = attr.perm & !SETUID;
-        // Without the right to execute it means locks that are enforced.
-        perm &= if perm & GROUP_EXEC != 0 { !SETGID } else { !0 };
-        let dropped = attr.kind != FileKind::Directory && perm != attr.perm;
-        Ok(dropped.then_some(u64::from(perm)))
     }
 
     /// Everything in a directory, `.` and `..` included.
@@ -263,5 +267,20 @@ impl Live {
             (false, _) if kept => Ok(()),
             _ => Err(Error::unsupported("no such kind of extended attributes")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_file_is_best_written_by_records() {
+        assert_eq!(best_transfer(0, 512, 128 << 10), 128 << 10);
+        assert_eq!(best_transfer(1000, 1024, 8 << 10), 8 << 10);
+        assert_eq!(best_transfer(0, 512, 1 << 20), 128 << 10);
+        // What has several blocks keeps their size.
+        assert_eq!(best_transfer(1 << 20, 16 << 10, 128 << 10), 16 << 10);
+        assert_eq!(best_transfer(9 << 20, 1 << 20, 128 << 10), 128 << 10);
     }
 }

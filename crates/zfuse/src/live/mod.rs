@@ -22,7 +22,9 @@ mod files;
 mod flags;
 pub(crate) mod gate;
 mod listing;
+mod open_dirs;
 mod posix_acl;
+mod privileges;
 mod requests;
 
 use std::fmt::Debug;
@@ -38,8 +40,12 @@ use parking_lot::RwLock;
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
 
+use crate::crew::Lane;
 use crate::space::Space;
 use crate::{Mounted, Ready, fs, kernel};
+
+/// Ranges of pages that one mount has the kernel forget at a time.
+const FORGETTING: usize = 8;
 
 /// How `.zfs` shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -129,6 +135,10 @@ pub(crate) struct Live {
     /// The way to tell the kernel what it does not know.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
     pub(crate) past: gate::Past,
+    /// Directories that are open.
+    pub(crate) open_dirs: open_dirs::OpenDirs,
+    /// Work that makes the kernel forget pages, which waits for reads of them.
+    pub(crate) forgetting: Lane,
 }
 
 impl Live {
@@ -176,7 +186,17 @@ pub fn mount_live(
     let notifier = Arc::new(OnceLock::new());
     let theirs = Arc::clone(&notifier);
     let past = gate::Past::default();
-    let live = Live { files, options: Arc::clone(&shared), frozen, listings, admin, notifier: theirs, past };
+    let live = Live {
+        files,
+        options: Arc::clone(&shared),
+        frozen,
+        listings,
+        admin,
+        notifier: theirs,
+        past,
+        open_dirs: open_dirs::OpenDirs::default(),
+        forgetting: Lane::new(FORGETTING),
+    };
     let gate = Arc::new(gate::Gate(RwLock::new(live)));
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let place = kernel::Place {

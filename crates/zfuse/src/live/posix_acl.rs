@@ -8,7 +8,9 @@ use engine::{Error, Kind, Result};
 use zpl::write::{Settings, XattrMode};
 
 use super::Live;
+use super::privileges::Setter;
 
+const SETGID: u64 = 0o2000;
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 const VERSION: u32 = 2;
@@ -167,12 +169,15 @@ impl Live {
 
     /// Sets or removes a list; the mode says the same then.
     #[doc(alias = "zpl_set_acl")]
-    pub(super) fn set_acl(&self, object: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    pub(super) fn set_acl(&self, object: u64, name: &[u8], value: Option<&[u8]>, who: &Setter) -> Result<()> {
+        self.files.check_settable(object)?;
         let acl = value.map(PosixAcl::parse).transpose()?;
         let kept = match (&acl, name) {
             (Some(acl), ACCESS) => {
-                let old = u64::from(self.files.attr(object)?.perm);
-                let mode = old & !0o777 | acl.perm();
+                let attr = self.files.attr(object)?;
+                let old = u64::from(attr.perm);
+                let keeps = old & SETGID == 0 || who.is_member(attr.gid);
+                let mode = old & !0o777 & !(if keeps { 0 } else { SETGID }) | acl.perm();
                 if mode != old {
                     self.files.setattr(object, &Settings { mode: Some(mode), ..Settings::default() })?;
                 }

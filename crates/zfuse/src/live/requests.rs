@@ -17,6 +17,7 @@ use zpl::write::{Seek, Settings, XattrMode};
 use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
 use super::listing::rest;
+use super::privileges::Setter;
 use super::{Asker, Live, convert, posix_acl};
 use crate::attr::{errno, nothing};
 use crate::fs::{READ_AHEAD, reply_xattr};
@@ -249,7 +250,7 @@ impl Filesystem for Live {
         offset: u64,
         data: &[u8],
         how: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -257,7 +258,13 @@ impl Filesystem for Live {
         if self.object(ino.0).is_some_and(|object| !self.is_of(fh, object)) {
             return reply.error(Errno::ESTALE);
         }
-        match self.writable(ino.0).and_then(|object| self.files.write(object, offset, data, keep)) {
+        let write =
+            |object| self.dropping_set_ids(object, keep, || self.files.write(object, offset, data, keep));
+        match self.writable(ino.0).and_then(write) {
+            // Nobody waits for the pages of a write that comes from them.
+            Ok(()) if flags.0 & libc::O_DIRECT != 0 && !how.contains(WriteFlags::FUSE_WRITE_CACHE) => {
+                self.written_around_pages(ino, offset, data.len(), reply);
+            }
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(e) => reply.error(errno(&e)),
         }
@@ -297,6 +304,9 @@ impl Filesystem for Live {
         let Some(object) = self.object(ino.0) else {
             return self.frozen.opendir(req, ino, flags, reply);
         };
+        if let Err(e) = self.files.open_file(object) {
+            return reply.error(errno(&e));
+        }
         self.accessed(object);
         // Whether the root shows `.zfs` may change at any time.
         let keep = if object == self.files.root {
@@ -304,7 +314,9 @@ impl Filesystem for Live {
         } else {
             FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
         };
-        reply.opened(self.listings.open(), keep);
+        let handle = self.listings.open();
+        self.open_dirs.opened(handle, object, self.handle(object));
+        reply.opened(handle, keep);
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -357,7 +369,9 @@ impl Filesystem for Live {
             return self.frozen.releasedir(req, ino, fh, flags, reply);
         }
         self.listings.close(fh);
-        reply.ok();
+        // Of a directory that is gone nothing is open any more.
+        let open = self.open_dirs.closed(fh).filter(|(object, of)| self.is_of(*of, *object));
+        empty(open.map_or(Ok(()), |(object, _)| self.files.close_file(object)), reply);
     }
 
     fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
@@ -382,7 +396,7 @@ impl Filesystem for Live {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -394,7 +408,7 @@ impl Filesystem for Live {
             let object = self.writable(ino.0)?;
             self.check_xattr(name.as_bytes())?;
             match posix_acl::is_list(name.as_bytes()) {
-                true => self.set_acl(object, name.as_bytes(), Some(value)),
+                true => self.set_acl(object, name.as_bytes(), Some(value), &Setter::of(req)),
                 false => {
                     let mode = convert::xattr_mode(flags);
                     self.files.set_xattr(object, name.as_bytes(), Some(value), mode)
@@ -441,7 +455,7 @@ impl Filesystem for Live {
             let object = self.writable(ino.0)?;
             self.check_xattr(name)?;
             match posix_acl::is_list(name) {
-                true => self.set_acl(object, name, None),
+                true => self.set_acl(object, name, None, &Setter::Privileged),
                 false => self.files.set_xattr(object, name, None, XattrMode::Set),
             }
         };
@@ -514,12 +528,13 @@ impl Filesystem for Live {
     ) {
         let allocate = || {
             let object = self.writable(ino.0)?;
-            self.allocate(object, offset, length, mode)?;
-            let perm = if is_root(req) { None } else { self.without_set_ids(object)? };
-            match perm {
-                Some(_) => self.files.setattr(object, &Settings { mode: perm, ..Settings::default() }),
-                None => Ok(()),
-            }
+            self.dropping_set_ids(object, is_root(req), || {
+                self.allocate(object, offset, length, mode)?;
+                match if is_root(req) { None } else { self.without_set_ids(object)? } {
+                    None => Ok(()),
+                    perm => self.files.setattr(object, &Settings { mode: perm, ..Settings::default() }),
+                }
+            })
         };
         empty(allocate(), reply);
     }

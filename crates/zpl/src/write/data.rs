@@ -21,7 +21,8 @@ const CHUNK: usize = 1 << 20;
 const MAX_SIZE: u64 = i64::MAX as u64;
 /// Seconds after which a read is worth a new access time (`relatime`).
 const DAY: i64 = 24 * 60 * 60;
-const SETIDS: u64 = 0o6000;
+const SETUID: u64 = 0o4000;
+const SETGID: u64 = 0o2000;
 
 /// What lies at an offset, for SEEK_DATA and SEEK_HOLE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +167,8 @@ impl FsWriter {
             state.attrs.set_word(self.fields.size, size)?;
             if !keep_setid {
                 let mode = state.word(self.fields.mode);
-                let cleared = if mode & 0o111 == 0 { mode } else { mode & !SETIDS };
+                // As Linux does: the set-group-id bit alone, of what nobody can run, means locks that are enforced.
+                let cleared = mode & !if mode & 0o111 == 0 { SETUID } else { SETUID | SETGID };
                 state.attrs.set_word(self.fields.mode, cleared)?;
             }
             self.content_changed(state, now)

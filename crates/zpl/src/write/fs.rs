@@ -349,6 +349,11 @@ impl FsWriter {
         Ok(self.node(number)?.handle.is_clean())
     }
 
+    /// Permission, set-id and sticky bits of a file.
+    pub fn perm(&self, number: u64) -> Result<u64> {
+        Ok(self.node(number)?.word(self.fields.mode) & 0o7777)
+    }
+
     /// A file is open: it stays readable when its last name goes.
     pub fn open_file(&self, number: u64) -> Result<Arc<Node>> {
         let node = self.node(number)?;

@@ -126,6 +126,7 @@ impl FsWriter {
         if dir.word(self.fields.links) == 0 {
             return Err(Error::not_found("the directory was removed"));
         }
+        self.check_names(dir, false)?;
         let (node, file, acl) = self.make(tx, dir, new, birth)?;
         if let Some(settings) = &new.settings {
             self.apply(tx, &node, settings)?;
@@ -138,6 +139,7 @@ impl FsWriter {
     #[doc(alias = "zfs_tmpfile")]
     pub fn create_unnamed(&self, dir: u64, new: &NewNode<'_>) -> Result<u64> {
         let dir = self.dir(dir)?;
+        self.check_names(&dir, false)?;
         let tx = self.begin()?;
         let _names = self.names.read();
         let (node, ..) = self.make(&tx, &dir, new, Birth::Unnamed)?;
@@ -294,6 +296,7 @@ impl FsWriter {
         if dir.word(self.fields.links) == 0 {
             return Err(Error::not_found("the directory was removed"));
         }
+        self.check_names(&dir, false)?;
         let unnamed = self.in_queue(&tx, object)?;
         if unnamed {
             if !node.is_open() {

@@ -28,6 +28,7 @@ impl FsWriter {
         let _names = self.names.read();
         let _entries = dir.entries.lock();
         let entry = self.need(&dir, name)?;
+        self.check_names(&dir, true)?;
         let node = self.node(entry.object)?;
         if node.is_dir() {
             return Err(Error::new(Kind::IsDirectory, "is a directory"));
@@ -53,6 +54,7 @@ impl FsWriter {
         let _names = self.names.write();
         let entry = self.need(&dir, name)?;
         let node = self.node(entry.object)?;
+        self.check_names(&dir, true)?;
         self.check_empty(&node)?;
         self.check_removable(&node)?;
         self.remove_entry(&tx, &dir, &entry.name, node.kind)?;

@@ -56,6 +56,8 @@ impl FsWriter {
         if target.dir.word(self.fields.links) == 0 {
             return Err(Error::not_found("the directory was removed"));
         }
+        self.check_names(&source.dir, true)?;
+        self.check_names(&target.dir, kind == RenameKind::Exchange)?;
         self.check_removable(&node)?;
         self.check_projects(&node, &target.dir)?;
         if node.is_dir() {
@@ -109,6 +111,7 @@ impl FsWriter {
 
     /// Removes what stands at the target.
     fn replace(&self, tx: &Tx, target: &End, old: &Dirent, node: &Node) -> Result<()> {
+        self.check_names(&target.dir, true)?;
         let victim = self.node(old.object)?;
         match (node.is_dir(), victim.is_dir()) {
             (true, false) => return Err(Error::new(Kind::NotDirectory, "not a directory")),

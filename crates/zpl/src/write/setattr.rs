@@ -1,5 +1,7 @@
 //! Attributes: mode, owners, size, times, flags, project; and which files may be changed at all.
 
+use std::sync::atomic::Ordering;
+
 use engine::dmu::Tx;
 use engine::{Error, Kind, Result};
 use ondisk::acl::{Ace, ace_flags};
@@ -42,6 +44,23 @@ impl FsWriter {
             0 => Ok(()),
             _ => Err(not_permitted("the file is immutable or can only be appended to")),
         }
+    }
+
+    /// Fails for a file whose mode, owners and times may not be set.
+    #[doc(alias = "notify_change")]
+    pub fn check_settable(&self, number: u64) -> Result<()> {
+        self.check_changeable(&*self.node(number)?)
+    }
+
+    /// Fails for a directory that may get no names, and with `removes` for one that may lose none. What the log says
+    /// happened before it was forbidden.
+    #[doc(alias("may_create", "may_delete"))]
+    pub(super) fn check_names(&self, dir: &Node, removes: bool) -> Result<()> {
+        let forbids = pflags::IMMUTABLE | if removes { pflags::APPENDONLY } else { 0 };
+        if dir.word(self.fields.flags) & forbids == 0 || self.replaying.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(not_permitted("the directory is immutable or can only get new names"))
     }
 
     /// Fails for a file that may not be removed or renamed.

@@ -1,0 +1,111 @@
+//! What a change by another user takes from a file, and what the kernel has kept of it.
+
+use engine::Result;
+use fuser::{INodeNo, ReplyWrite, Request};
+use zpl::FileKind;
+
+use super::Live;
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+const GROUP_EXEC: u32 = 0o010;
+
+/// Who sets an access control list.
+#[derive(Debug)]
+pub enum Setter {
+    /// May keep the set-group-id bit of any file.
+    Privileged,
+    /// A thread of a user with this group, and others that only the system knows.
+    User {
+        /// Its thread.
+        pid: u32,
+        /// Its group.
+        gid: u32,
+    },
+}
+
+impl Setter {
+    /// The sender of a request.
+    pub fn of(req: &Request) -> Self {
+        if req.uid() == 0 { Self::Privileged } else { Self::User { pid: req.pid(), gid: req.gid() } }
+    }
+
+    /// Whether the group is one of theirs. A thread that can't be seen (another container's) has no groups besides.
+    #[doc(alias = "in_group_or_capable")]
+    pub fn is_member(&self, group: u32) -> bool {
+        match self {
+            Self::Privileged => true,
+            Self::User { gid, .. } if *gid == group => true,
+            Self::User { pid, .. } => {
+                // It waits for the answer, so its number is nobody else's.
+                let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+                groups(&status).any(|one| one == group)
+            }
+        }
+    }
+}
+
+/// The supplementary groups that `/proc/PID/status` shows.
+fn groups(status: &str) -> impl Iterator<Item = u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok())
+}
+
+impl Live {
+    /// The mode that a file of somebody else's is to have once it is changed; `None` when it has that already.
+    #[doc(alias = "setattr_should_drop_suidgid")]
+    pub(super) fn without_set_ids(&self, object: u64) -> Result<Option<u64>> {
+        let attr = self.files.attr(object)?;
+        let mut perm = attr.perm & !SETUID;
+        // Without the right to execute it means locks that are enforced.
+        perm &= if perm & GROUP_EXEC != 0 { !SETGID } else { !0 };
+        let dropped = attr.kind != FileKind::Directory && perm != attr.perm;
+        Ok(dropped.then_some(u64::from(perm)))
+    }
+
+    /// Does `work`, which drops set-id bits unless they may be kept (`keep`). The kernel does not look at the mode after
+    /// a write, and runs a program by the one that it has: it forgets that before the change is answered.
+    pub(super) fn dropping_set_ids<T>(
+        &self,
+        object: u64,
+        keep: bool,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        // Nobody sets them meanwhile: the kernel changes one thing of a file at a time.
+        let drops = !keep && self.files.perm(object)? & u64::from(SETUID | SETGID) != 0;
+        let done = work();
+        if drops && let Ok(ino) = self.ino(object) {
+            self.tell_changed(INodeNo(ino));
+        }
+        done
+    }
+
+    /// Answers a write that went around the kernel's pages. Those that were read meanwhile may be of before: of an
+    /// asynchronous write the kernel does not forget them by itself. It waits for pages that are being read, so the
+    /// threads that answer reads must not ask it to.
+    pub(super) fn written_around_pages(&self, ino: INodeNo, offset: u64, len: usize, reply: ReplyWrite) {
+        let notifier = self.notifier.get().cloned();
+        self.forgetting.submit(move || {
+            let (from, bytes) = (i64::try_from(offset), i64::try_from(len));
+            if let (Some(notifier), Ok(from), Ok(bytes)) = (notifier, from, bytes) {
+                // A kernel that does not know the file has nothing to forget.
+                let _ = notifier.inval_inode(ino, from, bytes);
+            }
+            reply.written(u32::try_from(len).unwrap_or(u32::MAX));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_read_off_the_status_of_a_process() {
+        let status = "Name:\tsh\nGid:\t5\t5\t5\t5\nGroups:\t27 100 1000 \nNStgid:\t7\n";
+        assert_eq!(groups(status).collect::<Vec<_>>(), [27, 100, 1000]);
+        assert_eq!(groups("Name:\tsh\n").count(), 0);
+        let (member, other) = (Setter::User { pid: 0, gid: 7 }, Setter::User { pid: 0, gid: 8 });
+        assert!(member.is_member(7) && !other.is_member(7) && Setter::Privileged.is_member(7));
+    }
+}
