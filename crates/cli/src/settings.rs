@@ -9,8 +9,6 @@ use zcommon::props::{
 };
 use zcommon::units::parse_nicenum;
 
-use crate::ctx::Ctx;
-
 /// Bytes of a text property's value and its end.
 #[doc(alias = "ZAP_MAXVALUELEN")]
 const MAX_VALUE: usize = 8192;
@@ -36,10 +34,6 @@ pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
     }
     Ok(all)
 }
-
-/// What `dedup=off` is stored as.
-#[doc(alias = "ZIO_CHECKSUM_OFF")]
-const DEDUP_OFF: u64 = 2;
 
 /// Whether settings are for something new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,18 +76,6 @@ pub fn of_dataset(
         Some(PropName::Written(_)) => Err(format!("'{name}' is readonly")),
         None if name.contains(':') && !is_user_property(name) => Err(format!("invalid property '{name}'")),
         None => Err(format!("invalid property '{name}'")),
-    }
-}
-
-/// Says of which settings nothing comes yet: they are kept, as OpenZFS will heed them.
-pub fn tell_unheeded(settings: &[(String, PropValue)], ctx: &mut Ctx) {
-    for (name, value) in settings {
-        let what = match (name.as_str(), value) {
-            ("dedup", PropValue::Number(n)) if *n != DEDUP_OFF => "no block is deduplicated yet",
-            ("sharenfs" | "sharesmb", PropValue::Text(how)) if how != "off" => "nothing is shared yet",
-            _ => continue,
-        };
-        ctx.warn(format_args!("note: '{name}' is set, but this build does not heed it: {what}"));
     }
 }
 

@@ -241,13 +241,29 @@ fn differences_are_those_of_this_moment() {
 fn settings_of_which_nothing_comes_yet_are_told_of() {
     let live = Live::new();
     let disk = live.disk("d", 128);
-    let note = "note: 'dedup' is set, but this build does not heed it: no block is deduplicated yet\n";
     let made = live.run(&format!("zpool create -O mountpoint=none -O dedup=on tank {disk}"));
-    assert_eq!((made.code, made.err.as_str()), (0, note));
-    let set = live.run("zfs set dedup=sha256,verify tank");
-    assert_eq!((set.code, set.err.as_str()), (0, note));
-    assert_eq!(live.ok("zfs get -H -o value dedup tank"), "sha256,verify\n");
-    assert_eq!(live.run("zfs set dedup=off tank").err, "");
+    assert_eq!((made.code, made.err.as_str()), (0, ""));
+    let status = |what: &str| {
+        let text = live.ok("zpool status tank");
+        let lines = text.lines().skip_while(|line| !line.contains("no effect")).skip(1);
+        let lines: Vec<&str> = lines.take_while(|line| line.starts_with('\t')).map(str::trim).collect();
+        assert_eq!(lines.join("; "), what, "{text}");
+    };
+    let dedup = "dedup=on: no block is deduplicated yet";
+    status(&format!("tank: {dedup}"));
+    live.ok("zfs create -o sharenfs=on tank/a");
+    status(&format!("tank/a: sharenfs=on: nothing is shared yet; tank: {dedup}"));
+    let set = live.run("zfs set dedup=sha256,verify tank/a");
+    assert_eq!((set.code, set.err.as_str()), (0, ""));
+    assert_eq!(live.ok("zfs get -H -o value dedup tank/a"), "sha256,verify\n");
+    assert!(live.log().contains("tank/a: dedup=sha256,verify: no block"), "{}", live.log());
+    live.ok("zfs inherit sharenfs tank/a");
+    live.ok("zfs rename tank/a tank/b");
+    live.ok("zfs set dedup=off tank");
+    status("tank/b: dedup=sha256,verify: no block is deduplicated yet");
+    assert_eq!(live.ok("zpool status -x"), "all pools are healthy\n");
+    live.ok("zfs destroy tank/b");
+    status("");
     live.export_and_verify("tank");
 }
 

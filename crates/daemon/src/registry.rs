@@ -1,6 +1,6 @@
 //! The pools that are imported, by name.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,6 +74,8 @@ pub struct Imported {
     pub since: Instant,
     /// What is mounted.
     pub mounts: Mounts,
+    /// Directories with settings that have no effect, by number; `None` before anybody has looked.
+    pub unheeded: Mutex<Option<BTreeSet<u64>>>,
     /// Spares and cache devices, which nobody else is to have.
     aux: Mutex<Vec<Device>>,
 }
@@ -109,6 +111,7 @@ impl Imported {
             load_guid,
             since: Instant::now(),
             mounts: Mounts::default(),
+            unheeded: Mutex::default(),
             aux: Mutex::default(),
         }
     }

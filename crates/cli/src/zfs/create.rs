@@ -16,6 +16,7 @@ use super::keys::encryption;
 use super::mount::mount_created;
 use super::quota;
 use super::target::Target;
+use super::unheeded;
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::settings::{self, When, of_dataset};
@@ -106,7 +107,8 @@ impl Verb for Create {
         if self.dry {
             return Ok(Exit::OK);
         }
-        settings::tell_unheeded(&stored, ctx);
+        unheeded::tell(&self.name, &stored);
+        let kept = stored.clone();
         let mut stored = stored;
         let secrets = std::sync::Arc::clone(&target.view.env.secrets);
         let encryption = encryption(&mut stored, &self.name, &*secrets, ctx).map_err(cannot)?;
@@ -116,6 +118,7 @@ impl Verb for Create {
         let (quotas, stored) = quota::split(stored);
         quotas.iter().try_for_each(|(kind, who, _)| quota::resolve(*kind, who).map(drop)).map_err(cannot)?;
         make(&self.name, &target, kind, stored, encryption, ctx)?;
+        unheeded::remember(&Target::of(&self.name, ctx)?, &kept);
         for (kind, who, limit) in quotas {
             quota::set(&Target::of(&self.name, ctx)?, kind, &who, limit, ctx).map_err(cannot)?;
         }

@@ -26,6 +26,7 @@ mod set;
 mod simple;
 mod snapshot;
 pub mod target;
+pub mod unheeded;
 mod upgrade;
 pub mod userspace;
 mod version;

@@ -8,9 +8,10 @@ use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
 use super::mount::{mount_created, mounted_followers, waiting_below, with_unmounted};
 use super::quota;
 use super::target::Target;
+use super::unheeded;
 use crate::ctx::Ctx;
 use crate::session::why;
-use crate::settings::{When, of_dataset, tell_unheeded};
+use crate::settings::{When, of_dataset};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Set properties of datasets.
@@ -90,7 +91,8 @@ impl Set {
         if stored.is_empty() {
             return Ok(());
         }
-        tell_unheeded(&stored, ctx);
+        unheeded::tell(name, &stored);
+        unheeded::remember(target, &stored);
         // Of the values of `canmount` only `off` concerns what is mounted.
         let moves = stored.iter().any(|(prop, value)| match prop.as_str() {
             "canmount" => value.number() == Some(0),

@@ -15,11 +15,12 @@ use super::layouts::Sections;
 use super::vdevs::{self, Objections, Silenced};
 use crate::ctx::Ctx;
 use crate::session::why;
-use crate::settings::{self, PoolSetting, When, of_dataset, of_pool, tell_unheeded};
+use crate::settings::{self, PoolSetting, When, of_dataset, of_pool};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::encryption;
 use crate::zfs::quota;
 use crate::zfs::target::Target;
+use crate::zfs::unheeded;
 
 /// The version of pools with features.
 const FEATURES_VERSION: u64 = 5000;
@@ -116,7 +117,7 @@ impl Verb for Create {
         if ctx.registry()?.get(&name).is_some() {
             return Err(cannot("pool already exists".to_owned()));
         }
-        tell_unheeded(&wishes.fs_props, ctx);
+        unheeded::tell(&name, &wishes.fs_props);
         let mut wishes = wishes;
         let (quotas, fs_props) = quota::split(std::mem::take(&mut wishes.fs_props));
         wishes.fs_props = fs_props;

@@ -2,7 +2,7 @@
 //! that can be opened. Importing itself: [`super::import_one`].
 //!
 //! Differs from OpenZFS: pools are listed in the order of their names; what is odd about devices goes to
-//! standard error; `--moments`, `-g`, `-L` and `-P` are additions.
+//! the log, and with `--moments` to standard error; `--moments`, `-g`, `-L` and `-P` are additions.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -131,9 +131,8 @@ impl Verb for Import {
             if count > 0 {
                 writeln!(ctx.out)?;
             }
-            pool.notes
-                .iter()
-                .for_each(|note| ctx.warn(format_args!("note: {}", printable(&note.to_string()))));
+            let notes = pool.notes.iter().map(|note| printable(&note.to_string()));
+            notes.for_each(|note| self.note(ctx, &format!("note: {note}")));
             if self.moments { moments(ctx, &env, pool)? } else { self.list(ctx, &env, pool)? }
         }
         Ok(Exit::OK)
@@ -161,10 +160,20 @@ impl Import {
         let found = zutil::discover(&self.device.iter().map(here).collect::<Vec<_>>());
         if self.home() != Home::Daemon {
             for skipped in &found.skipped {
-                ctx.warn(format_args!("{}: {}", skipped.path.display(), skipped.why));
+                self.note(ctx, &format!("{}: {}", skipped.path.display(), skipped.why));
             }
         }
         Ok(zutil::search(&found.devices))
+    }
+
+    /// Tells of something odd: the user, who asks with `--moments`, else the log. Programs that read the list as OpenZFS
+    /// prints it take a line on standard error for a failure.
+    fn note(&self, ctx: &mut Ctx, text: &str) {
+        match ctx.session {
+            _ if self.moments => ctx.warn(text),
+            Some(_) => eprintln!("zpool import: {text}"),
+            None => {}
+        }
     }
 
     fn wants(&self, pool: &PoolCandidate) -> bool {
@@ -237,6 +246,16 @@ mod tests {
         let run = captured(&["zpool", "import", "-d", dir.path().to_str().unwrap()]);
         assert_eq!((run.exit, run.out.as_str()), (Exit::OK, ""));
         assert_eq!(run.err, "no pools available to import\n");
+    }
+
+    #[test]
+    fn devices_that_can_not_be_opened_are_told_of_with_moments_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = dir.path().join("device");
+        let device = device.to_str().unwrap();
+        assert_eq!(captured(&["zpool", "import", "-d", device]).err, "no pools available to import\n");
+        let told = captured(&["zpool", "import", "-d", device, "--moments"]).err;
+        assert!(told.starts_with(&format!("{device}: ")), "{told}");
     }
 
     #[test]

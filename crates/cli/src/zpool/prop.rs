@@ -86,6 +86,11 @@ impl<'a> PoolView<'a> {
         if self.is_suspended() { "SUSPENDED" } else { self.tree.health.name() }
     }
 
+    /// The pool, if it is imported.
+    pub fn imported(&self) -> Option<&Imported> {
+        self.live.as_deref()
+    }
+
     /// Whether nothing can be written any more.
     pub fn is_suspended(&self) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());

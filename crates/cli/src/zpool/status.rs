@@ -30,6 +30,7 @@ use crate::output::status::{KnownErrors, StatusReport, StatusVdev};
 use crate::session::Home;
 use crate::source::PoolSource;
 use crate::verb::{Exit, Outcome, Verb};
+use crate::zfs::unheeded;
 
 /// Print how pools and their devices are.
 #[derive(Debug, Args)]
@@ -155,6 +156,7 @@ impl Status {
             if lacking && is_fine(condition) {
                 (report.status, report.action) = (Some(wrap(LACKING)), Some(wrap(LACKING_ACTION)));
             }
+            add_unheeded(&mut report, &view);
             report.print(&mut *ctx.out)?;
             if self.dedup > 0 {
                 dedup::print(&view, &mut *ctx.out)?;
@@ -179,6 +181,23 @@ impl Status {
 const LACKING: &str = "One or more devices lack data that was written while they were out of use.\nThey are not \
     read for it, so the pool has less redundancy than its layout gives.";
 const LACKING_ACTION: &str = "Import the pool with OpenZFS, which resilvers them; this build can't yet.";
+
+const UNHEEDED: &str = "Some settings have no effect in this build:";
+const UNHEEDED_ACTION: &str = "None: they are kept for OpenZFS, which heeds them. 'zfs inherit' clears them.";
+
+/// Says which settings of datasets have no effect.
+fn add_unheeded(report: &mut StatusReport, view: &PoolView<'_>) {
+    let lines = view.imported().map(|pool| unheeded::lines(pool)).unwrap_or_default();
+    if lines.is_empty() {
+        return;
+    }
+    let text = format!("{UNHEEDED}\n\t{}", lines.join("\n\t"));
+    report.status = Some(match report.status.take() {
+        Some(status) => format!("{status}\n\t{text}"),
+        None => text,
+    });
+    report.action.get_or_insert_with(|| UNHEEDED_ACTION.to_owned());
+}
 
 /// What `-x` does not mention.
 fn is_fine(condition: PoolStatus) -> bool {

@@ -37,7 +37,7 @@ pub enum PropValue {
 
 impl PropValue {
     /// Reads an entry: one 64-bit integer, or the bytes of a string.
-    pub(crate) fn from_zap(value: &ZapValue) -> Self {
+    pub fn from_zap(value: &ZapValue) -> Self {
         match value.ints.first() {
             Some(&n) if value.width == 8 => PropValue::Number(n),
             _ => PropValue::Text(value.string()),
