@@ -173,16 +173,29 @@ pub struct Version {
     pub json: bool,
 }
 
+/// The release of OpenZFS whose words, properties and features `zpool` and `zfs` have, then this program's own version, in
+/// the form of a distribution's build: programs read a version out of `zfs-2.3.2-0aquifer0.1.0`.
+#[doc(alias = "ZFS_META_ALIAS")]
+const LEVEL: &str = concat!("2.3.2-0aquifer", env!("CARGO_PKG_VERSION"));
+
 impl Verb for Version {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let version = concat!("aquifer-", env!("CARGO_PKG_VERSION"));
-        if !self.json {
-            writeln!(ctx.out, "{version}")?;
-            return Ok(Exit::OK);
+        let is_own = !usage::is_ours(ctx.command.split(' ').next().unwrap_or_default());
+        let own = concat!("aquifer-", env!("CARGO_PKG_VERSION"));
+        let [userland, kernel] = [format!("zfs-{LEVEL}"), format!("zfs-kmod-{LEVEL}")];
+        if self.json {
+            let mut doc = document(&ctx.command);
+            doc.insert("zfs_version".into(), json!({ "userland": userland, "kernel": kernel }));
+            if is_own {
+                doc.insert("aquifer_version".into(), json!(own));
+            }
+            print(&mut *ctx.out, &doc.into())?;
+        } else if is_own {
+            writeln!(ctx.out, "{own}")?;
+        } else {
+            // What stands for the kernel's module is the daemon, which is this program.
+            writeln!(ctx.out, "{userland}\n{kernel}")?;
         }
-        let mut doc = document(&ctx.command);
-        doc.insert("zfs_version".into(), json!({ "userland": version }));
-        print(&mut *ctx.out, &doc.into())?;
         Ok(Exit::OK)
     }
 }
@@ -243,7 +256,7 @@ fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
     // The daemon is sent words that are in order already; its own environment is not the user's.
     let in_order = ctx.session.is_none() && std::env::var_os(posix::WORD).is_some();
     let argv = if in_order { posix::end_options(argv, &command(name)) } else { argv };
-    let argv = with_question_mark_as_help(argv);
+    let argv = with_version_as_verb(name, with_question_mark_as_help(argv));
     let words = argv.clone();
     let parsed = match name {
         "zpool" => parse::<Zpool>(name, argv).map(Command::Zpool),
@@ -319,6 +332,16 @@ fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
     argv.into_iter().enumerate().map(help).collect()
 }
 
+/// `zpool -V` and `zpool --version` are `zpool version`.
+fn with_version_as_verb(name: &str, mut argv: Vec<OsString>) -> Vec<OsString> {
+    if let Some(word) =
+        argv.get_mut(1).filter(|word| usage::is_ours(name) && (*word == "-V" || *word == "--version"))
+    {
+        *word = "version".into();
+    }
+    argv
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,11 +376,17 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_json_where_asked() {
-        let run = captured(&["zfs", "version", "-j"]);
-        let json: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    fn versions_have_openzfs_form() {
+        let [zfs, kmod] = ["zfs", "zfs-kmod"].map(|lead| format!("{lead}-{LEVEL}"));
+        for line in [["zfs", "version"], ["zpool", "version"], ["zfs", "-V"], ["zpool", "--version"]] {
+            assert_eq!(captured(&line).out, format!("{zfs}\n{kmod}\n"), "{line:?}");
+        }
+        // As scripts cut it.
+        assert_eq!(zfs.split('-').nth(1), Some("2.3.2"));
+        let json: serde_json::Value = serde_json::from_str(&captured(&["zfs", "version", "-j"]).out).unwrap();
         assert_eq!(json["output_version"]["command"], "zfs version");
-        assert!(json["zfs_version"]["userland"].as_str().unwrap().starts_with("aquifer-"));
+        assert_eq!([&json["zfs_version"]["userland"], &json["zfs_version"]["kernel"]], [&zfs, &kmod]);
+        assert!(captured(&["aquifer", "version"]).out.starts_with("aquifer-"));
     }
 
     #[test]

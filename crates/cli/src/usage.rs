@@ -45,7 +45,7 @@ const MISSING: [(&str, &str, &str); 19] = [
 ];
 
 /// The commands whose usage is told here.
-fn is_ours(name: &str) -> bool {
+pub fn is_ours(name: &str) -> bool {
     matches!(name, "zpool" | "zfs")
 }
 

@@ -187,7 +187,7 @@ const UNHEEDED_ACTION: &str = "None: they are kept for OpenZFS, which heeds them
 
 /// Says which settings of datasets have no effect.
 fn add_unheeded(report: &mut StatusReport, view: &PoolView<'_>) {
-    let lines = view.imported().map(|pool| unheeded::lines(pool)).unwrap_or_default();
+    let lines = view.imported().map(unheeded::lines).unwrap_or_default();
     if lines.is_empty() {
         return;
     }
