@@ -144,6 +144,15 @@ impl Mount for Standing {
         Ok(())
     }
 
+    fn again(&self, at: &Path, options: &[String]) -> Result<()> {
+        let all: Vec<String> = self.options.lock().iter().chain(options).cloned().collect();
+        Ok(self.mounted.show_at(at, &self.wanted(&all)?.live)?)
+    }
+
+    fn also_at(&self) -> Vec<PathBuf> {
+        self.mounted.also_at()
+    }
+
     fn place(&self) -> Option<PathBuf> {
         Some(self.mounted.at().to_owned())
     }
@@ -282,6 +291,7 @@ impl Wanted {
                 posix_acl: value(ZfsProp::Acltype) == "posix",
                 xattr: value(ZfsProp::Xattr) != "off",
                 allow_other: is_root(),
+                ..LiveOptions::default()
             },
             overrides: Overrides::default(),
             overlay: on(ZfsProp::Overlay),
@@ -312,12 +322,34 @@ impl Wanted {
                 live.relatime = option == "relatime";
                 self.overrides.relatime = Some(live.relatime);
             }
+            "diratime" | "nodiratime" => live.dir_atime = option == "diratime",
+            "sync" | "async" => live.sync = option == "sync",
+            "lazytime" | "nolazytime" => live.lazytime = option == "lazytime",
             "overlay" => self.overlay = true,
-            "defaults" | "zfsutil" => {}
+            other if is_label(other) => {
+                // Without SELinux they mean nothing, and OpenZFS passes over them, too.
+                if Path::new(SELINUX).exists() {
+                    let what = format!("'{other}': labels of SELinux can't be set on a FUSE mount of ours");
+                    return Err(Error::new(Kind::Unsupported, what));
+                }
+            }
+            other if PASSED_OVER.contains(&other) => {}
             other => return Err(Error::new(Kind::Invalid, format!("invalid mount option '{other}'"))),
         }
         Ok(())
     }
+}
+
+/// Where SELinux shows that it is in use.
+const SELINUX: &str = "/sys/fs/selinux/enforce";
+/// Options without a meaning here, which OpenZFS takes, too.
+const PASSED_OVER: [&str; 10] =
+    ["defaults", "zfsutil", "mand", "nomand", "iversion", "noiversion", "quiet", "loud", "nosub", "sub"];
+
+/// Whether an option says what labels files have.
+fn is_label(option: &str) -> bool {
+    let labels = ["context=", "fscontext=", "defcontext=", "rootcontext="];
+    labels.iter().any(|label| option.starts_with(label))
 }
 
 /// The property that an option hides, and what it makes of it.

@@ -421,3 +421,38 @@ fn pools_and_keys_may_lie_in_mounts() {
     live.ok("zpool export vault");
     live.ok("zpool export tank");
 }
+
+#[test]
+fn mount_takes_the_options_of_fstab_again_and_at_two_places() {
+    let live = Live::new();
+    let Some(_) = mounted(&live, "") else { return };
+    let places = ["one", "two"].map(|name| live.dir.path().join(name));
+    let [one, two] = &places;
+    places.iter().for_each(|at| fs::create_dir(at).unwrap());
+    live.ok("zfs create -o mountpoint=legacy tank/a");
+    live.ok(&format!(
+        "mount.zfs tank/a {} -o rw,nodiratime,sync,lazytime,x-systemd.automount",
+        one.display()
+    ));
+    assert!(has(one, "nodiratime") && has(one, "sync"));
+    fs::write(one.join("file"), "text").unwrap();
+    live.ok(&format!("mount.zfs tank/a {} -o remount,ro", one.display()));
+    assert!(has(one, "ro") && fs::write(one.join("file"), "x").is_err());
+    live.ok(&format!("mount.zfs tank/a {} -o remount,rw,async", one.display()));
+    fs::write(one.join("file"), "more").unwrap();
+    // One file system at two places, of which one only shows it.
+    live.ok(&format!("mount.zfs tank/a {} -o ro", two.display()));
+    assert_eq!(fs::read_to_string(two.join("file")).unwrap(), "more");
+    let device = |at: &Path| fs::metadata(at).unwrap().dev();
+    assert_eq!(device(one), device(two));
+    assert_eq!(fs::write(two.join("file"), "x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    fs::write(one.join("file"), "most").unwrap();
+    let again = live.fails(&format!("mount.zfs tank/a {}", two.display()));
+    assert!(again.contains("is already mounted"), "{again}");
+    // Either goes by itself, or with the pool.
+    assert!(Command::new("umount").arg(two).status().unwrap().success());
+    live.ok(&format!("mount.zfs tank/a {}", two.display()));
+    fs::write(two.join("file"), "all").unwrap();
+    live.export_and_verify("tank");
+    assert!(!two.join("file").exists() && !one.join("file").exists());
+}

@@ -39,6 +39,16 @@ pub trait Mount: Debug + Send + Sync {
     /// Takes more options of a mount command, for as long as it stands.
     fn remount(&self, options: &[String]) -> Result<()>;
 
+    /// Shows the file system at another place, too. It goes there with this mount.
+    fn again(&self, _at: &Path, _options: &[String]) -> Result<()> {
+        Err(Error::unsupported("it can't be mounted twice"))
+    }
+
+    /// Other places where it shows, without links.
+    fn also_at(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// Where it is, without links.
     fn place(&self) -> Option<PathBuf> {
         None
@@ -130,7 +140,12 @@ impl Mounts {
 
     /// What is mounted at a place, which may be said without links; the latest, when there are several.
     pub fn mounted_at(&self, place: &Path) -> Option<String> {
-        let here = |mounted: &Mounted| mounted.at == place || mounted.mount.place().as_deref() == Some(place);
+        let here = |mounted: &Mounted| {
+            let mount = &mounted.mount;
+            mounted.at == place
+                || mount.place().as_deref() == Some(place)
+                || mount.also_at().iter().any(|at| at == place)
+        };
         let all = self.standing(|name, mounted| here(mounted).then(|| (mounted.order, name.to_owned())));
         all.into_iter().flatten().max().map(|(_, name)| name)
     }
@@ -178,6 +193,15 @@ impl Mounts {
     pub fn remount(&self, dataset: &str, options: &[String]) -> Result<()> {
         let found = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
         found.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.remount(options)
+    }
+
+    /// Shows a mounted dataset at another place, too, see [`Mount::again`].
+    ///
+    /// # Errors
+    /// `NotFound` when it isn't mounted; what the front says else.
+    pub fn again(&self, dataset: &str, at: &Path, options: &[String]) -> Result<()> {
+        let found = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
+        found.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.again(at, options)
     }
 
     /// Has `work` take a mounted dataset back to a snapshot, see [`Mount::rollback`].

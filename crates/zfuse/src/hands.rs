@@ -59,6 +59,8 @@ pub enum Ready {
 pub(crate) enum Work {
     /// Mount what is behind a connection of FUSE.
     Mount { ready: Ready, source: String, flags: MountFlags, options: String },
+    /// Show what is mounted at another place here, too.
+    Again { from: PathBuf, flags: MountFlags },
     /// Give a mount other flags.
     Change(MountFlags),
     /// Take the mount away.
@@ -179,6 +181,9 @@ impl Work {
                 };
                 vec!["mount".into(), ready.into(), source.clone(), flags.bits().to_string(), options.clone()]
             }
+            Self::Again { from, flags } => {
+                return vec!["again".into(), from.clone().into_os_string(), flags.bits().to_string().into()];
+            }
             Self::Change(flags) => vec!["change".into(), flags.bits().to_string()],
             Self::Unmount(flags) => vec!["unmount".into(), flags.bits().to_string()],
             Self::IsFolder => vec!["is-folder".into()],
@@ -188,6 +193,12 @@ impl Work {
     }
 
     fn parse(words: &[OsString]) -> Option<Self> {
+        if let [word, from, flags] = words
+            && word == "again"
+        {
+            let flags = MountFlags::from_bits(flags.to_str()?.parse().ok()?)?;
+            return Some(Self::Again { from: from.into(), flags });
+        }
         let words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
         match words.as_slice() {
             ["mount", ready, source, flags, options] => Some(Self::Mount {
@@ -220,6 +231,19 @@ impl Work {
                 let at = at.canonicalize()?;
                 let data = CString::new(format!("fd={device},{options}"))?;
                 let done = rustix::mount::mount(source.as_str(), &at, TYPE, *flags, Some(data.as_c_str()));
+                allowed(&at, done)
+            }
+            Self::Again { from, flags } => {
+                let at = at.canonicalize()?;
+                if let Err(e) = rustix::mount::mount_bind(from, &at) {
+                    return allowed(&at, Err(e));
+                }
+                let none = CString::default();
+                let flags = *flags | MountFlags::BIND;
+                let done = rustix::mount::mount_remount(&at, flags, none.as_c_str());
+                if done.is_err() {
+                    rustix::mount::unmount(&at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+                }
                 allowed(&at, done)
             }
             Self::Change(flags) => {
@@ -264,6 +288,7 @@ mod tests {
         };
         for work in [
             mount,
+            Work::Again { from: "/a b/c".into(), flags: MountFlags::RDONLY },
             Work::Change(MountFlags::NODEV),
             Work::Unmount(UnmountFlags::DETACH),
             Work::IsFolder,

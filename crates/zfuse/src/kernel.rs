@@ -6,6 +6,7 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -97,6 +98,27 @@ pub fn change_flags(at: &Path, flags: MountFlags) -> io::Result<()> {
     hands::run(at, &Work::Change(flags), None).map(drop)
 }
 
+/// Shows what is mounted at `from` at another place, too; gives that without links.
+pub fn again(from: &Path, at: &Path, flags: MountFlags) -> io::Result<PathBuf> {
+    let done = hands::run(at, &Work::Again { from: from.to_owned(), flags }, None)?;
+    if done.allowed { Ok(done.at) } else { Err(rustix::io::Errno::PERM.into()) }
+}
+
+/// Whether something is mounted at `at`, as `/proc/self/mountinfo` says.
+pub fn is_listed(mounts: &[u8], at: &Path) -> bool {
+    let escaped: Vec<u8> = at.as_os_str().as_bytes().iter().flat_map(|byte| escape(*byte)).collect();
+    let place = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).is_some_and(|place| place == escaped);
+    mounts.split(|byte| *byte == b'\n').any(place)
+}
+
+/// How the kernel writes a byte of a path there.
+fn escape(byte: u8) -> Vec<u8> {
+    match byte {
+        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        byte => vec![byte],
+    }
+}
+
 /// Takes away what is mounted at `at`: what another process left there, too. An ordinary user asks the helper of
 /// the system's FUSE package.
 pub fn detach(at: &Path, force: bool) -> io::Result<()> {
@@ -111,5 +133,18 @@ pub fn detach(at: &Path, force: bool) -> io::Result<()> {
         (true, _) => Ok(()),
         (false, true) => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
         _ => Err(io::Error::other(said.trim().to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_mounts_are_read_as_the_kernel_writes_them() {
+        let listed =
+            b"36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/x rw\n37 35 0:5 / /mnt/c rw - fuse.zfs tank rw\n";
+        assert!(is_listed(listed, Path::new("/mnt/a b")) && is_listed(listed, Path::new("/mnt/c")));
+        assert!(!is_listed(listed, Path::new("/mnt/a")) && !is_listed(b"", Path::new("/")));
     }
 }

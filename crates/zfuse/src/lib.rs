@@ -31,7 +31,7 @@ use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{BackgroundSession, INodeNo};
 use live::gate::{Done, Gate};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
@@ -62,6 +62,8 @@ const UNMOUNTING: Duration = Duration::from_secs(60);
 pub struct Mounted {
     session: Option<BackgroundSession>,
     at: PathBuf,
+    /// Where it shows besides.
+    also: Mutex<Vec<PathBuf>>,
     /// Of a live file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
     gate: Option<Arc<Gate>>,
@@ -73,6 +75,27 @@ impl Mounted {
     /// Where it is mounted, without links.
     pub fn at(&self) -> &Path {
         &self.at
+    }
+
+    /// Shows the same file system at another place, too, until it is unmounted here or there. `options` counts there as
+    /// far as it forbids something.
+    ///
+    /// # Errors
+    /// What mounting there gives.
+    pub fn show_at(&self, place: &Path, options: &LiveOptions) -> io::Result<()> {
+        let at = kernel::again(&self.at, place, live::flags_of(options) & live::OF_ONE_PLACE)?;
+        self.also.lock().push(at);
+        Ok(())
+    }
+
+    /// Other places where it is shown: somebody may have unmounted it there without us.
+    pub fn also_at(&self) -> Vec<PathBuf> {
+        let mut also = self.also.lock();
+        if !also.is_empty() {
+            let listed = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+            also.retain(|at| kernel::is_listed(&listed, at));
+        }
+        also.clone()
     }
 
     /// True once somebody else has unmounted it.
@@ -90,10 +113,13 @@ impl Mounted {
     /// Takes the mount away and waits until the last request is answered; it stays when files are open. `force`: it
     /// disappears at once, and ends when the last file is closed.
     pub fn try_unmount(&self, force: bool) -> io::Result<()> {
-        match if self.is_over() { Ok(()) } else { detach(&self.at, force) } {
-            // Nothing is mounted there any more: somebody else was faster, and it ends by itself.
-            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL)) => {}
-            done => done?,
+        for at in self.also_at().into_iter().rev().chain([self.at.clone()]) {
+            match if self.is_over() { Ok(()) } else { detach(&at, force) } {
+                // Nothing is mounted there any more: somebody else was faster, and it ends by itself.
+                Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOENT)) => {}
+                done => done?,
+            }
+            self.also.lock().retain(|other| *other != at);
         }
         let asked = Instant::now();
         while !force && !self.is_over() {
@@ -184,7 +210,9 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.is_over() {
             // Nobody is left to be told.
-            let _ = detach(&self.at, true);
+            for at in self.also_at().iter().chain([&self.at]) {
+                let _ = detach(at, true);
+            }
         }
     }
 }
@@ -209,5 +237,6 @@ pub fn mount(
         threads: if options.threads == 0 { cores.max(2) } else { options.threads },
     };
     let (session, at) = kernel::spawn(fs::Fuse::new(Arc::clone(&space)), &place)?;
-    Ok(Mounted { session: Some(session), at, options: None, gate: None, space })
+    let also = Mutex::default();
+    Ok(Mounted { session: Some(session), at, also, options: None, gate: None, space })
 }

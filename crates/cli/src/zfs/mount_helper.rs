@@ -14,6 +14,9 @@ const ASKED_BY_ZFS: &str = "zfsutil";
 /// Options that are for programs around mounts.
 const FOR_OTHERS: [&str; 7] = ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "owner"];
 
+/// Asks for other options of a mount that stands.
+const REMOUNT: &str = "remount";
+
 /// Mount a file system whose mount point is `legacy`, or a snapshot, where it is asked for.
 #[derive(Debug, Args)]
 pub struct MountHelper {
@@ -54,19 +57,41 @@ impl Verb for MountHelper {
         if zfuse::hands::is_folder(&at).is_err() {
             return Err(failed(format!("cannot be mounted at '{}': no such folder", at.display())));
         }
-        if target.pool.mounts.at(name).is_some() {
-            return Err(failed("is already mounted".to_owned()));
-        }
         if self.fake {
             return Ok(Exit::OK);
         }
-        let known = |option: &&String| !FOR_OTHERS.contains(&option.as_str());
-        let options: Vec<String> = self.options.iter().filter(known).cloned().collect();
+        let options = self.options();
+        let cannot = |e: engine::Error| failed(format!("can not be mounted: {}", e.what()));
+        if self.options.iter().any(|option| option == REMOUNT) {
+            target.pool.mounts.remount(name, &options).map_err(cannot)?;
+            return Ok(Exit::OK);
+        }
+        if let Some(there) = target.pool.mounts.at(name) {
+            if target.pool.mounts.mounted_at(&at).is_some_and(|here| here == *name) || there == at {
+                return Err(failed(format!("is already mounted at '{}'", at.display())));
+            }
+            target.pool.mounts.again(name, &at, &options).map_err(cannot)?;
+            return Ok(Exit::OK);
+        }
         let options = [options, vec!["overlay".to_owned()]].concat();
         let mount = mounter(ctx)?.mount(&target.pool, name, &at, &options);
-        let mount = mount.map_err(|e| failed(format!("can not be mounted: {}", e.what())))?;
+        let mount = mount.map_err(cannot)?;
         target.pool.mounts.note(name, at, mount);
         Ok(Exit::OK)
+    }
+}
+
+impl MountHelper {
+    /// Those that are meant for the file system.
+    fn options(&self) -> Vec<String> {
+        let ours = |option: &&String| {
+            let word = option.as_str();
+            !FOR_OTHERS.contains(&word)
+                && word != REMOUNT
+                && !word.starts_with("x-")
+                && !word.starts_with("comment=")
+        };
+        self.options.iter().filter(ours).cloned().collect()
     }
 }
 

@@ -36,7 +36,7 @@ use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{INodeNo, Notifier};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
 
@@ -96,6 +96,12 @@ pub struct LiveOptions {
     pub atime: bool,
     /// Only where they tell something.
     pub relatime: bool,
+    /// Those of directories, too.
+    pub dir_atime: bool,
+    /// What is written is on disk when the call returns.
+    pub sync: bool,
+    /// What changes only times may wait.
+    pub lazytime: bool,
     /// POSIX access control lists are kept and checked (`acltype=posix`).
     pub posix_acl: bool,
     /// There are extended attributes (`xattr` is not `off`).
@@ -114,6 +120,9 @@ impl Default for LiveOptions {
             snapdir: Snapdir::Hidden,
             atime: true,
             relatime: true,
+            dir_atime: true,
+            sync: false,
+            lazytime: false,
             posix_acl: false,
             xattr: true,
             allow_other: false,
@@ -161,9 +170,22 @@ pub(crate) fn flags_of(options: &LiveOptions) -> MountFlags {
         (!options.setuid, MountFlags::NOSUID),
         (!options.devices, MountFlags::NODEV),
         (!options.exec, MountFlags::NOEXEC),
+        (!options.dir_atime, MountFlags::NODIRATIME),
+        (options.sync, MountFlags::SYNCHRONOUS),
+        (options.lazytime, MountFlags::LAZYTIME),
     ];
     flags.into_iter().filter(|(on, _)| *on).fold(times, |all, (_, flag)| all | flag)
 }
+
+/// Flags that each place of a file system has for itself.
+pub(crate) const OF_ONE_PLACE: MountFlags = MountFlags::RDONLY
+    .union(MountFlags::NOSUID)
+    .union(MountFlags::NODEV)
+    .union(MountFlags::NOEXEC)
+    .union(MountFlags::NOATIME)
+    .union(MountFlags::NODIRATIME)
+    .union(MountFlags::RELATIME)
+    .union(MountFlags::STRICTATIME);
 
 /// Mounts the file system `files` (see [`zpl::write::mount()`]), which is the head `dataset` of `pool`, at `mountpoint`,
 /// which is made ready before. `admin`: who changes its snapshots.
@@ -212,5 +234,6 @@ pub fn mount_live(
     let (session, at) = kernel::spawn(gate::Front(Arc::clone(&gate)), &place)?;
     // Nobody else sets it.
     let _ = notifier.set(session.notifier());
-    Ok(Mounted { session: Some(session), at, options: Some(shared), gate: Some(gate), space })
+    let also = Mutex::default();
+    Ok(Mounted { session: Some(session), at, also, options: Some(shared), gate: Some(gate), space })
 }

@@ -307,7 +307,9 @@ impl Filesystem for Live {
         if let Err(e) = self.files.open_file(object) {
             return reply.error(errno(&e));
         }
-        self.accessed(object);
+        if self.options.read().dir_atime {
+            self.accessed(object);
+        }
         // Whether the root shows `.zfs` may change at any time.
         let keep = if object == self.files.root {
             FopenFlags::empty()
