@@ -9,13 +9,15 @@ use daemon::mounts::{Hidden, Mount, Mounter, Work};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use zcommon::names::{check_component, check_snapshot};
 use zcommon::props::ZfsProp;
-use zfuse::{Asker, LiveOptions, MountOptions, Mounted, Ready, Snapdir, SnapshotAdmin, mount_live};
+use zfuse::{Asker, LiveOptions, MountOptions, Mounted, Ready, Snapdir, SnapshotAdmin, Spot, mount_live};
 use zpl::Filesystem;
 use zpl::differences::{Differences, differences};
 use zpl::write::{FsWriter, Overrides};
 
+use crate::output::row::Source;
 use crate::zfs::prop::{Node, Props};
 
 /// Mounts over FUSE.
@@ -215,6 +217,8 @@ impl Mounter for Fuse {
         let head = view.dsl.dataset(dataset)?;
         let wanted = Wanted::of(&head, options)?;
         let ready = if wanted.overlay { Ready::Overlay } else { Ready::Empty };
+        let inherited = inherited(&head, at);
+        let spot = Spot { at, ready, inherited };
         let named = Arc::new(Named { pool: Arc::downgrade(pool), name: Mutex::new(dataset.to_owned()) });
         let standing = |mounted, files, options: &[String]| {
             let (dataset, options) = (Arc::clone(&named), Mutex::new(options.to_vec()));
@@ -222,7 +226,7 @@ impl Mounter for Fuse {
             Box::new(Standing { mounted, files, dataset, options })
         };
         let only_read = |head, options: &[String]| {
-            let how = MountOptions { allow_other: is_root(), ready, ..MountOptions::default() };
+            let how = MountOptions { allow_other: is_root(), ready, inherited, threads: 0 };
             let mounted = zfuse::mount(&view, head, at, how).map_err(cause)?;
             Ok::<Box<dyn Mount>, Error>(standing(mounted, None, options))
         };
@@ -239,7 +243,7 @@ impl Mounter for Fuse {
             files => files?,
         };
         let admin = Arc::clone(&named) as Arc<dyn SnapshotAdmin>;
-        match mount_live(&spa.pool, head, Arc::clone(&files), (at, ready), wanted.live, Some(admin)) {
+        match mount_live(&spa.pool, head, Arc::clone(&files), spot, wanted.live, Some(admin)) {
             Ok(mounted) => Ok(standing(mounted, Some(files), options)),
             Err(e) => {
                 files.unmount()?;
@@ -249,10 +253,25 @@ impl Mounter for Fuse {
     }
 }
 
+/// How many of a place's last components are names of datasets below the one that it is inherited from, see [`Spot`].
+pub fn inherited(dataset: &Dataset, at: &Path) -> usize {
+    let node = Node::Dataset(dataset.clone(), DatasetKind::Filesystem);
+    let Some(found) = Props::new(&node, 0).native(ZfsProp::Mountpoint) else { return 0 };
+    let depth = |name: &str| name.matches('/').count();
+    match &found.source {
+        _ if Path::new(found.value(true)) != at => 0,
+        Source::Inherited(from) => depth(&dataset.name).saturating_sub(depth(from)),
+        Source::Default => depth(&dataset.name),
+        _ => 0,
+    }
+}
+
 /// Why it could not be mounted.
 fn cause(e: std::io::Error) -> Error {
+    const LINK: &str = "the way to its mountpoint has a symbolic link that another user may have put there";
     match e.kind() {
         std::io::ErrorKind::DirectoryNotEmpty => Error::new(Kind::NotEmpty, "directory is not empty"),
+        _ if Errno::from_io_error(&e) == Some(Errno::LOOP) => Error::new(Kind::NotPermitted, LINK),
         _ => e.into(),
     }
 }

@@ -18,6 +18,8 @@ use std::{fs, thread};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::way::{Folder, Way};
+
 /// The word by which this program is called as a child; what follows goes to [`act`].
 pub const VERB: &str = "mount-point";
 /// How it is called then: itself, whatever has become of its file.
@@ -54,17 +56,37 @@ pub enum Ready {
     Overlay,
 }
 
+/// Where a file system is to be mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spot<'a> {
+    /// The mount point.
+    pub at: &'a Path,
+    /// What is to become of it before.
+    pub ready: Ready,
+    /// How many of the last components are names of datasets below the one that the mount point is inherited from: users
+    /// may own the folders there, so that no symbolic link is followed.
+    pub inherited: usize,
+}
+
+impl<'a> From<(&'a Path, Ready)> for Spot<'a> {
+    fn from((at, ready): (&'a Path, Ready)) -> Self {
+        Self { at, ready, inherited: 0 }
+    }
+}
+
 /// Something to be done at a mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Mount what is behind a connection of FUSE.
-    Mount { ready: Ready, source: String, flags: MountFlags, options: String },
+    Mount { ready: Ready, strict: usize, source: String, flags: MountFlags, options: String },
     /// Show what is mounted at another place here, too.
     Again { from: PathBuf, flags: MountFlags },
     /// Give a mount other flags.
     Change(MountFlags),
     /// Take the mount away.
     Unmount(UnmountFlags),
+    /// Remove the folder, if it is empty.
+    Remove { strict: usize },
     /// Say whether it is a folder.
     IsFolder,
     /// Say whether it is an empty folder.
@@ -82,6 +104,14 @@ pub fn is_folder(at: &Path) -> io::Result<()> {
 /// `DirectoryNotEmpty`, or what looking there gives.
 pub fn is_empty_folder(at: &Path) -> io::Result<()> {
     run(at, &Work::IsEmpty, None).map(drop)
+}
+
+/// Removes a folder if it is empty, which may lie in a mount of this process. `inherited`: see [`crate::Spot`].
+///
+/// # Errors
+/// What removing it gives: `DirectoryNotEmpty` for one.
+pub fn remove_folder(at: &Path, inherited: usize) -> io::Result<()> {
+    run(at, &Work::Remove { strict: inherited }, None).map(drop)
 }
 
 /// The begin of a file, which may lie in a mount of this process, or be nothing that ever gives a byte.
@@ -173,19 +203,21 @@ pub fn act(words: &[OsString]) -> u8 {
 impl Work {
     fn words(&self) -> Vec<OsString> {
         let words = match self {
-            Self::Mount { ready, source, flags, options } => {
+            Self::Mount { ready, strict, source, flags, options } => {
                 let ready = match ready {
                     Ready::AsIs => "as-is",
                     Ready::Empty => "empty",
                     Ready::Overlay => "overlay",
                 };
-                vec!["mount".into(), ready.into(), source.clone(), flags.bits().to_string(), options.clone()]
+                let (ready, strict, flags) = (ready.to_owned(), strict.to_string(), flags.bits().to_string());
+                vec!["mount".into(), ready, strict, source.clone(), flags, options.clone()]
             }
             Self::Again { from, flags } => {
                 return vec!["again".into(), from.clone().into_os_string(), flags.bits().to_string().into()];
             }
             Self::Change(flags) => vec!["change".into(), flags.bits().to_string()],
             Self::Unmount(flags) => vec!["unmount".into(), flags.bits().to_string()],
+            Self::Remove { strict } => vec!["remove".into(), strict.to_string()],
             Self::IsFolder => vec!["is-folder".into()],
             Self::IsEmpty => vec!["is-empty".into()],
         };
@@ -201,7 +233,8 @@ impl Work {
         }
         let words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
         match words.as_slice() {
-            ["mount", ready, source, flags, options] => Some(Self::Mount {
+            ["mount", ready, strict, source, flags, options] => Some(Self::Mount {
+                strict: strict.parse().ok()?,
                 ready: match *ready {
                     "as-is" => Ready::AsIs,
                     "empty" => Ready::Empty,
@@ -213,6 +246,7 @@ impl Work {
             }),
             ["change", flags] => MountFlags::from_bits(flags.parse().ok()?).map(Self::Change),
             ["unmount", flags] => UnmountFlags::from_bits(flags.parse().ok()?).map(Self::Unmount),
+            ["remove", strict] => Some(Self::Remove { strict: strict.parse().ok()? }),
             ["is-folder"] => Some(Self::IsFolder),
             ["is-empty"] => Some(Self::IsEmpty),
             _ => None,
@@ -226,52 +260,69 @@ impl Work {
             Err(e) => Err(e.into()),
         };
         match self {
-            Self::Mount { ready, source, flags, options } => {
-                prepare(at, *ready)?;
-                let at = at.canonicalize()?;
+            Self::Mount { ready, strict, source, flags, options } => {
+                let folder = prepare(at, *ready, *strict)?;
                 let data = CString::new(format!("fd={device},{options}"))?;
-                let done = rustix::mount::mount(source.as_str(), &at, TYPE, *flags, Some(data.as_c_str()));
-                allowed(&at, done)
+                let (to, data) = (folder.handle(), Some(data.as_c_str()));
+                let done = rustix::mount::mount(source.as_str(), &to, TYPE, *flags, data);
+                allowed(&folder.path()?, done)
             }
             Self::Again { from, flags } => {
-                let at = at.canonicalize()?;
-                if let Err(e) = rustix::mount::mount_bind(from, &at) {
+                let (from, folder) = (Way::default().walk(from)?, Way::default().walk(at)?);
+                let at = folder.path()?;
+                if let Err(e) = rustix::mount::mount_bind(from.handle(), folder.handle()) {
                     return allowed(&at, Err(e));
                 }
-                let none = CString::default();
-                let flags = *flags | MountFlags::BIND;
-                let done = rustix::mount::mount_remount(&at, flags, none.as_c_str());
+                // What is there now is the new mount, not the folder below it.
+                let mounted = Way::default().walk(&at)?;
+                let (none, flags) = (CString::default(), *flags | MountFlags::BIND);
+                let done = rustix::mount::mount_remount(mounted.handle(), flags, none.as_c_str());
                 if done.is_err() {
-                    rustix::mount::unmount(&at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)?;
+                    rustix::mount::unmount(mounted.handle(), UnmountFlags::DETACH)?;
                 }
                 allowed(&at, done)
             }
             Self::Change(flags) => {
-                let none = CString::default();
-                rustix::mount::mount_remount(at, *flags, none.as_c_str())?;
+                let (folder, none) = (Way::default().walk(at)?, CString::default());
+                rustix::mount::mount_remount(folder.handle(), *flags, none.as_c_str())?;
+                allowed(at, Ok(()))
+            }
+            Self::Remove { strict } => {
+                let (above, name) = Way { strict: *strict, make: false }.parent(at)?;
+                above.remove(&name)?;
                 allowed(at, Ok(()))
             }
             Self::IsFolder if std::fs::metadata(at)?.is_dir() => allowed(at, Ok(())),
             Self::IsFolder => Err(Errno::NOTDIR.into()),
             Self::IsEmpty if std::fs::read_dir(at)?.next().is_none() => allowed(at, Ok(())),
             Self::IsEmpty => Err(Errno::NOTEMPTY.into()),
-            Self::Unmount(flags) => allowed(at, rustix::mount::unmount(at, *flags | UnmountFlags::NOFOLLOW)),
+            Self::Unmount(flags) => {
+                // A descriptor of the mount itself would keep it busy.
+                let place = match Way::default().parent(at) {
+                    Ok((above, name)) => (above.handle().join(name), Some(above)),
+                    Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) => (at.to_owned(), None),
+                    Err(e) => return Err(e),
+                };
+                allowed(at, rustix::mount::unmount(&place.0, *flags | UnmountFlags::NOFOLLOW))
+            }
         }
     }
 }
 
 /// Makes a place ready to be mounted on.
-fn prepare(at: &Path, ready: Ready) -> io::Result<()> {
+fn prepare(at: &Path, ready: Ready, strict: usize) -> io::Result<Folder> {
     if ready == Ready::AsIs {
-        return Ok(());
+        return Way { strict, make: false }.walk(at);
     }
+    let way = Way { strict, make: true };
+    let mut folder = way.walk(at)?;
     // What is there of a file may be in the kernel's memory still; how full it is, only the one who serves can say.
-    if matches!(rustix::fs::statvfs(at), Err(Errno::NOTCONN)) {
-        super::kernel::detach(at, true)?;
+    if folder.is_dead() {
+        super::kernel::detach(&folder.path()?, true)?;
+        folder = way.walk(at)?;
     }
-    std::fs::create_dir_all(at)?;
-    let empty = std::fs::read_dir(at)?.next().is_none();
-    if empty || ready == Ready::Overlay { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+    let empty = std::fs::read_dir(folder.handle())?.next().is_none();
+    if empty || ready == Ready::Overlay { Ok(folder) } else { Err(Errno::NOTEMPTY.into()) }
 }
 
 #[cfg(test)]
@@ -282,6 +333,7 @@ mod tests {
     fn children_understand_what_they_are_told() {
         let mount = Work::Mount {
             ready: Ready::Overlay,
+            strict: 2,
             source: "tank/a b".into(),
             flags: MountFlags::RDONLY | MountFlags::NOSUID,
             options: "rootmode=40000,user_id=0".into(),
@@ -291,6 +343,7 @@ mod tests {
             Work::Again { from: "/a b/c".into(), flags: MountFlags::RDONLY },
             Work::Change(MountFlags::NODEV),
             Work::Unmount(UnmountFlags::DETACH),
+            Work::Remove { strict: 1 },
             Work::IsFolder,
             Work::IsEmpty,
         ] {
@@ -303,11 +356,11 @@ mod tests {
     fn a_place_with_files_is_refused_unless_they_may_be_hidden() {
         let dir = tempfile::tempdir().unwrap();
         let at = dir.path().join("a/b");
-        prepare(&at, Ready::Empty).unwrap();
+        prepare(&at, Ready::Empty, 1).unwrap();
         std::fs::write(at.join("file"), b"").unwrap();
-        assert_eq!(prepare(&at, Ready::Empty).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
-        prepare(&at, Ready::Overlay).unwrap();
-        prepare(&at, Ready::AsIs).unwrap();
+        assert_eq!(prepare(&at, Ready::Empty, 1).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
+        prepare(&at, Ready::Overlay, 1).unwrap();
+        prepare(&at, Ready::AsIs, 1).unwrap();
         is_folder(&at).unwrap();
         assert_eq!(is_folder(&at.join("file")).unwrap_err().kind(), io::ErrorKind::NotADirectory);
         assert_eq!(is_folder(&at.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);

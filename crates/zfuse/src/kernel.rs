@@ -13,7 +13,7 @@ use std::process::Command;
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::hands::{self, Ready, Work};
+use crate::hands::{self, Spot, Work};
 
 /// What `df -T` and `findmnt` show behind `fuse.`.
 const SUBTYPE: &str = "zfs";
@@ -22,9 +22,7 @@ const SUBTYPE: &str = "zfs";
 #[derive(Debug)]
 pub struct Place<'a> {
     /// The mount point.
-    pub at: &'a Path,
-    /// What is to become of it before.
-    pub ready: Ready,
+    pub spot: Spot<'a>,
     /// The dataset.
     pub source: &'a str,
     /// Flags of the mount.
@@ -70,9 +68,9 @@ fn attach(place: &Place<'_>) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let mut options = format!("rootmode=40000,user_id={uid},group_id={gid}");
     let wanted = [(place.checked, ",default_permissions"), (place.everybody, ",allow_other")];
     wanted.iter().filter(|(on, _)| *on).for_each(|(_, option)| options.push_str(option));
-    let work =
-        Work::Mount { ready: place.ready, source: place.source.to_owned(), flags: place.flags, options };
-    let done = hands::run(place.at, &work, Some(&device))?;
+    let Spot { at, ready, inherited: strict } = place.spot;
+    let work = Work::Mount { ready, strict, source: place.source.to_owned(), flags: place.flags, options };
+    let done = hands::run(at, &work, Some(&device))?;
     Ok((done.at, done.allowed.then_some(device)))
 }
 

@@ -21,6 +21,7 @@ mod live;
 mod node;
 mod space;
 mod visitors;
+mod way;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
-pub use hands::Ready;
+pub use hands::{Ready, Spot};
 pub use kernel::detach;
 pub use live::{Asker, LiveOptions, Snapdir, SnapshotAdmin, mount_live};
 pub use space::Space;
@@ -52,6 +53,8 @@ pub struct MountOptions {
     pub threads: usize,
     /// What is to become of the mount point before.
     pub ready: Ready,
+    /// As [`Spot::inherited`].
+    pub inherited: usize,
 }
 
 /// How long the last requests may take: then it was not this mount that the kernel took away.
@@ -228,8 +231,7 @@ pub fn mount(
     let space = Space::new(Arc::clone(pool), dataset);
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let place = kernel::Place {
-        at: mountpoint,
-        ready: options.ready,
+        spot: Spot { at: mountpoint, ready: options.ready, inherited: options.inherited },
         source: &name,
         flags: MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME,
         everybody: options.allow_other,

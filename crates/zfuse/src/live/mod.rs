@@ -29,7 +29,6 @@ mod requests;
 
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use engine::Result;
@@ -42,7 +41,7 @@ use zpl::write::FsWriter;
 
 use crate::crew::Lane;
 use crate::space::Space;
-use crate::{Mounted, Ready, fs, kernel};
+use crate::{Mounted, Spot, fs, kernel};
 
 /// Ranges of pages that one mount has the kernel forget at a time.
 const FORGETTING: usize = 8;
@@ -187,16 +186,16 @@ pub(crate) const OF_ONE_PLACE: MountFlags = MountFlags::RDONLY
     .union(MountFlags::RELATIME)
     .union(MountFlags::STRICTATIME);
 
-/// Mounts the file system `files` (see [`zpl::write::mount()`]), which is the head `dataset` of `pool`, at `mountpoint`,
+/// Mounts the file system `files` (see [`zpl::write::mount()`]), which is the head `dataset` of `pool`, at `spot`,
 /// which is made ready before. `admin`: who changes its snapshots.
 ///
 /// # Errors
 /// When the kernel refuses the mount.
-pub fn mount_live(
+pub fn mount_live<'a>(
     pool: &Arc<Pool>,
     dataset: Dataset,
     files: Arc<FsWriter>,
-    (mountpoint, ready): (&Path, Ready),
+    spot: impl Into<Spot<'a>>,
     options: LiveOptions,
     admin: Option<Arc<dyn SnapshotAdmin>>,
 ) -> io::Result<Mounted> {
@@ -222,8 +221,7 @@ pub fn mount_live(
     let gate = Arc::new(gate::Gate(RwLock::new(live)));
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let place = kernel::Place {
-        at: mountpoint,
-        ready,
+        spot: spot.into(),
         source: &name,
         flags: flags_of(&options),
         everybody: options.allow_other,
