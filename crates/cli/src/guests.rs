@@ -1,19 +1,24 @@
 //! Commands of users who are not the pools' owner: what `zfs allow` lets them do.
 //!
-//! The daemon serves them on a socket of their own. Before a command of theirs runs, [`admit`] learns from its parsed form
+//! The daemon serves them on a socket of their own. Everybody may look, unless `aquifer_private_pools` is set; what is
+//! refused is said in OpenZFS's words ([`crate::refused`]). Before a command of theirs runs, [`admit`] learns from its parsed form
 //! what it would do to which datasets, and holds that against the permissions. A command that isn't named here is refused.
 //!
 //! Differs from OpenZFS: what a permission can't be honoured for without doing as root what the user could not do
 //! (mounts, keys in files, clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`, streams,
 //! and giving away sets.
 
+use daemon::Registry;
 use daemon::access::{Guest, at_creation, permissions};
 use daemon::deleg::{self, Grant, Scope, Who};
 use engine::dsl::props::names::dataset_name;
+use engine::memory::Limit;
 use zcommon::props::ZfsProp;
 
+use crate::asked::Asked;
 use crate::ctx::Ctx;
 use crate::multicall::Command;
+use crate::refused::refusal;
 use crate::session::Home;
 use crate::verb::Failure;
 use crate::zfs::ZfsVerb;
@@ -36,33 +41,69 @@ fn denied(action: &str, name: &str) -> Failure {
     Failure::cannot(action, name, "permission denied")
 }
 
+/// Whether the pools' owner wants nobody else to look at them.
+pub(crate) fn are_kept_out(registry: &Registry) -> bool {
+    registry.memory.limits.get(Limit::PrivatePools) != 0
+}
+
 /// The command may run, for all that is known of it before it runs; else why not.
 pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
     if ctx.home == Home::Here {
-        return Err(Failure::failed("permission denied"));
+        return Err(refusal(command));
     }
     let needs = match command {
-        Command::Zfs(zfs) => of_zfs(&mut zfs.verb, ctx)?,
-        Command::Zpool(zpool) => match &zpool.verb {
-            ZpoolVerb::List(_) | ZpoolVerb::Status(_) | ZpoolVerb::Iostat(_) | ZpoolVerb::Get(_) => {
-                Vec::new()
-            }
-            _ => return Err(Failure::failed("permission denied")),
+        _ if looks(command) => match are_kept_out(&*ctx.registry()?) {
+            true => return Err(Failure::failed("permission denied")),
+            false => return Ok(()),
         },
-        Command::Arcstat(v) if v.output.is_none() => Vec::new(),
-        Command::ArcSummary(_) | Command::Kstat(_) | Command::Get(_) => Vec::new(),
-        _ => return Err(Failure::failed("permission denied")),
+        Command::Zfs(_) => of_zfs(command, ctx)?,
+        Command::Zpool(_) => {
+            exists(command, ctx)?;
+            return Err(refusal(command));
+        }
+        _ => return Err(refusal(command)),
     };
     for need in needs {
         let target = Target::of(&need.dataset, ctx)?;
+        target.dataset()?;
         let _quiet = target.pool.quiet();
         let have = permissions(&target.view, &need.dataset, guest)?;
-        if let Some(lacking) = need.perms.iter().find(|perm| !have.contains(*perm)) {
-            let what = format!("permission denied ('{lacking}' is not allowed)");
-            return Err(Failure::cannot("change", &need.dataset, what));
+        if need.perms.iter().any(|perm| !have.contains(perm)) {
+            return Err(refusal(command));
         }
     }
     Ok(())
+}
+
+/// Whether a command only tells of pools, as everybody may.
+fn looks(command: &Command) -> bool {
+    match command {
+        Command::Zpool(zpool) => match &zpool.verb {
+            ZpoolVerb::List(_) | ZpoolVerb::Status(_) | ZpoolVerb::Iostat(_) | ZpoolVerb::Get(_) => true,
+            ZpoolVerb::History(_) | ZpoolVerb::Wait(_) => true,
+            ZpoolVerb::Events(v) => !v.clear,
+            ZpoolVerb::Upgrade(v) => !v.all && v.pools.is_empty(),
+            _ => false,
+        },
+        Command::Zfs(zfs) => match &zfs.verb {
+            ZfsVerb::List(_) | ZfsVerb::Get(_) | ZfsVerb::Holds(_) | ZfsVerb::Wait(_) => true,
+            ZfsVerb::Mount(v) => !v.all && !v.recurse && v.names.is_empty(),
+            ZfsVerb::Upgrade(v) => !v.all && v.names.is_empty(),
+            ZfsVerb::Allow(v) => v.words.len() == 1,
+            _ => false,
+        },
+        Command::Arcstat(v) => v.output.is_none(),
+        Command::ArcSummary(_) | Command::Kstat(_) | Command::Get(_) => true,
+        _ => false,
+    }
+}
+
+/// A pool that there isn't is said first.
+fn exists(command: &Command, ctx: &mut Ctx) -> Result<(), Failure> {
+    match Asked::by(command).names.first() {
+        Some(name) if ctx.pool(name).is_none() => Err(Failure::cannot("open", name, "no such pool")),
+        _ => Ok(()),
+    }
 }
 
 /// Gives whoever created a dataset what is given at creation.
@@ -97,9 +138,10 @@ impl Created {
     }
 }
 
-fn of_zfs(verb: &mut ZfsVerb, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
-    Ok(match verb {
-        ZfsVerb::List(_) | ZfsVerb::Get(_) | ZfsVerb::Holds(_) | ZfsVerb::Wait(_) => Vec::new(),
+fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    let refused = refusal(command);
+    let Command::Zfs(zfs) = command else { return Err(refused) };
+    Ok(match &mut zfs.verb {
         ZfsVerb::Userspace(v) => vec![need(&v.options.space.name, &["userused"])],
         ZfsVerb::Groupspace(v) => vec![need(&v.options.space.name, &["groupused"])],
         ZfsVerb::Projectspace(v) => vec![need(&v.options.name, &["projectused"])],
@@ -189,15 +231,13 @@ fn of_zfs(verb: &mut ZfsVerb, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             vec![need(dataset.map_or("", String::as_str), &["bookmark"])]
         }
         ZfsVerb::Allow(v) => allowed(v)?,
-        _ => return Err(Failure::failed("permission denied")),
+        _ => return Err(refused),
     })
 }
 
 /// Whoever gives permissions away needs `allow`, and what is given.
 fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
-    let (Some((name, words)), false) = (v.words.split_last(), v.words.len() == 1) else {
-        return Ok(Vec::new());
-    };
+    let Some((name, words)) = v.words.split_last() else { return Ok(Vec::new()) };
     let given = words.last().map(|perms| perms.split(',').collect::<Vec<_>>()).unwrap_or_default();
     if v.options.set.is_some() || given.iter().any(|perm| perm.starts_with('@')) {
         return Err(denied("set permissions on", name));

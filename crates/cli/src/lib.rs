@@ -7,7 +7,8 @@
 //!
 //! Exit codes, as OpenZFS: 0 done, 1 failed, 2 wrong usage.
 
-pub mod browse;
+mod asked;
+mod browse;
 pub mod ctx;
 pub mod daemon;
 mod fetch;
@@ -26,6 +27,8 @@ pub mod parallel;
 mod paths;
 mod posix;
 pub mod progress;
+mod refused;
+mod route;
 pub mod session;
 pub mod settings;
 pub mod source;

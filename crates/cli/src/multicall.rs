@@ -8,6 +8,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
+use crate::asked::Asked;
 use crate::browse::Browse;
 use crate::ctx::Ctx;
 use crate::daemon::Daemon;
@@ -19,7 +20,8 @@ use crate::mount::Mount;
 use crate::output::json::{document, print};
 use crate::pages::Pages;
 use crate::posix;
-use crate::session::{Home, forward};
+use crate::route::forward;
+use crate::session::Home;
 use crate::tunables;
 use crate::usage;
 use crate::verb::{Exit, Failure, Outcome, Verb};
@@ -157,10 +159,11 @@ impl Command {
         }
         let scripts = self.scripts().filter(|_| ctx.session.is_none());
         if let Some(scripts) = scripts {
-            return scripts.report(ctx.home, argv, ctx, |ctx| self.run(ctx));
+            let asked = Asked::by(&self);
+            return scripts.report((ctx.home, &asked), argv, ctx, |ctx| self.run(ctx));
         }
         let by_path = with_mount_points(argv, self.names_or_paths());
-        let forwarded = if ctx.may_forward { forward(ctx.home, &by_path) } else { None };
+        let forwarded = if ctx.may_forward { forward(ctx.home, &Asked::by(&self), &by_path) } else { None };
         forwarded.unwrap_or_else(|| self.run(ctx))
     }
 }

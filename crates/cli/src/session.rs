@@ -1,6 +1,6 @@
 //! Commands on imported pools: sent to the daemon, and run there.
 //!
-//! The client parses a command line only to learn where it belongs ([`Home`]); the daemon parses it again and runs
+//! The client parses a command line only to learn where it belongs ([`Home`], [`crate::route`]); the daemon parses it again and runs
 //! the same verb with a [`Session`] in its [`Ctx`]. Verbs that read take `-d` and the like to look at a pool that is
 //! not imported, in their own process.
 
@@ -8,21 +8,23 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use daemon::access::Guest;
-use daemon::place::Place;
 use daemon::{Call, Caller, Commands, Imported, Registry};
 use engine::spa::Quiet;
 use engine::{Error, Kind};
 
 use crate::ctx::Ctx;
+use crate::guests;
 use crate::interrupt::Interrupt;
 use crate::multicall;
-use crate::verb::{Exit, Failure, Outcome};
+use crate::verb::{Exit, Failure};
 use crate::zfs::target::Target;
+
+/// The request for the names of the pools.
+pub(crate) const NAMES: &str = "names-of-pools";
 
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,9 @@ pub struct Verbs;
 
 impl Commands for Verbs {
     fn run(&self, call: Call) -> u8 {
+        if call.argv == [NAMES] {
+            return names(call);
+        }
         crate::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
         let session = Session {
             registry: call.registry,
@@ -109,6 +114,15 @@ impl Commands for Verbs {
     }
 }
 
+/// The names of the pools, a line each, for a client that has more than one daemon to ask.
+fn names(mut call: Call) -> u8 {
+    if call.guest.is_some() && guests::are_kept_out(&call.registry) {
+        return Exit::FAILED.0;
+    }
+    let text: String = call.registry.names().iter().map(|name| format!("{name}\n")).collect();
+    if call.stdout.write_all(text.as_bytes()).is_ok() { Exit::OK.0 } else { Exit::FAILED.0 }
+}
+
 /// Output that leaves when it is flushed: a reader that is slow must not hold up who prints while a pool waits.
 struct Page {
     text: Vec<u8>,
@@ -143,38 +157,6 @@ fn line(argv: &[OsString]) -> String {
         words.remove(0);
     }
     words.join(" ")
-}
-
-/// Sends the command to the daemon, if that is where it belongs.
-pub fn forward(home: Home, argv: &[OsString]) -> Option<Outcome> {
-    forward_to(home, argv, io::stdout().as_fd())
-}
-
-/// As [`forward`], with its output in `out`.
-pub fn forward_to(home: Home, argv: &[OsString], out: BorrowedFd<'_>) -> Option<Outcome> {
-    let place = Place::of_process();
-    let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
-    let is_root = rustix::process::geteuid().is_root();
-    let is_wanted = match home {
-        Home::Here => return None,
-        Home::Daemon if is_root => true,
-        Home::Pools | Home::Daemon => match daemon::client::is_wanted(&place) {
-            Ok(is_wanted) => is_wanted,
-            Err(e) => return Some(Err(Failure::failed(e.to_string()))),
-        },
-    };
-    // Somebody without pools of their own asks for the system's.
-    if !is_wanted
-        && !is_root
-        && let Some(done) = daemon::client::run_as_guest(&Place::as_guest(), argv.to_vec(), width.into(), out)
-    {
-        return Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())));
-    }
-    if home == Home::Pools && !is_wanted {
-        return None;
-    }
-    let done = daemon::client::run(&place, argv.to_vec(), width.into(), out);
-    Some(done.map(Exit).map_err(|e| Failure::failed(e.to_string())))
 }
 
 impl Ctx {

@@ -59,17 +59,24 @@ pub fn run(place: &Place, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) 
     run_over(&|| connect(place), argv, width, out)
 }
 
-/// As [`run`], of a daemon that is another user's and serves guests at `socket`; `None` when there is none.
-pub fn run_as_guest(
-    socket: &Path,
-    argv: Vec<OsString>,
-    width: u64,
-    out: BorrowedFd<'_>,
-) -> Option<io::Result<u8>> {
+/// As [`run`], of the system's daemon, which serves everybody at `socket`.
+pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
+    run_over(&|| connect_as_guest(socket), argv, width, out)
+}
+
+/// Whether the system's daemon serves everybody at `socket`.
+///
+/// # Errors
+/// When it did and doesn't answer, or is not to be trusted.
+pub fn is_served(socket: &Path) -> io::Result<bool> {
     match connect_as_guest(socket) {
-        Ok(_) => Some(run_over(&|| connect_as_guest(socket), argv, width, out)),
-        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Some(Err(e)),
-        Err(_) => None,
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            let what = "the system's daemon has ended unexpectedly: its pools can't be seen until root runs a command";
+            Err(io::Error::new(e.kind(), what))
+        }
+        Err(e) => Err(e),
     }
 }
 

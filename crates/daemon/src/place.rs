@@ -18,6 +18,8 @@ pub const CONF: &str = "AQUIFER_CONF";
 /// Environment word that names the folder of the socket for users who are not the owner.
 pub const GUESTS: &str = "AQUIFER_GUESTS";
 const GUESTS_AT: &str = "/run/aquifer-guests";
+/// Name of a socket in its folder.
+pub(crate) const SOCKET: &str = "socket";
 const CONF_NAME: &str = "aquifer.conf";
 
 /// The daemon's files.
@@ -68,7 +70,7 @@ impl Place {
 
     /// The socket.
     pub fn socket(&self) -> PathBuf {
-        self.run.join("socket")
+        self.run.join(SOCKET)
     }
 
     /// The file whose lock the daemon holds.
@@ -76,15 +78,11 @@ impl Place {
         self.run.join("lock")
     }
 
-    /// Where somebody who is not the owner of the system's daemon asks it.
-    pub fn as_guest() -> PathBuf {
-        let dir = std::env::var_os(GUESTS).filter(|dir| !dir.is_empty());
-        dir.map_or_else(|| GUESTS_AT.into(), PathBuf::from).join("socket")
-    }
-
-    /// Stands once permissions were given: from then on users who are not the owner are served.
-    pub fn has_guests(&self) -> PathBuf {
-        self.state.join("guests")
+    /// Where somebody who is not the owner of the system's daemon asks it; `None` when an empty `AQUIFER_GUESTS` says that
+    /// nobody is to be asked.
+    pub fn as_guest() -> Option<PathBuf> {
+        let dir = std::env::var_os(GUESTS).map_or_else(|| GUESTS_AT.into(), PathBuf::from);
+        (!dir.as_os_str().is_empty()).then(|| dir.join(SOCKET))
     }
 
     /// What the daemon had to say.

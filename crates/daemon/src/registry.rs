@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use blkdev::Device;
@@ -267,9 +266,6 @@ pub struct Registry {
     pub cache: Cache,
     /// What all pools together keep in memory.
     pub memory: Arc<Memory>,
-    /// Users who are not the owner are served: permissions were given.
-    guests: AtomicBool,
-    has_guests: PathBuf,
     mounter: RwLock<Option<Arc<dyn Mounter>>>,
     /// Pools that the cache file names and that could not be imported, with the reason.
     failed: Mutex<BTreeMap<String, String>>,
@@ -288,8 +284,6 @@ impl Registry {
             changed: Condvar::new(),
             cache: Cache::at(place.cache()),
             memory: crate::memory::of_place(place),
-            guests: AtomicBool::new(place.has_guests().exists()),
-            has_guests: place.has_guests(),
             mounter: RwLock::default(),
             failed: Mutex::default(),
             events: Mutex::default(),
@@ -321,19 +315,9 @@ impl Registry {
         all.push_back(Arc::clone(events));
     }
 
-    /// Whether users who are not the owner are served.
-    pub fn serves_guests(&self) -> bool {
-        self.guests.load(Ordering::Relaxed)
-    }
-
-    /// Permissions were given: from now on, and by the next daemons, users who are not the owner are served.
-    ///
-    /// # Errors
-    /// When that can't be noted.
-    pub fn serve_guests(&self) -> io::Result<()> {
-        std::fs::write(&self.has_guests, "")?;
-        self.guests.store(true, Ordering::Relaxed);
-        Ok(())
+    /// The names of all pools, also of those that are coming or going.
+    pub fn names(&self) -> Vec<String> {
+        self.pools.lock().keys().cloned().collect()
     }
 
     /// Tells how file systems are mounted.

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::access::Guest;
 use crate::client::READY;
-use crate::place::Place;
+use crate::place::{Place, SOCKET};
 use crate::registry::{Imported, Registry};
 use crate::wire;
 
@@ -136,12 +136,20 @@ pub fn serve(
     }
     let listener = UnixListener::bind(place.socket())?;
     listener.set_nonblocking(true)?;
+    // The owner's pools are more important than that others can look at them.
+    let guests = place.guests.as_deref().and_then(|dir| {
+        listen_to_guests(dir).inspect_err(|e| eprintln!("other users can't be served: {e}")).ok()
+    });
     announce()?;
     let server = Arc::new(Server { registry, commands, running: AtomicUsize::new(0), stop, stay });
-    server.accept_all(&listener, place)?;
+    server.accept_all(&listener, guests.as_ref())?;
     // From here on nobody gets in; who waits in the queue tries again.
     std::fs::remove_file(place.socket())?;
     drop(listener);
+    if let (Some(dir), Some(listener)) = (&place.guests, guests) {
+        std::fs::remove_file(dir.join(SOCKET))?;
+        drop(listener);
+    }
     server.finish();
     Ok(())
 }
@@ -166,13 +174,15 @@ fn listen_to_guests(dir: &Path) -> io::Result<UnixListener> {
         let what = format!("{} must be a folder that only its owner can write to", dir.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    let path = dir.join("socket");
-    match std::fs::remove_file(&path) {
+    // It has its name once everybody may connect.
+    let new = dir.join("socket.new");
+    match std::fs::remove_file(&new) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+    let listener = UnixListener::bind(&new)?;
+    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o666))?;
+    std::fs::rename(&new, dir.join(SOCKET))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -195,13 +205,13 @@ fn tell_systemd(state: &str) {
 }
 
 impl Server {
-    fn accept_all(self: &Arc<Self>, listener: &UnixListener, place: &Place) -> io::Result<()> {
+    fn accept_all(
+        self: &Arc<Self>,
+        listener: &UnixListener,
+        guests: Option<&UnixListener>,
+    ) -> io::Result<()> {
         let mut quiet = Instant::now();
-        let mut guests: Option<UnixListener> = None;
         loop {
-            if let (Some(dir), None, true) = (&place.guests, &guests, self.registry.serves_guests()) {
-                guests = Some(listen_to_guests(dir)?);
-            }
             if self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -211,7 +221,7 @@ impl Server {
                 return Ok(());
             }
             let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos().try_into().unwrap_or(0) };
-            let listeners = || std::iter::once(listener).chain(&guests);
+            let listeners = || std::iter::once(listener).chain(guests);
             let mut asked: Vec<_> = listeners().map(|l| PollFd::new(l, PollFlags::IN)).collect();
             match poll(&mut asked, Some(&tick)) {
                 Ok(0) | Err(Errno::INTR) => continue,

@@ -110,7 +110,10 @@ impl Kind {
 
 /// The lines that a command prints; none when there is no daemon to ask.
 fn ask(words: &[&str]) -> Vec<String> {
-    if !daemon::client::is_wanted(&daemon::place::Place::of_process()).unwrap_or(false) {
+    let of_system = || {
+        daemon::place::Place::as_guest().is_some_and(|door| daemon::client::is_served(&door).unwrap_or(false))
+    };
+    if !daemon::client::is_wanted(&daemon::place::Place::of_process()).unwrap_or(false) && !of_system() {
         return Vec::new();
     }
     let Ok(program) = std::env::current_exe() else { return Vec::new() };

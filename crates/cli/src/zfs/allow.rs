@@ -1,7 +1,7 @@
 //! `zfs allow` and `zfs unallow`: delegated permissions, stored and shown.
 //!
-//! The daemon's own socket is its owner's alone. The first permission that the owner gives opens a second one, on which
-//! everybody else may do what was allowed ([`crate::guests`]).
+//! The daemon's own socket is its owner's alone. On a second one everybody else may look, and do what was allowed
+//! ([`crate::guests`]).
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -107,10 +107,6 @@ fn change(
         names.iter().try_for_each(|name| work(tasks, name, &grants))
     });
     done.map_err(|e| Failure::cannot("set permissions on", name, why(&e)))?;
-    if allow {
-        let noted = ctx.registry()?.serve_guests();
-        noted.map_err(|e| Failure::failed(format!("other users can't be served: {e}")))?;
-    }
     Ok(Exit::OK)
 }
 

@@ -24,6 +24,8 @@ pub enum Limit {
     DelayScale,
     /// Longest time that a change waits to be written.
     TxgTimeout,
+    /// Whether users other than the pools' owner are kept from looking at them.
+    PrivatePools,
 }
 
 /// What there is to say of a setting.
@@ -50,7 +52,7 @@ pub struct Info {
 const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 8] = [
+pub const LIMITS: [Info; 9] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -136,6 +138,17 @@ pub const LIMITS: [Info; 8] = [
         plain: 5,
         zero_is_default: false,
         about: "Seconds after which a transaction group with changes is written. Default: 5.",
+    },
+    Info {
+        limit: Limit::PrivatePools,
+        name: "aquifer_private_pools",
+        bytes: false,
+        least: 0,
+        most: 1,
+        plain: 0,
+        zero_is_default: true,
+        about: "1: users other than the owner of the pools may not look at them (list, get, status, …); what `zfs allow` \
+                gave them they may do all the same. Default: 0.",
     },
 ];
 

@@ -20,8 +20,10 @@ use std::thread;
 
 use fill::Filler;
 
+use crate::asked::Asked;
 use crate::ctx::Ctx;
-use crate::session::{Home, forward_to};
+use crate::route::forward_to;
+use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome};
 
 /// The system's scripts.
@@ -51,7 +53,7 @@ impl Scripts {
     /// Makes the report in `home`, or with `here` in this process, and fills in the columns.
     pub fn report(
         &self,
-        home: Home,
+        home: (Home, &Asked),
         argv: &[OsString],
         ctx: &mut Ctx,
         here: impl FnOnce(&mut Ctx) -> Outcome,
@@ -76,7 +78,7 @@ impl Scripts {
     /// Has the daemon write the report into a pipe; `None`: there is none.
     fn forwarded(
         &self,
-        home: Home,
+        home: (Home, &Asked),
         argv: &[OsString],
         (pipe, end): (PipeReader, io::PipeWriter),
         found: &[PathBuf],
@@ -84,7 +86,7 @@ impl Scripts {
     ) -> Result<Option<Outcome>, Failure> {
         let (outcome, filled) = thread::scope(|scope| {
             // The pipe ends when the daemon has closed its end, and this thread ours.
-            let asking = scope.spawn(move || forward_to(home, argv, end.as_fd()));
+            let asking = scope.spawn(move || forward_to(home.0, home.1, argv, end.as_fd()));
             let filled = fill_all(pipe, Filler::new(found.to_vec(), self.json), &mut *ctx.out);
             (asking.join(), filled)
         });

@@ -1,0 +1,136 @@
+//! What OpenZFS says to a user who may not do what a command would do.
+//!
+//! Source: the messages of libzfs and of the commands of OpenZFS 2.3.2, run without privileges.
+
+use crate::asked::{Asked, other};
+use crate::multicall::Command;
+use crate::verb::Failure;
+use crate::zfs::ZfsVerb;
+use crate::zpool::ZpoolVerb;
+
+/// What a failed system call is called.
+const DENIED: &str = "permission denied";
+
+/// The sentence for a command.
+pub(crate) fn refusal(command: &Command) -> Failure {
+    match command {
+        Command::Zpool(zpool) => of_zpool(&zpool.verb),
+        Command::Zfs(zfs) => of_zfs(&zfs.verb, Asked::by(command).names.first().map_or("", String::as_str)),
+        Command::MountHelper(v) => mount(&v.dataset),
+        _ => Failure::failed(DENIED),
+    }
+}
+
+fn plain(action: &str, what: &str) -> Failure {
+    Failure::failed(format!("cannot {action} {what}: {DENIED}"))
+}
+
+fn quoted(action: &str, what: &str) -> Failure {
+    Failure::cannot(action, what, DENIED)
+}
+
+fn mount(name: &str) -> Failure {
+    Failure::cannot("mount", name, "Insufficient privileges (permission denied)")
+}
+
+fn of_zpool(verb: &ZpoolVerb) -> Failure {
+    let first = |names: &[String]| names.first().cloned().unwrap_or_default();
+    match verb {
+        ZpoolVerb::Create(v) => quoted("create", &v.pool),
+        ZpoolVerb::Destroy(v) => quoted("destroy", &v.pool),
+        ZpoolVerb::Add(v) => quoted("add to", &v.pool),
+        ZpoolVerb::Export(v) => quoted("export", &first(&v.pools)),
+        ZpoolVerb::Set(v) => quoted("set property for", &v.pool),
+        ZpoolVerb::Reguid(v) => quoted("reguid", &v.pool),
+        ZpoolVerb::Upgrade(v) => quoted("upgrade", &first(&v.pools)),
+        ZpoolVerb::Clear(v) => plain("clear errors for", v.device.as_ref().unwrap_or(&v.pool)),
+        ZpoolVerb::Offline(v) => plain("offline", &first(&v.devices)),
+        ZpoolVerb::Online(v) => plain("online", &first(&v.devices)),
+        ZpoolVerb::Reopen(v) => quoted("reopen", &first(&v.pools)),
+        ZpoolVerb::Events(_) => Failure::failed(format!("cannot clear events: {DENIED}")),
+        ZpoolVerb::Import(_) => Failure::failed(format!("cannot discover pools: {DENIED}")),
+        ZpoolVerb::Other(words) => without_module(words),
+        _ => Failure::failed(DENIED),
+    }
+}
+
+/// Verbs that have no module.
+fn without_module(words: &[std::ffi::OsString]) -> Failure {
+    let names = other(words);
+    let name = |at: usize| names.get(at).map_or("", String::as_str);
+    match words.first().and_then(|word| word.to_str()).unwrap_or_default() {
+        "attach" => plain("attach", &format!("{} to {}", name(2), name(1))),
+        "replace" => {
+            let new = if names.len() > 2 { name(2) } else { name(1) };
+            plain("replace", &format!("{} with {new}", name(1)))
+        }
+        action @ ("detach" | "remove") => plain(action, name(1)),
+        "scrub" => plain("scrub", name(0)),
+        "resilver" => plain("restart resilver on", name(0)),
+        "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
+        action @ ("checkpoint" | "initialize" | "trim") => quoted(action, name(0)),
+        "send" => Failure::failed(format!(
+            "warning: cannot send '{}': {DENIED}",
+            names.last().map_or("", String::as_str)
+        )),
+        "receive" | "recv" => Failure::failed(format!("cannot receive: {DENIED}")),
+        "program" => Failure::failed("Permission denied. Channel programs must be run as root."),
+        _ => Failure::failed(DENIED),
+    }
+}
+
+fn of_zfs(verb: &ZfsVerb, name: &str) -> Failure {
+    let dataset = name.split(['@', '#']).next().unwrap_or_default();
+    let action = match verb {
+        ZfsVerb::Create(_) => "create",
+        ZfsVerb::Clone(v) => return quoted("create", &v.name),
+        ZfsVerb::Destroy(_) if name.contains('@') => {
+            return Failure::failed(format!("cannot destroy snapshots: {DENIED}"));
+        }
+        ZfsVerb::Destroy(_) => "destroy",
+        ZfsVerb::Snapshot(_) => return Failure::failed(format!("cannot create snapshots : {DENIED}")),
+        ZfsVerb::Rename(_) => "rename",
+        ZfsVerb::Promote(_) => "promote",
+        ZfsVerb::Rollback(_) => return quoted("rollback", dataset),
+        ZfsVerb::Set(_) => "set property for",
+        ZfsVerb::Inherit(v) => return plain(&format!("inherit {} for", v.property), &format!("'{name}'")),
+        ZfsVerb::Hold(_) => return Failure::failed(format!("cannot hold: {DENIED}")),
+        ZfsVerb::Release(_) => return Failure::failed(format!("cannot release: {DENIED}")),
+        ZfsVerb::Bookmark(v) => return quoted("create bookmark", &v.name),
+        ZfsVerb::Allow(_) | ZfsVerb::Unallow(_) => "set permissions on",
+        ZfsVerb::Mount(_) => return mount(name),
+        ZfsVerb::Unmount(_) => "unmount",
+        ZfsVerb::Share(_) => "share",
+        ZfsVerb::Unshare(_) => "unshare",
+        ZfsVerb::Upgrade(_) => "set property for",
+        ZfsVerb::LoadKey(_) => return Failure::failed("Key load error: Permission denied."),
+        ZfsVerb::UnloadKey(_) => return Failure::failed("Key unload error: Permission denied."),
+        ZfsVerb::ChangeKey(_) => return Failure::failed("Key change error: Permission denied."),
+        ZfsVerb::Userspace(_) | ZfsVerb::Groupspace(_) | ZfsVerb::Projectspace(_) => {
+            return plain("get used/quota for", name);
+        }
+        ZfsVerb::Diff(_) => {
+            return Failure::failed(format!(
+                "cannot diff '{name}': {DENIED} (the permission 'diff' is needed)"
+            ));
+        }
+        ZfsVerb::Other(words) => return without_module(words),
+        _ => return Failure::failed(DENIED),
+    };
+    quoted(action, name)
+}
+
+#[cfg(test)]
+mod tests {
+
+    #[test]
+    fn verbs_without_a_module_name_what_they_would_change() {
+        let said = |words: &[&str]| {
+            let words: Vec<_> = words.iter().map(Into::into).collect();
+            super::without_module(&words).message().unwrap_or_default()
+        };
+        assert_eq!(said(&["attach", "-f", "tank", "a", "b"]), "cannot attach b to a: permission denied");
+        assert_eq!(said(&["replace", "tank", "a"]), "cannot replace a with a: permission denied");
+        assert_eq!(said(&["scrub", "tank"]), "cannot scrub tank: permission denied");
+    }
+}
