@@ -306,7 +306,18 @@ fn settings(words: &[String]) -> Result<Vec<String>, Failure> {
 
 /// The permission that a property needs.
 fn setting(name: &str) -> Result<String, Failure> {
-    const OWNERS: [&str; 6] = ["mountpoint", "canmount", "sharenfs", "sharesmb", "keylocation", "zoned"];
+    // A key would be read from the user while the pool waits.
+    const OWNERS: [&str; 9] = [
+        "mountpoint",
+        "canmount",
+        "sharenfs",
+        "sharesmb",
+        "keylocation",
+        "keyformat",
+        "encryption",
+        "pbkdf2iters",
+        "zoned",
+    ];
     let owners =
         || Failure::failed(format!("cannot set property '{name}': permission denied (only its owner can)"));
     if let Some(prop) = ZfsProp::from_user(name) {

@@ -25,6 +25,7 @@ pub mod output;
 pub mod pages;
 pub mod parallel;
 mod paths;
+mod patient;
 mod posix;
 pub mod progress;
 mod refused;

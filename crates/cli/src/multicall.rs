@@ -249,10 +249,13 @@ pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
     ctx.command = describe(&name, &argv);
     let exit = usage::help(&name, &argv, ctx).unwrap_or_else(|| run_as(&name, argv, ctx));
     ctx.release();
-    match ctx.out.flush() {
+    let exit = match ctx.out.flush() {
         Ok(()) => exit,
         Err(e) => finish(Err(e.into()), ctx),
-    }
+    };
+    // A closed standard error is nobody's concern.
+    let _ = ctx.err.flush();
+    exit
 }
 
 fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {

@@ -90,8 +90,7 @@ impl Trip<'_> {
         }
         let is_own = own && {
             let known = self.own_names();
-            let named = self.asked.names.is_empty() || self.named(&known).next().is_some();
-            named
+            self.asked.names.is_empty() || self.named(&known).next().is_some()
         };
         if is_own {
             return Some(self.own(self.argv, out));

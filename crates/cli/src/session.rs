@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use daemon::access::Guest;
 use daemon::{Call, Caller, Commands, Imported, Registry};
@@ -20,6 +21,7 @@ use crate::ctx::Ctx;
 use crate::guests;
 use crate::interrupt::Interrupt;
 use crate::multicall;
+use crate::patient::Patient;
 use crate::verb::{Exit, Failure};
 use crate::zfs::target::Target;
 
@@ -54,6 +56,8 @@ pub struct Session {
     pub stdin: File,
     /// The command as the history has it.
     pub line: String,
+    /// Set while there are such pools as follow.
+    held: Arc<AtomicBool>,
     /// Pools that this command works on: nobody exports them meanwhile.
     leases: Vec<Arc<Imported>>,
     /// Pools whose datasets are kept as they are while they are looked at, by guid.
@@ -79,7 +83,9 @@ impl Commands for Verbs {
             return names(call);
         }
         crate::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
+        let (held, is_guest) = (Arc::new(AtomicBool::new(false)), call.guest.is_some());
         let session = Session {
+            held: Arc::clone(&held),
             registry: call.registry,
             caller: call.caller,
             guest: call.guest,
@@ -91,7 +97,12 @@ impl Commands for Verbs {
             quiet: Vec::new(),
             logged: Vec::new(),
         };
-        let mut ctx = Ctx::with_streams(Box::new(Page::new(call.stdout)), Box::new(call.stderr));
+        let patient = |stream| Patient::new(stream, &held, &call.interrupt);
+        let (out, err): (Box<dyn Write>, Box<dyn Write>) = match is_guest {
+            true => (Box::new(patient(call.stdout)), Box::new(patient(call.stderr))),
+            false => (Box::new(Page::new(call.stdout)), Box::new(call.stderr)),
+        };
+        let mut ctx = Ctx::with_streams(out, err);
         ctx.interrupt = Interrupt::of(call.interrupt);
         ctx.session = Some(session);
         multicall::run(call.argv, &mut ctx).0
@@ -174,6 +185,7 @@ impl Ctx {
     pub fn pool(&mut self, wanted: &str) -> Option<Arc<Imported>> {
         let session = self.session.as_mut()?;
         let pool = session.registry.get(wanted)?;
+        session.held.store(true, Ordering::Relaxed);
         session.leases.push(Arc::clone(&pool));
         Some(pool)
     }
@@ -188,6 +200,7 @@ impl Ctx {
     pub fn pools(&mut self) -> Vec<Arc<Imported>> {
         let Some(session) = self.session.as_mut() else { return Vec::new() };
         let pools = session.registry.all();
+        session.held.fetch_or(!pools.is_empty(), Ordering::Relaxed);
         session.leases.extend(pools.iter().cloned());
         pools
     }
@@ -215,6 +228,7 @@ impl Ctx {
         self.let_sync();
         if let Some(session) = self.session.as_mut() {
             session.leases.clear();
+            session.held.store(false, Ordering::Relaxed);
         }
     }
 

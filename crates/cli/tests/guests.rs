@@ -267,6 +267,42 @@ fn a_users_pools_stand_beside_the_systems() {
 }
 
 #[test]
+fn a_user_who_does_not_read_keeps_no_pool_busy() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 128);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for at in 0..30 {
+        house.owner(&format!("zfs create tank/{at}"));
+    }
+    let command = |line: &str| {
+        let mut command = std::process::Command::new(&house.program);
+        command.args(line.split_whitespace()).uid(GUEST).gid(GUEST).current_dir("/");
+        command.env("AQUIFER_GUESTS", house.door()).env("AQUIFER_RUN", house.live.dir.path().join("none"));
+        command
+    };
+    // Files are written by the client: the daemon's rights are not the user's.
+    let path = house.live.dir.path().join("said");
+    let file = fs::File::create(&path).unwrap();
+    assert!(command("zpool list -H -o name").stdout(file).status().unwrap().success());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "tank\n");
+    assert!(command("zpool status").stdout(std::process::Stdio::null()).status().unwrap().success());
+    // More than a pipe holds.
+    let mut child = command("zfs get -r all tank").stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut out = child.stdout.take().unwrap();
+    while rustix::io::ioctl_fionread(&out).unwrap() < 1 << 15 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(child.try_wait().unwrap().is_none(), "it must wait for its reader");
+    house.owner("zpool export tank");
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut out, &mut text).unwrap();
+    assert!(child.wait().unwrap().success() && text.contains("tank/29"), "{}", text.len());
+}
+
+#[test]
 fn links_in_a_users_folder_lead_no_mount_elsewhere() {
     if !is_root() || !std::path::Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: only root with /dev/fuse can mount for others");

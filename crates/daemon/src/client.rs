@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::place::{Place, connect_as_guest};
+use crate::server::is_harmless;
 use crate::wire::{self, Request};
 
 /// What the C library is told of memory: with an arena for each thread it would keep what a pool used long after it
@@ -56,12 +57,55 @@ pub fn is_wanted(place: &Place) -> io::Result<bool> {
 
 /// Has the daemon run a command line in this process's stead, with `out` as its output; gives its exit code.
 pub fn run(place: &Place, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
-    run_over(&|| connect(place), argv, width, out)
+    let (stdin, stderr) = (io::stdin(), io::stderr());
+    run_over(&|| connect(place), argv, width, [stdin.as_fd(), out, stderr.as_fd()])
 }
 
 /// As [`run`], of the system's daemon, which serves everybody at `socket`.
+///
+/// It gets pipes and terminals only; for other streams this process copies from a pipe, with the rights that it has. From
+/// standard input it gets nothing.
 pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
-    run_over(&|| connect_as_guest(socket), argv, width, out)
+    let stdin = io::pipe()?.0;
+    let streams = [Lent::of(out)?, Lent::of(io::stderr().as_fd())?];
+    let [out, err] = &streams;
+    let done = run_over(&|| connect_as_guest(socket), argv, width, [stdin.as_fd(), out.end(), err.end()]);
+    let copied = streams.map(Lent::finish);
+    let code = done?;
+    copied.into_iter().collect::<io::Result<()>>()?;
+    Ok(code)
+}
+
+/// A stream that the daemon may have, or a pipe to it and the thread that copies.
+enum Lent {
+    Itself(OwnedFd),
+    Copied(io::PipeWriter, thread::JoinHandle<io::Result<()>>),
+}
+
+impl Lent {
+    fn of(stream: BorrowedFd<'_>) -> io::Result<Self> {
+        let stream = stream.try_clone_to_owned()?;
+        if is_harmless(&stream) {
+            return Ok(Self::Itself(stream));
+        }
+        let (mut pipe, end) = io::pipe()?;
+        let mut to = File::from(stream);
+        Ok(Self::Copied(end, thread::spawn(move || io::copy(&mut pipe, &mut to).map(drop))))
+    }
+
+    fn end(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Itself(stream) => stream.as_fd(),
+            Self::Copied(end, _) => end.as_fd(),
+        }
+    }
+
+    /// Waits until all is copied: the daemon has closed its end.
+    fn finish(self) -> io::Result<()> {
+        let Self::Copied(end, copying) = self else { return Ok(()) };
+        drop(end);
+        copying.join().map_err(|_| io::Error::other("the output can't be copied"))?
+    }
 }
 
 /// Whether the system's daemon serves everybody at `socket`.
@@ -84,7 +128,7 @@ fn run_over(
     connect: &dyn Fn() -> io::Result<UnixStream>,
     argv: Vec<OsString>,
     width: u64,
-    out: BorrowedFd<'_>,
+    streams: [BorrowedFd<'_>; 3],
 ) -> io::Result<u8> {
     let env = WORDS.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?)));
     let request = Request {
@@ -96,7 +140,7 @@ fn run_over(
     let until = Instant::now() + PATIENCE;
     loop {
         let mut stream = connect()?;
-        match submit(&mut stream, &request, out) {
+        match submit(&mut stream, &request, streams) {
             Ok(()) => return await_exit(stream),
             // It ended between our connection and its turn.
             Err(e) if Instant::now() > until => return Err(e),
@@ -105,9 +149,8 @@ fn run_over(
     }
 }
 
-fn submit(stream: &mut UnixStream, request: &Request, out: BorrowedFd<'_>) -> io::Result<()> {
-    let (stdin, stderr) = (io::stdin(), io::stderr());
-    wire::send(stream, request, [stdin.as_fd(), out, stderr.as_fd()])?;
+fn submit(stream: &mut UnixStream, request: &Request, streams: [BorrowedFd<'_>; 3]) -> io::Result<()> {
+    wire::send(stream, request, streams)?;
     let mut answer = [0];
     stream.read_exact(&mut answer)
 }

@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation};
 use rustix::io::Errno;
 
 use crate::access::Guest;
@@ -34,6 +35,8 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) const STACK: usize = 256 << 20;
 /// Commands at once with which no more of users who are not the owner are taken, and how long their requests are waited for.
 const GUESTS: usize = 32;
+/// Commands at once of one such user: nobody can keep the others out.
+const OF_ONE_GUEST: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a daemon without pools waits for the next command.
 const IDLE: Duration = Duration::from_secs(2);
@@ -98,6 +101,8 @@ struct Server {
     commands: Arc<dyn Commands>,
     /// Commands that are running.
     running: AtomicUsize,
+    /// Those of each user who is not the owner.
+    guests: Mutex<BTreeMap<u32, usize>>,
     /// Everybody is to stop.
     stop: Arc<AtomicBool>,
     /// An end for want of pools is none.
@@ -141,7 +146,14 @@ pub fn serve(
         listen_to_guests(dir).inspect_err(|e| eprintln!("other users can't be served: {e}")).ok()
     });
     announce()?;
-    let server = Arc::new(Server { registry, commands, running: AtomicUsize::new(0), stop, stay });
+    let server = Arc::new(Server {
+        registry,
+        commands,
+        running: AtomicUsize::new(0),
+        guests: Mutex::default(),
+        stop,
+        stay,
+    });
     server.accept_all(&listener, guests.as_ref())?;
     // From here on nobody gets in; who waits in the queue tries again.
     std::fs::remove_file(place.socket())?;
@@ -252,8 +264,10 @@ impl Server {
         self.running.fetch_add(1, Ordering::AcqRel);
         let server = Arc::clone(self);
         let work = move || {
-            if let Err(e) = server.talk(stream, as_guest) {
-                eprintln!("a connection failed: {e}");
+            match server.talk(stream, as_guest) {
+                // Nobody but the owner can fill the log.
+                Err(e) if !as_guest => eprintln!("a connection failed: {e}"),
+                _ => {}
             }
             server.running.fetch_sub(1, Ordering::AcqRel);
         };
@@ -276,7 +290,18 @@ impl Server {
                 Some(Guest::of_machine(uid, peer.gid.as_raw()))
             }
         };
+        let _place = match guest.is_some().then(|| Turn::of(&self.guests, uid)) {
+            // The client comes again.
+            Some(None) => return Ok(()),
+            place => place,
+        };
         let Some((request, streams)) = wire::receive(&mut stream)? else { return Ok(()) };
+        if guest.is_some() && !streams.iter().all(is_harmless) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "streams of a kind that is not written to",
+            ));
+        }
         stream.set_read_timeout(None)?;
         stream.write_all(&[wire::ACCEPTED])?;
         let interrupt = Arc::new(AtomicBool::new(false));
@@ -313,6 +338,49 @@ impl Server {
             thread::sleep(Duration::from_millis(20));
         }
         self.registry.close_all();
+    }
+}
+
+/// One of the commands that a user may have at once.
+struct Turn<'a> {
+    all: &'a Mutex<BTreeMap<u32, usize>>,
+    uid: u32,
+}
+
+impl<'a> Turn<'a> {
+    fn of(all: &'a Mutex<BTreeMap<u32, usize>>, uid: u32) -> Option<Self> {
+        let mut counts = all.lock();
+        let count = counts.entry(uid).or_default();
+        if *count >= OF_ONE_GUEST {
+            return None;
+        }
+        *count += 1;
+        Some(Self { all, uid })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut counts = self.all.lock();
+        let left = counts.get_mut(&self.uid).map(|count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if left == Some(0) {
+            counts.remove(&self.uid);
+        }
+    }
+}
+
+/// Whether writing to a stream of somebody else does nothing that they could not do: what this process writes to a file is
+/// written with its rights (quotas and set-id bits don't hold for root), and a socket may tell its other end that root
+/// wrote. So it is a pipe or a terminal; a client that has something else copies from a pipe.
+pub(crate) fn is_harmless(stream: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        Ok(FileType::Fifo) => true,
+        Ok(FileType::CharacterDevice) => rustix::termios::isatty(stream),
+        _ => false,
     }
 }
 

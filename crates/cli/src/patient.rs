@@ -1,0 +1,126 @@
+//! Output to a user who is not the pools' owner.
+//!
+//! Nobody has to read what they asked for. So nothing is written while a command keeps a pool from others; what is written
+//! then waits for a reader without end only as long as the reader is there, and not for ever.
+
+use std::fs::File;
+use std::io::{self, Error, ErrorKind, IoSlice, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// Bytes that are kept for a reader at most.
+const MOST: usize = 64 << 20;
+/// Bytes that a pipe takes at once when it takes any.
+#[doc(alias = "PIPE_BUF")]
+const PIECE: usize = 4096;
+/// How long a reader may take for the next piece.
+const PATIENCE: Duration = Duration::from_secs(300);
+const TICK: Duration = Duration::from_millis(250);
+
+/// What has been printed and may not be written yet.
+#[derive(Debug)]
+pub struct Patient {
+    text: Vec<u8>,
+    out: File,
+    /// Set while the command keeps pools.
+    pub held: Arc<AtomicBool>,
+    /// Set when the client went away.
+    pub gone: Arc<AtomicBool>,
+    patience: Duration,
+}
+
+impl Patient {
+    /// Nothing is printed yet.
+    pub fn new(out: File, held: &Arc<AtomicBool>, gone: &Arc<AtomicBool>) -> Self {
+        let (held, gone) = (Arc::clone(held), Arc::clone(gone));
+        Self { text: Vec::new(), out, held, gone, patience: PATIENCE }
+    }
+
+    fn push(&self, mut text: &[u8]) -> io::Result<()> {
+        let mut since = Instant::now();
+        while !text.is_empty() {
+            let piece = text.get(..PIECE).unwrap_or(text);
+            match self.piece(piece)? {
+                0 if self.gone.load(Ordering::Relaxed) => return Err(ErrorKind::BrokenPipe.into()),
+                0 if since.elapsed() > self.patience => return Err(ErrorKind::TimedOut.into()),
+                0 => {}
+                some => {
+                    text = text.get(some..).unwrap_or_default();
+                    since = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes some of a piece; 0: nobody has read for a moment.
+    fn piece(&self, piece: &[u8]) -> io::Result<usize> {
+        let out = self.out.as_fd();
+        let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos().try_into().unwrap_or(0) };
+        match poll(&mut [PollFd::new(&out, PollFlags::OUT)], Some(&tick)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(0),
+            other => other?,
+        };
+        // The reader may have filled it in between.
+        match rustix::io::pwritev2(out, &[IoSlice::new(piece)], u64::MAX, ReadWriteFlags::NOWAIT) {
+            Err(Errno::AGAIN) => Ok(0),
+            // Terminals don't know that.
+            Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL) => Ok(rustix::io::write(out, piece)?),
+            other => Ok(other?),
+        }
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.text.len() + bytes.len() > MOST {
+            return Err(Error::new(ErrorKind::OutOfMemory, "it is too long to be kept for its reader"));
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.held.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let text = std::mem::take(&mut self.text);
+        self.push(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_written_while_pools_are_kept_and_no_reader_is_waited_for_for_ever() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let flag = |set| Arc::new(AtomicBool::new(set));
+        let (held, gone) = (flag(true), flag(false));
+        let mut out = Patient::new(File::from(OwnedFd::from(writer)), &held, &gone);
+        out.patience = Duration::from_millis(10);
+        out.write_all(b"one").unwrap();
+        out.flush().unwrap();
+        assert_eq!(out.text, b"one");
+        held.store(false, Ordering::Relaxed);
+        out.flush().unwrap();
+        let mut got = [0; 3];
+        reader.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"one");
+        out.write_all(&vec![0; 1 << 20]).unwrap();
+        assert_eq!(out.flush().unwrap_err().kind(), ErrorKind::TimedOut);
+        gone.store(true, Ordering::Relaxed);
+        out.write_all(b"two").unwrap();
+        assert_eq!(out.flush().unwrap_err().kind(), ErrorKind::BrokenPipe);
+        assert!(out.write_all(&vec![0; MOST + 1]).is_err());
+    }
+}
