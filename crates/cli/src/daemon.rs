@@ -44,6 +44,7 @@ impl Verb for Daemon {
         // It was started as what it runs from, and who looks for it looks for its name; without it all works, too.
         let _ = rustix::thread::set_name(c"aquifer");
         zfuse::hands::work_apart();
+        zfuse::raise_limits();
         let (place, stop) = (Place::of_process(), ctx.interrupt.flag());
         let served = daemon::server::serve(&place, Arc::new(Verbs), stop, self.stay);
         served.map(|()| Exit::OK).map_err(|e| Failure::failed(format!("daemon: {e}")))

@@ -10,9 +10,9 @@ use std::time::Duration;
 use engine::dmu::prefetch::Prefetch;
 use engine::{Error, Kind, Result};
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr,
 };
 use parking_lot::{Mutex, RwLock};
 use zpl::{Inode, Reader};
@@ -20,6 +20,7 @@ use zvol::Volume;
 
 use crate::attr::{errno, of_file, synthetic};
 use crate::dir::{self, Item};
+use crate::front::{Answers, Request};
 use crate::node::{Node, What};
 use crate::space::{Content, Slot, Space};
 
@@ -230,8 +231,8 @@ pub(crate) fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
     }
 }
 
-impl Filesystem for Fuse {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+impl Answers for Fuse {
+    fn init(&self, config: &mut KernelConfig) -> std::io::Result<()> {
         // What the kernel does not offer is done without.
         let wanted = [
             InitFlags::FUSE_PARALLEL_DIROPS,

@@ -5,14 +5,17 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use crate::front::{Answers, Front};
 use crate::hands::{self, Spot, Work};
 
 /// What `df -T` and `findmnt` show behind `fuse.`.
@@ -35,14 +38,51 @@ pub struct Place<'a> {
     pub threads: usize,
 }
 
-/// Mounts a file system and answers its requests from then on. Gives the mount point without links, too.
-pub fn spawn<F: Filesystem + 'static>(
-    files: F,
-    place: &Place<'_>,
-) -> io::Result<(BackgroundSession, PathBuf)> {
+/// Descriptors that are kept for everything but mounts: commands, and the children that unmount.
+const RESERVE: u64 = 128;
+/// Threads beyond the first one of each mount that read requests, of all mounts together: each has a descriptor, too.
+const MORE_READERS: usize = 64;
+
+/// How many of them are left.
+static LEFT: AtomicUsize = AtomicUsize::new(MORE_READERS);
+
+/// Threads that read the requests of a mount; they are other mounts' when it goes.
+#[derive(Debug)]
+pub struct Readers(usize);
+
+impl Readers {
+    /// As many as there are, up to `most`; one at least.
+    fn take(most: usize) -> Self {
+        let take = |left: usize| Some(left.saturating_sub(most.saturating_sub(1)));
+        let before = LEFT.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).unwrap_or(0);
+        Self(1 + before.min(most.saturating_sub(1)))
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        LEFT.fetch_add(self.0.saturating_sub(1), Ordering::AcqRel);
+    }
+}
+
+/// A mount that is answered.
+#[derive(Debug)]
+pub struct Spawned {
+    /// Its threads.
+    pub session: BackgroundSession,
+    /// The mount point without links.
+    pub at: PathBuf,
+    /// What they take of what all mounts share.
+    pub readers: Readers,
+}
+
+/// Mounts a file system and answers its requests from then on.
+pub fn spawn<A: Answers>(files: Arc<A>, place: &Place<'_>) -> io::Result<Spawned> {
+    let readers = Readers::take(place.threads);
+    let files = Front::new(files, readers.0);
     let mut config = Config::default();
     config.acl = if place.everybody { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(place.threads);
+    config.n_threads = Some(readers.0);
     config.clone_fd = true;
     let (at, device) = attach(place)?;
     let session = match device {
@@ -58,12 +98,37 @@ pub fn spawn<F: Filesystem + 'static>(
             fuser::spawn_mount(files, &at, &config)?
         }
     };
-    Ok((session, at))
+    Ok(Spawned { session, at, readers })
+}
+
+/// Fails while so many descriptors are open that a mount would leave too few for the rest.
+fn check_reserve(device: &OwnedFd) -> io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    // The system gives the lowest number that is free.
+    let open = u64::try_from(device.as_raw_fd()).unwrap_or(0);
+    if open.saturating_add(RESERVE.min(limit / 4)) < limit {
+        return Ok(());
+    }
+    let what = format!(
+        "too many file systems are mounted for the limit of {limit} open files: raise it (LimitNOFILE= of the service, \
+         ulimit -Hn) and start the daemon again"
+    );
+    Err(io::Error::other(what))
+}
+
+/// Lets the process have as many files open as the system allows it.
+pub fn raise_limits() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // As it was, then.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Where it is mounted, and the connection of a mount made directly; `None` when only the helper may.
 fn attach(place: &Place<'_>) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let device: OwnedFd = OpenOptions::new().read(true).write(true).open("/dev/fuse")?.into();
+    check_reserve(&device)?;
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let mut options = format!("rootmode=40000,user_id={uid},group_id={gid}");
     let wanted = [(place.checked, ",default_permissions"), (place.everybody, ",allow_other")];
@@ -137,6 +202,15 @@ pub fn detach(at: &Path, force: bool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readers_are_shared_and_each_mount_has_one() {
+        let all: Vec<Readers> = (0..100).map(|_| Readers::take(4)).collect();
+        assert_eq!((all[0].0, all[99].0), (4, 1));
+        assert!(all.iter().map(|readers| readers.0 - 1).sum::<usize>() <= MORE_READERS);
+        drop(all);
+        assert_eq!(Readers::take(4).0, 4);
+    }
 
     #[test]
     fn places_of_mounts_are_read_as_the_kernel_writes_them() {

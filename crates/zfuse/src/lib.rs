@@ -14,6 +14,7 @@
 mod attr;
 mod crew;
 mod dir;
+mod front;
 mod fs;
 pub mod hands;
 mod kernel;
@@ -31,13 +32,14 @@ use std::time::{Duration, Instant};
 use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{BackgroundSession, INodeNo};
+use kernel::{Readers, Spawned};
 use live::gate::{Done, Gate};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
 pub use hands::{Ready, Spot};
-pub use kernel::detach;
+pub use kernel::{detach, raise_limits};
 pub use live::{Asker, LiveOptions, Snapdir, SnapshotAdmin, mount_live};
 pub use space::Space;
 use zpl::differences::Differences;
@@ -72,9 +74,16 @@ pub struct Mounted {
     gate: Option<Arc<Gate>>,
     /// Its snapshots.
     space: Arc<Space>,
+    _readers: Readers,
 }
 
 impl Mounted {
+    fn new(spawned: Spawned, live: Option<(Arc<RwLock<LiveOptions>>, Arc<Gate>)>, space: Arc<Space>) -> Self {
+        let Spawned { session, at, readers } = spawned;
+        let (options, gate) = live.unzip();
+        Self { session: Some(session), at, also: Mutex::default(), options, gate, space, _readers: readers }
+    }
+
     /// Where it is mounted, without links.
     pub fn at(&self) -> &Path {
         &self.at
@@ -238,7 +247,6 @@ pub fn mount(
         checked: options.allow_other,
         threads: if options.threads == 0 { cores.max(2) } else { options.threads },
     };
-    let (session, at) = kernel::spawn(fs::Fuse::new(Arc::clone(&space)), &place)?;
-    let also = Mutex::default();
-    Ok(Mounted { session: Some(session), at, also, options: None, gate: None, space })
+    let spawned = kernel::spawn(Arc::new(fs::Fuse::new(Arc::clone(&space))), &place)?;
+    Ok(Mounted::new(spawned, None, space))
 }

@@ -41,8 +41,14 @@ impl Bench {
         let pool = FilePool::create(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices).unwrap();
         let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
         let (at, options) = (dir.path().join("mnt"), LiveOptions::default());
-        let mounted =
-            mount_live(&pool.spa.pool, dataset, Arc::clone(&pool.fs), (&at, Ready::AsIs), options, None);
+        let mounted = mount_live(
+            &pool.spa.pool,
+            dataset,
+            Arc::clone(&pool.fs),
+            (at.as_path(), Ready::AsIs),
+            options,
+            None,
+        );
         match mounted {
             Ok(mounted) => Some(Self { files: RefCell::new(Arc::clone(&pool.fs)), dir, pool, mounted }),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {

@@ -35,7 +35,7 @@ use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuser::{INodeNo, Notifier};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
 
@@ -229,9 +229,8 @@ pub fn mount_live<'a>(
         // More than cores: a request may wait for a disk or a transaction group.
         threads: cores.max(2) * 2,
     };
-    let (session, at) = kernel::spawn(gate::Front(Arc::clone(&gate)), &place)?;
+    let spawned = kernel::spawn(Arc::clone(&gate), &place)?;
     // Nobody else sets it.
-    let _ = notifier.set(session.notifier());
-    let also = Mutex::default();
-    Ok(Mounted { session: Some(session), at, also, options: Some(shared), gate: Some(gate), space })
+    let _ = notifier.set(spawned.session.notifier());
+    Ok(Mounted::new(spawned, Some((shared, gate)), space))
 }

@@ -7,10 +7,10 @@ use std::time::SystemTime;
 
 use engine::{Error, Kind, Result};
 use fuser::{
-    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    TimeOrNow, WriteFlags,
 };
 use zpl::write::{Seek, Settings, XattrMode};
 
@@ -20,6 +20,7 @@ use super::listing::rest;
 use super::privileges::Setter;
 use super::{Asker, Live, convert, posix_acl};
 use crate::attr::{errno, nothing};
+use crate::front::{Answers, Request};
 use crate::fs::{READ_AHEAD, reply_xattr};
 
 /// Bytes of one write request.
@@ -54,8 +55,8 @@ fn empty(done: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-impl Filesystem for Live {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+impl Answers for Live {
+    fn init(&self, config: &mut KernelConfig) -> std::io::Result<()> {
         let wanted = [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
