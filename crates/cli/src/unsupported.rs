@@ -96,6 +96,12 @@ pub const ZFS_VERBS: &[(&str, &str)] = &[
 /// Every verb of OpenZFS 2.4's `zstream` that has no module, with what it does.
 pub const ZSTREAM_VERBS: &[(&str, &str)] = &[("drop_record", "leaving records out of a stream")];
 
+/// What a verb of OpenZFS does, in a few words.
+pub fn what(command: &str, verb: &str) -> Option<&'static str> {
+    let table = if command == "zpool" { ZPOOL_VERBS } else { ZFS_VERBS };
+    table.iter().find(|(name, _)| *name == verb).map(|(_, what)| *what)
+}
+
 /// Where a verb that has no module runs: whether its pool is there is known to the daemon; wrong usage is told here.
 pub fn home(command: &str, words: &[OsString]) -> Home {
     match read(command, words) {

@@ -15,6 +15,7 @@ use clap::{Arg, ArgAction, Command};
 use crate::ctx::Ctx;
 use crate::forms;
 use crate::multicall;
+use crate::pages;
 use crate::verb::Exit;
 
 /// Columns of a line of a synopsis, with the eight of its tab.
@@ -59,18 +60,17 @@ pub fn in_own_name(mut argv: Vec<OsString>) -> Vec<OsString> {
     argv
 }
 
-/// `zpool -?`, `zpool --help`, `zpool help` and `zpool help VERB`: answers, on standard output.
+/// `zpool -?`, `zpool --help`, `zpool help`, `zpool help VERB` and `zpool help TOPIC`: answers, on standard output.
 #[doc(alias("usage", "zpool_do_help", "zfs_do_help"))]
 pub fn help(name: &str, argv: &[OsString], ctx: &mut Ctx) -> Option<Exit> {
     let mut words = argv.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
     if !is_ours(name) || !matches!(words.next()?, "-?" | "--help" | "help") {
         return None;
     }
-    let mut tree = multicall::command(name);
     let text = match words.next() {
-        None => everything(&tree),
-        Some(topic) => match tree.find_subcommand_mut(topic) {
-            Some(verb) => verb.clone().bin_name(format!("{name} {topic}")).render_long_help().to_string(),
+        None => everything(&multicall::command(name)),
+        Some(topic) => match pages::help(name, topic, ctx.out_is_terminal) {
+            Some(text) => text,
             None => {
                 ctx.command = name.to_owned();
                 refuse(&format!("unrecognized command '{topic}'"), ctx);
@@ -327,5 +327,9 @@ mod tests {
         }
         assert!(captured(&["zfs", "help", "rollback"]).out.contains("Usage: zfs rollback"));
         assert_eq!(captured(&["zfs", "help", "nonsense"]).exit, Exit::USAGE);
+        assert!(captured(&["zfs", "help", "snap"]).out.contains("Usage: zfs snapshot"));
+        assert!(captured(&["zpool", "help", "scrub"]).out.contains("zpool scrub [-e |"));
+        assert!(captured(&["zpool", "help", "concepts"]).out.starts_with("zpoolconcepts - "));
+        assert!(captured(&["aquifer", "zfs", "help", "props"]).out.starts_with("zfsprops - "));
     }
 }

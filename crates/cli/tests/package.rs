@@ -53,7 +53,7 @@ fn links_act(bin: &Path) {
         assert!(run("aquifer", &[name, "--help"]).contains(about), "aquifer {name}");
     }
     assert_eq!(run("zarcstat", &["-v"]), run("arcstat", &["-v"]));
-    assert!(run("zfs", &["version"]).starts_with("aquifer-"));
+    assert!(run("zfs", &["version"]).starts_with("zfs-2."));
     let refused = Command::new(bin.join("zdb")).arg("--no-such-option").output().unwrap();
     assert!(!refused.status.success());
     // A shell asks for what can come next.
@@ -77,6 +77,7 @@ fn what_is_installed_acts_by_its_name_and_goes_again() {
     for file in [
         "share/man/man8/zpool-create.8.gz",
         "share/man/man5/aquifer-settings.5.gz",
+        "share/man/man7/zfsprops.7.gz",
         "share/bash-completion/completions/zfs",
         "share/zsh/site-functions/_zpool",
         "share/fish/vendor_completions.d/zdb.fish",
@@ -125,7 +126,9 @@ fn the_debian_package_leaves_an_installed_openzfs_alone() {
         assert!(listed.contains(path), "{path} is not in {listed}");
     }
     assert!(
-        !listed.contains("./usr/sbin/zpool") && !listed.contains("./usr/share/man/man8/zpool.8"),
+        !["./usr/sbin/zpool", "./usr/share/man/man7/zfs", "./usr/share/man/man8/zpool.8"]
+            .iter()
+            .any(|theirs| listed.contains(theirs)),
         "{listed}"
     );
 
@@ -152,7 +155,9 @@ fn the_debian_package_leaves_an_installed_openzfs_alone() {
     let link = |name: &str| fs::read_link(machine.path().join(name)).ok();
     assert_eq!(link("usr/sbin/zfs"), Some("/usr/lib/aquifer/bin/zfs".into()));
     assert_eq!(link("usr/share/man/man8/zfs.8.gz"), Some("/usr/lib/aquifer/share/man/man8/zfs.8.gz".into()));
+    assert!(link("usr/share/man/man7/zfsprops.7.gz").is_some());
     dpkg(&["-r", "aquifer"]);
+    assert_eq!(link("usr/share/man/man7/zfsprops.7.gz"), None);
     assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
     assert_eq!((link("usr/sbin/zfs"), link("usr/share/man/man8/zfs.8.gz")), (None, None));
     dpkg(&["-P", "aquifer"]);

@@ -11,9 +11,10 @@ use std::process::{Command, Stdio};
 
 use clap::builder::ValueHint;
 use clap_complete::CompletionCandidate;
-use clap_complete::engine::ArgValueCompleter;
+use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter};
 use clap_complete::env::{CompleteEnv, Shells};
-use zcommon::props::{ZfsProp, ZpoolProp};
+use zcommon::features::FEATURES;
+use zcommon::props::{PropInfo, ZfsProp, ZpoolProp};
 
 use crate::multicall::{called_as, command};
 
@@ -36,34 +37,51 @@ pub fn answer() -> bool {
 }
 
 /// What a shell has to run once for the command `name`, which is the program at `program`.
-pub(super) fn script(shell: &str, name: &str, program: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn script(name_of_shell: &str, name: &str, program: &Path) -> io::Result<Vec<u8>> {
     let shells = Shells::builtins();
-    let shell = shells.completer(shell).ok_or_else(|| io::Error::other(format!("no such shell: {shell}")))?;
+    let shell = shells.completer(name_of_shell);
+    let shell = shell.ok_or_else(|| io::Error::other(format!("no such shell: {name_of_shell}")))?;
     let program = program.to_string_lossy();
     let mut script = Vec::new();
     shell.write_registration(ASKED, name, name, &program, &mut script)?;
+    if name_of_shell == "bash" {
+        let text = String::from_utf8_lossy(&script).replace(BROKEN, WHOLE).replace(ANSWERED, CUT);
+        return Ok(text.into_bytes());
+    }
     Ok(script)
 }
+
+/// As bash breaks words, which it does at `=`, `:` and `@`, too.
+const BROKEN: &str = r#"    local words=("${COMP_WORDS[@]}")
+    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+        words[COMP_CWORD]="$2"
+    fi
+"#;
+/// As they were typed: `lead` is what stands before the part that bash replaces.
+const WHOLE: &str = r#"    local line=${COMP_LINE:0:COMP_POINT} words lead
+    IFS=$' \t\n' read -ra words <<< "$line"
+    [[ $line == *[[:space:]] ]] && words+=("")
+    _CLAP_COMPLETE_INDEX=$((${#words[@]} - 1))
+    lead=${words[_CLAP_COMPLETE_INDEX]}
+    lead=${lead%"$2"}
+"#;
+const ANSWERED: &str = "    if [[ $? != 0 ]]; then\n        unset COMPREPLY\n    el";
+const CUT: &str = "    local status=$?\n    COMPREPLY=(\"${COMPREPLY[@]#\"$lead\"}\")\n    \
+    if [[ $status != 0 ]]; then\n        unset COMPREPLY\n    el";
 
 /// The command tree with what may stand in the place of names.
 fn with_names(tree: clap::Command, name: &str) -> clap::Command {
     let name = name.to_owned();
+    let verb = tree.get_name().to_owned();
     tree.mut_args(|arg| {
         if !arg.get_action().takes_values() {
             return arg;
         }
-        let value = arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default();
-        let is = |word: &str| value.contains(word);
-        let kind = match () {
-            () if is("PROPERTY") => Kind::Property(name == "zpool"),
-            () if is("SNAPSHOT") || is("DATASET") || is("FILESYSTEM") || is("BOOKMARK") => Kind::Dataset,
-            () if value.starts_with("POOL") => Kind::Pool,
-            () if is("FILE") || is("DIR") || is("DEVICE") || is("VDEV") => {
-                return arg.value_hint(ValueHint::AnyPath);
-            }
-            () => return arg,
-        };
-        arg.add(ArgValueCompleter::new(move |typed: &OsStr| kind.candidates(&typed.to_string_lossy())))
+        match Kind::of(&arg, &name, &verb) {
+            Some(kind) => arg.add(ArgValueCompleter::new(move |typed: &OsStr| kind.candidates(typed))),
+            None if is_path(&arg) => arg.value_hint(ValueHint::AnyPath),
+            None => arg,
+        }
     })
     .mut_subcommands(|sub| {
         let below =
@@ -72,19 +90,68 @@ fn with_names(tree: clap::Command, name: &str) -> clap::Command {
     })
 }
 
-/// What stands in a place.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Pool,
-    Dataset,
-    /// Of a pool, or else of a dataset.
-    Property(bool),
+fn value_name(arg: &clap::Arg) -> String {
+    arg.get_value_names().map(|names| names.join(" ")).unwrap_or_default()
 }
 
+fn is_path(arg: &clap::Arg) -> bool {
+    let value = value_name(arg);
+    ["FILE", "DIR", "DEVICE"].iter().any(|word| value.contains(word))
+}
+
+/// What stands in a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Pool,
+    /// A pool that could be imported.
+    Importable,
+    Dataset,
+    /// A word for a kind of vdev, or a device.
+    Vdev,
+    /// Of a pool, or else of a dataset.
+    Property(bool),
+    /// `PROPERTY=VALUE`, likewise.
+    Setting(bool),
+    /// `zfs set` has datasets behind its settings.
+    SettingOrDataset,
+}
+
+/// Words that begin a vdev.
+const VDEV_WORDS: [&str; 13] = [
+    "mirror", "raidz", "raidz1", "raidz2", "raidz3", "draid", "draid1", "draid2", "draid3", "spare", "log",
+    "cache", "special",
+];
+
 impl Kind {
-    fn candidates(self, typed: &str) -> Vec<CompletionCandidate> {
+    fn of(arg: &clap::Arg, command: &str, verb: &str) -> Option<Self> {
+        let value = value_name(arg);
+        let is = |word: &str| value.contains(word);
+        let of_pool = command == "zpool" && arg.get_short() != Some('O');
+        Some(match () {
+            () if is("PROPERTY=VALUE… DATASET") => Self::SettingOrDataset,
+            () if is("PROPERTY=VALUE") => Self::Setting(of_pool),
+            () if is("PROPERTY") => Self::Property(of_pool),
+            () if is("SNAPSHOT") || is("DATASET") || is("FILESYSTEM") || is("BOOKMARK") => Self::Dataset,
+            () if value == "VDEV" => Self::Vdev,
+            () if value.starts_with("POOL") && verb == "import" => Self::Importable,
+            () if value.starts_with("POOL") => Self::Pool,
+            () => return None,
+        })
+    }
+
+    fn candidates(self, typed: &OsStr) -> Vec<CompletionCandidate> {
+        if self == Self::Vdev {
+            let words = VDEV_WORDS
+                .iter()
+                .chain(&["dedup"])
+                .filter(|word| word.starts_with(&*typed.to_string_lossy()));
+            let words = words.map(CompletionCandidate::new);
+            return words.chain(PathCompleter::any().complete(typed)).collect();
+        }
+        let typed = &*typed.to_string_lossy();
         // Lists have their words behind commas; the last one is being typed.
-        let (lead, last) = typed.rsplit_once(',').map_or(("", typed), |(lead, last)| (lead, last));
+        let is_list = matches!(self, Self::Property(_));
+        let (lead, last) = typed.rsplit_once(',').filter(|_| is_list).unwrap_or(("", typed));
         let lead = if lead.is_empty() { String::new() } else { format!("{lead},") };
         let fits = |name: &String| name.starts_with(last);
         self.all(last)
@@ -96,9 +163,14 @@ impl Kind {
 
     fn all(self, typed: &str) -> Vec<String> {
         match self {
+            Self::Vdev => Vec::new(),
             Self::Property(true) => ZpoolProp::ALL.iter().map(|prop| prop.name().to_owned()).collect(),
             Self::Property(false) => ZfsProp::ALL.iter().map(|prop| prop.name().to_owned()).collect(),
+            Self::Setting(of_pool) => settings(of_pool, typed),
+            Self::SettingOrDataset if typed.contains('=') => settings(false, typed),
+            Self::SettingOrDataset => [settings(false, typed), Self::Dataset.all(typed)].concat(),
             Self::Pool => ask(&["zpool", "list", "-H", "-o", "name"]),
+            Self::Importable => importable(&run(&["zpool", "import"])),
             // Snapshots can be many: they are asked for once their dataset is known.
             Self::Dataset => match typed.split_once('@') {
                 Some((dataset, _)) => ask(&["zfs", "list", "-H", "-o", "name", "-t", "snapshot", dataset]),
@@ -108,14 +180,60 @@ impl Kind {
     }
 }
 
+/// `NAME=` of all properties that can be set, or `NAME=VALUE` of one.
+fn settings(of_pool: bool, typed: &str) -> Vec<String> {
+    let infos: Vec<&PropInfo> = match of_pool {
+        true => ZpoolProp::ALL.iter().map(|prop| prop.info()).collect(),
+        false => ZfsProp::ALL.iter().map(|prop| prop.info()).collect(),
+    };
+    let features =
+        FEATURES.iter().filter(|_| of_pool).map(|feature| format!("feature@{}", feature.info().name));
+    let Some((name, _)) = typed.split_once('=') else {
+        let names = infos.iter().filter(|info| !info.read_only() && info.values.is_some());
+        let names = names.map(|info| info.name.to_owned()).chain(features);
+        return names.map(|name| name + "=").collect();
+    };
+    if of_pool && name.starts_with("feature@") {
+        return ["enabled", "disabled"].iter().map(|word| format!("{name}={word}")).collect();
+    }
+    let info = infos.iter().find(|info| info.name == name);
+    info.map(|info| values(info)).unwrap_or_default().iter().map(|word| format!("{name}={word}")).collect()
+}
+
+/// The words that a property may be: those of its index, or those of its usage that are no placeholders.
+fn values(info: &PropInfo) -> Vec<String> {
+    if !info.index.is_empty() {
+        return info.index.iter().map(|(word, _)| (*word).to_owned()).collect();
+    }
+    let words = info.values.unwrap_or_default().split(" | ");
+    words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase())).map(str::to_owned).collect()
+}
+
+/// The names in a list of pools that could be imported, of those that can.
+fn importable(lines: &[String]) -> Vec<String> {
+    let (mut names, mut name) = (Vec::new(), None);
+    for line in lines {
+        if let Some(found) = line.trim_start().strip_prefix("pool: ") {
+            name = Some(found.to_owned());
+        }
+        if line.starts_with("action: ") && !line.contains("cannot be imported") {
+            names.extend(name.take());
+        }
+    }
+    names
+}
+
 /// The lines that a command prints; none when there is no daemon to ask.
 fn ask(words: &[&str]) -> Vec<String> {
     let of_system = || {
         daemon::place::Place::as_guest().is_some_and(|door| daemon::client::is_served(&door).unwrap_or(false))
     };
-    if !daemon::client::is_wanted(&daemon::place::Place::of_process()).unwrap_or(false) && !of_system() {
-        return Vec::new();
-    }
+    let own = daemon::client::is_wanted(&daemon::place::Place::of_process()).unwrap_or(false);
+    if own || of_system() { run(words) } else { Vec::new() }
+}
+
+/// The lines that a command prints.
+fn run(words: &[&str]) -> Vec<String> {
     let Ok(program) = std::env::current_exe() else { return Vec::new() };
     let output = Command::new(program).args(words).env_remove(ASKED).stderr(Stdio::null()).output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
@@ -141,8 +259,37 @@ mod tests {
 
     #[test]
     fn properties_are_completed_behind_commas() {
-        let found = Kind::Property(false).candidates("used,compressr");
-        let words: Vec<_> = found.iter().map(|c| c.get_value().to_string_lossy().into_owned()).collect();
-        assert_eq!(words, ["used,compressratio"]);
+        assert_eq!(words(Kind::Property(false), "used,compressr"), ["used,compressratio"]);
+    }
+
+    fn words(kind: Kind, typed: &str) -> Vec<String> {
+        let found = kind.candidates(OsStr::new(typed));
+        found.iter().map(|c| c.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn settings_and_vdevs_have_their_words() {
+        assert_eq!(words(Kind::Setting(false), "compressi"), ["compression="]);
+        assert_eq!(words(Kind::Setting(false), "used"), [""; 0]);
+        assert_eq!(words(Kind::Setting(false), "sync=a"), ["sync=always"]);
+        assert_eq!(words(Kind::Setting(false), "quota="), ["quota=none"]);
+        assert_eq!(words(Kind::Setting(true), "feature@draid=e"), ["feature@draid=enabled"]);
+        assert_eq!(words(Kind::Setting(true), "failmode=c"), ["failmode=continue"]);
+        assert_eq!(words(Kind::SettingOrDataset, "atime=o"), ["atime=off", "atime=on"]);
+        assert_eq!(words(Kind::Vdev, "raidz"), ["raidz", "raidz1", "raidz2", "raidz3"]);
+    }
+
+    #[test]
+    fn only_pools_that_can_be_imported_are_offered() {
+        let list = "  pool: a\n state: ONLINE\naction: The pool can be imported using its name.\n\n  pool: b\n\
+            state: UNAVAIL\naction: The pool cannot be imported. Attach the missing\n\tdevices and try again.\n\n  pool: c\n\
+            action: The pool can be imported despite missing or damaged devices.\n";
+        assert_eq!(importable(&list.lines().map(str::to_owned).collect::<Vec<_>>()), ["a", "c"]);
+    }
+
+    #[test]
+    fn bash_is_told_of_whole_words() {
+        let text = String::from_utf8(script("bash", "zfs", Path::new("/x/zfs")).unwrap()).unwrap();
+        assert!(text.contains(WHOLE) && text.contains(CUT), "{text}");
     }
 }

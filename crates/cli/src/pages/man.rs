@@ -6,7 +6,10 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use engine::memory::limits::LIMITS;
 
+use super::topics;
+use crate::forms::{FORMS, Form};
 use crate::multicall::{NAMES, command};
+use crate::unsupported;
 
 /// A page.
 pub(super) struct Page {
@@ -15,28 +18,58 @@ pub(super) struct Page {
     pub text: Vec<u8>,
 }
 
-const MANUAL: &str = "Aquifer Manual";
-const SOURCE: &str = concat!("Aquifer ", env!("CARGO_PKG_VERSION"));
+pub(super) const MANUAL: &str = "Aquifer Manual";
+pub(super) const SOURCE: &str = concat!("Aquifer ", env!("CARGO_PKG_VERSION"));
 
 /// All pages.
 pub(super) fn pages() -> io::Result<Vec<Page>> {
     let mut pages = vec![settings()?];
+    for topic in topics::topics() {
+        pages.push(topic.page()?);
+    }
     for name in NAMES.iter().chain(&["aquifer"]) {
         let tree = command(name).display_name(*name).bin_name(*name);
         pages.push(page(tree.clone(), name)?);
         for sub in tree.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-            let verb = sub.get_name();
             // `aquifer zpool` has a page already: that of `zpool`.
-            if verb == "help" || NAMES.contains(&verb) {
-                continue;
+            if sub.get_name() != "help" && !NAMES.contains(&sub.get_name()) {
+                pages.push(of_verb(name, sub)?);
             }
-            let full = format!("{name}-{verb}");
-            let sub = sub.clone().display_name(full.clone()).bin_name(format!("{name} {verb}"));
-            pages.push(page(sub.disable_version_flag(true), &full)?);
         }
+    }
+    for form in &FORMS {
+        pages.push(of_form(form)?);
     }
     Ok(pages)
 }
+
+/// The page of a verb.
+pub(super) fn of_verb(name: &str, verb: &clap::Command) -> io::Result<Page> {
+    let full = format!("{name}-{}", verb.get_name());
+    let verb = verb.clone().display_name(full.clone()).bin_name(format!("{name} {}", verb.get_name()));
+    page(verb.disable_version_flag(true), &full)
+}
+
+/// The page of a verb that can't be done yet: how it is used, and that.
+pub(super) fn of_form(form: &Form) -> io::Result<Page> {
+    let name = format!("{}-{}", form.command, form.verb);
+    let what = unsupported::what(form.command, form.verb).unwrap_or_default();
+    let what = what.split(';').next().unwrap_or_default();
+    let mut roff = Roff::new();
+    roff.control("TH", [name.to_uppercase().as_str(), "8", "", SOURCE, MANUAL]);
+    section(&mut roff, "NAME", &[("", &format!("{name} - {what}"))]);
+    let usage: String = form.usage.split_whitespace().collect::<Vec<_>>().join(" ");
+    section(&mut roff, "SYNOPSIS", &[("", &format!("{} {} {usage}", form.command, form.verb))]);
+    section(&mut roff, "DESCRIPTION", &[("", NOT_YET)]);
+    section(&mut roff, "EXIT STATUS", EXIT);
+    section(&mut roff, "SEE ALSO", &[("", &format!("{}(8), aquifer(8)", form.command))]);
+    let mut text = Vec::new();
+    roff.to_writer(&mut text)?;
+    Ok(Page { name, section: "8", text })
+}
+
+/// What there is to say of a verb that can't be done yet.
+pub(super) const NOT_YET: &str = "This build does not support this verb yet: it checks the command line and its names, says so, and fails.";
 
 fn page(tree: clap::Command, name: &str) -> io::Result<Page> {
     let has_verbs = tree.has_subcommands();
@@ -133,8 +166,10 @@ fn own_sections(name: &str) -> Roff {
     let see = match verb_of {
         _ if name == "aquifer" => "zpool(8), zfs(8), zdb(8), arcstat(8), arc_summary(8), aquifer-settings(5)",
         "arcstat" | "zarcstat" | "arc_summary" | "zarcsummary" => "aquifer-kstat(8), aquifer-settings(5)",
-        _ if name != verb_of && verb_of == "zpool" => "zpool(8), aquifer(8)",
-        _ if name != verb_of && verb_of == "zfs" => "zfs(8), aquifer(8)",
+        _ if name != verb_of && verb_of == "zpool" => "zpool(8), zpoolprops(7), zpoolconcepts(7), aquifer(8)",
+        _ if name != verb_of && verb_of == "zfs" => "zfs(8), zfsprops(7), zfsconcepts(7), aquifer(8)",
+        "zpool" => "zpoolprops(7), vdevprops(7), zpool-features(7), zpoolconcepts(7), zfs(8), aquifer(8)",
+        "zfs" => "zfsprops(7), zfsconcepts(7), zpool(8), aquifer(8)",
         _ => "aquifer(8), aquifer-settings(5)",
     };
     section(&mut roff, "SEE ALSO", &[("", see)]);
@@ -214,6 +249,14 @@ mod tests {
                 assert!(text.contains(heading), "{name} lacks {heading}:\n{text}");
             }
         }
+        for name in ["zfsprops", "zpoolprops", "vdevprops", "zpool-features", "zpoolconcepts", "zfsconcepts"]
+        {
+            assert!(text(name).contains(".SH NAME"), "{name}");
+        }
+        assert!(text("zpool-scrub").contains("does not support this verb yet"));
+        let mut names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
         let settings = text("aquifer-settings");
         assert!(LIMITS.iter().all(|info| settings.contains(info.name)));
         assert!(text("zfs-project").contains("\\fBzfs project\\fR"));

@@ -5,8 +5,14 @@
 //! DIR/bash/zpool …  DIR/zsh/_zpool …  DIR/fish/zpool.fish …  DIR/links
 //! ```
 
+mod about;
 pub mod complete;
+mod help;
 mod man;
+mod topic;
+mod topics;
+
+pub use help::help;
 
 use std::fs;
 use std::io;
