@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::wire::{Errno, FileAttr, FileType, INodeNo};
 use engine::{Error, Kind};
-use fuser::{Errno, FileAttr, FileType, INodeNo};
 use zpl::{Attr, FileKind, Time};
 
 /// FUSE's word for a type.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -72,16 +72,14 @@ impl Crew {
 #[derive(Default)]
 struct Line {
     running: usize,
-    jobs: VecDeque<(usize, Job)>,
-    /// Of the jobs that wait.
-    weight: usize,
+    jobs: VecDeque<Job>,
 }
 
 /// One kind of work of one mount: so much of it is done at a time, the rest waits in order.
 #[derive(Clone)]
 pub struct Lane {
     most: usize,
-    line: Arc<(Mutex<Line>, Condvar)>,
+    line: Arc<Mutex<Line>>,
 }
 
 impl fmt::Debug for Lane {
@@ -98,14 +96,8 @@ impl Lane {
 
     /// Does it on another thread, sooner or later.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
-        self.submit_weighed(0, job);
-    }
-
-    /// The same; until it begins, [`Lane::weight`] counts it.
-    pub fn submit_weighed(&self, weight: usize, job: impl FnOnce() + Send + 'static) {
-        let mut line = self.line.0.lock();
-        line.jobs.push_back((weight, Box::new(job)));
-        line.weight += weight;
+        let mut line = self.line.lock();
+        line.jobs.push_back(Box::new(job));
         if line.running >= self.most {
             return;
         }
@@ -115,27 +107,13 @@ impl Lane {
         CREW.run(Box::new(move || Self::drain(&line)));
     }
 
-    /// What waits weighs so much.
-    pub fn weight(&self) -> usize {
-        self.line.0.lock().weight
-    }
-
-    /// Waits until all is done, but not longer than this.
-    pub fn wait(&self, most: Duration) {
-        let until = Instant::now() + most;
-        let mut line = self.line.0.lock();
-        while line.running > 0 && !self.line.1.wait_until(&mut line, until).timed_out() {}
-    }
-
-    fn drain((line, ended): &(Mutex<Line>, Condvar)) {
+    fn drain(line: &Mutex<Line>) {
         loop {
             let mut waiting = line.lock();
-            let Some((weight, job)) = waiting.jobs.pop_front() else {
+            let Some(job) = waiting.jobs.pop_front() else {
                 waiting.running -= 1;
-                ended.notify_all();
                 return;
             };
-            waiting.weight -= weight;
             drop(waiting);
             // A panic is one request without an answer, not a lane that has lost one of its places.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
@@ -177,9 +155,7 @@ mod tests {
         let lane = Lane::new(1);
         let (said, heard) = channel();
         lane.submit(|| panic!("meant"));
-        lane.submit_weighed(5, move || said.send(()).unwrap());
+        lane.submit(move || said.send(()).unwrap());
         heard.recv().unwrap();
-        lane.wait(IDLE);
-        assert_eq!(lane.weight(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Listing a directory: its own entries, datasets below it, and the way to snapshots.
 
-use fuser::FileType;
+use crate::wire::FileType;
 use zpl::{FileKind, Inode};
 
 use crate::attr::file_type;

@@ -7,20 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::wire::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+};
 use engine::dmu::prefetch::Prefetch;
 use engine::{Error, Kind, Result};
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr,
-};
 use parking_lot::{Mutex, RwLock};
 use zpl::{Inode, Reader};
 use zvol::Volume;
 
 use crate::attr::{errno, of_file, synthetic};
 use crate::dir::{self, Item};
-use crate::front::{Answers, Request};
 use crate::node::{Node, What};
 use crate::space::{Content, Slot, Space};
 
@@ -231,8 +230,8 @@ pub(crate) fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
     }
 }
 
-impl Answers for Fuse {
-    fn init(&self, config: &mut KernelConfig) -> std::io::Result<()> {
+impl Filesystem for Fuse {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // What the kernel does not offer is done without.
         let wanted = [
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -244,8 +243,8 @@ impl Answers for Fuse {
         for flag in wanted {
             let _ = config.add_capabilities(flag);
         }
-        let _ = config.set_max_readahead(READ_AHEAD);
-        let _ = config.set_max_background(64);
+        config.set_max_readahead(READ_AHEAD);
+        config.set_max_background(64);
         Ok(())
     }
 

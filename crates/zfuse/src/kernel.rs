@@ -8,18 +8,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::front::{Answers, Front};
 use crate::hands::{self, Spot, Work};
+use crate::helper;
+use crate::serve::{self, Line};
+use crate::wire::Filesystem;
 
 /// What `df -T` and `findmnt` show behind `fuse.`.
 const SUBTYPE: &str = "zfs";
+
+/// Descriptors that are kept for everything but mounts: commands, and the children that unmount.
+const RESERVE: u64 = 128;
 
 /// Where and how a file system is to be mounted.
 #[derive(Debug)]
@@ -34,71 +36,17 @@ pub struct Place<'a> {
     pub everybody: bool,
     /// The kernel checks permissions.
     pub checked: bool,
-    /// Threads that answer requests.
-    pub threads: usize,
 }
 
-/// Descriptors that are kept for everything but mounts: commands, and the children that unmount.
-const RESERVE: u64 = 128;
-/// Threads beyond the first one of each mount that read requests, of all mounts together: each has a descriptor, too.
-const MORE_READERS: usize = 64;
-
-/// How many of them are left.
-static LEFT: AtomicUsize = AtomicUsize::new(MORE_READERS);
-
-/// Threads that read the requests of a mount; they are other mounts' when it goes.
-#[derive(Debug)]
-pub struct Readers(usize);
-
-impl Readers {
-    /// As many as there are, up to `most`; one at least.
-    fn take(most: usize) -> Self {
-        let take = |left: usize| Some(left.saturating_sub(most.saturating_sub(1)));
-        let before = LEFT.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).unwrap_or(0);
-        Self(1 + before.min(most.saturating_sub(1)))
-    }
-}
-
-impl Drop for Readers {
-    fn drop(&mut self) {
-        LEFT.fetch_add(self.0.saturating_sub(1), Ordering::AcqRel);
-    }
-}
-
-/// A mount that is answered.
-#[derive(Debug)]
-pub struct Spawned {
-    /// Its threads.
-    pub session: BackgroundSession,
-    /// The mount point without links.
-    pub at: PathBuf,
-    /// What they take of what all mounts share.
-    pub readers: Readers,
-}
-
-/// Mounts a file system and answers its requests from then on.
-pub fn spawn<A: Answers>(files: Arc<A>, place: &Place<'_>) -> io::Result<Spawned> {
-    let readers = Readers::take(place.threads);
-    let files = Front::new(files, readers.0);
-    let mut config = Config::default();
-    config.acl = if place.everybody { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(readers.0);
-    config.clone_fd = true;
+/// Mounts a file system and answers its requests from then on. Gives the mount point without links, too.
+pub fn spawn(files: Box<dyn Filesystem>, place: &Place<'_>) -> io::Result<(Arc<Line>, PathBuf)> {
     let (at, device) = attach(place)?;
-    let session = match device {
-        Some(device) => {
-            let session = Session::from_fd(files, device, config.acl, config).and_then(Session::spawn);
-            session.inspect_err(|_| {
-                // The reason is why it could not be answered for.
-                let _ = detach(&at, true);
-            })?
-        }
-        None => {
-            config.mount_options = helper_options(place);
-            fuser::spawn_mount(files, &at, &config)?
-        }
-    };
-    Ok(Spawned { session, at, readers })
+    let device = device.map_or_else(|| helper::mount(&at, &helper_options(place)), Ok)?;
+    let line = serve::enter(device, files).inspect_err(|_| {
+        // The reason is why it could not be answered for.
+        let _ = detach(&at, true);
+    })?;
+    Ok((line, at))
 }
 
 /// Fails while so many descriptors are open that a mount would leave too few for the rest.
@@ -139,20 +87,16 @@ fn attach(place: &Place<'_>) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     Ok((done.at, done.allowed.then_some(device)))
 }
 
-fn helper_options(place: &Place<'_>) -> Vec<MountOption> {
+fn helper_options(place: &Place<'_>) -> String {
     let flag = |flag, yes, no| if place.flags.contains(flag) { yes } else { no };
-    let mut options = vec![
-        MountOption::FSName(place.source.to_owned()),
-        MountOption::Subtype(SUBTYPE.to_owned()),
-        flag(MountFlags::RDONLY, MountOption::RO, MountOption::RW),
-        flag(MountFlags::NOSUID, MountOption::NoSuid, MountOption::Suid),
-        flag(MountFlags::NODEV, MountOption::NoDev, MountOption::Dev),
-        flag(MountFlags::NOEXEC, MountOption::NoExec, MountOption::Exec),
+    let words = [
+        flag(MountFlags::RDONLY, "ro", "rw"),
+        flag(MountFlags::NOSUID, "nosuid", "suid"),
+        flag(MountFlags::NODEV, "nodev", "dev"),
+        flag(MountFlags::NOEXEC, "noexec", "exec"),
     ];
-    if place.checked {
-        options.push(MountOption::DefaultPermissions);
-    }
-    options
+    let checked = if place.checked { ",default_permissions" } else { "" };
+    format!("fsname={},subtype={SUBTYPE},{}{checked}", place.source, words.join(","))
 }
 
 /// Gives a mount other flags. What has files open for writing can't become read-only (`EBUSY`); an ordinary user can't
@@ -189,28 +133,12 @@ pub fn detach(at: &Path, force: bool) -> io::Result<()> {
     if hands::run(at, &Work::Unmount(flags), None)?.allowed {
         return Ok(());
     }
-    let args: &[&str] = if force { &["-u", "-z"] } else { &["-u"] };
-    let out = Command::new("fusermount3").args(args).arg("--").arg(at).output()?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    match (out.status.success(), said.contains("busy")) {
-        (true, _) => Ok(()),
-        (false, true) => Err(io::Error::from(io::ErrorKind::ResourceBusy)),
-        _ => Err(io::Error::other(said.trim().to_owned())),
-    }
+    helper::unmount(at, force)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn readers_are_shared_and_each_mount_has_one() {
-        let all: Vec<Readers> = (0..100).map(|_| Readers::take(4)).collect();
-        assert_eq!((all[0].0, all[99].0), (4, 1));
-        assert!(all.iter().map(|readers| readers.0 - 1).sum::<usize>() <= MORE_READERS);
-        drop(all);
-        assert_eq!(Readers::take(4).0, 4);
-    }
 
     #[test]
     fn places_of_mounts_are_read_as_the_kernel_writes_them() {

@@ -14,29 +14,31 @@
 mod attr;
 mod crew;
 mod dir;
-mod front;
 mod fs;
 pub mod hands;
+mod helper;
 mod kernel;
 mod live;
 mod node;
+mod serve;
 mod space;
 mod visitors;
 mod way;
+mod wire;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use fuser::{BackgroundSession, INodeNo};
-use kernel::{Readers, Spawned};
 use live::gate::{Done, Gate};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use serve::Line;
+use wire::INodeNo;
 
 pub use hands::{Ready, Spot};
 pub use kernel::{detach, raise_limits};
@@ -51,8 +53,6 @@ pub struct MountOptions {
     /// Let other users in, with permissions checked by the kernel. Needs root, or `user_allow_other` in
     /// the system's FUSE configuration.
     pub allow_other: bool,
-    /// Threads that answer requests; 0 means as many as there are cores.
-    pub threads: usize,
     /// What is to become of the mount point before.
     pub ready: Ready,
     /// As [`Spot::inherited`].
@@ -65,7 +65,7 @@ const UNMOUNTING: Duration = Duration::from_secs(60);
 /// A mount; dropping it unmounts.
 #[derive(Debug)]
 pub struct Mounted {
-    session: Option<BackgroundSession>,
+    line: Arc<Line>,
     at: PathBuf,
     /// Where it shows besides.
     also: Mutex<Vec<PathBuf>>,
@@ -74,16 +74,9 @@ pub struct Mounted {
     gate: Option<Arc<Gate>>,
     /// Its snapshots.
     space: Arc<Space>,
-    _readers: Readers,
 }
 
 impl Mounted {
-    fn new(spawned: Spawned, live: Option<(Arc<RwLock<LiveOptions>>, Arc<Gate>)>, space: Arc<Space>) -> Self {
-        let Spawned { session, at, readers } = spawned;
-        let (options, gate) = live.unzip();
-        Self { session: Some(session), at, also: Mutex::default(), options, gate, space, _readers: readers }
-    }
-
     /// Where it is mounted, without links.
     pub fn at(&self) -> &Path {
         &self.at
@@ -112,7 +105,7 @@ impl Mounted {
 
     /// True once somebody else has unmounted it.
     pub fn is_over(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.line.is_over()
     }
 
     /// Whether a file of a snapshot below `.zfs/snapshot` is open, or a process stands there. `guid` is the snapshot's.
@@ -133,21 +126,16 @@ impl Mounted {
             }
             self.also.lock().retain(|other| *other != at);
         }
-        let asked = Instant::now();
-        while !force && !self.is_over() {
-            if asked.elapsed() > UNMOUNTING {
-                let what = format!("{} is hidden by another mount", self.at.display());
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        if !force && !self.line.wait(UNMOUNTING) {
+            let what = format!("{} is hidden by another mount", self.at.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
         Ok(())
     }
 
     /// Unmounts and waits until the last request is answered.
-    pub fn unmount(mut self) -> io::Result<()> {
-        self.try_unmount(false)?;
-        self.session.take().map_or(Ok(()), BackgroundSession::join)
+    pub fn unmount(self) -> io::Result<()> {
+        self.try_unmount(false)
     }
 
     /// Has `work` give a live file system another content, and say what differs, while it is closed and nobody is
@@ -165,10 +153,10 @@ impl Mounted {
         work: impl FnOnce() -> engine::Result<Differences>,
         open: impl FnOnce(&FsWriter) -> engine::Result<Arc<FsWriter>>,
     ) -> engine::Result<()> {
-        let (gate, session) = self.gate.as_ref().zip(self.session.as_ref()).ok_or_else(not_live)?;
+        let gate = self.gate.as_ref().ok_or_else(not_live)?;
         match gate.exchange(work, open) {
             Ok(Done::Other(found)) => {
-                gate.tell(&session.notifier(), &found);
+                gate.tell(&self.line.notifier(), &found);
                 Ok(())
             }
             Ok(Done::Same(why)) => Err(why),
@@ -202,13 +190,13 @@ impl Mounted {
             *shared.write() = options;
             tell()
         };
-        if let Some(session) = self.session.as_ref().filter(|_| old.snapdir != options.snapdir) {
+        if old.snapdir != options.snapdir {
             // The root has a link more or less. A kernel that has not looked at it has nothing to forget.
-            let _ = session.notifier().inval_inode(INodeNo::ROOT, -1, 0);
+            let _ = self.line.notifier().inval_inode(INodeNo::ROOT, -1, 0);
         }
         let lists = old.posix_acl != options.posix_acl;
-        if let Some((session, gate)) = self.session.as_ref().zip(self.gate.as_ref()).filter(|_| lists) {
-            gate.forget_attributes(&session.notifier());
+        if let Some(gate) = self.gate.as_ref().filter(|_| lists) {
+            gate.forget_attributes(&self.line.notifier());
         }
         told
     }
@@ -238,15 +226,14 @@ pub fn mount(
 ) -> io::Result<Mounted> {
     let name = dataset.name.clone();
     let space = Space::new(Arc::clone(pool), dataset);
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let place = kernel::Place {
         spot: Spot { at: mountpoint, ready: options.ready, inherited: options.inherited },
         source: &name,
         flags: MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME,
         everybody: options.allow_other,
         checked: options.allow_other,
-        threads: if options.threads == 0 { cores.max(2) } else { options.threads },
     };
-    let spawned = kernel::spawn(Arc::new(fs::Fuse::new(Arc::clone(&space))), &place)?;
-    Ok(Mounted::new(spawned, None, space))
+    let (line, at) = kernel::spawn(Box::new(fs::Fuse::new(Arc::clone(&space))), &place)?;
+    let also = Mutex::default();
+    Ok(Mounted { line, at, also, options: None, gate: None, space })
 }

@@ -46,7 +46,14 @@ impl Bench {
         let pool = pool.unwrap();
         let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
         let at = dir.path().join("mnt");
-        match mount_live(&pool.spa.pool, dataset, Arc::clone(&pool.fs), (&at, Ready::AsIs), options, None) {
+        match mount_live(
+            &pool.spa.pool,
+            dataset,
+            Arc::clone(&pool.fs),
+            (at.as_path(), Ready::AsIs),
+            options,
+            None,
+        ) {
             Ok(mounted) => Some(Self { dir, pool, mounted }),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("SKIPPED: FUSE mounts are not allowed here: {e}");

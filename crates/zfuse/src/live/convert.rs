@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{RenameFlags, TimeOrNow};
+use crate::wire::{RenameFlags, TimeOrNow};
 use zpl::write::{RenameKind, XattrMode};
 use zpl::{FileKind, Time};
 

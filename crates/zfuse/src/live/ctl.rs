@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use crate::wire::Generation;
 use engine::{Error, Kind, Result};
-use fuser::Generation;
 
 use super::files::Entry;
 use super::{Asker, Live, Snapdir, SnapshotAdmin};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::wire::{FileAttr, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use engine::{Error, Kind, Result};
-use fuser::{FileAttr, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use zpl::FileKind;
 use zpl::write::{NewNode, Settings, XattrMode};
 

@@ -27,19 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use engine::{Error, Result};
-use fuser::{
-    BsdFileFlags, Errno, FileHandle, INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow,
-    WriteFlags,
+use crate::wire::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
+use engine::{Error, Result};
 use parking_lot::RwLock;
 use zpl::differences::Differences;
 use zpl::write::FsWriter;
 
 use super::Live;
-use crate::front::{Answers, Request};
 
 /// A name that no file has: a part of a path can't hold this.
 const NO_NAME: &[u8] = b"/";
@@ -183,18 +182,22 @@ fn os(name: &[u8]) -> &OsStr {
 macro_rules! pass {
     ($($name:ident [$($node:ident)*] ($($arg:ident: $kind:ty),*; $reply:ty);)*) => {
         $(fn $name(&self, req: &Request, $($arg: $kind,)* reply: $reply) {
-            let live = self.0.read();
+            let live = self.0.0.read();
             if false $(|| live.is_stale($node))* {
                 return reply.error(Errno::ESTALE);
             }
-            Answers::$name(&*live, req, $($arg,)* reply);
+            Filesystem::$name(&*live, req, $($arg,)* reply);
         })*
     };
 }
 
-impl Answers for Gate {
-    fn init(&self, config: &mut KernelConfig) -> std::io::Result<()> {
-        self.0.read().init(config)
+/// What the kernel talks to.
+#[derive(Debug)]
+pub struct Front(pub Arc<Gate>);
+
+impl Filesystem for Front {
+    fn init(&mut self, req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        self.0.0.write().init(req, config)
     }
 
     fn write(
@@ -209,7 +212,7 @@ impl Answers for Gate {
         owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let live = self.0.read();
+        let live = self.0.0.read();
         let kept = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         if kept && live.object(ino.0).is_some_and(|object| live.past.is_outdated(object)) {
             return reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX));
@@ -217,7 +220,7 @@ impl Answers for Gate {
         if live.is_stale(ino) {
             return reply.error(Errno::ESTALE);
         }
-        Answers::write(&*live, req, ino, fh, offset, data, how, flags, owner, reply);
+        live.write(req, ino, fh, offset, data, how, flags, owner, reply);
     }
 
     pass! {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::wire::FileHandle;
 use engine::Result;
-use fuser::FileHandle;
 use parking_lot::Mutex;
 
 use crate::dir::Item;

@@ -11,7 +11,7 @@
 //! requests in parallel.
 //!
 //! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) are refused and the time of birth does
-//! not show in `statx`, as the FUSE library does not pass either on; whoever opens a file for reading is taken to read it,
+//! not show in `statx`; whoever opens a file for reading is taken to read it,
 //! as cached reads are unseen; who asks for an access control list with `acltype=off` is told that a file has none, not
 //! that there are none (the kernel asks, too). While the file system is rolled back it stays mounted
 //! ([`gate`]).
@@ -31,11 +31,11 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use crate::wire::{INodeNo, Notifier};
 use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use fuser::{INodeNo, Notifier};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
 
@@ -219,18 +219,16 @@ pub fn mount_live<'a>(
         forgetting: Lane::new(FORGETTING),
     };
     let gate = Arc::new(gate::Gate(RwLock::new(live)));
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let place = kernel::Place {
         spot: spot.into(),
         source: &name,
         flags: flags_of(&options),
         everybody: options.allow_other,
         checked: true,
-        // More than cores: a request may wait for a disk or a transaction group.
-        threads: cores.max(2) * 2,
     };
-    let spawned = kernel::spawn(Arc::clone(&gate), &place)?;
+    let (line, at) = kernel::spawn(Box::new(gate::Front(Arc::clone(&gate))), &place)?;
     // Nobody else sets it.
-    let _ = notifier.set(spawned.session.notifier());
-    Ok(Mounted::new(spawned, Some((shared, gate)), space))
+    let _ = notifier.set(line.notifier());
+    let also = Mutex::default();
+    Ok(Mounted { line, at, also, options: Some(shared), gate: Some(gate), space })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fuser::FileHandle;
+use crate::wire::FileHandle;
 use parking_lot::Mutex;
 
 /// By handle: the object, and a handle that says its generation.

@@ -1,11 +1,10 @@
 //! What a change by another user takes from a file, and what the kernel has kept of it.
 
+use crate::wire::{INodeNo, ReplyWrite, Request};
 use engine::Result;
-use fuser::{INodeNo, ReplyWrite};
 use zpl::FileKind;
 
 use super::Live;
-use crate::front::Request;
 
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;

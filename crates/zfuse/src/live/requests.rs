@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use engine::{Error, Kind, Result};
-use fuser::{
-    BsdFileFlags, Errno, FileHandle, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    TimeOrNow, WriteFlags,
+use crate::wire::{
+    BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use engine::{Error, Kind, Result};
 use zpl::write::{Seek, Settings, XattrMode};
 
 use super::ctl::is_snapdir;
@@ -20,7 +20,6 @@ use super::listing::rest;
 use super::privileges::Setter;
 use super::{Asker, Live, convert, posix_acl};
 use crate::attr::{errno, nothing};
-use crate::front::{Answers, Request};
 use crate::fs::{READ_AHEAD, reply_xattr};
 
 /// Bytes of one write request.
@@ -55,8 +54,8 @@ fn empty(done: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-impl Answers for Live {
-    fn init(&self, config: &mut KernelConfig) -> std::io::Result<()> {
+impl Filesystem for Live {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let wanted = [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -79,9 +78,9 @@ impl Answers for Live {
         for flag in wanted {
             let _ = config.add_capabilities(flag);
         }
-        let _ = config.set_max_readahead(READ_AHEAD);
-        let _ = config.set_max_write(MAX_WRITE);
-        let _ = config.set_max_background(BACKGROUND);
+        config.set_max_readahead(READ_AHEAD);
+        config.set_max_write(MAX_WRITE);
+        config.set_max_background(BACKGROUND);
         Ok(())
     }
 

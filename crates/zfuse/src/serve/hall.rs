@@ -1,0 +1,219 @@
+//! The threads.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::lane::Lane;
+use super::line::{Line, Load};
+use crate::wire::{Device, Filesystem, Header, MAX_WRITE, dispatch, greet};
+
+/// The name of the threads.
+const NAME: &str = "fuse";
+/// Room for any request.
+const ROOM: usize = MAX_WRITE + (4 << 10);
+/// How long a thread that is too many waits for something to do.
+const IDLE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// Threads that wait in any case while there are mounts.
+const KEPT: usize = 2;
+/// Rooms for requests that are kept for the next.
+const SPARE: usize = 4;
+
+static HALL: OnceLock<Hall> = OnceLock::new();
+
+/// All mounts and threads of this process.
+#[derive(Debug)]
+struct Hall {
+    epoll: OwnedFd,
+    lines: RwLock<HashMap<u64, Arc<Line>>>,
+    next: AtomicU64,
+    crew: Mutex<Crew>,
+    load: Load,
+    spare: Mutex<Vec<Vec<u8>>>,
+}
+
+#[derive(Debug, Default)]
+struct Crew {
+    /// Threads that wait for a request.
+    idle: usize,
+}
+
+/// Has `files` answer a connection that has just been mounted, from now on.
+///
+/// # Errors
+/// When the kernel and we do not understand each other, or there is no thread.
+pub fn enter(device: OwnedFd, mut files: Box<dyn Filesystem>) -> io::Result<Arc<Line>> {
+    let device = Device::new(device);
+    greet(&device, files.as_mut())?;
+    device.set_nonblocking()?;
+    let hall = match HALL.get() {
+        Some(hall) => hall,
+        None => {
+            let fresh = Hall::new()?;
+            HALL.get_or_init(|| fresh)
+        }
+    };
+    hall.enter(Line::new(Arc::new(device), Arc::from(files)))
+}
+
+impl Hall {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            lines: RwLock::default(),
+            next: AtomicU64::new(0),
+            crew: Mutex::default(),
+            load: Load::default(),
+            spare: Mutex::default(),
+        })
+    }
+
+    fn enter(&'static self, line: Arc<Line>) -> io::Result<Arc<Line>> {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lines.write().insert(key, Arc::clone(&line));
+        let served = self.man().and_then(|()| {
+            epoll::add(&self.epoll, &*line.device, EventData::new_u64(key), wanted())?;
+            Ok(())
+        });
+        if served.is_err() {
+            self.lines.write().remove(&key);
+        }
+        served.map(|()| line)
+    }
+
+    /// Sees to it that a thread waits for the next request.
+    fn man(&'static self) -> io::Result<()> {
+        let mut crew = self.crew.lock();
+        if crew.idle > 0 {
+            return Ok(());
+        }
+        thread::Builder::new().name(NAME.to_owned()).spawn(move || self.work())?;
+        crew.idle += 1;
+        Ok(())
+    }
+
+    fn work(&'static self) {
+        while let Some(key) = self.event() {
+            let line = self.lines.read().get(&key).cloned();
+            if let Some(line) = line {
+                self.take_in(key, &line);
+            }
+            self.crew.lock().idle += 1;
+        }
+    }
+
+    /// Waits for a request; `None`: there are threads enough.
+    fn event(&self) -> Option<u64> {
+        loop {
+            let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
+            match epoll::wait(&self.epoll, &mut events, Some(&IDLE)) {
+                Ok(0) => {
+                    let kept = if self.lines.read().is_empty() { 0 } else { KEPT };
+                    let mut crew = self.crew.lock();
+                    if crew.idle > kept {
+                        crew.idle -= 1;
+                        return None;
+                    }
+                }
+                Ok(_) => {
+                    self.crew.lock().idle -= 1;
+                    return events.first().map(|event| event.data.u64());
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => {
+                    eprintln!("requests of mounts can't be waited for: {e}");
+                    thread::sleep(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+
+    /// Reads a request, lets somebody wait for the next, and answers it, if it has not to wait.
+    fn take_in(&'static self, key: u64, line: &Arc<Line>) {
+        let mut room = self.spare.lock().pop().unwrap_or_else(|| vec![0; ROOM]);
+        match line.device.read(&mut room) {
+            // Never from the kernel: a request has a header.
+            Ok(0) => self.hang_up(key, line),
+            Ok(len) => self.take(key, line, room.get(..len).unwrap_or_default()),
+            // A request that was given up before anybody took it.
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT | Errno::NOMEM) => self.listen(key, line),
+            Err(_) => self.hang_up(key, line),
+        }
+        let mut spare = self.spare.lock();
+        if spare.len() < SPARE {
+            spare.push(room);
+        }
+    }
+
+    fn hang_up(&self, key: u64, line: &Line) {
+        self.lines.write().remove(&key);
+        let _ = epoll::delete(&self.epoll, &*line.device);
+        line.hang_up(&self.load);
+    }
+
+    fn take(&'static self, key: u64, line: &Arc<Line>, request: &[u8]) {
+        let lane = Header::split(request).and_then(|(header, _)| Lane::of(header.opcode));
+        let Some(lane) = lane else {
+            self.listen(key, line);
+            return answer(line, request);
+        };
+        let verdict = line.take_in(lane, request, &self.load);
+        if verdict.now {
+            // Without one this thread is late for the next request, no more.
+            let _ = self.man();
+        }
+        if verdict.more {
+            self.listen(key, line);
+        }
+        if verdict.now {
+            self.answer_all(key, line, lane, request);
+        }
+    }
+
+    /// Answers a request, and those of its lane that came to wait meanwhile.
+    fn answer_all(&self, key: u64, line: &Arc<Line>, lane: Lane, request: &[u8]) {
+        answer(line, request);
+        let mut after = line.done(lane, request.len(), &self.load);
+        loop {
+            if after.resume {
+                self.listen(key, line);
+            }
+            let Some(next) = after.next else { return };
+            answer(line, &next);
+            after = line.done(lane, next.len(), &self.load);
+        }
+    }
+
+    /// Whoever waits may take the next request of that connection.
+    fn listen(&self, key: u64, line: &Line) {
+        // One that has ended meanwhile is no longer known.
+        let _ = epoll::modify(&self.epoll, &*line.device, EventData::new_u64(key), wanted());
+    }
+}
+
+/// One thread is told of a request, and no other before it says so.
+fn wanted() -> EventFlags {
+    EventFlags::IN | EventFlags::ONESHOT
+}
+
+fn answer(line: &Line, request: &[u8]) {
+    let (Some(files), Some((header, words))) = (line.files(), Header::split(request)) else { return };
+    // A request that panics has failed, and says so; the thread goes on with others.
+    let done = catch_unwind(AssertUnwindSafe(|| dispatch(&*files, &line.device, &header, words)));
+    if done.is_err() {
+        eprintln!(
+            "a request of a mount ({:?}) failed by a fault of ours: it was answered with EIO",
+            header.opcode
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! One mount's connection: which of its requests are under way, and which wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::lane::{ALL_THREADS, BYTES, COST, LANES, Lane};
+use crate::wire::{Device, Filesystem, Notifier};
+
+/// What the requests of all mounts take.
+#[derive(Debug, Default)]
+pub struct Load {
+    threads: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Line {
+    /// The way to the kernel.
+    pub device: Arc<Device>,
+    files: Mutex<Option<Arc<dyn Filesystem>>>,
+    state: Mutex<State>,
+    over: AtomicBool,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lanes: [Traffic; LANES],
+    /// Bytes of requests that are under way or wait.
+    bytes: usize,
+    /// No more requests are taken in until some of those have gone.
+    paused: bool,
+    /// The kernel has ended the connection.
+    gone: bool,
+}
+
+#[derive(Debug, Default)]
+struct Traffic {
+    threads: usize,
+    waiting: VecDeque<Vec<u8>>,
+}
+
+/// What is to become of a request that was read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// It is answered now; else it waits in its lane.
+    pub now: bool,
+    /// The next may be taken in.
+    pub more: bool,
+}
+
+/// What comes after a request that was answered.
+#[derive(Debug, Default)]
+pub struct After {
+    /// One that has waited.
+    pub next: Option<Vec<u8>>,
+    /// Requests may be taken in again.
+    pub resume: bool,
+}
+
+/// Whether one more is allowed: to who has none always.
+fn allowed(own: usize, most: usize, all: usize, most_of_all: usize) -> bool {
+    own == 0 || (own < most && all < most_of_all)
+}
+
+impl Line {
+    /// A connection that `files` answers.
+    pub fn new(device: Arc<Device>, files: Arc<dyn Filesystem>) -> Arc<Self> {
+        Arc::new(Self {
+            device,
+            files: Mutex::new(Some(files)),
+            state: Mutex::default(),
+            over: AtomicBool::new(false),
+            ended: Condvar::new(),
+        })
+    }
+
+    /// What answers its requests; `None` once it is over.
+    pub fn files(&self) -> Option<Arc<dyn Filesystem>> {
+        self.files.lock().clone()
+    }
+
+    /// The way to tell the kernel something.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.device))
+    }
+
+    /// True once the kernel has ended it and the last request is answered.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Waits for that; false when it takes longer.
+    pub fn wait(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while !self.is_over() {
+            if self.ended.wait_until(&mut state, until).timed_out() {
+                return self.is_over();
+            }
+        }
+        true
+    }
+
+    /// Takes in a request that was read.
+    pub fn take_in(&self, lane: Lane, request: &[u8], load: &Load) -> Verdict {
+        let mut state = self.state.lock();
+        let cost = request.len().saturating_add(COST);
+        state.bytes = state.bytes.saturating_add(cost);
+        let all = load.bytes.fetch_add(cost, Ordering::AcqRel).saturating_add(cost);
+        state.paused = !allowed(state.bytes, BYTES.0, all, BYTES.1);
+        let more = !state.paused;
+        let Some(traffic) = state.lanes.get_mut(lane.index()) else { return Verdict { now: true, more } };
+        let threads = load.threads.load(Ordering::Acquire);
+        let now =
+            traffic.waiting.is_empty() && allowed(traffic.threads, lane.threads(), threads, ALL_THREADS);
+        if now {
+            traffic.threads = traffic.threads.saturating_add(1);
+            load.threads.fetch_add(1, Ordering::AcqRel);
+        } else {
+            traffic.waiting.push_back(request.to_vec());
+        }
+        Verdict { now, more }
+    }
+
+    /// A request of that length was answered.
+    pub fn done(&self, lane: Lane, len: usize, load: &Load) -> After {
+        let mut state = self.state.lock();
+        let cost = len.saturating_add(COST);
+        state.bytes = state.bytes.saturating_sub(cost);
+        let all = load.bytes.fetch_sub(cost, Ordering::AcqRel).saturating_sub(cost);
+        let mut after = After::default();
+        if let Some(traffic) = state.lanes.get_mut(lane.index()) {
+            after.next = traffic.waiting.pop_front();
+            if after.next.is_none() {
+                traffic.threads = traffic.threads.saturating_sub(1);
+                load.threads.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        if state.paused && allowed(state.bytes, BYTES.0, all, BYTES.1) {
+            state.paused = false;
+            after.resume = !state.gone;
+        }
+        self.end_if_last(&state);
+        after
+    }
+
+    /// The kernel has ended it: what still waits has nobody who wants an answer.
+    pub fn hang_up(&self, load: &Load) {
+        let mut state = self.state.lock();
+        state.gone = true;
+        let waiting = state.lanes.iter_mut().flat_map(|traffic| traffic.waiting.drain(..));
+        let bytes = waiting.map(|request| request.len().saturating_add(COST)).sum();
+        state.bytes = state.bytes.saturating_sub(bytes);
+        load.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.end_if_last(&state);
+    }
+
+    fn end_if_last(&self, state: &State) {
+        if state.gone && state.lanes.iter().all(|traffic| traffic.threads == 0) {
+            self.files.lock().take();
+            self.over.store(true, Ordering::Release);
+            self.ended.notify_all();
+        }
+    }
+}

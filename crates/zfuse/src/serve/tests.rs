@@ -1,0 +1,152 @@
+//! Over a pair of sockets in the kernel's place.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::{Line, enter};
+use crate::wire::{
+    Errno, FileHandle, Filesystem, INodeNo, LockOwner, OpenFlags, ReplyEmpty, ReplyEntry, ReplyWrite,
+    Request, WriteFlags,
+};
+
+const INIT: u32 = 26;
+const LOOKUP: u32 = 1;
+const WRITE: u32 = 16;
+const FSYNC: u32 = 20;
+
+/// Answers names at once, and what is written and synced when the door opens.
+#[derive(Debug, Clone, Default)]
+struct Slow(Arc<(Mutex<bool>, Condvar)>);
+
+impl Slow {
+    fn wait(&self) {
+        let mut open = self.0.0.lock();
+        while !*open {
+            self.0.1.wait(&mut open);
+        }
+    }
+
+    fn open(&self) {
+        *self.0.0.lock() = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl Filesystem for Slow {
+    fn lookup(&self, _req: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        assert_ne!(name, "panic");
+        reply.error(Errno::ENOENT);
+    }
+
+    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.wait();
+        reply.ok();
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _offset: u64,
+        data: &[u8],
+        _how: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.wait();
+        reply.written(u32::try_from(data.len()).unwrap());
+    }
+}
+
+struct Kernel(OwnedFd);
+
+impl Kernel {
+    fn mount(files: &Slow) -> (Self, Arc<Line>) {
+        let (kernel, ours) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let kernel = Self(kernel);
+        let init = [7u32, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
+        kernel.ask(INIT, 1, &init);
+        let line = enter(ours, Box::new(files.clone())).unwrap();
+        assert_eq!(kernel.answer(), Some((1, 0)));
+        (kernel, line)
+    }
+
+    fn ask(&self, opcode: u32, unique: u64, body: &[u8]) {
+        let len = u32::try_from(40 + body.len()).unwrap();
+        let mut request = [len.to_ne_bytes(), opcode.to_ne_bytes()].concat();
+        request.extend([unique, 1].map(u64::to_ne_bytes).concat());
+        request.extend([0; 16]);
+        request.extend(body);
+        assert_eq!(rustix::io::write(&self.0, &request).unwrap(), request.len());
+    }
+
+    /// Number and error of the next answer; `None`: there is none for long.
+    fn answer(&self) -> Option<(u64, i32)> {
+        let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        if poll(&mut fds, Some(&patience)).unwrap() == 0 {
+            return None;
+        }
+        let mut bytes = [0; 4096];
+        rustix::io::read(&self.0, &mut bytes).unwrap();
+        let error = i32::from_ne_bytes(bytes[4..8].try_into().unwrap());
+        Some((u64::from_ne_bytes(bytes[8..16].try_into().unwrap()), error))
+    }
+}
+
+/// Threads of this process that answer requests.
+fn threads() -> usize {
+    let all = std::fs::read_dir("/proc/self/task").unwrap();
+    // One that has just ended has no name.
+    let name =
+        |task: &std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    all.filter_map(Result::ok).filter(|task| name(task).trim() == "fuse").count()
+}
+
+#[test]
+fn what_waits_delays_nothing_else_and_threads_are_bounded() {
+    let files = Slow::default();
+    let (kernel, line) = Kernel::mount(&files);
+    let mut write = [[0; 40].as_slice(), &[1; 64]].concat();
+    write[16..20].copy_from_slice(&64u32.to_ne_bytes());
+    for request in 0..60 {
+        kernel.ask(FSYNC, 100 + request, &[0; 16]);
+        kernel.ask(WRITE, 200 + request, &write);
+        kernel.ask(LOOKUP, 300 + request, b"name\0");
+        assert_eq!(kernel.answer(), Some((300 + request, -libc::ENOENT)));
+    }
+    // Those at work in two lanes, those that wait for requests, and some of the other test.
+    assert!((8 + 32..8 + 32 + 8).contains(&threads()), "{} threads", threads());
+    // Another mount is not delayed either, whatever it asks for first.
+    let (other, theirs) = Kernel::mount(&Slow::default());
+    other.ask(LOOKUP, 7, b"name\0");
+    assert_eq!(other.answer(), Some((7, -libc::ENOENT)));
+    files.open();
+    let mut answered: Vec<u64> = (0..120).map(|_| kernel.answer().unwrap().0).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, (100..160).chain(200..260).collect::<Vec<u64>>());
+    // It ends with the connection.
+    drop((kernel, other));
+    assert!(line.wait(Duration::from_secs(20)) && theirs.wait(Duration::from_secs(20)));
+    assert!(line.files().is_none());
+}
+
+#[test]
+fn a_request_that_panics_or_makes_no_sense_is_answered() {
+    let (kernel, _line) = Kernel::mount(&Slow::default());
+    for (body, error) in [(&b"panic\0"[..], libc::EIO), (b"no end", libc::EIO), (b"name\0", libc::ENOENT)] {
+        kernel.ask(LOOKUP, 5, body);
+        assert_eq!(kernel.answer(), Some((5, -error)));
+    }
+    kernel.ask(52, 6, &[0; 32]);
+    assert_eq!(kernel.answer(), Some((6, -libc::ENOSYS)));
+}

@@ -1,0 +1,89 @@
+//! A connection to the kernel, and notices that go over it unasked.
+
+use std::ffi::OsStr;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::INodeNo;
+use super::encode::Out;
+
+/// Length of the header of what the kernel is sent.
+const HEADER: usize = 16;
+/// Notices have no request; the number of the notice stands in the place of the error.
+const UNASKED: u64 = 0;
+const INVAL_INODE: i32 = 2;
+const INVAL_ENTRY: i32 = 3;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Device(OwnedFd);
+
+impl Device {
+    /// Over `/dev/fuse`, opened and mounted.
+    pub fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// From now on a read without a request returns at once.
+    pub fn set_nonblocking(&self) -> io::Result<()> {
+        Ok(rustix::fs::fcntl_setfl(&self.0, OFlags::NONBLOCK)?)
+    }
+
+    /// One request.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::read(&self.0, buffer)
+    }
+
+    /// Sends an answer: all of it at once, or none.
+    pub fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
+        let len = parts.iter().map(|part| part.len()).sum::<usize>().saturating_add(HEADER);
+        let len = u32::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let header = Out::default().u32(len).i32(error).u64(unique);
+        let all: Vec<IoSlice<'_>> =
+            std::iter::once(header.bytes()).chain(parts.iter().copied()).map(IoSlice::new).collect();
+        rustix::io::writev(&self.0, &all)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Tells the kernel what it does not know. A kernel that does not hold what it is to forget has nothing to do.
+#[derive(Debug, Clone)]
+pub struct Notifier(Arc<Device>);
+
+impl Notifier {
+    /// Over a connection.
+    pub fn new(device: Arc<Device>) -> Self {
+        Self(device)
+    }
+
+    /// Attributes of a file are others, and its bytes in a range; `offset` below 0: attributes only, `len` 0: to the end.
+    pub fn inval_inode(&self, ino: INodeNo, offset: i64, len: i64) -> io::Result<()> {
+        let what = Out::default().u64(ino.0).i64(offset).i64(len);
+        self.tell(INVAL_INODE, &[what.bytes()])
+    }
+
+    /// What a name names is another.
+    pub fn inval_entry(&self, parent: INodeNo, name: &OsStr) -> io::Result<()> {
+        let len = u32::try_from(name.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let what = Out::default().u64(parent.0).u32(len).u32(0);
+        self.tell(INVAL_ENTRY, &[what.bytes(), name.as_bytes(), &[0]])
+    }
+
+    fn tell(&self, what: i32, parts: &[&[u8]]) -> io::Result<()> {
+        match self.0.send(UNASKED, what, parts) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            told => told,
+        }
+    }
+}

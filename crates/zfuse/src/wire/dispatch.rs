@@ -1,0 +1,385 @@
+//! From the bytes of a request to the method that answers it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::device::Device;
+use super::encode::moment;
+use super::filesystem::{Filesystem, Request};
+use super::reply::Answer;
+use super::words::Words;
+use super::{
+    Errno, FileHandle, INodeNo, IoctlFlags, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+};
+
+/// What a request wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "fuse_opcode")]
+#[allow(missing_docs)]
+pub enum Opcode {
+    Lookup,
+    Forget,
+    Getattr,
+    Setattr,
+    Readlink,
+    Symlink,
+    Mknod,
+    Mkdir,
+    Unlink,
+    Rmdir,
+    Rename,
+    Link,
+    Open,
+    Read,
+    Write,
+    Statfs,
+    Release,
+    Fsync,
+    Setxattr,
+    Getxattr,
+    Listxattr,
+    Removexattr,
+    Flush,
+    Init,
+    Opendir,
+    Readdir,
+    Releasedir,
+    Fsyncdir,
+    Create,
+    Interrupt,
+    Destroy,
+    Ioctl,
+    BatchForget,
+    Fallocate,
+    Readdirplus,
+    Rename2,
+    Lseek,
+    /// Nothing that is known here.
+    Other,
+}
+
+impl Opcode {
+    fn of(number: u32) -> Self {
+        match number {
+            1 => Self::Lookup,
+            2 => Self::Forget,
+            3 => Self::Getattr,
+            4 => Self::Setattr,
+            5 => Self::Readlink,
+            6 => Self::Symlink,
+            8 => Self::Mknod,
+            9 => Self::Mkdir,
+            10 => Self::Unlink,
+            11 => Self::Rmdir,
+            12 => Self::Rename,
+            13 => Self::Link,
+            14 => Self::Open,
+            15 => Self::Read,
+            16 => Self::Write,
+            17 => Self::Statfs,
+            18 => Self::Release,
+            20 => Self::Fsync,
+            21 => Self::Setxattr,
+            22 => Self::Getxattr,
+            23 => Self::Listxattr,
+            24 => Self::Removexattr,
+            25 => Self::Flush,
+            26 => Self::Init,
+            27 => Self::Opendir,
+            28 => Self::Readdir,
+            29 => Self::Releasedir,
+            30 => Self::Fsyncdir,
+            35 => Self::Create,
+            36 => Self::Interrupt,
+            38 => Self::Destroy,
+            39 => Self::Ioctl,
+            42 => Self::BatchForget,
+            43 => Self::Fallocate,
+            44 => Self::Readdirplus,
+            45 => Self::Rename2,
+            46 => Self::Lseek,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What each request begins with.
+#[derive(Debug, Clone, Copy)]
+#[doc(alias = "fuse_in_header")]
+pub struct Header {
+    /// What it wants.
+    pub opcode: Opcode,
+    /// Its number.
+    pub unique: u64,
+    /// The file or directory.
+    pub node: u64,
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// The process.
+    pub pid: u32,
+}
+
+impl Header {
+    /// The header of a request, and what follows it.
+    pub fn split(bytes: &[u8]) -> Option<(Self, Words<'_>)> {
+        let mut words = Words(bytes);
+        let (_len, opcode, unique) = (words.u32()?, Opcode::of(words.u32()?), words.u64()?);
+        let (node, uid, gid, pid) = (words.u64()?, words.u32()?, words.u32()?, words.u32()?);
+        let (_extensions, _padding) = (words.u16()?, words.u16()?);
+        Some((Self { opcode, unique, node, uid, gid, pid }, words))
+    }
+}
+
+/// Has `files` answer a request. What can't be understood is answered with an error.
+pub fn dispatch(files: &dyn Filesystem, device: &Arc<Device>, header: &Header, words: Words<'_>) {
+    let call = Call { files, device, header, req: Request::of(header) };
+    let done = match header.opcode {
+        // Nobody waits for an answer.
+        Opcode::Forget | Opcode::BatchForget => Some(()),
+        Opcode::Destroy => {
+            call.answer().send(&[]);
+            Some(())
+        }
+        // Nothing is given up once it has begun; the kernel does not ask again.
+        Opcode::Interrupt | Opcode::Other => {
+            call.answer().fail(Errno::ENOSYS);
+            Some(())
+        }
+        _ => call.name_or_attributes(words).or_else(|| call.content(words)).or_else(|| call.extra(words)),
+    };
+    if done.is_none() {
+        call.answer().fail(Errno::EIO);
+    }
+}
+
+struct Call<'a> {
+    files: &'a dyn Filesystem,
+    device: &'a Arc<Device>,
+    header: &'a Header,
+    req: Request,
+}
+
+const MODE: u32 = 1 << 0;
+const UID: u32 = 1 << 1;
+const GID: u32 = 1 << 2;
+const SIZE: u32 = 1 << 3;
+const ATIME: u32 = 1 << 4;
+const MTIME: u32 = 1 << 5;
+const FH: u32 = 1 << 6;
+const ATIME_NOW: u32 = 1 << 7;
+const MTIME_NOW: u32 = 1 << 8;
+const CTIME: u32 = 1 << 10;
+
+impl Call<'_> {
+    fn answer(&self) -> Answer {
+        Answer::new(self.device, self.header.unique)
+    }
+
+    fn node(&self) -> INodeNo {
+        INodeNo(self.header.node)
+    }
+
+    /// Names and attributes. `None`: another kind of request, or one that is too short; nothing is answered then.
+    fn name_or_attributes(&self, mut words: Words<'_>) -> Option<()> {
+        let (files, req, node) = (self.files, &self.req, self.node());
+        let entry = || ReplyEntry::new(self.answer());
+        let empty = || ReplyEmpty::new(self.answer());
+        match self.header.opcode {
+            Opcode::Lookup => files.lookup(req, node, words.name()?, entry()),
+            Opcode::Getattr => {
+                let (flags, _, handle) = (words.u32()?, words.u32()?, words.u64()?);
+                let handle = (flags & 1 != 0).then_some(FileHandle(handle));
+                files.getattr(req, node, handle, ReplyAttr::new(self.answer()));
+            }
+            Opcode::Setattr => self.setattr(words)?,
+            Opcode::Readlink => files.readlink(req, node, ReplyData::new(self.answer())),
+            Opcode::Symlink => {
+                let (name, target) = (words.name()?, words.name()?);
+                files.symlink(req, node, name, Path::new(target), entry());
+            }
+            Opcode::Mknod => {
+                let (mode, rdev, umask, _) = (words.u32()?, words.u32()?, words.u32()?, words.u32()?);
+                files.mknod(req, node, words.name()?, mode, umask, rdev, entry());
+            }
+            Opcode::Mkdir => {
+                let (mode, umask) = (words.u32()?, words.u32()?);
+                files.mkdir(req, node, words.name()?, mode, umask, entry());
+            }
+            Opcode::Unlink => files.unlink(req, node, words.name()?, empty()),
+            Opcode::Rmdir => files.rmdir(req, node, words.name()?, empty()),
+            Opcode::Rename => {
+                let (to, name, newname) = (INodeNo(words.u64()?), words.name()?, words.name()?);
+                files.rename(req, node, name, to, newname, RenameFlags::empty(), empty());
+            }
+            Opcode::Rename2 => {
+                let (to, flags, _) = (INodeNo(words.u64()?), words.u32()?, words.u32()?);
+                let (name, newname) = (words.name()?, words.name()?);
+                files.rename(req, node, name, to, newname, RenameFlags::from_bits_retain(flags), empty());
+            }
+            Opcode::Link => {
+                let (old, name) = (INodeNo(words.u64()?), words.name()?);
+                files.link(req, old, node, name, entry());
+            }
+            Opcode::Statfs => files.statfs(req, node, ReplyStatfs::new(self.answer())),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn setattr(&self, mut words: Words<'_>) -> Option<()> {
+        let (valid, _, handle) = (words.u32()?, words.u32()?, words.u64()?);
+        let (size, _owner) = (words.u64()?, words.u64()?);
+        let seconds = [words.i64()?, words.i64()?, words.i64()?];
+        let nanos = [words.u32()?, words.u32()?, words.u32()?];
+        let (mode, _, uid, gid) = (words.u32()?, words.u32()?, words.u32()?, words.u32()?);
+        let has = |bit: u32| valid & bit != 0;
+        let ([atime, mtime, ctime], [atime_ns, mtime_ns, ctime_ns]) = (seconds, nanos);
+        let time = |bit, now, seconds, nanos| match (has(bit), has(now)) {
+            (false, _) => None,
+            (true, true) => Some(TimeOrNow::Now),
+            (true, false) => Some(TimeOrNow::SpecificTime(moment(seconds, nanos))),
+        };
+        self.files.setattr(
+            &self.req,
+            self.node(),
+            has(MODE).then_some(mode),
+            has(UID).then_some(uid),
+            has(GID).then_some(gid),
+            has(SIZE).then_some(size),
+            time(ATIME, ATIME_NOW, atime, atime_ns),
+            time(MTIME, MTIME_NOW, mtime, mtime_ns),
+            has(CTIME).then(|| moment(ctime, ctime_ns)),
+            has(FH).then_some(FileHandle(handle)),
+            None,
+            None,
+            None,
+            None,
+            ReplyAttr::new(self.answer()),
+        );
+        Some(())
+    }
+
+    /// Handles and what is read and written through them.
+    fn content(&self, mut words: Words<'_>) -> Option<()> {
+        let (files, req, node) = (self.files, &self.req, self.node());
+        let empty = || ReplyEmpty::new(self.answer());
+        match self.header.opcode {
+            Opcode::Open => {
+                files.open(req, node, OpenFlags(words.i32()?), ReplyOpen::new(self.answer()));
+            }
+            Opcode::Opendir => {
+                files.opendir(req, node, OpenFlags(words.i32()?), ReplyOpen::new(self.answer()));
+            }
+            Opcode::Create => {
+                let (flags, mode, umask, _) = (words.i32()?, words.u32()?, words.u32()?, words.u32()?);
+                let reply = ReplyCreate::new(self.answer());
+                files.create(req, node, words.name()?, mode, umask, flags, reply);
+            }
+            Opcode::Read => {
+                let io = Io::read(&mut words)?;
+                let reply = ReplyData::new(self.answer());
+                files.read(req, node, io.handle, io.offset, io.size, io.flags, io.owner, reply);
+            }
+            Opcode::Write => {
+                let io = Io::read(&mut words)?;
+                let data = words.bytes(io.size)?;
+                let how = WriteFlags::from_bits_retain(io.how);
+                let reply = ReplyWrite::new(self.answer());
+                files.write(req, node, io.handle, io.offset, data, how, io.flags, io.owner, reply);
+            }
+            Opcode::Readdir => {
+                let io = Io::read(&mut words)?;
+                let reply = ReplyDirectory::new(self.answer(), usize::try_from(io.size).ok()?);
+                files.readdir(req, node, io.handle, io.offset, reply);
+            }
+            Opcode::Readdirplus => {
+                let io = Io::read(&mut words)?;
+                let reply = ReplyDirectoryPlus::new(self.answer(), usize::try_from(io.size).ok()?);
+                files.readdirplus(req, node, io.handle, io.offset, reply);
+            }
+            Opcode::Flush => {
+                let (handle, _, _) = (FileHandle(words.u64()?), words.u32()?, words.u32()?);
+                files.flush(req, node, handle, LockOwner(words.u64()?), empty());
+            }
+            Opcode::Release => {
+                let (handle, flags, how) = (FileHandle(words.u64()?), OpenFlags(words.i32()?), words.u32()?);
+                let owner = (how & 2 != 0).then_some(LockOwner(words.u64()?));
+                files.release(req, node, handle, flags, owner, how & 1 != 0, empty());
+            }
+            Opcode::Releasedir => {
+                let (handle, flags) = (FileHandle(words.u64()?), OpenFlags(words.i32()?));
+                files.releasedir(req, node, handle, flags, empty());
+            }
+            Opcode::Fsync => {
+                let (handle, how) = (FileHandle(words.u64()?), words.u32()?);
+                files.fsync(req, node, handle, how & 1 != 0, empty());
+            }
+            Opcode::Fsyncdir => {
+                let (handle, how) = (FileHandle(words.u64()?), words.u32()?);
+                files.fsyncdir(req, node, handle, how & 1 != 0, empty());
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Extended attributes and the rest.
+    fn extra(&self, mut words: Words<'_>) -> Option<()> {
+        let (files, req, node) = (self.files, &self.req, self.node());
+        let empty = || ReplyEmpty::new(self.answer());
+        let xattr = || ReplyXattr::new(self.answer());
+        match self.header.opcode {
+            Opcode::Setxattr => {
+                let (size, flags, name) = (words.u32()?, words.i32()?, words.name()?);
+                files.setxattr(req, node, name, words.bytes(size)?, flags, 0, empty());
+            }
+            Opcode::Getxattr => {
+                let (size, _) = (words.u32()?, words.u32()?);
+                files.getxattr(req, node, words.name()?, size, xattr());
+            }
+            Opcode::Listxattr => files.listxattr(req, node, words.u32()?, xattr()),
+            Opcode::Removexattr => files.removexattr(req, node, words.name()?, empty()),
+            Opcode::Ioctl => {
+                let (handle, flags, cmd) = (FileHandle(words.u64()?), words.u32()?, words.u32()?);
+                let (_arg, len, size) = (words.u64()?, words.u32()?, words.u32()?);
+                let flags = IoctlFlags::from_bits_retain(flags);
+                let reply = ReplyIoctl::new(self.answer());
+                files.ioctl(req, node, handle, flags, cmd, words.bytes(len)?, size, reply);
+            }
+            Opcode::Fallocate => {
+                let (handle, offset, length) = (FileHandle(words.u64()?), words.u64()?, words.u64()?);
+                files.fallocate(req, node, handle, offset, length, words.i32()?, empty());
+            }
+            Opcode::Lseek => {
+                let (handle, offset) = (FileHandle(words.u64()?), words.i64()?);
+                files.lseek(req, node, handle, offset, words.i32()?, ReplyLseek::new(self.answer()));
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Where something is read or written.
+#[doc(alias("fuse_read_in", "fuse_write_in"))]
+struct Io {
+    handle: FileHandle,
+    offset: u64,
+    size: u32,
+    how: u32,
+    owner: Option<LockOwner>,
+    flags: OpenFlags,
+}
+
+impl Io {
+    fn read(words: &mut Words<'_>) -> Option<Self> {
+        let (handle, offset, size) = (FileHandle(words.u64()?), words.u64()?, words.u32()?);
+        let (how, owner) = (words.u32()?, LockOwner(words.u64()?));
+        let (flags, _) = (OpenFlags(words.i32()?), words.u32()?);
+        Some(Self { handle, offset, size, how, owner: (how & 2 != 0).then_some(owner), flags })
+    }
+}

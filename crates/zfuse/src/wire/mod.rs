@@ -1,0 +1,26 @@
+//! FUSE's protocol: requests decoded from what the kernel sends, answers and notices encoded for it.
+//!
+//! `fuser` has this, too, but only behind a session that owns its threads: each mount takes threads of its own, a
+//! request can't be looked at before it is answered, and the descriptors are cloned for each thread. Its plain types
+//! stay in use; requests and answers here have the shapes of `fuser`'s.
+
+mod device;
+mod dispatch;
+mod encode;
+mod filesystem;
+mod greeting;
+mod reply;
+mod words;
+
+pub use device::{Device, Notifier};
+pub use dispatch::{Header, Opcode, dispatch};
+pub use filesystem::{Filesystem, Request};
+pub use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, InitFlags,
+    IoctlFlags, LockOwner, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow, WriteFlags,
+};
+pub use greeting::{KernelConfig, MAX_WRITE, greet};
+pub use reply::{
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};

@@ -1,0 +1,286 @@
+//! Answers. Each may be given from any thread, once; one that is dropped says `EIO`, so that nobody waits for ever.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::device::Device;
+use super::encode::Out;
+use super::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo};
+
+/// The way back of one request.
+#[derive(Debug)]
+pub struct Answer {
+    device: Arc<Device>,
+    unique: u64,
+    open: bool,
+}
+
+impl Answer {
+    /// For the request of that number.
+    pub fn new(device: &Arc<Device>, unique: u64) -> Self {
+        Self { device: Arc::clone(device), unique, open: true }
+    }
+
+    /// Answers.
+    pub fn send(mut self, parts: &[&[u8]]) {
+        self.give(0, parts);
+    }
+
+    /// Answers with an error.
+    pub fn fail(mut self, error: Errno) {
+        self.give(-error.code(), &[]);
+    }
+
+    fn give(&mut self, error: i32, parts: &[&[u8]]) {
+        self.open = false;
+        // A request that was given up, or a mount that is gone, has nobody who waits.
+        let sent = self.device.send(self.unique, error, parts);
+        if sent.is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
+            // Not an answer to that request: it waits still.
+            let _ = self.device.send(self.unique, -libc::EIO, &[]);
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if self.open {
+            self.give(-libc::EIO, &[]);
+        }
+    }
+}
+
+macro_rules! replies {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        $($(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name(Answer);
+
+        impl $name {
+            /// Over the way back of a request.
+            pub fn new(answer: Answer) -> Self {
+                Self(answer)
+            }
+
+            /// Answers with an error.
+            pub fn error(self, error: Errno) {
+                self.0.fail(error);
+            }
+        })*
+    };
+}
+
+replies! {
+    /// What a name names.
+    ReplyEntry;
+    /// Attributes.
+    ReplyAttr;
+    /// Bytes.
+    ReplyData;
+    /// A handle.
+    ReplyOpen;
+    /// How much was written.
+    ReplyWrite;
+    /// That it is done.
+    ReplyEmpty;
+    /// How full the file system is.
+    ReplyStatfs;
+    /// An extended attribute, or names of some.
+    ReplyXattr;
+    /// A new file and a handle.
+    ReplyCreate;
+    /// What came of an `ioctl`.
+    ReplyIoctl;
+    /// An offset.
+    ReplyLseek;
+}
+
+impl ReplyEntry {
+    /// The file, and how long the kernel may keep its attributes and the name.
+    pub fn entry_with_ttls(
+        self,
+        keep_attr: &Duration,
+        keep_name: &Duration,
+        attr: &FileAttr,
+        generation: Generation,
+    ) {
+        self.0.send(&[Out::default().entry((keep_name, keep_attr), attr, generation).bytes()]);
+    }
+}
+
+impl ReplyAttr {
+    /// Attributes, and how long the kernel may keep them.
+    pub fn attr(self, keep: &Duration, attr: &FileAttr) {
+        let out = Out::default().u64(keep.as_secs()).u32(keep.subsec_nanos()).u32(0).attr(attr);
+        self.0.send(&[out.bytes()]);
+    }
+}
+
+impl ReplyData {
+    /// Bytes.
+    pub fn data(self, data: &[u8]) {
+        self.0.send(&[data]);
+    }
+}
+
+impl ReplyOpen {
+    /// A handle.
+    pub fn opened(self, handle: FileHandle, flags: FopenFlags) {
+        self.0.send(&[Out::default().open(handle, flags).bytes()]);
+    }
+}
+
+impl ReplyWrite {
+    /// So many bytes.
+    pub fn written(self, size: u32) {
+        self.0.send(&[Out::default().u32(size).u32(0).bytes()]);
+    }
+}
+
+impl ReplyEmpty {
+    /// It is done.
+    pub fn ok(self) {
+        self.0.send(&[]);
+    }
+}
+
+impl ReplyStatfs {
+    /// Blocks, free ones, and those for ordinary users; files and free ones; sizes.
+    #[doc(alias = "fuse_kstatfs")]
+    #[allow(clippy::too_many_arguments, reason = "as many as the protocol has")]
+    pub fn statfs(
+        self,
+        blocks: u64,
+        free: u64,
+        available: u64,
+        files: u64,
+        files_free: u64,
+        block: u32,
+        longest: u32,
+        fragment: u32,
+    ) {
+        let out = Out::default().u64(blocks).u64(free).u64(available).u64(files).u64(files_free);
+        self.0.send(&[out.u32(block).u32(longest).u32(fragment).raw(&[0; 28]).bytes()]);
+    }
+}
+
+impl ReplyXattr {
+    /// How long the value is, to who asked for that.
+    pub fn size(self, size: u32) {
+        self.0.send(&[Out::default().u32(size).u32(0).bytes()]);
+    }
+
+    /// The value.
+    pub fn data(self, data: &[u8]) {
+        self.0.send(&[data]);
+    }
+}
+
+impl ReplyCreate {
+    /// A new file and a handle.
+    pub fn created(
+        self,
+        keep: &Duration,
+        attr: &FileAttr,
+        generation: Generation,
+        handle: FileHandle,
+        flags: FopenFlags,
+    ) {
+        self.0.send(&[Out::default().entry((keep, keep), attr, generation).open(handle, flags).bytes()]);
+    }
+}
+
+impl ReplyIoctl {
+    /// The result, and bytes that go back.
+    pub fn ioctl(self, result: i32, data: &[u8]) {
+        self.0.send(&[Out::default().i32(result).u32(0).u32(0).u32(0).bytes(), data]);
+    }
+}
+
+impl ReplyLseek {
+    /// An offset.
+    pub fn offset(self, offset: i64) {
+        self.0.send(&[Out::default().i64(offset).bytes()]);
+    }
+}
+
+/// A listing that grows until it is as long as was asked for.
+#[derive(Debug)]
+struct Listing {
+    answer: Answer,
+    size: usize,
+    out: Out,
+}
+
+impl Listing {
+    fn add(&mut self, entry: &Out) -> bool {
+        let full = self.out.bytes().len().saturating_add(entry.bytes().len()) > self.size;
+        if !full {
+            self.out = std::mem::take(&mut self.out).raw(entry.bytes());
+        }
+        full
+    }
+}
+
+/// Names of a directory.
+#[derive(Debug)]
+pub struct ReplyDirectory(Listing);
+
+impl ReplyDirectory {
+    /// With room for so many bytes.
+    pub fn new(answer: Answer, size: usize) -> Self {
+        Self(Listing { answer, size, out: Out::default() })
+    }
+
+    /// Adds a name; true: there was no room for it.
+    pub fn add(&mut self, ino: INodeNo, next: u64, kind: FileType, name: impl AsRef<OsStr>) -> bool {
+        self.0.add(&Out::default().dirent(ino.0, next, kind, name.as_ref().as_bytes()))
+    }
+
+    /// That is all.
+    pub fn ok(self) {
+        self.0.answer.send(&[self.0.out.bytes()]);
+    }
+
+    /// Answers with an error.
+    pub fn error(self, error: Errno) {
+        self.0.answer.fail(error);
+    }
+}
+
+/// Names of a directory with attributes of the files.
+#[derive(Debug)]
+pub struct ReplyDirectoryPlus(Listing);
+
+impl ReplyDirectoryPlus {
+    /// With room for so many bytes.
+    pub fn new(answer: Answer, size: usize) -> Self {
+        Self(Listing { answer, size, out: Out::default() })
+    }
+
+    /// Adds a name and its file; true: there was no room for it.
+    pub fn add(
+        &mut self,
+        ino: INodeNo,
+        next: u64,
+        name: impl AsRef<OsStr>,
+        keep: &Duration,
+        attr: &FileAttr,
+        generation: Generation,
+    ) -> bool {
+        let out = Out::default().entry((keep, keep), attr, generation);
+        self.0.add(&out.dirent(ino.0, next, attr.kind, name.as_ref().as_bytes()))
+    }
+
+    /// That is all.
+    pub fn ok(self) {
+        self.0.answer.send(&[self.0.out.bytes()]);
+    }
+
+    /// Answers with an error.
+    pub fn error(self, error: Errno) {
+        self.0.answer.fail(error);
+    }
+}
