@@ -1,6 +1,7 @@
 //! Repository chores that are more than a line of make.
 
 mod layering;
+mod suite;
 mod zts;
 
 use std::process::ExitCode;
@@ -10,10 +11,13 @@ fn main() -> ExitCode {
     let (word, rest) = args.split_first().map_or((None, &[][..]), |(word, rest)| (Some(word.as_str()), rest));
     match word {
         Some("layering") => report(layering::check(&layering::root())),
+        Some("test") => suite::main(rest, &layering::root()),
         Some("zts") => zts::main(rest, &layering::root()),
         Some("zts-inside") => zts::inside(rest),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- layering | zts [OPTIONS] [GROUP | GROUP/TEST]...");
+            eprintln!(
+                "usage: cargo run -p xtask -- layering | test [OPTIONS] | zts [OPTIONS] [GROUP | GROUP/TEST]..."
+            );
             ExitCode::from(2)
         }
     }

@@ -16,6 +16,7 @@ use engine::spa::{OpenOptions, Pool};
 
 use crate::manifest::Manifest;
 use crate::unpack::unpack;
+use crate::zdb;
 
 /// Bytes of cache for a pool opened by a test.
 const TEST_CACHE: u64 = 64 << 20;
@@ -47,6 +48,11 @@ pub fn all() -> Vec<Golden> {
         eprintln!("SKIPPED: no golden pools found (set AQUIFER_POOLS to the folder that has them)");
     }
     found
+}
+
+/// Golden pools of OpenZFS 2.3 and before: those that the tools of 2.3 can be asked about.
+pub fn of_2_3() -> Vec<Golden> {
+    all().into_iter().filter(|golden| !golden.is_of_2_4()).collect()
 }
 
 /// One golden pool; `None`, with a notice, when it is not in the collection.
@@ -128,6 +134,16 @@ pub fn target() -> PathBuf {
 }
 
 impl Golden {
+    /// Whether OpenZFS 2.4 made it, with features that 2.3 does not know.
+    pub fn is_of_2_4(&self) -> bool {
+        self.name.starts_with("v24-")
+    }
+
+    /// The zdb that judges it.
+    pub fn judge(&self) -> zdb::Judge {
+        if self.is_of_2_4() { zdb::Judge::NEWEST } else { zdb::Judge::USUAL }
+    }
+
     /// The name inside its labels.
     pub fn pool_name(&self) -> &'static str {
         if self.name == "zfs-fuse-v23" { "old" } else { "tank" }

@@ -3,27 +3,57 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Whether zdb is installed; says so loudly when it is not.
-pub fn installed() -> bool {
-    let found = Command::new("zdb").arg("-h").output().is_ok();
-    if !found {
-        eprintln!("SKIPPED: zdb is not installed, so nothing judges what was written");
+/// One of the installed zdbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judge(&'static str);
+
+impl Judge {
+    /// The zdb of the system.
+    pub const USUAL: Self = Self("zdb");
+    /// That of OpenZFS 2.4, which knows the features of 2.4 and sees leaks of dedup and clone tables.
+    pub const NEWEST: Self = Self("zdb-2.4");
+
+    /// Whether it is installed; says so loudly when it is not.
+    pub fn installed(self) -> bool {
+        let found = Command::new(self.0).arg("-h").output().is_ok();
+        if !found {
+            eprintln!("SKIPPED: {} is not installed, so nothing judges what was written", self.0);
+        }
+        found
     }
-    found
+
+    /// Runs it on the exported pool `name` whose devices are in `dir`; returns its output, or what went wrong.
+    pub fn run(self, dir: &Path, name: &str, args: &[&str]) -> Result<String, String> {
+        let out = Command::new(self.0).args(["-e", "-p"]).arg(dir).args(args).arg(name).output();
+        let out = out.map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        if out.status.success() {
+            Ok(text)
+        } else {
+            Err(format!("{} {args:?}: {}\n{text}", self.0, out.status))
+        }
+    }
+
+    /// Every block read and its checksum right, every allocated sector referred to exactly once, and a history that
+    /// can be printed.
+    pub fn verify(self, dir: &Path, name: &str) -> Result<(), String> {
+        self.run(dir, name, &["-h"])?;
+        let text = self.run(dir, name, &["-bcc"])?;
+        if text.contains("No leaks (block sum matches space maps exactly)") { Ok(()) } else { Err(text) }
+    }
 }
 
-/// Runs zdb on the exported pool `name` whose devices are in `dir`; its output, or what went wrong.
+/// Whether the usual zdb is installed; says so loudly when it is not.
+pub fn installed() -> bool {
+    Judge::USUAL.installed()
+}
+
+/// As [`Judge::run`] of the usual one.
 pub fn run(dir: &Path, name: &str, args: &[&str]) -> Result<String, String> {
-    let out = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(args).arg(name).output();
-    let out = out.map_err(|e| e.to_string())?;
-    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-    if out.status.success() { Ok(text) } else { Err(format!("zdb {args:?}: {}\n{text}", out.status)) }
+    Judge::USUAL.run(dir, name, args)
 }
 
-/// Every block read and its checksum right, every allocated sector referred to exactly once, and a history that
-/// can be printed.
+/// As [`Judge::verify`] of the usual one.
 pub fn verify(dir: &Path, name: &str) -> Result<(), String> {
-    run(dir, name, &["-h"])?;
-    let text = run(dir, name, &["-bcc"])?;
-    if text.contains("No leaks (block sum matches space maps exactly)") { Ok(()) } else { Err(text) }
+    Judge::USUAL.verify(dir, name)
 }

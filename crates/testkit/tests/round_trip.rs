@@ -10,8 +10,8 @@ use ondisk::names::dsl_dir;
 use ondisk::{ObjectType, names};
 use testkit::golden::{self, Covers, Golden};
 use testkit::manifest::Record;
+use testkit::pools;
 use testkit::tree::{self, Tree, is_inconsistent};
-use testkit::{pools, zdb};
 use zutil::import::open_pool;
 
 /// Pools with blocks that have more than one owner, or whose space is accounted in more than one place.
@@ -65,17 +65,18 @@ impl Copy {
     }
 
     fn judge(&self) -> Outcome {
-        if !zdb::installed() {
+        let zdb = self.golden.judge();
+        if !zdb.installed() {
             return Ok(());
         }
         let (dir, pool) = (self.dir.path(), self.golden.pool_name());
-        zdb::verify(dir, pool)?;
+        zdb.verify(dir, pool)?;
         if SHARED.contains(&self.golden.name.as_str()) {
-            zdb::run(dir, pool, &["-DDDD"])?;
-            zdb::run(dir, pool, &["-TTTT"])?;
+            zdb.run(dir, pool, &["-DDDD"])?;
+            zdb.run(dir, pool, &["-TTTT"])?;
         }
         match self.golden.name.as_str() {
-            "checkpoint" => zdb::run(dir, pool, &["-k", "-bcc"]).map(drop),
+            "checkpoint" => zdb.run(dir, pool, &["-k", "-bcc"]).map(drop),
             _ => Ok(()),
         }
     }
@@ -113,8 +114,9 @@ impl Copy {
         let spa = self.import_as(open).map_err(text)?;
         spa.sync().map_err(text)?;
         spa.export().map_err(text)?;
-        if zdb::installed() {
-            zdb::verify(self.dir.path(), self.golden.pool_name())?;
+        let zdb = self.golden.judge();
+        if zdb.installed() {
+            zdb.verify(self.dir.path(), self.golden.pool_name())?;
         }
         let tree = self.tree(&covers)?;
         let wrong = tree.differences(&name, &self.golden.manifest(&name).unwrap(), &|_, _, _| ());

@@ -94,7 +94,8 @@ pub fn usable_now(vdev: &VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) -> Op
         return (size - size % LABEL_SIZE).checked_sub(LABEL_START_SIZE + LABEL_END_SIZE);
     }
     let smallest = vdev.children.iter().filter_map(|child| usable_now(child, locate)).min()?;
-    let width = u64::try_from(vdev.children.len()).ok()?;
+    // The disk that an expansion adds counts when the expansion has ended.
+    let width = u64::try_from(vdev.children.len()).ok()?.checked_sub(u64::from(vdev.expanding))?;
     match (vdev.kind.as_str(), vdev.draid) {
         ("raidz", _) => smallest.checked_mul(width),
         ("draid", Some((data, children, spares))) => {

@@ -34,6 +34,11 @@ pub struct VdevNode {
     pub whole_disk: bool,
     /// Parity of a raidz or draid.
     pub nparity: u64,
+    /// It is being removed.
+    #[doc(alias = "vs_scan_removing")]
+    pub removing: bool,
+    /// A raidz expansion is under way.
+    pub expanding: bool,
     /// Data disks a group, children and spares of a draid.
     pub draid: Option<(u64, u64, u64)>,
     /// Usable bytes of a top-level vdev.
@@ -81,6 +86,8 @@ impl VdevNode {
             whole_disk: number("whole_disk") != 0,
             // Raidz had no parity to choose before pool version 3.
             nparity: config.u64("nparity").unwrap_or(1),
+            removing: number("removing") != 0 && config.str("type") != Some("indirect"),
+            expanding: config.contains("raidz_expanding"),
             draid,
             asize: number("asize"),
             ashift: number("ashift"),
@@ -105,6 +112,8 @@ impl VdevNode {
             not_present: false,
             whole_disk: false,
             nparity: 0,
+            removing: false,
+            expanding: false,
             draid: None,
             asize: 0,
             ashift: 0,

@@ -16,6 +16,7 @@ use engine::scan::stats::Sums;
 use engine::scan::verify::{Options, Report, Which, verify};
 use engine::scan::{Origin, Visit};
 use engine::vdev::plan::Depth;
+use ondisk::indirect::IndirectMapping;
 use zcommon::units::nicenum;
 
 use super::target::Session;
@@ -252,17 +253,25 @@ fn details(
     if total.ditto_same_metaslab != 0 {
         writeln!(out, "\tDittoed blocks in same metaslab: {}", total.ditto_same_metaslab)?;
     }
-    for top in session.pool.tree().tops() {
-        if let Some(mapping) = top.mapping().filter(|_| top.is_removed()) {
-            let segments = mapping.entries().len();
-            // zdb says "in memory" and means entries.
-            let memory = want.number(u64::try_from(segments).unwrap_or(0));
-            writeln!(out, "\tindirect vdev id {} has {segments} segments ({memory} in memory)", top.id)?;
-        }
+    for (vdev, segments) in mappings(session) {
+        // zdb says "in memory" and means entries.
+        let memory = want.number(segments);
+        writeln!(out, "\tindirect vdev id {vdev} has {segments} segments ({memory} in memory)")?;
     }
     if want.blocks >= 2 {
         table::print(want, &account.stats, out)?;
         histogram::sizes(want, &account.stats, out)?;
     }
     Ok(())
+}
+
+/// Numbers of the vdevs that were removed or are being removed, with the segments in their mappings.
+fn mappings(session: &Session) -> Vec<(u64, u64)> {
+    let tree = session.pool.tree();
+    let with_mapping = tree.config.children.iter().filter(|config| config.indirect_object != 0);
+    let count = |number: u64| {
+        let object = session.pool.mos.object(number).ok()?;
+        Some(IndirectMapping::from_bytes(object.dnode.bonus()).ok()?.num_entries)
+    };
+    with_mapping.filter_map(|config| Some((config.id, count(config.indirect_object)?))).collect()
 }

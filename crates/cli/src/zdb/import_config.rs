@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use nvpair::{NvList, NvValue};
+use zutil::search::PoolCandidate;
 
 use super::target::Session;
 use crate::ctx::Ctx;
@@ -25,7 +26,10 @@ pub fn print(session: &Session, ctx: &mut Ctx) -> Result<(), Failure> {
     if let Some(tree) = candidate.config.nvlist("vdev_tree") {
         let mut root = pick(tree, &["type", "id", "guid"]);
         let children = tree.nvlist_array("children").unwrap_or_default();
-        root.add("children", NvValue::ListArray(children.iter().map(|child| vdev(child, 0)).collect()));
+        root.add(
+            "children",
+            NvValue::ListArray(children.iter().map(|child| vdev(&candidate, child, 0)).collect()),
+        );
         list.add("vdev_tree", NvValue::List(root));
     }
     let policy = match (session.options.has('X'), session.options.has('F')) {
@@ -46,10 +50,11 @@ fn pick(from: &NvList, names: &[&str]) -> NvList {
     names.iter().filter_map(|name| Some((*name, from.get(name)?.clone()))).collect()
 }
 
-/// The path stands last: it is set anew when a device is found.
-fn vdev(config: &NvList, depth: usize) -> NvList {
+/// The path stands last where a device is found: it is set anew then.
+fn vdev(candidate: &PoolCandidate, config: &NvList, depth: usize) -> NvList {
     let mut list = config.clone();
-    if let Some(path) = list.remove("path") {
+    let found = config.u64("guid").is_some_and(|guid| candidate.member(guid).is_some());
+    if let Some(path) = found.then(|| list.remove("path")).flatten() {
         list.push("path", path);
     }
     // The tree was read within bounds; deeper ones keep their order.
@@ -57,7 +62,7 @@ fn vdev(config: &NvList, depth: usize) -> NvList {
         && let Some(NvValue::ListArray(children)) = list.get_mut("children")
     {
         for child in children.iter_mut() {
-            *child = vdev(child, depth + 1);
+            *child = vdev(candidate, child, depth + 1);
         }
     }
     list

@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use blkdev::{BlockDevice, FileDevice};
-use ondisk::l2arc::{L2arcDevHdr, L2arcLogBlkptr, L2arcProp, decode_log_block};
+use ondisk::l2arc::{L2arcDevHdr, L2arcLogBlkptr, L2arcLogEnt, L2arcProp, decode_log_block};
 use ondisk::label::LABEL_START_SIZE;
 
 use super::options::Options;
-use super::text::Numbers;
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 
@@ -72,7 +71,6 @@ fn log_blocks(
     header: &L2arcDevHdr,
     ctx: &mut Ctx,
 ) -> Result<bool, Failure> {
-    let numbers = Numbers { exact: options.has('P') };
     let quiet = options.has('q');
     if !quiet {
         title(ctx, "L2ARC device log blocks")?;
@@ -82,7 +80,7 @@ fn log_blocks(
     let mut seen = HashSet::new();
     while at.daddr != 0 && seen.insert(at.daddr) && seen.len() < MAX_BLOCKS {
         let size = L2arcProp(at.prop).psize();
-        match block(options, device, &at, ctx)? {
+        match block(options, device, &at, count + 1, ctx)? {
             Some(before) => {
                 count += 1;
                 asize = asize.saturating_add(size);
@@ -104,7 +102,7 @@ fn log_blocks(
     let sums = |name: &str, n: u64| format!("    {name} {n}");
     writeln!(ctx.out, "log_blk_count:\t {count} with valid cksum")?;
     writeln!(ctx.out, "\t\t {failed} with invalid cksum")?;
-    writeln!(ctx.out, "log_blk_asize:\t {}\n", numbers.bytes(asize))?;
+    writeln!(ctx.out, "log_blk_asize:\t {asize}\n")?;
     let balanced = count == header.lb_count;
     if !balanced {
         writeln!(ctx.out, "Mismatch between header and log blocks:")?;
@@ -114,11 +112,12 @@ fn log_blocks(
     Ok(failed == 0 && balanced)
 }
 
-/// Prints one log block; gives where the one before it is, `None` when it can't be read.
+/// Prints one log block, the `number`th of the chain; returns where the one before it is, `None` when it can't be read.
 fn block(
     options: &Options,
     device: &FileDevice,
     at: &L2arcLogBlkptr,
+    number: u64,
     ctx: &mut Ctx,
 ) -> Result<Option<L2arcLogBlkptr>, Failure> {
     let prop = L2arcProp(at.prop);
@@ -142,7 +141,7 @@ fn block(
     };
     let Some((head, entries)) = decode_log_block(&plain).ok().filter(|_| unpacked) else { return Ok(None) };
     if options.level('l') > 1 && !options.has('q') {
-        writeln!(ctx.out, "lb[{:>4}]\tmagic: {}", entries.len(), head.magic)?;
+        writeln!(ctx.out, "lb[{number:>4}]\tmagic: {}", head.magic)?;
         writeln!(ctx.out, "|\t\tdaddr: {}", at.daddr)?;
         writeln!(ctx.out, "|\t\tpayload_asize: {}", at.payload_asize)?;
         writeln!(ctx.out, "|\t\tpayload_start: {}", at.payload_start)?;
@@ -156,19 +155,37 @@ fn block(
         writeln!(ctx.out, "|\n")?;
     }
     if options.level('l') > 2 && !options.has('q') {
-        for (i, entry) in entries.iter().enumerate().filter(|(_, e)| e.daddr != 0) {
-            let (p, dva) = (L2arcProp(entry.prop), entry.dva());
-            writeln!(
-                ctx.out,
-                "|\tlb[{i:>4}]\tdva: {}:{:x} birth: {} daddr: {} lsize: {} asize: {}",
-                dva.vdev,
-                dva.offset,
-                entry.birth,
-                entry.daddr,
-                p.lsize(),
-                p.psize()
-            )?;
+        for (i, entry) in (1..).zip(&entries).filter(|(_, e)| e.daddr != 0) {
+            print_entry(number, i, entry, ctx)?;
         }
+        writeln!(ctx.out)?;
     }
     Ok(Some(head.prev_lbp))
+}
+
+/// Prints the `i`th buffer of the `number`th log block.
+fn print_entry(number: u64, i: u64, entry: &L2arcLogEnt, ctx: &mut Ctx) -> Result<(), Failure> {
+    let (prop, dva) = (L2arcProp(entry.prop), entry.dva());
+    writeln!(
+        ctx.out,
+        "lb[{number:>4}]\tle[{i:>4}]\tDVA asize: {}, vdev: {}, offset: {}",
+        dva.asize, dva.vdev, dva.offset
+    )?;
+    let lines = [
+        ("birth", entry.birth),
+        ("lsize", prop.lsize()),
+        ("psize", prop.psize()),
+        ("compr", prop.0 >> 32 & 0x7f),
+        ("complevel", entry.complevel & 0xff),
+        // On disk 0 is no kind.
+        ("type", (prop.0 >> 48 & 0xff).saturating_sub(1)),
+        ("protected", prop.0 >> 56 & 1),
+        ("prefetch", u64::from(prop.prefetch())),
+        ("address", entry.daddr),
+        ("ARC state", prop.0 >> 57 & 0xf),
+    ];
+    for (name, value) in lines {
+        writeln!(ctx.out, "|\t\t\t\t{name}: {value}")?;
+    }
+    Ok(writeln!(ctx.out, "|")?)
 }

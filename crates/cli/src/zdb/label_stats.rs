@@ -51,12 +51,11 @@ impl Stats {
                 NvValue::ListArray(children) => {
                     for child in children {
                         self.collect(child);
-                        if child.contains("path") {
-                            let size = packed_len(child);
-                            self.leaves += 1;
-                            self.leaf_total += size;
-                            self.leaf_largest = self.leaf_largest.max(size);
-                        }
+                        // OpenZFS counts replacing and spare vdevs among the leaves.
+                        let size = packed_len(child);
+                        self.leaves += 1;
+                        self.leaf_total += size;
+                        self.leaf_largest = self.leaf_largest.max(size);
                     }
                 }
                 other => self.skipped.push(other.data_type() as i32),

@@ -149,7 +149,8 @@ fn one_vdev(
     writeln!(ctx.out, "\t{}   {}   {}   {}", rule(15), rule(19), rule(15), rule(12))?;
     match ids {
         None => {
-            if config.kind == Kind::Indirect {
+            // A vdev whose removal is under way has its mapping beside its metaslabs.
+            if config.kind == Kind::Indirect || config.indirect_object != 0 {
                 indirect::run(session, config, ctx)?;
             }
             for metaslab in table.all.iter().flatten() {

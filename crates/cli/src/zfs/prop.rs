@@ -2,13 +2,16 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use daemon::mounts::Hidden;
 use engine::Kind;
+use engine::dmu::Objset;
 use engine::dsl::props::bookmarks::BookmarkInfo;
 use engine::dsl::props::settings::{PropRules, Setpoint};
 use engine::dsl::props::{PropValue, Settings, Stats, resume, zpl};
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
+use engine::zio::Form;
 use zcommon::props::{DatasetTypes, PropDefault, PropInfo, PropType, ZfsProp};
 
 use crate::output::row::{DatasetKind, Prop, Source};
@@ -206,14 +209,15 @@ impl<'a> Props<'a> {
         self.stats.get_or_init(read).as_ref()
     }
 
-    /// What the object set itself keeps; empty without its key, and while a receive is unfinished.
+    /// What the object set itself keeps; empty while a receive is unfinished.
     fn zpl(&self, name: &str) -> Option<u64> {
         let read = || {
             let Node::Dataset(dataset, HeadKind::Filesystem) = self.node else { return BTreeMap::new() };
             if self.stats().is_some_and(|s| s.inconsistent) {
                 return BTreeMap::new();
             }
-            self.or_note(dataset.objset().and_then(|os| zpl::file_system(&os))).unwrap_or_default()
+            let objset = readable_without_key(dataset);
+            self.or_note(objset.and_then(|os| zpl::file_system(&os))).unwrap_or_default()
         };
         self.zpl.get_or_init(read).get(name).copied()
     }
@@ -221,7 +225,7 @@ impl<'a> Props<'a> {
     fn volume(&self) -> Option<(u64, u64)> {
         let read = || {
             let Node::Dataset(dataset, HeadKind::Volume) = self.node else { return None };
-            self.or_note(dataset.objset().and_then(|os| zpl::volume(&os)))
+            self.or_note(readable_without_key(dataset).and_then(|os| zpl::volume(&os)))
         };
         *self.volume.get_or_init(read)
     }
@@ -402,6 +406,15 @@ impl<'a> Props<'a> {
         let root = dataset.dsl.altroot.get().map_or("", String::as_str);
         let path = if path == "/" && !root.is_empty() { root.to_owned() } else { format!("{root}{path}") };
         (Raw::Text(path), source)
+    }
+}
+
+/// The object set of a dataset; without its key when that is not loaded. Master nodes and the ZAPs of volumes are
+/// authenticated, not encrypted, so OpenZFS shows their properties without the key.
+fn readable_without_key(dataset: &Dataset) -> engine::Result<Arc<Objset>> {
+    match dataset.objset() {
+        Err(e) if e.kind() == Kind::KeyMissing => dataset.objset_as(Form::NoKey),
+        other => other,
     }
 }
 

@@ -154,8 +154,11 @@ impl VdevCells<'_> {
     }
 
     fn health(&self, vdev: &VdevNode) -> &'static str {
-        let is_spare = self.view.facts.as_ref().is_some_and(|f| f.spares.iter().any(|s| s.guid == vdev.guid));
+        // A spare in use stands in the tree, too, as an ordinary disk.
+        let is_spare =
+            self.view.facts.as_ref().is_some_and(|f| f.spares.iter().any(|s| std::ptr::eq(s, vdev)));
         match vdev.health.state {
+            _ if is_spare && self.view.is_spare_in_use(vdev) => "INUSE",
             VdevState::Healthy if is_spare => "AVAIL",
             _ => vdev.health.name(),
         }

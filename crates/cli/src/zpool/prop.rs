@@ -57,6 +57,13 @@ pub struct PoolView<'a> {
 }
 
 impl<'a> PoolView<'a> {
+    /// Whether a spare stands in for a disk of this pool.
+    #[doc(alias = "VDEV_AUX_SPARED")]
+    pub fn is_spare_in_use(&self, spare: &VdevNode) -> bool {
+        let is_spare = self.facts.as_ref().is_some_and(|f| f.spares.iter().any(|s| s.guid == spare.guid));
+        is_spare && holds(&self.tree, spare.guid)
+    }
+
     /// Looks at everything once.
     pub fn new(pool: &'a Pool, candidate: &PoolCandidate, ctx: &mut Ctx) -> Self {
         let mut notes = Vec::new();
@@ -384,4 +391,9 @@ fn text(value: &PropValue) -> String {
         PropValue::Text(text) => text.clone(),
         PropValue::Number(n) => nicenum(*n).to_string(),
     }
+}
+
+/// Whether a vdev of that guid is part of the tree.
+fn holds(vdev: &VdevNode, guid: u64) -> bool {
+    vdev.guid == guid || vdev.children.iter().any(|child| holds(child, guid))
 }

@@ -266,7 +266,9 @@ impl Status {
     }
 
     fn vdev(&self, view: &PoolView<'_>, vdev: &VdevNode, spare: bool) -> StatusVdev {
+        let in_use = spare && view.is_spare_in_use(vdev);
         let state = match vdev.health.name() {
+            _ if in_use => "INUSE",
             "ONLINE" if spare => "AVAIL",
             name => name,
         };
@@ -278,7 +280,10 @@ impl Status {
             slow,
             power: self.power.then(|| if vdev.is_leaf() { power(vdev.path.as_deref()) } else { "-" }),
             direct: (self.direct > 0 && !spare).then(|| view.direct_errors(vdev.guid)),
-            note: note(view, vdev) + &self.more(view, vdev),
+            note: match in_use {
+                true => "  currently in use".to_owned(),
+                false => note(view, vdev) + &self.more(view, vdev),
+            },
             is_hidden: self.unhealthy && !status_json::is_unhealthy(view, vdev),
             children: vdev.children.iter().map(|c| self.vdev(view, c, spare)).collect(),
         }
@@ -295,6 +300,7 @@ fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
     let path = || vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
     match vdev.health.aux.text() {
         _ if vdev.not_present => format!("  {}", zcommon::vdev::was_at(&path())),
+        "" if vdev.removing => "  (removing)".to_owned(),
         "" if view.lacks_something(vdev.guid) => "  (awaiting resilver)".to_owned(),
         "" => String::new(),
         text => format!("  {text}"),

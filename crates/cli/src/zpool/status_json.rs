@@ -222,6 +222,7 @@ impl Writer<'_> {
         let mut map = with_class(vdev_info(vdev, name, self.form.style), class);
         let spare = class == "spare";
         let state = match vdev.health.state {
+            _ if spare && self.view.is_spare_in_use(vdev) => "INUSE",
             VdevState::Healthy if spare => "AVAIL",
             state => state.word(),
         };

@@ -127,10 +127,13 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
         let checkpoint = &mut account.checkpoint;
         maps.checkpointed(pool, &mut |_, start, end| *checkpoint = checkpoint.saturating_add(end - start));
     }
+    let copies = super::removal::copies(pool, &mut maps);
+    account.removing = copies.iter().map(|run| run.size).fold(0, u64::saturating_add);
     tell(Event::Start(u64::try_from(account.total_alloc()).unwrap_or(0)));
     let mut findings = Findings::default();
     for (i, window) in windows(&maps, options.window).iter().enumerate() {
-        let space = SpaceCheck::new(pool, &mut maps, window);
+        let mut space = SpaceCheck::new(pool, &mut maps, window);
+        copies.iter().for_each(|run| space.claim_moved(run.vdev, run.offset, run.size));
         let mut pass = Pass {
             maps: &maps,
             space,

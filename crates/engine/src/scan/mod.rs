@@ -7,6 +7,7 @@
 //! - [`stats`]: blocks, bytes and sizes by type and level;
 //! - [`space`]: each block's places held against the space maps: leaks, double use;
 //! - [`account`]: all of these together;
+//! - `removal`: copies that a removal under way has made;
 //! - [`reader`], [`verify`]: every block read in device order, and the damage told.
 //!
 //! What can't be read is told to the visitor and left out with all that hangs from it; nothing here
@@ -18,6 +19,7 @@ pub mod clones;
 pub mod lists;
 mod log;
 pub mod reader;
+mod removal;
 pub mod space;
 pub mod space_maps;
 pub mod stats;

@@ -64,7 +64,11 @@ fn asize(vdev: &VdevConfig, top: &Top, bytes: &dyn Fn(&Leaf) -> u64, tree: &Tree
     }
     let smallest = vdev.children.iter().filter_map(|child| asize(child, top, bytes, tree)).min()?;
     match (vdev.kind, &top.layout) {
-        (Kind::Raidz, _) => smallest.checked_mul(u64::try_from(vdev.children.len()).ok()?),
+        // The disk that an expansion adds counts when the expansion has ended.
+        (Kind::Raidz, _) => {
+            let width = u64::try_from(vdev.children.len()).ok()?.checked_sub(u64::from(vdev.expanding))?;
+            smallest.checked_mul(width)
+        }
         (Kind::Draid, Layout::Draid(geometry)) => Some(geometry.capacity(smallest)),
         (Kind::Draid, _) => None,
         _ => Some(smallest),

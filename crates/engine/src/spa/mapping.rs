@@ -37,7 +37,8 @@ pub fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
     }
 }
 
-fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
+/// The mapping of the object `number` of the MOS; empty when that is 0.
+pub(crate) fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
     if number == 0 {
         return Ok(IndirectMapping::default());
     }

@@ -32,7 +32,7 @@ mod keys;
 pub mod layout;
 pub mod live;
 mod load;
-mod mapping;
+pub(crate) mod mapping;
 mod multihost;
 mod pool;
 pub mod props;

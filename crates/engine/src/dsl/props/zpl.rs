@@ -13,7 +13,7 @@ const MASTER_NODE: u64 = 1;
 const VOLUME_ZAP: u64 = 2;
 
 /// What is fixed when a file system is created, by property name: `version`, `utf8only`, `normalization`,
-/// `casesensitivity`. Needs the key of an encrypted one.
+/// `casesensitivity`. An object set of an encrypted one that was opened without its key is enough.
 #[doc(alias = "zfs_get_zplprop")]
 pub fn file_system(objset: &Arc<Objset>) -> Result<BTreeMap<&'static str, u64>> {
     let master = Zap::open(&objset.object(MASTER_NODE)?)?;
@@ -31,7 +31,7 @@ pub fn master_entry(objset: &Arc<Objset>, name: &str) -> Result<Option<u64>> {
     Zap::open(&objset.object(MASTER_NODE)?)?.u64(name)
 }
 
-/// A volume's size and the size of its blocks, in bytes. Needs the key of an encrypted one for the size.
+/// A volume's size and the size of its blocks, in bytes. An object set that was opened without its key is enough.
 #[doc(alias = "zvol_get_stats")]
 pub fn volume(objset: &Arc<Objset>) -> Result<(u64, u64)> {
     let size = Zap::open(&objset.object(VOLUME_ZAP)?)?.need("size")?;

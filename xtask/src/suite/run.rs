@@ -1,0 +1,138 @@
+//! Runs one test binary, counts its tests, and keeps what it printed.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::build::Binary;
+use super::clock;
+
+/// How a test binary ended.
+pub struct Outcome {
+    /// The binary's name.
+    pub name: String,
+    /// Tests that passed.
+    pub passed: usize,
+    /// Tests that failed.
+    pub failed: usize,
+    /// Tests that were not asked for.
+    pub ignored: usize,
+    /// Names of failed tests; the reason when the binary itself failed.
+    pub failures: Vec<String>,
+    /// Whether the binary ended well and counted its tests.
+    pub sound: bool,
+    took: Duration,
+    log: String,
+}
+
+impl Outcome {
+    /// Prints a line, after all that the binary printed when it failed, and its notices of skipped tests.
+    pub fn tell(&self) {
+        let Self { name, passed, failed, .. } = self;
+        let log = if self.sound { "" } else { self.log.as_str() };
+        let notices: String = match self.sound {
+            true => self.log.lines().filter(|l| l.starts_with("SKIPPED")).map(|l| format!("{l}\n")).collect(),
+            false => String::new(),
+        };
+        let word = if self.sound { "ok" } else { "FAILED" };
+        // One call, so that lines of binaries that end at the same time stay whole.
+        println!("{log}{notices}{:>6} {word:6} {name}: {passed} passed, {failed} failed", clock(self.took));
+    }
+
+    /// Reads the counts of a log.
+    fn count(&mut self) {
+        let mut counted = false;
+        for line in self.log.lines() {
+            if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+                self.failures.push(test.to_owned());
+            }
+            let Some(counts) = line.strip_prefix("test result: ") else { continue };
+            counted = true;
+            let number = |word: &str| -> usize {
+                let before = counts.split([';', '.']).find_map(|part| part.trim().strip_suffix(word));
+                before.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+            };
+            self.passed += number("passed");
+            self.failed += number("failed");
+            self.ignored += number("ignored");
+        }
+        self.sound &= counted && self.failed == 0;
+        if !self.sound && self.failures.is_empty() {
+            self.failures.push("the binary ended early".into());
+        }
+    }
+}
+
+/// Runs a binary in its crate's folder as `cargo test` does.
+pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> Outcome {
+    let begun = Instant::now();
+    let (sound, log) = match logged(binary, arguments, root) {
+        Ok(both) => both,
+        Err(why) => (false, format!("{}: {why}\n", binary.program.display())),
+    };
+    let mut outcome = Outcome {
+        name: binary.name.clone(),
+        passed: 0,
+        failed: 0,
+        ignored: 0,
+        failures: Vec::new(),
+        sound,
+        took: begun.elapsed(),
+        log,
+    };
+    outcome.count();
+    outcome
+}
+
+/// Whether the binary succeeded, and what it printed.
+fn logged(binary: &Binary, arguments: &[String], root: &Path) -> std::io::Result<(bool, String)> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let folder = target.join("test-logs");
+    std::fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("{}.log", binary.name.replace('/', "-")));
+    let file = File::create(&path)?;
+    let status = Command::new(&binary.program)
+        .args(arguments)
+        .current_dir(&binary.folder)
+        .env("CARGO_MANIFEST_DIR", &binary.folder)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()?;
+    let log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+    Ok((status.success(), log))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(log: &str, sound: bool) -> Outcome {
+        let (name, failures) = (String::new(), Vec::new());
+        let mut outcome = Outcome {
+            name,
+            passed: 0,
+            failed: 0,
+            ignored: 0,
+            failures,
+            sound,
+            took: Duration::ZERO,
+            log: log.into(),
+        };
+        outcome.count();
+        outcome
+    }
+
+    #[test]
+    fn counts_are_read_and_a_missing_count_is_a_failure() {
+        let good =
+            outcome("test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out", true);
+        assert!(good.sound && (good.passed, good.failed, good.ignored) == (12, 0, 3));
+        let log = "test a::b ... FAILED\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured";
+        let bad = outcome(log, false);
+        assert!(!bad.sound && bad.failures == ["a::b"]);
+        assert!(!outcome("running 3 tests\ntest a ...", true).sound);
+        assert!(!outcome(log, true).sound);
+    }
+}
