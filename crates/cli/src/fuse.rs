@@ -151,6 +151,10 @@ impl Mount for Standing {
         Ok(self.mounted.show_at(at, &self.wanted(&all)?.live)?)
     }
 
+    fn connection(&self) -> Option<u32> {
+        self.mounted.connection()
+    }
+
     fn also_at(&self) -> Vec<PathBuf> {
         self.mounted.also_at()
     }

@@ -456,3 +456,27 @@ fn mount_takes_the_options_of_fstab_again_and_at_two_places() {
     live.export_and_verify("tank");
     assert!(!two.join("file").exists() && !one.join("file").exists());
 }
+
+#[test]
+fn a_daemon_that_is_killed_while_it_waits_for_its_own_mount_is_followed_by_another() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let (device, inner) = (at.join("device"), live.dir.path().join("inner"));
+    fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
+    live.ok(&format!("zpool create -m {} vault {}", inner.display(), device.display()));
+    fs::write(inner.join("file"), "kept").unwrap();
+    live.ok("zpool sync vault");
+    // The inner pool writes when it happens.
+    let target = inner.join("busy");
+    let writer = std::thread::spawn(move || {
+        let Ok(mut file) = fs::File::create(target) else { return };
+        while file.write_all(&[7; 65536]).and_then(|()| file.sync_data()).is_ok() {}
+    });
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    live.signal("-KILL");
+    assert_eq!(live.ok("zpool list -H -o name"), "tank\nvault\n");
+    writer.join().unwrap();
+    assert_eq!(fs::read_to_string(inner.join("file")).unwrap(), "kept");
+    live.ok("zpool export vault");
+    live.ok("zpool export tank");
+}

@@ -19,6 +19,7 @@ pub mod access;
 pub mod cache;
 pub mod client;
 pub mod conf;
+mod connections;
 pub mod deleg;
 pub mod devices;
 pub mod foreign;

@@ -49,6 +49,11 @@ pub trait Mount: Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The number of its FUSE connection.
+    fn connection(&self) -> Option<u32> {
+        None
+    }
+
     /// Where it is, without links.
     fn place(&self) -> Option<PathBuf> {
         None
@@ -244,6 +249,9 @@ impl Mounts {
     /// Notes a mount that was made.
     pub fn note(&self, dataset: &str, at: PathBuf, mount: Box<dyn Mount>) {
         let order = NEXT.fetch_add(1, Ordering::Relaxed);
+        if let Some(number) = mount.connection() {
+            crate::connections::note(number, dataset);
+        }
         self.table.lock().insert(dataset.to_owned(), Mounted { at, order, mount: mount.into() });
     }
 

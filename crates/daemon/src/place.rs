@@ -85,6 +85,11 @@ impl Place {
         (!dir.as_os_str().is_empty()).then(|| dir.join(SOCKET))
     }
 
+    /// FUSE connections of its mounts, for the next daemon.
+    pub(crate) fn connections(&self) -> PathBuf {
+        self.run.join("connections")
+    }
+
     /// What the daemon had to say.
     pub fn log(&self) -> PathBuf {
         self.run.join("log")
@@ -149,7 +154,11 @@ fn is_trusted(uid: u32) -> bool {
 
 /// A connection to a server of root or of this process's user.
 fn trusted(stream: UnixStream, dir: &Path) -> io::Result<UnixStream> {
-    let server = rustix::net::sockopt::socket_peercred(stream.as_fd())?.uid.as_raw();
+    let server = rustix::net::sockopt::socket_peercred(stream.as_fd())?;
+    if crate::connections::is_dying(server.pid.as_raw_nonzero().get()) {
+        return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the daemon was killed"));
+    }
+    let server = server.uid.as_raw();
     if is_trusted(server) {
         return Ok(stream);
     }

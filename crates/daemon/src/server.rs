@@ -24,6 +24,7 @@ use rustix::io::Errno;
 
 use crate::access::Guest;
 use crate::client::READY;
+use crate::connections;
 use crate::place::{Place, SOCKET};
 use crate::registry::{Imported, Registry};
 use crate::wire;
@@ -121,14 +122,18 @@ pub fn serve(
     stay: bool,
 ) -> io::Result<()> {
     place.prepare()?;
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(place.lock())?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => return Ok(()),
-        other => other?,
+    let lock = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(place.lock())?;
+    let mut locked = take(&lock)?;
+    if !locked && std::fs::read_to_string(place.lock())?.trim().parse().is_ok_and(connections::is_dying) {
+        locked = connections::abort(&place.connections(), || take(&lock))?;
+    }
+    if !locked {
+        return Ok(());
     }
     // Who that is; for people and tests, the lock itself is what counts.
     lock.set_len(0)?;
     writeln!(&lock, "{}", std::process::id())?;
+    connections::begin(place.connections())?;
     // Fails only for a leader of a group, which was started by hand and may stay where it is.
     let _ = rustix::process::setsid();
     let registry = Registry::new(place)?;
@@ -164,6 +169,14 @@ pub fn serve(
     }
     server.finish();
     Ok(())
+}
+
+/// Takes the lock of the folder, if nobody has it.
+fn take(lock: &File) -> io::Result<bool> {
+    match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        other => Ok(other.map(|()| true)?),
+    }
 }
 
 /// Tells whoever waits that the socket is there, and lets go of its pipe.

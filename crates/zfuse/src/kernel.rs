@@ -113,9 +113,21 @@ pub fn again(from: &Path, at: &Path, flags: MountFlags) -> io::Result<PathBuf> {
 
 /// Whether something is mounted at `at`, as `/proc/self/mountinfo` says.
 pub fn is_listed(mounts: &[u8], at: &Path) -> bool {
+    listed(mounts, at).next().is_some()
+}
+
+/// The number of the connection of what is mounted at `at`: the minor number of its device.
+pub fn connection(mounts: &[u8], at: &Path) -> Option<u32> {
+    let last = listed(mounts, at).last()?;
+    let device = std::str::from_utf8(last.split(|byte| *byte == b' ').nth(2)?).ok()?;
+    device.strip_prefix("0:")?.parse().ok()
+}
+
+/// Lines of the mounts at a place, what hides the others last.
+fn listed<'a>(mounts: &'a [u8], at: &Path) -> impl Iterator<Item = &'a [u8]> {
     let escaped: Vec<u8> = at.as_os_str().as_bytes().iter().flat_map(|byte| escape(*byte)).collect();
-    let place = |line: &[u8]| line.split(|byte| *byte == b' ').nth(4).is_some_and(|place| place == escaped);
-    mounts.split(|byte| *byte == b'\n').any(place)
+    let lines = mounts.split(|byte| *byte == b'\n');
+    lines.filter(move |line| line.split(|byte| *byte == b' ').nth(4).is_some_and(|place| place == escaped))
 }
 
 /// How the kernel writes a byte of a path there.
@@ -146,5 +158,7 @@ mod tests {
             b"36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/x rw\n37 35 0:5 / /mnt/c rw - fuse.zfs tank rw\n";
         assert!(is_listed(listed, Path::new("/mnt/a b")) && is_listed(listed, Path::new("/mnt/c")));
         assert!(!is_listed(listed, Path::new("/mnt/a")) && !is_listed(b"", Path::new("/")));
+        assert_eq!(connection(listed, Path::new("/mnt/c")), Some(5));
+        assert_eq!(connection(listed, Path::new("/mnt/a b")), None);
     }
 }

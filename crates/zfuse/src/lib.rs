@@ -82,6 +82,11 @@ impl Mounted {
         &self.at
     }
 
+    /// The number of its connection, as `/sys/fs/fuse/connections` has it.
+    pub fn connection(&self) -> Option<u32> {
+        kernel::connection(&std::fs::read("/proc/self/mountinfo").ok()?, &self.at)
+    }
+
     /// Shows the same file system at another place, too, until it is unmounted here or there. `options` counts there as
     /// far as it forbids something.
     ///

@@ -1,0 +1,152 @@
+//! What a killed daemon leaves behind when a pool of its lies in one of its own mounts: a thread of it waits for an answer
+//! of its own process, so the process does not end, and with it stay its lock, its socket and all of its mounts.
+//!
+//! A daemon notes the number of each mount's FUSE connection in its run folder. Who meets a daemon that is dying aborts
+//! those connections: nobody answers them any more, what waits for answers gets errors, and the process ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+/// Where the kernel lists connections, if somebody mounted it there.
+const CONTROL: &str = "/sys/fs/fuse/connections";
+/// Numbers are of one run of the system.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const MOUNTS: &str = "/proc/self/mountinfo";
+/// What the kernel calls the type of our mounts.
+const TYPE: &str = "fuse.zfs";
+/// The bit of SIGKILL among signals that are pending.
+const KILLED: u64 = 1 << 8;
+/// How long the end of a process whose connections were aborted is waited for, and how often it is looked for.
+const ENDING: Duration = Duration::from_secs(20);
+const TICK: Duration = Duration::from_millis(20);
+
+/// The file of this process's daemon.
+static NOTES: OnceLock<PathBuf> = OnceLock::new();
+
+/// From now on connections are noted in this file; what it said before is of a daemon that is gone.
+pub(crate) fn begin(notes: PathBuf) -> io::Result<()> {
+    fs::write(&notes, boot_id())?;
+    // A process serves one folder.
+    let _ = NOTES.set(notes);
+    Ok(())
+}
+
+/// Notes the connection of a mount, and the dataset that the kernel shows as its source.
+pub(crate) fn note(number: u32, dataset: &str) {
+    let Some(notes) = NOTES.get() else { return };
+    let written = OpenOptions::new().append(true).open(notes);
+    if let Err(e) = written.and_then(|mut file| writeln!(file, "{number} {dataset}")) {
+        eprintln!("the connection of {dataset} can't be noted in {}: {e}", notes.display());
+    }
+}
+
+/// Whether a process was killed and has not ended yet.
+pub(crate) fn is_dying(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| says_dying(&status))
+}
+
+fn says_dying(status: &str) -> bool {
+    let word = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|line| line.split_whitespace().next()).unwrap_or_default()
+    };
+    let killed = |name: &str| u64::from_str_radix(word(name), 16).is_ok_and(|pending| pending & KILLED != 0);
+    matches!(word("State"), "Z" | "X") || killed("SigPnd") || killed("ShdPnd")
+}
+
+/// Aborts the connections that a dying daemon noted, and waits until `ended` says that it is gone.
+pub(crate) fn abort(notes: &Path, mut ended: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    let until = Instant::now() + ENDING;
+    let text = fs::read_to_string(notes).unwrap_or_default();
+    let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
+    let all = orphans(&text, &boot_id(), &mounts);
+    if !all.is_empty() {
+        eprintln!("a killed daemon waits for its own mounts: {} connections are aborted", all.len());
+    }
+    for number in all {
+        if let Err(e) = abort_one(number) {
+            eprintln!("connection {number} can't be aborted (write 1 to {CONTROL}/{number}/abort): {e}");
+        }
+    }
+    loop {
+        if ended()? {
+            return Ok(true);
+        }
+        if Instant::now() > until {
+            return Ok(false);
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+fn boot_id() -> String {
+    fs::read_to_string(BOOT).unwrap_or_default()
+}
+
+/// The connections of the notes that are still what they were: a number may be anybody's later.
+fn orphans(notes: &str, boot: &str, mounts: &str) -> Vec<u32> {
+    let Some(notes) = notes.strip_prefix(boot).filter(|_| !boot.is_empty()) else { return Vec::new() };
+    let stands = |number: u32, dataset: &str| {
+        let (device, source) = (format!("0:{number}"), dataset.replace(' ', "\\040"));
+        mounts.lines().any(|line| {
+            let (head, tail) = line.split_once(" - ").unwrap_or_default();
+            let mut words = tail.split(' ');
+            head.split(' ').nth(2) == Some(&device)
+                && words.next() == Some(TYPE)
+                && words.next() == Some(&source)
+        })
+    };
+    let noted = notes.lines().filter_map(|line| {
+        let (number, dataset) = line.split_once(' ')?;
+        Some((number.parse().ok()?, dataset))
+    });
+    let mut all: Vec<u32> =
+        noted.filter(|(number, dataset)| stands(*number, dataset)).map(|(n, _)| n).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn abort_one(number: u32) -> io::Result<()> {
+    let name = format!("{number}/abort");
+    let mut file = match OpenOptions::new().write(true).open(Path::new(CONTROL).join(&name)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            // Nobody mounted it; it need not be anywhere.
+            let control = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(&control)?;
+            let root = fsmount(&control, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+            File::from(openat(&root, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
+        }
+        opened => opened?,
+    };
+    file.write_all(b"1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_killed_and_has_not_ended_is_dying() {
+        assert!(says_dying("Name:\taquifer\nState:\tZ (zombie)\nSigPnd:\t0000000000000000\n"));
+        assert!(says_dying("State:\tD (disk sleep)\nSigPnd:\t0000000000000100\n"));
+        assert!(!says_dying("State:\tS (sleeping)\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000004000\n"));
+        assert!(!is_dying(0) && !is_dying(std::process::id().cast_signed()));
+    }
+
+    #[test]
+    fn only_connections_that_are_still_ours_are_aborted() {
+        let mounts = "36 35 0:51 / /mnt/a rw - fuse.zfs tank/a\\040b rw\n37 35 0:52 / /b rw - fuse.sshfs x rw\n\
+                      38 35 0:53 / /c rw - fuse.zfs tank/other rw\n39 35 0:54 / /d rw - fuse.zfs tank rw\n";
+        let notes = "boot\n51 tank/a b\n52 x\n53 tank/c\n54 tank\n55 tank/gone\n54 tank\nnonsense\n";
+        assert_eq!(orphans(notes, "boot\n", mounts), [51, 54]);
+        assert_eq!(orphans(notes, "later\n", mounts), [] as [u32; 0]);
+        assert_eq!(orphans("", "", mounts), [] as [u32; 0]);
+    }
+}
