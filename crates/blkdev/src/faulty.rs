@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +13,8 @@ use crate::{BlockDevice, Completion, Device, Geometry, Io, IoKind, bounds};
 
 /// `No such device or address`.
 const ENXIO: i32 = 6;
+/// `Input/output error`.
+const EIO: i32 = 5;
 
 /// One way to fail. A request that touches a fault's range meets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +44,17 @@ pub enum Fault {
     Dead,
     /// Every request fails with `ENXIO`: the disk was pulled out.
     Gone,
+    /// The next flushes end with an input/output error, as when the system can't write its page cache back: of the writes
+    /// since the fault was set or the last good flush, each is lost with a chance out of 1,000, and the system forgets that
+    /// it has not written them. Until they are written again reads give them, except those past the caches.
+    FlushErrors {
+        /// So many.
+        count: u32,
+        /// Out of 1,000.
+        lost: u32,
+    },
+    /// Flushes are acknowledged and not done.
+    LyingFlush,
 }
 
 impl Fault {
@@ -53,7 +67,7 @@ impl Fault {
             | Self::Torn(r)
             | Self::LostWrites(r)
             | Self::Delay(r, _) => start < r.end && r.start < end,
-            Self::Flaky(_) | Self::Dead | Self::Gone => true,
+            Self::Flaky(_) | Self::Dead | Self::Gone | Self::FlushErrors { .. } | Self::LyingFlush => true,
         }
     }
 }
@@ -63,6 +77,7 @@ impl Fault {
 pub struct FaultyDevice {
     inner: Device,
     seed: u64,
+    past_caches: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -70,12 +85,46 @@ pub struct FaultyDevice {
 struct State {
     rng: Rng,
     faults: Vec<Fault>,
+    /// What stood where was written since the last good flush, while a fault wants to know.
+    unflushed: Vec<(u64, AlignedBuf)>,
+    /// What was lost, and is still in memory.
+    cached: Vec<(u64, Vec<u8>)>,
+}
+
+impl State {
+    /// Takes one of the flush errors that are due; the chance of each write to be lost.
+    fn take_flush_error(&mut self) -> Option<u64> {
+        let due = self.faults.iter_mut().find_map(|fault| match fault {
+            Fault::FlushErrors { count, lost } if *count > 0 => Some((count, *lost)),
+            _ => None,
+        });
+        let (count, lost) = due?;
+        *count -= 1;
+        Some(u64::from(lost))
+    }
+
+    /// A write is seen in memory, too.
+    fn wrote(&mut self, offset: u64, bytes: &[u8]) {
+        for (at, cached) in &mut self.cached {
+            overlay(*at, cached, offset, bytes);
+        }
+    }
+}
+
+/// Puts the bytes at `from` into those at `to` where they are the same places.
+fn overlay(to: u64, bytes: &mut [u8], from: u64, new: &[u8]) {
+    let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+    let (target, source) = (place(from.saturating_sub(to)), place(to.saturating_sub(from)));
+    let (Some(target), Some(source)) = (bytes.get_mut(target..), new.get(source..)) else { return };
+    target.iter_mut().zip(source).for_each(|(old, new)| *old = *new);
 }
 
 impl FaultyDevice {
     /// A device without faults yet.
     pub fn new(inner: Device, seed: u64) -> Self {
-        Self { inner, seed, state: Mutex::new(State { rng: Rng::new(seed), faults: Vec::new() }) }
+        let (unflushed, cached) = (Vec::new(), Vec::new());
+        let state = Mutex::new(State { rng: Rng::new(seed), faults: Vec::new(), unflushed, cached });
+        Self { inner, seed, past_caches: AtomicBool::new(false), state }
     }
 
     /// Adds a fault.
@@ -85,7 +134,9 @@ impl FaultyDevice {
 
     /// Takes all faults away. What was torn or lost stays so.
     pub fn clear(&self) {
-        self.state.lock().faults.clear();
+        let mut state = self.state.lock();
+        state.faults.clear();
+        state.unflushed.clear();
     }
 
     /// The faults that a request meets, or the error that it ends with at once.
@@ -113,7 +164,12 @@ impl FaultyDevice {
     fn read(&self, io: Io, met: Vec<Fault>) {
         let Io { kind, offset, buf, done } = io;
         let seed = self.seed;
+        let cached = match self.past_caches.load(Ordering::Acquire) {
+            true => Vec::new(),
+            false => self.state.lock().cached.clone(),
+        };
         let done: Completion = Box::new(move |result, mut buf: AlignedBuf| {
+            cached.iter().for_each(|(at, bytes)| overlay(offset, &mut buf, *at, bytes));
             met.iter().for_each(|fault| spoil(fault, seed, offset, &mut buf));
             done(result, buf);
         });
@@ -127,7 +183,45 @@ impl FaultyDevice {
         if met.iter().any(|f| matches!(f, Fault::Torn(_))) {
             return self.tear(io);
         }
+        let may_be_lost = met.iter().any(|f| matches!(f, Fault::FlushErrors { .. }));
+        let before =
+            may_be_lost.then(|| crate::read_at(&*self.inner, io.offset, io.buf.len()).ok()).flatten();
+        let mut state = self.state.lock();
+        state.wrote(io.offset, &io.buf);
+        state.unflushed.extend(before.map(|before| (io.offset, before)));
+        drop(state);
         self.inner.submit(io);
+    }
+
+    fn flush(&self, io: Io, met: &[Fault]) {
+        let due = self.state.lock().take_flush_error();
+        if let Some(chance) = due {
+            let why = self.lose(chance).err();
+            return bounds::finish(io, Err(why.unwrap_or_else(|| io::Error::from_raw_os_error(EIO))));
+        }
+        if met.contains(&Fault::LyingFlush) {
+            return bounds::finish(io, Ok(()));
+        }
+        self.state.lock().unflushed.clear();
+        self.inner.submit(io);
+    }
+
+    /// Takes back some of the writes since the last good flush; memory still has them.
+    fn lose(&self, chance: u64) -> io::Result<()> {
+        let mut lost = Vec::new();
+        {
+            let mut state = self.state.lock();
+            for (offset, before) in std::mem::take(&mut state.unflushed) {
+                if state.rng.below(1000) < chance {
+                    lost.push((offset, before));
+                }
+            }
+        }
+        for (offset, before) in &lost {
+            let now = crate::read_at(&*self.inner, *offset, before.len())?;
+            self.state.lock().cached.push((*offset, now.to_vec()));
+        }
+        lost.iter().rev().try_for_each(|(offset, before)| crate::write_at(&*self.inner, *offset, before))
     }
 
     /// Writes each sector or not, as the seed says, then reports success.
@@ -182,6 +276,11 @@ impl BlockDevice for FaultyDevice {
         self.inner.measure()
     }
 
+    fn read_past_caches(&self, on: bool) {
+        self.inner.read_past_caches(on);
+        self.past_caches.store(on, Ordering::Release);
+    }
+
     fn submit(&self, io: Io) {
         let met = match self.meet(&io) {
             Ok(met) => met,
@@ -195,7 +294,8 @@ impl BlockDevice for FaultyDevice {
         match io.kind {
             IoKind::Read => self.read(io, met),
             IoKind::Write => self.write(io, &met),
-            IoKind::Flush | IoKind::Trim(_) => self.inner.submit(io),
+            IoKind::Flush => self.flush(io, &met),
+            IoKind::Trim(_) => self.inner.submit(io),
         }
     }
 }
@@ -250,6 +350,22 @@ mod tests {
         let new = now.chunks(512).filter(|s| s.iter().all(|b| *b == 0)).count();
         assert_eq!(kept + new, 16);
         assert!(kept > 0 && new > 0);
+    }
+
+    #[test]
+    fn what_a_failed_flush_has_lost_is_in_memory_until_it_is_written_again() {
+        let dev = faulty(3, &[Fault::FlushErrors { count: 1, lost: 1000 }]);
+        write_at(&dev, 512, &[1; 512]).unwrap();
+        write_at(&dev, 600, &[2; 8]).unwrap();
+        assert!(crate::flush(&dev).is_err() && crate::flush(&dev).is_ok(), "it is reported once");
+        let bytes = |past| {
+            dev.read_past_caches(past);
+            let read = read_at(&dev, 500, 200).unwrap();
+            [read[11], read[12], read[100], read[108]]
+        };
+        assert_eq!((bytes(false), bytes(true)), ([0xff, 1, 2, 1], [0xff; 4]));
+        write_at(&dev, 512, &[3; 90]).unwrap();
+        assert_eq!((bytes(false), bytes(true)), ([0xff, 3, 3, 1], [0xff, 3, 3, 0xff]));
     }
 
     #[test]

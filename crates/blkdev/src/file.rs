@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use stdx::{AlignedBuf, Buf};
@@ -84,6 +84,8 @@ struct Inner {
     /// Past it, where that works and is wanted.
     direct: Option<Direct>,
     cache: CacheMode,
+    /// Nothing is read from the page cache for now.
+    past_cache: AtomicBool,
     /// As it was opened.
     geometry: Geometry,
     /// Bytes: a device may grow.
@@ -116,14 +118,12 @@ impl FileDevice {
         if options.mode == OpenMode::Exclusive && meta.is_file() {
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         }
-        let direct = match options.cache {
-            CacheMode::Always => None,
-            CacheMode::Auto | CacheMode::Never => Direct::open(path, identity),
-        };
+        let direct = Direct::open(path, identity);
         let inner = Arc::new(Inner {
             file,
             direct,
             cache: options.cache,
+            past_cache: AtomicBool::new(false),
             size: AtomicU64::new(geometry.size),
             geometry,
             identity,
@@ -267,6 +267,12 @@ impl Inner {
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        if self.past_cache.load(Ordering::Acquire) {
+            // The kernel writes dirty pages of the range back before a direct read. Where there are no direct reads, pages
+            // that are clean are dropped.
+            let len = std::num::NonZeroU64::new(bytes(buf.len()));
+            let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed);
+        }
         match &self.direct {
             Some(direct) if self.goes_direct(offset, buf.len()) => match direct.read(offset, buf) {
                 // Some file systems let such a file be opened and refuse to read it.
@@ -278,6 +284,9 @@ impl Inner {
     }
 
     fn goes_direct(&self, offset: u64, len: usize) -> bool {
+        if self.past_cache.load(Ordering::Acquire) {
+            return true;
+        }
         match self.cache {
             CacheMode::Always => false,
             CacheMode::Never => true,
@@ -333,6 +342,10 @@ impl BlockDevice for FileDevice {
     fn measure(&self) -> io::Result<u64> {
         let size = geometry::size(&self.inner.file)?;
         Ok(self.inner.size.fetch_max(size, Ordering::AcqRel).max(size))
+    }
+
+    fn read_past_caches(&self, on: bool) {
+        self.inner.past_cache.store(on, Ordering::Release);
     }
 
     fn submit(&self, io: Io) {

@@ -87,6 +87,9 @@ pub trait BlockDevice: Send + Sync + Debug {
     fn measure(&self) -> io::Result<u64> {
         Ok(self.geometry().size)
     }
+    /// While it is on, reads give what is on the device itself, not what the system keeps of it in memory. A device
+    /// without such memory ignores it.
+    fn read_past_caches(&self, _on: bool) {}
     /// Starts a request. A request that can't be started completes with an error.
     fn submit(&self, io: Io);
     /// The same, for a caller that will only wait for the end: the request may be served right here, which

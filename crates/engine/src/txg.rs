@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 
 /// Groups that may hold changes at once, one spare: slots are indexed by `txg % SIZE`.
 #[doc(alias = "TXG_SIZE")]
@@ -27,6 +27,10 @@ pub const SIZE: usize = 4;
 /// First group of a new pool.
 #[doc(alias = "TXG_INITIAL")]
 pub const INITIAL: u64 = 4;
+
+/// Why a pool is suspended after a panic within a transaction.
+const TORN: &str = "the pool is suspended: an error of this program, which is in its log, broke off a change halfway; \
+                    export it with -f and import it again, which brings back what was last on disk";
 
 /// The slot of a group.
 pub fn slot(txg: u64) -> usize {
@@ -45,6 +49,8 @@ struct State {
     wanted: u64,
     /// Why no more groups are written.
     suspended: Option<Error>,
+    /// A transaction broke off in the middle: what is open must never be written.
+    is_torn: bool,
 }
 
 impl State {
@@ -65,6 +71,8 @@ pub struct Txgs {
 pub struct Hold {
     txgs: Arc<Txgs>,
     txg: u64,
+    /// It was taken by what clears up after a panic.
+    in_panic: bool,
 }
 
 impl Hold {
@@ -81,6 +89,11 @@ impl Drop for Hold {
             assert!(*count > 0, "a transaction group is let go as often as it is held");
             *count -= 1;
         }
+        // Half of what belongs together may have been changed. Nothing can take that back, so it must not reach the disk.
+        if std::thread::panicking() && !self.in_panic {
+            state.is_torn = true;
+            state.suspended.get_or_insert_with(|| Error::new(Kind::Suspended, TORN));
+        }
         self.txgs.changed.notify_all();
     }
 }
@@ -96,6 +109,7 @@ impl Txgs {
             holds: [0; SIZE],
             wanted: 0,
             suspended: None,
+            is_torn: false,
         };
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -110,7 +124,7 @@ impl Txgs {
         if let Some(count) = state.holds.get_mut(slot(txg)) {
             *count += 1;
         }
-        Hold { txgs: Arc::clone(self), txg }
+        Hold { txgs: Arc::clone(self), txg, in_panic: std::thread::panicking() }
     }
 
     /// The group that collects changes now.
@@ -163,10 +177,18 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// Groups can be written again.
+    /// Groups can be written again, unless a change broke off halfway.
     pub fn resume(&self) {
-        self.state.lock().suspended = None;
+        let mut state = self.state.lock();
+        if !state.is_torn {
+            state.suspended = None;
+        }
         self.changed.notify_all();
+    }
+
+    /// Whether a change broke off halfway: no group can be written any more.
+    pub fn is_torn(&self) -> bool {
+        self.state.lock().is_torn
     }
 
     /// Why no more groups are written, if that is so.
@@ -239,6 +261,22 @@ mod tests {
         assert!(txgs.close() && txgs.take().is_none());
         txgs.done(4);
         assert_eq!((txgs.synced(), txgs.take(), txgs.open()), (4, Some(5), 6));
+    }
+
+    #[test]
+    fn a_group_with_half_a_change_is_never_written() {
+        let txgs = Txgs::new(3);
+        let changing = std::thread::spawn({
+            let txgs = Arc::clone(&txgs);
+            move || {
+                let _hold = txgs.begin();
+                panic!("in the middle of a change");
+            }
+        });
+        assert!(changing.join().is_err() && txgs.is_torn());
+        assert_eq!(txgs.wait_synced(4, &|| false).unwrap_err().kind(), Kind::Suspended);
+        txgs.resume();
+        assert!(txgs.suspended().is_some() && !txgs.close() && txgs.take().is_none());
     }
 
     #[test]

@@ -173,14 +173,19 @@ impl Run {
             _ => start..start + self.random.below(8 << 20),
         };
         let every = 1 << self.random.below(20);
-        let fault = match self.random.below(9) {
+        let fault = match self.random.below(11) {
             0 => Fault::ReadError(range),
             1 => Fault::WriteError(range),
             2 | 3 => Fault::BitRot { range, every },
             4 => Fault::Missing(range),
             5 => Fault::Torn(range),
             6 => Fault::LostWrites(range),
-            7 => Fault::Flaky(u32::try_from(self.random.below(300)).unwrap_or(0)),
+            7 => Fault::LyingFlush,
+            8 | 9 => {
+                let count = 1 + u32::try_from(self.random.below(3)).unwrap_or(0);
+                Fault::FlushErrors { count, lost: u32::try_from(self.random.below(1001)).unwrap_or(0) }
+            }
+            10 => Fault::Flaky(u32::try_from(self.random.below(300)).unwrap_or(0)),
             _ => Fault::Dead,
         };
         self.actor.tell(format!("{} does {fault:?}", blkdev::BlockDevice::name(&**disk)));

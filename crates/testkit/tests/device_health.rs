@@ -381,3 +381,30 @@ fn a_disk_that_forgot_its_writes_is_noticed() {
         }
     }
 }
+
+/// A flush fails once, and the system forgets what it could not write: the group is not committed over it. What is still
+/// in memory is written again; a mirror goes on at once, and knows which side lacks the group.
+#[test]
+fn what_a_failed_flush_has_lost_is_not_committed() {
+    let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
+    for is_mirror in [false, true] {
+        let mut bench = if is_mirror { Bench::mirror() } else { Bench::new(1, one) };
+        bench.spa.start_thread().unwrap();
+        bench.disks[0].inject(Fault::FlushErrors { count: 1, lost: 1000 });
+        let changed = change(&mut bench, 77);
+        if is_mirror {
+            changed.unwrap();
+            assert!(!bench.leaf(0).dtl.read().is_empty() && bench.leaf(1).dtl.read().is_empty());
+        } else {
+            assert_eq!(changed.unwrap_err().kind(), Kind::Suspended);
+            bench.spa.resume(&|_| Err(Health::cant_open(VdevAux::OpenFailed))).unwrap();
+            bench.spa.sync().unwrap();
+        }
+        bench.read();
+        // What is on the disks themselves, as a power cut leaves it.
+        let crashed = tempfile::tempdir().unwrap();
+        pools::copy(bench.dir.path(), crashed.path());
+        drop(reimported(crashed.path(), bench.file, &bench.model));
+        bench.export(&[]);
+    }
+}

@@ -195,3 +195,77 @@ fn commits_wait_for_groups_while_the_log_device_fails() {
         }
     }
 }
+
+/// A pool on one disk that can fail, and its file system.
+fn on_a_faulty_disk(dir: &std::path::Path) -> (Arc<Spa>, Arc<FaultyDevice>) {
+    let leaf = pools::leaf(&dir.join("disk1"), 128 << 20);
+    let faulty = Arc::new(FaultyDevice::new(Arc::clone(&leaf.device), 1));
+    let leaf = LeafSpec { device: Arc::clone(&faulty) as Device, ..leaf };
+    let tops = vec![TopSpec { vdev: VdevSpec::Leaf(leaf), class: AllocBias::Normal, ashift: None }];
+    let new = NewFs { projects: false, ..NewFs::new(Time { sec: 1_700_000_000, nsec: 0 }, 3) };
+    let env = Env::system(64 << 20).unwrap();
+    let spa = pools::create_pool(&env, "wpool", tops, &|objset, tx| create_fs(objset, tx, &new)).unwrap();
+    (spa, faulty)
+}
+
+/// A flush of a commit fails once, and the system forgets what it could not write: the commit waits for the group, and that
+/// has what was lost written again.
+#[test]
+fn a_commit_does_not_trust_what_a_failed_flush_has_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spa, faulty) = on_a_faulty_disk(dir.path());
+    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let number = fs.create(fs.root, b"file", &file()).unwrap();
+    let step = |byte: u8| {
+        fs.write(number, 0, &[byte; 128 << 10], true).unwrap();
+        fs.fsync(number).unwrap();
+    };
+    (0..3).for_each(step);
+    faulty.inject(Fault::FlushErrors { count: 1, lost: 1000 });
+    step(3);
+    let crashed = tempfile::tempdir().unwrap();
+    pools::copy(dir.path(), crashed.path());
+    let again = pools::import_dir(crashed.path(), "wpool").unwrap();
+    let found = mount(&again, "wpool", Overrides::default()).unwrap();
+    let mut out = vec![0; 128 << 10];
+    found.read(number, 0, &mut out).unwrap();
+    assert!(out.iter().all(|&b| b == 3), "an acknowledged write is gone");
+    found.unmount().unwrap();
+    fs.unmount().unwrap();
+}
+
+/// While the pool is suspended commits fail; when it goes on they do not, and what failed is on disk with them.
+#[test]
+fn commits_go_on_with_a_pool_that_was_suspended() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spa, faulty) = on_a_faulty_disk(dir.path());
+    spa.start_thread().unwrap();
+    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let number = fs.create(fs.root, b"file", &file()).unwrap();
+    let step = |byte: u8, len: usize| {
+        fs.write(number, 0, &vec![byte; len], true)?;
+        fs.fsync(number)
+    };
+    for (round, len) in [(1, 5000), (3, 128 << 10)] {
+        step(round, len).unwrap();
+        faulty.inject(Fault::Gone);
+        assert!(step(round + 1, len).is_err());
+        assert!(fs.fsync(number).is_err(), "it is still suspended");
+        faulty.clear();
+        spa.resume(&|_| Ok(Arc::clone(&faulty) as Device)).unwrap();
+        fs.fsync(number).unwrap();
+        let crashed = tempfile::tempdir().unwrap();
+        pools::copy(dir.path(), crashed.path());
+        let again = pools::import_dir(crashed.path(), "wpool").unwrap();
+        let found = mount(&again, "wpool", Overrides::default()).unwrap();
+        let mut out = vec![0; len];
+        found.read(number, 0, &mut out).unwrap();
+        assert!(
+            out.iter().all(|&b| b == round + 1),
+            "what failed first is on disk when a later commit returned"
+        );
+        found.unmount().unwrap();
+    }
+    step(9, 100).unwrap();
+    fs.unmount().unwrap();
+}

@@ -26,6 +26,7 @@ use crate::vdev::config::AllocBias;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::probe::probe;
 use crate::vdev::top::Top;
+use crate::zio::park::Cure;
 
 /// What is left to do with a pool that can't go on.
 const LEAVE: &str = "export it with -f and import it again";
@@ -64,6 +65,9 @@ impl Spa {
         if self.broken.load(Ordering::Acquire) {
             return Err(cannot("a transaction group was left half written", LEAVE));
         }
+        if self.txgs.is_torn() {
+            return Err(cannot("an error of this program broke off a change halfway", LEAVE));
+        }
         let tree = self.pool.zio.tree();
         let mut leaves: Vec<&Arc<Leaf>> =
             tree.leaves().filter(|leaf| tree.top_of(leaf.guid).is_some()).collect();
@@ -77,7 +81,8 @@ impl Spa {
             let advice = "bring them back and clear it again";
             return Err(cannot("devices are still missing", advice).on_vdev(&top.name));
         }
-        if let Err(e) = self.pool.zio.check_written(self.txgs.synced() + 1) {
+        let suspects: Vec<Arc<Leaf>> = tree.leaves().map(Arc::clone).collect();
+        if let Err(e) = self.pool.zio.check_written(u64::MAX, &suspects, Cure::Note) {
             return Err(cannot("devices have lost what they had taken", LEAVE).because(e));
         }
         self.pool.zio.parking.resume(|| self.txgs.resume());

@@ -8,11 +8,15 @@
 //!
 //! Crash argument: steps 1 and 2 write only to space that the last uberblock does not refer to (neither does any of
 //! the two before, because freed space waits for two groups). A crash before step 3 is done leaves the old state, or
-//! the new one when enough labels have it; both are whole.
+//! the new one when enough labels have it; both are whole. It rests on flushes: a device that says that it flushed has kept
+//! what it had taken. After a flush that failed nothing of the kind is believed, though the next one succeeds: what this group
+//! has written is read from that device itself, and written again where it is lost, before the labels are ([`Spa::recheck`]).
 //!
 //! When anything fails the pool is suspended: what is on disk is the last group. What devices failed waits for the pool to
 //! be resumed ([`super::resume`]), and then the group goes on where it stopped; after anything else it can't.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
@@ -27,9 +31,12 @@ use crate::error::{Error, Result};
 use crate::vdev::label::ConfigSync;
 use crate::vdev::leaf::Leaf;
 use crate::zap::{Zap, ZapEdit};
+use crate::zio::park::Cure;
 
 /// Passes after which something is wrong: sizes must have settled long before.
 const MAX_PASSES: u64 = 60;
+/// So many groups after the next one to be on disk may have written blocks.
+const OPEN_AHEAD: u64 = 2;
 /// Blocks of destroyed datasets that one group frees.
 #[doc(alias = "zfs_async_block_max_blocks")]
 const FREE_BUDGET: u64 = 100_000;
@@ -191,15 +198,20 @@ impl Spa {
         self.sign(&mut uberblock);
         let facts = config.facts_of(txg, &self.features.in_labels());
         let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();
-        let commit = ConfigSync {
-            tree: &tree,
-            executor: &*self.pool.env.executor,
-            uberblock: &uberblock,
-            label: labels.then_some(&label),
-            multihost: self.multihost.is_on(),
-            choice: txg,
-        };
-        while let Err(why) = commit.run() {
+        // Labels may be among what a failed flush has lost.
+        let labels = labels || tree.leaves().any(|leaf| is_suspect(leaf, txg));
+        while let Err(why) = self.recheck(txg).and_then(|known| {
+            let commit = ConfigSync {
+                tree: &tree,
+                executor: &*self.pool.env.executor,
+                uberblock: &uberblock,
+                label: labels.then_some(&label),
+                multihost: self.multihost.is_on(),
+                choice: txg,
+                known: &known,
+            };
+            commit.run()
+        }) {
             if !self.pool.zio.parking.wait(&why) {
                 return Err(why);
             }
@@ -211,4 +223,25 @@ impl Spa {
         }
         Ok(())
     }
+
+    /// Where a flush has failed since something of the group may have been written, all blocks of the group are read from
+    /// the devices themselves, and written again where they are lost. Gives how many flushes of each leaf had failed before.
+    fn recheck(&self, txg: u64) -> Result<HashMap<u64, u64>> {
+        let tree = self.pool.zio.tree();
+        let known = tree.leaves().map(|leaf| (leaf.guid, leaf.failed_flushes())).collect();
+        let suspects: Vec<Arc<Leaf>> = tree
+            .leaves()
+            .filter(|leaf| is_suspect(leaf, txg) && leaf.is_writable())
+            .map(Arc::clone)
+            .collect();
+        if !suspects.is_empty() {
+            self.pool.zio.check_written(txg, &suspects, Cure::Rewrite)?;
+        }
+        Ok(known)
+    }
+}
+
+/// Whether a flush of the leaf has failed that something written for the group came before.
+fn is_suspect(leaf: &Leaf, txg: u64) -> bool {
+    leaf.is_doubted(txg.saturating_sub(OPEN_AHEAD))
 }

@@ -33,9 +33,9 @@ pub(super) fn write_all(executor: &dyn Executor, writes: Vec<LeafWrite>) -> Vec<
     all(executor, writes, |write, done| write.leaf.write(write.offset, write.data, done))
 }
 
-/// Flushes all leaves and waits; which of them succeeded, in their order.
-pub(super) fn flush_all(executor: &dyn Executor, leaves: &[Arc<Leaf>]) -> Vec<bool> {
-    all(executor, leaves.to_vec(), |leaf, done| leaf.flush(done))
+/// Flushes all leaves, while the group `next` is the next to be on disk, and waits; which of them succeeded, in their order.
+pub(super) fn flush_all(executor: &dyn Executor, leaves: &[Arc<Leaf>], next: u64) -> Vec<bool> {
+    all(executor, leaves.to_vec(), |leaf, done| leaf.flush(next, done))
 }
 
 fn all<T>(executor: &dyn Executor, items: Vec<T>, start: impl Fn(T, blkdev::WriteDone)) -> Vec<bool> {

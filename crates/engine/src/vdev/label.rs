@@ -26,6 +26,7 @@
 //! Differs from OpenZFS: when the configuration changed, all leaves get it, not just those of changed top-level
 //! vdevs; a failed flush in step 1 is an error when what it may have lost can't be reconstructed.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use checksum::Algorithm;
@@ -64,6 +65,9 @@ pub struct ConfigSync<'a> {
     pub multihost: bool,
     /// Any number: which top-level vdevs take the uberblock when not all do.
     pub choice: u64,
+    /// Of leaves, by guid, the flushes that had failed when all blocks of the txg were known to be there
+    /// ([`Leaf::failed_flushes`]): one that has failed since then counts as the flush of step 1. Of others nothing is asked.
+    pub known: &'a HashMap<u64, u64>,
 }
 
 impl std::fmt::Debug for ConfigSync<'_> {
@@ -98,23 +102,23 @@ impl ConfigSync<'_> {
     fn flush_data(&self) -> Result<()> {
         for top in self.writable_tops() {
             let leaves: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.is_writable()).collect();
-            let flushed = flush_all(self.executor, &leaves);
-            let failed: Vec<u64> =
-                leaves.iter().zip(flushed).filter(|(_, good)| !good).map(|(leaf, _)| leaf.guid).collect();
-            if failed.is_empty() {
-                continue;
-            }
-            if top.bias != AllocBias::Log
-                && !top.can_lose(&|leaf| failed.contains(&leaf.guid) || !leaf.is_writable())
-            {
+            let txg = self.uberblock.txg;
+            let flushed = flush_all(self.executor, &leaves, txg);
+            let is_good = |leaf: &Leaf, flushed: bool| {
+                flushed && self.known.get(&leaf.guid).is_none_or(|&known| known == leaf.failed_flushes())
+            };
+            let failed: Vec<u64> = leaves
+                .iter()
+                .zip(flushed)
+                .filter(|(leaf, good)| !is_good(leaf, *good))
+                .map(|(leaf, _)| leaf.guid)
+                .collect();
+            if top.bias != AllocBias::Log && !top.survives(&failed, txg..txg + 1) {
                 return Err(
                     Error::new(Kind::Io, "what was written could not be made durable").on_vdev(&top.name)
                 );
             }
-            leaves
-                .iter()
-                .filter(|leaf| failed.contains(&leaf.guid))
-                .for_each(|leaf| leaf.miss(self.uberblock.txg));
+            leaves.iter().filter(|leaf| failed.contains(&leaf.guid)).for_each(|leaf| leaf.miss(txg));
         }
         Ok(())
     }
@@ -139,14 +143,20 @@ impl ConfigSync<'_> {
             }
         }
         let leaves = distinct(&writes);
-        let good = write_all(self.executor, writes);
+        let of_leaf: Vec<u64> = writes.iter().map(|write| write.leaf.guid).collect();
+        let written = write_all(self.executor, writes);
+        let flushed = flush_all(self.executor, &leaves, self.uberblock.txg);
+        // A label that may be lost is none.
+        let durable: HashSet<u64> =
+            leaves.iter().zip(flushed).filter(|(_, good)| *good).map(|(leaf, _)| leaf.guid).collect();
+        let good = of_leaf.iter().zip(written).map(|(guid, written)| written && durable.contains(guid));
+        let good: Vec<bool> = good.collect();
         for (number, top) in tops.iter().enumerate() {
             let any = of_top.iter().zip(&good).any(|(&of, &good)| of == number && good);
             if !any && top.bias != AllocBias::Log {
                 return Err(Error::new(Kind::Io, "no label could be written").on_vdev(&top.name));
             }
         }
-        flush_all(self.executor, &leaves);
         Ok(())
     }
 
@@ -167,7 +177,7 @@ impl ConfigSync<'_> {
         }
         let leaves = distinct(&writes);
         let written = write_all(self.executor, writes.iter().map(LeafWrite::again).collect());
-        let flushed = flush_all(self.executor, &leaves);
+        let flushed = flush_all(self.executor, &leaves, self.uberblock.txg);
         let durable = |write: &LeafWrite| {
             leaves.iter().zip(&flushed).any(|(leaf, &flushed)| flushed && leaf.guid == write.leaf.guid)
         };
@@ -226,7 +236,7 @@ pub fn init_leaf(leaf: &Arc<Leaf>, label: &NvList, executor: &dyn Executor) -> R
         }
     }
     let written = write_all(executor, writes);
-    let flushed = flush_all(executor, std::slice::from_ref(leaf));
+    let flushed = flush_all(executor, std::slice::from_ref(leaf), 0);
     if written.into_iter().chain(flushed).all(|good| good) {
         Ok(())
     } else {

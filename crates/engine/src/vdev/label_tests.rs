@@ -1,5 +1,6 @@
 //! Labels over devices that record, and devices that fail.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use blkdev::{Device, Event, Fault, FaultyDevice, MemDevice, RecordingDevice};
@@ -113,6 +114,7 @@ fn sync(rig: &Rig, txg: u64, dirty: bool) -> crate::Result<()> {
         label: if dirty { Some(&label) } else { None },
         multihost: false,
         choice: 0,
+        known: &HashMap::new(),
     }
     .run()
 }
@@ -246,7 +248,25 @@ fn the_heartbeat_has_the_last_slot_and_syncs_leave_it_alone() {
         label: None,
         multihost: true,
         choice: 0,
+        known: &HashMap::new(),
     };
     sync.run().unwrap();
     assert_eq!(Uberblock::from_bytes(&slot(0)).unwrap().txg, 62);
+}
+
+/// A label that a failed flush may have lost does not count.
+#[test]
+fn labels_that_cannot_be_flushed_are_none() {
+    let rig = rig();
+    sync(&rig, 10, true).unwrap();
+    // The first is for what the group wrote, in either attempt the others are for labels.
+    let fail = |count| rig.faulty[0].inject(Fault::FlushErrors { count, lost: 0 });
+    let leaf = rig.tree.leaf(1).unwrap();
+    fail(2);
+    leaf.write(8 << 20, stdx::Buf::from(&[1u8; 512][..]), Box::new(|_| ()));
+    assert!(sync(&rig, 11, true).is_err(), "a group whose blocks may be lost");
+    assert!(sync(&rig, 11, true).is_err());
+    sync(&rig, 11, true).unwrap();
+    fail(2);
+    assert!(sync(&rig, 12, true).is_err());
 }

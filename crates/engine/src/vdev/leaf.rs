@@ -108,6 +108,10 @@ pub struct Leaf {
     /// Something went wrong since somebody looked.
     alarm: AtomicBool,
     failures: Mutex<Vec<Failure>>,
+    /// The group that was next to be on disk when a flush failed last; 0: none has.
+    doubted: AtomicU64,
+    /// Flushes that failed.
+    failed_flushes: AtomicU64,
     /// What it may lack.
     pub dtl: RwLock<Dtl>,
     /// The DTL has changed since it was last written to the pool.
@@ -138,6 +142,8 @@ impl Leaf {
             counted: AtomicU64::new(size),
             alarm: AtomicBool::new(false),
             failures: Mutex::default(),
+            doubted: AtomicU64::new(0),
+            failed_flushes: AtomicU64::new(0),
             dtl: RwLock::default(),
             dtl_changed: AtomicBool::new(false),
             errors: LeafErrors::default(),
@@ -258,12 +264,40 @@ impl Leaf {
         queue.write(offset, parts, class, self.watching(FailedIo::Write, (offset, len), done));
     }
 
-    /// Makes all writes durable that completed before this call. Costs nothing when there were none since the
-    /// last flush.
-    pub fn flush(self: &Arc<Self>, done: WriteDone) {
-        match self.queue() {
-            Some(queue) => queue.flush(self.watching(FailedIo::Flush, (0, 0), done)),
-            None => done(Err(absent())),
+    /// Makes all writes durable that completed before this call, while the group `next` is the next to be on disk. Costs
+    /// nothing when there were none since the last flush.
+    ///
+    /// What was written before a flush that failed may be lost although later flushes succeed: the system reports a failed
+    /// write-back once, and forgets what it could not write. See [`Leaf::is_doubted`].
+    pub fn flush(self: &Arc<Self>, next: u64, done: WriteDone) {
+        let Some(queue) = self.queue() else { return done(Err(absent())) };
+        let leaf = Arc::clone(self);
+        let noted: WriteDone = Box::new(move |result| {
+            if result.is_err() {
+                leaf.doubted.fetch_max(next, Ordering::AcqRel);
+                leaf.failed_flushes.fetch_add(1, Ordering::AcqRel);
+            }
+            done(result);
+        });
+        queue.flush(self.watching(FailedIo::Flush, (0, 0), noted));
+    }
+
+    /// Whether a flush has failed since the group `since` was the next to be on disk.
+    pub fn is_doubted(&self, since: u64) -> bool {
+        let doubted = self.doubted.load(Ordering::Acquire);
+        // The group before may have reached the disk while that flush was under way.
+        doubted != 0 && doubted.saturating_add(1) >= since
+    }
+
+    /// Flushes that have failed.
+    pub fn failed_flushes(&self) -> u64 {
+        self.failed_flushes.load(Ordering::Acquire)
+    }
+
+    /// While it is on, reads come from the device itself, not from bytes that were kept in memory.
+    pub fn read_past_caches(&self, on: bool) {
+        if let Some(queue) = self.queue() {
+            queue.read_past_caches(on);
         }
     }
 

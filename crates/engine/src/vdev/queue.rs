@@ -12,11 +12,15 @@
 //! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
 //! that fails is split. Reads go first: while any wait, one write at most is on the device.
 //!
+//! Flushes run one at a time; those that arrive meanwhile share the next one. Linux reports a failed write-back to one
+//! `fdatasync` only, so of two flushes at once the one that succeeds could be the one whose bytes are lost.
+//!
 //! Lock order: the queue's lock is a leaf lock; no completion is called under it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use blkdev::{Device, Io, IoKind, WriteDone};
@@ -58,6 +62,10 @@ struct State {
     /// Device writes that have completed, and how many of them a completed flush covers.
     written: u64,
     flushed: u64,
+    /// A flush is on the device.
+    flushing: bool,
+    /// Flushes that wait for it to end.
+    flushes: Vec<WriteDone>,
 }
 
 /// What the device is asked next.
@@ -71,6 +79,8 @@ pub struct Queue {
     device: Device,
     state: Mutex<State>,
     windows: Windows<ReadDone>,
+    /// Reads come from the device itself.
+    past_caches: AtomicBool,
     stats: Arc<LeafStats>,
 }
 
@@ -92,7 +102,8 @@ impl Queue {
     pub fn new(device: Device, stats: Arc<LeafStats>) -> Arc<Self> {
         // The first flush always happens: what an earlier process left unflushed is built upon.
         let state = Mutex::new(State { written: 1, ..State::default() });
-        Arc::new(Self { device, state, windows: Windows::default(), stats })
+        let past_caches = AtomicBool::new(false);
+        Arc::new(Self { device, state, windows: Windows::default(), past_caches, stats })
     }
 
     /// The device behind it.
@@ -100,9 +111,15 @@ impl Queue {
         &self.device
     }
 
+    /// While it is on, reads come from the device itself, not from bytes that were kept in memory.
+    pub fn read_past_caches(&self, on: bool) {
+        self.device.read_past_caches(on);
+        self.past_caches.store(on, Ordering::Release);
+    }
+
     /// Reads `len` bytes at the device offset `offset`. `done` may be called before this returns.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
-        if !will_wait() {
+        if !will_wait() || self.past_caches.load(Ordering::Acquire) {
             return self.enqueue(offset, len, IoClass::AsyncRead, done);
         }
         match self.windows.find(Waiter { offset, len, done }, self.device.geometry().size) {
@@ -153,23 +170,51 @@ impl Queue {
 
     /// Makes the writes durable that have completed.
     pub fn flush(self: &Arc<Self>, done: WriteDone) {
-        let covers = {
-            let state = self.state.lock();
+        {
+            let mut state = self.state.lock();
             if state.flushed == state.written {
                 drop(state);
                 return done(Ok(()));
             }
-            state.written
+            state.flushes.push(done);
+            if std::mem::replace(&mut state.flushing, true) {
+                return;
+            }
+        }
+        self.start_flush();
+    }
+
+    fn start_flush(self: &Arc<Self>) {
+        let (covers, waiting) = {
+            let mut state = self.state.lock();
+            (state.written, std::mem::take(&mut state.flushes))
         };
         let queue = Arc::clone(self);
-        let done = Box::new(move |result: io::Result<()>, _| {
-            if result.is_ok() {
-                let mut state = queue.state.lock();
-                state.flushed = state.flushed.max(covers);
-            }
-            done(result);
-        });
+        let done =
+            Box::new(move |result: io::Result<()>, _| queue.finish_flush(covers, waiting, result.as_ref()));
         self.device.submit(Io { kind: IoKind::Flush, offset: 0, buf: AlignedBuf::zeroed(0), done });
+    }
+
+    fn finish_flush(
+        self: &Arc<Self>,
+        covers: u64,
+        waiting: Vec<WriteDone>,
+        result: std::result::Result<&(), &io::Error>,
+    ) {
+        if result.is_ok() {
+            let mut state = self.state.lock();
+            state.flushed = state.flushed.max(covers);
+        }
+        // They learn of a failure before the next flush can succeed.
+        waiting.into_iter().for_each(|done| done(result.copied().map_err(again)));
+        let more = {
+            let mut state = self.state.lock();
+            state.flushing = !state.flushes.is_empty();
+            state.flushing
+        };
+        if more {
+            self.start_flush();
+        }
     }
 
     fn issue(self: &Arc<Self>) {

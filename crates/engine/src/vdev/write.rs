@@ -4,6 +4,7 @@
 //! block can be read from those that took it; if not, it is the caller's to write the block elsewhere.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -15,6 +16,7 @@ use super::stats::IoClass;
 use super::top::{Layout, Side, Top};
 use super::write_plan::{ChildWrite, WritePlan};
 use crate::error::{Error, Kind, Result};
+use crate::txg::SIZE;
 
 /// How a write ended: the guids of the leaves that lack it, ascending; or that too few took it for the block to
 /// be readable.
@@ -117,36 +119,53 @@ impl Top {
         pending.arrived(None);
     }
 
-    /// Makes everything written to the vdev durable. A leaf that fails is like one that failed all writes since
-    /// its last flush: it gets `txg` into its DTL. An error when no leaf is left.
-    pub fn flush(self: &Arc<Self>, txg: u64, done: FlushDone) {
+    /// Makes durable what a commit of the intent log has written to the vdev since the group `began` was the next to be
+    /// on disk; `next` is that now. A leaf whose flush fails, or has failed since then, counts as one that lacks it.
+    /// An error when what was written could not be read without such leaves.
+    pub fn flush(self: &Arc<Self>, began: u64, next: u64, done: FlushDone) {
         let leaves: Vec<Arc<Leaf>> = self.leaves().filter(|leaf| leaf.is_writable()).collect();
-        let waiting = Arc::new(Mutex::new((leaves.len() + 1, 0usize, Some(done))));
-        let name = self.name.clone();
-        let arrived = Arc::new(move |ok: bool| {
+        let (left, any) = (leaves.len() + 1, !leaves.is_empty());
+        let waiting = Arc::new(Mutex::new((left, Vec::<u64>::new(), Some(done))));
+        let top = Arc::clone(self);
+        let arrived = Arc::new(move |failed: Option<u64>| {
             let mut state = waiting.lock();
             state.0 -= 1;
-            state.1 += usize::from(ok);
+            state.1.extend(failed);
             if state.0 > 0 {
                 return;
             }
-            let (good, done) = (state.1, state.2.take());
+            let (failed, done) = (std::mem::take(&mut state.1), state.2.take());
             drop(state);
             if let Some(done) = done {
-                let lost = || Error::new(Kind::Io, "no device could be flushed").on_vdev(&name);
-                done(if good > 0 { Ok(()) } else { Err(lost()) });
+                let lost =
+                    || Error::new(Kind::Io, "too few devices of it could be flushed").on_vdev(&top.name);
+                let groups = began..next.saturating_add(SIZE as u64);
+                done(if any && top.survives(&failed, groups) { Ok(()) } else { Err(lost()) });
             }
         });
         for leaf in leaves {
-            let (arrived, failed) = (Arc::clone(&arrived), Arc::clone(&leaf));
-            leaf.flush(Box::new(move |result| {
-                if result.is_err() {
-                    failed.miss(txg);
-                }
-                arrived(result.is_ok());
-            }));
+            let (arrived, flushed) = (Arc::clone(&arrived), Arc::clone(&leaf));
+            leaf.flush(
+                next,
+                Box::new(move |result| {
+                    let lacks = result.is_err() || flushed.is_doubted(began);
+                    arrived(lacks.then_some(flushed.guid));
+                }),
+            );
         }
-        arrived(false);
+        arrived(None);
+    }
+
+    /// Whether everything that was written for these groups can be read without the leaves whose flush failed. The rule of
+    /// intent logs and of groups alike: what leaves out of use, and those that missed a write of these groups, lack counts,
+    /// too.
+    pub(super) fn survives(&self, failed: &[u64], groups: Range<u64>) -> bool {
+        let missed = |leaf: &Leaf| {
+            let dtl = leaf.dtl.read();
+            groups.clone().any(|txg| dtl.contains(txg))
+        };
+        let lacks = |leaf: &Leaf| failed.contains(&leaf.guid) || !leaf.is_writable() || missed(leaf);
+        failed.is_empty() || self.can_lose(&lacks)
     }
 
     /// Whether blocks can still be read when all leaves that this names lack them.

@@ -147,8 +147,6 @@ impl ChainState {
 struct Issue {
     /// Commits that are over.
     done: u64,
-    /// Commits can't be had any more.
-    failed: Option<Error>,
 }
 
 /// The intent log of one dataset that is being written.
@@ -291,9 +289,6 @@ impl Zil {
             itxs.requested
         };
         let mut issue = self.issue.lock();
-        if let Some(why) = &issue.failed {
-            return Err(why.clone());
-        }
         if issue.done >= ticket {
             return Ok(());
         }
@@ -301,14 +296,14 @@ impl Zil {
             let mut itxs = self.logged()?;
             (itxs.requested, itxs.take(self.host.synced()))
         };
-        match self.write(batch) {
-            Ok(()) => {}
-            Err(why) => {
-                if let Err(lost) = self.fall_back() {
-                    issue.failed = Some(lost.clone().because(why));
-                    return Err(lost);
-                }
-            }
+        let newest = batch.iter().map(|itx| itx.txg).max().unwrap_or(0);
+        if let Err(why) = self.write(batch)
+            && let Err(lost) = self.fall_back()
+        {
+            // No list has these records any more. Their groups go on when the pool does: the next commit waits for them.
+            let mut itxs = self.itxs.lock();
+            itxs.unlogged = itxs.unlogged.max(newest);
+            return Err(lost.because(why));
         }
         issue.done = covered;
         Ok(())
@@ -353,7 +348,7 @@ impl Zil {
             return Ok(());
         }
         let placed = self.place(&objset, itxs)?;
-        let mut batch = Batch::new(self, objset, bp, &placed);
+        let mut batch = Batch::new(self, objset, bp, &placed, synced + 1);
         let added = placed.itxs.into_iter().try_for_each(|itx| batch.add(itx));
         let expected = self.chain.lock().expected();
         let finished = batch.finish(expected);

@@ -109,14 +109,16 @@ pub(super) struct Batch<'a> {
     /// Blocks written, to be marked when they are on disk.
     blocks: Vec<Blkptr>,
     tops: BTreeSet<u32>,
+    /// The group that was the next to be on disk before anything was written.
+    began: u64,
 }
 
 impl<'a> Batch<'a> {
     /// Goes on in the chain's last block, which is `bp`.
-    pub fn new(zil: &'a Zil, objset: Arc<LiveObjset>, bp: Blkptr, placed: &Placed) -> Self {
+    pub fn new(zil: &'a Zil, objset: Arc<LiveObjset>, bp: Blkptr, placed: &Placed, began: u64) -> Self {
         let left = placed.itxs.iter().map(Itx::size).fold(0, u64::saturating_add);
         let (writes, blocks, tops) = (Vec::new(), Vec::new(), placed.tops.clone());
-        Self { zil, objset, current: Current::of(bp), left, taken: 0, writes, blocks, tops }
+        Self { zil, objset, current: Current::of(bp), left, taken: 0, writes, blocks, tops, began }
     }
 
     /// Puts a record into the log.
@@ -240,12 +242,12 @@ impl<'a> Batch<'a> {
     fn flush(&self) -> Result<()> {
         let zio = self.objset.arc().zio();
         let tree = zio.tree();
-        let txg = self.zil.host.synced() + 1;
+        let next = self.zil.host.synced() + 1;
         let mut waiting = Vec::new();
         for top in self.tops.iter().filter_map(|&id| tree.top(u64::from(id))) {
             let promise = Promise::default();
             let theirs = promise.clone();
-            top.flush(txg, Box::new(move |result| theirs.set(result)));
+            top.flush(self.began, next, Box::new(move |result| theirs.set(result)));
             waiting.push(promise);
         }
         let results: Vec<Result<()>> = waiting.into_iter().map(|p| p.wait(&**zio.executor())).collect();

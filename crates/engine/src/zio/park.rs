@@ -9,22 +9,25 @@
 //! resume it (an engine without threads).
 //!
 //! What the group under way has written is noted, too: a disk that comes back may have lost what it had taken and not been
-//! asked to make durable. All of it is read again before the pool goes on.
+//! asked to make durable, and so may one that failed a flush. All of it is read again, from the device itself, before the
+//! pool goes on or the group is committed.
 //!
 //! Lock order: the state's lock is taken before those of transaction groups; requests go on when it is free again.
 //!
 //! Differs from OpenZFS: reads of callers from outside fail instead of waiting; what was written is checked.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use ondisk::Blkptr;
 use parking_lot::{Condvar, Mutex};
 
-use super::{Form, ReadOptions, Zio};
+use super::{Form, ReadOptions, ReadOutcome, Zio};
 use crate::error::{Error, Kind, Result};
+use crate::taskq::Promise;
 use crate::types::Bookmark;
+use crate::vdev::leaf::Leaf;
 use crate::vdev::plan::Depth;
 
 /// Told that something is held, and why.
@@ -125,9 +128,7 @@ impl Parking {
     }
 
     pub(super) fn note_written(&self, bp: &Blkptr) {
-        if self.state.lock().sink.is_some() {
-            self.written.lock().note(bp);
-        }
+        self.written.lock().note(bp);
     }
 
     /// What was written for groups up to `txg` is durable. Large synchronous writes of the next one may be there already.
@@ -162,26 +163,96 @@ impl Written {
     }
 }
 
+/// Has leaves read from their devices themselves until it is dropped.
+struct PastCaches<'a>(&'a [Arc<Leaf>]);
+
+impl<'a> PastCaches<'a> {
+    fn of(leaves: &'a [Arc<Leaf>]) -> Self {
+        leaves.iter().for_each(|leaf| leaf.read_past_caches(true));
+        Self(leaves)
+    }
+}
+
+impl Drop for PastCaches<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|leaf| leaf.read_past_caches(false));
+    }
+}
+
+/// What is done about a leaf that has lost a block which others have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cure {
+    /// Its DTL says that it lacks the block's group.
+    Note,
+    /// The block is written again.
+    Rewrite,
+}
+
 impl Zio {
-    /// Reads everything that was written since [`Parking::settle`]. Leaves that have lost some of it are told that they
-    /// lack the group `txg`.
+    /// Reads everything that was written since [`Parking::settle`] for groups up to `txg` and lies on a vdev of one of
+    /// `suspects`, from these devices themselves. A block that has no good copy there, but is still in the system's memory,
+    /// is written again.
     ///
     /// # Errors
     /// When a block has no good copy left.
-    pub fn check_written(self: &Arc<Self>, txg: u64) -> Result<()> {
-        let written: Vec<Blkptr> = self.parking.written.lock().0.values().copied().collect();
+    pub fn check_written(self: &Arc<Self>, txg: u64, suspects: &[Arc<Leaf>], cure: Cure) -> Result<()> {
+        let tree = self.tree();
+        let tops: HashSet<u64> =
+            suspects.iter().filter_map(|leaf| tree.top_of(leaf.guid)).map(|top| top.id).collect();
+        let is_due = |bp: &&Blkptr| {
+            bp.physical_birth() <= txg && bp.dvas().any(|dva| tops.contains(&u64::from(dva.vdev)))
+        };
+        let written: Vec<Blkptr> = self.parking.written.lock().0.values().filter(is_due).copied().collect();
+        let mut bad = Vec::new();
+        let past_caches = PastCaches::of(suspects);
+        for bp in written {
+            let outcome = self.read_again(&bp);
+            if outcome.data.is_err() || !outcome.damage.is_empty() {
+                bad.push((bp, outcome));
+            }
+        }
+        drop(past_caches);
+        bad.into_iter().try_for_each(|(bp, outcome)| self.cure(&bp, outcome, cure))
+    }
+
+    fn read_again(self: &Arc<Self>, bp: &Blkptr) -> ReadOutcome {
         // Nothing on disk refers to these blocks: what is missing is no damage of the pool.
         let (depth, form, speculative) = (Depth::All, Form::Physical, true);
         let options = ReadOptions { depth, form, speculative, ..ReadOptions::default() };
-        for bp in written {
-            let outcome = self.read_wait(&bp, Bookmark::default(), options);
-            let tree = self.tree();
-            for damage in &outcome.damage {
-                if let Some(leaf) = tree.leaf(damage.leaf) {
-                    leaf.miss(txg);
-                }
+        self.read_wait(bp, Bookmark::default(), options)
+    }
+
+    fn cure(self: &Arc<Self>, bp: &Blkptr, outcome: ReadOutcome, cure: Cure) -> Result<()> {
+        match outcome.data {
+            Ok(data) if cure == Cure::Rewrite && !bp.is_gang() => self.write_again(bp, &data),
+            Ok(_) => {
+                let tree = self.tree();
+                let leaves = outcome.damage.iter().filter_map(|damage| tree.leaf(damage.leaf));
+                leaves.for_each(|leaf| leaf.miss(bp.physical_birth()));
+                Ok(())
             }
-            outcome.data?;
+            Err(why) if bp.is_gang() => Err(why),
+            Err(why) => match self.read_again(bp).data {
+                Ok(data) => self.write_again(bp, &data),
+                Err(_) => Err(why),
+            },
+        }
+    }
+
+    /// Writes a block where it was written before.
+    fn write_again(self: &Arc<Self>, bp: &Blkptr, data: &stdx::Buf) -> Result<()> {
+        for dva in bp.dvas() {
+            let missing = || Error::new(Kind::NoDevice, "no such top-level vdev");
+            let top = self.tree().top(u64::from(dva.vdev)).ok_or_else(missing)?;
+            let promise = Promise::default();
+            let theirs = promise.clone();
+            top.write(
+                dva.offset,
+                data.clone(),
+                bp.physical_birth(),
+                Box::new(move |outcome| theirs.set(outcome)),
+            );
+            promise.wait(&**self.executor())?;
         }
         Ok(())
     }
