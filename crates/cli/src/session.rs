@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use daemon::access::Guest;
 use daemon::{Call, Caller, Commands, Imported, Registry};
 use engine::spa::Quiet;
+use engine::spa::suspension::Suspension;
 use engine::{Error, Kind};
 
 use crate::ctx::Ctx;
@@ -267,6 +268,15 @@ impl Ctx {
     }
 }
 
+/// What OpenZFS says when the pool is suspended; and the cause, where that is an error of this program.
+pub fn suspended(e: &Error) -> String {
+    let text = "pool I/O is currently suspended";
+    match Suspension::of(e) {
+        Suspension { cause, is_ours: true } => format!("{text}: {cause}"),
+        _ => text.to_owned(),
+    }
+}
+
 /// What OpenZFS says of a failed change of a dataset.
 #[doc(alias = "zfs_standard_error")]
 pub fn why(e: &Error) -> String {
@@ -277,7 +287,7 @@ pub fn why(e: &Error) -> String {
         Kind::NoSpace => "out of space",
         Kind::ReadOnly => "dataset is read-only",
         Kind::Denied => "permission denied",
-        Kind::Suspended => "pool I/O is currently suspended",
+        Kind::Suspended => return suspended(e),
         _ => return e.what().to_owned(),
     };
     text.to_owned()

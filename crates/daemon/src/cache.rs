@@ -24,18 +24,21 @@ impl Cache {
         Self { path, writing: Mutex::default() }
     }
 
-    /// Whether it names no pool.
+    /// Whether it names no pool. One that can't be read may name some.
     pub fn is_empty(&self) -> bool {
-        self.read().is_empty()
+        self.read().is_ok_and(|list| list.is_empty())
     }
 
-    /// The pools and their configurations. A file that can't be read names none.
-    pub fn pools(&self) -> Vec<(String, NvList)> {
+    /// The pools and their configurations.
+    ///
+    /// # Errors
+    /// When there is a file that can't be read, or is damaged (`InvalidData`).
+    pub fn pools(&self) -> io::Result<Vec<(String, NvList)>> {
         let of = |pair: &nvpair::NvPair| match &pair.value {
             NvValue::List(config) => Some((pair.name.to_string_lossy().into_owned(), config.clone())),
             _ => None,
         };
-        self.read().iter().filter_map(of).collect()
+        Ok(self.read()?.iter().filter_map(of).collect())
     }
 
     /// Adds a pool or replaces what is said of it.
@@ -53,13 +56,32 @@ impl Cache {
         })
     }
 
-    fn read(&self) -> NvList {
-        fs::read(&self.path).ok().and_then(|bytes| NvList::decode(&bytes).ok()).unwrap_or_default()
+    /// What it says; nothing when there is no file.
+    fn read(&self) -> io::Result<NvList> {
+        let named = |e: &dyn std::fmt::Display| format!("the cache file {}: {e}", self.path.display());
+        match fs::read(&self.path) {
+            Ok(bytes) => NvList::decode(&bytes).map_err(|e| {
+                io::Error::new(io::ErrorKind::InvalidData, named(&format!("it is damaged: {e}")))
+            }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(NvList::default()),
+            Err(e) => Err(io::Error::new(e.kind(), named(&e))),
+        }
+    }
+
+    /// As [`Cache::read`], to write a new file. A damaged one is set aside, as it may still say which pools there were.
+    fn read_to_replace(&self) -> io::Result<NvList> {
+        match self.read() {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                fs::rename(&self.path, self.path.with_extension("cache.damaged"))?;
+                Ok(NvList::default())
+            }
+            other => other,
+        }
     }
 
     fn change(&self, work: impl FnOnce(&mut NvList)) -> io::Result<()> {
         let _held = self.writing.lock();
-        let old = self.read();
+        let old = self.read_to_replace()?;
         let mut list = old.clone();
         work(&mut list);
         if list == old {
@@ -94,8 +116,21 @@ mod tests {
         cache.put("other", config.clone()).unwrap();
         cache.remove("other").unwrap();
         let again = Cache::at(dir.path().join("zpool.cache"));
-        assert_eq!(again.pools(), [("tank".to_owned(), config)]);
+        assert_eq!(again.pools().unwrap(), [("tank".to_owned(), config.clone())]);
+
+        // A file that can't be read is not one without pools, and is not replaced by one.
         fs::write(dir.path().join("zpool.cache"), b"torn").unwrap();
-        assert!(again.is_empty());
+        assert_eq!(
+            (again.is_empty(), again.pools().unwrap_err().kind()),
+            (false, io::ErrorKind::InvalidData)
+        );
+        cache.put("other", config.clone()).unwrap();
+        assert_eq!(fs::read(dir.path().join("zpool.cache.damaged")).unwrap(), b"torn");
+        assert_eq!(again.pools().unwrap(), [("other".to_owned(), config.clone())]);
+        fs::remove_file(dir.path().join("zpool.cache")).unwrap();
+        fs::create_dir(dir.path().join("zpool.cache")).unwrap();
+        let why = cache.put("tank", config).unwrap_err().to_string();
+        assert!(why.contains("zpool.cache: "), "{why}");
+        assert!(!again.is_empty());
     }
 }

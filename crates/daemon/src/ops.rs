@@ -135,14 +135,14 @@ pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate
 #[doc(alias = "zpool_find_import_cached")]
 pub fn cached_in(file: &std::path::Path) -> std::io::Result<Vec<PoolCandidate>> {
     std::fs::File::open(file)?;
-    let pools = Cache::at(file.to_owned()).pools();
+    let pools = Cache::at(file.to_owned()).pools()?;
     let found = |(_, config): (String, NvList)| candidate_at(&leaf_paths(&config), config.u64("pool_guid")?);
     Ok(pools.into_iter().filter_map(found).collect())
 }
 
 /// The pool that the cache file of the machine's daemon calls so, where it is now.
 pub fn cached(name: &str) -> Option<PoolCandidate> {
-    let pools = Cache::at(Place::of_process().cache()).pools();
+    let pools = Cache::at(Place::of_process().cache()).pools().ok()?;
     let (_, config) = pools.into_iter().find(|(cached, _)| cached == name)?;
     candidate_at(&leaf_paths(&config), config.u64("pool_guid")?)
 }
@@ -357,7 +357,10 @@ impl Registry {
     /// pools are there: they may be files in a mount of those.
     pub fn import_cached(self: &Arc<Self>, commands: &Arc<dyn Commands>) {
         let until = Instant::now() + GRACE;
-        let mut wanted = self.cache.pools();
+        let mut wanted = self.cache.pools().unwrap_or_else(|e| {
+            eprintln!("no pool is imported: {e}; import pools with 'zpool import'");
+            Vec::new()
+        });
         loop {
             let tried = wanted.len();
             wanted = self.import_round(wanted, commands, until);

@@ -1,7 +1,7 @@
 //! The pools that are imported, by name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use engine::memory::Memory;
 use engine::spa::devices::Reopened;
 use engine::spa::events::Events;
 use engine::spa::features::PoolFeatures;
+use engine::spa::suspension::Suspension;
 use engine::spa::{Pool, Quiet, Spa};
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
@@ -98,6 +99,14 @@ impl Imported {
             Held::Live(spa) => &spa.pool.dsl,
             Held::ReadOnly(pool) => &pool.dsl,
         };
+        if let Held::Live(spa) = &held {
+            let name = spa.pool.name.clone();
+            // Standard error is the daemon's log. When it is gone nothing can be said.
+            spa.when_suspended(Arc::new(move |why: &Suspension| {
+                let whose = if why.is_ours { "an error of this program" } else { "its devices" };
+                let _ = writeln!(io::stderr(), "pool {name} is suspended because of {whose}: {}", why.cause);
+            }));
+        }
         if let Some(root) = &manner.altroot {
             // It is new, so nobody has said one before.
             let _ = dsl.altroot.set(root.trim_end_matches('/').to_owned());

@@ -63,7 +63,7 @@ pub enum Kind {
     Quota,
     /// Something of that name or number is there already.
     Exists,
-    /// The pool is suspended: too many devices are gone to go on.
+    /// The pool is suspended: nothing can be written for now.
     Suspended,
 }
 
@@ -129,6 +129,11 @@ impl Error {
     /// What is known of where it happened.
     pub fn place(&self) -> &Place {
         &self.0.place
+    }
+
+    /// The error, what caused it, what caused that, and so on.
+    pub fn causes(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |e| e.0.source.as_ref())
     }
 
     /// Adds the pool's name.

@@ -408,3 +408,55 @@ fn what_a_failed_flush_has_lost_is_not_committed() {
         bench.export(&[]);
     }
 }
+
+/// Who was told that a change failed, because the pool is suspended, does not find it done when the pool goes on.
+#[test]
+fn a_change_that_failed_at_a_suspension_does_not_come_later() {
+    let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
+    let mut bench = Bench::new(1, one);
+    bench.spa.start_thread().unwrap();
+    bench.disks[0].inject(Fault::Gone);
+    assert_eq!(change(&mut bench, 7).unwrap_err().kind(), Kind::Suspended);
+    let suspension = bench.spa.suspension().unwrap();
+    assert!(!suspension.is_ours, "{suspension:?}");
+    let name = format!("{POOL}/later");
+    let create =
+        |name: String| bench.spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(())));
+    assert_eq!(create(name.clone()).unwrap_err().kind(), Kind::Suspended);
+    bench.disks[0].clear();
+    bench.spa.resume(&|_| Ok(bench.device(0))).unwrap();
+    bench.spa.sync().unwrap();
+    create(name).unwrap();
+    bench.export(&[]);
+}
+
+/// A panic in the middle of a change: the pool is suspended for good, nobody blames its disks, and what was last on disk
+/// is there at the next import.
+#[test]
+fn half_a_change_never_reaches_the_disk() {
+    let mut bench = Bench::mirror();
+    bench.write();
+    bench.spa.start_thread().unwrap();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let listener = Arc::clone(&told);
+    bench.spa.when_suspended(Arc::new(move |why| listener.lock().unwrap().push(why.clone())));
+    let (spa, data, number) = (Arc::clone(&bench.spa), bench.data(), bench.file.1);
+    let changing = std::thread::spawn(move || {
+        let tx = spa.begin().unwrap();
+        data.objset.handle(number).unwrap().write(&tx, 0, &[0xee; 100]).unwrap();
+        panic!("in the middle of a change");
+    });
+    assert!(changing.join().is_err());
+    assert_eq!(bench.spa.sync().unwrap_err().kind(), Kind::Suspended);
+    while told.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let suspension = bench.spa.suspension().unwrap();
+    assert!(suspension.is_ours && suspension.cause.contains("broke off a change"), "{suspension:?}");
+    assert_eq!((told.lock().unwrap().as_slice(), bench.told("fs.zfs.io_failure")), (&[suspension][..], 1));
+    assert!(bench.spa.resume(&|_| Err(Health::REMOVED)).is_err() && bench.spa.sync().is_err());
+    bench.spa.abandon();
+    let Bench { spa, dir, file, model, .. } = bench;
+    drop(spa);
+    drop(reimported(dir.path(), file, &model));
+}

@@ -113,10 +113,10 @@ fn cannot(verb: &str, word: &str, what: &str) -> Failure {
     Failure::failed(format!("cannot {verb} {word}: {what}"))
 }
 
-fn why(e: &engine::Error) -> &str {
+fn why(e: &engine::Error) -> String {
     match e.kind() {
-        Kind::Suspended => "pool I/O is currently suspended",
-        _ => e.what(),
+        Kind::Suspended => crate::session::suspended(e),
+        _ => e.what().to_owned(),
     }
 }
 
@@ -156,7 +156,7 @@ impl Verb for Offline {
                 true => spa.fault(guid, self.temporary),
                 false => spa.offline(guid, self.temporary),
             });
-            done.map_err(|e| cannot(verb, word, why(&e)))
+            done.map_err(|e| cannot(verb, word, &why(&e)))
         })
     }
 }
@@ -177,7 +177,7 @@ impl Verb for Online {
                 return Err(cannot(verb, word, "cannot expand cache devices"));
             }
             let guid = device(&pool, "online", word)?;
-            let cannot = |e: engine::Error| cannot(verb, word, why(&e));
+            let cannot = |e: engine::Error| cannot(verb, word, &why(&e));
             let spa = pool.spa().map_err(cannot)?;
             let before = spa.pool.tree().leaf(guid).map(|leaf| leaf.health());
             let is_out = |health: &Health| !health.is_readable() && health.state != VdevState::Faulted;
@@ -244,7 +244,7 @@ impl Verb for Clear {
             devices.push((leaf.guid, is_out.then(|| pool.reopen(leaf.guid))));
         }
         let name = self.device.as_deref().unwrap_or(&self.pool);
-        spa.clear(devices).map_err(|e| cannot(name, why(&e)))?;
+        spa.clear(devices).map_err(|e| cannot(name, &why(&e)))?;
         ctx.registry()?.note(&pool)?;
         ctx.log(&pool)?;
         Ok(Exit::OK)

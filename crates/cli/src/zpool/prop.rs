@@ -15,9 +15,11 @@ use engine::dsl::props::names::dataset_name;
 use engine::spa::Pool;
 use engine::spa::props::{PoolStats, settings};
 use engine::spa::space::PoolSpace;
+use engine::spa::suspension::Suspension;
 use engine::vdev::leaf::Leaf;
 use zcommon::features::{FEATURES, Feature};
 use zcommon::props::{PropDefault, PropType, ZpoolProp};
+use zcommon::status::{PoolStatus, pool_action, pool_status};
 use zcommon::units::{nicebytes, nicenum};
 use zcommon::vdev::VdevState;
 use zutil::PoolCandidate;
@@ -37,6 +39,17 @@ const FAILMODE_CONTINUE: u64 = 1;
 
 /// The version from which on features count.
 const FEATURES_VERSION: u64 = 5000;
+
+/// What is the matter with a pool, and what to do.
+#[derive(Debug)]
+pub struct Advice {
+    /// What is the matter.
+    pub status: Option<String>,
+    /// What to do.
+    pub action: Option<String>,
+    /// Of the message that OpenZFS has on it.
+    pub id: Option<&'static str>,
+}
 
 /// A pool as its verbs see it.
 #[derive(Debug)]
@@ -100,8 +113,29 @@ impl<'a> PoolView<'a> {
 
     /// Whether nothing can be written any more.
     pub fn is_suspended(&self) -> bool {
-        let spa = self.live.as_ref().and_then(|live| live.spa().ok());
-        spa.is_some_and(|spa| spa.txgs.suspended().is_some())
+        self.suspension().is_some()
+    }
+
+    /// Why nothing can be written any more, if that is so.
+    fn suspension(&self) -> Option<Suspension> {
+        self.live.as_ref().and_then(|live| live.spa().ok())?.suspension()
+    }
+
+    /// What `zpool status` says is the matter, and what to do. OpenZFS's words blame devices for every suspension.
+    pub fn advice(&self, condition: PoolStatus) -> Advice {
+        let is_told = matches!(condition, PoolStatus::IoFailureWait | PoolStatus::IoFailureContinue);
+        if let Some(ours) = self.suspension().filter(|why| is_told && why.is_ours) {
+            let status = format!(
+                "The pool is suspended because of an error of Aquifer; no device failed.\n{}",
+                ours.cause
+            );
+            let action = "Export the pool with 'zpool export -f' and import it again: it is then as it was\n\
+                          last on disk.  Please report the error, with what the daemon's log says of it.";
+            return Advice { status: Some(status), action: Some(action.to_owned()), id: None };
+        }
+        let [status, action] =
+            [pool_status(condition), pool_action(condition)].map(|text| text.map(str::to_owned));
+        Advice { status, action, id: condition.message_id() }
     }
 
     /// Whether who writes to a suspended pool is told so, instead of waiting.

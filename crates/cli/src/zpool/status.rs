@@ -7,7 +7,7 @@ use std::io::Write;
 
 use clap::{ArgAction, Args};
 use serde_json::{Map, Value};
-use zcommon::status::{PoolStatus, pool_action, pool_status};
+use zcommon::status::PoolStatus;
 use zutil::import_listing::class_of;
 use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
@@ -221,15 +221,15 @@ impl Status {
             tops.iter().filter(|v| class_of(v) == class).map(|v| self.vdev(view, v, false)).collect()
         };
         let aux = |list: &[VdevNode], spare: bool| list.iter().map(|v| self.vdev(view, v, spare)).collect();
-        let facts = view.facts.as_ref();
+        let (facts, advice) = (view.facts.as_ref(), view.advice(condition));
         let classes = ["dedup", "special", "logs"];
         let classes = classes.into_iter().map(|c| (c.to_owned(), of_class(Some(c))));
         StatusReport {
             pool: view.pool.name.clone(),
             state: view.state().to_owned(),
-            status: pool_status(condition).map(wrap),
-            action: pool_action(condition).map(wrap),
-            see: condition.message_id().map(str::to_owned),
+            status: advice.status.as_deref().map(wrap),
+            action: advice.action.as_deref().map(wrap),
+            see: advice.id.map(str::to_owned),
             activity: Activity::of(view).lines(view),
             root: StatusVdev {
                 name: view.pool.name.clone(),

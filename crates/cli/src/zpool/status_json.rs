@@ -7,7 +7,7 @@
 //! Differs from OpenZFS: a draid is described like any other vdev; 2.3 prints no more than its name and counts.
 
 use serde_json::{Map, Value, json};
-use zcommon::status::{MESSAGE_URL, PoolStatus, pool_action, pool_status, wrap};
+use zcommon::status::{MESSAGE_URL, PoolStatus, wrap};
 use zcommon::units::{nicebytes, nicenum};
 use zcommon::vdev::VdevState;
 use zutil::import_listing::class_of;
@@ -111,13 +111,14 @@ pub fn pool(
     let mut map = super::pool_object(view, style);
     map.shift_remove("type");
     let lines = |text: &str| json!(format!("{}\n", wrap(text, "")));
-    if let Some(text) = pool_status(condition) {
-        map.insert("status".into(), lines(text));
+    let advice = view.advice(condition);
+    if let Some(text) = advice.status {
+        map.insert("status".into(), lines(&text));
     }
-    if let Some(text) = pool_action(condition) {
-        map.insert("action".into(), lines(text));
+    if let Some(text) = advice.action {
+        map.insert("action".into(), lines(&text));
     }
-    if let Some(id) = condition.message_id() {
+    if let Some(id) = advice.id {
         map.insert("msgid".into(), json!(id));
         map.insert("moreinfo".into(), json!(format!("{MESSAGE_URL}{id}")));
     }

@@ -102,9 +102,10 @@ impl Spa {
         list
     }
 
-    /// An error of the whole pool.
-    pub(super) fn report_pool(&self, class: &str) {
-        let list = self.ereport(class, None);
+    /// An error of the whole pool, and its cause.
+    pub(super) fn report_pool(&self, class: &str, cause: &str) {
+        let mut list = self.ereport(class, None);
+        list.add("cause", cause);
         self.events.post(&self.pool.env, class.to_owned(), list);
     }
 

@@ -285,14 +285,6 @@ impl Spa {
             self.report_state(leaf, before);
         }
     }
-
-    /// Stops writing: whoever waits is told why, and so is who begins something new.
-    #[doc(alias = "zio_suspend")]
-    pub(super) fn suspend(&self, why: Error) {
-        let what = "the pool is suspended: what was changed can't be written";
-        self.report_pool("ereport.fs.zfs.io_failure");
-        self.txgs.suspend(Error::new(Kind::Suspended, what).because(why).in_pool(&self.pool.name));
-    }
 }
 
 #[cfg(test)]

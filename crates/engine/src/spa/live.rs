@@ -23,6 +23,7 @@ use super::health::Diagnosis;
 use super::multihost::Multihost;
 use super::pool::Pool;
 use super::shared::Shared;
+use super::suspension::Telling;
 use crate::dmu::live::sync::BlockOps;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Tx};
@@ -77,6 +78,7 @@ pub struct Spa {
     pub(super) events: Arc<Events>,
     pub(super) lost: Lost,
     pub(super) diagnosis: Diagnosis,
+    pub(super) telling: Telling,
     /// Something waits to be freed, and the last group could free some.
     pub(super) waiting: AtomicBool,
     /// Vdevs grow with their devices.
@@ -139,6 +141,7 @@ impl Spa {
             events: Arc::default(),
             lost: Lost::default(),
             diagnosis: Diagnosis::default(),
+            telling: Telling::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
             autoexpand: AtomicBool::new(false),
@@ -203,16 +206,34 @@ impl Spa {
         &self,
         work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        if let Some(why) = self.txgs.suspended() {
+            return Err(why);
+        }
         let promise = Promise::default();
         let theirs = promise.clone();
+        // Set by the task when it begins, or by its caller when that gives up: whoever is first.
+        let taken = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&taken);
         let txg = {
             // Held, so that the group can't be closed before the task is in it.
             let hold = self.txgs.begin();
-            let task: Task = Box::new(move |spa, tx| theirs.set(work(spa, tx)));
+            let task: Task = Box::new(move |spa, tx| {
+                if !begins.swap(true, Ordering::AcqRel) {
+                    theirs.set(work(spa, tx));
+                }
+            });
             self.tasks.0.lock().entry(hold.txg()).or_default().push(task);
             hold.txg()
         };
-        self.wait_synced(txg)?;
+        if let Err(why) = self.wait_synced(txg) {
+            // A caller that was told so may do it again, or something else: it must not come later.
+            let what = "the change was begun: it is made when the pool goes on ('zpool clear'), and lost if the pool is \
+                        exported by force";
+            return match taken.swap(true, Ordering::AcqRel) {
+                false => Err(why),
+                true => Err(Error::new(crate::Kind::Suspended, what).in_pool(&self.pool.name).because(why)),
+            };
+        }
         promise.wait(&*self.pool.env.executor)
     }
 
@@ -250,6 +271,8 @@ impl Spa {
     /// Does the next thing that is due: writes a group that is ready, or closes the open one when `force`d,
     /// wanted, or full. True when something was done.
     pub fn step(&self, force: bool) -> bool {
+        // A transaction that broke off suspends the pool where nobody can tell.
+        self.tell_suspension();
         self.tend();
         self.measure_now_and_then();
         if let Some(txg) = self.txgs.take() {
@@ -306,11 +329,13 @@ impl Spa {
 
     /// As [`Spa::step`]. When an invariant breaks, whoever waits is told so, instead of waiting for ever.
     fn step_or_suspend(&self, force: bool) -> bool {
-        std::panic::catch_unwind(AssertUnwindSafe(|| self.step(force))).unwrap_or_else(|_| {
-            let what =
-                "the pool is suspended: writing it stopped at an error of this program, which is in its log";
+        std::panic::catch_unwind(AssertUnwindSafe(|| self.step(force))).unwrap_or_else(|panic| {
+            let what = "the pool is suspended: writing it stopped at an error of this program";
             self.broken.store(true, Ordering::Release);
-            self.txgs.suspend(Error::new(crate::Kind::Suspended, what).in_pool(&self.pool.name));
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            let why = Error::corrupt(format!("an invariant of this program is broken: {said}"));
+            self.suspend_as(Error::new(crate::Kind::Suspended, what).because(why));
             self.stop.store(true, Ordering::Release);
             true
         })

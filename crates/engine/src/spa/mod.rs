@@ -43,6 +43,7 @@ mod source;
 pub mod space;
 mod space_store;
 mod spares;
+pub mod suspension;
 mod sync;
 mod upgrade;
 pub mod vdev_props;

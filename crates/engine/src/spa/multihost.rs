@@ -132,7 +132,8 @@ impl Spa {
             let what = "the pool is suspended: other machines could not be told that it is in use";
             // Another machine may have it already.
             self.broken.store(true, Ordering::Release);
-            self.txgs.suspend(Error::new(Kind::Suspended, what).in_pool(&self.pool.name));
+            let why = Error::new(Kind::Io, "no heartbeat could be written for too long");
+            self.suspend_as(Error::new(Kind::Suspended, what).because(why));
         }
     }
 }

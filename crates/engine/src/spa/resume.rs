@@ -85,7 +85,10 @@ impl Spa {
         if let Err(e) = self.pool.zio.check_written(u64::MAX, &suspects, Cure::Note) {
             return Err(cannot("devices have lost what they had taken", LEAVE).because(e));
         }
-        self.pool.zio.parking.resume(|| self.txgs.resume());
+        self.pool.zio.parking.resume(|| {
+            self.txgs.resume();
+            self.forget_suspension();
+        });
         Ok(())
     }
 

@@ -71,6 +71,8 @@ pub struct WriteRequest {
     pub txg: u64,
     /// Where it stands.
     pub at: Bookmark,
+    /// When no device takes it, it waits until the pool is resumed. Not for who has another way, and holds a transaction.
+    pub may_wait: bool,
 }
 
 /// Told the pointer; its fill count is the caller's to set.
@@ -126,12 +128,13 @@ impl Zio {
             && old.logical_birth() == request.txg
             && old.physical_birth() == request.txg
             && old.psize() == psize;
+        let may_wait = request.may_wait;
         if in_place && old.is_gang() {
             return super::gang_write::rewrite(self, (bp, old), data, *props, request.txg, done);
         }
         if in_place {
             bp.set_dvas(&old.dvas().collect::<Vec<_>>());
-            let job = Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place };
+            let job = Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place, may_wait };
             return self.write_copies(job, done);
         }
         match self.place(props, psize, request.txg) {
@@ -139,10 +142,13 @@ impl Zio {
             Err(e) if e.kind() == Kind::Fragmented => {
                 return super::gang_write::start(self, bp, data, *props, request.txg, done);
             }
-            Err(e) if is_of_devices(&e) => return self.write_later(request, e, done),
+            Err(e) if may_wait && is_of_devices(&e) => return self.write_later(request, e, done),
             Err(e) => return done(Err(e.at_block(request.at))),
         }
-        self.write_copies(Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place }, done);
+        self.write_copies(
+            Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place, may_wait },
+            done,
+        );
     }
 
     /// What is needed to find a place can't be read.
@@ -287,10 +293,17 @@ impl Zio {
         }
     }
 
-    /// Nothing takes the block: it waits until the pool is resumed. Who wants a block of an intent log can wait for the
-    /// group instead.
+    /// Nothing takes the block: it waits until the pool is resumed, if it may. Who wants a block of an intent log can wait
+    /// for the group instead; that has its place already, others give theirs back.
     fn give_up(self: &Arc<Self>, mut job: Job, why: Error, done: WriteDone) {
-        if job.bp.object_type() == ObjectType::INTENT_LOG || !is_of_devices(&why) {
+        let is_log = job.bp.object_type() == ObjectType::INTENT_LOG;
+        if is_log || !is_of_devices(&why) {
+            return done(Err(why));
+        }
+        if !job.may_wait {
+            if let Ok(allocator) = self.allocator() {
+                job.bp.dvas().for_each(|dva| allocator.unallocate(&dva, job.txg));
+            }
             return done(Err(why));
         }
         let (zio, held) = (Arc::clone(self), why.clone());
@@ -315,7 +328,7 @@ impl Zio {
         txg: u64,
         done: WriteDone,
     ) {
-        self.write_copies(Job { bp, data, props, txg, tries: TRIES, in_place: false }, done);
+        self.write_copies(Job { bp, data, props, txg, tries: TRIES, in_place: false, may_wait: true }, done);
     }
 }
 
@@ -328,6 +341,8 @@ pub(super) struct Job {
     pub tries: u32,
     /// Written over what this group wrote there.
     pub in_place: bool,
+    /// As in the request.
+    pub may_wait: bool,
 }
 
 struct Left {

@@ -79,7 +79,14 @@ impl LiveObjset {
             (root.phys.to_bytes(), root.bp, fill)
         };
         let (txg, at) = (tx.txg(), Bookmark::root(self.id));
-        let request = WriteRequest { data: (&*bytes).into(), props: self.policy().root(), old, txg, at };
+        let request = WriteRequest {
+            data: (&*bytes).into(),
+            props: self.policy().root(),
+            old,
+            txg,
+            at,
+            may_wait: true,
+        };
         let results = write_all(self.arc(), vec![request]);
         let mut bp = results.into_iter().next().ok_or_else(|| Error::corrupt("no block was written"))??;
         bp.set_fill(fill);

@@ -217,7 +217,7 @@ impl Work {
         fill: u64,
     ) -> Request {
         let at = self.old.at(at.0, at.1);
-        Request::Write(Box::new(WriteRequest { data, props, old, txg: self.txg, at }), fill)
+        Request::Write(Box::new(WriteRequest { data, props, old, txg: self.txg, at, may_wait: true }), fill)
     }
 
     /// The indirect blocks of `level` that must be written, once those below are.

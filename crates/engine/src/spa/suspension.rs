@@ -1,0 +1,114 @@
+//! Why a pool is suspended, and who is told.
+//!
+//! A pool is suspended because devices failed what it can't do without, or because of an error of this program: something
+//! that must not be, found while a group was written, or a panic. The two need different things of the administrator, so
+//! each place that speaks of a suspension ([`Spa::suspension`]) says which of them it was, and gives the cause.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::live::Spa;
+use crate::error::{Error, Kind};
+
+/// Told of a suspension, on any thread; must be short.
+pub type Told = Arc<dyn Fn(&Suspension) + Send + Sync>;
+
+/// Why nothing is written any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspension {
+    /// The error that it began with, and its place.
+    pub cause: String,
+    /// It is an error of this program: no device failed.
+    pub is_ours: bool,
+}
+
+impl Suspension {
+    /// Of the error that callers get.
+    pub fn of(why: &Error) -> Self {
+        let of_devices = |e: &Error| matches!(e.kind(), Kind::Io | Kind::NoDevice | Kind::Checksum);
+        let is_ours = !why.causes().any(of_devices);
+        let cause = why.causes().nth(1).map_or_else(|| why.to_string(), ToString::to_string);
+        Self { cause, is_ours }
+    }
+}
+
+/// Who wants to be told.
+#[derive(Default)]
+pub(super) struct Telling {
+    listener: Mutex<Option<Told>>,
+    is_told: AtomicBool,
+}
+
+impl fmt::Debug for Telling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Telling({:?})", self.is_told)
+    }
+}
+
+impl Spa {
+    /// Why the pool is suspended, if it is.
+    pub fn suspension(&self) -> Option<Suspension> {
+        self.txgs.suspended().as_ref().map(Suspension::of)
+    }
+
+    /// From now on `told` is told when the pool is suspended, once each time.
+    pub fn when_suspended(&self, told: Told) {
+        *self.telling.listener.lock() = Some(told);
+        self.tell_suspension();
+    }
+
+    /// Stops writing: whoever waits is told why, and so is who begins something new.
+    #[doc(alias = "zio_suspend")]
+    pub(super) fn suspend(&self, why: Error) {
+        let what = "the pool is suspended: what was changed can't be written";
+        self.suspend_as(Error::new(Kind::Suspended, what).because(why));
+    }
+
+    /// As [`Spa::suspend`], with the error that callers get.
+    pub(super) fn suspend_as(&self, why: Error) {
+        self.txgs.suspend(why.in_pool(&self.pool.name));
+        self.tell_suspension();
+    }
+
+    /// Tells of a suspension that was not told yet: the events, and who listens.
+    pub(super) fn tell_suspension(&self) {
+        let Some(suspension) = self.suspension() else { return };
+        if !self.telling.is_told.swap(true, Ordering::AcqRel) {
+            self.report_pool("ereport.fs.zfs.io_failure", &suspension.cause);
+            let listener = self.telling.listener.lock().clone();
+            if let Some(listener) = listener {
+                listener(&suspension);
+            }
+        }
+    }
+
+    /// The next suspension is another one.
+    pub(super) fn forget_suspension(&self) {
+        self.telling.is_told.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_only_blamed_for_what_they_did() {
+        let told = |why: Error| {
+            Suspension::of(&Error::new(Kind::Suspended, "the pool is suspended").because(why).in_pool("tank"))
+        };
+        let ours = told(Error::corrupt("a space map stands at two places").on_vdev("mirror-0"));
+        assert_eq!(
+            (ours.is_ours, ours.cause.as_str()),
+            (true, "a space map stands at two places (vdev mirror-0)")
+        );
+        let theirs =
+            told(Error::new(Kind::Invalid, "no place").because(Error::new(Kind::Io, "a write failed")));
+        assert_eq!((theirs.is_ours, theirs.cause.as_str()), (false, "no place: a write failed"));
+        let alone = Suspension::of(&Error::new(Kind::Suspended, "a change broke off"));
+        assert_eq!((alone.is_ours, alone.cause.as_str()), (true, "a change broke off"));
+    }
+}
