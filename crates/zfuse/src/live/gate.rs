@@ -22,6 +22,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -178,6 +179,12 @@ fn os(name: &[u8]) -> &OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)
 }
 
+/// Answers a request. One that panics gets EIO, from the end of its reply, and its thread goes on with others; if it was in
+/// the middle of a change, the pool is suspended by then.
+fn contained(answer: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(answer));
+}
+
 /// Requests go on through the open gate. In brackets: whose numbers must be those of files that are there.
 macro_rules! pass {
     ($($name:ident [$($node:ident)*] ($($arg:ident: $kind:ty),*; $reply:ty);)*) => {
@@ -186,7 +193,7 @@ macro_rules! pass {
             if false $(|| live.is_stale($node))* {
                 return reply.error(Errno::ESTALE);
             }
-            Filesystem::$name(&*live, req, $($arg,)* reply);
+            contained(|| Filesystem::$name(&*live, req, $($arg,)* reply));
         })*
     };
 }
@@ -220,7 +227,7 @@ impl Filesystem for Front {
         if live.is_stale(ino) {
             return reply.error(Errno::ESTALE);
         }
-        live.write(req, ino, fh, offset, data, how, flags, owner, reply);
+        contained(|| live.write(req, ino, fh, offset, data, how, flags, owner, reply));
     }
 
     pass! {
