@@ -21,14 +21,14 @@ fn cut(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 /// Bytes of one file under random writes, cuts, holes and appends, with groups written in between.
-fn bytes_of_a_file(seed: u64, recordsize: u64, span: u64, steps: u64) {
+fn bytes_of_a_file(seed: u64, recordsize: u64, (span, most): (u64, u64), steps: u64) {
     let bench = Bench::new(512 << 20, |_| {});
     let fs = bench.writer(Options { recordsize, ..Options::default() });
     let number = fs.create(fs.root, b"f", &file()).unwrap();
     let mut rng = Rng::new(seed);
     let mut model: Vec<u8> = Vec::new();
     for step in 0..steps {
-        let (at, len) = (rng.below(span), rng.below(span / 4) + 1);
+        let (at, len) = (rng.below(span), rng.below(most) + 1);
         let (from, size) = (at as usize, len as usize);
         match rng.below(12) {
             0..4 => {
@@ -89,14 +89,40 @@ fn bytes_of_a_file(seed: u64, recordsize: u64, span: u64, steps: u64) {
 
 #[test]
 fn bytes_of_small_records() {
-    bytes_of_a_file(1, 4096, 60_000, 300);
-    bytes_of_a_file(2, 512, 5_000, 300);
+    bytes_of_a_file(1, 4096, (60_000, 15_000), 300);
+    bytes_of_a_file(2, 512, (5_000, 1_250), 300);
+}
+
+/// An indirect block has the pointers of 1024 records.
+#[test]
+fn bytes_of_files_with_several_indirect_blocks() {
+    bytes_of_a_file(5, 512, (3 << 20, 40_000), 400);
+    bytes_of_a_file(6, 1024, (8 << 20, 20_000), 400);
+    bytes_of_a_file(7, 4096, (40 << 20, 200_000), 200);
+}
+
+/// The walk over one freed range looks past it, into an indirect block that the next range does not have.
+#[test]
+fn several_holes_in_one_group() {
+    let bench = Bench::new(512 << 20, |_| {});
+    let fs = bench.writer(Options { recordsize: 512, ..Options::default() });
+    let number = fs.create(fs.root, b"f", &file()).unwrap();
+    fs.write(number, 0, &[1; 4096], true).unwrap();
+    fs.write(number, 800 << 10, &[1; 512], true).unwrap();
+    bench.spa.sync().unwrap();
+    for at in 1..6 {
+        fs.punch(number, at * 40_000, 4096).unwrap();
+    }
+    bench.spa.sync().unwrap();
+    let mut out = [0; 512];
+    assert_eq!(fs.read(number, 800 << 10, &mut out).unwrap(), 512);
+    assert_eq!(out, [1; 512]);
 }
 
 #[test]
 fn bytes_of_usual_records() {
-    bytes_of_a_file(3, 128 << 10, 900_000, 200);
-    bytes_of_a_file(4, 128 << 10, 100_000, 200);
+    bytes_of_a_file(3, 128 << 10, (900_000, 225_000), 200);
+    bytes_of_a_file(4, 128 << 10, (100_000, 25_000), 200);
 }
 
 /// A file or directory of the model.

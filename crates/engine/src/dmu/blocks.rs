@@ -2,9 +2,10 @@
 //!
 //! The walk keeps the indirect blocks on its way, so a step costs a look at one slot. Nothing but data can
 //! stand at two places of one object (only data is shared by dedup and cloning), so an indirect block that is
-//! met twice is a forgery: it would let a few bytes claim any number of blocks.
+//! met at a second place is a forgery: it would let a few bytes claim any number of blocks. A walk that goes
+//! back meets a block again at the same place, which is no fault.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use ondisk::{Blkptr, Dva};
 use stdx::Buf;
@@ -30,7 +31,8 @@ pub struct Blocks<'a> {
 pub struct Path {
     /// The indirect block in hand at each level from 1 on: its number and bytes.
     levels: Vec<Option<(u64, Buf)>>,
-    seen: HashSet<Dva>,
+    /// The level and number at which each block was met.
+    seen: HashMap<Dva, (u8, u64)>,
 }
 
 /// What stands at a block number.
@@ -50,16 +52,30 @@ impl<'a> Blocks<'a> {
     pub fn next_from(&mut self, blkid: u64) -> std::result::Result<Option<u64>, Stuck> {
         self.path.next_from(self.object, blkid)
     }
+
+    /// The first stored block at or after `blkid` and before `end`. Indirect blocks past `end` are not read.
+    pub fn next_within(&mut self, blkid: u64, end: u64) -> std::result::Result<Option<u64>, Stuck> {
+        self.path.next_within(self.object, blkid, end)
+    }
 }
 
 impl Path {
     /// The first stored block of `object` at or after `blkid`.
     pub fn next_from(&mut self, object: &Object, blkid: u64) -> std::result::Result<Option<u64>, Stuck> {
+        self.next_within(object, blkid, u64::MAX)
+    }
+
+    fn next_within(
+        &mut self,
+        object: &Object,
+        blkid: u64,
+        end: u64,
+    ) -> std::result::Result<Option<u64>, Stuck> {
         if let Some(handle) = object.handle() {
-            return next_live(handle, blkid);
+            return Ok(next_live(handle, blkid)?.filter(|&b| b < end));
         }
         let mut at = blkid;
-        while at <= object.dnode.maxblkid && at < object.reach() {
+        while at <= object.dnode.maxblkid && at < object.reach() && at < end {
             match self.look(object, at) {
                 Ok(Found::Stored(_)) => return Ok(Some(at)),
                 Ok(Found::Hole(Some(past))) => at = past,
@@ -101,7 +117,8 @@ impl Path {
             return Ok(block.clone());
         }
         let block = object.indirect(bp, level, number)?;
-        if bp.dva(0).is_some_and(|dva| !self.seen.insert(dva)) {
+        let place = (level, number);
+        if bp.dva(0).is_some_and(|dva| *self.seen.entry(dva).or_insert(place) != place) {
             let what = "an indirect block stands at two places of its object";
             return Err(Error::new(Kind::Loop, what).at_block(object.at(level, number)));
         }
@@ -161,7 +178,7 @@ impl<'a> Dense<'a> {
         let Found::Stored(bp) = self.path.look(self.object, blkid)? else {
             return Err(bad("an array has a hole"));
         };
-        if bp.dva(0).is_some_and(|dva| !self.path.seen.insert(dva)) {
+        if bp.dva(0).is_some_and(|dva| self.path.seen.insert(dva, (0, blkid)).is_some()) {
             return Err(bad("a block stands at two places of its object"));
         }
         self.object.block(blkid)

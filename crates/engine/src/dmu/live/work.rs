@@ -163,7 +163,7 @@ impl Work {
         let mut blocks = Blocks::new(&old);
         for (start, end) in self.change.freed.iter().collect::<Vec<_>>() {
             let mut at = start;
-            while let Some(blkid) = blocks.next_from(at).map_err(|(_, e)| e)?.filter(|&b| b < end) {
+            while let Some(blkid) = blocks.next_within(at, end).map_err(|(_, e)| e)? {
                 if !self.change.blocks.contains_key(&blkid) {
                     let bp = self.old_pointer(0, blkid)?;
                     self.kill(&bp);
