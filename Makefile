@@ -1,5 +1,6 @@
 # make demo   set-up and the main job on real data
 # make test   set-up and every test
+# make test-long  that, and all that takes hours
 # make posix  other people's file system suites on a mount, fsx for SECONDS=60 each; snapshot tools against our zfs
 # make bench  speed, as ratios to real OpenZFS and to the raw devices
 # make crash  power cuts from SEED=1, COUNT=20000 images; COUNT=EVENT:VARIANT replays one
@@ -19,7 +20,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= target/release/aquifer
 
-.PHONY: install uninstall deb build demo test lint posix kernel bench fuzz crash simulate kill clean
+.PHONY: install uninstall deb build demo test test-long lint posix kernel bench fuzz crash simulate kill clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -43,7 +44,17 @@ demo:
 
 test: lint
 	tests/oracle.sh
-	$(CARGO) test --workspace --no-fail-fast
+	$(CARGO) run -p xtask -- test
+
+# Everything that takes long: the suite with its slow tests, then power cuts, simulation, fuzzing, kills, mounts, a kernel.
+test-long: test
+	$(CARGO) run -p xtask -- test sim testkit -- --ignored
+	$(MAKE) crash COUNT=20000
+	$(MAKE) simulate COUNT=2000
+	$(MAKE) kill COUNT=200
+	$(MAKE) fuzz
+	$(MAKE) posix
+	$(MAKE) kernel
 
 lint:
 	$(CARGO) fmt --all --check

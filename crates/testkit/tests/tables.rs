@@ -140,12 +140,13 @@ fn clone_entries_agree_with_their_totals() {
     }
 }
 
-/// The golden pools were never scrubbed after their damage: their error logs are empty, and readable.
+/// One golden pool was scrubbed after its damage; the error logs of all others are empty, and readable.
 #[test]
 fn error_logs_are_readable() {
     for golden in golden::all() {
         let mut notes = Vec::new();
         let errors = errlog::errors(&golden.open().unwrap(), &mut notes);
-        assert!(notes.is_empty() && errors.is_empty(), "{}: {notes:?} {errors:?}", golden.name);
+        let expected = if golden.name == "known-errors" { 2 } else { 0 };
+        assert!(notes.is_empty() && errors.len() == expected, "{}: {notes:?} {errors:?}", golden.name);
     }
 }

@@ -35,6 +35,7 @@ const ORDER: &[&str] = &[
     "metaslab_shift",
     "ashift",
     "asize",
+    "min_alloc",
     "is_log",
     "non_allocating",
     "removing",
