@@ -5,7 +5,7 @@ mod live;
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use live::Live;
@@ -149,6 +149,38 @@ fn the_promise_of_memory_is_kept_under_load() {
     counters_are_shown(&live);
     live.ok("set zfs_arc_max=1M");
     assert!(kstat(&live, "size") <= 1 << 20);
+    live.export_and_verify("tank");
+}
+
+/// Few bytes change in each of many indirect blocks: all of these together are 750 MiB.
+#[test]
+fn the_promise_of_memory_is_kept_by_scattered_small_writes() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    const MOST: u64 = (16 + 16 + 128) * MIB;
+    let live = Live::new();
+    conf(&live, "zfs_arc_max = 16M\nzfs_dirty_data_max = 16M\n");
+    let mount = live.dir.path().join("mnt");
+    let options = format!("-O mountpoint={} -O recordsize=512 -O atime=off", mount.display());
+    live.ok(&format!("zpool create {options} tank {}", live.disk("a", 1024)));
+    let pid = live.pid().unwrap();
+    let file = File::create(mount.join("f")).unwrap();
+    let mut most = 0;
+    for n in 0..6000_u64 {
+        file.write_all_at(&[b'x'; 512], (n * 7919 % 6000) << 19).unwrap();
+        most = most.max(if n % 16 == 0 { resident(pid) } else { 0 });
+    }
+    std::thread::scope(|all| {
+        let sync = all.spawn(|| live.ok("zpool sync"));
+        while !sync.is_finished() {
+            most = most.max(resident(pid));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    drop(file);
+    assert!(most > 2 * MIB && most <= MOST, "{} MiB", most / MIB);
     live.export_and_verify("tank");
 }
 

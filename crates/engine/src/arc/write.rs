@@ -1,5 +1,6 @@
 //! Writing through the cache: what was just written is read from memory.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ondisk::Blkptr;
@@ -8,24 +9,38 @@ use stdx::Buf;
 
 use super::ArcCache;
 use crate::error::Result;
+use crate::memory::limits::Limit;
 use crate::taskq::{Executor, Promise};
 use crate::zio::Form;
 use crate::zio::write::WriteRequest;
 
-/// Bytes of blocks that are on their way at once.
+/// Most bytes of blocks that are on their way at once.
 const WINDOW: usize = 32 << 20;
+/// Least.
+const SMALLEST_WINDOW: usize = 4 << 20;
+/// What a block on its way takes besides its content.
+const OVERHEAD: usize = 2048;
 
 /// How much is on its way, and who waits until it is less.
-#[derive(Debug, Default)]
-struct Flow(Mutex<(usize, Option<Promise<()>>)>);
+#[derive(Debug)]
+struct Flow {
+    window: usize,
+    state: Mutex<(usize, Option<Promise<()>>)>,
+}
 
 impl Flow {
+    /// A share of what may be changed and not written: what is made to be written belongs to that.
+    fn of(arc: &ArcCache) -> Arc<Self> {
+        let most = usize::try_from(arc.memory().limits.get(Limit::DirtyMax)).unwrap_or(usize::MAX);
+        Arc::new(Self { window: (most / 8).clamp(SMALLEST_WINDOW, WINDOW), state: Mutex::default() })
+    }
+
     /// Waits while too much is on its way. Any end makes room: one slow device does not hold up the others.
     fn enter(&self, bytes: usize, executor: &dyn Executor) {
         let room = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             state.0 = state.0.saturating_add(bytes);
-            (state.0 > WINDOW && state.0 > bytes).then(|| state.1.get_or_insert_default().clone())
+            (state.0 > self.window && state.0 > bytes).then(|| state.1.get_or_insert_default().clone())
         };
         if let Some(room) = room {
             room.wait(executor);
@@ -33,9 +48,9 @@ impl Flow {
     }
 
     fn leave(&self, bytes: usize) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.0 = state.0.saturating_sub(bytes);
-        if state.0 <= WINDOW
+        if state.0 <= self.window
             && let Some(room) = state.1.take()
         {
             drop(state);
@@ -44,27 +59,55 @@ impl Flow {
     }
 }
 
-/// Writes many blocks and waits; pointers in the order of the requests. What was written is in the cache.
-pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result<Blkptr>> {
-    let (zio, flow) = (arc.zio(), Arc::<Flow>::default());
-    let mut promises: Vec<(Promise<Result<Blkptr>>, Buf)> = Vec::with_capacity(requests.len());
-    for request in requests {
-        let (promise, flow, data) = (Promise::default(), Arc::clone(&flow), request.data.clone());
-        let (theirs, bytes) = (promise.clone(), data.len());
+/// A block whose write was started.
+struct Started<T> {
+    tag: T,
+    promise: Promise<Result<Blkptr>>,
+    data: Buf,
+}
+
+/// Writes blocks in the order in which `requests` makes them, and waits for all; `done` is told the pointer of each, in
+/// that order. A block is made when there is room for it only, so that the memory taken does not grow with their number.
+/// What was written is in the cache.
+pub fn write_each<T>(
+    arc: &Arc<ArcCache>,
+    requests: impl Iterator<Item = (T, WriteRequest)>,
+    mut done: impl FnMut(T, Result<Blkptr>),
+) {
+    let (zio, flow) = (arc.zio(), Flow::of(arc));
+    let mut finish = |started: Started<T>| {
+        let result = started.promise.wait(&**zio.executor());
+        if let Ok(bp) = &result {
+            arc.insert(bp, Form::Logical, &started.data);
+        }
+        done(started.tag, result);
+    };
+    let (mut waiting, mut held) = (VecDeque::<Started<T>>::new(), 0_usize);
+    for (tag, request) in requests {
+        let (promise, data) = (Promise::default(), request.data.clone());
+        let (theirs, bytes, room) = (promise.clone(), data.len().saturating_add(OVERHEAD), Arc::clone(&flow));
         flow.enter(bytes, &**zio.executor());
         let over = move |result| {
-            flow.leave(bytes);
+            room.leave(bytes);
             theirs.set(result);
         };
         zio.write(request, Box::new(over));
-        promises.push((promise, data));
-    }
-    let finish = |(promise, data): (Promise<Result<Blkptr>>, Buf)| {
-        let result = promise.wait(&**zio.executor());
-        if let Ok(bp) = &result {
-            arc.insert(bp, Form::Logical, &data);
+        waiting.push_back(Started { tag, promise, data });
+        held = held.saturating_add(bytes);
+        // Those that are written wait for their turn; a slow one at the front must not let them become many.
+        while held > flow.window.saturating_mul(2)
+            && let Some(first) = waiting.pop_front()
+        {
+            held = held.saturating_sub(first.data.len().saturating_add(OVERHEAD));
+            finish(first);
         }
-        result
-    };
-    promises.into_iter().map(finish).collect()
+    }
+    waiting.into_iter().for_each(finish);
+}
+
+/// Writes many blocks and waits; pointers in the order of the requests. What was written is in the cache.
+pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result<Blkptr>> {
+    let mut results = Vec::with_capacity(requests.len());
+    write_each(arc, requests.into_iter().map(|request| ((), request)), |(), result| results.push(result));
+    results
 }

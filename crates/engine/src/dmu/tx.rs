@@ -7,39 +7,68 @@ use parking_lot::Mutex;
 
 use crate::txg::{Hold, SIZE, Txgs, slot};
 
-/// Bytes changed and not yet written, by transaction group.
+/// Bytes of memory that a changed block takes besides its content until it is written: its place in the change and in
+/// the sync's copy of that, old and new pointer in the lists of what is born and killed, and the same for an indirect
+/// block above it that no other changed block shares.
+const BLOCK: u64 = 2560;
+/// Bytes of memory that a changed object takes until it is written: its dnode as it was, is, and will be, what changed
+/// in it, and what a file system keeps of it.
+const OBJECT: u64 = 8192;
+/// Buffers begin at pages.
+const PAGE: u64 = 4096;
+
+/// What was changed and is not written yet, by transaction group: bytes of blocks, which tell how much space is needed,
+/// and the memory that all of it takes, which is many times that of small blocks.
 #[derive(Debug, Default)]
 pub struct Dirty {
     slots: [AtomicU64; SIZE],
+    memory: [AtomicU64; SIZE],
+}
+
+fn add(cells: &[AtomicU64; SIZE], txg: u64, bytes: u64) {
+    if let Some(cell) = cells.get(slot(txg)) {
+        cell.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+fn sum(cells: &[AtomicU64; SIZE]) -> u64 {
+    cells.iter().map(|cell| cell.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
 }
 
 impl Dirty {
-    fn cell(&self, txg: u64) -> Option<&AtomicU64> {
-        self.slots.get(slot(txg))
+    /// Adds a block that a transaction changed.
+    pub fn add(&self, txg: u64, bytes: u64) {
+        add(&self.slots, txg, bytes);
+        add(&self.memory, txg, bytes.next_multiple_of(PAGE).saturating_add(BLOCK));
     }
 
-    /// Adds what a transaction changed.
-    pub fn add(&self, txg: u64, bytes: u64) {
-        if let Some(cell) = self.cell(txg) {
-            cell.fetch_add(bytes, Ordering::Relaxed);
-        }
+    /// Adds an object that the group did not change yet.
+    pub fn add_object(&self, txg: u64) {
+        add(&self.memory, txg, OBJECT);
     }
 
     /// Forgets a group that has been written.
     pub fn clear(&self, txg: u64) {
-        if let Some(cell) = self.cell(txg) {
-            cell.store(0, Ordering::Relaxed);
+        for cells in [&self.slots, &self.memory] {
+            if let Some(cell) = cells.get(slot(txg)) {
+                cell.store(0, Ordering::Relaxed);
+            }
         }
     }
 
-    /// Bytes of one group.
-    pub fn of(&self, txg: u64) -> u64 {
-        self.cell(txg).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    /// Bytes of blocks of all groups.
+    pub fn total(&self) -> u64 {
+        sum(&self.slots)
     }
 
-    /// Bytes of all groups.
-    pub fn total(&self) -> u64 {
-        self.slots.iter().map(|cell| cell.load(Ordering::Relaxed)).sum()
+    /// Bytes of memory that one group takes.
+    pub fn memory_of(&self, txg: u64) -> u64 {
+        self.memory.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of memory that all groups take.
+    pub fn memory(&self) -> u64 {
+        sum(&self.memory)
     }
 }
 
@@ -101,11 +130,29 @@ impl Tx {
     pub(crate) fn dirtied(&self, bytes: usize) {
         self.dirty.add(self.txg, u64::try_from(bytes).unwrap_or(u64::MAX));
     }
+
+    /// Counts an object that its group changes for the first time.
+    pub(crate) fn dirtied_object(&self) {
+        self.dirty.add_object(self.txg);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Changed;
+    use super::{Changed, Dirty};
+
+    #[test]
+    fn small_blocks_and_objects_count_with_the_memory_that_they_take() {
+        let dirty = Dirty::default();
+        (0..1000).for_each(|_| dirty.add(5, 512));
+        dirty.add(6, 1 << 20);
+        assert_eq!(dirty.total(), 512_000 + (1 << 20));
+        assert!(dirty.memory_of(5) > 4_096_000 && dirty.memory_of(6) < 1_100_000);
+        dirty.clear(5);
+        dirty.add_object(6);
+        assert_eq!((dirty.total(), dirty.memory()), (1 << 20, dirty.memory_of(6)));
+        assert!(dirty.memory() > (1 << 20) + 4096);
+    }
 
     #[test]
     fn what_a_group_changed_counts_until_it_is_on_disk() {

@@ -187,7 +187,7 @@ impl Spa {
     /// waits a little, the longer the nearer the limit is; at the limit all wait for a group.
     #[doc(alias("dmu_tx_delay", "dmu_tx_wait"))]
     fn throttle(&self) -> Result<()> {
-        let (dirty, limits) = (self.dirty.total(), self.limits());
+        let (dirty, limits) = (self.dirty.memory(), self.limits());
         let most = limits.get(Limit::DirtyMax);
         if dirty >= most {
             return self.wait_synced(self.txgs.synced() + 1);
@@ -285,7 +285,7 @@ impl Spa {
         let open = self.txgs.open();
         let due = force
             || self.txgs.wanted()
-            || self.dirty.of(open) > self.limits().dirty_share(Limit::DirtySyncPercent);
+            || self.dirty.memory_of(open) > self.limits().dirty_share(Limit::DirtySyncPercent);
         due && self.txgs.close()
     }
 

@@ -92,6 +92,20 @@ impl Default for Options {
     }
 }
 
+/// Files in memory, by object.
+#[derive(Debug)]
+struct Nodes {
+    map: BTreeMap<u64, Arc<Node>>,
+    /// With more, those that nobody uses go.
+    crowded: usize,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self { map: BTreeMap::new(), crowded: 2 * KEEP }
+    }
+}
+
 /// A file system open for writing. See the module's text for the order of locks.
 #[derive(Debug)]
 pub struct FsWriter {
@@ -118,7 +132,7 @@ pub struct FsWriter {
     pub(super) names: RwLock<()>,
     /// Held to change the delete queue.
     pub(super) queue_lock: Mutex<()>,
-    nodes: Mutex<BTreeMap<u64, Arc<Node>>>,
+    nodes: Mutex<Nodes>,
     sink: RwLock<Option<Arc<dyn LogSink>>>,
     pub(super) mounted: OnceLock<Mounted>,
     /// Records of the intent log are being done again: quotas don't count.
@@ -292,7 +306,7 @@ impl FsWriter {
 
     /// The file of that object.
     pub fn node(&self, number: u64) -> Result<Arc<Node>> {
-        if let Some(node) = self.nodes.lock().get(&number) {
+        if let Some(node) = self.nodes.lock().map.get(&number) {
             return Ok(Arc::clone(node));
         }
         let handle = self.objset.handle(number)?;
@@ -314,14 +328,16 @@ impl FsWriter {
     /// Puts a node among those in memory; the one that is there already wins.
     pub(super) fn keep(&self, fresh: Arc<Node>) -> Arc<Node> {
         let mut nodes = self.nodes.lock();
-        if nodes.len() > 2 * KEEP {
-            nodes.retain(|_, node| Arc::strong_count(node) > 1 || node.is_open());
+        if nodes.map.len() > nodes.crowded {
+            nodes.map.retain(|_, node| Arc::strong_count(node) > 1 || node.is_open());
+            // Those in use stay: the next look over all comes when there are as many others again.
+            nodes.crowded = nodes.map.len().saturating_mul(2).max(2 * KEEP);
         }
-        Arc::clone(nodes.entry(fresh.number).or_insert(fresh))
+        Arc::clone(nodes.map.entry(fresh.number).or_insert(fresh))
     }
 
     pub(super) fn forget(&self, number: u64) {
-        self.nodes.lock().remove(&number);
+        self.nodes.lock().map.remove(&number);
     }
 
     /// The file as its object, for reading.
@@ -379,7 +395,7 @@ impl FsWriter {
     /// Files that are open.
     pub fn open_files(&self) -> Vec<u64> {
         let nodes = self.nodes.lock();
-        nodes.values().filter(|node| node.is_open()).map(|node| node.number).collect()
+        nodes.map.values().filter(|node| node.is_open()).map(|node| node.number).collect()
     }
 
     /// Files that are open in `before` and are still the same are open here as often.

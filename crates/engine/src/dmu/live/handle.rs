@@ -178,6 +178,7 @@ impl Handle {
                 earlier.left.get_or_insert_with(|| now.clone());
             }
             objset.set_dirty(tx.txg(), self);
+            tx.dirtied_object();
         }
         let place = changes.get_mut(slot(tx.txg()));
         let Some(place) = place else { return Err(Error::new(Kind::Invalid, "no such transaction group")) };

@@ -4,6 +4,7 @@
 //! MOS records where its own blocks went). Blocks that this group wrote already are then written in place, so
 //! passes come to an end.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use stdx::AlignedBuf;
 use super::policy::Policy;
 use super::work::{Place, Request, Wanted, Work};
 use super::{Handle, LiveObjset, META_BLOCK, slots, tree};
-use crate::arc::write::write_all;
+use crate::arc::write::{write_all, write_each};
 use crate::dmu::{Object, SpecialObject, Tx};
 use crate::error::{Error, Result};
 use crate::txg::slot;
@@ -37,6 +38,9 @@ pub struct Changed {
     /// The object as it is now (free when it is gone).
     pub after: Arc<Object>,
 }
+
+/// A block that was written: its place, and where it was and is.
+type Pointers = (Place, Blkptr, Blkptr);
 
 impl LiveObjset {
     /// Writes the objects that the group changed; their dnodes are then ready for [`LiveObjset::sync_root`].
@@ -165,35 +169,46 @@ impl LiveObjset {
 
     /// Writes one level of all objects.
     fn sync_level(&self, works: &mut [Work], level: u8, policy: &Policy) -> Result<()> {
-        let (mut requests, mut fills, mut places) = (Vec::new(), Vec::new(), Vec::new());
-        let mut results: Vec<Vec<(Place, Blkptr, Blkptr)>> = Vec::new();
-        for (i, work) in works.iter().enumerate() {
-            let wanted = if level == 0 { work.data(policy)? } else { work.indirects(policy, level)? };
-            let mut known = Vec::new();
-            for Wanted { place, old, request } in wanted {
-                match request {
-                    Request::Known(bp) => known.push((place, old, bp)),
-                    Request::Write(request, fill) => {
-                        requests.push(*request);
-                        fills.push(fill);
-                        places.push((i, place, old));
-                    }
+        let results: Vec<RefCell<Vec<Pointers>>> = works.iter().map(|_| RefCell::default()).collect();
+        let failed: RefCell<Option<Error>> = RefCell::default();
+        let fail = |e: Error| {
+            failed.borrow_mut().get_or_insert(e);
+        };
+        let tell = |i: usize, pointers: Pointers| {
+            if let Some(results) = results.get(i) {
+                results.borrow_mut().push(pointers);
+            }
+        };
+        let wanted = works.iter().enumerate().flat_map(|(i, work)| {
+            let all: Box<dyn Iterator<Item = Result<Wanted>>> = match level {
+                0 => Box::new(work.data(policy)),
+                _ => Box::new(work.indirects(policy, level)),
+            };
+            all.map(move |wanted| (i, wanted))
+        });
+        // No more blocks are made once one could not be.
+        let wanted = wanted.map_while(|(i, wanted)| wanted.map_err(fail).ok().map(|wanted| (i, wanted)));
+        let requests = wanted.filter_map(|(i, Wanted { place, old, request })| match request {
+            Request::Write(request, fill) => Some(((i, place, old, fill), *request)),
+            Request::Known(bp) => {
+                tell(i, (place, old, bp));
+                None
+            }
+        });
+        write_each(self.arc(), requests, |(i, place, old, fill), written| match written {
+            Ok(mut bp) => {
+                if !bp.is_hole() && !bp.is_embedded() {
+                    bp.set_fill(fill);
                 }
+                tell(i, (place, old, bp));
             }
-            results.push(known);
-        }
-        let written = write_all(self.arc(), requests);
-        for ((bp, fill), (i, place, old)) in written.into_iter().zip(fills).zip(places) {
-            let mut bp = bp?;
-            if !bp.is_hole() && !bp.is_embedded() {
-                bp.set_fill(fill);
-            }
-            if let Some(results) = results.get_mut(i) {
-                results.push((place, old, bp));
-            }
+            Err(e) => fail(e),
+        });
+        if let Some(e) = failed.take() {
+            return Err(e);
         }
         for (work, results) in works.iter_mut().zip(results) {
-            work.written(level, results);
+            work.written(level, results.into_inner());
         }
         Ok(())
     }

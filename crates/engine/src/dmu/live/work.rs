@@ -175,37 +175,35 @@ impl Work {
         Ok(())
     }
 
-    /// What must be written first: data and spill.
-    pub fn data(&self, policy: &Policy) -> Result<Vec<Wanted>> {
-        let mut wanted = Vec::new();
-        if self.dnode.is_free() {
-            return Ok(wanted);
-        }
-        for (&blkid, dirty) in &self.change.blocks {
-            let old = self.old_pointer(0, blkid)?;
-            let request = match dirty {
-                Dirty::Written(bp, _) => Request::Known(*bp),
-                Dirty::Data(bytes) => {
-                    let fill = tree::data_fill(self.dnode.object_type, bytes);
-                    self.write(policy.block(&self.dnode, 0), (0, blkid), bytes.clone(), old, fill)
-                }
-            };
-            wanted.push(Wanted { place: Place::Block(0, blkid), old, request });
-        }
-        let old_spill = self.old.dnode.spill().copied().filter(|_| self.keeps()).unwrap_or_default();
-        match &self.change.spill {
-            Spill::Same => {}
-            Spill::Removed => {
-                let request = Request::Known(Blkptr::default());
-                wanted.push(Wanted { place: Place::Spill, old: old_spill, request });
+    /// What must be written first: data and spill. Each is made when it is asked for.
+    pub fn data<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = Result<Wanted>> + 'a {
+        let there = !self.dnode.is_free();
+        let blocks = there.then_some(&self.change.blocks).into_iter().flatten();
+        let blocks = blocks.map(|(&blkid, dirty)| self.data_block(policy, blkid, dirty));
+        let spill = there.then(|| self.spill_block(policy)).flatten();
+        blocks.chain(spill.map(Ok))
+    }
+
+    fn data_block(&self, policy: &Policy, blkid: u64, dirty: &Dirty) -> Result<Wanted> {
+        let old = self.old_pointer(0, blkid)?;
+        let request = match dirty {
+            Dirty::Written(bp, _) => Request::Known(*bp),
+            Dirty::Data(bytes) => {
+                let fill = tree::data_fill(self.dnode.object_type, bytes);
+                self.write(policy.block(&self.dnode, 0), (0, blkid), bytes.clone(), old, fill)
             }
-            Spill::Set(bytes) => {
-                let props = policy.spill(&self.dnode);
-                let request = self.write(props, (0, u64::MAX), bytes.clone(), old_spill, 1);
-                wanted.push(Wanted { place: Place::Spill, old: old_spill, request });
-            }
-        }
-        Ok(wanted)
+        };
+        Ok(Wanted { place: Place::Block(0, blkid), old, request })
+    }
+
+    fn spill_block(&self, policy: &Policy) -> Option<Wanted> {
+        let old = self.old.dnode.spill().copied().filter(|_| self.keeps()).unwrap_or_default();
+        let request = match &self.change.spill {
+            Spill::Same => return None,
+            Spill::Removed => Request::Known(Blkptr::default()),
+            Spill::Set(bytes) => self.write(policy.spill(&self.dnode), (0, u64::MAX), bytes.clone(), old, 1),
+        };
+        Some(Wanted { place: Place::Spill, old, request })
     }
 
     fn write(
@@ -220,30 +218,46 @@ impl Work {
         Request::Write(Box::new(WriteRequest { data, props, old, txg: self.txg, at, may_wait: true }), fill)
     }
 
-    /// The indirect blocks of `level` that must be written, once those below are.
-    pub fn indirects(&self, policy: &Policy, level: u8) -> Result<Vec<Wanted>> {
-        if self.dnode.is_free() || level >= self.dnode.nlevels {
-            return Ok(Vec::new());
-        }
+    /// The indirect blocks of `level` that must be written, once those below are. Each is made when it is asked for: all
+    /// together are far more than the data where few blocks of each change.
+    pub fn indirects<'a>(
+        &'a self,
+        policy: &'a Policy,
+        level: u8,
+    ) -> impl Iterator<Item = Result<Wanted>> + 'a {
         let shift = self.dnode.blocks_per_indirect_shift();
-        let mut parents: BTreeMap<u64, BTreeMap<usize, Blkptr>> = BTreeMap::new();
-        for (&child, bp) in &self.below {
-            let index = usize::try_from(child & ((1 << shift) - 1)).unwrap_or(0);
-            parents.entry(child >> shift).or_default().insert(index, *bp);
+        let wanted = !self.dnode.is_free() && level < self.dnode.nlevels;
+        let mut parents: Vec<u64> = Vec::new();
+        if wanted {
+            // A tree that grew: what the dnode pointed at goes into the first block of the new level.
+            parents.extend(self.moves_down(level).next().map(|_| 0));
+            parents.extend(self.below.keys().map(|child| child >> shift));
+            parents.dedup();
         }
-        // A tree that grew: what the dnode pointed at goes into the first block of the new level.
-        if self.keeps() && level == self.old.dnode.nlevels {
-            for (i, bp) in self.old.dnode.blkptrs().iter().enumerate() {
-                if !bp.is_hole() || bp.logical_birth() != 0 {
-                    parents.entry(0).or_default().entry(i).or_insert(*bp);
-                }
-            }
-        }
-        let mut wanted = Vec::new();
-        for (blkid, children) in parents {
-            wanted.push(self.indirect(policy, level, blkid, &children)?);
-        }
-        Ok(wanted)
+        parents
+            .into_iter()
+            .map(move |blkid| self.indirect(policy, level, blkid, &self.children(level, blkid)))
+    }
+
+    /// Pointers of the dnode that become part of the first block of `level`, which is new.
+    fn moves_down(&self, level: u8) -> impl Iterator<Item = (usize, Blkptr)> + '_ {
+        let grows = self.keeps() && level == self.old.dnode.nlevels;
+        let pointers = grows.then(|| self.old.dnode.blkptrs()).into_iter().flatten().copied().enumerate();
+        pointers.filter(|(_, bp)| !bp.is_hole() || bp.logical_birth() != 0)
+    }
+
+    /// New pointers of block `blkid` of `level`, by their place in it.
+    fn children(&self, level: u8, blkid: u64) -> BTreeMap<usize, Blkptr> {
+        let shift = self.dnode.blocks_per_indirect_shift();
+        let first = blkid << shift;
+        let last = first | ((1 << shift) - 1);
+        let mut children: BTreeMap<usize, Blkptr> = match blkid {
+            0 => self.moves_down(level).collect(),
+            _ => BTreeMap::new(),
+        };
+        let changed = self.below.range(first..=last);
+        children.extend(changed.map(|(&child, bp)| (usize::try_from(child - first).unwrap_or(0), *bp)));
+        children
     }
 
     fn indirect(
