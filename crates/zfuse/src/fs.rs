@@ -20,6 +20,7 @@ use zvol::Volume;
 
 use crate::attr::{errno, of_file, synthetic};
 use crate::dir::{self, Item};
+use crate::live::is_list;
 use crate::node::{Node, What};
 use crate::space::{Content, Slot, Space};
 
@@ -49,6 +50,8 @@ struct Open {
 #[derive(Debug)]
 pub struct Fuse {
     space: Arc<Space>,
+    /// The kernel checks permissions, and access control lists with them.
+    checked: bool,
     handles: RwLock<HashMap<u64, Open>>,
     next: AtomicU64,
 }
@@ -62,8 +65,8 @@ enum Thing {
 
 impl Fuse {
     /// Over the datasets of `space`.
-    pub fn new(space: Arc<Space>) -> Self {
-        Self { space, handles: RwLock::default(), next: AtomicU64::new(1) }
+    pub fn new(space: Arc<Space>, checked: bool) -> Self {
+        Self { space, checked, handles: RwLock::default(), next: AtomicU64::new(1) }
     }
 
     fn slot(&self, node: Node) -> Result<Arc<Slot>> {
@@ -402,7 +405,11 @@ impl Filesystem for Fuse {
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        match self.thing(Node::decode(ino.0)) {
+        let node = Node::decode(ino.0);
+        if is_list(name.as_bytes()) && !self.slot(node).is_ok_and(|slot| slot.has_posix_acls()) {
+            return reply.error(Errno::ENODATA);
+        }
+        match self.thing(node) {
             Ok(Thing::File(inode)) => match inode.xattr(name.as_bytes()) {
                 Ok(Some(value)) => reply_xattr(reply, size, &value),
                 Ok(None) => reply.error(Errno::ENODATA),
@@ -414,14 +421,17 @@ impl Filesystem for Fuse {
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = match self.thing(Node::decode(ino.0)) {
+        let node = Node::decode(ino.0);
+        let names = match self.thing(node) {
             Ok(Thing::File(inode)) => inode.xattr_names(),
             Ok(_) => Ok(Vec::new()),
             Err(e) => Err(e),
         };
         match names {
             Ok(names) => {
-                let list: Vec<u8> = names.into_iter().flat_map(|n| n.into_iter().chain([0])).collect();
+                let lists = self.slot(node).is_ok_and(|slot| slot.has_posix_acls());
+                let shown = names.into_iter().filter(|name| lists || !is_list(name));
+                let list: Vec<u8> = shown.flat_map(|n| n.into_iter().chain([0])).collect();
                 reply_xattr(reply, size, &list);
             }
             Err(e) => reply.error(errno(&e)),

@@ -229,6 +229,8 @@ pub fn mount(
     mountpoint: &Path,
     options: MountOptions,
 ) -> io::Result<Mounted> {
+    // Children of such a dataset can still be mounted by themselves.
+    space::check_complete(&dataset).map_err(io::Error::other)?;
     let name = dataset.name.clone();
     let space = Space::new(Arc::clone(pool), dataset);
     let place = kernel::Place {
@@ -238,7 +240,7 @@ pub fn mount(
         everybody: options.allow_other,
         checked: options.allow_other,
     };
-    let (line, at) = kernel::spawn(Box::new(fs::Fuse::new(Arc::clone(&space))), &place)?;
+    let (line, at) = kernel::spawn(Box::new(fs::Fuse::new(Arc::clone(&space), options.allow_other)), &place)?;
     let also = Mutex::default();
     Ok(Mounted { line, at, also, options: None, gate: None, space })
 }

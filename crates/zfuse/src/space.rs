@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use engine::dsl::props::settings::{PropRules, Settings};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
 use engine::{Error, Kind, Result};
@@ -37,6 +38,7 @@ pub struct Slot {
     content: OnceLock<Content>,
     children: OnceLock<Vec<(String, u64)>>,
     snapshots: OnceLock<Vec<(String, u64)>>,
+    posix_acl: OnceLock<bool>,
     /// Snapshots come and go: they are looked up each time.
     live: bool,
     /// Files and directories of it that are open.
@@ -63,7 +65,8 @@ impl Slot {
     fn new(dataset: Dataset, parent: usize, live: bool) -> Arc<Self> {
         let (content, children, snapshots) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let (open, names) = (AtomicUsize::new(0), Mutex::default());
-        Arc::new(Self { dataset, parent, content, children, snapshots, live, open, names })
+        let posix_acl = OnceLock::new();
+        Arc::new(Self { dataset, parent, content, children, snapshots, posix_acl, live, open, names })
     }
 
     /// One more file or directory of it is open.
@@ -89,6 +92,12 @@ impl Slot {
     /// Opens it, once.
     pub fn content(&self) -> &Content {
         self.content.get_or_init(|| open(&self.dataset).unwrap_or_else(Content::Closed))
+    }
+
+    /// Whether its POSIX access control lists count (`acltype=posix`); with any other value those that are stored are not
+    /// shown. As it is when the dataset is visited first.
+    pub fn has_posix_acls(&self) -> bool {
+        *self.posix_acl.get_or_init(|| posix_acls(&self.dataset).unwrap_or(false))
     }
 
     /// Child datasets: last part of the name and directory object.
@@ -132,7 +141,31 @@ impl Slot {
     }
 }
 
+/// The number of `acltype=posix`.
+#[doc(alias = "ZFS_ACLTYPE_POSIX")]
+const POSIX: u64 = 1;
+
+fn posix_acls(dataset: &Dataset) -> Result<bool> {
+    // The one property that is asked for passes to children and snapshots.
+    let rules = PropRules { is_inherited: |_| true, is_for_snapshots: |_| true };
+    let settings = Settings::of(dataset, rules)?;
+    Ok(settings.get("acltype").and_then(|setting| setting.value.number()) == Some(POSIX))
+}
+
+/// Fails for a dataset of which a stream has brought a part only.
+///
+/// # Errors
+/// `Busy`, with what to do.
+pub fn check_complete(dataset: &Dataset) -> Result<()> {
+    if !dataset.is_inconsistent() {
+        return Ok(());
+    }
+    let what = "contains a partly received state: resume the receive, or abort it with 'zfs receive -A'";
+    Err(Error::new(Kind::Busy, what).in_dataset(&dataset.name))
+}
+
 fn open(dataset: &Dataset) -> Result<Content> {
+    check_complete(dataset)?;
     match dataset.kind()? {
         DatasetKind::Filesystem => Filesystem::open(dataset).map(Content::Filesystem),
         DatasetKind::Volume => Volume::open(dataset).map(Content::Volume),

@@ -150,3 +150,42 @@ fn a_volume_is_a_file() {
     assert_eq!(fs::metadata(dir.path().join("sparse")).unwrap().len(), 1 << 30);
     mounted.unmount().unwrap();
 }
+
+#[test]
+fn access_control_lists_are_hidden_where_they_do_not_count() {
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    let Some(golden) = golden::get("basic") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mounted) = mount(&golden, "tank", dir.path()) else { return };
+    let lists = |at: &str| {
+        let mut files = BTreeMap::new();
+        walk(&dir.path().join(at), dir.path(), &mut files);
+        let has = |path: &&PathBuf| {
+            let mut names = vec![0; 64 << 10];
+            let len = rustix::fs::llistxattr(*path, &mut names).unwrap();
+            let listed = names[..len].split(|byte| *byte == 0).any(|name| name == ACCESS);
+            let read = rustix::fs::lgetxattr(*path, std::ffi::OsStr::from_bytes(ACCESS), &mut vec![0; 4096]);
+            assert_eq!(listed, read.is_ok(), "{}", path.display());
+            listed
+        };
+        files.values().filter(has).count()
+    };
+    // The clone has what its origin has, and not the property.
+    assert!(lists("modern") > 0);
+    assert_eq!(lists("cloned"), 0);
+    mounted.unmount().unwrap();
+}
+
+#[test]
+fn what_was_received_in_part_is_not_mounted() {
+    /// `DS_FLAG_INCONSISTENT`.
+    const INCONSISTENT: u64 = 1;
+    let Some(golden) = golden::get("basic") else { return };
+    let pool = golden.open().unwrap();
+    let mut dataset = pool.dsl.dataset("tank").unwrap();
+    dataset.phys.flags |= INCONSISTENT;
+    let dir = tempfile::tempdir().unwrap();
+    let refused = zfuse::mount(&pool, dataset, dir.path(), MountOptions::default());
+    let why = refused.map(drop).unwrap_err().to_string();
+    assert!(why.contains("partly received") && why.contains("receive -A"), "{why}");
+}

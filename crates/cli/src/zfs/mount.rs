@@ -27,6 +27,9 @@ const ENDING: Duration = Duration::from_millis(10);
 const ENDING_ROUNDS: usize = 100;
 /// Mount points that are the business of mount(8) and umount(8).
 const LEGACY: &str = "legacy";
+/// Why what an interrupted receive has left is not mounted.
+const PARTLY_RECEIVED: &str =
+    "Contains partially completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"";
 /// Option by which a place may have files.
 const OVERLAY: &str = "overlay";
 
@@ -339,6 +342,9 @@ fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: 
     }
     if asked && matches!(dataset.kind(), Ok(DatasetKind::Volume)) {
         return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
+    }
+    if dataset.is_inconsistent() {
+        return if asked { Err(cannot(PARTLY_RECEIVED)) } else { Ok(()) };
     }
     let Some(at) = place_of(&dataset, asked).map_err(|what| cannot(&what))? else {
         return Ok(());

@@ -45,6 +45,11 @@ impl Dataset {
         Ok(Self { dsl: Arc::clone(dsl), number, name, phys, object })
     }
 
+    /// Whether a stream has brought a part of it only: a receive that has not ended, or was interrupted.
+    pub fn is_inconsistent(&self) -> bool {
+        self.phys.flags & DslDataset::FLAG_INCONSISTENT != 0
+    }
+
     /// True for a snapshot.
     pub fn is_snapshot(&self) -> bool {
         self.phys.is_snapshot()

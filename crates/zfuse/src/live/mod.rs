@@ -39,6 +39,8 @@ use parking_lot::{Mutex, RwLock};
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
 
+pub(crate) use posix_acl::is_list;
+
 use crate::crew::Lane;
 use crate::space::Space;
 use crate::{Mounted, Spot, fs, kernel};
@@ -201,7 +203,7 @@ pub fn mount_live<'a>(
 ) -> io::Result<Mounted> {
     let name = dataset.name.clone();
     let space = Space::live(Arc::clone(pool), dataset);
-    let frozen = fs::Fuse::new(Arc::clone(&space));
+    let frozen = fs::Fuse::new(Arc::clone(&space), true);
     let shared = Arc::new(RwLock::new(options));
     let listings = listing::Listings::default();
     let notifier = Arc::new(OnceLock::new());
