@@ -32,6 +32,16 @@ struct Need {
     perms: Vec<String>,
 }
 
+impl Need {
+    fn is_given(&self, guest: &Guest, ctx: &mut Ctx) -> Result<bool, Failure> {
+        let target = Target::of(&self.dataset, ctx)?;
+        target.dataset()?;
+        let _quiet = target.pool.quiet();
+        let have = permissions(&target.view, &self.dataset, guest)?;
+        Ok(self.perms.iter().all(|perm| have.contains(perm)))
+    }
+}
+
 fn need(dataset: &str, perms: &[&str]) -> Need {
     let dataset = dataset.split(['@', '#']).next().unwrap_or_default().to_owned();
     Need { dataset, perms: perms.iter().map(|perm| (*perm).to_owned()).collect() }
@@ -64,15 +74,21 @@ pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Resu
         _ => return Err(refusal(command)),
     };
     for need in needs {
-        let target = Target::of(&need.dataset, ctx)?;
-        target.dataset()?;
-        let _quiet = target.pool.quiet();
-        let have = permissions(&target.view, &need.dataset, guest)?;
-        if need.perms.iter().any(|perm| !have.contains(perm)) {
+        if !need.is_given(guest, ctx)? {
             return Err(refusal(command));
         }
     }
     Ok(())
+}
+
+/// Whether the user who asks, if that is not the owner, may destroy a dataset, or snapshots of it. Only root can unmount.
+pub(crate) fn may_destroy(name: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
+    let Some(guest) = ctx.session()?.guest.clone() else { return Ok(true) };
+    let need = need(name, &["destroy", "mount"]);
+    if need.dataset == name {
+        unmounted("destroy", name, ctx)?;
+    }
+    need.is_given(&guest, ctx)
 }
 
 /// Whether a command only tells of pools, as everybody may.
@@ -169,12 +185,9 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             if v.clones || v.force {
                 return Err(denied("destroy", &v.name));
             }
-            let is_head = !v.name.contains(['@', '#']);
-            let all = below(&v.name, v.recurse, &["destroy", "mount"], ctx)?;
-            if is_head {
-                all.iter().try_for_each(|need| unmounted("destroy", &need.dataset, ctx))?
-            };
-            all
+            // What else it is to destroy is known when it is looked for: see [`may_destroy`].
+            let perms: &[&str] = if v.name.contains('#') { &["destroy"] } else { &[] };
+            vec![need(&v.name, perms)]
         }
         ZfsVerb::Snapshot(v) => {
             let perms: &[&str] = if v.props.is_empty() { &["snapshot"] } else { &["snapshot", "userprop"] };
@@ -226,9 +239,8 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Hold(v) => tagged(&v.names, v.recurse, "hold", ctx)?,
         ZfsVerb::Release(v) => tagged(&v.names, v.recurse, "release", ctx)?,
         ZfsVerb::Bookmark(v) => {
-            // Either may leave out the dataset; both are in one.
-            let dataset = [&v.source, &v.name].into_iter().find(|name| !name.starts_with(['@', '#']));
-            vec![need(dataset.map_or("", String::as_str), &["bookmark"])]
+            // The dataset that has the bookmark then counts, not the source's.
+            vec![need(&v.names()?.1, &["bookmark"])]
         }
         ZfsVerb::Allow(v) => allowed(v)?,
         _ => return Err(refused),

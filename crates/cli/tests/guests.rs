@@ -128,6 +128,26 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may("zfs release tag tank/a@x");
     house.may("zfs bookmark tank/a@x tank/a#x");
     house.may("zfs destroy -r tank/a@x");
+    // What is destroyed counts, not what is looked through for it.
+    house.owner("zfs snapshot tank/a@only");
+    house.owner(&format!("zfs unallow -d {GUEST} destroy tank/a"));
+    house.may("zfs destroy -r tank/a@only");
+    house.owner("zfs snapshot -r tank/a@both");
+    house.may_not("zfs destroy -r tank/a@both");
+    house.may_not("zfs destroy -r tank/a/old");
+    assert_eq!(house.owner("zfs list -H -o name -t snapshot"), "tank/a@both\ntank/a/old@both\n");
+    house.owner(&format!("zfs allow -d {GUEST} destroy tank/a"));
+    house.may("zfs destroy -r tank/a@both");
+    // The dataset that gets a bookmark counts, wherever its source is.
+    house.owner("zfs allow -l everyone promote tank/b");
+    house.owner("zfs snapshot tank/b@s");
+    house.owner("zfs unallow -e @some tank");
+    house.owner("zfs allow -l -e bookmark tank/b");
+    house.owner("zfs clone tank/b@s tank/c");
+    house.may_not("zfs bookmark tank/b@s tank/c#s");
+    house.may("zfs bookmark tank/b@s tank/b#s");
+    house.owner("zfs destroy tank/c");
+    house.owner("zfs allow -e @some tank");
     house.may_not("zfs snapshot tank/b@x");
     house.may_not("zfs snapshot -r tank@x");
     house.may_not("zfs set compression=lz4 tank/a");

@@ -42,6 +42,41 @@ fn has(at: &Path, option: &str) -> bool {
 }
 
 #[test]
+fn folders_that_nobody_chose_go_with_their_mounts() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    let stands = |name: &str| at.join(name).exists();
+    for name in ["a", "a/b", "k"] {
+        live.ok(&format!("zfs create tank/{name}"));
+    }
+    live.ok("zfs rename tank/a tank/z");
+    assert!(!stands("a") && stands("z/b"));
+    let other = live.dir.path().join("other");
+    live.ok(&format!("zfs set mountpoint={} tank/z", other.display()));
+    assert!(!stands("z") && other.join("b").exists());
+    live.ok("zfs inherit mountpoint tank/z");
+    // This one was chosen.
+    assert!(stands("z/b") && other.exists());
+    live.ok("zfs destroy -r tank/z");
+    assert!(!stands("z"));
+    live.ok("zfs unmount tank/k");
+    assert!(stands("k"));
+    fs::write(at.join("k/file"), "").unwrap();
+    live.ok("zfs destroy tank/k");
+    assert!(stands("k/file"));
+    live.ok("zpool export tank");
+    assert!(at.exists());
+    let (root, disk) = (live.dir.path().join("root"), live.disk("b", 128));
+    for verb in ["export", "destroy"] {
+        live.ok(&format!("zpool create -f -R {} pool {disk}", root.display()));
+        live.ok("zfs create pool/a");
+        assert!(root.join("pool/a").exists());
+        live.ok(&format!("zpool {verb} pool"));
+        assert!(!root.join("pool").exists(), "{verb}");
+    }
+}
+
+#[test]
 fn what_properties_say_holds_at_once() {
     let live = Live::new();
     let Some(at) = mounted(&live, "") else { return };

@@ -39,7 +39,7 @@ impl Verb for Bookmark {
 
 impl Bookmark {
     /// The source's and the bookmark's whole names: one of them may leave out the dataset that the other has.
-    fn names(&self) -> Result<(String, String), Failure> {
+    pub(crate) fn names(&self) -> Result<(String, String), Failure> {
         let (source, name) = (&self.source, &self.name);
         if !source.contains(['@', '#']) {
             return Err(Failure::usage(format!("invalid source name '{source}': must contain a '@' or '#'")));

@@ -9,9 +9,10 @@ use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
-use super::mount::unmount;
+use super::mount::{Left, unmount};
 use super::target::Target;
 use crate::ctx::Ctx;
+use crate::guests::may_destroy;
 use crate::session::why;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
@@ -199,6 +200,18 @@ impl Destroy {
         if self.dry || steps.is_empty() {
             return Ok(Exit::OK);
         }
+        let mut allowed = HashSet::new();
+        for step in &steps {
+            if allowed.insert(step.name().split('@').next().unwrap_or_default())
+                | matches!(step, Step::Head(_))
+                && !may_destroy(step.name(), ctx)?
+            {
+                return Err(match step {
+                    Step::Snapshot(_) => Failure::failed("cannot destroy snapshots: permission denied"),
+                    Step::Head(_) => refused(step, &engine::Error::new(Kind::Denied, "permission denied")),
+                });
+            }
+        }
         let (steps, visited) = before_visited(target, steps)?;
         if let Some(why) = visited.as_ref().filter(|_| steps.is_empty()) {
             return Err(Failure::failed(why));
@@ -210,6 +223,9 @@ impl Destroy {
                 unmount(&target.pool, name, false)?;
             }
         }
+        let heads =
+            steps.iter().filter(|step| matches!(step, Step::Head(_))).map(|step| step.name().to_owned());
+        let left = Left::by(target, &heads.collect::<Vec<_>>());
         let defer = self.defer;
         let failed = ctx.change(&target.pool, move |tasks, _| {
             for (count, step) in steps.iter().enumerate() {
@@ -226,6 +242,10 @@ impl Destroy {
             }
             Ok(None)
         });
+        if failed.is_ok() {
+            // Of a file system that stays after all the folder is in use, or made again.
+            left.remove();
+        }
         match failed {
             Ok(None) => visited.map_or(Ok(Exit::OK), |why| Err(Failure::failed(why))),
             Ok(Some((step, e))) => Err(refused(&step, &e)),

@@ -390,6 +390,59 @@ pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
     Ok(mounted.into_iter().filter(|name| followers.contains(name)).collect())
 }
 
+/// Folders that mounts leave behind: those of mount points that nobody chose, but that come from a dataset's name.
+///
+/// Whether we made such a folder isn't known; as in OpenZFS it goes when it is empty.
+#[derive(Debug, Default)]
+#[doc(alias = "remove_mountpoint")]
+pub struct Left(Vec<(PathBuf, usize)>);
+
+impl Left {
+    /// By these file systems as they are now.
+    pub fn by<'a>(target: &Target, names: impl IntoIterator<Item = &'a String>) -> Self {
+        let folder = |name: &String| {
+            let dataset = Target { name: name.clone(), ..target.clone() }.dataset().ok()?;
+            let _quiet = target.pool.quiet();
+            let at = PathBuf::from(place_of(&dataset, true).ok().flatten()?);
+            let node = Node::Dataset(dataset.clone(), DatasetKind::Filesystem);
+            let source = Props::new(&node, 0).native(ZfsProp::Mountpoint)?.source;
+            let inherited = crate::fuse::inherited(&dataset, &at);
+            matches!(source, Source::Default | Source::Inherited(_)).then_some((at, inherited))
+        };
+        Self(names.into_iter().filter(|name| !name.contains('@')).filter_map(folder).collect())
+    }
+
+    /// By all that is mounted of a pool; nothing is asked of one that is suspended.
+    pub fn by_pool(pool: &Arc<Imported>) -> Self {
+        if pool.spa().is_ok_and(|spa| spa.is_suspended()) {
+            return Self::default();
+        }
+        let Ok(view) = pool.view() else { return Self::default() };
+        Self::by(&Target::root(pool, view), pool.mounts.all().iter().map(|(name, _)| name))
+    }
+
+    /// Removes those that are empty. What stays is no failure.
+    pub fn remove(mut self) {
+        self.0.sort_by_key(|(at, _)| Reverse(at.components().count()));
+        self.0.iter().for_each(|(at, inherited)| drop(zfuse::hands::remove_folder(at, *inherited)));
+    }
+}
+
+/// As [`with_unmounted`], where they may belong to other places then.
+pub fn with_moved<T>(
+    target: &Target,
+    names: &[String],
+    ctx: &mut Ctx,
+    work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let left = Left::by(target, names);
+    with_unmounted(target, names, false, ctx, |ctx| {
+        let done = work(ctx)?;
+        left.remove();
+        Ok(done)
+    })
+}
+
 /// Does something while these file systems, deepest places first, are not mounted, and mounts them again where they belong then.
 pub fn with_unmounted<T>(
     target: &Target,

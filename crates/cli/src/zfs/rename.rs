@@ -6,7 +6,7 @@ use engine::{Error, Kind};
 use zcommon::names::{check_component, check_entity, check_nesting};
 
 use super::create::make_ancestors;
-use super::mount::{mount_created, mounted_below, unmount, with_unmounted};
+use super::mount::{Left, mount_created, mounted_below, unmount, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -93,6 +93,8 @@ impl Rename {
             let done = ctx.change(&target.pool, move |tasks, _| tasks.rename(&from, &to));
             done.map_err(|e| Failure::cannot("rename", old, why(&e)))
         };
+        let left =
+            if self.unmounted { Left::default() } else { Left::by(target, names.iter().chain([&self.old])) };
         // What was mounted below is mounted anew, where its new name belongs.
         for name in &names {
             unmount(&target.pool, name, self.force)?;
@@ -100,6 +102,9 @@ impl Rename {
         let done = renamed(ctx);
         if self.unmounted && done.is_ok() {
             target.pool.mounts.renamed(&self.old, &self.new);
+        }
+        if done.is_ok() {
+            left.remove();
         }
         for name in names.into_iter().rev() {
             let now = match (&done, name.strip_prefix(&self.old)) {

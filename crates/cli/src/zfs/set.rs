@@ -5,7 +5,7 @@ use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
 
-use super::mount::{mount_created, mounted_followers, waiting_below, with_unmounted};
+use super::mount::{mount_created, mounted_followers, waiting_below, with_moved, with_unmounted};
 use super::quota;
 use super::target::Target;
 use super::unheeded;
@@ -55,6 +55,9 @@ impl Verb for Set {
     }
 }
 
+/// What is done while file systems are not mounted.
+type Work<'a> = Box<dyn FnOnce(&mut Ctx) -> Result<(), Failure> + 'a>;
+
 impl Set {
     fn one(
         &self,
@@ -103,13 +106,18 @@ impl Set {
         let waiting = if moved { waiting_below(target)? } else { Vec::new() };
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
         let dataset = name.to_owned();
-        with_unmounted(target, &names, false, ctx, |ctx| {
+        let with = |ctx: &mut Ctx, work: Work<'_>| match moved {
+            true => with_moved(target, &names, ctx, work),
+            false => with_unmounted(target, &names, false, ctx, work),
+        };
+        let work = |ctx: &mut Ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 let settings: Vec<_> = stored.iter().map(|(p, v)| (p.as_str(), Some(v.clone()))).collect();
                 tasks.set(&dataset, &settings, Source::Local)
             });
             done.map_err(|e| cannot(reason(&e, &words)))
-        })?;
+        };
+        with(ctx, Box::new(work))?;
         target.pool.mounts.settings_changed();
         mount_waiting(&waiting, ctx);
         Ok(())
@@ -276,7 +284,7 @@ impl Inherit {
         let mounted = if matches!(prop, "mountpoint") { mounted_followers(&target)? } else { Vec::new() };
         let waiting = if prop == "mountpoint" { waiting_below(&target)? } else { Vec::new() };
         let word = prop.to_owned();
-        with_unmounted(&target, &mounted, false, ctx, |ctx| {
+        with_moved(&target, &mounted, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 names.iter().try_for_each(|name| tasks.set(name, &[(word.as_str(), None)], source))
             });

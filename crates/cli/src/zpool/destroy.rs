@@ -6,6 +6,7 @@ use engine::Kind;
 
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zfs::mount::Left;
 
 /// Destroy a pool.
 #[derive(Debug, Args)]
@@ -26,10 +27,11 @@ impl Verb for Destroy {
         }
         let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
         // One that was imported read-only is let go as it is, as in OpenZFS: its disks know nothing of it.
-        let name = pool.name();
+        let (name, left) = (pool.name(), Left::by_pool(&pool));
         drop(pool);
         ctx.release();
         registry.destroy(&name, self.force).map_err(|e| gone("destroy", &name, &e))?;
+        left.remove();
         Ok(Exit::OK)
     }
 }

@@ -5,6 +5,7 @@ use clap::Args;
 use super::destroy::gone;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zfs::mount::Left;
 
 /// Export pools, so that others can import them.
 #[derive(Debug, Args)]
@@ -56,8 +57,11 @@ impl Export {
             // A suspended pool can't keep what is done to it, and still has to go.
             ctx.log(&pool).or_else(|e| if self.force { Ok(()) } else { Err(e) })?;
         }
+        let left = Left::by_pool(&pool);
         drop(pool);
         ctx.release();
-        ctx.registry()?.export(&name, self.force).map_err(|e| gone("export", &name, &e))
+        ctx.registry()?.export(&name, self.force).map_err(|e| gone("export", &name, &e))?;
+        left.remove();
+        Ok(())
     }
 }
