@@ -224,6 +224,20 @@ impl Ctx {
         }
     }
 
+    /// Lets changes reach the disk between two pieces of a long report, if it is for somebody who is not the owner and could
+    /// keep others from writing. What was looked up before must be looked up again then.
+    pub fn breathe(&mut self) -> bool {
+        let Some(session) = self.session.as_mut().filter(|session| session.guest.is_some()) else {
+            return false;
+        };
+        let guids: Vec<u64> = session.quiet.drain(..).map(|(guid, _)| guid).collect();
+        for guid in guids {
+            let pool = session.leases.iter().find(|pool| pool.guid() == guid);
+            session.quiet.push((guid, pool.and_then(|pool| pool.quiet())));
+        }
+        true
+    }
+
     /// Lets go of the pools: a command that waits must not keep them.
     pub fn release(&mut self) {
         self.let_sync();

@@ -16,6 +16,17 @@ pub fn release_memory() {
     }
 }
 
+/// Keeps this process's memory, which may have keys in it, from other processes of its user and from core files.
+pub fn hide_memory() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both take numbers and a structure that lives long enough. They can't fail for a process that lowers its own
+    // limits.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+    }
+}
+
 /// Bytes of memory that are this process's alone, without mapped files; `None` when nobody tells.
 pub fn resident_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -18,6 +18,9 @@ use crate::parallel;
 use crate::users::Names;
 use crate::verb::Failure;
 
+/// Datasets of a report for which changes wait together.
+const PIECE: usize = 256;
+
 /// A property that a user asked for, by the name it is printed with.
 pub fn word(prop: &PropName) -> String {
     match prop {
@@ -54,14 +57,21 @@ pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> R
     let wanted: Vec<(&PropName, String)> = wanted.iter().map(|prop| (prop, word(prop))).collect();
     let standing: BTreeMap<String, Hidden> =
         ctx.pools().iter().flat_map(|pool| pool.mounts.hidden()).collect();
-    let made = parallel::map(&found.nodes, &ctx.interrupt, |(index, node)| {
-        let usable = found.pools.get(*index).map_or(0, |p| p.usable);
-        let props = Props::new(node, usable).mounted(standing.get(&node.name()).cloned());
-        row(&props, node, &wanted, user)
-    });
+    let mut made = Vec::with_capacity(found.nodes.len());
+    for (count, piece) in found.nodes.chunks(PIECE).enumerate() {
+        let again = count > 0 && ctx.breathe();
+        let rows = parallel::map(piece, &ctx.interrupt, |(index, node)| {
+            let pool = found.pools.get(*index);
+            let fresh = if again { Some(node.again(&pool?.pool)?) } else { None };
+            let (node, usable) = (fresh.as_ref().unwrap_or(node), pool.map_or(0, |p| p.usable));
+            let props = Props::new(node, usable).mounted(standing.get(&node.name()).cloned());
+            Some(row(&props, node, &wanted, user))
+        });
+        made.extend(rows.ok_or(Failure::Interrupted)?.into_iter().flatten());
+    }
     let mut all = Rows::default();
     let mut seen = HashSet::new();
-    for (row, names, notes) in made.ok_or(Failure::Interrupted)? {
+    for (row, names, notes) in made {
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", row.name)));
         all.user_names.extend(names.into_iter().filter(|name| seen.insert(name.clone())));
         all.rows.push(row);
