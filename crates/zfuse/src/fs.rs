@@ -246,6 +246,11 @@ impl Filesystem for Fuse {
         for flag in wanted {
             let _ = config.add_capabilities(flag);
         }
+        if self.checked {
+            // Else the bits of a group, which stand for the mask of a list, would let in more than the list does. It makes
+            // the kernel check permissions, so an image that its own user looks at goes without.
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
+        }
         config.set_max_readahead(READ_AHEAD);
         config.set_max_background(64);
         Ok(())
