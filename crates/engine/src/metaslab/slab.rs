@@ -64,6 +64,8 @@ pub(super) struct Slab {
     /// Longest piece of a loaded one; all ones when not loaded.
     largest: AtomicU64,
     weight: AtomicU64,
+    /// Longest piece when it was last unloaded, until freed space comes; all ones when not known.
+    ceiling: AtomicU64,
     /// Its map can't be read: nothing is allocated from it.
     pub unreadable: AtomicBool,
     state: Mutex<State>,
@@ -141,6 +143,7 @@ impl Slab {
             ashift,
             largest: AtomicU64::new(u64::MAX),
             weight: AtomicU64::new(0),
+            ceiling: AtomicU64::new(u64::MAX),
             unreadable: AtomicBool::new(false),
             state: Mutex::new(state),
         };
@@ -163,9 +166,10 @@ impl Slab {
 
     /// Longest piece that can be there; exact when loaded.
     pub fn longest(&self) -> u64 {
-        match self.largest.load(Ordering::Relaxed) {
-            u64::MAX => self.weight().limit().saturating_sub(1),
-            exact => exact,
+        match (self.largest.load(Ordering::Relaxed), self.ceiling.load(Ordering::Relaxed)) {
+            (u64::MAX, u64::MAX) => self.weight().limit().saturating_sub(1),
+            (u64::MAX, ceiling) => ceiling,
+            (exact, _) => exact,
         }
     }
 
@@ -173,12 +177,15 @@ impl Slab {
         self.largest.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// A piece of that length may be there. With `hard` a guess does not rule it out.
+    /// A piece of that length may be there. With `hard` a guess does not rule it out, but what is remembered of an
+    /// unloaded metaslab does: else a full pool reads all maps for each block.
+    #[doc(alias = "metaslab_should_allocate")]
     pub fn may_hold(&self, size: u64, hard: bool) -> bool {
         if self.unreadable.load(Ordering::Relaxed) {
             return false;
         }
-        let any = hard && !self.is_loaded() && self.size >= size;
+        let unknown = self.ceiling.load(Ordering::Relaxed) == u64::MAX;
+        let any = hard && !self.is_loaded() && unknown && self.size >= size;
         any || self.longest() >= size
     }
 
@@ -317,6 +324,8 @@ impl Slab {
         if writing || state.allocating.iter().any(|set| !set.is_empty()) || state.free.is_none() {
             return false;
         }
+        let largest = state.free.as_ref().map_or(u64::MAX, SizedRanges::largest);
+        self.ceiling.store(largest, Ordering::Relaxed);
         state.free = None;
         state.epoch += 1;
         state.loaders = 0;
@@ -392,6 +401,9 @@ impl Slab {
             std::mem::take(&mut state.deferred).into_iter().partition(|&(then, _)| then + DEFER <= txg);
         state.deferred = rest;
         let ripe: Vec<(u64, RangeSet)> = ripe;
+        if ripe.iter().any(|(_, ranges)| !ranges.is_empty()) {
+            self.ceiling.store(u64::MAX, Ordering::Relaxed);
+        }
         for (start, end) in ripe.iter().flat_map(|(_, ranges)| ranges.iter()) {
             delta -= i64::try_from(end - start).unwrap_or(i64::MAX);
             match &mut state.free {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nvpair::NvList;
 use ondisk::Dva;
@@ -37,6 +38,54 @@ fn one_stream_of_blocks_is_one_run_on_disk() {
     // Small blocks fill the space between the big ones' metaslab start and end without cutting it up.
     let small: Vec<Dva> = (0..32).map(|_| one(&all, want(4096, 4))).collect();
     assert!(small.windows(2).all(|w| w[0].offset + w[0].asize == w[1].offset), "{small:?}");
+}
+
+/// A source that counts reads.
+#[derive(Debug)]
+struct Counting(Shared, AtomicU64);
+
+impl SpaceMapSource for Counting {
+    fn read(
+        &self,
+        object: u64,
+        length: u64,
+        each: &mut dyn FnMut(&[u8]) -> crate::error::Result<()>,
+    ) -> crate::error::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read(object, length, each)
+    }
+}
+
+/// Maps that were read in vain are not read again for the next block, although they were unloaded.
+#[test]
+fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
+    let store = Shared::default();
+    let mut all = create(&[Shape::disk(12, 20, 8)], Forms::NEW, &store);
+    let counting = Arc::new(Counting(store.clone(), AtomicU64::new(0)));
+    all.source = Some(Arc::clone(&counting) as Arc<dyn SpaceMapSource>);
+    while all.allocate(&want(4096, 4)).is_ok() {}
+    sync(&all, &store, 4);
+    let slabs = || (0..8).map(|id| all.slab(0, id).unwrap());
+    // One block of 4 KiB in each metaslab becomes free.
+    for slab in slabs() {
+        let offset = slab.start;
+        all.free(&Dva { vdev: 0, offset, asize: 4096, ..Dva::default() }, 5);
+    }
+    (5..9).for_each(|txg| sync(&all, &store, txg));
+    let unload = || slabs().for_each(|slab| assert!(slab.unload() || !slab.is_loaded()));
+    unload();
+    let reads = || counting.1.load(Ordering::Relaxed);
+    let before = reads();
+    for _ in 0..10 {
+        assert_eq!(all.allocate(&want(8192, 9)).unwrap_err().kind(), Kind::Fragmented);
+        unload();
+    }
+    assert_eq!(reads(), before);
+    // What is freed there counts again.
+    let offset = slabs().next().unwrap().start + 4096;
+    all.free(&Dva { vdev: 0, offset, asize: 4096, ..Dva::default() }, 9);
+    (9..12).for_each(|txg| sync(&all, &store, txg));
+    assert_eq!(one(&all, want(8192, 12)).offset, offset - 4096);
 }
 
 #[test]
