@@ -246,6 +246,11 @@ impl Mounter for Fuse {
             }
             files => files?,
         };
+        if let Some((lost, e)) = files.replayed().and_then(|done| Some((done.lost, done.error.as_ref()?))) {
+            eprintln!(
+                "{dataset}: {lost} records of its intent log are lost, synchronous writes among them: {e}"
+            );
+        }
         let admin = Arc::clone(&named) as Arc<dyn SnapshotAdmin>;
         match mount_live(&spa.pool, head, Arc::clone(&files), spot, wanted.live, Some(admin)) {
             Ok(mounted) => Ok(standing(mounted, Some(files), options)),

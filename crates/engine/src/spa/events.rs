@@ -14,6 +14,7 @@ use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::live::Spa;
 use crate::dmu::Tx;
 use crate::env::Env;
+use crate::error::Error;
 
 /// Events that are kept.
 #[doc(alias = "zfs_zevent_len_max")]
@@ -111,6 +112,15 @@ impl Spa {
         };
         let payload = self.event_of(&class, state);
         self.events.post(&self.pool.env, class, payload);
+    }
+
+    /// Notes that a part of a dataset's intent log could not be replayed, and is lost.
+    #[doc(alias = "FM_EREPORT_ZFS_LOG_REPLAY")]
+    pub fn notify_log_lost(&self, dataset: &str, lost: u64, why: &Error) {
+        let class = "ereport.fs.zfs.log_replay";
+        let mut list = self.event_of(class, PoolState::Active);
+        list.add("dataset", dataset).add("records_lost", lost).add("cause", why.to_string().as_str());
+        self.events.post(&self.pool.env, class.to_owned(), list);
     }
 
     #[doc(alias = "spa_history_log_notify")]

@@ -56,6 +56,8 @@ pub struct Replayed {
     pub skipped: u64,
     /// Why it ended before the end of the log. What came behind is lost, as in OpenZFS.
     pub error: Option<Error>,
+    /// Records that are lost: the one that could not be done again, and those behind it.
+    pub lost: u64,
 }
 
 /// Replays the log, if that is due, and frees it.
@@ -72,9 +74,11 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
     let header = view.phys.zil_header;
     let mut outcome = Replayed::default();
     if header.flags & ZilHeader::REPLAY_NEEDED != 0 {
+        let mut reached = 0;
         for block in chain(&view) {
-            outcome.error = replay_block(log, &view, &block, replayer, &mut outcome).err();
+            outcome.error = replay_block(log, &view, &block, replayer, (&mut outcome, &mut reached)).err();
             if outcome.error.is_some() {
+                outcome.lost = due_from(&view, reached);
                 break;
             }
         }
@@ -87,12 +91,19 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
     Ok(outcome)
 }
 
+/// Records from the number `seq` on that are to be done again.
+fn due_from(view: &Arc<Objset>, seq: u64) -> u64 {
+    let claim = view.phys.zil_header.claim_txg;
+    let due = |block: ChainBlock| block.records().filter(|(h, _)| h.seq >= seq && h.txg >= claim).count();
+    chain(view).map(|block| u64::try_from(due(block)).unwrap_or(0)).sum()
+}
+
 fn replay_block(
     log: &Arc<Zil>,
     view: &Arc<Objset>,
     block: &ChainBlock,
     replayer: &mut dyn Replayer,
-    outcome: &mut Replayed,
+    (outcome, reached): (&mut Replayed, &mut u64),
 ) -> Result<()> {
     let header = view.phys.zil_header;
     let endian = block.decode().map_or(Endian::Little, |b| b.endian);
@@ -102,11 +113,17 @@ fn replay_block(
             outcome.skipped += 1;
             continue;
         }
+        *reached = head.seq;
         let named = |e: Error| {
-            Error::new(e.kind(), format!("log record {} ({}) can't be replayed", head.seq, txtype.name()))
-                .because(e)
+            let what = format!("log record {} ({}) can't be replayed", head.seq, txtype.name());
+            Error::new(e.kind(), what).because(e)
         };
         let record = record.map_err(named)?;
+        let object = object_of(&record).map_or_else(String::new, |object| format!(", object {object}"));
+        let named = |e: Error| {
+            let what = format!("log record {} ({}{object}) can't be replayed", head.seq, txtype.name());
+            Error::new(e.kind(), what).because(e)
+        };
         if is_gone(log, &record)? {
             outcome.skipped += 1;
             continue;
@@ -124,9 +141,8 @@ fn replay_block(
     Ok(())
 }
 
-/// Whether a record that may come late is about an object that no longer exists.
-#[doc(alias = "TX_OOO")]
-fn is_gone(log: &Zil, record: &LogRecord<'_>) -> Result<bool> {
+/// The object that a record changes, which is there before.
+fn object_of(record: &LogRecord<'_>) -> Option<u64> {
     let object = match record {
         LogRecord::Write(w) | LogRecord::Write2(w) => w.lr.foid,
         LogRecord::Truncate(t) => t.foid,
@@ -135,9 +151,16 @@ fn is_gone(log: &Zil, record: &LogRecord<'_>) -> Result<bool> {
         LogRecord::Acl(a) => a.foid,
         LogRecord::Setsaxattr(s) => s.lr.foid,
         LogRecord::CloneRange(c) => c.lr.foid,
-        _ => return Ok(false),
+        _ => return None,
     };
-    match log.objset()?.handle(object & OBJECT_MASK) {
+    Some(object & OBJECT_MASK)
+}
+
+/// Whether a record that may come late is about an object that no longer exists.
+#[doc(alias = "TX_OOO")]
+fn is_gone(log: &Zil, record: &LogRecord<'_>) -> Result<bool> {
+    let Some(object) = object_of(record) else { return Ok(false) };
+    match log.objset()?.handle(object) {
         Ok(_) => Ok(false),
         Err(e) if e.kind() == Kind::NotFound => Ok(true),
         Err(e) => Err(e),

@@ -151,6 +151,9 @@ fn mount_some(
             return Err(e);
         }
     };
+    if let Some(e) = &replayed.error {
+        spa.notify_log_lost(name, replayed.lost, e);
+    }
     let weak = Arc::downgrade(&fs);
     // Files forget what properties were only when they are used next.
     place.dataset.watch(Some(Arc::new(move || {
@@ -250,6 +253,11 @@ impl FsWriter {
         let referenced = place.spa.datasets.view().dataset(place.dataset.number)?.referenced_bytes;
         let available = place.rooms.of(&*place.spa, &place.dataset, false)?.least();
         Ok(Space { referenced, available, objects: self.objset.rootbp().fill() })
+    }
+
+    /// What may still be written, as of the last group on disk; `None` when it is not mounted.
+    pub(super) fn available(&self) -> Result<Option<u64>> {
+        self.mounted.get().map(|_| self.space().map(|space| space.available)).transpose()
     }
 
     /// Ends the mount: everything is on disk then and the log is empty. Whatever is done with the file system
