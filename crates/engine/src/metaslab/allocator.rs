@@ -283,6 +283,17 @@ impl SpaceAllocator {
         Some(vdev.groups.iter().map(|group| group_stats(&vdev, group)).fold(SpaceStats::default(), add))
     }
 
+    /// Bytes that each byte of the smallest block takes on the vdev where it takes most, for one copy. Log vdevs do not
+    /// count.
+    #[doc(alias("spa_get_worst_case_asize", "vdev_get_min_asize"))]
+    pub fn worst_inflation(&self, txg: u64) -> u64 {
+        let tables = self.tables();
+        let data =
+            tables.classes.iter().filter(|(class, _)| !matches!(class, Class::Log | Class::EmbeddedLog));
+        let sizes = data.flat_map(|(_, groups)| groups).map(|g| g.top.asize_of(ondisk::MIN_BLOCK_SIZE, txg));
+        sizes.max().unwrap_or(0) / ondisk::MIN_BLOCK_SIZE
+    }
+
     /// Bytes that only the checkpoint keeps.
     pub fn checkpoint_space(&self) -> u64 {
         u64::try_from(self.checkpoint_space.load(Ordering::Relaxed)).unwrap_or(0)

@@ -8,6 +8,7 @@ use zcommon::features::Feature;
 use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::live::Spa;
+use super::space::slop::slop;
 use crate::dmu::Tx;
 use crate::dsl::write::room::Roomy;
 use crate::dsl::write::{DslPool, Hooks};
@@ -16,11 +17,11 @@ use crate::error::{Error, Result};
 use crate::zil::LogHost;
 use crate::zio::alloc::Class;
 
-/// Share of a pool that is kept back, as a shift: so that a full pool can still delete.
-#[doc(alias = "spa_slop_shift")]
-const SLOP_SHIFT: u32 = 5;
-/// Least and most that is kept back.
-const SLOP: (u64, u64) = (128 << 20, 128 << 30);
+/// Bytes on disk that a changed byte is taken to need, at least.
+#[doc(alias = "spa_asize_inflation")]
+const INFLATION: u64 = 24;
+/// Copies of a block, twice: as much again for the blocks above it.
+const COPIES_AND_METADATA: u64 = 6;
 
 /// A pool that is being made.
 #[derive(Debug)]
@@ -144,6 +145,10 @@ impl Roomy for Spa {
         self.dirty.total()
     }
 
+    fn inflation(&self) -> u64 {
+        self.space.worst_inflation(self.txgs.synced()).saturating_mul(COPIES_AND_METADATA).max(INFLATION)
+    }
+
     fn sync(&self) -> Result<()> {
         Self::sync(self)
     }
@@ -196,20 +201,21 @@ impl Spa {
         Arc::new(LogsOf(Weak::clone(&self.me)))
     }
 
+    /// Deflated bytes of the normal class, without vdevs on which nothing is allocated: what is overwritten there needs
+    /// as much elsewhere.
+    fn real_dspace(&self) -> u64 {
+        self.space.class_stats(Class::Normal).dspace.saturating_sub(self.space.closed_dspace())
+    }
+
     /// Bytes that datasets may refer to, all together: what several refer to counts for each.
     #[doc(alias = "spa_get_dspace")]
     pub fn dspace(&self) -> u64 {
-        let space = self.space.class_stats(Class::Normal).dspace;
-        // What is overwritten there needs as much elsewhere.
-        let space = space.saturating_sub(self.space.closed_dspace());
-        space.saturating_add(self.shared.saved())
+        self.real_dspace().saturating_add(self.shared.saved())
     }
 
     /// Bytes that are kept back so that deleting always works.
     #[doc(alias = "spa_get_slop_space")]
     pub fn slop(&self) -> u64 {
-        let space = self.dspace();
-        let (least, most) = SLOP;
-        (space >> SLOP_SHIFT).clamp(least.min(space / 2), most)
+        slop(self.real_dspace(), self.space.class_stats(Class::EmbeddedLog).dspace)
     }
 }

@@ -11,6 +11,7 @@
 //! Differs from OpenZFS: space that a bigger device would add (`expandsize`) is not computed.
 
 mod fragmentation;
+pub(crate) mod slop;
 mod totals;
 
 use std::collections::HashMap;

@@ -312,7 +312,8 @@ impl FsWriter {
     }
 
     /// What fallocate without flags does: the file becomes at least so long. No space is set aside, as blocks are
-    /// never overwritten in place.
+    /// never overwritten in place; but the call fails when there is not room now for the range and a tenth more.
+    #[doc(alias = "zfs_fallocate_reserve_percent")]
     pub fn allocate(&self, number: u64, offset: u64, len: u64) -> Result<()> {
         self.settled(number, || self.allocate_now(number, offset, len))
     }
@@ -321,6 +322,13 @@ impl FsWriter {
         let node = self.file(number)?;
         self.check_writable(&node, None)?;
         let end = offset.saturating_add(len);
+        if end > MAX_SIZE {
+            return Err(Error::new(Kind::TooLarge, "a file can't be that long"));
+        }
+        let needed = len.saturating_add(len / 10);
+        if self.available()?.is_some_and(|available| available < needed) {
+            return Err(Error::new(Kind::NoSpace, format!("there is not room for {needed} bytes")));
+        }
         let _range = node.ranges.lock(0..u64::MAX, true);
         let tx = self.begin()?;
         if end <= node.word(self.fields.size) {

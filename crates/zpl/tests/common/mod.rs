@@ -35,10 +35,18 @@ fn root_dataset(spa: &Spa) -> u64 {
 
 impl Bench {
     pub fn new(size: u64, new: impl FnOnce(&mut NewFs)) -> Self {
+        Self::on(None, |dir| VdevSpec::Leaf(pools::leaf(&dir.join("disk1"), size)), new)
+    }
+
+    /// A pool on the vdev that `vdev` makes in a directory.
+    pub fn on(
+        ashift: Option<u32>,
+        vdev: impl FnOnce(&Path) -> VdevSpec,
+        new: impl FnOnce(&mut NewFs),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let env = Env::system(64 << 20).unwrap();
-        let vdev = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), size));
-        let top = TopSpec { vdev, class: AllocBias::Normal, ashift: None };
+        let top = TopSpec { vdev: vdev(dir.path()), class: AllocBias::Normal, ashift };
         let mut fs = NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
         new(&mut fs);
         let fill = |objset: &Arc<LiveObjset>, tx: &engine::dmu::Tx| create_fs(objset, tx, &fs);

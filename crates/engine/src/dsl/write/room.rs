@@ -14,11 +14,12 @@ use super::live::{DslPool, LiveDataset};
 use super::space::{Room, room};
 use crate::error::{Error, Kind, Result};
 
-/// Bytes on disk that a changed byte may take: copies, parity and metadata.
-#[doc(alias = "spa_asize_inflation")]
-const INFLATION: u64 = 4;
+/// Bytes that a transaction is taken to change at least.
+const LEAST_CHANGE: u64 = 4096;
 /// Groups that are waited for before a writer is refused.
 const PATIENCE: usize = 4;
+/// The same while there is room but others take it: whoever waits is refused only when they take all of it.
+const LONG_PATIENCE: usize = 64;
 
 /// What the rooms of a dataset ask of the pool.
 pub trait Roomy: Hooks {
@@ -28,6 +29,8 @@ pub trait Roomy: Hooks {
     fn synced(&self) -> u64;
     /// Changed bytes in all open groups.
     fn dirty(&self) -> u64;
+    /// Bytes on disk that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata.
+    fn inflation(&self) -> u64;
     /// Waits until all that was changed so far is on disk.
     fn sync(&self) -> Result<()>;
 }
@@ -71,16 +74,22 @@ impl Rooms {
     #[doc(alias("dsl_dir_tempreserve_space", "dmu_tx_assign"))]
     pub fn wait(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<()> {
         let mut in_quota = true;
-        for _ in 0..PATIENCE {
+        let inflation = pool.inflation();
+        let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);
+        for tried in 0..LONG_PATIENCE {
             let (room, synced) = self.as_of(pool, dataset, netfree)?;
             let (own, all) = (dataset.objset.changed_bytes(synced), pool.dirty());
             in_quota = own < room.quota;
-            let in_pool = all.saturating_mul(INFLATION) < room.pool;
+            let in_pool = may_take(all) < room.pool;
             if in_quota && in_pool {
                 if netfree {
                     self.freed.store(true, Ordering::Relaxed);
                 }
                 return Ok(());
+            }
+            let hopeless = !in_quota || may_take(0) >= room.pool;
+            if hopeless && tried >= PATIENCE {
+                break;
             }
             let changing = if in_quota { all } else { own };
             // What is being freed is there after the next group.

@@ -5,18 +5,10 @@ use ondisk::ddt::DdtHistogram;
 use ondisk::names::mos;
 use ondisk::pool::BrtVdev;
 
-use super::{Detail, VdevSpace, fragmentation, vdevs};
+use super::{Detail, VdevSpace, fragmentation, slop, vdevs};
 use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::vdev::config::AllocBias;
-
-/// Slop is this share of the pool, as a shift.
-#[doc(alias = "spa_slop_shift")]
-const SLOP_SHIFT: u32 = 5;
-/// Least slop, unless that is more than half of the pool.
-const MIN_SLOP: u64 = 128 << 20;
-/// Most slop.
-const MAX_SLOP: u64 = 128 << 30;
 
 /// Space of a pool.
 #[derive(Debug, Clone)]
@@ -115,10 +107,7 @@ impl PoolSpace {
     /// What the pool keeps back.
     #[doc(alias = "spa_get_slop_space")]
     pub fn slop(&self) -> u64 {
-        let space = self.real_dspace();
-        let slop = (space >> SLOP_SHIFT).min(MAX_SLOP);
-        let slop = slop - self.embedded_log_dspace().min(slop >> 1);
-        slop.max((space >> 1).min(MIN_SLOP))
+        slop::slop(self.real_dspace(), self.embedded_log_dspace())
     }
 
     /// What datasets may use in all.
