@@ -173,11 +173,13 @@ impl Golden {
 
     /// Its encryption roots and their keys.
     pub fn keys(&self) -> engine::Result<Vec<(&'static str, Vec<u8>)>> {
-        if self.name != "encrypted" {
-            return Ok(Vec::new());
+        let pass = b"correct horse battery".to_vec();
+        match self.name.as_str() {
+            "encrypted" => (),
+            "raw-received" => return Ok(vec![("tank/r", pass)]),
+            _ => return Ok(Vec::new()),
         }
         let file = |name: &str| std::fs::read(self.dir.join(name)).map_err(engine::Error::from);
-        let pass = b"correct horse battery".to_vec();
         Ok(vec![("tank/pass", pass), ("tank/raw", file("raw.key")?), ("tank/hex", file("hex.key")?)])
     }
 
@@ -197,6 +199,8 @@ impl Golden {
         match (self.name.as_str(), manifest) {
             (_, "live") => whole(false),
             (_, "at-checkpoint") => whole(true),
+            ("raw-received", "at-src-b") => one(format!("{pool}/r@b")),
+            ("v24-rewritten", "a-before") => one(format!("{pool}/a@before")),
             ("streams", "kid-at-c") => one(format!("{pool}/src/kid@c")),
             ("streams", at) => one(format!("{pool}/src@{}", at.trim_start_matches("at-"))),
             (_, at) => one(format!("{pool}@{}", at.trim_start_matches("at-"))),
