@@ -234,6 +234,32 @@ impl Txgs {
         }
     }
 
+    /// Waits until `txg` is open, driving `step` when this pool has no thread of its own.
+    ///
+    /// # Errors
+    /// Why the pool is suspended.
+    #[doc(alias = "txg_wait_open")]
+    pub fn wait_open(&self, txg: u64, step: &dyn Fn() -> bool) -> Result<(), Error> {
+        self.want(txg.saturating_sub(1));
+        loop {
+            {
+                let state = self.state.lock();
+                if state.open >= txg {
+                    return Ok(());
+                }
+                if let Some(why) = &state.suspended {
+                    return Err(why.clone());
+                }
+            }
+            if !step() {
+                let mut state = self.state.lock();
+                if state.open < txg && state.suspended.is_none() {
+                    self.changed.wait_for(&mut state, Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
     /// Waits until something changed, `timeout` at most.
     pub fn wait_change(&self, timeout: Duration) {
         let mut state = self.state.lock();

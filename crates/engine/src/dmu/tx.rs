@@ -23,6 +23,8 @@ const PAGE: u64 = 4096;
 pub struct Dirty {
     slots: [AtomicU64; SIZE],
     memory: [AtomicU64; SIZE],
+    /// Blocks that transactions free.
+    freed: [AtomicU64; SIZE],
 }
 
 fn add(cells: &[AtomicU64; SIZE], txg: u64, bytes: u64) {
@@ -34,6 +36,9 @@ fn add(cells: &[AtomicU64; SIZE], txg: u64, bytes: u64) {
 fn sum(cells: &[AtomicU64; SIZE]) -> u64 {
     cells.iter().map(|cell| cell.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
 }
+
+/// Bytes that a block takes in memory from the transaction that frees it until its group is on disk.
+pub const FREED_BLOCK: u64 = 256;
 
 impl Dirty {
     /// Adds a block that a transaction changed.
@@ -49,11 +54,22 @@ impl Dirty {
 
     /// Forgets a group that has been written.
     pub fn clear(&self, txg: u64) {
-        for cells in [&self.slots, &self.memory] {
+        for cells in [&self.slots, &self.memory, &self.freed] {
             if let Some(cell) = cells.get(slot(txg)) {
                 cell.store(0, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Adds blocks that a transaction frees.
+    fn add_freed(&self, txg: u64, blocks: u64) {
+        add(&self.freed, txg, blocks);
+        add(&self.memory, txg, blocks.saturating_mul(FREED_BLOCK));
+    }
+
+    /// Blocks that transactions of one group free.
+    pub fn freed(&self, txg: u64) -> u64 {
+        self.freed.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// Bytes of blocks of all groups.
@@ -124,6 +140,12 @@ impl Tx {
     /// True for the sync thread's own.
     pub fn is_syncing(&self) -> bool {
         self.hold.is_none()
+    }
+
+    /// Counts blocks that are freed, as far as that is known: groups free a bounded number.
+    #[doc(alias = "dmu_tx_count_free")]
+    pub fn frees(&self, blocks: u64) {
+        self.dirty.add_freed(self.txg, blocks);
     }
 
     /// Counts changed bytes.

@@ -7,7 +7,7 @@
 //! Source: bptree.c, OpenZFS 2.3.
 
 use ondisk::dsl::{Bptree, BptreeEntry};
-use ondisk::{Blkptr, Byteswap, ObjectType};
+use ondisk::{Blkptr, Bookmark, Byteswap, ObjectType, dnode};
 
 use super::write::space::Delta;
 use crate::dmu::edit::{Edit, NewObject, Objects};
@@ -20,6 +20,9 @@ const BLOCK: u64 = 128 << 10;
 const KIND: ObjectType = ObjectType::newtype(Byteswap::Uint64, true, false);
 /// An entry that is done has this birth: all blocks stay.
 const DONE: u64 = u64::MAX;
+/// Number of a spill block.
+#[doc(alias = "DMU_SPILL_BLKID")]
+const SPILL: u64 = u64::MAX;
 /// Bytes of an entry.
 const ENTRY: u64 = BptreeEntry::SIZE as u64;
 
@@ -32,6 +35,37 @@ pub enum Outcome {
     Paused,
     /// It can't be read on; the entry's bookmark says where.
     Unreadable,
+}
+
+/// Dnodes in a block of them.
+const DNODES: u64 = (dnode::DNODE_BLOCK_SIZE >> dnode::DNODE_SHIFT) as u64;
+
+/// Whether freeing, which goes from leaves to roots and from front to back, has passed the block at `level` and `blkid`
+/// of `object`. `shift`: of blocks in an indirect block of that object. `resume` is the data block where freeing goes on,
+/// all zeros before it began; of a block of dnodes all objects are freed.
+#[doc(alias = "zbookmark_subtree_completed")]
+pub fn has_passed(resume: &Bookmark, object: u64, (level, blkid): (i64, u64), shift: u32) -> bool {
+    if *resume == Bookmark::default() {
+        return false;
+    }
+    let level = u32::try_from(level).unwrap_or(0).saturating_mul(shift);
+    let after = |blkid: u64| match blkid.saturating_add(1) {
+        next if next.leading_zeros() >= level => next << level,
+        _ => u64::MAX,
+    };
+    match (object, resume.object) {
+        // Blocks of dnodes are freed after all objects in them.
+        (0, 0) => after(blkid) <= resume.blkid,
+        (0, object) => after(blkid).saturating_mul(DNODES) <= object,
+        (object, 0) => object < resume.blkid.saturating_add(1).saturating_mul(DNODES),
+        (object, resumed) if object != resumed => object < resumed,
+        _ => after(blkid) <= resume.blkid && blkid != SPILL,
+    }
+}
+
+/// The first object in a block of dnodes: where freeing goes on when that block can't be read.
+pub fn first_object(blkid: u64) -> u64 {
+    blkid.saturating_mul(DNODES).max(1)
 }
 
 /// Makes an empty list of trees.

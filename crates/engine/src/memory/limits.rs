@@ -26,6 +26,10 @@ pub enum Limit {
     TxgTimeout,
     /// Whether users other than the pools' owner are kept from looking at them.
     PrivatePools,
+    /// Blocks that one group frees.
+    AsyncBlockMax,
+    /// Share of the changed bytes that blocks to be freed may take.
+    DirtyFreesPercent,
 }
 
 /// What there is to say of a setting.
@@ -52,7 +56,7 @@ pub struct Info {
 const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 9] = [
+pub const LIMITS: [Info; 11] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -149,6 +153,27 @@ pub const LIMITS: [Info; 9] = [
         zero_is_default: true,
         about: "1: users other than the owner of the pools may not look at them (list, get, status, …); what `zfs allow` \
                 gave them they may do all the same. Default: 0.",
+    },
+    Info {
+        limit: Limit::AsyncBlockMax,
+        name: "zfs_async_block_max_blocks",
+        bytes: false,
+        least: 1,
+        most: u64::MAX,
+        plain: 100_000,
+        zero_is_default: true,
+        about: "Blocks of destroyed datasets, and of files that are removed or cut, that one transaction group frees. \
+                Default: 100000.",
+    },
+    Info {
+        limit: Limit::DirtyFreesPercent,
+        name: "zfs_per_txg_dirty_frees_percent",
+        bytes: false,
+        least: 1,
+        most: 100,
+        plain: 30,
+        zero_is_default: true,
+        about: "Percent of zfs_dirty_data_max that blocks to be freed may take in one transaction group. Default: 30.",
     },
 ];
 

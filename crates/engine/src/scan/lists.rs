@@ -16,6 +16,7 @@ use ondisk::{Blkptr, names};
 
 use super::traverse::{Origin, Stop, Visit, Visitor, orphan};
 use crate::dmu::{Dense, Object};
+use crate::dsl::bptree;
 use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::types::Bookmark;
@@ -161,24 +162,11 @@ impl Visitor for Orphans<'_> {
     }
 }
 
-/// Whether freeing, which goes from leaves to roots and from front to back, has passed this block.
-/// `resume` is the block where it goes on; all zeros before it began.
+/// Whether freeing has passed this block. `resume` is the block where it goes on; all zeros before it began.
 fn is_before(visit: &Visit<'_>, resume: &ondisk::Bookmark) -> bool {
     let Some(dnode) = visit.dnode else { return false };
-    let shift = dnode.blocks_per_indirect_shift();
-    let end = |level: i64, blkid: u64| {
-        let level = u32::try_from(level).unwrap_or(0);
-        blkid.saturating_add(1).checked_shl(level.saturating_mul(shift)).unwrap_or(u64::MAX)
-    };
-    // Blocks of the meta dnode are freed after all objects in them.
-    let per_block = (dnode.datablksz() >> ondisk::dnode::DNODE_SHIFT).max(1);
-    if visit.at.object == 0 {
-        return end(visit.at.level, visit.at.blkid).saturating_mul(per_block) <= resume.object;
-    }
-    if visit.at.object != resume.object {
-        return visit.at.object < resume.object;
-    }
-    end(visit.at.level, visit.at.blkid) <= end(resume.level, resume.blkid).saturating_sub(1)
+    let (at, shift) = (visit.at, dnode.blocks_per_indirect_shift());
+    bptree::has_passed(resume, at.object, (at.level, at.blkid), shift)
 }
 
 /// What destroyed clones left behind.

@@ -25,7 +25,7 @@ use super::pool::Pool;
 use super::shared::Shared;
 use super::suspension::Telling;
 use crate::dmu::live::sync::BlockOps;
-use crate::dmu::tx::Dirty;
+use crate::dmu::tx::{Dirty, FREED_BLOCK};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::{DslPool, Tasks};
 use crate::error::{Error, Result};
@@ -170,7 +170,7 @@ impl Spa {
         }
     }
 
-    fn limits(&self) -> &Limits {
+    pub(super) fn limits(&self) -> &Limits {
         &self.pool.env.memory.limits
     }
 
@@ -181,6 +181,20 @@ impl Spa {
         }
         self.throttle()?;
         Ok(Tx::begin(&self.txgs, &self.dirty))
+    }
+
+    /// As [`Spa::begin`], for a transaction that frees blocks. Waits for another group while the open one frees enough,
+    /// so that neither the memory nor the time that a group takes depends on what is freed; writers go on.
+    #[doc(alias = "zfs_per_txg_dirty_frees_percent")]
+    pub fn begin_free(&self) -> Result<Tx> {
+        let share = self.limits().dirty_share(Limit::DirtyFreesPercent);
+        let most = self.limits().get(Limit::AsyncBlockMax).min(share / FREED_BLOCK);
+        let mut open = self.txgs.open();
+        while self.dirty.freed(open) > most {
+            self.txgs.wait_open(open + 1, &|| self.step_unless_threaded())?;
+            open = self.txgs.open();
+        }
+        self.begin()
     }
 
     /// Makes writers as slow as the disks before there is too much to write: from a share of the limit on each

@@ -28,6 +28,7 @@ use super::space_store::Store;
 use crate::dmu::{NewObject, Tx};
 use crate::dsl::write::freeing;
 use crate::error::{Error, Result};
+use crate::memory::Limit;
 use crate::vdev::label::ConfigSync;
 use crate::vdev::leaf::Leaf;
 use crate::zap::{Zap, ZapEdit};
@@ -37,9 +38,6 @@ use crate::zio::park::Cure;
 const MAX_PASSES: u64 = 60;
 /// So many groups after the next one to be on disk may have written blocks.
 const OPEN_AHEAD: u64 = 2;
-/// Blocks of destroyed datasets that one group frees.
-#[doc(alias = "zfs_async_block_max_blocks")]
-const FREE_BUDGET: u64 = 100_000;
 /// Block of the packed configuration.
 #[doc(alias = "SPA_CONFIG_BLOCKSIZE")]
 const CONFIG_BLOCK: u64 = 16 << 10;
@@ -77,7 +75,7 @@ impl Spa {
         }
         let at = self.datasets.at(tx, self);
         freeing::process_deferred(&at)?;
-        let freed = freeing::process(&at, FREE_BUDGET)?;
+        let freed = freeing::process(&at, self.limits().get(Limit::AsyncBlockMax))?;
         self.waiting.store(freed > 0, Ordering::Relaxed);
         Ok(())
     }

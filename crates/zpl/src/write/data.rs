@@ -231,10 +231,18 @@ impl FsWriter {
         let node = self.file(number)?;
         self.check_writable(&node, None)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
+        self.free_end(&node, size)?;
         let tx = self.begin_for(0, true)?;
         self.resize(&tx, &node, size)?;
         self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: size, length: 0, sync: false });
         Ok(())
+    }
+
+    /// Frees most of what is behind `size` in bounded pieces, so that the cut itself is one, too. After a crash in the
+    /// middle the file is as long as before, with a hole in it.
+    pub(super) fn free_end(&self, node: &Node, size: u64) -> Result<()> {
+        let block = node.handle.dnode().datablksz().max(1);
+        self.free_in_pieces(node, size.div_ceil(block), u64::MAX).map(|_| ())
     }
 
     /// The same under locks that are held.
@@ -276,6 +284,8 @@ impl FsWriter {
         let head_end = first_whole.saturating_mul(block).min(if to_end { u64::MAX } else { range.end });
         zero(range.start, head_end)?;
         if first_whole < end_whole {
+            let blocks = end_whole.min(last.saturating_add(1)).saturating_sub(first_whole);
+            tx.frees(blocks.min(super::remove::PIECE));
             node.handle.free_blocks(tx, first_whole, end_whole)?;
         }
         if !to_end && end_whole >= first_whole {
@@ -295,6 +305,8 @@ impl FsWriter {
         self.check_writable(&node, Some(offset))?;
         let end = offset.saturating_add(len);
         let _range = node.ranges.lock(0..u64::MAX, true);
+        let block = node.handle.dnode().datablksz().max(1);
+        self.free_in_pieces(&node, offset.div_ceil(block), end / block)?;
         let tx = self.begin_for(0, true)?;
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));

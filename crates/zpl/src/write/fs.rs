@@ -40,8 +40,8 @@ pub trait Transactions: Send + Sync + std::fmt::Debug {
 }
 
 impl Transactions for Spa {
-    fn begin(&self, _: u64, _: bool) -> Result<Tx> {
-        Self::begin(self)
+    fn begin(&self, _: u64, frees: bool) -> Result<Tx> {
+        if frees { self.begin_free() } else { Self::begin(self) }
     }
 
     fn sync(&self) -> Result<()> {
@@ -132,6 +132,8 @@ pub struct FsWriter {
     pub(super) names: RwLock<()>,
     /// Held to change the delete queue.
     pub(super) queue_lock: Mutex<()>,
+    /// Large files of the delete queue that are freed next.
+    pub(super) doomed: Mutex<Vec<Arc<Node>>>,
     nodes: Mutex<Nodes>,
     sink: RwLock<Option<Arc<dyn LogSink>>>,
     pub(super) mounted: OnceLock<Mounted>,
@@ -188,6 +190,7 @@ impl FsWriter {
             quotas_as_of: AtomicU64::new(0),
             names: RwLock::default(),
             queue_lock: Mutex::default(),
+            doomed: Mutex::default(),
             nodes: Mutex::default(),
             sink: RwLock::default(),
             mounted: OnceLock::new(),
@@ -237,6 +240,8 @@ impl FsWriter {
         if let Some(sink) = self.sink.read().clone() {
             sink.forget(object);
         }
+        let blocks = self.objset.handle(object)?.dnode().maxblkid.saturating_add(1);
+        tx.frees(blocks.min(super::remove::PIECE));
         self.objset.free_object(tx, object)?;
         self.forget(object);
         Ok(())
@@ -373,10 +378,11 @@ impl FsWriter {
     /// A file is open: it stays readable when its last name goes.
     pub fn open_file(&self, number: u64) -> Result<Arc<Node>> {
         let node = self.node(number)?;
-        if node.handle.is_free() {
+        node.opens.fetch_add(1, Ordering::AcqRel);
+        if node.handle.is_free() || node.is_doomed() {
+            node.opens.fetch_sub(1, Ordering::AcqRel);
             return Err(Error::not_found("the file was removed"));
         }
-        node.opens.fetch_add(1, Ordering::AcqRel);
         Ok(node)
     }
 
@@ -414,13 +420,13 @@ impl FsWriter {
         if node.opens.fetch_sub(1, Ordering::AcqRel) > 1 || node.word(self.fields.links) > 0 {
             return Ok(());
         }
-        let tx = self.begin_for(0, true)?;
-        let _names = self.names.read();
-        if node.is_open() || node.handle.is_free() || node.word(self.fields.links) > 0 {
-            return Ok(());
+        {
+            let _names = self.names.read();
+            if node.is_open() || node.handle.is_free() || node.word(self.fields.links) > 0 || !node.doom() {
+                return Ok(());
+            }
         }
-        self.dequeue(&tx, number)?;
-        self.free_file(&tx, &node)
+        self.free_unlinked(&node)
     }
 
     pub(super) fn dir(&self, number: u64) -> Result<Arc<Node>> {

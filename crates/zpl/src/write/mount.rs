@@ -52,7 +52,7 @@ struct Place {
 impl Transactions for Place {
     fn begin(&self, _: u64, frees: bool) -> Result<Tx> {
         self.rooms.wait(&*self.spa, &self.dataset, frees)?;
-        self.spa.begin()
+        if frees { self.spa.begin_free() } else { self.spa.begin() }
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A file in use.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use engine::dmu::{Handle, Tx};
 use engine::sa::SaAttrs;
@@ -52,6 +52,8 @@ pub struct Node {
     pub(super) ranges: Ranges,
     /// How often it is open.
     pub(super) opens: AtomicU64,
+    /// It has no name and is open no more: its blocks are being freed.
+    doomed: AtomicBool,
 }
 
 impl Node {
@@ -64,6 +66,7 @@ impl Node {
             entries: Mutex::default(),
             ranges: Ranges::default(),
             opens: AtomicU64::new(0),
+            doomed: AtomicBool::new(false),
         })
     }
 
@@ -78,6 +81,16 @@ impl Node {
 
     pub(super) fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether its blocks are being freed.
+    pub(super) fn is_doomed(&self) -> bool {
+        self.doomed.load(Ordering::Acquire)
+    }
+
+    /// Nobody can open it any more. False when it is doomed already.
+    pub(super) fn doom(&self) -> bool {
+        !self.doomed.swap(true, Ordering::AcqRel)
     }
 
     pub(super) fn word(&self, attr: SaAttr) -> u64 {

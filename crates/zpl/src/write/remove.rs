@@ -15,11 +15,16 @@ use super::node::Node;
 use super::sink::LogOp;
 use crate::attr::FileKind;
 
+/// Most blocks that one transaction frees.
+pub(super) const PIECE: u64 = 16 << 10;
+
 impl FsWriter {
     /// Removes a name of a file that is no directory.
     #[doc(alias = "zfs_remove")]
     pub fn unlink(&self, dir: u64, name: &[u8]) -> Result<()> {
-        self.settled(0, || self.unlink_now(dir, name))
+        self.settled(0, || self.unlink_now(dir, name))?;
+        self.free_doomed();
+        Ok(())
     }
 
     fn unlink_now(&self, dir: u64, name: &[u8]) -> Result<()> {
@@ -45,7 +50,9 @@ impl FsWriter {
     /// Removes an empty directory.
     #[doc(alias = "zfs_rmdir")]
     pub fn rmdir(&self, dir: u64, name: &[u8]) -> Result<()> {
-        self.settled(0, || self.rmdir_now(dir, name))
+        self.settled(0, || self.rmdir_now(dir, name))?;
+        self.free_doomed();
+        Ok(())
     }
 
     fn rmdir_now(&self, dir: u64, name: &[u8]) -> Result<()> {
@@ -91,10 +98,52 @@ impl FsWriter {
         })?;
         match (left, node.is_open()) {
             (0, true) => self.enqueue(tx, node.number)?,
-            (0, false) => self.free_file(tx, node)?,
+            (0, false) if node.handle.dnode().maxblkid < PIECE => self.free_file(tx, node)?,
+            (0, false) => {
+                self.enqueue(tx, node.number)?;
+                if node.doom() {
+                    self.doomed.lock().push(Arc::clone(node));
+                }
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Frees the large files that went with their last name, piece by piece. Call it without locks or transactions.
+    /// What fails stays in the delete queue.
+    pub(super) fn free_doomed(&self) {
+        loop {
+            let Some(node) = self.doomed.lock().pop() else { return };
+            let _ = self.free_unlinked(&node);
+        }
+    }
+
+    /// Frees a file of the delete queue that is not open, a bounded piece in each transaction.
+    #[doc(alias = "zfs_rmnode")]
+    pub(super) fn free_unlinked(&self, node: &Node) -> Result<()> {
+        self.free_in_pieces(node, 0, u64::MAX)?;
+        let tx = self.begin_for(0, true)?;
+        let _names = self.names.read();
+        self.dequeue(&tx, node.number)?;
+        self.free_file(&tx, node)
+    }
+
+    /// Frees blocks `[start, end)` of a file but for the last piece, and gives where that begins.
+    #[doc(alias = "dmu_free_long_range")]
+    pub(super) fn free_in_pieces(&self, node: &Node, start: u64, end: u64) -> Result<u64> {
+        let mut at = start;
+        while node.handle.dnode().maxblkid.saturating_sub(at) >= PIECE {
+            let piece = node.handle.piece(at, end, PIECE)?;
+            if piece.last {
+                break;
+            }
+            let tx = self.begin_for(0, true)?;
+            tx.frees(piece.blocks);
+            node.handle.free_blocks(&tx, at, piece.end)?;
+            at = piece.end;
+        }
+        Ok(at)
     }
 
     pub(super) fn enqueue(&self, tx: &Tx, number: u64) -> Result<()> {
@@ -112,7 +161,6 @@ impl FsWriter {
     }
 
     /// Frees a file's object, and the extended attributes in their directory.
-    #[doc(alias = "zfs_rmnode")]
     pub(super) fn free_file(&self, tx: &Tx, node: &Node) -> Result<()> {
         let xattrs = node.word(self.fields.xattr);
         if xattrs != 0 {
@@ -137,19 +185,19 @@ impl FsWriter {
         let view = self.objset.view();
         let queue = Zap::open(&view.object(self.queue)?)?.to_vec()?;
         for number in queue.iter().filter_map(|entry| entry.value.first()) {
-            let tx = self.begin_for(0, true)?;
-            let _names = self.names.read();
             match self.node(number) {
-                Ok(node) if node.is_open() => {}
-                Ok(node) => {
-                    self.dequeue(&tx, number)?;
-                    if node.kind != FileKind::Directory || node.word(self.fields.size) <= 2 {
-                        self.free_file(&tx, &node)?;
-                    } else {
-                        self.free_xattr_dir(&tx, number)?;
-                    }
+                Ok(node) if node.is_open() || !node.doom() => {}
+                Ok(node) if node.kind != FileKind::Directory || node.word(self.fields.size) <= 2 => {
+                    // What can't be read stays; that is no reason not to mount.
+                    let _ = self.free_unlinked(&node);
                 }
-                Err(e) if e.kind() == Kind::NotFound => self.dequeue(&tx, number)?,
+                Ok(node) => {
+                    let tx = self.begin_for(0, true)?;
+                    let _names = self.names.read();
+                    self.dequeue(&tx, number)?;
+                    self.free_xattr_dir(&tx, node.number)?;
+                }
+                Err(e) if e.kind() == Kind::NotFound => self.dequeue(&self.begin_for(0, true)?, number)?,
                 Err(e) => return Err(e),
             }
         }

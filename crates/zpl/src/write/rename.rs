@@ -34,7 +34,9 @@ impl FsWriter {
         kind: RenameKind,
         ids: (u64, u64),
     ) -> Result<()> {
-        self.settled(0, || self.rename_given(from, to, kind, ids, None))
+        self.settled(0, || self.rename_given(from, to, kind, ids, None))?;
+        self.free_doomed();
+        Ok(())
     }
 
     /// The same; `whiteout`: what a replayed record says of it.

@@ -119,6 +119,9 @@ impl FsWriter {
         let _range = settings.size.map(|_| node.ranges.lock(0..u64::MAX, true));
         // Who is over a quota may still make files shorter.
         let shrinks = settings.size.is_some_and(|size| size < node.word(self.fields.size));
+        if let Some(size) = settings.size.filter(|_| shrinks) {
+            self.free_end(&node, size)?;
+        }
         let tx = self.begin_for(0, shrinks)?;
         if let Some(size) = settings.size {
             self.resize(&tx, &node, size)?;

@@ -19,6 +19,7 @@
 
 mod change;
 mod handle;
+mod piece;
 pub mod policy;
 mod slots;
 pub mod sync;
@@ -36,6 +37,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub(crate) use handle::Waiting;
 pub use handle::{Editor, Handle};
+pub use piece::Piece;
 use policy::Policy;
 pub use within::Within;
 

@@ -3,29 +3,26 @@
 //! Each group works some of it off. What is left belongs to `$FREE`, and is found again after a crash as it was
 //! after the last group.
 //!
-//! Differs from OpenZFS: a tree is freed whole within one group, so none is left half freed; one that another
-//! writer left so waits for that writer.
+//! A tree is freed from its leaves to its root ([`super::tree_walk`]); its entry says where the next group goes on.
 
 use std::ops::ControlFlow;
 
+use ondisk::Blkptr;
 use ondisk::dsl::{BptreeEntry, DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
-use ondisk::{Blkptr, Bookmark as StoredBookmark, Dnode, ObjectType, dnode};
 use zcommon::features::Feature;
 
 use super::account::sizes;
 use super::at::{MosAt, MosView, version};
 use super::destroy::hidden_dir;
 use super::space::{self, Delta};
-use super::{livelist, remap};
-use crate::dmu::{Objset, SpecialObject};
+use super::{livelist, remap, tree_walk};
+use crate::dmu::Objset;
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree::{self, Outcome};
 use crate::error::{Error, Result};
-use crate::types::Bookmark;
 use crate::zil;
 use crate::zio::Form;
-use std::sync::Arc;
 
 /// The list of blocks to be freed.
 pub(super) fn free_bpobj(at: &MosView<'_>) -> Result<u64> {
@@ -43,7 +40,7 @@ pub(super) fn free(at: &MosAt<'_>, bp: &Blkptr) -> Result<()> {
     if bp.is_embedded() || bp.is_hole() { Ok(()) } else { at.hooks.free(bp, at.tx) }
 }
 
-/// Works off what waits to be freed: `budget` blocks of the list, and a tree as long as the budget lasts. Says how many
+/// Works off what waits to be freed: `budget` blocks of the list and of trees. Says how many
 /// blocks that were.
 #[doc(alias = "dsl_process_async_destroys")]
 pub fn process(at: &MosAt<'_>, budget: u64) -> Result<u64> {
@@ -107,18 +104,18 @@ fn process_trees(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
         if *left == 0 {
             return Ok((Outcome::Paused, Delta::default()));
         }
-        if entry.zb != StoredBookmark::default() {
-            return Ok((Outcome::Unreadable, Delta::default()));
-        }
-        let mut tree = Tree::open(at, &entry.bp, entry.birth_txg);
-        // Everything is found before anything is freed: a tree that can't be read stays whole.
-        if tree.root(&entry.bp).is_err() {
-            return Ok((Outcome::Unreadable, Delta::default()));
-        }
-        *left = left.saturating_sub(u64::try_from(tree.found.len()).unwrap_or(u64::MAX));
-        let freed = tree.free()?;
+        let mut freed = Delta::default();
+        let outcome = tree_walk::blocks(at, entry, &mut |bp, may_pause| {
+            if may_pause && *left == 0 {
+                return Ok(ControlFlow::Break(()));
+            }
+            *left = left.saturating_sub(1);
+            freed = freed.plus(sizes(at, bp));
+            free(at, bp)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
         total = total.plus(freed);
-        Ok((Outcome::Freed, freed))
+        Ok((outcome, freed))
     })?;
     space::charge(at, free_dir(at)?, DslDir::USED_HEAD, total.negated())?;
     if bptree::is_empty(at, list)? {
@@ -131,9 +128,22 @@ fn process_trees(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
 
 /// Frees a tree's blocks born after `birth` in this very group.
 pub(super) fn free_now(at: &MosAt<'_>, root: &Blkptr, birth: u64) -> Result<Delta> {
-    let mut tree = Tree::open(at, root, birth);
-    tree.root(root)?;
-    tree.free()
+    // Everything is found before anything is freed: a tree that can't be read stays whole.
+    let mut found = Vec::new();
+    let mut entry = BptreeEntry { bp: *root, birth_txg: birth, ..BptreeEntry::default() };
+    let outcome = tree_walk::blocks(at, &mut entry, &mut |bp, _| {
+        found.push(*bp);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if outcome != Outcome::Freed {
+        return Err(Error::corrupt("the blocks of a dataset that is destroyed can't be read"));
+    }
+    let mut total = Delta::default();
+    for bp in &found {
+        total = total.plus(sizes(at, bp));
+        free(at, bp)?;
+    }
+    Ok(total)
 }
 
 /// Frees the intent log of a head that is destroyed.
@@ -152,93 +162,4 @@ pub(super) fn destroy_zil(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
         return free(at, &header.log);
     }
     zil::blocks_of(&objset)?.iter().try_for_each(|bp| free(at, bp))
-}
-
-/// The blocks of an object set that are younger than a snapshot.
-struct Tree<'a> {
-    at: MosAt<'a>,
-    birth: u64,
-    found: Vec<Blkptr>,
-}
-
-impl<'a> Tree<'a> {
-    fn open(at: &MosAt<'a>, _: &Blkptr, birth: u64) -> Self {
-        Self { at: *at, birth, found: Vec::new() }
-    }
-
-    fn wants(&self, bp: &Blkptr) -> bool {
-        !bp.is_hole() && !bp.is_redacted() && bp.logical_birth() > self.birth
-    }
-
-    fn root(&mut self, bp: &Blkptr) -> Result<()> {
-        if !self.wants(bp) {
-            return Ok(());
-        }
-        let objset = Objset::open(self.at.mos.arc(), 0, bp, Form::NoKey)?;
-        let all = [
-            SpecialObject::Meta,
-            SpecialObject::UserUsed,
-            SpecialObject::GroupUsed,
-            SpecialObject::ProjectUsed,
-        ];
-        for which in all {
-            if let Some(object) = objset.special(which) {
-                self.dnode(&objset, which.number(), &object.dnode)?;
-            }
-        }
-        self.found.push(*bp);
-        Ok(())
-    }
-
-    fn dnode(&mut self, objset: &Arc<Objset>, number: u64, dnode: &Dnode) -> Result<()> {
-        let top = dnode.nlevels.saturating_sub(1);
-        for (i, bp) in dnode.blkptrs().iter().enumerate() {
-            let at = Bookmark::new(0, number, i64::from(top), u64::try_from(i).unwrap_or(0));
-            self.block(objset, bp, at)?;
-        }
-        if let Some(bp) = dnode.spill().filter(|bp| self.wants(bp)) {
-            self.found.push(*bp);
-        }
-        Ok(())
-    }
-
-    fn block(&mut self, objset: &Arc<Objset>, bp: &Blkptr, at: Bookmark) -> Result<()> {
-        if !self.wants(bp) {
-            return Ok(());
-        }
-        let level = i64::from(bp.level());
-        if level != at.level {
-            return Err(Error::corrupt("a block pointer of another level").at_block(at));
-        }
-        if level > 0 {
-            let bytes = objset.arc().read(bp, at, objset.form())?;
-            let (pointers, _) = bytes.as_chunks::<{ ondisk::blkptr::BLKPTR_SIZE }>();
-            let count = u64::try_from(pointers.len()).unwrap_or(0);
-            for (i, bytes) in (0..).zip(pointers) {
-                let child = Blkptr::from_bytes(bytes).unwrap_or_default();
-                let below = at.blkid.saturating_mul(count).saturating_add(i);
-                self.block(objset, &child, Bookmark::new(0, at.object, level - 1, below))?;
-            }
-        } else if bp.object_type() == ObjectType::DNODE {
-            let bytes = objset.arc().read(bp, at, objset.form())?;
-            for (_, bytes) in dnode::slots(&bytes) {
-                let dnode =
-                    Dnode::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
-                if !dnode.is_free() {
-                    self.dnode(objset, at.object, &dnode)?;
-                }
-            }
-        }
-        self.found.push(*bp);
-        Ok(())
-    }
-
-    fn free(self) -> Result<Delta> {
-        let mut total = Delta::default();
-        for bp in &self.found {
-            total = total.plus(sizes(&self.at, bp));
-            free(&self.at, bp)?;
-        }
-        Ok(total)
-    }
 }

@@ -41,6 +41,7 @@ pub mod space;
 mod swap;
 pub mod tasks;
 pub mod tree;
+mod tree_walk;
 
 pub use at::{Hooks, MosAt, MosView, version};
 pub use crypto::{Cipher, Encryption, NewKey};
