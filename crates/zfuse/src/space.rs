@@ -215,11 +215,7 @@ impl Space {
     /// The slot of the snapshot `name` of slot `id`, when there is one.
     pub fn snapshot(&self, id: usize, name: &str) -> Result<Option<usize>> {
         let Some(slot) = self.slot(id) else { return Ok(None) };
-        let Some((_, number)) = slot.snapshots().iter().find(|(n, _)| n == name).cloned() else {
-            return Ok(None);
-        };
-        let full = format!("{}@{name}", slot.dataset.name);
-        let snapshot = Dataset::open(&self.pool.dsl, number, full)?;
+        let Some(snapshot) = slot.dataset.snapshot(name)? else { return Ok(None) };
         let found = self.enter(snapshot, id)?;
         if let Some(slot) = self.slot(found) {
             slot.names.lock().insert(name.to_owned());

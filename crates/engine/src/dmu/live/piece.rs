@@ -31,7 +31,7 @@ impl Handle {
             if !synced.dnode.is_free() && stored.is_none_or(|b| b < at) {
                 stored = Some(blocks.next_from(at).map_err(|(_, e)| e)?.unwrap_or(u64::MAX));
             }
-            let next = pending.into_iter().chain(stored).min().filter(|&b| b < end.min(u64::MAX));
+            let next = pending.into_iter().chain(stored).min().filter(|&b| b < end);
             match next {
                 None => return Ok(Piece { end, blocks: count, last: true }),
                 Some(_) if count == most => return Ok(Piece { end: at, blocks: count, last: false }),

@@ -43,8 +43,9 @@ pub fn check_snapshot(at: &MosView<'_>, number: u64, defer: bool) -> Result<()> 
 }
 
 /// Destroys a snapshot, or marks it to be destroyed with its last hold or clone when `defer` and it has any.
+/// `name` is the part after the `@`, if it is known.
 #[doc(alias = "dsl_destroy_snapshot_sync_impl")]
-pub fn snapshot(at: &MosAt<'_>, number: u64, defer: bool) -> Result<()> {
+pub fn snapshot(at: &MosAt<'_>, number: u64, name: Option<&str>, defer: bool) -> Result<()> {
     let snap = at.dataset(number)?;
     if defer && (snap.num_children > 1 || holds(at, &snap)? > 0) {
         return at.change_dataset(number, |snap| snap.flags |= DslDataset::FLAG_DEFER_DESTROY);
@@ -82,7 +83,7 @@ pub fn snapshot(at: &MosAt<'_>, number: u64, defer: bool) -> Result<()> {
         consume_refreservation(at, snap.next_snap_obj, old_unique)?;
     }
     let head = at.dataset(head_number)?;
-    let name = names::of_value(at, head.snapnames_zapobj, number)?;
+    let name = names::given(at, head.snapnames_zapobj, number, name)?;
     at.zap_remove(head.snapnames_zapobj, &name)?;
     tree::count_up(at, snap.dir_obj, dsl_dir::SNAPSHOT_COUNT, -1)?;
     for zap in [snap.next_clones_obj, snap.props_obj, snap.userrefs_obj] {
@@ -254,9 +255,10 @@ pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Destroys a head and its directory. Its blocks must have been written: what is in memory goes with it.
+/// Destroys a head and its directory. Its blocks must have been written: what is in memory goes with it. `name` is the last
+/// part of its own, if it is known.
 #[doc(alias = "dsl_destroy_head_sync_impl")]
-pub fn head(at: &MosAt<'_>, number: u64) -> Result<()> {
+pub fn head(at: &MosAt<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let head = at.dataset(number)?;
     let origin = waiting_origin(at, &head)?;
     props::set_refreservation(at, number, 0, props::Source::Gone)?;
@@ -283,8 +285,8 @@ pub fn head(at: &MosAt<'_>, number: u64) -> Result<()> {
     at.free_object(head.snapnames_zapobj)?;
     at.free_zapified(number)?;
     at.hooks.dataset_gone(number);
-    destroy_dir(at, head.dir_obj)?;
-    origin.map_or(Ok(()), |origin| snapshot(at, origin, false))
+    destroy_dir(at, head.dir_obj, name)?;
+    origin.map_or(Ok(()), |origin| snapshot(at, origin, None, false))
 }
 
 /// Frees the tree of a head, now or later.
@@ -320,10 +322,10 @@ fn free_tree(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
 
 /// Frees an empty directory.
 #[doc(alias = "dsl_dir_destroy_sync")]
-fn destroy_dir(at: &MosAt<'_>, number: u64) -> Result<()> {
+fn destroy_dir(at: &MosAt<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let dir = at.dir(number)?;
     let parent = at.dir(dir.parent_obj)?;
-    let name = names::of_value(at, parent.child_dir_zapobj, number)?;
+    let name = names::given(at, parent.child_dir_zapobj, number, name)?;
     if !name.starts_with('%') {
         tree::count_up(at, dir.parent_obj, dsl_dir::FILESYSTEM_COUNT, -1)?;
     }

@@ -110,7 +110,7 @@ impl Tasks<'_> {
         self.log("release", name, number, &format!("tag={tag} refs={left}"))?;
         if left == 0 && snap.num_children == 1 && snap.flags & DslDataset::FLAG_DEFER_DESTROY != 0 {
             self.log("destroy", name, number, " ")?;
-            return destroy::snapshot(&self.at, number, false);
+            return destroy::snapshot(&self.at, number, None, false);
         }
         Ok(())
     }

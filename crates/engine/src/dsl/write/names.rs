@@ -111,6 +111,14 @@ pub(super) fn of_value(at: &MosView<'_>, zap: u64, value: u64) -> Result<String>
     Ok(entry.ok_or_else(missing)?.name_lossy())
 }
 
+/// As [`of_value`], with a name to try first: without it the whole ZAP is read.
+pub(super) fn given(at: &MosView<'_>, zap: u64, value: u64, name: Option<&str>) -> Result<String> {
+    match name {
+        Some(name) if at.zap_word(zap, name)? == Some(value) => Ok(name.to_owned()),
+        _ => of_value(at, zap, value),
+    }
+}
+
 /// Parent directory and last component of the name of a dataset to be made.
 pub(super) fn split_new<'n>(at: &MosView<'_>, pool: &str, name: &'n str) -> Result<(u64, &'n str)> {
     checked(name, names::check_entity(name).and_then(|()| names::check_nesting(name)))?;

@@ -52,7 +52,7 @@ pub(super) fn rollback(at: &MosAt<'_>, head: u64) -> Result<()> {
     let clone = tree::create_head(at, clone_dir, Some(origin), 0)?;
     log::forget(at, clone)?;
     swap(at, clone, head)?;
-    destroy::head(at, clone)
+    destroy::head(at, clone, None)
 }
 
 /// A clone of a head's last snapshot and the head change contents.

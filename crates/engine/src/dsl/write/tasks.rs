@@ -214,7 +214,8 @@ impl Tasks<'_> {
         destroy::check_head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
         self.log("destroy", name, found.head, " ")?;
         self.datasets.close(found.head);
-        destroy::head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        let last = name.rsplit_once('/').map(|(_, last)| last);
+        destroy::head(&self.at, found.head, last).map_err(|e| e.in_dataset(name))?;
         self.datasets.keys.remove(found.dir);
         Ok(())
     }
@@ -230,7 +231,8 @@ impl Tasks<'_> {
         }
         for (name, number) in found {
             self.log(if defer { "defer_destroy" } else { "destroy" }, name, number, " ")?;
-            destroy::snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
+            let part = name.split_once('@').map(|(_, part)| part);
+            destroy::snapshot(&self.at, number, part, defer).map_err(|e| e.in_dataset(name))?;
         }
         Ok(())
     }
