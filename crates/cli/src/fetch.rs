@@ -23,6 +23,8 @@ use std::thread;
 use std::time::Duration;
 
 pub use self::tls::Trust;
+use stdx::Secret;
+
 use self::url::Url;
 
 /// The word by which this program is called as a child; what follows is the location.
@@ -47,7 +49,7 @@ pub fn is_remote(location: &str) -> bool {
 ///
 /// # Errors
 /// Why there is none, for the caller to read.
-pub fn apart(location: &str, env: &BTreeMap<String, OsString>, cwd: &Path) -> Result<Vec<u8>, String> {
+pub fn apart(location: &str, env: &BTreeMap<String, OsString>, cwd: &Path) -> Result<Secret, String> {
     let mut child = Command::new(zfuse::hands::PROGRAM);
     child.arg(VERB).arg(location).stdin(Stdio::null());
     for word in Trust::WORDS {
@@ -56,9 +58,17 @@ pub fn apart(location: &str, env: &BTreeMap<String, OsString>, cwd: &Path) -> Re
             None => child.env_remove(word),
         };
     }
-    let out = child.output().map_err(|e| failed(location, &e))?;
+    let mut run = || {
+        let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut key = Secret::zeros(0);
+        if let Some(mut out) = child.stdout.take() {
+            key = Secret::read(&mut out, None, MAX_KEY)?;
+        }
+        child.wait_with_output().map(|out| (key, out))
+    };
+    let (key, out) = run().map_err(|e| failed(location, &e))?;
     match out.status.success() {
-        true => Ok(out.stdout),
+        true => Ok(key),
         false => Err(String::from_utf8_lossy(&out.stderr).trim_end().to_owned()),
     }
 }

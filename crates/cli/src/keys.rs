@@ -1,12 +1,14 @@
 //! Keys of encrypted datasets: from `--load-key`, from the dataset's `keylocation`, or from a prompt.
 
 use std::fs::File;
-use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use engine::dsl::{Dir, EncryptionRoot};
 use engine::spa::Pool;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use stdx::Secret;
 
 use crate::ctx::Ctx;
 use crate::fetch;
@@ -14,7 +16,7 @@ use crate::source::LoadKey;
 use crate::verb::Failure;
 
 /// Bytes of a key file that are read; keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
-const MAX_KEY: u64 = 4096;
+const MAX_KEY: usize = 4096;
 
 /// Loads the keys that the command line gives.
 pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
@@ -25,7 +27,10 @@ pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
             .ok_or_else(|| Failure::cannot("load key for", name, "dataset is not encrypted"))?;
         let input = match &key.file {
             Some(path) => read_file(path).map_err(|e| Failure::cannot("open key file", path.display(), e))?,
-            None => read_all(&mut io::stdin().lock())
+            None => io::stdin()
+                .as_fd()
+                .try_clone_to_owned()
+                .and_then(|fd| read_all(&mut File::from(fd)))
                 .map_err(|e| Failure::failed(format!("cannot read key from standard input: {e}")))?,
         };
         load(pool, &root, &input)?;
@@ -72,18 +77,16 @@ fn wanted(root: &EncryptionRoot, why: &str) -> Failure {
     ))
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+fn read_file(path: &Path) -> io::Result<Secret> {
     read_all(&mut File::open(path)?)
 }
 
-fn read_all(from: &mut dyn Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(MAX_KEY).read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn read_all(from: &mut dyn Read) -> io::Result<Secret> {
+    Secret::read(from, None, MAX_KEY)
 }
 
 /// Asks for a key without showing it.
-fn prompt(ctx: &mut Ctx, root: &EncryptionRoot) -> io::Result<Vec<u8>> {
+fn prompt(ctx: &mut Ctx, root: &EncryptionRoot) -> io::Result<Secret> {
     ctx.out.flush()?;
     write!(ctx.err, "Enter {} for '{}': ", root.format.name(), root.name)?;
     ctx.err.flush()?;
@@ -92,9 +95,12 @@ fn prompt(ctx: &mut Ctx, root: &EncryptionRoot) -> io::Result<Vec<u8>> {
     let mut silent = saved.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
-    let mut line = Vec::new();
-    let read = stdin.lock().take(MAX_KEY).read_until(b'\n', &mut line);
+    // Standard input's own buffer would keep it.
+    let read = stdin
+        .as_fd()
+        .try_clone_to_owned()
+        .and_then(|fd| Secret::read(&mut File::from(fd), Some(b'\n'), MAX_KEY));
     tcsetattr(&stdin, OptionalActions::Flush, &saved)?;
     writeln!(ctx.err)?;
-    read.map(|_| line)
+    read
 }

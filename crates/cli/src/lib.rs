@@ -52,6 +52,8 @@ pub fn main() -> ExitCode {
     if pages::complete::answer() {
         return ExitCode::SUCCESS;
     }
+    // Any of its parts may read a key.
+    stdx::os::hide_memory();
     let argv: Vec<OsString> = std::env::args_os().collect();
     if let [program, verb, words @ ..] = argv.as_slice()
         && program == zfuse::hands::PROGRAM

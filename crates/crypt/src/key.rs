@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac as _};
 use sha2::Sha512;
-use zeroize::{Zeroize, Zeroizing};
+use stdx::Secret;
+use zeroize::Zeroize;
 
 use crate::aead::Aead;
 use crate::error::{Error, Result};
@@ -40,7 +41,8 @@ impl WrappedKey {
     pub fn unwrap_with(&self, wrapping: &WrappingKey) -> Result<DatasetKey> {
         let aad = wrap_aad(self.suite, self.guid, self.version)?;
         let (master, _) = self.master.split_at_checked(self.suite.key_len()).unwrap_or((&self.master, &[]));
-        let mut keys = Zeroizing::new([master, &self.hmac].concat());
+        let mut keys = Secret::zeros(master.len() + self.hmac.len());
+        keys.iter_mut().zip(master.iter().chain(&self.hmac)).for_each(|(to, from)| *to = *from);
         let opened = wrap_cipher(self.suite, wrapping)?.open(&self.iv, &aad, &mut keys, &self.mac);
         opened.map_err(|_| Error::WrongKey)?;
         let (master, hmac) = keys.split_at_checked(self.suite.key_len()).ok_or(Error::WrongKey)?;
@@ -78,8 +80,8 @@ pub struct DatasetKey {
     suite: Suite,
     guid: u64,
     version: u64,
-    master: Zeroizing<Vec<u8>>,
-    hmac_key: Zeroizing<[u8; HMAC_KEY_LEN]>,
+    master: Secret,
+    hmac_key: Secret,
     /// HMAC-SHA512 with its key already mixed in.
     hmac: Hmac<Sha512>,
     /// Most recently used last.
@@ -104,14 +106,16 @@ impl DatasetKey {
             _ => {}
         }
         let no_hmac = Error::KeyTooShort { format: "HMAC", expected: HMAC_KEY_LEN };
-        let hmac_key = hmac.try_into().map_err(|_| no_hmac.clone())?;
+        if hmac.len() != HMAC_KEY_LEN {
+            return Err(no_hmac);
+        }
         Ok(Self {
             suite,
             guid,
             version,
-            master: Zeroizing::new(master.to_vec()),
+            master: Secret::of(master),
             hmac: Hmac::new_from_slice(hmac).map_err(|_| no_hmac)?,
-            hmac_key: Zeroizing::new(hmac_key),
+            hmac_key: Secret::of(hmac),
             cache: Mutex::default(),
         })
     }
@@ -135,7 +139,7 @@ impl DatasetKey {
     #[doc(alias = "zio_crypt_key_wrap")]
     pub fn wrap(&self, wrapping: &WrappingKey, iv: Iv) -> Result<WrappedKey> {
         let aad = wrap_aad(self.suite, self.guid, self.version)?;
-        let mut keys = [self.master.as_slice(), self.hmac_key.as_slice()].concat();
+        let mut keys = [&*self.master, &*self.hmac_key].concat();
         let mac = match wrap_cipher(self.suite, wrapping)?.seal(&iv, &aad, &mut keys) {
             Ok(mac) => mac,
             Err(error) => {
@@ -201,7 +205,7 @@ impl DatasetKey {
 
     /// HKDF-SHA512 without a salt of its own: the block's salt goes where HKDF has "info".
     fn derive(&self, salt: &Salt) -> Result<Aead> {
-        let mut key = Zeroizing::new([0; MASTER_KEY_MAX_LEN]);
+        let mut key = Secret::zeros(MASTER_KEY_MAX_LEN);
         let too_long = Error::UnknownSuite(self.suite.id());
         let used = key.get_mut(..self.suite.key_len()).ok_or(too_long.clone())?;
         Hkdf::<Sha512>::new(None, &self.master).expand(salt, used).map_err(|_| too_long)?;

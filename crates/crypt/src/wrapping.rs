@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sha1::Sha1;
+use stdx::Secret;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
@@ -69,7 +70,7 @@ pub struct Pbkdf2 {
 /// The key that opens the dataset keys of one encryption root.
 #[doc(alias = "dsl_wrapping_key_t")]
 #[derive(Clone, PartialEq, Eq)]
-pub struct WrappingKey(Zeroizing<[u8; WRAPPING_KEY_LEN]>);
+pub struct WrappingKey(Secret);
 
 impl fmt::Debug for WrappingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,10 +81,10 @@ impl fmt::Debug for WrappingKey {
 impl WrappingKey {
     /// A wrapping key from its 32 bytes.
     pub fn from_bytes(bytes: [u8; WRAPPING_KEY_LEN]) -> Self {
-        Self(Zeroizing::new(bytes))
+        Self(Secret::of(&*Zeroizing::new(bytes)))
     }
 
-    pub(crate) fn bytes(&self) -> &[u8; WRAPPING_KEY_LEN] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
@@ -100,8 +101,7 @@ impl WrappingKey {
     /// Exactly 32 bytes.
     pub fn from_raw(material: &[u8]) -> Result<Self> {
         check_len("Raw", material.len(), WRAPPING_KEY_LEN)?;
-        let bytes = material.first_chunk().copied();
-        bytes.map(Self::from_bytes).ok_or(Error::KeyTooShort { format: "Raw", expected: WRAPPING_KEY_LEN })
+        Ok(Self(Secret::of(material)))
     }
 
     /// Exactly 64 hexadecimal digits of either case.
@@ -131,7 +131,7 @@ impl WrappingKey {
         }
         let hashed = passphrase.split(|b| *b == 0).next().unwrap_or_default();
         let mut key = Self::from_bytes([0; WRAPPING_KEY_LEN]);
-        pbkdf2::pbkdf2_hmac::<Sha1>(hashed, &pbkdf2.salt.to_le_bytes(), rounds, &mut *key.0);
+        pbkdf2::pbkdf2_hmac::<Sha1>(hashed, &pbkdf2.salt.to_le_bytes(), rounds, &mut key.0);
         Ok(key)
     }
 }
@@ -150,12 +150,12 @@ fn hex_digit(digit: u8) -> Option<u8> {
 
 /// Key material as libzfs reads it from a file, a pipe or a prompt: a raw key is everything (a
 /// newline may be part of it); a hex key or passphrase is the first line without its newline.
-pub fn read_material(format: KeyFormat, input: &[u8]) -> Zeroizing<Vec<u8>> {
+pub fn read_material(format: KeyFormat, input: &[u8]) -> Secret {
     let used = match format {
         KeyFormat::Raw => input,
         KeyFormat::Hex | KeyFormat::Passphrase => input.split(|b| *b == b'\n').next().unwrap_or_default(),
     };
-    Zeroizing::new(used.to_vec())
+    Secret::of(used)
 }
 
 #[cfg(test)]

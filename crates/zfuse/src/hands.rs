@@ -6,8 +6,8 @@
 //! lets a child look ([`work_apart`]): the child has none of the connections, and its wait ends when they are gone.
 
 use std::ffi::{CString, OsString};
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,6 +17,7 @@ use std::{fs, thread};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
+use stdx::Secret;
 
 use crate::way::{Folder, Way};
 
@@ -114,11 +115,11 @@ pub fn remove_folder(at: &Path, inherited: usize) -> io::Result<()> {
     run(at, &Work::Remove { strict: inherited }, None).map(drop)
 }
 
-/// The begin of a file, which may lie in a mount of this process, or be nothing that ever gives a byte.
+/// The begin of a file with a secret, which may lie in a mount of this process, or be nothing that ever gives a byte.
 ///
 /// # Errors
 /// What reading it gives; `TimedOut` when it takes too long.
-pub fn read_file(at: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_secret(at: &Path, most: u64) -> io::Result<Secret> {
     if !APART.load(Ordering::Relaxed) {
         return begin_of(at, most);
     }
@@ -126,7 +127,10 @@ pub fn read_file(at: &Path, most: u64) -> io::Result<Vec<u8>> {
     child.arg(VERB).arg(at).arg(READ).arg(most.to_string());
     let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let until = Instant::now() + PATIENCE;
-    while child.try_wait()?.is_none() {
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
         if Instant::now() > until {
             child.kill()?;
             // It may be long until it can end; somebody has to see it.
@@ -134,19 +138,18 @@ pub fn read_file(at: &Path, most: u64) -> io::Result<Vec<u8>> {
             return Err(Errno::TIMEDOUT.into());
         }
         thread::sleep(POLL);
-    }
-    let out = child.wait_with_output()?;
-    match out.status.code() {
-        Some(0) => Ok(out.stdout),
-        Some(code) if code != i32::from(NO_NUMBER) => Err(io::Error::from_raw_os_error(code)),
-        _ => Err(io::Error::other(format!("reading ended with {}", out.status))),
+    };
+    match (status.code(), child.stdout.take()) {
+        (Some(0), Some(mut out)) => Secret::read(&mut out, None, usize::try_from(MOST).unwrap_or(0)),
+        (Some(code), _) if code != 0 && code != i32::from(NO_NUMBER) => {
+            Err(io::Error::from_raw_os_error(code))
+        }
+        _ => Err(io::Error::other(format!("reading ended with {status}"))),
     }
 }
 
-fn begin_of(at: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(at)?.take(most.min(MOST)).read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn begin_of(at: &Path, most: u64) -> io::Result<Secret> {
+    Secret::read(&mut fs::File::open(at)?, None, usize::try_from(most.min(MOST)).unwrap_or(0))
 }
 
 /// What came of it.
@@ -185,7 +188,11 @@ pub fn act(words: &[OsString]) -> u8 {
         && word == READ
         && let Some(most) = most.to_str().and_then(|most| most.parse().ok())
     {
-        let done = begin_of(Path::new(at), most).and_then(|bytes| io::stdout().write_all(&bytes));
+        let done = begin_of(Path::new(at), most).and_then(|bytes| {
+            let out = io::stdout().as_fd().try_clone_to_owned()?;
+            // Not through a buffer that keeps it.
+            fs::File::from(out).write_all(&bytes)
+        });
         return done.map_or_else(code, |()| 0);
     }
     let Some(work) = Work::parse(words) else { return NO_NUMBER };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use clap::Args;
@@ -12,6 +12,7 @@ use engine::dsl::write::{Cipher, Encryption, NewKey};
 use engine::dsl::{Dir, EncryptionRoot, RootKey};
 use engine::{Error, Kind};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use stdx::Secret;
 use zcommon::props::ZfsProp;
 
 use super::target::Target;
@@ -364,10 +365,10 @@ fn read_key(
     name: &str,
     twice: bool,
     ctx: &mut Ctx,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Secret, Failure> {
     if let Some(path) = location.strip_prefix("file://") {
         // It may lie in a mount of this very process.
-        return zfuse::hands::read_file(Path::new(path), MAX_KEY)
+        return zfuse::hands::read_secret(Path::new(path), MAX_KEY)
             .map_err(|e| Failure::failed(format!("Failed to open key material file: {}", strerror(&e))));
     }
     if fetch::is_remote(location) {
@@ -399,20 +400,16 @@ fn words_of(format: KeyFormat) -> &'static str {
     }
 }
 
-fn ask(prompt: &str, stdin: &File, format: KeyFormat, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
+fn ask(prompt: &str, stdin: &File, format: KeyFormat, ctx: &mut Ctx) -> Result<Secret, Failure> {
     let terminal = stdin.is_terminal();
     if terminal && format == KeyFormat::Raw {
         return Err(Failure::failed("Cannot enter raw keys on the terminal"));
     }
-    let mut line = Vec::new();
+    let (mut from, most) = (stdin, usize::try_from(MAX_KEY).unwrap_or(usize::MAX));
     if !terminal {
         // A raw key may have any bytes.
-        let mut reader = BufReader::new(stdin.take(MAX_KEY));
-        match format {
-            KeyFormat::Raw => reader.read_to_end(&mut line)?,
-            _ => reader.read_until(b'\n', &mut line)?,
-        };
-        return Ok(line);
+        let until = if format == KeyFormat::Raw { None } else { Some(b'\n') };
+        return Ok(Secret::read(&mut from, until, most)?);
     }
     ctx.out.flush()?;
     write!(ctx.err, "{prompt} ")?;
@@ -420,9 +417,8 @@ fn ask(prompt: &str, stdin: &File, format: KeyFormat, ctx: &mut Ctx) -> Result<V
     let mut silent = saved.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     tcsetattr(stdin, OptionalActions::Flush, &silent).map_err(std::io::Error::from)?;
-    let read = BufReader::new(stdin.take(MAX_KEY)).read_until(b'\n', &mut line);
+    let read = Secret::read(&mut from, Some(b'\n'), most);
     tcsetattr(stdin, OptionalActions::Flush, &saved).map_err(std::io::Error::from)?;
     writeln!(ctx.err)?;
-    read?;
-    Ok(line)
+    Ok(read?)
 }
