@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn lines_end_at_the_first_newline_except_in_raw_keys() {
-        assert_eq!(&**read_material(KeyFormat::Passphrase, b"secret\nmore\n"), b"secret");
-        assert_eq!(&**read_material(KeyFormat::Hex, b"ab\r\n"), b"ab\r");
-        assert_eq!(&**read_material(KeyFormat::Raw, b"a\nb\n"), b"a\nb\n");
-        assert_eq!(&**read_material(KeyFormat::Passphrase, b""), b"");
+        assert_eq!(&*read_material(KeyFormat::Passphrase, b"secret\nmore\n"), b"secret");
+        assert_eq!(&*read_material(KeyFormat::Hex, b"ab\r\n"), b"ab\r");
+        assert_eq!(&*read_material(KeyFormat::Raw, b"a\nb\n"), b"a\nb\n");
+        assert_eq!(&*read_material(KeyFormat::Passphrase, b""), b"");
     }
 
     #[test]
