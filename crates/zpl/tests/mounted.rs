@@ -466,16 +466,17 @@ fn a_full_pool_can_be_emptied() {
 fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
     let what = format!("{layout} ashift {ashift} recordsize {recordsize} copies {copies}");
     let vdev = |dir: &Path| {
-        let leaves = |n: u32| (0..n).map(|i| pools::leaf(&dir.join(format!("disk{i}")), 64 << 20)).collect();
+        let sized = |n: u32, size| (0..n).map(|i| pools::leaf(&dir.join(format!("disk{i}")), size)).collect();
+        let leaves = |n: u32| sized(n, 64 << 20);
         match layout {
-            "disk" => VdevSpec::Leaf(pools::leaf(&dir.join("disk"), 80 << 20)),
+            "disk" => VdevSpec::Leaf(pools::leaf(&dir.join("disk"), 64 << 20)),
             "mirror" => VdevSpec::Mirror(leaves(2)),
             "raidz1" => VdevSpec::Raidz { parity: 1, children: leaves(3) },
             "raidz2" => VdevSpec::Raidz { parity: 2, children: leaves(4) },
             "raidz3" => VdevSpec::Raidz { parity: 3, children: leaves(5) },
             _ => {
                 let config = DraidConfig { parity: 1, data: 2, spares: 1, children: 5 };
-                VdevSpec::Draid { config, children: leaves(5) }
+                VdevSpec::Draid { config, children: sized(5, 80 << 20) }
             }
         }
     };

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use blkdev::Device;
 use nvpair::NvList;
+use ondisk::label::{LABEL_END_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
 use zcommon::draid::{DraidConfig, MAX_CHILDREN};
 use zcommon::features::Feature;
 
@@ -350,8 +351,10 @@ fn asize(spec: &TopSpec, ashift: u32, smallest: u64) -> Result<u64> {
         }
         VdevSpec::Draid { config, .. } => {
             let asize = DraidGeometry::new(ashift, *config, config.groups().unwrap_or(0))?.capacity(smallest);
-            let what = || invalid("the devices are too small for this draid: no group fits on them");
-            if asize == 0 { Err(what()) } else { Ok(asize) }
+            // `vdev_open` refuses a vdev whose children hold less together than the smallest device (OpenZFS 2.3).
+            let least = MIN_DEVICE_SIZE - LABEL_START_SIZE - LABEL_END_SIZE;
+            let what = || invalid("the devices are too small for this draid: OpenZFS would not open it");
+            if asize < least { Err(what()) } else { Ok(asize) }
         }
     }
 }

@@ -195,6 +195,7 @@ fn what_can_not_be_is_refused_in_words() {
         normal(VdevSpec::Draid { config: name.parse().unwrap(), children: leaves(count, size) })
     };
     assert!(refused(draid("draid1:2d:5c:1s", 4, 64 * MIB)).contains("takes 5 devices, not 4"));
+    assert!(refused(draid("draid1:2d:4c:0s", 4, 64 * MIB)).contains("too small for this draid"));
     let log = TopSpec { class: AllocBias::Log, ..raidz(1, 3) };
     assert!(lay_out(vec![raidz(1, 3), log.clone()]).unwrap_err().to_string().contains("a log can be"));
     assert!(
