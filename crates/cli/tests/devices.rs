@@ -158,6 +158,8 @@ fn times_sizes_and_queues_of_requests() {
     let a = live.disk("a", 96);
     live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
     (0..5).for_each(|n| drop(live.ok(&format!("zfs create tank/d{n}"))));
+    // A request that ends now is counted in one average before the other.
+    live.ok("zpool sync tank");
     let wide = live.ok("zpool iostat -vlq tank");
     let lines: Vec<&str> = wide.lines().collect();
     assert!(lines[0].contains("total_wait     disk_wait    syncq_wait    asyncq_wait"), "{wide}");
