@@ -24,9 +24,12 @@ impl Cache {
         Self { path, writing: Mutex::default() }
     }
 
-    /// Whether it names no pool. One that can't be read may name some.
+    /// Whether it names no pool. One that can't be read may name some, but not where another user keeps it from this one.
     pub fn is_empty(&self) -> bool {
-        self.read().is_ok_and(|list| list.is_empty())
+        match self.read() {
+            Ok(list) => list.is_empty(),
+            Err(e) => matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory),
+        }
     }
 
     /// The pools and their configurations.
