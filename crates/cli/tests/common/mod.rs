@@ -42,7 +42,13 @@ pub fn options(pool: &Golden) -> Vec<String> {
     let mut options = vec!["-d".to_owned(), pool.dir.display().to_string()];
     if pool.name == "encrypted" {
         let pass = testkit::golden::target().join("golden-passphrase");
-        std::fs::write(&pass, "correct horse battery").expect("a file for the passphrase");
+        // Other test binaries read it at the same time: it is whole whenever it is there.
+        static WRITTEN: std::sync::Once = std::sync::Once::new();
+        WRITTEN.call_once(|| {
+            let new = pass.with_extension(std::process::id().to_string());
+            std::fs::write(&new, "correct horse battery").expect("a file for the passphrase");
+            std::fs::rename(&new, &pass).expect("a file for the passphrase");
+        });
         let raw = pool.dir.join("raw.key");
         let hex = pool.dir.join("hex.key");
         for (dataset, file) in [("tank/pass", &pass), ("tank/raw", &raw), ("tank/hex", &hex)] {
