@@ -51,7 +51,7 @@ fn denied(action: &str, name: &str) -> Failure {
     Failure::cannot(action, name, "permission denied")
 }
 
-/// Whether the pools' owner wants nobody else to look at them.
+/// Whether a setting of the pools' owner keeps other users from looking at them.
 pub(crate) fn are_kept_out(registry: &Registry) -> bool {
     registry.memory.limits.get(Limit::PrivatePools) != 0
 }

@@ -171,7 +171,7 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// No more groups can be written for now; whoever waits is told.
+    /// No more groups can be written until the pool is cleared; every waiter is told.
     pub fn suspend(&self, why: Error) {
         self.state.lock().suspended.get_or_insert(why);
         self.changed.notify_all();
