@@ -73,7 +73,16 @@ fn change(fs: &FsWriter, random: &mut Rng) -> zpl::Result<BTreeSet<&'static str>
     let (from, to) = (place(fs, name), place(fs, other));
     let mut touched = BTreeSet::from([name]);
     let Some(number) = find(fs, name) else {
-        let made = fs.create(from.0, from.1, &NewNode::new(FileKind::Regular, 0o640, 0, 0))?;
+        let new = NewNode::new(FileKind::Regular, 0o640, 0, 0);
+        if random.below(3) == 0 {
+            // One that gets its name when it is written.
+            let made = fs.create_unnamed(from.0, &new)?;
+            fs.write(made, 0, &bytes(random), true)?;
+            fs.link(made, from.0, from.1)?;
+            fs.close_file(made)?;
+            return Ok(touched);
+        }
+        let made = fs.create(from.0, from.1, &new)?;
         fs.write(made, 0, &bytes(random), true)?;
         return Ok(touched);
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::wire::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyXattr, Request,
 };
 use engine::dmu::prefetch::Prefetch;
 use engine::{Error, Kind, Result};
@@ -271,6 +271,14 @@ impl Filesystem for Fuse {
         let node = Node::decode(ino.0);
         match self.attr(node) {
             Ok(attr) => reply.attr(&self.keep_attr(node), &attr),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn statx(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyStatx) {
+        let node = Node::decode(ino.0);
+        match self.attr(node) {
+            Ok(attr) => reply.statx(&self.keep_attr(node), &attr),
             Err(e) => reply.error(errno(&e)),
         }
     }

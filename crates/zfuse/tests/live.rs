@@ -2,85 +2,17 @@
 //! same tree. Then real zdb looks at the pool.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bench;
+
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use engine::env::Env;
-use sim::files::{FilePool, POOL, disks};
-use sim::world::Shape;
+use bench::{Bench, as_nobody, shared_with_nobody};
 use stdx::rng::Rng;
-use zfuse::{LiveOptions, Mounted, Ready, mount_live};
+use zfuse::LiveOptions;
 use zpl::CaseSensitivity;
-use zpl::write::NewFs;
-
-struct Bench {
-    dir: tempfile::TempDir,
-    pool: FilePool,
-    mounted: Mounted,
-}
-
-impl Bench {
-    fn new() -> Option<Self> {
-        Self::with(LiveOptions::default())
-    }
-
-    fn with(options: LiveOptions) -> Option<Self> {
-        Self::made(options, |new| new)
-    }
-
-    /// `None`, said so, where nothing can be mounted.
-    fn made(options: LiveOptions, change: impl FnOnce(NewFs) -> NewFs) -> Option<Self> {
-        if !Path::new("/dev/fuse").exists() {
-            eprintln!("SKIPPED: no /dev/fuse here");
-            return None;
-        }
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("pool")).unwrap();
-        fs::create_dir(dir.path().join("mnt")).unwrap();
-        fs::create_dir(dir.path().join("twin")).unwrap();
-        let devices = disks(&dir.path().join("pool"), 2, 256 << 20).unwrap();
-        let pool = FilePool::create_with(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices, change);
-        let pool = pool.unwrap();
-        let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
-        let at = dir.path().join("mnt");
-        match mount_live(
-            &pool.spa.pool,
-            dataset,
-            Arc::clone(&pool.fs),
-            (at.as_path(), Ready::AsIs),
-            options,
-            None,
-        ) {
-            Ok(mounted) => Some(Self { dir, pool, mounted }),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
-                eprintln!("SKIPPED: FUSE mounts are not allowed here: {e}");
-                None
-            }
-            Err(e) => panic!("{e}"),
-        }
-    }
-
-    fn mnt(&self) -> PathBuf {
-        self.dir.path().join("mnt")
-    }
-
-    fn twin(&self) -> PathBuf {
-        self.dir.path().join("twin")
-    }
-
-    /// Unmounts, exports, and asks zdb.
-    fn end(self) {
-        let Self { dir, pool, mounted } = self;
-        mounted.unmount().unwrap();
-        pool.export().unwrap();
-        if testkit::zdb::installed() {
-            testkit::zdb::verify(&dir.path().join("pool"), POOL).unwrap();
-        }
-    }
-}
 
 /// One operation; what it gave, so that two can be compared.
 type Op = Box<dyn Fn(&Path) -> io::Result<String>>;
@@ -454,32 +386,6 @@ fn the_root_has_a_link_for_a_visible_ctl_directory() {
     bench.mounted.change(LiveOptions::default()).unwrap();
     assert_eq!(links(), 2);
     bench.end();
-}
-
-/// Runs `work` as a thread of user and group 65534 with these other groups; `None` for one that may not become so.
-fn as_nobody<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> Option<T> {
-    use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-    std::thread::scope(|scope| {
-        let become_nobody = || -> rustix::io::Result<()> {
-            let groups: Vec<Gid> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-            let (user, group) = (Uid::from_raw(65534), Gid::from_raw(65534));
-            set_thread_groups(&groups)?;
-            set_thread_res_gid(group, group, group)?;
-            set_thread_res_uid(user, user, user)
-        };
-        scope.spawn(move || become_nobody().is_ok().then(work)).join().unwrap()
-    })
-}
-
-/// A mount for everybody, with a file of each of these modes that all can write.
-fn shared_with_nobody(options: LiveOptions) -> Option<Bench> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: needs another user");
-        return None;
-    }
-    let bench = Bench::with(LiveOptions { allow_other: true, ..options })?;
-    fs::set_permissions(bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    Some(bench)
 }
 
 #[test]

@@ -7,6 +7,7 @@ use engine::{Error, Kind, Result};
 use zpl::FileKind;
 use zpl::write::{NewNode, Settings, XattrMode};
 
+use super::privileges::Setter;
 use super::{Live, Snapdir, convert, posix_acl};
 use crate::attr::{file_type, of_file};
 use crate::dir::Item;
@@ -52,7 +53,7 @@ pub struct Entry {
 }
 
 /// What an attribute change asks for.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Change {
     /// Mode.
     pub mode: Option<u32>,
@@ -64,8 +65,8 @@ pub struct Change {
     pub size: Option<u64>,
     /// Times of access and change.
     pub times: (Option<TimeOrNow>, Option<TimeOrNow>),
-    /// Who asks may keep set-id bits where the size changes.
-    pub privileged: bool,
+    /// The sender of the request.
+    pub setter: Setter,
 }
 
 impl Live {
@@ -171,6 +172,21 @@ impl Live {
         self.entry(object)
     }
 
+    /// Makes a file without a name, open once.
+    pub(super) fn make_unnamed(&self, dir: u64, mode: u32, caller: Caller) -> Result<Entry> {
+        let inherited = self.inherit(dir, false, u64::from(mode & 0o7777), caller.umask)?;
+        let new = NewNode::new(FileKind::Regular, inherited.perm, caller.uid.into(), caller.gid.into());
+        let object = self.files.create_unnamed(dir, &new)?;
+        let mut lists = inherited.lists.iter();
+        let set = lists
+            .try_for_each(|(list, value)| self.files.set_xattr(object, list, Some(value), XattrMode::Set));
+        let made = set.and_then(|()| self.entry(object));
+        if made.is_err() {
+            self.files.close_file(object)?;
+        }
+        made
+    }
+
     /// Makes a symbolic link.
     pub(super) fn symlink(&self, dir: u64, name: &[u8], target: &[u8], who: Caller) -> Result<Entry> {
         let new = NewNode::symlink(target, who.uid.into(), who.gid.into());
@@ -187,9 +203,9 @@ impl Live {
         }
         let given = change.mode.map(|mode| u64::from(mode & 0o7777));
         let owner = change.uid.is_some() || change.gid.is_some();
-        let cut = change.size.is_some() && !change.privileged;
+        let cut = change.size.is_some() && !change.setter.is_privileged();
         let mode = match given {
-            None if owner || cut => self.without_set_ids(object)?,
+            None if owner || cut => self.without_set_ids(object, &change.setter)?,
             given => given,
         };
         let settings = Settings {

@@ -31,8 +31,8 @@ use std::time::SystemTime;
 use crate::wire::{
     BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use engine::{Error, Result};
 use parking_lot::RwLock;
@@ -233,6 +233,7 @@ impl Filesystem for Front {
     pass! {
         lookup [parent] (parent: INodeNo, name: &OsStr; ReplyEntry);
         getattr [ino] (ino: INodeNo, fh: Option<FileHandle>; ReplyAttr);
+        statx [ino] (ino: INodeNo, fh: Option<FileHandle>; ReplyStatx);
         setattr [ino] (
             ino: INodeNo, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>, size: Option<u64>,
             atime: Option<TimeOrNow>, mtime: Option<TimeOrNow>, ctime: Option<SystemTime>,
@@ -271,6 +272,7 @@ impl Filesystem for Front {
         listxattr [ino] (ino: INodeNo, size: u32; ReplyXattr);
         removexattr [ino] (ino: INodeNo, name: &OsStr; ReplyEmpty);
         create [parent] (parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32; ReplyCreate);
+        tmpfile [parent] (parent: INodeNo, mode: u32, umask: u32; ReplyCreate);
         ioctl [ino] (
             ino: INodeNo, fh: FileHandle, flags: IoctlFlags, cmd: u32, data: &[u8], size: u32; ReplyIoctl
         );

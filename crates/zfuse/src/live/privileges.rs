@@ -1,8 +1,9 @@
 //! What a change by another user takes from a file, and what the kernel has kept of it.
 
 use crate::wire::{INodeNo, ReplyWrite, Request};
-use engine::Result;
+use engine::{Error, Result};
 use zpl::FileKind;
+use zpl::write::Settings;
 
 use super::Live;
 
@@ -30,6 +31,11 @@ impl Setter {
         if req.uid() == 0 { Self::Privileged } else { Self::User { pid: req.pid(), gid: req.gid() } }
     }
 
+    /// Whether set-id bits stay after a write.
+    pub fn is_privileged(&self) -> bool {
+        matches!(self, Self::Privileged)
+    }
+
     /// Whether the group is one of theirs. A thread that can't be seen (another container's) has no groups besides.
     #[doc(alias = "in_group_or_capable")]
     pub fn is_member(&self, group: u32) -> bool {
@@ -52,29 +58,39 @@ fn groups(status: &str) -> impl Iterator<Item = u32> {
 }
 
 impl Live {
-    /// The mode that a file of somebody else's is to have once it is changed; `None` when it has that already.
+    /// The mode of a file after a change by `setter`; `None` when the file has it already.
     #[doc(alias = "setattr_should_drop_suidgid")]
-    pub(super) fn without_set_ids(&self, object: u64) -> Result<Option<u64>> {
+    pub(super) fn without_set_ids(&self, object: u64, setter: &Setter) -> Result<Option<u64>> {
         let attr = self.files.attr(object)?;
         let mut perm = attr.perm & !SETUID;
-        // Without the right to execute it means locks that are enforced.
-        perm &= if perm & GROUP_EXEC != 0 { !SETGID } else { !0 };
+        // Without the right to execute the bit means locks that are enforced, and members of the group keep it.
+        if perm & SETGID != 0 && (perm & GROUP_EXEC != 0 || !setter.is_member(attr.gid)) {
+            perm &= !SETGID;
+        }
         let dropped = attr.kind != FileKind::Directory && perm != attr.perm;
         Ok(dropped.then_some(u64::from(perm)))
     }
 
-    /// Does `work`, which drops set-id bits unless they may be kept (`keep`). The kernel does not look at the mode after
-    /// a write, and runs a program by the one that it has: it forgets that before the change is answered.
+    /// Does `work`, after which the file loses its set-id bits, unless `setter` is `None`: the caller may keep them. The
+    /// kernel does not look at the mode after a write, and runs a program by the one that it has: it forgets that before
+    /// the change is answered.
     pub(super) fn dropping_set_ids<T>(
         &self,
         object: u64,
-        keep: bool,
+        setter: Option<&Setter>,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        // Nobody sets them meanwhile: the kernel changes one thing of a file at a time.
-        let drops = !keep && self.files.perm(object)? & u64::from(SETUID | SETGID) != 0;
-        let done = work();
-        if drops && let Ok(ino) = self.ino(object) {
+        // Nothing sets them meanwhile: the kernel changes one thing of a file at a time.
+        let has_any = || Ok::<_, Error>(self.files.perm(object)? & u64::from(SETUID | SETGID) != 0);
+        let Some(setter) = setter.filter(|_| has_any().unwrap_or(true)) else { return work() };
+        let done = work().and_then(|done| {
+            let mode = self.without_set_ids(object, setter)?;
+            if mode.is_some() {
+                self.files.setattr(object, &Settings { mode, ..Settings::default() })?;
+            }
+            Ok(done)
+        });
+        if let Ok(ino) = self.ino(object) {
             self.tell_changed(INodeNo(ino));
         }
         done

@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use crate::wire::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use engine::{Error, Kind, Result};
-use zpl::write::{Seek, Settings, XattrMode};
+use zpl::write::{Seek, XattrMode};
 
 use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
@@ -35,11 +35,6 @@ fn asker(req: &Request) -> Asker {
     Asker { uid: req.uid(), gid: req.gid() }
 }
 
-/// Root keeps set-id bits of what it changes.
-fn is_root(req: &Request) -> bool {
-    req.uid() == 0
-}
-
 fn entry(found: Result<Entry>, reply: ReplyEntry) {
     match found {
         Ok(found) => reply.entry_with_ttls(&found.keep_attr, &found.keep, &found.attr, found.generation),
@@ -50,6 +45,17 @@ fn entry(found: Result<Entry>, reply: ReplyEntry) {
 fn empty(done: Result<()>, reply: ReplyEmpty) {
     match done {
         Ok(()) => reply.ok(),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
+fn created(made: Result<Entry>, reply: ReplyCreate) {
+    match made {
+        Ok(made) => {
+            let keep = made.keep_attr.min(made.keep);
+            let handle = FileHandle(made.generation.0);
+            reply.created(&keep, &made.attr, made.generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
+        }
         Err(e) => reply.error(errno(&e)),
     }
 }
@@ -105,6 +111,14 @@ impl Filesystem for Live {
         }
     }
 
+    fn statx(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyStatx) {
+        let Some(object) = self.object(ino.0) else { return self.frozen.statx(req, ino, fh, reply) };
+        match self.entry(object) {
+            Ok(found) => reply.statx(&found.keep_attr, &found.attr),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
     fn setattr(
         &self,
         req: &Request,
@@ -123,7 +137,8 @@ impl Filesystem for Live {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let change = Change { mode, uid, gid, size, times: (atime, mtime), privileged: is_root(req) };
+        let setter = Setter::of(req);
+        let change = Change { mode, uid, gid, size, times: (atime, mtime), setter };
         match self.writable(ino.0).and_then(|object| self.change(object, change)) {
             Ok(found) => reply.attr(&found.keep_attr, &found.attr),
             Err(e) => reply.error(errno(&e)),
@@ -244,7 +259,7 @@ impl Filesystem for Live {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -258,9 +273,9 @@ impl Filesystem for Live {
         if self.object(ino.0).is_some_and(|object| !self.is_of(fh, object)) {
             return reply.error(Errno::ESTALE);
         }
-        let write =
-            |object| self.dropping_set_ids(object, keep, || self.files.write(object, offset, data, keep));
-        match self.writable(ino.0).and_then(write) {
+        let setter = Some(Setter::of(req)).filter(|_| !keep);
+        let write = || self.files.write(self.writable(ino.0)?, offset, data, keep);
+        match self.writable(ino.0).and_then(|object| self.dropping_set_ids(object, setter.as_ref(), write)) {
             // Nobody waits for the pages of a write that comes from them.
             Ok(()) if flags.0 & libc::O_DIRECT != 0 && !how.contains(WriteFlags::FUSE_WRITE_CACHE) => {
                 self.written_around_pages(ino, offset, data.len(), reply);
@@ -484,15 +499,12 @@ impl Filesystem for Live {
             self.files.open_file(self.writable(made.attr.ino.0)?)?;
             Ok(made)
         };
-        match create() {
-            Ok(made) => {
-                let flags = FopenFlags::FOPEN_KEEP_CACHE;
-                let keep = made.keep_attr.min(made.keep);
-                let handle = FileHandle(made.generation.0);
-                reply.created(&keep, &made.attr, made.generation, handle, flags);
-            }
-            Err(e) => reply.error(errno(&e)),
-        }
+        created(create(), reply);
+    }
+
+    fn tmpfile(&self, req: &Request, parent: INodeNo, mode: u32, umask: u32, reply: ReplyCreate) {
+        let dir = self.writable(parent.0);
+        created(dir.and_then(|dir| self.make_unnamed(dir, mode, caller(req, umask))), reply);
     }
 
     fn ioctl(
@@ -530,13 +542,8 @@ impl Filesystem for Live {
     ) {
         let allocate = || {
             let object = self.writable(ino.0)?;
-            self.dropping_set_ids(object, is_root(req), || {
-                self.allocate(object, offset, length, mode)?;
-                match if is_root(req) { None } else { self.without_set_ids(object)? } {
-                    None => Ok(()),
-                    perm => self.files.setattr(object, &Settings { mode: perm, ..Settings::default() }),
-                }
-            })
+            let setter = Some(Setter::of(req)).filter(|setter| !setter.is_privileged());
+            self.dropping_set_ids(object, setter.as_ref(), || self.allocate(object, offset, length, mode))
         };
         empty(allocate(), reply);
     }

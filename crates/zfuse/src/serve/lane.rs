@@ -32,6 +32,7 @@ impl Lane {
         Some(match opcode {
             Opcode::Lookup
             | Opcode::Getattr
+            | Opcode::Statx
             | Opcode::Readlink
             | Opcode::Open
             | Opcode::Statfs
@@ -59,6 +60,7 @@ impl Lane {
             | Opcode::Setxattr
             | Opcode::Removexattr
             | Opcode::Create
+            | Opcode::Tmpfile
             | Opcode::Ioctl
             | Opcode::Fallocate => Self::Change,
             Opcode::Forget

@@ -11,7 +11,7 @@ use super::words::Words;
 use super::{
     Errno, FileHandle, INodeNo, IoctlFlags, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 
 /// What a request wants.
@@ -56,6 +56,8 @@ pub enum Opcode {
     Readdirplus,
     Rename2,
     Lseek,
+    Tmpfile,
+    Statx,
     /// Nothing that is known here.
     Other,
 }
@@ -100,6 +102,8 @@ impl Opcode {
             44 => Self::Readdirplus,
             45 => Self::Rename2,
             46 => Self::Lseek,
+            51 => Self::Tmpfile,
+            52 => Self::Statx,
             _ => Self::Other,
         }
     }
@@ -195,6 +199,11 @@ impl Call<'_> {
                 let handle = (flags & 1 != 0).then_some(FileHandle(handle));
                 files.getattr(req, node, handle, ReplyAttr::new(self.answer()));
             }
+            Opcode::Statx => {
+                let (flags, _, handle) = (words.u32()?, words.u32()?, words.u64()?);
+                let handle = (flags & 1 != 0).then_some(FileHandle(handle));
+                files.statx(req, node, handle, ReplyStatx::new(self.answer()));
+            }
             Opcode::Setattr => self.setattr(words)?,
             Opcode::Readlink => files.readlink(req, node, ReplyData::new(self.answer())),
             Opcode::Symlink => {
@@ -278,6 +287,11 @@ impl Call<'_> {
                 let (flags, mode, umask, _) = (words.i32()?, words.u32()?, words.u32()?, words.u32()?);
                 let reply = ReplyCreate::new(self.answer());
                 files.create(req, node, words.name()?, mode, umask, flags, reply);
+            }
+            // The name that follows has no meaning.
+            Opcode::Tmpfile => {
+                let (_flags, mode, umask) = (words.i32()?, words.u32()?, words.u32()?);
+                files.tmpfile(req, node, mode, umask, ReplyCreate::new(self.answer()));
             }
             Opcode::Read => {
                 let io = Io::read(&mut words)?;

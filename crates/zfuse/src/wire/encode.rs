@@ -4,6 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{FileAttr, FileHandle, FileType, FopenFlags, Generation};
 
+/// Fields of an answer to `statx`: all that `stat` has, and the time of birth.
+const BASIC_STATS: u32 = 0x7ff;
+const BTIME: u32 = 0x800;
+
 /// Bytes that grow field by field.
 #[derive(Debug, Default)]
 pub struct Out(Vec<u8>);
@@ -55,6 +59,21 @@ impl Out {
         let mode = type_bits(attr.kind) | u32::from(attr.perm);
         let out = out.u32(mode).u32(attr.nlink).u32(attr.uid).u32(attr.gid).u32(attr.rdev);
         out.u32(attr.blksize).u32(0)
+    }
+
+    /// Attributes of a file with the time of its birth. The kernel replaces the device number by that of the mount.
+    #[doc(alias = "fuse_statx")]
+    pub fn statx(self, attr: &FileAttr) -> Self {
+        let mode = type_bits(attr.kind) | u32::from(attr.perm);
+        let out = self.u32(BASIC_STATS | BTIME).u32(attr.blksize).u64(0);
+        let out = out.u32(attr.nlink).u32(attr.uid).u32(attr.gid);
+        let out = out.u16(u16::try_from(mode).unwrap_or(0)).u16(0);
+        let out = out.u64(attr.ino.0).u64(attr.size).u64(attr.blocks).u64(0);
+        let times = [attr.atime, attr.crtime, attr.ctime, attr.mtime].map(time);
+        let out = times.iter().fold(out, |out, (seconds, nanos)| out.i64(*seconds).u32(*nanos).u32(0));
+        // The reverse of the packed form: 12 bits of major, 20 of minor.
+        let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00);
+        out.u32(major).u32(minor).u64(0).raw(&[0; 112])
     }
 
     /// A name's file, and how long the kernel may keep both.
@@ -125,6 +144,7 @@ mod tests {
     #[test]
     fn structures_have_the_lengths_that_the_kernel_expects() {
         let second = Duration::from_secs(1);
+        assert_eq!(Out::default().statx(&nothing()).bytes().len(), 256);
         assert_eq!(Out::default().attr(&nothing()).bytes().len(), 88);
         assert_eq!(Out::default().entry((&second, &second), &nothing(), Generation(0)).bytes().len(), 128);
         assert_eq!(Out::default().open(FileHandle(1), FopenFlags::empty()).bytes().len(), 16);

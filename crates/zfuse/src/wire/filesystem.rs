@@ -10,7 +10,8 @@ use super::dispatch::Header;
 use super::{
     BsdFileFlags, Errno, FileHandle, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, TimeOrNow,
+    WriteFlags,
 };
 
 /// Who asks.
@@ -70,6 +71,8 @@ pub trait Filesystem: Debug + Send + Sync {
         lookup(parent: INodeNo, name: &OsStr; ReplyEntry);
         /// Attributes.
         getattr(ino: INodeNo, fh: Option<FileHandle>; ReplyAttr);
+        /// Attributes with the time of birth.
+        statx(ino: INodeNo, fh: Option<FileHandle>; ReplyStatx);
         /// Changes attributes.
         setattr(
             ino: INodeNo, mode: Option<u32>, uid: Option<u32>, gid: Option<u32>, size: Option<u64>,
@@ -135,6 +138,8 @@ pub trait Filesystem: Debug + Send + Sync {
         removexattr(ino: INodeNo, name: &OsStr; ReplyEmpty);
         /// Makes and opens a file.
         create(parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32; ReplyCreate);
+        /// Makes and opens a file without a name.
+        tmpfile(parent: INodeNo, mode: u32, umask: u32; ReplyCreate);
         /// Something else.
         ioctl(ino: INodeNo, fh: FileHandle, flags: IoctlFlags, cmd: u32, data: &[u8], size: u32; ReplyIoctl);
         /// Space of a file.

@@ -77,6 +77,8 @@ replies! {
     ReplyEntry;
     /// Attributes.
     ReplyAttr;
+    /// Attributes with the time of birth.
+    ReplyStatx;
     /// Bytes.
     ReplyData;
     /// A handle.
@@ -115,6 +117,14 @@ impl ReplyAttr {
     pub fn attr(self, keep: &Duration, attr: &FileAttr) {
         let out = Out::default().u64(keep.as_secs()).u32(keep.subsec_nanos()).u32(0).attr(attr);
         self.0.send(&[out.bytes()]);
+    }
+}
+
+impl ReplyStatx {
+    /// Attributes, and how long the kernel may keep them.
+    pub fn statx(self, keep: &Duration, attr: &FileAttr) {
+        let out = Out::default().u64(keep.as_secs()).u32(keep.subsec_nanos()).u32(0).raw(&[0; 16]);
+        self.0.send(&[out.statx(attr).bytes()]);
     }
 }
 

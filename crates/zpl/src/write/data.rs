@@ -23,6 +23,7 @@ const MAX_SIZE: u64 = i64::MAX as u64;
 const DAY: i64 = 24 * 60 * 60;
 const SETUID: u64 = 0o4000;
 const SETGID: u64 = 0o2000;
+const GROUP_EXEC: u64 = 0o010;
 
 /// What lies at an offset, for SEEK_DATA and SEEK_HOLE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,8 +168,8 @@ impl FsWriter {
             state.attrs.set_word(self.fields.size, size)?;
             if !keep_setid {
                 let mode = state.word(self.fields.mode);
-                // As Linux does: the set-group-id bit alone, of what nobody can run, means locks that are enforced.
-                let cleared = mode & !if mode & 0o111 == 0 { SETUID } else { SETUID | SETGID };
+                // As Linux does: the set-group-id bit without the group's right to execute means locks that are enforced.
+                let cleared = mode & !if mode & GROUP_EXEC == 0 { SETUID } else { SETUID | SETGID };
                 state.attrs.set_word(self.fields.mode, cleared)?;
             }
             self.content_changed(state, now)

@@ -101,6 +101,7 @@ impl FsWriter {
         let _names = self.names.read();
         let _entries = dir.entries.lock();
         let (node, file, acl) = self.make_in(&tx, &dir, name, new, Birth::Named)?;
+        super::fault::break_off(name);
         let what = match new.kind {
             FileKind::Directory => Created::Directory,
             FileKind::Symlink => Created::Symlink,

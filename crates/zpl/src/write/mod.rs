@@ -25,6 +25,7 @@ mod counting;
 pub mod create;
 mod data;
 mod dirs;
+mod fault;
 pub mod fields;
 mod fs;
 mod log;
