@@ -111,6 +111,14 @@ pub fn create_dir(dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
     create_pool(&Env::system(64 << 20)?, name, one_image(dir, size), &|_, _| Ok(()))
 }
 
+/// As [`create_dir`], in a world of the caller's.
+///
+/// # Errors
+/// As [`engine::spa::create()`].
+pub fn create_in(env: &Env, dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
+    create_pool(env, name, one_image(dir, size), &|_, _| Ok(()))
+}
+
 /// A new pool on one image (`disk1`) in a directory, with a file system at its root.
 ///
 /// # Errors

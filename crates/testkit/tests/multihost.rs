@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use engine::dsl::props::PropValue;
@@ -76,4 +77,45 @@ fn a_pool_that_was_left_is_imported_after_a_wait() {
     if testkit::zdb::installed() {
         testkit::zdb::verify(other.path(), POOL).unwrap();
     }
+}
+
+/// A clock that goes on when it is told to.
+#[derive(Debug, Default)]
+struct Stopped(AtomicU64);
+
+impl stdx::clock::Clock for Stopped {
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.0.load(Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> (i64, u32) {
+        (1_700_000_000 + self.0.load(Ordering::Relaxed) as i64, 0)
+    }
+}
+
+/// A process that was stopped may go on when another machine has the pool already.
+#[test]
+fn a_pool_whose_owner_was_stopped_for_too_long_is_not_written() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(Stopped::default()));
+    let env = engine::env::Env {
+        clock: Arc::clone(&clock) as Arc<dyn stdx::clock::Clock>,
+        ..engine::env::Env::system(64 << 20).unwrap()
+    };
+    let disk = dir.path().join("disk1");
+    let spa = pools::create_in(&env, dir.path(), POOL, 128 << 20).unwrap();
+    let on = vec![("multihost".to_owned(), PropValue::Number(1))];
+    spa.sync_task(move |spa, tx| spa.set_props(&on, tx)).unwrap();
+    let hold = |seconds: u64| clock.0.fetch_add(seconds, Ordering::Relaxed);
+    spa.heartbeat();
+    hold(9);
+    spa.sync().unwrap();
+    spa.heartbeat();
+    hold(11);
+    let before = std::fs::read(&disk).unwrap();
+    let group = spa.sync();
+    spa.heartbeat();
+    assert!(before == std::fs::read(&disk).unwrap(), "something was written");
+    assert_eq!(group.unwrap_err().kind(), engine::Kind::Suspended);
+    let why = spa.resume(&|_| unreachable!("no device is lost")).unwrap_err().to_string();
+    assert!(why.contains("another machine may have imported it"), "{why}");
 }

@@ -167,6 +167,7 @@ impl LogsOf {
 impl LogHost for LogsOf {
     fn begin(&self) -> Result<Tx> {
         let spa = self.spa()?;
+        spa.check_claim()?;
         Ok(Tx::begin(&spa.txgs, &spa.dirty))
     }
 

@@ -3,7 +3,10 @@
 //! While the property `multihost` is on, an uberblock with the time and a sequence number goes to a reserved slot of one
 //! label at a time, about once a second for all devices together. Who imports a pool that another machine did not
 //! export waits, and refuses it when such a sign of life comes. When no heartbeat could be written for long enough
-//! that another machine may believe the pool abandoned, the pool is suspended.
+//! that another machine may believe the pool abandoned, the pool is suspended. That counts from the last heartbeat
+//! whatever kept the next one away: a device, a suspension, or this process, which may have been stopped and gone on
+//! (a paused virtual machine). So time is looked at before a heartbeat is written, before a group is, before its
+//! uberblock, before the intent log, and before a suspended pool goes on.
 //!
 //! Source: mmp.c, OpenZFS 2.3.
 
@@ -107,7 +110,7 @@ impl Spa {
         let leaves = leaves(&tree);
         let now = self.pool.env.clock.monotonic();
         let mut beat = self.multihost.beat.lock();
-        if now < beat.due {
+        if now < beat.due || self.check_beat(beat.last).is_err() {
             return;
         }
         let many = u32::try_from(leaves.len()).unwrap_or(u32::MAX).max(1);
@@ -117,7 +120,7 @@ impl Spa {
         beat.sequence = if beat.second == second { beat.sequence.saturating_add(1) } else { 1 };
         beat.second = second;
         uberblock.timestamp = second;
-        let since = beat.last.map_or(INTERVAL, |last| (now - last).max(INTERVAL));
+        let since = beat.last.map_or(INTERVAL, |last| now.saturating_sub(last).max(INTERVAL));
         uberblock.set_mmp(nanos(since), millis(INTERVAL), beat.sequence, FAIL_INTERVALS);
         beat.turn = beat.turn.wrapping_add(1);
         let chosen = leaves.get(beat.turn % leaves.len().max(1));
@@ -125,16 +128,36 @@ impl Spa {
         let executor = &*self.pool.env.executor;
         let written =
             chosen.is_some_and(|(leaf, ashift)| write_heartbeat(leaf, *ashift, label, &uberblock, executor));
-        let last = *beat.last.get_or_insert(now);
+        beat.last.get_or_insert(now);
         if written {
             beat.last = Some(now);
-        } else if now - last > INTERVAL * u32::try_from(FAIL_INTERVALS).unwrap_or(u32::MAX) {
-            let what = "the pool is suspended: other machines could not be told that it is in use";
-            // Another machine may have it already.
-            self.broken.store(true, Ordering::Release);
-            let why = Error::new(Kind::Io, "no heartbeat could be written for too long");
-            self.suspend_as(Error::new(Kind::Suspended, what).because(why));
         }
+    }
+
+    /// Refuses to write when another machine may have the pool already, and suspends it for good.
+    ///
+    /// # Errors
+    /// `Suspended`.
+    #[doc(alias = "ZIO_SUSPEND_MMP")]
+    pub(super) fn check_claim(&self) -> Result<()> {
+        if !self.multihost.is_on() {
+            return Ok(());
+        }
+        self.check_beat(self.multihost.beat.lock().last)
+    }
+
+    fn check_beat(&self, last: Option<Duration>) -> Result<()> {
+        let silent = last.map_or(Duration::ZERO, |last| self.pool.env.clock.monotonic().saturating_sub(last));
+        if silent <= INTERVAL * u32::try_from(FAIL_INTERVALS).unwrap_or(u32::MAX) {
+            return Ok(());
+        }
+        let what = "the pool is suspended: other machines could not be told that it is in use";
+        // Another machine may have it already.
+        self.broken.store(true, Ordering::Release);
+        let why = Error::new(Kind::Io, "no heartbeat was written for too long");
+        let why = Error::new(Kind::Suspended, what).because(why);
+        self.suspend_as(why.clone());
+        Err(why)
     }
 }
 

@@ -62,6 +62,10 @@ impl Spa {
             let what = format!("the pool can't go on: {why}; {advice}");
             Error::new(Kind::Suspended, what).in_pool(&self.pool.name)
         };
+        if self.check_claim().is_err() {
+            let why = "multihost is on, and another machine may have imported it since its last heartbeat";
+            return Err(cannot(why, LEAVE));
+        }
         if self.broken.load(Ordering::Acquire) {
             return Err(cannot("a transaction group was left half written", LEAVE));
         }

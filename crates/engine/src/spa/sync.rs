@@ -46,6 +46,7 @@ impl Spa {
     /// Writes `txg`, which was taken from the groups.
     #[doc(alias = "spa_sync")]
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
+        self.check_claim()?;
         let tx = Tx::syncing(txg, &self.dirty);
         self.pass.store(1, Ordering::Relaxed);
         let changing = self.changing.write();
@@ -199,6 +200,7 @@ impl Spa {
         // Labels may be among what a failed flush has lost.
         let labels = labels || tree.leaves().any(|leaf| is_suspect(leaf, txg));
         while let Err(why) = self.recheck(txg).and_then(|known| {
+            self.check_claim()?;
             let commit = ConfigSync {
                 tree: &tree,
                 executor: &*self.pool.env.executor,
