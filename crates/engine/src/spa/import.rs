@@ -3,6 +3,9 @@
 //! The pool is first opened as for reading; only what can be read whole is written. Then its MOS becomes a live
 //! object set, space maps are loaded, and the first group writes labels that say who has it.
 //!
+//! A process that was killed may have left its last group in the system's memory. All devices are flushed before anything
+//! is written: the first group uses space that only the groups before that one refer to.
+//!
 //! Nothing on disk changes before the first group: a pool that is refused is as it was. When intent logs wait for
 //! their replay, that group claims them; else it is whoever writes first that makes it.
 
@@ -40,6 +43,7 @@ use crate::error::{Error, Kind, Result};
 use crate::metaslab::{SpaceAllocator, SpaceMapSource};
 use crate::txg::Txgs;
 use crate::vdev::config::AllocBias;
+use crate::vdev::label::settle_found;
 use crate::vdev::top::{Layout, Top};
 use crate::zap::Zap;
 use crate::zil::{self, claim};
@@ -155,6 +159,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     // Newer states that were given up must not come back: the first group is newer than they all.
     let back = options.open.checkpoint;
     let synced = uberblock.txg.max(newest) + u64::from(back);
+    settle_found(&pool.tree(), &*env.executor, synced + 1);
     let txgs = Txgs::new(synced);
     let dirty = Arc::new(Dirty::default());
     let config = Mutex::new(config);

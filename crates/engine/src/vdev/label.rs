@@ -208,6 +208,14 @@ impl ConfigSync<'_> {
     }
 }
 
+/// Makes durable what an earlier process has left in the system's memory, so that the uberblock that was found there, and
+/// all that it refers to, survives a power cut. Before that nothing may be written to space that the uberblocks before it
+/// refer to. A flush that fails is noted by its leaf; `next` is the group that is written next.
+pub fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
+    let leaves: Vec<Arc<Leaf>> = tree.leaves().filter(|leaf| leaf.is_writable()).map(Arc::clone).collect();
+    flush_all(executor, &leaves, next);
+}
+
 /// Labels a device that joins a pool: all four labels at once, with empty uberblock rings and boot environments.
 /// The first 8 KiB of each label and the boot loader area stay as they are.
 ///
