@@ -53,6 +53,25 @@ impl<'a> Blocks<'a> {
         self.path.next_from(self.object, blkid)
     }
 
+    /// Reads the indirect blocks on the way to blocks `[start, end)`, and no others.
+    ///
+    /// # Errors
+    /// Why one of them can't be read.
+    pub fn check(&mut self, start: u64, end: u64) -> Result<()> {
+        let (shift, end) = (self.object.shift(), end.min(self.object.reach()));
+        let mut at = start;
+        while at <= self.object.dnode.maxblkid && at < end {
+            let behind_leaf = past_span(at, shift);
+            let next = match self.path.look(self.object, at)? {
+                Found::Stored(_) => behind_leaf,
+                Found::Hole(past) => past.and_then(|past| behind_leaf.map(|leaf| leaf.max(past))),
+            };
+            let Some(next) = next else { return Ok(()) };
+            at = next;
+        }
+        Ok(())
+    }
+
     /// The first stored block at or after `blkid` and before `end`. Indirect blocks past `end` are not read.
     pub fn next_within(&mut self, blkid: u64, end: u64) -> std::result::Result<Option<u64>, Stuck> {
         self.path.next_within(self.object, blkid, end)

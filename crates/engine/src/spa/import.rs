@@ -275,7 +275,8 @@ fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
         if phys.is_snapshot() || phys.bp.is_hole() || phys.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             continue;
         }
-        let objset = Objset::open(&pool.arc, object.number, &phys.bp, Form::NoKey)?;
+        // A dataset whose root block is lost has no log that could be found, and must not keep the others from being used.
+        let Ok(objset) = Objset::open(&pool.arc, object.number, &phys.bp, Form::NoKey) else { continue };
         let header = &objset.phys.zil_header;
         if claim::is_due(header) && LogBlock::objset(&header.log) == object.number {
             found.push(objset);

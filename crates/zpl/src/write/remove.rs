@@ -98,6 +98,8 @@ impl FsWriter {
         })?;
         match (left, node.is_open()) {
             (0, true) => self.enqueue(tx, node.number)?,
+            // What can't be freed because of damage stays in the queue, without a name.
+            (0, false) if self.check_freeable(node).is_err() => self.enqueue(tx, node.number)?,
             (0, false) if node.handle.dnode().maxblkid < PIECE => self.free_file(tx, node)?,
             (0, false) => {
                 self.enqueue(tx, node.number)?;
@@ -123,6 +125,7 @@ impl FsWriter {
     #[doc(alias = "zfs_rmnode")]
     pub(super) fn free_unlinked(&self, node: &Node) -> Result<()> {
         self.free_in_pieces(node, 0, u64::MAX)?;
+        self.check_freeable(node)?;
         let tx = self.begin_for(0, true)?;
         let _names = self.names.read();
         self.dequeue(&tx, node.number)?;
@@ -160,6 +163,24 @@ impl FsWriter {
         ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.remove_int(number)
     }
 
+    /// Whether all that [`FsWriter::free_file`] frees can be read as far as freeing needs it.
+    fn check_freeable(&self, node: &Node) -> Result<()> {
+        node.handle.check_readable(0, u64::MAX)?;
+        match node.word(self.fields.xattr) {
+            0 => Ok(()),
+            number => self.check_xattr_dir(&*self.node(number)?),
+        }
+    }
+
+    fn check_xattr_dir(&self, dir: &Node) -> Result<()> {
+        dir.handle.check_readable(0, u64::MAX)?;
+        for entry in Zap::open(&self.object(dir)?)?.entries() {
+            let object = dirent_object(entry?.value.first().unwrap_or(0));
+            self.objset.handle(object)?.check_readable(0, u64::MAX)?;
+        }
+        Ok(())
+    }
+
     /// Frees a file's object, and the extended attributes in their directory.
     pub(super) fn free_file(&self, tx: &Tx, node: &Node) -> Result<()> {
         let xattrs = node.word(self.fields.xattr);
@@ -183,7 +204,11 @@ impl FsWriter {
     #[doc(alias = "zfs_unlinked_drain")]
     pub fn drain_queue(&self) -> Result<()> {
         let view = self.objset.view();
-        let queue = Zap::open(&view.object(self.queue)?)?.to_vec()?;
+        let queue = match view.object(self.queue).and_then(|queue| Zap::open(&queue)?.to_vec()) {
+            Ok(queue) => queue,
+            Err(e) if is_damage(&e) => return Ok(()),
+            Err(e) => return Err(e),
+        };
         for number in queue.iter().filter_map(|entry| entry.value.first()) {
             match self.node(number) {
                 Ok(node) if node.is_open() || !node.doom() => {}
@@ -192,15 +217,24 @@ impl FsWriter {
                     let _ = self.free_unlinked(&node);
                 }
                 Ok(node) => {
+                    if self.check_xattr_dir(&node).is_err() {
+                        continue;
+                    }
                     let tx = self.begin_for(0, true)?;
                     let _names = self.names.read();
                     self.dequeue(&tx, number)?;
                     self.free_xattr_dir(&tx, node.number)?;
                 }
+                Err(e) if is_damage(&e) => {}
                 Err(e) if e.kind() == Kind::NotFound => self.dequeue(&self.begin_for(0, true)?, number)?,
                 Err(e) => return Err(e),
             }
         }
         Ok(())
     }
+}
+
+/// Whether bytes on disk are lost or wrong: what needs them is left as it is.
+fn is_damage(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Checksum | Kind::Corrupt | Kind::Io)
 }

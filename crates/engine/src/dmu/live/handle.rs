@@ -197,6 +197,7 @@ impl Handle {
     /// Replaces a block; `bytes` has the object's block size.
     pub fn write_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf) -> Result<()> {
         let len = bytes.len();
+        self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
             dnode.maxblkid = dnode.maxblkid.max(blkid);
@@ -271,6 +272,7 @@ impl Handle {
         if self.change(tx, |_, change| change.overwrite(blkid, skip, bytes))? {
             return Ok(());
         }
+        self.check_way_to(tx, blkid)?;
         let mut block = self.block(blkid)?.into_owned();
         if !overwrite(&mut block, skip, bytes) {
             return Err(Error::corrupt("data block is too short"));
@@ -296,6 +298,7 @@ impl Handle {
 
     /// Frees blocks `[start, end)`. With `end` past the last block the object ends before `start`.
     pub fn free_blocks(self: &Arc<Self>, tx: &Tx, start: u64, end: u64) -> Result<()> {
+        self.check_readable(start, end)?;
         self.change(tx, |dnode, change| {
             change.free(start, end);
             if end > dnode.maxblkid && start <= dnode.maxblkid {
@@ -379,6 +382,7 @@ impl Handle {
 
     /// Frees the object and all its blocks.
     pub fn free(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+        self.check_readable(0, u64::MAX)?;
         self.change(tx, |dnode, change| {
             change.free_all();
             *dnode = Dnode::default();

@@ -21,6 +21,7 @@ mod change;
 mod handle;
 mod piece;
 pub mod policy;
+mod reach;
 mod slots;
 pub mod sync;
 mod tree;

@@ -1,0 +1,106 @@
+//! What is damaged fails where it is used, and nothing else does: neither the pool nor other files.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
+use engine::spa::Spa;
+use engine::{Kind, Result};
+use ondisk::{Blkptr, ObjsetType};
+use testkit::pools;
+use zpl::FileKind;
+use zpl::write::{FsWriter, NewNode, Overrides, create_fs, mount};
+
+const POOL: &str = "hurt";
+/// Bytes before the first of a vdev.
+const LABELS: u64 = 4 << 20;
+
+fn new_pool(dir: &Path) -> Arc<Spa> {
+    let spa = pools::create_fs_dir(dir, POOL, 128 << 20, Default::default()).unwrap();
+    let number = |name, value| (name, Some(PropValue::Number(value)));
+    spa.dsl_task(move |tasks| {
+        tasks.set(POOL, &[number("recordsize", 4096), number("compression", 2)], Source::Local)
+    })
+    .unwrap();
+    spa
+}
+
+fn mounted(spa: &Arc<Spa>) -> Arc<FsWriter> {
+    mount(spa, POOL, Overrides::default()).unwrap()
+}
+
+fn create(fs: &FsWriter, name: &[u8], len: usize) -> u64 {
+    let number = fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.write(number, 0, &vec![7; len], true).unwrap();
+    number
+}
+
+/// Overwrites all copies of a block.
+fn hurt(dir: &Path, bp: &Blkptr) {
+    let disk = std::fs::OpenOptions::new().write(true).open(dir.join("disk1")).unwrap();
+    bp.dvas().for_each(|dva| disk.write_all_at(&[0xa5; 512], dva.offset + LABELS).unwrap());
+}
+
+fn leave(spa: Arc<Spa>, fs: Arc<FsWriter>) {
+    fs.unmount().unwrap();
+    spa.export().unwrap();
+}
+
+#[test]
+fn a_file_that_lost_an_indirect_block_does_not_stop_the_pool() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = new_pool(dir.path());
+    let fs = mounted(&spa);
+    let file = create(&fs, b"file", 8 << 20);
+    fs.fsync(0).unwrap();
+    spa.sync().unwrap();
+    let objset = spa.pool.dsl.dataset(POOL).unwrap().objset().unwrap();
+    let bp = objset.object(file).unwrap().blkptr(1, 1).unwrap().expect("several indirect blocks");
+    leave(spa, fs);
+    hurt(dir.path(), &bp);
+
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let fs = mounted(&spa);
+    let refused = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), Kind::Checksum);
+    let beyond = u64::from(1024 * 4096_u32);
+    refused(fs.write(file, beyond, &[1; 4096], true));
+    refused(fs.write(file, beyond + 5, &[1; 10], true));
+    refused(fs.punch(file, beyond, 8192));
+    refused(fs.truncate(file, 0));
+    fs.write(file, 0, &[1; 4096], true).unwrap();
+    let other = create(&fs, b"other", 100);
+    // It has no name any more, but what can't be found can't be freed.
+    fs.unlink(fs.root, b"file").unwrap();
+    fs.fsync(0).unwrap();
+    spa.sync().unwrap();
+    leave(spa, fs);
+
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let fs = mounted(&spa);
+    assert!(fs.lookup(fs.root, b"file").unwrap().is_none());
+    assert_eq!(fs.attr(other).unwrap().size, 100);
+    spa.sync().unwrap();
+    leave(spa, fs);
+}
+
+#[test]
+fn a_dataset_that_lost_its_root_block_does_not_keep_the_pool_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = new_pool(dir.path());
+    let new = pools::new_fs(&spa.pool.env);
+    spa.dsl_task(move |tasks| {
+        tasks.create("hurt/lost", ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &new))
+    })
+    .unwrap();
+    let bp = spa.pool.dsl.dataset("hurt/lost").unwrap().phys.bp;
+    spa.export().unwrap();
+    drop(spa);
+    hurt(dir.path(), &bp);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let fs = mounted(&spa);
+    create(&fs, b"file", 100);
+    spa.sync().unwrap();
+    leave(spa, fs);
+}
