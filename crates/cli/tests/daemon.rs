@@ -262,8 +262,14 @@ fn settings_of_which_nothing_comes_yet_are_told_of() {
     live.ok("zfs set dedup=off tank");
     status("tank/b: dedup=sha256,verify: no block is deduplicated yet");
     assert_eq!(live.ok("zpool status -x"), "all pools are healthy\n");
+    let json = || -> serde_json::Value {
+        let doc: serde_json::Value = serde_json::from_str(&live.ok("zpool status -j tank")).unwrap();
+        doc["pools"]["tank"]["notes"].clone()
+    };
+    assert_eq!(json(), serde_json::json!(["tank/b: dedup=sha256,verify: no block is deduplicated yet"]));
     live.ok("zfs destroy tank/b");
     status("");
+    assert_eq!(json(), serde_json::Value::Null);
     live.export_and_verify("tank");
 }
 

@@ -397,3 +397,82 @@ fn snapshots_are_made_by_mkdir_by_whoever_may_take_them() {
     }
     house.live.export_and_verify("tank");
 }
+
+#[test]
+fn accounts_of_others_need_the_permission() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 128);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    house.owner("zfs create tank/a");
+    house.owner(&format!("zfs set userquota@{GUEST}=10M tank/a"));
+    house.owner("zfs set userquota@0=20M groupquota@0=30M tank/a");
+    house.owner("zfs snapshot tank/a@s");
+    let get = |props: &str| house.may(&format!("zfs get -Hp -o property,value {props} tank/a"));
+    assert_eq!(get(&format!("userquota@{GUEST}")), format!("userquota@{GUEST}\t10485760\n"));
+    assert_eq!(get(&format!("groupused@{GUEST}")), format!("groupused@{GUEST}\t0\n"));
+    let others = "userquota@0\t-\ngroupquota@0\t-\nuserused@0\t-\n";
+    assert_eq!(get("userquota@0,groupquota@0,userused@0"), others);
+    assert_eq!(house.may("zfs list -Hp -o name,userquota@0 tank/a"), "tank/a\t-\n");
+    // Of projects none is one's own.
+    assert_eq!(get("projectused@0"), "projectused@0\t-\n");
+    let owner = house.owner("zfs get -Hp -o value userquota@0 tank/a");
+    assert_eq!(owner, "20971520\n");
+    house.owner(&format!("zfs allow -u {GUEST} userquota tank/a"));
+    assert_eq!(get("userquota@0,groupquota@0"), "userquota@0\t20971520\ngroupquota@0\t-\n");
+    assert_eq!(house.may("zfs get -Hp -o value userquota@0 tank/a@s"), "20971520\n");
+    house.live.export_and_verify("tank");
+}
+
+/// The list of a file: owner and mask `rw`, the guest `r`, nothing for others.
+fn list_for_guest() -> Vec<u8> {
+    const NONE: u32 = u32::MAX;
+    let entries = [(1u16, 6u16, NONE), (2, 4, GUEST), (4, 0, NONE), (16, 6, NONE), (32, 0, NONE)];
+    let entry = |(tag, perm, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    [2u32.to_le_bytes().to_vec()].into_iter().chain(entries.map(entry)).flatten().collect()
+}
+
+#[test]
+fn a_read_only_tree_for_everybody_heeds_lists_where_they_count() {
+    use rustix::fs::{XattrFlags, setxattr};
+    if !is_root() || !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: needs root and /dev/fuse");
+        return;
+    }
+    let house = House::new();
+    let (disk, at) = (house.live.disk("a", 128), house.live.dir.path().join("mnt"));
+    house.owner(&format!("zpool create -O mountpoint={} -O acltype=posix tank {disk}", at.display()));
+    for name in ["on", "off"] {
+        house.owner(&format!("zfs create tank/{name}"));
+        let file = at.join(name).join("file");
+        fs::write(&file, name).unwrap();
+        setxattr(&file, "system.posix_acl_access", &list_for_guest(), XattrFlags::empty()).unwrap();
+    }
+    house.owner("zfs set acltype=off tank/off");
+    house.live.export_and_verify("tank");
+    let tree = house.live.dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let (disks, to) = (house.live.disks(), tree.display());
+    house.owner(&format!("mount -o allow_other -d {} tank {to}", disks.display()));
+    let read = |name: &str| {
+        let mut command = std::process::Command::new("cat");
+        command.arg(tree.join(name).join("file")).uid(GUEST).gid(GUEST).current_dir("/");
+        let run: Run = command.output().unwrap().into();
+        run
+    };
+    let list = |name: &str| {
+        let mut value = [0; 64];
+        rustix::fs::getxattr(tree.join(name).join("file"), "system.posix_acl_access", &mut value)
+    };
+    let (on, off) = (read("on"), read("off"));
+    let (shown, hidden) = (list("on"), list("off"));
+    let unmounted = std::process::Command::new("umount").arg(&tree).status().unwrap();
+    assert!(unmounted.success());
+    assert_eq!((on.code, on.out.as_str()), (0, "on"), "{on:?}");
+    assert!(off.code == 1 && off.err.contains("Permission denied"), "{off:?}");
+    assert_eq!((shown, hidden), (Ok(44), Err(rustix::io::Errno::NODATA)));
+}

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use daemon::access::{Guest, permissions};
 use daemon::mounts::Hidden;
 use engine::dsl::props::userspace::{Account, usage};
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
+use engine::spa::Pool;
 use zcommon::props::{PropName, UserQuotaProp, ZfsProp};
 use zcommon::units::{nicebytes, nicenum};
 
@@ -57,6 +59,7 @@ pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> R
     let wanted: Vec<(&PropName, String)> = wanted.iter().map(|prop| (prop, word(prop))).collect();
     let standing: BTreeMap<String, Hidden> =
         ctx.pools().iter().flat_map(|pool| pool.mounts.hidden()).collect();
+    let guest = ctx.session().ok().and_then(|session| session.guest.clone());
     let mut made = Vec::with_capacity(found.nodes.len());
     for (count, piece) in found.nodes.chunks(PIECE).enumerate() {
         let again = count > 0 && ctx.breathe();
@@ -65,7 +68,8 @@ pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> R
             let fresh = if again { Some(node.again(&pool?.pool)?) } else { None };
             let (node, usable) = (fresh.as_ref().unwrap_or(node), pool.map_or(0, |p| p.usable));
             let props = Props::new(node, usable).mounted(standing.get(&node.name()).cloned());
-            Some(row(&props, node, &wanted, user))
+            let eyes = guest.as_ref().zip(pool).map(|(guest, pool)| Eyes { guest, pool: &pool.pool });
+            Some(row(&props, node, &wanted, user, eyes))
         });
         made.extend(rows.ok_or(Failure::Interrupted)?.into_iter().flatten());
     }
@@ -85,8 +89,9 @@ fn row(
     node: &Node,
     wanted: &[(&PropName, String)],
     user: Users,
+    eyes: Option<Eyes<'_>>,
 ) -> (DatasetRow, Vec<String>, Vec<String>) {
-    let valued = wanted.iter().filter_map(|(prop, word)| Some((word.clone(), value(props, node, prop)?)));
+    let valued = wanted.iter().filter_map(|(prop, word)| Some((word.clone(), value(props, node, prop, eyes)?)));
     let mut all: BTreeMap<String, Prop> = valued.collect();
     let names = if user == Users::All { props.user_names() } else { Vec::new() };
     for name in &names {
@@ -120,13 +125,13 @@ pub fn user_names(found: &Found) -> Vec<String> {
     all
 }
 
-fn value(props: &Props<'_>, node: &Node, prop: &PropName) -> Option<Prop> {
+fn value(props: &Props<'_>, node: &Node, prop: &PropName, eyes: Option<Eyes<'_>>) -> Option<Prop> {
     match (prop, node) {
         (PropName::Native(p), _) => props.native(*p),
         (PropName::User(name), _) => props.user(name),
         (PropName::Written(since), Node::Dataset(dataset, _)) => written_since(dataset, since),
         (PropName::UserQuota(kind, who), Node::Dataset(dataset, HeadKind::Filesystem)) => {
-            user_quota(dataset, *kind, who)
+            user_quota(dataset, *kind, who, eyes)
         }
         _ => None,
     }
@@ -159,14 +164,39 @@ fn number(n: u64, nice: String) -> Prop {
     Prop { nice, literal: n.to_string(), number: Some(n), source: Source::Local, received: None }
 }
 
+/// A user other than the pool's owner, and the pool.
+#[derive(Clone, Copy)]
+struct Eyes<'a> {
+    guest: &'a Guest,
+    pool: &'a Pool,
+}
+
+impl Eyes<'_> {
+    /// Whether the user may see an account: the own one, that of a group of theirs, or any with the permission.
+    #[doc(alias = "zfs_secpolicy_userspace_one")]
+    fn may_see(self, dataset: &Dataset, kind: UserQuotaProp, account: Account, id: u64) -> bool {
+        let own = match account {
+            Account::User => u64::from(self.guest.uid) == id,
+            Account::Group => self.guest.groups.iter().any(|group| u64::from(*group) == id),
+            Account::Project => false,
+        };
+        let name = dataset.name.split('@').next().unwrap_or_default();
+        let perm = kind.prefix().trim_end_matches('@');
+        own || permissions(self.pool, name, self.guest).is_ok_and(|have| have.contains(perm))
+    }
+}
+
 /// `userused@joe`, `groupquota@100` and kin; an id that has no entry has used nothing and has no quota.
-fn user_quota(dataset: &Dataset, kind: UserQuotaProp, who: &str) -> Option<Prop> {
+fn user_quota(dataset: &Dataset, kind: UserQuotaProp, who: &str, eyes: Option<Eyes<'_>>) -> Option<Prop> {
     let (account, names) = match kind.prefix().split_at_checked(4)?.0 {
         "user" => (Account::User, Some(Names::users())),
         "grou" => (Account::Group, Some(Names::groups())),
         _ => (Account::Project, None),
     };
     let id = UserQuotaProp::id(who).or_else(|| names?.id(who))?;
+    if eyes.is_some_and(|eyes| !eyes.may_see(dataset, kind, account, id)) {
+        return None;
+    }
     let usage = usage(&dataset.objset().ok()?, account).ok()?.get(&id).copied().unwrap_or_default();
     let n = match (kind.is_quota(), kind.counts_objects()) {
         (false, false) => usage.used,

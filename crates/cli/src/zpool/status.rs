@@ -144,7 +144,11 @@ impl Status {
                     direct: self.direct > 0,
                     dedup: self.dedup > 0,
                 };
-                let item = status_json::pool(&view, condition, &errors, chosen, &style);
+                let mut item = status_json::pool(&view, condition, &errors, chosen, &style);
+                let notes = view.imported().map(unheeded::lines).unwrap_or_default();
+                if let Some(item) = item.as_object_mut().filter(|_| !notes.is_empty()) {
+                    item.insert("notes".into(), notes.into());
+                }
                 pools.insert(super::pool_key(&view, &style), item);
                 return Ok(Exit::OK);
             }
