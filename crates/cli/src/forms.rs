@@ -46,7 +46,7 @@ const PLAIN: Form = Form {
 };
 
 /// The verbs that are not there yet.
-pub const FORMS: [Form; 14] = [
+const FORMS: [Form; 14] = [
     Form {
         verb: "scrub",
         options: "spweC",
@@ -164,6 +164,29 @@ const SEND: [(&str, char); 15] = [
 pub fn find(command: &str, verb: &str) -> Option<&'static Form> {
     let verb = if verb == "recv" { "receive" } else { verb };
     FORMS.iter().find(|form| form.command == command && form.verb == verb)
+}
+
+/// How verbs are used whose lines nothing here reads.
+const USED: [(&str, &str, &str); 7] = [
+    ("zpool", "ddtprune", "-d days | -p percentage <pool>"),
+    ("zpool", "prefetch", "[-t type[,...]] <pool>"),
+    ("zfs", "rewrite", "[-CPrvx] [-l length] [-o offset] <file|directory> ..."),
+    ("zfs", "zone", "<nsfile> <filesystem>"),
+    ("zfs", "unzone", "<nsfile> <filesystem>"),
+    ("zfs", "jail", "<jailid|jailname> <filesystem>"),
+    ("zfs", "unjail", "<jailid|jailname> <filesystem>"),
+];
+
+/// The form of a verb that is not there yet, for its help. A line is read by those that [`find`] gives.
+pub fn described(command: &str, verb: &str) -> Option<Form> {
+    let used = |(command, verb, usage)| Form { command, verb, usage, ..PLAIN };
+    let named = USED.iter().find(|used| (used.0, used.1) == (command, verb));
+    find(command, verb).copied().or_else(|| named.copied().map(used))
+}
+
+/// All those forms.
+pub fn all() -> impl Iterator<Item = Form> {
+    FORMS.into_iter().chain(USED.iter().filter_map(|used| described(used.0, used.1)))
 }
 
 /// What a line gave.

@@ -62,3 +62,77 @@ fn a_request_that_panics_suspends_the_pool_and_nothing_else() {
     fs::write(at.join("after"), "x").unwrap();
     live.ok("zpool export -a");
 }
+
+fn occurrences(bytes: &[u8], needle: &[u8]) -> usize {
+    let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == needle[0]);
+    starts.filter(|(at, _)| bytes[*at..].starts_with(needle)).count()
+}
+
+/// How often the memory of a process has these bytes; `None` where it can't be read.
+fn found(pid: i32, needle: &[u8]) -> Option<usize> {
+    use std::os::unix::fs::FileExt;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut count = 0;
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let (from, to) = line.split(' ').next()?.split_once('-')?;
+        let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
+        let mut bytes = vec![0; usize::try_from(to - from).ok()?];
+        if memory.read_exact_at(&mut bytes, from).is_ok() {
+            // Most pages were never used.
+            let used = (0..bytes.len()).step_by(4096).filter(|at| bytes[*at..at + 4096] != [0; 4096]);
+            let with_edge = |at: usize| &bytes[at..bytes.len().min(at + 4095 + needle.len())];
+            count += used.map(|at| occurrences(with_edge(at), needle)).sum::<usize>();
+        }
+    }
+    Some(count)
+}
+
+#[test]
+fn a_key_is_gone_from_memory_once_it_is_unloaded() {
+    use std::io::Write;
+    let live = Live::new();
+    let Some(at) = mounted(&live, &[]) else { return };
+    let raw: Vec<u8> = (0..32u8).map(|n| n.wrapping_mul(89) ^ 0x5c).collect();
+    let other: Vec<u8> = (0..32u8).map(|n| n.wrapping_mul(57) ^ 0xc3).collect();
+    let hex: String = other.iter().map(|byte| format!("{byte:02x}")).collect();
+    let phrase = "nine swans over the ice";
+    let file = live.dir.path().join("key");
+    fs::write(&file, &raw).unwrap();
+    let asked = |line: &str, key: &str| {
+        let mut child = live.command(line).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(format!("{key}\n").as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "{line}");
+    };
+    let create = |format: &str| format!("zfs create -o encryption=on -o keyformat={format} tank/{format}");
+    live.ok(&format!(
+        "zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{} tank/raw",
+        file.display()
+    ));
+    asked(&create("hex"), &hex);
+    asked(&create("passphrase"), phrase);
+    let daemon = live.pid().unwrap();
+    let needles =
+        [("raw", &raw[..]), ("hex", &other), ("hex", hex.as_bytes()), ("passphrase", phrase.as_bytes())];
+    // The search finds what is there.
+    match found(daemon, &raw) {
+        None => return eprintln!("SKIPPED: the memory of other processes can't be read here"),
+        Some(count) => assert!(count > 0),
+    }
+    for round in 0..2 {
+        for name in ["raw", "hex", "passphrase"] {
+            fs::write(at.join(name).join(format!("file{round}")), vec![7; 100_000]).unwrap();
+            live.ok("zpool sync tank");
+            live.ok(&format!("zfs unmount tank/{name}"));
+            live.ok(&format!("zfs unload-key tank/{name}"));
+        }
+        for (name, needle) in needles {
+            assert_eq!(found(daemon, needle), Some(0), "{name} in round {round}");
+        }
+        asked("zfs load-key tank/hex", &hex);
+        asked("zfs load-key tank/passphrase", phrase);
+        live.ok("zfs load-key tank/raw");
+        live.ok("zfs mount -a");
+    }
+    live.ok("zpool export tank");
+}

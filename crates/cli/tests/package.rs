@@ -167,3 +167,70 @@ fn the_debian_package_leaves_an_installed_openzfs_alone() {
         .collect();
     assert_eq!(left, [theirs]);
 }
+
+/// The words that a shell would offer behind a line, by its installed script.
+fn completed(shell: &str, dir: &Path, line: &str) -> Vec<String> {
+    let name = line.split(' ').next().unwrap();
+    let script = match shell {
+        "bash" => format!(
+            "source '{0}/pages/bash/{name}'; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}; COMP_TYPE=9\n\
+             COMP_WORDS=($(sed 's/[=:]/ & /g' <<< \"$COMP_LINE\")); cur=${{COMP_LINE##*[ =:]}}\n\
+             [ \"$cur\" ] || COMP_WORDS+=(''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+             of=$(complete -p {name} | sed 's/.*-F \\([^ ]*\\).*/\\1/')\n\
+             $of {name} \"$cur\" ''; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            dir.display()
+        ),
+        "fish" => format!(
+            "set fish_complete_path; source '{}/pages/fish/{name}.fish'; complete -C '{line}'",
+            dir.display()
+        ),
+        _ => format!(
+            "words=({line}); [[ '{line}' == *' ' ]] && words+=(''); CURRENT=${{#words}}\n\
+             AQUIFER_COMPLETE=zsh _CLAP_IFS=$'\\n' _CLAP_COMPLETE_INDEX=$((CURRENT - 1)) \
+             '{}/{name}' -- \"${{words[@]}}\"",
+            dir.display()
+        ),
+    };
+    let output = Command::new(shell).args(["-c", &script]).env("AQUIFER_RUN", dir.join("none")).output();
+    let said = ok(output.unwrap());
+    said.lines().map(|line| line.split(['\t', ':']).next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn shells_complete_values_of_properties_and_words_of_vdevs() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_aquifer"));
+    for name in ["zpool", "zfs"] {
+        std::os::unix::fs::symlink(program, dir.path().join(name)).unwrap();
+    }
+    let pages = dir.path().join("pages");
+    let bindir = [std::ffi::OsStr::new("pages"), "--bindir".as_ref(), dir.path().as_ref(), pages.as_ref()];
+    ok(Command::new(program).args(bindir).output().unwrap());
+    for shell in ["bash", "zsh", "fish"] {
+        if Command::new(shell).arg("--version").output().is_err() {
+            eprintln!("SKIPPED: no {shell} here");
+            continue;
+        }
+        for (line, wanted) in [
+            ("zfs set compression=lz", &["lz4", "lzjb"][..]),
+            ("zfs create -o atime=", &["off", "on"]),
+            ("zfs get used,compressr", &["used,compressratio"]),
+            ("zpool set failmode=c", &["continue"]),
+            ("zpool set feature@draid=", &["disabled", "enabled"]),
+            ("zpool create -O sync=a tank", &[]),
+            ("zpool create tank raidz", &["raidz", "raidz1", "raidz2", "raidz3"]),
+            ("zpool create tank a spec", &["special"]),
+            ("zpool add tank ca", &["cache"]),
+            ("zpool stat", &["status"]),
+        ] {
+            let mut words = completed(shell, dir.path(), line);
+            words.retain(|word| !word.is_empty());
+            // Bash replaces what is behind the last `=` only.
+            let typed = line.rsplit(' ').next().unwrap();
+            let lead = typed.split_once('=').map(|(name, _)| format!("{name}=")).unwrap_or_default();
+            let mut words: Vec<_> = words.iter().map(|w| w.strip_prefix(&lead).unwrap_or(w)).collect();
+            words.sort_unstable();
+            assert_eq!(words, wanted, "{shell}: {line}");
+        }
+    }
+}

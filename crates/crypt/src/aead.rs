@@ -1,7 +1,7 @@
 //! The authenticated ciphers of all suites behind one type.
 //!
 //! `ring` is the fastest for GCM but has no AES-192; CCM is our own. `ring` does not clear its key
-//! schedule when dropped, the others do.
+//! schedule when dropped, the others do; so it is kept in memory that is cleared for it.
 
 use aes::cipher::KeyInit;
 use aes::{Aes128, Aes192, Aes256};
@@ -10,13 +10,15 @@ use aes_gcm::aead::AeadInOut;
 use aes_gcm::aead::consts::U12;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, Algorithm, LessSafeKey, Nonce, Tag, UnboundKey};
 
+use stdx::{Wiped, scrub_stack};
+
 use crate::error::{Error, Result};
 use crate::suite::Mode;
 use crate::{Iv, Mac, ccm};
 
 /// A cipher with its key expanded.
 pub(crate) enum Aead {
-    Ring(Box<LessSafeKey>),
+    Ring(Wiped<LessSafeKey>),
     Gcm192(Box<AesGcm<Aes192, U12>>),
     Ccm128(Box<Aes128>),
     Ccm192(Box<Aes192>),
@@ -26,6 +28,14 @@ pub(crate) enum Aead {
 impl Aead {
     /// `key` has 16, 24 or 32 bytes; none else exist in the suites.
     pub(crate) fn new(mode: Mode, key: &[u8]) -> Result<Self> {
+        let made = Self::expand(mode, key);
+        scrub_stack();
+        made
+    }
+
+    /// Leaves copies of the key on the stack.
+    #[inline(never)]
+    fn expand(mode: Mode, key: &[u8]) -> Result<Self> {
         let no_suite = |_| Error::UnknownSuite(0);
         Ok(match (mode, key.len()) {
             (Mode::Gcm, 16) => Self::ring(&AES_128_GCM, key)?,
@@ -39,7 +49,7 @@ impl Aead {
 
     fn ring(algorithm: &'static Algorithm, key: &[u8]) -> Result<Self> {
         let key = UnboundKey::new(algorithm, key).map_err(|_| Error::UnknownSuite(0))?;
-        Ok(Self::Ring(Box::new(LessSafeKey::new(key))))
+        Ok(Self::Ring(Wiped::new(LessSafeKey::new(key))))
     }
 
     /// Encrypts in place and returns the MAC.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac as _};
 use sha2::Sha512;
-use stdx::Secret;
+use stdx::{Secret, scrub_stack};
 use zeroize::Zeroize;
 
 use crate::aead::Aead;
@@ -46,7 +46,9 @@ impl WrappedKey {
         let opened = wrap_cipher(self.suite, wrapping)?.open(&self.iv, &aad, &mut keys, &self.mac);
         opened.map_err(|_| Error::WrongKey)?;
         let (master, hmac) = keys.split_at_checked(self.suite.key_len()).ok_or(Error::WrongKey)?;
-        DatasetKey::new(self.suite, self.guid, self.version, master, hmac)
+        let key = DatasetKey::new(self.suite, self.guid, self.version, master, hmac);
+        scrub_stack();
+        key
     }
 }
 
@@ -74,7 +76,7 @@ const CACHED_KEYS: usize = 16;
 /// The keys of one dataset (shared by its snapshots and clones), ready to open and make blocks.
 ///
 /// Cheap to share between threads: block keys are cached behind a short lock. Secrets are cleared on
-/// drop, except the key schedules inside `ring`.
+/// drop, and so is the stack that their making used.
 #[doc(alias = "zio_crypt_key_t")]
 pub struct DatasetKey {
     suite: Suite,
@@ -183,7 +185,9 @@ impl DatasetKey {
         if let Some(aead) = self.cached(salt) {
             return Ok(aead);
         }
-        let aead = Arc::new(self.derive(salt)?);
+        let aead = self.derive(salt).map(Arc::new);
+        scrub_stack();
+        let aead = aead?;
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= CACHED_KEYS {
             cache.remove(0);
@@ -204,6 +208,7 @@ impl DatasetKey {
     }
 
     /// HKDF-SHA512 without a salt of its own: the block's salt goes where HKDF has "info".
+    #[inline(never)]
     fn derive(&self, salt: &Salt) -> Result<Aead> {
         let mut key = Secret::zeros(MASTER_KEY_MAX_LEN);
         let too_long = Error::UnknownSuite(self.suite.id());

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use sha1::Sha1;
-use stdx::Secret;
+use stdx::{Secret, scrub_stack};
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Result};
@@ -91,11 +91,13 @@ impl WrappingKey {
     /// The wrapping key from key material as [`read_material`] returns it. `pbkdf2` is needed for
     /// passphrases only, and its iteration count decides how long this takes.
     pub fn derive(format: KeyFormat, material: &[u8], pbkdf2: Option<Pbkdf2>) -> Result<Self> {
-        match format {
+        let derived = match format {
             KeyFormat::Raw => Self::from_raw(material),
             KeyFormat::Hex => Self::from_hex(material),
             KeyFormat::Passphrase => Self::from_passphrase(material, pbkdf2.ok_or(Error::BadPbkdf2)?),
-        }
+        };
+        scrub_stack();
+        derived
     }
 
     /// Exactly 32 bytes.
@@ -118,6 +120,7 @@ impl WrappingKey {
 
     /// PBKDF2-HMAC-SHA1 of the passphrase. As in libzfs the length rule counts all bytes, but a NUL
     /// ends what is hashed.
+    #[inline(never)]
     pub fn from_passphrase(passphrase: &[u8], pbkdf2: Pbkdf2) -> Result<Self> {
         if passphrase.len() < MIN_PASSPHRASE_LEN {
             return Err(Error::PassphraseTooShort);

@@ -12,5 +12,5 @@ mod sized_ranges;
 
 pub use buf::{AlignedBuf, Buf};
 pub use range_set::RangeSet;
-pub use secret::Secret;
+pub use secret::{Secret, Wiped, scrub_stack};
 pub use sized_ranges::SizedRanges;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -154,6 +155,58 @@ impl Drop for Secret {
         // SAFETY: the pages are its own, and nobody uses them any more.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.room) };
     }
+}
+
+/// A value without a destructor in memory of its own, which is cleared when the value goes: for keys inside types of other
+/// crates that do not clear them.
+pub struct Wiped<T>(Box<MaybeUninit<T>>);
+
+impl<T> Wiped<T> {
+    /// Takes a value. The caller's copy, if the compiler made one, is on the stack: see [`scrub_stack`].
+    pub fn new(value: T) -> Self {
+        const { assert!(!std::mem::needs_drop::<T>()) };
+        Self(Box::new(MaybeUninit::new(value)))
+    }
+}
+
+impl<T> Deref for Wiped<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: a value was put there, and stays until the drop.
+        unsafe { self.0.assume_init_ref() }
+    }
+}
+
+impl<T> Drop for Wiped<T> {
+    fn drop(&mut self) {
+        let at = self.0.as_mut_ptr().cast::<u8>();
+        for byte in 0..size_of::<T>() {
+            // SAFETY: it is a byte of the box. Nothing reads it as a value any more.
+            unsafe { at.add(byte).write_volatile(0) };
+        }
+        compiler_fence(Ordering::SeqCst);
+    }
+}
+
+impl<T> fmt::Debug for Wiped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wiped(…)")
+    }
+}
+
+/// Words of the stack that are cleared.
+const SCRUBBED: usize = 2048;
+
+/// Clears the part of the stack that functions used which have returned: copies of keys that calls left there.
+#[inline(never)]
+pub fn scrub_stack() {
+    let mut words = [const { MaybeUninit::<u64>::uninit() }; SCRUBBED];
+    for word in &mut words {
+        // SAFETY: it is a word of this array.
+        unsafe { word.as_mut_ptr().write_volatile(0) };
+    }
+    compiler_fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]

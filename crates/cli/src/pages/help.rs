@@ -21,8 +21,8 @@ pub fn help(command: &str, word: &str, is_terminal: bool) -> Option<String> {
         let text = verb.clone().bin_name(full).render_long_help().to_string();
         (of_verb(command, verb), text)
     } else {
-        let form = forms::find(command, word)?;
-        (of_form(form), format!("Usage: {command} {} {}\n\n{NOT_YET}\n", form.verb, form.usage))
+        let form = forms::described(command, word)?;
+        (of_form(&form), format!("Usage: {command} {} {}\n\n{NOT_YET}\n", form.verb, form.usage))
     };
     let shown = is_terminal && page.is_ok_and(|page| show(&page));
     Some(if shown { String::new() } else { text })

@@ -7,7 +7,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use engine::memory::limits::LIMITS;
 
 use super::topics;
-use crate::forms::{FORMS, Form};
+use crate::forms::{self, Form};
 use crate::multicall::{NAMES, command};
 use crate::unsupported;
 
@@ -37,8 +37,8 @@ pub(super) fn pages() -> io::Result<Vec<Page>> {
             }
         }
     }
-    for form in &FORMS {
-        pages.push(of_form(form)?);
+    for form in forms::all() {
+        pages.push(of_form(&form)?);
     }
     Ok(pages)
 }
@@ -254,6 +254,13 @@ mod tests {
             assert!(text(name).contains(".SH NAME"), "{name}");
         }
         assert!(text("zpool-scrub").contains("does not support this verb yet"));
+        for (name, table) in [("zpool", unsupported::ZPOOL_VERBS), ("zfs", unsupported::ZFS_VERBS)] {
+            let tree = command(name);
+            for (verb, _) in table.iter().filter(|(verb, _)| *verb != "recv") {
+                let verb = tree.find_subcommand(verb).map_or(*verb, clap::Command::get_name);
+                assert!(text(&format!("{name}-{verb}")).contains(".SH SYNOPSIS"), "{name} {verb}");
+            }
+        }
         let mut names: Vec<&str> = pages.iter().map(|page| page.name.as_str()).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");

@@ -28,8 +28,8 @@ use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 #[derive(Debug, Args)]
 pub struct Pages {
     /// Where the program and its links will be: completions call them there.
-    #[arg(long = "bindir", value_name = "DIR", default_value = "")]
-    pub bindir: PathBuf,
+    #[arg(long = "bindir", value_name = "DIR")]
+    pub bindir: Option<PathBuf>,
     /// Where to.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
@@ -53,9 +53,10 @@ impl Pages {
             let folder = self.dir.join(format!("man/man{}", page.section));
             write(&folder.join(format!("{}.{}", page.name, page.section)), &page.text)?;
         }
+        let bindir = self.bindir.clone().unwrap_or_default();
         for name in names() {
             for (shell, file) in complete::SHELLS {
-                let script = complete::script(shell, name, &self.bindir.join(name))?;
+                let script = complete::script(shell, name, &bindir.join(name))?;
                 write(&self.dir.join(shell).join(file.replace('*', name)), &script)?;
             }
         }

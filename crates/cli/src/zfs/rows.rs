@@ -91,7 +91,8 @@ fn row(
     user: Users,
     eyes: Option<Eyes<'_>>,
 ) -> (DatasetRow, Vec<String>, Vec<String>) {
-    let valued = wanted.iter().filter_map(|(prop, word)| Some((word.clone(), value(props, node, prop, eyes)?)));
+    let valued =
+        wanted.iter().filter_map(|(prop, word)| Some((word.clone(), value(props, node, prop, eyes)?)));
     let mut all: BTreeMap<String, Prop> = valued.collect();
     let names = if user == Users::All { props.user_names() } else { Vec::new() };
     for name in &names {
