@@ -100,7 +100,7 @@ fn failed(location: &str, why: &dyn std::fmt::Display) -> String {
 ///
 /// # Errors
 /// Why there is none, for the caller to read.
-pub fn get(location: &str, trust: &Trust) -> Result<Vec<u8>, String> {
+pub fn get(location: &str, trust: &Trust) -> Result<Secret, String> {
     let mut at = Url::parse(location).map_err(|e| failed(location, &e))?;
     for _ in 0..=MAX_HOPS {
         let answer = ask(&at, trust).map_err(|e| failed(location, &e))?;
@@ -120,7 +120,7 @@ pub fn get(location: &str, trust: &Trust) -> Result<Vec<u8>, String> {
 struct Answer {
     status: u16,
     location: Option<String>,
-    body: Vec<u8>,
+    body: Secret,
 }
 
 fn ask(at: &Url, trust: &Trust) -> io::Result<Answer> {
@@ -160,51 +160,62 @@ where
 {
     stream.write_all(request.as_bytes())?;
     stream.flush()?;
-    let mut all = Vec::new();
+    let mut taken = Taken { room: Secret::zeros(MAX_HEAD + 4 + MAX_KEY + 1), len: 0 };
     let head_len = loop {
-        if let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") {
-            break end;
-        }
-        if all.len() > MAX_HEAD {
+        let end = taken.bytes().windows(4).position(|four| four == b"\r\n\r\n");
+        if end.unwrap_or(taken.len) > MAX_HEAD {
             return Err(bad("the answer's head is too long"));
         }
-        if more(stream, &mut all)? == 0 {
+        if let Some(end) = end {
+            break end;
+        }
+        if taken.more(stream)? == 0 {
             return Err(bad("the answer is cut short"));
         }
     };
-    let body = all.split_off(head_len + 4);
-    let head = Head::parse(&String::from_utf8_lossy(&all))?;
+    let head = Head::parse(&String::from_utf8_lossy(taken.bytes().get(..head_len).unwrap_or_default()))?;
     if !(200..300).contains(&head.status) {
-        return Ok(Answer { status: head.status, location: head.location, body: Vec::new() });
+        return Ok(Answer { status: head.status, location: head.location, body: Secret::zeros(0) });
     }
-    let body = rest(stream, body, head.length)?;
+    let body = taken.body(stream, head_len + 4, head.length)?;
     Ok(Answer { status: head.status, location: None, body })
 }
 
-/// What is left of an answer's body.
-fn rest(stream: &mut dyn Read, mut body: Vec<u8>, length: Option<usize>) -> io::Result<Vec<u8>> {
-    let wanted = length.unwrap_or(usize::MAX);
-    loop {
-        if length.is_some_and(|length| length > MAX_KEY) || body.len() > MAX_KEY {
-            return Err(bad("the answer is longer than a key can be"));
-        }
-        if body.len() >= wanted {
-            body.truncate(wanted);
-            return Ok(body);
-        }
-        match (more(stream, &mut body)?, length) {
-            (0, None) => return Ok(body),
-            (0, Some(_)) => return Err(bad("the answer is cut short")),
-            _ => {}
-        }
-    }
+/// What came of an answer. No copy of it stays in a buffer.
+struct Taken {
+    room: Secret,
+    len: usize,
 }
 
-fn more(stream: &mut dyn Read, all: &mut Vec<u8>) -> io::Result<usize> {
-    let mut piece = [0; 1024];
-    let len = stream.read(&mut piece)?;
-    all.extend(piece.iter().take(len));
-    Ok(len)
+impl Taken {
+    fn bytes(&self) -> &[u8] {
+        self.room.get(..self.len).unwrap_or_default()
+    }
+
+    fn more(&mut self, stream: &mut dyn Read) -> io::Result<usize> {
+        let len = stream.read(self.room.get_mut(self.len..).unwrap_or_default())?;
+        self.len = self.len.saturating_add(len);
+        Ok(len)
+    }
+
+    /// What follows the head, when all of it has come.
+    fn body(mut self, stream: &mut dyn Read, from: usize, length: Option<usize>) -> io::Result<Secret> {
+        let wanted = length.unwrap_or(usize::MAX);
+        loop {
+            let body = self.bytes().get(from..).unwrap_or_default();
+            if length.is_some_and(|length| length > MAX_KEY) || body.len() > MAX_KEY {
+                return Err(bad("the answer is longer than a key can be"));
+            }
+            if let Some(all) = body.get(..wanted) {
+                return Ok(Secret::of(all));
+            }
+            match (self.more(stream)?, length) {
+                (0, None) => return Ok(Secret::of(self.bytes().get(from..).unwrap_or_default())),
+                (0, Some(_)) => return Err(bad("the answer is cut short")),
+                _ => {}
+            }
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
