@@ -19,6 +19,7 @@ use zpl::write::{FsWriter, Overrides};
 
 use crate::output::row::Source;
 use crate::zfs::prop::{Node, Props};
+use crate::zfs::snapshot::of_its_own_group;
 
 /// Mounts over FUSE.
 #[derive(Debug)]
@@ -101,7 +102,11 @@ impl SnapshotAdmin for Named {
     fn create(&self, name: &str, who: Asker) -> Result<()> {
         self.allow(who, &["snapshot"])?;
         let whole = self.snapshot(name)?;
-        self.pool()?.task(move |tasks, _| tasks.snapshot(&[&whole], &[]))
+        let pool = self.pool()?;
+        of_its_own_group(|| {
+            let whole = whole.clone();
+            pool.task(move |tasks, _| tasks.snapshot(&[&whole], &[]))
+        })
     }
 
     fn destroy(&self, name: &str, who: Asker) -> Result<()> {
@@ -151,8 +156,8 @@ impl Mount for Standing {
         Ok(self.mounted.show_at(at, &self.wanted(&all)?.live)?)
     }
 
-    fn connection(&self) -> Option<u32> {
-        self.mounted.connection()
+    fn connection(&self, listed: &[u8]) -> Option<u32> {
+        self.mounted.connection(listed)
     }
 
     fn also_at(&self) -> Vec<PathBuf> {
@@ -197,11 +202,18 @@ impl Mount for Standing {
         done
     }
 
-    fn unmount(&self, force: bool) -> Result<()> {
+    fn detach(&self, force: bool) -> Result<()> {
         self.mounted.try_unmount(force).map_err(|e| match e.kind() {
             std::io::ErrorKind::ResourceBusy => Error::new(Kind::Busy, "pool or dataset is busy"),
             _ => e.into(),
         })?;
+        // What can't begin to be closed says so when it is closed.
+        let _ = self.files().map(|files| files.begin_unmount());
+        Ok(())
+    }
+
+    fn unmount(&self, force: bool) -> Result<()> {
+        self.detach(force)?;
         let closed = self.files().map_or(Ok(()), |files| files.unmount());
         // What a suspended pool still holds in memory nobody can write.
         closed.or_else(|e| if force && e.kind() == Kind::Suspended { Ok(()) } else { Err(e) })

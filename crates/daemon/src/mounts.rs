@@ -1,17 +1,24 @@
 //! Which file systems of a pool are mounted where. How they are mounted is a front's business ([`Mounter`]).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
 use zcommon::props::ZfsProp;
 
 use crate::registry::Imported;
+use crate::server::STACK;
+
+/// Mounts that are made or taken away at the same time: each waits for the kernel and a child.
+const AT_ONCE: usize = 8;
+
+/// The system's list of mounts.
+const LISTED: &str = "/proc/self/mountinfo";
 
 /// Number of the next mount.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -30,6 +37,12 @@ pub trait Mounter: Debug + Send + Sync {
 
 /// A mount that stands.
 pub trait Mount: Debug + Send + Sync {
+    /// Takes it out of the tree, and begins what [`Mount::unmount`] ends: who unmounts many detaches all of them first, and
+    /// waits once. `Busy` as there.
+    fn detach(&self, _force: bool) -> Result<()> {
+        Ok(())
+    }
+
     /// Unmounts it. `Busy` while files are open, unless forced.
     fn unmount(&self, force: bool) -> Result<()>;
 
@@ -49,8 +62,8 @@ pub trait Mount: Debug + Send + Sync {
         Vec::new()
     }
 
-    /// The number of its FUSE connection.
-    fn connection(&self) -> Option<u32> {
+    /// The number of its FUSE connection, of which the system's list of mounts tells.
+    fn connection(&self, _listed: &[u8]) -> Option<u32> {
         None
     }
 
@@ -226,7 +239,7 @@ impl Mounts {
     pub fn settings_changed(&self) {
         // The table stays open meanwhile: the kernel may have to write out files, which waits for who asks.
         let all = self.standing(|_, mounted| Arc::clone(&mounted.mount));
-        all.iter().for_each(|mount| mount.settings_changed());
+        at_once(&all, |mount| mount.settings_changed());
     }
 
     /// A dataset was renamed with all below it, and stays mounted where it is.
@@ -248,11 +261,19 @@ impl Mounts {
 
     /// Notes a mount that was made.
     pub fn note(&self, dataset: &str, at: PathBuf, mount: Box<dyn Mount>) {
-        let order = NEXT.fetch_add(1, Ordering::Relaxed);
-        if let Some(number) = mount.connection() {
-            crate::connections::note(number, dataset);
+        self.note_all(vec![Made { dataset: dataset.to_owned(), at, mount }]);
+    }
+
+    /// Notes mounts that were made. The system's list of mounts is read once for all of them.
+    pub fn note_all(&self, made: Vec<Made>) {
+        let listed = if made.is_empty() { Vec::new() } else { std::fs::read(LISTED).unwrap_or_default() };
+        for Made { dataset, at, mount } in made {
+            let order = NEXT.fetch_add(1, Ordering::Relaxed);
+            if let Some(number) = mount.connection(&listed) {
+                crate::connections::note(number, &dataset);
+            }
+            self.table.lock().insert(dataset, Mounted { at, order, mount: mount.into() });
         }
-        self.table.lock().insert(dataset.to_owned(), Mounted { at, order, mount: mount.into() });
     }
 
     /// Unmounts a dataset.
@@ -275,15 +296,212 @@ impl Mounts {
     /// # Errors
     /// Of the first that stays: a sentence that begins with [`CANNOT_UNMOUNT`] and names its place.
     pub fn unmount_all(&self, force: bool) -> Result<()> {
+        let mut all = self.numbered();
+        all.sort_by_key(|(order, _)| Reverse(*order));
+        let names: Vec<String> = all.into_iter().map(|(_, name)| name).collect();
+        match self.unmount_many(&names, force, true).into_iter().next() {
+            Some(Stays { at, why, .. }) => {
+                let what = format!("{CANNOT_UNMOUNT} '{}': {}", at.display(), why.what());
+                Err(Error::new(why.kind(), what))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Unmounts datasets, which are named in an order in which they can go: those that have nothing to do with one another
+    /// at the same time, and all with one transaction group. What is not mounted is passed over. Gives those that stay.
+    /// `stop`: after a failure what is not yet gone stays, too.
+    pub fn unmount_many(&self, names: &[String], force: bool, stop: bool) -> Vec<Stays> {
         self.settle();
-        let tops: BTreeSet<String> =
-            self.table.lock().keys().map(|name| name.split('/').next().unwrap_or(name).to_owned()).collect();
-        let all: Vec<String> = tops.iter().flat_map(|top| self.below(top, Path::new("/"))).collect();
-        all.iter().try_for_each(|dataset| {
-            let at = self.at(dataset).unwrap_or_default();
-            self.unmount(dataset, force).map_err(|e| {
-                Error::new(e.kind(), format!("{CANNOT_UNMOUNT} '{}': {}", at.display(), e.what()))
-            })
-        })
+        let _closing = self.closing.lock();
+        let all = self.going(names);
+        let places: Vec<&Path> = all.iter().map(|one| one.at.as_path()).collect();
+        let (mut gone, mut stay) = (Vec::new(), Vec::new());
+        for round in rounds(&places) {
+            let together: Vec<&Going> = round.into_iter().filter_map(|at| all.get(at)).collect();
+            let done = at_once(&together, |one| one.mount.detach(force));
+            for (one, done) in together.into_iter().zip(done) {
+                match done {
+                    Ok(()) => gone.push(one),
+                    Err(why) => stay.push(one.stays(why)),
+                }
+            }
+            if stop && !stay.is_empty() {
+                break;
+            }
+        }
+        // The first waits for the group of all.
+        for one in gone {
+            match one.mount.unmount(force) {
+                Ok(()) => self.forget(one),
+                Err(why) => stay.push(one.stays(why)),
+            }
+        }
+        stay
+    }
+
+    fn going(&self, names: &[String]) -> Vec<Going> {
+        let table = self.table.lock();
+        let of = |name: &String| {
+            let Mounted { at, mount, .. } = table.get(name)?;
+            Some(Going { name: name.clone(), at: at.clone(), mount: Arc::clone(mount) })
+        };
+        names.iter().filter_map(of).collect()
+    }
+
+    /// Takes what was unmounted out of the table, under the name that it has now.
+    fn forget(&self, one: &Going) {
+        let mut table = self.table.lock();
+        let is_it = |mounted: &Mounted| Arc::ptr_eq(&mounted.mount, &one.mount);
+        if table.get(&one.name).is_some_and(is_it) {
+            table.remove(&one.name);
+        } else {
+            table.retain(|_, mounted| !is_it(mounted));
+        }
+    }
+}
+
+/// A mount that was made and is not noted yet.
+#[derive(Debug)]
+pub struct Made {
+    /// The dataset.
+    pub dataset: String,
+    /// Where it is mounted.
+    pub at: PathBuf,
+    /// The mount.
+    pub mount: Box<dyn Mount>,
+}
+
+/// A mount that is to go.
+struct Going {
+    name: String,
+    at: PathBuf,
+    mount: Arc<dyn Mount>,
+}
+
+impl Going {
+    fn stays(&self, why: Error) -> Stays {
+        Stays { name: self.name.clone(), at: self.at.clone(), why }
+    }
+}
+
+/// A mount that did not go.
+#[derive(Debug)]
+pub struct Stays {
+    /// The dataset.
+    pub name: String,
+    /// Where it is mounted.
+    pub at: PathBuf,
+    /// Why.
+    pub why: Error,
+}
+
+/// Divides mounts, given in an order that is right, into rounds: those of one round have places apart from one another,
+/// and each comes in a later round than all before it that are at, above or below its place.
+pub fn rounds(places: &[&Path]) -> Vec<Vec<usize>> {
+    let (mut here, mut below): (HashMap<&Path, usize>, HashMap<&Path, usize>) = Default::default();
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    for (index, place) in places.iter().enumerate() {
+        let above = place.ancestors().filter_map(|at| here.get(at));
+        let last = above.chain(below.get(place)).max();
+        let round = last.map_or(0, |last| last + 1);
+        here.insert(place, round);
+        for at in place.ancestors() {
+            let last = below.entry(at).or_default();
+            *last = round.max(*last);
+        }
+        all.resize_with(all.len().max(round + 1), Vec::new);
+        if let Some(round) = all.get_mut(round) {
+            round.push(index);
+        }
+    }
+    all
+}
+
+/// Does the same with many things side by side; gives what came of each, in their order.
+pub fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(thing) = things.get(at) else { return done };
+            done.push((at, work(thing)));
+        }
+    };
+    let mut done = std::thread::scope(|scope| {
+        let helper = |_| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, some).ok();
+        let helpers: Vec<_> = (1..things.len().min(AT_ONCE)).filter_map(helper).collect();
+        let mut done = some();
+        for helper in helpers {
+            match helper.join() {
+                Ok(theirs) => done.extend(theirs),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, done)| done).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_that_are_apart_go_in_one_round() {
+        let places = ["/p", "/p/a", "/p/b", "/p/b/c", "/q", "/p/b", "/p/ab"].map(Path::new);
+        assert_eq!(rounds(&places), [vec![0, 4], vec![1, 2, 6], vec![3], vec![5]]);
+        let back = ["/p/b/c", "/p/b", "/p/a", "/p", "/"].map(Path::new);
+        assert_eq!(rounds(&back), [vec![0, 2], vec![1], vec![3], vec![4]]);
+    }
+
+    #[test]
+    fn answers_come_in_order() {
+        let numbers: Vec<usize> = (0..100).collect();
+        assert_eq!(at_once(&numbers, |n| n * 2), numbers.iter().map(|n| n * 2).collect::<Vec<_>>());
+    }
+
+    /// A mount that stays when it is told so, and writes down what was done.
+    #[derive(Debug)]
+    struct Fake(&'static str, bool, Arc<Mutex<Vec<String>>>);
+
+    impl Mount for Fake {
+        fn detach(&self, _: bool) -> Result<()> {
+            self.2.lock().push(format!("detach {}", self.0));
+            if self.1 { Err(Error::new(Kind::Busy, "busy")) } else { Ok(()) }
+        }
+
+        fn unmount(&self, _: bool) -> Result<()> {
+            self.2.lock().push(format!("unmount {}", self.0));
+            Ok(())
+        }
+
+        fn is_over(&self) -> bool {
+            false
+        }
+
+        fn remount(&self, _: &[String]) -> Result<()> {
+            Ok(())
+        }
+
+        fn hidden(&self) -> Hidden {
+            Hidden::new()
+        }
+    }
+
+    #[test]
+    fn all_are_detached_before_the_first_is_waited_for() {
+        let (mounts, log) = (Mounts::default(), Arc::<Mutex<Vec<String>>>::default());
+        for (name, stays) in [("p", false), ("p/a", false), ("p/b", true)] {
+            mounts.note(name, format!("/{name}").into(), Box::new(Fake(name, stays, Arc::clone(&log))));
+        }
+        let why = mounts.unmount_all(false).unwrap_err();
+        assert!(why.to_string().contains("cannot unmount '/p/b': busy"), "{why}");
+        log.lock().sort();
+        // What is below the one that stays is tried in a later round, and so it stays, too.
+        assert_eq!(*log.lock(), ["detach p/a", "detach p/b", "unmount p/a"]);
+        assert_eq!(mounts.all().len(), 2);
     }
 }

@@ -82,9 +82,9 @@ impl Mounted {
         &self.at
     }
 
-    /// The number of its connection, as `/sys/fs/fuse/connections` has it.
-    pub fn connection(&self) -> Option<u32> {
-        kernel::connection(&std::fs::read("/proc/self/mountinfo").ok()?, &self.at)
+    /// The number of its connection, as `/sys/fs/fuse/connections` has it, by what `/proc/self/mountinfo` lists.
+    pub fn connection(&self, listed: &[u8]) -> Option<u32> {
+        kernel::connection(listed, &self.at)
     }
 
     /// Shows the same file system at another place, too, until it is unmounted here or there. `options` counts there as

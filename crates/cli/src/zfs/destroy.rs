@@ -9,7 +9,7 @@ use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
-use super::mount::{Left, unmount};
+use super::mount::{Left, unmount_all_of};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::guests::may_destroy;
@@ -216,28 +216,23 @@ impl Destroy {
         if let Some(why) = visited.as_ref().filter(|_| steps.is_empty()) {
             return Err(Failure::failed(why));
         }
-        for step in &steps {
-            if let Step::Head(name) = step
-                && target.pool.mounts.at(name).is_some()
-            {
-                unmount(&target.pool, name, false)?;
-            }
-        }
-        let heads =
-            steps.iter().filter(|step| matches!(step, Step::Head(_))).map(|step| step.name().to_owned());
-        let left = Left::by(target, &heads.collect::<Vec<_>>());
+        let heads = steps.iter().filter(|step| matches!(step, Step::Head(_)));
+        let heads: Vec<String> = heads.map(|step| step.name().to_owned()).collect();
+        unmount_all_of(&target.pool, &heads)?;
+        let left = Left::by(target, &heads);
         let defer = self.defer;
         let failed = ctx.change(&target.pool, move |tasks, _| {
-            for (count, step) in steps.iter().enumerate() {
-                let done = match step {
-                    Step::Snapshot(name) => tasks.destroy_snapshots(&[name.as_str()], defer),
-                    Step::Head(name) => tasks.destroy(name, false),
+            for (count, together) in steps.chunk_by(both_snapshots).enumerate() {
+                let names: Vec<&str> = together.iter().map(Step::name).collect();
+                let done = match together {
+                    [Step::Head(name)] => tasks.destroy(name, false),
+                    _ => tasks.destroy_snapshots(&names, defer),
                 };
                 match done {
                     Ok(()) => {}
                     // Nothing was changed: as if the command had not been.
-                    Err(e) if count == 0 => return Err(e.in_dataset(step.name())),
-                    Err(e) => return Ok(Some((step.clone(), e))),
+                    Err(e) if count == 0 => return Err(e),
+                    Err(e) => return Ok(Some((together.to_vec(), e))),
                 }
             }
             Ok(None)
@@ -248,12 +243,8 @@ impl Destroy {
         }
         match failed {
             Ok(None) => visited.map_or(Ok(Exit::OK), |why| Err(Failure::failed(why))),
-            Ok(Some((step, e))) => Err(refused(&step, &e)),
-            Err(e) => {
-                let name = e.place().dataset.clone().unwrap_or_else(|| self.name.clone());
-                let step = if name.contains('@') { Step::Snapshot(name) } else { Step::Head(name) };
-                Err(refused(&step, &e))
-            }
+            Ok(Some((steps, e))) => Err(refused(&step_of(&e, &steps, &self.name), &e)),
+            Err(e) => Err(refused(&step_of(&e, &[], &self.name), &e)),
         }
     }
 
@@ -318,6 +309,19 @@ fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, O
         }
     }
     Ok((steps, None))
+}
+
+/// Snapshots that follow one another are destroyed together: all or none of them.
+fn both_snapshots(a: &Step, b: &Step) -> bool {
+    matches!((a, b), (Step::Snapshot(_), Step::Snapshot(_)))
+}
+
+/// The step that an error is about.
+fn step_of(e: &engine::Error, steps: &[Step], asked: &str) -> Step {
+    let named = e.place().dataset.clone();
+    let name = named.or_else(|| steps.first().map(|step| step.name().to_owned()));
+    let name = name.unwrap_or_else(|| asked.to_owned());
+    if name.contains('@') { Step::Snapshot(name) } else { Step::Head(name) }
 }
 
 fn refused(step: &Step, e: &engine::Error) -> Failure {

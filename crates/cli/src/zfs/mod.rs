@@ -24,7 +24,7 @@ pub mod rows;
 pub mod select;
 mod set;
 mod simple;
-mod snapshot;
+pub(crate) mod snapshot;
 pub mod target;
 pub mod unheeded;
 mod upgrade;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use daemon::Imported;
-use daemon::mounts::Mounter;
+use daemon::mounts::{Made, Mounter, Stays, at_once, rounds};
 use engine::dsl::{Dataset, DatasetKind};
 use serde_json::{Value, json};
 use zcommon::props::ZfsProp;
@@ -25,6 +25,8 @@ use crate::verb::{Exit, Failure, Outcome, Verb, each};
 /// How long the end of a mount is waited for, and how often it is looked for.
 const ENDING: Duration = Duration::from_millis(10);
 const ENDING_ROUNDS: usize = 100;
+/// Mounts that are made before they are noted.
+const NOTED: usize = 32;
 /// Mount points that are the business of mount(8) and umount(8).
 const LEGACY: &str = "legacy";
 /// Why what an interrupted receive has left is not mounted.
@@ -182,10 +184,7 @@ impl Verb for Unmount {
                     all.extend(mounts.into_iter().map(|(number, name)| (number, Arc::clone(&pool), name)));
                 }
                 all.sort_by_key(|(number, ..)| Reverse(*number));
-                each(&all, ctx, |(_, pool, name), ctx| match is_for_all(&Target::of(name, ctx)?)? {
-                    true => self.one(pool, name, ctx),
-                    false => Ok(()),
-                })
+                self.all_of(&all, ctx)
             }
             [] => Err(Failure::usage("missing filesystem argument")),
             [name] if !self.all => {
@@ -198,10 +197,47 @@ impl Verb for Unmount {
 }
 
 impl Unmount {
+    /// All mounts of all pools, by number, as far as they are the business of `-a`. Keys are forgotten one by one, so then
+    /// mounts go one by one.
+    fn all_of(&self, all: &[(u64, Arc<Imported>, String)], ctx: &mut Ctx) -> Outcome {
+        if self.unload_keys {
+            return each(all, ctx, |(_, pool, name), ctx| match is_for_all(&Target::of(name, ctx)?)? {
+                true => self.one(pool, name, ctx),
+                false => Ok(()),
+            });
+        }
+        let mut exit = Exit::OK;
+        // A pool whose mounts came later may be mounted in another one.
+        let mut pools: Vec<&Arc<Imported>> = Vec::new();
+        for (_, pool, _) in all {
+            if !pools.iter().any(|known| Arc::ptr_eq(known, pool)) {
+                pools.push(pool);
+            }
+        }
+        for pool in pools {
+            let mut names = Vec::new();
+            for (_, _, name) in all.iter().filter(|(_, of, _)| Arc::ptr_eq(of, pool)) {
+                if is_for_all(&Target::of(name, ctx)?)? {
+                    names.push(name.clone());
+                }
+            }
+            for stays in pool.mounts.unmount_many(&names, false, false) {
+                ctx.warn(cannot_unmount(&stays).message().unwrap_or_default());
+                exit = Exit::FAILED;
+            }
+        }
+        Ok(exit)
+    }
+
     /// A file system and what is mounted below it; a failure leaves the others as they are.
     #[doc(alias = "zfs_unmountall")]
     fn below(&self, pool: &Arc<Imported>, dataset: &str, at: &Path, ctx: &mut Ctx) -> Outcome {
-        pool.mounts.below(dataset, at).iter().try_for_each(|name| self.one(pool, name, ctx))?;
+        let names = pool.mounts.below(dataset, at);
+        if !self.unload_keys {
+            unmount_all_of(pool, &names)?;
+            return Ok(Exit::OK);
+        }
+        names.iter().try_for_each(|name| self.one(pool, name, ctx))?;
         Ok(Exit::OK)
     }
 
@@ -223,6 +259,16 @@ impl Unmount {
 pub fn unmount(pool: &Imported, name: &str, force: bool) -> Result<(), Failure> {
     let place = pool.mounts.at(name).unwrap_or_else(|| PathBuf::from(name));
     pool.mounts.unmount(name, force).map_err(|e| Failure::cannot("unmount", place.display(), e.what()))
+}
+
+fn cannot_unmount(stays: &Stays) -> Failure {
+    Failure::cannot("unmount", stays.at.display(), stays.why.what())
+}
+
+/// Unmounts file systems, named in an order in which they can go; after a failure the others stay as they are.
+pub fn unmount_all_of(pool: &Imported, names: &[String]) -> Result<(), Failure> {
+    let stay = pool.mounts.unmount_many(names, false, true);
+    stay.first().map_or(Ok(()), |stays| Err(cannot_unmount(stays)))
 }
 
 /// A mounted file system, by its name or its place.
@@ -304,8 +350,31 @@ fn mount_sorted(all: Vec<Target>, mounter: &dyn Mounter, options: &[String]) -> 
         }
     }
     placed.sort_by(|a, b| a.0.cmp(&b.0));
-    failures.extend(placed.iter().filter_map(|(_, target)| mount_one(target, mounter, options, false).err()));
+    let places: Vec<&Path> = placed.iter().map(|(place, _)| place.as_path()).collect();
+    for round in rounds(&places) {
+        let together: Vec<&Target> = round.into_iter().filter_map(|at| Some(&placed.get(at)?.1)).collect();
+        failures.extend(mount_together(&together, mounter, options));
+    }
     failures.iter().filter_map(Failure::message).collect()
+}
+
+/// Mounts file systems whose places are apart; gives what failed.
+fn mount_together(together: &[&Target], mounter: &dyn Mounter, options: &[String]) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    for some in together.chunks(NOTED) {
+        let done = at_once(some, |target| make_one(target, mounter, options, false));
+        let mut noted: Vec<(&Arc<Imported>, Vec<Made>)> = Vec::new();
+        for (target, done) in some.iter().zip(done) {
+            match (done, noted.last_mut()) {
+                (Ok(Some(made)), Some((pool, all))) if Arc::ptr_eq(pool, &target.pool) => all.push(made),
+                (Ok(Some(made)), _) => noted.push((&target.pool, vec![made])),
+                (Ok(None), _) => {}
+                (Err(failure), _) => failures.push(failure),
+            }
+        }
+        noted.into_iter().for_each(|(pool, made)| pool.mounts.note_all(made));
+    }
+    failures
 }
 
 fn lacks_key(target: &Target) -> bool {
@@ -334,27 +403,38 @@ pub(super) fn stands(target: &Target) -> bool {
 
 /// Mounts one file system. `asked`: it was named, so what keeps it from being mounted is an error.
 fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: bool) -> Result<(), Failure> {
+    let made = make_one(target, mounter, options, asked)?;
+    target.pool.mounts.note_all(made.into_iter().collect());
+    Ok(())
+}
+
+/// Mounts one file system, which the caller notes.
+fn make_one(
+    target: &Target,
+    mounter: &dyn Mounter,
+    options: &[String],
+    asked: bool,
+) -> Result<Option<Made>, Failure> {
     let name = &target.name;
     let dataset = target.dataset()?;
     let cannot = |what: &str| Failure::cannot("mount", name, what);
     if stands(target) {
-        return if asked { Err(cannot("filesystem already mounted")) } else { Ok(()) };
+        return if asked { Err(cannot("filesystem already mounted")) } else { Ok(None) };
     }
     if asked && matches!(dataset.kind(), Ok(DatasetKind::Volume)) {
         return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
     }
     if dataset.is_inconsistent() {
-        return if asked { Err(cannot(PARTLY_RECEIVED)) } else { Ok(()) };
+        return if asked { Err(cannot(PARTLY_RECEIVED)) } else { Ok(None) };
     }
     let Some(at) = place_of(&dataset, asked).map_err(|what| cannot(&what))? else {
-        return Ok(());
+        return Ok(None);
     };
     if lacks_key(target) {
         return Err(cannot("encryption key not loaded"));
     }
     let mount = mounter.mount(&target.pool, name, Path::new(&at), options).map_err(|e| cannot(e.what()))?;
-    target.pool.mounts.note(name, at.into(), mount);
-    Ok(())
+    Ok(Some(Made { dataset: name.clone(), at: at.into(), mount }))
 }
 
 /// Where a file system belongs; `None` when it is not to be mounted by itself.
@@ -424,7 +504,11 @@ impl Left {
     /// Removes those that are empty. What stays is no failure.
     pub fn remove(mut self) {
         self.0.sort_by_key(|(at, _)| Reverse(at.components().count()));
-        self.0.iter().for_each(|(at, inherited)| drop(zfuse::hands::remove_folder(at, *inherited)));
+        let places: Vec<&Path> = self.0.iter().map(|(at, _)| at.as_path()).collect();
+        for round in rounds(&places) {
+            let together: Vec<_> = round.into_iter().filter_map(|at| self.0.get(at)).collect();
+            at_once(&together, |(at, inherited)| drop(zfuse::hands::remove_folder(at, *inherited)));
+        }
     }
 }
 
@@ -451,16 +535,39 @@ pub fn with_unmounted<T>(
     ctx: &mut Ctx,
     work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let mut unmounted = Vec::new();
-    for name in names.iter().filter(|name| target.pool.mounts.at(name).is_some()) {
-        unmount(&target.pool, name, force)?;
-        unmounted.push(name);
+    let mut unmounted: Vec<&String> =
+        names.iter().filter(|name| target.pool.mounts.at(name).is_some()).collect();
+    let going: Vec<String> = unmounted.iter().map(|name| (*name).clone()).collect();
+    let stay = target.pool.mounts.unmount_many(&going, force, true);
+    unmounted.reverse();
+    if let Some(stays) = stay.first() {
+        // As if nothing had been tried.
+        mount_again(&unmounted, ctx)?;
+        return Err(cannot_unmount(stays));
     }
     let done = work(ctx);
-    for name in unmounted.into_iter().rev() {
-        mount_created(name, ctx)?;
-    }
+    mount_again(&unmounted, ctx)?;
     done
+}
+
+/// Mounts file systems that were mounted, in an order in which they can be, where they belong now.
+fn mount_again(names: &[&String], ctx: &mut Ctx) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for name in names {
+        all.push(Target::of(name, ctx)?);
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let places: Vec<PathBuf> =
+        all.iter().map(|target| Ok(mountpoint(target)?.into())).collect::<Result<_, Failure>>()?;
+    let places: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
+    let mounter = mounter(ctx)?;
+    for round in rounds(&places) {
+        let together: Vec<&Target> = round.into_iter().filter_map(|at| all.get(at)).collect();
+        mount_together(&together, &*mounter, &[]).into_iter().next().map_or(Ok(()), Err)?;
+    }
+    Ok(())
 }
 
 /// File systems that are not mounted, at and below a dataset, of those that are where its mount point says.

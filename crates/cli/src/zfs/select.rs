@@ -107,21 +107,41 @@ pub struct Found {
     seen: HashSet<String>,
     /// Directories met on the walk from one name: a tree that contains itself ends here.
     met: HashSet<u64>,
+    /// Directories visited.
+    visited: usize,
+    /// How often changes could reach the disk meanwhile: what was opened before is to be looked up again.
+    round: u64,
 }
 
 /// Children that are opened before the first of them is visited.
 const AT_ONCE: usize = 512;
+/// Directories that are visited before changes may reach the disk.
+const PIECE: usize = 256;
 
 /// A directory, its head, and what that is.
 struct Opened {
     dir: Dir,
     head: engine::Result<(HeadKind, Dataset)>,
+    /// The round in which it was opened.
+    round: u64,
 }
 
 impl Opened {
-    fn new(dir: Dir) -> Self {
+    fn new(dir: Dir, round: u64) -> Self {
         let head = dir.head().and_then(|head| Ok((head.kind()?, head)));
-        Self { dir, head }
+        Self { dir, head, round }
+    }
+
+    /// The same as it is in a later round; `None` when it is gone.
+    fn again(self, round: u64) -> Option<Self> {
+        if self.round == round {
+            return Some(self);
+        }
+        match self.dir.dsl.dir(&self.dir.name) {
+            Ok(dir) => Some(Self::new(dir, round)),
+            Err(e) if e.kind() == Kind::NotFound => None,
+            Err(e) => Some(Self { head: Err(e), round, ..self }),
+        }
     }
 }
 
@@ -266,7 +286,15 @@ impl Found {
         ctx: &mut Ctx,
     ) -> Result<(), Failure> {
         self.met.clear();
-        self.visit_dir(index, Opened::new(dir), selection, 0, ctx)
+        self.visit_dir(index, Opened::new(dir, self.round), selection, 0, ctx)
+    }
+
+    /// Lets changes reach the disk now and then, see [`Ctx::breathe`].
+    fn breathe(&mut self, ctx: &mut Ctx) {
+        self.visited += 1;
+        if self.visited.is_multiple_of(PIECE) && ctx.breathe() {
+            self.round += 1;
+        }
     }
 
     /// A directory's head and, as far as wanted, what hangs from it.
@@ -281,7 +309,8 @@ impl Found {
         if ctx.interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
-        let Opened { dir, head } = opened;
+        self.breathe(ctx);
+        let Some(Opened { dir, head, round }) = opened.again(self.round) else { return Ok(()) };
         if !self.met.insert(dir.number) {
             self.fail(ctx, format!("cannot open '{}': the dataset tree contains itself", dir.name));
             return Ok(());
@@ -303,7 +332,11 @@ impl Found {
         if kind == HeadKind::Filesystem {
             self.visit_children(index, &dir, selection, depth + 1, ctx)?;
         }
-        self.visit_leaves(index, &head, kind, selection, ctx)
+        let opened = Opened { dir, head: Ok((kind, head)), round };
+        match opened.again(self.round).and_then(|opened| opened.head.ok()) {
+            Some((kind, head)) => self.visit_leaves(index, &head, kind, selection, ctx),
+            None => Ok(()),
+        }
     }
 
     fn visit_children(
@@ -317,10 +350,19 @@ impl Found {
         if usize::try_from(depth).unwrap_or(usize::MAX) > engine::dsl::MAX_NESTING {
             return Err(Failure::failed(format!("'{}' is nested too deeply", dir.name)));
         }
+        let began = self.round;
         for some in dir.children()?.chunks(AT_ONCE) {
+            let round = self.round;
             let opened = parallel::map(some, &ctx.interrupt, |(part, number)| {
-                let child = Dir::open(&dir.dsl, *number, format!("{}/{part}", dir.name));
-                child.map(|child| (!child.is_internal()).then(|| Opened::new(child)))
+                let name = format!("{}/{part}", dir.name);
+                let child = match round == began {
+                    true => Dir::open(&dir.dsl, *number, name),
+                    false => match dir.dsl.dir(&name) {
+                        Err(e) if e.kind() == Kind::NotFound => return Ok(None),
+                        found => found,
+                    },
+                };
+                child.map(|child| (!child.is_internal()).then(|| Opened::new(child, round)))
             });
             for ((part, _), child) in some.iter().zip(opened.ok_or(Failure::Interrupted)?) {
                 match child {

@@ -16,8 +16,8 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// One command takes snapshots of one pool, and one of each dataset.
 const ONE_BY_ONE: &str = "cannot create snapshots : multiple snapshots of same fs not allowed";
-/// How often is tried to be in a group of changes without another snapshot.
-const TRIES: u32 = 5;
+/// How often a snapshot is tried: each time at least one other of the same dataset is made.
+const TRIES: u32 = 10_000;
 
 /// Create snapshots, all of a pool's at the same moment.
 #[derive(Debug, Args)]
@@ -112,13 +112,30 @@ fn take(
     })
 }
 
-/// Makes a snapshot, once more when somebody else took one of the same dataset in the same group.
-pub(super) fn of_its_own_group<T>(mut take: impl FnMut() -> engine::Result<T>) -> engine::Result<T> {
+/// Makes a snapshot, once more when another of the same dataset was made in the same group: as OpenZFS does, until it
+/// is the only one.
+#[doc(alias = "dsl_sync_task")]
+pub(crate) fn of_its_own_group<T>(mut take: impl FnMut() -> engine::Result<T>) -> engine::Result<T> {
     let mut tries = 1;
     loop {
         match take() {
             Err(e) if e.kind() == Kind::Busy && tries < TRIES => tries += 1,
             done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_tried_again_for_as_long_as_others_are_first() {
+        let mut others = 99;
+        let done = of_its_own_group(|| {
+            others -= 1;
+            if others > 0 { Err(engine::Error::new(Kind::Busy, "another was first")) } else { Ok(()) }
+        });
+        assert!(done.is_ok());
     }
 }

@@ -41,14 +41,25 @@ pub trait Lists: Objects {
     /// Makes an empty list.
     #[doc(alias = "bpobj_alloc")]
     fn new_list(&self) -> Result<u64>;
-    /// A list that stays empty for some time: the shared one if the pool has that, else a new one.
+    /// Lists that stay empty for some time: the shared one so often if the pool has that, else new ones.
     #[doc(alias = "bpobj_alloc_empty")]
-    fn empty_list(&self) -> Result<u64>;
-    /// Whether it is the shared empty list.
-    fn is_shared(&self, list: u64) -> Result<bool>;
-    /// One use of the shared empty list ends.
+    fn empty_lists(&self, count: usize) -> Result<Vec<u64>>;
+    /// The shared empty list, if there is one.
+    fn shared(&self) -> Result<Option<u64>>;
+    /// Some uses of the shared empty list end. After the last use it is gone: its number may come again.
     #[doc(alias = "bpobj_decr_empty")]
-    fn release_shared(&self) -> Result<()>;
+    fn release_shared(&self, uses: usize) -> Result<()>;
+
+    /// One list that stays empty for some time.
+    fn empty_list(&self) -> Result<u64> {
+        let lists = self.empty_lists(1)?;
+        lists.first().copied().ok_or_else(|| Error::corrupt("no empty list was made"))
+    }
+
+    /// Whether it is the shared empty list.
+    fn is_shared(&self, list: u64) -> Result<bool> {
+        Ok(self.shared()? == Some(list))
+    }
 }
 
 /// Space of one block, negative for a free in a livelist.
@@ -181,7 +192,7 @@ impl<'p> BlockList<'p> {
     #[doc(alias = "bpobj_enqueue_subobj")]
     pub fn append_list(&self, other: u64) -> Result<()> {
         if self.pool.is_shared(other)? {
-            return self.pool.release_shared();
+            return self.pool.release_shared(1);
         }
         let below = Self::open(self.pool, other)?;
         if below.is_empty()? {

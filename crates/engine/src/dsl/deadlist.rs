@@ -10,14 +10,16 @@
 //!
 //! Source: dsl_deadlist.c, OpenZFS 2.3.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeBounds};
 
 use ondisk::dsl::Deadlist;
 use ondisk::{Blkptr, Byteswap};
 
 use super::bpobj::{BlockList, Lists, space_of};
 use super::write::space::Delta;
+use crate::dmu::edit::Edit;
 use crate::error::{Error, Result};
 use crate::zap::ZapEdit;
 
@@ -26,12 +28,15 @@ use crate::zap::ZapEdit;
 const LIVELIST_MAX: u64 = 500_000;
 
 /// A deadlist or livelist.
-#[derive(Clone, Copy)]
+///
+/// It reads its keys once and keeps them: while one value of a deadlist is in use, only that value changes the deadlist.
 pub struct DeadList<'p> {
     pool: &'p dyn Lists,
     number: u64,
     /// It is one block list.
     old: bool,
+    /// The lists by key, once they were read.
+    lists: RefCell<Option<BTreeMap<u64, u64>>>,
 }
 
 impl std::fmt::Debug for DeadList<'_> {
@@ -45,7 +50,7 @@ impl<'p> DeadList<'p> {
     #[doc(alias = "dsl_deadlist_open")]
     pub fn open(pool: &'p dyn Lists, number: u64) -> Result<Self> {
         let old = pool.kind(number)?.byteswap() != Some(Byteswap::Zap);
-        Ok(Self { pool, number, old })
+        Ok(Self { pool, number, old, lists: RefCell::default() })
     }
 
     /// Its object.
@@ -73,6 +78,19 @@ impl<'p> DeadList<'p> {
 
     /// Its lists by key; none for one of the old form.
     pub fn entries(&self) -> Result<BTreeMap<u64, u64>> {
+        self.with(|lists| Ok(lists.clone()))
+    }
+
+    /// Does something with the lists by key, which are read when they are needed first.
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<u64, u64>) -> Result<T>) -> Result<T> {
+        let mut lists = self.lists.borrow_mut();
+        match &mut *lists {
+            Some(lists) => work(lists),
+            none => work(none.insert(self.read()?)),
+        }
+    }
+
+    fn read(&self) -> Result<BTreeMap<u64, u64>> {
         if self.old {
             return Ok(BTreeMap::new());
         }
@@ -85,6 +103,26 @@ impl<'p> DeadList<'p> {
             all.insert(key, list);
         }
         Ok(all)
+    }
+
+    /// The list of a key.
+    fn of_key(&self, key: u64) -> Result<u64> {
+        let list = self.with(|lists| Ok(lists.get(&key).copied()))?;
+        list.ok_or_else(|| self.corrupt(&format!("no key {key}")))
+    }
+
+    /// Another list takes the place of a key's.
+    fn put(&self, key: u64, list: u64) -> Result<()> {
+        self.zap(|zap| zap.update_int_key(key, list))?;
+        self.with(|lists| Ok(lists.insert(key, list))).map(drop)
+    }
+
+    /// Takes a key out; its list is the caller's.
+    fn take(&self, key: u64) -> Result<u64> {
+        let list = self.of_key(key)?;
+        self.zap(|zap| zap.remove_int(key))?;
+        self.with(|lists| Ok(lists.remove(&key)))?;
+        Ok(list)
     }
 
     fn head(&self) -> Result<Deadlist> {
@@ -115,13 +153,13 @@ impl<'p> DeadList<'p> {
         if self.old {
             return self.list(self.number)?.space_range(after, until);
         }
-        let mut total = Delta::default();
-        for (_, list) in self.entries()?.range(after..).take_while(|(key, _)| **key < until) {
-            if !self.pool.is_shared(*list)? {
-                total = total.plus(self.list(*list)?.space()?);
-            }
-        }
-        Ok(total)
+        let shared = self.pool.shared()?;
+        self.with(|lists| {
+            let within = lists.range(after..).take_while(|(key, _)| **key < until);
+            let own = within.filter(|(_, list)| Some(**list) != shared);
+            own.map(|(_, list)| self.list(*list)?.space())
+                .try_fold(Delta::default(), |total, space| Ok(total.plus(space?)))
+        })
     }
 
     /// Inserts blocks, each into the list of its birth. `freed`: they are frees of a livelist.
@@ -133,49 +171,50 @@ impl<'p> DeadList<'p> {
         if self.old {
             return self.list(self.number)?.append(blocks, freed);
         }
-        let mut entries = self.entries()?;
         let mut by_key: BTreeMap<u64, Vec<Blkptr>> = BTreeMap::new();
         let mut total = Delta::default();
         for bp in blocks {
-            let Some((key, _)) = entries.range(..bp.accounting_birth()).next_back() else {
-                return Err(self.corrupt(&format!("no list for a block born in {}", bp.accounting_birth())));
+            let birth = bp.accounting_birth();
+            let Some(key) = self.last_key(..birth)? else {
+                return Err(self.corrupt(&format!("no list for a block born in {birth}")));
             };
-            by_key.entry(*key).or_default().push(*bp);
+            by_key.entry(key).or_default().push(*bp);
             total = total.plus(space_of(self.pool, bp, freed));
         }
         self.charge(total)?;
         for (key, blocks) in by_key {
-            let list = self.own_list(&mut entries, key)?;
-            self.list(list)?.append(&blocks, freed)?;
+            self.list(self.own_list(key)?)?.append(&blocks, freed)?;
         }
         Ok(())
     }
 
+    /// The last key of a range.
+    fn last_key(&self, range: impl RangeBounds<u64>) -> Result<Option<u64>> {
+        self.with(|lists| Ok(lists.range(range).next_back().map(|(key, _)| *key)))
+    }
+
     /// The list of `key`, which is made if it is the shared empty one.
-    fn own_list(&self, entries: &mut BTreeMap<u64, u64>, key: u64) -> Result<u64> {
-        let list = entries.get(&key).copied().ok_or_else(|| self.corrupt("no such key"))?;
+    fn own_list(&self, key: u64) -> Result<u64> {
+        let list = self.of_key(key)?;
         if !self.pool.is_shared(list)? {
             return Ok(list);
         }
         let new = self.pool.new_list()?;
-        self.pool.release_shared()?;
-        self.zap(|zap| zap.update_int_key(key, new))?;
-        entries.insert(key, new);
+        self.pool.release_shared(1)?;
+        self.put(key, new)?;
         Ok(new)
     }
 
     /// Puts the list `from` into that of `key`.
     #[doc(alias = "dle_enqueue_subobj")]
-    fn absorb(&self, entries: &mut BTreeMap<u64, u64>, key: u64, from: u64) -> Result<()> {
-        let list = entries.get(&key).copied().ok_or_else(|| self.corrupt("no such key"))?;
+    fn absorb(&self, key: u64, from: u64) -> Result<()> {
+        let list = self.of_key(key)?;
         if !self.pool.is_shared(list)? {
             return self.list(list)?.append_list(from);
         }
         // The shared list's place is taken over as it is: by the shared list again, if need be.
-        self.pool.release_shared()?;
-        self.zap(|zap| zap.update_int_key(key, from))?;
-        entries.insert(key, from);
-        Ok(())
+        self.pool.release_shared(1)?;
+        self.put(key, from)
     }
 
     /// Begins a list for blocks born after `txg`, which is above all keys so far.
@@ -185,7 +224,43 @@ impl<'p> DeadList<'p> {
             return Ok(());
         }
         let list = self.pool.empty_list()?;
-        self.zap(|zap| zap.add_int_key(txg, list))
+        self.zap(|zap| zap.add_int_key(txg, list))?;
+        if let Some(lists) = &mut *self.lists.borrow_mut() {
+            lists.insert(txg, list);
+        }
+        Ok(())
+    }
+
+    /// Fills an empty deadlist with the keys of `other` that are less than `before`, each with an empty list.
+    #[doc(alias = "dsl_deadlist_clone")]
+    pub fn take_keys(&self, other: &Self, before: u64) -> Result<()> {
+        let keys = other.with(|lists| Ok(lists.range(..before).map(|(key, _)| *key).collect::<Vec<_>>()))?;
+        let lists = self.pool.empty_lists(keys.len())?;
+        let all: BTreeMap<u64, u64> = keys.into_iter().zip(lists).collect();
+        let taken = self.copy_entries(other, &all)?;
+        if !taken {
+            self.zap(|zap| all.iter().try_for_each(|(key, list)| zap.add_int_key(*key, *list)))?;
+        }
+        *self.lists.borrow_mut() = Some(all);
+        Ok(())
+    }
+
+    /// Takes over the blocks of another deadlist's ZAP, and changes what differs; false when that is more work than to
+    /// add each entry.
+    fn copy_entries(&self, other: &Self, wanted: &BTreeMap<u64, u64>) -> Result<bool> {
+        let differs = |(key, list): (&u64, &u64)| (wanted.get(key) != Some(list)).then_some(*key);
+        let differ = other.with(|lists| Ok(lists.iter().filter_map(differs).collect::<Vec<_>>()))?;
+        if differ.len() > wanted.len() / 2 {
+            return Ok(false);
+        }
+        copy_blocks(&*self.pool.edit(other.number)?, &mut *self.pool.edit(self.number)?)?;
+        self.zap(|zap| {
+            differ.into_iter().try_for_each(|key| match wanted.get(&key) {
+                Some(list) => zap.update_int_key(key, *list),
+                None => zap.remove_int(key),
+            })
+        })?;
+        Ok(true)
     }
 
     /// Removes a key; its blocks go to the key before.
@@ -194,12 +269,14 @@ impl<'p> DeadList<'p> {
         if self.old {
             return Ok(());
         }
-        let mut entries = self.entries()?;
-        let list = entries.remove(&txg).ok_or_else(|| self.corrupt(&format!("no key {txg}")))?;
-        let before = entries.range(..txg).next_back().map(|(key, _)| *key);
-        let before = before.ok_or_else(|| self.corrupt(&format!("no key before {txg}")))?;
-        self.absorb(&mut entries, before, list)?;
-        self.zap(|zap| zap.remove_int(txg))
+        let before = self.last_key(..txg)?;
+        let list = self.take(txg)?;
+        self.absorb(before.ok_or_else(|| self.corrupt(&format!("no key before {txg}")))?, list)
+    }
+
+    /// Whether it has a key.
+    pub fn has_key(&self, txg: u64) -> Result<bool> {
+        self.with(|lists| Ok(lists.contains_key(&txg)))
     }
 
     /// Removes a key with its list; the blocks in it are the caller's by now.
@@ -208,10 +285,7 @@ impl<'p> DeadList<'p> {
         if self.old {
             return Ok(());
         }
-        let list =
-            self.entries()?.get(&txg).copied().ok_or_else(|| self.corrupt(&format!("no key {txg}")))?;
-        self.zap(|zap| zap.remove_int(txg))?;
-        self.drop_list(list)
+        self.drop_list(self.take(txg)?)
     }
 
     /// Empties a key's list.
@@ -223,34 +297,35 @@ impl<'p> DeadList<'p> {
 
     fn drop_list(&self, list: u64) -> Result<()> {
         if self.pool.is_shared(list)? {
-            return self.pool.release_shared();
+            return self.pool.release_shared(1);
         }
         let list = self.list(list)?;
         self.charge(list.space()?.negated())?;
         list.free()
     }
 
-    /// Moves all blocks of the deadlist `other` to this one; `other` is empty afterwards.
+    /// Moves all blocks of the deadlist `other` to this one; `other` is gone afterwards.
     #[doc(alias = "dsl_deadlist_merge")]
-    pub fn merge(&self, other: u64) -> Result<()> {
-        let other = Self::open(self.pool, other)?;
+    pub fn merge(&self, other: Self) -> Result<()> {
         if other.old {
-            return self.merge_old(&other);
+            self.merge_old(&other)?;
+            return other.free();
         }
         if self.old {
             return Err(self.corrupt("a deadlist of lists can't become part of a single list"));
         }
-        let mut entries = self.entries()?;
+        let (shared, mut empty) = (self.pool.shared()?, 0);
         for (key, list) in other.entries()? {
-            let to = entries.range(..=key).next_back().map(|(key, _)| *key);
-            let to = to.ok_or_else(|| self.corrupt(&format!("no key up to {key}")))?;
-            if !self.pool.is_shared(list)? {
-                self.charge(self.list(list)?.space()?)?;
+            if Some(list) == shared {
+                empty += 1;
+                continue;
             }
-            self.absorb(&mut entries, to, list)?;
-            other.zap(|zap| zap.remove_int(key))?;
+            let to = self.last_key(..=key)?.ok_or_else(|| self.corrupt(&format!("no key up to {key}")))?;
+            self.charge(self.list(list)?.space()?)?;
+            self.absorb(to, list)?;
         }
-        self.pool.edit(other.number)?.set_bonus(&Deadlist::default().to_bytes())
+        self.pool.release_shared(empty)?;
+        self.pool.free(other.number)
     }
 
     fn merge_old(&self, other: &Self) -> Result<()> {
@@ -272,12 +347,12 @@ impl<'p> DeadList<'p> {
         if self.old {
             return Err(self.corrupt("a single list has no parts to move"));
         }
-        for (key, list) in self.entries()?.split_off(&after) {
+        for key in self.entries()?.split_off(&after).into_keys() {
+            let list = self.take(key)?;
             if !self.pool.is_shared(list)? {
                 self.charge(self.list(list)?.space()?.negated())?;
             }
             to.append_list(list)?;
-            self.zap(|zap| zap.remove_int(key))?;
         }
         Ok(())
     }
@@ -288,12 +363,14 @@ impl<'p> DeadList<'p> {
         if self.old {
             return self.list(self.number)?.free();
         }
+        let (shared, mut empty) = (self.pool.shared()?, 0);
         for list in self.entries()?.into_values() {
-            match self.pool.is_shared(list)? {
-                true => self.pool.release_shared()?,
+            match Some(list) == shared {
+                true => empty += 1,
                 false => self.list(list)?.free()?,
             }
         }
+        self.pool.release_shared(empty)?;
         self.pool.free(self.number)
     }
 
@@ -320,6 +397,12 @@ impl<'p> DeadList<'p> {
         self.insert(&stored(born), false)?;
         self.insert(&stored(freed), true)
     }
+}
+
+/// Makes a new object's blocks those of another.
+fn copy_blocks(from: &dyn Edit, to: &mut dyn Edit) -> Result<()> {
+    to.set_block_size(from.block_size())?;
+    (0..=from.max_block()).try_for_each(|blkid| to.write_block(blkid, from.read_block(blkid)?.into_owned()))
 }
 
 /// The blocks of a list of a livelist that are allocated and not freed, the newest first.

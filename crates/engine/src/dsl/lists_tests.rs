@@ -56,20 +56,23 @@ impl Lists for Pool {
         })
     }
 
-    fn empty_list(&self) -> Result<u64> {
+    fn empty_lists(&self, count: usize) -> Result<Vec<u64>> {
         if self.uses.get() == 0 {
             self.shared.set(self.new_list()?);
         }
-        self.uses.set(self.uses.get() + 1);
-        Ok(self.shared.get())
+        self.uses.set(self.uses.get() + count as u64);
+        Ok(vec![self.shared.get(); count])
     }
 
-    fn is_shared(&self, list: u64) -> Result<bool> {
-        Ok(self.uses.get() > 0 && list == self.shared.get())
+    fn shared(&self) -> Result<Option<u64>> {
+        Ok((self.uses.get() > 0).then(|| self.shared.get()))
     }
 
-    fn release_shared(&self) -> Result<()> {
-        self.uses.set(self.uses.get() - 1);
+    fn release_shared(&self, uses: usize) -> Result<()> {
+        if uses == 0 {
+            return Ok(());
+        }
+        self.uses.set(self.uses.get() - uses as u64);
         if self.uses.get() == 0 { self.free(self.shared.get()) } else { Ok(()) }
     }
 }
@@ -239,10 +242,7 @@ fn deadlists_match_plain_lists() {
                     let at = *model.range(..=key).next_back().unwrap().0;
                     model.get_mut(&at).unwrap().extend(new);
                 }
-                list.merge(other.number()).unwrap();
-                assert_eq!(other.space().unwrap(), Delta::default());
-                assert!(other.entries().unwrap().is_empty());
-                other.free().unwrap();
+                list.merge(other).unwrap();
             }
             _ => {
                 let new: Vec<Blkptr> =
@@ -273,6 +273,35 @@ fn deadlists_match_plain_lists() {
     assert!(pool.objects.numbers().is_empty() && pool.uses.get() == 0);
 }
 
+/// A new snapshot's head has the keys of the one before it, whatever kind of ZAP they are in, and none of its blocks.
+#[test]
+fn a_deadlist_takes_over_the_keys_of_another() {
+    let pool = Pool::default();
+    let list = pool.deadlist();
+    let mut keys = 0;
+    for many in [3, 60, 2500] {
+        (keys..many).for_each(|key| list.add_key(key).unwrap());
+        keys = many;
+        list.insert(&[block(many, many), block(many + 1, 1)], false).unwrap();
+        for before in [u64::MAX, many - 1, many / 2, 2] {
+            let (uses, new) = (pool.uses.get(), pool.deadlist());
+            new.take_keys(&list, before).unwrap();
+            let number = new.number();
+            // As it reads when nothing of it is in memory.
+            for list in [new, DeadList::open(&pool, number).unwrap()] {
+                let entries = list.entries().unwrap();
+                assert!(entries.keys().copied().eq(0..many.min(before)));
+                assert!(entries.values().all(|list| *list == pool.shared.get()));
+                assert_eq!(list.space().unwrap(), Delta::default());
+            }
+            assert_eq!(pool.uses.get() - uses, many.min(before));
+            DeadList::open(&pool, number).unwrap().free().unwrap();
+        }
+    }
+    list.free().unwrap();
+    assert!(pool.objects.numbers().is_empty() && pool.uses.get() == 0);
+}
+
 #[test]
 fn a_list_of_the_old_form_is_merged_block_by_block() {
     let pool = Pool::default();
@@ -281,12 +310,12 @@ fn a_list_of_the_old_form_is_merged_block_by_block() {
     DeadList::open(&pool, old).unwrap().insert(&blocks, false).unwrap();
     let list = pool.deadlist();
     (0..3).for_each(|i| list.add_key(i * 8).unwrap());
-    list.merge(old).unwrap();
+    list.merge(DeadList::open(&pool, old).unwrap()).unwrap();
     assert_eq!(list.space().unwrap(), sum(&pool, &blocks));
     let entries = list.entries().unwrap();
     let middle = content(&BlockList::open(&pool, entries[&8]).unwrap());
     assert!(middle.len() == 3600 && middle.iter().all(|b| (9..=16).contains(&b.logical_birth())));
-    assert!(BlockList::open(&pool, old).unwrap().is_empty().unwrap());
+    assert!(BlockList::open(&pool, old).is_err());
 }
 
 #[test]

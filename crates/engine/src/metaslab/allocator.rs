@@ -140,6 +140,8 @@ pub struct SpaceAllocator {
     problems: Mutex<Vec<Error>>,
     notes: Mutex<Vec<Error>>,
     gang_above: AtomicU64,
+    /// How often space became allocatable, or maps were forgotten.
+    freed: AtomicU64,
 }
 
 impl SpaceAllocator {
@@ -158,6 +160,7 @@ impl SpaceAllocator {
             problems: Mutex::default(),
             notes: Mutex::default(),
             gang_above: AtomicU64::new(u64::MAX),
+            freed: AtomicU64::new(0),
         }
     }
 
@@ -411,8 +414,14 @@ impl SpaceAllocator {
             let idle = slab.lock().used_txg + UNLOAD_DELAY < txg;
             if idle && slab.unload() {
                 loaded -= many;
+                self.note_freed();
             }
         }
+    }
+
+    /// What was not found before may be there now.
+    pub(super) fn note_freed(&self) {
+        self.freed.fetch_add(1, Ordering::AcqRel);
     }
 
     /// All that may be allocated on a vdev now. Loads every metaslab.
@@ -435,6 +444,7 @@ impl SpaceAllocator {
         if count == 0 {
             return None;
         }
+        let freed = self.freed.load(Ordering::Acquire);
         let first = self.first_group(class, groups, done);
         let backlogs = groups.iter().map(|group| group.backlog()).collect::<Vec<_>>();
         let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
@@ -449,7 +459,11 @@ impl SpaceAllocator {
             let vdev = u32::try_from(group.top.id).ok()?;
             let others: Vec<u64> = done.iter().filter(|d| d.vdev == vdev).map(|d| d.offset).collect();
             let want = Want { asize, txg: request.txg, copy: done.len(), others: &others, hard };
-            let found = group.allocate(&want, &|slab| self.load(slab));
+            let lacks = group.lacks(asize, freed);
+            let found = if lacks { None } else { group.allocate(&want, &|slab| self.load(slab)) };
+            if found.is_none() && hard && others.is_empty() && !lacks && group.is_known(asize) {
+                group.note_lack(asize, freed);
+            }
             if let Some((offset, changed)) = found {
                 self.advance(class, groups, at, asize);
                 if let Some(slab) = changed {
@@ -575,6 +589,7 @@ impl Allocator for SpaceAllocator {
     fn unallocate(&self, dva: &Dva, txg: u64) {
         let done = self.place(dva).and_then(|(slab, start, end)| {
             slab.unallocate(start, end, txg)?;
+            self.note_freed();
             self.mark_dirty(&slab, txg);
             Ok(())
         });

@@ -140,6 +140,7 @@ impl SpaceAllocator {
             }
         }
         drop(state);
+        self.note_freed();
         self.preload(txg);
     }
 }

@@ -4,11 +4,14 @@
 //! intent log. Each group allocates from one metaslab, the *active* one, until that has no more pieces of the kind
 //! for which it was chosen; copies of a block come from another.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use super::policy::Weight;
 use super::slab::{MapState, Slab, State};
 use super::table;
 use crate::vdev::config::AllocBias;
@@ -65,6 +68,8 @@ pub(super) struct Group {
     /// Disks that data is spread over.
     disks: usize,
     active: [AtomicUsize; 3],
+    /// The smallest piece that was not found, and when, as a number of times at which space was freed.
+    lacking: Mutex<(u64, u64)>,
 }
 
 /// Where a block goes, and the metaslab if it had no changes in the txg before.
@@ -168,6 +173,7 @@ impl Group {
             aliquot: ALIQUOT * u64::try_from(disks).unwrap_or(1),
             disks,
             active: [const { AtomicUsize::new(NONE) }; 3],
+            lacking: Mutex::new((u64::MAX, u64::MAX)),
             slabs,
         })
     }
@@ -186,6 +192,7 @@ impl Group {
             aliquot: self.aliquot,
             disks: self.disks,
             active: [0, 1, 2].map(|copy| AtomicUsize::new(self.active_of(copy))),
+            lacking: Mutex::new((u64::MAX, u64::MAX)),
         })
     }
 
@@ -236,7 +243,9 @@ impl Group {
     #[doc(alias = "find_valid_metaslab")]
     fn choose(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
-        for at in self.candidates(want) {
+        let mut candidates = self.candidates(want);
+        let tries = if want.hard { usize::MAX } else { MAX_TRIES };
+        for (_, _, Reverse(at)) in std::iter::from_fn(|| candidates.pop()).take(tries) {
             let slab = self.slabs.get(at)?;
             let near = want.others.iter().copied().find(|o| (slab.start..slab.end()).contains(o));
             if near.is_some() && !want.hard {
@@ -256,20 +265,30 @@ impl Group {
         None
     }
 
-    /// Metaslabs that may hold it: the best first, but those last that serve other copies.
-    fn candidates(&self, want: &Want<'_>) -> Vec<usize> {
-        let serves = |at: usize| {
-            self.active
-                .iter()
-                .enumerate()
-                .any(|(copy, a)| copy != want.copy && a.load(Ordering::Acquire) == at)
-        };
+    /// Metaslabs that may hold it: the best first, but those last that serve other copies. Mostly the first will do, so
+    /// they are not sorted.
+    fn candidates(&self, want: &Want<'_>) -> BinaryHeap<(bool, Weight, Reverse<usize>)> {
+        let active = [0, 1, 2].map(|copy| if copy == want.copy { NONE } else { self.active_of(copy) });
         let all = self.slabs.iter().enumerate().filter(|(_, slab)| slab.may_hold(want.asize, want.hard));
-        let mut all: Vec<_> =
-            all.map(|(at, slab)| (serves(at), std::cmp::Reverse(slab.weight()), at)).collect();
-        all.sort_unstable();
-        let tries = if want.hard { usize::MAX } else { MAX_TRIES };
-        all.into_iter().take(tries).map(|(_, _, at)| at).collect()
+        all.map(|(at, slab)| (!active.contains(&at), slab.weight(), Reverse(at))).collect()
+    }
+
+    /// Whether it was found, since the last time at which space was freed, that there is no piece of that size.
+    pub fn lacks(&self, asize: u64, freed: u64) -> bool {
+        let (since, size) = *self.lacking.lock();
+        since == freed && asize >= size
+    }
+
+    /// Whether no metaslab whose map was not read may have a piece of that size.
+    pub fn is_known(&self, asize: u64) -> bool {
+        self.slabs.iter().all(|slab| slab.is_loaded() || !slab.may_hold(asize, true))
+    }
+
+    /// Notes that no metaslab has a piece of that size. `freed`: the number of times at which space was freed before it was
+    /// looked for.
+    pub fn note_lack(&self, asize: u64, freed: u64) {
+        let mut lacking = self.lacking.lock();
+        *lacking = if lacking.0 == freed { (freed, asize.min(lacking.1)) } else { (freed, asize) };
     }
 
     /// Longest piece that may be there.

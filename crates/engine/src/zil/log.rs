@@ -159,6 +159,8 @@ pub struct Zil {
     issue: Mutex<Issue>,
     pub(super) chain: Mutex<ChainState>,
     pub(super) policy: RwLock<LogPolicy>,
+    /// The group with which it is closed.
+    closing: Mutex<Option<u64>>,
 }
 
 impl Zil {
@@ -197,6 +199,7 @@ impl Zil {
             issue: Mutex::default(),
             chain: Mutex::new(chain),
             policy: RwLock::default(),
+            closing: Mutex::default(),
         });
         match objset.set_log(Some(Arc::clone(&zil) as _)) {
             true => Ok(zil),
@@ -427,19 +430,35 @@ impl Zil {
         Ok(Some(out))
     }
 
+    /// Begins to end the log, of which nothing is wanted any more: [`Zil::close`] waits for what this begins. So many logs
+    /// are closed with one group.
+    pub fn begin_close(&self) -> Result<()> {
+        let _alone = self.issue.lock();
+        self.cover().map(drop)
+    }
+
+    /// The group that covers all that was logged.
+    fn cover(&self) -> Result<u64> {
+        let mut closing = self.closing.lock();
+        if let Some(txg) = *closing {
+            return Ok(txg);
+        }
+        let Some(objset) = self.objset.upgrade() else { return Ok(0) };
+        let tx = self.host.begin()?;
+        objset.touch(&tx)?;
+        Ok(*closing.insert(tx.txg()))
+    }
+
     /// Ends the log: everything is on disk, and nobody logs any more. The chain's last block stays for the next who
     /// opens it.
     #[doc(alias = "zil_close")]
     pub fn close(&self) -> Result<()> {
         let _alone = self.issue.lock();
-        let Some(objset) = self.objset.upgrade() else { return Ok(()) };
-        let txg = {
-            let tx = self.host.begin()?;
-            objset.touch(&tx)?;
-            tx.txg()
-        };
+        let txg = self.cover()?;
         self.host.wait_synced(txg)?;
-        objset.set_log(None);
+        if let Some(objset) = self.objset.upgrade() {
+            objset.set_log(None);
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::Tx;
 use engine::dsl::write::room::Rooms;
@@ -79,6 +79,8 @@ pub(super) struct Mounted {
     overrides: Mutex<Overrides>,
     replayed: Replayed,
     counting: Mutex<Counting>,
+    /// Its log was closed.
+    ended: AtomicBool,
 }
 
 /// Space of a mounted file system, in bytes.
@@ -162,7 +164,14 @@ fn mount_some(
         }
     })));
     let overrides = Mutex::new(overrides);
-    let mounted = Mounted { place, zil, overrides, replayed, counting: Mutex::default() };
+    let mounted = Mounted {
+        place,
+        zil,
+        overrides,
+        replayed,
+        counting: Mutex::default(),
+        ended: AtomicBool::new(false),
+    };
     if fs.mounted.set(mounted).is_err() {
         return Err(Error::new(Kind::Busy, "the file system is mounted"));
     }
@@ -260,16 +269,28 @@ impl FsWriter {
         self.mounted.get().map(|_| self.space().map(|space| space.available)).transpose()
     }
 
-    /// Ends the mount: everything is on disk then and the log is empty. Whatever is done with the file system
-    /// afterwards fails.
-    #[doc(alias("zfs_umount", "zil_close"))]
-    pub fn unmount(&self) -> Result<()> {
+    /// Begins to end the mount: whatever is done with the file system from now on fails. [`FsWriter::unmount`] waits for the
+    /// rest; who unmounts many begins with all of them, so that one group ends all.
+    pub fn begin_unmount(&self) -> Result<()> {
         let Mounted { place, zil, counting, .. } = self.mounted()?;
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         place.dataset.watch(None);
         counting.lock().end();
+        zil.begin_close()
+    }
+
+    /// Ends the mount: everything is on disk then and the log is empty. Whatever is done with the file system
+    /// afterwards fails.
+    #[doc(alias("zfs_umount", "zil_close"))]
+    pub fn unmount(&self) -> Result<()> {
+        let begun = self.begin_unmount();
+        let Mounted { zil, ended, .. } = self.mounted()?;
+        if ended.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        begun?;
         zil.close()
     }
 }

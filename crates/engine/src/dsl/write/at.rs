@@ -118,6 +118,11 @@ impl MosView<'_> {
         self.read_zap(number)?.to_vec()
     }
 
+    /// Number of entries; none for object 0.
+    pub fn zap_count(&self, number: u64) -> Result<u64> {
+        if number == 0 { Ok(0) } else { self.read_zap(number)?.count() }
+    }
+
     fn read_zap(&self, number: u64) -> Result<Zap> {
         let view = self.mos.view();
         Zap::open(&self.mos.object(&view, number)?)

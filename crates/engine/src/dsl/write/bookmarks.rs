@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 
 use ondisk::ObjectType;
-use ondisk::dsl::ZfsBookmark;
+use ondisk::dsl::{DslDataset, ZfsBookmark};
 use ondisk::names::dsl_dataset;
 use zcommon::features::Feature;
 
 use super::at::{MosAt, MosView, ZAPIFIED};
+use super::batch::Batch;
 use super::space::Delta;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
@@ -130,7 +131,7 @@ fn add(at: &MosAt<'_>, head: u64, name: &str, words: Vec<u64>) -> Result<()> {
 fn remove(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
     let Some(number) = list(at, head)? else { return Ok(()) };
     at.zap_remove(number, name)?;
-    if !at.zap_entries(number)?.is_empty() {
+    if at.zap_count(number)? > 0 {
         return Ok(());
     }
     at.free_object(number)?;
@@ -148,9 +149,8 @@ pub(super) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
 ///
 /// Differs from OpenZFS, which does not ask.
 pub(super) fn check_move_up_to(at: &MosView<'_>, from: u64, to: u64, txg: u64) -> Result<()> {
-    let there = all(at, to)?;
     for (name, phys, _) in all(at, from)? {
-        if phys.creation_txg <= txg && there.iter().any(|(other, ..)| *other == name) {
+        if phys.creation_txg <= txg && find(at, to, &name)?.is_some() {
             return Err(Error::new(Kind::Exists, format!("both have a bookmark '{name}'")));
         }
     }
@@ -225,26 +225,34 @@ fn of_snapshot(at: &MosAt<'_>, number: u64) -> Result<(ZfsBookmark, usize)> {
 
 /// A bookmark by name.
 pub(super) fn find(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<ZfsBookmark>> {
-    Ok(all(at, head)?.into_iter().find(|(n, ..)| n == name).map(|(_, phys, _)| phys))
+    Ok(find_words(at, head, name)?.map(|(phys, _)| phys))
+}
+
+/// A bookmark and the number of words that it has.
+fn find_words(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<(ZfsBookmark, usize)>> {
+    let Some(number) = list(at, head)? else { return Ok(None) };
+    let Some(value) = at.zap_get(number, name)? else { return Ok(None) };
+    let phys = ZfsBookmark::from_words(&value.ints);
+    let phys = phys.map_err(|e| super::super::malformed(number, &e))?;
+    Ok(Some((phys, value.ints.len())))
 }
 
 /// Removes a bookmark; the list goes with the last one.
 #[doc(alias = "dsl_bookmark_destroy_sync_impl")]
 pub(super) fn destroy(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
     let missing = || Error::not_found(format!("no bookmark '{name}'"));
-    let bookmarks = all(at, head)?;
-    let (_, phys, count) = bookmarks.iter().find(|(n, ..)| n == name).ok_or_else(missing)?;
+    let (phys, count) = find_words(at, head, name)?.ok_or_else(missing)?;
     if phys.redaction_obj != 0 {
         return Err(Error::new(Kind::Unsupported, "redaction bookmarks can't be destroyed yet"));
     }
-    if *count > OLD_WORDS {
+    if count > OLD_WORDS {
         at.count(Feature::BookmarkV2, -1)?;
     }
-    if has_sizes(phys) {
+    if has_sizes(&phys) {
         at.count(Feature::BookmarkWritten, -1)?;
     }
     remove(at, head, name)?;
-    if has_sizes(phys)
+    if has_sizes(&phys)
         && !stands_at(at, head, phys.creation_txg)?
         && !snapshot_at(at, head, phys.creation_txg)?
     {
@@ -267,9 +275,9 @@ pub(super) fn destroy_all(at: &MosAt<'_>, head: u64) -> Result<()> {
     Ok(())
 }
 
-/// The newest bookmark of a txg up to `txg`, if one needs the deadlist key there.
-pub(super) fn stands_at(at: &MosView<'_>, head: u64, txg: u64) -> Result<bool> {
-    Ok(all(at, head)?.iter().any(|(_, phys, _)| has_sizes(phys) && phys.creation_txg == txg))
+/// Whether a bookmark needs the deadlist key of a txg.
+fn stands_at(at: &MosView<'_>, head: u64, txg: u64) -> Result<bool> {
+    Ok(Marks::read(at, head)?.stand_at(txg))
 }
 
 /// Whether a head has a snapshot of a txg.
@@ -285,32 +293,64 @@ fn snapshot_at(at: &MosView<'_>, head: u64, txg: u64) -> Result<bool> {
     Ok(false)
 }
 
-/// A snapshot is destroyed: bookmarks of it know that, and what is freed before the next snapshot is counted up
-/// to the one that follows now.
-#[doc(alias("dsl_bookmark_ds_destroyed", "dsl_bookmark_next_changed"))]
-pub(super) fn snapshot_destroyed(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()> {
-    let Some(number) = list(at, head)? else { return Ok(()) };
-    let snap = at.dataset(snapshot)?;
-    let next = at.dataset(snap.next_snap_obj)?;
-    for (name, mut phys, count) in all(at, head)? {
-        if !has_sizes(&phys)
-            || phys.creation_txg > snap.creation_txg
-            || phys.creation_txg < snap.prev_snap_txg
-        {
-            continue;
-        }
-        if phys.creation_txg == snap.creation_txg && phys.guid == snap.guid {
-            phys.flags &= !ZfsBookmark::FLAG_SNAPSHOT_EXISTS;
-        }
-        if phys.creation_txg < snap.creation_txg {
-            // So far it was counted up to this snapshot; from now on up to the next one.
-            let more = DeadList::open(at, next.deadlist_obj)?.space_range(0, phys.creation_txg)?;
-            let add = |to: &mut u64, delta: i64| *to = to.wrapping_add_signed(delta);
-            add(&mut phys.referenced_freed_before_next_snap, more.used);
-            add(&mut phys.compressed_freed_before_next_snap, more.compressed);
-            add(&mut phys.uncompressed_freed_before_next_snap, more.uncompressed);
-        }
-        at.zap_set(number, &name, words(&phys, count))?;
+/// The bookmarks of a head, read once for several questions.
+pub(super) struct Marks {
+    pub head: u64,
+    /// The object that lists them.
+    number: u64,
+    /// By txg and name, with the number of words that each has.
+    all: Vec<(String, ZfsBookmark, usize)>,
+}
+
+impl Marks {
+    pub fn read(at: &MosView<'_>, head: u64) -> Result<Self> {
+        Ok(Self { head, number: list(at, head)?.unwrap_or(0), all: all(at, head)? })
     }
-    Ok(())
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Those of txgs from `first` to `last`.
+    fn within(&mut self, first: u64, last: u64) -> &mut [(String, ZfsBookmark, usize)] {
+        let from = self.all.partition_point(|(_, phys, _)| phys.creation_txg < first);
+        let to = self.all.partition_point(|(_, phys, _)| phys.creation_txg <= last);
+        self.all.get_mut(from..to.max(from)).unwrap_or_default()
+    }
+
+    /// Whether one needs the deadlist key of a txg.
+    pub fn stand_at(&mut self, txg: u64) -> bool {
+        self.within(txg, txg).iter().any(|(_, phys, _)| has_sizes(phys))
+    }
+
+    /// A snapshot is destroyed: bookmarks of it know that, and what is freed before the next snapshot is counted up
+    /// to the one that follows now.
+    #[doc(alias("dsl_bookmark_ds_destroyed", "dsl_bookmark_next_changed"))]
+    pub fn snapshot_destroyed(
+        &mut self,
+        batch: &mut Batch<'_>,
+        snapshot: u64,
+        snap: &DslDataset,
+    ) -> Result<()> {
+        let (at, number) = (batch.at, self.number);
+        let next = at.dataset(at.dataset(snapshot)?.next_snap_obj)?.deadlist_obj;
+        for (name, phys, count) in self.within(snap.prev_snap_txg, snap.creation_txg) {
+            if !has_sizes(phys) {
+                continue;
+            }
+            if phys.creation_txg == snap.creation_txg && phys.guid == snap.guid {
+                phys.flags &= !ZfsBookmark::FLAG_SNAPSHOT_EXISTS;
+            }
+            if phys.creation_txg < snap.creation_txg {
+                // So far it was counted up to this snapshot; from now on up to the next one.
+                let more = batch.list(next)?.space_range(0, phys.creation_txg)?;
+                let add = |to: &mut u64, delta: i64| *to = to.wrapping_add_signed(delta);
+                add(&mut phys.referenced_freed_before_next_snap, more.used);
+                add(&mut phys.compressed_freed_before_next_snap, more.compressed);
+                add(&mut phys.uncompressed_freed_before_next_snap, more.uncompressed);
+            }
+            at.zap_set(number, name, words(phys, *count))?;
+        }
+        Ok(())
+    }
 }

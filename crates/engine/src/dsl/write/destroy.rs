@@ -11,6 +11,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos, special_dir};
 use zcommon::features::Feature;
 
 use super::at::{MosAt, MosView, version};
+use super::batch::Batch;
 use super::space::{self, Delta};
 use super::{bookmarks, crypto, freeing, lists, livelist, names, props, remap, tree};
 use crate::dsl::bpobj::BlockList;
@@ -19,8 +20,8 @@ use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
 /// Number of a snapshot's holds.
-pub fn holds(at: &MosView<'_>, snap: &DslDataset) -> Result<usize> {
-    Ok(at.zap_entries(snap.userrefs_obj)?.len())
+pub fn holds(at: &MosView<'_>, snap: &DslDataset) -> Result<u64> {
+    at.zap_count(snap.userrefs_obj)
 }
 
 /// Whether a snapshot may be destroyed; `defer`: it need not go at once.
@@ -44,16 +45,22 @@ pub fn check_snapshot(at: &MosView<'_>, number: u64, defer: bool) -> Result<()> 
 
 /// Destroys a snapshot, or marks it to be destroyed with its last hold or clone when `defer` and it has any.
 /// `name` is the part after the `@`, if it is known.
-#[doc(alias = "dsl_destroy_snapshot_sync_impl")]
 pub fn snapshot(at: &MosAt<'_>, number: u64, name: Option<&str>, defer: bool) -> Result<()> {
+    snapshot_of(&mut Batch::new(at), number, name, defer)
+}
+
+/// The same of many snapshots in one task. The order in which they are given is best from the newest of a dataset to the
+/// oldest: then the deadlist that takes in all others is read once.
+#[doc(alias = "dsl_destroy_snapshot_sync_impl")]
+pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>, defer: bool) -> Result<()> {
+    let at = batch.at;
     let snap = at.dataset(number)?;
     if defer && (snap.num_children > 1 || holds(at, &snap)? > 0) {
         return at.change_dataset(number, |snap| snap.flags |= DslDataset::FLAG_DEFER_DESTROY);
     }
     let dir = at.dir(snap.dir_obj)?;
     let head_number = dir.head_dataset_obj;
-    bookmarks::snapshot_destroyed(at, head_number, number)?;
-    let keep_key = bookmarks::stands_at(at, head_number, snap.creation_txg)?;
+    let keep_key = batch.note_in_bookmarks(head_number, number, &snap)?;
     tree::drop_features(at, number)?;
     let branched = unlink_previous(at, number, &snap)?;
     let old_unique = at.change_dataset(snap.next_snap_obj, |next| {
@@ -61,21 +68,21 @@ pub fn snapshot(at: &MosAt<'_>, number: u64, name: Option<&str>, defer: bool) ->
         next.prev_snap_txg = snap.prev_snap_txg;
         next.unique_bytes
     })?;
-    move_dead(at, number, &snap, branched)?;
+    move_dead(batch, number, &snap, branched)?;
     remap::snapshot_destroyed(at, number, &snap)?;
-    DeadList::open(at, at.dataset(number)?.deadlist_obj)?.free()?;
     if !keep_key {
-        remove_clones_key(at, snap.dir_obj, snap.creation_txg)?;
+        remove_clones_key(batch, snap.dir_obj, snap.creation_txg)?;
     }
     let next = at.dataset(snap.next_snap_obj)?;
     if next.is_snapshot() {
-        let after = DeadList::open(at, at.dataset(next.next_snap_obj)?.deadlist_obj)?;
-        let more = after.space_range(snap.prev_snap_txg, snap.creation_txg)?.used;
+        let after = at.dataset(next.next_snap_obj)?.deadlist_obj;
+        let more = batch.list(after)?.space_range(snap.prev_snap_txg, snap.creation_txg)?.used;
         at.change_dataset(snap.next_snap_obj, |next| {
             next.unique_bytes = next.unique_bytes.wrapping_add_signed(more);
         })?;
         if !keep_key {
-            lists::remove_key(at, at.dataset(head_number)?.deadlist_obj, snap.creation_txg)?;
+            let dead = at.dataset(head_number)?.deadlist_obj;
+            lists::remove_key_of(batch.list(dead)?, snap.creation_txg)?;
             remap::remove_key(at, head_number, snap.creation_txg)?;
         }
     } else {
@@ -117,11 +124,14 @@ fn unlink_previous(at: &MosAt<'_>, number: u64, snap: &DslDataset) -> Result<boo
 
 /// What died between the snapshot and the next is freed if the snapshot alone had it, else it is the next one's
 /// dead.
-fn move_dead(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
+fn move_dead(batch: &mut Batch<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
+    let at = batch.at;
     let next = at.dataset(snap.next_snap_obj)?;
-    let dead = DeadList::open(at, next.deadlist_obj)?;
+    let own = batch.take(snap.deadlist_obj)?;
+    let dead = batch.list(next.deadlist_obj)?;
     if dead.is_old() {
-        return process_old_deadlist(at, number, snap, branched);
+        process_old_deadlist(at, number, snap, branched)?;
+        return DeadList::open(at, at.dataset(number)?.deadlist_obj)?.free();
     }
     if snap.prev_snap_obj != 0 && !branched {
         let since = at.dataset(snap.prev_snap_obj)?.prev_snap_txg;
@@ -134,7 +144,7 @@ fn move_dead(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched: bool) -> 
     space::charge(at, snap.dir_obj, DslDir::USED_SNAP, gone.negated())?;
     dead.move_to(&BlockList::open(at, freeing::free_bpobj(at)?)?, snap.prev_snap_txg)?;
     space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, gone)?;
-    dead.merge(snap.deadlist_obj)
+    dead.merge(own)
 }
 
 /// The same with deadlists that are single block lists: what is gone is freed now.
@@ -196,7 +206,8 @@ fn consume_refreservation(at: &MosAt<'_>, head_number: u64, old_unique: u64) -> 
 
 /// Takes a txg out of the deadlists of all clones that came later, and of theirs.
 #[doc(alias = "dsl_dataset_remove_clones_key")]
-fn remove_clones_key(at: &MosAt<'_>, dir: u64, txg: u64) -> Result<()> {
+fn remove_clones_key(batch: &mut Batch<'_>, dir: u64, txg: u64) -> Result<()> {
+    let at = batch.at;
     let mut dirs = vec![dir];
     let mut left = 1 << 20;
     while let Some(dir) = dirs.pop() {
@@ -205,7 +216,7 @@ fn remove_clones_key(at: &MosAt<'_>, dir: u64, txg: u64) -> Result<()> {
             let clone = at.dataset(number)?;
             let clone_dir = at.dir(clone.dir_obj)?;
             if super::account::origin_txg(at, &clone_dir)? > txg {
-                lists::remove_key(at, clone.deadlist_obj, txg)?;
+                lists::remove_key_of(batch.list(clone.deadlist_obj)?, txg)?;
                 remap::remove_key(at, number, txg)?;
                 dirs.push(clone.dir_obj);
             }
@@ -221,7 +232,7 @@ fn remove_clones_key(at: &MosAt<'_>, dir: u64, txg: u64) -> Result<()> {
 /// Takes a txg out of the deadlists of a head and its clones.
 pub(super) fn remove_keys(at: &MosAt<'_>, head: u64, txg: u64) -> Result<()> {
     let phys = at.dataset(head)?;
-    remove_clones_key(at, phys.dir_obj, txg)?;
+    remove_clones_key(&mut Batch::new(at), phys.dir_obj, txg)?;
     remap::remove_key(at, head, txg)?;
     lists::remove_key(at, phys.deadlist_obj, txg)
 }
@@ -246,7 +257,7 @@ pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
     if head.prev_snap_obj != 0 && at.dataset(head.prev_snap_obj)?.next_snap_obj == number {
         return Err(Error::new(Kind::Busy, "the dataset has snapshots"));
     }
-    if !at.zap_entries(at.dir(head.dir_obj)?.child_dir_zapobj)?.is_empty() {
+    if at.zap_count(at.dir(head.dir_obj)?.child_dir_zapobj)? > 0 {
         return Err(Error::new(Kind::Exists, "the dataset has children"));
     }
     if at.dir(head.dir_obj)?.parent_obj == 0 {

@@ -84,7 +84,7 @@ impl Tasks<'_> {
         Ok(made)
     }
 
-    fn refs(&self, snapshot: u64) -> Result<usize> {
+    fn refs(&self, snapshot: u64) -> Result<u64> {
         destroy::holds(&self.at, &self.at.dataset(snapshot)?)
     }
 

@@ -33,17 +33,16 @@ pub fn alloc(at: &MosAt<'_>, block_size: u64) -> Result<u64> {
     at.create_object(NewObject::with_bonus(ObjectType::BPOBJ, block_size, ObjectType::BPOBJ_HDR, bonus))
 }
 
-/// Makes a block list that stays empty for some time: all such lists may be one object.
+/// Makes block lists that stay empty for some time: all such lists may be one object.
 #[doc(alias = "bpobj_alloc_empty")]
-pub fn alloc_empty(at: &MosAt<'_>) -> Result<u64> {
+fn alloc_empty(at: &MosAt<'_>, count: usize) -> Result<Vec<u64>> {
     if !at.enabled(Feature::EmptyBpobj) {
-        return alloc(at, BLOCK);
+        return (0..count).map(|_| alloc(at, BLOCK)).collect();
     }
-    let shared = match at.active(Feature::EmptyBpobj) {
-        true => at.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?,
-        false => None,
-    };
-    let number = match shared {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let number = match at.shared()? {
         Some(number) => number,
         None => {
             let number = alloc(at, BLOCK)?;
@@ -51,8 +50,8 @@ pub fn alloc_empty(at: &MosAt<'_>) -> Result<u64> {
             number
         }
     };
-    at.count(Feature::EmptyBpobj, 1)?;
-    Ok(number)
+    at.count(Feature::EmptyBpobj, i64::try_from(count).unwrap_or(i64::MAX))?;
+    Ok(vec![number; count])
 }
 
 /// Makes a deadlist.
@@ -69,13 +68,13 @@ pub fn alloc_deadlist(at: &MosAt<'_>) -> Result<u64> {
 #[doc(alias("dsl_deadlist_clone", "dsl_deadlist_regenerate"))]
 pub fn clone_deadlist(at: &MosAt<'_>, deadlist: u64, before: u64, snapshot: u64) -> Result<u64> {
     let new = alloc_deadlist(at)?;
-    let old = DeadList::open(at, deadlist)?;
-    let keys: BTreeSet<u64> = match old.is_old() {
-        false => old.entries()?.into_keys().take_while(|key| *key < before).collect(),
-        true => previous_txgs(at, snapshot)?.into_iter().collect(),
-    };
-    let list = DeadList::open(at, new)?;
-    keys.into_iter().try_for_each(|key| list.add_key(key))?;
+    let (old, list) = (DeadList::open(at, deadlist)?, DeadList::open(at, new)?);
+    if old.is_old() {
+        let keys: BTreeSet<u64> = previous_txgs(at, snapshot)?.into_iter().collect();
+        keys.into_iter().try_for_each(|key| list.add_key(key))?;
+    } else {
+        list.take_keys(&old, before)?;
+    }
     Ok(new)
 }
 
@@ -91,8 +90,12 @@ fn previous_txgs(at: &MosAt<'_>, snapshot: u64) -> Result<Vec<u64>> {
 
 /// Removes a key of a deadlist that has it.
 pub fn remove_key(at: &MosAt<'_>, deadlist: u64, txg: u64) -> Result<()> {
-    let list = DeadList::open(at, deadlist)?;
-    match !list.is_old() && list.entries()?.contains_key(&txg) {
+    remove_key_of(&DeadList::open(at, deadlist)?, txg)
+}
+
+/// The same of an open one.
+pub(super) fn remove_key_of(list: &DeadList<'_>, txg: u64) -> Result<()> {
+    match !list.is_old() && list.has_key(txg)? {
         true => list.remove_key(txg),
         false => Ok(()),
     }
@@ -107,19 +110,22 @@ impl Lists for MosAt<'_> {
         alloc(self, BLOCK)
     }
 
-    fn empty_list(&self) -> Result<u64> {
-        alloc_empty(self)
+    fn empty_lists(&self, count: usize) -> Result<Vec<u64>> {
+        alloc_empty(self, count)
     }
 
-    fn is_shared(&self, list: u64) -> Result<bool> {
-        if !self.active(Feature::EmptyBpobj) {
-            return Ok(false);
+    fn shared(&self) -> Result<Option<u64>> {
+        match self.active(Feature::EmptyBpobj) {
+            true => self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ),
+            false => Ok(None),
         }
-        Ok(self.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)? == Some(list))
     }
 
-    fn release_shared(&self) -> Result<()> {
-        self.count(Feature::EmptyBpobj, -1)?;
+    fn release_shared(&self, uses: usize) -> Result<()> {
+        if uses == 0 {
+            return Ok(());
+        }
+        self.count(Feature::EmptyBpobj, -i64::try_from(uses).unwrap_or(i64::MAX))?;
         if self.active(Feature::EmptyBpobj) {
             return Ok(());
         }

@@ -84,6 +84,11 @@ impl LiveDataset {
         self.features.lock().entry(tx.txg()).or_default().insert(feature);
     }
 
+    /// Whether a group changed it that may not be on disk.
+    fn is_changed(&self) -> bool {
+        (0..txg::SIZE).any(|slot| self.objset.is_dirty(u64::try_from(slot).unwrap_or(0)))
+    }
+
     /// Sets who is told, in syncing context, when properties may have changed; `None`: nobody.
     pub fn watch(&self, told: Option<Arc<dyn Fn() + Send + Sync>>) {
         *self.watcher.lock() = told.map(Watcher);
@@ -178,9 +183,7 @@ impl DslPool {
                 continue;
             }
             let used = Arc::strong_count(dataset) > 1 || Arc::strong_count(&dataset.objset) > 1;
-            let changed =
-                (0..txg::SIZE).any(|slot| dataset.objset.is_dirty(u64::try_from(slot).unwrap_or(0)));
-            if used || changed {
+            if used || dataset.is_changed() {
                 return Err(Error::new(Kind::Busy, "the key is in use"));
             }
             below.push(number);
@@ -199,6 +202,7 @@ impl DslPool {
     /// Writes all datasets that the group changed.
     #[doc(alias = "dsl_pool_sync")]
     pub fn sync(&self, hooks: &dyn Hooks, tx: &Tx) -> Result<()> {
+        self.close_unused();
         let dirty = |dataset: &&Arc<LiveDataset>| dataset.objset.is_dirty(tx.txg());
         let all: Vec<_> = self.open.lock().values().filter(dirty).cloned().collect();
         let at = self.at(tx, hooks);
@@ -206,6 +210,16 @@ impl DslPool {
             self.sync_dataset(&at, &dataset)?;
         }
         Ok(())
+    }
+
+    /// Forgets datasets that nobody uses and no group has changed: those that were made and not mounted, for one. Called
+    /// when the group before is on disk, so that they read as they are.
+    fn close_unused(&self) {
+        let used = |dataset: &Arc<LiveDataset>| {
+            let held = Arc::strong_count(dataset) > 1 || Arc::strong_count(&dataset.objset) > 1;
+            held || dataset.objset.has_log() || dataset.is_changed()
+        };
+        self.open.lock().retain(|_, dataset| used(dataset));
     }
 
     /// Writes one dataset and puts its accounts in order.

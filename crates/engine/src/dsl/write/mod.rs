@@ -20,6 +20,7 @@
 
 pub mod account;
 mod at;
+mod batch;
 mod bookmarks;
 pub mod crypto;
 pub mod destroy;

@@ -35,6 +35,11 @@ pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()
 pub(super) fn destroy(at: &MosAt<'_>, dataset: u64) -> Result<()> {
     let Some(number) = list(at, dataset)? else { return Ok(()) };
     DeadList::open(at, number)?.free()?;
+    forget(at, dataset)
+}
+
+/// A dataset has no remap deadlist any more.
+fn forget(at: &MosAt<'_>, dataset: u64) -> Result<()> {
     at.zap_remove(dataset, dsl_dataset::REMAP_DEADLIST)?;
     at.count(Feature::ObsoleteCounts, -1)
 }
@@ -57,8 +62,8 @@ pub(super) fn snapshot_destroyed(at: &MosAt<'_>, number: u64, snap: &DslDataset)
             made
         }
     };
-    DeadList::open(at, next)?.merge(own)?;
-    destroy(at, number)
+    DeadList::open(at, next)?.merge(DeadList::open(at, own)?)?;
+    forget(at, number)
 }
 
 /// A snapshot's key is no longer one of a dataset's deadlist.

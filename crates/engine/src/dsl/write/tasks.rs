@@ -1,6 +1,8 @@
 //! What commands ask for, by name: each looks names up, refuses what can't be done before anything is changed,
 //! then does it. All run in syncing context, after the group's datasets have been written.
 
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ondisk::ObjsetType;
@@ -8,6 +10,7 @@ use ondisk::dsl::DslDataset;
 use zcommon::features::Feature;
 
 use super::at::{MosAt, version};
+use super::batch::Batch;
 use super::bookmarks::{self, Source as BookmarkSource};
 use super::crypto::{Encryption, NewKey};
 use super::live::{DslPool, LiveDataset};
@@ -164,13 +167,13 @@ impl Tasks<'_> {
     #[doc(alias = "dsl_dataset_snapshot")]
     pub fn snapshot(&self, all: &[&str], settings: &[(&str, PropValue)]) -> Result<()> {
         space::check_room(&self.at, 3 * u64::try_from(all.len()).unwrap_or(1), false)?;
-        let mut found = Vec::new();
+        let (mut found, mut named) = (Vec::new(), HashSet::new());
         for &name in all {
             let (dir, snap) = name.split_once('@').ok_or_else(|| invalid("no name of a snapshot", name))?;
             names::check_part(snap).map_err(|e| e.in_dataset(name))?;
             let head = self.head(dir)?;
             self.check_new_snapshot(head.head, snap).map_err(|e| e.in_dataset(name))?;
-            if found.iter().any(|(h, s, _): &(Found, &str, &str)| h.head == head.head && *s == snap) {
+            if !named.insert((head.head, snap)) {
                 return Err(Error::new(Kind::Exists, "named twice").in_dataset(name));
             }
             found.push((head, snap, name));
@@ -224,15 +227,22 @@ impl Tasks<'_> {
     #[doc(alias = "dsl_destroy_snapshots_nvl")]
     pub fn destroy_snapshots(&self, all: &[&str], defer: bool) -> Result<()> {
         let mut found = Vec::new();
+        let mut heads = HashMap::new();
         for &name in all {
-            let (_, number) = names::find_snapshot(&self.at, self.pool, name)?;
+            let (of, number) = names::find_snapshot(&self.at, self.pool, name)?;
             destroy::check_snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
-            found.push((name, number));
+            let turn = heads.len();
+            let turn = *heads.entry(of.head).or_insert(turn);
+            found.push((turn, Reverse(self.at.dataset(number)?.creation_txg), name, number));
         }
-        for (name, number) in found {
+        found.sort_unstable();
+        // Who names one twice means it once.
+        found.dedup();
+        let mut batch = Batch::new(&self.at);
+        for (_, _, name, number) in found {
             self.log(if defer { "defer_destroy" } else { "destroy" }, name, number, " ")?;
             let part = name.split_once('@').map(|(_, part)| part);
-            destroy::snapshot(&self.at, number, part, defer).map_err(|e| e.in_dataset(name))?;
+            destroy::snapshot_of(&mut batch, number, part, defer).map_err(|e| e.in_dataset(name))?;
         }
         Ok(())
     }
