@@ -115,15 +115,9 @@ pub enum Users {
 
 /// Names of all user properties in force anywhere, in the order in which they are met.
 pub fn user_names(found: &Found) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for (_, node) in &found.nodes {
-        for name in Props::new(node, 0).user_names() {
-            if !all.contains(&name) {
-                all.push(name);
-            }
-        }
-    }
-    all
+    let mut seen = HashSet::new();
+    let names = found.nodes.iter().flat_map(|(_, node)| Props::new(node, 0).user_names());
+    names.filter(|name| seen.insert(name.clone())).collect()
 }
 
 fn value(props: &Props<'_>, node: &Node, prop: &PropName, eyes: Option<Eyes<'_>>) -> Option<Prop> {

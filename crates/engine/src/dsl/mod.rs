@@ -16,9 +16,11 @@ pub mod props;
 mod walk;
 pub mod write;
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use ondisk::Malformed;
+use parking_lot::Mutex;
 
 pub use crypto::{EncryptionRoot, KeyStore, RootKey};
 pub use dataset::{Dataset, DatasetKind};
@@ -50,6 +52,8 @@ pub struct Dsl {
     pub altroot: OnceLock<String>,
     /// Who writes the datasets, once the pool is imported for writing.
     pub(crate) writer: OnceLock<Weak<write::DslPool>>,
+    /// Names that were looked for by number, by ZAP: see [`props::names`].
+    names: Mutex<HashMap<(u64, u64), String>>,
     root_dir: u64,
 }
 
@@ -67,6 +71,7 @@ impl Dsl {
             keys,
             altroot: OnceLock::new(),
             writer: OnceLock::new(),
+            names: Mutex::default(),
             root_dir,
         }))
     }

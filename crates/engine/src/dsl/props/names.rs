@@ -2,7 +2,11 @@
 
 use crate::dsl::{Dataset, Dir, Dsl, MAX_NESTING};
 use crate::error::{Error, Kind, Result};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Names that are remembered; those of a ZAP with more are not.
+const MAX_NAMES: usize = 1 << 16;
 
 /// The full name of directory `number`.
 #[doc(alias = "dsl_dir_name")]
@@ -36,16 +40,33 @@ pub fn dataset_name(dsl: &Arc<Dsl>, number: u64) -> Result<String> {
     Ok(format!("{dir}@{snap}"))
 }
 
-/// The entry of a ZAP of names that has this value.
+/// The entry of a ZAP of names that has this value. All of its entries are remembered: who asks for many names reads it once.
+/// What is remembered counts only while the ZAP says the same.
 #[doc(alias = "zap_value_search")]
 fn name_of(dsl: &Dsl, zap: u64, number: u64) -> Result<String> {
     let missing = || Error::not_found(format!("object {number} has no name"));
+    let place = (zap, number);
     let zap = dsl.zap(zap)?.ok_or_else(missing)?;
+    let known = dsl.names.lock().get(&place).cloned();
+    if let Some(name) = known.filter(|name| zap.u64(name).is_ok_and(|found| found == Some(number))) {
+        return Ok(name);
+    }
+    let (mut all, mut unread) = (HashMap::new(), None);
     for entry in zap.entries() {
-        let entry = entry?;
-        if entry.value.first() == Some(number) {
-            return Ok(entry.name_lossy());
+        match entry.map(|entry| (entry.value.first(), entry)) {
+            Ok((Some(value), entry)) => drop(all.insert((place.0, value), entry.name_lossy())),
+            Ok((None, _)) => {}
+            // The name may stand elsewhere.
+            Err(e) => unread = unread.or(Some(e)),
         }
     }
-    Err(missing())
+    let name = all.get(&place).cloned();
+    if all.len() <= MAX_NAMES {
+        let mut names = dsl.names.lock();
+        if names.len().saturating_add(all.len()) > MAX_NAMES {
+            names.clear();
+        }
+        names.extend(all);
+    }
+    name.ok_or_else(|| unread.unwrap_or_else(missing))
 }

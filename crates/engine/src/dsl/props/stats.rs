@@ -1,5 +1,6 @@
 //! What the pool computes about a dataset.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ondisk::dsl::{DslDataset, DslDir};
@@ -175,25 +176,19 @@ impl SnapshotStats {
     fn of(dataset: &Dataset) -> Result<Self> {
         let phys = &dataset.phys;
         let dsl = &dataset.dsl;
-        let mut clones = Vec::new();
+        let (mut clones, mut met) = (Vec::new(), HashSet::new());
         if let Some(zap) = dsl.zap(phys.next_clones_obj)? {
             for entry in zap.to_vec()? {
                 // The entry may be a snapshot of the clone: what it is in is meant.
                 let number = entry.value.first().unwrap_or(0);
                 let clone = Dataset::open(dsl, number, String::new())?;
-                let name = dir_name(dsl, clone.phys.dir_obj)?;
-                if !clones.contains(&name) {
-                    clones.push(name);
+                if met.insert(clone.phys.dir_obj) {
+                    clones.push(dir_name(dsl, clone.phys.dir_obj)?);
                 }
             }
         }
-        let userrefs =
-            dsl.zap(phys.userrefs_obj)?.map_or(Ok(0), |zap| Ok::<_, crate::Error>(zap.to_vec()?.len()));
-        Ok(Self {
-            clones,
-            userrefs: u64::try_from(userrefs?).unwrap_or(u64::MAX),
-            defer_destroy: phys.flags & DslDataset::FLAG_DEFER_DESTROY != 0,
-        })
+        let userrefs = dsl.zap(phys.userrefs_obj)?.map_or(Ok(0), |zap| zap.count())?;
+        Ok(Self { clones, userrefs, defer_destroy: phys.flags & DslDataset::FLAG_DEFER_DESTROY != 0 })
     }
 }
 
