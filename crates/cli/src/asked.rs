@@ -112,6 +112,7 @@ fn of_zfs(zfs: &Zfs) -> (Deed, Vec<String>) {
         ZfsVerb::Rollback(v) => (Change, one(&v.snapshot)),
         ZfsVerb::Clone(v) => (Change, vec![v.snapshot.clone(), v.name.clone()]),
         ZfsVerb::Promote(v) => (Change, one(&v.name)),
+        ZfsVerb::DiscardLog(v) => (Change, one(&v.name)),
         ZfsVerb::Rename(v) => (Change, vec![v.old.clone(), v.new.clone()]),
         ZfsVerb::Set(v) => (Change, v.words.iter().filter(|word| !word.contains('=')).cloned().collect()),
         ZfsVerb::Inherit(v) => (Change, v.names.clone()),

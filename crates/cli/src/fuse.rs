@@ -256,13 +256,13 @@ impl Mounter for Fuse {
                 let asked: Vec<String> = options.iter().cloned().chain(["ro".to_owned()]).collect();
                 return only_read(head, &asked);
             }
+            // A log that can't be replayed: what can be is shown.
+            Err(e) if wanted.live.read_only && e.kind() != Kind::Busy => {
+                eprintln!("{dataset}: {e}");
+                return only_read(head, options);
+            }
             files => files?,
         };
-        if let Some((lost, e)) = files.replayed().and_then(|done| Some((done.lost, done.error.as_ref()?))) {
-            eprintln!(
-                "{dataset}: {lost} records of its intent log are lost, synchronous writes among them: {e}"
-            );
-        }
         let admin = Arc::clone(&named) as Arc<dyn SnapshotAdmin>;
         match mount_live(&spa.pool, head, Arc::clone(&files), spot, wanted.live, Some(admin)) {
             Ok(mounted) => Ok(standing(mounted, Some(files), options)),

@@ -89,6 +89,7 @@ fn of_zfs(verb: &ZfsVerb, name: &str) -> Failure {
         }
         ZfsVerb::Destroy(_) => "destroy",
         ZfsVerb::Snapshot(_) => return Failure::failed(format!("cannot create snapshots : {DENIED}")),
+        ZfsVerb::DiscardLog(_) => "discard the log of",
         ZfsVerb::Rename(_) => "rename",
         ZfsVerb::Promote(_) => "promote",
         ZfsVerb::Rollback(_) => return quoted("rollback", dataset),

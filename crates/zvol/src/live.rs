@@ -59,10 +59,19 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
     let handle = objset.handle(ZVOL_OBJECT)?;
     let zil = Zil::open(objset, spa.log_host())?;
     zil.set_policy(spa.datasets.log_policy(number)?);
-    let replayed = match replay(&zil, &mut VolumeReplay::new(spa, objset)) {
+    let told = |done: Replayed| {
+        if let Some(e) = &done.error {
+            spa.notify_log_lost(name, done.lost, e);
+        }
+        done.complete()
+    };
+    let replayed = match replay(&zil, &mut VolumeReplay::new(spa, objset)).and_then(told) {
         Ok(replayed) => replayed,
         Err(e) => {
-            zil.close()?;
+            // In a pool that is suspended; why it is says more.
+            if zil.close().is_err() {
+                zil.abandon();
+            }
             return Err(e);
         }
     };

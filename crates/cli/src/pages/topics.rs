@@ -229,6 +229,9 @@ fn zpoolconcepts() -> Topic {
             "Changes are collected in transaction groups and written to free space; then a new uberblock points to the new tree. \
              After a power cut the pool is as the last complete group left it, and what fsync promised is replayed from the intent \
              log.",
+            "A log with a record that can't be replayed is kept, and its file system is not mounted: the error names the record. \
+             zfs mount -o ro shows what can be replayed; zfs discard-log -n lists the records that wait; zfs discard-log gives them up. \
+             When the replay itself suspends the pool, zpool import -N imports it without mounting first.",
             "Aquifer's daemon has the pools that are imported; commands ask it. It comes with the first command that needs it, and \
              after a crash the next command imports what there was.",
         ],

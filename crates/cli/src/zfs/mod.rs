@@ -8,6 +8,7 @@ mod clone;
 pub mod create;
 mod destroy;
 pub mod diff;
+mod discard_log;
 pub mod get;
 mod hold;
 pub mod holds;
@@ -87,6 +88,8 @@ pub enum ZfsVerb {
     Clone(clone::Clone),
     /// A clone and its origin change places
     Promote(clone::Promote),
+    /// Give up what an intent log holds
+    DiscardLog(discard_log::DiscardLog),
     /// Rename a dataset
     Rename(rename::Rename),
     /// Set properties of datasets
@@ -170,6 +173,7 @@ impl Verb for Zfs {
             ZfsVerb::Rollback(v) => v.run(ctx),
             ZfsVerb::Clone(v) => v.run(ctx),
             ZfsVerb::Promote(v) => v.run(ctx),
+            ZfsVerb::DiscardLog(v) => v.run(ctx),
             ZfsVerb::Rename(v) => v.run(ctx),
             ZfsVerb::Set(v) => v.run(ctx),
             ZfsVerb::Inherit(v) => v.run(ctx),

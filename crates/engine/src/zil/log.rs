@@ -462,6 +462,13 @@ impl Zil {
         Ok(())
     }
 
+    /// Ends the use of a log that can't be written any more: the pool is suspended.
+    pub fn abandon(&self) {
+        if let Some(objset) = self.objset.upgrade() {
+            objset.set_log(None);
+        }
+    }
+
     /// Ends the chain and logs nothing until [`Zil::resume`]: commits wait for groups.
     #[doc(alias = "zil_suspend")]
     pub fn suspend(&self) -> Result<()> {

@@ -7,8 +7,14 @@
 //! Not done again are: records of groups that were on disk at the import, records that an earlier replay has done, and
 //! what happened to objects that no longer exist (writes and attributes may be logged after a removal).
 //!
+//! A record that can't be done again ends the replay, and the log stays from that record on: the same program in another
+//! version, or after more space is there, goes on with it. [`discard`] gives the log up.
+//!
+//! Differs from OpenZFS, which frees the log then, and all that is behind the record is lost.
+//!
 //! Source: `zil_replay`, zil.c, OpenZFS 2.3.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ondisk::Endian;
@@ -16,9 +22,9 @@ use ondisk::objset::ZilHeader;
 use ondisk::zil::{LogRecord, LrCommon, LrWrite, TxType};
 use stdx::{AlignedBuf, Buf};
 
-use super::log::Zil;
+use super::log::{LogHost, Zil};
 use super::{ChainBlock, chain, write_data};
-use crate::dmu::Objset;
+use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Kind, Result};
 
 /// Object number in a record; bits above say how many slots its dnode has.
@@ -54,10 +60,106 @@ pub struct Replayed {
     pub done: u64,
     /// Records that had nothing to do any more.
     pub skipped: u64,
-    /// Why it ended before the end of the log. What came behind is lost, as in OpenZFS.
+    /// Why it ended before the end of the log, which is kept.
     pub error: Option<Error>,
-    /// Records that are lost: the one that could not be done again, and those behind it.
+    /// Records that wait: the one that could not be done again, and those behind it.
     pub lost: u64,
+}
+
+impl Replayed {
+    /// The replay, unless it ended early: then what to do is said.
+    ///
+    /// # Errors
+    /// Why it ended early.
+    pub fn complete(self) -> Result<Self> {
+        match self.error {
+            None => Ok(self),
+            Some(e) => {
+                let records = if self.lost == 1 {
+                    "record of its intent log waits"
+                } else {
+                    "records of its intent log wait"
+                };
+                let what = format!("{} {records}; 'zfs discard-log' gives them up", self.lost);
+                Err(Error::new(e.kind(), what).because(e))
+            }
+        }
+    }
+}
+
+/// A record that was not done again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its number.
+    pub seq: u64,
+    /// Its group.
+    pub txg: u64,
+    /// Name of its type.
+    pub kind: String,
+    /// The object that it is about.
+    pub object: Option<u64>,
+    /// For a write or truncation: where, and how many bytes.
+    pub range: Option<(u64, u64)>,
+    /// For names: the last one that it gives or takes.
+    pub name: Option<Vec<u8>>,
+}
+
+/// Records of a log that were not done again, in their order. Without the key of an encrypted dataset only what is clear
+/// is told.
+pub fn waiting(view: &Arc<Objset>) -> Vec<Waiting> {
+    let header = view.phys.zil_header;
+    let due = |head: &LrCommon| head.seq > header.replay_seq && head.txg >= header.claim_txg;
+    let told = |(head, record): (LrCommon, Result<LogRecord<'_>>)| {
+        let mut one = Waiting {
+            seq: head.seq,
+            txg: head.txg,
+            kind: TxType(head.txtype).name().to_owned(),
+            object: None,
+            range: None,
+            name: None,
+        };
+        if let Ok(record) = record {
+            one.object = object_of(&record);
+            (one.range, one.name) = place_of(&record);
+        }
+        one
+    };
+    let all = chain(view)
+        .flat_map(|block| block.records().filter(|(head, _)| due(head)).map(told).collect::<Vec<_>>());
+    all.collect()
+}
+
+/// The range or the name that a record is about.
+fn place_of(record: &LogRecord<'_>) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
+    match record {
+        LogRecord::Write(w) | LogRecord::Write2(w) => (Some((w.lr.offset, w.lr.length)), None),
+        LogRecord::Truncate(t) => (Some((t.offset, t.length)), None),
+        LogRecord::Create(c) => (None, Some(c.name.to_vec())),
+        LogRecord::CreateAcl(c) => (None, Some(c.name.to_vec())),
+        LogRecord::Remove(r) => (None, Some(r.name.to_vec())),
+        LogRecord::Link(l) => (None, Some(l.name.to_vec())),
+        LogRecord::Rename(r) | LogRecord::RenameExchange(r) => (None, Some(r.target.to_vec())),
+        _ => (None, None),
+    }
+}
+
+/// Frees the log of a dataset that is not in use, and what waits in it is lost. Gives those records.
+///
+/// # Errors
+/// `Busy` when the dataset is in use.
+pub fn discard(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Vec<Waiting>> {
+    let log = Zil::open(objset, host)?;
+    let view = objset.view();
+    let lost = waiting(&view);
+    if !log.begin_replay() {
+        return log.close().map(|()| Vec::new());
+    }
+    let ended = log.end_replay(&view, false);
+    if ended.is_err() {
+        log.abandon_replay();
+    }
+    log.close()?;
+    ended.map(|()| lost)
 }
 
 /// Replays the log, if that is due, and frees it.
@@ -79,7 +181,8 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
             outcome.error = replay_block(log, &view, &block, replayer, (&mut outcome, &mut reached)).err();
             if outcome.error.is_some() {
                 outcome.lost = due_from(&view, reached);
-                break;
+                log.abandon_replay();
+                return Ok(outcome);
             }
         }
     }
@@ -124,21 +227,27 @@ fn replay_block(
             let what = format!("log record {} ({}{object}) can't be replayed", head.seq, txtype.name());
             Error::new(e.kind(), what).because(e)
         };
-        if is_gone(log, &record)? {
+        if is_gone(log, &record).map_err(named)? {
             outcome.skipped += 1;
             continue;
         }
         let data = data_of(view, &record).map_err(named)?;
         let record = Record { head, txtype, endian, record, data };
         log.set_replaying(head.seq);
-        if replayer.replay(log, &record).is_err() {
+        if one(log, replayer, &record).map_err(named)?.is_err() {
             // What was removed may still take its number until its group is on disk.
-            log.host.wait_all()?;
-            replayer.replay(log, &record).map_err(named)?;
+            log.host.wait_all().map_err(named)?;
+            one(log, replayer, &record).and_then(|done| done).map_err(named)?;
         }
         outcome.done += 1;
     }
     Ok(())
+}
+
+/// Does one record again. An error of its own is inside; outside is a panic, after which nothing is tried again.
+fn one(log: &Arc<Zil>, replayer: &mut dyn Replayer, record: &Record<'_>) -> Result<Result<()>> {
+    catch_unwind(AssertUnwindSafe(|| replayer.replay(log, record)))
+        .map_err(|_| Error::new(Kind::Invalid, "this program has a fault"))
 }
 
 /// The object that a record changes, which is there before.

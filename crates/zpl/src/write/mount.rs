@@ -106,7 +106,8 @@ impl Replayer for FsReplay<'_> {
 /// Mounts the file system `name` of a pool for writing. What its intent log still holds is done first.
 ///
 /// # Errors
-/// `Busy` when it is mounted already; `Unsupported` for volumes, and for logs with records that can't be done.
+/// `Busy` when it is mounted already; `Unsupported` for volumes. Whatever a record of its log can't be done again for:
+/// the log is kept then.
 #[doc(alias = "zfs_domount")]
 pub fn mount(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<FsWriter>> {
     mount_some(spa, name, overrides, None).map_err(|e| e.in_dataset(name))
@@ -145,17 +146,23 @@ fn mount_some(
     let zil = Zil::open(&place.dataset.objset, spa.log_host())?;
     zil.set_policy(spa.datasets.log_policy(number)?);
     fs.set_sink(Some(Arc::new(Log { zil: Arc::clone(&zil), txs })));
-    let replayed = match fs.replay_log(&zil).and_then(|done| fs.drain_queue().map(|()| done)) {
+    let told = |done: Replayed| {
+        if let Some(e) = &done.error {
+            spa.notify_log_lost(name, done.lost, e);
+        }
+        done.complete()
+    };
+    let replayed = match fs.replay_log(&zil).and_then(told).and_then(|done| fs.drain_queue().map(|()| done)) {
         Ok(replayed) => replayed,
         Err(e) => {
             fs.set_sink(None);
-            zil.close()?;
+            // In a pool that is suspended; why it is says more.
+            if zil.close().is_err() {
+                zil.abandon();
+            }
             return Err(e);
         }
     };
-    if let Some(e) = &replayed.error {
-        spa.notify_log_lost(name, replayed.lost, e);
-    }
     let weak = Arc::downgrade(&fs);
     // Files forget what properties were only when they are used next.
     place.dataset.watch(Some(Arc::new(move || {
@@ -234,8 +241,7 @@ impl FsWriter {
         self.mounted.get().map(|mounted| mounted.place.spa.txgs.synced())
     }
 
-    /// What the intent log held when the file system was mounted. An error there says what could not be done again;
-    /// what came behind it is lost.
+    /// What the intent log held when the file system was mounted.
     pub fn replayed(&self) -> Option<&Replayed> {
         self.mounted.get().map(|mounted| &mounted.replayed)
     }

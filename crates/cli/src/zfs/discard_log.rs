@@ -1,0 +1,80 @@
+//! `zfs discard-log`: gives up what an intent log holds that can't be replayed. OpenZFS has no such verb: it frees such a
+//! log by itself.
+
+use std::io::Write;
+
+use clap::Args;
+use engine::dsl::Dataset;
+use engine::zil::replay::{Waiting, discard, waiting};
+use engine::{Error, Kind};
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Give up what an intent log holds
+///
+/// Frees the intent log of a file system or volume that is not in use, and lists the records that are lost with it: what
+/// was written synchronously before a crash and could not be replayed. With -n they are listed only.
+#[derive(Debug, Args)]
+pub struct DiscardLog {
+    /// List the records, and keep them.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// The file system or volume.
+    #[arg(value_name = "FILESYSTEM|VOLUME")]
+    pub name: String,
+}
+
+impl Verb for DiscardLog {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let target = Target::of(&self.name, ctx)?;
+        let dataset = target.dataset()?;
+        let failed = |e: Error| match e.kind() {
+            Kind::Busy => Failure::cannot("discard the log of", &self.name, "it is in use"),
+            _ => Failure::cannot("discard the log of", &self.name, why(&e)),
+        };
+        if dataset.is_snapshot() {
+            return Err(Failure::cannot("discard the log of", &self.name, "a snapshot has none"));
+        }
+        let lost = match self.dry {
+            true => kept(&target, &dataset).map_err(failed)?,
+            false => given_up(&target, &dataset).map_err(failed)?,
+        };
+        for record in &lost {
+            writeln!(ctx.out, "{}", line(record))?;
+        }
+        let end = if self.dry { "wait" } else { "are lost" };
+        writeln!(ctx.out, "{} records {end}", lost.len())?;
+        Ok(Exit::OK)
+    }
+}
+
+fn kept(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Waiting>> {
+    let _quiet = target.pool.quiet();
+    let objset = dataset.objset()?;
+    let header = objset.phys.zil_header;
+    Ok(if header.log.is_hole() { Vec::new() } else { waiting(&objset) })
+}
+
+fn given_up(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Waiting>> {
+    let spa = target.pool.spa()?;
+    let live = spa.datasets.open(&**spa, dataset.number)?;
+    discard(&live.objset, spa.log_host())
+}
+
+/// A record, as `zdb -i` begins its line.
+fn line(record: &Waiting) -> String {
+    let mut line = format!("TX_{:<16} txg {}, seq {}", record.kind, record.txg, record.seq);
+    if let Some(object) = record.object {
+        line += &format!(", object {object}");
+    }
+    if let Some((offset, length)) = record.range {
+        line += &format!(", offset {offset:#x}, length {length:#x}");
+    }
+    if let Some(name) = &record.name {
+        line += &format!(", name {}", String::from_utf8_lossy(name).escape_debug());
+    }
+    line
+}
