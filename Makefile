@@ -5,6 +5,7 @@
 # make bench  speed, as ratios to real OpenZFS and to the raw devices
 # make crash  power cuts from SEED=1, COUNT=20000 images; COUNT=EVENT:VARIANT replays one
 # make simulate  pools on disks that fail and lie, from SEED=1, COUNT=20000 runs
+# make full   pools of every layout, filled to the last byte and emptied, from SEED=1, COUNT=20000 pools
 # make install  program, links, man pages, completions, units: PREFIX=/usr/local, DESTDIR=; make uninstall takes them away
 # make deb    a Debian package in target/
 # make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
@@ -20,7 +21,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= target/release/aquifer
 
-.PHONY: install uninstall deb build demo test test-long lint posix kernel bench fuzz crash simulate kill clean
+.PHONY: install uninstall deb build demo test test-long lint posix kernel bench fuzz crash simulate full kill clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -51,6 +52,7 @@ test-long: test
 	$(CARGO) run -p xtask -- test sim testkit -- --ignored
 	$(MAKE) crash COUNT=20000
 	$(MAKE) simulate COUNT=2000
+	$(MAKE) full COUNT=500
 	$(MAKE) kill COUNT=200
 	$(MAKE) fuzz
 	$(MAKE) posix
@@ -80,6 +82,9 @@ fuzz:
 
 simulate:
 	$(CARGO) run --release -p sim -- simulate $(SEED) $(COUNT)
+
+full:
+	$(CARGO) run --release -p sim -- full $(SEED) $(COUNT)
 
 crash:
 	$(CARGO) run --release -p sim -- crash $(SEED) $(COUNT)

@@ -8,6 +8,7 @@
 //!    │       block lost or leaked
 //!  simulate  the steps run while disks fail, lie and come back, the pool fills up, and the machine is switched off:
 //!    │       what is read must always be right
+//!  full      pools of every layout are filled to the last byte by every kind of operation, and emptied
 //!  content   bytes of a file, without its holes
 //!  past      what was there after each step, and what was promised
 //!  keys      those of encrypted datasets
@@ -27,6 +28,8 @@ mod dataset_ops;
 pub mod disk;
 mod file_ops;
 pub mod files;
+pub mod fill_ops;
+pub mod full;
 pub mod image;
 pub mod keys;
 pub mod kill;

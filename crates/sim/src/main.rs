@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use sim::crash::{Found, Plan, STEPS, Start, survive};
+use sim::full::{Effort, fill_and_empty};
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::Machine;
 
@@ -19,7 +20,8 @@ const USAGE: &str =
        sim crash SEED EVENT:VARIANT    checks that image again
        sim crash SEED COUNT FOLDER [DATASET=KEYFILE …]
                                        begins with the pool on the files disk1, disk2, … in FOLDER
-       sim simulate SEED COUNT         runs COUNT pools on disks that fail and lie, from SEED on";
+       sim simulate SEED COUNT         runs COUNT pools on disks that fail and lie, from SEED on
+       sim full SEED COUNT             fills COUNT pools to the last byte and empties them, from SEED on";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +29,10 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["simulate", seed, count] => match (seed.parse(), count.parse()) {
             (Ok(seed), Ok(count)) => simulated(seed, count),
+            _ => usage(),
+        },
+        ["full", seed, count] => match (seed.parse(), count.parse()) {
+            (Ok(seed), Ok(count)) => filled(seed, count),
             _ => usage(),
         },
         ["crash", seed, count] => match (seed.parse(), count.parse(), count.split_once(':')) {
@@ -90,6 +96,26 @@ fn simulated(first: u64, count: u64) -> ExitCode {
             if done.is_multiple_of(20) {
                 let rate = done as f64 / start.elapsed().as_secs_f64();
                 println!("seed {seed}: {done} runs of {ROUNDS} rounds so far, {rate:.1} a second");
+            }
+        }
+    });
+    if failed.into_inner() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn filled(first: u64, count: u64) -> ExitCode {
+    let (next, failed) = (AtomicU64::new(first), AtomicBool::new(false));
+    on_all_cores(&|| {
+        while !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed - first >= count {
+                return;
+            }
+            match fill_and_empty(seed, Effort::default()) {
+                Ok((course, _)) => println!("seed {seed}: {course:?}"),
+                Err(why) => {
+                    println!("seed {seed}: {why}");
+                    failed.store(true, Ordering::Relaxed);
+                }
             }
         }
     });

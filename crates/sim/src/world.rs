@@ -135,11 +135,13 @@ pub struct Machine {
     pub log_maps: bool,
     /// Its disks grow in the middle of the workload.
     pub grows: bool,
+    /// The least sector, as a shift, when the disks are not asked.
+    pub ashift: Option<u32>,
 }
 
 impl From<Shape> for Machine {
     fn from(shape: Shape) -> Self {
-        Self { shape, log_device: false, classes: false, log_maps: true, grows: false }
+        Self { shape, log_device: false, classes: false, log_maps: true, grows: false, ashift: None }
     }
 }
 
@@ -154,6 +156,7 @@ impl Machine {
                 classes,
                 log_maps,
                 grows: false,
+                ashift: None,
             })
         })
     }
@@ -209,7 +212,7 @@ pub fn pool_on(
     let data = machine.shape.specs(leaves).into_iter().map(|vdev| (vdev, AllocBias::Normal));
     let top = |(vdev, class)| TopSpec { vdev, class, ashift: None };
     let tops = data.chain(others).map(top).collect();
-    let spec = PoolSpec { tops, ..PoolSpec::default() };
+    let spec = PoolSpec { tops, ashift: machine.ashift, ..PoolSpec::default() };
     let layout = spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
     let new = NewPool {
         name: name.into(),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
+use super::live::needs::Needs;
 use crate::txg::{Hold, SIZE, Txgs, slot};
 
 /// Bytes of memory that a changed block takes besides its content until it is written: its place in the change and in
@@ -25,6 +26,8 @@ pub struct Dirty {
     memory: [AtomicU64; SIZE],
     /// Blocks that transactions free.
     freed: [AtomicU64; SIZE],
+    /// Blocks that will be written: bytes, and how many.
+    needs: [[AtomicU64; SIZE]; 2],
 }
 
 fn add(cells: &[AtomicU64; SIZE], txg: u64, bytes: u64) {
@@ -54,7 +57,7 @@ impl Dirty {
 
     /// Forgets a group that has been written.
     pub fn clear(&self, txg: u64) {
-        for cells in [&self.slots, &self.memory, &self.freed] {
+        for cells in [&self.slots, &self.memory, &self.freed].into_iter().chain(&self.needs) {
             if let Some(cell) = cells.get(slot(txg)) {
                 cell.store(0, Ordering::Relaxed);
             }
@@ -70,6 +73,12 @@ impl Dirty {
     /// Blocks that transactions of one group free.
     pub fn freed(&self, txg: u64) -> u64 {
         self.freed.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// Blocks that all groups will write.
+    pub fn needs(&self) -> Needs {
+        let [bytes, blocks] = &self.needs;
+        Needs { bytes: sum(bytes), blocks: sum(blocks) }
     }
 
     /// Bytes of blocks of all groups.
@@ -151,6 +160,13 @@ impl Tx {
     /// Counts changed bytes.
     pub(crate) fn dirtied(&self, bytes: usize) {
         self.dirty.add(self.txg, u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// Counts blocks that its group has to write.
+    pub(crate) fn needs(&self, needs: Needs) {
+        let [bytes, blocks] = &self.dirty.needs;
+        add(bytes, self.txg, needs.bytes);
+        add(blocks, self.txg, needs.blocks);
     }
 
     /// Counts an object that its group changes for the first time.

@@ -290,11 +290,23 @@ impl SpaceAllocator {
     /// count.
     #[doc(alias("spa_get_worst_case_asize", "vdev_get_min_asize"))]
     pub fn worst_inflation(&self, txg: u64) -> u64 {
+        self.worst_asize(ondisk::MIN_BLOCK_SIZE, txg) / ondisk::MIN_BLOCK_SIZE
+    }
+
+    /// Bytes that a block of `size` bytes takes on the vdev where it takes most, for one copy. Log vdevs do not count.
+    pub fn worst_asize(&self, size: u64, txg: u64) -> u64 {
         let tables = self.tables();
         let data =
             tables.classes.iter().filter(|(class, _)| !matches!(class, Class::Log | Class::EmbeddedLog));
-        let sizes = data.flat_map(|(_, groups)| groups).map(|g| g.top.asize_of(ondisk::MIN_BLOCK_SIZE, txg));
-        sizes.max().unwrap_or(0) / ondisk::MIN_BLOCK_SIZE
+        let sizes = data.flat_map(|(_, groups)| groups).map(|g| g.top.asize_of(size, txg));
+        sizes.max().unwrap_or(0)
+    }
+
+    /// Bytes of ordinary vdevs that were freed and can't be used yet, as users count them.
+    pub fn deferred(&self) -> u64 {
+        let stats = self.class_stats(Class::Normal);
+        let share = u128::from(stats.dspace) * u128::from(stats.deferred) / u128::from(stats.space.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX)
     }
 
     /// Bytes that only the checkpoint keeps.

@@ -23,6 +23,9 @@ const INFLATION: u64 = 24;
 /// Copies of a block, twice: as much again for the blocks above it.
 const COPIES_AND_METADATA: u64 = 6;
 
+/// A block that is long enough to tell what a byte takes.
+const MIB: u64 = 1 << 20;
+
 /// A pool that is being made.
 #[derive(Debug)]
 pub(super) struct Unborn<'a> {
@@ -143,6 +146,19 @@ impl Roomy for Spa {
 
     fn dirty(&self) -> u64 {
         self.dirty.total()
+    }
+
+    fn needed(&self) -> u64 {
+        let (needs, txg) = (self.dirty.needs(), self.txgs.synced());
+        let per_mib = self.space.worst_asize(MIB, txg);
+        let parts = u128::from(needs.bytes) * u128::from(per_mib) / u128::from(MIB);
+        // The last row of sectors, of a block and of its parity, is filled in part.
+        let ends = self.space.worst_asize(ondisk::MIN_BLOCK_SIZE, txg).saturating_mul(2);
+        u64::try_from(parts).unwrap_or(u64::MAX).saturating_add(needs.blocks.saturating_mul(ends))
+    }
+
+    fn deferred(&self) -> u64 {
+        self.space.deferred()
     }
 
     fn inflation(&self) -> u64 {

@@ -233,7 +233,9 @@ impl FsWriter {
         self.check_writable(&node, None)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
         self.free_end(&node, size)?;
-        let tx = self.begin_for(0, true)?;
+        // What is kept back for removals is not for files that get longer, which may take a larger block.
+        let shrinks = size < node.word(self.fields.size);
+        let tx = self.begin_for(0, shrinks)?;
         self.resize(&tx, &node, size)?;
         self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: size, length: 0, sync: false });
         Ok(())
@@ -308,7 +310,8 @@ impl FsWriter {
         let _range = node.ranges.lock(0..u64::MAX, true);
         let block = node.handle.dnode().datablksz().max(1);
         self.free_in_pieces(&node, offset.div_ceil(block), end / block)?;
-        let tx = self.begin_for(0, true)?;
+        let frees = offset.div_ceil(block) < end / block || end >= node.word(self.fields.size);
+        let tx = self.begin_for(0, frees)?;
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
         }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use ondisk::{Blkptr, Dnode};
 use stdx::{Buf, RangeSet};
 
+use super::needs::Touched;
+
 /// A block's new content.
 #[derive(Debug, Clone)]
 pub enum Dirty {
@@ -48,6 +50,8 @@ pub struct Change {
     pub blocks: BTreeMap<u64, Dirty>,
     /// The spill block.
     pub spill: Spill,
+    /// Indirect blocks that change with them.
+    pub touched: Touched,
     /// Blocks that were written to disk for the intent log, and that nothing refers to but its records.
     pub dropped: Vec<Blkptr>,
     /// The dnode as this group left it, once a later group began to change it.

@@ -13,6 +13,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::LiveObjset;
 use super::change::{Change, Dirty, Said, Spill, overwrite};
+use super::needs::Needs;
 use crate::dmu::tx::Tx;
 use crate::dmu::{Object, edit::Edit};
 use crate::error::{Error, Kind, Result};
@@ -177,6 +178,7 @@ impl Handle {
                 assert!(earlier.txg < tx.txg(), "changes are made in the newest group");
                 earlier.left.get_or_insert_with(|| now.clone());
             }
+            tx.needs(objset.dnode_needs(tx.txg(), self.number));
             objset.set_dirty(tx.txg(), self);
             tx.dirtied_object();
         }
@@ -203,7 +205,7 @@ impl Handle {
             dnode.maxblkid = dnode.maxblkid.max(blkid);
             change.put(blkid, Dirty::Data(bytes))
         })?;
-        if first { self.counts(tx, len) } else { Ok(()) }
+        if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
     /// What group `txg` has of block `blkid`.
@@ -286,7 +288,7 @@ impl Handle {
             dnode.maxblkid = dnode.maxblkid.max(blkid);
             change.put(blkid, Dirty::Data(block.into()))
         })?;
-        if first { self.counts(tx, len) } else { Ok(()) }
+        if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
     /// So many bytes more are waiting to be written. A block that changes again and again is written once.
@@ -296,9 +298,33 @@ impl Handle {
         Ok(())
     }
 
+    /// Block `blkid` is written, and what is above it.
+    fn counts_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: usize) -> Result<()> {
+        let objset = self.objset()?;
+        let needs = self.change(tx, |dnode, change| {
+            let policy = objset.policy.read();
+            let mut needs = change.touched.path(&policy, dnode, blkid);
+            needs += Needs::block(u64::try_from(bytes).unwrap_or(0), policy.block(dnode, 0).copies);
+            needs
+        })?;
+        tx.needs(needs);
+        self.counts(tx, bytes)
+    }
+
     /// Frees blocks `[start, end)`. With `end` past the last block the object ends before `start`.
     pub fn free_blocks(self: &Arc<Self>, tx: &Tx, start: u64, end: u64) -> Result<()> {
         self.check_readable(start, end)?;
+        let objset = self.objset()?;
+        // Indirect blocks between the first and the last become holes.
+        let needs = self.change(tx, |dnode, change| {
+            let (policy, last) = (objset.policy.read(), end.saturating_sub(1).min(dnode.maxblkid));
+            let mut needs = Needs::default();
+            for blkid in [start, last].into_iter().filter(|blkid| *blkid <= dnode.maxblkid) {
+                needs += change.touched.path(&policy, dnode, blkid);
+            }
+            needs
+        })?;
+        tx.needs(needs);
         self.change(tx, |dnode, change| {
             change.free(start, end);
             if end > dnode.maxblkid && start <= dnode.maxblkid {
@@ -324,14 +350,17 @@ impl Handle {
         let stored = self.pending(0).map_or_else(|| !old.is_free() && self.stored_on_disk(), |p| p.is_some());
         self.change(tx, |dnode, change| {
             dnode.datablkszsec = u16::try_from(bytes >> ondisk::MIN_BLOCK_SHIFT).unwrap_or(u16::MAX);
+            let mut first = false;
             if stored {
                 let mut new = AlignedBuf::zeroed(len);
                 for (to, from) in new.iter_mut().zip(block.iter()) {
                     *to = *from;
                 }
-                change.put(0, Dirty::Data(new.into()));
+                first = change.put(0, Dirty::Data(new.into()));
             }
+            first
         })
+        .and_then(|first| if first { self.counts_block(tx, 0, len) } else { Ok(()) })
     }
 
     fn stored_on_disk(&self) -> bool {
@@ -360,6 +389,10 @@ impl Handle {
 
     /// Writes or removes the spill block (512 bytes to 128 KiB, whole sectors).
     pub fn set_spill(self: &Arc<Self>, tx: &Tx, bytes: Option<Buf>) -> Result<()> {
+        if let Some(bytes) = &bytes {
+            let copies = self.objset()?.policy.read().spill(&self.dnode()).copies;
+            tx.needs(Needs::block(u64::try_from(bytes.len()).unwrap_or(0), copies));
+        }
         self.change(tx, |dnode, change| {
             match &bytes {
                 // Where it will be is known when it is written; the flag and the room are needed now.

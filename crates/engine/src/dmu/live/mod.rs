@@ -19,6 +19,7 @@
 
 mod change;
 mod handle;
+pub mod needs;
 mod piece;
 pub mod policy;
 mod reach;
@@ -38,6 +39,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub(crate) use handle::Waiting;
 pub use handle::{Editor, Handle};
+use needs::Needs;
 pub use piece::Piece;
 use policy::Policy;
 pub use within::Within;
@@ -377,6 +379,20 @@ impl LiveObjset {
         if let Some(list) = self.dirty.get(slot(txg)) {
             list.lock().insert(handle.number, Arc::clone(handle));
         }
+    }
+
+    /// What it takes to write the dnode of object `number`, which the group has not changed yet.
+    fn dnode_needs(&self, txg: u64, number: u64) -> Needs {
+        let list = self.dirty.get(slot(txg)).filter(|_| slots::is_ordinary(number));
+        let Some(list) = list else { return Needs::default() };
+        let neighbours = {
+            let list = list.lock();
+            let block = |(&n, _): (&u64, &Arc<Handle>)| slots::place(n).0;
+            let above = number.saturating_add(1)..dnode::MAX_OBJECT;
+            [list.range(1..number).next_back().map(block), list.range(above).next().map(block)]
+        };
+        let root = self.root.read();
+        needs::of_dnode(&self.policy.read(), &root.phys.meta_dnode, slots::place(number).0, neighbours)
     }
 
     /// Whether a group changed something in it.

@@ -3,7 +3,7 @@
 //!
 //! What is changed and not yet written counts with what it may take at most. While that could be too much writers wait
 //! for a group: what it really took is known then, and what was freed is there. They are refused when it is too much
-//! with nothing under way. A reserve stays for what frees space, so a full pool can be emptied.
+//! with nothing under way. What was freed is not there for two groups. A reserve stays for what frees space, so a full pool can be emptied.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +29,10 @@ pub trait Roomy: Hooks {
     fn synced(&self) -> u64;
     /// Changed bytes in all open groups.
     fn dirty(&self) -> u64;
+    /// Bytes on disk that all blocks which open groups have to write take at most, if none can be compressed.
+    fn needed(&self) -> u64;
+    /// Bytes that were freed and can't be used for some groups.
+    fn deferred(&self) -> u64;
     /// Bytes on disk that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata.
     fn inflation(&self) -> u64;
     /// Waits until all that was changed so far is on disk.
@@ -80,20 +84,25 @@ impl Rooms {
             let (room, synced) = self.as_of(pool, dataset, netfree)?;
             let (own, all) = (dataset.objset.changed_bytes(synced), pool.dirty());
             in_quota = own < room.quota;
-            let in_pool = may_take(all) < room.pool;
+            // `used` is less by what was freed, before others may have it.
+            let deferred = pool.deferred();
+            let free = room.pool.saturating_sub(deferred);
+            let needed = pool.needed().saturating_add(may_take(0));
+            let in_pool = may_take(all).max(needed) < free;
             if in_quota && in_pool {
                 if netfree {
                     self.freed.store(true, Ordering::Relaxed);
                 }
                 return Ok(());
             }
-            let hopeless = !in_quota || may_take(0) >= room.pool;
+            let hopeless = !in_quota || may_take(0) >= free;
             if hopeless && tried >= PATIENCE {
                 break;
             }
             let changing = if in_quota { all } else { own };
             // What is being freed is there after the next group.
-            if changing == 0 && !self.freed.swap(false, Ordering::Relaxed) {
+            let nothing_comes = !self.freed.swap(false, Ordering::Relaxed) && (!in_quota || deferred == 0);
+            if changing == 0 && nothing_comes {
                 break;
             }
             pool.sync()?;

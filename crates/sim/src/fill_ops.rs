@@ -1,0 +1,328 @@
+//! Operations that fill a file system, one kind each.
+
+use engine::Result;
+use ondisk::acl::{Ace, ace_flags, ace_mask, ace_type};
+use stdx::rng::Rng;
+use zpl::FileKind;
+use zpl::write::{FsWriter, NewNode, RenameKind, Settings, XattrMode};
+
+use crate::actor::is_refusal;
+
+/// A kind of operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A file grows by records.
+    Write,
+    /// Records of a long file are overwritten in any order.
+    Scatter,
+    /// One record far from all others: most of what is written is indirect blocks.
+    Sparse,
+    /// Empty and very small files.
+    Tiny,
+    /// Directories, one in the other and beside it.
+    Dirs,
+    /// Symbolic links.
+    Symlinks,
+    /// Devices.
+    Devices,
+    /// Names of one file.
+    Links,
+    /// Extended attributes.
+    Xattrs,
+    /// Modes of files that are there, in any order.
+    Chmod,
+    /// Owners, each another.
+    Chown,
+    /// Access control lists.
+    Acls,
+    /// Long names.
+    Rename,
+    /// Holes in a long file.
+    Punch,
+    /// Files get shorter and longer.
+    Truncate,
+    /// Writes that are committed one by one.
+    Sync,
+}
+
+/// All of them.
+pub const KINDS: [Kind; 16] = [
+    Kind::Write,
+    Kind::Scatter,
+    Kind::Sparse,
+    Kind::Tiny,
+    Kind::Dirs,
+    Kind::Symlinks,
+    Kind::Devices,
+    Kind::Links,
+    Kind::Xattrs,
+    Kind::Chmod,
+    Kind::Chown,
+    Kind::Acls,
+    Kind::Rename,
+    Kind::Punch,
+    Kind::Truncate,
+    Kind::Sync,
+];
+
+/// Records of the long file.
+const LONG: u64 = 20_000;
+/// Bytes of it at most.
+const LONGEST: u64 = 12 << 20;
+
+#[derive(Debug, Clone)]
+struct File {
+    dir: u64,
+    name: Vec<u8>,
+    number: u64,
+    is_dir: bool,
+}
+
+/// What was made, so that it can be changed and removed.
+#[derive(Debug)]
+pub struct Files {
+    made: Vec<File>,
+    dirs: Vec<u64>,
+    record: u64,
+    named: u64,
+    /// The long file, and its records.
+    long: Option<(u64, u64)>,
+    /// The file that grows, and its end.
+    growing: Option<(u64, u64)>,
+    /// The file with holes, and how many records it got.
+    sparse: Option<(u64, u64)>,
+}
+
+fn bytes(random: &mut Rng, len: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    random.fill(&mut bytes);
+    bytes
+}
+
+impl Files {
+    /// Nothing.
+    pub fn new(fs: &FsWriter, record: u64) -> Self {
+        let (made, dirs) = (Vec::new(), vec![fs.root]);
+        Self { made, dirs, record, named: 0, long: None, growing: None, sparse: None }
+    }
+
+    fn name(&mut self, long: bool) -> Vec<u8> {
+        self.named += 1;
+        let tail = if long { "n".repeat(200) } else { String::new() };
+        format!("{}{tail}", self.named).into_bytes()
+    }
+
+    fn dir(&self, random: &mut Rng) -> u64 {
+        let at = usize::try_from(random.below(self.dirs.len() as u64)).unwrap_or(0);
+        self.dirs.get(at).copied().unwrap_or_default()
+    }
+
+    fn some(&self, random: &mut Rng) -> Option<&File> {
+        let at = random.below(self.made.len().max(1) as u64);
+        self.made.get(usize::try_from(at).unwrap_or(0))
+    }
+
+    fn create(&mut self, fs: &FsWriter, dir: u64, new: &NewNode<'_>) -> Result<u64> {
+        let name = self.name(false);
+        let number = fs.create(dir, &name, new)?;
+        let is_dir = new.kind == FileKind::Directory;
+        if is_dir {
+            self.dirs.push(number);
+        }
+        self.made.push(File { dir, name, number, is_dir });
+        Ok(number)
+    }
+
+    fn file(&mut self, fs: &FsWriter) -> Result<u64> {
+        self.create(fs, fs.root, &NewNode::new(FileKind::Regular, 0o600, 0, 0))
+    }
+
+    /// One operation.
+    pub fn step(&mut self, fs: &FsWriter, kind: Kind, random: &mut Rng) -> Result<()> {
+        match kind {
+            Kind::Write => self.grow(fs, random, self.record.max(16 << 10)).map(|_| ()),
+            Kind::Sync => {
+                let number = self.grow(fs, random, self.record)?;
+                fs.fsync(number)
+            }
+            Kind::Scatter => {
+                let (number, records) = self.long(fs, random)?;
+                let at = random.below(records.max(1)) * self.record;
+                fs.write(number, at, &bytes(random, self.record), true)
+            }
+            Kind::Sparse => self.sparse(fs, random),
+            Kind::Tiny => {
+                let dir = self.dir(random);
+                let number = self.create(fs, dir, &NewNode::new(FileKind::Regular, 0o600, 0, 0))?;
+                let len = random.below(200);
+                fs.write(number, 0, &bytes(random, len), true)
+            }
+            Kind::Dirs => {
+                let dir = self.dir(random);
+                self.create(fs, dir, &NewNode::new(FileKind::Directory, 0o700, 0, 0)).map(|_| ())
+            }
+            Kind::Symlinks => {
+                let (dir, target) = (self.dir(random), vec![b't'; 3000]);
+                self.create(fs, dir, &NewNode::symlink(&target, 0, 0)).map(|_| ())
+            }
+            Kind::Devices => {
+                let dir = self.dir(random);
+                self.create(fs, dir, &NewNode::new(FileKind::Fifo, 0o600, 0, 0)).map(|_| ())
+            }
+            Kind::Links => self.link(fs, random),
+            _ => self.change(fs, kind, random),
+        }
+    }
+
+    /// An operation on something that is there.
+    fn change(&mut self, fs: &FsWriter, kind: Kind, random: &mut Rng) -> Result<()> {
+        let Some(file) = self.some(random).cloned() else { return self.file(fs).map(|_| ()) };
+        let settings = Settings::default();
+        match kind {
+            Kind::Xattrs => {
+                let name = format!("user.{}", random.below(4)).into_bytes();
+                let len = if random.below(2) == 0 { 200 } else { 12_000 };
+                fs.set_xattr(file.number, &name, Some(&bytes(random, len)), XattrMode::Set)
+            }
+            Kind::Chmod => {
+                let mode = Some(random.below(0o1000));
+                fs.setattr(file.number, &Settings { mode, ..settings })
+            }
+            Kind::Chown => {
+                let uid = Some(random.below(100_000));
+                fs.setattr(file.number, &Settings { uid, ..settings })
+            }
+            Kind::Acls => {
+                let entry = |who| Ace {
+                    ace_type: ace_type::ALLOW,
+                    flags: ace_flags::IDENTIFIER_GROUP,
+                    access_mask: ace_mask::READ_DATA,
+                    who,
+                    object: None,
+                };
+                let list: Vec<Ace> = (0..random.below(400) + 1).map(|n| entry(n + 5)).collect();
+                fs.set_acl(file.number, &list)
+            }
+            Kind::Rename => self.rename(fs, &file, random),
+            Kind::Punch => {
+                let (number, records) = self.long(fs, random)?;
+                let (from, len) = (random.below(records.max(1)), random.below(8) + 1);
+                fs.punch(number, from * self.record, len * self.record)
+            }
+            _ if file.is_dir || self.is_symlink(fs, &file) => Ok(()),
+            _ => fs.truncate(file.number, random.below(1 << 20)),
+        }
+    }
+
+    fn is_symlink(&self, fs: &FsWriter, file: &File) -> bool {
+        fs.attr(file.number).is_ok_and(|attr| attr.kind != FileKind::Regular)
+    }
+
+    fn rename(&mut self, fs: &FsWriter, file: &File, random: &mut Rng) -> Result<()> {
+        let (to, name) = (if file.is_dir { file.dir } else { self.dir(random) }, self.name(true));
+        fs.rename((file.dir, &file.name), (to, &name), RenameKind::Plain, (0, 0))?;
+        let was = |f: &&mut File| f.dir == file.dir && f.name == file.name;
+        if let Some(moved) = self.made.iter_mut().find(was) {
+            (moved.dir, moved.name) = (to, name);
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, fs: &FsWriter, random: &mut Rng) -> Result<()> {
+        let number = match self.made.iter().find(|file| !file.is_dir) {
+            Some(file) => file.number,
+            None => self.file(fs)?,
+        };
+        let (dir, name) = (self.dir(random), self.name(true));
+        fs.link(number, dir, &name)?;
+        self.made.push(File { dir, name, number, is_dir: false });
+        Ok(())
+    }
+
+    /// The long file, which is written when it is asked for first, as far as there is room.
+    fn long(&mut self, fs: &FsWriter, random: &mut Rng) -> Result<(u64, u64)> {
+        if let Some(long) = self.long {
+            return Ok(long);
+        }
+        let number = self.file(fs)?;
+        let mut end = 0;
+        let most = (LONG * self.record).min(LONGEST);
+        while end < most {
+            let piece = bytes(random, self.record.max(64 << 10));
+            match fs.write(number, end, &piece, true) {
+                Ok(()) => end += piece.len() as u64,
+                Err(e) if is_refusal(&e) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(*self.long.insert((number, end / self.record)))
+    }
+
+    fn grow(&mut self, fs: &FsWriter, random: &mut Rng, len: u64) -> Result<u64> {
+        let (number, end) = match self.growing {
+            Some(growing) => growing,
+            None => (self.file(fs)?, 0),
+        };
+        self.growing = Some((number, end));
+        fs.write(number, end, &bytes(random, len), true)?;
+        self.growing = Some((number, end + len));
+        Ok(number)
+    }
+
+    fn sparse(&mut self, fs: &FsWriter, random: &mut Rng) -> Result<()> {
+        let (number, count) = match self.sparse {
+            Some(sparse) => sparse,
+            None => {
+                let number = self.file(fs)?;
+                // So that its blocks are records.
+                fs.write(number, 0, &bytes(random, self.record * 2), true)?;
+                (number, 1)
+            }
+        };
+        self.sparse = Some((number, count));
+        // Each has indirect blocks of its own, several levels of them.
+        let at = (count << 44).min(1 << 61) | random.below(1 << 17) << 40;
+        fs.write(number, at, &bytes(random, self.record), true)?;
+        self.sparse = Some((number, count + 1));
+        Ok(())
+    }
+
+    /// Removes what `wanted` says; gives how many removals were refused. Directories go with their last entry.
+    pub fn remove(
+        &mut self,
+        fs: &FsWriter,
+        wanted: &mut dyn FnMut(&mut Rng) -> bool,
+        random: &mut Rng,
+    ) -> Result<u64> {
+        let (mut left, mut refused) = (Vec::new(), 0);
+        let mut gone = std::collections::BTreeSet::new();
+        for file in std::mem::take(&mut self.made).into_iter().rev() {
+            if !wanted(random) {
+                left.push(file);
+                continue;
+            }
+            let done = match file.is_dir {
+                true => fs.rmdir(file.dir, &file.name),
+                false => fs.unlink(file.dir, &file.name),
+            };
+            match done {
+                Ok(()) => drop(gone.insert(file.number)),
+                Err(e) if e.kind() == engine::Kind::NotEmpty => left.push(file),
+                Err(e) if is_refusal(&e) => {
+                    refused += 1;
+                    left.push(file);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        left.reverse();
+        self.made = left;
+        let named: std::collections::BTreeSet<u64> = self.made.iter().map(|file| file.number).collect();
+        let is_gone = |number: &u64| gone.contains(number) && !named.contains(number);
+        self.dirs.retain(|number| !is_gone(number));
+        for kept in [&mut self.long, &mut self.growing, &mut self.sparse] {
+            kept.take_if(|(number, _)| is_gone(number));
+        }
+        Ok(refused)
+    }
+}

@@ -1,0 +1,277 @@
+//! Pools that are filled to the last byte, by each kind of operation, and emptied: every operation ends in "no space" or
+//! "quota" at the call, the pool is never suspended, and files can always be removed afterwards.
+//!
+//! Layout, sizes, properties and operations follow from one seed.
+
+use std::sync::Arc;
+
+use crypt::Suite;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::crypto::{Cipher, Encryption};
+use engine::dsl::write::props::Source;
+use engine::memory::limits::Limit;
+use engine::spa::Spa;
+use engine::{Error, Result};
+use ondisk::ObjsetType;
+use stdx::rng::Rng;
+use zpl::write::{FsWriter, Overrides, create_fs, mount};
+
+use crate::actor::is_refusal;
+use crate::disk::Disk;
+use crate::fill_ops::{Files, KINDS, Kind};
+use crate::image::Pages;
+use crate::world::{self, Machine, POOL, Shape};
+use crate::{check, keys};
+
+/// Changed bytes that a group may have: far more than a pool keeps back would do for.
+const DIRTY: u64 = 512 << 20;
+/// Refusals that end a kind.
+const REFUSALS: u64 = 3;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Kinds of operations that are drawn.
+    pub rounds: u64,
+    /// Operations of one kind at most.
+    pub most: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { rounds: 6, most: 12_000 }
+    }
+}
+
+/// A pool and its properties.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// Its devices.
+    pub machine: Machine,
+    /// Property of the file system.
+    pub recordsize: u64,
+    /// Property of the file system.
+    pub copies: u64,
+    /// Property of the file system, as a number.
+    pub compression: u64,
+    /// Whether blocks are deduplicated.
+    pub dedup: bool,
+    /// Whether the file system has a key.
+    pub encrypted: bool,
+    /// `quota` and `refquota` of the file system; 0: none.
+    pub quotas: [u64; 2],
+    /// Whether extended attributes lie in system attributes.
+    pub xattr_sa: bool,
+    /// A snapshot is made now and then, so that nothing that is removed is freed.
+    pub snapshots: bool,
+    /// Blocks of at least so many bytes are refused as if space were in pieces.
+    pub gangs: Option<u64>,
+}
+
+fn one<T: Copy>(random: &mut Rng, all: &[T]) -> Option<T> {
+    let at = random.below(all.len() as u64);
+    all.get(usize::try_from(at).ok()?).copied()
+}
+
+impl Case {
+    /// The pool of a seed.
+    pub fn of(random: &mut Rng) -> Self {
+        let shape = one(random, &Shape::ALL).unwrap_or(Shape::Single);
+        let machine = Machine {
+            log_device: random.below(4) == 0,
+            classes: random.below(4) == 0,
+            log_maps: random.below(4) != 0,
+            ashift: one(random, &[None, Some(12)]).flatten(),
+            ..shape.into()
+        };
+        let encrypted = random.below(4) == 0;
+        let sizes = [512, 512, 1024, 4096, 8192, 32 << 10, 128 << 10, 1 << 20];
+        Self {
+            machine,
+            recordsize: one(random, &sizes).unwrap_or(512),
+            copies: 1 + random.below(if encrypted { 2 } else { 3 }),
+            // off, lz4, gzip-1, zstd.
+            compression: one(random, &[2, 2, 15, 5, 16]).unwrap_or(2),
+            dedup: random.below(5) == 0,
+            encrypted,
+            quotas: [(); 2].map(|()| if random.below(6) == 0 { 8 << 20 } else { 0 }),
+            xattr_sa: random.below(2) == 0,
+            snapshots: random.below(2) == 0,
+            gangs: (random.below(8) == 0).then_some(8 << 10),
+        }
+    }
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default)]
+pub struct Filled {
+    /// Kinds of operations, how many of each were done, and how many were refused.
+    pub rounds: Vec<(Kind, u64, u64)>,
+    /// Removals that were refused while snapshots kept everything.
+    pub kept: u64,
+}
+
+struct Full {
+    spa: Arc<Spa>,
+    case: Case,
+    random: Rng,
+    name: String,
+    fs: Arc<FsWriter>,
+    files: Files,
+    snapshots: Vec<String>,
+    filled: Filled,
+}
+
+/// Fills the pool of a seed in several ways, and empties it.
+///
+/// # Errors
+/// What was not refused and not done.
+pub fn fill_and_empty(seed: u64, effort: Effort) -> std::result::Result<(Filled, Vec<Pages>), String> {
+    let mut random = Rng::new(seed);
+    let case = Case::of(&mut random);
+    fill_case(seed, case, &[], effort).map_err(|why| format!("{case:?}: {why}"))
+}
+
+/// Fills one pool, first with the operations of `kinds`.
+///
+/// # Errors
+/// What was not refused and not done.
+pub fn fill_case(
+    seed: u64,
+    case: Case,
+    kinds: &[Kind],
+    effort: Effort,
+) -> std::result::Result<(Filled, Vec<Pages>), String> {
+    let env = world::env(seed);
+    env.memory.set(Limit::DirtyMax, DIRTY)?;
+    let blank = case.machine.blank();
+    let disks: Vec<Arc<Disk>> = (0..).zip(blank).map(|(n, pages)| Disk::over(n, pages, None)).collect();
+    let spa = world::create_pool(&env, case.machine, &world::as_devices(&disks)).map_err(said)?;
+    if let Some(size) = case.gangs {
+        spa.space.force_ganging(size);
+    }
+    let mut full = Full::begin(spa, case, Rng::new(seed ^ 1)).map_err(said)?;
+    full.work(kinds, effort).map_err(|e| format!("{:?}: {e}", full.filled))?;
+    let Full { spa, filled, fs, .. } = full;
+    fs.unmount().and_then(|()| spa.export()).map_err(|e| format!("{filled:?}: the end: {e}"))?;
+    let pages: Vec<Pages> = disks.iter().map(|disk| disk.pages()).collect();
+    let pool = check::opened(&world::as_devices(&world::disks_of(&pages)))?;
+    if !case.encrypted {
+        check::whole(&pool).map_err(|why| format!("{filled:?}: {why}"))?;
+    }
+    Ok((filled, pages))
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "a function for map_err")]
+fn said(e: Error) -> String {
+    e.to_string()
+}
+
+impl Full {
+    fn begin(spa: Arc<Spa>, case: Case, random: Rng) -> Result<Self> {
+        let mut name = POOL.to_owned();
+        if case.encrypted {
+            name = format!("{POOL}/secret");
+            let (made, fs) = (name.clone(), world::new_fs(&spa.pool.env));
+            let suite = Cipher::Suite(Suite::Aes256Gcm);
+            let encryption = Encryption { cipher: suite, key: Some(keys::new_key(5)?) };
+            spa.dsl_task(move |tasks| {
+                let fill = &mut |live: &Arc<engine::dsl::write::LiveDataset>, tx: &engine::dmu::Tx| {
+                    create_fs(&live.objset, tx, &fs)
+                };
+                tasks.create_encrypted(&made, ObjsetType::Zfs, 0, encryption, fill)
+            })?;
+        }
+        let [quota, refquota] = case.quotas;
+        let properties = [
+            ("recordsize", case.recordsize),
+            ("copies", case.copies),
+            ("compression", case.compression),
+            ("dedup", if case.dedup { 8 } else { 2 }),
+            ("xattr", if case.xattr_sa { 2 } else { 1 }),
+            ("quota", quota),
+            ("refquota", refquota),
+        ];
+        let task_name = name.clone();
+        spa.dsl_task(move |tasks| {
+            let values = properties.map(|(prop, value)| (prop, Some(PropValue::Number(value))));
+            tasks.set(&task_name, &values, Source::Local)
+        })?;
+        let fs = mount(&spa, &name, Overrides::default())?;
+        let files = Files::new(&fs, case.recordsize);
+        let (snapshots, filled) = (Vec::new(), Filled::default());
+        Ok(Self { spa, case, random, name, fs, files, snapshots, filled })
+    }
+
+    fn work(&mut self, kinds: &[Kind], effort: Effort) -> Result<()> {
+        for &kind in kinds {
+            self.fill(kind, effort.most)?;
+        }
+        for _ in 0..effort.rounds {
+            let kind = one(&mut self.random, &KINDS).unwrap_or(Kind::Write);
+            self.fill(kind, effort.most)?;
+            match self.random.below(4) {
+                0 => self.spa.sync()?,
+                // What it frees can't be used at once.
+                1 => self.remove_some(2)?,
+                2 => self.remove_some(10)?,
+                _ => {}
+            }
+            if self.case.snapshots && self.random.below(2) == 0 {
+                self.snapshot()?;
+            }
+        }
+        self.empty()
+    }
+
+    /// Does one kind of operation until it is refused.
+    fn fill(&mut self, kind: Kind, most: u64) -> Result<()> {
+        let (mut done, mut refused) = (0, 0);
+        while done < most && refused < REFUSALS {
+            match self.files.step(&self.fs, kind, &mut self.random) {
+                Ok(()) => done += 1,
+                Err(e) if is_refusal(&e) => refused += 1,
+                Err(e) => return Err(Error::new(e.kind(), format!("{kind:?} after {done}")).because(e)),
+            }
+        }
+        self.filled.rounds.push((kind, done, refused));
+        self.spa.sync().map_err(|e| Error::new(e.kind(), format!("sync of {kind:?}")).because(e))
+    }
+
+    fn snapshot(&mut self) -> Result<()> {
+        let name = format!("{}@s{}", self.name, self.snapshots.len());
+        let made = name.clone();
+        match self.spa.dsl_task(move |tasks| tasks.snapshot(&[&made], &[])) {
+            Ok(()) => self.snapshots.push(name),
+            Err(e) if is_refusal(&e) => {}
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+
+    /// Removes one in `of` files.
+    fn remove_some(&mut self, of: u64) -> Result<()> {
+        self.files.remove(&self.fs, &mut |random| random.below(of) == 0, &mut self.random).map(|_| ())
+    }
+
+    /// Everything is removed; while snapshots keep it that may be refused.
+    fn empty(&mut self) -> Result<()> {
+        let refused = self.files.remove(&self.fs, &mut |_| true, &mut self.random)?;
+        self.filled.kept = refused;
+        if refused > 0 && self.snapshots.is_empty() {
+            return Err(Error::corrupt(format!("{refused} files can't be removed")));
+        }
+        for name in std::mem::take(&mut self.snapshots) {
+            let named = |e: Error| Error::new(e.kind(), "a snapshot can't be destroyed").because(e);
+            self.spa.dsl_task(move |tasks| tasks.destroy(&name, false)).map_err(named)?;
+        }
+        (0..4).try_for_each(|_| self.spa.sync())?;
+        if self.files.remove(&self.fs, &mut |_| true, &mut self.random)? > 0 {
+            return Err(Error::corrupt("files can't be removed once the snapshots are gone"));
+        }
+        (0..4).try_for_each(|_| self.spa.sync())?;
+        let named = |e: Error| Error::new(e.kind(), "an emptied pool takes nothing").because(e);
+        self.files.step(&self.fs, Kind::Write, &mut self.random).map_err(named)?;
+        self.spa.sync()
+    }
+}

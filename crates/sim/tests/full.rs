@@ -1,0 +1,63 @@
+//! Pools of every layout, filled to the last byte and emptied; `sim full SEED COUNT` goes on from any seed.
+
+mod common;
+
+use sim::fill_ops::Kind;
+use sim::full::{Case, Effort, fill_and_empty, fill_case};
+use sim::world::{Machine, Shape};
+
+/// A pool whose properties are the defaults, and holds nothing that is removed.
+fn plain(machine: Machine, recordsize: u64) -> Case {
+    Case {
+        machine,
+        recordsize,
+        copies: 1,
+        compression: 2,
+        dedup: false,
+        encrypted: false,
+        quotas: [0; 2],
+        xattr_sa: true,
+        snapshots: true,
+        gangs: None,
+    }
+}
+
+/// What counted as nothing: spill blocks, a first block that gets longer, indirect blocks, blocks of dnodes, and what was
+/// freed a moment ago.
+#[test]
+fn what_is_no_data_counts_too() {
+    let wide = Machine { ashift: Some(12), ..Shape::Raidz(3).into() };
+    let cases = [
+        (plain(Shape::Single.into(), 128 << 10), vec![Kind::Tiny, Kind::Xattrs, Kind::Truncate], 4000),
+        (plain(wide, 512), vec![Kind::Sparse, Kind::Tiny, Kind::Chmod], 2500),
+    ];
+    for (case, kinds, most) in cases {
+        let effort = Effort { rounds: 0, most };
+        let (filled, disks) =
+            fill_case(1, case, &kinds, effort).unwrap_or_else(|why| panic!("{case:?}: {why}"));
+        println!("{case:?}: {filled:?}");
+        assert!(filled.rounds.iter().any(|(_, _, refused)| *refused > 0), "{filled:?}");
+        common::show(&disks);
+    }
+}
+
+#[test]
+fn a_pool_of_a_seed_is_filled_and_emptied() {
+    let (filled, disks) =
+        fill_and_empty(15, Effort { rounds: 4, most: 2000 }).unwrap_or_else(|why| panic!("{why}"));
+    println!("{filled:?}");
+    common::show(&disks);
+}
+
+#[test]
+#[ignore = "minutes; part of make test-long"]
+fn pools_of_many_seeds_are_filled_and_emptied() {
+    for seed in 1..=100 {
+        let (filled, disks) =
+            fill_and_empty(seed, Effort::default()).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        println!("seed {seed}: {filled:?}");
+        if seed % 10 == 0 {
+            common::show(&disks);
+        }
+    }
+}
