@@ -1,6 +1,15 @@
 //! Listing a directory: its own entries, datasets below it, and the way to snapshots.
+//!
+//! Nothing of a listing is kept from one request to the next. The offset says where it goes on:
+//! ```text
+//!  0 ─ `.` ─ 1 ─ `..` ─ 2 ─ `.zfs` or child datasets ─ … 2^28 ─ the ZAP's entries by hash and cd ─ 2^62 ─ added by the log
+//! ```
+//! so an entry that stays comes once, however many others come and go meanwhile, and an old offset is never wrong.
+
+use std::sync::Arc;
 
 use crate::wire::FileType;
+use engine::{Error, Result};
 use zpl::{FileKind, Inode};
 
 use crate::attr::file_type;
@@ -12,54 +21,91 @@ use crate::space::{Content, Slot, Space};
 pub struct Item {
     /// Its name.
     pub name: Vec<u8>,
-    /// What it names; `None` when that is only known by looking it up (a dataset).
+    /// The number of the file that it names, [`UNKNOWN`] when a lookup has to find it (a dataset).
     pub ino: u64,
     /// Its type.
     pub kind: FileType,
+    /// The offset at which the listing goes on.
+    pub next: u64,
 }
 
 /// Inode number shown for what has none before it is looked up.
-const UNKNOWN: u64 = u64::MAX;
+pub const UNKNOWN: u64 = u64::MAX;
 
-/// Everything in a directory, `.` and `..` included. Entries that can't be read are left out; the
-/// flag says that there were such.
-pub fn list(space: &Space, node: Node, inode: Option<&Inode>) -> (Vec<Item>, bool) {
-    let here = node.encode().unwrap_or(UNKNOWN);
-    let mut items = vec![directory(b".", here), directory(b"..", parent(space, node, inode))];
-    let Some(slot) = space.slot(node.slot) else { return (items, true) };
-    let mut damaged = false;
-    match node.what {
-        What::Ctl => items.push(directory(b"snapshot", number(node.slot, What::SnapDir))),
-        What::SnapDir => items.extend(slot.snapshots().iter().map(|(n, _)| directory(n.as_bytes(), UNKNOWN))),
-        What::Top | What::Object(_) => damaged = own(node, inode, &mut items),
-    }
-    if node.what == What::Top {
-        add_children(&slot, &mut items);
-    }
-    (items, damaged)
+/// Offsets from here on are places in a ZAP. Those before number the entries that no ZAP has.
+#[doc(alias = "zap_cursor_serialize")]
+const STORED: u64 = 1 << 28;
+
+/// The cookie of the ZAP at which a listing goes on that is at `offset`.
+pub fn cookie(offset: u64) -> u64 {
+    if offset < STORED { 0 } else { offset }
 }
 
-fn own(node: Node, inode: Option<&Inode>, items: &mut Vec<Item>) -> bool {
-    let Some(entries) = inode.map(Inode::entries) else { return false };
-    let Ok(entries) = entries else { return true };
-    let mut damaged = false;
-    for entry in entries {
-        let Ok(entry) = entry else {
-            damaged = true;
-            continue;
-        };
-        let ino = number(node.slot, What::Object(entry.object));
+/// What comes from a ZAP.
+type Stored = Box<dyn Iterator<Item = Result<Item>>>;
+
+/// Entries of a directory from `offset` on; 0 is the beginning, with `.` and `..`. A part that can't be read gives an
+/// error, and the rest follows.
+pub fn list(
+    space: &Space,
+    node: Node,
+    inode: Option<&Inode>,
+    offset: u64,
+) -> Result<impl Iterator<Item = Result<Item>> + use<>> {
+    let slot = space.slot(node.slot).ok_or_else(|| Error::not_found("no such dataset in this mount"))?;
+    let stored = match (node.what, inode) {
+        (What::SnapDir, _) => snapshots(&slot, offset)?,
+        (What::Top | What::Object(_), Some(inode)) => own(node, &slot, inode, offset)?,
+        _ => Box::new(std::iter::empty()),
+    };
+    let mut others = Vec::new();
+    if offset < STORED {
+        let here = node.encode().unwrap_or(UNKNOWN);
+        others = vec![directory(b".", here), directory(b"..", parent(space, node, inode))];
+        match node.what {
+            What::Ctl => others.push(directory(b"snapshot", number(node.slot, What::SnapDir))),
+            What::Top => {
+                others.extend(slot.children().iter().map(|(name, _)| directory(name.as_bytes(), UNKNOWN)));
+            }
+            What::SnapDir | What::Object(_) => {}
+        }
+    }
+    Ok(numbered(others, offset).map(Ok).chain(stored))
+}
+
+/// Entries that no ZAP has, from `offset` on. `items` may be empty where `offset` is one of a ZAP.
+pub fn numbered(items: Vec<Item>, offset: u64) -> impl Iterator<Item = Item> {
+    let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+    (1..).zip(items).skip(skip).map(|(next, item)| Item { next, ..item })
+}
+
+/// Names of snapshots.
+fn snapshots(slot: &Slot, offset: u64) -> Result<Stored> {
+    let Some(mut cursor) = slot.dataset.snapshot_names(cookie(offset))? else {
+        return Ok(Box::new(std::iter::empty()));
+    };
+    Ok(Box::new(std::iter::from_fn(move || {
+        let item = cursor
+            .next()?
+            .map(|entry| Item { next: cursor.cookie_after(&entry), ..directory(entry.name(), UNKNOWN) });
+        Some(item)
+    })))
+}
+
+/// What the file system has in the directory. Child datasets hide entries of the same name, as mounts do.
+fn own(node: Node, slot: &Arc<Slot>, inode: &Inode, offset: u64) -> Result<Stored> {
+    let hiding = (node.what == What::Top).then(|| Arc::clone(slot));
+    let is_hidden = move |name: &[u8]| {
+        let by = |(child, _): &(String, u64)| child.as_bytes().cmp(name);
+        hiding.as_ref().is_some_and(|slot| slot.children().binary_search_by(by).is_ok())
+    };
+    let entries = inode.entries_from(cookie(offset))?;
+    let entries = entries.filter(move |entry| !entry.as_ref().is_ok_and(|(_, e)| is_hidden(&e.name)));
+    Ok(Box::new(entries.map(move |entry| {
+        let (next, entry) = entry?;
         let kind = file_type(entry.kind.unwrap_or(FileKind::Regular));
-        items.push(Item { name: entry.name, ino, kind });
-    }
-    damaged
-}
-
-/// Child datasets hide entries of the same name, as mounts do.
-fn add_children(slot: &Slot, items: &mut Vec<Item>) {
-    let children = slot.children();
-    items.retain(|item| !children.iter().any(|(name, _)| name.as_bytes() == item.name));
-    items.extend(children.iter().map(|(name, _)| directory(name.as_bytes(), UNKNOWN)));
+        Ok(Item { name: entry.name, ino: number(node.slot, What::Object(entry.object)), kind, next })
+    })))
 }
 
 fn parent(space: &Space, node: Node, inode: Option<&Inode>) -> u64 {
@@ -87,6 +133,7 @@ fn number(slot: usize, what: What) -> u64 {
     Node { slot, what }.encode().unwrap_or(UNKNOWN)
 }
 
-fn directory(name: &[u8], ino: u64) -> Item {
-    Item { name: name.to_vec(), ino, kind: FileType::Directory }
+/// A directory that no ZAP has.
+pub fn directory(name: &[u8], ino: u64) -> Item {
+    Item { name: name.to_vec(), ino, kind: FileType::Directory, next: 0 }
 }

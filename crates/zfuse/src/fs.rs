@@ -36,7 +36,7 @@ const MAX_XATTR: usize = 64 << 10;
 enum Handle {
     File(Mutex<Reader>),
     Volume(Arc<Volume>, Mutex<Prefetch>),
-    Directory(Vec<Item>),
+    Directory,
 }
 
 /// An open file or directory, and the dataset that it is of.
@@ -212,14 +212,26 @@ impl Fuse {
         found.ok_or_else(|| Error::new(Kind::NotFound, "past the end"))
     }
 
-    /// Entries of a directory handle from `offset` on, each with the offset of the next.
-    fn rest(&self, fh: FileHandle, offset: u64) -> Vec<(u64, Item)> {
-        let Some(handle) = self.handle(fh) else { return Vec::new() };
-        let Handle::Directory(items) = &*handle else { return Vec::new() };
-        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        let numbered = items.iter().enumerate().skip(skip);
-        // A kernel buffer holds some hundreds of entries; the rest is asked for again.
-        numbered.take(2048).map(|(i, item)| (u64::try_from(i).unwrap_or(0) + 1, item.clone())).collect()
+    /// Entries of a directory from `offset` on. What can't be read is left out, and the log says so.
+    fn entries(&self, node: Node, offset: u64) -> Result<impl Iterator<Item = Item> + use<>> {
+        let inode = match self.thing(node)? {
+            Thing::File(inode) => Some(inode),
+            _ => None,
+        };
+        let readable = |item: Result<Item>| {
+            let said = |e| eprintln!("aquifer mount: a directory is damaged: an entry can't be read: {e}");
+            item.map_err(said).ok()
+        };
+        Ok(dir::list(&self.space, node, inode.as_ref(), offset)?.filter_map(readable))
+    }
+
+    /// The node of an entry, and its attributes.
+    fn found(&self, parent: Node, item: &Item) -> Result<FileAttr> {
+        let node = match item.name.as_slice() {
+            b"." | b".." => Node::decode(item.ino),
+            name => self.find(parent, name)?,
+        };
+        self.attr(node)
     }
 }
 
@@ -342,25 +354,25 @@ impl Filesystem for Fuse {
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let node = Node::decode(ino.0);
-        let inode = match self.thing(node) {
-            Ok(Thing::File(inode)) => Some(inode),
-            Ok(_) => None,
+        match self.thing(node) {
+            Ok(Thing::File(inode)) if !inode.is_dir() => return reply.error(Errno::ENOTDIR),
+            Ok(_) => {}
             Err(e) => return reply.error(errno(&e)),
-        };
-        let (items, damaged) = dir::list(&self.space, node, inode.as_ref());
-        if damaged {
-            eprintln!("aquifer mount: a directory is damaged: some of its entries can't be read");
         }
         let flags = match self.may_change(node) {
             true => FopenFlags::empty(),
             false => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
         };
-        reply.opened(self.keep(node, Handle::Directory(items)), flags);
+        reply.opened(self.keep(node, Handle::Directory), flags);
     }
 
-    fn readdir(&self, _req: &Request, _ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        for (next, item) in self.rest(fh, offset) {
-            if reply.add(INodeNo(item.ino), next, item.kind, OsStr::from_bytes(&item.name)) {
+    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let items = match self.entries(Node::decode(ino.0), offset) {
+            Ok(items) => items,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        for item in items {
+            if reply.add(INodeNo(item.ino), item.next, item.kind, OsStr::from_bytes(&item.name)) {
                 break;
             }
         }
@@ -371,22 +383,24 @@ impl Filesystem for Fuse {
         &self,
         _req: &Request,
         ino: INodeNo,
-        fh: FileHandle,
+        _fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let parent = Node::decode(ino.0);
-        for (next, item) in self.rest(fh, offset) {
-            let node = match item.name.as_slice() {
-                b"." | b".." => Ok(Node::decode(item.ino)),
-                name => self.find(parent, name),
-            };
-            let attr = node.and_then(|node| self.attr(node));
-            // What can't be read still shows its name; using it gives the error.
-            let Ok(attr) = attr else { continue };
-            let ttl = if self.may_change(parent) { Duration::ZERO } else { FOREVER };
+        let items = match self.entries(parent, offset) {
+            Ok(items) => items,
+            Err(e) => return reply.error(errno(&e)),
+        };
+        let ttl = if self.may_change(parent) { Duration::ZERO } else { FOREVER };
+        for item in items {
             let name = OsStr::from_bytes(&item.name);
-            if reply.add(attr.ino, next, name, &ttl, &attr, Generation(0)) {
+            let full = match self.found(parent, &item) {
+                Ok(attr) => reply.add(attr.ino, item.next, name, &ttl, &attr, Generation(0)),
+                // What can't be read still shows its name; using it gives the error.
+                Err(_) => reply.name_only(INodeNo(item.ino), item.next, item.kind, name),
+            };
+            if full {
                 break;
             }
         }

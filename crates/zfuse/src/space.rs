@@ -2,7 +2,6 @@
 //!
 //! Lock order: `table` is a leaf lock; datasets are opened without it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -37,7 +36,6 @@ pub struct Slot {
     pub parent: usize,
     content: OnceLock<Content>,
     children: OnceLock<Vec<(String, u64)>>,
-    snapshots: OnceLock<Vec<(String, u64)>>,
     posix_acl: OnceLock<bool>,
     /// Snapshots come and go: they are looked up each time.
     live: bool,
@@ -63,10 +61,10 @@ pub struct Space {
 
 impl Slot {
     fn new(dataset: Dataset, parent: usize, live: bool) -> Arc<Self> {
-        let (content, children, snapshots) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let (content, children) = (OnceLock::new(), OnceLock::new());
         let (open, names) = (AtomicUsize::new(0), Mutex::default());
         let posix_acl = OnceLock::new();
-        Arc::new(Self { dataset, parent, content, children, snapshots, posix_acl, live, open, names })
+        Arc::new(Self { dataset, parent, content, children, posix_acl, live, open, names })
     }
 
     /// One more file or directory of it is open.
@@ -100,34 +98,23 @@ impl Slot {
         *self.posix_acl.get_or_init(|| posix_acls(&self.dataset).unwrap_or(false))
     }
 
-    /// Child datasets: last part of the name and directory object.
+    /// Child datasets, in the order of names: last part of the name and directory object.
     pub fn children(&self) -> &[(String, u64)] {
         self.children.get_or_init(|| {
             if self.dataset.is_snapshot() {
                 return Vec::new();
             }
             let all = self.dataset.dir().and_then(|dir| dir.children()).unwrap_or_default();
-            all.into_iter().filter(|(name, _)| !name.starts_with('$') && !name.contains('%')).collect()
+            let mut all: Vec<_> =
+                all.into_iter().filter(|(name, _)| !name.starts_with('$') && !name.contains('%')).collect();
+            all.sort();
+            all
         })
-    }
-
-    /// Snapshots: name after the `@` and dataset object, oldest first.
-    pub fn snapshots(&self) -> Cow<'_, [(String, u64)]> {
-        match self.live {
-            true => Cow::Owned(self.list_snapshots()),
-            false => Cow::Borrowed(self.snapshots.get_or_init(|| self.list_snapshots())),
-        }
     }
 
     /// When a snapshot came or went the last time, in seconds since 1970; 0: never, as far as is known.
     pub fn snapshots_changed(&self) -> Result<u64> {
         Ok(self.dataset.dir()?.snapshots_changed()?.unwrap_or(0))
-    }
-
-    fn list_snapshots(&self) -> Vec<(String, u64)> {
-        let all = self.dataset.snapshots().unwrap_or_default();
-        let short = |s: &Dataset| Some((s.name.split_once('@')?.1.to_owned(), s.number));
-        all.iter().filter_map(short).collect()
     }
 
     /// Whether its snapshots come and go.

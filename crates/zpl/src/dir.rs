@@ -4,7 +4,7 @@
 //! the high 4 (since version 2). `.` and `..` are not stored. Source: `ZFS_DIRENT_*`, zfs_znode.h,
 //! OpenZFS 2.3.
 
-use engine::zap::{Cursor, Entry, Zap, fold};
+use engine::zap::{Cursor, Entry, fold};
 use engine::{Error, Kind, Result};
 
 use crate::attr::FileKind;
@@ -14,6 +14,8 @@ const OBJECT_MASK: u64 = (1 << 48) - 1;
 /// Entries and errors of one directory after which its listing ends: a forged one could go on for ever.
 const MAX_ENTRIES: u64 = 1 << 27;
 const MAX_ERRORS: u64 = 4096;
+/// The cookie before names that the intent log added.
+const ADDED: u64 = 1 << 62;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,22 +41,30 @@ impl Dirent {
 pub struct Entries {
     dir: Inode,
     cursor: Option<Cursor>,
-    /// Names that the intent log added; they come last.
-    added: std::vec::IntoIter<Dirent>,
+    /// Names that the intent log added; they come last. Each with the cookie behind it.
+    added: std::vec::IntoIter<(u64, Dirent)>,
     seen: u64,
     errors: u64,
 }
 
 impl Entries {
+    /// The next entry and the cookie behind it.
+    fn step(&mut self) -> Option<Result<(u64, Dirent)>> {
+        self.stored().or_else(|| self.added.next().map(Ok))
+    }
+
     /// The next entry of the ZAP that the intent log did not take away or replace.
-    fn stored(&mut self) -> Option<Result<Dirent>> {
+    fn stored(&mut self) -> Option<Result<(u64, Dirent)>> {
         loop {
-            let item = self.cursor.as_mut()?.next()?;
+            let cursor = self.cursor.as_mut()?;
+            let item = cursor.next()?;
+            let behind = item.as_ref().map_or(0, |e| cursor.cookie_after(e));
             let item = item.and_then(|e| self.dir.dirent(e));
             let changed = |e: &Dirent| self.dir.change(&e.name).is_some();
             if !item.as_ref().is_ok_and(changed) {
                 let item = self.limited(item);
-                return Some(item.map_err(|e| self.dir.fs.place(e, self.dir.number)));
+                let item = item.map_err(|e| self.dir.fs.place(e, self.dir.number));
+                return Some(item.map(|entry| (behind, entry)));
             }
         }
     }
@@ -75,7 +85,7 @@ impl Iterator for Entries {
     type Item = Result<Dirent>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.stored().or_else(|| self.added.next().map(Ok))
+        Some(self.step()?.map(|(_, entry)| entry))
     }
 }
 
@@ -84,9 +94,23 @@ impl Inode {
     /// contains `/` or NUL, or is `.` or `..`, is an error too: it could never be opened, and a copy
     /// must not follow it out of its tree.
     pub fn entries(&self) -> Result<Entries> {
-        let cursor = self.zap()?.map(Zap::entries);
-        let added: Vec<Dirent> =
-            self.changes.iter().flat_map(|c| c.entries.values().flatten().cloned()).collect();
+        self.cursor_at(0)
+    }
+
+    /// The same from the place of a cookie on, each with the cookie behind it; 0 is the beginning, and all others are at
+    /// least 2^28 and below 2^63.
+    pub fn entries_from(&self, cookie: u64) -> Result<impl Iterator<Item = Result<(u64, Dirent)>> + use<>> {
+        let mut entries = self.cursor_at(cookie)?;
+        Ok(std::iter::from_fn(move || entries.step()))
+    }
+
+    fn cursor_at(&self, cookie: u64) -> Result<Entries> {
+        // Places of names that the log added are no cookies of a directory's ZAP.
+        let skip = cookie.checked_sub(ADDED);
+        let cursor = if skip.is_some() { None } else { self.zap()?.map(|zap| zap.entries_from(cookie)) };
+        let skip = usize::try_from(skip.unwrap_or(0)).unwrap_or(usize::MAX);
+        let added = self.changes.iter().flat_map(|c| c.entries.values().flatten().cloned());
+        let added: Vec<(u64, Dirent)> = (ADDED + 1..).zip(added).skip(skip).collect();
         Ok(Entries { dir: self.clone(), cursor, added: added.into_iter(), seen: 0, errors: 0 })
     }
 

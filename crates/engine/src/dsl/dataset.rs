@@ -10,7 +10,7 @@ use super::dir::zapified;
 use super::{Dir, Dsl, malformed};
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Kind, Result};
-use crate::zap::{Value, Zap};
+use crate::zap::{Cursor, Value, Zap};
 use crate::zio::Form;
 
 /// What a dataset holds.
@@ -83,6 +83,11 @@ impl Dataset {
         }
         all.sort_by_key(|s| s.phys.creation_txg);
         Ok(all)
+    }
+
+    /// Names of its snapshots, each with its object, from the place of a cookie on; `None`: it can't have any.
+    pub fn snapshot_names(&self, cookie: u64) -> Result<Option<Cursor>> {
+        Ok(self.dsl.zap(self.phys.snapnames_zapobj)?.map(|zap| zap.entries_from(cookie)))
     }
 
     /// Its object set, as its readers want it.

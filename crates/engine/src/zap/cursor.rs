@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 
-use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags, table_index};
+use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroEntry, MicroZap, ZapFlags, hash_name, table_index};
 
-use super::{Entry, Key, Shape, Source, Value, Zap, corrupt, fold, leaf_value};
+use super::{Entry, Key, Shape, Source, Zap, corrupt, fold, leaf_value};
 use crate::dmu::Object;
 use crate::error::Result;
 
 /// Damaged leaves after which the rest is given up.
 const MAX_ERRORS: u32 = 1 << 10;
+/// Entries of a micro ZAP that are decoded at a time: a listing in small steps decodes few of them in vain.
+const MICRO_STEP: usize = 256;
 
 /// Iterator over the entries of a ZAP.
 #[derive(Debug)]
@@ -33,17 +35,46 @@ impl<S: Source + Clone> Cursor<S> {
         Self { zap, ready, slot: Some(slot), visited: HashSet::new(), errors: 0, from }
     }
 
-    fn micro(&self, block: &[u8]) -> Vec<Result<Entry>> {
+    /// A cursor at the end.
+    pub(super) fn at_end(zap: Zap<S>) -> Self {
+        Self { slot: None, ..Self::new(zap, (0, 0)) }
+    }
+
+    /// The place behind `entry`, as [`Zap::cookie_after`] gives it.
+    pub fn cookie_after(&self, entry: &Entry) -> u64 {
+        self.zap.cookie_after(entry)
+    }
+
+    /// Fills `ready` with the next entries of a micro ZAP.
+    fn micro(&mut self, block: &[u8]) {
+        self.slot = None;
         let micro = match MicroZap::from_bytes(block) {
             Ok(micro) => micro,
-            Err(e) => return vec![Err(corrupt(&self.zap.object, 0, &e))],
+            Err(e) => {
+                self.ready = vec![Err(corrupt(&self.zap.object, 0, &e))].into_iter();
+                return;
+            }
         };
-        let entry = |(hash, e): (u64, ondisk::zap::MicroEntry<'_>)| {
-            let value = Value { width: 8, ints: vec![e.value] };
-            Ok(Entry { key: Key::Name(e.name.to_vec()), value, hash, cd: e.cd })
+        let (salt, flags) = (micro.salt(), micro.normflags());
+        let hash = |name| hash_name(salt, &fold(name, flags), ZapFlags::default());
+        let place = |(hash, e): &(u64, MicroEntry<'_>)| (*hash, e.cd, e.index);
+        let all = micro.entries().map(|e| (hash(e.name), e));
+        let mut some: Vec<_> = all.filter(|(hash, e)| (*hash, e.cd) >= self.from).collect();
+        if some.len() > MICRO_STEP {
+            let (_, (hash, next), _) = some.select_nth_unstable_by_key(MICRO_STEP, place);
+            let from = (*hash, next.cd);
+            // The rest comes after these. Forged entries of one place come together.
+            self.slot = (from > self.from).then_some(0);
+            if self.slot.is_some() {
+                some.retain(|(hash, e)| (*hash, e.cd) < from);
+                self.from = from;
+            }
+        }
+        some.sort_unstable_by_key(place);
+        let entry = |(hash, e): (u64, MicroEntry<'_>)| {
+            Ok(Entry { key: Key::Name(e.name.to_vec()), value: e.value.into(), hash, cd: e.cd })
         };
-        let sorted = micro.sorted(|name| fold(name, micro.normflags())).into_iter();
-        sorted.filter(|(hash, e)| (*hash, e.cd) >= self.from).map(entry).collect()
+        self.ready = some.into_iter().map(entry).collect::<Vec<_>>().into_iter();
     }
 
     /// Fills `ready` from the leaf of the current slot and moves on to the next leaf's slot.
@@ -91,7 +122,11 @@ impl<S: Source + Clone> Cursor<S> {
                 break;
             };
             room = left;
-            entries.push(self.entry(&leaf, &e, words, blkid));
+            // A place of another leaf would lead a listing back to where it was.
+            entries.push(match leaf.covers(e.hash) {
+                true => self.entry(&leaf, &e, words, blkid),
+                false => Err(corrupt(&self.zap.object, blkid, &"an entry stands in the wrong ZAP leaf")),
+            });
         }
         self.ready = entries.into_iter();
         Ok(())
@@ -126,10 +161,7 @@ impl<S: Source + Clone> Iterator for Cursor<S> {
             }
             let slot = self.slot?;
             match self.zap.shape.clone() {
-                Shape::Micro(block) => {
-                    self.slot = None;
-                    self.ready = self.micro(&block).into_iter();
-                }
+                Shape::Micro(block) => self.micro(&block),
                 Shape::Fat(header, _) => {
                     if let Err(e) = self.fat(&header, slot) {
                         self.errors += 1;

@@ -31,6 +31,11 @@ pub use source::Source;
 use crate::dmu::Object;
 use crate::error::{Error, Kind, Result};
 
+/// Bits of a listing's cookie: programs take it for a signed offset.
+const COOKIE_BITS: u32 = 63;
+/// The cookie behind all entries.
+const END: u64 = (1 << COOKIE_BITS) - 1;
+
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -237,21 +242,29 @@ impl<S: Source + Clone> Zap<S> {
         Cursor::new(self.clone(), (0, 0))
     }
 
-    /// The place behind `entry` in the order of [`Self::entries`], as one number: it stays right while entries
-    /// come and go, a micro ZAP turns fat, and the pool is exported in between.
+    /// The place behind `entry` in the order of [`Self::entries`], as one number below 2^63: it stays right while
+    /// entries come and go, a micro ZAP turns fat, and the pool is exported in between. It is at least 2^28.
     #[doc(alias("zap_cursor_advance", "zap_cursor_serialize"))]
     pub fn cookie_after(&self, entry: &Entry) -> u64 {
         let bits = self.hash_bits();
-        let cd = u64::from(entry.cd).saturating_add(1);
-        entry.hash >> (64 - bits) | cd.checked_shl(bits).unwrap_or(0)
+        let (hash, cd) = (entry.hash >> (64 - bits), u64::from(entry.cd).saturating_add(1));
+        if cd < 1 << (COOKIE_BITS - bits) {
+            return hash | cd << bits;
+        }
+        // No sound directory has that many names of one hash: the rest of them is passed over.
+        if hash + 1 < 1 << bits { (hash + 1) | 1 << bits } else { END }
     }
 
     /// Entries from the place of a cookie on; 0 is the beginning.
     #[doc(alias = "zap_cursor_init_serialized")]
     pub fn entries_from(&self, cookie: u64) -> Cursor<S> {
         let bits = self.hash_bits();
-        let cd = u32::try_from(cookie.checked_shr(bits).unwrap_or(0)).unwrap_or(u32::MAX);
-        Cursor::new(self.clone(), (cookie << (64 - bits), cd))
+        let cd = u32::try_from(cookie >> bits);
+        match cd {
+            _ if cookie >= END => Cursor::at_end(self.clone()),
+            Ok(cd) => Cursor::new(self.clone(), (cookie << (64 - bits), cd)),
+            Err(_) => Cursor::new(self.clone(), ((cookie << (64 - bits)).saturating_add(1), 0)),
+        }
     }
 
     fn hash_bits(&self) -> u32 {

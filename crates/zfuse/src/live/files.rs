@@ -10,7 +10,7 @@ use zpl::write::{NewNode, Settings, XattrMode};
 use super::privileges::Setter;
 use super::{Live, Snapdir, convert, posix_acl};
 use crate::attr::{file_type, of_file};
-use crate::dir::Item;
+use crate::dir::{Item, UNKNOWN, cookie, directory, numbered};
 use crate::node::{Node, What};
 
 /// How long the kernel may keep what it was told; it is the only one who changes it.
@@ -226,22 +226,48 @@ impl Live {
         self.entry(object)
     }
 
-    /// Everything in a directory, `.` and `..` included.
-    pub(super) fn list(&self, dir: u64) -> Result<Vec<Item>> {
-        let parent = self.files.attr(dir)?.parent;
-        let directory = |name: &[u8], object| -> Result<Item> {
-            Ok(Item { name: name.to_vec(), ino: self.ino(object)?, kind: FileType::Directory })
-        };
-        let mut items = vec![directory(b".", dir)?, directory(b"..", parent)?];
+    /// Entries of a directory from `offset` on; 0 is the beginning, with `.` and `..`.
+    pub(super) fn list(&self, dir: u64, offset: u64) -> Result<impl Iterator<Item = Result<Item>>> {
+        let mut others =
+            vec![directory(b".", self.ino(dir)?), directory(b"..", self.ino(self.files.attr(dir)?.parent)?)];
         if dir == self.files.root && self.options.read().snapdir == Snapdir::Visible {
-            let ctl = Node { slot: 0, what: What::Ctl }.encode().unwrap_or(u64::MAX);
-            items.push(Item { name: b".zfs".to_vec(), ino: ctl, kind: FileType::Directory });
+            let ctl = Node { slot: 0, what: What::Ctl }.encode().unwrap_or(UNKNOWN);
+            others.push(directory(b".zfs", ctl));
         }
-        for entry in self.files.entries(dir)? {
+        let stored = self.files.entries_from(dir, cookie(offset))?;
+        let stored = stored.map(|entry| {
+            let (next, entry) = entry?;
             let kind = file_type(entry.kind.unwrap_or(FileKind::Regular));
-            items.push(Item { name: entry.name, ino: self.ino(entry.object)?, kind });
+            Ok(Item { name: entry.name, ino: self.ino(entry.object)?, kind, next })
+        });
+        Ok(numbered(others, offset).map(Ok).chain(stored))
+    }
+
+    /// Hands out entries of a directory until `add` says that there is no room. An error comes alone: the entries before
+    /// it are handed out first, and the next request gets it.
+    pub(super) fn each_listed(
+        &self,
+        dir: u64,
+        offset: u64,
+        mut add: impl FnMut(&Item) -> bool,
+    ) -> Result<()> {
+        for (n, item) in self.list(dir, offset)?.enumerate() {
+            match item {
+                Ok(item) if add(&item) => break,
+                Ok(_) => {}
+                Err(e) if n == 0 => return Err(e),
+                Err(_) => break,
+            }
         }
-        Ok(items)
+        Ok(())
+    }
+
+    /// The file of an entry of a listing.
+    pub(super) fn listed(&self, dir: u64, item: &Item) -> Result<Entry> {
+        match self.object(item.ino) {
+            Some(object) => self.entry(object),
+            None => self.lookup_any(dir, &item.name),
+        }
     }
 
     /// Bytes of a file.

@@ -94,7 +94,6 @@ impl Live {
         self.past.gone.write().extend(&found.gone);
         self.past.outdated.write().extend(found.files.iter().chain(&open));
         self.past.happened.store(true, Ordering::Release);
-        self.listings.forget();
     }
 }
 

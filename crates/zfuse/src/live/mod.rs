@@ -21,7 +21,6 @@ mod ctl;
 mod files;
 mod flags;
 pub(crate) mod gate;
-mod listing;
 mod open_dirs;
 mod posix_acl;
 mod privileges;
@@ -139,7 +138,6 @@ pub(crate) struct Live {
     pub(crate) options: Arc<RwLock<LiveOptions>>,
     /// `.zfs` and snapshots.
     pub(crate) frozen: fs::Fuse,
-    pub(crate) listings: listing::Listings,
     /// `None`: snapshots can't be changed from inside.
     pub(crate) admin: Option<Arc<dyn SnapshotAdmin>>,
     /// The way to tell the kernel what it does not know.
@@ -205,7 +203,6 @@ pub fn mount_live<'a>(
     let space = Space::live(Arc::clone(pool), dataset);
     let frozen = fs::Fuse::new(Arc::clone(&space), true);
     let shared = Arc::new(RwLock::new(options));
-    let listings = listing::Listings::default();
     let notifier = Arc::new(OnceLock::new());
     let theirs = Arc::clone(&notifier);
     let past = gate::Past::default();
@@ -213,7 +210,6 @@ pub fn mount_live<'a>(
         files,
         options: Arc::clone(&shared),
         frozen,
-        listings,
         admin,
         notifier: theirs,
         past,

@@ -1,22 +1,28 @@
 //! Which directories are open: one that is removed meanwhile keeps its attributes until the last handle is closed.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::wire::FileHandle;
 use parking_lot::Mutex;
 
 /// By handle: the object, and a handle that says its generation.
 #[derive(Debug, Default)]
-pub struct OpenDirs(Mutex<HashMap<u64, (u64, FileHandle)>>);
+pub struct OpenDirs {
+    open: Mutex<HashMap<u64, (u64, FileHandle)>>,
+    next: AtomicU64,
+}
 
 impl OpenDirs {
-    /// A directory was opened.
-    pub fn opened(&self, handle: FileHandle, object: u64, of: FileHandle) {
-        self.0.lock().insert(handle.0, (object, of));
+    /// A directory is opened; gives its handle.
+    pub fn opened(&self, object: u64, of: FileHandle) -> FileHandle {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.lock().insert(handle, (object, of));
+        FileHandle(handle)
     }
 
     /// It is closed; gives which it was.
     pub fn closed(&self, handle: FileHandle) -> Option<(u64, FileHandle)> {
-        self.0.lock().remove(&handle.0)
+        self.open.lock().remove(&handle.0)
     }
 }

@@ -16,10 +16,10 @@ use zpl::write::{Seek, XattrMode};
 
 use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
-use super::listing::rest;
 use super::privileges::Setter;
 use super::{Asker, Live, convert, posix_acl};
 use crate::attr::{errno, nothing};
+use crate::dir::Item;
 use crate::fs::{READ_AHEAD, reply_xattr};
 
 /// Bytes of one write request.
@@ -331,23 +331,18 @@ impl Filesystem for Live {
         } else {
             FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
         };
-        let handle = self.listings.open();
-        self.open_dirs.opened(handle, object, self.handle(object));
+        let handle = self.open_dirs.opened(object, self.handle(object));
         reply.opened(handle, keep);
     }
 
     fn readdir(&self, req: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         let Some(dir) = self.object(ino.0) else { return self.frozen.readdir(req, ino, fh, offset, reply) };
-        let items = match self.listings.get(fh, offset, || self.list(dir)) {
-            Ok(items) => items,
-            Err(e) => return reply.error(errno(&e)),
-        };
-        for (next, item) in rest(&items, offset) {
-            if reply.add(INodeNo(item.ino), next, item.kind, OsStr::from_bytes(&item.name)) {
-                break;
-            }
+        let add =
+            |item: &Item| reply.add(INodeNo(item.ino), item.next, item.kind, OsStr::from_bytes(&item.name));
+        match self.each_listed(dir, offset, add) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
         }
-        reply.ok();
     }
 
     fn readdirplus(
@@ -361,31 +356,27 @@ impl Filesystem for Live {
         let Some(dir) = self.object(ino.0) else {
             return self.frozen.readdirplus(req, ino, fh, offset, reply);
         };
-        let items = match self.listings.get(fh, offset, || self.list(dir)) {
-            Ok(items) => items,
-            Err(e) => return reply.error(errno(&e)),
-        };
-        for (next, item) in rest(&items, offset) {
-            let found = match self.object(item.ino) {
-                Some(object) => self.entry(object),
-                None => self.lookup_any(dir, &item.name),
-            };
-            // What was removed since has no attributes.
-            let Ok(found) = found else { continue };
+        let add = |item: &Item| {
             let name = OsStr::from_bytes(&item.name);
-            let keep = found.keep_attr.min(found.keep);
-            if reply.add(found.attr.ino, next, name, &keep, &found.attr, found.generation) {
-                break;
+            match self.listed(dir, item) {
+                Ok(found) => {
+                    let keep = found.keep_attr.min(found.keep);
+                    reply.add(found.attr.ino, item.next, name, &keep, &found.attr, found.generation)
+                }
+                // What can't be read still shows its name; using it gives the error.
+                Err(_) => reply.name_only(INodeNo(item.ino), item.next, item.kind, name),
             }
+        };
+        match self.each_listed(dir, offset, add) {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
         }
-        reply.ok();
     }
 
     fn releasedir(&self, req: &Request, ino: INodeNo, fh: FileHandle, flags: OpenFlags, reply: ReplyEmpty) {
         if self.object(ino.0).is_none() {
             return self.frozen.releasedir(req, ino, fh, flags, reply);
         }
-        self.listings.close(fh);
         // Of a directory that is gone nothing is open any more.
         let open = self.open_dirs.closed(fh).filter(|(object, of)| self.is_of(*of, *object));
         empty(open.map_or(Ok(()), |(object, _)| self.files.close_file(object)), reply);

@@ -284,6 +284,15 @@ impl ReplyDirectoryPlus {
         self.0.add(&out.dirent(ino.0, next, attr.kind, name.as_ref().as_bytes()))
     }
 
+    /// Adds a name without its file, which the kernel looks up when it is used; true: there was no room for it.
+    pub fn name_only(&mut self, ino: INodeNo, next: u64, kind: FileType, name: impl AsRef<OsStr>) -> bool {
+        /// Bytes of a file and its attributes.
+        #[doc(alias = "fuse_entry_out")]
+        const ENTRY: usize = 128;
+        let out = Out::default().raw(&[0; ENTRY]);
+        self.0.add(&out.dirent(ino.0, next, kind, name.as_ref().as_bytes()))
+    }
+
     /// That is all.
     pub fn ok(self) {
         self.0.answer.send(&[self.0.out.bytes()]);

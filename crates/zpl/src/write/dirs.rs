@@ -72,15 +72,26 @@ impl FsWriter {
 
     /// All entries of a directory, without `.` and `..`.
     pub fn entries(&self, dir: u64) -> Result<Vec<Dirent>> {
+        self.entries_from(dir, 0)?.map(|entry| entry.map(|(_, entry)| entry)).collect()
+    }
+
+    /// Entries of a directory from the place of a cookie on, each with the cookie behind it; 0 is the beginning, and all
+    /// others are at least 2^28 and below 2^63. An entry that stays is met once, however the others change.
+    pub fn entries_from(
+        &self,
+        dir: u64,
+        cookie: u64,
+    ) -> Result<impl Iterator<Item = Result<(u64, Dirent)>> + use<>> {
         let dir = self.dir(dir)?;
-        let mut all = Vec::new();
-        for entry in Zap::open(&self.object(&dir)?)?.entries() {
-            let entry = entry?;
+        let mut cursor = Zap::open(&self.object(&dir)?)?.entries_from(cookie);
+        let mut next = move || -> Result<Option<(u64, Dirent)>> {
+            let Some(entry) = cursor.next().transpose()? else { return Ok(None) };
             let value = entry.value.first().unwrap_or(0);
             let kind = FileKind::from_dirent_type(dirent_type(value));
-            all.push(Dirent { name: entry.name().to_vec(), object: dirent_object(value), kind });
-        }
-        Ok(all)
+            let behind = cursor.cookie_after(&entry);
+            Ok(Some((behind, Dirent { name: entry.name().to_vec(), object: dirent_object(value), kind })))
+        };
+        Ok(std::iter::from_fn(move || next().transpose()))
     }
 
     /// Adds an entry and what the directory says of itself; the file's side is the caller's.
