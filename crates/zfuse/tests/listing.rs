@@ -13,6 +13,8 @@ use sim::files::{FilePool, POOL, disks};
 use sim::world::Shape;
 use stdx::rng::Rng;
 use zfuse::{LiveOptions, Ready, Snapdir, mount_live};
+use zpl::FileKind;
+use zpl::write::NewNode;
 
 /// Runs `test` in a mount, then unmounts, exports, and asks zdb.
 fn mounted(options: LiveOptions, test: impl FnOnce(&Path)) {
@@ -170,4 +172,22 @@ fn a_listing_that_stood_still_gives_no_name_to_another_file() {
         assert!(rest.iter().all(|(name, _)| name.starts_with("new")), "{rest:?}");
         assert!((0..600).all(|n| fs::read(at.join(format!("old-{n}"))).is_err()));
     });
+}
+
+/// Files that a reader has met leave memory, though nothing is written that would look for those without a use.
+#[test]
+fn files_that_were_read_do_not_stay_in_memory() {
+    const FILES: usize = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let devices = disks(dir.path(), 2, 256 << 20).unwrap();
+    let pool = FilePool::create_with(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices, |new| new);
+    let pool = pool.unwrap();
+    let new = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+    let make = |n| pool.fs.create(pool.fs.root, format!("{n}").as_bytes(), &new).unwrap();
+    let files: Vec<u64> = (0..FILES).map(make).collect();
+    pool.spa.sync().unwrap();
+    files.iter().for_each(|file| assert_eq!(pool.fs.attr(*file).unwrap().links, 1));
+    let objects = pool.fs.objset.arc().memory().objects.count();
+    assert!(objects < FILES / 2, "{objects} of {FILES}");
+    pool.export().unwrap();
 }

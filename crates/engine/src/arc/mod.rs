@@ -156,6 +156,17 @@ impl ArcCache {
         self.memory.replace(key, data, purpose(bp, false));
     }
 
+    /// Forgets a block whose space is free again.
+    #[doc(alias = "arc_freed")]
+    pub fn freed(&self, bp: &Blkptr) {
+        if let Some(key) = self.key(bp, Form::Logical) {
+            self.memory.remove(key);
+            if bp.is_protected() {
+                self.memory.remove(Key { keyless: true, ..key });
+            }
+        }
+    }
+
     /// Forgets everything: a key was unloaded, and what it opened must not be read from memory.
     pub fn forget_all(&self) {
         self.memory.forget(self.pool);

@@ -10,6 +10,7 @@
 
 pub mod limits;
 pub mod lists;
+pub mod objects;
 pub mod stats;
 
 use std::collections::HashMap;
@@ -56,6 +57,8 @@ pub struct Memory {
     short: AtomicU64,
     pools: AtomicU32,
     store: Mutex<Store>,
+    /// Objects of open object sets.
+    pub objects: objects::Objects,
 }
 
 /// What is in memory now.
@@ -81,7 +84,14 @@ impl Memory {
     /// Empty, with these limits.
     pub fn new(limits: Limits) -> Self {
         let (short, pools) = (AtomicU64::new(0), AtomicU32::new(0));
-        Self { limits, stats: Stats::default(), short, pools, store: Mutex::default() }
+        Self {
+            limits,
+            stats: Stats::default(),
+            short,
+            pools,
+            store: Mutex::default(),
+            objects: objects::Objects::default(),
+        }
     }
 
     /// Empty, with at most `arc_max` bytes of blocks; everything else by default.

@@ -100,6 +100,7 @@ impl Spa {
             }
         }
         let allocator = self.pool.zio.allocator()?;
+        self.pool.arc.freed(bp);
         // A clone is younger than its bytes: what counts for a checkpoint is when they were written.
         bp.dvas().for_each(|dva| allocator.free_born(&dva, bp.physical_birth(), tx.txg()));
         Ok(())

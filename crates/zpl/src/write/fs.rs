@@ -1,6 +1,5 @@
 //! A file system open for writing.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -17,6 +16,7 @@ use stdx::rng::Rng;
 use zcommon::features::Feature;
 
 use super::aces::{AclInherit, AclMode};
+use super::crowd::Crowd;
 use super::fields::Fields;
 use super::mount::Mounted;
 use super::node::{Node, State};
@@ -25,9 +25,6 @@ use crate::attr::{Attr, FileKind, Time};
 use crate::filesystem::{CaseSensitivity, VERSION_SA};
 use crate::master::Master;
 use crate::sa::SaFile;
-
-/// Files that are kept in memory without being in use.
-const KEEP: usize = 4096;
 
 /// Who begins transactions, and refuses when there is no space.
 pub trait Transactions: Send + Sync + std::fmt::Debug {
@@ -92,20 +89,6 @@ impl Default for Options {
     }
 }
 
-/// Files in memory, by object.
-#[derive(Debug)]
-struct Nodes {
-    map: BTreeMap<u64, Arc<Node>>,
-    /// With more, those that nobody uses go.
-    crowded: usize,
-}
-
-impl Default for Nodes {
-    fn default() -> Self {
-        Self { map: BTreeMap::new(), crowded: 2 * KEEP }
-    }
-}
-
 /// A file system open for writing. See the module's text for the order of locks.
 #[derive(Debug)]
 pub struct FsWriter {
@@ -134,7 +117,7 @@ pub struct FsWriter {
     pub(super) queue_lock: Mutex<()>,
     /// Large files of the delete queue that are freed next.
     pub(super) doomed: Mutex<Vec<Arc<Node>>>,
-    nodes: Mutex<Nodes>,
+    nodes: Mutex<Crowd<Node>>,
     sink: RwLock<Option<Arc<dyn LogSink>>>,
     pub(super) mounted: OnceLock<Mounted>,
     /// Records of the intent log are being done again: quotas don't count.
@@ -333,12 +316,14 @@ impl FsWriter {
     /// Puts a node among those in memory; the one that is there already wins.
     pub(super) fn keep(&self, fresh: Arc<Node>) -> Arc<Node> {
         let mut nodes = self.nodes.lock();
-        if nodes.map.len() > nodes.crowded {
-            nodes.map.retain(|_, node| Arc::strong_count(node) > 1 || node.is_open());
-            // Those in use stay: the next look over all comes when there are as many others again.
-            nodes.crowded = nodes.map.len().saturating_mul(2).max(2 * KEEP);
+        let in_use = |node: &Arc<Node>| Arc::strong_count(node) > 1 || node.is_open();
+        let looked = nodes.make_room(self.objset.share(), in_use);
+        let node = Arc::clone(nodes.map.entry(fresh.number).or_insert(fresh));
+        drop(nodes);
+        if looked > 0 {
+            self.objset.forget_unused();
         }
-        Arc::clone(nodes.map.entry(fresh.number).or_insert(fresh))
+        node
     }
 
     pub(super) fn forget(&self, number: u64) {

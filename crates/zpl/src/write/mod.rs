@@ -23,6 +23,7 @@
 pub mod aces;
 mod counting;
 pub mod create;
+mod crowd;
 mod data;
 mod dirs;
 mod fault;

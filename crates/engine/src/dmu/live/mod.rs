@@ -30,7 +30,7 @@ pub mod within;
 mod work;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use ondisk::objset::ObjsetFlags;
@@ -50,9 +50,6 @@ use crate::error::{Error, Result};
 use crate::txg::{SIZE, slot};
 use crate::types::Bookmark;
 use crate::zio::Form;
-
-/// Clean objects that are kept in memory.
-const KEEP: usize = 4096;
 
 /// Keeps the head of an object set's intent log up to date.
 pub trait IntentLog: Send + Sync + std::fmt::Debug {
@@ -87,6 +84,17 @@ pub struct LiveObjset {
     changed: crate::dmu::tx::Changed,
     /// How often clean objects were forgotten.
     trims: AtomicU64,
+    /// With more objects in memory, those without a use go.
+    crowded: AtomicUsize,
+    /// A group is being written: what a dnode's block says of an object may be older than the object. Changes under the
+    /// lock of `handles`.
+    syncing: AtomicBool,
+}
+
+impl Drop for LiveObjset {
+    fn drop(&mut self) {
+        self.counted().closed(self.handles.lock().len());
+    }
 }
 
 /// A new object.
@@ -175,7 +183,7 @@ impl LiveObjset {
 
     fn over(plain: Arc<Objset>, policy: Policy) -> Arc<Self> {
         let (id, phys, bp) = (plain.id, plain.phys.clone(), plain.rootbp);
-        Arc::new_cyclic(|me| {
+        let live = Arc::new_cyclic(|me| {
             let special = |which: SpecialObject, dnode: Option<Dnode>| {
                 let object = Object::stored(&plain, which.number(), dnode.unwrap_or_default());
                 (which.number(), Handle::new(me, object))
@@ -198,8 +206,21 @@ impl LiveObjset {
                 log: RwLock::default(),
                 changed: crate::dmu::tx::Changed::default(),
                 trims: AtomicU64::new(0),
+                crowded: AtomicUsize::new(0),
+                syncing: AtomicBool::new(false),
             }
-        })
+        });
+        live.counted().opened(live.handles.lock().len());
+        live
+    }
+
+    fn counted(&self) -> &crate::memory::objects::Objects {
+        &self.arc().memory().objects
+    }
+
+    /// Objects that may be in memory without being in use.
+    pub fn share(&self) -> usize {
+        self.counted().share()
     }
 
     /// The cache that its blocks are read through.
@@ -322,7 +343,14 @@ impl LiveObjset {
             drop(handles);
             return self.find(number);
         }
-        Ok(Arc::clone(handles.entry(number).or_insert(fresh)))
+        let handle = Arc::clone(handles.entry(number).or_insert(fresh));
+        self.counted().added(1);
+        let many = handles.len() > self.crowded.load(Ordering::Relaxed).max(self.share());
+        drop(handles);
+        if many {
+            self.forget_unused();
+        }
+        Ok(handle)
     }
 
     /// The object of that number for reading, dirty blocks included.
@@ -367,7 +395,11 @@ impl LiveObjset {
     fn claim_number(&self, number: u64) -> Result<Arc<Handle>> {
         let object = Object::stored(&self.plain, number, Dnode::default());
         let fresh = Handle::new(&self.me, object);
-        Ok(Arc::clone(self.handles.lock().entry(number).or_insert(fresh)))
+        let mut handles = self.handles.lock();
+        let before = handles.len();
+        let handle = Arc::clone(handles.entry(number).or_insert(fresh));
+        self.counted().added(handles.len() - before);
+        Ok(handle)
     }
 
     /// Frees an object and all its blocks.
@@ -414,20 +446,51 @@ impl LiveObjset {
 
     /// Forgets clean objects that nobody uses.
     fn trim(&self) {
-        let mut lowest = u64::MAX;
-        {
-            let mut handles = self.handles.lock();
-            self.trims.fetch_add(1, Ordering::Release);
-            let crowded = handles.len() > KEEP;
-            handles.retain(|&number, handle| {
-                // Freed objects must go, so that their numbers can be used again.
-                let goes = slots::is_ordinary(number) && evictable(handle) && (crowded || handle.is_free());
-                if goes && handle.is_free() {
-                    lowest = lowest.min(number);
-                }
-                !goes
-            });
+        let mut handles = self.handles.lock();
+        self.syncing.store(false, Ordering::Release);
+        let lowest = self.trim_locked(&mut handles);
+        drop(handles);
+        self.search_from(lowest);
+    }
+
+    /// From now on objects stay until [`Self::trim`].
+    fn hold(&self) {
+        let _handles = self.handles.lock();
+        self.syncing.store(true, Ordering::Release);
+    }
+
+    /// Forgets objects without a use, if there are many.
+    pub fn forget_unused(&self) {
+        let mut handles = self.handles.lock();
+        if self.syncing.load(Ordering::Acquire) {
+            return;
         }
+        let lowest = self.trim_locked(&mut handles);
+        drop(handles);
+        self.search_from(lowest);
+    }
+
+    /// Gives the lowest number of a freed object that went.
+    fn trim_locked(&self, handles: &mut BTreeMap<u64, Arc<Handle>>) -> u64 {
+        let (mut lowest, before) = (u64::MAX, handles.len());
+        self.trims.fetch_add(1, Ordering::Release);
+        let crowded = before > self.share();
+        handles.retain(|&number, handle| {
+            // Freed objects must go, so that their numbers can be used again.
+            let goes = slots::is_ordinary(number) && evictable(handle) && (crowded || handle.is_free());
+            if goes && handle.is_free() {
+                lowest = lowest.min(number);
+            }
+            !goes
+        });
+        self.counted().removed(before.saturating_sub(handles.len()));
+        // Those in use stay: the next look over all comes when there are as many others again.
+        self.crowded.store(handles.len().saturating_mul(2), Ordering::Relaxed);
+        lowest
+    }
+
+    /// The search for a free number goes on there, if that is lower.
+    fn search_from(&self, lowest: u64) {
         // Not before: a search that begins at numbers that can't be used yet goes over all behind them each time.
         let mut cursor = self.cursor.lock();
         *cursor = (*cursor).min(lowest);

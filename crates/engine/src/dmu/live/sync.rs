@@ -46,6 +46,8 @@ impl LiveObjset {
     /// Writes the objects that the group changed; their dnodes are then ready for [`LiveObjset::sync_root`].
     /// Gives what changed, in the order of object numbers.
     pub fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
+        // An object that is written here is clean before its dnode is in its block.
+        self.hold();
         let dirty = self.take_dirty(tx.txg(), |n| n != SpecialObject::Meta.number());
         let changed = self.sync_handles(dirty, tx, ops)?;
         let ordinary = changed.iter().filter(|(n, _)| slots::is_ordinary(**n));

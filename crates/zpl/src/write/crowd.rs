@@ -1,0 +1,63 @@
+//! What is kept in memory by number, until too many are there that nothing uses.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Values by number.
+#[derive(Debug)]
+pub(super) struct Crowd<T> {
+    /// All of them.
+    pub map: BTreeMap<u64, Arc<T>>,
+    /// With more, and more than the share, those without a use go.
+    crowded: usize,
+}
+
+impl<T> Default for Crowd<T> {
+    fn default() -> Self {
+        Self { map: BTreeMap::new(), crowded: 0 }
+    }
+}
+
+impl<T> Crowd<T> {
+    /// Makes room for one more, where `share` may stay without a use. Gives how many values were looked at: on average
+    /// few, however many are in use.
+    pub fn make_room(&mut self, share: usize, in_use: impl Fn(&Arc<T>) -> bool) -> usize {
+        let before = self.map.len();
+        if before <= share.max(self.crowded) {
+            return 0;
+        }
+        self.map.retain(|_, value| in_use(value));
+        // Those in use stay: the next look over all comes when there are as many others again.
+        self.crowded = self.map.len().saturating_mul(2);
+        before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 30,000 values in use, one after the other: a look at all of them each time would be 400 million steps.
+    #[test]
+    fn values_in_use_are_not_looked_at_each_time() {
+        let mut crowd = Crowd::default();
+        let mut steps = 0;
+        for number in 0..30_000 {
+            steps += crowd.make_room(100, |_| true);
+            crowd.map.insert(number, Arc::new(()));
+        }
+        assert!(steps < 60_000, "{steps}");
+        assert!(crowd.make_room(100, |_| false) == 0 && crowd.map.len() == 30_000);
+    }
+
+    #[test]
+    fn what_has_no_use_goes_beyond_the_share() {
+        let mut crowd = Crowd::default();
+        for number in 0..1000 {
+            crowd.make_room(100, |value| **value < 10);
+            crowd.map.insert(number, Arc::new(number));
+            assert!(crowd.map.len() <= 101);
+        }
+        assert!((0..10).all(|number| crowd.map.contains_key(&number)));
+    }
+}
