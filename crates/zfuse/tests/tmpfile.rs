@@ -98,6 +98,20 @@ fn the_time_of_birth_is_told() {
     bench.end();
 }
 
+#[test]
+fn an_extended_attribute_has_a_name_behind_its_kind() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.mnt().join("file");
+    fs::write(&path, b"").unwrap();
+    for kind in ["user.", "trusted.", "security."] {
+        let set = setxattr(&path, kind, b"x", XattrFlags::empty());
+        assert_eq!(set, Err(rustix::io::Errno::INVAL), "{kind}");
+        assert_eq!(getxattr(&path, kind, &mut [0; 8]), Err(rustix::io::Errno::INVAL), "{kind}");
+    }
+    bench.end();
+}
+
 /// Without the group's right to execute, members of the group keep the bit.
 #[test]
 fn the_set_group_id_bit_stays_where_linux_keeps_it() {

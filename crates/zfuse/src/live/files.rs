@@ -302,7 +302,11 @@ impl Live {
         if !options.xattr && !acl {
             return Err(Error::unsupported("xattr=off"));
         }
-        let kept = [&b"user."[..], b"trusted.", b"security."].iter().any(|space| name.starts_with(space));
+        let spaces = [&b"user."[..], b"trusted.", b"security."];
+        if spaces.contains(&name) {
+            return Err(Error::new(Kind::Invalid, "a kind of extended attributes alone is no name"));
+        }
+        let kept = spaces.iter().any(|space| name.starts_with(space));
         match (acl, options.posix_acl) {
             (true, true) => Ok(()),
             (true, false) => Err(Error::unsupported("acltype is not posix")),
