@@ -10,26 +10,36 @@ pub(super) struct Crowd<T> {
     pub map: BTreeMap<u64, Arc<T>>,
     /// With more, and more than the share, those without a use go.
     crowded: usize,
+    /// The same for bytes beside the values.
+    heavy: usize,
 }
+
+/// Bytes beside a value, such as a spill block, that are allowed for each of the share.
+const BESIDE: usize = 256;
 
 impl<T> Default for Crowd<T> {
     fn default() -> Self {
-        Self { map: BTreeMap::new(), crowded: 0 }
+        Self { map: BTreeMap::new(), crowded: 0, heavy: 0 }
     }
 }
 
 impl<T> Crowd<T> {
-    /// Makes room for one more, where `share` may stay without a use. Gives how many values were looked at: on average
-    /// few, however many are in use.
-    pub fn make_room(&mut self, share: usize, in_use: impl Fn(&Arc<T>) -> bool) -> usize {
+    /// Makes room for one more, where `share` may stay without a use. `beside`: bytes that all of them have beside
+    /// themselves. Gives how many values were looked at: on average few, however many are in use.
+    pub fn make_room(&mut self, share: usize, beside: usize, in_use: impl Fn(&Arc<T>) -> bool) -> usize {
         let before = self.map.len();
-        if before <= share.max(self.crowded) {
+        if before <= share.max(self.crowded) && beside <= share.saturating_mul(BESIDE).max(self.heavy) {
             return 0;
         }
         self.map.retain(|_, value| in_use(value));
         // Those in use stay: the next look over all comes when there are as many others again.
         self.crowded = self.map.len().saturating_mul(2);
         before
+    }
+
+    /// After a look: values that stay have so many bytes beside themselves.
+    pub fn has_beside(&mut self, bytes: usize) {
+        self.heavy = bytes.saturating_mul(2);
     }
 }
 
@@ -43,18 +53,34 @@ mod tests {
         let mut crowd = Crowd::default();
         let mut steps = 0;
         for number in 0..30_000 {
-            steps += crowd.make_room(100, |_| true);
+            steps += crowd.make_room(100, 0, |_| true);
             crowd.map.insert(number, Arc::new(()));
         }
         assert!(steps < 60_000, "{steps}");
-        assert!(crowd.make_room(100, |_| false) == 0 && crowd.map.len() == 30_000);
+        assert!(crowd.make_room(100, 0, |_| false) == 0 && crowd.map.len() == 30_000);
+    }
+
+    /// Few values of many bytes go as many of few do.
+    #[test]
+    fn heavy_values_without_a_use_go() {
+        let (mut crowd, mut beside, mut most) = (Crowd::default(), 0, 0);
+        for number in 0..1000 {
+            if crowd.make_room(100, beside, |_| false) > 0 {
+                beside = crowd.map.len() * 10_000;
+                crowd.has_beside(beside);
+            }
+            crowd.map.insert(number, Arc::new(()));
+            beside += 10_000;
+            most = most.max(crowd.map.len());
+        }
+        assert!(most <= 4, "{most}");
     }
 
     #[test]
     fn what_has_no_use_goes_beyond_the_share() {
         let mut crowd = Crowd::default();
         for number in 0..1000 {
-            crowd.make_room(100, |value| **value < 10);
+            crowd.make_room(100, 0, |value| **value < 10);
             crowd.map.insert(number, Arc::new(number));
             assert!(crowd.map.len() <= 101);
         }

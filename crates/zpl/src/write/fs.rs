@@ -1,6 +1,6 @@
 //! A file system open for writing.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use engine::dmu::{LiveObjset, Object, SpecialObject, Tx};
@@ -118,6 +118,8 @@ pub struct FsWriter {
     /// Large files of the delete queue that are freed next.
     pub(super) doomed: Mutex<Vec<Arc<Node>>>,
     nodes: Mutex<Crowd<Node>>,
+    /// Bytes that nodes have beside themselves, about.
+    pub(super) spilled: AtomicUsize,
     sink: RwLock<Option<Arc<dyn LogSink>>>,
     pub(super) mounted: OnceLock<Mounted>,
     /// Records of the intent log are being done again: quotas don't count.
@@ -175,6 +177,7 @@ impl FsWriter {
             queue_lock: Mutex::default(),
             doomed: Mutex::default(),
             nodes: Mutex::default(),
+            spilled: AtomicUsize::new(0),
             sink: RwLock::default(),
             mounted: OnceLock::new(),
             replaying: AtomicBool::new(false),
@@ -317,7 +320,13 @@ impl FsWriter {
     pub(super) fn keep(&self, fresh: Arc<Node>) -> Arc<Node> {
         let mut nodes = self.nodes.lock();
         let in_use = |node: &Arc<Node>| Arc::strong_count(node) > 1 || node.is_open();
-        let looked = nodes.make_room(self.objset.share(), in_use);
+        let looked = nodes.make_room(self.objset.share(), self.spilled.load(Ordering::Relaxed), in_use);
+        if looked > 0 {
+            let beside = nodes.map.values().map(|node| node.spilled.load(Ordering::Relaxed)).sum();
+            nodes.has_beside(beside);
+            self.spilled.store(beside, Ordering::Relaxed);
+        }
+        self.spilled.fetch_add(fresh.spilled.load(Ordering::Relaxed), Ordering::Relaxed);
         let node = Arc::clone(nodes.map.entry(fresh.number).or_insert(fresh));
         drop(nodes);
         if looked > 0 {

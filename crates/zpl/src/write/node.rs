@@ -1,7 +1,7 @@
 //! A file in use.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use engine::dmu::{Handle, Tx};
 use engine::sa::SaAttrs;
@@ -39,6 +39,11 @@ impl State {
     }
 }
 
+/// Bytes that attributes take which the dnode has no room for: those of the spill block, twice.
+fn spilled(state: &State) -> usize {
+    state.spill.as_ref().map_or(0, |spill| spill.len().saturating_mul(2))
+}
+
 /// A file in use. Attributes are written back with every change.
 #[derive(Debug)]
 pub struct Node {
@@ -52,16 +57,20 @@ pub struct Node {
     pub(super) ranges: Ranges,
     /// How often it is open.
     pub(super) opens: AtomicU64,
+    /// Bytes of its spill block and of the attributes in there.
+    pub(super) spilled: AtomicUsize,
     /// It has no name and is open no more: its blocks are being freed.
     doomed: AtomicBool,
 }
 
 impl Node {
     pub(super) fn new(handle: Arc<Handle>, state: State, kind: FileKind) -> Arc<Self> {
+        let spilled = AtomicUsize::new(spilled(&state));
         Arc::new(Self {
             number: handle.number,
             handle,
             kind,
+            spilled,
             state: RwLock::new(state),
             entries: Mutex::default(),
             ranges: Ranges::default(),
@@ -144,6 +153,9 @@ impl FsWriter {
         }
         node.handle.set_typed_bonus(tx, kind, &built.bonus)?;
         state.spill = built.spill;
+        let (now, before) = (spilled(state), node.spilled.load(Ordering::Relaxed));
+        node.spilled.store(now, Ordering::Relaxed);
+        self.spilled.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
         Ok(())
     }
 }
