@@ -395,10 +395,12 @@ impl Filesystem for Fuse {
         let ttl = if self.may_change(parent) { Duration::ZERO } else { FOREVER };
         for item in items {
             let name = OsStr::from_bytes(&item.name);
-            let full = match self.found(parent, &item) {
-                Ok(attr) => reply.add(attr.ino, item.next, name, &ttl, &attr, Generation(0)),
+            // To know more of a snapshot it must be opened, and there may be thousands.
+            let closed = parent.what == What::SnapDir && item.ino == dir::UNKNOWN;
+            let full = match if closed { None } else { self.found(parent, &item).ok() } {
+                Some(attr) => reply.add(attr.ino, item.next, name, &ttl, &attr, Generation(0)),
                 // What can't be read still shows its name; using it gives the error.
-                Err(_) => reply.name_only(INodeNo(item.ino), item.next, item.kind, name),
+                None => reply.name_only(INodeNo(item.ino), item.next, item.kind, name),
             };
             if full {
                 break;
