@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use common::Bench;
 use engine::dmu::Tx;
 use engine::dsl::write::Tasks;
-use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::spa::layout::VdevSpec;
 use ondisk::acl::{Ace, ace_mask, ace_type};
@@ -583,101 +582,4 @@ fn quotas_that_a_command_sets_count_for_who_has_it_mounted() {
     bench.spa.sync().unwrap();
     assert_eq!(fs.write(file, 0, b"x", true).unwrap_err().kind(), zpl::Kind::Quota);
     fs.unmount().unwrap();
-}
-
-/// Real zdb finds an owner for each block that is allocated.
-fn no_leaks(dir: &Path) {
-    if zdb::installed() {
-        zdb::verify(dir, "wpool").unwrap();
-    }
-}
-
-/// A long file goes in bounded pieces. In the middle, what is on disk is whole: the file waits to be removed, and the next
-/// mount goes on.
-#[test]
-fn a_long_file_is_freed_in_pieces() {
-    let bench = Bench::new(256 << 20, |_| {});
-    bench.set("recordsize", 512);
-    bench.env.memory.set(Limit::AsyncBlockMax, 10_000).unwrap();
-    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let empty = fs.space().unwrap().referenced;
-    let new = |name: &[u8]| fs.create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
-    let (long, cut) = (new(b"long"), new(b"cut"));
-    for (file, blocks) in [(long, 40_000), (cut, 30_000)] {
-        fs.write(file, 0, &random(&mut Rng::new(5), blocks * 512), true).unwrap();
-    }
-    bench.spa.sync().unwrap();
-    for (cuts, least) in [(true, 1), (false, 2)] {
-        let begin = bench.spa.txgs.open();
-        match cuts {
-            true => fs.truncate(cut, 5000).unwrap(),
-            false => fs.unlink(fs.root, b"long").unwrap(),
-        }
-        let groups = bench.spa.txgs.open() - begin;
-        assert!(groups >= least, "{groups} groups free it");
-        let crashed = crashed(&bench);
-        no_leaks(crashed.path());
-        let spa = pools::import_dir(crashed.path(), "wpool").unwrap();
-        let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
-        spa.sync().unwrap();
-        let left = fs.entries(fs.root).unwrap().len();
-        assert_eq!(left, if cuts { 2 } else { 1 });
-        if !cuts {
-            assert!(fs.space().unwrap().referenced < empty + (1 << 20));
-        }
-        fs.unmount().unwrap();
-        drop(fs);
-        spa.export().unwrap();
-        if !cuts {
-            no_leaks(crashed.path());
-        }
-    }
-    let mut start = vec![0; 5000];
-    assert_eq!(fs.read(cut, 0, &mut start).unwrap(), 5000);
-    assert!(start == random(&mut Rng::new(5), 5000));
-}
-
-/// A destroyed dataset goes in bounded pieces, and whoever imports the pool goes on with it.
-#[test]
-fn a_destroyed_dataset_is_freed_in_pieces() {
-    let bench = Bench::new(256 << 20, |_| {});
-    bench.env.memory.set(Limit::AsyncBlockMax, 700).unwrap();
-    bench.set("recordsize", 512);
-    let spa = &bench.spa;
-    let made = |tasks: &Tasks<'_>| {
-        let new = zpl::write::NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99);
-        tasks.create("wpool/child", ondisk::ObjsetType::Zfs, 0, &mut |live, tx| {
-            zpl::write::create_fs(&live.objset, tx, &new)
-        })
-    };
-    spa.dsl_task(made).unwrap();
-    let fs = mount(spa, "wpool/child", Overrides::default()).unwrap();
-    let mut rng = Rng::new(7);
-    for n in 0..300 {
-        let file = fs.create(fs.root, format!("f{n}").as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
-        fs.write(file, 0, &random(&mut rng, 512 * (n % 40)), true).unwrap();
-    }
-    fs.unmount().unwrap();
-    drop(fs);
-    spa.sync().unwrap();
-    spa.dsl_task(|tasks| tasks.destroy("wpool/child", false)).unwrap();
-    let freeing = |spa: &Spa| engine::spa::props::freeing(&spa.pool);
-    let mut before = freeing(spa);
-    assert!(before > 0);
-    for n in 0..40 {
-        if n == 2 {
-            no_leaks(crashed(&bench).path());
-        }
-        spa.sync().unwrap();
-        let left = freeing(spa);
-        assert!(left < before, "each group frees something");
-        before = left;
-        if left == 0 {
-            assert!(n > 4, "{n}");
-            break;
-        }
-    }
-    assert_eq!(before, 0);
-    spa.export().unwrap();
-    no_leaks(bench.dir.path());
 }

@@ -125,7 +125,13 @@ impl LiveVolume {
             return Err(Error::new(Kind::Invalid, "the volume was closed"));
         }
         self.rooms.wait(&*self.spa, &self.dataset, frees)?;
-        self.spa.begin()
+        if frees { self.spa.begin_free() } else { self.spa.begin() }
+    }
+
+    /// Frees most of a long range of bytes in bounded pieces, so that what is left goes in one transaction.
+    fn free_long(&self, offset: u64, end: u64) -> Result<()> {
+        let size = self.block_size();
+        self.handle.free_long(offset.div_ceil(size), end / size, &|| self.begin(true)).map(drop)
     }
 
     /// Fails when the range is not all in the device; else gives its end.
@@ -172,6 +178,7 @@ impl LiveVolume {
         let end = self.end(offset, len)?;
         {
             let _range = self.ranges.lock(offset..end, true);
+            self.free_long(offset, end)?;
             let tx = self.begin(true)?;
             discard(&self.handle, &tx, offset, len)?;
             let record = LogRecord::Truncate(LrTruncate { foid: ZVOL_OBJECT, offset, length: len });
@@ -199,6 +206,7 @@ impl LiveVolume {
     pub fn resize(&self, size: u64) -> Result<()> {
         crate::check(size, self.block_size())?;
         let _range = self.ranges.lock(0..u64::MAX, true);
+        self.free_long(size, u64::MAX)?;
         let txg = {
             let tx = self.begin(size <= self.size())?;
             let properties = self.dataset.objset.handle(ZVOL_ZAP_OBJECT)?;

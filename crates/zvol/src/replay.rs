@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use engine::dmu::live::LONG;
 use engine::dmu::{Handle, LiveObjset, Tx};
 use engine::spa::Spa;
 use engine::zil::Zil;
@@ -28,6 +29,10 @@ impl VolumeReplay {
 impl Replayer for VolumeReplay {
     fn replay(&mut self, log: &Zil, record: &Record<'_>) -> Result<()> {
         let handle = self.objset.handle(ZVOL_OBJECT)?;
+        if let LogRecord::Truncate(t) = &record.record {
+            let (size, end) = (handle.dnode().datablksz().max(1), t.offset.saturating_add(t.length));
+            handle.free_long(t.offset.div_ceil(size), end / size, &|| self.spa.begin_free())?;
+        }
         let tx = self.spa.begin()?;
         match (&record.record, &record.data) {
             (LogRecord::Write(_), Some((offset, data))) => handle.write(&tx, *offset, data)?,
@@ -58,6 +63,7 @@ pub fn discard(handle: &Arc<Handle>, tx: &Tx, offset: u64, length: u64) -> Resul
     }
     zero(offset, first.saturating_mul(size))?;
     if first < last {
+        tx.frees(last.min(handle.dnode().maxblkid.saturating_add(1)).saturating_sub(first).min(LONG));
         handle.free_blocks(tx, first, last)?;
     }
     zero(last.saturating_mul(size), end)

@@ -405,20 +405,25 @@ fn copy_blocks(from: &dyn Edit, to: &mut dyn Edit) -> Result<()> {
     (0..=from.max_block()).try_for_each(|blkid| to.write_block(blkid, from.read_block(blkid)?.into_owned()))
 }
 
-/// The blocks of a list of a livelist that are allocated and not freed, the newest first.
+/// The blocks of a list of a livelist that are allocated and not freed, the newest first, `most` of them; and whether there
+/// are more.
 #[doc(alias = "dsl_process_sub_livelist")]
-pub fn unfreed(list: &BlockList<'_>) -> Result<Vec<Blkptr>> {
+pub fn unfreed(list: &BlockList<'_>, most: u64) -> Result<(Vec<Blkptr>, bool)> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut frees: HashMap<(u32, u64), u64> = HashMap::new();
-    let mut alive = Vec::new();
+    let (mut alive, mut more) = (Vec::new(), false);
     let _ = list.iterate(&mut |bp, freed| {
         let place = bp.dva(0).map(|dva| (dva.vdev, dva.offset)).unwrap_or_default();
-        let waiting = frees.entry(place).or_default();
-        match (freed, *waiting) {
-            (true, _) => *waiting += 1,
-            (false, 0) => alive.push(*bp),
-            (false, _) => *waiting -= 1,
+        match (freed, frees.get_mut(&place)) {
+            (true, Some(waiting)) => *waiting += 1,
+            (true, None) => drop(frees.insert(place, 1)),
+            (false, Some(waiting)) if *waiting > 1 => *waiting -= 1,
+            (false, Some(_)) => drop(frees.remove(&place)),
+            (false, None) if alive.len() < most => alive.push(*bp),
+            (false, None) => more = true,
         }
-        Ok(ControlFlow::Continue(()))
+        // Whether there are more is known: the rest need not be read.
+        Ok(if more { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(alive)
+    Ok((alive, more))
 }

@@ -343,7 +343,7 @@ fn a_livelist_knows_what_is_alive() {
         .entries()
         .unwrap()
         .into_values()
-        .flat_map(|n| unfreed(&BlockList::open(&pool, n).unwrap()).unwrap())
+        .flat_map(|n| unfreed(&BlockList::open(&pool, n).unwrap(), u64::MAX).unwrap().0)
         .collect();
     let alive: Vec<Blkptr> = alive.into_values().collect();
     assert_eq!(sorted(&found), sorted(&alive));

@@ -1,5 +1,6 @@
 //! What the DSL asks of a pool: one that is being made, and one that is open; and what intent logs ask.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use ondisk::Blkptr;
@@ -163,6 +164,10 @@ impl Roomy for Spa {
 
     fn inflation(&self) -> u64 {
         self.space.worst_inflation(self.txgs.synced()).saturating_mul(COPIES_AND_METADATA).max(INFLATION)
+    }
+
+    fn is_freeing(&self) -> bool {
+        self.chores.are_left() || self.waiting.load(Ordering::Relaxed)
     }
 
     fn sync(&self) -> Result<()> {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use ondisk::{Blkptr, Uberblock};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
+use super::chores::Chores;
 use super::config::PoolConfig;
 use super::events::Events;
 use super::faults::Lost;
@@ -81,6 +82,8 @@ pub struct Spa {
     pub(super) telling: Telling,
     /// Something waits to be freed, and the last group could free some.
     pub(super) waiting: AtomicBool,
+    /// What its own thread does behind users.
+    pub(super) chores: Arc<Chores>,
     /// Vdevs grow with their devices.
     pub(super) autoexpand: AtomicBool,
     /// Some of them have, and could be used.
@@ -144,6 +147,7 @@ impl Spa {
             telling: Telling::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
+            chores: Arc::default(),
             autoexpand: AtomicBool::new(false),
             has_grown: AtomicBool::new(false),
             last_measured: Mutex::default(),
@@ -338,7 +342,7 @@ impl Spa {
         std::thread::Builder::new().name(format!("mmp-{}", self.pool.name)).spawn(beat)?;
         let name = format!("txg-{}", self.pool.name);
         *self.thread.lock() = Some(std::thread::Builder::new().name(name).spawn(work)?);
-        Ok(())
+        self.start_chores()
     }
 
     /// As [`Spa::step`]. When an invariant breaks, whoever waits is told so, instead of waiting for ever.
@@ -367,8 +371,10 @@ impl Spa {
 
     /// Stops the sync thread.
     pub(super) fn stop_thread(&self) {
-        self.stop.store(true, Ordering::Release);
+        // A step of theirs may wait for a group, which the sync thread has to write, or for a disk.
         self.pool.zio.parking.close();
+        self.chores.end();
+        self.stop.store(true, Ordering::Release);
         self.txgs.want(0);
         if let Some(thread) = self.thread.lock().take()
             && thread.thread().id() != std::thread::current().id()

@@ -13,6 +13,7 @@
 
 mod accounts;
 mod admin;
+mod chores;
 pub mod config;
 pub mod create;
 pub mod devices;
@@ -48,6 +49,7 @@ mod sync;
 mod upgrade;
 pub mod vdev_props;
 
+pub use chores::Chore;
 pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, check_logs, import, missing_logs};
 pub use live::{Quiet, Spa};

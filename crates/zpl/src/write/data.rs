@@ -245,7 +245,7 @@ impl FsWriter {
     /// middle the file is as long as before, with a hole in it.
     pub(super) fn free_end(&self, node: &Node, size: u64) -> Result<()> {
         let block = node.handle.dnode().datablksz().max(1);
-        self.free_in_pieces(node, size.div_ceil(block), u64::MAX).map(|_| ())
+        self.free_in_pieces(node, size.div_ceil(block), u64::MAX)
     }
 
     /// The same under locks that are held.
@@ -288,7 +288,7 @@ impl FsWriter {
         zero(range.start, head_end)?;
         if first_whole < end_whole {
             let blocks = end_whole.min(last.saturating_add(1)).saturating_sub(first_whole);
-            tx.frees(blocks.min(super::remove::PIECE));
+            tx.frees(blocks.min(engine::dmu::live::LONG));
             node.handle.free_blocks(tx, first_whole, end_whole)?;
         }
         if !to_end && end_whole >= first_whole {

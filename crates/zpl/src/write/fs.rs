@@ -1,7 +1,7 @@
 //! A file system open for writing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use engine::dmu::{LiveObjset, Object, SpecialObject, Tx};
 use engine::sa::{SaAttrs, SaTables};
@@ -115,8 +115,9 @@ pub struct FsWriter {
     pub(super) names: RwLock<()>,
     /// Held to change the delete queue.
     pub(super) queue_lock: Mutex<()>,
-    /// Large files of the delete queue that are freed next.
-    pub(super) doomed: Mutex<Vec<Arc<Node>>>,
+    /// Files of the delete queue that are freed behind users.
+    pub(super) drain: super::drain::Drain,
+    pub(super) me: Weak<Self>,
     nodes: Mutex<Crowd<Node>>,
     /// Bytes that nodes have beside themselves, about.
     pub(super) spilled: AtomicUsize,
@@ -157,13 +158,14 @@ impl FsWriter {
             0 if master.version < VERSION_SA => SaTables::new(0),
             object => SaTables::load(&view, object)?,
         };
-        Ok(Arc::new(Self {
+        let (fields, quotas) = (Fields::of(&tables)?, super::quota::Quotas::load(&master.zap)?);
+        Ok(Arc::new_cyclic(|me| Self {
             objset: Arc::clone(objset),
             root: master.root,
             txs,
             clock,
             version: AtomicU64::new(master.version),
-            fields: Fields::of(&tables)?,
+            fields,
             tables: Mutex::new(tables),
             random: Mutex::new(Rng::new(seed)),
             queue: master.unlinked_set,
@@ -171,11 +173,12 @@ impl FsWriter {
             utf8only: master.utf8only,
             normalization: master.normalization,
             options: RwLock::new(options),
-            quotas: RwLock::new(super::quota::Quotas::load(&master.zap)?),
+            quotas: RwLock::new(quotas),
             quotas_as_of: AtomicU64::new(0),
             names: RwLock::default(),
             queue_lock: Mutex::default(),
-            doomed: Mutex::default(),
+            drain: super::drain::Drain::default(),
+            me: Weak::clone(me),
             nodes: Mutex::default(),
             spilled: AtomicUsize::new(0),
             sink: RwLock::default(),
@@ -227,7 +230,7 @@ impl FsWriter {
             sink.forget(object);
         }
         let blocks = self.objset.handle(object)?.dnode().maxblkid.saturating_add(1);
-        tx.frees(blocks.min(super::remove::PIECE));
+        tx.frees(blocks.min(engine::dmu::live::LONG));
         self.objset.free_object(tx, object)?;
         self.forget(object);
         Ok(())
@@ -372,7 +375,7 @@ impl FsWriter {
     /// A file is open: it stays readable when its last name goes.
     pub fn open_file(&self, number: u64) -> Result<Arc<Node>> {
         let node = self.node(number)?;
-        node.opens.fetch_add(1, Ordering::AcqRel);
+        node.opens.fetch_add(1, Ordering::SeqCst);
         if node.handle.is_free() || node.is_doomed() {
             node.opens.fetch_sub(1, Ordering::AcqRel);
             return Err(Error::not_found("the file was removed"));
@@ -416,11 +419,18 @@ impl FsWriter {
         }
         {
             let _names = self.names.read();
-            if node.is_open() || node.handle.is_free() || node.word(self.fields.links) > 0 || !node.doom() {
+            if node.handle.is_free() || node.word(self.fields.links) > 0 {
                 return Ok(());
             }
+            if node.is_long() {
+                self.doom(&node);
+            } else if node.doom_unless_open() {
+                drop(_names);
+                return self.free_unlinked(&node);
+            }
         }
-        self.free_unlinked(&node)
+        self.free_doomed();
+        Ok(())
     }
 
     pub(super) fn dir(&self, number: u64) -> Result<Arc<Node>> {

@@ -26,6 +26,7 @@ pub mod create;
 mod crowd;
 mod data;
 mod dirs;
+mod drain;
 mod fault;
 pub mod fields;
 mod fs;

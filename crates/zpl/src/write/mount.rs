@@ -1,7 +1,7 @@
 //! A file system of an open pool, mounted for writing: with its properties, its intent log, and the pool's space.
 //!
 //! ```text
-//!  mount ─ the log of before the import is done again ─ files that were unlinked while open are removed ─▶ FsWriter
+//!  mount ─ the log of before the import is done again ─▶ FsWriter, and files of the delete queue are removed behind it
 //!     operations ─▶ transactions, records ── fsync ─▶ one write of the log
 //!  unmount ─ everything is on disk, the log is empty
 //! ```
@@ -152,7 +152,7 @@ fn mount_some(
         }
         done.complete()
     };
-    let replayed = match fs.replay_log(&zil).and_then(told).and_then(|done| fs.drain_queue().map(|()| done)) {
+    let replayed = match fs.replay_log(&zil).and_then(told) {
         Ok(replayed) => replayed,
         Err(e) => {
             fs.set_sink(None);
@@ -183,6 +183,8 @@ fn mount_some(
         return Err(Error::new(Kind::Busy, "the file system is mounted"));
     }
     fs.count_what_is_there();
+    // What can't be read of the delete queue is no reason not to mount.
+    let _ = fs.drain_queue();
     Ok(fs)
 }
 
@@ -236,6 +238,11 @@ impl FsWriter {
         self.mounted.get().ok_or_else(|| Error::new(Kind::Invalid, "the file system is not mounted"))
     }
 
+    /// The pool; `None` when it is not mounted.
+    pub(super) fn spa(&self) -> Option<&Arc<Spa>> {
+        self.mounted.get().map(|mounted| &mounted.place.spa)
+    }
+
     /// The last group on disk; `None` when it is not mounted.
     pub(super) fn synced(&self) -> Option<u64> {
         self.mounted.get().map(|mounted| mounted.place.spa.txgs.synced())
@@ -282,6 +289,7 @@ impl FsWriter {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.drain.end();
         place.dataset.watch(None);
         counting.lock().end();
         zil.begin_close()

@@ -94,12 +94,23 @@ impl Node {
 
     /// Whether its blocks are being freed.
     pub(super) fn is_doomed(&self) -> bool {
-        self.doomed.load(Ordering::Acquire)
+        self.doomed.load(Ordering::SeqCst)
     }
 
-    /// Nobody can open it any more. False when it is doomed already.
-    pub(super) fn doom(&self) -> bool {
-        !self.doomed.swap(true, Ordering::AcqRel)
+    /// Nobody can open it any more. False when it is doomed already, or somebody has it open.
+    pub(super) fn doom_unless_open(&self) -> bool {
+        if self.doomed.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        // Who opens it at this moment sees the mark, or is seen.
+        let open = self.opens.load(Ordering::SeqCst) > 0;
+        self.doomed.store(!open, Ordering::SeqCst);
+        !open
+    }
+
+    /// Whether it has more blocks than are freed at once.
+    pub(super) fn is_long(&self) -> bool {
+        self.handle.dnode().maxblkid >= engine::dmu::live::LONG
     }
 
     pub(super) fn word(&self, attr: SaAttr) -> u64 {

@@ -1,7 +1,8 @@
 //! Names that go, and files that go with their last name.
 //!
 //! A file that is still open when its last name goes waits in the *delete queue*, a ZAP of object numbers, until
-//! it is closed, or until the file system is opened the next time.
+//! it is closed, or until the file system is opened the next time. A long file waits there, too, while it is freed
+//! ([`super::drain`]).
 
 use std::sync::Arc;
 
@@ -13,10 +14,6 @@ use ondisk::znode::dirent_object;
 use super::fs::FsWriter;
 use super::node::Node;
 use super::sink::LogOp;
-use crate::attr::FileKind;
-
-/// Most blocks that one transaction frees.
-pub(super) const PIECE: u64 = 16 << 10;
 
 impl FsWriter {
     /// Removes a name of a file that is no directory.
@@ -98,55 +95,21 @@ impl FsWriter {
         })?;
         match (left, node.is_open()) {
             (0, true) => self.enqueue(tx, node.number)?,
+            (0, false) if node.is_long() => {
+                self.enqueue(tx, node.number)?;
+                self.doom(node);
+            }
             // What can't be freed because of damage stays in the queue, without a name.
             (0, false) if self.check_freeable(node).is_err() => self.enqueue(tx, node.number)?,
-            (0, false) if node.handle.dnode().maxblkid < PIECE => self.free_file(tx, node)?,
-            (0, false) => {
-                self.enqueue(tx, node.number)?;
-                if node.doom() {
-                    self.doomed.lock().push(Arc::clone(node));
-                }
-            }
+            (0, false) => self.free_file(tx, node)?,
             _ => {}
         }
         Ok(())
     }
 
-    /// Frees the large files that went with their last name, piece by piece. Call it without locks or transactions.
-    /// What fails stays in the delete queue.
-    pub(super) fn free_doomed(&self) {
-        loop {
-            let Some(node) = self.doomed.lock().pop() else { return };
-            let _ = self.free_unlinked(&node);
-        }
-    }
-
-    /// Frees a file of the delete queue that is not open, a bounded piece in each transaction.
-    #[doc(alias = "zfs_rmnode")]
-    pub(super) fn free_unlinked(&self, node: &Node) -> Result<()> {
-        self.free_in_pieces(node, 0, u64::MAX)?;
-        self.check_freeable(node)?;
-        let tx = self.begin_for(0, true)?;
-        let _names = self.names.read();
-        self.dequeue(&tx, node.number)?;
-        self.free_file(&tx, node)
-    }
-
-    /// Frees blocks `[start, end)` of a file but for the last piece, and gives where that begins.
-    #[doc(alias = "dmu_free_long_range")]
-    pub(super) fn free_in_pieces(&self, node: &Node, start: u64, end: u64) -> Result<u64> {
-        let mut at = start;
-        while node.handle.dnode().maxblkid.saturating_sub(at) >= PIECE {
-            let piece = node.handle.piece(at, end, PIECE)?;
-            if piece.last {
-                break;
-            }
-            let tx = self.begin_for(0, true)?;
-            tx.frees(piece.blocks);
-            node.handle.free_blocks(&tx, at, piece.end)?;
-            at = piece.end;
-        }
-        Ok(at)
+    /// Frees blocks `[start, end)` of a file but for the last piece.
+    pub(super) fn free_in_pieces(&self, node: &Node, start: u64, end: u64) -> Result<()> {
+        node.handle.free_long(start, end, &|| self.begin_for(0, true)).map(drop)
     }
 
     pub(super) fn enqueue(&self, tx: &Tx, number: u64) -> Result<()> {
@@ -164,7 +127,7 @@ impl FsWriter {
     }
 
     /// Whether all that [`FsWriter::free_file`] frees can be read as far as freeing needs it.
-    fn check_freeable(&self, node: &Node) -> Result<()> {
+    pub(super) fn check_freeable(&self, node: &Node) -> Result<()> {
         node.handle.check_readable(0, u64::MAX)?;
         match node.word(self.fields.xattr) {
             0 => Ok(()),
@@ -172,7 +135,7 @@ impl FsWriter {
         }
     }
 
-    fn check_xattr_dir(&self, dir: &Node) -> Result<()> {
+    pub(super) fn check_xattr_dir(&self, dir: &Node) -> Result<()> {
         dir.handle.check_readable(0, u64::MAX)?;
         for entry in Zap::open(&self.object(dir)?)?.entries() {
             let object = dirent_object(entry?.value.first().unwrap_or(0));
@@ -199,42 +162,4 @@ impl FsWriter {
         }
         self.free_object(tx, number)
     }
-
-    /// Removes the files that were unlinked while they were open, and are open no more.
-    #[doc(alias = "zfs_unlinked_drain")]
-    pub fn drain_queue(&self) -> Result<()> {
-        let view = self.objset.view();
-        let queue = match view.object(self.queue).and_then(|queue| Zap::open(&queue)?.to_vec()) {
-            Ok(queue) => queue,
-            Err(e) if is_damage(&e) => return Ok(()),
-            Err(e) => return Err(e),
-        };
-        for number in queue.iter().filter_map(|entry| entry.value.first()) {
-            match self.node(number) {
-                Ok(node) if node.is_open() || !node.doom() => {}
-                Ok(node) if node.kind != FileKind::Directory || node.word(self.fields.size) <= 2 => {
-                    // What can't be read stays; that is no reason not to mount.
-                    let _ = self.free_unlinked(&node);
-                }
-                Ok(node) => {
-                    if self.check_xattr_dir(&node).is_err() {
-                        continue;
-                    }
-                    let tx = self.begin_for(0, true)?;
-                    let _names = self.names.read();
-                    self.dequeue(&tx, number)?;
-                    self.free_xattr_dir(&tx, node.number)?;
-                }
-                Err(e) if is_damage(&e) => {}
-                Err(e) if e.kind() == Kind::NotFound => self.dequeue(&self.begin_for(0, true)?, number)?,
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether bytes on disk are lost or wrong: what needs them is left as it is.
-fn is_damage(e: &Error) -> bool {
-    matches!(e.kind(), Kind::Checksum | Kind::Corrupt | Kind::Io)
 }

@@ -51,7 +51,7 @@ impl Bench {
         new(&mut fs);
         let fill = |objset: &Arc<LiveObjset>, tx: &engine::dmu::Tx| create_fs(objset, tx, &fs);
         let spa = pools::create_pool(&env, "wpool", vec![top], &fill).unwrap();
-        let objset = Arc::clone(&spa.datasets.opened(root_dataset(&spa)).unwrap().objset);
+        let objset = Arc::clone(&spa.datasets.open(&*spa, root_dataset(&spa)).unwrap().objset);
         spa.sync().unwrap();
         Self { dir, env, spa, objset }
     }

@@ -40,7 +40,7 @@ use parking_lot::{Mutex, RwLock};
 pub(crate) use handle::Waiting;
 pub use handle::{Editor, Handle};
 use needs::Needs;
-pub use piece::Piece;
+pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;
 pub use within::Within;
 

@@ -1,8 +1,16 @@
 //! What a long object is freed in: pieces of a bounded number of blocks.
 
+use std::sync::Arc;
+
 use super::Handle;
-use crate::dmu::Blocks;
+use crate::dmu::{Blocks, Tx};
 use crate::error::Result;
+
+/// Blocks of a range that is long: it is not freed in one transaction.
+#[doc(alias = "zfs_delete_blocks")]
+pub const LONG: u64 = 16 << 10;
+/// Most blocks that one transaction frees of a long range.
+pub const PIECE: u64 = 8 << 10;
 
 /// Blocks that one transaction frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,5 +46,23 @@ impl Handle {
                 Some(blkid) => (at, count) = (blkid + 1, count + 1),
             }
         }
+    }
+
+    /// Frees blocks `[start, end)` but for the last ones, a bounded piece in each transaction that `begin` gives. Gives where
+    /// the rest begins, which one transaction can free.
+    #[doc(alias = "dmu_free_long_range")]
+    pub fn free_long(self: &Arc<Self>, start: u64, end: u64, begin: &dyn Fn() -> Result<Tx>) -> Result<u64> {
+        let mut at = start;
+        while self.dnode().maxblkid.min(end).saturating_sub(at) >= LONG {
+            let piece = self.piece(at, end, PIECE)?;
+            if piece.last {
+                break;
+            }
+            let tx = begin()?;
+            tx.frees(piece.blocks);
+            self.free_blocks(&tx, at, piece.end)?;
+            at = piece.end;
+        }
+        Ok(at)
     }
 }

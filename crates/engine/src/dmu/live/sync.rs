@@ -133,9 +133,12 @@ impl LiveObjset {
     ) -> Result<BTreeMap<u64, Changed>> {
         let policy = self.policy();
         let is_fs = self.objset_type() == ObjsetType::Zfs;
+        let tree = self.arc().zio().tree();
+        let dsize = |bp: &Blkptr| crate::zio::deflated(&tree, bp);
+        let mut gone = |bp: &Blkptr| ops.killed(bp, tx).map(|()| dsize(bp));
         let mut works = Vec::new();
         for handle in dirty {
-            let mut work = Work::begin(&handle, tx.txg(), &policy)?;
+            let mut work = Work::begin(&handle, tx.txg(), &policy, &mut gone)?;
             if is_fs && slots::is_ordinary(handle.number) && !work.dnode.is_free() {
                 work.dnode.flags.0 |= policy.accounted.0;
             }
@@ -145,8 +148,6 @@ impl LiveObjset {
         for level in 0..levels {
             self.sync_level(&mut works, level, &policy)?;
         }
-        let tree = self.arc().zio().tree();
-        let dsize = |bp: &Blkptr| crate::zio::deflated(&tree, bp);
         let mut changed = BTreeMap::new();
         for mut work in works {
             for bp in work.dropped() {

@@ -3,6 +3,8 @@
 //! Levels are written from the data up: each round writes the blocks of one level of all objects together, so
 //! that devices always have work, and the next round puts their pointers into the blocks above.
 
+mod frees;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use super::change::{Change, Dirty, Spill};
 use super::handle::Handle;
 use super::policy::Policy;
 use super::tree;
-use crate::dmu::{Blocks, Object};
+use crate::dmu::Object;
 use crate::error::{Error, Result};
 use crate::txg::slot;
 use crate::zio::write::WriteRequest;
@@ -44,6 +46,10 @@ pub enum Request {
     Known(Blkptr),
 }
 
+/// Is told each block that the object no longer refers to, and gives the bytes that the block took. A group may free
+/// any number of blocks: no list of them is made.
+pub type Gone<'a> = &'a mut dyn FnMut(&Blkptr) -> Result<u64>;
+
 /// One object's sync.
 #[derive(Debug)]
 pub struct Work {
@@ -55,7 +61,11 @@ pub struct Work {
     change: Change,
     /// New pointers of the level that was written last.
     below: BTreeMap<u64, Blkptr>,
-    /// Pointers that are no longer referred to.
+    /// Holes where blocks of each level were freed with all below them.
+    holes: Vec<BTreeMap<u64, Blkptr>>,
+    /// Bytes that the freed blocks took.
+    freed: u64,
+    /// Pointers that others take the place of.
     pub killed: Vec<Blkptr>,
     /// Pointers of new blocks.
     pub born: Vec<Blkptr>,
@@ -68,8 +78,8 @@ impl Work {
         &self.change.dropped
     }
 
-    /// Collects what `txg` changed.
-    pub fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy) -> Result<Self> {
+    /// Collects what `txg` changed, and frees what it freed.
+    pub fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy, gone: Gone<'_>) -> Result<Self> {
         let (old, mut dnode, change) = {
             let state = handle.state.read();
             let change = state.changes.get(slot(txg)).cloned().flatten();
@@ -95,12 +105,9 @@ impl Work {
         }
         let handle = Arc::clone(handle);
         let (below, killed, born) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let mut work = Self { handle, old, dnode, change, below, killed, born, txg };
-        if work.change.wipe {
-            work.kill_all()?;
-        } else {
-            work.free_ranges(policy)?;
-        }
+        let (holes, freed) = (Vec::new(), 0);
+        let mut work = Self { handle, old, dnode, change, below, holes, freed, killed, born, txg };
+        (work.holes, work.freed) = frees::free(&work, policy, gone)?;
         Ok(work)
     }
 
@@ -121,58 +128,6 @@ impl Work {
         if !bp.is_hole() {
             self.killed.push(*bp);
         }
-    }
-
-    /// Everything that the object had is freed.
-    fn kill_all(&mut self) -> Result<()> {
-        let old = Arc::clone(&self.old);
-        if old.dnode.is_free() {
-            return Ok(());
-        }
-        let top = old.dnode.nlevels.saturating_sub(1);
-        for (i, bp) in old.dnode.blkptrs().iter().enumerate() {
-            self.kill_tree(&old, bp, top, u64::try_from(i).unwrap_or(0))?;
-        }
-        if let Some(spill) = old.dnode.spill() {
-            self.kill(spill);
-        }
-        Ok(())
-    }
-
-    fn kill_tree(&mut self, old: &Object, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
-        if bp.is_hole() {
-            return Ok(());
-        }
-        if level > 0 {
-            let block = old.indirect(bp, level, blkid)?;
-            let first = blkid << old.dnode.blocks_per_indirect_shift();
-            for (i, child) in block.chunks_exact(128).filter_map(Blkptr::from_bytes).enumerate() {
-                self.kill_tree(old, &child, level - 1, first + u64::try_from(i).unwrap_or(0))?;
-            }
-        }
-        self.kill(bp);
-        Ok(())
-    }
-
-    /// Data blocks in freed ranges become holes.
-    fn free_ranges(&mut self, policy: &Policy) -> Result<()> {
-        let old = Arc::clone(&self.old);
-        if !self.keeps() {
-            return Ok(());
-        }
-        let mut blocks = Blocks::new(&old);
-        for (start, end) in self.change.freed.iter().collect::<Vec<_>>() {
-            let mut at = start;
-            while let Some(blkid) = blocks.next_within(at, end).map_err(|(_, e)| e)? {
-                if !self.change.blocks.contains_key(&blkid) {
-                    let bp = self.old_pointer(0, blkid)?;
-                    self.kill(&bp);
-                    self.below.insert(blkid, hole(policy, &self.dnode, 0, self.txg));
-                }
-                at = blkid + 1;
-            }
-        }
-        Ok(())
     }
 
     /// What must be written first: data and spill. Each is made when it is asked for.
@@ -306,12 +261,10 @@ impl Work {
                 }
             }
         }
-        if level == 0 {
-            // Freed blocks wait there already.
-            self.below.extend(pointers);
-        } else {
-            self.below = pointers;
+        if let Some(holes) = self.holes.get_mut(usize::from(level)) {
+            pointers.extend(std::mem::take(holes));
         }
+        self.below = pointers;
     }
 
     /// All levels are written: the dnode gets its pointers and its space.
@@ -332,7 +285,7 @@ impl Work {
         let sum = |all: &[Blkptr]| all.iter().map(dsize).fold(0, u64::saturating_add);
         self.dnode.used = self.dnode.used.saturating_add(sum(&self.born));
         if self.keeps() {
-            self.dnode.used = self.dnode.used.saturating_sub(sum(&self.killed));
+            self.dnode.used = self.dnode.used.saturating_sub(sum(&self.killed)).saturating_sub(self.freed);
         }
     }
 

@@ -5,6 +5,7 @@
 //! it goes to the head's deadlist, and when the snapshot is the first to know it, it counts as unique to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{Blkptr, ChecksumType, CompressType};
@@ -19,6 +20,8 @@ use crate::dmu::live::sync::BlockOps;
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 
+/// Blocks of deadlists and livelists that are kept until they are written to those.
+const LISTED: usize = 4096;
 /// Largest block that needs no feature.
 const OLD_MAX_BLOCK: u64 = 128 << 10;
 
@@ -38,6 +41,30 @@ struct Sums {
     bookmarks: BTreeMap<String, Delta>,
     allocs: Vec<Blkptr>,
     frees: Vec<Blkptr>,
+    /// The group has changed the livelist.
+    lived: bool,
+}
+
+impl Sums {
+    /// Takes what goes to the lists when it is long.
+    fn take_lists(&mut self) -> Option<Lists> {
+        let long = self.dead.len() + self.allocs.len() + self.frees.len() >= LISTED;
+        long.then(|| self.take_all())
+    }
+
+    fn take_all(&mut self) -> Lists {
+        let (dead, allocs, frees) = (take(&mut self.dead), take(&mut self.allocs), take(&mut self.frees));
+        Lists { dead, allocs, frees, first: !std::mem::replace(&mut self.lived, true) }
+    }
+}
+
+/// What goes to the lists of a dataset.
+struct Lists {
+    dead: Vec<Blkptr>,
+    allocs: Vec<Blkptr>,
+    frees: Vec<Blkptr>,
+    /// Nothing did before in this group.
+    first: bool,
 }
 
 /// The account of one dataset while a group is written.
@@ -80,8 +107,9 @@ impl<'a> Account<'a> {
     /// Puts everything where it belongs, with the new root.
     #[doc(alias("dsl_dataset_sync", "dsl_dataset_sync_done"))]
     pub fn close(self, root: Blkptr) -> Result<()> {
+        let lists = self.sums.lock().take_all();
+        self.write_lists(&lists)?;
         let (at, sums) = (&self.at, self.sums.into_inner());
-        DeadList::open(at, self.phys.deadlist_obj)?.insert(&sums.dead, false)?;
         let reserved = props::own_number(at, self.phys.dir_obj, "refreservation")?;
         let delta = at.change_dataset(self.number, |phys| {
             let delta = space::charged(phys.unique_bytes, reserved, sums.own.used);
@@ -104,9 +132,22 @@ impl<'a> Account<'a> {
             }
         }
         bookmarks::freed(at, self.number, &sums.bookmarks)?;
-        let Some(list) = self.livelist else { return Ok(()) };
-        DeadList::open(at, list)?.note_live(at.tx.txg(), true, &sums.allocs, &sums.frees)?;
+        if self.livelist.is_none() {
+            return Ok(());
+        }
         livelist::review(at, &at.dataset(self.number)?)
+    }
+
+    /// Writes blocks to the lists. However many a group frees, few are in memory.
+    fn write_lists(&self, lists: &Lists) -> Result<()> {
+        DeadList::open(&self.at, self.phys.deadlist_obj)?.insert(&lists.dead, false)?;
+        let Some(list) = self.livelist else { return Ok(()) };
+        let list = DeadList::open(&self.at, list)?;
+        list.note_live(self.at.tx.txg(), lists.first, &lists.allocs, &lists.frees)
+    }
+
+    fn write_long(&self, lists: Option<Lists>) -> Result<()> {
+        lists.map_or(Ok(()), |lists| self.write_lists(&lists))
     }
 
     /// Notes a feature that the dataset uses from now on.
@@ -161,7 +202,9 @@ impl BlockOps for Account<'_> {
         if self.is_in_livelist(bp) {
             sums.allocs.push(*bp);
         }
-        Ok(())
+        let long = sums.take_lists();
+        drop(sums);
+        self.write_long(long)
     }
 
     #[doc(alias = "dsl_dataset_block_kill")]
@@ -184,7 +227,9 @@ impl BlockOps for Account<'_> {
         }
         if birth > self.phys.prev_snap_txg {
             sums.own = sums.own.plus(size.negated());
+            let long = sums.take_lists();
             drop(sums);
+            self.write_long(long)?;
             return super::freeing::free(&self.at, bp);
         }
         sums.dead.push(*bp);
@@ -194,6 +239,8 @@ impl BlockOps for Account<'_> {
         if birth > self.origin_txg {
             sums.to_snapshots += size.used;
         }
-        Ok(())
+        let long = sums.take_lists();
+        drop(sums);
+        self.write_long(long)
     }
 }

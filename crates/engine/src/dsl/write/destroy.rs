@@ -19,6 +19,9 @@ use crate::dsl::bptree;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
+/// Blocks of an old deadlist that are moved together.
+const KEPT: usize = 4096;
+
 /// Number of a snapshot's holds.
 pub fn holds(at: &MosView<'_>, snap: &DslDataset) -> Result<u64> {
     at.zap_count(snap.userrefs_obj)
@@ -152,6 +155,7 @@ fn process_old_deadlist(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched
     let next = at.dataset(snap.next_snap_obj)?;
     let previous = (snap.prev_snap_obj != 0 && !branched).then_some(snap.prev_snap_obj);
     let since = previous.map_or(Ok(u64::MAX), |p| at.dataset(p).map(|p| p.prev_snap_txg))?;
+    let kept_list = DeadList::open(at, snap.deadlist_obj)?;
     let (mut kept, mut gone, mut unique) = (Vec::new(), Delta::default(), 0);
     let _ = BlockList::open(at, next.deadlist_obj)?.iterate(&mut |bp, _| {
         let size = super::account::sizes(at, bp);
@@ -160,11 +164,14 @@ fn process_old_deadlist(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched
             freeing::free(at, bp)?;
         } else {
             kept.push(*bp);
+            if kept.len() >= KEPT {
+                kept_list.insert(&std::mem::take(&mut kept), false)?;
+            }
             unique += if bp.logical_birth() > since { size.used } else { 0 };
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    DeadList::open(at, snap.deadlist_obj)?.insert(&kept, false)?;
+    kept_list.insert(&kept, false)?;
     if let Some(previous) = previous {
         at.change_dataset(previous, |p| p.unique_bytes = p.unique_bytes.wrapping_add_signed(unique))?;
     }

@@ -94,7 +94,9 @@ pub(super) fn process(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
             if *left == 0 {
                 return Ok(());
             }
-            free_part(at, part, left)?;
+            if !free_part(at, &list, part, left)? {
+                return Ok(());
+            }
             list.remove_entry(key)?;
         }
         list.free()?;
@@ -105,15 +107,22 @@ pub(super) fn process(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
     at.free_object(doomed)
 }
 
-fn free_part(at: &MosAt<'_>, part: u64, left: &mut u64) -> Result<()> {
+/// Frees blocks of a part as long as the budget lasts; true when none is left. What is freed of a part that stays is noted in
+/// it, as if the clone had freed it: so the next group, or the next import, frees the rest.
+fn free_part(at: &MosAt<'_>, list: &DeadList<'_>, part: u64, left: &mut u64) -> Result<bool> {
     if at.is_shared(part)? {
-        return Ok(());
+        return Ok(true);
     }
     let mut freed = Delta::default();
-    for bp in unfreed(&BlockList::open(at, part)?)? {
-        freed = freed.plus(sizes(at, &bp));
-        freeing::free(at, &bp)?;
+    let (blocks, more) = unfreed(&BlockList::open(at, part)?, *left)?;
+    for bp in &blocks {
+        freed = freed.plus(sizes(at, bp));
+        freeing::free(at, bp)?;
         *left = left.saturating_sub(1);
     }
-    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, freed.negated())
+    if more {
+        list.insert(&blocks, true)?;
+    }
+    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, freed.negated())?;
+    Ok(!more)
 }

@@ -35,6 +35,8 @@ pub trait Roomy: Hooks {
     fn deferred(&self) -> u64;
     /// Bytes on disk that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata.
     fn inflation(&self) -> u64;
+    /// Whether something that was removed or destroyed is still being freed.
+    fn is_freeing(&self) -> bool;
     /// Waits until all that was changed so far is on disk.
     fn sync(&self) -> Result<()>;
 }
@@ -80,6 +82,7 @@ impl Rooms {
         let mut in_quota = true;
         let inflation = pool.inflation();
         let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);
+        let (mut last, mut unhelped) = (0, 0);
         for tried in 0..LONG_PATIENCE {
             let (room, synced) = self.as_of(pool, dataset, netfree)?;
             let (own, all) = (dataset.objset.changed_bytes(synced), pool.dirty());
@@ -95,14 +98,19 @@ impl Rooms {
                 }
                 return Ok(());
             }
-            let hopeless = !in_quota || may_take(0) >= free;
+            // What is freed behind users helps some day, if it is of what is asked for here.
+            let now = if in_quota { free } else { room.quota };
+            unhelped = if now > last { 0 } else { unhelped + 1 };
+            last = now;
+            let freeing = unhelped < PATIENCE && pool.is_freeing();
+            let hopeless = !freeing && (!in_quota || may_take(0) >= free);
             if hopeless && tried >= PATIENCE {
                 break;
             }
             let changing = if in_quota { all } else { own };
             // What is being freed is there after the next group.
             let nothing_comes = !self.freed.swap(false, Ordering::Relaxed) && (!in_quota || deferred == 0);
-            if changing == 0 && nothing_comes {
+            if changing == 0 && nothing_comes && !freeing {
                 break;
             }
             pool.sync()?;

@@ -1,0 +1,133 @@
+//! What a group freed of one object: each block is told as it is met, and none is remembered.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use ondisk::{Blkptr, Dva};
+use stdx::Buf;
+
+use super::{Gone, Policy, Work, hole};
+use crate::dmu::Object;
+use crate::error::{Error, Kind, Result};
+
+/// Tells `gone` every block that `work` frees. Gives the holes that are left, by level and number, and the bytes that the
+/// blocks took.
+pub(super) fn free(
+    work: &Work,
+    policy: &Policy,
+    gone: Gone<'_>,
+) -> Result<(Vec<BTreeMap<u64, Blkptr>>, u64)> {
+    let mut frees = Frees { work, policy, gone, seen: HashSet::new(), holes: Vec::new(), bytes: 0 };
+    match work.change.wipe {
+        true => frees.all()?,
+        false if work.keeps() => frees.ranges()?,
+        false => {}
+    }
+    Ok((frees.holes, frees.bytes))
+}
+
+/// The frees of one object's sync.
+struct Frees<'a, 'b> {
+    work: &'a Work,
+    policy: &'a Policy,
+    gone: Gone<'b>,
+    /// Indirect blocks that were met.
+    seen: HashSet<Dva>,
+    holes: Vec<BTreeMap<u64, Blkptr>>,
+    bytes: u64,
+}
+
+impl Frees<'_, '_> {
+    /// All that the object had.
+    fn all(&mut self) -> Result<()> {
+        let old = Arc::clone(&self.work.old);
+        if old.dnode.is_free() {
+            return Ok(());
+        }
+        self.top(&old, |frees, bp, level, blkid| frees.tree(bp, level, blkid))?;
+        old.dnode.spill().map_or(Ok(()), |spill| self.kill(spill))
+    }
+
+    /// Blocks of freed ranges become holes, and so do indirect blocks with nothing else below them.
+    fn ranges(&mut self) -> Result<()> {
+        let old = Arc::clone(&self.work.old);
+        for range in self.work.change.freed.iter() {
+            self.seen.clear();
+            self.top(&old, |frees, bp, level, blkid| frees.range(bp, level, blkid, range))?;
+        }
+        Ok(())
+    }
+
+    /// Does something for each pointer of the dnode.
+    fn top(
+        &mut self,
+        old: &Object,
+        mut work: impl FnMut(&mut Self, &Blkptr, u8, u64) -> Result<()>,
+    ) -> Result<()> {
+        let top = old.dnode.nlevels.saturating_sub(1);
+        (0..).zip(old.dnode.blkptrs()).try_for_each(|(blkid, bp)| work(self, bp, top, blkid))
+    }
+
+    fn kill(&mut self, bp: &Blkptr) -> Result<()> {
+        if !bp.is_hole() {
+            self.bytes = self.bytes.saturating_add((self.gone)(bp)?);
+        }
+        Ok(())
+    }
+
+    /// The pointers in an indirect block and their numbers. Only data may stand at two places.
+    fn children(&mut self, bp: &Blkptr, level: u8, blkid: u64) -> Result<(Buf, u64)> {
+        let old = &self.work.old;
+        if bp.dva(0).is_some_and(|dva| !self.seen.insert(dva)) {
+            let what = "an indirect block stands at two places of its object";
+            return Err(Error::new(Kind::Loop, what).at_block(old.at(level, blkid)));
+        }
+        let first = blkid.checked_shl(old.dnode.blocks_per_indirect_shift()).unwrap_or(u64::MAX);
+        Ok((old.indirect(bp, level, blkid)?, first))
+    }
+
+    /// A block and all below it.
+    fn tree(&mut self, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
+        if level > 0 && !bp.is_hole() {
+            let (block, first) = self.children(bp, level, blkid)?;
+            for (child, bp) in (first..).zip(block.chunks_exact(128).filter_map(Blkptr::from_bytes)) {
+                self.tree(&bp, level - 1, child)?;
+            }
+        }
+        self.kill(bp)
+    }
+
+    /// What of data blocks `[start, end)` is below a block, but for those that the group wrote.
+    fn range(&mut self, bp: &Blkptr, level: u8, blkid: u64, (start, end): (u64, u64)) -> Result<()> {
+        let shift = self.work.old.dnode.blocks_per_indirect_shift().saturating_mul(u32::from(level));
+        let first = blkid.checked_shl(shift).unwrap_or(u64::MAX);
+        let last = 1_u64.checked_shl(shift).map_or(u64::MAX, |span| first.saturating_add(span - 1));
+        if bp.is_hole() || first >= end || last < start {
+            return Ok(());
+        }
+        let written = self.work.change.blocks.range(first..=last).next().is_some();
+        if start <= first && last < end && !written {
+            self.tree(bp, level, blkid)?;
+            return self.hole(level, blkid);
+        }
+        if level == 0 {
+            return Ok(());
+        }
+        let (block, first) = self.children(bp, level, blkid)?;
+        for (child, bp) in (first..).zip(block.chunks_exact(128).filter_map(Blkptr::from_bytes)) {
+            self.range(&bp, level - 1, child, (start, end))?;
+        }
+        Ok(())
+    }
+
+    fn hole(&mut self, level: u8, blkid: u64) -> Result<()> {
+        let at = usize::from(level);
+        if self.holes.len() <= at {
+            self.holes.resize(at + 1, BTreeMap::new());
+        }
+        if let Some(holes) = self.holes.get_mut(at) {
+            holes.insert(blkid, hole(self.policy, &self.work.dnode, level, self.work.txg));
+        }
+        Ok(())
+    }
+}

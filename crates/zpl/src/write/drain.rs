@@ -1,0 +1,191 @@
+//! Long files that lost their last name, and files that the delete queue had when the file system was mounted: they are freed
+//! behind users, a bounded piece in each transaction, while other writers go on.
+//!
+//! ```text
+//!  unlink, close ─▶ delete queue (on disk) and `doomed` (in memory) ─▶ steps of the pool's chores ─▶ free
+//!  mount ─▶ the queue's numbers ─▶ the same
+//! ```
+//!
+//! What is interrupted stands in the delete queue, and the next mount goes on with it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use engine::dmu::live::{LONG, PIECE};
+use engine::spa::Chore;
+use engine::zap::Zap;
+use engine::{Kind, Result};
+use parking_lot::Mutex;
+
+use super::fs::FsWriter;
+use super::node::Node;
+use crate::attr::FileKind;
+
+/// What is to be freed.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    /// Files that nobody can open any more.
+    doomed: Mutex<VecDeque<Arc<Node>>>,
+    /// It is among the pool's chores.
+    active: AtomicBool,
+    /// Held during a step.
+    step: Mutex<Step>,
+}
+
+#[derive(Debug, Default)]
+struct Step {
+    /// What the delete queue had at the mount is still to be looked at.
+    look: bool,
+    numbers: VecDeque<u64>,
+    /// Where the first of `doomed` goes on.
+    at: u64,
+}
+
+impl Drain {
+    /// Waits until no step is under way, and forgets what is left to do.
+    pub fn end(&self) {
+        *self.step.lock() = Step::default();
+        self.doomed.lock().clear();
+    }
+}
+
+/// Whether a step that failed so may succeed later.
+fn is_for_later(kind: Kind) -> bool {
+    matches!(kind, Kind::NoSpace | Kind::Quota | Kind::Suspended)
+}
+
+impl FsWriter {
+    /// A file of the delete queue goes when nobody has it open; [`FsWriter::free_doomed`] frees it.
+    pub(super) fn doom(&self, node: &Arc<Node>) {
+        if node.doom_unless_open() {
+            self.drain.doomed.lock().push_back(Arc::clone(node));
+        }
+    }
+
+    /// Frees what is doomed, behind the caller where the pool has threads. Call it without locks or transactions.
+    pub(super) fn free_doomed(&self) {
+        let nothing = self.drain.doomed.lock().is_empty();
+        if !nothing {
+            self.start_drain();
+        }
+    }
+
+    fn start_drain(&self) {
+        if self.drain.active.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match (self.spa(), self.me.upgrade()) {
+            (Some(spa), Some(me)) => spa.add_chore(&(me as Arc<dyn Chore>)),
+            // What fails stays in the delete queue.
+            _ => while self.step().unwrap_or(false) {},
+        }
+    }
+
+    /// Begins to remove the files that were unlinked while they were open, or were not freed to their end.
+    #[doc(alias = "zfs_unlinked_drain")]
+    pub fn drain_queue(&self) -> Result<()> {
+        let view = self.objset.view();
+        if Zap::open(&view.object(self.queue)?)?.entries().next().is_none() {
+            return Ok(());
+        }
+        self.drain.step.lock().look = true;
+        self.start_drain();
+        Ok(())
+    }
+
+    fn queued(&self) -> Result<VecDeque<u64>> {
+        let view = self.objset.view();
+        let queue = Zap::open(&view.object(self.queue)?)?;
+        let numbers = queue.entries().map(|entry| Ok(entry?.value.first()));
+        numbers.filter_map(Result::transpose).collect()
+    }
+
+    /// Dooms a file that the delete queue had when the file system was mounted, if it still has it.
+    fn doom_queued(&self, number: u64) -> Result<()> {
+        let node = self.node(number);
+        if let Ok(node) = &node
+            && node.is_dir()
+        {
+            self.check_xattr_dir(node)?;
+        }
+        let tx = self.begin_for(0, true)?;
+        let _names = self.names.read();
+        if !self.in_queue(&tx, number)? {
+            return Ok(());
+        }
+        match node {
+            Ok(node) if node.kind == FileKind::Directory && node.word(self.fields.size) > 2 => {
+                self.dequeue(&tx, number)?;
+                self.free_xattr_dir(&tx, number)
+            }
+            Ok(node) => {
+                self.doom(&node);
+                Ok(())
+            }
+            Err(e) if e.kind() == Kind::NotFound => self.dequeue(&tx, number),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Frees the next piece of a file of the delete queue that is not open; false: that was the last.
+    #[doc(alias = "zfs_rmnode")]
+    fn free_piece(&self, node: &Node, at: &mut u64) -> Result<bool> {
+        if node.handle.dnode().maxblkid.saturating_sub(*at) >= LONG {
+            let piece = node.handle.piece(*at, u64::MAX, PIECE)?;
+            if !piece.last {
+                let tx = self.begin_for(0, true)?;
+                tx.frees(piece.blocks);
+                node.handle.free_blocks(&tx, *at, piece.end)?;
+                *at = piece.end;
+                return Ok(true);
+            }
+        }
+        self.free_unlinked(node)?;
+        Ok(false)
+    }
+
+    /// Frees what is left of a file of the delete queue that is not open.
+    pub(super) fn free_unlinked(&self, node: &Node) -> Result<()> {
+        self.check_freeable(node)?;
+        let tx = self.begin_for(0, true)?;
+        let _names = self.names.read();
+        self.dequeue(&tx, node.number)?;
+        self.free_file(&tx, node)
+    }
+
+    /// One step with what is first; what can't be read stays in the delete queue. False: nothing is left.
+    fn next_piece(&self, step: &mut Step) -> Result<bool> {
+        if std::mem::take(&mut step.look) {
+            step.numbers = self.queued().unwrap_or_default();
+        }
+        let first = self.drain.doomed.lock().front().cloned();
+        let done = match (first, step.numbers.front()) {
+            (Some(node), _) => match self.free_piece(&node, &mut step.at) {
+                Ok(true) => return Ok(true),
+                Err(e) if is_for_later(e.kind()) => return Err(e),
+                _ => self.drain.doomed.lock().pop_front().is_some(),
+            },
+            (None, Some(&number)) => match self.doom_queued(number) {
+                Err(e) if is_for_later(e.kind()) => return Err(e),
+                _ => step.numbers.pop_front().is_some(),
+            },
+            (None, None) => false,
+        };
+        step.at = 0;
+        Ok(done)
+    }
+}
+
+impl Chore for FsWriter {
+    fn step(&self) -> Result<bool> {
+        let mut step = self.drain.step.lock();
+        if !self.closed.load(Ordering::Acquire) && self.next_piece(&mut step)? {
+            return Ok(true);
+        }
+        self.drain.active.store(false, Ordering::Release);
+        // Something may have been added since.
+        let more = !self.drain.doomed.lock().is_empty() && !self.closed.load(Ordering::Acquire);
+        Ok(more && !self.drain.active.swap(true, Ordering::AcqRel))
+    }
+}
