@@ -137,6 +137,7 @@ fn by_key(grant: &Grant) -> [(String, Vec<&str>); 2] {
 #[doc(alias = "dsl_deleg_set")]
 pub fn allow(tasks: &Tasks<'_>, name: &str, grants: &[Grant]) -> Result<()> {
     let at = &tasks.at;
+    tasks.check_room(2 * u64::try_from(grants.len()).unwrap_or(1))?;
     let (dir, head) = dir_of(tasks, name)?;
     let mut zap = at.dir(dir)?.deleg_zapobj;
     if zap == 0 {

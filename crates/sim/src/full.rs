@@ -19,6 +19,7 @@ use zpl::write::{FsWriter, Overrides, create_fs, mount};
 use crate::actor::is_refusal;
 use crate::disk::Disk;
 use crate::fill_ops::{Files, KINDS, Kind};
+use crate::fill_tasks::{Made, TASKS, Task};
 use crate::image::Pages;
 use crate::world::{self, Machine, POOL, Shape};
 use crate::{check, keys};
@@ -35,11 +36,13 @@ pub struct Effort {
     pub rounds: u64,
     /// Operations of one kind at most.
     pub most: u64,
+    /// Kinds of changes of datasets that are drawn.
+    pub tasks: u64,
 }
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { rounds: 6, most: 12_000 }
+        Self { rounds: 6, most: 12_000, tasks: 3 }
     }
 }
 
@@ -107,6 +110,8 @@ impl Case {
 pub struct Filled {
     /// Kinds of operations, how many of each were done, and how many were refused.
     pub rounds: Vec<(Kind, u64, u64)>,
+    /// The same of changes of datasets, in the full pool.
+    pub tasks: Vec<(Task, u64, bool)>,
     /// Removals that were refused while snapshots kept everything.
     pub kept: u64,
 }
@@ -119,6 +124,7 @@ struct Full {
     fs: Arc<FsWriter>,
     files: Files,
     snapshots: Vec<String>,
+    tasks: Made,
     filled: Filled,
 }
 
@@ -199,8 +205,8 @@ impl Full {
         })?;
         let fs = mount(&spa, &name, Overrides::default())?;
         let files = Files::new(&fs, case.recordsize);
-        let (snapshots, filled) = (Vec::new(), Filled::default());
-        Ok(Self { spa, case, random, name, fs, files, snapshots, filled })
+        let (snapshots, filled, tasks) = (Vec::new(), Filled::default(), Made::default());
+        Ok(Self { spa, case, random, name, fs, files, snapshots, tasks, filled })
     }
 
     fn work(&mut self, kinds: &[Kind], effort: Effort) -> Result<()> {
@@ -221,7 +227,19 @@ impl Full {
                 self.snapshot()?;
             }
         }
+        self.change_datasets(effort)?;
         self.empty()
+    }
+
+    /// Changes of datasets, in a pool that is full or nearly.
+    fn change_datasets(&mut self, effort: Effort) -> Result<()> {
+        for _ in 0..effort.tasks {
+            let task = one(&mut self.random, &TASKS).unwrap_or(Task::Create);
+            let named = |e: Error| Error::new(e.kind(), format!("{task:?}")).because(e);
+            let (done, refused) = self.tasks.fill(&self.spa, task, effort.most / 8).map_err(named)?;
+            self.filled.tasks.push((task, done, refused));
+        }
+        Ok(())
     }
 
     /// Does one kind of operation until it is refused.
@@ -258,13 +276,15 @@ impl Full {
     fn empty(&mut self) -> Result<()> {
         let refused = self.files.remove(&self.fs, &mut |_| true, &mut self.random)?;
         self.filled.kept = refused;
-        if refused > 0 && self.snapshots.is_empty() {
+        if refused > 0 && self.snapshots.is_empty() && self.tasks.is_empty() {
             return Err(Error::corrupt(format!("{refused} files can't be removed")));
         }
         for name in std::mem::take(&mut self.snapshots) {
             let named = |e: Error| Error::new(e.kind(), "a snapshot can't be destroyed").because(e);
             self.spa.dsl_task(move |tasks| tasks.destroy(&name, false)).map_err(named)?;
         }
+        let named = |e: Error| Error::new(e.kind(), "a dataset can't be destroyed").because(e);
+        self.tasks.destroy(&self.spa).map_err(named)?;
         (0..4).try_for_each(|_| self.spa.sync())?;
         if self.files.remove(&self.fs, &mut |_| true, &mut self.random)? > 0 {
             return Err(Error::corrupt("files can't be removed once the snapshots are gone"));

@@ -29,6 +29,7 @@ pub mod disk;
 mod file_ops;
 pub mod files;
 pub mod fill_ops;
+pub mod fill_tasks;
 pub mod full;
 pub mod image;
 pub mod keys;

@@ -32,7 +32,7 @@ fn what_is_no_data_counts_too() {
         (plain(wide, 512), vec![Kind::Sparse, Kind::Tiny, Kind::Chmod], 2500),
     ];
     for (case, kinds, most) in cases {
-        let effort = Effort { rounds: 0, most };
+        let effort = Effort { rounds: 0, most, tasks: 1 };
         let (filled, disks) =
             fill_case(1, case, &kinds, effort).unwrap_or_else(|why| panic!("{case:?}: {why}"));
         println!("{case:?}: {filled:?}");
@@ -44,7 +44,7 @@ fn what_is_no_data_counts_too() {
 #[test]
 fn a_pool_of_a_seed_is_filled_and_emptied() {
     let (filled, disks) =
-        fill_and_empty(15, Effort { rounds: 4, most: 2000 }).unwrap_or_else(|why| panic!("{why}"));
+        fill_and_empty(15, Effort { rounds: 4, most: 2000, tasks: 1 }).unwrap_or_else(|why| panic!("{why}"));
     println!("{filled:?}");
     common::show(&disks);
 }

@@ -318,6 +318,14 @@ impl Tasks<'_> {
         self.log("change-key", name, found.head, " ")
     }
 
+    /// Whether the pool has room for a change of datasets that takes some blocks and may use a part of the reserve.
+    ///
+    /// # Errors
+    /// `NoSpace` when it has none.
+    pub fn check_room(&self, blocks: u64) -> Result<()> {
+        space::check_room(&self.at, blocks, true)
+    }
+
     /// Makes a bookmark (`tank/a#b`) of a snapshot (`tank/a@s`) or of another bookmark.
     #[doc(alias = "dsl_bookmark_create")]
     pub fn bookmark(&self, name: &str, from: &str) -> Result<()> {

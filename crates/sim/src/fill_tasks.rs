@@ -1,0 +1,133 @@
+//! Changes of datasets that fill a pool, one kind each, and the way back.
+
+use std::sync::Arc;
+
+use engine::Result;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
+use engine::spa::Spa;
+use ondisk::ObjsetType;
+use zpl::write::create_fs;
+
+use crate::actor::is_refusal;
+use crate::world::{POOL, new_fs};
+
+/// A kind of change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// File systems.
+    Create,
+    /// Snapshots, with properties.
+    Snapshot,
+    /// Properties of users, each of another name.
+    UserProperty,
+    /// Bookmarks.
+    Bookmark,
+    /// Holds of one snapshot.
+    Hold,
+    /// Clones.
+    Clone,
+}
+
+/// All of them.
+pub const TASKS: [Task; 6] =
+    [Task::Create, Task::Snapshot, Task::UserProperty, Task::Bookmark, Task::Hold, Task::Clone];
+
+/// What was made.
+#[derive(Debug, Default)]
+pub struct Made {
+    datasets: Vec<String>,
+    snapshots: Vec<String>,
+    holds: Vec<String>,
+    named: u64,
+}
+
+/// The snapshot that bookmarks, holds and clones are of.
+const FIRST: &str = "first";
+
+impl Made {
+    fn first(&mut self, spa: &Arc<Spa>) -> Result<String> {
+        let name = format!("{POOL}@{FIRST}");
+        if !self.snapshots.contains(&name) {
+            let made = name.clone();
+            spa.dsl_task(move |tasks| tasks.snapshot(&[&made], &[]))?;
+            self.snapshots.push(name.clone());
+        }
+        Ok(name)
+    }
+
+    /// One change; all of it is on disk when this returns.
+    pub fn step(&mut self, spa: &Arc<Spa>, task: Task) -> Result<()> {
+        self.named += 1;
+        let long = "x".repeat(3000);
+        let number = self.named;
+        match task {
+            Task::Create => {
+                let (name, fs) = (format!("{POOL}/d{number}"), new_fs(&spa.pool.env));
+                let made = name.clone();
+                spa.dsl_task(move |tasks| {
+                    tasks.create(&made, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))
+                })?;
+                self.datasets.push(name);
+            }
+            Task::Snapshot => {
+                let name = format!("{POOL}@t{number}");
+                let made = name.clone();
+                spa.dsl_task(move |tasks| tasks.snapshot(&[&made], &[("user:text", PropValue::Text(long))]))?;
+                self.snapshots.push(name);
+            }
+            Task::UserProperty => spa.dsl_task(move |tasks| {
+                let name = format!("user:{number}");
+                tasks.set(POOL, &[(name.as_str(), Some(PropValue::Text(long)))], Source::Local)
+            })?,
+            Task::Bookmark => {
+                let from = self.first(spa)?;
+                spa.dsl_task(move |tasks| tasks.bookmark(&format!("{POOL}#b{number}"), &from))?;
+            }
+            Task::Hold => {
+                let (of, tag) = (self.first(spa)?, format!("{number}{}", "h".repeat(200)));
+                let held = tag.clone();
+                spa.dsl_task(move |tasks| tasks.hold(&of, &held))?;
+                self.holds.push(tag);
+            }
+            Task::Clone => {
+                let (of, name) = (self.first(spa)?, format!("{POOL}/c{number}"));
+                let made = name.clone();
+                spa.dsl_task(move |tasks| tasks.clone_snapshot(&of, &made))?;
+                self.datasets.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is kept by it.
+    pub fn is_empty(&self) -> bool {
+        self.datasets.is_empty() && self.snapshots.is_empty()
+    }
+
+    /// All of it is destroyed, which is never refused.
+    pub fn destroy(&mut self, spa: &Arc<Spa>) -> Result<()> {
+        let first = format!("{POOL}@{FIRST}");
+        for tag in std::mem::take(&mut self.holds) {
+            let of = first.clone();
+            spa.dsl_task(move |tasks| tasks.release(&of, &tag))?;
+        }
+        for name in std::mem::take(&mut self.datasets).into_iter().chain(std::mem::take(&mut self.snapshots))
+        {
+            spa.dsl_task(move |tasks| tasks.destroy(&name, false))?;
+        }
+        Ok(())
+    }
+
+    /// Does one kind until it is refused or was done `most` times; gives how often, and whether it was refused.
+    pub fn fill(&mut self, spa: &Arc<Spa>, task: Task, most: u64) -> Result<(u64, bool)> {
+        for done in 0..most {
+            match self.step(spa, task) {
+                Ok(()) => {}
+                Err(e) if is_refusal(&e) => return Ok((done, true)),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok((most, false))
+    }
+}
