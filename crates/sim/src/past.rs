@@ -116,7 +116,8 @@ impl Past {
 /// The pool on `devices`, imported for writing.
 fn started(devices: &[Device], boot: u64) -> Result<Arc<Spa>, String> {
     let source = world::found(devices).ok_or("no pool is found")?;
-    let options = ImportOptions { hostid: 1, hostname: "sim".into(), ..ImportOptions::default() };
+    let options =
+        ImportOptions { hostid: 1, hostname: "sim".into(), needs_logs: true, ..ImportOptions::default() };
     import(&world::env(boot), source, &options).map_err(|e| format!("it can't be imported: {e}"))
 }
 

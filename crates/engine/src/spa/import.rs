@@ -35,7 +35,7 @@ use super::source::{ImportSource, OpenOptions};
 use super::vdev_props;
 use crate::dmu::live::policy::Policy;
 use crate::dmu::tx::Dirty;
-use crate::dmu::{LiveObjset, Objset};
+use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::dsl::write::MosAt;
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
@@ -168,7 +168,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
         spa.go_back(synced)?;
         clear_logs(&spa, uberblock.txg)?;
     } else {
-        claim_logs(&spa)?;
+        claim_logs(&spa, options.needs_logs)?;
     }
     make_vdev_zaps(&spa)?;
     spa.expand_at_import()?;
@@ -287,11 +287,20 @@ fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
 
 /// Claims all intent logs, in the first group, before it allocates anything.
 #[doc(alias = "spa_ld_claim_log_blocks")]
-fn claim_logs(spa: &Spa) -> Result<()> {
-    let logs = unclaimed_logs(&spa.pool)?;
-    if logs.is_empty() {
+fn claim_logs(spa: &Spa, needs_logs: bool) -> Result<()> {
+    // What begins on a log that is gone is given up: nobody could write there, or read it.
+    let gone = missing_logs(&spa.pool);
+    let is_gone = |log: &Arc<Objset>| {
+        log.phys.zil_header.log.dvas().next().is_some_and(|dva| gone.contains(&u64::from(dva.vdev)))
+    };
+    let (lost, logs): (Vec<_>, Vec<_>) = unclaimed_logs(&spa.pool)?.into_iter().partition(is_gone);
+    if needs_logs {
+        logs.iter().try_for_each(|log| check_chain(spa, log))?;
+    }
+    if logs.is_empty() && lost.is_empty() {
         return Ok(());
     }
+    let synced = spa.txgs.synced();
     let newest = spa.sync_task(move |spa, tx| {
         let allocator = spa.pool.zio.allocator()?;
         let claimed: Vec<_> =
@@ -300,34 +309,47 @@ fn claim_logs(spa: &Spa) -> Result<()> {
         for (number, claimed) in &claimed {
             dsl::write::log::write_header(&at, *number, claimed.header)?;
         }
+        lost.iter().try_for_each(|log| drop_log(spa, tx, log, synced))?;
         Ok(claimed.iter().map(|(_, c)| c.newest).max().unwrap_or(0))
     })?;
     // No block may seem to come from the future.
     spa.wait_synced(newest)
 }
 
+/// Refuses a pool with a log that devices don't give now: to claim what is left of it would give up the rest.
+fn check_chain(spa: &Spa, log: &Arc<Objset>) -> Result<()> {
+    claim::check(log, spa.txgs.open()).map_err(|why| {
+        let what = format!(
+            "the intent log of dataset {} can't be read: bring its devices back, or import the pool with -m, which gives up \
+             what can't be read of it",
+            log.id
+        );
+        Error::new(Kind::Io, what).because(why)
+    })
+}
+
 /// What intent logs hold is of the time after the checkpoint, to which the pool was taken back: they are dropped. Of
 /// their blocks, those up to the checkpoint's group are known as allocated.
-#[doc(alias = "zil_clear_log_block")]
 fn clear_logs(spa: &Spa, until: u64) -> Result<()> {
     let logs = unclaimed_logs(&spa.pool)?;
     if logs.is_empty() {
         return Ok(());
     }
-    spa.sync_task(move |spa, tx| {
-        for log in &logs {
-            let mut chain = zil::chain_as(log, Form::NoKey);
-            while let Some(bp) = chain.peek().filter(|bp| bp.logical_birth() <= until) {
-                spa.free_places(&bp, tx)?;
-                if chain.next().is_none() {
-                    break;
-                }
-            }
-            let at = MosAt::new(&spa.mos, tx, spa);
-            dsl::write::log::write_header(&at, log.id, ZilHeader::default())?;
+    spa.sync_task(move |spa, tx| logs.iter().try_for_each(|log| drop_log(spa, tx, log, until)))
+}
+
+/// Drops a log, and frees those of its blocks that were born up to `until`.
+#[doc(alias = "zil_clear_log_block")]
+fn drop_log(spa: &Spa, tx: &Tx, log: &Arc<Objset>, until: u64) -> Result<()> {
+    let mut chain = zil::chain_as(log, Form::NoKey);
+    while let Some(bp) = chain.peek().filter(|bp| bp.logical_birth() <= until) {
+        spa.free_places(&bp, tx)?;
+        if chain.next().is_none() {
+            break;
         }
-        Ok(())
-    })
+    }
+    let at = MosAt::new(&spa.mos, tx, spa);
+    dsl::write::log::write_header(&at, log.id, ZilHeader::default())
 }
 
 /// Snapshots of work that a crash ended go.

@@ -169,7 +169,7 @@ impl Top {
     }
 
     /// Whether blocks can still be read when all leaves that this names lack them.
-    pub(super) fn can_lose(&self, lost: &dyn Fn(&Leaf) -> bool) -> bool {
+    pub(crate) fn can_lose(&self, lost: &dyn Fn(&Leaf) -> bool) -> bool {
         let is_lost = |side: &Side| match side {
             Side::Leaf(leaf) => lost(leaf),
             // Its bytes are those of other children, which are asked themselves.

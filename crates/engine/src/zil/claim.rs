@@ -11,6 +11,9 @@
 //! A write record whose block can't be read ends the log: no one was told that it is committed, because that is
 //! said only when record and block are on disk.
 //!
+//! Before anything is claimed each chain is read to its end: where devices fail, and not checksums, the import is refused
+//! ([`check`]), unless logs may be lost.
+//!
 //! Crash argument: claims and the new head reach the disk with the same uberblock. Before it the log is unclaimed and
 //! nothing has been written over it, because all claims are made before the group allocates its first block.
 //!
@@ -22,14 +25,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ondisk::Blkptr;
 use ondisk::objset::ZilHeader;
 use ondisk::zil::{LogRecord, LrCommon, LrWrite};
+use ondisk::{Blkptr, Dva};
 
 use super::{ChainBlock, chain_as};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
+use crate::types::Bookmark;
+use crate::vdev::leaf::Leaf;
 use crate::zio::alloc::Allocator;
+use crate::zio::park::is_of_devices;
 use crate::zio::{Form, ReadOptions, gang_members};
 
 /// What a claim came to.
@@ -81,6 +87,56 @@ pub fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claim
         ..header
     };
     Claimed { header, newest: walk.newest, blocks, records }
+}
+
+/// Whether devices give all of a log that is to be claimed by the group `txg`. A log ends where no block was ever finished,
+/// which its checksum tells; where a device fails nothing tells whether it went on, and a claim would end it there for good.
+///
+/// # Errors
+/// That of the devices.
+#[doc(alias = "zil_check_log_chain")]
+pub fn check(objset: &Arc<Objset>, txg: u64) -> Result<()> {
+    let mut chain = chain_as(objset, Form::NoKey);
+    while let Some(bp) = chain.peek() {
+        let Some(block) = chain.next() else {
+            return chain.end().map_or(Ok(()), |why| judge(objset, &bp, super::place(&bp), why));
+        };
+        for (_, record) in block.records() {
+            if let Ok(LogRecord::Write(write)) = &record
+                && write.data.is_none()
+                && let Err(why) = read_placed(objset, &write.lr, txg)
+            {
+                return judge(objset, &write.lr.blkptr, super::place_of_write(objset, &write.lr), &why);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether devices are to blame for a block that could not be read: they fail, and more of them than redundancy makes good.
+/// Where fewer fail, the block was put together and is wrong.
+fn judge(objset: &Arc<Objset>, bp: &Blkptr, at: Bookmark, why: &Error) -> Result<()> {
+    let zio = objset.arc().zio();
+    let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
+    let outcome = zio.read_wait(bp, at, options);
+    let fails = |leaf: &Leaf| outcome.damage.iter().any(|damage| damage.leaf == leaf.guid);
+    let is_there = |dva: Dva| zio.tree().top(u64::from(dva.vdev)).is_some_and(|top| top.can_lose(&fails));
+    match is_of_devices(why) && outcome.data.is_err() && !bp.dvas().any(is_there) {
+        true => Err(why.clone()),
+        false => Ok(()),
+    }
+}
+
+/// Reads the block that a write record names, if it was born in a group that never reached the disk; whether it was.
+fn read_placed(objset: &Arc<Objset>, lr: &LrWrite, txg: u64) -> Result<bool> {
+    if lr.blkptr.is_hole() || lr.blkptr.logical_birth() < txg {
+        return Ok(false);
+    }
+    let at = super::place_of_write(objset, lr);
+    // Its write may not have ended when the power went.
+    let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
+    objset.arc().zio().read_wait(&lr.blkptr, at, options).data?;
+    Ok(true)
 }
 
 struct Walk<'a> {
@@ -136,13 +192,9 @@ impl Walk<'_> {
 
     /// Claims the block that a write record names, if it can be read.
     fn write(&mut self, _: &LrCommon, lr: &LrWrite) -> Result<()> {
-        if lr.blkptr.is_hole() || lr.blkptr.logical_birth() < self.txg {
+        if !read_placed(self.objset, lr, self.txg)? {
             return Ok(());
         }
-        let at = super::place_of_write(self.objset, lr);
-        // Its write may not have ended when the power went.
-        let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
-        self.objset.arc().zio().read_wait(&lr.blkptr, at, options).data?;
         self.block(&lr.blkptr)
     }
 }

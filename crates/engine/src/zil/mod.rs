@@ -124,6 +124,13 @@ impl Chain {
         self.end.as_ref()
     }
 
+    /// Once it has ended: why records that were claimed can't be reached, and how many of those behind the number `done`.
+    fn unreached(&self, done: u64) -> Option<(&Error, u64)> {
+        let counted = self.last_record != u64::MAX;
+        let left = self.last_record.saturating_sub(self.met.max(done));
+        self.end.as_ref().filter(|_| counted && left > 0).map(|why| (why, left))
+    }
+
     /// Whether all records that were claimed have been met and only the block is left that was allocated ahead:
     /// what it holds was never written, and is no damage.
     fn is_over(&self, bp: &Blkptr) -> bool {

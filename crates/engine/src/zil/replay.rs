@@ -176,14 +176,20 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
     let header = view.phys.zil_header;
     let mut outcome = Replayed::default();
     if header.flags & ZilHeader::REPLAY_NEEDED != 0 {
-        let mut reached = 0;
-        for block in chain(&view) {
+        let (mut reached, mut blocks) = (0, chain(&view));
+        for block in blocks.by_ref() {
             outcome.error = replay_block(log, &view, &block, replayer, (&mut outcome, &mut reached)).err();
             if outcome.error.is_some() {
                 outcome.lost = due_from(&view, reached);
                 log.abandon_replay();
                 return Ok(outcome);
             }
+        }
+        if outcome.error.is_none()
+            && let Some((why, lost)) = blocks.unreached(header.replay_seq)
+        {
+            let what = "a block of the log can't be read any more";
+            (outcome.error, outcome.lost) = (Some(Error::new(why.kind(), what).because(why.clone())), lost);
         }
     }
     let ended = log.end_replay(&view, header.flags & ZilHeader::REPLAY_NEEDED == 0);

@@ -138,7 +138,7 @@ impl Parking {
 }
 
 /// Whether devices that come back may make it good.
-pub(super) fn is_of_devices(e: &Error) -> bool {
+pub(crate) fn is_of_devices(e: &Error) -> bool {
     matches!(e.kind(), Kind::Io | Kind::NoDevice)
 }
 

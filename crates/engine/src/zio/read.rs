@@ -181,7 +181,8 @@ impl Logical {
 /// The error of a block of which no copy is good.
 fn lost(zio: &Zio, damage: &[Damage]) -> Error {
     let tree = zio.tree();
-    let unreadable = damage.iter().all(|d| d.bad.fault == Fault::Unreadable);
+    // Of stripes that contradict their parity nothing tells which disk is wrong.
+    let unreadable = !damage.is_empty() && damage.iter().all(|d| d.bad.fault == Fault::Unreadable);
     let (kind, what) = if unreadable {
         (Kind::Io, "no copy of the block can be read: devices are missing or fail")
     } else {

@@ -1,0 +1,88 @@
+//! Logs on devices that fail, or are not there, when a pool is imported.
+
+use std::sync::Arc;
+
+use blkdev::{Device, Fault, FaultyDevice};
+use engine::Kind;
+use engine::spa::{ImportOptions, Spa, import};
+use ondisk::objset::ZilHeader;
+use sim::disk::Disk;
+use sim::image::Pages;
+use sim::world::{self, DISK_SIZE, Machine, POOL, Shape};
+use zpl::FileKind;
+use zpl::write::{NewNode, Overrides, mount};
+
+/// Bytes before the first of a vdev.
+const LABELS: u64 = 4 << 20;
+const BYTES: &[u8] = b"fsync said that these are there";
+
+/// A pool on one disk and a log device, whose process was killed after an `fsync`.
+fn killed() -> Vec<Pages> {
+    let machine = Machine { log_device: true, ..Machine::from(Shape::Single) };
+    let disks = world::disks_of(&machine.blank());
+    let spa = world::create_pool(&world::env(1), machine, &world::as_devices(&disks)).unwrap();
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.fsync(file).unwrap();
+    fs.write(file, 0, BYTES, true).unwrap();
+    fs.fsync(file).unwrap();
+    disks.iter().map(|disk| disk.pages()).collect()
+}
+
+fn started(devices: &[Device], needs_logs: bool) -> engine::Result<Arc<Spa>> {
+    let options = ImportOptions { hostid: 1, needs_logs, ..ImportOptions::default() };
+    import(&world::env(2), world::found(devices).unwrap(), &options)
+}
+
+fn wrapped(disks: &[Arc<Disk>]) -> (Vec<Arc<FaultyDevice>>, Vec<Device>) {
+    let faulty: Vec<_> =
+        disks.iter().map(|disk| Arc::new(FaultyDevice::new(Arc::clone(disk) as Device, 7))).collect();
+    let devices = faulty.iter().map(|disk| Arc::clone(disk) as Device).collect();
+    (faulty, devices)
+}
+
+/// All but labels fails.
+fn fail(disk: &FaultyDevice) {
+    disk.inject(Fault::ReadError(LABELS..DISK_SIZE - LABELS));
+}
+
+#[test]
+fn a_log_that_fails_after_it_was_claimed_is_told_as_lost() {
+    let disks = world::disks_of(&killed());
+    let (faulty, devices) = wrapped(&disks);
+    let spa = started(&devices, true).unwrap();
+    fail(&faulty[1]);
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let replayed = fs.replayed().unwrap();
+    assert_eq!((replayed.done, replayed.error.as_ref().map(|e| e.kind())), (0, Some(Kind::Io)));
+    assert!(replayed.lost > 0);
+}
+
+#[test]
+fn a_log_that_can_not_be_read_now_is_not_cut_short() {
+    let disks = world::disks_of(&killed());
+    let (faulty, devices) = wrapped(&disks);
+    fail(&faulty[1]);
+    let why = started(&devices, true).unwrap_err();
+    assert!(why.kind() == Kind::Io && why.to_string().contains("intent log"), "{why}");
+
+    let spa = started(&world::as_devices(&disks), true).unwrap();
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let file = fs.lookup(fs.root, b"file").unwrap().unwrap().object;
+    let mut bytes = vec![0; BYTES.len()];
+    assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), BYTES.len());
+    assert_eq!(bytes, BYTES);
+}
+
+#[test]
+fn a_log_whose_device_is_gone_is_given_up_with_its_head() {
+    let disks = world::disks_of(&killed()[..1]);
+    let devices = world::as_devices(&disks);
+    assert_eq!(started(&devices, true).unwrap_err().kind(), Kind::NoDevice);
+    let spa = started(&devices, false).unwrap();
+    let header = spa.pool.dsl.dataset(POOL).unwrap().objset().unwrap().phys.zil_header;
+    assert_eq!(header, ZilHeader::default());
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.fsync(file).unwrap();
+}
