@@ -32,7 +32,7 @@ fn what_is_no_data_counts_too() {
         (plain(wide, 512), vec![Kind::Sparse, Kind::Tiny, Kind::Chmod], 2500),
     ];
     for (case, kinds, most) in cases {
-        let effort = Effort { rounds: 0, most, tasks: 1 };
+        let effort = Effort { rounds: 0, most, tasks: 0 };
         let (filled, disks) =
             fill_case(1, case, &kinds, effort).unwrap_or_else(|why| panic!("{case:?}: {why}"));
         println!("{case:?}: {filled:?}");
