@@ -185,11 +185,11 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
                 return Ok(outcome);
             }
         }
-        if outcome.error.is_none()
-            && let Some((why, lost)) = blocks.unreached(header.replay_seq)
-        {
+        if let Some((why, lost)) = blocks.unreached(header.replay_seq) {
             let what = "a block of the log can't be read any more";
             (outcome.error, outcome.lost) = (Some(Error::new(why.kind(), what).because(why.clone())), lost);
+            log.abandon_replay();
+            return Ok(outcome);
         }
     }
     let ended = log.end_replay(&view, header.flags & ZilHeader::REPLAY_NEEDED == 0);
