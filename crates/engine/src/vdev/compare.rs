@@ -8,14 +8,18 @@ use std::borrow::Cow;
 
 /// Everything that could not serve the read or was not what it must be. `data` is the block when
 /// what was read is to be compared with it; `thorough` also names known faults of leaves that were
-/// not needed.
+/// not needed. When the block is `lost` although enough of it was read, every column that was read
+/// counts as wrong: which of them are is not known.
+#[doc(alias = "vdev_raidz_io_done_unrecoverable")]
 pub(super) fn bad_copies(
     grid: &Grid,
     gather: &Gather,
     children: &dyn Children,
     data: Option<&[u8]>,
     thorough: bool,
+    lost: bool,
 ) -> Vec<BadCopy> {
+    let suspect = lost && grid.stripes().all(|stripe| is_enough(grid, gather, children, stripe));
     let block = data.and_then(|data| padded(data, grid.size));
     let mut bad = Vec::new();
     for stripe in grid.stripes() {
@@ -29,10 +33,12 @@ pub(super) fn bad_copies(
                 block.as_deref().and_then(|block| data_of(column, block))
             };
             let wanted = thorough || (missing && !is_read(gather, children, column));
+            let expected =
+                expected.map_or(if suspect { Expected::Other } else { Expected::Unknown }, Expected::These);
             check(&mut bad, gather, children, column, expected, wanted);
             let padding = padding_of(column);
             let zeros = vec![0; usize::try_from(padding.len).unwrap_or(0)];
-            check(&mut bad, gather, children, &padding, Some(&zeros), thorough);
+            check(&mut bad, gather, children, &padding, Expected::These(&zeros), thorough);
         }
     }
     bad.sort_unstable_by_key(|bad| bad.read);
@@ -70,13 +76,28 @@ fn is_read(gather: &Gather, children: &dyn Children, column: &Column) -> bool {
         .any(|side| matches!(gather.look_up(&read_of(column, side)), Bytes::Read(_)))
 }
 
-/// Looks at one column on all its sides. Bytes can only be wrong where the `expected` ones are known.
+/// Whether no more columns of a stripe are missing than it has parity.
+fn is_enough(grid: &Grid, gather: &Gather, children: &dyn Children, stripe: &[Column]) -> bool {
+    let missing = stripe.iter().filter(|column| column.len > 0 && !is_read(gather, children, column));
+    missing.count() <= grid.nparity
+}
+
+/// What a column must hold.
+#[derive(Clone, Copy)]
+enum Expected<'a> {
+    These(&'a [u8]),
+    Unknown,
+    /// Not what was read, as far as anything can tell.
+    Other,
+}
+
+/// Looks at one column on all its sides. Bytes can only be wrong where something is `expected`.
 fn check(
     bad: &mut Vec<BadCopy>,
     gather: &Gather,
     children: &dyn Children,
     column: &Column,
-    expected: Option<&[u8]>,
+    expected: Expected<'_>,
     wanted: bool,
 ) {
     if column.len == 0 {
@@ -89,8 +110,9 @@ fn check(
             Bytes::Unasked => known.filter(|_| wanted),
             Bytes::Failed => Some(Fault::Unreadable),
             Bytes::Read(bytes) => match expected {
-                Some(expected) if *bytes != *expected => Some(known.unwrap_or(Fault::Wrong)),
-                _ => None,
+                Expected::These(expected) if *bytes == *expected => None,
+                Expected::Unknown => None,
+                Expected::These(_) | Expected::Other => Some(known.unwrap_or(Fault::Wrong)),
             },
         };
         bad.extend(fault.map(|fault| BadCopy { read, fault }));

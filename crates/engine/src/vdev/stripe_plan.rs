@@ -2,7 +2,8 @@
 //!
 //! States, each left when it has nothing more to ask:
 //! - `Known`: read the data columns, and of parity as much as columns are known to be missing. If
-//!   the bytes are accepted, that is all.
+//!   the bytes are accepted, that is all, unless a device failed a read: then a repair follows, and
+//!   the rest of the stripe is verified too.
 //! - `Fresh`: read every column from every leaf that should be up to date, then search for an
 //!   assumption of wrong columns under which the bytes are accepted ([`super::search`]).
 //! - `Pieces`: ask again for what a device failed to read, in small pieces, and search again: often
@@ -84,6 +85,10 @@ pub(super) struct StripePlan {
     faults: Faults,
     /// A leaf that was wanted could not serve.
     degraded: bool,
+    /// A device failed a read that it was to serve: the column will be repaired.
+    failed: bool,
+    /// The block, while the rest of its stripes is read to be verified.
+    accepted: Option<Buf>,
 }
 
 /// The read of a column from one side.
@@ -124,6 +129,8 @@ impl StripePlan {
             gather: Gather::default(),
             faults: Faults::default(),
             degraded: false,
+            failed: false,
+            accepted: None,
         }
     }
 
@@ -142,6 +149,7 @@ impl StripePlan {
     pub fn resume(&mut self, results: Vec<ChildResult>, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         for result in results {
             self.degraded |= result.data.is_none();
+            self.failed |= result.data.is_none();
             self.gather.take(result);
         }
         self.proceed(0, judge)
@@ -168,6 +176,7 @@ impl StripePlan {
             };
             let simple = || assemble(grid, gather, faults, self.size);
             let data = match self.phase {
+                _ if self.accepted.is_some() => self.accepted.take(),
                 Phase::Known => simple().filter(|data| judge(data)),
                 Phase::Fresh | Phase::Pieces => {
                     simple().filter(|data| judge(data)).or_else(|| search(false, judge))
@@ -175,10 +184,12 @@ impl StripePlan {
                 Phase::Stale if faults.any_doubtful() => search(true, judge),
                 Phase::Stale => None,
             };
-            if data.is_some() || self.phase == Phase::Stale {
+            let verifies = self.phase == Phase::Known && self.failed;
+            if (data.is_some() && !verifies) || self.phase == Phase::Stale {
                 let bad = self.bad_copies(grid, data.as_deref());
                 return Step::Done(Outcome { data, bad });
             }
+            self.accepted = data;
             match self.phase {
                 Phase::Known => self.phase = Phase::Fresh,
                 Phase::Fresh => {
@@ -201,7 +212,7 @@ impl StripePlan {
         // The columns that `Known` read made up a good block, so none of them is wrong.
         let compared = data.filter(|_| self.phase != Phase::Known);
         let thorough = self.depth == Depth::All || data.is_none();
-        compare::bad_copies(grid, &self.gather, &self.faults, compared, thorough)
+        compare::bad_copies(grid, &self.gather, &self.faults, compared, thorough, data.is_none())
     }
 }
 

@@ -381,6 +381,72 @@ fn too_much_damage_ends_without_data() {
     assert_eq!(children_of(&outcome.bad, Fault::Unreadable), vec![0, 1, 2]);
 }
 
+/// Every leaf that gave bytes of a block that can't be had is under suspicion, but not when too few could be read.
+#[test]
+fn of_a_lost_block_all_that_was_read_counts_as_wrong() {
+    let mut rng = Rng::new(14);
+    for nparity in 1..=3 {
+        let geometry = raidz(nparity + 3, nparity, 9);
+        let size = 512 * 3;
+        let block = random_block(&mut rng, size);
+        let grid = geometry.grid(0, size, 1).unwrap();
+        let mut leaves = noise(&mut rng, &vec![1; nparity as usize + 3]);
+        lay_out(&grid, &block, &mut leaves);
+        (0..=nparity).for_each(|child| leaves.corrupt(child as usize, 0, 0, 512));
+        let lost = |leaves: &Leaves, depth| {
+            let outcome = run(&mut RaidzPlan::new(&geometry, 0, size, 1, depth), leaves, &block);
+            assert!(outcome.data.is_none());
+            outcome.bad
+        };
+        let all: Vec<u32> = (0..nparity + 3).collect();
+        for depth in [Depth::First, Depth::All] {
+            assert_eq!(children_of(&lost(&leaves, depth), Fault::Wrong), all, "raidz{nparity} {depth:?}");
+        }
+        (0..=nparity).for_each(|child| leaves.break_silently(child, 0));
+        let bad = lost(&leaves, Depth::First);
+        assert_eq!(children_of(&bad, Fault::Wrong), Vec::<u32>::new(), "raidz{nparity}");
+        assert_eq!(children_of(&bad, Fault::Unreadable), all[..=nparity as usize], "raidz{nparity}");
+    }
+}
+
+/// A read that repairs also finds bad parity that it did not need.
+#[test]
+fn a_failed_read_verifies_all_parity() {
+    let mut rng = Rng::new(15);
+    let (raidz2, raidz3, draid2) = (raidz(5, 2, 9), raidz(6, 3, 9), draid(9, 3, 2, 0, 9));
+    let size = 512 * 3;
+    let block = random_block(&mut rng, size);
+    type Make<'a> = Box<dyn Fn() -> Box<dyn ReadPlan> + 'a>;
+    let cases: Vec<(Grid, u32, Make<'_>)> = vec![
+        (
+            raidz2.grid(0, size, 1).unwrap(),
+            5,
+            Box::new(|| Box::new(RaidzPlan::new(&raidz2, 0, size, 1, Depth::First))),
+        ),
+        (
+            raidz3.grid(0, size, 1).unwrap(),
+            6,
+            Box::new(|| Box::new(RaidzPlan::new(&raidz3, 0, size, 1, Depth::First))),
+        ),
+        (
+            draid2.grid(0, size).unwrap(),
+            9,
+            Box::new(|| Box::new(DraidPlan::new(&draid2, 0, size, Depth::First))),
+        ),
+    ];
+    for (grid, width, plan) in cases {
+        let mut leaves = noise(&mut rng, &vec![1; width as usize]);
+        lay_out(&grid, &block, &mut leaves);
+        let (failing, parity) = (grid.columns[grid.nparity], grid.columns[grid.nparity - 1]);
+        leaves.break_silently(failing.child, 0);
+        leaves.corrupt_at(parity.child, parity.area, parity.offset, parity.len);
+        let outcome = run(plan().as_mut(), &leaves, &block);
+        assert!(outcome.data.is_some());
+        assert_eq!(children_of(&outcome.bad, Fault::Unreadable), [failing.child]);
+        assert_eq!(children_of(&outcome.bad, Fault::Wrong), [parity.child]);
+    }
+}
+
 #[test]
 fn absurd_requests_fail() {
     let mut rng = Rng::new(11);
