@@ -61,34 +61,51 @@ pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Resu
     if ctx.home == Home::Here {
         return Err(refusal(command));
     }
-    let needs = match command {
-        _ if looks(command) => match are_kept_out(&*ctx.registry()?) {
-            true => return Err(Failure::failed("permission denied")),
-            false => return Ok(()),
-        },
+    let private = are_kept_out(&*ctx.registry()?);
+    if looks(command) {
+        return if private { Err(Failure::failed("permission denied")) } else { Ok(()) };
+    }
+    match (is_given(command, guest, private, ctx), private) {
+        (Ok(true), _) => Ok(()),
+        (Ok(false), _) => Err(refusal(command)),
+        // Who must not look does not learn which names there are.
+        (Err(_), true) => Err(refusal(command)),
+        (Err(why), false) => Err(why),
+    }
+}
+
+/// Whether what a command needs was given, as far as that is known before it runs.
+fn is_given(command: &mut Command, guest: &Guest, private: bool, ctx: &mut Ctx) -> Result<bool, Failure> {
+    let mut needs = match command {
         Command::Zfs(_) => of_zfs(command, ctx)?,
         Command::Zpool(_) => {
             exists(command, ctx)?;
-            return Err(refusal(command));
+            return Ok(false);
         }
-        _ => return Err(refusal(command)),
+        _ => return Ok(false),
     };
+    if let (true, Command::Zfs(zfs)) = (private, &*command)
+        && let ZfsVerb::Destroy(v) = &zfs.verb
+    {
+        needs.push(need(&v.name, &["destroy"]));
+    }
     for need in needs {
         if !need.is_given(guest, ctx)? {
-            return Err(refusal(command));
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Whether the user who asks, if that is not the owner, may destroy a dataset, or snapshots of it. Only root can unmount.
 pub(crate) fn may_destroy(name: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
     let Some(guest) = ctx.session()?.guest.clone() else { return Ok(true) };
     let need = need(name, &["destroy", "mount"]);
-    if need.dataset == name {
+    let given = need.is_given(&guest, ctx)?;
+    if given && need.dataset == name {
         unmounted("destroy", name, ctx)?;
     }
-    need.is_given(&guest, ctx)
+    Ok(given)
 }
 
 /// Whether a command only tells of pools, as everybody may.

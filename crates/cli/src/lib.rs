@@ -9,8 +9,10 @@
 
 mod asked;
 mod browse;
+mod clean;
 pub mod ctx;
 pub mod daemon;
+mod excess;
 mod fetch;
 mod forms;
 pub mod fuse;

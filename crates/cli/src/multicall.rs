@@ -21,7 +21,7 @@ use crate::output::json::{document, print};
 use crate::pages::Pages;
 use crate::posix;
 use crate::route::forward;
-use crate::session::Home;
+use crate::session::{Home, cleaned};
 use crate::tunables;
 use crate::usage;
 use crate::verb::{Exit, Failure, Outcome, Verb};
@@ -161,6 +161,10 @@ impl Command {
         if let Some(scripts) = scripts {
             let asked = Asked::by(&self);
             return scripts.report((ctx.home, &asked), argv, ctx, |ctx| self.run(ctx));
+        }
+        if ctx.out_is_terminal && matches!(self, Command::Zpool(_) | Command::Zfs(_) | Command::Zdb(_)) {
+            let out = std::mem::replace(&mut ctx.out, Box::new(std::io::sink()));
+            ctx.out = cleaned(out, true);
         }
         let by_path = with_mount_points(argv, self.names_or_paths());
         let forwarded = if ctx.may_forward { forward(ctx.home, &Asked::by(&self), &by_path) } else { None };

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,9 @@ use engine::spa::Quiet;
 use engine::spa::suspension::Suspension;
 use engine::{Error, Kind};
 
+use crate::clean::Clean;
 use crate::ctx::Ctx;
+use crate::excess::is_excessive;
 use crate::guests;
 use crate::interrupt::Interrupt;
 use crate::multicall;
@@ -99,11 +101,18 @@ impl Commands for Verbs {
             logged: Vec::new(),
         };
         let patient = |stream| Patient::new(stream, &held, &call.interrupt);
+        let terminals = (call.stdout.is_terminal(), call.stderr.is_terminal());
         let (out, err): (Box<dyn Write>, Box<dyn Write>) = match is_guest {
             true => (Box::new(patient(call.stdout)), Box::new(patient(call.stderr))),
             false => (Box::new(Page::new(call.stdout)), Box::new(call.stderr)),
         };
-        let mut ctx = Ctx::with_streams(out, err);
+        let mut ctx = Ctx::with_streams(cleaned(out, terminals.0), cleaned(err, terminals.1));
+        if is_guest && is_excessive(&call.argv) {
+            ctx.warn("argument list too long");
+            // Its reader may be gone.
+            let _ = ctx.err.flush();
+            return Exit::FAILED.0;
+        }
         ctx.interrupt = Interrupt::of(call.interrupt);
         ctx.session = Some(session);
         multicall::run(call.argv, &mut ctx).0
@@ -124,6 +133,11 @@ impl Commands for Verbs {
             Err(why) => eprintln!("{}: {}", pool.name(), why.message().unwrap_or_default()),
         }
     }
+}
+
+/// What is written to a terminal has no control characters.
+pub(crate) fn cleaned(out: Box<dyn Write>, is_terminal: bool) -> Box<dyn Write> {
+    if is_terminal { Box::new(Clean::new(out)) } else { out }
 }
 
 /// The names of the pools, a line each, for a client that has more than one daemon to ask.

@@ -231,6 +231,18 @@ fn everybody_may_look_and_is_refused_all_else() {
     for line in ["zpool status", "zpool list tank", "zfs list", "zpool history tank"] {
         house.may_not(line);
     }
+    // What is refused tells nobody which names there are.
+    for verb in [
+        "zfs destroy NAME",
+        "zfs snapshot NAME@y",
+        "zfs promote NAME",
+        "zfs destroy NAME@x",
+        "zpool scrub NAME",
+    ] {
+        let said = |name: &str| house.guest(&verb.replace("NAME", name)).err.replace(name, "NAME");
+        assert_eq!(said("tank/a"), said("tank/none"), "{verb}");
+        assert_eq!(said("tank"), said("none"), "{verb}");
+    }
     house.owner(&format!("zfs allow -u {GUEST} snapshot tank/a"));
     house.may("zfs snapshot tank/a@z");
     // A daemon that is killed leaves nobody in the belief that there are no pools.
@@ -317,6 +329,18 @@ fn a_user_who_does_not_read_keeps_no_pool_busy() {
     }
     let line = "zfs get -r -H -p guid,used,compression tank";
     assert_eq!(house.may(line), house.owner(line));
+    // Each name is looked up once, changes reach the disk between many that do not exist, and no line is without end.
+    let repeated = format!("zfs list -H -o name{}{}", " tank/1".repeat(2000), " tank/2".repeat(2000));
+    assert_eq!(house.may(&repeated), "tank/1\ntank/2\n");
+    let missing: String = (0..1100).map(|at| format!(" tank/none{at}")).collect();
+    let run = house.guest(&format!("zfs get -H -o name,value guid tank/3{missing} tank/4"));
+    assert_eq!((run.err.lines().count(), run.out.lines().count()), (1100, 2), "{run:?}");
+    for endless in
+        [format!("zfs list{}", " t".repeat(20_000)), format!("zfs get {}used", "used,".repeat(2000))]
+    {
+        let run = house.guest(&endless);
+        assert!(run.code == 1 && run.err.contains("argument list too long"), "{run:?}");
+    }
     // More than a pipe holds.
     let mut child = command("zfs get -r all tank").stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();

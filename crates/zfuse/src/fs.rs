@@ -235,6 +235,12 @@ impl Fuse {
     }
 }
 
+/// Whether the sender of a request sees an extended attribute of that name in lists.
+#[doc(alias = "__zpl_xattr_trusted_list")]
+pub(crate) fn is_shown(req: &Request, name: &[u8]) -> bool {
+    req.uid() == 0 || !name.starts_with(b"trusted.")
+}
+
 pub(crate) fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
     let wanted = usize::try_from(size).unwrap_or(usize::MAX);
     match u32::try_from(value.len()) {
@@ -449,7 +455,7 @@ impl Filesystem for Fuse {
         }
     }
 
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let node = Node::decode(ino.0);
         let names = match self.thing(node) {
             Ok(Thing::File(inode)) => inode.xattr_names(),
@@ -459,7 +465,7 @@ impl Filesystem for Fuse {
         match names {
             Ok(names) => {
                 let lists = self.slot(node).is_ok_and(|slot| slot.has_posix_acls());
-                let shown = names.into_iter().filter(|name| lists || !is_list(name));
+                let shown = names.into_iter().filter(|name| (lists || !is_list(name)) && is_shown(req, name));
                 let list: Vec<u8> = shown.flat_map(|n| n.into_iter().chain([0])).collect();
                 reply_xattr(reply, size, &list);
             }
@@ -481,5 +487,17 @@ impl Filesystem for Fuse {
             Err(e) if e.kind() == Kind::NotFound => reply.error(Errno::ENXIO),
             Err(e) => reply.error(errno(&e)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_trusted_attributes_are_for_root_alone() {
+        let shown = |uid, name: &[u8]| is_shown(&Request::of_user(uid), name);
+        assert!(shown(0, b"trusted.a") && shown(7, b"user.a") && shown(7, b"security.a"));
+        assert!(!shown(7, b"trusted.a"));
     }
 }

@@ -1,5 +1,6 @@
 //! The tables of `zfs get` and `zpool get`: a line for each property of each dataset.
 
+use std::borrow::Borrow;
 use std::io::{self, Write};
 
 use super::row::{Source, source_word};
@@ -127,9 +128,18 @@ impl GetWidths {
 
 impl GetFormat {
     /// Prints the rows whose source is asked for. No row, no header.
-    pub fn print(&self, out: &mut dyn Write, widths: &GetWidths, rows: &[GetRow]) -> io::Result<()> {
+    pub fn print(
+        &self,
+        out: &mut dyn Write,
+        widths: &GetWidths,
+        rows: impl IntoIterator<Item = impl Borrow<GetRow>>,
+    ) -> io::Result<()> {
         let mut header = !self.scripted;
-        for row in rows.iter().filter(|r| self.wants(&r.source)) {
+        for row in rows {
+            let row = row.borrow();
+            if !self.wants(&row.source) {
+                continue;
+            }
             if std::mem::take(&mut header) {
                 self.print_line(out, widths, |c| c.header().to_owned())?;
             }

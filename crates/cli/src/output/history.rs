@@ -151,8 +151,16 @@ fn actor(rec: &NvList, users: &Names) -> String {
     format!(" [{who}]")
 }
 
+/// A word of a record. Each record has its lines for itself: what users put into values of properties makes no new ones.
 fn text(rec: &NvList, name: &str) -> Option<String> {
-    rec.string(name).map(|s| s.to_string_lossy().into_owned())
+    let mut shown = String::new();
+    for c in rec.string(name)?.to_string_lossy().chars() {
+        match c.is_control() {
+            true => write!(shown, "\\{:03o}", u32::from(c)).ok()?,
+            false => shown.push(c),
+        }
+    }
+    Some(shown)
 }
 
 #[cfg(test)]
@@ -181,6 +189,13 @@ mod tests {
         assert_eq!(record(&internal, HistoryFormat::default(), &Names::default()), None);
         let line = record(&internal, LONG, &Names::default()).unwrap();
         assert_eq!(line, " [txg:15] create tank/a (73)   [on vm]\n");
+    }
+
+    #[test]
+    fn a_value_with_a_newline_makes_no_record() {
+        let forged = rec(&[("history command", "zfs set a:b=1\n\u{1b}2026 zpool destroy tank")]);
+        let line = record(&forged, LONG, &Names::default()).unwrap();
+        assert_eq!(line, " zfs set a:b=1\\012\\0332026 zpool destroy tank []\n");
     }
 
     #[test]

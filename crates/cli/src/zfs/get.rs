@@ -66,9 +66,10 @@ impl Verb for Get {
         if self.json.json {
             self.print_json(ctx, &rows, &wanted, all, &format)?;
         } else {
-            let lines: Vec<GetRow> = rows.iter().flat_map(|row| self.lines(row, &wanted, all)).collect();
-            let widths = widths(&wanted, &lines);
-            format.print(&mut *ctx.out, &widths, &lines)?;
+            // Made twice rather than kept: they may be many more than there are rows.
+            let lines = || rows.iter().flat_map(|row| self.lines(row, &wanted, all));
+            let widths = widths(&wanted, lines());
+            format.print(&mut *ctx.out, &widths, lines())?;
         }
         Ok(if found.failed { Exit::FAILED } else { Exit::OK })
     }
@@ -164,9 +165,9 @@ impl Get {
 }
 
 /// Columns are as wide as the widest value that a property of bounded width may have, used or not.
-fn widths(wanted: &[PropName], lines: &[GetRow]) -> GetWidths {
+fn widths(wanted: &[PropName], lines: impl Iterator<Item = GetRow>) -> GetWidths {
     let mut widths = GetWidths::default();
-    lines.iter().for_each(|line| widths.fit(line));
+    lines.for_each(|line| widths.fit(&line));
     for prop in wanted {
         widths.property = widths.property.max(word(prop).len());
         if let PropName::Native(p) = prop {

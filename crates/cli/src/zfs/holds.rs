@@ -11,7 +11,7 @@ use crate::ctx::Ctx;
 use crate::output::table::{Column, Table};
 use crate::output::time;
 use crate::source::PoolSource;
-use crate::verb::{Exit, Outcome, Verb};
+use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// List holds of snapshots.
 #[derive(Debug, Args)]
@@ -32,11 +32,20 @@ pub struct Holds {
     pub names: Vec<String>,
 }
 
+/// Snapshots that are looked at before changes may reach the disk.
+const BREATH: usize = 256;
+
 impl Verb for Holds {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let mut table = Table::new(["NAME", "TAG", "TIMESTAMP"].map(|h| Column::new(h, false)).to_vec());
         let (mut failed, mut unfit) = (false, false);
-        for name in &self.names {
+        for (count, name) in self.names.iter().enumerate() {
+            if ctx.interrupt.is_set() {
+                return Err(Failure::Interrupted);
+            }
+            if count % BREATH == BREATH - 1 {
+                ctx.breathe();
+            }
             let Some((dataset, snap)) = name.split_once('@') else {
                 ctx.warn(format!("'{name}' is not a snapshot"));
                 unfit = true;

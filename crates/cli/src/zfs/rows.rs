@@ -62,7 +62,7 @@ pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> R
     let guest = ctx.session().ok().and_then(|session| session.guest.clone());
     let mut made = Vec::with_capacity(found.nodes.len());
     for (count, piece) in found.nodes.chunks(PIECE).enumerate() {
-        let again = count > 0 && ctx.breathe();
+        let again = (count > 0 && ctx.breathe()) || found.outdated;
         let rows = parallel::map(piece, &ctx.interrupt, |(index, node)| {
             let pool = found.pools.get(*index);
             let fresh = if again { Some(node.again(&pool?.pool)?) } else { None };
@@ -116,7 +116,11 @@ pub enum Users {
 /// Names of all user properties in force anywhere, in the order in which they are met.
 pub fn user_names(found: &Found) -> Vec<String> {
     let mut seen = HashSet::new();
-    let names = found.nodes.iter().flat_map(|(_, node)| Props::new(node, 0).user_names());
+    let names = found.nodes.iter().flat_map(|(index, node)| {
+        let pool = found.pools.get(*index).filter(|_| found.outdated);
+        let fresh = pool.and_then(|open| node.again(&open.pool));
+        Props::new(fresh.as_ref().unwrap_or(node), 0).user_names()
+    });
     names.filter(|name| seen.insert(name.clone())).collect()
 }
 

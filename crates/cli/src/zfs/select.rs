@@ -104,7 +104,11 @@ pub struct Found {
     pub pools: Vec<OpenPool>,
     /// Something was named that is not there; it was said on standard error.
     pub failed: bool,
+    /// The pools changed since the first of the nodes was found, see [`Ctx::breathe`].
+    pub outdated: bool,
     seen: HashSet<String>,
+    /// Names that were found.
+    named: HashSet<String>,
     /// Directories met on the walk from one name: a tree that contains itself ends here.
     met: HashSet<u64>,
     /// Directories visited.
@@ -168,7 +172,17 @@ pub fn walk(
     let (names, missed) = by_path::datasets(names, ctx);
     found.failed |= missed;
     let mut by_pool: BTreeMap<String, Option<usize>> = BTreeMap::new();
-    for name in &names {
+    for (count, name) in names.iter().enumerate() {
+        if count > 0 && count % AT_ONCE == 0 {
+            if ctx.interrupt.is_set() {
+                return Err(Failure::Interrupted);
+            }
+            found.outdated |= ctx.breathe();
+        }
+        // It is a row already, with all below it.
+        if found.named.contains(name) {
+            continue;
+        }
         let pool_name = name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
         let index = match by_pool.get(&pool_name) {
             Some(index) => *index,
@@ -179,7 +193,12 @@ pub fn walk(
             }
         };
         if let Some(index) = index {
+            let missed = std::mem::take(&mut found.failed);
             found.named(index, name, selection, ctx)?;
+            if !found.failed {
+                found.named.insert(name.clone());
+            }
+            found.failed |= missed;
         }
     }
     Ok(found)

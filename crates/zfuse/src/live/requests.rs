@@ -20,7 +20,7 @@ use super::privileges::Setter;
 use super::{Asker, Live, convert, posix_acl};
 use crate::attr::{errno, nothing};
 use crate::dir::Item;
-use crate::fs::{READ_AHEAD, reply_xattr};
+use crate::fs::{READ_AHEAD, is_shown, reply_xattr};
 
 /// Bytes of one write request.
 const MAX_WRITE: u32 = 1 << 20;
@@ -449,7 +449,8 @@ impl Filesystem for Live {
         let Some(object) = self.object(ino.0) else { return self.frozen.listxattr(req, ino, size, reply) };
         match self.files.xattr_names(object) {
             Ok(names) => {
-                let shown = names.into_iter().filter(|name| self.check_xattr(name).is_ok());
+                let seen = |name: &Vec<u8>| self.check_xattr(name).is_ok() && is_shown(req, name);
+                let shown = names.into_iter().filter(seen);
                 let list: Vec<u8> = shown.flat_map(|name| name.into_iter().chain([0])).collect();
                 reply_xattr(reply, size, &list);
             }

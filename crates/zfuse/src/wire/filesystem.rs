@@ -28,6 +28,12 @@ impl Request {
         Self { uid: header.uid, gid: header.gid, pid: header.pid }
     }
 
+    /// Of a user, without a connection.
+    #[cfg(test)]
+    pub fn of_user(uid: u32) -> Self {
+        Self { uid, gid: uid, pid: 0 }
+    }
+
     /// The user.
     pub fn uid(&self) -> u32 {
         self.uid
