@@ -80,6 +80,8 @@ fn of_zpool(zpool: &Zpool) -> (Deed, Vec<String>) {
         ZpoolVerb::Set(v) => (Change, one(&v.pool)),
         ZpoolVerb::Sync(v) => (Change, v.pools.clone()),
         ZpoolVerb::Reguid(v) => (Change, one(&v.pool)),
+        ZpoolVerb::Scrub(v) => (Change, v.pools.clone()),
+        ZpoolVerb::Resilver(v) => (Change, v.pools.clone()),
         ZpoolVerb::Upgrade(v) => (Change, v.pools.clone()),
         ZpoolVerb::Wait(v) => (Change, one(&v.pool)),
         ZpoolVerb::Clear(v) => (Change, one(&v.pool)),

@@ -46,14 +46,7 @@ const PLAIN: Form = Form {
 };
 
 /// The verbs that are not there yet.
-const FORMS: [Form; 14] = [
-    Form {
-        verb: "scrub",
-        options: "spweC",
-        one_of: &['s', 'p'],
-        usage: "[-e | -s | -p | -C] [-w] <pool> ...",
-        ..PLAIN
-    },
+const FORMS: [Form; 12] = [
     Form {
         verb: "trim",
         options: "cdr:sw",
@@ -104,7 +97,6 @@ const FORMS: [Form; 14] = [
         ..PLAIN
     },
     Form { verb: "detach", missing: &[NO_POOL, NO_DEVICE], usage: "<pool> <device>", ..PLAIN },
-    Form { verb: "resilver", usage: "<pool> ...", ..PLAIN },
     Form {
         command: "zfs",
         verb: "send",
@@ -301,8 +293,7 @@ mod tests {
             ("attach p", "missing <device> specification"),
             ("attach p x", "missing <new_device> specification"),
             ("attach p x y z", "too many arguments"),
-            ("scrub -s", "missing pool name argument"),
-            ("scrub -sp p", "invalid option combination: -s and -p are mutually exclusive"),
+            ("trim -cs p", "invalid option combination: -c and -s are mutually exclusive"),
         ] {
             assert_eq!(read(line), Err(why.to_owned()), "{line}");
         }

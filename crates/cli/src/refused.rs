@@ -42,6 +42,8 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
         ZpoolVerb::Export(v) => quoted("export", &first(&v.pools)),
         ZpoolVerb::Set(v) => quoted("set property for", &v.pool),
         ZpoolVerb::Reguid(v) => quoted("reguid", &v.pool),
+        ZpoolVerb::Scrub(v) => plain("scrub", &first(&v.pools)),
+        ZpoolVerb::Resilver(v) => plain("restart resilver on", &first(&v.pools)),
         ZpoolVerb::Upgrade(v) => quoted("upgrade", &first(&v.pools)),
         ZpoolVerb::Clear(v) => plain("clear errors for", v.device.as_ref().unwrap_or(&v.pool)),
         ZpoolVerb::Offline(v) => plain("offline", &first(&v.devices)),
@@ -65,8 +67,6 @@ fn without_module(words: &[std::ffi::OsString]) -> Failure {
             plain("replace", &format!("{} with {new}", name(1)))
         }
         action @ ("detach" | "remove") => plain(action, name(1)),
-        "scrub" => plain("scrub", name(0)),
-        "resilver" => plain("restart resilver on", name(0)),
         "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
         action @ ("checkpoint" | "initialize" | "trim") => quoted(action, name(0)),
         "send" => Failure::failed(format!(
@@ -132,6 +132,6 @@ mod tests {
         };
         assert_eq!(said(&["attach", "-f", "tank", "a", "b"]), "cannot attach b to a: permission denied");
         assert_eq!(said(&["replace", "tank", "a"]), "cannot replace a with a: permission denied");
-        assert_eq!(said(&["scrub", "tank"]), "cannot scrub tank: permission denied");
+        assert_eq!(said(&["trim", "tank"]), "cannot trim 'tank': permission denied");
     }
 }

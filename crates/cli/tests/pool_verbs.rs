@@ -459,7 +459,10 @@ fn what_can_not_be_done_yet_looks_at_its_words_first() {
         ("zpool replace tank /x /y", 255, "cannot replace /x with /y: no such device in pool"),
         ("zfs send tank/none@x", 1, "cannot open 'tank/none': dataset does not exist"),
         ("zfs send tank@x", 1, "WARNING: could not send tank@x: does not exist"),
-        ("zpool scrub -w tank", 1, "zpool scrub: not supported yet"),
+        ("zpool scrub -s -p tank", 2, "invalid option combination: -s and -p are mutually exclusive"),
+        ("zpool scrub", 2, "missing pool name argument"),
+        ("zpool resilver", 2, "missing pool name argument"),
+        ("zpool trim -w tank", 1, "zpool trim: not supported yet"),
         ("zpool remove tank a", 1, "zpool remove: not supported yet"),
         ("zfs receive tank/new", 1, "zfs receive: not supported yet"),
     ] {

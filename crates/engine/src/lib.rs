@@ -1,7 +1,7 @@
 //! The pool engine: from labels on devices to objects, bottom to top.
 //!
 //! Modules import only downwards: `error`, `types` → `taskq` → `memory` → `vdev` → `zio` → `arc` → `dmu` →
-//! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `scan` → `send` → `spa`. Clock, randomness, devices
+//! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `traverse` → `send` → `spa` → `scan`. Clock, randomness, devices
 //! and threads come from outside through [`env::Env`].
 
 pub mod arc;
@@ -18,6 +18,7 @@ pub mod scan;
 pub mod send;
 pub mod spa;
 pub mod taskq;
+pub mod traverse;
 pub mod txg;
 pub mod types;
 pub mod vdev;

@@ -2,14 +2,17 @@
 //! machine is switched off, with or without notice. Faults stay within the redundancy, so everything that is read must
 //! be what the model says.
 //!
-//! The disks that misbehave are chosen once a run, as many as the pool can do without: nothing puts right yet what they
-//! lack, so others must not fail after them.
+//! The disks that misbehave are as many as the pool can do without. Now and then all are well, a resilver and a scrub put
+//! right what they lack, and other disks misbehave from then on.
 
 use std::sync::Arc;
 
 use blkdev::{Device, Fault, FaultyDevice};
 use engine::Kind;
+use engine::dsl::write::{MosView, scan_state};
 use engine::spa::Spa;
+use engine::spa::scrub::ScanCommand;
+use ondisk::pool::DslScan;
 use stdx::rng::Rng;
 
 use crate::actor::{Actor, Ended};
@@ -33,6 +36,8 @@ pub struct Course {
     pub cuts: u64,
     /// How often the pool was full.
     pub fills: u64,
+    /// Scrubs after which nothing was left to repair.
+    pub scrubs: u64,
     /// What is on the disks in the end, in a number.
     pub print: u64,
 }
@@ -57,6 +62,36 @@ struct Run {
 
 fn devices_of(faulty: &[Arc<FaultyDevice>]) -> Vec<Device> {
     faulty.iter().map(|disk| Arc::clone(disk) as Device).collect()
+}
+
+/// Disks that may misbehave.
+fn victims(machine: Machine, random: &mut Rng) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..machine.shape.disks()).collect();
+    crate::image::shuffle(&mut all, random);
+    all.truncate(machine.shape.spare());
+    all
+}
+
+/// Groups that a scan may take.
+const MOST_GROUPS: u32 = 10_000;
+
+/// Waits until no scan runs.
+fn scanned(spa: &Spa) -> Result<(), String> {
+    for _ in 0..MOST_GROUPS {
+        spa.sync().map_err(|e| e.to_string())?;
+        if !spa.is_scanning() {
+            return Ok(());
+        }
+    }
+    Err("a scan does not end".into())
+}
+
+/// A whole scrub; how it ended.
+fn scrub(spa: &Spa) -> Result<DslScan, String> {
+    spa.scan(ScanCommand::Scrub).map_err(|e| e.to_string())?;
+    scanned(spa)?;
+    let scan = scan_state::load(&MosView { mos: &spa.mos }).map_err(|e| e.to_string())?;
+    scan.ok_or_else(|| "the scrub left no state".into())
 }
 
 /// The leaf that is on a disk.
@@ -100,10 +135,7 @@ impl Run {
         }
         let actor = Actor::new(spa, Rng::new(seed ^ 1)).map_err(|e| e.to_string())?;
         let past = Past::begin(&actor);
-        let mut data: Vec<usize> = (0..machine.shape.disks()).collect();
-        crate::image::shuffle(&mut data, &mut random);
-        data.truncate(machine.shape.spare());
-        let (victims, course) = (data, Course::default());
+        let (victims, course) = (victims(machine, &mut random), Course::default());
         Ok(Self {
             machine,
             random,
@@ -121,13 +153,14 @@ impl Run {
     }
 
     fn round(&mut self) -> Result<(), String> {
-        match self.random.below(40) {
+        match self.random.below(42) {
             0..24 => self.step(),
             24..27 => self.look(),
             27..32 => self.misbehave(),
             32..34 => self.behave(),
             34 | 35 => self.restart(),
-            36..39 => self.cut(),
+            36..=38 => self.cut(),
+            39 | 40 => self.put_right(),
             _ => self.fill_up(),
         }
     }
@@ -205,6 +238,32 @@ impl Run {
             let back = spa.online(guid, Some(Ok(Arc::clone(&disk) as Device)), false);
             back.and_then(|_| spa.clear(vec![(guid, Some(Ok(disk)))])).map_err(|e| e.to_string())?;
         }
+        Ok(())
+    }
+
+    /// Every disk is well, gets what it lacks, and is scrubbed; a second scrub has nothing to do. Then others misbehave.
+    fn put_right(&mut self) -> Result<(), String> {
+        self.actor.tell("all disks are put right".into());
+        let spa = Arc::clone(&self.actor.spa);
+        for disk in &self.faulty {
+            disk.clear();
+            let Some(guid) = guid_of(&spa, disk) else { continue };
+            let device = || Ok(Arc::clone(disk) as Device);
+            let back = spa.online(guid, Some(device()), false);
+            back.and_then(|_| spa.clear(vec![(guid, Some(device()))])).map_err(|e| e.to_string())?;
+        }
+        scanned(&spa)?;
+        let first = scrub(&spa)?;
+        if let Some(leaf) = spa.pool.tree().leaves().find(|leaf| !leaf.dtl.read().is_empty()) {
+            return Err(format!("{} still lacks {:?} after {first:?}", leaf.path, leaf.dtl.read()));
+        }
+        let second = scrub(&spa)?;
+        if (first.errors, second.processed, second.errors) != (0, 0, 0) {
+            return Err(format!("scrubs end with {first:?}, then {second:?}"));
+        }
+        self.course.scrubs += 1;
+        self.victims = victims(self.machine, &mut self.random);
+        self.note(Ended::Synced);
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Verbs of `zpool` on single devices: `offline`, `online`, `clear`.
 //!
-//! Differs from OpenZFS: bringing a device back starts no resilver; `online -e` uses what files and partitions have, and
+//! Differs from OpenZFS: `online -e` uses what files and partitions have, and
 //! does not make a partition larger.
 
 use std::io::Write;

@@ -28,6 +28,7 @@ pub mod prop;
 mod reopen;
 pub(crate) mod repeat;
 pub mod scripts;
+mod scrub;
 mod set;
 mod simple;
 pub mod sizes;
@@ -89,6 +90,10 @@ pub enum ZpoolVerb {
     Reguid(simple::Reguid),
     /// Enable the features that a pool lacks
     Upgrade(upgrade::Upgrade),
+    /// Read all blocks, and repair what is bad
+    Scrub(scrub::Scrub),
+    /// Begin a resilver anew
+    Resilver(scrub::Resilver),
     /// Wait until something is done
     Wait(simple::Wait),
     /// Forget errors that devices had
@@ -155,6 +160,8 @@ impl Verb for Zpool {
             ZpoolVerb::Sync(v) => v.run(ctx),
             ZpoolVerb::Reguid(v) => v.run(ctx),
             ZpoolVerb::Upgrade(v) => v.run(ctx),
+            ZpoolVerb::Scrub(v) => v.run(ctx),
+            ZpoolVerb::Resilver(v) => v.run(ctx),
             ZpoolVerb::Wait(v) => v.run(ctx),
             ZpoolVerb::Clear(v) => v.run(ctx),
             ZpoolVerb::Offline(v) => v.run(ctx),

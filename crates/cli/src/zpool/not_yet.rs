@@ -1,17 +1,11 @@
 //! Verbs that can't be done yet: what is wrong with the pools, devices and datasets that they name is said first.
 
-use engine::spa::Pool;
-use ondisk::names::mos;
-
 use super::device;
 use crate::ctx::Ctx;
 use crate::forms::{Form, Line};
 use crate::session::why;
 use crate::verb::Failure;
 use crate::zfs::target::Target;
-
-/// `DSS_SCANNING`: a scrub or resilver is under way.
-const SCANNING: u64 = 1;
 
 /// Looks at what a line names.
 ///
@@ -33,19 +27,7 @@ fn check_pool(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
         return Err(if minus_one { Failure::MinusOne(what) } else { Failure::Failed(what) });
     };
     let has = |word: &str| device::find(&pool, word).is_some();
-    let view = || pool.view().ok();
     match (form.verb, line.arguments.get(1..).unwrap_or_default()) {
-        ("scrub", _) => {
-            let stops = [('s', "cancel scrubbing"), ('p', "pause scrubbing")];
-            let asked = stops.iter().find(|(letter, _)| line.options.contains(letter));
-            let is_scanning = view().and_then(|view| scan_state(&view)) == Some(SCANNING);
-            match asked {
-                Some((_, verb)) if !is_scanning => {
-                    Err(Failure::failed(format!("cannot {verb} {name}: there is no active scrub")))
-                }
-                _ => Ok(()),
-            }
-        }
         ("remove", []) if !line.options.contains(&'s') => Err(Failure::usage("missing device")),
         ("remove", devices) => match devices.iter().find(|device| !has(device)) {
             Some(device) => Err(Failure::failed(format!("cannot remove {device}: no such device in pool"))),
@@ -63,12 +45,6 @@ fn check_pool(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-/// The state of the pool's last scrub or resilver.
-fn scan_state(pool: &Pool) -> Option<u64> {
-    let value = pool.directory().ok()?.lookup(mos::SCAN.as_bytes()).ok()??;
-    value.ints.get(1).copied()
 }
 
 fn check_dataset(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use clap::Args;
 use daemon::Imported;
 use daemon::devices::{self, InUse};
 use engine::spa::props::freeing;
+use engine::spa::scrub::ScanFunc;
 use nvpair::NvList;
 use ondisk::label::{LABEL_SIZE, LABELS, NVLIST_SIZE, PHYS_OFFSET, label_offset};
 
@@ -111,6 +112,9 @@ pub struct Wait {
 const ACTIVITIES: [&str; 9] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
 
+/// Those of them that are scans.
+const SCANS: [(&str, ScanFunc); 2] = [("resilver", ScanFunc::Resilver), ("scrub", ScanFunc::Scrub)];
+
 impl Verb for Wait {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         if let Some(bad) = self.activities.iter().find(|a| !ACTIVITIES.contains(&a.as_str())) {
@@ -124,18 +128,24 @@ impl Verb for Wait {
             None => None,
         };
         let mut reported: Option<Instant> = None;
-        // Of all of them only freeing takes place without a verb that this build lacks.
         let frees = self.activities.is_empty() || self.activities.iter().any(|a| a == "free");
         loop {
             let pool = named(&self.pool, ctx)?;
             let spa = pool.spa()?;
             let view = spa.datasets.view();
-            let waiting = frees && is_freeing(&view)?;
+            let mut waiting = frees && is_freeing(&view)?;
+            let mut scans = [0, 0];
+            for (slot, (name, func)) in scans.iter_mut().zip(SCANS) {
+                let wanted = self.activities.is_empty() || self.activities.iter().any(|a| a == name);
+                let left = super::scrub::left(&pool, func)?.filter(|_| wanted);
+                waiting |= left.is_some();
+                *slot = left.unwrap_or(0);
+            }
             if let Some(interval) = interval
                 && reported.is_none_or(|at| at.elapsed() >= interval)
             {
                 let now = pool.view()?;
-                self.report(freeing(&now), reported.is_none(), ctx)?;
+                self.report(freeing(&now), scans, reported.is_none(), ctx)?;
                 reported = Some(Instant::now());
             }
             if !waiting {
@@ -144,7 +154,9 @@ impl Verb for Wait {
             if ctx.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
-            spa.sync()?;
+            if frees {
+                spa.sync()?;
+            }
             drop(pool);
             ctx.release();
             ctx.out.flush()?;
@@ -156,7 +168,7 @@ impl Verb for Wait {
 impl Wait {
     /// What of each activity is left, in bytes, under its heading.
     #[doc(alias = "print_wait_status_row")]
-    fn report(&self, freeing: u64, first: bool, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn report(&self, freeing: u64, scans: [u64; 2], first: bool, ctx: &mut Ctx) -> Result<(), Failure> {
         let wanted = |name: &&str| self.activities.is_empty() || self.activities.iter().any(|a| a == name);
         let least = if self.literal { 20 } else { 6 };
         let columns: Vec<(&str, usize)> =
@@ -174,7 +186,8 @@ impl Wait {
             None => {}
         }
         for (at, (name, width)) in columns.iter().enumerate() {
-            let left = if *name == "free" { freeing } else { 0 };
+            let scan = SCANS.iter().zip(scans).find(|((scan, _), _)| scan == name).map(|(_, left)| left);
+            let left = if *name == "free" { freeing } else { scan.unwrap_or(0) };
             let text = if self.literal { left.to_string() } else { nicenum(left).to_string() };
             match self.scripted {
                 true => write!(ctx.out, "{}{text}", if at > 0 { "\t" } else { "" })?,

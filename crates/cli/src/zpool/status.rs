@@ -181,10 +181,10 @@ impl Status {
     }
 }
 
-/// Devices are back that missed something. Ours, not OpenZFS's: it would resilver them at once.
+/// Devices are back that missed something, and no resilver has begun yet.
 const LACKING: &str = "One or more devices lack data that was written while they were out of use.\nThey are not \
     read for it, so the pool has less redundancy than its layout gives.";
-const LACKING_ACTION: &str = "Import the pool with OpenZFS, which resilvers them; this build can't yet.";
+const LACKING_ACTION: &str = "Wait for the resilver, or begin it anew with 'zpool resilver'.";
 
 const UNHEEDED: &str = "Some settings have no effect in this build:";
 const UNHEEDED_ACTION: &str = "None: they are kept for OpenZFS, which heeds them. 'zfs inherit' clears them.";

@@ -30,6 +30,10 @@ pub enum Limit {
     AsyncBlockMax,
     /// Share of the changed bytes that blocks to be freed may take.
     DirtyFreesPercent,
+    /// Shortest time that a txg scrubs, though something waits for it.
+    ScrubMinTime,
+    /// The same for a resilver.
+    ResilverMinTime,
 }
 
 /// What there is to say of a setting.
@@ -56,7 +60,7 @@ pub struct Info {
 const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 11] = [
+pub const LIMITS: [Info; 13] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -174,6 +178,26 @@ pub const LIMITS: [Info; 11] = [
         plain: 30,
         zero_is_default: true,
         about: "Percent of zfs_dirty_data_max that blocks to be freed may take in one transaction group. Default: 30.",
+    },
+    Info {
+        limit: Limit::ScrubMinTime,
+        name: "zfs_scrub_min_time_ms",
+        bytes: false,
+        least: 1,
+        most: 60_000,
+        plain: 100,
+        zero_is_default: false,
+        about: "Milliseconds that each transaction group scrubs at least, even if something waits for it. Default: 100.",
+    },
+    Info {
+        limit: Limit::ResilverMinTime,
+        name: "zfs_resilver_min_time_ms",
+        bytes: false,
+        least: 1,
+        most: 60_000,
+        plain: 300,
+        zero_is_default: false,
+        about: "Milliseconds that each transaction group resilvers at least, even if something waits for it. Default: 300.",
     },
 ];
 

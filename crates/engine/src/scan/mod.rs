@@ -8,7 +8,7 @@
 //! - [`space`]: each block's places held against the space maps: leaks, double use;
 //! - [`account`]: all of these together;
 //! - `removal`: copies that a removal under way has made;
-//! - [`reader`], [`verify`]: every block read in device order, and the damage told.
+//! - [`verify`]: every block read in device order, and the damage told.
 //!
 //! What can't be read is told to the visitor and left out with all that hangs from it; nothing here
 //! stops at damage.
@@ -17,14 +17,14 @@ pub mod account;
 pub mod bitmap;
 pub mod clones;
 pub mod lists;
-mod log;
-pub mod reader;
 mod removal;
 pub mod space;
 pub mod space_maps;
 pub mod stats;
 pub mod traverse;
 pub mod verify;
+
+pub use crate::traverse::reader;
 
 pub use stats::BlockStats;
 pub use traverse::{Origin, Stop, Visit, Visitor, traverse};

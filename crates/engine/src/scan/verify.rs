@@ -15,11 +15,11 @@ use ondisk::Blkptr;
 use parking_lot::Mutex;
 
 use super::account::{Account, Event, Options as AccountOptions, WINDOW_SECTORS, account};
-use super::reader::{INFLIGHT, Reader, Request};
 use super::space::Met;
 use super::traverse::{Origin, SPILL, Visit};
 use crate::error::{Error, Kind};
 use crate::spa::Pool;
+use crate::traverse::reader::{INFLIGHT, Reader, Request};
 use crate::types::Bookmark;
 use crate::vdev::plan::{Depth, Fault};
 use crate::vdev::top::Layout;

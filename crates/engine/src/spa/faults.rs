@@ -17,7 +17,7 @@ use super::errlog::LoggedError;
 use super::live::Spa;
 use crate::dmu::Tx;
 use crate::dsl::write::MosAt;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::vdev::leaf::{FailedIo, Failure, Leaf};
 use crate::vdev::plan::Fault;
@@ -56,6 +56,12 @@ impl FaultSink for Sink {
             if !repaired {
                 spa.report_lost(bp, at);
             }
+        }
+    }
+
+    fn not_mended(&self, birth: u64) {
+        if let Some(spa) = self.0.upgrade() {
+            spa.scanning.note_failed(birth);
         }
     }
 }
@@ -181,15 +187,37 @@ impl Spa {
             return Ok(());
         }
         let at = self.datasets.at(tx, self);
-        let log = match at.zap_word(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST)?.filter(|&number| number != 0) {
+        // What a scan finds belongs to that scan; its end makes its log the last one.
+        let name = if self.is_scanning() { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST };
+        let log = match at.zap_word(MOS_DIRECTORY_OBJECT, name)?.filter(|&number| number != 0) {
             Some(log) => log,
             None => {
                 let log = at.create_zap(ObjectType::ERROR_LOG)?;
-                at.zap_set(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST, log)?;
+                at.zap_set(MOS_DIRECTORY_OBJECT, name, log)?;
                 log
             }
         };
         waiting.iter().try_for_each(|error| log_one(&at, log, error))
+    }
+
+    /// The log of the scan that ends takes the place of the one before.
+    #[doc(alias = "spa_errlog_rotate")]
+    pub(super) fn rotate_errlog(&self, at: &MosAt<'_>) -> Result<()> {
+        let log = |name: &str| Ok::<u64, Error>(at.zap_word(MOS_DIRECTORY_OBJECT, name)?.unwrap_or(0));
+        let (last, scrub) = (log(mos::ERRLOG_LAST)?, log(mos::ERRLOG_SCRUB)?);
+        if last != 0 {
+            if at.active(Feature::HeadErrlog) {
+                for list in at.zap_entries(last)?.iter().filter_map(|entry| entry.value.first()) {
+                    at.free_object(list)?;
+                }
+            }
+            at.free_object(last)?;
+        }
+        if last != 0 || scrub != 0 {
+            at.zap_set(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST, scrub)?;
+            at.zap_set(MOS_DIRECTORY_OBJECT, mos::ERRLOG_SCRUB, 0u64)?;
+        }
+        Ok(())
     }
 }
 

@@ -80,6 +80,7 @@ pub struct Spa {
     pub(super) lost: Lost,
     pub(super) diagnosis: Diagnosis,
     pub(super) telling: Telling,
+    pub(super) scanning: super::scrub::Scanning,
     /// Something waits to be freed, and the last group could free some.
     pub(super) waiting: AtomicBool,
     /// What its own thread does behind users.
@@ -125,6 +126,8 @@ impl Spa {
         uberblock: Uberblock,
     ) -> Arc<Self> {
         pool.dsl.keys.set_secrets(&pool.env.secrets);
+        // What is on disk can be mended from the first read on.
+        pool.zio.set_synced(uberblock.txg);
         let spa = Arc::new_cyclic(|me| Self {
             datasets: DslPool::new(&mos, &pool.dsl.keys),
             pool,
@@ -145,6 +148,7 @@ impl Spa {
             lost: Lost::default(),
             diagnosis: Diagnosis::default(),
             telling: Telling::default(),
+            scanning: super::scrub::Scanning::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
             chores: Arc::default(),
@@ -322,7 +326,7 @@ impl Spa {
                     return;
                 }
                 let late = idle >= Duration::from_secs(spa.limits().get(Limit::TxgTimeout));
-                if spa.step_or_suspend(late && spa.has_changes()) {
+                if spa.step_or_suspend((late || spa.is_scanning()) && spa.has_changes()) {
                     idle = Duration::ZERO;
                     continue;
                 }
@@ -366,6 +370,8 @@ impl Spa {
             || self.mos.is_dirty(open)
             || self.waiting.load(Ordering::Relaxed)
             || !self.lost.is_empty()
+            || self.is_scanning()
+            || self.is_resilver_due()
             || self.tasks.0.lock().contains_key(&open)
     }
 

@@ -38,6 +38,7 @@ mod multihost;
 mod pool;
 pub mod props;
 mod resume;
+pub mod scrub;
 mod set_props;
 pub mod shared;
 mod source;

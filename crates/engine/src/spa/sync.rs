@@ -55,6 +55,8 @@ impl Spa {
         self.note_waiting(&tx)?;
         self.sync_errlog(&tx)?;
         drop(changing);
+        self.resilver_if_due(&tx)?;
+        self.scan_slice(&tx)?;
         let labels = self.config.lock().is_dirty();
         let rootbp = self.sync_mos(&tx)?;
         // Notes made while maps were written may have changed the configuration.

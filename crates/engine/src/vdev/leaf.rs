@@ -346,6 +346,19 @@ impl Leaf {
         }
     }
 
+    /// The leaf has what was born in the txgs `[start, end)`, but for those of `failed` that it lacked.
+    pub fn has_again(&self, start: u64, end: u64, failed: &std::collections::BTreeSet<u64>) {
+        let mut dtl = self.dtl.write();
+        let before = dtl.clone();
+        dtl.remove(start, end);
+        for txg in failed.range(start..end).filter(|txg| before.contains(**txg)) {
+            dtl.add(*txg);
+        }
+        if *dtl != before {
+            self.dtl_changed.store(true, Ordering::Release);
+        }
+    }
+
     /// Whether the DTL has changed since it was last taken.
     pub fn has_changed_dtl(&self) -> bool {
         self.dtl_changed.load(Ordering::Acquire)

@@ -20,8 +20,19 @@ use super::stats::IoClass;
 use super::top::Top;
 use super::write_plan::ChildWrite;
 
-/// Told the guids of the leaves that were mended, ascending.
-pub type RepairDone = Box<dyn FnOnce(Vec<u64>) + Send>;
+/// What became of a repair.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Guids of the leaves that were written, ascending.
+    pub leaves: Vec<u64>,
+    /// Bytes written to them.
+    pub bytes: u64,
+    /// Some write failed.
+    pub failed: bool,
+}
+
+/// Told what became of a repair.
+pub type RepairDone = Box<dyn FnOnce(Repaired) + Send>;
 
 /// Which bad copies are overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +45,7 @@ pub enum Mend {
 
 struct Pending {
     left: usize,
-    mended: Vec<u64>,
+    mended: Repaired,
     done: Option<RepairDone>,
 }
 
@@ -49,32 +60,38 @@ impl Top {
         mend: Mend,
         done: RepairDone,
     ) {
-        let writes = self.repairs((offset, birth), data, bad, mend);
-        let pending = Pending { left: writes.len() + 1, mended: Vec::new(), done: Some(done) };
+        let Some(writes) = self.repairs((offset, birth), data, bad, mend) else {
+            return done(Repaired { failed: true, ..Repaired::default() });
+        };
+        let pending = Pending { left: writes.len() + 1, mended: Repaired::default(), done: Some(done) };
         let pending = Arc::new(Mutex::new(pending));
         for (leaf, at, parts) in writes {
             let (pending, guid) = (Arc::clone(&pending), leaf.guid);
-            let told = move |result: io::Result<()>| arrived(&pending, result.is_ok().then_some(guid));
+            let bytes = parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum();
+            let told = move |result: io::Result<()>| match result {
+                Ok(()) => arrived(&pending, &Repaired { leaves: vec![guid], bytes, failed: false }),
+                Err(_) => arrived(&pending, &Repaired { failed: true, ..Repaired::default() }),
+            };
             leaf.write_parts(at, parts, IoClass::AsyncWrite, Box::new(told));
         }
-        arrived(&pending, None);
+        arrived(&pending, &Repaired::default());
     }
 
-    /// What is to be written where: leaf, offset on the device, bytes.
+    /// What is to be written where: leaf, offset on the device, bytes. `None` when the vdev can't be written now.
     fn repairs(
         &self,
         (offset, birth): (u64, u64),
         data: &Buf,
         bad: &[BadCopy],
         mend: Mend,
-    ) -> Vec<(Arc<Leaf>, u64, Vec<Buf>)> {
+    ) -> Option<Vec<(Arc<Leaf>, u64, Vec<Buf>)>> {
         let wanted = |copy: &&BadCopy| mend == Mend::Stale || copy.fault != Fault::Stale;
         let bad: Vec<&ChildRead> = bad.iter().filter(wanted).map(|copy| &copy.read).collect();
         if bad.is_empty() {
-            return Vec::new();
+            return Some(Vec::new());
         }
         // A block that can't be written now can be mended later.
-        let Ok(plan) = self.write_plan(offset, data, birth) else { return Vec::new() };
+        let plan = self.write_plan(offset, data, birth).ok()?;
         let mut writes = Vec::new();
         for write in &plan.writes {
             for side in 0..self.side_count(write.child) {
@@ -85,7 +102,7 @@ impl Top {
                 }
             }
         }
-        writes
+        Some(writes)
     }
 }
 
@@ -95,17 +112,19 @@ fn touches(write: &ChildWrite, read: &ChildRead) -> bool {
         && write.offset < read.offset.saturating_add(read.len)
 }
 
-fn arrived(pending: &Mutex<Pending>, mended: Option<u64>) {
+fn arrived(pending: &Mutex<Pending>, one: &Repaired) {
     let mut state = pending.lock();
-    state.mended.extend(mended);
+    state.mended.leaves.extend(&one.leaves);
+    state.mended.bytes += one.bytes;
+    state.mended.failed |= one.failed;
     state.left -= 1;
     if state.left > 0 {
         return;
     }
     let (mut mended, done) = (std::mem::take(&mut state.mended), state.done.take());
     drop(state);
-    mended.sort_unstable();
-    mended.dedup();
+    mended.leaves.sort_unstable();
+    mended.leaves.dedup();
     if let Some(done) = done {
         done(mended);
     }

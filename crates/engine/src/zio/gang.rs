@@ -18,7 +18,7 @@ use ondisk::{Blkptr, Dva, EckPhys, Endian};
 use stdx::{AlignedBuf, Buf};
 
 use super::drive::Judge;
-use super::read::{CopyDone, CopyResult, Range, read_range};
+use super::read::{CopyDone, CopyResult, Range, mend, read_range};
 use super::{Damage, Form, ReadOptions, Zio, verify};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
@@ -57,7 +57,7 @@ struct Gang {
     zio: Arc<Zio>,
     bp: Blkptr,
     dva: Dva,
-    depth: Depth,
+    options: ReadOptions,
     nesting: Nesting,
     sizes: VecDeque<u64>,
     wanted: Wanted,
@@ -79,7 +79,7 @@ pub fn read(
     zio: &Arc<Zio>,
     bp: &Blkptr,
     (dva, wanted): (Dva, Wanted),
-    depth: Depth,
+    options: ReadOptions,
     nesting: &Nesting,
     done: CopyDone,
 ) {
@@ -89,7 +89,7 @@ pub fn read(
     };
     let sizes = header_sizes(zio, &dva);
     let sizes = sizes.into();
-    Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, depth, nesting, sizes, wanted, done }).header();
+    Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, options, nesting, sizes, wanted, done }).header();
 }
 
 impl Gang {
@@ -99,12 +99,16 @@ impl Gang {
         };
         let judge = judge(&self.bp);
         let range = Range::of(&self.dva, size, self.bp.physical_birth());
-        let (zio, depth) = (Arc::clone(&self.zio), self.depth);
+        let (zio, depth) = (Arc::clone(&self.zio), self.options.depth);
         let done: CopyDone = Box::new(move |copy| self.headed(copy));
         read_range(&zio, range, depth, judge, done);
     }
 
     fn headed(self: Box<Self>, copy: CopyResult) {
+        if let Some(header) = copy.data.as_ref().filter(|_| self.options.heal && !copy.damage.is_empty()) {
+            let bad: Vec<_> = copy.damage.iter().map(|damage| damage.bad).collect();
+            mend(&self.zio, (&self.dva, self.bp.physical_birth()), header, &bad, self.options);
+        }
         match copy.data {
             Some(_) if self.wanted == Wanted::Header => (self.done)(copy),
             Some(header) => self.members(&header, copy.damage),
@@ -128,9 +132,9 @@ impl Gang {
             let error = Error::corrupt("a gang header's members are shorter than the block");
             return (self.done)(CopyResult { error: Some(error), damage, data: None });
         }
-        let Self { zio, depth, nesting, done, .. } = *self;
+        let Self { zio, options, nesting, done, .. } = *self;
         let data = AlignedBuf::zeroed(size);
-        Box::new(Assemble { zio, depth, nesting, members, data, filled: 0, damage, done }).next();
+        Box::new(Assemble { zio, options, nesting, members, data, filled: 0, damage, done }).next();
     }
 }
 
@@ -196,7 +200,7 @@ fn pointers(header: &[u8]) -> Vec<Blkptr> {
 
 struct Assemble {
     zio: Arc<Zio>,
-    depth: Depth,
+    options: ReadOptions,
     nesting: Nesting,
     members: VecDeque<Blkptr>,
     data: AlignedBuf,
@@ -213,7 +217,7 @@ impl Assemble {
             return done(CopyResult { data: Some(data.into()), damage, error: None });
         };
         let zio = Arc::clone(&self.zio);
-        let options = ReadOptions { depth: self.depth, form: Form::Physical, ..ReadOptions::default() };
+        let options = ReadOptions { form: Form::Physical, ..self.options };
         let nesting = self.nesting.clone();
         let done = Box::new(move |outcome| self.arrived(outcome));
         super::read::start(&zio, &member, Bookmark::default(), options, nesting, done);

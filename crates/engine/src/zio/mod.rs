@@ -39,6 +39,9 @@ use crate::vdev::tree::Tree;
 use alloc::Allocator;
 use park::Parking;
 
+/// How often a caller that waits for repairs looks whether they have ended.
+const MENDING_TICK: std::time::Duration = std::time::Duration::from_millis(1);
+
 /// How a block is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadOptions {
@@ -49,6 +52,8 @@ pub struct ReadOptions {
     /// Overwrite bad copies with good bytes, where the pool is being written. Only for a pointer that the pool
     /// refers to as the read begins: see [`crate::vdev::repair`].
     pub heal: bool,
+    /// With `heal`: also writes the block to leaves that are known to lack it.
+    pub resilver: bool,
     /// The block may never have been written: that nothing good is there is no fault of a disk.
     #[doc(alias = "ZIO_FLAG_SPECULATIVE")]
     pub speculative: bool,
@@ -104,6 +109,9 @@ pub trait KeySource: Send + Sync + std::fmt::Debug {
 pub trait FaultSink: Send + Sync + std::fmt::Debug {
     /// `repaired` says that good bytes were had from elsewhere.
     fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[Damage], repaired: bool);
+
+    /// Good bytes of a block born in `birth` could not be written over bad ones.
+    fn not_mended(&self, birth: u64);
 }
 
 /// Counters since the pool was opened.
@@ -117,6 +125,10 @@ pub struct ZioStats {
     pub repaired: AtomicU64,
     /// Columns and copies that were overwritten with good bytes.
     pub mended: AtomicU64,
+    /// Bytes that were written so.
+    pub mended_bytes: AtomicU64,
+    /// Repairs that are under way.
+    pub mending: AtomicU64,
     /// Reads that got no bytes.
     pub failed: AtomicU64,
     /// Blocks written.
@@ -279,6 +291,15 @@ impl Zio {
             let outcome: ReadOutcome = promise.wait(&*self.executor);
             if !self.parking.wait_to_read(&outcome.data) {
                 return outcome;
+            }
+        }
+    }
+
+    /// Waits until no repair is under way.
+    pub fn wait_mended(&self) {
+        while self.stats.mending.load(Ordering::Acquire) > 0 {
+            if !self.executor.help() {
+                std::thread::sleep(MENDING_TICK);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ondisk::{Blkptr, Dva};
 use stdx::{AlignedBuf, Buf};
@@ -13,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
 use crate::types::Bookmark;
 use crate::vdev::plan::{BadCopy, Depth, Fault, Outcome};
-use crate::vdev::repair::Mend;
+use crate::vdev::repair::{Mend, Repaired};
 use crate::vdev::top::Top;
 
 /// What one copy gave.
@@ -115,11 +116,11 @@ impl Logical {
         let zio = Arc::clone(&self.zio);
         let (depth, bp, nesting, judge) =
             (self.options.depth, self.bp, self.nesting.clone(), Arc::clone(&self.judge));
-        let members_known = self.ganged;
+        let (members_known, self_options) = (self.ganged, self.options);
         let done: CopyDone = Box::new(move |copy| self.copied(dva, copy));
         if dva.gang {
             let wanted = if members_known { gang::Wanted::Header } else { gang::Wanted::Block };
-            gang::read(&zio, &bp, (dva, wanted), depth, &nesting, done);
+            gang::read(&zio, &bp, (dva, wanted), self_options, &nesting, done);
         } else {
             let birth = bp.physical_birth();
             read_range(&zio, Range::of(&dva, bp.psize(), birth), depth, judge, done);
@@ -144,23 +145,15 @@ impl Logical {
 
     /// Mends the copies that were spoilt, when the bytes are known to be right. Nobody waits for it.
     fn heal(&self, data: &Buf) {
-        // Log blocks and gang headers are short-lived or spread: they are left alone.
+        // Log blocks are short-lived: they are left alone. Gangs mend their parts themselves.
         let algorithm = self.bp.checksum().filter(|kind| !kind.is_embedded()).and_then(verify::algorithm);
         let is_sure = algorithm.is_some_and(|algorithm| algorithm != checksum::Algorithm::Off);
-        let birth = self.bp.physical_birth();
-        if self.spoilt.is_empty() || !is_sure || !self.zio.is_settled(birth) || self.zio.allocator().is_err()
-        {
-            return;
-        }
-        let tree = self.zio.tree();
-        for (dva, bad) in self.spoilt.iter().filter(|(dva, _)| !dva.gang) {
-            let Some(top) = tree.top(u64::from(dva.vdev)).filter(|top| !top.is_removed()) else { continue };
-            let zio = Arc::clone(&self.zio);
-            let mended = Box::new(move |leaves: Vec<u64>| {
-                let count = u64::try_from(leaves.len()).unwrap_or(0);
-                zio.stats.mended.fetch_add(count, std::sync::atomic::Ordering::Relaxed);
+        // Without a checksum, what is not stale is as good as it gets.
+        if is_sure || self.options.resilver {
+            let spoilt = self.spoilt.iter().filter(|(dva, _)| !dva.gang);
+            spoilt.for_each(|(dva, bad)| {
+                mend(&self.zio, (dva, self.bp.physical_birth()), data, bad, self.options)
             });
-            top.repair((dva.offset, birth), data, bad, Mend::Unexpected, mended);
         }
     }
 
@@ -176,6 +169,38 @@ impl Logical {
         };
         done(ReadOutcome { data: data.map_err(|e| e.at_block(at)), damage });
     }
+}
+
+/// Overwrites what is bad of the copy of `data` at a DVA, if the pool is written and the block stays where it is. A resilver
+/// learns what could not be written.
+pub(super) fn mend(
+    zio: &Arc<Zio>,
+    (dva, birth): (&Dva, u64),
+    data: &Buf,
+    bad: &[BadCopy],
+    options: ReadOptions,
+) {
+    let sink = zio.faults.read().clone();
+    let top = zio.tree().top(u64::from(dva.vdev)).filter(|top| !top.is_removed());
+    let Some(top) = top.filter(|_| zio.is_settled(birth) && zio.allocator().is_ok()) else {
+        if let Some(sink) = sink.filter(|_| options.resilver) {
+            sink.not_mended(birth);
+        }
+        return;
+    };
+    zio.stats.mending.fetch_add(1, Ordering::AcqRel);
+    let theirs = Arc::clone(zio);
+    let mended = Box::new(move |done: Repaired| {
+        let count = u64::try_from(done.leaves.len()).unwrap_or(0);
+        theirs.stats.mended.fetch_add(count, Ordering::Relaxed);
+        theirs.stats.mended_bytes.fetch_add(done.bytes, Ordering::Relaxed);
+        if let Some(sink) = sink.filter(|_| done.failed) {
+            sink.not_mended(birth);
+        }
+        theirs.stats.mending.fetch_sub(1, Ordering::AcqRel);
+    });
+    let mend = if options.resilver { Mend::Stale } else { Mend::Unexpected };
+    top.repair((dva.offset, birth), data, bad, mend, mended);
 }
 
 /// The error of a block of which no copy is good.

@@ -1,13 +1,16 @@
 //! What a pool was or is busy with: scrub and resilver, removal, checkpoint, expansion.
 //!
-//! Differs from OpenZFS: nothing runs in a pool that is not imported, so there is no speed to tell, only how far
-//! things had come; a paused scrub is taken to have been paused when the pool was last written.
+//! Differs from OpenZFS: the time left is told at any speed, from the first seconds on; a paused scrub of a pool that is
+//! not imported is taken to have been paused when the pool was last written.
 
 mod json;
 mod text;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use engine::Result;
 use engine::spa::Pool;
+use engine::spa::scrub::ScanPass;
 use engine::zap::Zap;
 use ondisk::names::{mos, vdev_top};
 use ondisk::pool::{DslScan, SpaRemoving};
@@ -53,6 +56,8 @@ struct Scan {
     errors: u64,
     /// Since when it is paused; 0: it is not.
     paused: u64,
+    /// Bytes met and bytes read in each second of this import; 0: not known.
+    rates: [u64; 2],
 }
 
 /// The last removal of a top-level vdev, or the one that was going on.
@@ -92,7 +97,7 @@ impl Activity {
     /// Looks at everything.
     pub fn of(view: &PoolView<'_>) -> Self {
         Self {
-            scan: Scan::of(view.pool).ok().flatten(),
+            scan: Scan::of(view).ok().flatten(),
             removal: Removal::of(view.pool).ok().flatten(),
             checkpoint: Checkpoint::of(view).ok().flatten(),
             expansion: Expansion::of(view).ok().flatten(),
@@ -101,10 +106,13 @@ impl Activity {
 }
 
 impl Scan {
-    fn of(pool: &Pool) -> Result<Option<Self>> {
+    fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
+        let pool = view.pool;
         let Some(value) = pool.directory()?.lookup(mos::SCAN.as_bytes())? else { return Ok(None) };
         let Ok(scan) = DslScan::from_words(&value.ints) else { return Ok(None) };
         let paused = scan.state == state::SCANNING && scan.flags & PAUSED != 0;
+        let pass =
+            view.imported().and_then(|live| live.spa().ok()).map(|spa| spa.scan_pass()).unwrap_or_default();
         Ok((1..=3).contains(&scan.func).then_some(Self {
             func: scan.func,
             state: scan.state,
@@ -115,7 +123,12 @@ impl Scan {
             skipped: scan.skipped,
             processed: scan.processed,
             errors: scan.errors,
-            paused: if paused { pool.uberblock.timestamp } else { 0 },
+            paused: match (paused, pass.paused_at) {
+                (false, _) => 0,
+                (true, 0) => pool.uberblock.timestamp,
+                (true, when) => when,
+            },
+            rates: rates(&pass, scan.state == state::SCANNING),
         }))
     }
 
@@ -128,6 +141,16 @@ impl Scan {
     fn wanted(&self) -> u64 {
         self.to_examine.saturating_sub(self.skipped)
     }
+}
+
+/// Bytes met and bytes read in each second of a scan that runs now.
+fn rates(pass: &ScanPass, running: bool) -> [u64; 2] {
+    if !running || pass.start == 0 || pass.paused_at != 0 {
+        return [0; 2];
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = now.saturating_sub(pass.start).saturating_sub(pass.paused).max(1);
+    [pass.examined / seconds, pass.issued / seconds]
 }
 
 impl Removal {

@@ -57,15 +57,23 @@ impl Scan {
                 format!("\t{name} started on {}", clock(self.start)),
             ],
         };
+        let at = |rate: u64| if rate > 0 { format!(" at {}/s", nicebytes(rate)) } else { String::new() };
         lines.push(format!(
-            "\t{} / {} scanned, {} / {} issued",
+            "\t{} / {} scanned{}, {} / {} issued{}",
             nicebytes(self.examined),
             nicebytes(self.to_examine),
+            at(self.rates[0]),
             nicebytes(self.issued()),
-            nicebytes(self.wanted())
+            nicebytes(self.wanted()),
+            at(self.rates[1])
         ));
         let work = if self.func == 1 { "repaired" } else { "resilvered" };
-        let end = if self.paused == 0 { ", no estimated completion time" } else { "" };
+        let left = self.wanted().saturating_sub(self.issued());
+        let end = match (self.paused, left.checked_div(self.rates[1])) {
+            (0, Some(seconds)) => format!(", {} to go", duration(seconds)),
+            (0, None) => ", no estimated completion time".to_owned(),
+            _ => String::new(),
+        };
         let share = percent(self.issued(), self.wanted());
         lines.push(format!("\t{} {work}, {share:.2}% done{end}", nicebytes(self.processed)));
         lines
@@ -152,6 +160,7 @@ mod tests {
         processed: 6,
         errors: 7,
         paused: 0,
+        rates: [0; 2],
     };
 
     #[test]
@@ -164,6 +173,9 @@ mod tests {
                 "\t6B repaired, 44.44% done, no estimated completion time",
             ]
         );
+        let live = Scan { rates: [1 << 20, 1 << 10], ..SCRUB }.lines();
+        assert_eq!(live[1], "\t3.81M / 8.58M scanned at 1M/s, 3.81M / 8.58M issued at 1K/s");
+        assert_eq!(live[2], "\t6B repaired, 44.44% done, 01:21:22 to go");
         let paused = Scan { paused: 1_793_500_388, ..SCRUB }.lines();
         assert!(paused[0].starts_with("  scan: scrub paused since "), "{}", paused[0]);
         assert!(paused[1].starts_with("\tscrub started on "), "{}", paused[1]);

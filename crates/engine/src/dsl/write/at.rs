@@ -123,6 +123,11 @@ impl MosView<'_> {
         if number == 0 { Ok(0) } else { self.read_zap(number)?.count() }
     }
 
+    /// The entry that a walk over a ZAP meets first.
+    pub fn zap_first(&self, number: u64) -> Result<Option<Entry>> {
+        self.read_zap(number)?.entries().next().transpose()
+    }
+
     fn read_zap(&self, number: u64) -> Result<Zap> {
         let view = self.mos.view();
         Zap::open(&self.mos.object(&view, number)?)

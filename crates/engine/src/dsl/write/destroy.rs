@@ -61,6 +61,7 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
     if defer && (snap.num_children > 1 || holds(at, &snap)? > 0) {
         return at.change_dataset(number, |snap| snap.flags |= DslDataset::FLAG_DEFER_DESTROY);
     }
+    super::scan_state::destroyed(at, number, &snap)?;
     let dir = at.dir(snap.dir_obj)?;
     let head_number = dir.head_dataset_obj;
     let keep_key = batch.note_in_bookmarks(head_number, number, &snap)?;
@@ -278,6 +279,7 @@ pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
 #[doc(alias = "dsl_destroy_head_sync_impl")]
 pub fn head(at: &MosAt<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let head = at.dataset(number)?;
+    super::scan_state::destroyed(at, number, &head)?;
     let origin = waiting_origin(at, &head)?;
     props::set_refreservation(at, number, 0, props::Source::Gone)?;
     tree::drop_features(at, number)?;

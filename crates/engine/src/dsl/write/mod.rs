@@ -38,6 +38,7 @@ pub mod props;
 mod remap;
 mod rename;
 pub mod room;
+pub mod scan_state;
 pub mod space;
 mod swap;
 pub mod tasks;

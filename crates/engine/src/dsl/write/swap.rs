@@ -85,6 +85,7 @@ fn swap(at: &MosAt<'_>, clone_number: u64, head_number: u64) -> Result<()> {
     let unfilled = Delta { used: filled(head.unique_bytes) - filled(clone.unique_bytes), ..Delta::default() };
     space::charge(at, head.dir_obj, DslDir::USED_REFRSRV, unfilled)?;
     livelist::remove(at, head.dir_obj)?;
+    super::scan_state::swapped(at, clone_number, head_number)?;
     bookmarks::next_changed(at, head_number, head.prev_snap_obj)
 }
 

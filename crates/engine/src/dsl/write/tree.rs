@@ -236,6 +236,7 @@ pub fn create_snapshot(at: &MosAt<'_>, head_number: u64, name: &str) -> Result<u
         at.change_dataset(head_number, |head| head.flags |= DslDataset::FLAG_UNIQUE_ACCURATE)?;
     }
     at.zap_add(head.snapnames_zapobj, name, number)?;
+    super::scan_state::snapshotted(at, head_number, number)?;
     note_snapshots_changed(at, head.dir_obj)?;
     Ok(number)
 }

@@ -8,7 +8,7 @@
 use ondisk::zil::{LogBlock, LogRecord};
 use ondisk::{Blkptr, ZilHeader};
 
-use super::traverse::{Origin, Places, Stop, Visit, Walk};
+use super::walk::{Origin, Places, Stop, Visit, Walk};
 use crate::types::Bookmark;
 use crate::zio::{Form, ReadOptions};
 
@@ -39,11 +39,7 @@ impl Claim {
 
 /// Meets the blocks of a log.
 pub fn walk(walk: &mut Walk<'_>, header: &ZilHeader) -> Result<(), Stop> {
-    let uberblock = &walk.pool.uberblock;
-    let last = match uberblock.checkpoint_txg {
-        0 => uberblock.txg,
-        checkpoint => checkpoint,
-    };
+    let Some(last) = walk.log_until else { return Ok(()) };
     let claim = Claim::of(header, last.saturating_add(1));
     let mut seen = Places::new();
     let mut bp = header.log;
@@ -89,7 +85,7 @@ fn block(
 ) -> Result<Option<(Blkptr, u64)>, Stop> {
     let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
     // A log's last block was allocated ahead and never written: no checksum fits, and that is its end.
-    let Ok(bytes) = walk.pool.zio.read_wait(bp, at, options).data else { return Ok(None) };
+    let Ok(bytes) = walk.arc.zio().read_wait(bp, at, options).data else { return Ok(None) };
     let Ok(block) = LogBlock::from_bytes(&bytes, bp) else { return Ok(None) };
     let mut last = 0;
     for (head, record) in block.records() {

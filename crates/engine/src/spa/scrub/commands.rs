@@ -1,0 +1,151 @@
+//! What administrators tell a scan.
+
+use std::sync::atomic::Ordering;
+
+use ondisk::Bookmark as Stored;
+use ondisk::pool::DslScan;
+
+use super::{ScanFunc, ScanPass};
+use crate::dsl::write::{Hooks as _, MosAt, scan_state};
+use crate::error::{Error, Kind, Result};
+use crate::spa::Spa;
+use crate::zio::alloc::Class;
+
+/// What becomes of the pool's scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanCommand {
+    /// A scrub begins, or one that is paused goes on.
+    Scrub,
+    /// As `Scrub`, of the blocks born after the last scrubbed txg.
+    #[doc(alias = "zpool scrub -C")]
+    ScrubFromLast,
+    /// The scrub pauses.
+    Pause,
+    /// The scrub or resilver stops for good.
+    Stop,
+    /// A resilver begins anew.
+    Resilver,
+}
+
+impl Spa {
+    /// Carries out a command on the pool's scan; waits until its txg is on disk.
+    ///
+    /// # Errors
+    /// `Busy` when a scan runs (or, to pause, when it is paused), `NotFound` when none does that could be paused or stopped.
+    #[doc(alias = "spa_scan")]
+    pub fn scan(&self, command: ScanCommand) -> Result<()> {
+        self.sync_task(move |spa, tx| {
+            let at = spa.datasets.at(tx, spa);
+            let running = scan_state::running(&at)?;
+            match (command, running) {
+                (ScanCommand::Scrub | ScanCommand::ScrubFromLast, None) => spa.begin_scrub(&at, command),
+                (ScanCommand::Scrub | ScanCommand::ScrubFromLast, Some(scan)) => spa.resume_scrub(&at, scan),
+                (ScanCommand::Pause, Some(scan)) if ScanFunc::of(&scan) == Some(ScanFunc::Scrub) => {
+                    spa.pause_scrub(&at, scan)
+                }
+                (ScanCommand::Stop, Some(mut scan)) => {
+                    let func = ScanFunc::of(&scan).unwrap_or(ScanFunc::Scrub);
+                    spa.finish_scan(&at, &mut scan, func, false)
+                }
+                (ScanCommand::Pause | ScanCommand::Stop, _) => {
+                    Err(Error::new(Kind::NotFound, "there is no active scrub"))
+                }
+                (ScanCommand::Resilver, running) => spa.restart_resilver(&at, running),
+            }
+        })
+    }
+
+    fn begin_scrub(&self, at: &MosAt<'_>, command: ScanCommand) -> Result<()> {
+        self.begin_scan(at, ScanFunc::Scrub)?;
+        if command == ScanCommand::ScrubFromLast
+            && let Some(mut scan) = scan_state::running(at)?
+        {
+            let name = ondisk::names::mos::LAST_SCRUBBED_TXG;
+            scan.min_txg = at.zap_word(ondisk::names::MOS_DIRECTORY_OBJECT, name)?.unwrap_or(0);
+            scan_state::store(at, &scan)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a scan of the whole pool, or a resilver of what leaves lack.
+    #[doc(alias = "dsl_scan_setup_sync")]
+    pub(super) fn begin_scan(&self, at: &MosAt<'_>, func: ScanFunc) -> Result<()> {
+        let (min_txg, max_txg) = match func {
+            ScanFunc::Scrub => (0, at.tx.txg()),
+            ScanFunc::Resilver => self.lacking().unwrap_or((0, at.tx.txg())),
+        };
+        let scan = DslScan {
+            func: func.number(),
+            state: scan_state::SCANNING,
+            queue_obj: scan_state::create_queue(at)?,
+            min_txg,
+            max_txg,
+            cur_min_txg: min_txg,
+            cur_max_txg: max_txg,
+            start_time: at.seconds(),
+            to_examine: self.allocated_bytes(),
+            bookmark: Stored { objset: 0, object: 0, level: 0, blkid: 0 },
+            ..DslScan::default()
+        };
+        scan_state::store(at, &scan)?;
+        *self.scanning.pass.lock() = ScanPass { start: scan.start_time, ..ScanPass::default() };
+        self.scanning.failed.lock().clear();
+        self.scanning.active.store(true, Ordering::Release);
+        self.config.lock().change_root(|_| ());
+        let details = format!("func={} mintxg={min_txg} maxtxg={max_txg}", scan.func);
+        self.log("scan setup", "", 0, &details, at.tx)?;
+        self.notify(&format!("{}_start", func.event()));
+        Ok(())
+    }
+
+    /// Bytes allocated on all vdevs.
+    fn allocated_bytes(&self) -> u64 {
+        let classes = [Class::Normal, Class::Special, Class::Dedup, Class::Log, Class::EmbeddedLog];
+        classes.iter().map(|class| self.space.class_stats(*class).allocated).sum()
+    }
+
+    fn resume_scrub(&self, at: &MosAt<'_>, mut scan: DslScan) -> Result<()> {
+        if scan.flags & scan_state::PAUSED == 0 {
+            let what = match ScanFunc::of(&scan) {
+                Some(ScanFunc::Resilver) => "currently resilvering",
+                _ => "currently scrubbing; use 'zpool scrub -s' to cancel scrub",
+            };
+            return Err(Error::new(Kind::Busy, what));
+        }
+        scan.flags &= !scan_state::PAUSED;
+        scan_state::store(at, &scan)?;
+        let now = at.seconds();
+        {
+            let mut pass = self.scanning.pass.lock();
+            pass.paused = pass.paused.saturating_add(now.saturating_sub(pass.paused_at));
+            pass.paused_at = 0;
+        }
+        self.scanning.active.store(true, Ordering::Release);
+        self.notify("scrub_resume");
+        Ok(())
+    }
+
+    fn pause_scrub(&self, at: &MosAt<'_>, mut scan: DslScan) -> Result<()> {
+        if scan.flags & scan_state::PAUSED != 0 {
+            let what = "scrub is paused; use 'zpool scrub' to resume scrub";
+            return Err(Error::new(Kind::Busy, what));
+        }
+        scan.flags |= scan_state::PAUSED;
+        scan_state::store(at, &scan)?;
+        self.scanning.pass.lock().paused_at = at.seconds();
+        self.scanning.active.store(false, Ordering::Release);
+        self.notify("scrub_paused");
+        Ok(())
+    }
+
+    fn restart_resilver(&self, at: &MosAt<'_>, running: Option<DslScan>) -> Result<()> {
+        if let Some(mut scan) = running {
+            let func = ScanFunc::of(&scan).unwrap_or(ScanFunc::Scrub);
+            self.finish_scan(at, &mut scan, func, false)?;
+        }
+        match self.lacking() {
+            Some(_) => self.begin_scan(at, ScanFunc::Resilver),
+            None => Ok(()),
+        }
+    }
+}

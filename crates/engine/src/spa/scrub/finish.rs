@@ -1,0 +1,67 @@
+//! The end of a scan.
+
+use std::sync::atomic::Ordering;
+
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::pool::DslScan;
+
+use super::ScanFunc;
+use crate::dsl::write::{Hooks as _, MosAt, scan_state};
+use crate::error::Result;
+use crate::spa::Spa;
+
+/// `dsl_scan_state_t`.
+const FINISHED: u64 = 2;
+const CANCELED: u64 = 3;
+
+impl Spa {
+    /// Ends the scan, `complete` or not (syncing context): what leaves lacked and have now leaves their DTLs, and the log of
+    /// errors is the one of this scan from now on.
+    #[doc(alias = "dsl_scan_done")]
+    pub(super) fn finish_scan(
+        &self,
+        at: &MosAt<'_>,
+        scan: &mut DslScan,
+        func: ScanFunc,
+        complete: bool,
+    ) -> Result<()> {
+        if scan.queue_obj != 0 {
+            at.free_object(scan.queue_obj)?;
+            scan.queue_obj = 0;
+        }
+        scan.flags &= !scan_state::PAUSED;
+        scan.state = if complete { FINISHED } else { CANCELED };
+        scan.end_time = at.seconds();
+        if complete && func == ScanFunc::Scrub {
+            at.zap_set(MOS_DIRECTORY_OBJECT, mos::LAST_SCRUBBED_TXG, scan.max_txg)?;
+        }
+        scan_state::store(at, scan)?;
+        self.scanning.active.store(false, Ordering::Release);
+        if complete {
+            self.excise(scan.min_txg, scan.max_txg);
+        }
+        self.scanning.failed.lock().clear();
+        self.scanning.pass.lock().paused_at = 0;
+        *self.scanning.kept.lock() = self.lacking();
+        self.rotate_errlog(at)?;
+        let details = format!("errors={}", scan.errors);
+        let what = if complete { "scan done" } else { "scan cancelled" };
+        self.log(what, "", 0, &details, at.tx)?;
+        let word = if complete { "finish" } else { "abort" };
+        self.notify(&format!("{}_{word}", if complete { func.event() } else { "scrub" }));
+        Ok(())
+    }
+
+    /// Leaves that are there have the blocks born in `(after, until]`, but for those that could not be read or written.
+    /// A leaf that missed something since the scan began is left as it is: another scan is due.
+    #[doc(alias("vdev_dtl_reassess", "vdev_dtl_should_excise"))]
+    fn excise(&self, after: u64, until: u64) {
+        let failed = self.scanning.failed.lock().clone();
+        for leaf in self.pool.zio.tree().leaves() {
+            let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
+            if leaf.is_writable() && newest.is_some_and(|end| end <= until.saturating_add(1)) {
+                leaf.has_again(after.saturating_add(1), until.saturating_add(1), &failed);
+            }
+        }
+    }
+}

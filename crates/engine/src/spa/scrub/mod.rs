@@ -1,0 +1,154 @@
+//! Scrub and resilver.
+//!
+//! A *scrub* reads every block of the pool with all its copies and parity, rewrites what is bad and counts it. A *resilver*
+//! is a scrub of the blocks that some leaf may lack, as its DTL says, which writes them there. Both are one scan, with one
+//! state in the MOS ([`crate::dsl::write::scan_state`]), which OpenZFS can continue, as this module continues its.
+//!
+//! Each txg does a *slice* of the scan in syncing context, after its tasks: the walk goes on where the last slice stopped,
+//! its blocks are read in device order, and all reads and repairs end before the slice does. So no block is freed and
+//! written anew while the scan holds its pointer: what this txg frees is not allocated in the next two. A slice is as long
+//! as nothing waits for the txg, within bounds.
+//!
+//! States: none → scanning ⇄ paused → finished, or canceled. Why power may be lost at any moment: the state is written with
+//! the txg of its slice; after a crash the scan goes on from the slice before, and reads some blocks twice. Repairs write
+//! what the block must be anyway.
+//!
+//! Lock order: the locks here are leaf locks.
+//!
+//! Differs from OpenZFS: the queue of the datasets is kept in the MOS only; a slice sorts what it reads, where OpenZFS sorts
+//! over many txgs; blocks that dedup tables name are scanned with the datasets that refer to them, never from the tables.
+
+mod commands;
+mod finish;
+mod resilver;
+mod slice;
+mod walk;
+
+pub use commands::ScanCommand;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ondisk::pool::DslScan;
+use parking_lot::Mutex;
+
+use super::live::Spa;
+use crate::dsl::write::{MosView, scan_state};
+
+/// What a scan does (`pool_scan_func_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanFunc {
+    /// Reads everything.
+    Scrub,
+    /// Reads and writes what leaves lack.
+    Resilver,
+}
+
+impl ScanFunc {
+    /// The number on disk.
+    fn number(self) -> u64 {
+        match self {
+            Self::Scrub => 1,
+            Self::Resilver => 2,
+        }
+    }
+
+    /// The first part of its events' names.
+    fn event(self) -> &'static str {
+        match self {
+            Self::Scrub => "scrub",
+            Self::Resilver => "resilver",
+        }
+    }
+
+    fn of(scan: &DslScan) -> Option<Self> {
+        [Self::Scrub, Self::Resilver].into_iter().find(|func| func.number() == scan.func)
+    }
+}
+
+/// How far this run of the program has brought a scan, in bytes: see `pss_pass_*` of OpenZFS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[doc(alias = "pool_scan_stat_t")]
+pub struct ScanPass {
+    /// Seconds since 1970 when this pass began; 0: no scan has run since the import.
+    pub start: u64,
+    /// Bytes met in this pass.
+    pub examined: u64,
+    /// Bytes read and checked in this pass.
+    pub issued: u64,
+    /// Seconds since 1970 when it was paused; 0: it is not.
+    pub paused_at: u64,
+    /// Seconds of this pass that it was paused.
+    pub paused: u64,
+}
+
+/// What is known in memory of the scan under way.
+#[derive(Debug, Default)]
+pub(super) struct Scanning {
+    /// A scan is under way and not paused.
+    active: AtomicBool,
+    /// Births of blocks that could not be read or repaired: leaves that lack them go on lacking them.
+    #[doc(alias = "DTL_SCRUB")]
+    failed: Mutex<BTreeSet<u64>>,
+    pass: Mutex<ScanPass>,
+    /// What leaves still lacked when the last resilver ended: another one would not help before something changes.
+    kept: Mutex<Option<(u64, u64)>>,
+}
+
+impl Scanning {
+    /// Whether slices are due.
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// A block born in `birth` could not be repaired.
+    pub fn note_failed(&self, birth: u64) {
+        self.failed.lock().insert(birth);
+    }
+}
+
+impl Spa {
+    /// Whether a scan is under way and not paused.
+    pub fn is_scanning(&self) -> bool {
+        self.scanning.is_active()
+    }
+
+    /// What this run of the program has done of the scan.
+    pub fn scan_pass(&self) -> ScanPass {
+        *self.scanning.pass.lock()
+    }
+
+    /// Bytes that a scan under way has still to read; `None` when no such scan runs, or it is paused.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn scan_left(&self, func: ScanFunc) -> crate::error::Result<Option<u64>> {
+        let due = func == ScanFunc::Resilver && self.is_resilver_due();
+        let scan = scan_state::running(&MosView { mos: &self.mos })?;
+        let runs = scan.filter(|scan| scan.func == func.number() && scan.flags & scan_state::PAUSED == 0);
+        let left = runs.map(|scan| scan.to_examine.saturating_sub(scan.examined));
+        Ok(left.or(due.then_some(0)))
+    }
+
+    fn is_scrub_paused(&self) -> bool {
+        self.scanning.pass.lock().paused_at != 0
+    }
+
+    /// Continues a scan that an earlier import has begun.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    #[doc(alias = "dsl_scan_init")]
+    pub(super) fn scan_at_import(&self) -> crate::error::Result<()> {
+        let scan = scan_state::running(&MosView { mos: &self.mos })?;
+        let known = scan.filter(|scan| ScanFunc::of(scan).is_some());
+        if let Some(scan) = known {
+            let now = self.pool.env.now();
+            let paused = scan.flags & scan_state::PAUSED != 0;
+            *self.scanning.pass.lock() =
+                ScanPass { start: now, paused_at: if paused { now } else { 0 }, ..ScanPass::default() };
+            self.scanning.active.store(!paused, Ordering::Release);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! What one txg does of a scan.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ondisk::pool::DslScan;
+use parking_lot::Mutex;
+
+use super::ScanFunc;
+use super::walk::{Walked, walk};
+use crate::dmu::Tx;
+use crate::dsl::write::scan_state;
+use crate::error::{Error, Result};
+use crate::memory::Limit;
+use crate::spa::Spa;
+use crate::traverse::reader::{Reader, Request};
+use crate::traverse::{Stop, Visit, Visitor};
+use crate::types::Bookmark;
+use crate::vdev::plan::Depth;
+use crate::vdev::top::{Layout, Top};
+use crate::vdev::tree::Tree;
+use crate::zio::{Form, ReadOptions, ReadOutcome};
+
+/// Bytes of devices that a scan may have under way at once: little enough that other requests do not wait long.
+const INFLIGHT: u64 = 16 << 20;
+/// Blocks of a slice where no thread of the pool measures time.
+const STEP: u64 = 256;
+/// How often the time is looked at, in blocks.
+const LOOK: u64 = 64;
+
+/// What the reads of a slice have found.
+#[derive(Debug, Default)]
+struct Found {
+    errors: AtomicU64,
+    failed: Mutex<BTreeSet<u64>>,
+}
+
+/// A slice of a scan.
+pub(super) struct Slice<'a> {
+    pub spa: &'a Spa,
+    func: ScanFunc,
+    tree: Arc<Tree>,
+    reader: Arc<Reader>,
+    found: Arc<Found>,
+    started: Duration,
+    least: Duration,
+    most: Duration,
+    met: u64,
+    over: bool,
+    examined: u64,
+    skipped: u64,
+    mended_before: u64,
+}
+
+impl<'a> Slice<'a> {
+    fn new(spa: &'a Spa, func: ScanFunc) -> Self {
+        let found = Arc::<Found>::default();
+        let theirs = Arc::clone(&found);
+        let told = Box::new(move |request: &Request, outcome: ReadOutcome| {
+            if outcome.data.is_err() {
+                theirs.errors.fetch_add(1, Ordering::Relaxed);
+                theirs.failed.lock().insert(request.bp.physical_birth());
+            }
+        });
+        let read = ReadOptions {
+            depth: Depth::All,
+            form: Form::Physical,
+            heal: true,
+            resilver: func == ScanFunc::Resilver,
+            ..ReadOptions::default()
+        };
+        let least = match func {
+            ScanFunc::Scrub => Limit::ScrubMinTime,
+            ScanFunc::Resilver => Limit::ResilverMinTime,
+        };
+        Self {
+            spa,
+            func,
+            tree: spa.pool.zio.tree(),
+            reader: Reader::new(&spa.pool.zio, read, INFLIGHT, told),
+            found,
+            started: spa.pool.env.clock.monotonic(),
+            least: Duration::from_millis(spa.limits().get(least)),
+            most: Duration::from_secs(spa.limits().get(Limit::TxgTimeout)),
+            met: 0,
+            over: false,
+            examined: 0,
+            skipped: 0,
+            mended_before: spa.pool.zio.stats.mended_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the slice has done its part.
+    #[doc(alias = "dsl_scan_check_suspend")]
+    pub fn is_over(&mut self) -> bool {
+        self.over = self.over || self.spa.is_suspended() || self.has_worked_enough() || self.is_vdev_away();
+        self.over
+    }
+
+    /// Whether a top-level vdev is out of reach: its blocks are not lost, they can be read when it is back.
+    fn is_vdev_away(&self) -> bool {
+        let away = |top: &Arc<Top>| !matches!(top.layout, Layout::Absent) && !top.is_readable();
+        self.met.is_multiple_of(LOOK) && self.tree.tops().any(away)
+    }
+
+    fn has_worked_enough(&self) -> bool {
+        if !self.spa.is_threaded() {
+            return self.met >= STEP;
+        }
+        if !self.met.is_multiple_of(LOOK) {
+            return false;
+        }
+        let elapsed = self.spa.pool.env.clock.monotonic().saturating_sub(self.started);
+        elapsed >= self.most || elapsed >= self.least && self.is_awaited()
+    }
+
+    /// Whether something waits for the txg.
+    fn is_awaited(&self) -> bool {
+        self.spa.txgs.wanted()
+            || self.spa.dirty.memory() > self.spa.limits().dirty_share(Limit::DirtySyncPercent)
+            || self.spa.stop.load(Ordering::Acquire)
+    }
+
+    /// Whether the scan reads the block: a resilver only what some leaf may lack.
+    #[doc(alias = "dsl_scan_need_resilver")]
+    fn needs(&self, bp: &ondisk::Blkptr) -> bool {
+        let birth = bp.physical_birth();
+        // What was moved from a removed vdev may be anywhere.
+        let lacks =
+            |top: Arc<Top>| top.is_removed() || top.leaves().any(|leaf| leaf.dtl.read().contains(birth));
+        self.func == ScanFunc::Scrub
+            || bp.dvas().any(|dva| self.tree.top(u64::from(dva.vdev)).is_some_and(lacks))
+    }
+
+    /// Waits for all reads and repairs, and adds what the slice did to the state.
+    fn finish(self, scan: &mut DslScan) {
+        let zio = &self.spa.pool.zio;
+        self.reader.drain(|_| {});
+        zio.wait_mended();
+        let mended = zio.stats.mended_bytes.load(Ordering::Relaxed).saturating_sub(self.mended_before);
+        scan.examined = scan.examined.saturating_add(self.examined);
+        scan.skipped = scan.skipped.saturating_add(self.skipped);
+        scan.processed = scan.processed.saturating_add(mended);
+        scan.errors = scan.errors.saturating_add(self.found.errors.load(Ordering::Relaxed));
+        self.spa.scanning.failed.lock().append(&mut self.found.failed.lock());
+        let mut pass = self.spa.scanning.pass.lock();
+        pass.examined = pass.examined.saturating_add(self.examined);
+        pass.issued = pass.issued.saturating_add(self.examined.saturating_sub(self.skipped));
+    }
+}
+
+impl Visitor for Slice<'_> {
+    fn block(&mut self, visit: &Visit<'_>) -> std::result::Result<(), Stop> {
+        let bp = visit.bp;
+        if bp.is_embedded() || bp.is_redacted() {
+            return Ok(());
+        }
+        self.met += 1;
+        self.examined = self.examined.saturating_add(bp.asize());
+        if !self.needs(bp) {
+            self.skipped = self.skipped.saturating_add(bp.asize());
+            return Ok(());
+        }
+        self.reader.push(Request { bp: *bp, at: visit.at, start: 0, end: 0 });
+        Ok(())
+    }
+
+    fn unreadable(&mut self, _: Bookmark, _: &Error) {
+        // The block itself was met and is read, all copies of it: that read tells.
+    }
+
+    fn pauses(&mut self, _: Bookmark) -> bool {
+        self.is_over()
+    }
+}
+
+impl Spa {
+    /// Does a slice of the scan under way (syncing context).
+    ///
+    /// # Errors
+    /// When the MOS cannot be read or written.
+    #[doc(alias = "dsl_scan_sync")]
+    pub(in crate::spa) fn scan_slice(&self, tx: &Tx) -> Result<()> {
+        if !self.scanning.is_active() {
+            return Ok(());
+        }
+        let at = self.datasets.at(tx, self);
+        let running = scan_state::running(&at)?.filter(|scan| scan.flags & scan_state::PAUSED == 0);
+        let Some((mut scan, func)) = running.and_then(|scan| Some((scan, ScanFunc::of(&scan)?))) else {
+            self.scanning.active.store(false, Ordering::Release);
+            return Ok(());
+        };
+        forget_tables(&mut scan);
+        let mut slice = Slice::new(self, func);
+        let walked = walk(&at, &mut scan, &mut slice)?;
+        slice.finish(&mut scan);
+        match walked {
+            Walked::Paused => scan_state::store(&at, &scan),
+            Walked::Ended => self.finish_scan(&at, &mut scan, func, true),
+        }
+    }
+}
+
+/// A scan that OpenZFS began may be about to read dedup tables first, and to pass over their blocks later. Everything is
+/// scanned here, which is never less.
+fn forget_tables(scan: &mut DslScan) {
+    scan.ddt_class_max = 0;
+    scan.ddt_bookmark = ondisk::pool::DdtBookmark { class: 1, ..ondisk::pool::DdtBookmark::default() };
+}

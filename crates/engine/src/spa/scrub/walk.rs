@@ -1,0 +1,157 @@
+//! The order of a scan: the MOS, then `$ORIGIN`'s snapshot, then each dataset after the snapshot before it.
+//!
+//! A dataset counts with the blocks born after the snapshot that it follows: those before were scanned there. When it is
+//! done, the snapshot or head after it and its clones come into the queue.
+//!
+//! Format source: `dsl_scan_visit`, `dsl_scan_visitds`, OpenZFS 2.3.
+
+use ondisk::dsl::DslDataset;
+use ondisk::pool::DslScan;
+use ondisk::{Blkptr, Bookmark as Stored, ObjectType};
+
+use super::slice::Slice;
+use crate::dsl::write::{MosAt, scan_state, version};
+use crate::error::{Kind, Result};
+use crate::traverse::{Births, Paused, dataset};
+use crate::types::Bookmark;
+
+/// Whether a part of the walk has come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Walked {
+    /// To its end.
+    Ended,
+    /// The slice is over; the state says where to go on.
+    Paused,
+}
+
+/// The number of the MOS as an object set.
+const MOS: u64 = 0;
+
+/// Walks on until the slice or the scan is over.
+///
+/// # Errors
+/// When the MOS cannot be read or written.
+#[doc(alias = "dsl_scan_visit")]
+pub(super) fn walk(at: &MosAt<'_>, scan: &mut DslScan, slice: &mut Slice<'_>) -> Result<Walked> {
+    if scan.bookmark.objset == MOS {
+        (scan.cur_min_txg, scan.cur_max_txg) = (scan.min_txg, scan.max_txg);
+        let root = slice.spa.uberblock().rootbp;
+        if blocks(scan, slice, &root, MOS) == Walked::Paused {
+            return Ok(Walked::Paused);
+        }
+        scan.bookmark = between();
+        enqueue_oldest(at, scan)?;
+    } else if scan.bookmark.objset != scan_state::BETWEEN {
+        let number = scan.bookmark.objset;
+        if one(at, scan, slice, number)? == Walked::Paused {
+            return Ok(Walked::Paused);
+        }
+        scan.bookmark = between();
+    }
+    while let Some((number, after)) = scan_state::first_queued(at, scan)? {
+        if slice.is_over() {
+            return Ok(Walked::Paused);
+        }
+        scan_state::dequeue(at, scan, number)?;
+        scan.cur_min_txg = after.max(scan.min_txg);
+        scan.bookmark = place(Bookmark::root(number));
+        if one(at, scan, slice, number)? == Walked::Paused {
+            return Ok(Walked::Paused);
+        }
+        scan.bookmark = between();
+    }
+    Ok(Walked::Ended)
+}
+
+fn between() -> Stored {
+    Stored { objset: scan_state::BETWEEN, object: 0, level: 0, blkid: 0 }
+}
+
+fn place(at: Bookmark) -> Stored {
+    Stored { objset: at.objset, object: at.object, level: at.level, blkid: at.blkid }
+}
+
+/// Scans a dataset, and puts what follows it into the queue.
+#[doc(alias = "dsl_scan_visitds")]
+fn one(at: &MosAt<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
+    let phys = match at.dataset(number) {
+        Ok(phys) => phys,
+        // A dataset that is gone has nothing to scan.
+        Err(e) if e.kind() == Kind::NotFound => return Ok(Walked::Ended),
+        Err(e) => return Err(e),
+    };
+    if scan.cur_min_txg >= scan.max_txg {
+        // It was made after the scan began: its blocks were met below an older one, or need not be.
+        return Ok(Walked::Ended);
+    }
+    let newest = if phys.is_snapshot() { phys.creation_txg } else { scan.max_txg };
+    scan.cur_max_txg = newest.min(scan.max_txg);
+    if blocks(scan, slice, &phys.bp, number) == Walked::Paused {
+        return Ok(Walked::Paused);
+    }
+    if scan.flags & scan_state::VISIT_AGAIN != 0 {
+        scan.flags &= !scan_state::VISIT_AGAIN;
+        scan_state::enqueue(at, scan, number, scan.cur_max_txg)?;
+        return Ok(Walked::Ended);
+    }
+    enqueue_descendants(at, scan, number, &phys)?;
+    Ok(Walked::Ended)
+}
+
+fn blocks(scan: &mut DslScan, slice: &mut Slice<'_>, root: &Blkptr, objset: u64) -> Walked {
+    let births = Births { after: scan.cur_min_txg, until: scan.cur_max_txg };
+    let Stored { object, level, blkid, .. } = scan.bookmark;
+    let from = Bookmark { objset, object, level, blkid };
+    let is_start = object == 0 && level == 0 && blkid == 0;
+    let arc = std::sync::Arc::clone(&slice.spa.pool.arc);
+    match dataset(&arc, slice, (root, objset), births, (!is_start).then_some(from)) {
+        Ok(()) => Walked::Ended,
+        Err(Paused(here)) => {
+            scan.bookmark = place(here);
+            Walked::Paused
+        }
+    }
+}
+
+/// The oldest datasets: `$ORIGIN`'s snapshot, of which all others are clones, and in old pools each that follows none.
+fn enqueue_oldest(at: &MosAt<'_>, scan: &DslScan) -> Result<()> {
+    let datasets = datasets(at)?;
+    let oldest = datasets.into_iter().filter(|(_, phys)| phys.prev_snap_obj == 0);
+    oldest.into_iter().try_for_each(|(number, _)| scan_state::enqueue(at, scan, number, 0))
+}
+
+fn enqueue_descendants(at: &MosAt<'_>, scan: &DslScan, number: u64, phys: &DslDataset) -> Result<()> {
+    if phys.next_snap_obj != 0 {
+        scan_state::enqueue(at, scan, phys.next_snap_obj, phys.creation_txg)?;
+    }
+    if phys.num_children <= 1 {
+        return Ok(());
+    }
+    let mut clones: Vec<u64> = Vec::new();
+    if phys.next_clones_obj != 0 && at.since(version::ORIGIN) {
+        clones =
+            at.zap_entries(phys.next_clones_obj)?.iter().filter_map(|entry| entry.value.first()).collect();
+    }
+    if u64::try_from(clones.len()).unwrap_or(0) != phys.num_children - 1 {
+        // The list of old pools may lack some.
+        let follow = |other: &DslDataset| other.prev_snap_obj == number;
+        let found =
+            datasets(at)?.into_iter().filter(|(clone, other)| follow(other) && *clone != phys.next_snap_obj);
+        clones = found.map(|(clone, _)| clone).collect();
+    }
+    clones.into_iter().try_for_each(|clone| scan_state::enqueue(at, scan, clone, phys.creation_txg))
+}
+
+/// All datasets and snapshots.
+fn datasets(at: &MosAt<'_>) -> Result<Vec<(u64, DslDataset)>> {
+    let mut found = Vec::new();
+    for object in at.mos.view().objects() {
+        let object = object?;
+        if object.dnode.bonustype == ObjectType::DSL_DATASET
+            && let Ok(phys) = DslDataset::from_bytes(object.dnode.bonus())
+        {
+            found.push((object.number, phys));
+        }
+    }
+    Ok(found)
+}

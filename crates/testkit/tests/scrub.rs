@@ -1,0 +1,266 @@
+//! Scrub and resilver: what they repair, what they report, how they go on after an export, and what becomes of a scan when
+//! datasets change beside it.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::Kind;
+use engine::dmu::NewObject;
+use engine::dsl::write::{MosView, scan_state};
+use engine::env::Env;
+use engine::spa::Spa;
+use engine::spa::errlog;
+use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::scrub::ScanCommand;
+use engine::vdev::config::AllocBias;
+use ondisk::pool::DslScan;
+use ondisk::{ObjectType, ObjsetType};
+use stdx::rng::Rng;
+use testkit::{pools, zdb};
+
+const POOL: &str = "scanned";
+/// More blocks than a slice reads where no thread measures time.
+const BLOCKS: usize = 700;
+const BLOCK: usize = 8 << 10;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    spa: Arc<Spa>,
+    file: (u64, u64),
+}
+
+fn body(number: usize) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Rng::new(number as u64).fill(&mut bytes);
+    bytes
+}
+
+impl Bench {
+    fn new(count: usize, make: impl Fn(Vec<engine::spa::layout::LeafSpec>) -> VdevSpec) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let leaf = |number: usize| pools::leaf(&dir.path().join(format!("disk{number}")), 96 << 20);
+        let leaves = (1..=count).map(leaf).collect();
+        let env = Env::system(0).unwrap();
+        let tops = vec![TopSpec { vdev: make(leaves), class: AllocBias::Normal, ashift: None }];
+        let spa = pools::create_pool(&env, POOL, tops, &|_, _| Ok(())).unwrap();
+        let name = format!("{POOL}/data");
+        let number =
+            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+        let mut bench = Self { dir, spa, file: (number, 0) };
+        bench.file.1 = bench.fill();
+        bench
+    }
+
+    /// A new object of many blocks.
+    fn fill(&self) -> u64 {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let tx = self.spa.begin().unwrap();
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
+        let object = data.objset.create_object(&tx, new).unwrap();
+        for number in 0..BLOCKS {
+            object.write(&tx, (number * BLOCK) as u64, &body(number)).unwrap();
+        }
+        drop(tx);
+        self.spa.sync().unwrap();
+        object.number
+    }
+
+    fn scan(&self) -> DslScan {
+        scan_state::load(&MosView { mos: &self.spa.mos }).unwrap().unwrap()
+    }
+
+    fn finish(&self) -> DslScan {
+        for _ in 0..1000 {
+            if !self.spa.is_scanning() {
+                return self.scan();
+            }
+            self.spa.sync().unwrap();
+        }
+        panic!("the scan does not end: {:?}", self.scan());
+    }
+
+    fn scrub(&self) -> DslScan {
+        self.spa.scan(ScanCommand::Scrub).unwrap();
+        self.finish()
+    }
+
+    /// Writes garbage over these mebibytes of a disk; labels stand before and after.
+    fn spoil(&self, disk: usize, range: std::ops::Range<u64>) {
+        let device = pools::open(&self.dir.path().join(format!("disk{disk}")));
+        let bad = vec![0x5a; 1 << 20];
+        range.for_each(|at| blkdev::write_at(&*device, at << 20, &bad).unwrap());
+        self.spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
+    }
+
+    fn read(&self) -> bool {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let stored = data.objset.view().object(self.file.1).unwrap();
+        (0..BLOCKS).all(|number| {
+            stored.read_vec((number * BLOCK) as u64, BLOCK).is_ok_and(|bytes| bytes == body(number))
+        })
+    }
+
+    fn guid(&self, disk: usize) -> u64 {
+        let path = self.dir.path().join(format!("disk{disk}"));
+        let path = path.to_str().unwrap();
+        let tree = self.spa.pool.tree();
+        tree.config.walk().into_iter().find(|v| v.path.as_deref() == Some(path)).unwrap().guid
+    }
+
+    fn reimport(&mut self) {
+        self.spa.export().unwrap();
+        self.spa = pools::import_dir(self.dir.path(), POOL).unwrap();
+    }
+
+    fn export(self) {
+        self.spa.export().unwrap();
+        let Self { dir, spa, .. } = self;
+        drop(spa);
+        check(dir.path());
+    }
+}
+
+fn check(dir: &Path) {
+    if zdb::installed() {
+        zdb::verify(dir, POOL).unwrap();
+    }
+}
+
+fn raidz(parity: u32) -> impl Fn(Vec<engine::spa::layout::LeafSpec>) -> VdevSpec {
+    move |children| VdevSpec::Raidz { parity, children }
+}
+
+#[test]
+fn a_scrub_repairs_what_redundancy_covers() {
+    for bench in [Bench::new(2, VdevSpec::Mirror), Bench::new(3, raidz(1)), Bench::new(4, raidz(2))] {
+        let clean = bench.scrub();
+        assert_eq!((clean.state, clean.processed, clean.errors), (2, 0, 0));
+        assert!(clean.examined > (BLOCKS * BLOCK) as u64, "{clean:?}");
+        bench.spoil(2, 4..80);
+        let repaired = bench.scrub();
+        assert!(repaired.processed > 0 && repaired.errors == 0, "{repaired:?}");
+        let again = bench.scrub();
+        assert_eq!((again.processed, again.errors), (0, 0), "the parity is repaired, too");
+        bench.spoil(1, 4..80);
+        assert!(bench.read());
+        bench.scrub();
+        bench.export();
+    }
+}
+
+/// What is lost is in the log of errors, by object, until a scrub no longer finds it.
+#[test]
+fn lost_blocks_are_logged_until_they_are_gone() {
+    let bench = Bench::new(1, |mut leaves| VdevSpec::Leaf(leaves.remove(0)));
+    let object = bench.fill();
+    // Metadata has copies elsewhere.
+    bench.spoil(1, 11..12);
+    let scan = bench.scrub();
+    assert!(scan.errors > 0, "{scan:?}");
+    bench.spa.sync().unwrap();
+    let logged = errlog::errors(&bench.spa.pool, &mut Vec::new());
+    assert!(logged.iter().any(|error| (error.objset, error.object) == (bench.file.0, object)), "{logged:?}");
+    bench.spa.dsl_task(|t| t.destroy(&format!("{POOL}/data"), false)).unwrap();
+    (0..4).for_each(|_| bench.spa.sync().unwrap());
+    assert_eq!(bench.scrub().errors, 0);
+    assert_eq!(errlog::errors(&bench.spa.pool, &mut Vec::new()), []);
+    bench.export();
+}
+
+/// A scan goes on after an export where it stopped, and meets what a whole one meets.
+#[test]
+fn a_scrub_goes_on_after_an_export() {
+    let mut bench = Bench::new(3, raidz(1));
+    bench.fill();
+    let whole = bench.scrub();
+    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    let started = bench.scan();
+    assert_eq!(started.state, scan_state::SCANNING, "{started:?}");
+    bench.reimport();
+    let cut = bench.scan();
+    assert!(cut.state == scan_state::SCANNING && cut.bookmark.objset != 0, "{cut:?}");
+    assert!(bench.spa.is_scanning() && cut.examined < whole.examined);
+    let end = bench.finish();
+    let difference = end.examined.abs_diff(whole.examined);
+    assert!(end.state == 2 && difference < whole.examined / 10, "{end:?} instead of {whole:?}");
+    bench.export();
+}
+
+#[test]
+fn a_scrub_is_paused_resumed_and_stopped() {
+    let mut bench = Bench::new(2, VdevSpec::Mirror);
+    bench.fill();
+    bench.fill();
+    let missing = bench.spa.scan(ScanCommand::Pause).unwrap_err();
+    assert_eq!((missing.kind(), missing.what()), (Kind::NotFound, "there is no active scrub"));
+    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    assert_eq!(bench.spa.scan(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
+    bench.spa.scan(ScanCommand::Pause).unwrap();
+    assert_eq!(bench.spa.scan(ScanCommand::Pause).unwrap_err().kind(), Kind::Busy);
+    bench.reimport();
+    let paused = bench.scan();
+    bench.spa.sync().unwrap();
+    assert_eq!((bench.scan(), bench.spa.is_scanning()), (paused, false), "nothing goes on");
+    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    assert!(bench.scan().examined > paused.examined);
+    bench.spa.scan(ScanCommand::Stop).unwrap();
+    assert_eq!((bench.scan().state, bench.scan().queue_obj), (3, 0));
+    assert_eq!(bench.spa.scan(ScanCommand::Stop).unwrap_err().kind(), Kind::NotFound);
+    bench.export();
+}
+
+/// A snapshot, its destruction, a rollback and the destruction of the dataset at hand take the scan along.
+#[test]
+fn datasets_change_beside_a_scan() {
+    let data = format!("{POOL}/data");
+    let snap = format!("{data}@a");
+    type Step = fn(&engine::dsl::write::Tasks<'_>, &str, &str) -> engine::Result<()>;
+    let steps: [&[Step]; 4] = [
+        &[|t, _, snap| t.snapshot(&[snap], &[])],
+        &[|t, _, snap| t.snapshot(&[snap], &[]), |t, _, snap| t.destroy_snapshots(&[snap], false)],
+        &[|t, _, snap| t.snapshot(&[snap], &[]), |t, data, _| t.rollback(data, None)],
+        &[|t, data, _| t.destroy(data, false)],
+    ];
+    for steps in steps {
+        let bench = Bench::new(2, VdevSpec::Mirror);
+        bench.fill();
+        bench.spa.scan(ScanCommand::Scrub).unwrap();
+        while bench.scan().bookmark.objset != bench.file.0 && bench.spa.is_scanning() {
+            bench.spa.sync().unwrap();
+        }
+        assert!(bench.spa.is_scanning(), "the dataset takes several slices");
+        for step in steps {
+            let (step, data, snap) = (*step, data.clone(), snap.clone());
+            bench.spa.dsl_task(move |tasks| step(tasks, &data, &snap)).unwrap();
+        }
+        let end = bench.finish();
+        assert_eq!((end.state, end.errors), (2, 0));
+        bench.export();
+    }
+}
+
+/// A disk that comes back is brought up to date with what it missed, and can replace the others from then on.
+#[test]
+fn a_disk_that_comes_back_is_resilvered() {
+    for mut bench in [Bench::new(2, VdevSpec::Mirror), Bench::new(3, raidz(1))] {
+        let guid = bench.guid(1);
+        bench.spa.offline(guid, false).unwrap();
+        bench.file.1 = bench.fill();
+        let device = pools::open(&bench.dir.path().join("disk1"));
+        bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+        bench.spa.sync().unwrap();
+        let end = bench.finish();
+        assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
+        assert!(end.processed > 0 && end.examined < end.to_examine * 2 / 3, "only what it missed: {end:?}");
+        let leaf = Arc::clone(bench.spa.pool.tree().leaf(guid).unwrap());
+        assert!(leaf.dtl.read().is_empty());
+        bench.spoil(2, 4..80);
+        assert!(bench.read(), "the disk that was away has what it missed");
+        bench.scrub();
+        bench.reimport();
+        assert!(!bench.spa.is_scanning() && bench.read());
+        bench.export();
+    }
+}
