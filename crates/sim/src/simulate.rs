@@ -263,7 +263,7 @@ impl Run {
         }
         self.course.scrubs += 1;
         self.victims = victims(self.machine, &mut self.random);
-        self.note(Ended::Synced);
+        self.promised = self.past.all_safe(&self.actor);
         Ok(())
     }
 

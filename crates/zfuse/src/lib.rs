@@ -61,6 +61,8 @@ pub struct MountOptions {
 
 /// How long the last requests may take: then it was not this mount that the kernel took away.
 const UNMOUNTING: Duration = Duration::from_secs(60);
+/// How long the last request of a connection that has ended is waited for.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// A mount; dropping it unmounts.
 #[derive(Debug)]
@@ -108,9 +110,10 @@ impl Mounted {
         also.clone()
     }
 
-    /// True once somebody else has unmounted it.
+    /// True once somebody else has unmounted it. Waits for the last request of a connection that the kernel has ended: a
+    /// mount right after `umount` must not find the one that is gone.
     pub fn is_over(&self) -> bool {
-        self.line.is_over()
+        self.line.is_over() || self.line.device.is_hung_up() && self.line.wait(LAST_REQUEST)
     }
 
     /// Whether a file of a snapshot below `.zfs/snapshot` is open, or a process stands there. `guid` is the snapshot's.

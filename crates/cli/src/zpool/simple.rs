@@ -133,7 +133,11 @@ impl Verb for Wait {
             let pool = named(&self.pool, ctx)?;
             let spa = pool.spa()?;
             let view = spa.datasets.view();
-            let mut waiting = frees && is_freeing(&view)?;
+            let mut waiting = frees
+                && (is_freeing(&view)? || {
+                    let now = pool.view()?;
+                    freeing(&now) > 0
+                });
             let mut scans = [0, 0];
             for (slot, (name, func)) in scans.iter_mut().zip(SCANS) {
                 let wanted = self.activities.is_empty() || self.activities.iter().any(|a| a == name);

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -32,6 +33,14 @@ impl Device {
     /// From now on a read without a request returns at once.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         Ok(rustix::fs::fcntl_setfl(&self.0, OFlags::NONBLOCK)?)
+    }
+
+    /// Whether the kernel has ended the connection, as `umount` does before it returns.
+    pub fn is_hung_up(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::empty())];
+        let now = Timespec::default();
+        poll(&mut polled, Some(&now)).is_ok()
+            && polled.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
     }
 
     /// One request.

@@ -68,7 +68,8 @@ impl<'a> Slice<'a> {
             depth: Depth::All,
             form: Form::Physical,
             heal: true,
-            resilver: func == ScanFunc::Resilver,
+            // A scrub, too, brings leaves what they lack: its end takes that from their DTLs.
+            resilver: true,
             ..ReadOptions::default()
         };
         let least = match func {
