@@ -5,6 +5,11 @@ mod common;
 
 use std::sync::Arc;
 
+use engine::taskq::Promise;
+use engine::types::Bookmark;
+use engine::zio::alloc::Class;
+use engine::zio::write::{WriteProps, WriteRequest};
+use ondisk::{Blkptr, ChecksumType, CompressType, ObjectType};
 use sim::actor::Actor;
 use sim::check;
 use sim::disk::Record;
@@ -37,4 +42,37 @@ fn the_mos_of_a_fragmented_pool_is_written_to_an_end() {
         assert!(gangs > 0, "{shape:?}: no block of the MOS is a gang");
         common::show(&pages);
     }
+}
+
+/// A commit holds a transaction while it places a block: a block that would be a gang goes into the log instead, as its
+/// pieces would wait for devices.
+#[test]
+fn what_must_not_wait_is_no_gang() {
+    let (spa, _disks) = new_pool(&env(7), Shape::Single.into(), &Arc::new(Record::default())).unwrap();
+    spa.space.force_ganging(SMALLEST);
+    let hold = spa.begin().unwrap();
+    let written = |may_wait: bool| {
+        let promise = Promise::default();
+        let theirs = promise.clone();
+        let props = WriteProps {
+            object_type: ObjectType::PLAIN_FILE_CONTENTS,
+            level: 0,
+            checksum: ChecksumType::Fletcher4,
+            compress: CompressType::Off,
+            complevel: 0,
+            copies: 1,
+            class: Class::Normal,
+            embed: false,
+            hole_birth: true,
+            nopwrite: false,
+            encrypt: false,
+        };
+        let data = vec![1; 8 << 10].as_slice().into();
+        let (old, at) = (Blkptr::default(), Bookmark::default());
+        let request = WriteRequest { data, props, old, txg: hold.txg(), at, may_wait };
+        spa.pool.zio.write(request, Box::new(move |end| theirs.set(end)));
+        promise.wait(&**spa.pool.zio.executor())
+    };
+    assert!(written(true).unwrap().is_gang());
+    assert_eq!(written(false).unwrap_err().kind(), engine::Kind::Fragmented);
 }

@@ -124,7 +124,7 @@ impl Zil {
             outcomes.insert((txg, key), outcome);
         }
         for (job, written) in jobs.into_iter().zip(write_all(objset.arc(), requests)) {
-            // A block that can't be placed may still fit into the log.
+            // A block that can't be placed, or not in one piece, may still fit into the log.
             let Ok(mut bp) = written else { continue };
             if !bp.is_hole() && !bp.is_embedded() {
                 bp.set_fill(1);

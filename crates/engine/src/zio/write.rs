@@ -139,7 +139,8 @@ impl Zio {
         }
         match self.place(props, psize, request.txg) {
             Ok(dvas) => bp.set_dvas(&dvas),
-            Err(e) if e.kind() == Kind::Fragmented => {
+            // The pieces of a gang wait for devices, each for its own: not for a caller that must not.
+            Err(e) if e.kind() == Kind::Fragmented && may_wait => {
                 return super::gang_write::start(self, bp, data, *props, request.txg, done);
             }
             Err(e) if may_wait && is_of_devices(&e) => return self.write_later(request, e, done),
