@@ -14,6 +14,7 @@ use engine::dsl::props::PropValue;
 use engine::dsl::props::names::dataset_name;
 use engine::spa::Pool;
 use engine::spa::props::{PoolStats, settings};
+use engine::spa::scrub::ScanFunc;
 use engine::spa::space::PoolSpace;
 use engine::spa::suspension::Suspension;
 use engine::vdev::leaf::Leaf;
@@ -151,6 +152,12 @@ impl<'a> PoolView<'a> {
     /// Whether a device in use lacks what was written while it was not.
     pub fn lacks_something(&self, guid: u64) -> bool {
         self.leaf(guid).is_some_and(|leaf| leaf.device().is_some() && !leaf.dtl.read().is_empty())
+    }
+
+    /// Whether a resilver is under way.
+    pub fn is_resilvering(&self) -> bool {
+        let spa = self.live.as_ref().and_then(|live| live.spa().ok());
+        spa.is_some_and(|spa| spa.scan_left(ScanFunc::Resilver).is_ok_and(|left| left.is_some()))
     }
 
     /// Requests that took very long.
