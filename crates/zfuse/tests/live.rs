@@ -13,6 +13,7 @@ use bench::{Bench, as_nobody, shared_with_nobody};
 use stdx::rng::Rng;
 use zfuse::LiveOptions;
 use zpl::CaseSensitivity;
+use zpl::write::NewFs;
 
 /// One operation; what it gave, so that two can be compared.
 type Op = Box<dyn Fn(&Path) -> io::Result<String>>;
