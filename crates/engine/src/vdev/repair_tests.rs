@@ -55,7 +55,7 @@ fn read(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64, depth: Depth) -> O
 fn repair(top: &Arc<Top>, at: (u64, u64), block: &Buf, outcome: &Outcome, mend: Mend) -> Vec<u64> {
     let (tx, rx) = std::sync::mpsc::channel();
     top.repair(at, block, &outcome.bad, mend, Box::new(move |mended| tx.send(mended).unwrap()));
-    rx.recv().unwrap()
+    rx.recv().unwrap().leaves
 }
 
 /// Spoils some devices wholly, and checks that a thorough read and a repair bring back what the block has there.
