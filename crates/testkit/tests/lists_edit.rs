@@ -80,15 +80,15 @@ impl Lists for Copies {
         })
     }
 
-    fn empty_list(&self) -> Result<u64> {
-        if self.shared != 0 { Ok(self.shared) } else { self.new_list() }
+    fn empty_lists(&self, count: usize) -> Result<Vec<u64>> {
+        (0..count).map(|_| if self.shared != 0 { Ok(self.shared) } else { self.new_list() }).collect()
     }
 
-    fn is_shared(&self, list: u64) -> Result<bool> {
-        Ok(list == self.shared)
+    fn shared(&self) -> Result<Option<u64>> {
+        Ok((self.shared != 0).then_some(self.shared))
     }
 
-    fn release_shared(&self) -> Result<()> {
+    fn release_shared(&self, _: usize) -> Result<()> {
         Ok(())
     }
 }
@@ -149,7 +149,7 @@ fn lists_of_openzfs_hold_what_they_count() {
                 if let Some(below) = below.filter(|_| !list.is_old()) {
                     let from = DeadList::open(&copies, below).unwrap();
                     let wanted = list.space().unwrap().plus(from.space().unwrap());
-                    list.merge(below).unwrap();
+                    list.merge(from).unwrap();
                     assert_eq!(list.space().unwrap(), wanted);
                     check(&copies, &list);
                 }
