@@ -326,7 +326,7 @@ impl Spa {
                     return;
                 }
                 let late = idle >= Duration::from_secs(spa.limits().get(Limit::TxgTimeout));
-                if spa.step_or_suspend((late || spa.is_scanning()) && spa.has_changes()) {
+                if spa.step_or_suspend((late || spa.scanning.is_pressing()) && spa.has_changes()) {
                     idle = Duration::ZERO;
                     continue;
                 }

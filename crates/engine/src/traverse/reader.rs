@@ -46,9 +46,11 @@ struct State {
     waiting: BTreeMap<(u32, u64, u64), Request>,
     arrivals: u64,
     head: (u32, u64, u64),
+    /// Bytes of what waits.
+    queued: u64,
     inflight: u64,
     done: u64,
-    /// Nothing more will come: what waits goes out however little it is.
+    /// What waits goes out however little it is: nothing more will come, or little may wait.
     draining: bool,
 }
 
@@ -92,12 +94,20 @@ impl Reader {
             state.arrivals += 1;
             let key = (dva.vdev, dva.offset, state.arrivals);
             state.waiting.insert(key, request);
-            state.waiting.len() >= MIN_WAITING
+            state.queued = state.queued.saturating_add(cost(&request));
+            state.draining || state.waiting.len() >= MIN_WAITING
         };
         if ready {
             self.pump();
             self.wait_until(|state| state.waiting.len() < MAX_WAITING);
         }
+    }
+
+    /// As [`Reader::push`]; waits until at most so many bytes and requests wait, so that draining takes little time.
+    pub fn push_within(self: &Arc<Self>, request: Request, bytes: u64, requests: usize) {
+        self.state.lock().draining = true;
+        self.push(request);
+        self.wait_until(|state| state.queued <= bytes && state.waiting.len() <= requests);
     }
 
     /// Bytes read so far, as allocated.
@@ -107,7 +117,9 @@ impl Reader {
 
     /// Drops what was not started yet.
     pub fn cancel(&self) {
-        self.state.lock().waiting.clear();
+        let mut state = self.state.lock();
+        state.waiting.clear();
+        state.queued = 0;
     }
 
     /// Waits until everything is read, calling `meanwhile` now and then; it may cancel.
@@ -169,6 +181,7 @@ impl Reader {
         let key = *after?.0;
         let request = state.waiting.remove(&key)?;
         state.head = key;
+        state.queued = state.queued.saturating_sub(cost(&request));
         state.inflight += cost(&request);
         Some(request)
     }

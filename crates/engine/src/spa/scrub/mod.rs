@@ -87,6 +87,8 @@ pub struct ScanPass {
 pub(super) struct Scanning {
     /// A scan is under way and not paused.
     active: AtomicBool,
+    /// The last slice met nothing, as a vdev is away: the next one has time.
+    stalled: AtomicBool,
     /// Births of blocks that could not be read or repaired: leaves that lack them go on lacking them.
     #[doc(alias = "DTL_SCRUB")]
     failed: Mutex<BTreeSet<u64>>,
@@ -96,6 +98,11 @@ pub(super) struct Scanning {
 }
 
 impl Scanning {
+    /// Whether the next txg is due at once.
+    pub fn is_pressing(&self) -> bool {
+        self.is_active() && !self.stalled.load(Ordering::Acquire)
+    }
+
     /// Whether slices are due.
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)

@@ -18,6 +18,7 @@ use crate::spa::Spa;
 use crate::traverse::reader::{Reader, Request};
 use crate::traverse::{Stop, Visit, Visitor};
 use crate::types::Bookmark;
+use crate::vdev::config::AllocBias;
 use crate::vdev::plan::Depth;
 use crate::vdev::top::{Layout, Top};
 use crate::vdev::tree::Tree;
@@ -25,6 +26,8 @@ use crate::zio::{Form, ReadOptions, ReadOutcome};
 
 /// Bytes of devices that a scan may have under way at once: little enough that other requests do not wait long.
 const INFLIGHT: u64 = 16 << 20;
+/// Bytes and blocks that may wait to be read in device order: a slice ends when they are.
+const WAITING: (u64, usize) = (64 << 20, 1 << 14);
 /// Blocks of a slice where no thread of the pool measures time.
 const STEP: u64 = 256;
 /// How often the time is looked at, in blocks.
@@ -102,8 +105,9 @@ impl<'a> Slice<'a> {
 
     /// Whether a top-level vdev is out of reach: its blocks are not lost, they can be read when it is back.
     fn is_vdev_away(&self) -> bool {
-        let away = |top: &Arc<Top>| !matches!(top.layout, Layout::Absent) && !top.is_readable();
-        self.met.is_multiple_of(LOOK) && self.tree.tops().any(away)
+        // Logs can be done without, and nothing is scanned there.
+        let counts = |top: &Arc<Top>| !matches!(top.layout, Layout::Absent) && top.bias != AllocBias::Log;
+        self.met.is_multiple_of(LOOK) && self.tree.tops().any(|top| counts(top) && !top.is_readable())
     }
 
     fn has_worked_enough(&self) -> bool {
@@ -164,7 +168,8 @@ impl Visitor for Slice<'_> {
             self.skipped = self.skipped.saturating_add(bp.asize());
             return Ok(());
         }
-        self.reader.push(Request { bp: *bp, at: visit.at, start: 0, end: 0 });
+        let request = Request { bp: *bp, at: visit.at, start: 0, end: 0 };
+        self.reader.push_within(request, WAITING.0, WAITING.1);
         Ok(())
     }
 
@@ -196,7 +201,9 @@ impl Spa {
         forget_tables(&mut scan);
         let mut slice = Slice::new(self, func);
         let walked = walk(&at, &mut scan, &mut slice)?;
+        let met = slice.met;
         slice.finish(&mut scan);
+        self.scanning.stalled.store(walked == Walked::Paused && met == 0, Ordering::Release);
         match walked {
             Walked::Paused => scan_state::store(&at, &scan),
             Walked::Ended => self.finish_scan(&at, &mut scan, func, true),
