@@ -22,11 +22,12 @@ use crate::verb::Exit;
 const WIDTH: usize = 80;
 
 /// What OpenZFS calls an argument that is missing, where that is not `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 19] = [
+const MISSING: [(&str, &str, &str); 20] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
     ("zpool add", "vdev", "missing vdev specification"),
+    ("zpool resilver", "pool", "missing pool name argument"),
     ("zpool online", "pool", "missing pool name"),
     ("zpool online", "device", "missing device name"),
     ("zpool offline", "pool", "missing pool name"),

@@ -82,6 +82,10 @@ pub struct Actor {
     pub told: VecDeque<String>,
     /// Groups may be closed in the middle of a step.
     pub may_split: bool,
+    /// A step whose group was closed in its middle, as a writer waited for space that was freed, is synced at once.
+    pub syncs_splits: bool,
+    /// That has happened.
+    pub was_split: bool,
     pub(crate) random: Rng,
     /// A file system that is not to be mounted in this step.
     pub(crate) barred: Option<String>,
@@ -168,6 +172,8 @@ impl Actor {
             history: Vec::new(),
             told: VecDeque::new(),
             may_split: false,
+            syncs_splits: false,
+            was_split: false,
             barred: None,
             random,
             named,
@@ -290,6 +296,10 @@ impl Actor {
         self.mark()?;
         match self.spa.txgs.open() == group || self.may_split {
             true => Ok(()),
+            false if self.syncs_splits => {
+                self.was_split = true;
+                self.spa.sync()
+            }
             false => Err(Error::new(Kind::Invalid, "a group was closed in the middle of a step")),
         }
     }

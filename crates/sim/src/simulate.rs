@@ -57,6 +57,7 @@ struct Run {
     actor: Actor,
     past: Past,
     promised: u64,
+    was_split: bool,
     course: Course,
 }
 
@@ -133,7 +134,8 @@ impl Run {
             // Blocks of at least this many bytes become gangs now and then.
             spa.space.force_ganging(4096 << random.below(3));
         }
-        let actor = Actor::new(spa, Rng::new(seed ^ 1)).map_err(|e| e.to_string())?;
+        let mut actor = Actor::new(spa, Rng::new(seed ^ 1)).map_err(|e| e.to_string())?;
+        actor.syncs_splits = true;
         let past = Past::begin(&actor);
         let (victims, course) = (victims(machine, &mut random), Course::default());
         Ok(Self {
@@ -148,6 +150,7 @@ impl Run {
             actor,
             past,
             promised: 0,
+            was_split: false,
             course,
         })
     }
@@ -167,7 +170,10 @@ impl Run {
 
     fn step(&mut self) -> Result<(), String> {
         let ended = self.actor.step().map_err(|e| e.to_string())?;
-        self.note(ended);
+        // Of a step in two groups both are on disk.
+        let split = std::mem::take(&mut self.actor.was_split);
+        self.was_split |= split;
+        self.note(if split { Ended::Synced } else { ended });
         Ok(())
     }
 
@@ -298,7 +304,12 @@ impl Run {
     fn cut(&mut self) -> Result<(), String> {
         self.actor.tell("power cut".into());
         let (before, promised) = (self.record.len(), self.promised);
+        self.was_split = false;
         self.step()?;
+        if self.was_split {
+            // In its middle the disks hold a state that has no number.
+            return Ok(());
+        }
         let events = self.record.take();
         let at = before + usize::try_from(self.random.below((events.len() - before) as u64 + 1)).unwrap_or(0);
         if at < events.len() {
@@ -328,10 +339,12 @@ impl Run {
         let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot, &Known::default())?;
         let before = std::mem::replace(&mut self.actor, resumed);
         self.actor.told = before.told;
+        self.actor.syncs_splits = true;
         self.past.forget_after(&self.actor);
         // What logs brought is a state of its own.
         let ended = self.actor.change().and_then(|()| self.actor.spa.sync());
         ended.map_err(|e| e.to_string())?;
+        self.actor.was_split = false;
         self.note(Ended::Synced);
         Ok(())
     }
