@@ -124,8 +124,8 @@ fn what_waits_delays_nothing_else_and_threads_are_bounded() {
         kernel.ask(LOOKUP, 300 + request, b"name\0");
         assert_eq!(kernel.answer(), Some((300 + request, -libc::ENOENT)));
     }
-    // Those at work in two lanes, those that wait for requests, and some of the other test.
-    assert!((8 + 32..8 + 32 + 8).contains(&threads()), "{} threads", threads());
+    // Those at work in two lanes, those that wait for requests, and some of the other tests: far fewer than 120 requests.
+    assert!((8 + 32..8 + 32 + 24).contains(&threads()), "{} threads", threads());
     // Another mount is not delayed either, whatever it asks for first.
     let (other, theirs) = Kernel::mount(&Slow::default());
     other.ask(LOOKUP, 7, b"name\0");
