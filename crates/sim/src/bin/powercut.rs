@@ -27,7 +27,7 @@ use stdx::rng::Rng;
 use zpl::FileKind;
 use zpl::write::FsWriter;
 
-const DISK_SIZE: u64 = 512 << 20;
+const DISK_SIZE: u64 = 1 << 30;
 const ARC: u64 = 128 << 20;
 /// Writes of the last group that still get through: its data, but not its uberblock.
 const WRITES_OF_LAST_GROUP: u64 = 60;
@@ -91,7 +91,7 @@ fn make(dir: &Path, tree: &Path, seed: u64) -> Result<()> {
     let say = |text: String| writeln!(std::io::stdout(), "{text}").map_err(Error::from);
     let machine = Machine::start(dir, seed)?;
     let FilePool { spa, fs } = &machine.pool;
-    say("pool 'tank': raidz2 of six files of 512 MiB, compression=lz4".into())?;
+    say("pool 'tank': raidz2 of six files of 1 GiB, compression=lz4".into())?;
     let start = Instant::now();
     let copied = copy_in(fs, tree, fs.root)?;
     spa.sync()?;
