@@ -264,3 +264,22 @@ fn a_disk_that_comes_back_is_resilvered() {
         bench.export();
     }
 }
+
+/// A disk that goes away again while it is resilvered, and comes back before the end, gets another resilver.
+#[test]
+fn a_disk_that_goes_away_while_it_is_resilvered_lacks_nothing_in_the_end() {
+    let bench = Bench::new(2, VdevSpec::Mirror);
+    let guid = bench.guid(1);
+    let device = || Some(Ok(pools::open(&bench.dir.path().join("disk1"))));
+    bench.spa.offline(guid, false).unwrap();
+    (0..3).for_each(|_| assert!(bench.fill() > 0));
+    bench.spa.online(guid, device(), false).unwrap();
+    assert!(bench.spa.is_scanning());
+    bench.spa.offline(guid, false).unwrap();
+    bench.spa.online(guid, device(), false).unwrap();
+    assert!(bench.spa.is_scanning(), "the first resilver goes on");
+    (0..40).for_each(|_| bench.spa.sync().unwrap());
+    let leaf = Arc::clone(bench.spa.pool.tree().leaf(guid).unwrap());
+    assert!(!bench.spa.is_scanning() && leaf.dtl.read().is_empty(), "{:?}", leaf.dtl.read());
+    bench.export();
+}

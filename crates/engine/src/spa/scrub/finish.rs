@@ -42,7 +42,9 @@ impl Spa {
         }
         self.scanning.failed.lock().clear();
         self.scanning.pass.lock().paused_at = 0;
-        *self.scanning.kept.lock() = self.lacking();
+        // A leaf that missed something since the scan began, or was away meanwhile, gets another one.
+        *self.scanning.kept.lock() =
+            self.lacking().filter(|(_, newest)| !complete || *newest <= scan.max_txg);
         self.rotate_errlog(at)?;
         let details = format!("errors={}", scan.errors);
         let what = if complete { "scan done" } else { "scan cancelled" };
