@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use daemon::client::MALLOC;
-use daemon::place::Place;
+use daemon::paths::RunPaths;
 
 use crate::ctx::Ctx;
 use crate::session::Verbs;
@@ -43,9 +43,9 @@ impl Verb for Daemon {
         with_settings_of_malloc();
         // It was started as what it runs from, and who looks for it looks for its name; without it all works, too.
         let _ = rustix::thread::set_name(c"aquifer");
-        zfuse::hands::work_apart();
+        zfuse::mount_helper::work_apart();
         zfuse::raise_limits();
-        let (place, stop) = (Place::of_process(), ctx.interrupt.flag());
+        let (place, stop) = (RunPaths::of_process(), ctx.interrupt.flag());
         let served = daemon::server::serve(&place, Arc::new(Verbs), stop, self.stay);
         served.map(|()| Exit::OK).map_err(|e| Failure::failed(format!("daemon: {e}")))
     }

@@ -50,7 +50,7 @@ pub fn is_remote(location: &str) -> bool {
 /// # Errors
 /// Why there is none, for the caller to read.
 pub fn apart(location: &str, env: &BTreeMap<String, OsString>, cwd: &Path) -> Result<Secret, String> {
-    let mut child = Command::new(zfuse::hands::PROGRAM);
+    let mut child = Command::new(zfuse::mount_helper::PROGRAM);
     child.arg(VERB).arg(location).stdin(Stdio::null());
     for word in Trust::WORDS {
         match env.get(word) {

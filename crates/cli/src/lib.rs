@@ -12,11 +12,10 @@ mod browse;
 mod clean;
 pub mod ctx;
 pub mod daemon;
+mod delegated;
 mod excess;
 mod fetch;
-mod forms;
 pub mod fuse;
-mod guests;
 pub mod interrupt;
 pub mod keys;
 pub mod listing;
@@ -37,6 +36,7 @@ pub mod settings;
 pub mod source;
 pub mod tunables;
 pub mod unsupported;
+mod unsupported_usage;
 mod usage;
 pub mod users;
 pub mod verb;
@@ -58,10 +58,12 @@ pub fn main() -> ExitCode {
     stdx::os::hide_memory();
     let argv: Vec<OsString> = std::env::args_os().collect();
     if let [program, verb, words @ ..] = argv.as_slice()
-        && program == zfuse::hands::PROGRAM
+        && program == zfuse::mount_helper::PROGRAM
     {
         match (verb, words) {
-            (verb, words) if verb == zfuse::hands::VERB => return ExitCode::from(zfuse::hands::act(words)),
+            (verb, words) if verb == zfuse::mount_helper::VERB => {
+                return ExitCode::from(zfuse::mount_helper::act(words));
+            }
             (verb, [location]) if verb == fetch::VERB => return ExitCode::from(fetch::act(location)),
             _ => {}
         }

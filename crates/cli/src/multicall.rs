@@ -12,7 +12,7 @@ use crate::asked::Asked;
 use crate::browse::Browse;
 use crate::ctx::Ctx;
 use crate::daemon::Daemon;
-use crate::guests;
+use crate::delegated;
 use crate::monitor::arc_summary::ArcSummary;
 use crate::monitor::arcstat::Arcstat;
 use crate::monitor::kstat::Kstat;
@@ -151,10 +151,10 @@ impl Command {
     fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
         ctx.home = self.home();
         if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
-            guests::admit(&mut self, &guest, ctx)?;
-            let created = guests::Created::of(&self);
+            delegated::admit(&mut self, &guest, ctx)?;
+            let created = delegated::Created::of(&self);
             let exit = self.run(ctx)?;
-            created.map_or(Ok(()), |created| guests::created(&created, &guest, ctx))?;
+            created.map_or(Ok(()), |created| delegated::created(&created, &guest, ctx))?;
             return Ok(exit);
         }
         let scripts = self.scripts().filter(|_| ctx.session.is_none());

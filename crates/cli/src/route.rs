@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use daemon::client;
-use daemon::place::Place;
+use daemon::paths::RunPaths;
 use serde_json::Value;
 
 use crate::asked::{Asked, Deed};
@@ -22,7 +22,7 @@ struct Trip<'a> {
     asked: &'a Asked,
     argv: &'a [OsString],
     width: u64,
-    place: Place,
+    place: RunPaths,
 }
 
 /// Sends the command to a daemon, if that is where it belongs.
@@ -32,7 +32,7 @@ pub fn forward(home: Home, asked: &Asked, argv: &[OsString]) -> Option<Outcome> 
 
 /// As [`forward`], with its output in `out`.
 pub fn forward_to(home: Home, asked: &Asked, argv: &[OsString], out: BorrowedFd<'_>) -> Option<Outcome> {
-    let place = Place::of_process();
+    let place = RunPaths::of_process();
     let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
     let trip = Trip { asked, argv, width: width.into(), place };
     if home == Home::Here {
@@ -74,7 +74,8 @@ impl Trip<'_> {
     /// A command of a user who is not root.
     fn of_user(&self, home: Home, out: BorrowedFd<'_>) -> Option<Outcome> {
         let own = client::is_wanted(&self.place);
-        let door = Place::as_guest().map_or(Ok(None), |door| Ok(client::is_served(&door)?.then_some(door)));
+        let door =
+            RunPaths::as_guest().map_or(Ok(None), |door| Ok(client::is_served(&door)?.then_some(door)));
         if self.asked.deed == Deed::Look {
             return self.look(own, door, out);
         }

@@ -20,8 +20,8 @@ use engine::{Error, Kind};
 
 use crate::clean::Clean;
 use crate::ctx::Ctx;
+use crate::delegated;
 use crate::excess::is_excessive;
-use crate::guests;
 use crate::interrupt::Interrupt;
 use crate::multicall;
 use crate::patient::Patient;
@@ -142,7 +142,7 @@ pub(crate) fn cleaned(out: Box<dyn Write>, is_terminal: bool) -> Box<dyn Write> 
 
 /// The names of the pools, a line each, for a client that has more than one daemon to ask.
 fn names(mut call: Call) -> u8 {
-    if call.guest.is_some() && guests::are_kept_out(&call.registry) {
+    if call.guest.is_some() && delegated::are_kept_out(&call.registry) {
         return Exit::FAILED.0;
     }
     let text: String = call.registry.names().iter().map(|name| format!("{name}\n")).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use daemon::conf;
-use daemon::place::Place;
+use daemon::paths::RunPaths;
 use engine::memory::limits::{Info, LIMITS};
 use engine::memory::{Limit, Memory};
 use serde_json::{Map, json};
@@ -82,7 +82,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Info>, Failure> {
 impl Verb for Get {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let infos = chosen(&self.names)?;
-        let memory = running(ctx).unwrap_or_else(|| daemon::memory::of_place(&Place::of_process()));
+        let memory = running(ctx).unwrap_or_else(|| daemon::memory::of_place(&RunPaths::of_process()));
         let limits = &memory.limits;
         let source = |info: &Info| if limits.stored(info.limit) == 0 { "default" } else { "local" };
         if self.json {
@@ -119,7 +119,7 @@ impl Verb for Get {
 
 impl Verb for Set {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let place = Place::of_process();
+        let place = RunPaths::of_process();
         let memory = running(ctx);
         if memory.is_none() && !self.save {
             let file = place.conf.display();

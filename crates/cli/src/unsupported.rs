@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 
 use crate::ctx::Ctx;
-use crate::forms::{self, Form, Line};
 use crate::session::Home;
+use crate::unsupported_usage::{self, Form, Line};
 use crate::verb::{Failure, Outcome};
 use crate::zpool::not_yet::check;
 
@@ -113,7 +113,7 @@ pub fn home(command: &str, words: &[OsString]) -> Home {
 /// A line of a verb whose form is known.
 fn read(command: &str, words: &[OsString]) -> Option<(&'static Form, Result<Line, Failure>)> {
     let (verb, rest) = words.split_first()?;
-    let form = forms::find(command, verb.to_str()?)?;
+    let form = unsupported_usage::find(command, verb.to_str()?)?;
     Some((form, form.read(rest)))
 }
 

@@ -13,9 +13,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
 use crate::ctx::Ctx;
-use crate::forms;
 use crate::multicall;
 use crate::pages;
+use crate::unsupported_usage;
 use crate::verb::Exit;
 
 /// Columns of a line of a synopsis, with the eight of its tab.
@@ -162,7 +162,7 @@ fn usage(command: &str) -> Option<String> {
     let tree = multicall::command(name);
     let word = words.next().unwrap_or_default();
     let known = tree.find_subcommand(word).map(synopsis);
-    let lines = known.or_else(|| Some(forms::find(name, word)?.synopsis()));
+    let lines = known.or_else(|| Some(unsupported_usage::find(name, word)?.synopsis()));
     Some(lines.map_or_else(|| everything(&tree), |lines| format!("usage:\n{lines}")))
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::place::{Place, connect_as_guest};
+use crate::paths::{RunPaths, connect_as_guest};
 use crate::server::is_harmless;
 use crate::wire::{self, Request};
 
@@ -46,7 +46,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// When that can't be told, because the daemon's folders are not as they have to be.
-pub fn is_wanted(place: &Place) -> io::Result<bool> {
+pub fn is_wanted(place: &RunPaths) -> io::Result<bool> {
     match place.connect() {
         Ok(_) => return Ok(true),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
@@ -56,7 +56,7 @@ pub fn is_wanted(place: &Place) -> io::Result<bool> {
 }
 
 /// Has the daemon run a command line in this process's stead, with `out` as its output; gives its exit code.
-pub fn run(place: &Place, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
+pub fn run(place: &RunPaths, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
     let (stdin, stderr) = (io::stdin(), io::stderr());
     run_over(&|| connect(place), argv, width, [stdin.as_fd(), out, stderr.as_fd()])
 }
@@ -181,7 +181,7 @@ fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
     }
 }
 
-fn connect(place: &Place) -> io::Result<UnixStream> {
+fn connect(place: &RunPaths) -> io::Result<UnixStream> {
     let until = Instant::now() + PATIENCE;
     loop {
         match place.connect() {
@@ -197,7 +197,7 @@ fn connect(place: &Place) -> io::Result<UnixStream> {
 }
 
 /// Starts the daemon and waits until it can be reached. When another one is about to, it ends at once, which is fine.
-fn start(place: &Place) -> io::Result<()> {
+fn start(place: &RunPaths) -> io::Result<()> {
     place.prepare()?;
     let log = OpenOptions::new().create(true).append(true).open(place.log())?;
     let from = log.metadata()?.len();
@@ -228,7 +228,7 @@ fn start(place: &Place) -> io::Result<()> {
 }
 
 /// What the log says from `from` on.
-fn tail(place: &Place, from: u64) -> String {
+fn tail(place: &RunPaths, from: u64) -> String {
     use std::io::{Seek, SeekFrom};
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(place.log())?;

@@ -11,7 +11,7 @@
 //! 2.3.
 
 use engine::dsl::Dir;
-use engine::dsl::write::{MosAt, Tasks, names};
+use engine::dsl::write::{MosTx, Tasks, names};
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
 
@@ -200,7 +200,7 @@ pub fn unallow(tasks: &Tasks<'_>, name: &str, grants: &[Grant]) -> Result<()> {
     Ok(())
 }
 
-fn drop_entry(at: &MosAt<'_>, zap: u64, key: &str, number: u64) -> Result<()> {
+fn drop_entry(at: &MosTx<'_>, zap: u64, key: &str, number: u64) -> Result<()> {
     at.zap_remove(zap, key)?;
     at.free_object(number)
 }

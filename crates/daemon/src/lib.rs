@@ -26,7 +26,7 @@ pub mod foreign;
 pub mod memory;
 pub mod mounts;
 pub mod ops;
-pub mod place;
+pub mod paths;
 pub mod registry;
 pub mod server;
 mod wire;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use engine::memory::{Limits, Memory};
 
 use crate::conf;
-use crate::place::Place;
+use crate::paths::RunPaths;
 
 /// How often is looked how much memory is available.
 const TICK: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ const SLACK: u64 = 64 << 20;
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Memory for blocks as the settings file says, and the machine where it says nothing. Slips go to standard error.
-pub fn of_place(place: &Place) -> Arc<Memory> {
+pub fn of_place(place: &RunPaths) -> Arc<Memory> {
     let limits = Limits::of_machine(total());
     for why in conf::load(&place.conf, &limits) {
         eprintln!("{why}");

@@ -23,7 +23,7 @@ use zutil::import_status::system_hostid;
 
 use crate::cache::Cache;
 use crate::devices;
-use crate::place::Place;
+use crate::paths::RunPaths;
 use crate::registry::{Imported, Manner, Registry, Reservation, leaf_paths};
 use crate::server::{Caller, Commands, STACK};
 
@@ -142,7 +142,7 @@ pub fn cached_in(file: &std::path::Path) -> std::io::Result<Vec<PoolCandidate>> 
 
 /// The pool that the cache file of the machine's daemon calls so, where it is now.
 pub fn cached(name: &str) -> Option<PoolCandidate> {
-    let pools = Cache::at(Place::of_process().cache()).pools().ok()?;
+    let pools = Cache::at(RunPaths::of_process().cache()).pools().ok()?;
     let (_, config) = pools.into_iter().find(|(cached, _)| cached == name)?;
     candidate_at(&leaf_paths(&config), config.u64("pool_guid")?)
 }

@@ -24,7 +24,7 @@ use zutil::PoolCandidate;
 
 use crate::cache::Cache;
 use crate::mounts::{Mounter, Mounts};
-use crate::place::Place;
+use crate::paths::RunPaths;
 
 /// How long a command waits for a pool that is just being imported or exported.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -287,7 +287,7 @@ const TOLD_OF: usize = 32;
 
 impl Registry {
     /// No pools yet.
-    pub fn new(place: &Place) -> io::Result<Arc<Self>> {
+    pub fn new(place: &RunPaths) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             pools: Mutex::default(),
             changed: Condvar::new(),

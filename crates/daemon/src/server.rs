@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use crate::access::Guest;
 use crate::client::READY;
 use crate::connections;
-use crate::place::{Place, SOCKET};
+use crate::paths::{RunPaths, SOCKET};
 use crate::registry::{Imported, Registry};
 use crate::wire;
 
@@ -116,7 +116,7 @@ struct Server {
 /// # Errors
 /// When the socket can't be made. That another daemon serves already is none.
 pub fn serve(
-    place: &Place,
+    place: &RunPaths,
     commands: Arc<dyn Commands>,
     stop: Arc<AtomicBool>,
     stay: bool,

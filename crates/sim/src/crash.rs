@@ -14,7 +14,7 @@ use crate::check;
 use crate::disk::{Event, Record};
 use crate::image::{Pages, Replay};
 use crate::model::{Known, compare};
-use crate::past::Past;
+use crate::timeline::Timeline;
 use crate::world::{self, Machine};
 
 /// One image in so many is also imported for writing, and worked on.
@@ -109,7 +109,7 @@ pub struct Outcome {
 /// What a workload did: events of its disks, and what was there after each step.
 struct Story {
     events: Vec<Event>,
-    past: Past,
+    past: Timeline,
     /// Number of the start after the cut.
     boot: u64,
 }
@@ -186,7 +186,7 @@ fn tell(plan: &Plan) -> Result<Story, String> {
     };
     let mut actor = actor.map_err(|e| format!("in the beginning: {e}"))?;
     record.mark(0);
-    let mut past = Past::begin(&actor);
+    let mut past = Timeline::begin(&actor);
     for step in 1..=plan.steps {
         let ended = actor.step().map_err(|e| format!("step {step}: {e}{}", actor.story()))?;
         if let Some(count) = past.note(&mut actor, ended) {

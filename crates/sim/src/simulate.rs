@@ -20,7 +20,7 @@ use crate::check;
 use crate::disk::{Disk, Record};
 use crate::image::{Pages, Replay};
 use crate::model::{Known, compare};
-use crate::past::Past;
+use crate::timeline::Timeline;
 use crate::world::{self, DISK_SIZE, Machine};
 
 /// How a run went.
@@ -55,7 +55,7 @@ struct Run {
     /// Those that may misbehave.
     victims: Vec<usize>,
     actor: Actor,
-    past: Past,
+    past: Timeline,
     promised: u64,
     was_split: bool,
     course: Course,
@@ -136,7 +136,7 @@ impl Run {
         }
         let mut actor = Actor::new(spa, Rng::new(seed ^ 1)).map_err(|e| e.to_string())?;
         actor.syncs_splits = true;
-        let past = Past::begin(&actor);
+        let past = Timeline::begin(&actor);
         let (victims, course) = (victims(machine, &mut random), Course::default());
         Ok(Self {
             machine,

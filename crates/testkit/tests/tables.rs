@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::ddt::{Totals, tables};
 use engine::metaslab::log::{Unflushed, logs};
 use engine::metaslab::table::Metaslabs;
-use engine::metaslab::{Forms, SpaceAllocator};
+use engine::metaslab::{SpaceAllocator, SpaceMapFeatures};
 use engine::spa::Pool;
 use engine::spa::errlog;
 use engine::spa::space::vdevs;
@@ -49,7 +49,8 @@ fn an_allocator_gives_out_what_is_free() {
     for golden in golden::all() {
         let pool = golden.open().unwrap();
         let tree = pool.tree();
-        let all = SpaceAllocator::open(&pool.mos, &tree, Forms::NEW, Arc::new(pool.mos.clone())).unwrap();
+        let all = SpaceAllocator::open(&pool.mos, &tree, SpaceMapFeatures::NEW, Arc::new(pool.mos.clone()))
+            .unwrap();
         let logs = logs(&pool.mos).unwrap();
         let tops: Vec<_> =
             tree.config.children.iter().map(|c| (c, Metaslabs::load(&pool.mos, c).unwrap())).collect();

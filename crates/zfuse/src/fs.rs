@@ -20,8 +20,8 @@ use zvol::Volume;
 
 use crate::attr::{errno, of_file, synthetic};
 use crate::dir::{self, Item};
-use crate::live::is_list;
 use crate::node::{Node, What};
+use crate::rw::is_list;
 use crate::space::{Content, Slot, Space};
 
 /// Nothing ever changes, so nothing ever expires.

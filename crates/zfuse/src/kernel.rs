@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::hands::{self, Spot, Work};
 use crate::helper;
+use crate::mount_helper::{self, Spot, Work};
 use crate::serve::{self, Line};
 use crate::wire::Filesystem;
 
@@ -83,7 +83,7 @@ fn attach(place: &Place<'_>) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     wanted.iter().filter(|(on, _)| *on).for_each(|(_, option)| options.push_str(option));
     let Spot { at, ready, inherited: strict } = place.spot;
     let work = Work::Mount { ready, strict, source: place.source.to_owned(), flags: place.flags, options };
-    let done = hands::run(at, &work, Some(&device))?;
+    let done = mount_helper::run(at, &work, Some(&device))?;
     Ok((done.at, done.allowed.then_some(device)))
 }
 
@@ -102,12 +102,12 @@ fn helper_options(place: &Place<'_>) -> String {
 /// Gives a mount other flags. What has files open for writing can't become read-only (`EBUSY`); an ordinary user can't
 /// change anything (`EPERM`).
 pub fn change_flags(at: &Path, flags: MountFlags) -> io::Result<()> {
-    hands::run(at, &Work::Change(flags), None).map(drop)
+    mount_helper::run(at, &Work::Change(flags), None).map(drop)
 }
 
 /// Shows what is mounted at `from` at another place, too; gives that without links.
 pub fn again(from: &Path, at: &Path, flags: MountFlags) -> io::Result<PathBuf> {
-    let done = hands::run(at, &Work::Again { from: from.to_owned(), flags }, None)?;
+    let done = mount_helper::run(at, &Work::Again { from: from.to_owned(), flags }, None)?;
     if done.allowed { Ok(done.at) } else { Err(rustix::io::Errno::PERM.into()) }
 }
 
@@ -142,7 +142,7 @@ fn escape(byte: u8) -> Vec<u8> {
 /// the system's FUSE package.
 pub fn detach(at: &Path, force: bool) -> io::Result<()> {
     let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    if hands::run(at, &Work::Unmount(flags), None)?.allowed {
+    if mount_helper::run(at, &Work::Unmount(flags), None)?.allowed {
         return Ok(());
     }
     helper::unmount(at, force)

@@ -15,11 +15,11 @@ mod attr;
 mod crew;
 mod dir;
 mod fs;
-pub mod hands;
 mod helper;
 mod kernel;
-mod live;
+pub mod mount_helper;
 mod node;
+mod rw;
 mod serve;
 mod space;
 mod visitors;
@@ -33,16 +33,16 @@ use std::time::Duration;
 
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use live::gate::{Done, Gate};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
+use rw::fs_swap::{Done, FsSwap};
 use serve::Line;
 use wire::INodeNo;
 
-pub use hands::{Ready, Spot};
 pub use kernel::{detach, raise_limits};
-pub use live::{Asker, LiveOptions, Snapdir, SnapshotAdmin, mount_live};
+pub use mount_helper::{Ready, Spot};
+pub use rw::{Asker, LiveOptions, Snapdir, SnapshotAdmin, mount_live};
 pub use space::Space;
 use zpl::differences::Differences;
 use zpl::write::FsWriter;
@@ -73,7 +73,7 @@ pub struct Mounted {
     also: Mutex<Vec<PathBuf>>,
     /// Of a live file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
-    gate: Option<Arc<Gate>>,
+    gate: Option<Arc<FsSwap>>,
     /// Its snapshots.
     space: Arc<Space>,
 }
@@ -95,7 +95,7 @@ impl Mounted {
     /// # Errors
     /// What mounting there gives.
     pub fn show_at(&self, place: &Path, options: &LiveOptions) -> io::Result<()> {
-        let at = kernel::again(&self.at, place, live::flags_of(options) & live::OF_ONE_PLACE)?;
+        let at = kernel::again(&self.at, place, rw::flags_of(options) & rw::OF_ONE_PLACE)?;
         self.also.lock().push(at);
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Mounted {
         if old == options || self.is_over() {
             return Ok(());
         }
-        let flags = (live::flags_of(&old), live::flags_of(&options));
+        let flags = (rw::flags_of(&old), rw::flags_of(&options));
         let tell = || if flags.0 == flags.1 { Ok(()) } else { kernel::change_flags(&self.at, flags.1) };
         // Read-only last: until then what the kernel still holds is taken.
         let told = if options.read_only {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use engine::dmu::range_lock::Ranges;
 use engine::dmu::{Content, Handle, Object, Span, Tx};
 use engine::dsl::write::LiveDataset;
-use engine::dsl::write::room::Rooms;
+use engine::dsl::write::space_throttle::SpaceThrottles;
 use engine::spa::Spa;
 use engine::zap::{Zap, ZapEdit};
 use engine::zil::replay::{Replayed, replay};
@@ -31,7 +31,7 @@ pub struct LiveVolume {
     dataset: Arc<LiveDataset>,
     handle: Arc<Handle>,
     zil: Arc<Zil>,
-    rooms: Rooms,
+    rooms: SpaceThrottles,
     ranges: Ranges,
     size: AtomicU64,
     closed: AtomicBool,
@@ -87,7 +87,7 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
         spa: Arc::clone(spa),
         handle,
         zil,
-        rooms: Rooms::default(),
+        rooms: SpaceThrottles::default(),
         ranges: Ranges::default(),
         size: AtomicU64::new(size),
         closed: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::dmu::live::LONG;
+use engine::dmu::dirty::LONG;
 use engine::dmu::{Handle, LiveObjset, Tx};
 use engine::spa::Spa;
 use engine::zil::Zil;

@@ -154,7 +154,7 @@ fn a_thick_volume_keeps_its_space() {
     assert!(reserved > SIZE && reserved < SIZE + (4 << 20), "{reserved}");
     let free = || {
         let tree = spa.pool.dsl.dataset("tank").unwrap();
-        engine::dsl::write::room::Rooms::default()
+        engine::dsl::write::space_throttle::SpaceThrottles::default()
             .of(&*spa, &spa.datasets.open(&*spa, tree.number).unwrap(), false)
             .unwrap()
             .pool

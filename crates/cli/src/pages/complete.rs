@@ -226,9 +226,10 @@ fn importable(lines: &[String]) -> Vec<String> {
 /// The lines that a command prints; none when there is no daemon to ask.
 fn ask(words: &[&str]) -> Vec<String> {
     let of_system = || {
-        daemon::place::Place::as_guest().is_some_and(|door| daemon::client::is_served(&door).unwrap_or(false))
+        daemon::paths::RunPaths::as_guest()
+            .is_some_and(|door| daemon::client::is_served(&door).unwrap_or(false))
     };
-    let own = daemon::client::is_wanted(&daemon::place::Place::of_process()).unwrap_or(false);
+    let own = daemon::client::is_wanted(&daemon::paths::RunPaths::of_process()).unwrap_or(false);
     if own || of_system() { run(words) } else { Vec::new() }
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::man::{NOT_YET, Page, of_form, of_verb};
 use super::topics;
-use crate::{forms, multicall};
+use crate::{multicall, unsupported_usage};
 
 /// The text on a verb or a topic of a command; empty when man(1) has shown it, `None` when there is neither.
 #[doc(alias("zpool_do_help", "zfs_do_help"))]
@@ -21,7 +21,7 @@ pub fn help(command: &str, word: &str, is_terminal: bool) -> Option<String> {
         let text = verb.clone().bin_name(full).render_long_help().to_string();
         (of_verb(command, verb), text)
     } else {
-        let form = forms::described(command, word)?;
+        let form = unsupported_usage::described(command, word)?;
         (of_form(&form), format!("Usage: {command} {} {}\n\n{NOT_YET}\n", form.verb, form.usage))
     };
     let shown = is_terminal && page.is_ok_and(|page| show(&page));

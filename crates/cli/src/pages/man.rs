@@ -7,9 +7,9 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use engine::memory::limits::LIMITS;
 
 use super::topics;
-use crate::forms::{self, Form};
 use crate::multicall::{NAMES, command};
 use crate::unsupported;
+use crate::unsupported_usage::{self, Form};
 
 /// A page.
 pub(super) struct Page {
@@ -37,7 +37,7 @@ pub(super) fn pages() -> io::Result<Vec<Page>> {
             }
         }
     }
-    for form in forms::all() {
+    for form in unsupported_usage::all() {
         pages.push(of_form(&form)?);
     }
     Ok(pages)

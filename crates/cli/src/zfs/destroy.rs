@@ -12,7 +12,7 @@ use zcommon::units::nicebytes;
 use super::mount::{Left, unmount_all_of};
 use super::target::Target;
 use crate::ctx::Ctx;
-use crate::guests::may_destroy;
+use crate::delegated::may_destroy;
 use crate::session::why;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 

@@ -368,7 +368,7 @@ fn read_key(
 ) -> Result<Secret, Failure> {
     if let Some(path) = location.strip_prefix("file://") {
         // It may lie in a mount of this very process.
-        return zfuse::hands::read_secret(Path::new(path), MAX_KEY)
+        return zfuse::mount_helper::read_secret(Path::new(path), MAX_KEY)
             .map_err(|e| Failure::failed(format!("Failed to open key material file: {}", strerror(&e))));
     }
     if fetch::is_remote(location) {

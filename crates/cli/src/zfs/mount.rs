@@ -507,7 +507,7 @@ impl Left {
         let places: Vec<&Path> = self.0.iter().map(|(at, _)| at.as_path()).collect();
         for round in rounds(&places) {
             let together: Vec<_> = round.into_iter().filter_map(|at| self.0.get(at)).collect();
-            at_once(&together, |(at, inherited)| drop(zfuse::hands::remove_folder(at, *inherited)));
+            at_once(&together, |(at, inherited)| drop(zfuse::mount_helper::remove_folder(at, *inherited)));
         }
     }
 }

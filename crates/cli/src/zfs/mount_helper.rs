@@ -54,7 +54,7 @@ impl Verb for MountHelper {
             )));
         }
         let at = ctx.session()?.path(&*self.mountpoint.to_string_lossy());
-        if zfuse::hands::is_folder(&at).is_err() {
+        if zfuse::mount_helper::is_folder(&at).is_err() {
             return Err(failed(format!("cannot be mounted at '{}': no such folder", at.display())));
         }
         if self.fake {

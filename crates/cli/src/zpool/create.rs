@@ -249,7 +249,7 @@ impl Wishes {
         let place = format!("{root}{place}");
         let hint = "use '-m' option to provide a different default";
         // It may lie in a file system that this process serves.
-        match zfuse::hands::is_empty_folder(std::path::Path::new(&place)) {
+        match zfuse::mount_helper::is_empty_folder(std::path::Path::new(&place)) {
             Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => {
                 Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}")))
             }

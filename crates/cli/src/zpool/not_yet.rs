@@ -2,8 +2,8 @@
 
 use super::device;
 use crate::ctx::Ctx;
-use crate::forms::{Form, Line};
 use crate::session::why;
+use crate::unsupported_usage::{Form, Line};
 use crate::verb::Failure;
 use crate::zfs::target::Target;
 

@@ -103,7 +103,7 @@ impl ArcCache {
             let theirs = promise.clone();
             start_and_wait(|| self.start(bp, at, options, false, Box::new(move |result| theirs.set(result))));
             let result = promise.wait(&**self.zio.executor());
-            if !self.zio.parking.wait_to_read(&result) {
+            if !self.zio.suspended.wait_to_read(&result) {
                 return result;
             }
         }

@@ -7,8 +7,8 @@
 
 mod blocks;
 pub mod content;
+pub mod dirty;
 pub mod edit;
-pub mod live;
 mod object;
 mod objset;
 pub mod prefetch;
@@ -17,7 +17,7 @@ pub mod tx;
 
 pub use blocks::{Blocks, Dense, Stuck};
 pub use content::{Content, Span, Unreadable};
-pub use live::{Handle, LiveObjset, NewObject};
+pub use dirty::{Handle, LiveObjset, NewObject};
 pub use object::{Extent, Object};
 pub use objset::{Objset, SpecialObject};
 pub use tx::Tx;

@@ -7,7 +7,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Objset;
 use super::blocks::{Blocks, Stuck};
-use super::live::Handle;
+use super::dirty::Handle;
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 

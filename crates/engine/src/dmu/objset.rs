@@ -7,7 +7,7 @@ use stdx::Buf;
 
 use super::Object;
 use super::blocks::{Path, Stuck};
-use super::live::LiveObjset;
+use super::dirty::LiveObjset;
 use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::live::needs::Needs;
+use super::dirty::needs::Needs;
 use crate::txg::{Hold, SIZE, Txgs, slot};
 
 /// Bytes of memory that a changed block takes besides its content until it is written: its place in the change and in

@@ -25,10 +25,10 @@ use stdx::RangeSet;
 use super::log;
 use super::record::{self, TopRecord};
 use super::removed::Removed;
-use super::slab::Slab;
 use super::store::SpaceMapSource;
 use super::sync::SyncState;
 use super::table;
+use super::unit::Metaslab;
 use super::vdev::{Group, Vdev, Want};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
@@ -53,7 +53,7 @@ const PRELOAD: usize = 10;
 
 /// Which features of the pool the space maps may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Forms {
+pub struct SpaceMapFeatures {
     /// `log_spacemap`: changes go to one log each txg.
     pub log: bool,
     /// `spacemap_v2`: entries of two words. Needed by `log`.
@@ -64,7 +64,7 @@ pub struct Forms {
     pub obsolete_counts: bool,
 }
 
-impl Forms {
+impl SpaceMapFeatures {
     /// As of a pool with all features.
     pub const NEW: Self = Self { log: true, two_words: true, histogram: true, obsolete_counts: true };
 }
@@ -128,7 +128,7 @@ pub(super) type SlabNames = BTreeSet<(u64, u64)>;
 #[derive(Debug)]
 pub struct SpaceAllocator {
     pub(super) source: Option<Arc<dyn SpaceMapSource>>,
-    pub(super) forms: RwLock<Forms>,
+    pub(super) forms: RwLock<SpaceMapFeatures>,
     pub(super) removed: BTreeMap<u64, Arc<Removed>>,
     tables: RwLock<Arc<Tables>>,
     rotors: Mutex<BTreeMap<Class, Rotor>>,
@@ -146,7 +146,7 @@ pub struct SpaceAllocator {
 
 impl SpaceAllocator {
     /// An allocator without vdevs. `source` reads the maps of an existing pool.
-    pub fn new(forms: Forms, source: Option<Arc<dyn SpaceMapSource>>) -> Self {
+    pub fn new(forms: SpaceMapFeatures, source: Option<Arc<dyn SpaceMapSource>>) -> Self {
         Self {
             source,
             forms: RwLock::new(forms),
@@ -172,7 +172,7 @@ impl SpaceAllocator {
     pub fn open(
         mos: &Arc<Objset>,
         tree: &Tree,
-        forms: Forms,
+        forms: SpaceMapFeatures,
         source: Arc<dyn SpaceMapSource>,
     ) -> Result<Self> {
         let mut all = Self::new(forms, Some(source));
@@ -187,7 +187,7 @@ impl SpaceAllocator {
     }
 
     /// Changes what the maps may use, from the next txg that is synced on (a feature was enabled).
-    pub fn set_forms(&self, forms: Forms) {
+    pub fn set_forms(&self, forms: SpaceMapFeatures) {
         *self.forms.write() = forms;
     }
 
@@ -253,7 +253,7 @@ impl SpaceAllocator {
         self.tables.read().vdevs.get(&id).cloned()
     }
 
-    pub(super) fn slab(&self, vdev: u64, id: u64) -> Option<Arc<Slab>> {
+    pub(super) fn slab(&self, vdev: u64, id: u64) -> Option<Arc<Metaslab>> {
         self.vdev(vdev)?.slabs.get(usize::try_from(id).ok()?).cloned()
     }
 
@@ -329,7 +329,7 @@ impl SpaceAllocator {
         self.problems.lock().push(error);
     }
 
-    pub(super) fn mark_dirty(&self, slab: &Slab, txg: u64) {
+    pub(super) fn mark_dirty(&self, slab: &Metaslab, txg: u64) {
         self.dirty_slot(txg).lock().insert((slab.vdev, slab.id));
     }
 
@@ -344,7 +344,7 @@ impl SpaceAllocator {
     }
 
     /// The metaslab and bytes that a DVA names. A gang header has the size of one, whatever its members take.
-    fn place(&self, dva: &Dva) -> Result<(Arc<Slab>, u64, u64)> {
+    fn place(&self, dva: &Dva) -> Result<(Arc<Metaslab>, u64, u64)> {
         let vdev = self.vdev(u64::from(dva.vdev));
         let found = vdev.and_then(|vdev| {
             let asize = if dva.gang { vdev.top.asize_of(GANG_HEADER, 0) } else { dva.asize };
@@ -357,7 +357,7 @@ impl SpaceAllocator {
     }
 
     /// Makes a metaslab ready to allocate from. Waits for reads.
-    pub(super) fn load(&self, slab: &Slab) {
+    pub(super) fn load(&self, slab: &Metaslab) {
         for _ in 0..MAX_LOADS {
             let Some(start) = slab.start_load() else { return };
             let read = self.read_map(slab, start.object, start.length);
@@ -376,7 +376,7 @@ impl SpaceAllocator {
         }
     }
 
-    pub(super) fn read_map(&self, slab: &Slab, object: u64, length: u64) -> Result<RangeSet> {
+    pub(super) fn read_map(&self, slab: &Metaslab, object: u64, length: u64) -> Result<RangeSet> {
         let mut allocated = RangeSet::new();
         if object == 0 || length == 0 {
             return Ok(allocated);
@@ -416,7 +416,7 @@ impl SpaceAllocator {
             }
         }
         let slabs = || groups.iter().flat_map(|group| group.slabs.iter());
-        let ranges = |slab: &Arc<Slab>| slab.lock().free.as_ref().map_or(0, stdx::SizedRanges::len);
+        let ranges = |slab: &Arc<Metaslab>| slab.lock().free.as_ref().map_or(0, stdx::SizedRanges::len);
         let mut loaded = slabs().map(|slab| u64::try_from(ranges(slab)).unwrap_or(0)).sum::<u64>();
         for slab in slabs() {
             if loaded <= MAX_LOADED_RANGES {

@@ -3,8 +3,8 @@
 use ondisk::space_map::{SpaceMapEncoder, SpaceMapPhys};
 use stdx::{AlignedBuf, RangeSet};
 
-use super::slab::MapState;
 use super::store::SpaceMapStore;
+use super::unit::MapState;
 use crate::dmu::edit::Edit;
 use crate::error::{Error, Result};
 

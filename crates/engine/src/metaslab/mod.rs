@@ -13,10 +13,10 @@ pub mod log;
 pub mod policy;
 mod record;
 mod removed;
-mod slab;
 mod store;
 mod sync;
 pub mod table;
+mod unit;
 mod vdev;
 
 #[cfg(test)]
@@ -32,11 +32,11 @@ use stdx::RangeSet;
 use crate::dmu::{Dense, Object};
 use crate::error::{Error, Kind, Result};
 
-pub use allocator::{Forms, SpaceAllocator, SpaceStats};
+pub use allocator::{SpaceAllocator, SpaceMapFeatures, SpaceStats};
 pub use append::rewrite;
 pub use record::{SlabRecord, TopRecord};
-pub use slab::MapState;
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};
+pub use unit::MapState;
 pub use vdev::EMBEDDED_LOG_MIN_METASLABS;
 
 /// Bytes of a space map that one open may read.

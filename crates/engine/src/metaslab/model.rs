@@ -8,9 +8,9 @@ use stdx::RangeSet;
 use stdx::rng::Rng;
 
 use super::policy::Limits;
-use super::slab::{LoadStart, Slab};
 use super::testing::{Objects, Shape, Shared, create, reload};
-use super::{Forms, SpaceAllocator, table};
+use super::unit::{LoadStart, Metaslab};
+use super::{SpaceAllocator, SpaceMapFeatures, table};
 use crate::error::{Error, Kind};
 use crate::vdev::config::AllocBias;
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
@@ -63,10 +63,10 @@ impl Ledger {
 
 struct Pool {
     shapes: Vec<Shape>,
-    forms: Forms,
+    forms: SpaceMapFeatures,
     limits: Limits,
     /// Loads that have begun: the metaslab, where it started, and what the map said, once read.
-    loads: Vec<(Arc<Slab>, LoadStart, Option<RangeSet>)>,
+    loads: Vec<(Arc<Metaslab>, LoadStart, Option<RangeSet>)>,
     store: Shared,
     all: SpaceAllocator,
     ledger: Ledger,
@@ -77,7 +77,7 @@ struct Pool {
 }
 
 impl Pool {
-    fn new(shapes: Vec<Shape>, forms: Forms, seed: u64) -> Self {
+    fn new(shapes: Vec<Shape>, forms: SpaceMapFeatures, seed: u64) -> Self {
         let store = Shared::default();
         let all = create(&shapes, forms, &store);
         let (ledger, rng) = (Ledger::default(), Rng::new(seed));
@@ -91,7 +91,7 @@ impl Pool {
         Self { shapes, forms, limits, loads, store, all, ledger, rng, synced, txg: 4 }
     }
 
-    fn any_slab(&mut self) -> Arc<Slab> {
+    fn any_slab(&mut self) -> Arc<Metaslab> {
         let vdev = self.all.vdev(self.rng.below(self.shapes.len() as u64)).unwrap();
         Arc::clone(&vdev.slabs[self.rng.below(vdev.slabs.len() as u64) as usize])
     }
@@ -278,7 +278,7 @@ fn shapes(rng: &mut Rng) -> Vec<Shape> {
     shapes
 }
 
-fn run(seed: u64, forms: Forms, later: Forms) {
+fn run(seed: u64, forms: SpaceMapFeatures, later: SpaceMapFeatures) {
     let mut rng = Rng::new(seed);
     let shapes = shapes(&mut rng);
     let mut pool = Pool::new(shapes, forms, seed);
@@ -301,7 +301,12 @@ fn run(seed: u64, forms: Forms, later: Forms) {
 #[test]
 fn equals_a_ledger_in_classic_form() {
     for seed in 0..12 {
-        let forms = Forms { log: false, two_words: seed % 2 == 0, histogram: seed % 3 != 0, ..Forms::NEW };
+        let forms = SpaceMapFeatures {
+            log: false,
+            two_words: seed % 2 == 0,
+            histogram: seed % 3 != 0,
+            ..SpaceMapFeatures::NEW
+        };
         run(seed, forms, forms);
     }
 }
@@ -309,13 +314,22 @@ fn equals_a_ledger_in_classic_form() {
 #[test]
 fn equals_a_ledger_with_logs() {
     for seed in 100..112 {
-        run(seed, Forms::NEW, Forms::NEW);
+        run(seed, SpaceMapFeatures::NEW, SpaceMapFeatures::NEW);
     }
 }
 
 #[test]
 fn equals_a_ledger_when_features_are_enabled() {
     for seed in 200..209 {
-        run(seed, Forms { log: false, two_words: false, histogram: seed % 2 == 0, ..Forms::NEW }, Forms::NEW);
+        run(
+            seed,
+            SpaceMapFeatures {
+                log: false,
+                two_words: false,
+                histogram: seed % 2 == 0,
+                ..SpaceMapFeatures::NEW
+            },
+            SpaceMapFeatures::NEW,
+        );
     }
 }

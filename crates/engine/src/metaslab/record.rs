@@ -7,8 +7,8 @@ use ondisk::space_map::SpaceMapPhys;
 use parking_lot::Mutex;
 
 use super::log::{Change, Unflushed, logs};
-use super::slab::{MapState, Slab, State};
 use super::table::{self, Metaslabs};
+use super::unit::{MapState, Metaslab, State};
 use super::vdev::Vdev;
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
@@ -137,7 +137,7 @@ impl TopRecord {
         let mut slabs = Vec::new();
         for (id, record) in (0..).zip(self.metaslabs) {
             let place = table::place(shift, self.row, id);
-            slabs.push(Arc::new(Slab::new(top.id, id, place, top.ashift, record.into_state())));
+            slabs.push(Arc::new(Metaslab::new(top.id, id, place, top.ashift, record.into_state())));
         }
         Ok(Vdev {
             shift,

@@ -12,8 +12,8 @@ use stdx::RangeSet;
 
 use super::allocator::SpaceAllocator;
 use super::record;
-use super::slab::MapState;
 use super::table;
+use super::unit::MapState;
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::top::Top;

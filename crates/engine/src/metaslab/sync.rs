@@ -21,12 +21,12 @@ use std::sync::atomic::Ordering;
 use ondisk::space_map::SpaceMapPhys;
 use stdx::RangeSet;
 
-use super::allocator::{Forms, SpaceAllocator};
+use super::allocator::{SpaceAllocator, SpaceMapFeatures};
 use super::append::{Addition, Stamp, put_words};
 use super::log::Change;
 use super::policy::{self, Limits};
-use super::slab::{MapState, Slab, State};
 use super::store::{SpaceMapStore, SpaceObject};
+use super::unit::{MapState, Metaslab, State};
 use super::vdev::Vdev;
 use crate::error::{Error, Result};
 
@@ -148,7 +148,7 @@ impl SpaceAllocator {
 /// One pass.
 struct Run<'a> {
     of: &'a SpaceAllocator,
-    forms: Forms,
+    forms: SpaceMapFeatures,
     stamp: Stamp,
     store: &'a mut dyn SpaceMapStore,
     state: &'a mut SyncState,
@@ -181,7 +181,7 @@ impl Run<'_> {
     }
 
     /// A new map for a metaslab, noted in the vdev's array.
-    fn new_map(&mut self, vdev: &Vdev, slab: &Slab) -> Result<MapState> {
+    fn new_map(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<MapState> {
         let block_size = self.block_size();
         let map = self.create(&SpaceObject::Map { block_size, head: self.head_size() }, block_size)?;
         let mut array = vdev.array.load(Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl Run<'_> {
 
     /// What changed in one metaslab.
     #[doc(alias = "metaslab_sync")]
-    fn metaslab(&mut self, vdev: &Vdev, slab: &Slab) -> Result<()> {
+    fn metaslab(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
         if !slab.lock().has_changes(self.stamp.txg) {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Run<'_> {
 
     /// Writes a metaslab's map anew if that is worth it. Nothing of this txg is in it then. True when it was.
     #[doc(alias = "metaslab_condense")]
-    fn condense(&mut self, vdev: &Vdev, slab: &Slab) -> Result<bool> {
+    fn condense(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<bool> {
         let mut state = slab.lock();
         let record = state.map.block_size.max(1 << slab.ashift);
         let wanted = state.free.as_ref().is_some_and(|free| {
@@ -344,7 +344,7 @@ impl Run<'_> {
 
     /// From this txg on the logs count for the metaslab.
     #[doc(alias = "metaslab_unflushed_bump")]
-    fn bump(&mut self, vdev: &Vdev, slab: &Slab, state: &mut State, dirty: bool) {
+    fn bump(&mut self, vdev: &Vdev, slab: &Metaslab, state: &mut State, dirty: bool) {
         let txg = self.stamp.txg;
         state.unflushed_dirty = dirty;
         if state.unflushed_txg == txg {
@@ -401,7 +401,7 @@ impl Run<'_> {
     }
 
     #[doc(alias = "metaslab_flush")]
-    fn flush_one(&mut self, vdev: &Vdev, slab: &Slab) -> Result<()> {
+    fn flush_one(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
         if slab.lock().map.object == 0 {
             let map = self.new_map(vdev, slab)?;
             slab.lock().map = map;
@@ -514,7 +514,7 @@ impl State {
     }
 
     /// The metaslab as it was before this txg: all allocated, but what is free, waits, or was allocated since.
-    fn whole(&self, slab: &Slab, addition: &mut Addition, stamp: Stamp) {
+    fn whole(&self, slab: &Metaslab, addition: &mut Addition, stamp: Stamp) {
         let unit = (slab.ashift, slab.start);
         let mut rest = RangeSet::new();
         let sets = self.deferred.iter().map(|(_, set)| set).chain(&self.allocating);

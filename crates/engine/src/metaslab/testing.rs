@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 
 use super::log::Change;
 use super::{
-    Forms, MapState, SlabRecord, SpaceAllocator, SpaceMapSource, SpaceMapStore, SpaceObject, TopRecord,
+    MapState, SlabRecord, SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject,
+    TopRecord,
 };
 use crate::dmu::edit::{Edit, MemObject};
 use crate::error::{Error, Result};
@@ -199,7 +200,7 @@ impl Shape {
 }
 
 /// The allocator of a new pool.
-pub(super) fn create(shapes: &[Shape], forms: Forms, store: &Shared) -> SpaceAllocator {
+pub(super) fn create(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) -> SpaceAllocator {
     let all = SpaceAllocator::new(forms, Some(Arc::new(store.clone())));
     for (id, shape) in (0..).zip(shapes) {
         all.add_top(shape.record(id)).unwrap();
@@ -208,7 +209,7 @@ pub(super) fn create(shapes: &[Shape], forms: Forms, store: &Shared) -> SpaceAll
 }
 
 /// The allocator of a pool as its maps say.
-pub(super) fn reload(shapes: &[Shape], forms: Forms, store: &Shared) -> SpaceAllocator {
+pub(super) fn reload(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) -> SpaceAllocator {
     let all = SpaceAllocator::new(forms, Some(Arc::new(store.clone())));
     let objects = store.0.lock().clone();
     for (id, shape) in (0_u64..).zip(shapes) {

@@ -11,7 +11,7 @@ use stdx::rng::Rng;
 
 use super::policy::{self, Limits};
 use super::testing::{Shape, Shared, create, reload};
-use super::{Forms, SpaceAllocator, SpaceMapSource};
+use super::{SpaceAllocator, SpaceMapFeatures, SpaceMapSource};
 use crate::error::Kind;
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
@@ -32,7 +32,7 @@ fn sync(all: &SpaceAllocator, store: &Shared, txg: u64) {
 
 #[test]
 fn one_stream_of_blocks_is_one_run_on_disk() {
-    let all = create(&[Shape::disk(12, 24, 16)], Forms::NEW, &Shared::default());
+    let all = create(&[Shape::disk(12, 24, 16)], SpaceMapFeatures::NEW, &Shared::default());
     let blocks: Vec<Dva> = (0..32).map(|_| one(&all, want(128 << 10, 4))).collect();
     assert!(blocks.windows(2).all(|w| w[0].offset + w[0].asize == w[1].offset), "{blocks:?}");
     // Small blocks fill the space between the big ones' metaslab start and end without cutting it up.
@@ -60,7 +60,7 @@ impl SpaceMapSource for Counting {
 #[test]
 fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
     let store = Shared::default();
-    let mut all = create(&[Shape::disk(12, 20, 8)], Forms::NEW, &store);
+    let mut all = create(&[Shape::disk(12, 20, 8)], SpaceMapFeatures::NEW, &store);
     let counting = Arc::new(Counting(store.clone(), AtomicU64::new(0)));
     all.source = Some(Arc::clone(&counting) as Arc<dyn SpaceMapSource>);
     while all.allocate(&want(4096, 4)).is_ok() {}
@@ -91,7 +91,7 @@ fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
 #[test]
 fn equal_vdevs_take_turns_and_the_emptier_gets_more() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 24, 16), Shape::disk(12, 24, 48)], Forms::NEW, &store);
+    let all = create(&[Shape::disk(12, 24, 16), Shape::disk(12, 24, 48)], SpaceMapFeatures::NEW, &store);
     for txg in 4..20 {
         for _ in 0..100 {
             one(&all, want(128 << 10, txg));
@@ -107,19 +107,19 @@ fn equal_vdevs_take_turns_and_the_emptier_gets_more() {
 
 #[test]
 fn copies_go_to_different_vdevs_or_far_apart() {
-    let all = create(&[Shape::disk(9, 20, 16); 3], Forms::NEW, &Shared::default());
+    let all = create(&[Shape::disk(9, 20, 16); 3], SpaceMapFeatures::NEW, &Shared::default());
     for _ in 0..100 {
         let dvas = all.allocate(&AllocRequest { copies: 3, ..want(8192, 4) }).unwrap();
         let vdevs: BTreeSet<u32> = dvas.iter().map(|dva| dva.vdev).collect();
         assert_eq!(vdevs.len(), 3);
     }
-    let all = create(&[Shape::disk(9, 20, 16)], Forms::NEW, &Shared::default());
+    let all = create(&[Shape::disk(9, 20, 16)], SpaceMapFeatures::NEW, &Shared::default());
     for _ in 0..100 {
         let dvas = all.allocate(&AllocRequest { copies: 3, ..want(8192, 4) }).unwrap();
         let slabs: BTreeSet<u64> = dvas.iter().map(|dva| dva.offset >> 20).collect();
         assert_eq!(slabs.len(), 3, "{dvas:?}");
     }
-    let all = create(&[Shape::disk(9, 24, 1)], Forms::NEW, &Shared::default());
+    let all = create(&[Shape::disk(9, 24, 1)], SpaceMapFeatures::NEW, &Shared::default());
     let dvas = all.allocate(&AllocRequest { copies: 2, ..want(8192, 4) }).unwrap();
     assert!(dvas[0].offset.abs_diff(dvas[1].offset) >= 1 << 22, "{dvas:?}");
 }
@@ -136,10 +136,10 @@ fn classes_have_their_vdevs_and_fall_back() {
         biased(AllocBias::Special),
         biased(AllocBias::Dedup),
     ];
-    let all = create(&shapes, Forms::NEW, &Shared::default());
+    let all = create(&shapes, SpaceMapFeatures::NEW, &Shared::default());
     let of = |class| one(&all, AllocRequest { class, ..want(4096, 4) }).vdev;
     assert_eq!([Class::Normal, Class::Log, Class::Special, Class::Dedup].map(of), [0, 1, 2, 3]);
-    let all = create(&shapes[..3], Forms::NEW, &Shared::default());
+    let all = create(&shapes[..3], SpaceMapFeatures::NEW, &Shared::default());
     let of = |class| one(&all, AllocRequest { class, ..want(128 << 10, 4) }).vdev;
     assert_eq!(of(Class::Dedup), 2);
     while of(Class::Special) == 2 {}
@@ -154,7 +154,7 @@ fn classes_have_their_vdevs_and_fall_back() {
 
 #[test]
 fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
-    let all = create(&[Shape::disk(12, 20, 65)], Forms::NEW, &Shared::default());
+    let all = create(&[Shape::disk(12, 20, 65)], SpaceMapFeatures::NEW, &Shared::default());
     let log = one(&all, AllocRequest { class: Class::Log, ..want(4096, 4) });
     assert_eq!(log.offset >> 20, 0);
     for _ in 0..64 * 8 {
@@ -169,7 +169,7 @@ fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
 #[test]
 fn a_vdev_grows_by_whole_metaslabs() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 20, 60)], Forms::NEW, &store);
+    let all = create(&[Shape::disk(12, 20, 60)], SpaceMapFeatures::NEW, &store);
     let first: Vec<Dva> = (0..40).map(|_| one(&all, want(128 << 10, 4))).collect();
     sync(&all, &store, 4);
     let mut list = NvList::new();
@@ -187,7 +187,7 @@ fn a_vdev_grows_by_whole_metaslabs() {
     first.iter().for_each(|dva| all.free(dva, 5));
     sync(&all, &store, 5);
     (6..10).for_each(|txg| sync(&all, &store, txg));
-    let again = reload(&[Shape::disk(12, 20, 70)], Forms::NEW, &store);
+    let again = reload(&[Shape::disk(12, 20, 70)], SpaceMapFeatures::NEW, &store);
     assert_eq!(again.allocatable(0).covered(), (1 << 20) + 40 * (128 << 10));
     assert_eq!(all.vdev_stats(0).unwrap().allocated, (69 << 20) - 40 * (128 << 10));
 }
@@ -195,7 +195,7 @@ fn a_vdev_grows_by_whole_metaslabs() {
 #[test]
 fn cut_up_space_is_told_from_none() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 20, 2)], Forms::NEW, &store);
+    let all = create(&[Shape::disk(12, 20, 2)], SpaceMapFeatures::NEW, &store);
     let mut blocks: Vec<Dva> = (0..512).map(|_| one(&all, want(4096, 4))).collect();
     blocks.sort_by_key(|dva| dva.offset);
     assert_eq!(all.allocate(&want(4096, 4)).unwrap_err().kind(), Kind::NoSpace);
@@ -220,7 +220,7 @@ fn cut_up_space_is_told_from_none() {
 #[test]
 fn what_a_checkpoint_has_is_kept() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 20, 4)], Forms::NEW, &store);
+    let all = create(&[Shape::disk(12, 20, 4)], SpaceMapFeatures::NEW, &store);
     let old = one(&all, want(4096, 4));
     sync(&all, &store, 4);
     all.set_checkpoint(4);
@@ -237,14 +237,14 @@ fn what_a_checkpoint_has_is_kept() {
     assert_eq!((all.checkpoint_space(), all.vdev_stats(0).unwrap().allocated), (4096, 4096));
     let map = store.0.lock().checkpoints[&0];
     assert_eq!(store.0.lock().head(map).alloc, -4096);
-    let again = reload(&[Shape::disk(12, 20, 4)], Forms::NEW, &store);
+    let again = reload(&[Shape::disk(12, 20, 4)], SpaceMapFeatures::NEW, &store);
     assert_eq!((again.allocatable(0), again.checkpoint_space()), (free, 4096));
 }
 
 #[test]
 fn freeing_twice_stops_the_pool() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 20, 4)], Forms::NEW, &store);
+    let all = create(&[Shape::disk(12, 20, 4)], SpaceMapFeatures::NEW, &store);
     let dva = one(&all, want(4096, 4));
     sync(&all, &store, 4);
     all.free(&dva, 5);
@@ -266,11 +266,11 @@ fn freeing_twice_stops_the_pool() {
 fn an_intent_log_is_claimed_once() {
     let store = Shared::default();
     let shapes = [Shape::disk(12, 20, 4)];
-    let all = create(&shapes, Forms::NEW, &store);
+    let all = create(&shapes, SpaceMapFeatures::NEW, &store);
     let (kept, log) = (one(&all, want(4096, 4)), one(&all, want(4096, 5)));
     sync(&all, &store, 4);
     // The log block of txg 5 was written, the txg was not.
-    let all = reload(&shapes, Forms::NEW, &store);
+    let all = reload(&shapes, SpaceMapFeatures::NEW, &store);
     all.claim(&kept, 5).unwrap();
     all.claim(&log, 5).unwrap();
     all.claim(&log, 5).unwrap();
@@ -301,7 +301,7 @@ fn churn(all: &SpaceAllocator, store: &Shared, txgs: std::ops::Range<u64>, seed:
 fn maps_are_condensed() {
     let store = Shared::default();
     let shapes = [Shape::disk(12, 24, 1)];
-    let forms = Forms { log: false, ..Forms::NEW };
+    let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
     let all = create(&shapes, forms, &store);
     all.set_limits(Limits { classic_block: 1024, ..Limits::default() });
     let mut longest = 0;
@@ -326,7 +326,7 @@ fn maps_are_condensed() {
 fn logs_are_flushed_and_freed() {
     let store = Shared::default();
     let shapes = [Shape::disk(12, 22, 40)];
-    let all = create(&shapes, Forms::NEW, &store);
+    let all = create(&shapes, SpaceMapFeatures::NEW, &store);
     all.set_limits(Limits { logged_block: 4096, log_blocks: 30, logs: 20, ..Limits::default() });
     let mut most = 0;
     let mut rng = Rng::new(1);
@@ -348,7 +348,7 @@ fn logs_are_flushed_and_freed() {
     assert_eq!(store.0.lock().logs.keys().copied().collect::<Vec<_>>(), [300]);
     let waiting: u64 = all.vdev_stats(0).unwrap().deferred;
     assert_eq!(
-        reload(&shapes, Forms::NEW, &store).allocatable(0).covered(),
+        reload(&shapes, SpaceMapFeatures::NEW, &store).allocatable(0).covered(),
         all.allocatable(0).covered() + waiting
     );
 }
@@ -356,7 +356,8 @@ fn logs_are_flushed_and_freed() {
 #[test]
 fn histograms_count_what_is_free() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 20, 1)], Forms { log: false, ..Forms::NEW }, &store);
+    let all =
+        create(&[Shape::disk(12, 20, 1)], SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW }, &store);
     let dvas: Vec<Dva> = (0..4).map(|_| one(&all, want(4096, 4))).collect();
     sync(&all, &store, 4);
     all.free(&dvas[1], 5);
@@ -372,7 +373,7 @@ fn histograms_count_what_is_free() {
 #[test]
 fn what_is_taken_back_can_be_used_at_once() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 20, 1)], Forms::NEW, &store);
+    let all = create(&[Shape::disk(12, 20, 1)], SpaceMapFeatures::NEW, &store);
     let dvas: Vec<Dva> = (0..256).map(|_| one(&all, want(4096, 4))).collect();
     all.unallocate(&dvas[7], 4);
     assert_eq!(one(&all, want(4096, 4)).offset, dvas[7].offset);
@@ -400,10 +401,10 @@ impl SpaceMapSource for Broken {
 fn a_map_that_cant_be_read_is_left_alone() {
     let store = Shared::default();
     let shapes = [Shape::disk(12, 20, 3)];
-    let all = create(&shapes, Forms { log: false, ..Forms::NEW }, &store);
+    let all = create(&shapes, SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW }, &store);
     let dva = one(&all, want(4096, 4));
     sync(&all, &store, 4);
-    let mut again = reload(&shapes, Forms { log: false, ..Forms::NEW }, &store);
+    let mut again = reload(&shapes, SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW }, &store);
     again.source = Some(Arc::new(Broken));
     for _ in 0..512 {
         assert_ne!(one(&again, want(4096, 5)).offset >> 20, dva.offset >> 20);
@@ -428,7 +429,7 @@ impl SpaceMapSource for Twice {
 fn nothing_is_allocated_by_a_map_that_contradicts_itself() {
     let store = Shared::default();
     let shapes = [Shape::disk(12, 20, 1)];
-    let forms = Forms { log: false, ..Forms::NEW };
+    let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
     let all = create(&shapes, forms, &store);
     one(&all, want(4096, 4));
     sync(&all, &store, 4);
@@ -442,7 +443,7 @@ fn nothing_is_allocated_by_a_map_that_contradicts_itself() {
 fn equal_calls_give_equal_places() {
     let run = |seed| {
         let store = Shared::default();
-        let all = create(&[Shape::disk(12, 22, 20), Shape::disk(9, 21, 30)], Forms::NEW, &store);
+        let all = create(&[Shape::disk(12, 22, 20), Shape::disk(9, 21, 30)], SpaceMapFeatures::NEW, &store);
         let live = churn(&all, &store, 4..30, seed);
         let objects = store.0.lock().clone();
         (live, format!("{objects:?}"))
@@ -454,7 +455,7 @@ fn equal_calls_give_equal_places() {
 #[test]
 fn threads_never_get_the_same_space() {
     let store = Shared::default();
-    let all = create(&[Shape::disk(12, 22, 20); 2], Forms::NEW, &store);
+    let all = create(&[Shape::disk(12, 22, 20); 2], SpaceMapFeatures::NEW, &store);
     let work = |seed: u64| {
         let (mut rng, mut mine) = (Rng::new(seed), Vec::<Dva>::new());
         for _ in 0..3000 {
@@ -475,7 +476,7 @@ fn threads_never_get_the_same_space() {
     for dva in &live {
         assert_eq!(taken[dva.vdev as usize].insert(dva.offset, dva.offset + dva.asize), dva.asize, "{dva:?}");
     }
-    let again = reload(&[Shape::disk(12, 22, 20); 2], Forms::NEW, &store);
+    let again = reload(&[Shape::disk(12, 22, 20); 2], SpaceMapFeatures::NEW, &store);
     for (id, taken) in (0..).zip(&taken) {
         let free = again.allocatable(id);
         assert_eq!(free.covered() + taken.covered(), 20 << 22);
@@ -485,7 +486,7 @@ fn threads_never_get_the_same_space() {
 
 #[test]
 fn a_closed_vdev_gets_nothing() {
-    let all = create(&[Shape::disk(12, 20, 16); 2], Forms::NEW, &Shared::default());
+    let all = create(&[Shape::disk(12, 20, 16); 2], SpaceMapFeatures::NEW, &Shared::default());
     all.set_closed(0, true);
     while let Ok(dvas) = all.allocate(&want(128 << 10, 4)) {
         assert_eq!(dvas[0].vdev, 1);
@@ -501,7 +502,7 @@ fn a_closed_vdev_gets_nothing() {
 fn speed() {
     for threads in [1, 2, 4] {
         let store = Shared::default();
-        let all = create(&[Shape::disk(12, 29, 64); 4], Forms::NEW, &store);
+        let all = create(&[Shape::disk(12, 29, 64); 4], SpaceMapFeatures::NEW, &store);
         let mut live = Vec::new();
         let mut spent = [std::time::Duration::ZERO; 3];
         let mut count = [0_u64; 2];

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use parking_lot::Mutex;
 
 use super::policy::Weight;
-use super::slab::{MapState, Slab, State};
 use super::table;
+use super::unit::{MapState, Metaslab, State};
 use crate::vdev::config::AllocBias;
 use crate::vdev::top::{Layout, Top};
 use crate::zio::alloc::Class;
@@ -39,7 +39,7 @@ pub(super) struct Vdev {
     pub top: Arc<Top>,
     /// Size of a metaslab, as a shift.
     pub shift: u32,
-    pub slabs: Vec<Arc<Slab>>,
+    pub slabs: Vec<Arc<Metaslab>>,
     pub groups: Vec<Arc<Group>>,
     /// Object with the numbers of the space maps; 0: none yet.
     pub array: AtomicU64,
@@ -57,7 +57,7 @@ pub(super) struct Vdev {
 pub(super) struct Group {
     pub class: Class,
     pub top: Arc<Top>,
-    pub slabs: Vec<Arc<Slab>>,
+    pub slabs: Vec<Arc<Metaslab>>,
     /// Bytes of all its metaslabs.
     pub space: u64,
     /// Bytes allocated as written, and such as wait to be allocatable again.
@@ -73,7 +73,7 @@ pub(super) struct Group {
 }
 
 /// Where a block goes, and the metaslab if it had no changes in the txg before.
-type Piece<'a> = (u64, Option<&'a Slab>);
+type Piece<'a> = (u64, Option<&'a Metaslab>);
 
 /// What is wanted of a group.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +90,7 @@ pub(super) struct Want<'a> {
 
 impl Vdev {
     /// The metaslab that holds the bytes from `start` to `end`.
-    pub fn slab(&self, start: u64, end: u64) -> Option<&Arc<Slab>> {
+    pub fn slab(&self, start: u64, end: u64) -> Option<&Arc<Metaslab>> {
         let slab = self.slabs.get(usize::try_from(start.checked_shr(self.shift)?).ok()?)?;
         (slab.start <= start && end <= slab.end()).then_some(slab)
     }
@@ -101,7 +101,7 @@ impl Vdev {
     }
 
     /// Divides metaslabs among classes. The emptiest, as its own map says, is for the intent log.
-    pub fn groups(top: &Arc<Top>, bias: AllocBias, slabs: &[Arc<Slab>]) -> Vec<Arc<Group>> {
+    pub fn groups(top: &Arc<Top>, bias: AllocBias, slabs: &[Arc<Metaslab>]) -> Vec<Arc<Group>> {
         let class = match bias {
             AllocBias::Normal => Class::Normal,
             AllocBias::Log => Class::Log,
@@ -129,7 +129,7 @@ impl Vdev {
         let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);
         let new = (first..count).map(|id| {
             let place = table::place(self.shift, row, id);
-            Arc::new(Slab::new(self.top.id, id, place, self.top.ashift, State::default()))
+            Arc::new(Metaslab::new(self.top.id, id, place, self.top.ashift, State::default()))
         });
         let mut new: Vec<_> = new.collect();
         let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
@@ -157,7 +157,7 @@ impl Vdev {
 }
 
 impl Group {
-    fn new(class: Class, top: &Arc<Top>, slabs: Vec<Arc<Slab>>) -> Arc<Self> {
+    fn new(class: Class, top: &Arc<Top>, slabs: Vec<Arc<Metaslab>>) -> Arc<Self> {
         let parity = match &top.layout {
             Layout::Raidz(geometry) => usize::try_from(geometry.nparity).unwrap_or(0),
             _ => 0,
@@ -179,7 +179,7 @@ impl Group {
     }
 
     /// The same with more metaslabs, in which nothing is allocated.
-    fn with(&self, new: Vec<Arc<Slab>>) -> Arc<Self> {
+    fn with(&self, new: Vec<Arc<Metaslab>>) -> Arc<Self> {
         let more = Self::new(self.class, &self.top, new);
         let now = |count: &AtomicI64| AtomicI64::new(count.load(Ordering::Relaxed));
         Arc::new(Self {
@@ -225,7 +225,7 @@ impl Group {
 
     /// A piece for a block, or nothing. `load` makes a metaslab ready; a failure is its business. A metaslab that is
     /// changed for the first time in the txg is given, too.
-    pub fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<Piece<'_>> {
+    pub fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {
             let other = want.others.iter().any(|&o| (slab.start..slab.end()).contains(&o));
@@ -241,7 +241,7 @@ impl Group {
 
     /// The best metaslab that holds such a piece becomes active.
     #[doc(alias = "find_valid_metaslab")]
-    fn choose(&self, want: &Want<'_>, load: &dyn Fn(&Slab)) -> Option<Piece<'_>> {
+    fn choose(&self, want: &Want<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         let mut candidates = self.candidates(want);
         let tries = if want.hard { usize::MAX } else { MAX_TRIES };

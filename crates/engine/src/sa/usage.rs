@@ -17,7 +17,7 @@ use ondisk::sa::SaHeader;
 use ondisk::znode::pflags;
 use ondisk::{Dnode, DnodeFlags, Endian, ObjectType, ZnodePhys, dnode};
 
-use crate::dmu::live::sync::Changed;
+use crate::dmu::dirty::sync::Changed;
 use crate::dmu::{LiveObjset, NewObject, SpecialObject, Tx};
 use crate::error::Result;
 use crate::zap::{NewZap, ZapEdit, int_name};

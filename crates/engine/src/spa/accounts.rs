@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ondisk::ObjsetType;
 use ondisk::objset::ObjsetFlags;
 
-use super::live::Spa;
+use super::Spa;
 use crate::dsl::write::LiveDataset;
-use crate::dsl::write::live::{BY_FEATURE, countable, policy};
+use crate::dsl::write::open_datasets::{BY_FEATURE, countable, policy};
 use crate::error::{Kind, Result};
 
 /// Objects that are touched in one transaction.

@@ -9,10 +9,10 @@ use nvpair::NvValue;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
 
+use super::Spa;
 use super::create::{label_leaves, vdev_zaps};
 use super::layout::config::put_in_order;
 use super::layout::{Layout, PoolSpec};
-use super::live::Spa;
 use super::space_store::set;
 use super::spares;
 use crate::dmu::Tx;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::live::Spa;
+use super::Spa;
 use crate::error::Result;
 
 /// How long the thread rests after a step that failed, and how often it asks whether the pool is still there.

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
 
+use super::Spa;
 use super::config::PoolConfig;
 use super::feature_set::{FeatureSet, ZAP_METADATA};
 use super::features::PoolFeatures;
@@ -23,7 +24,6 @@ use super::hooks::Unborn;
 use super::import::mos_policy;
 use super::layout::config::{LEAF_ZAP, PoolFacts, ROOT_ZAP, TOP_ZAP};
 use super::layout::{ALLOCATION_BIAS, Layout};
-use super::live::Spa;
 use super::pool::Pool;
 use super::shared::Shared;
 use super::space_store::set;
@@ -32,11 +32,11 @@ use crate::arc::ArcCache;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, NewObject, Tx};
 use crate::dsl::write::pool::Created;
-use crate::dsl::write::{Encryption, MosAt, crypto, lists};
+use crate::dsl::write::{Encryption, MosTx, crypto, lists};
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::Result;
-use crate::metaslab::{Forms, SpaceAllocator, SpaceMapSource, TopRecord};
+use crate::metaslab::{SpaceAllocator, SpaceMapFeatures, SpaceMapSource, TopRecord};
 use crate::txg::{self, Txgs};
 use crate::vdev::config::VdevConfig;
 use crate::vdev::label;
@@ -198,9 +198,9 @@ pub(super) fn min_alloc(tree: &Tree) -> u64 {
 }
 
 /// What the space maps may use.
-pub(super) fn forms(features: &[Feature]) -> Forms {
+pub(super) fn forms(features: &[Feature]) -> SpaceMapFeatures {
     let has = |feature| features.contains(&feature);
-    Forms {
+    SpaceMapFeatures {
         log: has(Feature::LogSpacemap),
         two_words: has(Feature::SpacemapV2),
         histogram: has(Feature::SpacemapHistogram),
@@ -222,7 +222,7 @@ fn fill_mos(
     ZapEdit::create(&mut directory.edit(tx), &zap(env))?;
     let features = FeatureSet::none(mos);
     let hooks = Unborn { env, version: new.version, features: &features };
-    let at = MosAt::new(mos, tx, &hooks);
+    let at = MosTx::new(mos, tx, &hooks);
     let created = dsl::write::pool::create(&at, &mut || features.create(&new.features, env.guid(), tx))?;
     let note = |name: &str, value: Value| ZapEdit::open(&mut directory.edit(tx))?.insert(name, value);
     note(mos::CREATION_VERSION, Value::from(new.version))?;
@@ -251,7 +251,7 @@ fn zap(env: &Env) -> NewZap {
     NewZap { salt: env.guid(), ..NewZap::default() }
 }
 
-fn deferred_list(at: &MosAt<'_>) -> Result<u64> {
+fn deferred_list(at: &MosTx<'_>) -> Result<u64> {
     let number = lists::alloc(at, DEFERRED_BLOCK)?;
     at.mos.handle(number)?.set_functions(at.tx, 0, CompressType::Off.raw())?;
     Ok(number)

@@ -10,8 +10,8 @@ use blkdev::Device;
 use zcommon::health::Health;
 use zcommon::vdev::{VdevAux, VdevState};
 
+use super::Spa;
 use super::health::Keep;
-use super::live::Spa;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::leaf::Leaf;
 use crate::vdev::top::Top;

@@ -12,8 +12,8 @@ use ondisk::space_map::SpaceMapPhys;
 use stdx::RangeSet;
 use zcommon::features::Feature;
 
+use super::Spa;
 use super::layout::config::{edit, find};
-use super::live::Spa;
 use super::space_store::{Store, set};
 use crate::dmu::Tx;
 use crate::error::Result;

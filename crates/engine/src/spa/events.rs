@@ -10,8 +10,8 @@ use nvpair::{NvList, NvValue};
 use parking_lot::{Condvar, Mutex};
 use zcommon::vdev::PoolState;
 
+use super::Spa;
 use super::history_log::{HistoryEvent, HistoryOrigin};
-use super::live::Spa;
 use crate::dmu::Tx;
 use crate::env::Env;
 use crate::error::Error;

@@ -13,10 +13,10 @@ use zcommon::features::Feature;
 use zcommon::health::Health;
 use zcommon::vdev::PoolState;
 
+use super::Spa;
 use super::errlog::LoggedError;
-use super::live::Spa;
 use crate::dmu::Tx;
-use crate::dsl::write::MosAt;
+use crate::dsl::write::MosTx;
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::vdev::leaf::{FailedIo, Failure, Leaf};
@@ -202,7 +202,7 @@ impl Spa {
 
     /// The log of the scan that ends takes the place of the one before.
     #[doc(alias = "spa_errlog_rotate")]
-    pub(super) fn rotate_errlog(&self, at: &MosAt<'_>) -> Result<()> {
+    pub(super) fn rotate_errlog(&self, at: &MosTx<'_>) -> Result<()> {
         let log = |name: &str| Ok::<u64, Error>(at.zap_word(MOS_DIRECTORY_OBJECT, name)?.unwrap_or(0));
         let (last, scrub) = (log(mos::ERRLOG_LAST)?, log(mos::ERRLOG_SCRUB)?);
         if last != 0 {
@@ -221,7 +221,7 @@ impl Spa {
     }
 }
 
-fn log_one(at: &MosAt<'_>, log: u64, error: &LoggedError) -> Result<()> {
+fn log_one(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result<()> {
     // The entry's value is an empty string.
     let nothing = || Value::from("");
     let LoggedError { objset, object, level, blkid, birth } = *error;

@@ -29,10 +29,10 @@ use std::time::Duration;
 use ondisk::names::mos;
 use zcommon::health::Health;
 
+use super::Spa;
 use super::config::PoolConfig;
 use super::layout::config::edit;
 use super::layout::size::{expand_size, leaf_asize};
-use super::live::Spa;
 use super::space_store::set;
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use zcommon::health::Health;
 use zcommon::vdev::{VdevAux, VdevState};
 
+use super::Spa;
 use super::layout::config::edit;
-use super::live::Spa;
 use super::vdev_props::is_closed;
 use crate::error::{Error, Kind};
 use crate::vdev::config::AllocBias;

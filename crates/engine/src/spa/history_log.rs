@@ -8,7 +8,7 @@ use ondisk::ObjectType;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::SpaHistory;
 
-use super::live::Spa;
+use super::Spa;
 use crate::dmu::{NewObject, Object, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{Zap, ZapEdit};

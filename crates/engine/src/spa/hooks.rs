@@ -6,12 +6,12 @@ use std::sync::{Arc, Weak};
 use ondisk::Blkptr;
 use zcommon::features::Feature;
 
+use super::Spa;
 use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
-use super::live::Spa;
 use super::space::slop::slop;
 use crate::dmu::Tx;
-use crate::dsl::write::room::Roomy;
+use crate::dsl::write::space_throttle::SpaceSource;
 use crate::dsl::write::{DslPool, Hooks};
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -136,7 +136,7 @@ impl Hooks for Spa {
     }
 }
 
-impl Roomy for Spa {
+impl SpaceSource for Spa {
     fn datasets(&self) -> &DslPool {
         &self.datasets
     }

@@ -22,21 +22,21 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::{PoolState, VdevState};
 
+use super::Spa;
 use super::config::PoolConfig;
 use super::create::{all_vdev_zaps, forms, min_alloc, vdev_zaps};
 use super::feature_set::FeatureSet;
 use super::layout::config::edit;
-use super::live::Spa;
 use super::load::open_owned;
 use super::multihost::check_activity;
 use super::pool::Pool;
 use super::shared::Shared;
 use super::source::{ImportSource, OpenOptions};
 use super::vdev_props;
-use crate::dmu::live::policy::Policy;
+use crate::dmu::dirty::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Objset, Tx};
-use crate::dsl::write::MosAt;
+use crate::dsl::write::MosTx;
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
@@ -306,7 +306,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool) -> Result<()> {
         let allocator = spa.pool.zio.allocator()?;
         let claimed: Vec<_> =
             logs.iter().map(|log| (log.id, claim::claim(log, &*allocator, tx.txg()))).collect();
-        let at = MosAt::new(&spa.mos, tx, spa);
+        let at = MosTx::new(&spa.mos, tx, spa);
         for (number, claimed) in &claimed {
             dsl::write::log::write_header(&at, *number, claimed.header)?;
         }
@@ -349,7 +349,7 @@ fn drop_log(spa: &Spa, tx: &Tx, log: &Arc<Objset>, until: u64) -> Result<()> {
             break;
         }
     }
-    let at = MosAt::new(&spa.mos, tx, spa);
+    let at = MosTx::new(&spa.mos, tx, spa);
     dsl::write::log::write_header(&at, log.id, ZilHeader::default())
 }
 

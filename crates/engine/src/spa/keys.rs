@@ -1,6 +1,6 @@
 //! Keys of encrypted datasets, loaded and unloaded while a pool is being written.
 
-use super::live::Spa;
+use super::Spa;
 use crate::dsl::write::{NewKey, Tasks};
 use crate::dsl::{EncryptionRoot, RootKey};
 use crate::error::{Error, Kind, Result};

@@ -20,7 +20,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use parking_lot::Mutex;
 use zcommon::vdev::PoolState;
 
-use super::live::Spa;
+use super::Spa;
 use super::source::ImportSource;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::label::write_heartbeat;

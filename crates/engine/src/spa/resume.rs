@@ -1,6 +1,6 @@
 //! Going on with a pool that was suspended.
 //!
-//! What devices failed waits in the write path ([`crate::zio::park`]) while the group that is being written stands still
+//! What devices failed waits in the write path ([`crate::zio::suspend`]) while the group that is being written stands still
 //! where it is. To go on:
 //!
 //! 1. Leaves that don't work are opened anew. One whose labels tell of a later state was used by somebody else: it is not
@@ -19,14 +19,14 @@ use std::sync::atomic::Ordering;
 use zcommon::health::Health;
 use zcommon::vdev::{VdevAux, VdevState};
 
+use super::Spa;
 use super::devices::Reopened;
-use super::live::Spa;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::AllocBias;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::probe::probe;
 use crate::vdev::top::Top;
-use crate::zio::park::Cure;
+use crate::zio::suspend::Cure;
 
 /// What is left to do with a pool that can't go on.
 const LEAVE: &str = "export it with -f and import it again";
@@ -40,7 +40,7 @@ impl Spa {
                 spa.suspend(why.clone());
             }
         });
-        self.pool.zio.parking.open(sink);
+        self.pool.zio.suspended.open(sink);
     }
 
     /// Whether the pool is suspended.
@@ -89,7 +89,7 @@ impl Spa {
         if let Err(e) = self.pool.zio.check_written(u64::MAX, &suspects, Cure::Note) {
             return Err(cannot("devices have lost what they had taken", LEAVE).because(e));
         }
-        self.pool.zio.parking.resume(|| {
+        self.pool.zio.suspended.resume(|| {
             self.txgs.resume();
             self.forget_suspension();
         });
@@ -99,7 +99,7 @@ impl Spa {
     /// Gives up what waits for a suspended pool: nothing is written any more.
     pub fn abandon(&self) {
         self.broken.store(true, Ordering::Release);
-        self.pool.zio.parking.close();
+        self.pool.zio.suspended.close();
     }
 }
 

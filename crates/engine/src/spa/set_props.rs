@@ -6,8 +6,8 @@
 use ondisk::ObjectType;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
+use super::Spa;
 use super::growth::AUTOEXPAND;
-use super::live::Spa;
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::dsl::write::Hooks;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ondisk::Blkptr;
 use zcommon::features::Feature;
 
-use super::live::Spa;
+use super::Spa;
 use super::pool::Pool;
+use crate::dmu::dirty::within::Within;
 use crate::dmu::edit::Objects;
-use crate::dmu::live::within::Within;
 use crate::dmu::{Objset, Tx};
 use crate::dsl::write::Hooks;
 use crate::error::Result;

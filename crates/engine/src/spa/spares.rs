@@ -10,9 +10,9 @@ use ondisk::label::LABEL_START_SIZE;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{EckPhys, MIN_BLOCK_SIZE};
 
+use super::Spa;
 use super::layout::config::PoolFacts;
 use super::layout::{Layout, size};
-use super::live::Spa;
 use super::load::packed_nvlist;
 use crate::dmu::Tx;
 use crate::error::{Error, Kind, Result};

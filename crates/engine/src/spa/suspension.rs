@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::live::Spa;
+use super::Spa;
 use crate::error::{Error, Kind};
 
 /// Told of a suspension, on any thread; must be short.

@@ -23,8 +23,8 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ObjectType, Uberblock};
 
 use super::layout::config::guid_sum;
-use super::live::{MosOps, Spa};
 use super::space_store::Store;
+use super::{MosOps, Spa};
 use crate::dmu::{NewObject, Tx};
 use crate::dsl::write::freeing;
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ use crate::memory::Limit;
 use crate::vdev::label::ConfigSync;
 use crate::vdev::leaf::Leaf;
 use crate::zap::{Zap, ZapEdit};
-use crate::zio::park::Cure;
+use crate::zio::suspend::Cure;
 
 /// Passes after which something is wrong: sizes must have settled long before.
 const MAX_PASSES: u64 = 60;
@@ -214,11 +214,11 @@ impl Spa {
             };
             commit.run()
         }) {
-            if !self.pool.zio.parking.wait(&why) {
+            if !self.pool.zio.suspended.wait(&why) {
                 return Err(why);
             }
         }
-        self.pool.zio.parking.settle(txg);
+        self.pool.zio.suspended.settle(txg);
         *self.uberblock.lock() = uberblock;
         if labels {
             self.notify("config_sync");

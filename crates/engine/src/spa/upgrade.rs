@@ -4,8 +4,8 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use zcommon::features::Feature;
 use zcommon::version::{SPA_VERSION_BEFORE_FEATURES, SPA_VERSION_FEATURES};
 
+use super::Spa;
 use super::create::{forms, salt};
-use super::live::Spa;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks, pool, version};
 use crate::error::{Error, Kind, Result};

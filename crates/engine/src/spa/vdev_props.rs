@@ -8,9 +8,9 @@
 
 use nvpair::NvList;
 
+use super::Spa;
 use super::config::PoolConfig;
 use super::layout::config::{LEAF_ZAP, ROOT_ZAP, TOP_ZAP, edit, find, line};
-use super::live::Spa;
 use super::space_store::set;
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;

@@ -10,7 +10,7 @@
 //! Differs from OpenZFS: that last step; the load of a side's queue and whether it rotates are not considered, and
 //! in [`Depth::All`] a copy equal to the accepted one is not checksummed again.
 
-use super::blend::{Scrap, UNIT, blend};
+use super::mirror_sectors::{Scrap, UNIT, combine};
 use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, Outcome, ReadPlan, Step};
 use std::collections::BTreeMap;
 use stdx::Buf;
@@ -169,7 +169,7 @@ impl MirrorPlan {
     fn put_together(&mut self, judge: &mut dyn FnMut(&[u8]) -> bool) {
         let scraps: Vec<Scrap> = std::mem::take(&mut self.scraps).into_values().collect();
         if scraps.len() > 1 {
-            self.good = usize::try_from(self.size).ok().and_then(|size| blend(size, &scraps, judge));
+            self.good = usize::try_from(self.size).ok().and_then(|size| combine(size, &scraps, judge));
         }
     }
 }

@@ -9,8 +9,6 @@
 //! computed, everything is written at once, and the plan tells whether what failed can be done without.
 
 mod batch;
-mod blend;
-mod board;
 mod compare;
 pub mod config;
 pub mod draid;
@@ -22,6 +20,8 @@ pub mod label;
 pub mod label_moved;
 pub mod leaf;
 pub mod mirror;
+mod mirror_sectors;
+mod parity_rows;
 pub mod plan;
 pub mod probe;
 pub mod queue;

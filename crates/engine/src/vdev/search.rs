@@ -1,6 +1,6 @@
 //! The search for a block's bytes when what was read is wrong somewhere and nobody says where.
 //!
-//! Everything stands on a [`Board`]: all sectors in rows, one row being the sectors that one set of
+//! Everything stands on a [`ParityRows`]: all sectors in rows, one row being the sectors that one set of
 //! parity equations ties together. A row whose equations hold is taken as it is: to hide damage from
 //! them, more columns must be wrong than could be repaired anyway. That leaves the *suspect* rows:
 //! - First all of them are blamed on the same few children, each set of them up to the parity count.
@@ -12,8 +12,8 @@
 //! tested, is shown to the judge. All of this is repeated for each *variant*: where a child has
 //! several leaves that disagree, which one is believed. Time is bounded by [`Budget`].
 
-use super::board::{Board, Fill, Row};
 use super::gather::{Bytes, Gather};
+use super::parity_rows::{Fill, ParityRows, Row};
 use super::plan::Children;
 use super::stripe::Grid;
 use super::stripe_plan::{is_doubtful, read_of};
@@ -80,14 +80,14 @@ pub(super) fn search(
     let mut search = Search { size, budget: Budget::new(grid.size), judge };
     for shared_blame in [true, false] {
         for variant in &variants {
-            let Some(board) = Board::new(grid, gather, children, variant) else { continue };
-            if board.suspects.is_empty() {
-                if shared_blame && search.accepts(&board.image) {
-                    return Some(search.cut(board.image));
+            let Some(rows) = ParityRows::new(grid, gather, children, variant) else { continue };
+            if rows.suspects.is_empty() {
+                if shared_blame && search.accepts(&rows.image) {
+                    return Some(search.cut(rows.image));
                 }
                 continue;
             }
-            let found = if shared_blame { search.blame_children(&board) } else { search.blame_rows(&board) };
+            let found = if shared_blame { search.blame_children(&rows) } else { search.blame_rows(&rows) };
             if found.is_some() {
                 return found;
             }
@@ -145,17 +145,17 @@ impl Search<'_> {
     }
 
     /// All suspect rows blamed on the same children.
-    fn blame_children(&mut self, board: &Board<'_>) -> Option<Buf> {
-        let blamed = board.blamable();
-        for count in 1..=board.grid.nparity {
+    fn blame_children(&mut self, rows: &ParityRows<'_>) -> Option<Buf> {
+        let blamed = rows.blamable();
+        for count in 1..=rows.grid.nparity {
             let mut sets = Combinations::new(blamed.len(), count);
             while let Some(set) = sets.next() {
                 if !self.budget.look() {
                     return None;
                 }
                 let set: Vec<u64> = set.iter().filter_map(|&index| blamed.get(index).copied()).collect();
-                let Some(fills) = solve_all(board, &set) else { continue };
-                let mut image = board.image.clone();
+                let Some(fills) = solve_all(rows, &set) else { continue };
+                let mut image = rows.image.clone();
                 fills.iter().for_each(|fill| fill.apply(&mut image));
                 if self.accepts(&image) {
                     return Some(self.cut(image));
@@ -170,13 +170,13 @@ impl Search<'_> {
 
     /// Each suspect row explained by itself: first by what the parity confirms where it confirms
     /// something, then by anything that it can't rule out.
-    fn blame_rows(&mut self, board: &Board<'_>) -> Option<Buf> {
+    fn blame_rows(&mut self, rows: &ParityRows<'_>) -> Option<Buf> {
         let mut likely = Vec::new();
         let mut open = 0;
-        for row in &board.suspects {
-            let sets = match self.confirmed(board, row)? {
+        for row in &rows.suspects {
+            let sets = match self.confirmed(rows, row)? {
                 Some(set) => vec![set],
-                None => self.open(board, row)?,
+                None => self.open(rows, row)?,
             };
             open += usize::from(sets.len() > 1);
             if open > MAX_OPEN_ROWS {
@@ -184,32 +184,32 @@ impl Search<'_> {
             }
             likely.push((*row, sets));
         }
-        let found = self.combine(board, &likely);
+        let found = self.combine(rows, &likely);
         if found.is_some() || likely.len() > MAX_OPEN_ROWS {
             return found;
         }
         let mut all = Vec::new();
         for (row, mut sets) in likely {
             if sets.len() == 1 {
-                sets.append(&mut self.open(board, &row)?);
+                sets.append(&mut self.open(rows, &row)?);
             }
             all.push((row, sets));
         }
-        self.combine(board, &all)
+        self.combine(rows, &all)
     }
 
     /// The smallest set of wrong columns that leaves parity over, and that this parity confirms.
-    fn confirmed(&mut self, board: &Board<'_>, row: &Row) -> Option<Option<Vec<usize>>> {
-        let missing = board.missing(row);
-        for count in 1..board.grid.nparity.saturating_sub(missing.len()) {
-            let there = board.present(row);
+    fn confirmed(&mut self, rows: &ParityRows<'_>, row: &Row) -> Option<Option<Vec<usize>>> {
+        let missing = rows.missing(row);
+        for count in 1..rows.grid.nparity.saturating_sub(missing.len()) {
+            let there = rows.present(row);
             let mut sets = Combinations::new(there.len(), count);
             while let Some(set) = sets.next() {
                 if !self.budget.look() {
                     return None;
                 }
                 let erased = erase(&missing, &there, set);
-                if board.solve(row, &erased).is_some_and(|solved| solved.sound == Some(true)) {
+                if rows.solve(row, &erased).is_some_and(|solved| solved.sound == Some(true)) {
                     return Some(Some(erased));
                 }
             }
@@ -218,11 +218,11 @@ impl Search<'_> {
     }
 
     /// All sets of wrong columns that use up the parity; `None` when they are too many to try.
-    fn open(&mut self, board: &Board<'_>, row: &Row) -> Option<Vec<Vec<usize>>> {
-        let missing = board.missing(row);
-        let there = board.present(row);
+    fn open(&mut self, rows: &ParityRows<'_>, row: &Row) -> Option<Vec<Vec<usize>>> {
+        let missing = rows.missing(row);
+        let there = rows.present(row);
         let mut found = Vec::new();
-        let mut sets = Combinations::new(there.len(), board.grid.nparity.saturating_sub(missing.len()));
+        let mut sets = Combinations::new(there.len(), rows.grid.nparity.saturating_sub(missing.len()));
         while let Some(set) = sets.next() {
             if !self.budget.look() || found.len() > MAX_EXPLANATIONS {
                 return None;
@@ -233,26 +233,26 @@ impl Search<'_> {
     }
 
     /// Applies what is not open, then tries all choices of the rest.
-    fn combine(&mut self, board: &Board<'_>, rows: &[Explained]) -> Option<Buf> {
-        let mut image = board.image.clone();
-        let (settled, open): (Vec<&Explained>, _) = rows.iter().partition(|(_, sets)| sets.len() == 1);
+    fn combine(&mut self, rows: &ParityRows<'_>, explained: &[Explained]) -> Option<Buf> {
+        let mut image = rows.image.clone();
+        let (settled, open): (Vec<&Explained>, _) = explained.iter().partition(|(_, sets)| sets.len() == 1);
         for (row, sets) in settled {
-            let solved = board.solve(row, sets.first()?)?;
+            let solved = rows.solve(row, sets.first()?)?;
             solved.fills.iter().for_each(|fill| fill.apply(&mut image));
         }
-        self.try_all(board, &open, &mut image).then(|| self.cut(image))
+        self.try_all(rows, &open, &mut image).then(|| self.cut(image))
     }
 
     /// Every choice of one explanation for each open row; leaves the accepted one in `image`.
-    fn try_all(&mut self, board: &Board<'_>, open: &[&Explained], image: &mut [u8]) -> bool {
+    fn try_all(&mut self, rows: &ParityRows<'_>, open: &[&Explained], image: &mut [u8]) -> bool {
         let Some(((row, sets), rest)) = open.split_first() else {
             return self.accepts(image);
         };
         for erased in sets {
-            let Some(solved) = board.solve(row, erased) else { continue };
+            let Some(solved) = rows.solve(row, erased) else { continue };
             let undo: Vec<Fill> = solved.fills.iter().map(|fill| fill.of(image)).collect();
             solved.fills.iter().for_each(|fill| fill.apply(image));
-            if self.try_all(board, rest, image) {
+            if self.try_all(rows, rest, image) {
                 return true;
             }
             undo.iter().for_each(|fill| fill.apply(image));
@@ -273,17 +273,17 @@ fn erase(missing: &[usize], there: &[usize], set: &[usize]) -> Vec<usize> {
 
 /// Repairs of all suspect rows under the assumption that these children are wrong; `None` when that
 /// explains not all of them.
-fn solve_all(board: &Board<'_>, blamed: &[u64]) -> Option<Vec<Fill>> {
+fn solve_all(rows: &ParityRows<'_>, blamed: &[u64]) -> Option<Vec<Fill>> {
     let mut all = Vec::new();
-    for row in &board.suspects {
-        let missing = board.missing(row);
+    for row in &rows.suspects {
+        let missing = rows.missing(row);
         let hit =
-            board.places(row).filter(|&place| !missing.contains(&place) && board.is_hit(row, place, blamed));
+            rows.places(row).filter(|&place| !missing.contains(&place) && rows.is_hit(row, place, blamed));
         let erased: Vec<usize> = missing.iter().copied().chain(hit).collect();
         if erased.len() == missing.len() {
             return None;
         }
-        let solved = board.solve(row, &erased)?;
+        let solved = rows.solve(row, &erased)?;
         if solved.sound == Some(false) {
             return None;
         }

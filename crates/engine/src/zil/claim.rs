@@ -35,7 +35,7 @@ use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::vdev::leaf::Leaf;
 use crate::zio::alloc::Allocator;
-use crate::zio::park::is_of_devices;
+use crate::zio::suspend::is_of_devices;
 use crate::zio::{Form, ReadOptions, gang_members};
 
 /// What a claim came to.

@@ -14,9 +14,9 @@
 //! Every block is read from its device, past the cache: each is wanted once.
 
 pub mod claim;
+mod dmu_sync;
 mod itx;
 mod log;
-mod place;
 mod policy;
 pub mod replay;
 mod sync;

@@ -8,7 +8,7 @@ use ondisk::{Blkptr, Dva};
 
 use super::blocks_of;
 use super::log::{LwbState, Mode, Zil};
-use crate::dmu::live::IntentLog;
+use crate::dmu::dirty::IntentLog;
 use crate::dmu::{Objset, Tx};
 use crate::error::Result;
 use crate::txg::{SIZE, slot};

@@ -12,9 +12,9 @@ use ondisk::zil::{ZIL_MIN_BLOCK_SIZE, ZilChain, encode_write, stamp_seq, stamp_t
 use ondisk::{Blkptr, ChecksumType, CompressType, Field, ObjectType};
 use stdx::AlignedBuf;
 
+use super::dmu_sync::Placed;
 use super::itx::{Itx, Payload, WRITE_RECORD};
 use super::log::{Lwb, LwbState, Zil};
-use super::place::Placed;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;

@@ -13,10 +13,10 @@ pub mod alloc;
 pub mod drive;
 mod gang;
 mod gang_write;
-pub mod park;
 mod read;
 mod remap;
 mod seal;
+pub mod suspend;
 mod transform;
 pub mod verify;
 pub mod write;
@@ -37,7 +37,7 @@ use crate::types::Bookmark;
 use crate::vdev::plan::{BadCopy, Depth, Fault};
 use crate::vdev::tree::Tree;
 use alloc::Allocator;
-use park::Parking;
+use suspend::SuspendedIo;
 
 /// How often a caller that waits for repairs looks whether they have ended.
 const MENDING_TICK: std::time::Duration = std::time::Duration::from_millis(1);
@@ -150,7 +150,7 @@ pub struct Zio {
     /// The last group that is on disk.
     synced: AtomicU64,
     /// What waits for the pool to be resumed.
-    pub parking: Parking,
+    pub suspended: SuspendedIo,
     /// Counters.
     pub stats: ZioStats,
 }
@@ -168,7 +168,7 @@ impl Zio {
             allocator: RwLock::default(),
             min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
             synced: AtomicU64::new(0),
-            parking: Parking::default(),
+            suspended: SuspendedIo::default(),
             stats: ZioStats::default(),
         })
     }
@@ -289,7 +289,7 @@ impl Zio {
             let theirs = promise.clone();
             self.read(bp, at, options, Box::new(move |outcome| theirs.set(outcome)));
             let outcome: ReadOutcome = promise.wait(&*self.executor);
-            if !self.parking.wait_to_read(&outcome.data) {
+            if !self.suspended.wait_to_read(&outcome.data) {
                 return outcome;
             }
         }

@@ -23,7 +23,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
 use super::alloc::{AllocRequest, Class};
-use super::park::is_of_devices;
+use super::suspend::is_of_devices;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
 use crate::vdev::stats::IoClass;
@@ -156,7 +156,7 @@ impl Zio {
     fn write_later(self: &Arc<Self>, request: &WriteRequest, why: Error, done: WriteDone) {
         let (zio, request) = (Arc::clone(self), request.clone());
         let held = why.clone();
-        self.parking.hold(
+        self.suspended.hold(
             &held,
             Box::new(move |again| match again {
                 true => zio.write(request, done),
@@ -261,7 +261,7 @@ impl Zio {
         let Some((job, done, failed)) = end else { return };
         if failed.is_empty() {
             if job.bp.object_type() != ObjectType::INTENT_LOG {
-                self.parking.note_written(&job.bp);
+                self.suspended.note_written(&job.bp);
             }
             return done(Ok(job.bp));
         }
@@ -308,7 +308,7 @@ impl Zio {
             return done(Err(why));
         }
         let (zio, held) = (Arc::clone(self), why.clone());
-        self.parking.hold(
+        self.suspended.hold(
             &held,
             Box::new(move |again| {
                 if !again {

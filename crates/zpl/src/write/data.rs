@@ -288,7 +288,7 @@ impl FsWriter {
         zero(range.start, head_end)?;
         if first_whole < end_whole {
             let blocks = end_whole.min(last.saturating_add(1)).saturating_sub(first_whole);
-            tx.frees(blocks.min(engine::dmu::live::LONG));
+            tx.frees(blocks.min(engine::dmu::dirty::LONG));
             node.handle.free_blocks(tx, first_whole, end_whole)?;
         }
         if !to_end && end_whole >= first_whole {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use engine::dmu::live::{LONG, PIECE};
+use engine::dmu::dirty::{LONG, PIECE};
 use engine::spa::Chore;
 use engine::zap::Zap;
 use engine::{Kind, Result};

@@ -230,7 +230,7 @@ impl FsWriter {
             sink.forget(object);
         }
         let blocks = self.objset.handle(object)?.dnode().maxblkid.saturating_add(1);
-        tx.frees(blocks.min(engine::dmu::live::LONG));
+        tx.frees(blocks.min(engine::dmu::dirty::LONG));
         self.objset.free_object(tx, object)?;
         self.forget(object);
         Ok(())

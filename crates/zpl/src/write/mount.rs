@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::Tx;
-use engine::dsl::write::room::Rooms;
+use engine::dsl::write::space_throttle::SpaceThrottles;
 use engine::dsl::write::{Hooks, LiveDataset};
 use engine::spa::Spa;
 use engine::zil::Zil;
@@ -46,7 +46,7 @@ pub struct Overrides {
 struct Place {
     spa: Arc<Spa>,
     dataset: Arc<LiveDataset>,
-    rooms: Rooms,
+    rooms: SpaceThrottles,
 }
 
 impl Transactions for Place {
@@ -135,7 +135,7 @@ fn mount_some(
     if dataset.objset.objset_type() != ObjsetType::Zfs {
         return Err(Error::unsupported("not a file system"));
     }
-    let place = Arc::new(Place { spa: Arc::clone(spa), dataset, rooms: Rooms::default() });
+    let place = Arc::new(Place { spa: Arc::clone(spa), dataset, rooms: SpaceThrottles::default() });
     let options = options(spa, number, overrides)?;
     let clock = Arc::clone(&spa.pool.env.clock);
     let txs = Arc::clone(&place) as Arc<dyn Transactions>;

@@ -110,7 +110,7 @@ impl Node {
 
     /// Whether it has more blocks than are freed at once.
     pub(super) fn is_long(&self) -> bool {
-        self.handle.dnode().maxblkid >= engine::dmu::live::LONG
+        self.handle.dnode().maxblkid >= engine::dmu::dirty::LONG
     }
 
     pub(super) fn word(&self, attr: SaAttr) -> u64 {

@@ -12,11 +12,11 @@ use ondisk::{Blkptr, ChecksumType, CompressType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
-use super::at::MosAt;
+use super::mos_tx::MosTx;
 use super::space::{self, Delta};
 use super::{bookmarks, livelist, props, tree};
 use crate::dmu::Tx;
-use crate::dmu::live::sync::BlockOps;
+use crate::dmu::dirty::sync::BlockOps;
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 
@@ -70,7 +70,7 @@ struct Lists {
 /// The account of one dataset while a group is written.
 #[derive(Debug)]
 pub struct Account<'a> {
-    at: MosAt<'a>,
+    at: MosTx<'a>,
     number: u64,
     phys: DslDataset,
     /// The txg before the previous snapshot's, when the head is what follows that snapshot.
@@ -83,13 +83,13 @@ pub struct Account<'a> {
 }
 
 /// A block's size in all three ways.
-pub(super) fn sizes(at: &MosAt<'_>, bp: &Blkptr) -> Delta {
+pub(super) fn sizes(at: &MosTx<'_>, bp: &Blkptr) -> Delta {
     Delta::of(at.dsize(bp), bp.psize(), bp.ucsize())
 }
 
 impl<'a> Account<'a> {
     /// Opens the account of head `number`.
-    pub fn open(at: MosAt<'a>, number: u64) -> Result<Self> {
+    pub fn open(at: MosTx<'a>, number: u64) -> Result<Self> {
         let phys = at.dataset(number)?;
         let dir = at.dir(phys.dir_obj)?;
         let mut previous_since = None;
@@ -168,7 +168,7 @@ pub(super) fn refer(phys: &mut DslDataset, delta: Delta) {
 }
 
 /// The group in which a clone's origin was made; 0 for what is no clone.
-pub(super) fn origin_txg(at: &MosAt<'_>, dir: &DslDir) -> Result<u64> {
+pub(super) fn origin_txg(at: &MosTx<'_>, dir: &DslDir) -> Result<u64> {
     match dir.origin_obj {
         0 => Ok(0),
         origin => Ok(at.dataset(origin)?.creation_txg),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ondisk::dsl::DslDataset;
 
-use super::at::MosAt;
 use super::bookmarks::Marks;
+use super::mos_tx::MosTx;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Result};
 
@@ -14,14 +14,14 @@ const MAX_LISTS: usize = 64;
 
 /// Snapshots that are destroyed in one task. While it is in use, deadlists change through it alone.
 pub(super) struct Batch<'a> {
-    pub at: &'a MosAt<'a>,
+    pub at: &'a MosTx<'a>,
     lists: BTreeMap<u64, DeadList<'a>>,
     /// Bookmarks of the head whose snapshots go.
     marks: Option<Marks>,
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(at: &'a MosAt<'a>) -> Self {
+    pub fn new(at: &'a MosTx<'a>) -> Self {
         Self { at, lists: BTreeMap::new(), marks: None }
     }
 

@@ -10,8 +10,8 @@ use ondisk::dsl::{DslDataset, ZfsBookmark};
 use ondisk::names::dsl_dataset;
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView, ZAPIFIED};
 use super::batch::Batch;
+use super::mos_tx::{MosTx, MosView, ZAPIFIED};
 use super::space::Delta;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
@@ -59,7 +59,7 @@ pub(super) fn watching(at: &MosView<'_>, head: u64, since: u64) -> Result<Vec<(S
 
 /// Adds what was freed to bookmarks.
 #[doc(alias = "dsl_bookmark_sync_done")]
-pub(super) fn freed(at: &MosAt<'_>, head: u64, sums: &BTreeMap<String, Delta>) -> Result<()> {
+pub(super) fn freed(at: &MosTx<'_>, head: u64, sums: &BTreeMap<String, Delta>) -> Result<()> {
     if sums.is_empty() {
         return Ok(());
     }
@@ -78,7 +78,7 @@ pub(super) fn freed(at: &MosAt<'_>, head: u64, sums: &BTreeMap<String, Delta>) -
 /// A snapshot is made of `head`: the deadlist it leaves gets keys where bookmarks stand, so that what was freed
 /// since each of them can be told.
 #[doc(alias = "dsl_bookmark_snapshotted")]
-pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, deadlist: u64, since: u64) -> Result<()> {
+pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, deadlist: u64, since: u64) -> Result<()> {
     let mut last = None;
     for (_, phys, _) in all(at, head)?.iter().rev() {
         if phys.creation_txg <= since {
@@ -94,7 +94,7 @@ pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, deadlist: u64, since: u64) 
 
 /// Makes a bookmark of a snapshot, or a copy of a bookmark.
 #[doc(alias("dsl_bookmark_create_sync_impl_snap", "dsl_bookmark_create_sync_impl_book"))]
-pub(super) fn create(at: &MosAt<'_>, head: u64, name: &str, from: &Source) -> Result<()> {
+pub(super) fn create(at: &MosTx<'_>, head: u64, name: &str, from: &Source) -> Result<()> {
     let (phys, count) = match from {
         Source::Snapshot(snapshot) => of_snapshot(at, *snapshot)?,
         Source::Bookmark(phys) => {
@@ -114,7 +114,7 @@ pub(super) fn create(at: &MosAt<'_>, head: u64, name: &str, from: &Source) -> Re
 
 /// Adds an entry to a head's list, which is made when it has none.
 #[doc(alias = "dsl_bookmark_node_add")]
-fn add(at: &MosAt<'_>, head: u64, name: &str, words: Vec<u64>) -> Result<()> {
+fn add(at: &MosTx<'_>, head: u64, name: &str, words: Vec<u64>) -> Result<()> {
     let number = match list(at, head)? {
         Some(number) => number,
         None => {
@@ -128,7 +128,7 @@ fn add(at: &MosAt<'_>, head: u64, name: &str, words: Vec<u64>) -> Result<()> {
 }
 
 /// Removes an entry from a head's list, which goes with the last one.
-fn remove(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
+fn remove(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
     let Some(number) = list(at, head)? else { return Ok(()) };
     at.zap_remove(number, name)?;
     if at.zap_count(number)? > 0 {
@@ -158,7 +158,7 @@ pub(super) fn check_move_up_to(at: &MosView<'_>, from: u64, to: u64, txg: u64) -
 }
 
 /// Snapshots up to `txg` change from one head to another, and bookmarks with them.
-pub(super) fn move_up_to(at: &MosAt<'_>, from: u64, to: u64, txg: u64) -> Result<()> {
+pub(super) fn move_up_to(at: &MosTx<'_>, from: u64, to: u64, txg: u64) -> Result<()> {
     for (name, phys, count) in all(at, from)? {
         if phys.creation_txg <= txg {
             remove(at, from, &name)?;
@@ -170,7 +170,7 @@ pub(super) fn move_up_to(at: &MosAt<'_>, from: u64, to: u64, txg: u64) -> Result
 
 /// Another snapshot follows `snapshot` now: its bookmarks count what that one's deadlist has.
 #[doc(alias = "dsl_bookmark_next_changed")]
-pub(super) fn next_changed(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()> {
+pub(super) fn next_changed(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<()> {
     let Some(number) = list(at, head)? else { return Ok(()) };
     let snap = at.dataset(snapshot)?;
     let dead = DeadList::open(at, at.dataset(snap.next_snap_obj)?.deadlist_obj)?.space()?;
@@ -198,7 +198,7 @@ fn needs_new_form(phys: &ZfsBookmark) -> bool {
     phys.flags != 0 || phys.ivset_guid != 0 || phys.redaction_obj != 0
 }
 
-fn of_snapshot(at: &MosAt<'_>, number: u64) -> Result<(ZfsBookmark, usize)> {
+fn of_snapshot(at: &MosTx<'_>, number: u64) -> Result<(ZfsBookmark, usize)> {
     let snap = at.dataset(number)?;
     let mut phys = ZfsBookmark {
         guid: snap.guid,
@@ -239,7 +239,7 @@ fn find_words(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<(ZfsBook
 
 /// Removes a bookmark; the list goes with the last one.
 #[doc(alias = "dsl_bookmark_destroy_sync_impl")]
-pub(super) fn destroy(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
+pub(super) fn destroy(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
     let missing = || Error::not_found(format!("no bookmark '{name}'"));
     let (phys, count) = find_words(at, head, name)?.ok_or_else(missing)?;
     if phys.redaction_obj != 0 {
@@ -262,7 +262,7 @@ pub(super) fn destroy(at: &MosAt<'_>, head: u64, name: &str) -> Result<()> {
 }
 
 /// The head is destroyed: so are its bookmarks.
-pub(super) fn destroy_all(at: &MosAt<'_>, head: u64) -> Result<()> {
+pub(super) fn destroy_all(at: &MosTx<'_>, head: u64) -> Result<()> {
     for (name, phys, count) in all(at, head)? {
         if count > OLD_WORDS {
             at.count(Feature::BookmarkV2, -1)?;

@@ -17,7 +17,7 @@ use ondisk::dsl::DslDir;
 use ondisk::names::{crypto_key, dsl_dir, special_dir};
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView, ZAPIFIED};
+use super::mos_tx::{MosTx, MosView, ZAPIFIED};
 use super::props::{self, Source};
 use super::{destroy, tree};
 use crate::dsl::KeyStore;
@@ -109,7 +109,7 @@ fn loaded(at: &MosView<'_>, keys: &KeyStore, dir: u64) -> Result<(u64, RootKey)>
 /// What a new dataset below `parent` (`None`: the pool's root) gets; `None`: it is not encrypted.
 #[doc(alias = "dmu_objset_create_crypt_check")]
 pub(crate) fn plan(
-    at: &MosAt<'_>,
+    at: &MosTx<'_>,
     keys: &KeyStore,
     parent: Option<u64>,
     wish: Encryption,
@@ -154,7 +154,7 @@ fn check_location(location: &str) -> Result<()> {
 
 /// Makes a new dataset encrypted, before its object set is made.
 #[doc(alias("dsl_dataset_create_crypt_sync", "dsl_crypto_key_create_sync"))]
-pub(crate) fn apply(at: &MosAt<'_>, keys: &KeyStore, (dir, number): (u64, u64), plan: Plan) -> Result<()> {
+pub(crate) fn apply(at: &MosTx<'_>, keys: &KeyStore, (dir, number): (u64, u64), plan: Plan) -> Result<()> {
     let object = at.create_zap(ZAPIFIED)?;
     let key = keys.new_dataset_key(plan.suite)?;
     let root = plan.root.unwrap_or(dir);
@@ -175,7 +175,7 @@ pub(crate) fn apply(at: &MosAt<'_>, keys: &KeyStore, (dir, number): (u64, u64), 
 /// Wraps a dataset's key with the key of an encryption root and writes it.
 #[doc(alias = "dsl_crypto_key_sync_impl")]
 fn store(
-    at: &MosAt<'_>,
+    at: &MosTx<'_>,
     keys: &KeyStore,
     (object, key): (u64, &DatasetKey),
     (root, by): (u64, &RootKey),
@@ -200,7 +200,7 @@ fn store(
 
 /// A clone shares its origin's key.
 #[doc(alias = "dsl_crypto_key_clone_sync")]
-pub(super) fn share(at: &MosAt<'_>, origin_dir: u64, dir: u64) -> Result<()> {
+pub(super) fn share(at: &MosTx<'_>, origin_dir: u64, dir: u64) -> Result<()> {
     let Some(object) = key_object(at, origin_dir)? else { return Ok(()) };
     at.zap_set(object, crypto_key::REFCOUNT, key_word(at, object, crypto_key::REFCOUNT)? + 1)?;
     at.set_extra(dir, dsl_dir::CRYPTO_KEY_OBJ, object)
@@ -208,7 +208,7 @@ pub(super) fn share(at: &MosAt<'_>, origin_dir: u64, dir: u64) -> Result<()> {
 
 /// A directory goes, and with the last of them its key.
 #[doc(alias = "dsl_crypto_key_destroy_sync")]
-pub(super) fn release(at: &MosAt<'_>, dir: u64) -> Result<()> {
+pub(super) fn release(at: &MosTx<'_>, dir: u64) -> Result<()> {
     let Some(object) = key_object(at, dir)? else { return Ok(()) };
     match key_word(at, object, crypto_key::REFCOUNT)? {
         0 | 1 => at.free_object(object),
@@ -264,7 +264,7 @@ fn keys_below(at: &MosView<'_>, root: u64, dir: u64) -> Result<Vec<u64>> {
 /// Gives a dataset a key of its own, or (`None`) its parent's; so for everything that inherits from it.
 #[doc(alias("spa_keystore_change_key_check", "spa_keystore_change_key_sync"))]
 pub(super) fn change_key(
-    at: &MosAt<'_>,
+    at: &MosTx<'_>,
     keys: &KeyStore,
     (dir, head): (u64, u64),
     new: Option<NewKey>,
@@ -362,7 +362,7 @@ pub(super) fn check_promote(at: &MosView<'_>, clone: u64) -> Result<Option<Hando
 
 /// The promoted clone is the encryption root now.
 #[doc(alias = "dsl_dataset_promote_crypt_sync")]
-pub(super) fn hand_over(at: &MosAt<'_>, keys: &KeyStore, change: &Handover) -> Result<()> {
+pub(super) fn hand_over(at: &MosTx<'_>, keys: &KeyStore, change: &Handover) -> Result<()> {
     let Handover { from: (from, from_head), to: (to, to_head), objects } = change;
     let location = at.zap_get(at.dir(*from)?.props_zapobj, "keylocation")?;
     let location = location.map_or_else(|| "prompt".to_owned(), |v| v.string());

@@ -10,8 +10,8 @@ use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos, special_dir};
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView, version};
 use super::batch::Batch;
+use super::mos_tx::{MosTx, MosView, version};
 use super::space::{self, Delta};
 use super::{bookmarks, crypto, freeing, lists, livelist, names, props, remap, tree};
 use crate::dsl::bpobj::BlockList;
@@ -48,7 +48,7 @@ pub fn check_snapshot(at: &MosView<'_>, number: u64, defer: bool) -> Result<()> 
 
 /// Destroys a snapshot, or marks it to be destroyed with its last hold or clone when `defer` and it has any.
 /// `name` is the part after the `@`, if it is known.
-pub fn snapshot(at: &MosAt<'_>, number: u64, name: Option<&str>, defer: bool) -> Result<()> {
+pub fn snapshot(at: &MosTx<'_>, number: u64, name: Option<&str>, defer: bool) -> Result<()> {
     snapshot_of(&mut Batch::new(at), number, name, defer)
 }
 
@@ -108,7 +108,7 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
 }
 
 /// The snapshot before one that goes no longer knows it; says whether the latter was the first of a clone.
-fn unlink_previous(at: &MosAt<'_>, number: u64, snap: &DslDataset) -> Result<bool> {
+fn unlink_previous(at: &MosTx<'_>, number: u64, snap: &DslDataset) -> Result<bool> {
     if snap.prev_snap_obj == 0 {
         return Ok(false);
     }
@@ -152,7 +152,7 @@ fn move_dead(batch: &mut Batch<'_>, number: u64, snap: &DslDataset, branched: bo
 }
 
 /// The same with deadlists that are single block lists: what is gone is freed now.
-fn process_old_deadlist(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
+fn process_old_deadlist(at: &MosTx<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
     let next = at.dataset(snap.next_snap_obj)?;
     let previous = (snap.prev_snap_obj != 0 && !branched).then_some(snap.prev_snap_obj);
     let since = previous.map_or(Ok(u64::MAX), |p| at.dataset(p).map(|p| p.prev_snap_txg))?;
@@ -184,7 +184,7 @@ fn process_old_deadlist(at: &MosAt<'_>, number: u64, snap: &DslDataset, branched
 
 /// Unique bytes of a head, computed anew.
 #[doc(alias = "dsl_dataset_recalc_head_uniq")]
-pub(super) fn recount_unique(at: &MosAt<'_>, head_number: u64) -> Result<()> {
+pub(super) fn recount_unique(at: &MosTx<'_>, head_number: u64) -> Result<()> {
     let head = at.dataset(head_number)?;
     let shared = match head.prev_snap_obj {
         0 => 0,
@@ -201,7 +201,7 @@ pub(super) fn recount_unique(at: &MosAt<'_>, head_number: u64) -> Result<()> {
 }
 
 /// A head has more to itself than before: less of its refreservation is charged.
-fn consume_refreservation(at: &MosAt<'_>, head_number: u64, old_unique: u64) -> Result<()> {
+fn consume_refreservation(at: &MosTx<'_>, head_number: u64, old_unique: u64) -> Result<()> {
     let head = at.dataset(head_number)?;
     let reserved = props::own_number(at, head.dir_obj, "refreservation")?;
     if old_unique >= reserved {
@@ -238,7 +238,7 @@ fn remove_clones_key(batch: &mut Batch<'_>, dir: u64, txg: u64) -> Result<()> {
 }
 
 /// Takes a txg out of the deadlists of a head and its clones.
-pub(super) fn remove_keys(at: &MosAt<'_>, head: u64, txg: u64) -> Result<()> {
+pub(super) fn remove_keys(at: &MosTx<'_>, head: u64, txg: u64) -> Result<()> {
     let phys = at.dataset(head)?;
     remove_clones_key(&mut Batch::new(at), phys.dir_obj, txg)?;
     remap::remove_key(at, head, txg)?;
@@ -277,7 +277,7 @@ pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
 /// Destroys a head and its directory. Its blocks must have been written: what is in memory goes with it. `name` is the last
 /// part of its own, if it is known.
 #[doc(alias = "dsl_destroy_head_sync_impl")]
-pub fn head(at: &MosAt<'_>, number: u64, name: Option<&str>) -> Result<()> {
+pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let head = at.dataset(number)?;
     super::scan_state::destroyed(at, number, &head)?;
     let origin = waiting_origin(at, &head)?;
@@ -311,7 +311,7 @@ pub fn head(at: &MosAt<'_>, number: u64, name: Option<&str>) -> Result<()> {
 
 /// Frees the tree of a head, now or later.
 #[doc(alias("dsl_async_dataset_destroy", "old_synchronous_dataset_destroy"))]
-fn free_tree(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
+fn free_tree(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     freeing::destroy_zil(at, head)?;
     if !at.enabled(Feature::AsyncDestroy) {
         let freed = freeing::free_now(at, &head.bp, head.prev_snap_txg)?;
@@ -342,7 +342,7 @@ fn free_tree(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
 
 /// Frees an empty directory.
 #[doc(alias = "dsl_dir_destroy_sync")]
-fn destroy_dir(at: &MosAt<'_>, number: u64, name: Option<&str>) -> Result<()> {
+fn destroy_dir(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let dir = at.dir(number)?;
     let parent = at.dir(dir.parent_obj)?;
     let name = names::given(at, parent.child_dir_zapobj, number, name)?;

@@ -13,8 +13,8 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 use zcommon::features::Feature;
 
 use super::account::sizes;
-use super::at::{MosAt, MosView, version};
 use super::destroy::hidden_dir;
+use super::mos_tx::{MosTx, MosView, version};
 use super::space::{self, Delta};
 use super::{livelist, remap, tree_walk};
 use crate::dmu::Objset;
@@ -36,14 +36,14 @@ pub(super) fn free_dir(at: &MosView<'_>) -> Result<u64> {
 }
 
 /// Frees a block, if it takes space at all.
-pub(super) fn free(at: &MosAt<'_>, bp: &Blkptr) -> Result<()> {
+pub(super) fn free(at: &MosTx<'_>, bp: &Blkptr) -> Result<()> {
     if bp.is_embedded() || bp.is_hole() { Ok(()) } else { at.hooks.free(bp, at.tx) }
 }
 
 /// Works off what waits to be freed: `budget` blocks of the list and of trees. Says how many
 /// blocks that were.
 #[doc(alias = "dsl_process_async_destroys")]
-pub fn process(at: &MosAt<'_>, budget: u64) -> Result<u64> {
+pub fn process(at: &MosTx<'_>, budget: u64) -> Result<u64> {
     let mut left = budget;
     if at.since(version::DEADLISTS) {
         process_blocks(at, &mut left)?;
@@ -58,7 +58,7 @@ pub fn process(at: &MosAt<'_>, budget: u64) -> Result<u64> {
 
 /// Frees what other writers freed too late in their last group. It is accounted for already.
 #[doc(alias = "spa_sync_deferred_frees")]
-pub fn process_deferred(at: &MosAt<'_>) -> Result<()> {
+pub fn process_deferred(at: &MosTx<'_>) -> Result<()> {
     let Some(list) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::SYNC_BPOBJ)? else { return Ok(()) };
     let list = BlockList::open(at, list)?;
     if list.is_empty()? {
@@ -72,14 +72,14 @@ pub fn process_deferred(at: &MosAt<'_>) -> Result<()> {
 }
 
 /// Whether something waits to be freed.
-pub fn is_waiting(at: &MosAt<'_>) -> Result<bool> {
+pub fn is_waiting(at: &MosTx<'_>) -> Result<bool> {
     if at.active(Feature::AsyncDestroy) || livelist::is_waiting(at)? {
         return Ok(true);
     }
     Ok(at.since(version::DEADLISTS) && !BlockList::open(at, free_bpobj(at)?)?.is_empty()?)
 }
 
-fn process_blocks(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
+fn process_blocks(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
     let list = BlockList::open(at, free_bpobj(at)?)?;
     if list.is_empty()? {
         return Ok(());
@@ -97,7 +97,7 @@ fn process_blocks(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
     space::charge(at, free_dir(at)?, DslDir::USED_HEAD, freed.negated())
 }
 
-fn process_trees(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
+fn process_trees(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
     let Some(list) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::BPTREE_OBJ)? else { return Ok(()) };
     let mut total = Delta::default();
     bptree::work(at, list, &mut |entry: &mut BptreeEntry| {
@@ -127,7 +127,7 @@ fn process_trees(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
 }
 
 /// Frees a tree's blocks born after `birth` in this very group.
-pub(super) fn free_now(at: &MosAt<'_>, root: &Blkptr, birth: u64) -> Result<Delta> {
+pub(super) fn free_now(at: &MosTx<'_>, root: &Blkptr, birth: u64) -> Result<Delta> {
     // Everything is found before anything is freed: a tree that can't be read stays whole.
     let mut found = Vec::new();
     let mut entry = BptreeEntry { bp: *root, birth_txg: birth, ..BptreeEntry::default() };
@@ -148,7 +148,7 @@ pub(super) fn free_now(at: &MosAt<'_>, root: &Blkptr, birth: u64) -> Result<Delt
 
 /// Frees the intent log of a head that is destroyed.
 #[doc(alias = "zil_destroy_sync")]
-pub(super) fn destroy_zil(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
+pub(super) fn destroy_zil(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     if head.bp.is_hole() {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView, version};
+use super::mos_tx::{MosTx, MosView, version};
 use super::names::Found;
 use super::props::{self, Source};
 use super::{crypto, space};
@@ -50,13 +50,13 @@ const SNAPSHOTS: (&str, &str) = ("snapshot_limit", dsl_dir::SNAPSHOT_COUNT);
 
 /// Whether `more` file systems may be made below a directory.
 #[doc(alias = "dsl_fs_ss_limit_check")]
-pub(super) fn check_filesystems(at: &MosAt<'_>, dir: u64, more: u64) -> Result<()> {
+pub(super) fn check_filesystems(at: &MosTx<'_>, dir: u64, more: u64) -> Result<()> {
     check_count(at, dir, 0, FILESYSTEMS, more)
 }
 
 /// Whether each of the directories may get one more snapshot (one named twice gets two).
 #[doc(alias = "dsl_dataset_snapshot_check")]
-pub(super) fn check_snapshots(at: &MosAt<'_>, dirs: impl Iterator<Item = u64>) -> Result<()> {
+pub(super) fn check_snapshots(at: &MosTx<'_>, dirs: impl Iterator<Item = u64>) -> Result<()> {
     let mut more: BTreeMap<u64, u64> = BTreeMap::new();
     for dir in dirs {
         let mut next = dir;
@@ -75,12 +75,12 @@ pub(super) fn check_snapshots(at: &MosAt<'_>, dirs: impl Iterator<Item = u64>) -
 }
 
 /// Whether a directory may get more snapshots, limits above `common` aside.
-pub(super) fn check_more_snapshots(at: &MosAt<'_>, dir: u64, common: u64, more: u64) -> Result<()> {
+pub(super) fn check_more_snapshots(at: &MosTx<'_>, dir: u64, common: u64, more: u64) -> Result<()> {
     check_count(at, dir, common, SNAPSHOTS, more)
 }
 
 /// Whether a directory with all below it may go below `parent`, when both are below `common`.
-pub(super) fn check_move(at: &MosAt<'_>, dir: u64, parent: u64, common: u64) -> Result<()> {
+pub(super) fn check_move(at: &MosTx<'_>, dir: u64, parent: u64, common: u64) -> Result<()> {
     for (what, own) in [(FILESYSTEMS, 1), (SNAPSHOTS, 0)] {
         if let Some(count) = at.extra(dir, what.1)?.and_then(|v| v.first()) {
             check_count(at, parent, common, what, count.saturating_add(own))?;
@@ -91,7 +91,7 @@ pub(super) fn check_move(at: &MosAt<'_>, dir: u64, parent: u64, common: u64) -> 
 
 /// Counts what is at and below a directory, where it hasn't been counted yet.
 #[doc(alias = "dsl_dir_activate_fs_ss_limit")]
-pub(super) fn begin_counting(at: &MosAt<'_>, dir: u64) -> Result<()> {
+pub(super) fn begin_counting(at: &MosTx<'_>, dir: u64) -> Result<()> {
     if at.extra(dir, dsl_dir::FILESYSTEM_COUNT)?.is_some() {
         return Ok(());
     }
@@ -102,7 +102,7 @@ pub(super) fn begin_counting(at: &MosAt<'_>, dir: u64) -> Result<()> {
 }
 
 #[doc(alias = "dsl_dir_init_fs_ss_count")]
-fn count(at: &MosAt<'_>, dir: u64, depth: usize) -> Result<(u64, u64)> {
+fn count(at: &MosTx<'_>, dir: u64, depth: usize) -> Result<(u64, u64)> {
     if depth > MAX_NESTING {
         return Err(Error::new(Kind::Loop, "the dataset tree contains itself"));
     }
@@ -135,7 +135,7 @@ fn count(at: &MosAt<'_>, dir: u64, depth: usize) -> Result<(u64, u64)> {
 /// Whether a setting may be made, before anything is.
 #[doc(alias("dsl_dir_set_quota_check", "dsl_dir_set_reservation_check", "dsl_dataset_set_refquota_check"))]
 pub(super) fn check_setting(
-    at: &MosAt<'_>,
+    at: &MosTx<'_>,
     found: &Found,
     prop: &str,
     value: Option<&PropValue>,

@@ -8,7 +8,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{Blkptr, ObjectType};
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView, version};
+use super::mos_tx::{MosTx, MosView, version};
 use crate::dmu::NewObject;
 use crate::dsl::bpobj::Lists;
 use crate::dsl::deadlist::DeadList;
@@ -20,7 +20,7 @@ pub const BLOCK: u64 = 128 << 10;
 
 /// Makes a block list.
 #[doc(alias = "bpobj_alloc")]
-pub fn alloc(at: &MosAt<'_>, block_size: u64) -> Result<u64> {
+pub fn alloc(at: &MosTx<'_>, block_size: u64) -> Result<u64> {
     let bonus = if !at.since(version::BPOBJ_ACCOUNT) {
         16
     } else if !at.since(version::DEADLISTS) {
@@ -35,7 +35,7 @@ pub fn alloc(at: &MosAt<'_>, block_size: u64) -> Result<u64> {
 
 /// Makes block lists that stay empty for some time: all such lists may be one object.
 #[doc(alias = "bpobj_alloc_empty")]
-fn alloc_empty(at: &MosAt<'_>, count: usize) -> Result<Vec<u64>> {
+fn alloc_empty(at: &MosTx<'_>, count: usize) -> Result<Vec<u64>> {
     if !at.enabled(Feature::EmptyBpobj) {
         return (0..count).map(|_| alloc(at, BLOCK)).collect();
     }
@@ -56,7 +56,7 @@ fn alloc_empty(at: &MosAt<'_>, count: usize) -> Result<Vec<u64>> {
 
 /// Makes a deadlist.
 #[doc(alias = "dsl_deadlist_alloc")]
-pub fn alloc_deadlist(at: &MosAt<'_>) -> Result<u64> {
+pub fn alloc_deadlist(at: &MosTx<'_>) -> Result<u64> {
     if !at.since(version::DEADLISTS) {
         return alloc(at, BLOCK);
     }
@@ -66,7 +66,7 @@ pub fn alloc_deadlist(at: &MosAt<'_>) -> Result<u64> {
 /// Makes an empty deadlist with the keys of another that are less than `before`. Where that one has none yet,
 /// keys are made for `snapshot` and all before it.
 #[doc(alias("dsl_deadlist_clone", "dsl_deadlist_regenerate"))]
-pub fn clone_deadlist(at: &MosAt<'_>, deadlist: u64, before: u64, snapshot: u64) -> Result<u64> {
+pub fn clone_deadlist(at: &MosTx<'_>, deadlist: u64, before: u64, snapshot: u64) -> Result<u64> {
     let new = alloc_deadlist(at)?;
     let (old, list) = (DeadList::open(at, deadlist)?, DeadList::open(at, new)?);
     if old.is_old() {
@@ -78,7 +78,7 @@ pub fn clone_deadlist(at: &MosAt<'_>, deadlist: u64, before: u64, snapshot: u64)
     Ok(new)
 }
 
-fn previous_txgs(at: &MosAt<'_>, snapshot: u64) -> Result<Vec<u64>> {
+fn previous_txgs(at: &MosTx<'_>, snapshot: u64) -> Result<Vec<u64>> {
     let (mut keys, mut next) = (Vec::new(), snapshot);
     while next != 0 && keys.len() < 1 << 20 {
         let phys = at.dataset(next)?;
@@ -89,7 +89,7 @@ fn previous_txgs(at: &MosAt<'_>, snapshot: u64) -> Result<Vec<u64>> {
 }
 
 /// Removes a key of a deadlist that has it.
-pub fn remove_key(at: &MosAt<'_>, deadlist: u64, txg: u64) -> Result<()> {
+pub fn remove_key(at: &MosTx<'_>, deadlist: u64, txg: u64) -> Result<()> {
     remove_key_of(&DeadList::open(at, deadlist)?, txg)
 }
 
@@ -101,7 +101,7 @@ pub(super) fn remove_key_of(list: &DeadList<'_>, txg: u64) -> Result<()> {
     }
 }
 
-impl Lists for MosAt<'_> {
+impl Lists for MosTx<'_> {
     fn dsize(&self, bp: &Blkptr) -> u64 {
         MosView::dsize(self, bp)
     }

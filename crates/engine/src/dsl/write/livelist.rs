@@ -11,7 +11,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos};
 use zcommon::features::Feature;
 
 use super::account::sizes;
-use super::at::{MosAt, MosView, ZAPIFIED};
+use super::mos_tx::{MosTx, MosView, ZAPIFIED};
 use super::space::{self, Delta};
 use super::{freeing, lists};
 use crate::dsl::bpobj::{BlockList, Lists};
@@ -28,7 +28,7 @@ pub(super) fn of(at: &MosView<'_>, dir: u64) -> Result<Option<u64>> {
 }
 
 /// A new clone's directory gets a livelist.
-pub(super) fn begin(at: &MosAt<'_>, dir: u64) -> Result<()> {
+pub(super) fn begin(at: &MosTx<'_>, dir: u64) -> Result<()> {
     if !at.enabled(Feature::Livelist) {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub(super) fn begin(at: &MosAt<'_>, dir: u64) -> Result<()> {
 
 /// A directory no longer has a livelist.
 #[doc(alias = "dsl_dir_remove_livelist")]
-pub(super) fn remove(at: &MosAt<'_>, dir: u64) -> Result<()> {
+pub(super) fn remove(at: &MosTx<'_>, dir: u64) -> Result<()> {
     let Some(list) = of(at, dir)? else { return Ok(()) };
     at.zap_remove(dir, dsl_dir::LIVELIST)?;
     DeadList::open(at, list)?.free()?;
@@ -48,7 +48,7 @@ pub(super) fn remove(at: &MosAt<'_>, dir: u64) -> Result<()> {
 
 /// Drops the livelist of a clone that has become too much of its own.
 #[doc(alias = "dsl_livelist_should_disable")]
-pub(super) fn review(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
+pub(super) fn review(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     let dir = at.dir(head.dir_obj)?;
     let own = dir.used_breakdown.get(DslDir::USED_HEAD).copied().unwrap_or(0);
     let referenced = head.referenced_bytes;
@@ -61,7 +61,7 @@ pub(super) fn review(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
 
 /// A clone is destroyed: what its livelist holds is freed in time.
 #[doc(alias = "dsl_async_clone_destroy")]
-pub(super) fn doom(at: &MosAt<'_>, head: &DslDataset, list: u64) -> Result<()> {
+pub(super) fn doom(at: &MosTx<'_>, head: &DslDataset, list: u64) -> Result<()> {
     let doomed = match at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? {
         Some(doomed) => doomed,
         None => {
@@ -85,7 +85,7 @@ pub(super) fn is_waiting(at: &MosView<'_>) -> Result<bool> {
 
 /// Frees what destroyed clones had, part by part as long as the budget lasts.
 #[doc(alias = "spa_livelist_delete_cb")]
-pub(super) fn process(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
+pub(super) fn process(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
     let Some(doomed) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? else { return Ok(()) };
     for entry in at.zap_entries(doomed)? {
         let Some(number) = entry.value.first() else { continue };
@@ -109,7 +109,7 @@ pub(super) fn process(at: &MosAt<'_>, left: &mut u64) -> Result<()> {
 
 /// Frees blocks of a part as long as the budget lasts; true when none is left. What is freed of a part that stays is noted in
 /// it, as if the clone had freed it: so the next group, or the next import, frees the rest.
-fn free_part(at: &MosAt<'_>, list: &DeadList<'_>, part: u64, left: &mut u64) -> Result<bool> {
+fn free_part(at: &MosTx<'_>, list: &DeadList<'_>, part: u64, left: &mut u64) -> Result<bool> {
     if at.is_shared(part)? {
         return Ok(true);
     }

@@ -4,11 +4,11 @@ use ondisk::objset::ZilHeader;
 use ondisk::{Blkptr, CompressType};
 
 use super::account::Account;
-use super::at::MosAt;
-use super::live;
+use super::mos_tx::MosTx;
+use super::open_datasets;
 use crate::arc::write::write_all;
 use crate::dmu::Objset;
-use crate::dmu::live::sync::BlockOps;
+use crate::dmu::dirty::sync::BlockOps;
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::zio::Form;
@@ -20,7 +20,7 @@ const CRYPT: u64 = 1 << 61;
 /// A clone has no log of its own yet, but the root block that it shares with its origin may name that of the file
 /// system, as it was at the snapshot.
 #[doc(alias = "dsl_dataset_zero_zil")]
-pub(super) fn forget(at: &MosAt<'_>, number: u64) -> Result<()> {
+pub(super) fn forget(at: &MosTx<'_>, number: u64) -> Result<()> {
     let bp = at.dataset(number)?.bp;
     if bp.is_hole() {
         return Ok(());
@@ -32,12 +32,12 @@ pub(super) fn forget(at: &MosAt<'_>, number: u64) -> Result<()> {
 /// Writes head `number`'s root block with another head of its log (syncing context). Needs no key: what
 /// authenticates a root block leaves the log out.
 #[doc(alias = "os_next_write_raw")]
-pub fn write_header(at: &MosAt<'_>, number: u64, header: ZilHeader) -> Result<()> {
+pub fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()> {
     let phys = at.dataset(number)?;
     let (arc, old) = (at.mos.arc(), phys.bp);
     let mut root = Objset::open(arc, number, &old, Form::NoKey)?.phys.clone();
     root.zil_header = header;
-    let mut props = live::policy(at, at.hooks, phys.dir_obj)?.root();
+    let mut props = open_datasets::policy(at, at.hooks, phys.dir_obj)?.root();
     // Written as it is: its MACs stay what they are.
     props.encrypt = false;
     if old.uses_crypt() {

@@ -19,7 +19,6 @@
 //! the same numbers, as every share of a reservation depends on the totals only.
 
 pub mod account;
-mod at;
 mod batch;
 mod bookmarks;
 pub mod crypto;
@@ -28,24 +27,25 @@ pub mod freeing;
 mod holds;
 mod limits;
 pub(crate) mod lists;
-pub mod live;
 mod livelist;
 pub mod log;
+mod mos_tx;
 pub mod names;
+pub mod open_datasets;
 pub mod pool;
 mod promote;
 pub mod props;
 mod remap;
 mod rename;
-pub mod room;
 pub mod scan_state;
 pub mod space;
+pub mod space_throttle;
 mod swap;
 pub mod tasks;
 pub mod tree;
 mod tree_walk;
 
-pub use at::{Hooks, MosAt, MosView, version};
 pub use crypto::{Cipher, Encryption, NewKey};
-pub use live::{DslPool, LiveDataset};
+pub use mos_tx::{Hooks, MosTx, MosView, version};
+pub use open_datasets::{DslPool, LiveDataset};
 pub use tasks::Tasks;

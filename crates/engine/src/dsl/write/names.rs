@@ -2,7 +2,7 @@
 
 use zcommon::names;
 
-use super::at::MosView;
+use super::mos_tx::MosView;
 use crate::error::{Error, Kind, Result};
 
 /// A dataset that a name means.

@@ -4,8 +4,8 @@ use ondisk::ObjectType;
 use ondisk::dsl::DslDir;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 
-use super::at::{MosAt, version};
 use super::lists;
+use super::mos_tx::{MosTx, version};
 use super::tree::{Origin, add_clone, create_dataset, create_dir, create_head, create_snapshot};
 use crate::dmu::NewObject;
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ pub struct Created {
 /// Makes directories, the origin and the root dataset. The directory of the MOS (object 1) must be there.
 /// `features` is called when the ZAPs of features are to be made, which the root dataset may need.
 #[doc(alias = "dsl_pool_create")]
-pub fn create(at: &MosAt<'_>, features: &mut dyn FnMut() -> Result<()>) -> Result<Created> {
+pub fn create(at: &MosTx<'_>, features: &mut dyn FnMut() -> Result<()>) -> Result<Created> {
     let root_dir = create_dir(at, None)?;
     let mos_dir = create_dir(at, Some((root_dir, special_dir::MOS)))?;
     let (mut free_dir, mut free_bpobj) = (0, 0);
@@ -62,7 +62,7 @@ pub fn create(at: &MosAt<'_>, features: &mut dyn FnMut() -> Result<()>) -> Resul
 /// What version 11 brought, for a pool that is upgraded: the snapshot that every dataset comes from, and lists of clones
 /// at their origins.
 #[doc(alias("dsl_pool_create_origin", "dsl_pool_upgrade_clones"))]
-pub fn upgrade_origin(at: &MosAt<'_>) -> Result<()> {
+pub fn upgrade_origin(at: &MosTx<'_>) -> Result<()> {
     let root = root_dir(at)?;
     // Before `$ORIGIN` is one of them.
     let dirs = all_dirs(at, root)?;
@@ -91,7 +91,7 @@ pub fn upgrade_origin(at: &MosAt<'_>) -> Result<()> {
 }
 
 /// The oldest dataset of a head's directory, and what it comes from; 0: nothing.
-fn first_of(at: &MosAt<'_>, head: u64) -> Result<(u64, u64)> {
+fn first_of(at: &MosTx<'_>, head: u64) -> Result<(u64, u64)> {
     let mut number = head;
     for _ in 0..MAX_DATASETS {
         let previous = at.dataset(number)?.prev_snap_obj;
@@ -103,13 +103,13 @@ fn first_of(at: &MosAt<'_>, head: u64) -> Result<(u64, u64)> {
     Err(Error::corrupt("a dataset has too many snapshots"))
 }
 
-fn root_dir(at: &MosAt<'_>) -> Result<u64> {
+fn root_dir(at: &MosTx<'_>) -> Result<u64> {
     let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
     root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))
 }
 
 /// A directory and all below it.
-fn all_dirs(at: &MosAt<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
+fn all_dirs(at: &MosTx<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
     let (mut dirs, mut found) = (vec![root], Vec::new());
     while let Some(number) = dirs.pop() {
         if found.len() > MAX_DATASETS {
@@ -124,7 +124,7 @@ fn all_dirs(at: &MosAt<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
 
 /// What version 26 brought, for a pool that is upgraded: a place for space that is being freed, and lists of clones.
 #[doc(alias = "dsl_pool_upgrade_dir_clones")]
-pub fn upgrade_dir_clones(at: &MosAt<'_>) -> Result<()> {
+pub fn upgrade_dir_clones(at: &MosTx<'_>) -> Result<()> {
     let root = root_dir(at)?;
     create_dir(at, Some((root, special_dir::FREE)))?;
     // Of the new form, whatever the version still says.

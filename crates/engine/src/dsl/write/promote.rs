@@ -9,7 +9,7 @@
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::dsl_dir;
 
-use super::at::{MosAt, MosView, version};
+use super::mos_tx::{MosTx, MosView, version};
 use super::space::{self, Delta};
 use super::{account, bookmarks, limits, livelist, names, tree};
 use crate::dsl::deadlist::DeadList;
@@ -49,7 +49,7 @@ fn chain(at: &MosView<'_>, first: u64, last: u64) -> Result<Vec<u64>> {
     Ok(all)
 }
 
-fn dead_space(at: &MosAt<'_>, all: &[u64], since: u64) -> Result<i64> {
+fn dead_space(at: &MosTx<'_>, all: &[u64], since: u64) -> Result<i64> {
     let mut total = 0;
     for number in all {
         total += DeadList::open(at, at.dataset(*number)?.deadlist_obj)?.space_range(since, u64::MAX)?.used;
@@ -59,14 +59,14 @@ fn dead_space(at: &MosAt<'_>, all: &[u64], since: u64) -> Result<i64> {
 
 /// Makes a clone independent of its origin.
 #[doc(alias("dsl_dataset_promote_check", "dsl_dataset_promote_sync"))]
-pub(super) fn promote(at: &MosAt<'_>, clone: u64) -> Result<()> {
+pub(super) fn promote(at: &MosTx<'_>, clone: u64) -> Result<()> {
     let plan = plan(at, clone)?;
     relink(at, &plan)?;
     move_snapshots(at, &plan)?;
     move_space(at, &plan)
 }
 
-fn plan(at: &MosAt<'_>, clone: u64) -> Result<Plan> {
+fn plan(at: &MosTx<'_>, clone: u64) -> Result<Plan> {
     let head = at.dataset(clone)?;
     let dir = at.dir(head.dir_obj)?;
     let no_clone = || Error::new(Kind::Invalid, "not a cloned file system or volume");
@@ -124,7 +124,7 @@ fn shared_with_origin(at: &MosView<'_>, origin_dir: &DslDir, origin: u64) -> Res
 }
 
 /// Space that goes with the snapshots.
-fn moved_space(at: &MosAt<'_>, origin: &DslDataset, dir: &DslDir, shared: &[u64]) -> Result<Delta> {
+fn moved_space(at: &MosTx<'_>, origin: &DslDataset, dir: &DslDir, shared: &[u64]) -> Result<Delta> {
     let mut used = referenced(origin);
     for number in shared {
         let snap = at.dataset(*number)?;
@@ -154,7 +154,7 @@ fn check_names(at: &MosView<'_>, head: &DslDataset, shared: &[u64], origin_head:
 }
 
 #[doc(alias = "dsl_dir_transfer_possible")]
-fn check_room(at: &MosAt<'_>, [to, from]: &[u64; 2], used: Delta, snapshots: usize) -> Result<()> {
+fn check_room(at: &MosTx<'_>, [to, from]: &[u64; 2], used: Delta, snapshots: usize) -> Result<()> {
     let common = super::rename::common_ancestor(at, *to, *from)?;
     if used.used > 0 && used.used.cast_unsigned() > space::available(at, *to, common, true)? {
         return Err(Error::new(Kind::NoSpace, "a quota has no room for the snapshots"));
@@ -163,7 +163,7 @@ fn check_room(at: &MosAt<'_>, [to, from]: &[u64; 2], used: Delta, snapshots: usi
 }
 
 /// Snapshots, clones and directories name each other anew.
-fn relink(at: &MosAt<'_>, plan: &Plan) -> Result<()> {
+fn relink(at: &MosTx<'_>, plan: &Plan) -> Result<()> {
     let Some(&origin_number) = plan.shared.first() else {
         return Err(Error::corrupt("a clone's origin is not among its directory's snapshots"));
     };
@@ -194,7 +194,7 @@ fn relink(at: &MosAt<'_>, plan: &Plan) -> Result<()> {
     tree::add_clone(at, clone_dir, origin_head)
 }
 
-fn remove_clone(at: &MosAt<'_>, dir: u64, clone: u64) -> Result<()> {
+fn remove_clone(at: &MosTx<'_>, dir: u64, clone: u64) -> Result<()> {
     match at.dir(dir)?.clones {
         0 => Ok(()),
         list => at.zap(list, |zap| zap.remove_int(clone)),
@@ -202,7 +202,7 @@ fn remove_clone(at: &MosAt<'_>, dir: u64, clone: u64) -> Result<()> {
 }
 
 /// Snapshots go to the clone's directory, with the clones and bookmarks that hang on them.
-fn move_snapshots(at: &MosAt<'_>, plan: &Plan) -> Result<()> {
+fn move_snapshots(at: &MosTx<'_>, plan: &Plan) -> Result<()> {
     let (clone, clone_dir) = plan.clone;
     let (origin_head, origin_dir) = plan.origin;
     let names_of_origin = at.dataset(origin_head)?.snapnames_zapobj;
@@ -226,7 +226,7 @@ fn move_snapshots(at: &MosAt<'_>, plan: &Plan) -> Result<()> {
     plan.shared.first().map_or(Ok(()), |origin| bookmarks::next_changed(at, clone, *origin))
 }
 
-fn move_clones(at: &MosAt<'_>, plan: &Plan, snap: &DslDataset) -> Result<()> {
+fn move_clones(at: &MosTx<'_>, plan: &Plan, snap: &DslDataset) -> Result<()> {
     for entry in at.zap_entries(snap.next_clones_obj)? {
         let Some(number) = entry.value.first() else { continue };
         let head = at.dir(at.dataset(number)?.dir_obj)?.head_dataset_obj;
@@ -240,7 +240,7 @@ fn move_clones(at: &MosAt<'_>, plan: &Plan, snap: &DslDataset) -> Result<()> {
     Ok(())
 }
 
-fn move_space(at: &MosAt<'_>, plan: &Plan) -> Result<()> {
+fn move_space(at: &MosTx<'_>, plan: &Plan) -> Result<()> {
     let snap_bytes = |dir: u64| -> Result<i64> {
         let breakdown = at.dir(dir)?.used_breakdown;
         Ok(breakdown.get(DslDir::USED_SNAP).copied().unwrap_or(0).cast_signed())

@@ -7,7 +7,7 @@ use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{ChecksumType, CompressType, ObjectType};
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView, version};
+use super::mos_tx::{MosTx, MosView, version};
 use super::space::{self, Delta};
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::PropValue;
@@ -97,7 +97,7 @@ pub fn inherited(at: &MosView<'_>, dir: u64, name: &str) -> Result<Option<PropVa
 /// Sets a property of a head (of its directory) or of a snapshot. `value` is `None` for what removes settings.
 #[doc(alias = "dsl_prop_set_sync_impl")]
 pub fn set(
-    at: &MosAt<'_>,
+    at: &MosTx<'_>,
     dataset: u64,
     name: &str,
     value: Option<&PropValue>,
@@ -137,7 +137,7 @@ pub fn set(
 }
 
 /// The property ZAP of a dataset; a snapshot's is made when it has none.
-fn zap_of(at: &MosAt<'_>, dataset: u64, phys: &DslDataset) -> Result<u64> {
+fn zap_of(at: &MosTx<'_>, dataset: u64, phys: &DslDataset) -> Result<u64> {
     if !phys.is_snapshot() {
         return Ok(at.dir(phys.dir_obj)?.props_zapobj);
     }
@@ -152,7 +152,7 @@ fn zap_of(at: &MosAt<'_>, dataset: u64, phys: &DslDataset) -> Result<u64> {
     Ok(zap)
 }
 
-fn remove(at: &MosAt<'_>, zap: u64, name: &str) -> Result<()> {
+fn remove(at: &MosTx<'_>, zap: u64, name: &str) -> Result<()> {
     match at.zap_remove(zap, name) {
         Err(e) if e.kind() == Kind::NotFound => Ok(()),
         other => other,
@@ -160,14 +160,14 @@ fn remove(at: &MosAt<'_>, zap: u64, name: &str) -> Result<()> {
 }
 
 /// Stores a number property of a head that accounts depend on.
-fn store(at: &MosAt<'_>, head: u64, name: &str, value: u64, source: Source) -> Result<u64> {
+fn store(at: &MosTx<'_>, head: u64, name: &str, value: u64, source: Source) -> Result<u64> {
     set(at, head, name, Some(&PropValue::Number(value)), source)?;
     own_number(at, at.dataset(head)?.dir_obj, name)
 }
 
 /// Sets the quota of a head's directory; 0: none.
 #[doc(alias = "dsl_dir_set_quota_sync")]
-pub fn set_quota(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub fn set_quota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     let dir = at.dataset(head)?.dir_obj;
     let value = store(at, head, "quota", value, source)?;
     at.change_dir(dir, |dir| dir.quota = value)
@@ -175,7 +175,7 @@ pub fn set_quota(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Resul
 
 /// Sets the reservation of a head's directory; 0: none.
 #[doc(alias = "dsl_dir_set_reservation_sync")]
-pub fn set_reservation(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     let dir = at.dataset(head)?.dir_obj;
     let value = store(at, head, "reservation", value, source)?;
     space::set_reserved(at, dir, value)
@@ -183,13 +183,13 @@ pub fn set_reservation(at: &MosAt<'_>, head: u64, value: u64, source: Source) ->
 
 /// Sets the quota of what a head refers to; 0: none.
 #[doc(alias = "dsl_dataset_set_refquota_sync")]
-pub fn set_refquota(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub fn set_refquota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     store(at, head, "refquota", value, source).map(drop)
 }
 
 /// Sets the reservation for what a head refers to; 0: none.
 #[doc(alias = "dsl_dataset_set_refreservation_sync")]
-pub fn set_refreservation(at: &MosAt<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub fn set_refreservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     let phys = at.dataset(head)?;
     let old = own_number(at, phys.dir_obj, "refreservation")?;
     let new = store(at, head, "refreservation", value, source)?;

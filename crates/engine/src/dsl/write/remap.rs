@@ -12,8 +12,8 @@ use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dataset, mos};
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView};
 use super::lists;
+use super::mos_tx::{MosTx, MosView};
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub(super) fn list(at: &MosView<'_>, dataset: u64) -> Result<Option<u64>> {
 }
 
 /// A new snapshot of `head` has the old pointers from now on.
-pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()> {
+pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<()> {
     let Some(number) = list(at, head)? else { return Ok(()) };
     at.zap_remove(head, dsl_dataset::REMAP_DEADLIST)?;
     at.set_extra(snapshot, dsl_dataset::REMAP_DEADLIST, number)
@@ -32,21 +32,21 @@ pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()
 
 /// A dataset's remap deadlist goes with it.
 #[doc(alias = "dsl_dataset_destroy_remap_deadlist")]
-pub(super) fn destroy(at: &MosAt<'_>, dataset: u64) -> Result<()> {
+pub(super) fn destroy(at: &MosTx<'_>, dataset: u64) -> Result<()> {
     let Some(number) = list(at, dataset)? else { return Ok(()) };
     DeadList::open(at, number)?.free()?;
     forget(at, dataset)
 }
 
 /// A dataset has no remap deadlist any more.
-fn forget(at: &MosAt<'_>, dataset: u64) -> Result<()> {
+fn forget(at: &MosTx<'_>, dataset: u64) -> Result<()> {
     at.zap_remove(dataset, dsl_dataset::REMAP_DEADLIST)?;
     at.count(Feature::ObsoleteCounts, -1)
 }
 
 /// A snapshot goes: what only it had becomes obsolete, the rest is the next one's.
 #[doc(alias = "dsl_destroy_snapshot_handle_remaps")]
-pub(super) fn snapshot_destroyed(at: &MosAt<'_>, number: u64, snap: &DslDataset) -> Result<()> {
+pub(super) fn snapshot_destroyed(at: &MosTx<'_>, number: u64, snap: &DslDataset) -> Result<()> {
     if let Some(next) = list(at, snap.next_snap_obj)? {
         let obsolete = BlockList::open(at, obsolete_list(at)?)?;
         DeadList::open(at, next)?.move_to(&obsolete, snap.prev_snap_txg)?;
@@ -67,13 +67,13 @@ pub(super) fn snapshot_destroyed(at: &MosAt<'_>, number: u64, snap: &DslDataset)
 }
 
 /// A snapshot's key is no longer one of a dataset's deadlist.
-pub(super) fn remove_key(at: &MosAt<'_>, dataset: u64, txg: u64) -> Result<()> {
+pub(super) fn remove_key(at: &MosTx<'_>, dataset: u64, txg: u64) -> Result<()> {
     list(at, dataset)?.map_or(Ok(()), |number| lists::remove_key(at, number, txg))
 }
 
 /// The pool's list of what is to become obsolete.
 #[doc(alias = "dsl_pool_create_obsolete_bpobj")]
-fn obsolete_list(at: &MosAt<'_>) -> Result<u64> {
+fn obsolete_list(at: &MosTx<'_>) -> Result<u64> {
     if let Some(number) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::OBSOLETE_BPOBJ)? {
         return Ok(number);
     }
@@ -84,7 +84,7 @@ fn obsolete_list(at: &MosAt<'_>) -> Result<u64> {
 }
 
 /// Tells the pool what has become obsolete.
-pub(super) fn process(at: &MosAt<'_>) -> Result<()> {
+pub(super) fn process(at: &MosTx<'_>) -> Result<()> {
     let Some(number) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::OBSOLETE_BPOBJ)? else { return Ok(()) };
     let list = BlockList::open(at, number)?;
     let _ = list.drain(&mut |bp, _| {

@@ -4,7 +4,7 @@ use ondisk::dsl::DslDir;
 use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
 
-use super::at::{MosAt, MosView};
+use super::mos_tx::{MosTx, MosView};
 use super::space::{self, Delta};
 use super::{crypto, limits, names, tree};
 use crate::dsl::MAX_NESTING;
@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 
 /// Whether a directory may go below `parent`.
 #[doc(alias = "dsl_dir_rename_check")]
-pub(super) fn check(at: &MosAt<'_>, dir: u64, parent: u64) -> Result<()> {
+pub(super) fn check(at: &MosTx<'_>, dir: u64, parent: u64) -> Result<()> {
     let phys = at.dir(dir)?;
     if phys.parent_obj == 0 {
         return Err(Error::new(Kind::Invalid, "the root of a pool can't be renamed"));
@@ -83,7 +83,7 @@ pub(super) fn common_ancestor(at: &MosView<'_>, a: u64, b: u64) -> Result<u64> {
 
 /// Puts a directory below `parent`, called `name`.
 #[doc(alias = "dsl_dir_rename_sync")]
-pub(super) fn dir(at: &MosAt<'_>, number: u64, parent: u64, name: &str) -> Result<()> {
+pub(super) fn dir(at: &MosTx<'_>, number: u64, parent: u64, name: &str) -> Result<()> {
     let phys = at.dir(number)?;
     let old = at.dir(phys.parent_obj)?;
     let old_name = names::of_value(at, old.child_dir_zapobj, number)?;

@@ -14,7 +14,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::DslScan;
 use ondisk::{Bookmark, ObjectType};
 
-use super::at::{MosAt, MosView};
+use super::mos_tx::{MosTx, MosView};
 use crate::error::Result;
 use crate::zap::{Value, int_name};
 
@@ -41,7 +41,7 @@ pub fn load(at: &MosView<'_>) -> Result<Option<DslScan>> {
 
 /// Writes the state.
 #[doc(alias = "dsl_scan_sync_state")]
-pub fn store(at: &MosAt<'_>, scan: &DslScan) -> Result<()> {
+pub fn store(at: &MosTx<'_>, scan: &DslScan) -> Result<()> {
     let words = scan.to_bytes();
     let words: Vec<u64> = words.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
     at.zap_set(MOS_DIRECTORY_OBJECT, mos::SCAN, Value::from(words))
@@ -53,17 +53,17 @@ pub fn running(at: &MosView<'_>) -> Result<Option<DslScan>> {
 }
 
 /// Makes the queue of a scan that begins.
-pub fn create_queue(at: &MosAt<'_>) -> Result<u64> {
+pub fn create_queue(at: &MosTx<'_>) -> Result<u64> {
     at.create_zap(ObjectType::SCAN_QUEUE)
 }
 
 /// Puts a dataset into the queue, or changes the txg after which its blocks count.
-pub fn enqueue(at: &MosAt<'_>, scan: &DslScan, dataset: u64, after: u64) -> Result<()> {
+pub fn enqueue(at: &MosTx<'_>, scan: &DslScan, dataset: u64, after: u64) -> Result<()> {
     at.zap_set(scan.queue_obj, &int_name(dataset), after)
 }
 
 /// Takes a dataset out of the queue; gives the txg after which its blocks count.
-pub fn dequeue(at: &MosAt<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u64>> {
+pub fn dequeue(at: &MosTx<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u64>> {
     if scan.queue_obj == 0 {
         return Ok(None);
     }
@@ -76,7 +76,7 @@ pub fn dequeue(at: &MosAt<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u6
 }
 
 /// The next dataset of the queue, which keeps it.
-pub fn first_queued(at: &MosAt<'_>, scan: &DslScan) -> Result<Option<(u64, u64)>> {
+pub fn first_queued(at: &MosTx<'_>, scan: &DslScan) -> Result<Option<(u64, u64)>> {
     let Some(entry) = at.zap_first(scan.queue_obj)? else { return Ok(None) };
     let number = u64::from_str_radix(&entry.name_lossy(), 16);
     match (number, entry.value.first()) {
@@ -87,7 +87,7 @@ pub fn first_queued(at: &MosAt<'_>, scan: &DslScan) -> Result<Option<(u64, u64)>
 
 /// A dataset is about to be destroyed.
 #[doc(alias = "dsl_scan_ds_destroyed")]
-pub(super) fn destroyed(at: &MosAt<'_>, number: u64, phys: &DslDataset) -> Result<()> {
+pub(super) fn destroyed(at: &MosTx<'_>, number: u64, phys: &DslDataset) -> Result<()> {
     let Some(mut scan) = running(at)? else { return Ok(()) };
     let next = phys.is_snapshot().then_some(phys.next_snap_obj);
     if scan.bookmark.objset == number {
@@ -109,7 +109,7 @@ pub(super) fn destroyed(at: &MosAt<'_>, number: u64, phys: &DslDataset) -> Resul
 
 /// A head has a new snapshot, which owns its blocks from now on.
 #[doc(alias = "dsl_scan_ds_snapshotted")]
-pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()> {
+pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<()> {
     let Some(mut scan) = running(at)? else { return Ok(()) };
     if scan.bookmark.objset == head {
         scan.bookmark.objset = snapshot;
@@ -123,7 +123,7 @@ pub(super) fn snapshotted(at: &MosAt<'_>, head: u64, snapshot: u64) -> Result<()
 
 /// Two heads have changed contents.
 #[doc(alias = "dsl_scan_ds_clone_swapped")]
-pub(super) fn swapped(at: &MosAt<'_>, a: u64, b: u64) -> Result<()> {
+pub(super) fn swapped(at: &MosTx<'_>, a: u64, b: u64) -> Result<()> {
     let Some(mut scan) = running(at)? else { return Ok(()) };
     let other = match scan.bookmark.objset {
         number if number == a => Some(b),

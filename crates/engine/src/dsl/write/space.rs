@@ -6,7 +6,7 @@
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
-use super::at::{Hooks, MosAt, MosView};
+use super::mos_tx::{Hooks, MosTx, MosView};
 use super::props;
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::space::{DirSpace, available_along};
@@ -79,7 +79,7 @@ fn change(dir: &mut DslDir, delta: Delta) {
 
 /// Charges a directory and its ancestors with space of one kind.
 #[doc(alias = "dsl_dir_diduse_space")]
-pub fn charge(at: &MosAt<'_>, dir: u64, kind: usize, delta: Delta) -> Result<()> {
+pub fn charge(at: &MosTx<'_>, dir: u64, kind: usize, delta: Delta) -> Result<()> {
     charge_and_move(at, dir, delta, delta.used, (kind, kind))
 }
 
@@ -87,7 +87,7 @@ pub fn charge(at: &MosAt<'_>, dir: u64, kind: usize, delta: Delta) -> Result<()>
 /// was of the first kind before.
 #[doc(alias = "dsl_dir_diduse_transfer_space")]
 pub fn charge_and_move(
-    at: &MosAt<'_>,
+    at: &MosTx<'_>,
     dir: u64,
     delta: Delta,
     moved: i64,
@@ -115,7 +115,7 @@ pub fn charge_and_move(
 
 /// Moves bytes from one kind to another.
 #[doc(alias = "dsl_dir_transfer_space")]
-pub fn transfer(at: &MosAt<'_>, dir: u64, bytes: i64, from: usize, to: usize) -> Result<()> {
+pub fn transfer(at: &MosTx<'_>, dir: u64, bytes: i64, from: usize, to: usize) -> Result<()> {
     at.change_dir(dir, |phys| {
         move_kind(phys, -bytes, from);
         move_kind(phys, bytes, to);
@@ -123,7 +123,7 @@ pub fn transfer(at: &MosAt<'_>, dir: u64, bytes: i64, from: usize, to: usize) ->
 }
 
 /// A snapshot is made of `head`: what was unique is no longer, so the refreservation must be filled anew.
-pub(super) fn charge_refreservation(at: &MosAt<'_>, head: &DslDataset) -> Result<()> {
+pub(super) fn charge_refreservation(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     let reserved = props::own_number(at, head.dir_obj, "refreservation")?;
     if reserved == 0 {
         return Ok(());
@@ -134,7 +134,7 @@ pub(super) fn charge_refreservation(at: &MosAt<'_>, head: &DslDataset) -> Result
 
 /// Sets a directory's reservation; its parent pays for what is not used of it.
 #[doc(alias = "dsl_dir_set_reservation_sync_impl")]
-pub(super) fn set_reserved(at: &MosAt<'_>, dir: u64, value: u64) -> Result<()> {
+pub(super) fn set_reserved(at: &MosTx<'_>, dir: u64, value: u64) -> Result<()> {
     let (parent, delta) = at.change_dir(dir, |dir| {
         let delta = dir.used_bytes.max(value).wrapping_sub(dir.used_bytes.max(dir.reserved));
         dir.reserved = value;
@@ -149,7 +149,7 @@ pub(super) fn set_reserved(at: &MosAt<'_>, dir: u64, value: u64) -> Result<()> {
 /// Space that a directory may still take, `netfree` as in [`super::Hooks::pool_space`]; what its ancestors from
 /// `stop` on allow is not asked.
 #[doc(alias = "dsl_dir_space_available")]
-pub fn available(at: &MosAt<'_>, dir: u64, stop: u64, netfree: bool) -> Result<u64> {
+pub fn available(at: &MosTx<'_>, dir: u64, stop: u64, netfree: bool) -> Result<u64> {
     let mut path = Vec::new();
     let mut next = dir;
     while next != 0 && next != stop && path.len() <= MAX_NESTING {
@@ -211,7 +211,7 @@ pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> 
 
 /// Whether the MOS may grow by some blocks, for a change of datasets.
 #[doc(alias = "dsl_sync_task_sync")]
-pub(super) fn check_room(at: &MosAt<'_>, blocks: u64, netfree: bool) -> Result<()> {
+pub(super) fn check_room(at: &MosTx<'_>, blocks: u64, netfree: bool) -> Result<()> {
     let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?.unwrap_or(0);
     let needed = blocks << TASK_BLOCK_SHIFT;
     let used = at.dir(root)?.used_bytes.saturating_add(needed * 3);

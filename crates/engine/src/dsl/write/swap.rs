@@ -6,7 +6,7 @@
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::dsl_dataset;
 
-use super::at::MosAt;
+use super::mos_tx::MosTx;
 use super::space::{self, Delta};
 use super::tree::{self, Origin};
 use super::{bookmarks, destroy, livelist, log, props};
@@ -18,7 +18,7 @@ const TEMPORARY: &str = "%rollback";
 
 /// Whether a head can go back to its last snapshot.
 #[doc(alias = "dsl_dataset_rollback_check")]
-pub(super) fn check_rollback(at: &MosAt<'_>, head_number: u64) -> Result<()> {
+pub(super) fn check_rollback(at: &MosTx<'_>, head_number: u64) -> Result<()> {
     let head = at.dataset(head_number)?;
     if head.prev_snap_txg < crate::txg::INITIAL {
         return Err(Error::not_found("the dataset has no snapshot"));
@@ -45,7 +45,7 @@ pub(super) fn check_rollback(at: &MosAt<'_>, head_number: u64) -> Result<()> {
 
 /// Takes a head back to its last snapshot.
 #[doc(alias = "dsl_dataset_rollback_sync")]
-pub(super) fn rollback(at: &MosAt<'_>, head: u64) -> Result<()> {
+pub(super) fn rollback(at: &MosTx<'_>, head: u64) -> Result<()> {
     let phys = at.dataset(head)?;
     let origin = Origin { number: phys.prev_snap_obj, head };
     let clone_dir = tree::create_dir(at, Some((phys.dir_obj, TEMPORARY)))?;
@@ -57,7 +57,7 @@ pub(super) fn rollback(at: &MosAt<'_>, head: u64) -> Result<()> {
 
 /// A clone of a head's last snapshot and the head change contents.
 #[doc(alias = "dsl_dataset_clone_swap_sync_impl")]
-fn swap(at: &MosAt<'_>, clone_number: u64, head_number: u64) -> Result<()> {
+fn swap(at: &MosTx<'_>, clone_number: u64, head_number: u64) -> Result<()> {
     let (clone, head) = (at.dataset(clone_number)?, at.dataset(head_number)?);
     swap_features(at, clone_number, head_number)?;
     let (clone_dead, head_dead) =
@@ -99,7 +99,7 @@ fn take_content(phys: &mut DslDataset, from: &DslDataset) {
 }
 
 /// What the contents use goes with them.
-fn swap_features(at: &MosAt<'_>, a: u64, b: u64) -> Result<()> {
+fn swap_features(at: &MosTx<'_>, a: u64, b: u64) -> Result<()> {
     let features: Vec<_> = tree::dataset_features().map(|feature| feature.info().guid).collect();
     // What of them was remapped belongs to the contents, too.
     for guid in features.into_iter().chain([dsl_dataset::REMAP_DEADLIST]) {

@@ -9,12 +9,12 @@ use ondisk::ObjsetType;
 use ondisk::dsl::DslDataset;
 use zcommon::features::Feature;
 
-use super::at::{MosAt, version};
 use super::batch::Batch;
 use super::bookmarks::{self, Source as BookmarkSource};
 use super::crypto::{Encryption, NewKey};
-use super::live::{DslPool, LiveDataset};
+use super::mos_tx::{MosTx, version};
 use super::names::{self, Found};
+use super::open_datasets::{DslPool, LiveDataset};
 use super::tree::{Origin, use_feature};
 use super::{crypto, destroy, limits, livelist, log, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug, Clone, Copy)]
 pub struct Tasks<'a> {
     /// The MOS.
-    pub at: MosAt<'a>,
+    pub at: MosTx<'a>,
     /// Open datasets.
     pub datasets: &'a DslPool,
     /// The pool's name.

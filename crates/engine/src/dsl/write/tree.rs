@@ -6,7 +6,7 @@ use ondisk::names::special_dir::ORIGIN;
 use ondisk::names::{dsl_dataset, dsl_dir, mos};
 use zcommon::features::Feature;
 
-use super::at::{MosAt, version};
+use super::mos_tx::{MosTx, version};
 use super::{bookmarks, crypto, lists, remap, space};
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
@@ -23,7 +23,7 @@ pub struct Origin {
 
 impl Origin {
     /// A snapshot as origin.
-    pub fn of(at: &MosAt<'_>, number: u64) -> Result<Self> {
+    pub fn of(at: &MosTx<'_>, number: u64) -> Result<Self> {
         let dir = at.dataset(number)?.dir_obj;
         Ok(Self { number, head: at.dir(dir)?.head_dataset_obj })
     }
@@ -31,7 +31,7 @@ impl Origin {
 
 /// Makes a directory: called `name` below `parent`, or the root.
 #[doc(alias = "dsl_dir_create_sync")]
-pub fn create_dir(at: &MosAt<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
+pub fn create_dir(at: &MosTx<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
     let number = at.create(ObjectType::DSL_DIR, ObjectType::DSL_DIR, DslDir::SIZE)?;
     let mut phys = DslDir { creation_time: at.seconds(), ..DslDir::default() };
     match parent {
@@ -57,7 +57,7 @@ pub fn create_dir(at: &MosAt<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
 /// Makes a directory with a head dataset: of nothing (`None`), or a clone.
 #[doc(alias = "dsl_dataset_create_sync")]
 pub fn create_dataset(
-    at: &MosAt<'_>,
+    at: &MosTx<'_>,
     parent: (u64, &str),
     origin: Option<Origin>,
     flags: u64,
@@ -74,7 +74,7 @@ pub fn create_dataset(
 
 /// Makes the head dataset of a directory.
 #[doc(alias = "dsl_dataset_create_sync_dd")]
-pub fn create_head(at: &MosAt<'_>, dir: u64, origin: Option<Origin>, flags: u64) -> Result<u64> {
+pub fn create_head(at: &MosTx<'_>, dir: u64, origin: Option<Origin>, flags: u64) -> Result<u64> {
     let number = at.create(ObjectType::DSL_DATASET, ObjectType::DSL_DATASET, DslDataset::SIZE)?;
     let mut phys = DslDataset {
         dir_obj: dir,
@@ -99,7 +99,7 @@ pub fn create_head(at: &MosAt<'_>, dir: u64, origin: Option<Origin>, flags: u64)
 }
 
 /// Makes a new dataset the clone of a snapshot.
-fn descend(at: &MosAt<'_>, (dir, number): (u64, u64), phys: &mut DslDataset, from: Origin) -> Result<()> {
+fn descend(at: &MosTx<'_>, (dir, number): (u64, u64), phys: &mut DslDataset, from: Origin) -> Result<()> {
     let origin = at.dataset(from.number)?;
     phys.prev_snap_obj = from.number;
     phys.prev_snap_txg = origin.creation_txg;
@@ -129,7 +129,7 @@ fn descend(at: &MosAt<'_>, (dir, number): (u64, u64), phys: &mut DslDataset, fro
 }
 
 /// Lists a clone at its origin's directory.
-pub(super) fn add_clone(at: &MosAt<'_>, origin_dir: u64, clone: u64) -> Result<()> {
+pub(super) fn add_clone(at: &MosTx<'_>, origin_dir: u64, clone: u64) -> Result<()> {
     let list = match at.dir(origin_dir)?.clones {
         0 => at.create_zap(ObjectType::DSL_CLONES)?,
         list => list,
@@ -145,7 +145,7 @@ pub(super) fn dataset_features() -> impl Iterator<Item = Feature> {
 }
 
 /// Records at `to` the features that `from` uses.
-pub(super) fn copy_features(at: &MosAt<'_>, from: u64, to: u64) -> Result<()> {
+pub(super) fn copy_features(at: &MosTx<'_>, from: u64, to: u64) -> Result<()> {
     for feature in dataset_features() {
         if let Some(value) = at.extra(from, feature.info().guid)? {
             at.set_extra(to, feature.info().guid, value)?;
@@ -157,7 +157,7 @@ pub(super) fn copy_features(at: &MosAt<'_>, from: u64, to: u64) -> Result<()> {
 
 /// Records that a dataset uses a feature.
 #[doc(alias = "dsl_dataset_activate_feature")]
-pub(super) fn use_feature(at: &MosAt<'_>, dataset: u64, feature: Feature) -> Result<()> {
+pub(super) fn use_feature(at: &MosTx<'_>, dataset: u64, feature: Feature) -> Result<()> {
     let guid = feature.info().guid;
     if at.extra(dataset, guid)?.is_some() {
         return Ok(());
@@ -167,7 +167,7 @@ pub(super) fn use_feature(at: &MosAt<'_>, dataset: u64, feature: Feature) -> Res
 }
 
 /// A dataset goes: what it used is used once less.
-pub(super) fn drop_features(at: &MosAt<'_>, dataset: u64) -> Result<()> {
+pub(super) fn drop_features(at: &MosTx<'_>, dataset: u64) -> Result<()> {
     for feature in dataset_features() {
         if at.extra(dataset, feature.info().guid)?.is_some() {
             at.count(feature, -1)?;
@@ -178,7 +178,7 @@ pub(super) fn drop_features(at: &MosAt<'_>, dataset: u64) -> Result<()> {
 
 /// Changes the counts of file systems or snapshots of a directory and its ancestors, as far as they are kept.
 #[doc(alias = "dsl_fs_ss_count_adjust")]
-pub(super) fn count_up(at: &MosAt<'_>, dir: u64, what: &str, delta: i64) -> Result<()> {
+pub(super) fn count_up(at: &MosTx<'_>, dir: u64, what: &str, delta: i64) -> Result<()> {
     let mut next = dir;
     for _ in 0..=crate::dsl::MAX_NESTING {
         let Some(count) = at.extra(next, what)?.and_then(|v| v.first()) else { return Ok(()) };
@@ -193,7 +193,7 @@ pub(super) fn count_up(at: &MosAt<'_>, dir: u64, what: &str, delta: i64) -> Resu
 
 /// Makes a snapshot of a head called `name`; gives its number.
 #[doc(alias = "dsl_dataset_snapshot_sync_impl")]
-pub fn create_snapshot(at: &MosAt<'_>, head_number: u64, name: &str) -> Result<u64> {
+pub fn create_snapshot(at: &MosTx<'_>, head_number: u64, name: &str) -> Result<u64> {
     let head = at.dataset(head_number)?;
     count_up(at, head.dir_obj, dsl_dir::SNAPSHOT_COUNT, 1)?;
     let number = at.create(ObjectType::DSL_DATASET, ObjectType::DSL_DATASET, DslDataset::SIZE)?;
@@ -242,7 +242,7 @@ pub fn create_snapshot(at: &MosAt<'_>, head_number: u64, name: &str) -> Result<u
 }
 
 /// The snapshot before a new one, or the list of clones of a clone's origin, names the new one now.
-fn relink_previous(at: &MosAt<'_>, head: &DslDataset, head_number: u64, number: u64) -> Result<()> {
+fn relink_previous(at: &MosTx<'_>, head: &DslDataset, head_number: u64, number: u64) -> Result<()> {
     if head.prev_snap_obj == 0 {
         return Ok(());
     }
@@ -261,7 +261,7 @@ fn relink_previous(at: &MosAt<'_>, head: &DslDataset, head_number: u64, number: 
 
 /// Records when a directory's snapshots changed last.
 #[doc(alias = "dsl_dir_snap_cmtime_update")]
-pub(super) fn note_snapshots_changed(at: &MosAt<'_>, dir: u64) -> Result<()> {
+pub(super) fn note_snapshots_changed(at: &MosTx<'_>, dir: u64) -> Result<()> {
     if !at.enabled(Feature::ExtensibleDataset) {
         return Ok(());
     }

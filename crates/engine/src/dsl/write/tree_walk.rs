@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ondisk::dsl::BptreeEntry;
 use ondisk::{Blkptr, Bookmark as StoredBookmark, Dnode, ObjectType, dnode};
 
-use super::at::MosAt;
+use super::mos_tx::MosTx;
 use crate::dmu::{Objset, SpecialObject};
 use crate::dsl::bptree::{Outcome, first_object, has_passed};
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ enum Stop {
 type Step = std::result::Result<(), Stop>;
 
 /// Walks what is left of a destroyed tree; when it does not come to the end, the entry's bookmark says where to go on.
-pub(super) fn blocks(at: &MosAt<'_>, entry: &mut BptreeEntry, tell: Tell<'_>) -> Result<Outcome> {
+pub(super) fn blocks(at: &MosTx<'_>, entry: &mut BptreeEntry, tell: Tell<'_>) -> Result<Outcome> {
     let mut walk = Walk { at: *at, birth: entry.birth_txg, resume: entry.zb, tell };
     let (outcome, zb) = match walk.root(&entry.bp) {
         Ok(()) => return Ok(Outcome::Freed),
@@ -52,7 +52,7 @@ pub(super) fn blocks(at: &MosAt<'_>, entry: &mut BptreeEntry, tell: Tell<'_>) ->
 }
 
 struct Walk<'a, 'b> {
-    at: MosAt<'a>,
+    at: MosTx<'a>,
     birth: u64,
     resume: StoredBookmark,
     tell: Tell<'b>,

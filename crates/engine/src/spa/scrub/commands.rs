@@ -6,7 +6,7 @@ use ondisk::Bookmark as Stored;
 use ondisk::pool::DslScan;
 
 use super::{ScanFunc, ScanPass};
-use crate::dsl::write::{Hooks as _, MosAt, scan_state};
+use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
 use crate::zio::alloc::Class;
@@ -55,7 +55,7 @@ impl Spa {
         })
     }
 
-    fn begin_scrub(&self, at: &MosAt<'_>, command: ScanCommand) -> Result<()> {
+    fn begin_scrub(&self, at: &MosTx<'_>, command: ScanCommand) -> Result<()> {
         self.begin_scan(at, ScanFunc::Scrub)?;
         if command == ScanCommand::ScrubFromLast
             && let Some(mut scan) = scan_state::running(at)?
@@ -69,7 +69,7 @@ impl Spa {
 
     /// Begins a scan of the whole pool, or a resilver of what leaves lack.
     #[doc(alias = "dsl_scan_setup_sync")]
-    pub(super) fn begin_scan(&self, at: &MosAt<'_>, func: ScanFunc) -> Result<()> {
+    pub(super) fn begin_scan(&self, at: &MosTx<'_>, func: ScanFunc) -> Result<()> {
         let (min_txg, max_txg) = match func {
             ScanFunc::Scrub => (0, at.tx.txg()),
             ScanFunc::Resilver => self.lacking().unwrap_or((0, at.tx.txg())),
@@ -104,7 +104,7 @@ impl Spa {
         classes.iter().map(|class| self.space.class_stats(*class).allocated).sum()
     }
 
-    fn resume_scrub(&self, at: &MosAt<'_>, mut scan: DslScan) -> Result<()> {
+    fn resume_scrub(&self, at: &MosTx<'_>, mut scan: DslScan) -> Result<()> {
         if scan.flags & scan_state::PAUSED == 0 {
             let what = match ScanFunc::of(&scan) {
                 Some(ScanFunc::Resilver) => "currently resilvering",
@@ -125,7 +125,7 @@ impl Spa {
         Ok(())
     }
 
-    fn pause_scrub(&self, at: &MosAt<'_>, mut scan: DslScan) -> Result<()> {
+    fn pause_scrub(&self, at: &MosTx<'_>, mut scan: DslScan) -> Result<()> {
         if scan.flags & scan_state::PAUSED != 0 {
             let what = "scrub is paused; use 'zpool scrub' to resume scrub";
             return Err(Error::new(Kind::Busy, what));
@@ -138,7 +138,7 @@ impl Spa {
         Ok(())
     }
 
-    fn restart_resilver(&self, at: &MosAt<'_>, running: Option<DslScan>) -> Result<()> {
+    fn restart_resilver(&self, at: &MosTx<'_>, running: Option<DslScan>) -> Result<()> {
         if let Some(mut scan) = running {
             let func = ScanFunc::of(&scan).unwrap_or(ScanFunc::Scrub);
             self.finish_scan(at, &mut scan, func, false)?;

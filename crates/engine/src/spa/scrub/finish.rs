@@ -6,7 +6,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::DslScan;
 
 use super::ScanFunc;
-use crate::dsl::write::{Hooks as _, MosAt, scan_state};
+use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::Result;
 use crate::spa::Spa;
 
@@ -20,7 +20,7 @@ impl Spa {
     #[doc(alias = "dsl_scan_done")]
     pub(super) fn finish_scan(
         &self,
-        at: &MosAt<'_>,
+        at: &MosTx<'_>,
         scan: &mut DslScan,
         func: ScanFunc,
         complete: bool,

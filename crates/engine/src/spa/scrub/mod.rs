@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ondisk::pool::DslScan;
 use parking_lot::Mutex;
 
-use super::live::Spa;
+use super::Spa;
 use crate::dsl::write::{MosView, scan_state};
 
 /// What a scan does (`pool_scan_func_t`).

@@ -10,7 +10,7 @@ use ondisk::pool::DslScan;
 use ondisk::{Blkptr, Bookmark as Stored, ObjectType};
 
 use super::slice::Slice;
-use crate::dsl::write::{MosAt, scan_state, version};
+use crate::dsl::write::{MosTx, scan_state, version};
 use crate::error::{Kind, Result};
 use crate::traverse::{Births, Paused, dataset};
 use crate::types::Bookmark;
@@ -32,7 +32,7 @@ const MOS: u64 = 0;
 /// # Errors
 /// When the MOS cannot be read or written.
 #[doc(alias = "dsl_scan_visit")]
-pub(super) fn walk(at: &MosAt<'_>, scan: &mut DslScan, slice: &mut Slice<'_>) -> Result<Walked> {
+pub(super) fn walk(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>) -> Result<Walked> {
     if scan.bookmark.objset == MOS {
         (scan.cur_min_txg, scan.cur_max_txg) = (scan.min_txg, scan.max_txg);
         let root = slice.spa.uberblock().rootbp;
@@ -73,7 +73,7 @@ fn place(at: Bookmark) -> Stored {
 
 /// Scans a dataset, and puts what follows it into the queue.
 #[doc(alias = "dsl_scan_visitds")]
-fn one(at: &MosAt<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
+fn one(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
     let phys = match at.dataset(number) {
         Ok(phys) => phys,
         // A dataset that is gone has nothing to scan.
@@ -114,13 +114,13 @@ fn blocks(scan: &mut DslScan, slice: &mut Slice<'_>, root: &Blkptr, objset: u64)
 }
 
 /// The oldest datasets: `$ORIGIN`'s snapshot, of which all others are clones, and in old pools each that follows none.
-fn enqueue_oldest(at: &MosAt<'_>, scan: &DslScan) -> Result<()> {
+fn enqueue_oldest(at: &MosTx<'_>, scan: &DslScan) -> Result<()> {
     let datasets = datasets(at)?;
     let oldest = datasets.into_iter().filter(|(_, phys)| phys.prev_snap_obj == 0);
     oldest.into_iter().try_for_each(|(number, _)| scan_state::enqueue(at, scan, number, 0))
 }
 
-fn enqueue_descendants(at: &MosAt<'_>, scan: &DslScan, number: u64, phys: &DslDataset) -> Result<()> {
+fn enqueue_descendants(at: &MosTx<'_>, scan: &DslScan, number: u64, phys: &DslDataset) -> Result<()> {
     if phys.next_snap_obj != 0 {
         scan_state::enqueue(at, scan, phys.next_snap_obj, phys.creation_txg)?;
     }
@@ -143,7 +143,7 @@ fn enqueue_descendants(at: &MosAt<'_>, scan: &DslScan, number: u64, phys: &DslDa
 }
 
 /// All datasets and snapshots.
-fn datasets(at: &MosAt<'_>) -> Result<Vec<(u64, DslDataset)>> {
+fn datasets(at: &MosTx<'_>) -> Result<Vec<(u64, DslDataset)>> {
     let mut found = Vec::new();
     for object in at.mos.view().objects() {
         let object = object?;

@@ -20,6 +20,7 @@
 mod change;
 mod handle;
 pub mod needs;
+mod object_sync;
 mod piece;
 pub mod policy;
 mod reach;
@@ -27,7 +28,6 @@ mod slots;
 pub mod sync;
 mod tree;
 pub mod within;
-mod work;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

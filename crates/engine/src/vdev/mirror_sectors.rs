@@ -60,7 +60,7 @@ fn choices(scraps: &[Scrap], unit: usize) -> Vec<usize> {
 }
 
 /// The block from the scraps of all leaves, if some choice is accepted.
-pub(super) fn blend(size: usize, scraps: &[Scrap], judge: &mut dyn FnMut(&[u8]) -> bool) -> Option<Buf> {
+pub(super) fn combine(size: usize, scraps: &[Scrap], judge: &mut dyn FnMut(&[u8]) -> bool) -> Option<Buf> {
     let mut block = AlignedBuf::zeroed(size);
     let mut islands = Vec::new();
     for unit in 0..size.div_ceil(UNIT) {
@@ -140,10 +140,10 @@ mod tests {
         a[100] ^= 1;
         b[2000] ^= 1;
         a[4999] ^= 1;
-        let found = blend(5000, &[scrap(&a), scrap(&b)], &mut |bytes| bytes == want);
+        let found = combine(5000, &[scrap(&a), scrap(&b)], &mut |bytes| bytes == want);
         assert_eq!(found.as_deref(), Some(&want[..]));
         b[100] ^= 1;
-        assert!(blend(5000, &[scrap(&a), scrap(&b)], &mut |bytes| bytes == want).is_none());
+        assert!(combine(5000, &[scrap(&a), scrap(&b)], &mut |bytes| bytes == want).is_none());
     }
 
     #[test]
@@ -151,11 +151,11 @@ mod tests {
         let want = vec![7u8; 2048];
         let (mut a, mut b) = (Scrap::empty(2048), Scrap::empty(2048));
         a.add(0, &want[..1024]);
-        assert!(blend(2048, &[a, scrap(&[1; 2048])], &mut |bytes| bytes == want).is_none());
+        assert!(combine(2048, &[a, scrap(&[1; 2048])], &mut |bytes| bytes == want).is_none());
         let mut a = Scrap::empty(2048);
         a.add(0, &want[..1024]);
         b.add(1024, &want[1024..]);
-        assert!(blend(2048, &[a, b], &mut |bytes| bytes == want).is_some());
+        assert!(combine(2048, &[a, b], &mut |bytes| bytes == want).is_some());
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         let mut calls = 0;
         let scraps: Vec<Scrap> = (0..8).map(noise).collect();
         assert!(
-            blend(1 << 17, &scraps, &mut |_| {
+            combine(1 << 17, &scraps, &mut |_| {
                 calls += 1;
                 false
             })

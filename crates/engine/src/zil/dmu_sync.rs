@@ -27,7 +27,7 @@ use super::itx::{Itx, Payload, pointing};
 use super::log::Zil;
 use crate::arc::write::write_all;
 use crate::dmu::LiveObjset;
-use crate::dmu::live::{Handle, Waiting};
+use crate::dmu::dirty::{Handle, Waiting};
 use crate::error::{Kind, Result};
 use crate::types::Bookmark;
 use crate::zio::write::{WriteProps, WriteRequest};

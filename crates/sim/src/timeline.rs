@@ -15,7 +15,7 @@ use crate::world;
 
 /// Everything since the pool was made.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct Timeline {
     /// After each step; what is not on disk and was lost is forgotten.
     states: Vec<Model>,
     /// What was said to be safe.
@@ -23,7 +23,7 @@ pub struct Past {
     history: Vec<Change>,
 }
 
-impl Past {
+impl Timeline {
     /// The first state.
     pub fn begin(actor: &Actor) -> Self {
         Self { states: vec![actor.model.clone()], ..Self::default() }

@@ -55,19 +55,19 @@ struct State {
 
 /// What waits for the pool to be resumed.
 #[derive(Default)]
-pub struct Parking {
+pub struct SuspendedIo {
     state: Mutex<State>,
     changed: Condvar,
     written: Mutex<Written>,
 }
 
-impl std::fmt::Debug for Parking {
+impl std::fmt::Debug for SuspendedIo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Parking({} requests)", self.state.lock().requests.len())
+        write!(f, "SuspendedIo({} requests)", self.state.lock().requests.len())
     }
 }
 
-impl Parking {
+impl SuspendedIo {
     /// From now on requests are held; `sink` is told when one is.
     pub fn open(&self, sink: Held) {
         self.state.lock().sink = Some(sink);
@@ -189,7 +189,7 @@ pub enum Cure {
 }
 
 impl Zio {
-    /// Reads everything that was written since [`Parking::settle`] for groups up to `txg` and lies on a vdev of one of
+    /// Reads everything that was written since [`SuspendedIo::settle`] for groups up to `txg` and lies on a vdev of one of
     /// `suspects`, from these devices themselves. A block that has no good copy there, but is still in the system's memory,
     /// is written again.
     ///
@@ -202,7 +202,7 @@ impl Zio {
         let is_due = |bp: &&Blkptr| {
             bp.physical_birth() <= txg && bp.dvas().any(|dva| tops.contains(&u64::from(dva.vdev)))
         };
-        let written: Vec<Blkptr> = self.parking.written.lock().0.values().filter(is_due).copied().collect();
+        let written: Vec<Blkptr> = self.suspended.written.lock().0.values().filter(is_due).copied().collect();
         let mut bad = Vec::new();
         let past_caches = PastCaches::of(suspects);
         for bp in written {
@@ -284,36 +284,36 @@ mod tests {
 
     #[test]
     fn what_the_next_group_wrote_is_not_settled_with_this_one() {
-        let parking = Parking::default();
-        parking.open(Arc::new(|_| ()));
+        let queue = SuspendedIo::default();
+        queue.open(Arc::new(|_| ()));
         for (txg, offset) in [(5, 0), (6, 4096)] {
             let mut bp = block(offset, 4096);
             bp.set_births(txg, txg);
-            parking.note_written(&bp);
+            queue.note_written(&bp);
         }
-        parking.settle(5);
-        let left: Vec<u64> = parking.written.lock().0.values().map(Blkptr::physical_birth).collect();
+        queue.settle(5);
+        let left: Vec<u64> = queue.written.lock().0.values().map(Blkptr::physical_birth).collect();
         assert_eq!(left, [6]);
     }
 
     #[test]
     fn requests_wait_for_their_turn() {
-        let parking = Parking::default();
+        let queue = SuspendedIo::default();
         let ends = Arc::new(Mutex::new(Vec::new()));
         let hold = || {
             let ends = Arc::clone(&ends);
-            parking.hold(&Error::corrupt("gone"), Box::new(move |again| ends.lock().push(again)));
+            queue.hold(&Error::corrupt("gone"), Box::new(move |again| ends.lock().push(again)));
         };
         hold();
-        assert_eq!((ends.lock().as_slice(), parking.wait(&Error::corrupt("gone"))), (&[false][..], false));
+        assert_eq!((ends.lock().as_slice(), queue.wait(&Error::corrupt("gone"))), (&[false][..], false));
         let told = Arc::new(Mutex::new(0));
         let count = Arc::clone(&told);
-        parking.open(Arc::new(move |_| *count.lock() += 1));
+        queue.open(Arc::new(move |_| *count.lock() += 1));
         hold();
         assert_eq!((ends.lock().len(), *told.lock()), (1, 1));
-        parking.resume(|| ());
+        queue.resume(|| ());
         hold();
-        parking.close();
+        queue.close();
         assert_eq!(*ends.lock(), [false, true, false]);
     }
 }

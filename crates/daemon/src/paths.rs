@@ -24,7 +24,7 @@ const CONF_NAME: &str = "aquifer.conf";
 
 /// The daemon's files.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct RunPaths {
     /// Folder of the socket: its owner's alone.
     pub run: PathBuf,
     /// Folder of the cache file.
@@ -35,7 +35,7 @@ pub struct Place {
     pub guests: Option<PathBuf>,
 }
 
-impl Place {
+impl RunPaths {
     /// The place of this process's user. Nothing is created.
     pub fn of_process() -> Self {
         let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -133,7 +133,7 @@ impl Place {
 /// Connects to the socket on which the system's daemon serves users who are not its owner.
 ///
 /// # Errors
-/// As [`Place::connect`]; the folder must be writable by root or this user alone.
+/// As [`RunPaths::connect`]; the folder must be writable by root or this user alone.
 pub fn connect_as_guest(socket: &Path) -> io::Result<UnixStream> {
     let dir = socket.parent().unwrap_or(Path::new("/"));
     let meta = fs::symlink_metadata(dir)?;
@@ -210,7 +210,8 @@ mod tests {
     fn a_run_folder_that_others_can_enter_is_named_with_the_mode_it_must_have() {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run");
-        let place = Place { run: run.clone(), state: run.clone(), conf: run.join(CONF_NAME), guests: None };
+        let place =
+            RunPaths { run: run.clone(), state: run.clone(), conf: run.join(CONF_NAME), guests: None };
         place.check().unwrap();
         place.prepare().unwrap();
         for (mode, shown) in [(0o755, "mode 755"), (0o500, "mode 500")] {
@@ -224,10 +225,10 @@ mod tests {
         // A link to a folder that is as it has to be is not one itself: whoever made the link can change it.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&run, &link).unwrap();
-        let linked = Place { run: link, ..place.clone() };
+        let linked = RunPaths { run: link, ..place.clone() };
         assert!(linked.check().unwrap_err().to_string().contains("is not a folder"));
         // Somebody else's state is nobody's trouble.
-        let gone = Place { run: dir.path().join("none"), state: run.join("file"), ..place.clone() };
+        let gone = RunPaths { run: dir.path().join("none"), state: run.join("file"), ..place.clone() };
         fs::write(run.join("file"), "").unwrap();
         assert!(!crate::client::is_wanted(&gone).unwrap());
         fs::remove_file(run.join("file")).unwrap();

@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use super::account::Account;
-use super::at::{Hooks, MosAt, MosView};
+use super::mos_tx::{Hooks, MosTx, MosView};
 use super::space::{self, Delta};
 use super::{crypto, destroy, props};
-use crate::dmu::live::policy::{Policy, RedundantMetadata};
+use crate::dmu::dirty::policy::{Policy, RedundantMetadata};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::KeyStore;
 use crate::dsl::props::PropValue;
@@ -116,8 +116,8 @@ impl DslPool {
     }
 
     /// The MOS within a transaction.
-    pub fn at<'a>(&'a self, tx: &'a Tx, hooks: &'a dyn Hooks) -> MosAt<'a> {
-        MosAt::new(&self.mos, tx, hooks)
+    pub fn at<'a>(&'a self, tx: &'a Tx, hooks: &'a dyn Hooks) -> MosTx<'a> {
+        MosTx::new(&self.mos, tx, hooks)
     }
 
     /// Opens head `number` for writing; whoever asks again gets the same.
@@ -143,7 +143,7 @@ impl DslPool {
 
     /// Makes the object set of a new dataset (syncing context); [`DslPool::sync_dataset`] writes it.
     #[doc(alias = "dmu_objset_create_impl")]
-    pub fn create_objset(&self, at: &MosAt<'_>, number: u64, kind: ObjsetType) -> Result<Arc<LiveDataset>> {
+    pub fn create_objset(&self, at: &MosTx<'_>, number: u64, kind: ObjsetType) -> Result<Arc<LiveDataset>> {
         let phys = at.dataset(number)?;
         self.keys.open_for_writing(number)?;
         let policy = policy(at, at.hooks, phys.dir_obj)?;
@@ -224,7 +224,7 @@ impl DslPool {
 
     /// Writes one dataset and puts its accounts in order.
     #[doc(alias = "dsl_dataset_sync")]
-    pub fn sync_dataset(&self, at: &MosAt<'_>, dataset: &LiveDataset) -> Result<()> {
+    pub fn sync_dataset(&self, at: &MosTx<'_>, dataset: &LiveDataset) -> Result<()> {
         let account = Account::open(*at, dataset.number)?;
         for feature in dataset.features.lock().remove(&at.tx.txg()).unwrap_or_default() {
             account.use_feature(feature);

@@ -1,10 +1,59 @@
-//! A pool that is being written.
+//! The storage pool: from labels to an open pool.
 //!
-//! Commands and mounts change objects in transactions ([`Spa::begin`]); changes to the MOS are made by tasks that
-//! run in syncing context ([`Spa::sync_task`]). The sync thread (or, without threads, whoever waits) closes groups
-//! and writes them: see [`super::sync`].
+//! Trust grows in steps, each a type that the next consumes:
+//!
+//! 1. [`ImportSource`]: what labels said, and the devices found by guid. Nothing verified but each
+//!    label's own checksum.
+//! 2. an uberblock candidate: the newest whose root block can be read ([`load`]).
+//! 3. the trusted config: the one stored in the MOS, which replaces the labels' tree.
+//! 4. [`Pool`]: features checked, removed vdevs' mappings and the leaves' DTLs loaded.
+//!
+//! When the newest uberblock can't be opened, older ones may be tried; what was tried and what it
+//! costs is kept in [`Pool::rewind`].
+//!
+//! [`Spa`] is a pool that is open for writing. Commands and mounts change objects in transactions
+//! ([`Spa::begin`]); sync tasks ([`Spa::sync_task`]) change the MOS in syncing context. The sync thread (without
+//! threads: the caller that waits) quiesces and writes txgs: see [`sync`].
 //!
 //! Lock order: changing → tasks → config → (leaf locks of dmu and metaslab). No lock here is held while waiting.
+
+mod accounts;
+mod admin;
+mod chores;
+pub mod config;
+pub mod create;
+pub mod devices;
+mod dtl;
+pub mod errlog;
+pub mod events;
+mod faults;
+pub mod feature_set;
+pub mod features;
+pub mod growth;
+mod health;
+pub mod history;
+pub mod history_log;
+mod hooks;
+pub mod import;
+mod keys;
+pub mod layout;
+mod load;
+pub(crate) mod mapping;
+mod multihost;
+mod pool;
+pub mod props;
+mod resume;
+pub mod scrub;
+mod set_props;
+pub mod shared;
+mod source;
+pub mod space;
+mod space_store;
+mod spares;
+pub mod suspension;
+mod sync;
+mod upgrade;
+pub mod vdev_props;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -15,17 +64,16 @@ use std::time::Duration;
 use ondisk::{Blkptr, Uberblock};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
-use super::chores::Chores;
-use super::config::PoolConfig;
-use super::events::Events;
-use super::faults::Lost;
-use super::feature_set::FeatureSet;
-use super::health::Diagnosis;
-use super::multihost::Multihost;
-use super::pool::Pool;
-use super::shared::Shared;
-use super::suspension::Telling;
-use crate::dmu::live::sync::BlockOps;
+use self::chores::Chores;
+use self::config::PoolConfig;
+use self::events::Events;
+use self::faults::Lost;
+use self::feature_set::FeatureSet;
+use self::health::Diagnosis;
+use self::multihost::Multihost;
+use self::shared::Shared;
+use self::suspension::Telling;
+use crate::dmu::dirty::sync::BlockOps;
 use crate::dmu::tx::{Dirty, FREED_BLOCK};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::{DslPool, Tasks};
@@ -34,7 +82,15 @@ use crate::memory::{Limit, Limits};
 use crate::metaslab::SpaceAllocator;
 use crate::taskq::Promise;
 use crate::txg::Txgs;
-use crate::zio::{self, park::be_patient};
+use crate::zio::{self, suspend::be_patient};
+
+pub use chores::Chore;
+pub use create::{FillRoot, NewPool, create, create_encrypted};
+pub use import::{ImportOptions, check_logs, import, missing_logs};
+pub use load::{open, packed_nvlist};
+pub use pool::{Pool, Rewind};
+pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions};
+pub use upgrade::is_version;
 
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_millis(100);
@@ -46,7 +102,7 @@ const BEAT_TICK: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Work in syncing context. What it finds wrong it must find before it changes anything.
-pub(super) type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
+type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
 
 /// A pool that is being written.
 #[derive(Debug)]
@@ -69,34 +125,34 @@ pub struct Spa {
     pub shared: Shared,
     /// Configuration.
     pub config: Mutex<PoolConfig>,
-    pub(super) me: Weak<Spa>,
-    pub(super) uberblock: Mutex<Uberblock>,
-    pub(super) tasks: Waiting,
-    pub(super) mos_delta: Mutex<[i64; 3]>,
+    me: Weak<Spa>,
+    uberblock: Mutex<Uberblock>,
+    tasks: Waiting,
+    mos_delta: Mutex<[i64; 3]>,
     /// Pass of the group that is being written.
-    pub(super) pass: AtomicU64,
-    pub(super) multihost: Multihost,
-    pub(super) events: Arc<Events>,
-    pub(super) lost: Lost,
-    pub(super) diagnosis: Diagnosis,
-    pub(super) telling: Telling,
-    pub(super) scanning: super::scrub::Scanning,
+    pass: AtomicU64,
+    multihost: Multihost,
+    events: Arc<Events>,
+    lost: Lost,
+    diagnosis: Diagnosis,
+    telling: Telling,
+    scanning: self::scrub::Scanning,
     /// Something waits to be freed, and the last group could free some.
-    pub(super) waiting: AtomicBool,
+    waiting: AtomicBool,
     /// What its own thread does behind users.
-    pub(super) chores: Arc<Chores>,
+    chores: Arc<Chores>,
     /// Vdevs grow with their devices.
-    pub(super) autoexpand: AtomicBool,
+    autoexpand: AtomicBool,
     /// Some of them have, and could be used.
-    pub(super) has_grown: AtomicBool,
+    has_grown: AtomicBool,
     /// When devices were last measured.
-    pub(super) last_measured: Mutex<Duration>,
-    pub(super) thread: Mutex<Option<std::thread::JoinHandle<()>>>,
-    pub(super) stop: AtomicBool,
+    last_measured: Mutex<Duration>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    stop: AtomicBool,
     /// A group was left half written: nothing can be written any more.
-    pub(super) broken: AtomicBool,
+    broken: AtomicBool,
     /// Held for change while a group changes what the MOS says of datasets.
-    pub(super) changing: Arc<RwLock<()>>,
+    changing: Arc<RwLock<()>>,
 }
 
 /// While it is kept, the MOS says the same of all datasets, and nothing that it refers to is overwritten. Groups
@@ -108,7 +164,7 @@ pub struct Quiet {
 
 /// Tasks by group.
 #[derive(Default)]
-pub(super) struct Waiting(pub Mutex<BTreeMap<u64, Vec<Task>>>);
+struct Waiting(pub Mutex<BTreeMap<u64, Vec<Task>>>);
 
 impl std::fmt::Debug for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -117,7 +173,7 @@ impl std::fmt::Debug for Waiting {
 }
 
 impl Spa {
-    pub(super) fn new(
+    fn new(
         pool: Arc<Pool>,
         mos: Arc<LiveObjset>,
         space: Arc<SpaceAllocator>,
@@ -148,7 +204,7 @@ impl Spa {
             lost: Lost::default(),
             diagnosis: Diagnosis::default(),
             telling: Telling::default(),
-            scanning: super::scrub::Scanning::default(),
+            scanning: self::scrub::Scanning::default(),
             // Nobody has looked yet.
             waiting: AtomicBool::new(true),
             chores: Arc::default(),
@@ -178,7 +234,7 @@ impl Spa {
         }
     }
 
-    pub(super) fn limits(&self) -> &Limits {
+    fn limits(&self) -> &Limits {
         &self.pool.env.memory.limits
     }
 
@@ -376,9 +432,9 @@ impl Spa {
     }
 
     /// Stops the sync thread.
-    pub(super) fn stop_thread(&self) {
+    fn stop_thread(&self) {
         // A step of theirs may wait for a group, which the sync thread has to write, or for a disk.
-        self.pool.zio.parking.close();
+        self.pool.zio.suspended.close();
         self.chores.end();
         self.stop.store(true, Ordering::Release);
         self.txgs.want(0);
@@ -404,7 +460,7 @@ impl Drop for Spa {
 }
 
 /// Accounts of the MOS's own blocks.
-pub(super) struct MosOps<'a>(pub &'a Spa);
+struct MosOps<'a>(pub &'a Spa);
 
 impl MosOps<'_> {
     fn add(&self, bp: &Blkptr, sign: i64) {

@@ -46,7 +46,7 @@ const NO_NAME: &[u8] = b"/";
 
 /// What the file system was before, as far as it matters to who knew it.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct PriorContent {
     /// It had another content.
     happened: AtomicBool,
     /// Files that somebody may still have, whose numbers are nobody's or another's now.
@@ -55,7 +55,7 @@ pub struct Past {
     outdated: RwLock<HashSet<u64>>,
 }
 
-impl Past {
+impl PriorContent {
     /// The kernel gets to know the file that has this number now.
     pub fn met(&self, object: u64) {
         if self.happened.load(Ordering::Acquire) && self.gone.read().contains(&object) {
@@ -99,9 +99,9 @@ impl Live {
 
 /// The file system behind its gate.
 #[derive(Debug)]
-pub struct Gate(pub RwLock<Live>);
+pub struct FsSwap(pub RwLock<Live>);
 
-impl Gate {
+impl FsSwap {
     fn files(&self) -> Arc<FsWriter> {
         Arc::clone(&self.0.read().files)
     }
@@ -199,7 +199,7 @@ macro_rules! pass {
 
 /// What the kernel talks to.
 #[derive(Debug)]
-pub struct Front(pub Arc<Gate>);
+pub struct Front(pub Arc<FsSwap>);
 
 impl Filesystem for Front {
     fn init(&mut self, req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {

@@ -12,8 +12,8 @@ use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjsetType, dnode};
 use stdx::AlignedBuf;
 
+use super::object_sync::{Place, Request, Wanted, Work};
 use super::policy::Policy;
-use super::work::{Place, Request, Wanted, Work};
 use super::{Handle, LiveObjset, META_BLOCK, slots, tree};
 use crate::arc::write::{write_all, write_each};
 use crate::dmu::{Object, SpecialObject, Tx};

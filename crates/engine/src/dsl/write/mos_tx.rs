@@ -78,7 +78,7 @@ pub struct MosView<'a> {
 
 /// The MOS, open for change in one transaction.
 #[derive(Debug, Clone, Copy)]
-pub struct MosAt<'a> {
+pub struct MosTx<'a> {
     view: MosView<'a>,
     /// The transaction, in syncing context.
     pub tx: &'a Tx,
@@ -86,7 +86,7 @@ pub struct MosAt<'a> {
     pub hooks: &'a dyn Hooks,
 }
 
-impl<'a> std::ops::Deref for MosAt<'a> {
+impl<'a> std::ops::Deref for MosTx<'a> {
     type Target = MosView<'a>;
 
     fn deref(&self) -> &Self::Target {
@@ -170,7 +170,7 @@ impl MosView<'_> {
     }
 }
 
-impl<'a> MosAt<'a> {
+impl<'a> MosTx<'a> {
     /// The MOS under change by `tx`.
     pub fn new(mos: &'a Arc<LiveObjset>, tx: &'a Tx, hooks: &'a dyn Hooks) -> Self {
         Self { view: MosView { mos }, tx, hooks }
@@ -318,7 +318,7 @@ impl<'a> MosAt<'a> {
     }
 }
 
-impl Objects for MosAt<'_> {
+impl Objects for MosTx<'_> {
     fn create(&self, new: &edit::NewObject) -> Result<u64> {
         self.create_object(NewObject::with_bonus(new.kind, new.block_size, new.bonus_kind, new.bonus_len))
     }

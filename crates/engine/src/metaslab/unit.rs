@@ -50,7 +50,7 @@ pub struct MapState {
 
 /// A metaslab.
 #[derive(Debug)]
-pub(super) struct Slab {
+pub(super) struct Metaslab {
     /// Its vdev.
     pub vdev: u64,
     /// Its number there.
@@ -133,7 +133,7 @@ pub(super) struct LoadStart {
     not_yet: RangeSet,
 }
 
-impl Slab {
+impl Metaslab {
     pub fn new(vdev: u64, id: u64, place: (u64, u64), ashift: u32, state: State) -> Self {
         let slab = Self {
             vdev,

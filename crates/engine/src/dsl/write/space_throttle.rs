@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::at::Hooks;
-use super::live::{DslPool, LiveDataset};
+use super::mos_tx::Hooks;
+use super::open_datasets::{DslPool, LiveDataset};
 use super::space::{Room, room};
 use crate::error::{Error, Kind, Result};
 
@@ -22,7 +22,7 @@ const PATIENCE: usize = 4;
 const LONG_PATIENCE: usize = 64;
 
 /// What the rooms of a dataset ask of the pool.
-pub trait Roomy: Hooks {
+pub trait SpaceSource: Hooks {
     /// The datasets.
     fn datasets(&self) -> &DslPool;
     /// The last group on disk.
@@ -43,21 +43,21 @@ pub trait Roomy: Hooks {
 
 /// Room of one dataset, as of a group.
 #[derive(Debug, Default)]
-pub struct Rooms {
+pub struct SpaceThrottles {
     /// The group; for what takes space, and for what frees some.
     known: Mutex<Option<(u64, [Room; 2])>>,
     /// Something was freed since writers last waited for that.
     freed: AtomicBool,
 }
 
-impl Rooms {
+impl SpaceThrottles {
     /// Room as of the last group on disk. `netfree` as in [`room`].
-    pub fn of(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<Room> {
+    pub fn of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<Room> {
         Ok(self.as_of(pool, dataset, netfree)?.0)
     }
 
     /// Room, and the group it is of.
-    fn as_of(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<(Room, u64)> {
+    fn as_of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<(Room, u64)> {
         let synced = pool.synced();
         let mut known = self.known.lock();
         let rooms = match &*known {
@@ -78,7 +78,7 @@ impl Rooms {
     /// # Errors
     /// `NoSpace`, or `Quota` when it is the dataset's or an ancestor's.
     #[doc(alias("dsl_dir_tempreserve_space", "dmu_tx_assign"))]
-    pub fn wait(&self, pool: &dyn Roomy, dataset: &LiveDataset, netfree: bool) -> Result<()> {
+    pub fn wait(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<()> {
         let mut in_quota = true;
         let inflation = pool.inflation();
         let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);

@@ -56,7 +56,7 @@ struct Face {
 
 /// The block as one variant has it.
 #[derive(Debug)]
-pub(super) struct Board<'a> {
+pub(super) struct ParityRows<'a> {
     pub grid: &'a Grid,
     faces: Vec<Face>,
     sector: usize,
@@ -66,7 +66,7 @@ pub(super) struct Board<'a> {
     pub suspects: Vec<Row>,
 }
 
-impl<'a> Board<'a> {
+impl<'a> ParityRows<'a> {
     /// `None` when some row misses more sectors than it has parity.
     pub fn new(grid: &'a Grid, gather: &Gather, children: &dyn Children, variant: &Variant) -> Option<Self> {
         let sector = usize::try_from(grid.sector).ok()?;

@@ -20,7 +20,7 @@ mod convert;
 mod ctl;
 mod files;
 mod flags;
-pub(crate) mod gate;
+pub(crate) mod fs_swap;
 mod open_dirs;
 mod posix_acl;
 mod privileges;
@@ -142,7 +142,7 @@ pub(crate) struct Live {
     pub(crate) admin: Option<Arc<dyn SnapshotAdmin>>,
     /// The way to tell the kernel what it does not know.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
-    pub(crate) past: gate::Past,
+    pub(crate) past: fs_swap::PriorContent,
     /// Directories that are open.
     pub(crate) open_dirs: open_dirs::OpenDirs,
     /// Work that makes the kernel forget pages, which waits for reads of them.
@@ -205,7 +205,7 @@ pub fn mount_live<'a>(
     let shared = Arc::new(RwLock::new(options));
     let notifier = Arc::new(OnceLock::new());
     let theirs = Arc::clone(&notifier);
-    let past = gate::Past::default();
+    let past = fs_swap::PriorContent::default();
     let live = Live {
         files,
         options: Arc::clone(&shared),
@@ -216,7 +216,7 @@ pub fn mount_live<'a>(
         open_dirs: open_dirs::OpenDirs::default(),
         forgetting: Lane::new(FORGETTING),
     };
-    let gate = Arc::new(gate::Gate(RwLock::new(live)));
+    let gate = Arc::new(fs_swap::FsSwap(RwLock::new(live)));
     let place = kernel::Place {
         spot: spot.into(),
         source: &name,
@@ -224,7 +224,7 @@ pub fn mount_live<'a>(
         everybody: options.allow_other,
         checked: true,
     };
-    let (line, at) = kernel::spawn(Box::new(gate::Front(Arc::clone(&gate))), &place)?;
+    let (line, at) = kernel::spawn(Box::new(fs_swap::Front(Arc::clone(&gate))), &place)?;
     // Nobody else sets it.
     let _ = notifier.set(line.notifier());
     let also = Mutex::default();
