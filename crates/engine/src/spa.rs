@@ -18,8 +18,8 @@
 //! Lock order: changing → tasks → config → (leaf locks of dmu and metaslab). No lock here is held while waiting.
 
 mod accounts;
+mod activity;
 mod admin;
-mod chores;
 pub mod config;
 pub mod create;
 pub mod devices;
@@ -29,6 +29,7 @@ pub mod events;
 mod faults;
 pub mod feature_set;
 pub mod features;
+mod freeing;
 pub mod growth;
 mod health;
 pub mod history;
@@ -64,11 +65,13 @@ use std::time::Duration;
 use ondisk::{Blkptr, Uberblock};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
-use self::chores::Chores;
+use self::activity::{Activities, Due};
 use self::config::PoolConfig;
 use self::events::Events;
 use self::faults::Lost;
 use self::feature_set::FeatureSet;
+use self::freeing::Freeing;
+use self::growth::Growth;
 use self::health::Diagnosis;
 use self::multihost::Multihost;
 use self::shared::Shared;
@@ -84,7 +87,7 @@ use crate::taskq::Promise;
 use crate::txg::Txgs;
 use crate::zio::{self, suspend::be_patient};
 
-pub use chores::Chore;
+pub use activity::{Activity, Pace, Step};
 pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, check_logs, import, missing_logs};
 pub use load::{open, packed_nvlist};
@@ -133,20 +136,13 @@ pub struct Spa {
     pass: AtomicU64,
     multihost: Multihost,
     events: Arc<Events>,
-    lost: Lost,
+    lost: Arc<Lost>,
     diagnosis: Diagnosis,
     telling: Telling,
-    scanning: self::scrub::Scanning,
-    /// Something waits to be freed, and the last group could free some.
-    waiting: AtomicBool,
-    /// What its own thread does behind users.
-    chores: Arc<Chores>,
-    /// Vdevs grow with their devices.
-    autoexpand: AtomicBool,
-    /// Some of them have, and could be used.
-    has_grown: AtomicBool,
-    /// When devices were last measured.
-    last_measured: Mutex<Duration>,
+    scanning: Arc<self::scrub::Scanning>,
+    freeing: Arc<Freeing>,
+    growth: Arc<Growth>,
+    activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     stop: AtomicBool,
     /// A group was left half written: nothing can be written any more.
@@ -184,6 +180,14 @@ impl Spa {
         pool.dsl.keys.set_secrets(&pool.env.secrets);
         // What is on disk can be mended from the first read on.
         pool.zio.set_synced(uberblock.txg);
+        let (freeing, growth) = (Arc::<Freeing>::default(), Arc::<Growth>::default());
+        let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
+        let activities = Activities::new(vec![
+            Arc::clone(&freeing) as _,
+            Arc::clone(&growth) as _,
+            Arc::clone(&lost) as _,
+            Arc::clone(&scanning) as _,
+        ]);
         let spa = Arc::new_cyclic(|me| Self {
             datasets: DslPool::new(&mos, &pool.dsl.keys),
             pool,
@@ -201,16 +205,13 @@ impl Spa {
             pass: AtomicU64::new(0),
             multihost: Multihost::default(),
             events: Arc::default(),
-            lost: Lost::default(),
+            lost,
             diagnosis: Diagnosis::default(),
             telling: Telling::default(),
-            scanning: self::scrub::Scanning::default(),
-            // Nobody has looked yet.
-            waiting: AtomicBool::new(true),
-            chores: Arc::default(),
-            autoexpand: AtomicBool::new(false),
-            has_grown: AtomicBool::new(false),
-            last_measured: Mutex::default(),
+            scanning,
+            freeing,
+            growth,
+            activities,
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -352,7 +353,6 @@ impl Spa {
         // A transaction that broke off suspends the pool where nobody can tell.
         self.tell_suspension();
         self.tend();
-        self.measure_now_and_then();
         if let Some(txg) = self.txgs.take() {
             if let Err(why) = self.sync_txg(txg) {
                 self.broken.store(true, Ordering::Release);
@@ -382,7 +382,12 @@ impl Spa {
                     return;
                 }
                 let late = idle >= Duration::from_secs(spa.limits().get(Limit::TxgTimeout));
-                if spa.step_or_suspend((late || spa.scanning.is_pressing()) && spa.has_changes()) {
+                let due = match spa.activities_due() {
+                    Due::Now => true,
+                    Due::Soon => late,
+                    Due::No => late && spa.has_changes(),
+                };
+                if spa.step_or_suspend(due) {
                     idle = Duration::ZERO;
                     continue;
                 }
@@ -402,7 +407,8 @@ impl Spa {
         std::thread::Builder::new().name(format!("mmp-{}", self.pool.name)).spawn(beat)?;
         let name = format!("txg-{}", self.pool.name);
         *self.thread.lock() = Some(std::thread::Builder::new().name(name).spawn(work)?);
-        self.start_chores()
+        self.start_activities();
+        Ok(())
     }
 
     /// As [`Spa::step`]. When an invariant breaks, whoever waits is told so, instead of waiting for ever.
@@ -424,10 +430,7 @@ impl Spa {
         let open = self.txgs.open();
         self.datasets.is_dirty(open)
             || self.mos.is_dirty(open)
-            || self.waiting.load(Ordering::Relaxed)
-            || !self.lost.is_empty()
-            || self.is_scanning()
-            || self.is_resilver_due()
+            || self.config.lock().is_dirty()
             || self.tasks.0.lock().contains_key(&open)
     }
 
@@ -435,7 +438,7 @@ impl Spa {
     fn stop_thread(&self) {
         // A step of theirs may wait for a group, which the sync thread has to write, or for a disk.
         self.pool.zio.suspended.close();
-        self.chores.end();
+        self.activities.end();
         self.stop.store(true, Ordering::Release);
         self.txgs.want(0);
         if let Some(thread) = self.thread.lock().take()

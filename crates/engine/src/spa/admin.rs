@@ -142,7 +142,7 @@ impl Spa {
     }
 
     fn close_as(&self, state: PoolState) -> Result<()> {
-        self.chores.end();
+        self.activities.end();
         self.sync()?;
         self.space.request_flush_all();
         self.sync_task(move |spa, _| {

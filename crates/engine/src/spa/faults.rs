@@ -14,6 +14,7 @@ use zcommon::health::Health;
 use zcommon::vdev::PoolState;
 
 use super::Spa;
+use super::activity::{Activity, Due, Moment};
 use super::errlog::LoggedError;
 use crate::dmu::Tx;
 use crate::dsl::write::MosTx;
@@ -39,9 +40,13 @@ const ZIO_TYPE_FLUSH: u32 = 5;
 #[derive(Debug, Default)]
 pub(super) struct Lost(Mutex<BTreeSet<LoggedError>>);
 
-impl Lost {
-    pub fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+impl Activity for Lost {
+    fn is_due(&self, _: &Spa) -> Due {
+        if self.0.lock().is_empty() { Due::No } else { Due::Soon }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        if moment == Moment::AfterTasks { spa.sync_errlog(tx) } else { Ok(()) }
     }
 }
 
@@ -181,7 +186,7 @@ impl Spa {
 
     /// Writes what waits into the log.
     #[doc(alias = "spa_errlog_sync")]
-    pub(super) fn sync_errlog(&self, tx: &Tx) -> Result<()> {
+    fn sync_errlog(&self, tx: &Tx) -> Result<()> {
         let waiting = std::mem::take(&mut *self.lost.0.lock());
         if waiting.is_empty() {
             return Ok(());

@@ -23,13 +23,15 @@
 //! `zpool create` made of a whole disk is not made larger here: the disk's partition table is the administrator's.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ondisk::names::mos;
+use parking_lot::Mutex;
 use zcommon::health::Health;
 
 use super::Spa;
+use super::activity::{Activity, Due, Moment};
 use super::config::PoolConfig;
 use super::layout::config::edit;
 use super::layout::size::{expand_size, leaf_asize};
@@ -50,6 +52,49 @@ pub(super) const AUTOEXPAND: &str = "autoexpand";
 
 /// How often devices are measured that could make their pool grow.
 const MEASURE: Duration = Duration::from_secs(3);
+
+/// Vdevs grow with their devices while `autoexpand` is on.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    /// The property is on.
+    on: AtomicBool,
+    /// A device has grown, and the next txg uses that.
+    found: AtomicBool,
+    /// When devices were last measured.
+    measured: Mutex<Duration>,
+}
+
+impl Growth {
+    /// Measures devices every [`MEASURE`]; whether one has grown.
+    fn look(&self, spa: &Spa) -> bool {
+        if !self.on.load(Ordering::Relaxed) || spa.is_suspended() {
+            return false;
+        }
+        let now = spa.pool.env.clock.monotonic();
+        let mut measured = self.measured.lock();
+        if now.saturating_sub(*measured) >= MEASURE {
+            *measured = now;
+            let grown = spa.pool.zio.tree().leaves().any(|leaf| leaf.measured() > leaf.size());
+            self.found.fetch_or(grown, Ordering::Relaxed);
+        }
+        self.found.load(Ordering::Relaxed)
+    }
+}
+
+impl Activity for Growth {
+    fn is_due(&self, spa: &Spa) -> Due {
+        if self.look(spa) { Due::Soon } else { Due::No }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        if moment == Moment::AfterTasks && self.look(spa) {
+            self.found.store(false, Ordering::Relaxed);
+            // A vdev that cannot grow stays as it is; the next command that asks for it reports why.
+            let _ = spa.measure_all(tx);
+        }
+        Ok(())
+    }
+}
 
 /// Allocatable bytes of a vdev whose leaves have so many bytes each; `None` when none of them is known.
 #[doc(alias = "vdev_op_open")]
@@ -94,11 +139,11 @@ pub fn expandable(tree: &Tree, guid: u64) -> u64 {
 impl Spa {
     /// Whether vdevs grow with their devices.
     pub(super) fn expands_by_itself(&self) -> bool {
-        self.autoexpand.load(Ordering::Relaxed)
+        self.growth.on.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_autoexpand(&self, on: bool) {
-        self.autoexpand.store(on, Ordering::Relaxed);
+        self.growth.on.store(on, Ordering::Relaxed);
     }
 
     /// Measures the devices of a vdev (syncing context). Of those that `counts` says all bytes count from now on, if they
@@ -190,33 +235,6 @@ impl Spa {
             return Ok(());
         }
         self.sync_task(|spa, tx| spa.measure_all(tx))
-    }
-
-    /// With `autoexpand=on`, has vdevs grow whose devices did. For the sync thread, which does not wait for it.
-    pub(super) fn measure_now_and_then(&self) {
-        if !self.expands_by_itself() || self.is_suspended() {
-            return;
-        }
-        let now = self.pool.env.clock.monotonic();
-        {
-            let mut last = self.last_measured.lock();
-            if now.saturating_sub(*last) < MEASURE {
-                return;
-            }
-            *last = now;
-        }
-        if self.pool.zio.tree().leaves().any(|leaf| leaf.measured() > leaf.size()) {
-            self.has_grown.store(true, Ordering::Relaxed);
-            self.waiting.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// What [`Spa::measure_now_and_then`] found is used in the next group.
-    pub(super) fn grow_if_found(&self, tx: &Tx) {
-        if self.has_grown.swap(false, Ordering::Relaxed) {
-            // What can't grow stays as it is; the next administrator who asks is told why.
-            let _ = self.measure_all(tx);
-        }
     }
 }
 

@@ -279,8 +279,6 @@ impl Spa {
             // Only logs can be out of use as a whole: blocks go elsewhere.
             self.space.set_closed(top.id, is_closed(&top, &self.config.lock()));
         }
-        // Also of a pool that nobody else changes it is to be on disk soon.
-        self.waiting.store(true, Ordering::Relaxed);
         if before.state != health.state {
             self.report_state(leaf, before);
         }

@@ -1,6 +1,5 @@
 //! What the DSL asks of a pool: one that is being made, and one that is open; and what intent logs ask.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use ondisk::Blkptr;
@@ -167,7 +166,7 @@ impl SpaceSource for Spa {
     }
 
     fn is_freeing(&self) -> bool {
-        self.chores.are_left() || self.waiting.load(Ordering::Relaxed)
+        self.activities.have_steps() || self.freeing.is_waiting()
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Writing a transaction group.
 //!
-//! 1. Datasets, then tasks: both change the MOS.
+//! 1. Datasets, then tasks, and background activities between them ([`super::activity`]): all change the MOS.
 //! 2. Passes: MOS objects and root → the allocator notes what that allocated and freed in space maps, which are MOS
 //!    objects → again, until a pass changes nothing. From the second pass on blocks are written in place.
 //! 3. Labels and uberblock ([`crate::vdev::label`]); only now does anything on disk refer to the new state.
@@ -22,13 +22,12 @@ use std::sync::atomic::Ordering;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ObjectType, Uberblock};
 
+use super::activity::Moment;
 use super::layout::config::guid_sum;
 use super::space_store::Store;
 use super::{MosOps, Spa};
 use crate::dmu::{NewObject, Tx};
-use crate::dsl::write::freeing;
 use crate::error::{Error, Result};
-use crate::memory::Limit;
 use crate::vdev::label::ConfigSync;
 use crate::vdev::leaf::Leaf;
 use crate::zap::{Zap, ZapEdit};
@@ -51,12 +50,11 @@ impl Spa {
         self.pass.store(1, Ordering::Relaxed);
         let changing = self.changing.write();
         self.sync_datasets(&tx)?;
+        self.sync_activities(&tx, Moment::BeforeTasks)?;
         self.run_tasks(&tx);
-        self.note_waiting(&tx)?;
-        self.sync_errlog(&tx)?;
+        self.sync_activities(&tx, Moment::AfterTasks)?;
         drop(changing);
-        self.resilver_if_due(&tx)?;
-        self.scan_slice(&tx)?;
+        self.sync_activities(&tx, Moment::Last)?;
         let labels = self.config.lock().is_dirty();
         let rootbp = self.sync_mos(&tx)?;
         // Notes made while maps were written may have changed the configuration.
@@ -76,30 +74,18 @@ impl Spa {
         if delta != [0; 3] {
             self.datasets.mos_used(self, delta, tx)?;
         }
-        let at = self.datasets.at(tx, self);
-        freeing::process_deferred(&at)?;
-        let freed = freeing::process(&at, self.limits().get(Limit::AsyncBlockMax))?;
-        self.waiting.store(freed > 0, Ordering::Relaxed);
         Ok(())
     }
 
     fn run_tasks(&self, tx: &Tx) {
         let tasks = self.tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
         // A task may have left something to be freed.
-        self.waiting.fetch_or(!tasks.is_empty(), Ordering::Relaxed);
+        if !tasks.is_empty() {
+            self.freeing.look_again();
+        }
         for task in tasks {
             task(self, tx);
         }
-        self.grow_if_found(tx);
-    }
-
-    /// Whether the next group may have something to free, though nobody changes anything.
-    fn note_waiting(&self, tx: &Tx) -> Result<()> {
-        if self.waiting.load(Ordering::Relaxed) {
-            let waiting = freeing::is_waiting(&self.datasets.at(tx, self))?;
-            self.waiting.store(waiting, Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     /// Passes until nothing changes; gives the MOS's root.

@@ -2,7 +2,7 @@
 //! behind users, a bounded piece in each transaction, while other writers go on.
 //!
 //! ```text
-//!  unlink, close ─▶ delete queue (on disk) and `doomed` (in memory) ─▶ steps of the pool's chores ─▶ free
+//!  unlink, close ─▶ delete queue (on disk) and `doomed` (in memory) ─▶ steps of a background activity of the pool ─▶ free
 //!  mount ─▶ the queue's numbers ─▶ the same
 //! ```
 //!
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::dirty::{LONG, PIECE};
-use engine::spa::Chore;
+use engine::spa::{Activity, Step as Turn};
 use engine::zap::Zap;
 use engine::{Kind, Result};
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ use crate::attr::FileKind;
 pub(super) struct Drain {
     /// Files that nobody can open any more.
     doomed: Mutex<VecDeque<Arc<Node>>>,
-    /// It is among the pool's chores.
+    /// Its steps are started.
     active: AtomicBool,
     /// Held during a step.
     step: Mutex<Step>,
@@ -76,9 +76,9 @@ impl FsWriter {
             return;
         }
         match (self.spa(), self.me.upgrade()) {
-            (Some(spa), Some(me)) => spa.add_chore(&(me as Arc<dyn Chore>)),
+            (Some(spa), Some(me)) => spa.start_steps(&(me as Arc<dyn Activity>)),
             // What fails stays in the delete queue.
-            _ => while self.step().unwrap_or(false) {},
+            _ => while self.step().is_ok_and(|turn| turn == Turn::More) {},
         }
     }
 
@@ -177,15 +177,16 @@ impl FsWriter {
     }
 }
 
-impl Chore for FsWriter {
-    fn step(&self) -> Result<bool> {
+impl Activity for FsWriter {
+    fn step(&self) -> Result<Turn> {
         let mut step = self.drain.step.lock();
         if !self.closed.load(Ordering::Acquire) && self.next_piece(&mut step)? {
-            return Ok(true);
+            return Ok(Turn::More);
         }
         self.drain.active.store(false, Ordering::Release);
         // Something may have been added since.
         let more = !self.drain.doomed.lock().is_empty() && !self.closed.load(Ordering::Acquire);
-        Ok(more && !self.drain.active.swap(true, Ordering::AcqRel))
+        let again = more && !self.drain.active.swap(true, Ordering::AcqRel);
+        Ok(if again { Turn::More } else { Turn::Done })
     }
 }

@@ -33,7 +33,10 @@ use ondisk::pool::DslScan;
 use parking_lot::Mutex;
 
 use super::Spa;
+use super::activity::{Activity, Due, Moment};
+use crate::dmu::Tx;
 use crate::dsl::write::{MosView, scan_state};
+use crate::error::Result;
 
 /// What a scan does (`pool_scan_func_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +101,6 @@ pub(super) struct Scanning {
 }
 
 impl Scanning {
-    /// Whether the next txg is due at once.
-    pub fn is_pressing(&self) -> bool {
-        self.is_active() && !self.stalled.load(Ordering::Acquire)
-    }
-
     /// Whether slices are due.
     pub fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
@@ -111,6 +109,25 @@ impl Scanning {
     /// A block born in `birth` could not be repaired.
     pub fn note_failed(&self, birth: u64) {
         self.failed.lock().insert(birth);
+    }
+}
+
+impl Activity for Scanning {
+    fn is_due(&self, spa: &Spa) -> Due {
+        match self.is_active() {
+            true if self.stalled.load(Ordering::Acquire) => Due::Soon,
+            true => Due::Now,
+            false if spa.is_resilver_due() => Due::Soon,
+            false => Due::No,
+        }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        if moment != Moment::Last {
+            return Ok(());
+        }
+        spa.resilver_if_due(tx)?;
+        spa.scan_slice(tx)
     }
 }
 
@@ -129,7 +146,7 @@ impl Spa {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn scan_left(&self, func: ScanFunc) -> crate::error::Result<Option<u64>> {
+    pub fn scan_left(&self, func: ScanFunc) -> Result<Option<u64>> {
         let due = func == ScanFunc::Resilver && self.is_resilver_due();
         let scan = scan_state::running(&MosView { mos: &self.mos })?;
         let runs = scan.filter(|scan| scan.func == func.number() && scan.flags & scan_state::PAUSED == 0);
@@ -146,7 +163,7 @@ impl Spa {
     /// # Errors
     /// When the MOS cannot be read.
     #[doc(alias = "dsl_scan_init")]
-    pub(super) fn scan_at_import(&self) -> crate::error::Result<()> {
+    pub(super) fn scan_at_import(&self) -> Result<()> {
         let scan = scan_state::running(&MosView { mos: &self.mos })?;
         let known = scan.filter(|scan| ScanFunc::of(scan).is_some());
         if let Some(scan) = known {

@@ -20,7 +20,7 @@ impl Spa {
     }
 
     /// Whether the next txg begins a resilver.
-    pub(in crate::spa) fn is_resilver_due(&self) -> bool {
+    pub(super) fn is_resilver_due(&self) -> bool {
         let lacking = self.lacking();
         lacking.is_some()
             && lacking != *self.scanning.kept.lock()
@@ -33,7 +33,7 @@ impl Spa {
     /// # Errors
     /// When the MOS cannot be read or written.
     #[doc(alias = "SPA_ASYNC_RESILVER")]
-    pub(in crate::spa) fn resilver_if_due(&self, tx: &crate::dmu::Tx) -> crate::error::Result<()> {
+    pub(super) fn resilver_if_due(&self, tx: &crate::dmu::Tx) -> crate::error::Result<()> {
         if !self.is_resilver_due() {
             return Ok(());
         }

@@ -188,7 +188,7 @@ impl Spa {
     /// # Errors
     /// When the MOS cannot be read or written.
     #[doc(alias = "dsl_scan_sync")]
-    pub(in crate::spa) fn scan_slice(&self, tx: &Tx) -> Result<()> {
+    pub(super) fn scan_slice(&self, tx: &Tx) -> Result<()> {
         if !self.scanning.is_active() {
             return Ok(());
         }

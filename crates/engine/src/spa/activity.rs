@@ -1,0 +1,288 @@
+//! Background activities: what a pool does besides serving its users, such as freeing, growth, resilver and scrub.
+//!
+//! An activity has up to two sides, and each method has a default that does nothing:
+//!
+//! - [`Activity::sync`] runs in syncing context of every txg, at each [`Moment`]. It changes the MOS and the
+//!   configuration, in a bounded amount of work. [`Activity::is_due`] tells the sync thread whether a txg is needed for it
+//!   though no user changes anything.
+//! - [`Activity::step`] runs in open context on a thread of the pool ([`Spa::start_steps`]). It may begin transactions, run
+//!   sync tasks and wait for devices. A step is bounded: pausing, canceling and export wait for the step under way.
+//!
+//! Activities that live as long as the pool are fields of [`Spa`] (their state is theirs alone) and are listed once, in
+//! [`Activities::new`]; `Spa::step`, `sync_txg` and `has_changes` ask the list and name none. Others, such as the drain of a
+//! file system's delete queue, only have steps; the queue holds them weakly.
+//!
+//! Pausing and canceling are the activity's own commands: they change its state, on disk with a sync task first and in
+//! memory in that task, and the next `sync` or `step` sees it. Progress is read from that state, too (`Spa::scan_left` is an
+//! example, for `zpool wait` and `zpool status`).
+//!
+//! To add one: a struct with interior state, `impl Activity`, a field of `Spa`, a line in `Spa::new`; if the state is kept
+//! on disk, a call at import that loads it and calls [`Spa::start_steps`] where steps are left.
+//!
+//! Crash safety: what an activity has done becomes durable with a txg. `sync` stores progress in the same txg as the work
+//! that it describes. `step` may only write to devices what is harmless without its record (free space, repairs, copies
+//! that nothing refers to), and publishes its progress through a later `sync`.
+//!
+//! Lock order: an activity's locks are leaf locks and are not held while it waits for a txg or a device.
+//!
+//! A pool without threads (tests, the simulator) does steps when its caller asks: [`Spa::start_steps`] then runs
+//! [`Pace::AtOnce`] activities to their end, others a step at a time by [`Spa::run_steps`], so that a seed replays them.
+//!
+//! Differs from OpenZFS: there each job is a zthr, an async task bit or a thread per vdev.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Spa;
+use crate::dmu::Tx;
+use crate::error::Result;
+
+/// How long a thread rests after a step that failed, and how often it looks whether the pool is still there.
+const REST: Duration = Duration::from_millis(200);
+
+/// Threads of a pool that do steps, at most: activities that wait for devices do not hold up each other.
+const THREADS: usize = 4;
+
+/// How soon an activity needs a txg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Due {
+    /// It needs none.
+    No,
+    /// With the next txg that a timeout closes.
+    Soon,
+    /// At once.
+    Now,
+}
+
+/// When `sync` is called in a txg.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Datasets are written, sync tasks have not run. Readers of the MOS are kept out.
+    BeforeTasks,
+    /// Sync tasks have run. Readers of the MOS are kept out still.
+    AfterTasks,
+    /// Readers of the MOS may look again; long work belongs here. Next come the MOS, the space maps and the uberblock.
+    Last,
+}
+
+/// Whose turn steps take without threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// [`Spa::start_steps`] does all steps before it returns.
+    AtOnce,
+    /// [`Spa::run_steps`] does one.
+    ByStep,
+}
+
+/// What a step leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Another step can be done at once.
+    More,
+    /// The next step should wait a moment.
+    Later,
+    /// There is nothing to do before [`Spa::start_steps`] is called again.
+    Done,
+}
+
+/// Work that a pool does in the background, in bounded parts.
+pub trait Activity: Send + Sync + std::fmt::Debug {
+    /// Whether `sync` has work that needs a txg. Called often, by the sync thread: it must be cheap and must not wait.
+    fn is_due(&self, _: &Spa) -> Due {
+        Due::No
+    }
+
+    /// Does a bounded part in syncing context.
+    ///
+    /// # Errors
+    /// Only what must suspend the pool: the MOS cannot be read or written.
+    fn sync(&self, _: &Spa, _: &Tx, _: Moment) -> Result<()> {
+        Ok(())
+    }
+
+    /// Does a bounded part in open context. No two threads do steps of one activity at once.
+    ///
+    /// # Errors
+    /// Why the step failed; it is tried again after a rest.
+    fn step(&self) -> Result<Step> {
+        Ok(Step::Done)
+    }
+
+    /// Whose turn steps take without threads.
+    fn pace(&self) -> Pace {
+        Pace::AtOnce
+    }
+}
+
+/// The activities of a pool.
+#[derive(Debug)]
+pub(super) struct Activities {
+    /// Those that live as long as the pool, in the order in which `sync` calls them.
+    all: Vec<Arc<dyn Activity>>,
+    steps: Arc<Steps>,
+}
+
+/// Activities with steps to do, in the order of their turns.
+#[derive(Debug, Default)]
+struct Steps {
+    waiting: Mutex<VecDeque<Weak<dyn Activity>>>,
+    added: Condvar,
+    /// Started and not done.
+    count: AtomicUsize,
+    /// Threads that wait for an activity.
+    idle: AtomicUsize,
+    ended: AtomicBool,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+impl Steps {
+    fn put(&self, activity: Weak<dyn Activity>) {
+        self.waiting.lock().push_back(activity);
+        self.added.notify_one();
+    }
+
+    /// The next activity that still exists.
+    fn pop(&self, waiting: &mut VecDeque<Weak<dyn Activity>>) -> Option<Arc<dyn Activity>> {
+        while let Some(activity) = waiting.pop_front() {
+            match activity.upgrade() {
+                Some(activity) => return Some(activity),
+                None => self.done(),
+            }
+        }
+        None
+    }
+
+    /// As [`Steps::pop`], after a short wait for one.
+    fn take(&self) -> Option<Arc<dyn Activity>> {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
+            self.idle.fetch_add(1, Ordering::AcqRel);
+            self.added.wait_for(&mut waiting, REST);
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.pop(&mut waiting)
+    }
+
+    fn done(&self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+impl Activities {
+    pub(super) fn new(all: Vec<Arc<dyn Activity>>) -> Self {
+        Self { all, steps: Arc::default() }
+    }
+
+    /// Whether steps are left to do.
+    pub(super) fn have_steps(&self) -> bool {
+        self.steps.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Ends the threads after the steps under way; what is left is found again at the next import or mount.
+    pub(super) fn end(&self) {
+        self.steps.ended.store(true, Ordering::Release);
+        self.steps.added.notify_all();
+        let threads = std::mem::take(&mut *self.steps.threads.lock());
+        for thread in threads {
+            if thread.thread().id() != std::thread::current().id() {
+                // A thread that panicked has reported itself.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Spa {
+    /// How soon a txg is needed for activities.
+    pub(super) fn activities_due(&self) -> Due {
+        self.activities.all.iter().map(|activity| activity.is_due(self)).max().unwrap_or(Due::No)
+    }
+
+    /// Calls all activities in syncing context.
+    pub(super) fn sync_activities(&self, tx: &Tx, moment: Moment) -> Result<()> {
+        self.activities.all.iter().try_for_each(|activity| activity.sync(self, tx, moment))
+    }
+
+    /// Has a thread do the activity's steps until one returns [`Step::Done`]. To be called once for each such run.
+    ///
+    /// Call it without locks or transactions: without threads an activity of [`Pace::AtOnce`] is done here.
+    pub fn start_steps(&self, activity: &Arc<dyn Activity>) {
+        let steps = &self.activities.steps;
+        steps.count.fetch_add(1, Ordering::AcqRel);
+        if self.is_threaded() {
+            steps.put(Arc::downgrade(activity));
+            self.staff();
+        } else if activity.pace() == Pace::ByStep {
+            steps.put(Arc::downgrade(activity));
+        } else {
+            // A step that fails is tried again after the next mount or import.
+            while activity.step().is_ok_and(|step| step == Step::More) {}
+            steps.done();
+        }
+    }
+
+    /// Does one step of each started activity, for a pool without threads; whether steps are left.
+    pub fn run_steps(&self) -> bool {
+        let steps = &self.activities.steps;
+        let turns = steps.waiting.lock().len();
+        for _ in 0..turns {
+            let next = steps.pop(&mut steps.waiting.lock());
+            if let Some(activity) = next {
+                self.do_step(&activity);
+            }
+        }
+        self.activities.have_steps()
+    }
+
+    /// One step; returns whether the next one is to wait a moment.
+    fn do_step(&self, activity: &Arc<dyn Activity>) -> bool {
+        let step = match self.txgs.suspended() {
+            Some(why) => Err(why),
+            None => activity.step(),
+        };
+        match step {
+            Ok(Step::Done) => self.activities.steps.done(),
+            _ => self.activities.steps.put(Arc::downgrade(activity)),
+        }
+        !matches!(step, Ok(Step::More | Step::Done))
+    }
+
+    /// Starts a thread when none waits for an activity. A thread that waits holds no reference to the pool.
+    fn staff(&self) {
+        let steps = Arc::clone(&self.activities.steps);
+        let mut threads = self.activities.steps.threads.lock();
+        if steps.has_ended() || steps.idle.load(Ordering::Acquire) > 0 || threads.len() >= THREADS {
+            return;
+        }
+        let weak = Weak::clone(&self.me);
+        let work = move || {
+            while !steps.has_ended() {
+                let activity = steps.take();
+                let Some(spa) = weak.upgrade() else { return };
+                if let Some(activity) = activity
+                    && spa.do_step(&activity)
+                {
+                    spa.txgs.wait_change(REST);
+                }
+            }
+        };
+        // Without another thread those that run do the steps; the first one is started with the pool.
+        let name = format!("work-{}", self.pool.name);
+        if let Ok(thread) = std::thread::Builder::new().name(name).spawn(work) {
+            threads.push(thread);
+        }
+    }
+
+    /// Starts the first thread.
+    pub(super) fn start_activities(&self) {
+        self.staff();
+    }
+}

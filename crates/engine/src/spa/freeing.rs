@@ -1,0 +1,59 @@
+//! Freeing what destroyed datasets and snapshots leave behind, a bounded number of blocks in each txg
+//! ([`crate::dsl::write::freeing`]).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Spa;
+use super::activity::{Activity, Due, Moment};
+use crate::dmu::Tx;
+use crate::dsl::write::freeing;
+use crate::error::Result;
+use crate::memory::Limit;
+
+/// The activity.
+#[derive(Debug)]
+pub(super) struct Freeing {
+    /// Blocks wait to be freed, and the last txg could free some.
+    waiting: AtomicBool,
+}
+
+impl Default for Freeing {
+    fn default() -> Self {
+        // The first txg looks.
+        Self { waiting: AtomicBool::new(true) }
+    }
+}
+
+impl Freeing {
+    /// Whether blocks may wait to be freed.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Sync tasks of this txg may have left blocks to be freed.
+    pub(super) fn look_again(&self) {
+        self.waiting.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Activity for Freeing {
+    fn is_due(&self, _: &Spa) -> Due {
+        if self.is_waiting() { Due::Soon } else { Due::No }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        let at = spa.datasets.at(tx, spa);
+        match moment {
+            Moment::BeforeTasks => {
+                freeing::process_deferred(&at)?;
+                let freed = freeing::process(&at, spa.limits().get(Limit::AsyncBlockMax))?;
+                self.waiting.store(freed > 0, Ordering::Relaxed);
+            }
+            Moment::AfterTasks if self.is_waiting() => {
+                self.waiting.store(freeing::is_waiting(&at)?, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
