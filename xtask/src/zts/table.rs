@@ -38,7 +38,7 @@ fn text(lines: &[&Line]) -> String {
         let _ = writeln!(out, "| {group} | {passed} | {failed} | {skipped} |");
     }
     let _ = writeln!(out, "| all | {} | {} | {} |", sum(|c| c[0]), sum(|c| c[1]), sum(|c| c[2]));
-    let _ = writeln!(out, "\n## Why the others do not pass\n");
+    let _ = writeln!(out, "\n## Reasons for failures and skips\n");
     for (reason, tests) in &reasons {
         let _ = writeln!(out, "- {reason} ({}): {}", tests.len(), tests.join(", "));
     }
