@@ -54,6 +54,7 @@ mod spares;
 pub mod suspension;
 mod sync;
 mod upgrade;
+mod vdev_change;
 pub mod vdev_props;
 
 use std::collections::BTreeMap;

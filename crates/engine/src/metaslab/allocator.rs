@@ -33,6 +33,7 @@ use super::vdev::{Group, Vdev, Want};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::VdevConfig;
+use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
@@ -219,7 +220,7 @@ impl SpaceAllocator {
         self.checkpoint_space.fetch_add(held, Ordering::Relaxed);
         let mut tables = self.tables.write();
         let mut vdevs = tables.vdevs.clone();
-        vdevs.insert(vdev.top.id, vdev);
+        vdevs.insert(vdev.id, vdev);
         *tables = Arc::new(Tables::new(vdevs));
         Ok(())
     }
@@ -238,6 +239,14 @@ impl SpaceAllocator {
         vdevs.insert(config.id, Arc::new(new));
         *tables = Arc::new(Tables::new(vdevs));
         Ok(())
+    }
+
+    /// A vdev has become another object (a disk is a mirror now): it keeps its metaslabs. One without metaslabs is passed
+    /// over.
+    pub fn set_top(&self, top: &Arc<Top>) {
+        if let Some(vdev) = self.vdev(top.id) {
+            vdev.top.set(Arc::clone(top));
+        }
     }
 
     /// Stops (or resumes) allocating on a vdev: it is offline, or being removed.
@@ -298,7 +307,7 @@ impl SpaceAllocator {
         let tables = self.tables();
         let data =
             tables.classes.iter().filter(|(class, _)| !matches!(class, Class::Log | Class::EmbeddedLog));
-        let sizes = data.flat_map(|(_, groups)| groups).map(|g| g.top.asize_of(size, txg));
+        let sizes = data.flat_map(|(_, groups)| groups).map(|g| g.top.get().asize_of(size, txg));
         sizes.max().unwrap_or(0)
     }
 
@@ -347,7 +356,7 @@ impl SpaceAllocator {
     fn place(&self, dva: &Dva) -> Result<(Arc<Metaslab>, u64, u64)> {
         let vdev = self.vdev(u64::from(dva.vdev));
         let found = vdev.and_then(|vdev| {
-            let asize = if dva.gang { vdev.top.asize_of(GANG_HEADER, 0) } else { dva.asize };
+            let asize = if dva.gang { vdev.top.get().asize_of(GANG_HEADER, 0) } else { dva.asize };
             let end = dva.offset.checked_add(asize).filter(|_| asize > 0)?;
             let slab = vdev.slab(dva.offset, end)?;
             let unit = (1 << slab.ashift) - 1;
@@ -464,11 +473,11 @@ impl SpaceAllocator {
         order.sort_by_key(|at| backlogs.get(*at));
         for at in order {
             let group = groups.get(at)?;
-            let asize = group.top.asize_of(request.psize, request.txg);
+            let asize = group.top.get().asize_of(request.psize, request.txg);
             if asize == 0 || asize > MAX_ASIZE {
                 continue;
             }
-            let vdev = u32::try_from(group.top.id).ok()?;
+            let vdev = u32::try_from(group.vdev).ok()?;
             let others: Vec<u64> = done.iter().filter(|d| d.vdev == vdev).map(|d| d.offset).collect();
             let want = Want { asize, txg: request.txg, copy: done.len(), others: &others, hard };
             let lacks = group.lacks(asize, freed);
@@ -489,7 +498,7 @@ impl SpaceAllocator {
     }
 
     fn first_group(&self, class: Class, groups: &[Arc<Group>], done: &[Dva]) -> usize {
-        let after = |dva: &Dva| groups.iter().position(|g| g.top.id == u64::from(dva.vdev)).map(|at| at + 1);
+        let after = |dva: &Dva| groups.iter().position(|g| g.vdev == u64::from(dva.vdev)).map(|at| at + 1);
         let next = done.last().and_then(after);
         next.unwrap_or_else(|| self.rotors.lock().entry(class).or_default().at) % groups.len().max(1)
     }
@@ -538,7 +547,7 @@ impl SpaceAllocator {
             tables
                 .of(*class)
                 .iter()
-                .any(|group| group.longest() >= group.top.asize_of(GANG_HEADER, request.txg))
+                .any(|group| group.longest() >= group.top.get().asize_of(GANG_HEADER, request.txg))
         };
         let kind = match request.psize > GANG_HEADER && chain(request.class).iter().any(pieces) {
             true => Kind::Fragmented,

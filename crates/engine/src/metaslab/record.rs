@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::log::{Change, Unflushed, logs};
 use super::table::{self, Metaslabs};
 use super::unit::{MapState, Metaslab, State};
-use super::vdev::Vdev;
+use super::vdev::{TopSlot, Vdev};
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
 use crate::vdev::config::{AllocBias, Kind, VdevConfig};
@@ -139,7 +139,9 @@ impl TopRecord {
             let place = table::place(shift, self.row, id);
             slabs.push(Arc::new(Metaslab::new(top.id, id, place, top.ashift, record.into_state())));
         }
+        let (id, deflate_ratio, top) = (top.id, top.deflate_ratio(), TopSlot::new(top));
         Ok(Vdev {
+            id,
             shift,
             groups: Vdev::groups(&top, self.bias, &slabs),
             slabs,
@@ -147,7 +149,7 @@ impl TopRecord {
             unflushed_array: AtomicU64::new(self.unflushed_array),
             checkpoint: Mutex::new(self.checkpoint),
             closed: AtomicBool::new(false),
-            deflate_ratio: top.deflate_ratio(),
+            deflate_ratio,
             top,
         })
     }

@@ -186,7 +186,7 @@ impl Run<'_> {
         let map = self.create(&SpaceObject::Map { block_size, head: self.head_size() }, block_size)?;
         let mut array = vdev.array.load(Ordering::Relaxed);
         if array == 0 {
-            array = self.store.create(&SpaceObject::Array { vdev: vdev.top.id })?;
+            array = self.store.create(&SpaceObject::Array { vdev: vdev.id })?;
             vdev.array.store(array, Ordering::Relaxed);
         }
         self.arrays.entry(array).or_default().insert(slab.id, map.object);
@@ -196,7 +196,7 @@ impl Run<'_> {
     /// Makes the table of unflushed txgs. Before a metaslab's lock is taken: the store may read.
     fn need_unflushed(&mut self, vdev: &Vdev) -> Result<()> {
         if self.forms.log && vdev.unflushed_array.load(Ordering::Relaxed) == 0 {
-            let array = self.store.create(&SpaceObject::UnflushedTxgs { vdev: vdev.top.id })?;
+            let array = self.store.create(&SpaceObject::UnflushedTxgs { vdev: vdev.id })?;
             vdev.unflushed_array.store(array, Ordering::Relaxed);
             self.wrote = true;
         }
@@ -249,7 +249,7 @@ impl Run<'_> {
         let head = addition.write(self.store, &before)?;
         slab.lock().map.head = head;
         if self.forms.log {
-            let number = u32::try_from(vdev.top.id).map_err(|_| Error::corrupt("vdev number too big"))?;
+            let number = u32::try_from(vdev.id).map_err(|_| Error::corrupt("vdev number too big"))?;
             self.log.push((number, allocated, freed));
         }
         self.checkpoint(vdev, &kept)
@@ -289,11 +289,11 @@ impl Run<'_> {
         let mut map = *vdev.checkpoint.lock();
         if map.object == 0 {
             let block_size = self.state.limits.logged_block;
-            let what = SpaceObject::Checkpoint { vdev: vdev.top.id, block_size, head: self.head_size() };
+            let what = SpaceObject::Checkpoint { vdev: vdev.id, block_size, head: self.head_size() };
             map = self.create(&what, block_size)?;
         }
         let mut addition = Addition::to(map);
-        addition.ranges((vdev.top.ashift, 0), kept, true, None, self.stamp);
+        addition.ranges((vdev.top.get().ashift, 0), kept, true, None, self.stamp);
         map.head = addition.write(self.store, &map.head)?;
         *vdev.checkpoint.lock() = map;
         let bytes = i64::try_from(kept.covered()).unwrap_or(i64::MAX);
@@ -366,7 +366,7 @@ impl Run<'_> {
         let mut slabs = Vec::new();
         for (since, vdev, id) in order.into_iter().take_while(|&(since, ..)| since != txg) {
             let vdev = self.of.vdev(vdev).ok_or_else(|| Error::corrupt("a metaslab in a log is gone"))?;
-            let slab = self.of.slab(vdev.top.id, id).ok_or_else(|| Error::corrupt("no such metaslab"))?;
+            let slab = self.of.slab(vdev.id, id).ok_or_else(|| Error::corrupt("no such metaslab"))?;
             let (dirty, ranges) = {
                 let state = slab.lock();
                 (state.unflushed_dirty, state.unflushed.allocated.len() + state.unflushed.freed.len())

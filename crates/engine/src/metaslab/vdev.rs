@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::policy::Weight;
 use super::table;
@@ -33,10 +33,30 @@ const BACKLOG: u64 = 4 << 20;
 /// No metaslab.
 const NONE: usize = usize::MAX;
 
+/// The vdev as a target of writes: another object when a change of the vdev tree has made it one.
+#[derive(Debug)]
+pub(super) struct TopSlot(RwLock<Arc<Top>>);
+
+impl TopSlot {
+    pub fn new(top: Arc<Top>) -> Arc<Self> {
+        Arc::new(Self(RwLock::new(top)))
+    }
+
+    pub fn get(&self) -> Arc<Top> {
+        Arc::clone(&self.0.read())
+    }
+
+    pub fn set(&self, top: Arc<Top>) {
+        *self.0.write() = top;
+    }
+}
+
 /// A top-level vdev.
 #[derive(Debug)]
 pub(super) struct Vdev {
-    pub top: Arc<Top>,
+    /// Its number.
+    pub id: u64,
+    pub top: Arc<TopSlot>,
     /// Size of a metaslab, as a shift.
     pub shift: u32,
     pub slabs: Vec<Arc<Metaslab>>,
@@ -56,7 +76,9 @@ pub(super) struct Vdev {
 #[derive(Debug)]
 pub(super) struct Group {
     pub class: Class,
-    pub top: Arc<Top>,
+    /// The vdev's number.
+    pub vdev: u64,
+    pub top: Arc<TopSlot>,
     pub slabs: Vec<Arc<Metaslab>>,
     /// Bytes of all its metaslabs.
     pub space: u64,
@@ -101,7 +123,7 @@ impl Vdev {
     }
 
     /// Divides metaslabs among classes. The emptiest, as its own map says, is for the intent log.
-    pub fn groups(top: &Arc<Top>, bias: AllocBias, slabs: &[Arc<Metaslab>]) -> Vec<Arc<Group>> {
+    pub fn groups(top: &Arc<TopSlot>, bias: AllocBias, slabs: &[Arc<Metaslab>]) -> Vec<Arc<Group>> {
         let class = match bias {
             AllocBias::Normal => Class::Normal,
             AllocBias::Log => Class::Log,
@@ -127,9 +149,10 @@ impl Vdev {
     #[doc(alias("vdev_expand", "vdev_metaslab_init"))]
     pub fn grown(&self, row: u64, count: u64) -> Self {
         let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);
+        let ashift = self.top.get().ashift;
         let new = (first..count).map(|id| {
             let place = table::place(self.shift, row, id);
-            Arc::new(Metaslab::new(self.top.id, id, place, self.top.ashift, State::default()))
+            Arc::new(Metaslab::new(self.id, id, place, ashift, State::default()))
         });
         let mut new: Vec<_> = new.collect();
         let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
@@ -143,6 +166,7 @@ impl Vdev {
         }
         groups.extend(log.map(|log| Group::new(Class::EmbeddedLog, &self.top, vec![log])));
         Self {
+            id: self.id,
             top: Arc::clone(&self.top),
             shift: self.shift,
             slabs,
@@ -157,15 +181,17 @@ impl Vdev {
 }
 
 impl Group {
-    fn new(class: Class, top: &Arc<Top>, slabs: Vec<Arc<Metaslab>>) -> Arc<Self> {
-        let parity = match &top.layout {
+    fn new(class: Class, top: &Arc<TopSlot>, slabs: Vec<Arc<Metaslab>>) -> Arc<Self> {
+        let now = top.get();
+        let parity = match &now.layout {
             Layout::Raidz(geometry) => usize::try_from(geometry.nparity).unwrap_or(0),
             _ => 0,
         };
-        let disks = top.children().len().saturating_sub(parity).max(1);
+        let disks = now.children().len().saturating_sub(parity).max(1);
         let allocated: u64 = slabs.iter().map(|slab| slab.lock().allocated).sum();
         Arc::new(Self {
             class,
+            vdev: now.id,
             top: Arc::clone(top),
             space: slabs.iter().map(|slab| slab.size).sum(),
             allocated: AtomicI64::new(i64::try_from(allocated).unwrap_or(i64::MAX)),
@@ -184,6 +210,7 @@ impl Group {
         let now = |count: &AtomicI64| AtomicI64::new(count.load(Ordering::Relaxed));
         Arc::new(Self {
             class: self.class,
+            vdev: self.vdev,
             top: Arc::clone(&self.top),
             slabs: self.slabs.iter().chain(&more.slabs).cloned().collect(),
             space: self.space.saturating_add(more.space),
@@ -212,7 +239,7 @@ impl Group {
         let step = BACKLOG.saturating_mul(u64::try_from(self.disks).unwrap_or(1));
         match self.class {
             Class::Log | Class::EmbeddedLog => 0,
-            _ => self.top.in_flight().checked_div(step).unwrap_or(0),
+            _ => self.top.get().in_flight().checked_div(step).unwrap_or(0),
         }
     }
 

@@ -3,24 +3,19 @@
 //! Each runs in syncing context, so that the labels of its group say it. A crash before leaves the pool as it was;
 //! devices that were labelled for nothing belong to no pool, because their labels have txg 0.
 
-use std::sync::Arc;
-
 use nvpair::NvValue;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
 
 use super::Spa;
-use super::create::{label_leaves, vdev_zaps};
-use super::layout::config::put_in_order;
 use super::layout::{Layout, PoolSpec};
 use super::space_store::set;
 use super::spares;
+use super::vdev_change::VdevChange;
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
-use crate::metaslab::TopRecord;
-use crate::vdev::config::{AllocBias, VdevConfig};
-use crate::vdev::tree::Tree;
+use crate::vdev::config::AllocBias;
 
 impl Spa {
     /// Adds top-level vdevs, spares and cache devices. `alike`: only vdevs with the ashift of the others, if those
@@ -54,38 +49,21 @@ impl Spa {
     }
 
     fn add_laid_out(&self, first: u64, layout: &Layout, tx: &Tx) -> Result<()> {
-        let mut root = self.config.lock().root().clone();
-        match root.get_mut("children") {
+        let mut change = VdevChange::of(self);
+        match change.root.get_mut("children") {
             Some(NvValue::ListArray(children)) => children.extend(layout.tops.iter().cloned()),
             _ => return Err(Error::corrupt("the pool's configuration has no vdevs")),
         }
-        put_in_order(&mut root);
-        let known = self.pool.zio.tree();
-        let tree = Tree::build(VdevConfig::parse(&root)?, Some(&known), &layout.devices, None)?;
-        let new: Vec<_> = tree.leaves().filter(|leaf| known.leaf(leaf.guid).is_none()).cloned().collect();
-        let facts = self.config.lock().facts_of(0, &[]);
-        label_leaves(&self.pool.env, new, &facts, &root, tx.txg())?;
-        let mut records = Vec::new();
-        for (config, bias) in tree.config.children.iter().filter(|c| c.id >= first).zip(&layout.classes) {
-            let top = tree.top(config.id).ok_or_else(|| Error::corrupt("a new vdev is not in its tree"))?;
-            records.push(TopRecord { bias: *bias, ..TopRecord::fresh(top, config)? });
-        }
-        // From here on nothing can be refused.
-        self.config.lock().change_root(|old| *old = root);
-        let classes = |id: u64| {
-            let index = usize::try_from(id.checked_sub(first)?).ok()?;
-            layout.classes.get(index).and_then(|class| class.word())
-        };
-        let of_root = self.features.is_active(Feature::VdevZapsV2);
-        vdev_zaps(&self.pool.env, &self.mos, &self.config, (&classes, of_root), tx)?;
+        change.brings.devices.clone_from(&layout.devices);
+        change.new_tops = (first..).zip(layout.classes.iter().copied()).collect();
+        self.change_vdevs(change, tx)?;
         for (feature, uses) in layout.features() {
             let once = feature == Feature::AllocationClasses && self.features.is_active(feature);
             if uses > 0 && !once && self.features.is_enabled(feature) {
                 self.count_feature(feature, uses, tx)?;
             }
         }
-        self.pool.zio.set_tree(Arc::new(tree));
-        records.into_iter().try_for_each(|record| self.space.add_top(record))
+        Ok(())
     }
 
     /// The ashift of all ordinary vdevs, if there is one.

@@ -37,6 +37,14 @@ impl Spa {
         Ok(())
     }
 
+    /// Frees a leaf's map (syncing context).
+    pub(super) fn free_space_map(&self, number: u64, tx: &Tx) -> Result<()> {
+        let salt = self.pool.env.guid();
+        let mut store = Store { mos: &self.mos, tx, features: &self.features, config: &self.config, salt };
+        let head = self.mos.view().object(number)?.dnode.bonus().len();
+        store.free(&SpaceObject::Map { block_size: BLOCK, head }, number)
+    }
+
     fn sync_dtl(&self, guid: u64, lacks: &RangeSet, tx: &Tx) -> Result<()> {
         let salt = self.pool.env.guid();
         let (mos, features, config) = (&self.mos, &self.features, &self.config);

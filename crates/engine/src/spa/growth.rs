@@ -22,7 +22,6 @@
 //! Differs from OpenZFS: there a daemon beside it sees that disks have grown, and of files nobody does; a partition that
 //! `zpool create` made of a whole disk is not made larger here: the disk's partition table is the administrator's.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -32,10 +31,10 @@ use zcommon::health::Health;
 
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
-use super::config::PoolConfig;
 use super::layout::config::edit;
 use super::layout::size::{expand_size, leaf_asize};
 use super::space_store::set;
+use super::vdev_change::VdevChange;
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::Result;
@@ -195,20 +194,21 @@ impl Spa {
         if larger.is_empty() {
             return Ok(());
         }
-        let set = |config: &mut PoolConfig| {
-            larger.iter().for_each(|(id, asize)| config.set_top(*id, "asize", *asize));
-        };
-        let mut config = self.config.lock().clone();
-        set(&mut config);
-        let described = VdevConfig::parse(config.root())?;
+        let mut change = VdevChange::of(self);
+        for (id, asize) in &larger {
+            let config = tree.config.children.iter().find(|child| child.id == *id);
+            edit(&mut change.root, config.map_or(0, |config| config.guid), &mut |top| {
+                set(top, "asize", *asize)
+            });
+        }
+        let described = VdevConfig::parse(&change.root)?;
         let before = self.counted_space();
         for (id, _) in &larger {
             if let Some(grown) = described.children.iter().find(|child| child.id == *id) {
                 self.space.grow_top(grown)?;
             }
         }
-        set(&mut self.config.lock());
-        self.pool.zio.set_tree(Arc::new(tree.described(described)));
+        self.change_vdevs(change, tx)?;
         let size = self.counted_space();
         if size > before {
             let text = format!("pool '{}' size: {size}(+{})", self.pool.name, size - before);

@@ -50,6 +50,12 @@ impl Dtl {
         true
     }
 
+    /// Adds the txgs `[start, end)`.
+    pub fn add_range(&mut self, start: u64, end: u64) {
+        self.0.push((start, end));
+        *self = Self::new(std::mem::take(&mut self.0));
+    }
+
     /// Takes `[start, end)` out: a resilver has brought it up to date.
     pub fn remove(&mut self, start: u64, end: u64) {
         let mut set = RangeSet::new();

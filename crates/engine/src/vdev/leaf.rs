@@ -93,13 +93,29 @@ struct Slot {
     health: Health,
 }
 
-/// One device of the pool, present or not.
+/// One device of the pool, present or not: its identity in one vdev tree, and its state, which outlives that tree. When a
+/// change of the tree gives a device another guid or path ([`Leaf::renamed`]), both identities share the state, so that
+/// requests under way under the old one are accounted to the device.
 #[derive(Debug)]
 pub struct Leaf {
     /// The leaf's guid, by which it is known.
     pub guid: u64,
     /// The device's own path when it is present, else the path its config remembers.
     pub path: String,
+    state: Arc<LeafState>,
+}
+
+impl std::ops::Deref for Leaf {
+    type Target = LeafState;
+
+    fn deref(&self) -> &LeafState {
+        &self.state
+    }
+}
+
+/// The state of a device, by whatever guid it is known.
+#[derive(Debug)]
+pub struct LeafState {
     slot: RwLock<Slot>,
     /// Bytes of its device when it was last measured; 0: it was never there.
     size: AtomicU64,
@@ -133,9 +149,7 @@ impl Leaf {
         let stats = Arc::<LeafStats>::default();
         let size = device.as_ref().map_or(0, |device| device.geometry().size);
         let queue = device.map(|device| Queue::new(device, Arc::clone(&stats)));
-        Arc::new(Self {
-            guid,
-            path,
+        let state = LeafState {
             slot: RwLock::new(Slot { queue, health }),
             stats,
             size: AtomicU64::new(size),
@@ -149,7 +163,19 @@ impl Leaf {
             errors: LeafErrors::default(),
             reads: LeafTraffic::default(),
             writes: LeafTraffic::default(),
-        })
+        };
+        Arc::new(Self { guid, path, state: Arc::new(state) })
+    }
+
+    /// The same device under another guid and path.
+    #[must_use]
+    pub fn renamed(&self, guid: u64, path: String) -> Arc<Self> {
+        Arc::new(Self { guid, path, state: Arc::clone(&self.state) })
+    }
+
+    /// Whether both are the same device.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
     }
 
     fn queue(&self) -> Option<Arc<Queue>> {
@@ -344,6 +370,13 @@ impl Leaf {
         if self.dtl.write().add(txg) {
             self.dtl_changed.store(true, Ordering::Release);
         }
+    }
+
+    /// Records that the leaf lacks everything of the txgs `[start, end)`: it is new, or was overwritten.
+    #[doc(alias = "vdev_dtl_dirty")]
+    pub fn miss_all(&self, start: u64, end: u64) {
+        self.dtl.write().add_range(start, end);
+        self.dtl_changed.store(true, Ordering::Release);
     }
 
     /// The leaf has what was born in the txgs `[start, end)`, but for those of `failed` that it lacked.

@@ -68,8 +68,27 @@ pub struct Top {
     /// Layout.
     pub layout: Layout,
     children: Vec<Vec<Side>>,
-    /// Bytes of blocks that are being written here.
-    pub(super) in_flight: AtomicU64,
+    /// Bytes of blocks that are being written here, shared with the tops that had its place in earlier trees.
+    pub(super) in_flight: Arc<AtomicU64>,
+    /// Writes under way that were started through this top.
+    pub(super) writing: AtomicU64,
+}
+
+/// A [`Top`] that somebody is about to write to.
+#[derive(Debug)]
+pub struct Entered(Arc<Top>);
+
+impl Entered {
+    /// The vdev.
+    pub fn top(&self) -> &Arc<Top> {
+        &self.0
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.writing.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A [`Top`] as one read's plan sees it.
@@ -79,8 +98,14 @@ pub struct View<'a> {
 }
 
 impl Top {
-    /// From a checked config; `find` gives each leaf, and each raidz or draid that is no top-level vdev, by guid.
-    pub fn new(config: &VdevConfig, layout: Layout, find: &dyn Fn(u64) -> Option<Side>) -> Arc<Self> {
+    /// From a checked config; `find` gives each leaf, and each raidz or draid that is no top-level vdev, by guid. `before`
+    /// is the top that has its place in the tree that is changed: bytes in flight there count here, too.
+    pub fn new(
+        config: &VdevConfig,
+        layout: Layout,
+        find: &dyn Fn(u64) -> Option<Side>,
+        before: Option<&Top>,
+    ) -> Arc<Self> {
         let children = match config.kind {
             Kind::Raidz | Kind::Draid => config.children.iter().map(|c| sides(c, find)).collect(),
             _ => vec![sides(config, find)],
@@ -92,8 +117,20 @@ impl Top {
             ashift: config.ashift,
             layout,
             children,
-            in_flight: AtomicU64::new(0),
+            in_flight: before.map(|top| Arc::clone(&top.in_flight)).unwrap_or_default(),
+            writing: AtomicU64::new(0),
         })
+    }
+
+    /// Counts somebody who is about to write as a write under way.
+    pub fn enter(top: Arc<Self>) -> Entered {
+        top.writing.fetch_add(1, Ordering::AcqRel);
+        Entered(top)
+    }
+
+    /// Writes under way that were started through this top.
+    pub fn writing(&self) -> u64 {
+        self.writing.load(Ordering::Acquire)
     }
 
     /// Bytes of blocks that are being written here now.
@@ -119,7 +156,8 @@ impl Top {
             ashift,
             layout,
             children,
-            in_flight: AtomicU64::new(0),
+            in_flight: Arc::default(),
+            writing: AtomicU64::new(0),
         })
     }
 

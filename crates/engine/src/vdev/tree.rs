@@ -22,6 +22,17 @@ const MAX_TOPS: u64 = 1 << 16;
 /// Devices found, by leaf guid.
 pub type Devices = HashMap<u64, Device>;
 
+/// What a change of the tree brings besides the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// Devices of new leaves.
+    pub devices: Devices,
+    /// Leaves whose guid or path changes: the new guid, and the one in the old tree.
+    pub renamed: HashMap<u64, u64>,
+    /// How far an expansion of a raidz has come (`ub_raidz_reflow_info`), for tops that are built anew.
+    pub reflow: Option<u64>,
+}
+
 /// The tree of one pool.
 #[derive(Debug)]
 pub struct Tree {
@@ -40,9 +51,19 @@ impl Tree {
         devices: &Devices,
         reflow: Option<u64>,
     ) -> Result<Self> {
+        Self::changed(config, known, &Change { devices: devices.clone(), reflow, ..Change::default() })
+    }
+
+    /// As [`Tree::build`], after a change of the tree. A top-level vdev of `known` that is the same in `config` is kept as
+    /// it is; one that has become another shares with its successor what is in flight.
+    ///
+    /// # Errors
+    /// When a vdev cannot be what its configuration says.
+    pub fn changed(config: VdevConfig, known: Option<&Tree>, change: &Change) -> Result<Self> {
+        let (devices, reflow) = (&change.devices, change.reflow);
         let mut leaves = HashMap::new();
         for vdev in config.walk().into_iter().filter(|v| v.kind.is_leaf()) {
-            let leaf = known.and_then(|t| t.leaves.get(&vdev.guid).cloned());
+            let leaf = known.and_then(|tree| tree.known_leaf(vdev, &change.renamed));
             let leaf = leaf.unwrap_or_else(|| open_leaf(vdev, devices));
             if let Some(health) = recorded(vdev, leaf.device().is_some()) {
                 leaf.set_health(health);
@@ -59,8 +80,19 @@ impl Tree {
                 tops.resize(slot + 1, None);
             }
             let before = known.and_then(|tree| tree.top(child.id));
+            if let Some(same) = before.as_ref().filter(|top| {
+                known.is_some_and(|tree| tree.has(child))
+                    && top.leaves().all(|leaf| is_one_of(&leaf, &leaves))
+            }) {
+                if let Some(top) = tops.get_mut(slot) {
+                    *top = Some(Arc::clone(same));
+                }
+                continue;
+            }
             let layout = match layout(child, reflow)? {
-                Layout::Indirect(_) => Layout::Indirect(RwLock::new(before.and_then(|top| top.mapping()))),
+                Layout::Indirect(_) => {
+                    Layout::Indirect(RwLock::new(before.as_ref().and_then(|top| top.mapping())))
+                }
                 layout => layout,
             };
             let nested = nested(child, &leaves)?;
@@ -69,16 +101,29 @@ impl Tree {
                 None => leaves.get(&guid).cloned().map(Side::Leaf),
             };
             if let Some(top) = tops.get_mut(slot) {
-                *top = Some(Top::new(child, layout, &find));
+                *top = Some(Top::new(child, layout, &find, before.as_deref()));
             }
         }
         Ok(Self { config, tops, leaves })
     }
 
-    /// The same vdevs with another configuration of them, which differs in what only people and the allocator need.
-    #[must_use]
-    pub fn described(&self, config: VdevConfig) -> Self {
-        Self { config, tops: self.tops.clone(), leaves: self.leaves.clone() }
+    /// The open leaf that a configuration means, under the guid and path that it has there.
+    fn known_leaf(&self, vdev: &VdevConfig, renamed: &HashMap<u64, u64>) -> Option<Arc<Leaf>> {
+        let old = self.leaves.get(renamed.get(&vdev.guid).unwrap_or(&vdev.guid))?;
+        let path = match renamed.contains_key(&vdev.guid) {
+            true => vdev.path.clone().unwrap_or_else(|| old.path.clone()),
+            false => old.path.clone(),
+        };
+        Some(if old.guid == vdev.guid && old.path == path {
+            Arc::clone(old)
+        } else {
+            old.renamed(vdev.guid, path)
+        })
+    }
+
+    /// Whether this tree has the same top-level vdev.
+    fn has(&self, top: &VdevConfig) -> bool {
+        self.config.children.iter().any(|own| own.id == top.id && is_alike(own, top))
     }
 
     /// The top-level vdev of that number.
@@ -130,6 +175,20 @@ impl Tree {
     }
 }
 
+/// Whether two configurations describe the same vdevs, apart from sizes and what is recorded of their states.
+fn is_alike(a: &VdevConfig, b: &VdevConfig) -> bool {
+    let form =
+        |v: &VdevConfig| (v.kind, v.guid, v.ashift, v.nparity, v.bias, v.draid, v.spare_of, v.expanding);
+    form(a) == form(b)
+        && (&a.path, &a.expand_txgs) == (&b.path, &b.expand_txgs)
+        && a.children.len() == b.children.len()
+        && a.children.iter().zip(&b.children).all(|(a, b)| is_alike(a, b))
+}
+
+fn is_one_of(leaf: &Arc<Leaf>, leaves: &HashMap<u64, Arc<Leaf>>) -> bool {
+    leaves.get(&leaf.guid).is_some_and(|known| Arc::ptr_eq(known, leaf))
+}
+
 /// Every raidz and draid below a mirror, by guid. Their sectors are the top-level vdev's.
 fn nested(top: &VdevConfig, leaves: &HashMap<u64, Arc<Leaf>>) -> Result<HashMap<u64, Arc<Top>>> {
     let striped = |vdev: &VdevConfig| matches!(vdev.kind, Kind::Raidz | Kind::Draid);
@@ -142,7 +201,7 @@ fn nested(top: &VdevConfig, leaves: &HashMap<u64, Arc<Leaf>>) -> Result<HashMap<
         }
         let config = VdevConfig { ashift: top.ashift, ..vdev.clone() };
         let find = |guid| leaves.get(&guid).cloned().map(Side::Leaf);
-        found.insert(vdev.guid, Top::new(&config, layout(&config, None)?, &find));
+        found.insert(vdev.guid, Top::new(&config, layout(&config, None)?, &find, None));
     }
     Ok(found)
 }
@@ -187,6 +246,45 @@ mod tests {
 
     use super::*;
     use crate::vdev::indirect::IndirectMapping;
+
+    fn disk(id: u64, guid: u64) -> NvList {
+        let mut list = NvList::new();
+        list.add("type", "file")
+            .add("id", id)
+            .add("guid", guid)
+            .add("path", format!("/d{guid}"))
+            .add("ashift", 9u64);
+        list
+    }
+
+    fn root(tops: Vec<NvList>) -> VdevConfig {
+        let mut root = NvList::new();
+        root.add("type", "root").add("guid", 1u64).add("children", tops);
+        VdevConfig::parse(&root).unwrap()
+    }
+
+    #[test]
+    fn tops_that_stay_the_same_are_the_same_and_others_share_what_is_in_flight() {
+        let old = Tree::build(root(vec![disk(0, 7), disk(1, 8)]), None, &Devices::default(), None).unwrap();
+        let mut mirror = NvList::new();
+        mirror.add("type", "mirror").add("id", 1u64).add("guid", 20u64).add("ashift", 9u64);
+        mirror.add("children", vec![disk(0, 8), disk(1, 9)]);
+        let new = Tree::changed(root(vec![disk(0, 7), mirror]), Some(&old), &Change::default()).unwrap();
+        assert!(Arc::ptr_eq(&old.top(0).unwrap(), &new.top(0).unwrap()));
+        let (before, after) = (old.top(1).unwrap(), new.top(1).unwrap());
+        before.in_flight.fetch_add(5, std::sync::atomic::Ordering::Relaxed);
+        assert!(!Arc::ptr_eq(&before, &after) && after.in_flight() == 5);
+        assert!(Arc::ptr_eq(old.leaf(8).unwrap(), new.leaf(8).unwrap()));
+    }
+
+    #[test]
+    fn a_leaf_with_another_guid_keeps_its_state() {
+        let old = Tree::build(root(vec![disk(0, 7)]), None, &Devices::default(), None).unwrap();
+        let change = Change { renamed: HashMap::from([(70, 7)]), ..Change::default() };
+        let new = Tree::changed(root(vec![disk(0, 70)]), Some(&old), &change).unwrap();
+        old.leaf(7).unwrap().miss(33);
+        assert!(new.leaf(70).unwrap().dtl.read().contains(33) && new.leaf(7).is_none());
+    }
 
     #[test]
     fn a_new_tree_knows_where_removed_vdevs_went() {

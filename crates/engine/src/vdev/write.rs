@@ -63,8 +63,10 @@ impl Top {
             Ok(plan) => {
                 let (top, len) = (Arc::clone(self), u64::try_from(data.len()).unwrap_or(0));
                 self.in_flight.fetch_add(len, Ordering::Relaxed);
+                self.writing.fetch_add(1, Ordering::AcqRel);
                 let over = move |outcome| {
                     top.in_flight.fetch_sub(len, Ordering::Relaxed);
+                    top.writing.fetch_sub(1, Ordering::AcqRel);
                     done(outcome);
                 };
                 self.issue(offset, plan, (txg, class), Box::new(over));

@@ -192,7 +192,12 @@ mod tests {
         let mut list = NvList::new();
         list.add("type", "disk").add("id", 0u64).add("guid", 7u64);
         let config = VdevConfig::parse(&list).unwrap();
-        Top::new(&config, Layout::Mirror, &|guid| Some(Side::Leaf(Leaf::new(guid, String::new(), None))))
+        Top::new(
+            &config,
+            Layout::Mirror,
+            &|guid| Some(Side::Leaf(Leaf::new(guid, String::new(), None))),
+            None,
+        )
     }
 
     fn chain(top: Arc<Top>, executor: Arc<dyn Executor>, left: u32, end: Promise<u32>) {

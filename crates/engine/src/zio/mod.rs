@@ -35,6 +35,7 @@ use crate::error::{Error, Kind, Result};
 use crate::taskq::{Executor, Promise};
 use crate::types::Bookmark;
 use crate::vdev::plan::{BadCopy, Depth, Fault};
+use crate::vdev::top::{Entered, Top};
 use crate::vdev::tree::Tree;
 use alloc::Allocator;
 use suspend::SuspendedIo;
@@ -192,6 +193,33 @@ impl Zio {
     /// Replaces the vdev tree: the trusted one takes the place of the labels'.
     pub fn set_tree(&self, tree: Arc<Tree>) {
         *self.tree.write() = tree;
+    }
+
+    /// The top-level vdev of that number, to write to: until the guard is dropped, and as long as a write through it is
+    /// under way, [`Zio::drain`] waits. It is of the tree in force at some moment after the guard was made.
+    pub(crate) fn top_to_write(&self, id: u64) -> Option<Entered> {
+        loop {
+            let top = Top::enter(self.tree().top(id)?);
+            match self.tree().top(id) {
+                Some(now) if Arc::ptr_eq(&now, top.top()) => return Some(top),
+                // The tree was replaced meanwhile, and the change may have missed this write.
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until all writes have ended that go to vdevs of an old tree, those apart that the tree in force still has.
+    #[doc(alias = "SCL_ZIO")]
+    pub(crate) fn drain(&self, old: &Tree) {
+        let now = self.tree();
+        let is_kept = |top: &Arc<Top>| now.top(top.id).is_some_and(|kept| Arc::ptr_eq(&kept, top));
+        for top in old.tops().filter(|top| !is_kept(top)) {
+            while top.writing() > 0 {
+                if !self.executor.help() {
+                    std::thread::sleep(MENDING_TICK);
+                }
+            }
+        }
     }
 
     /// Sets the pool's checksum salt.

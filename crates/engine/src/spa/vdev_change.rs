@@ -1,0 +1,208 @@
+//! One transaction for any change of the vdev tree.
+//!
+//! A caller (add, attach, detach, replace, growth, removal, expansion) edits a copy of the configuration and says what the
+//! edit cannot: devices of new leaves, their DTLs, classes of new tops. [`Spa::change_vdevs`] then makes configuration,
+//! tree, allocator, labels, DTLs, vdev ZAPs change together, in syncing context of a txg `n`.
+//!
+//! States of a change:
+//! 1. *Checked.* The tree of the new configuration is built; new leaves are labelled, with txg 0. What can be refused is
+//!    refused here: nothing of the pool has changed.
+//! 2. *In force in memory.* The new tree serves reads and writes. A top-level vdev that the edit leaves alone is the same
+//!    object as before; a changed one shares with the one before what is in flight. All writes through the old tree are
+//!    waited for, so that DTLs say everything that they missed; [`VdevChange::judge`] may still refuse then, and the old
+//!    tree is put back.
+//! 3. *Noted.* Leaves that leave lose their labels; the configuration, ZAPs and the allocator follow. The commit of `n`
+//!    writes it into the MOS and the labels.
+//!
+//! Why power may be lost at any moment: until the uberblock of `n` is written, the pool is that of `n - 1`, whose
+//! configuration the MOS and the odd labels have. New leaves have a label that counts for nothing. A leaf that leaves has
+//! lost its label and is missing from that tree, which can do without it: nobody lets a leaf go that something requires.
+//! New leaves are written to by txgs that are open while `n` is written only in part (those of blocks that were already
+//! under way are missing): the DTL of a new leaf therefore covers [`NOT_YET`] txgs from `n` on.
+//!
+//! Lock order: as in syncing context; the configuration's lock is held for moments only, never while anything is read,
+//! written or waited for.
+//!
+//! Format source: `spa_vdev_add`, `spa_vdev_attach`, `spa_vdev_detach`, spa.c, OpenZFS 2.3. Differs from OpenZFS: no lock
+//! stops all I/O; the config lock's work is done by [`crate::zio::Zio::drain`].
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use nvpair::NvList;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use zcommon::features::Feature;
+
+use super::Spa;
+use super::create::{label_leaves, vdev_zaps};
+use super::layout::config::{LEAF_ZAP, TOP_ZAP, put_in_order};
+use super::vdev_props::is_closed;
+use crate::dmu::Tx;
+use crate::error::{Error, Result};
+use crate::metaslab::TopRecord;
+use crate::vdev::config::{AllocBias, VdevConfig};
+use crate::vdev::label;
+use crate::vdev::leaf::Leaf;
+use crate::vdev::tree::{Change, Tree};
+use crate::zap::{Zap, ZapEdit, int_name};
+
+/// Txgs, from the one that is written on, of which a new leaf may lack something.
+#[doc(alias = "TXG_CONCURRENT_STATES")]
+pub(super) const NOT_YET: u64 = 3;
+
+/// What a leaf is left with that leaves the tree.
+#[derive(Debug)]
+#[expect(dead_code, reason = "used by detach")]
+pub(super) enum Retired {
+    /// A label that belongs to no pool.
+    Blank,
+    /// The label of a hot spare, from its entry in the MOS's list.
+    Spare(NvList),
+}
+
+/// Asks, when all writes through the old tree have ended, whether the change may be made: given that tree.
+pub(super) type Judge<'a> = Box<dyn Fn(&Tree) -> Result<()> + 'a>;
+
+/// A change of the vdev tree that a caller wants.
+pub(super) struct VdevChange<'a> {
+    /// The tree after the change, as the MOS keeps it: an edited copy of the configuration's. What only exists in the MOS
+    /// (ZAPs, DTL objects) of new vdevs is made by the change.
+    pub root: NvList,
+    /// Devices of new leaves, leaves with another guid or path, and the state of an expansion.
+    pub brings: Change,
+    /// New top-level vdevs with metaslabs, by number, and what they serve.
+    pub new_tops: BTreeMap<u64, AllocBias>,
+    /// Leaves, by guid, that lack everything born before the change.
+    pub blank: Vec<u64>,
+    /// Leaves, by guid, that leave the tree and are to belong to the pool no more.
+    pub retired: Vec<(u64, Retired)>,
+    /// The last chance to refuse.
+    pub judge: Option<Judge<'a>>,
+}
+
+impl VdevChange<'_> {
+    /// A change that changes nothing yet.
+    pub fn of(spa: &Spa) -> Self {
+        Self {
+            root: spa.config.lock().root().clone(),
+            brings: Change::default(),
+            new_tops: BTreeMap::new(),
+            blank: Vec::new(),
+            retired: Vec::new(),
+            judge: None,
+        }
+    }
+}
+
+impl Spa {
+    /// Makes a change of the vdev tree (syncing context); returns the tree before it.
+    ///
+    /// # Errors
+    /// When the new tree makes no sense, a new leaf can't be labelled, or the change's judge refuses: nothing has changed
+    /// then. When the MOS cannot be read or written, which is the txg's failure, too.
+    #[doc(alias("spa_vdev_enter", "spa_vdev_exit"))]
+    pub(super) fn change_vdevs(&self, change: VdevChange<'_>, tx: &Tx) -> Result<Arc<Tree>> {
+        let VdevChange { mut root, brings, new_tops, blank, retired, judge } = change;
+        put_in_order(&mut root);
+        let known = self.pool.zio.tree();
+        let tree = Arc::new(Tree::changed(VdevConfig::parse(&root)?, Some(&known), &brings)?);
+        let records = fresh(&tree, &new_tops)?;
+        let is_new = |leaf: &&Arc<Leaf>| !known.leaves().any(|old| old.is_same(leaf));
+        let facts = self.config.lock().facts_of(0, &[]);
+        let new: Vec<_> = tree.leaves().filter(is_new).cloned().collect();
+        label_leaves(&self.pool.env, new, &facts, &root, tx.txg())?;
+
+        for leaf in blank.iter().filter_map(|guid| tree.leaf(*guid)) {
+            leaf.miss_all(super::layout::TXG_INITIAL, tx.txg() + NOT_YET);
+        }
+        self.pool.zio.set_tree(Arc::clone(&tree));
+        self.pool.zio.drain(&known);
+        if let Some(Err(why)) = judge.map(|judge| judge(&known)) {
+            self.pool.zio.set_tree(known);
+            // What was written meanwhile is lacking on leaves that were to leave.
+            let open = self.txgs.synced() + 1..=self.txgs.open();
+            let back = self.pool.zio.tree();
+            let left = back.leaves().filter(|leaf| !tree.leaves().any(|kept| kept.is_same(leaf)));
+            left.for_each(|leaf| open.clone().for_each(|txg| leaf.miss(txg)));
+            return Err(why);
+        }
+
+        // From here on nothing can be refused.
+        for (guid, rest) in &retired {
+            self.retire(&known, *guid, rest);
+        }
+        let mut before = NvList::new();
+        self.config.lock().change_root(|old| before = std::mem::replace(old, root));
+        let classes = |id: u64| new_tops.get(&id).and_then(|class| class.word());
+        let of_root = self.features.is_active(Feature::VdevZapsV2);
+        vdev_zaps(&self.pool.env, &self.mos, &self.config, (&classes, of_root), tx)?;
+        self.free_left(&before, tx)?;
+        records.into_iter().try_for_each(|record| self.space.add_top(record))?;
+        for top in tree.tops().filter(|top| known.top(top.id).is_none_or(|old| !Arc::ptr_eq(&old, top))) {
+            self.space.set_top(top);
+            self.space.set_closed(top.id, is_closed(top, &self.config.lock()));
+        }
+        Ok(known)
+    }
+
+    /// Labels a leaf that leaves. One that can't be written may be leaving for that reason.
+    #[doc(alias = "VDEV_LABEL_REMOVE")]
+    fn retire(&self, tree: &Tree, guid: u64, rest: &Retired) {
+        let Some(leaf) = tree.leaf(guid).filter(|leaf| leaf.is_writable()) else { return };
+        let config = self.config.lock();
+        let facts = config.facts_of(0, &self.features.in_labels());
+        let list = match rest {
+            Retired::Spare(entry) => Ok(facts.spare_label(entry)),
+            Retired::Blank => facts.first_label(config.root(), guid, 0),
+        };
+        drop(config);
+        let _ = list.and_then(|list| label::init_leaf(leaf, &list, &*self.pool.env.executor));
+    }
+
+    /// Frees DTLs and ZAPs of vdevs that are no longer in the tree.
+    #[doc(alias("vdev_destroy_unlink_zap", "vdev_dtl_sync"))]
+    fn free_left(&self, before: &NvList, tx: &Tx) -> Result<()> {
+        let kept = objects(self.config.lock().root());
+        let gone: Vec<(bool, u64)> = objects(before).difference(&kept).copied().collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let view = self.mos.view();
+        let all = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::VDEV_ZAP_MAP)?;
+        let at = self.datasets.at(tx, self);
+        for (is_zap, number) in gone {
+            match all.filter(|_| is_zap) {
+                Some(all) => {
+                    ZapEdit::open(&mut self.mos.handle(all)?.edit(tx))?.remove(int_name(number).as_str())?;
+                    at.free_object(number)?;
+                }
+                None => self.free_space_map(number, tx)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// DTLs (`false`) and ZAPs (`true`) of a vdev and all below it.
+fn objects(vdev: &NvList) -> HashSet<(bool, u64)> {
+    let mut found: HashSet<(bool, u64)> = [(false, "DTL"), (true, LEAF_ZAP), (true, TOP_ZAP)]
+        .into_iter()
+        .filter_map(|(is_zap, key)| Some((is_zap, vdev.u64(key).filter(|&number| number != 0)?)))
+        .collect();
+    for child in vdev.nvlist_array("children").unwrap_or_default() {
+        found.extend(objects(child));
+    }
+    found
+}
+
+/// What the allocator is to know of new tops.
+fn fresh(tree: &Tree, new: &BTreeMap<u64, AllocBias>) -> Result<Vec<TopRecord>> {
+    let mut records = Vec::new();
+    for (id, bias) in new {
+        let config = tree.config.children.iter().find(|config| config.id == *id);
+        let found = config.and_then(|config| Some((config, tree.top(*id)?)));
+        let (config, top) = found.ok_or_else(|| Error::corrupt("a new vdev is not in its tree"))?;
+        records.push(TopRecord { bias: *bias, ..TopRecord::fresh(top, config)? });
+    }
+    Ok(records)
+}
