@@ -1,10 +1,13 @@
-//! Send streams of the golden pool `streams` beside those that OpenZFS made of it: full, with all of `-Lec`,
-//! incremental from a snapshot and from a bookmark.
+//! Send streams of golden pools beside those that OpenZFS made of them: full, with all of `-Lec`, incremental from a
+//! snapshot and from a bookmark, redacted, raw; and streams that go on where a receive stopped.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test that can't go on must say so")]
 
-use engine::send::{From, SendFlags, send};
+use engine::dsl::props::bookmarks::bookmarks;
+use engine::send::{From, Meter, Options, SendFlags, send, send_with};
 use engine::spa::OpenOptions;
+use ondisk::Endian;
+use ondisk::drr::{Drr, DrrBody, stream_feature};
 use testkit::golden::{self, Golden};
 
 /// Bytes of a record without what follows it.
@@ -56,4 +59,79 @@ fn embedded_spill_blocks_keep_their_attributes() {
 
 fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     a.iter().zip(b).position(|(a, b)| a != b)
+}
+
+/// The bookmark `#book` of `tank/src` leaves out what `tank/red@r` changed.
+#[test]
+fn a_redacted_stream_is_openzfs_byte_for_byte() {
+    let Some(pool) = golden::get("streams") else { return };
+    let opened = pool.open_with(OpenOptions::default()).expect("the pool opens");
+    let head = opened.dsl.dataset("tank/src").expect("the dataset");
+    let book = bookmarks(&head).expect("bookmarks").into_iter().find(|book| book.name == "book");
+    let redact = Some(book.expect("the bookmark").phys.redaction_obj);
+    let real = std::fs::read(pool.dir.join("redacted.zstream")).expect("a golden stream");
+    let mut ours = Vec::new();
+    let options = Options { redact, ..Options::default() };
+    let snapshot = opened.dsl.dataset("tank/src@a").expect("the snapshot");
+    send_with(&snapshot, &options, &mut ours, &Meter::default()).expect("a stream");
+    assert_eq!(first_difference(&real, &ours), None);
+    assert_eq!(real.len(), ours.len());
+}
+
+#[test]
+fn a_raw_stream_is_openzfs_byte_for_byte() {
+    let Some(pool) = golden::get("encrypted") else { return };
+    let real = std::fs::read(pool.dir.join("raw-pass.zstream")).expect("a golden stream");
+    let flags = SendFlags { raw: true, ..SendFlags::default() };
+    let ours = stream(&pool, "tank/pass@s", None, flags);
+    assert_eq!((first_difference(&real, &ours), ours.len()), (None, real.len()));
+}
+
+/// The records of a stream with their payloads, without BEGIN and END.
+fn records(stream: &[u8]) -> Vec<(DrrBody, &[u8])> {
+    let (mut rest, mut all) = (stream, Vec::new());
+    while !rest.is_empty() {
+        let drr = Drr::from_bytes(rest, Endian::Little).expect("a record");
+        let payload = usize::try_from(drr.payload_size()).expect("a size");
+        if !matches!(drr.body, DrrBody::Begin(_) | DrrBody::End(_)) {
+            all.push((drr.body, &rest[RECORD..RECORD + payload]));
+        }
+        rest = &rest[RECORD + payload..];
+    }
+    all
+}
+
+/// From wherever a receive stopped, a stream goes on with the object at hand and then has what was left.
+#[test]
+fn a_stream_goes_on_from_any_block() {
+    let Some(pool) = golden::get("streams") else { return };
+    let opened = pool.open_with(OpenOptions::default()).expect("the pool opens");
+    let snapshot = opened.dsl.dataset("tank/src@b").expect("the snapshot");
+    let from = From::snapshot(&opened.dsl.dataset("tank/src@a").expect("from")).expect("from");
+    for from in [None, Some(from)] {
+        let options = |resume| Options { from: from.clone(), resume, ..Options::default() };
+        let make = |resume| {
+            let mut out = Vec::new();
+            send_with(&snapshot, &options(resume), &mut out, &Meter::default()).expect("a stream");
+            out
+        };
+        let whole = make(None);
+        let whole = records(&whole);
+        let mut tried = 0;
+        for (at, (body, _)) in whole.iter().enumerate() {
+            let DrrBody::Write(write) = body else { continue };
+            tried += 1;
+            let rest = make(Some((write.object, write.offset)));
+            let Ok(Drr { body: DrrBody::Begin(begin), .. }) = Drr::from_bytes(&rest, Endian::Little) else {
+                panic!("no BEGIN")
+            };
+            assert_ne!(begin.features() & stream_feature::RESUMING, 0);
+            let rest = records(&rest);
+            assert!(matches!(rest[0].0, DrrBody::Object(o) if o.object == write.object));
+            let first = rest.iter().position(|(body, _)| matches!(body, DrrBody::Write(_))).expect("a write");
+            assert!(first <= 3, "{first} records before the first block");
+            assert!(rest[first..] == whole[at..], "object {} offset {}", write.object, write.offset);
+        }
+        assert!(tried > 3);
+    }
 }

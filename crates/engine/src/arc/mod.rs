@@ -93,7 +93,7 @@ impl ArcCache {
 
     /// As [`ArcCache::read`], with all options of a read that stops at the first good copy.
     pub fn read_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) -> Result<Buf> {
-        if let Some(key) = self.key(bp, options.form)
+        if let Some(key) = self.key(bp, options.form).filter(|_| options.form.is_cached())
             && let Some(buf) = self.memory.get(key, purpose(bp, false))
         {
             return Ok(buf);
@@ -116,7 +116,7 @@ impl ArcCache {
 
     fn start(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, ahead: bool, done: Waiter) {
         let form = options.form;
-        let Some(key) = self.key(bp, form).filter(|_| !bp.is_embedded() && form != Form::Physical) else {
+        let Some(key) = self.key(bp, form).filter(|_| !bp.is_embedded() && form.is_cached()) else {
             return self.zio.read(bp, at, options, Box::new(move |outcome| done(outcome.data)));
         };
         let purpose = purpose(bp, ahead);

@@ -137,6 +137,6 @@ impl Drop for Dsl {
 }
 
 /// A malformed structure of MOS object `number`.
-fn malformed(number: u64, e: &Malformed) -> Error {
+pub(crate) fn malformed(number: u64, e: &Malformed) -> Error {
     Error::corrupt(e.to_string()).at_block(Bookmark::new(0, number, 0, 0))
 }

@@ -7,7 +7,7 @@ use ondisk::names::{crypto_key, dsl_dataset, dsl_dir};
 use ondisk::{ObjsetType, Raw};
 use zcommon::features::Feature;
 
-use super::{From, SendFlags};
+use super::{From, Options, Redaction};
 use crate::dmu::Objset;
 use crate::dsl::Dataset;
 use crate::dsl::props::zpl;
@@ -17,6 +17,9 @@ use std::sync::Arc;
 
 /// Kind of stream: one snapshot, nothing around it.
 const SUBSTREAM: u64 = 1;
+/// What is said of a snapshot that can't be sent without its large blocks.
+const LARGE_MICROZAP: &str =
+    "source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream";
 /// First ZPL version with system attributes, which may spill.
 const VERSION_SA: u64 = 5;
 
@@ -28,14 +31,23 @@ pub(super) struct Begin {
     pub features: u64,
 }
 
+/// Redaction lists that a stream is made with.
+pub(super) struct Lists<'a> {
+    /// Of the bookmark whose blocks are left out.
+    pub redact: Option<&'a Redaction>,
+    /// Of the bookmark that the stream builds on.
+    pub from: Option<&'a Redaction>,
+}
+
 impl Begin {
     pub(super) fn new(
         dataset: &Dataset,
         objset: &Arc<Objset>,
         from: &From,
-        flags: SendFlags,
+        options: &Options,
+        lists: &Lists<'_>,
     ) -> Result<Self> {
-        let features = features(dataset, objset, flags)?;
+        let features = features(dataset, objset, options)?;
         let phys = &dataset.phys;
         let mut bits = begin_flag::FREERECORDS | begin_flag::SPILL_BLOCK;
         if from.is_clone {
@@ -50,11 +62,11 @@ impl Begin {
             creation_time: phys.creation_time,
             objset_type: objset.phys.objset_type as u32,
             flags: bits,
-            toguid: phys.guid,
+            toguid: options.saved.as_ref().map_or(phys.guid, |saved| saved.toguid),
             fromguid: from.guid,
-            toname: toname(dataset)?,
+            toname: toname(dataset, options)?,
         };
-        let list = payload(dataset, objset, from, features)?;
+        let list = payload(dataset, objset, (from, options, lists), features)?;
         let payload = if list.iter().next().is_none() {
             Vec::new()
         } else {
@@ -64,11 +76,12 @@ impl Begin {
     }
 }
 
-fn toname(dataset: &Dataset) -> Result<Raw<256>> {
-    let mut name = dataset.name.clone();
-    if !dataset.is_snapshot() {
-        name += "@--head--";
-    }
+fn toname(dataset: &Dataset, options: &Options) -> Result<Raw<256>> {
+    let name = match &options.saved {
+        Some(saved) => saved.toname.clone(),
+        None if dataset.is_snapshot() => dataset.name.clone(),
+        None => format!("{}@--head--", dataset.name),
+    };
     let mut raw = [0; 256];
     let room = raw.get_mut(..name.len()).filter(|_| name.len() < 256);
     let room = room.ok_or_else(|| Error::new(Kind::TooLong, "the dataset's name is too long"))?;
@@ -78,7 +91,8 @@ fn toname(dataset: &Dataset) -> Result<Raw<256>> {
 
 /// Which features the stream needs of its receiver.
 #[doc(alias = "setup_featureflags")]
-fn features(dataset: &Dataset, objset: &Arc<Objset>, flags: SendFlags) -> Result<u64> {
+fn features(dataset: &Dataset, objset: &Arc<Objset>, options: &Options) -> Result<u64> {
+    let flags = options.flags;
     let uses = |feature: Feature| -> Result<bool> { Ok(dataset.extra(feature.info().guid)?.is_some()) };
     let encrypted = is_encrypted(dataset)?;
     let mut found = 0;
@@ -91,15 +105,22 @@ fn features(dataset: &Dataset, objset: &Arc<Objset>, flags: SendFlags) -> Result
     let embed = (flags.embed || flags.raw) && !encrypted && pool_uses(dataset, Feature::EmbeddedData)?;
     let rules = [
         (large && uses(Feature::LargeBlocks)?, feature::LARGE_BLOCKS),
-        (large && uses(Feature::LargeMicrozap)?, feature::LARGE_MICROZAP),
         (embed, feature::EMBED_DATA),
         (compressed, feature::COMPRESSED),
         (flags.raw && encrypted, feature::RAW),
         (uses(Feature::LargeDnode)?, feature::LARGE_DNODE),
         (uses(Feature::Longname)?, feature::LONGNAME),
-        (uses(Feature::RedactedDatasets)?, feature::REDACTED),
+        (options.redact.is_some(), feature::REDACTED),
+        (options.resume.is_some(), feature::RESUMING),
     ];
     found |= rules.iter().filter(|(on, _)| *on).fold(0, |bits, (_, bit)| bits | bit);
+    if uses(Feature::LargeMicrozap)? {
+        // Blocks of a directory can't be split.
+        if found & feature::LARGE_BLOCKS == 0 {
+            return Err(Error::new(Kind::Unsupported, LARGE_MICROZAP));
+        }
+        found |= feature::LARGE_MICROZAP;
+    }
     let packed = feature::EMBED_DATA | feature::COMPRESSED | feature::RAW;
     if found & packed != 0 && pool_uses(dataset, Feature::Lz4Compress)? {
         found |= feature::LZ4;
@@ -125,10 +146,26 @@ fn pool_uses(dataset: &Dataset, feature: Feature) -> Result<bool> {
 }
 
 /// What follows BEGIN: snapshots that were redacted, the wrapped key.
-fn payload(dataset: &Dataset, objset: &Objset, from: &From, features: u64) -> Result<NvList> {
+fn payload(
+    dataset: &Dataset,
+    objset: &Objset,
+    (from, options, lists): (&From, &Options, &Lists<'_>),
+    features: u64,
+) -> Result<NvList> {
     let mut list = NvList::new();
-    if let Some(snaps) = dataset.extra(Feature::RedactedDatasets.info().guid)? {
-        list.add("redact_snaps", NvValue::Uint64Array(snaps.ints));
+    let redacted = match lists.redact {
+        Some(list) => Some(list.list.snaps.clone()),
+        None => dataset.extra(Feature::RedactedDatasets.info().guid)?.map(|snaps| snaps.ints),
+    };
+    if let Some(snaps) = redacted {
+        list.add("redact_snaps", NvValue::Uint64Array(snaps));
+    }
+    if let Some(snaps) = lists.from.map(|list| &list.list.snaps).or(from.redacted.as_ref()) {
+        list.add("redact_from_snaps", NvValue::Uint64Array(snaps.clone()));
+    }
+    if let Some((object, offset)) = options.resume {
+        list.add("resume_object", object);
+        list.add("resume_offset", offset);
     }
     if features & feature::RAW != 0 {
         list.add("crypt_keydata", NvValue::List(key(dataset, objset, from)?));

@@ -1,35 +1,48 @@
 //! Send streams: a snapshot as a sequence of records that another pool can receive.
 //!
 //! ```text
-//! begin    the BEGIN record: which features, which name, whose key
-//! walk     the object set in the order of objects and offsets
-//! records  what is met on the way becomes records; neighbouring frees become one
-//! stream   records with their running checksum
+//! begin      the BEGIN record: which features, which name, whose key
+//! walk       the object set in the order of objects and offsets, from where a receive stopped
+//! merge      what is met, beside redaction lists
+//! ahead      blocks are read before they are wanted
+//! records    what is met becomes records; neighbouring frees become one
+//! stream     records with their running checksum
 //! ```
 //!
 //! A stream says of every object that it exists, of every block what it holds, of everything else that it
 //! is free; so it can be received over an older state. With [`From`] only what was born since is sent.
 //!
-//! Differs from OpenZFS: one thread reads ahead instead of four that pass ranges on. A stream with
-//! compressed blocks of an encrypted dataset whose key is loaded holds them uncompressed. A spill block that
-//! is embedded in its pointer is sent as a SPILL record whatever the flags; 2.3 makes an embedded write far
-//! behind the end of the object of it, which loses the attributes.
+//! Differs from OpenZFS: one thread walks and writes, and reads are asynchronous, instead of five threads that pass
+//! ranges on. A spill block that is embedded in its pointer is sent as a SPILL record whatever the flags; OpenZFS makes
+//! an embedded write far behind the end of the object of it, which loses the attributes.
 //!
-//! Source: dmu_send.c, dmu_traverse.c, OpenZFS 2.3.
+//! Source: dmu_send.c, dmu_traverse.c, OpenZFS 2.3 and 2.4.
 
+mod ahead;
 mod begin;
+mod event;
+mod merge;
+mod meter;
 mod records;
+mod redaction;
 mod stream;
 mod walk;
 
 use std::io::Write;
 
+use ondisk::dsl::ZfsBookmark;
 use ondisk::names;
+use zcommon::features::Feature;
 
 use crate::dsl::Dataset;
 use crate::error::{Error, Kind, Result};
 use crate::zio::Form;
 
+pub use meter::Meter;
+pub use redaction::{Redaction, Run, Runs};
+
+use ahead::Ahead;
+use merge::Merge;
 use records::Sender;
 use stream::Stream;
 
@@ -47,7 +60,7 @@ pub struct SendFlags {
 }
 
 /// What an incremental stream builds on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct From {
     /// Guid of the snapshot.
     pub guid: u64,
@@ -57,6 +70,10 @@ pub struct From {
     pub ivset_guid: u64,
     /// The stream makes a clone of the snapshot.
     pub is_clone: bool,
+    /// Guids of the snapshots with respect to which the snapshot itself is redacted.
+    pub redacted: Option<Vec<u64>>,
+    /// The redaction list of a bookmark; 0: none.
+    pub redaction_obj: u64,
 }
 
 impl From {
@@ -64,8 +81,45 @@ impl From {
     pub fn snapshot(snapshot: &Dataset) -> Result<Self> {
         let phys = &snapshot.phys;
         let ivset_guid = snapshot.extra(names::dsl_dataset::IVSET_GUID)?.and_then(|v| v.first()).unwrap_or(0);
-        Ok(Self { guid: phys.guid, txg: phys.creation_txg, ivset_guid, is_clone: false })
+        let redacted = snapshot.extra(Feature::RedactedDatasets.info().guid)?.map(|snaps| snaps.ints);
+        let (guid, txg) = (phys.guid, phys.creation_txg);
+        Ok(Self { guid, txg, ivset_guid, redacted, ..Self::default() })
     }
+
+    /// To build on the snapshot that a bookmark was made of.
+    pub fn bookmark(phys: &ZfsBookmark) -> Self {
+        Self {
+            guid: phys.guid,
+            txg: phys.creation_txg,
+            ivset_guid: phys.ivset_guid,
+            redaction_obj: phys.redaction_obj,
+            ..Self::default()
+        }
+    }
+}
+
+/// A receive that stopped before its end and left a dataset of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Saved {
+    /// Guid of the snapshot that was being received.
+    pub toguid: u64,
+    /// Its name at the sender.
+    pub toname: String,
+}
+
+/// What to send, beside the dataset.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What the stream builds on; `None`: nothing.
+    pub from: Option<From>,
+    /// What it may hold.
+    pub flags: SendFlags,
+    /// Object and byte offset from which a receive goes on.
+    pub resume: Option<(u64, u64)>,
+    /// The bookmark whose blocks are left out: the number of its redaction list.
+    pub redact: Option<u64>,
+    /// The dataset is what a receive left; its stream has no end.
+    pub saved: Option<Saved>,
 }
 
 /// Writes a stream of `dataset` to `out`: all of it, or what came after `from`.
@@ -73,15 +127,52 @@ impl From {
 /// Stops at the first block that can't be read, with an error that names it; the stream then has no END
 /// and will not be received.
 pub fn send(dataset: &Dataset, from: Option<From>, flags: SendFlags, out: &mut dyn Write) -> Result<()> {
-    let form = if flags.raw { Form::NoKey } else { Form::Logical };
+    send_with(dataset, &Options { from, flags, ..Options::default() }, out, &Meter::default())
+}
+
+/// As [`send`], with all options. `meter` counts on the way, and stops the stream when it is told to.
+///
+/// # Errors
+/// `Unsupported` when blocks of directories are too large for the flags, `NotFound` when the stream is to go on in an
+/// object that the dataset lacks, `KeyMissing`, `Interrupted`, and what can't be read or written.
+pub fn send_with(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Meter) -> Result<()> {
+    write(dataset, options, out, meter).map_err(|e| e.in_dataset(&dataset.name))
+}
+
+fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Meter) -> Result<()> {
+    let form = if options.flags.raw { Form::NoKey } else { Form::Logical };
     let objset = dataset.objset_as(form)?;
-    let from = from.unwrap_or_default();
-    let begin = begin::Begin::new(dataset, &objset, &from, flags)?;
-    let mut stream = Stream::new(out);
+    let list = |number: Option<u64>| -> Result<Option<Redaction>> {
+        number.filter(|&n| n != 0).map(|n| Redaction::open(&dataset.dsl, n)).transpose()
+    };
+    let from = options.from.clone().unwrap_or_default();
+    let (redact, older) = (list(options.redact)?, list(Some(from.redaction_obj))?);
+    let lists = begin::Lists { redact: redact.as_ref(), from: older.as_ref() };
+    let begin = begin::Begin::new(dataset, &objset, &from, options, &lists)?;
+    let resume = match options.resume {
+        Some((object, offset)) => {
+            let size = objset.object(object)?.dnode.datablksz().max(1);
+            (object, offset / size)
+        }
+        None => (0, 0),
+    };
+    let mut stream = Stream::new(out, meter);
     stream.begin(begin.record, &begin.payload)?;
-    let mut sender = Sender::new(stream, &objset, begin.features, dataset.phys.guid, from.txg);
-    walk::walk(&objset, from.txg, &mut sender)?;
-    sender.end().map_err(|e| e.in_dataset(&dataset.name))
+    let toguid = dataset.phys.guid;
+    let sender = Sender::new(stream, &objset, begin.features, toguid, (from.txg, resume.0));
+    let mut ahead = Ahead::new(sender);
+    let place = walk::Begin { from_txg: from.txg, resume };
+    let ahead = if redact.is_some() || older.is_some() {
+        let redact = redact.as_ref().map(|list| list.runs(resume));
+        let older = older.as_ref().map(|list| list.runs(resume));
+        let mut merge = Merge::new(ahead, &objset, redact, older)?;
+        walk::walk(&objset, place, &mut merge, meter)?;
+        merge.finish()?
+    } else {
+        walk::walk(&objset, place, &mut ahead, meter)?;
+        ahead
+    };
+    ahead.finish()?.end(options.saved.is_none())
 }
 
 /// The reader of a stream went away, or its disk is full.

@@ -1,8 +1,9 @@
-//! What a walk meets, as records.
+//! What a walk meets, as records. Neighbouring frees become one.
 
 use std::sync::Arc;
 
 use ondisk::blkptr::BLKPTR_SIZE;
+use ondisk::bookmark::SPILL_BLKID;
 use ondisk::ddt::DdtKey;
 use ondisk::dnode::DNODE_CORE_SIZE;
 use ondisk::drr::{
@@ -11,11 +12,11 @@ use ondisk::drr::{
 };
 use ondisk::{Blkptr, ChecksumType, CompressType, DnodeFlags, EmbeddedType, OLD_MAX_BLOCK_SIZE, Raw, dnode};
 
+use super::event::Event;
 use super::stream::Stream;
 use crate::dmu::{Object, Objset};
 use crate::error::Result;
-use crate::types::Bookmark;
-use crate::zio::{Form, ReadOptions};
+use crate::zio::Form;
 use stdx::Buf;
 
 /// A length that means "to the end of the object".
@@ -29,6 +30,8 @@ pub(super) struct Sender<'a> {
     features: u64,
     toguid: u64,
     from_txg: u64,
+    /// Objects before it are at the receiver.
+    resume_object: u64,
     /// A record that its successor may lengthen.
     pending: Option<DrrBody>,
 }
@@ -39,9 +42,51 @@ impl<'a> Sender<'a> {
         objset: &Arc<Objset>,
         features: u64,
         toguid: u64,
-        from_txg: u64,
+        (from_txg, resume_object): (u64, u64),
     ) -> Self {
-        Self { stream, objset: Arc::clone(objset), features, toguid, from_txg, pending: None }
+        Self { stream, objset: Arc::clone(objset), features, toguid, from_txg, resume_object, pending: None }
+    }
+
+    /// The block that an event's record holds: its object, pointer and number.
+    pub(super) fn wants<'e>(&self, event: &'e Event) -> Option<(&'e Object, Blkptr, u64)> {
+        let unmodified = |bp: &&Blkptr| !bp.is_hole() && bp.logical_birth() <= self.from_txg;
+        match event {
+            Event::Data { object, bp, blkid } if !self.stays_embedded(bp) => Some((object, *bp, *blkid)),
+            Event::Spill { object, bp } if !bp.is_hole() => Some((object, *bp, SPILL_BLKID)),
+            Event::Object { object, .. } if object.number >= self.resume_object => {
+                object.dnode.spill().filter(unmodified).map(|bp| (&**object, *bp, SPILL_BLKID))
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes an event's records; `data` are the bytes of the block that it [`Self::wants`].
+    pub(super) fn write(&mut self, event: &Event, data: Option<&Buf>) -> Result<()> {
+        match event {
+            Event::Dnodes { bp, blkid, slots } => self.object_range(bp, *blkid, *slots),
+            Event::Object { object, .. } if object.number < self.resume_object => Ok(()),
+            Event::Object { object, bp, slots } => {
+                self.object(object, bp, slots)?;
+                match (object.dnode.spill(), data) {
+                    (Some(spill), Some(data)) => self.spill(object, spill, data),
+                    _ => Ok(()),
+                }
+            }
+            Event::NoObject { number } if *number < self.resume_object => Ok(()),
+            Event::NoObject { number } => self.free_objects(*number, 1),
+            Event::NoObjects { start, end } => {
+                let per_block = self.objset.phys.meta_dnode.datablksz() >> dnode::DNODE_SHIFT;
+                let first = start.saturating_mul(per_block);
+                self.free_objects(first, end.saturating_mul(per_block).saturating_sub(first))
+            }
+            Event::Hole { object, start, end } => self.hole(object, *start, *end),
+            Event::Data { object, bp, blkid } => self.data(object, bp, *blkid, data),
+            Event::Redact { object, start, end, size } => self.redacted(*object, (*start, *end), *size),
+            Event::Spill { object, bp } => match data {
+                Some(data) => self.spill(object, bp, data),
+                None => Ok(()),
+            },
+        }
     }
 
     fn has(&self, bit: u64) -> bool {
@@ -60,13 +105,14 @@ impl<'a> Sender<'a> {
         self.stream.record(body, payload)
     }
 
-    pub(super) fn end(mut self) -> Result<()> {
+    /// Everything was written. Without `whole` the stream stays open: its receiver learns that more is to come.
+    pub(super) fn end(mut self, whole: bool) -> Result<()> {
         self.flush()?;
-        self.stream.end(self.toguid)
+        if whole { self.stream.end(self.toguid) } else { self.stream.flush() }
     }
 
     /// Objects that don't exist; none that can't exist here.
-    pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
+    fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
         let meta = &self.objset.phys.meta_dnode;
         let per_block = meta.datablksz() >> dnode::DNODE_SHIFT;
         let max = meta.maxblkid.saturating_add(1).saturating_mul(per_block);
@@ -105,37 +151,32 @@ impl<'a> Sender<'a> {
     }
 
     /// Blocks `start` to `end` (not included; wraps to 0) are holes.
-    pub(super) fn hole(&mut self, object: &Object, start: u64, end: u64) -> Result<()> {
+    fn hole(&mut self, object: &Object, start: u64, end: u64) -> Result<()> {
         let size = object.dnode.datablksz();
-        if object.number == 0 {
-            let per_block = size >> dnode::DNODE_SHIFT;
-            let first = start.saturating_mul(per_block);
-            return self.free_objects(first, end.saturating_mul(per_block).saturating_sub(first));
-        }
         let Some(offset) = start.checked_mul(size) else { return Ok(()) };
         let length = end.saturating_mul(size).wrapping_sub(offset);
         self.free(object.number, offset, length)
     }
 
-    /// A block that a redacted send left out.
-    pub(super) fn redacted(&mut self, object: &Object, start: u64) -> Result<()> {
-        let length = object.dnode.datablksz();
-        let offset = start.saturating_mul(length);
+    /// Blocks `start..end` of `size` bytes, whose content a redacted stream leaves out.
+    fn redacted(&mut self, object: u64, (start, end): (u64, u64), size: u64) -> Result<()> {
+        let length = end.saturating_sub(start).saturating_mul(size);
+        let offset = start.saturating_mul(size);
         if let Some(DrrBody::Redact(run)) = &mut self.pending
-            && run.object == object.number
+            && run.object == object
             && run.offset.wrapping_add(run.length) == offset
         {
             run.length = run.length.wrapping_add(length);
             return Ok(());
         }
         self.flush()?;
-        let run = DrrRedact { object: object.number, offset, length, toguid: self.toguid };
+        let run = DrrRedact { object, offset, length, toguid: self.toguid };
         self.pending = Some(DrrBody::Redact(run));
         Ok(())
     }
 
     /// How a block of dnodes was encrypted: in a raw stream alone.
-    pub(super) fn object_range(&mut self, bp: &Blkptr, blkid: u64, slots: u64) -> Result<()> {
+    fn object_range(&mut self, bp: &Blkptr, blkid: u64, slots: u64) -> Result<()> {
         if !self.has(feature::RAW) {
             return Ok(());
         }
@@ -154,7 +195,7 @@ impl<'a> Sender<'a> {
     }
 
     /// An object: its dnode, as `slots` hold it in the block that `bp` names.
-    pub(super) fn object(&mut self, object: &Object, bp: &Blkptr, slots: &[u8]) -> Result<()> {
+    fn object(&mut self, object: &Object, bp: &Blkptr, slots: &[u8]) -> Result<()> {
         let dnode = &object.dnode;
         let blksz = u32::try_from(dnode.datablksz()).unwrap_or(u32::MAX);
         let most = u32::try_from(OLD_MAX_BLOCK_SIZE).unwrap_or(u32::MAX);
@@ -191,11 +232,7 @@ impl<'a> Sender<'a> {
         bonus.resize(bonuslen, 0);
         self.record(DrrBody::Object(body), &bonus)?;
         // Whatever the receiver has beyond the end of the object goes.
-        self.free(object.number, dnode.max_offset(), TO_END)?;
-        match dnode.spill() {
-            Some(spill) if spill.logical_birth() <= self.from_txg => self.spill(object, spill),
-            _ => Ok(()),
-        }
+        self.free(object.number, dnode.max_offset(), TO_END)
     }
 
     /// How a block is read for the stream.
@@ -206,24 +243,15 @@ impl<'a> Sender<'a> {
         let packed = self.has(feature::COMPRESSED) && bp.compress() != Some(CompressType::Off);
         let whole = bp.lsize() <= OLD_MAX_BLOCK_SIZE || self.has(feature::LARGE_BLOCKS);
         let plain = !bp.should_byteswap() && !bp.is_embedded() && !bp.object_type().is_metadata();
-        if packed && whole && plain && !bp.is_protected() { Form::Physical } else { Form::Logical }
-    }
-
-    fn read(&self, object: &Object, bp: &Blkptr, blkid: u64) -> Result<Buf> {
-        let at = Bookmark::new(self.objset.id, object.number, 0, blkid);
-        let form = self.form_of(bp);
-        if form == Form::Physical {
-            let options = ReadOptions { form, ..ReadOptions::default() };
-            return self.objset.arc().zio().read_wait(bp, at, options).data;
+        match packed && whole && plain {
+            true if bp.is_protected() => Form::Opened,
+            true => Form::Physical,
+            false => Form::Logical,
         }
-        self.objset.arc().read(bp, at, self.objset.form())
     }
 
     /// A spill block.
-    pub(super) fn spill(&mut self, object: &Object, bp: &Blkptr) -> Result<()> {
-        if bp.is_hole() {
-            return Ok(());
-        }
+    fn spill(&mut self, object: &Object, bp: &Blkptr, data: &Buf) -> Result<()> {
         let mut body =
             DrrSpill { object: object.number, length: bp.lsize(), toguid: self.toguid, ..Default::default() };
         if bp.logical_birth() <= self.from_txg {
@@ -235,23 +263,19 @@ impl<'a> Sender<'a> {
             body.compressed_size = bp.psize();
             (body.salt, body.iv, body.mac) = crypt(bp);
         }
-        let data = self.read(object, bp, ondisk::bookmark::SPILL_BLKID)?;
-        self.record(DrrBody::Spill(body), &data)
+        self.record(DrrBody::Spill(body), data)
     }
 
     /// A data block.
-    pub(super) fn data(&mut self, object: &Object, bp: &Blkptr, blkid: u64) -> Result<()> {
+    fn data(&mut self, object: &Object, bp: &Blkptr, blkid: u64, data: Option<&Buf>) -> Result<()> {
         let offset = blkid.saturating_mul(object.dnode.datablksz());
-        if self.stays_embedded(bp) {
-            return self.embedded(object, bp, offset);
-        }
-        let data = self.read(object, bp, blkid)?;
+        let Some(data) = data else { return self.embedded(object, bp, offset) };
         let size = bp_size(bp);
         if size > OLD_MAX_BLOCK_SIZE && !self.has(feature::LARGE_BLOCKS) {
-            return self.pieces(object, offset, &data);
+            return self.pieces(object, offset, data);
         }
-        let mut body = self.write(object, offset, size);
-        let packed = bp.compress() != Some(CompressType::Off) && self.form_of(bp) == Form::Physical;
+        let mut body = self.write_body(object, offset, size);
+        let packed = bp.compress() != Some(CompressType::Off) && !self.form_of(bp).is_cached();
         let raw = self.has(feature::RAW);
         if raw || packed {
             if raw {
@@ -269,10 +293,10 @@ impl<'a> Sender<'a> {
             let strong = bp.checksum().is_some_and(|c| c.is_dedup_strong() || c == ChecksumType::Edonr);
             body.flags |= if strong { drr_flag::CHECKSUM_DEDUP } else { 0 };
         }
-        self.record(DrrBody::Write(body), &data)
+        self.record(DrrBody::Write(body), data)
     }
 
-    fn write(&self, object: &Object, offset: u64, logical_size: u64) -> DrrWrite {
+    fn write_body(&self, object: &Object, offset: u64, logical_size: u64) -> DrrWrite {
         DrrWrite {
             object: object.number,
             object_type: u32::from(object.dnode.object_type.raw()),
@@ -289,7 +313,7 @@ impl<'a> Sender<'a> {
         let mut at = offset;
         for piece in data.chunks(size) {
             let length = u64::try_from(piece.len()).unwrap_or(0);
-            let mut body = self.write(object, at, length);
+            let mut body = self.write_body(object, at, length);
             body.checksumtype = ChecksumType::Off.raw();
             self.record(DrrBody::Write(body), piece)?;
             at = at.saturating_add(length);

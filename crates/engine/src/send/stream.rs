@@ -6,18 +6,19 @@ use checksum::{Cksum, Fletcher4};
 use ondisk::Endian;
 use ondisk::drr::{DRR_CHECKSUM_OFFSET, Drr, DrrBegin, DrrBody, DrrEnd};
 
-use super::output;
+use super::{Meter, output};
 use crate::error::{Error, Result};
 
 /// A stream being written.
 pub(super) struct Stream<'a> {
     out: &'a mut dyn Write,
+    meter: &'a Meter,
     sum: Fletcher4,
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn new(out: &'a mut dyn Write) -> Self {
-        Self { out, sum: Fletcher4::new(false) }
+    pub(super) fn new(out: &'a mut dyn Write, meter: &'a Meter) -> Self {
+        Self { out, meter, sum: Fletcher4::new(false) }
     }
 
     /// The first record, which alone has no room for the checksum.
@@ -35,6 +36,10 @@ impl<'a> Stream<'a> {
     pub(super) fn end(&mut self, toguid: u64) -> Result<()> {
         let checksum = self.sums();
         self.record(DrrBody::End(DrrEnd { checksum, toguid }), &[])?;
+        self.flush()
+    }
+
+    pub(super) fn flush(&mut self) -> Result<()> {
         self.out.flush().map_err(output)
     }
 
@@ -51,6 +56,7 @@ impl<'a> Stream<'a> {
         let bytes = drr.to_bytes(Endian::Little);
         self.sum.update(bytes.get(DRR_CHECKSUM_OFFSET..).unwrap_or_default());
         self.sum.update(payload);
+        self.meter.count(bytes.len() + payload.len())?;
         self.out.write_all(&bytes).and_then(|()| self.out.write_all(payload)).map_err(output)
     }
 }

@@ -7,59 +7,84 @@ use std::sync::Arc;
 use ondisk::blkptr::BLKPTR_SIZE;
 use ondisk::{Blkptr, Dnode, Dva, dnode};
 
-use super::records::Sender;
+use super::Meter;
+use super::event::{Event, Sink};
 use crate::dmu::{Object, Objset, SpecialObject};
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
-use crate::zio::Form;
 
-/// Data blocks that are asked for before they are wanted.
+/// Pointers of an indirect block whose targets are read before they are wanted.
 const AHEAD: usize = 16;
 
-/// Tells the sender of everything in the object set that is younger than `from_txg`. Holes are told of
-/// whenever they were made: old ones don't know it.
-pub(super) fn walk(objset: &Arc<Objset>, from_txg: u64, to: &mut Sender<'_>) -> Result<()> {
-    let meta = objset.special(SpecialObject::Meta).ok_or_else(|| Error::corrupt("no meta dnode"))?;
-    Walk { from_txg, to, seen: HashSet::new() }.object(&meta)
+/// Where a walk begins, and what it passes over.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Begin {
+    /// What is not younger is passed over.
+    pub from_txg: u64,
+    /// Objects before the first and blocks of it before the second are passed over.
+    pub resume: (u64, u64),
 }
 
-struct Walk<'a, 'b> {
-    from_txg: u64,
-    to: &'a mut Sender<'b>,
+/// Tells of everything in the object set. Holes are told of whenever they were made: old ones don't know it.
+pub(super) fn walk(objset: &Arc<Objset>, begin: Begin, to: &mut dyn Sink, meter: &Meter) -> Result<()> {
+    let meta = objset.special(SpecialObject::Meta).ok_or_else(|| Error::corrupt("no meta dnode"))?;
+    Walk { begin, to, meter, seen: HashSet::new() }.object(&Arc::new(meta))
+}
+
+struct Walk<'a> {
+    begin: Begin,
+    to: &'a mut dyn Sink,
+    meter: &'a Meter,
     /// Indirect blocks of the object at hand. One that comes twice is a forgery: it would let a few blocks claim
     /// any number of others.
     seen: HashSet<Dva>,
 }
 
-impl Walk<'_, '_> {
-    fn object(&mut self, object: &Object) -> Result<()> {
+impl Walk<'_> {
+    fn object(&mut self, object: &Arc<Object>) -> Result<()> {
         let outer = std::mem::take(&mut self.seen);
         let told = self.blocks(object);
         self.seen = outer;
         told
     }
 
-    fn blocks(&mut self, object: &Object) -> Result<()> {
+    fn blocks(&mut self, object: &Arc<Object>) -> Result<()> {
         let top = object.dnode.nlevels.saturating_sub(1);
         self.ahead(object, object.dnode.blkptrs().iter());
         for (blkid, bp) in (0_u64..).zip(object.dnode.blkptrs()) {
             self.visit(object, bp, top, blkid)?;
         }
         match object.dnode.spill() {
-            Some(bp) if !self.is_old(bp) => self.to.spill(object, bp),
+            Some(bp) if !self.is_old(bp) => {
+                self.to.take(Event::Spill { object: Arc::clone(object), bp: *bp })
+            }
             _ => Ok(()),
         }
     }
 
     fn is_old(&self, bp: &Blkptr) -> bool {
-        bp.logical_birth() != 0 && bp.logical_birth() <= self.from_txg
+        bp.logical_birth() != 0 && bp.logical_birth() <= self.begin.from_txg
+    }
+
+    /// Whether all below a pointer comes before the place where the walk begins.
+    #[doc(alias = "zbookmark_subtree_completed")]
+    fn is_behind(&self, object: &Object, level: u8, blkid: u64) -> bool {
+        let (first, block) = self.begin.resume;
+        let below = u32::from(level) * object.dnode.blocks_per_indirect_shift();
+        let next = blkid.saturating_add(1);
+        let end = if below < next.leading_zeros() { next << below } else { u64::MAX };
+        match object.number {
+            0 => end.saturating_mul(object.dnode.datablksz() >> dnode::DNODE_SHIFT) <= first,
+            number => number == first && end <= block,
+        }
     }
 
     /// One pointer and what is below it; the level only goes down.
-    fn visit(&mut self, object: &Object, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
-        if self.is_old(bp) {
+    fn visit(&mut self, object: &Arc<Object>, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
+        if self.is_old(bp) || self.is_behind(object, level, blkid) {
             return Ok(());
         }
+        self.meter.visit()?;
         if bp.is_hole() {
             return self.hole(object, level, blkid);
         }
@@ -79,7 +104,7 @@ impl Walk<'_, '_> {
         let children: Vec<Blkptr> = block.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes).collect();
         let shift = object.dnode.blocks_per_indirect_shift();
         for (slot, child) in children.iter().enumerate() {
-            if level == 1 && slot % AHEAD == 0 {
+            if (level > 1 || object.number == 0) && slot % AHEAD == 0 {
                 self.ahead(object, children.iter().skip(slot).take(2 * AHEAD));
             }
             let first = blkid.checked_shl(shift).unwrap_or(u64::MAX);
@@ -88,11 +113,11 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Starts reading what will be wanted in the form that the cache keeps.
+    /// Starts reading blocks that lead to others; data are read by the one that writes records.
     fn ahead<'c>(&self, object: &Object, pointers: impl Iterator<Item = &'c Blkptr>) {
         let form = object.objset.form();
         for bp in pointers.filter(|bp| !self.is_old(bp)) {
-            if bp.level() > 0 || object.number == 0 || self.to.form_of(bp) != Form::Physical {
+            if bp.level() > 0 || object.number == 0 {
                 let at = Bookmark::new(object.objset.id, object.number, i64::from(bp.level()), 0);
                 object.objset.arc().prefetch(bp, at, form);
             }
@@ -108,39 +133,43 @@ impl Walk<'_, '_> {
         inside.then_some((start, span))
     }
 
-    fn hole(&mut self, object: &Object, level: u8, blkid: u64) -> Result<()> {
-        match self.span(object, level, blkid) {
-            Some((start, span)) => self.to.hole(object, start, start.wrapping_add(span)),
-            None => Ok(()),
-        }
+    fn hole(&mut self, object: &Arc<Object>, level: u8, blkid: u64) -> Result<()> {
+        let Some((start, span)) = self.span(object, level, blkid) else { return Ok(()) };
+        let end = start.wrapping_add(span);
+        self.to.take(match object.number {
+            0 => Event::NoObjects { start, end },
+            _ => Event::Hole { object: Arc::clone(object), start, end },
+        })
     }
 
-    fn data(&mut self, object: &Object, bp: &Blkptr, blkid: u64) -> Result<()> {
-        match self.span(object, 0, blkid) {
-            Some((start, _)) if bp.is_redacted() => self.to.redacted(object, start),
-            Some((start, _)) => self.to.data(object, bp, start),
-            None => Ok(()),
-        }
+    fn data(&mut self, object: &Arc<Object>, bp: &Blkptr, blkid: u64) -> Result<()> {
+        let Some((start, _)) = self.span(object, 0, blkid) else { return Ok(()) };
+        let size = object.dnode.datablksz();
+        self.to.take(match bp.is_redacted() {
+            true => Event::Redact { object: object.number, start, end: start.saturating_add(1), size },
+            false => Event::Data { object: Arc::clone(object), bp: *bp, blkid: start },
+        })
     }
 
     /// A block of dnodes: each object, each free slot.
     fn dnodes(&mut self, meta: &Object, bp: &Blkptr, blkid: u64) -> Result<()> {
-        self.to.object_range(bp, blkid, meta.dnode.datablksz() >> dnode::DNODE_SHIFT)?;
-        let block = meta.block(blkid)?;
         let per_block = meta.dnode.datablksz() >> dnode::DNODE_SHIFT;
+        self.to.take(Event::Dnodes { bp: *bp, blkid, slots: per_block })?;
+        let block = meta.block(blkid)?;
         for (slot, bytes) in dnode::slots(&block) {
             let number = blkid.saturating_mul(per_block).saturating_add(u64::try_from(slot).unwrap_or(0));
-            if number == 0 {
+            if number < self.begin.resume.0.max(1) {
                 continue;
             }
             let at = Bookmark::new(meta.objset.id, number, 0, 0);
             let dnode = Dnode::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
             if dnode.is_free() {
-                self.to.free_objects(number, 1)?;
+                self.to.take(Event::NoObject { number })?;
                 continue;
             }
-            let object = Object::stored(&meta.objset, number, dnode);
-            self.to.object(&object, bp, bytes)?;
+            let object = Arc::new(Object::stored(&meta.objset, number, dnode));
+            let found = Event::Object { object: Arc::clone(&object), bp: *bp, slots: bytes.to_vec() };
+            self.to.take(found)?;
             self.object(&object)?;
         }
         Ok(())

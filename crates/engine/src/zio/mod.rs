@@ -68,8 +68,17 @@ pub enum Form {
     Logical,
     /// As [`Form::Logical`] without the key: encrypted parts stay encrypted, nothing is authenticated.
     NoKey,
+    /// Decrypted or authenticated, but compressed and in its own byte order: `psize` bytes.
+    Opened,
     /// As stored: `psize` bytes.
     Physical,
+}
+
+impl Form {
+    /// Whether the bytes are kept in memory in this form.
+    pub fn is_cached(self) -> bool {
+        matches!(self, Self::Logical | Self::NoKey)
+    }
 }
 
 /// One bad copy found while a block was read.

@@ -19,7 +19,7 @@ pub fn embedded(bp: &Blkptr, form: Form) -> Result<Buf> {
     let payload = bp.embedded_payload();
     let psize = usize::try_from(bp.embedded_psize()).unwrap_or(0);
     let stored = payload.get(..psize).ok_or_else(|| Error::corrupt("embedded payload is too long"))?;
-    if form == Form::Physical {
+    if !form.is_cached() {
         return Ok(stored.into());
     }
     let mut data = expand(bp, stored, bp.embedded_lsize())?;
@@ -29,8 +29,11 @@ pub fn embedded(bp: &Blkptr, form: Form) -> Result<Buf> {
 
 /// The logical bytes behind accepted physical ones.
 pub fn logical(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, form: Form, data: Buf) -> Result<Buf> {
-    let protected = bp.is_protected() && !bp.has_indirect_mac() && form == Form::Logical;
+    let protected = bp.is_protected() && !bp.has_indirect_mac() && form != Form::NoKey;
     let data = if protected { open(zio, bp, at, data)? } else { data };
+    if form == Form::Opened {
+        return Ok(data);
+    }
     let compressed = bp.compress() != Some(CompressType::Off);
     if !compressed && !swaps(bp) && !bp.has_indirect_mac() {
         return Ok(data);

@@ -1,0 +1,107 @@
+//! Reads what events will need before their turn comes, within a bound of memory.
+//!
+//! Events wait in a queue, each with the read that it began; the oldest is turned into records as soon as what waits
+//! needs more than [`LIMIT`] bytes. Blocks go past the cache: a stream reads each once, and what was in memory before
+//! is worth more.
+//!
+//! A read that failed is done once more by a reader that waits for a suspended pool.
+
+use std::collections::VecDeque;
+
+use ondisk::Blkptr;
+use ondisk::bookmark::SPILL_BLKID;
+use stdx::Buf;
+
+use super::event::{Event, Sink};
+use super::records::Sender;
+use crate::dmu::Object;
+use crate::error::Result;
+use crate::taskq::Promise;
+use crate::types::Bookmark;
+use crate::zio::{ReadOptions, ReadOutcome};
+
+/// Bytes that may be read before they are wanted.
+const LIMIT: u64 = 32 << 20;
+/// What an event counts beside the bytes of its block.
+const EVENT: u64 = 1024;
+
+/// A queue in front of what writes records.
+pub(super) struct Ahead<'a> {
+    sender: Sender<'a>,
+    queue: VecDeque<Waiting>,
+    bytes: u64,
+}
+
+struct Waiting {
+    event: Event,
+    read: Option<Promise<ReadOutcome>>,
+    cost: u64,
+}
+
+impl<'a> Ahead<'a> {
+    pub(super) fn new(sender: Sender<'a>) -> Self {
+        Self { sender, queue: VecDeque::new(), bytes: 0 }
+    }
+
+    /// All events were taken.
+    pub(super) fn finish(mut self) -> Result<Sender<'a>> {
+        while let Some(first) = self.queue.pop_front() {
+            self.write(first)?;
+        }
+        Ok(self.sender)
+    }
+
+    fn write(&mut self, waiting: Waiting) -> Result<()> {
+        let Waiting { event, read, .. } = waiting;
+        let block = self.sender.wants(&event);
+        let data = match (read, block) {
+            (Some(read), Some((object, bp, blkid))) => Some(self.read(&read, object, &bp, blkid)?),
+            _ => None,
+        };
+        self.sender.write(&event, data.as_ref())
+    }
+
+    fn read(&self, read: &Promise<ReadOutcome>, object: &Object, bp: &Blkptr, blkid: u64) -> Result<Buf> {
+        let zio = object.objset.arc().zio();
+        if let Ok(data) = read.wait(&**zio.executor()).data {
+            return Ok(data);
+        }
+        zio.read_wait(bp, place(object, blkid), self.options(bp)).data
+    }
+
+    fn options(&self, bp: &Blkptr) -> ReadOptions {
+        ReadOptions { form: self.sender.form_of(bp), ..ReadOptions::default() }
+    }
+
+    fn start(&self, object: &Object, bp: &Blkptr, blkid: u64) -> Promise<ReadOutcome> {
+        let promise = Promise::default();
+        let theirs = promise.clone();
+        let done = Box::new(move |outcome| theirs.set(outcome));
+        object.objset.arc().zio().read(bp, place(object, blkid), self.options(bp), done);
+        promise
+    }
+}
+
+fn place(object: &Object, blkid: u64) -> Bookmark {
+    let blkid = if blkid == SPILL_BLKID { SPILL_BLKID } else { blkid };
+    Bookmark::new(object.objset.id, object.number, 0, blkid)
+}
+
+impl Sink for Ahead<'_> {
+    fn take(&mut self, event: Event) -> Result<()> {
+        let (mut read, mut cost) = (None, EVENT);
+        if let Some((object, bp, blkid)) = self.sender.wants(&event) {
+            cost += bp.lsize();
+            read = Some(self.start(object, &bp, blkid));
+        }
+        self.bytes += cost;
+        self.queue.push_back(Waiting { event, read, cost });
+        while self.bytes > LIMIT
+            && let Some(first) = self.queue.pop_front()
+        {
+            self.bytes -= first.cost;
+            self.write(first)?;
+        }
+        Ok(())
+    }
+}
