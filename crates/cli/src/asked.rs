@@ -1,6 +1,7 @@
-//! What a command line is about: the pools and datasets that it names, and what it would do to them.
+//! Classifies a command line: the pools and datasets it names, and its effect on them.
 //!
-//! An ordinary user may have pools of their own beside the system's. Where a command of theirs belongs follows from this.
+//! An ordinary user may have pools of their own beside the system's. This classification selects the daemon of
+//! their commands.
 
 use std::ffi::OsString;
 
@@ -8,36 +9,36 @@ use crate::multicall::Command;
 use crate::zfs::{Zfs, ZfsVerb};
 use crate::zpool::{Zpool, ZpoolVerb};
 
-/// What a command would do.
+/// The effect of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deed {
-    /// It prints something of pools.
+    /// Prints information about pools.
     Look,
-    /// It makes or finds a pool, which has this name then, if that is known.
+    /// Creates or imports a pool; holds its future name, if known.
     Bring(Option<String>),
-    /// It changes pools or datasets.
+    /// Changes pools or datasets.
     Change,
 }
 
-/// What a command is about.
+/// The classification of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// What it would do.
+    /// Its effect.
     pub deed: Deed,
-    /// Pools, datasets and paths that it names.
+    /// The pools, datasets and paths that it names.
     pub names: Vec<String>,
-    /// It goes on until it is stopped.
+    /// Whether it repeats until it is stopped.
     pub repeats: bool,
 }
 
 impl Asked {
-    /// By a command.
+    /// Classifies a command.
     pub fn by(command: &Command) -> Self {
         let plain = |deed| Self { deed, names: Vec::new(), repeats: false };
         match command {
             Command::Zpool(zpool) => {
                 let (deed, words) = of_zpool(zpool);
-                // Behind the names of some stand an interval and a count.
+                // Some verbs take an interval and a count after the names.
                 let (numbers, names): (Vec<_>, Vec<_>) =
                     words.into_iter().partition(|word| word.parse::<f64>().is_ok());
                 let follows = matches!(&zpool.verb, ZpoolVerb::Events(v) if v.follow);
@@ -49,7 +50,7 @@ impl Asked {
                 Self { deed, names, repeats: false }
             }
             Command::MountHelper(v) => Self { names: vec![v.dataset.clone()], ..plain(Deed::Change) },
-            // They tell of one process.
+            // These concern a single process.
             _ => plain(Deed::Change),
         }
     }
@@ -134,7 +135,7 @@ fn of_zfs(zfs: &Zfs) -> (Deed, Vec<String>) {
     }
 }
 
-/// Arguments of a verb that has no module.
+/// The arguments of a verb without a module.
 pub(crate) fn other(words: &[OsString]) -> Vec<String> {
     let words = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned());
     words.filter(|word| !word.starts_with('-')).collect()

@@ -1,22 +1,22 @@
-//! Output for terminals: control characters in names and values do not command them.
+//! Output for terminals: control characters in names and values do not reach the terminal.
 //!
-//! Names of datasets, values of properties, the history and paths of devices come from whoever could write to a pool.
+//! Dataset names, property values, the history and device paths come from anyone able to write to a pool.
 
 use std::io::{self, Write};
 
 /// First byte of the control characters from U+0080 to U+009F in UTF-8.
 const LEAD: u8 = 0xc2;
 
-/// A terminal that gets `?` for each control character but newlines and tabs.
+/// A terminal writer that replaces each control character except newlines and tabs with `?`.
 #[derive(Debug)]
 pub struct Clean<W> {
     out: W,
-    /// The last byte was [`LEAD`] and is not written yet.
+    /// Whether the last byte was [`LEAD`] and is not written yet.
     led: bool,
 }
 
 impl<W: Write> Clean<W> {
-    /// In front of a terminal.
+    /// Wraps a terminal.
     pub fn new(out: W) -> Self {
         Self { out, led: false }
     }

@@ -1,4 +1,4 @@
-//! What a verb may use of the outside world.
+//! The environment of a verb: its streams and its connection to the outside world.
 
 use std::fmt::{self, Debug};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -6,7 +6,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use crate::interrupt::Interrupt;
 use crate::session::{Home, Session};
 
-/// Where output goes, and what the user wants meanwhile.
+/// Output streams, and the user's request to stop.
 pub struct Ctx {
     /// Standard output, buffered; flushed when the verb ends.
     pub out: Box<dyn Write>,
@@ -20,11 +20,11 @@ pub struct Ctx {
     pub err_is_terminal: bool,
     /// The command as it was typed, for JSON's `output_version`-like places: `zpool list`.
     pub command: String,
-    /// Where the verb runs.
+    /// The process in which the verb runs.
     pub home: Home,
     /// Whether the command may be sent to the daemon.
     pub may_forward: bool,
-    /// Of a command in the daemon: the pools, and who asks.
+    /// In the daemon: the pools, and the caller's identity.
     pub session: Option<Session>,
 }
 
@@ -59,7 +59,7 @@ impl Ctx {
         }
     }
 
-    /// Prints a line on standard error; a closed standard error is nobody's concern.
+    /// Prints a line on standard error; a closed standard error is ignored.
     pub fn warn(&mut self, line: impl fmt::Display) {
         self.let_sync();
         let _ = self.out.flush();
@@ -73,7 +73,7 @@ impl Debug for Ctx {
     }
 }
 
-/// Running command lines inside tests.
+/// Runs command lines inside tests.
 #[cfg(test)]
 pub mod testing {
     use std::io::{self, Write};
@@ -82,10 +82,10 @@ pub mod testing {
     use super::Ctx;
     use crate::verb::Exit;
 
-    /// What a command line gave.
+    /// The result of a command line.
     #[derive(Debug)]
     pub struct Run {
-        /// How it exited.
+        /// Its exit code.
         pub exit: Exit,
         /// Standard output.
         pub out: String,
@@ -112,7 +112,7 @@ pub mod testing {
         }
     }
 
-    /// Runs a command line with both streams caught.
+    /// Runs a command line and captures both streams.
     pub fn captured(argv: &[&str]) -> Run {
         let (out, err) = (Shared::default(), Shared::default());
         let mut ctx = Ctx::with_streams(Box::new(out.clone()), Box::new(err.clone()));

@@ -12,19 +12,19 @@ use crate::ctx::Ctx;
 use crate::session::Verbs;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Own imported pools and serve the commands on them. Commands start it themselves.
+/// Own imported pools and serve commands on them. Commands start it automatically.
 ///
-/// It says "ready" on its standard output once it can be reached (and tells systemd), ends when nothing is imported,
-/// and exports all pools on SIGTERM; the next one imports them again. AQUIFER_RUN names the folder for its socket, lock,
-/// log, cache file and settings.
+/// It prints "ready" on its standard output once it accepts connections (and notifies systemd), exits when no pool
+/// is imported, and exports all pools on SIGTERM; the next daemon imports them again. AQUIFER_RUN names the
+/// directory of its socket, lock, log, cache file and settings.
 #[derive(Debug, Args)]
 pub struct Daemon {
-    /// Stay, also while nothing is imported.
+    /// Keep running while no pool is imported.
     #[arg(long = "stay")]
     pub stay: bool,
 }
 
-/// Begins again with what the C library has to be told of memory, unless somebody has told it.
+/// Restarts the program with the C library's memory settings in the environment, unless they are already set.
 fn with_settings_of_malloc() {
     let missing = MALLOC.iter().filter(|(name, _)| std::env::var_os(name).is_none());
     let missing: Vec<_> = missing.copied().collect();
@@ -33,7 +33,7 @@ fn with_settings_of_malloc() {
         return;
     }
     if let Some(name) = argv.next() {
-        // It comes back only when it can't be done; then it goes on as it is.
+        // `exec` returns only when it fails; then the daemon continues with the present settings.
         let _ = Command::new("/proc/self/exe").arg0(name).args(argv).envs(missing).exec();
     }
 }
@@ -41,7 +41,7 @@ fn with_settings_of_malloc() {
 impl Verb for Daemon {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         with_settings_of_malloc();
-        // It was started as what it runs from, and who looks for it looks for its name; without it all works, too.
+        // The process is named after `/proc/self/exe`, but tools search for it by its own name. Failure is harmless.
         let _ = rustix::thread::set_name(c"aquifer");
         zfuse::mount_helper::work_apart();
         zfuse::raise_limits();

@@ -1,12 +1,13 @@
-//! Commands of users who are not the pools' owner: what `zfs allow` lets them do.
+//! Commands of users other than the pools' owner: enforces the permissions of `zfs allow`.
 //!
-//! The daemon serves them on a socket of their own. Everybody may look, unless `aquifer_private_pools` is set; what is
-//! refused is said in OpenZFS's words ([`crate::refused`]). Before a command of theirs runs, [`admit`] learns from its parsed form
-//! what it would do to which datasets, and holds that against the permissions. A command that isn't named here is refused.
+//! The daemon serves them on a socket of their own. Every user may view pools, unless `aquifer_private_pools` is
+//! set; refusals use OpenZFS's words ([`crate::refused`]). Before such a command runs, [`admit`] derives from its
+//! parsed form the permissions it needs on each dataset, and checks them. A command that is not listed here is
+//! refused.
 //!
-//! Differs from OpenZFS: what a permission can't be honoured for without doing as root what the user could not do
-//! (mounts, keys in files, clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`, streams,
-//! and giving away sets.
+//! Differs from OpenZFS: an operation that would do as root what the user could not do (mounts, keys in files,
+//! clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`, streams, and
+//! delegating sets.
 
 use daemon::Registry;
 use daemon::access::{Guest, at_creation, permissions};
@@ -25,7 +26,7 @@ use crate::zfs::ZfsVerb;
 use crate::zfs::target::Target;
 use crate::zpool::ZpoolVerb;
 
-/// What a command needs on one dataset.
+/// The permissions that a command needs on one dataset.
 #[derive(Debug, PartialEq, Eq)]
 struct Need {
     dataset: String,
@@ -51,12 +52,12 @@ fn denied(action: &str, name: &str) -> Failure {
     Failure::cannot(action, name, "permission denied")
 }
 
-/// Whether a setting of the pools' owner keeps other users from looking at them.
+/// Whether a setting of the pools' owner prevents other users from viewing them.
 pub(crate) fn are_kept_out(registry: &Registry) -> bool {
     registry.memory.limits.get(Limit::PrivatePools) != 0
 }
 
-/// The command may run, for all that is known of it before it runs; else why not.
+/// Admits a command as far as its effect is known before it runs; otherwise returns the refusal.
 pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
     if ctx.home == Home::Here {
         return Err(refusal(command));
@@ -68,13 +69,13 @@ pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Resu
     match (is_given(command, guest, private, ctx), private) {
         (Ok(true), _) => Ok(()),
         (Ok(false), _) => Err(refusal(command)),
-        // Who must not look does not learn which names there are.
+        // A user who may not view pools does not learn which names exist.
         (Err(_), true) => Err(refusal(command)),
         (Err(why), false) => Err(why),
     }
 }
 
-/// Whether what a command needs was given, as far as that is known before it runs.
+/// Whether the permissions that a command needs are granted, as far as they are known before it runs.
 fn is_given(command: &mut Command, guest: &Guest, private: bool, ctx: &mut Ctx) -> Result<bool, Failure> {
     let mut needs = match command {
         Command::Zfs(_) => of_zfs(command, ctx)?,
@@ -97,7 +98,7 @@ fn is_given(command: &mut Command, guest: &Guest, private: bool, ctx: &mut Ctx) 
     Ok(true)
 }
 
-/// Whether the user who asks, if that is not the owner, may destroy a dataset, or snapshots of it. Only root can unmount.
+/// Whether the caller, if not the owner, may destroy a dataset or snapshots of it. Only root can unmount.
 pub(crate) fn may_destroy(name: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
     let Some(guest) = ctx.session()?.guest.clone() else { return Ok(true) };
     let need = need(name, &["destroy", "mount"]);
@@ -108,7 +109,7 @@ pub(crate) fn may_destroy(name: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
     Ok(given)
 }
 
-/// Whether a command only tells of pools, as everybody may.
+/// Whether a command only prints information about pools, which every user may do.
 fn looks(command: &Command) -> bool {
     match command {
         Command::Zpool(zpool) => match &zpool.verb {
@@ -131,7 +132,7 @@ fn looks(command: &Command) -> bool {
     }
 }
 
-/// A pool that there isn't is said first.
+/// Reports a missing pool before anything else.
 fn exists(command: &Command, ctx: &mut Ctx) -> Result<(), Failure> {
     match Asked::by(command).names.first() {
         Some(name) if ctx.pool(name).is_none() => Err(Failure::cannot("open", name, "no such pool")),
@@ -139,7 +140,7 @@ fn exists(command: &Command, ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// Gives whoever created a dataset what is given at creation.
+/// Grants the create-time permissions to the creator of a dataset.
 pub(crate) fn created(command: &Created, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
     let target = Target::of(&command.0, ctx)?;
     let Some((parent, _)) = command.0.rsplit_once('/') else { return Ok(()) };
@@ -155,12 +156,12 @@ pub(crate) fn created(command: &Created, guest: &Guest, ctx: &mut Ctx) -> Result
     Ok(ctx.change(&target.pool, move |tasks, _| deleg::allow(tasks, &name, &[grant]))?)
 }
 
-/// The dataset that a command makes.
+/// The dataset that a command creates.
 #[derive(Debug)]
 pub(crate) struct Created(String);
 
 impl Created {
-    /// By a command that makes one.
+    /// The dataset created by a command, if it creates one.
     pub(crate) fn of(command: &Command) -> Option<Self> {
         let Command::Zfs(zfs) = command else { return None };
         match &zfs.verb {
@@ -202,7 +203,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             if v.clones || v.force {
                 return Err(denied("destroy", &v.name));
             }
-            // What else it is to destroy is known when it is looked for: see [`may_destroy`].
+            // The other destroyed datasets are known only after the lookup: see [`may_destroy`].
             let perms: &[&str] = if v.name.contains('#') { &["destroy"] } else { &[] };
             vec![need(&v.name, perms)]
         }
@@ -256,7 +257,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Hold(v) => tagged(&v.names, v.recurse, "hold", ctx)?,
         ZfsVerb::Release(v) => tagged(&v.names, v.recurse, "release", ctx)?,
         ZfsVerb::Bookmark(v) => {
-            // The dataset that has the bookmark then counts, not the source's.
+            // The permission counts on the dataset that gets the bookmark, not on the source's.
             vec![need(&v.names()?.1, &["bookmark"])]
         }
         ZfsVerb::Allow(v) => allowed(v)?,
@@ -264,7 +265,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     })
 }
 
-/// Whoever gives permissions away needs `allow`, and what is given.
+/// Delegating permissions requires `allow` and the delegated permissions themselves.
 fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
     let Some((name, words)) = v.words.split_last() else { return Ok(Vec::new()) };
     let given = words.last().map(|perms| perms.split(',').collect::<Vec<_>>()).unwrap_or_default();
@@ -284,7 +285,7 @@ fn tagged(names: &[String], recurse: bool, perm: &str, ctx: &mut Ctx) -> Result<
     Ok(all)
 }
 
-/// The same on a dataset, and with `recurse` on all below.
+/// The same permissions on a dataset, and with `recurse` on all datasets below.
 fn below(name: &str, recurse: bool, perms: &[&str], ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     let top = need(name, perms);
     if !recurse {
@@ -294,7 +295,7 @@ fn below(name: &str, recurse: bool, perms: &[&str], ctx: &mut Ctx) -> Result<Vec
     Ok(tree.into_iter().map(|dir| need(&dir.name, perms)).collect())
 }
 
-/// What making a dataset needs on the nearest one above that exists.
+/// The permissions that creating a dataset requires on the nearest existing ancestor.
 fn made_below(name: &str, parents: bool, ctx: &mut Ctx) -> Result<Need, Failure> {
     let mut above = name.rsplit_once('/').map_or(name, |(above, _)| above);
     while parents
@@ -335,7 +336,7 @@ fn settings(words: &[String]) -> Result<Vec<String>, Failure> {
 
 /// The permission that a property needs.
 fn setting(name: &str) -> Result<String, Failure> {
-    // A key would be read from the user while the pool waits.
+    // These would read a key from the user while the pool waits.
     const OWNERS: [&str; 9] = [
         "mountpoint",
         "canmount",

@@ -1,16 +1,17 @@
-//! How long a command line of a user who is not the owner may be.
+//! Limits the length of command lines of users other than the owner.
 //!
-//! The daemon works on it with the memory and the locks of all. Pieces of lists multiply with datasets, words do not.
+//! The daemon processes them with memory and locks shared by all users. Elements of lists multiply with datasets,
+//! words do not.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Words.
+/// Maximum number of words.
 const WORDS: usize = 16_384;
-/// Commas between the pieces of lists, in all words.
+/// Maximum number of commas between list elements, over all words.
 const COMMAS: usize = 1024;
 
-/// Whether the daemon refuses it.
+/// Whether the daemon refuses the command line.
 pub fn is_excessive(argv: &[OsString]) -> bool {
     let commas = |word: &OsString| word.as_bytes().iter().filter(|byte| **byte == b',').count();
     argv.len() > WORDS || argv.iter().map(commas).sum::<usize>() > COMMAS

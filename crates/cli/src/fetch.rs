@@ -1,14 +1,15 @@
 //! Keys from `https://` and `http://` locations.
 //!
-//! Who serves file systems lets a child of the same program fetch ([`apart`]): certificates may lie in a mount of this very
-//! process, and names are resolved by code that can't be interrupted. The words of the environment that OpenZFS gives to
-//! its HTTP library say whom to trust and who we are ([`Trust`]).
+//! A process that serves file systems makes a child of the same program fetch the key ([`apart`]): certificates may
+//! lie in a mount of this very process, and name resolution runs code that cannot be interrupted. The environment
+//! variables that OpenZFS passes to its HTTP library select the trusted certificates and our own identity
+//! ([`Trust`]).
 //!
-//! One GET of HTTP/1.0, which no server answers in pieces; what is longer than any key, cut short, or takes too long is
-//! refused. Source of the messages: what OpenZFS 2.3 prints.
+//! The request is one GET of HTTP/1.0, so no server answers in chunks; an answer that is longer than any key,
+//! truncated, or too slow is refused. Source of the messages: the output of OpenZFS 2.3.
 //!
-//! Differs from OpenZFS, which needs libcurl: a certificate that is itself trusted counts whatever name it has, as its
-//! owner could sign others for any name; all others must name the host as an alternative name.
+//! Differs from OpenZFS, which needs libcurl: a certificate that is itself trusted is accepted under any name,
+//! because its owner could sign others for any name; all others must name the host as an alternative name.
 
 mod tls;
 mod url;
@@ -27,28 +28,28 @@ use stdx::Secret;
 
 use self::url::Url;
 
-/// The word by which this program is called as a child; what follows is the location.
+/// The verb by which this program calls itself as a child; the location follows it.
 pub const VERB: &str = "fetch-key";
-/// Bytes of a key that are taken: keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
+/// Maximum bytes of a key; keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
 const MAX_KEY: usize = 4096;
-/// Bytes before it.
+/// Maximum bytes of the response head.
 const MAX_HEAD: usize = 16 << 10;
-/// How often a server may send us elsewhere.
+/// Maximum number of redirects.
 const MAX_HOPS: usize = 8;
-/// How long one address is tried, and one answer waited for.
+/// Timeout of one connection attempt and of one wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long all of it may take.
+/// Timeout of the whole fetch.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Whether a key location is one of these.
+/// Whether a key location is an `https://` or `http://` URL.
 pub fn is_remote(location: &str) -> bool {
     location.starts_with("https://") || location.starts_with("http://")
 }
 
-/// Has a child fetch a key. `env`: the caller's environment, `cwd`: where its paths begin.
+/// Makes a child fetch a key. `env` is the caller's environment; its paths are relative to `cwd`.
 ///
 /// # Errors
-/// Why there is none, for the caller to read.
+/// The reason, as a message for the caller.
 pub fn apart(location: &str, env: &BTreeMap<String, OsString>, cwd: &Path) -> Result<Secret, String> {
     let mut child = Command::new(zfuse::mount_helper::PROGRAM);
     child.arg(VERB).arg(location).stdin(Stdio::null());
@@ -73,7 +74,7 @@ pub fn apart(location: &str, env: &BTreeMap<String, OsString>, cwd: &Path) -> Re
     }
 }
 
-/// What the child does: the key goes to standard output, or why there is none to standard error.
+/// The child's work: writes the key to standard output, or the reason of a failure to standard error.
 pub fn act(location: &OsStr) -> u8 {
     let location = location.to_string_lossy().into_owned();
     let slow = failed(&location, &"it took too long");
@@ -99,7 +100,7 @@ fn failed(location: &str, why: &dyn std::fmt::Display) -> String {
 /// Fetches a key.
 ///
 /// # Errors
-/// Why there is none, for the caller to read.
+/// The reason, as a message for the caller.
 pub fn get(location: &str, trust: &Trust) -> Result<Secret, String> {
     let mut at = Url::parse(location).map_err(|e| failed(location, &e))?;
     for _ in 0..=MAX_HOPS {
@@ -153,7 +154,7 @@ fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Sends a request and reads the answer as far as it says that it goes.
+/// Sends a request and reads the answer up to its declared length.
 fn talk<S>(stream: &mut S, request: &str) -> io::Result<Answer>
 where
     S: Read + Write,
@@ -181,7 +182,7 @@ where
     Ok(Answer { status: head.status, location: None, body })
 }
 
-/// What came of an answer. No copy of it stays in a buffer.
+/// A received answer. No copy of it stays in a buffer.
 struct Taken {
     room: Secret,
     len: usize,
@@ -198,7 +199,7 @@ impl Taken {
         Ok(len)
     }
 
-    /// What follows the head, when all of it has come.
+    /// The body after the head, once all of it has arrived.
     fn body(mut self, stream: &mut dyn Read, from: usize, length: Option<usize>) -> io::Result<Secret> {
         let wanted = length.unwrap_or(usize::MAX);
         loop {
@@ -247,7 +248,7 @@ impl Head {
     }
 }
 
-/// The file that a word of the environment names.
+/// The file that an environment variable names.
 fn path_of(word: &str) -> Option<PathBuf> {
     std::env::var_os(word).filter(|path| !path.is_empty()).map(PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! How the daemon mounts file systems: over FUSE, as their properties and the command's options say.
+//! Mounts the daemon's file systems over FUSE, according to their properties and the command's options.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use crate::output::row::Source;
 use crate::zfs::prop::{Node, Props};
 use crate::zfs::snapshot::of_its_own_group;
 
-/// Mounts over FUSE.
+/// Mounts file systems over FUSE.
 #[derive(Debug)]
 pub struct Fuse;
 
@@ -29,10 +29,10 @@ pub struct Fuse;
 #[derive(Debug)]
 struct Standing {
     mounted: Mounted,
-    /// `None` for a pool that was imported read-only. Another after a rollback.
+    /// `None` for a pool that was imported read-only. A rollback replaces it.
     files: Mutex<Option<Arc<FsWriter>>>,
     dataset: Arc<Named>,
-    /// What commands asked for, later ones last.
+    /// The options that commands requested, in order.
     options: Mutex<Vec<String>>,
 }
 
@@ -41,7 +41,7 @@ impl Standing {
         self.files.lock().clone()
     }
 
-    /// What differs between the file system as it is on disk and a snapshot of it.
+    /// The differences between the on-disk file system and a snapshot of it.
     fn differences(&self, snapshot: &str) -> Result<Differences> {
         let (pool, name) = (self.dataset.pool()?, self.dataset.name.lock().clone());
         let (now, then) = {
@@ -59,7 +59,7 @@ impl Standing {
     }
 }
 
-/// A dataset of a pool, under the name that it has now.
+/// A dataset of a pool, under its current name.
 #[derive(Debug)]
 struct Named {
     pool: Weak<Imported>,
@@ -80,7 +80,7 @@ impl Named {
 }
 
 impl Named {
-    /// Refuses users other than the pools' owner, unless all of that was allowed to them.
+    /// Refuses users other than the pools' owner, unless all the needed permissions are granted.
     fn allow(&self, who: Asker, needs: &[&str]) -> Result<()> {
         if who.uid == rustix::process::geteuid().as_raw() {
             return Ok(());
@@ -132,8 +132,8 @@ impl SnapshotAdmin for Named {
 
 impl Mount for Standing {
     fn settings_changed(&self) {
-        // What the kernel can't be told (files are open for writing) counts here all the same; a dataset that is
-        // gone has no settings.
+        // Settings that the kernel refuses to show (files are open for writing) apply here nevertheless; a
+        // destroyed dataset has no settings.
         let wanted = self.wanted(&self.options.lock());
         let _ = wanted.map(|wanted| self.mounted.change(wanted.live));
     }
@@ -184,7 +184,7 @@ impl Mount for Standing {
         let spa = Arc::clone(self.dataset.pool()?.spa()?);
         let done = self.mounted.exchange(
             || {
-                // What can't be compared can't be told either.
+                // Differences that cannot be computed cannot be reported to the kernel either.
                 let found = self.differences(to).map_err(|e| Error::unsupported(e.to_string()))?;
                 work().map(|()| found)
             },
@@ -195,7 +195,7 @@ impl Mount for Standing {
                 Ok(files)
             },
         );
-        // Who unmounted it meanwhile has closed what it was before.
+        // An unmount in between has already closed the old file system.
         if self.mounted.is_over() {
             self.files().map_or(Ok(()), |files| files.unmount())?;
         }
@@ -207,7 +207,7 @@ impl Mount for Standing {
             std::io::ErrorKind::ResourceBusy => Error::new(Kind::Busy, "pool or dataset is busy"),
             _ => e.into(),
         })?;
-        // What can't begin to be closed says so when it is closed.
+        // A failure to begin the close is reported by the close itself.
         let _ = self.files().map(|files| files.begin_unmount());
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Mount for Standing {
     fn unmount(&self, force: bool) -> Result<()> {
         self.detach(force)?;
         let closed = self.files().map_or(Ok(()), |files| files.unmount());
-        // What a suspended pool still holds in memory nobody can write.
+        // Changes in the memory of a suspended pool cannot be written.
         closed.or_else(|e| if force && e.kind() == Kind::Suspended { Ok(()) } else { Err(e) })
     }
 }
@@ -251,12 +251,13 @@ impl Mounter for Fuse {
         }
         let spa = pool.spa()?;
         let files = match zpl::write::mount(spa, dataset, wanted.overrides) {
-            // An old version, for one, can be read: that is as if somebody had asked for it.
+            // A file system that can only be read, e.g. of an old version, is mounted as if read-only were
+            // requested.
             Err(e) if e.kind() == Kind::Unsupported => {
                 let asked: Vec<String> = options.iter().cloned().chain(["ro".to_owned()]).collect();
                 return only_read(head, &asked);
             }
-            // A log that can't be replayed: what can be is shown.
+            // A read-only mount of a log that cannot be replayed shows the replayable part.
             Err(e) if wanted.live.read_only && e.kind() != Kind::Busy => {
                 eprintln!("{dataset}: {e}");
                 return only_read(head, options);
@@ -274,7 +275,8 @@ impl Mounter for Fuse {
     }
 }
 
-/// How many of a place's last components are names of datasets below the one that it is inherited from, see [`Spot`].
+/// The number of trailing path components that are dataset names below the dataset from which the mountpoint is
+/// inherited, see [`Spot`].
 pub fn inherited(dataset: &Dataset, at: &Path) -> usize {
     let node = Node::Dataset(dataset.clone(), DatasetKind::Filesystem);
     let Some(found) = Props::new(&node, 0).native(ZfsProp::Mountpoint) else { return 0 };
@@ -287,7 +289,7 @@ pub fn inherited(dataset: &Dataset, at: &Path) -> usize {
     }
 }
 
-/// Why it could not be mounted.
+/// The reason why a mount failed.
 fn cause(e: std::io::Error) -> Error {
     const LINK: &str = "the way to its mountpoint has a symbolic link that another user may have put there";
     match e.kind() {
@@ -297,12 +299,12 @@ fn cause(e: std::io::Error) -> Error {
     }
 }
 
-/// Root mounts for everybody.
+/// Whether the daemon runs as root, which mounts for every user.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// What properties and options come to.
+/// The combined effect of properties and options.
 struct Wanted {
     live: LiveOptions,
     overrides: Overrides,
@@ -340,7 +342,7 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// A temporary mount option hides a property.
+    /// Applies a temporary mount option, which overrides its property.
     fn apply(&mut self, option: &str) -> Result<()> {
         let live = &mut self.live;
         match option {
@@ -367,7 +369,7 @@ impl Wanted {
             "lazytime" | "nolazytime" => live.lazytime = option == "lazytime",
             "overlay" => self.overlay = true,
             other if is_label(other) => {
-                // Without SELinux they mean nothing, and OpenZFS passes over them, too.
+                // Without SELinux these have no meaning, and OpenZFS ignores them, too.
                 if Path::new(SELINUX).exists() {
                     let what = format!("'{other}': labels of SELinux can't be set on a FUSE mount of ours");
                     return Err(Error::new(Kind::Unsupported, what));
@@ -380,19 +382,19 @@ impl Wanted {
     }
 }
 
-/// Where SELinux shows that it is in use.
+/// This file exists where SELinux is enabled.
 const SELINUX: &str = "/sys/fs/selinux/enforce";
-/// Options without a meaning here, which OpenZFS takes, too.
+/// Options without a meaning here; OpenZFS accepts them, too.
 const PASSED_OVER: [&str; 10] =
     ["defaults", "zfsutil", "mand", "nomand", "iversion", "noiversion", "quiet", "loud", "nosub", "sub"];
 
-/// Whether an option says what labels files have.
+/// Whether an option sets SELinux labels.
 fn is_label(option: &str) -> bool {
     let labels = ["context=", "fscontext=", "defcontext=", "rootcontext="];
     labels.iter().any(|label| option.starts_with(label))
 }
 
-/// The property that an option hides, and what it makes of it.
+/// The property that an option overrides, and its new value.
 #[doc(alias = "get_numeric_property")]
 fn hides(option: &str) -> Option<(ZfsProp, bool)> {
     let (word, on) = option.strip_prefix("no").map_or((option, true), |word| (word, false));

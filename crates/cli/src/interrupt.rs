@@ -1,11 +1,11 @@
-//! The user's wish to stop, as a flag that long work polls.
+//! The user's request to stop, as a flag that long work polls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// A flag that says "stop soon, and tidily". Clones share it.
+/// A flag that requests an orderly stop. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -23,17 +23,17 @@ impl Interrupt {
         flag
     }
 
-    /// A flag that somebody else sets.
+    /// Wraps a flag that other code sets.
     pub fn of(flag: Arc<AtomicBool>) -> Self {
         Self(flag)
     }
 
-    /// Whether the user asked to stop.
+    /// Whether a stop was requested.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Asks to stop.
+    /// Requests a stop.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

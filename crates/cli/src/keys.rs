@@ -15,10 +15,10 @@ use crate::fetch;
 use crate::source::LoadKey;
 use crate::verb::Failure;
 
-/// Bytes of a key file that are read; keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
+/// Maximum bytes of a key file; keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
 const MAX_KEY: usize = 4096;
 
-/// Loads the keys that the command line gives.
+/// Loads the keys of the command line's `--load-key` options.
 pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
     for key in keys {
         let name = &key.dataset;
@@ -38,8 +38,8 @@ pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sees to it that the dataset's key is loaded, for verbs that read its content: from the file that its
-/// `keylocation` names, or by asking, where a terminal is there to ask.
+/// Ensures that the dataset's key is loaded, for verbs that read its content: reads it from the file of its
+/// `keylocation`, or prompts for it if a terminal is available.
 pub fn ensure(pool: &Pool, dir: &Dir, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(root) = encryption_root(pool, dir)? else { return Ok(()) };
     if pool.dsl.keys.is_loaded(&root) {
@@ -85,7 +85,7 @@ fn read_all(from: &mut dyn Read) -> io::Result<Secret> {
     Secret::read(from, None, MAX_KEY)
 }
 
-/// Asks for a key without showing it.
+/// Prompts for a key without echo.
 fn prompt(ctx: &mut Ctx, root: &EncryptionRoot) -> io::Result<Secret> {
     ctx.out.flush()?;
     write!(ctx.err, "Enter {} for '{}': ", root.format.name(), root.name)?;
@@ -95,7 +95,7 @@ fn prompt(ctx: &mut Ctx, root: &EncryptionRoot) -> io::Result<Secret> {
     let mut silent = saved.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
-    // Standard input's own buffer would keep it.
+    // The buffer of standard input would keep a copy of the key.
     let read = stdin
         .as_fd()
         .try_clone_to_owned()

@@ -1,11 +1,11 @@
-//! The commands people type: `zpool`, `zfs`, `zdb` as OpenZFS knows them, and our own verbs.
+//! The commands: OpenZFS's `zpool`, `zfs` and `zdb`, and our own verbs.
 //!
 //! One binary, many names ([`multicall`]). A verb is declared once, as a clap struct in its own file
-//! (`zpool/<verb>.rs`, `zfs/<verb>.rs`, `zdb/…`, `browse/<verb>.rs`), and runs against a [`ctx::Ctx`]:
-//! where output goes, whether the user has asked to stop. What is printed in OpenZFS's formats is made by
-//! [`output`] from plain rows, which know nothing of the engine.
+//! (`zpool/<verb>.rs`, `zfs/<verb>.rs`, `zdb/…`, `browse/<verb>.rs`), and runs against a [`ctx::Ctx`], which holds
+//! its output streams and the interrupt flag. [`output`] prints OpenZFS's formats from plain rows, which do not
+//! depend on the engine.
 //!
-//! Exit codes, as OpenZFS: 0 done, 1 failed, 2 wrong usage.
+//! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
 mod asked;
 mod browse;
@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
     if pages::complete::answer() {
         return ExitCode::SUCCESS;
     }
-    // Any of its parts may read a key.
+    // Every part of the program may read a key.
     stdx::os::hide_memory();
     let argv: Vec<OsString> = std::env::args_os().collect();
     if let [program, verb, words @ ..] = argv.as_slice()

@@ -1,8 +1,8 @@
-//! Options that every listing has.
+//! Options that all listings share.
 
 use clap::Args;
 
-/// How lines are printed.
+/// The format of lines.
 #[derive(Debug, Args)]
 pub struct Lines {
     /// No header, tabs between columns.
@@ -24,12 +24,12 @@ pub struct Json {
     pub json_int: bool,
 }
 
-/// JSON that has pools in it.
+/// Options for JSON that contains pools.
 #[derive(Debug, Args)]
 pub struct PoolJson {
     #[command(flatten)]
     pub(crate) style: Json,
-    /// Pools by guid in JSON.
+    /// Key pools by guid in JSON.
     #[arg(long = "json-pool-key-guid", requires = "json")]
     pub json_pool_key_guid: bool,
 }

@@ -1,4 +1,4 @@
-//! The `aquifer` program: everything is in the library, so that tests can call it.
+//! The `aquifer` program: all code is in the library, so that tests can call it.
 
 fn main() -> std::process::ExitCode {
     cli::main()

@@ -1,8 +1,8 @@
 //! `aquifer mount`: a pool's file systems over FUSE.
 //!
-//! In the background the work is done by a second process: this one starts it with the same arguments,
-//! waits until it says that the mount stands (or why not), and ends. No fork without exec: threads and
-//! `fork` don't go together.
+//! In the background a second process does the work: this one starts it with the same arguments, waits until it
+//! reports the mount (or a failure), and exits. It does not fork without exec, because threads and `fork` do not
+//! combine.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,11 +18,11 @@ use crate::ctx::Ctx;
 use crate::source::PoolSource;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Set in the environment of the process that does the work.
+/// Set in the environment of the working process.
 const CHILD: &str = "AQUIFER_MOUNT_CHILD";
-/// What the child says once the mount stands.
+/// The child's report of a successful mount.
 const READY: &[u8] = b"ready\n";
-/// How often an end is looked for.
+/// Interval of polling for the end of the mount.
 const POLL: Duration = Duration::from_millis(200);
 
 /// Mount a pool's file systems over FUSE.
@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(200);
 pub struct Mount {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// Mount options, comma separated: `ro` (always so), `allow_other`.
+    /// Mount options, comma separated: `ro` (always in effect), `allow_other`.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Stay in the foreground.
@@ -59,7 +59,7 @@ impl Verb for Mount {
 
 impl Mount {
     fn mount_options(&self) -> Result<MountOptions, Failure> {
-        // Root mounts for everybody, as OpenZFS does.
+        // Root mounts for every user, as OpenZFS does.
         let mut options =
             MountOptions { allow_other: rustix::process::geteuid().is_root(), ..MountOptions::default() };
         for option in &self.options {
@@ -76,7 +76,7 @@ impl Mount {
     fn mount(&self, options: MountOptions, ctx: &mut Ctx) -> Result<Mounted, Failure> {
         let pool_name = self.what.split(['/', '@']).next().unwrap_or_default();
         let pool = self.source.open(pool_name, ctx)?;
-        // A pool may have been named by its guid.
+        // The pool may have been named by its guid.
         let name = self.what.replacen(pool_name, &pool.name, 1);
         let cannot = |why: &dyn std::fmt::Display| Failure::cannot("mount", &self.what, why);
         let dataset = pool.dsl.dataset(&name).map_err(|e| cannot(&e.what()))?;
@@ -84,7 +84,7 @@ impl Mount {
     }
 }
 
-/// Starts the process that does the work and waits for its word.
+/// Starts the working process and waits for its report.
 fn background() -> Outcome {
     let failed = |e: std::io::Error| Failure::failed(format!("cannot start the background process: {e}"));
     let mut args = std::env::args_os();
@@ -100,17 +100,17 @@ fn background() -> Outcome {
     if said == READY {
         return Ok(Exit::OK);
     }
-    // It has said why on standard error, which it shares with us.
+    // The child has printed the reason on the shared standard error.
     let code = child.wait().map_err(failed)?.code();
     Ok(code.and_then(|c| u8::try_from(c).ok()).filter(|&c| c != 0).map_or(Exit::FAILED, Exit))
 }
 
-/// Says that the mount stands and lets go of the caller's terminal and pipes.
+/// Reports the mount and releases the caller's terminal and pipes.
 fn detach() -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure::failed(format!("cannot go to the background: {e}"));
     let mut out = std::io::stdout();
     out.write_all(READY).and_then(|()| out.flush()).map_err(failed)?;
-    // A process that leads its group already has none to leave.
+    // Fails for a process group leader, which has no group to leave.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/").map_err(failed)?;
     let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;

@@ -1,5 +1,5 @@
-//! One binary, many names: `zpool`, `zfs`, `zdb`, `zstream`, `mount.zfs`, `arcstat`, `arc_summary` by the name it was called,
-//! else `aquifer COMMAND …`.
+//! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zstream`, `mount.zfs`, `arcstat` or `arc_summary` if
+//! called by that name, otherwise as `aquifer COMMAND …`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -34,9 +34,10 @@ use crate::zpool::Zpool;
 use crate::zpool::scripts::Scripts;
 use crate::zstream::Zstream;
 
-/// OpenZFS in user space: open pools, look into them, get every file back.
+/// OpenZFS in user space: open pools, inspect them, recover every file.
 ///
-/// Called as zpool, zfs, zdb, zstream, arcstat or arc_summary (through a link with that name), it acts as that command.
+/// Called as zpool, zfs, zdb, zstream, arcstat or arc_summary (through a link with that name), it acts as that
+/// command.
 #[derive(Debug, Parser)]
 #[command(
     name = "aquifer",
@@ -46,7 +47,7 @@ use crate::zstream::Zstream;
     args_override_self = true
 )]
 pub struct Aquifer {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -69,15 +70,15 @@ pub enum Command {
     Verify(Verify),
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
-    /// Mount where `mount -t zfs` says
+    /// Mount at the place given by `mount -t zfs`
     #[command(name = "mount.zfs", hide = true)]
     MountHelper(MountHelper),
     /// Own imported pools
     Daemon(Daemon),
-    /// Print what the cache does, every so many seconds
+    /// Print cache statistics at intervals
     #[command(visible_alias = "zarcstat")]
     Arcstat(Arcstat),
-    /// Print what is in the cache, and what it was good for
+    /// Print a report on the contents and efficiency of the cache
     #[command(name = "arc_summary", visible_alias = "zarcsummary")]
     ArcSummary(ArcSummary),
     /// Print counters as the kernel's OpenZFS does
@@ -117,7 +118,7 @@ impl Verb for Command {
 }
 
 impl Command {
-    /// Where it runs.
+    /// The process in which the command runs.
     fn home(&self) -> Home {
         match self {
             Command::Zpool(v) => v.verb.home(),
@@ -140,7 +141,7 @@ impl Command {
         }
     }
 
-    /// Scripts that fill in what the command prints.
+    /// The scripts whose output the command prints in columns.
     fn scripts(&self) -> Option<Scripts> {
         match self {
             Command::Zpool(v) => v.verb.scripts(),
@@ -180,8 +181,8 @@ pub struct Version {
     pub json: bool,
 }
 
-/// The release of OpenZFS whose words, properties and features `zpool` and `zfs` have, then this program's own version, in
-/// the form of a distribution's build: programs read a version out of `zfs-2.3.2-0aquifer0.1.0`.
+/// The OpenZFS release whose words, properties and features `zpool` and `zfs` follow, then this program's own
+/// version, in the format of a distribution's build: programs parse a version out of `zfs-2.3.2-0aquifer0.1.0`.
 #[doc(alias = "ZFS_META_ALIAS")]
 const LEVEL: &str = concat!("2.3.2-0aquifer", env!("CARGO_PKG_VERSION"));
 
@@ -200,14 +201,14 @@ impl Verb for Version {
         } else if is_own {
             writeln!(ctx.out, "{own}")?;
         } else {
-            // What stands for the kernel's module is the daemon, which is this program.
+            // The daemon, which is this program, takes the place of the kernel module.
             writeln!(ctx.out, "{userland}\n{kernel}")?;
         }
         Ok(Exit::OK)
     }
 }
 
-/// Names that it can be called by, beside its own.
+/// The names of links to the program, beside its own.
 pub const NAMES: [&str; 9] =
     ["zpool", "zfs", "zdb", "zstream", "arcstat", "zarcstat", "arc_summary", "zarcsummary", "mount.zfs"];
 
@@ -225,7 +226,8 @@ pub fn command(name: &str) -> clap::Command {
     }
 }
 
-/// The `-d` of `zpool status` is OpenZFS's, which has no value; that of all other verbs says where to look for devices.
+/// The `-d` of `zpool status` is OpenZFS's and takes no value; the `-d` of all other verbs names a place to search
+/// for devices.
 fn with_flag_d(zpool: clap::Command) -> clap::Command {
     let is_status = |verb: &clap::Command| verb.get_name() == "status";
     let fitted = |verb: clap::Command| verb.mut_arg("device", |arg| arg.short(None));
@@ -233,12 +235,12 @@ fn with_flag_d(zpool: clap::Command) -> clap::Command {
 }
 
 fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
-    // An option that is given again says nothing new: the last one counts.
+    // A repeated option is not an error: the last one counts.
     let whole = clap::Command::new(name).version(env!("CARGO_PKG_VERSION")).args_override_self(true);
     let whole = A::augment_args(whole);
     let whole = if name == "zpool" { with_flag_d(whole) } else { whole };
     let whole = if name == "zpool" || name == "zfs" { whole.disable_help_flag(true) } else { whole };
-    // Behind a verb `-h` is an option that OpenZFS does not have.
+    // After a verb `-h` would be an option that OpenZFS does not have.
     let help = || Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
     whole.mut_subcommands(|verb| {
         let has_own = verb.get_arguments().any(|arg| arg.get_id() == "help");
@@ -246,7 +248,7 @@ fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
     })
 }
 
-/// Runs a whole command line, the program's name first, and says how to exit.
+/// Runs a whole command line, beginning with the program's name, and returns the exit code.
 pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
     let argv = usage::in_own_name(argv);
     let name = argv.first().map(|a| called_as(a)).unwrap_or_default();
@@ -257,13 +259,13 @@ pub fn run(argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         Ok(()) => exit,
         Err(e) => finish(Err(e.into()), ctx),
     };
-    // A closed standard error is nobody's concern.
+    // A closed standard error is ignored.
     let _ = ctx.err.flush();
     exit
 }
 
 fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
-    // The daemon is sent words that are in order already; its own environment is not the user's.
+    // The daemon receives words that are already reordered; its own environment is not the user's.
     let in_order = ctx.session.is_none() && std::env::var_os(posix::WORD).is_some();
     let argv = if in_order { posix::end_options(argv, &command(name)) } else { argv };
     let argv = with_version_as_verb(name, with_question_mark_as_help(argv));
@@ -303,7 +305,7 @@ fn finish(outcome: Outcome, ctx: &mut Ctx) -> Exit {
     }
 }
 
-/// Help and version are answers, on standard output; anything else is an error of usage.
+/// Help and version are regular output; everything else is a usage error.
 fn clap_exit(e: &clap::Error, ctx: &mut Ctx) -> Exit {
     let to_err = e.use_stderr();
     let why = if to_err { usage::why(e, &ctx.command) } else { None };
@@ -319,7 +321,7 @@ fn clap_exit(e: &clap::Error, ctx: &mut Ctx) -> Exit {
     if to_err { Exit::USAGE } else { Exit::OK }
 }
 
-/// The name a program was called by, without folders: what it acts as.
+/// The name by which the program was called, without directories; it selects the command.
 pub(crate) fn called_as(argv0: &OsStr) -> String {
     Path::new(argv0).file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -333,7 +335,7 @@ fn describe(name: &str, argv: &[OsString]) -> String {
     verb.collect::<Vec<_>>().join(" ")
 }
 
-/// `zpool -?` has always meant help; behind a verb it is an option that there isn't.
+/// `zpool -?` means help; after a verb it is an unknown option.
 fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
     let before_verb = |word: &OsString| word.to_str().is_some_and(|word| NAMES.contains(&word));
     let first = 1 + usize::from(argv.get(1).is_some_and(before_verb));
@@ -391,7 +393,7 @@ mod tests {
         for line in [["zfs", "version"], ["zpool", "version"], ["zfs", "-V"], ["zpool", "--version"]] {
             assert_eq!(captured(&line).out, format!("{zfs}\n{kmod}\n"), "{line:?}");
         }
-        // As scripts cut it.
+        // Scripts split the version like this.
         assert_eq!(zfs.split('-').nth(1), Some("2.3.2"));
         let json: serde_json::Value = serde_json::from_str(&captured(&["zfs", "version", "-j"]).out).unwrap();
         assert_eq!(json["output_version"]["command"], "zfs version");

@@ -1,18 +1,18 @@
-//! One question to many things at once, with the answers in order.
+//! Applies one function to many items in parallel and returns the results in order.
 //!
-//! Each answer waits for a device now and then, so there are more threads than cores.
+//! Each call may wait for a device, so there are more threads than cores.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::interrupt::Interrupt;
 
-/// Threads at most.
+/// Maximum number of threads.
 const THREADS: usize = 4;
-/// Things that a thread takes at a time, and below which none is started.
+/// Number of items that a thread takes at a time; with fewer items no thread is started.
 const CHUNK: usize = 8;
 
-/// What `answer` says of each item, in the order of the items; `None` when the user interrupts.
+/// Returns the results of `answer` for each item, in the order of the items; `None` on an interrupt.
 pub fn map<T: Sync, R: Send>(
     items: &[T],
     interrupt: &Interrupt,

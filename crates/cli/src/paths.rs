@@ -1,4 +1,4 @@
-//! Where a file is, found from its parent upwards.
+//! Finds the path of a file by walking from it up through its parents.
 
 use std::collections::HashMap;
 
@@ -7,14 +7,14 @@ use engine::{Kind, Result};
 use ondisk::znode::{dirent_object, pflags};
 use zpl::Inode;
 
-/// Directories whose names are kept, and names in all of them.
+/// Maximum number of directories with cached names, and of names in all of them.
 const MAX_DIRS: usize = 64;
 const MAX_NAMES: usize = 1 << 20;
-/// Longest path, in components; a directory tree that contains itself ends here.
+/// Maximum path depth in components; ends the walk in a directory tree that contains itself.
 const MAX_DEPTH: usize = 4096;
 
-/// Names of directories' entries by object: asking each directory for each of its files would read it as
-/// often as it has files.
+/// Cached names of directory entries by object: without the cache each directory would be read once for each of its
+/// files.
 #[derive(Debug, Default)]
 pub struct Paths {
     dirs: HashMap<u64, HashMap<u64, Vec<u8>>>,
@@ -23,7 +23,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The path from the dataset's root, or why there is none.
+    /// Returns the path from the dataset's root, or the reason why there is none.
     #[doc(alias = "zfs_obj_to_path")]
     pub fn of(&mut self, inode: &Inode) -> Vec<u8> {
         if self.unlinked(inode).contains(&inode.number()) {
@@ -32,7 +32,7 @@ impl Paths {
         self.walk(inode).unwrap_or_else(|_| b"path not found, possibly leaked".to_vec())
     }
 
-    /// The path from the dataset's root. Files of extended attributes lie in `<xattrdir>`.
+    /// Returns the path from the dataset's root. Files of extended attributes lie in `<xattrdir>`.
     pub fn walk(&mut self, inode: &Inode) -> Result<Vec<u8>> {
         let mut parts = Vec::new();
         let mut here = inode.clone();

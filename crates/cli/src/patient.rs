@@ -1,7 +1,7 @@
-//! Output to a user who is not the pools' owner.
+//! Output to a user other than the pools' owner.
 //!
-//! Nobody has to read what they asked for. So nothing is written while a command keeps a pool from others; what is written
-//! then waits for a reader without end only as long as the reader is there, and not for ever.
+//! Such a user may stop reading. Therefore nothing is written while the command holds a pool; afterwards a write
+//! waits for the reader only while the reader is connected, and only up to a limit.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, IoSlice, Write};
@@ -13,29 +13,29 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Bytes that are kept for a reader at most.
+/// Maximum bytes buffered for a reader.
 const MOST: usize = 64 << 20;
-/// Bytes that a pipe takes at once when it takes any.
+/// Bytes that a pipe accepts at once when it accepts any.
 #[doc(alias = "PIPE_BUF")]
 const PIECE: usize = 4096;
-/// How long a reader may take for the next piece.
+/// Maximum wait of the writer for the next piece.
 const PATIENCE: Duration = Duration::from_secs(300);
 const TICK: Duration = Duration::from_millis(250);
 
-/// What has been printed and may not be written yet.
+/// Printed output that may not be written yet.
 #[derive(Debug)]
 pub struct Patient {
     text: Vec<u8>,
     out: File,
-    /// Set while the command keeps pools.
+    /// Set while the command holds pools.
     pub held: Arc<AtomicBool>,
-    /// Set when the client went away.
+    /// Set when the client has disconnected.
     pub gone: Arc<AtomicBool>,
     patience: Duration,
 }
 
 impl Patient {
-    /// Nothing is printed yet.
+    /// An empty buffer.
     pub fn new(out: File, held: &Arc<AtomicBool>, gone: &Arc<AtomicBool>) -> Self {
         let (held, gone) = (Arc::clone(held), Arc::clone(gone));
         Self { text: Vec::new(), out, held, gone, patience: PATIENCE }
@@ -58,7 +58,7 @@ impl Patient {
         Ok(())
     }
 
-    /// Writes some of a piece; 0: nobody has read for a moment.
+    /// Writes part of a piece; returns 0 when the reader has read nothing for a moment.
     fn piece(&self, piece: &[u8]) -> io::Result<usize> {
         let out = self.out.as_fd();
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos().try_into().unwrap_or(0) };
@@ -66,10 +66,10 @@ impl Patient {
             Ok(0) | Err(Errno::INTR) => return Ok(0),
             other => other?,
         };
-        // The reader may have filled it in between.
+        // The pipe may have been filled in between.
         match rustix::io::pwritev2(out, &[IoSlice::new(piece)], u64::MAX, ReadWriteFlags::NOWAIT) {
             Err(Errno::AGAIN) => Ok(0),
-            // Terminals don't know that.
+            // Terminals do not support this call.
             Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL) => Ok(rustix::io::write(out, piece)?),
             other => Ok(other?),
         }

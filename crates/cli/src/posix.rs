@@ -1,11 +1,11 @@
-//! `POSIXLY_CORRECT`: with it, as getopt has it, what stands behind the first name is a name, whatever it looks like.
+//! `POSIXLY_CORRECT`: as in getopt, every word after the first name is a name, whatever its form.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Arg, Command};
 
-/// The word of the environment that asks for that.
+/// The environment variable that requests this.
 pub const WORD: &str = "POSIXLY_CORRECT";
 
 /// Ends the options of a command line, `zfs get …`, before its first name.
@@ -26,7 +26,7 @@ pub fn end_options(mut argv: Vec<OsString>, tree: &Command) -> Vec<OsString> {
     argv
 }
 
-/// Whether the value of an option is the word behind it.
+/// Whether the value of an option is the next word.
 fn takes_next(word: &[u8], verb: &Command) -> bool {
     let word = String::from_utf8_lossy(word);
     let takes = |arg: &Arg| arg.get_action().takes_values();
@@ -36,7 +36,7 @@ fn takes_next(word: &[u8], verb: &Command) -> bool {
     let letters: Vec<char> = word.chars().skip(1).collect();
     let valued =
         |letter: &char| verb.get_arguments().any(|arg| arg.get_short() == Some(*letter) && takes(arg));
-    // What follows the letter in the same word is its value.
+    // Characters after the letter in the same word are its value.
     letters.iter().position(valued).is_some_and(|at| at + 1 == letters.len())
 }
 

@@ -1,14 +1,14 @@
-//! How far a long verb has come: a bar on a terminal, plain lines elsewhere.
+//! Progress of a long verb: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often a plain line is printed where there is no terminal.
+/// Interval of plain lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Bytes done out of bytes expected. Cheap to call from one thread often; drawing is limited inside.
+/// Bytes done out of bytes expected. Frequent calls from one thread are cheap; drawing is rate-limited.
 #[derive(Debug)]
 pub struct Progress {
     how: How,
@@ -25,7 +25,7 @@ enum How {
 }
 
 impl Progress {
-    /// A progress over `total` bytes (0: not known), drawn on standard error.
+    /// A progress over `total` bytes (0: unknown), drawn on standard error.
     pub fn bytes(label: &str, total: u64, quiet: bool) -> Self {
         let how = if quiet {
             How::Quiet
@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// Corrects the bytes expected, once they are known better.
+    /// Corrects the expected bytes.
     pub fn set_total(&mut self, total: u64) {
         self.total = total;
         if let How::Bar(bar) = &self.how {
@@ -65,7 +65,7 @@ impl Progress {
         }
     }
 
-    /// Says beside the bar what is being worked on.
+    /// Shows the current item beside the bar.
     pub fn message(&mut self, what: &str) {
         if let How::Bar(bar) = &self.how {
             bar.set_message(what.to_owned());
@@ -94,7 +94,7 @@ impl Progress {
         self.started.elapsed()
     }
 
-    /// Takes the bar away; what follows is the verb's own last words.
+    /// Removes the bar; the verb's own final output follows.
     pub fn finish(&mut self) {
         if let How::Bar(bar) = &self.how {
             bar.finish_and_clear();

@@ -1,4 +1,4 @@
-//! What OpenZFS says to a user who may not do what a command would do.
+//! OpenZFS's messages to a user without the permission for a command.
 //!
 //! Source: the messages of libzfs and of the commands of OpenZFS 2.3.2, run without privileges.
 
@@ -8,10 +8,10 @@ use crate::verb::Failure;
 use crate::zfs::ZfsVerb;
 use crate::zpool::ZpoolVerb;
 
-/// What a failed system call is called.
+/// The message of a failed system call.
 const DENIED: &str = "permission denied";
 
-/// The sentence for a command.
+/// The refusal of a command.
 pub(crate) fn refusal(command: &Command) -> Failure {
     match command {
         Command::Zpool(zpool) => of_zpool(&zpool.verb),
@@ -56,7 +56,7 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
     }
 }
 
-/// Verbs that have no module.
+/// Verbs without a module.
 fn without_module(words: &[std::ffi::OsString]) -> Failure {
     let names = other(words);
     let name = |at: usize| names.get(at).map_or("", String::as_str);

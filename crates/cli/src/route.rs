@@ -1,7 +1,7 @@
-//! Where a command goes: to the daemon of this process's user, or to the system's, which serves everybody.
+//! Selects the daemon for a command: that of this process's user, or the system's, which serves every user.
 //!
-//! Root has one daemon. An ordinary user may have one, too, and pools in it; the system's pools stand beside those. A name
-//! says which is meant, and a report without names tells of both.
+//! Root has one daemon. An ordinary user may have one, too, with pools of their own beside the system's. A name
+//! selects the daemon, and a report without names covers both.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use crate::asked::{Asked, Deed};
 use crate::session::{Home, NAMES};
 use crate::verb::{Exit, Failure, Outcome};
 
-/// A command on its way.
+/// A command to be routed.
 struct Trip<'a> {
     asked: &'a Asked,
     argv: &'a [OsString],
@@ -25,12 +25,12 @@ struct Trip<'a> {
     place: RunPaths,
 }
 
-/// Sends the command to a daemon, if that is where it belongs.
+/// Sends the command to the right daemon, if it runs in one.
 pub fn forward(home: Home, asked: &Asked, argv: &[OsString]) -> Option<Outcome> {
     forward_to(home, asked, argv, io::stdout().as_fd())
 }
 
-/// As [`forward`], with its output in `out`.
+/// Like [`forward`], with its output in `out`.
 pub fn forward_to(home: Home, asked: &Asked, argv: &[OsString], out: BorrowedFd<'_>) -> Option<Outcome> {
     let place = RunPaths::of_process();
     let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
@@ -51,7 +51,7 @@ fn failed(e: io::Error) -> Failure {
     Failure::failed(e.to_string())
 }
 
-/// The value, or the failure as the command's outcome.
+/// Unwraps the value, or returns the failure as the command's outcome.
 macro_rules! ready {
     ($done:expr) => {
         match $done {
@@ -81,7 +81,7 @@ impl Trip<'_> {
         }
         let own = ready!(own);
         if let Deed::Bring(name) = &self.asked.deed {
-            // A pool of that name would stand in the other's way.
+            // A pool of that name would hide the other one.
             let taken = name.as_ref().zip(door.ok().flatten());
             if let Some((name, _)) = taken.filter(|(name, door)| self.names_of(door).contains(*name)) {
                 let what = "a pool of that name is imported by the system's daemon";
@@ -102,8 +102,8 @@ impl Trip<'_> {
         }
     }
 
-    /// A report: of what is named, wherever it is, or of all that there is. What can't be asked is said, and the command
-    /// fails then, but tells of the rest.
+    /// Prints a report on the named pools, wherever they are, or on all. Reports a daemon that cannot be reached
+    /// and fails then, but prints the rest.
     fn look(
         &self,
         own: io::Result<bool>,
@@ -112,7 +112,7 @@ impl Trip<'_> {
     ) -> Option<Outcome> {
         let mut exit = Exit::OK;
         let mut said = |e: io::Error| {
-            // Nobody is left to be told when this fails.
+            // If this fails there is no one left to notify.
             let _ = writeln!(io::stderr(), "{e}");
             exit = Exit::FAILED;
         };
@@ -147,7 +147,7 @@ impl Trip<'_> {
         }))
     }
 
-    /// Those of the command's names that are of these pools.
+    /// The names of the command that belong to these pools.
     fn named(&self, pools: &[String]) -> impl Iterator<Item = &String> {
         let of = |name: &&String| {
             let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
@@ -156,7 +156,7 @@ impl Trip<'_> {
         self.asked.names.iter().filter(of)
     }
 
-    /// The command line without the names that are of these pools.
+    /// The command line without the names that belong to these pools.
     fn without(&self, pools: &[String]) -> Vec<OsString> {
         let gone: Vec<&String> = self.named(pools).collect();
         let stays = |word: &&OsString| !gone.iter().any(|name| *word == name.as_str());
@@ -168,13 +168,13 @@ impl Trip<'_> {
         caught(|out| self.own(&[NAMES.into()], out)).map(|(_, text)| lines(&text)).unwrap_or_default()
     }
 
-    /// The pools of the system's daemon; none when they may not be looked at.
+    /// The pools of the system's daemon; none if viewing is not permitted.
     fn names_of(&self, door: &Path) -> Vec<String> {
         let said = caught(|out| self.system(door, &[NAMES.into()], out));
         said.ok().filter(|(code, _)| *code == Exit::OK).map(|(_, text)| lines(&text)).unwrap_or_default()
     }
 
-    /// Asks both: the system's daemon first.
+    /// Runs the command in both daemons, the system's first.
     fn both(&self, door: &Path, theirs: &[OsString], mine: &[OsString], out: BorrowedFd<'_>) -> Outcome {
         if self.asked.repeats {
             return thread::scope(|scope| {
@@ -193,7 +193,7 @@ impl Trip<'_> {
     }
 }
 
-/// Runs something with a pipe for its output; gives what came.
+/// Runs `work` with a pipe as its output; returns the bytes written.
 fn caught(work: impl FnOnce(BorrowedFd<'_>) -> Outcome + Send) -> Result<(Exit, Vec<u8>), Failure> {
     let (mut pipe, end) = io::pipe()?;
     thread::scope(|scope| {
@@ -209,8 +209,8 @@ fn lines(text: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(text).lines().map(str::to_owned).collect()
 }
 
-/// Two reports as one: JSON documents become one, of two equal headings one is left, and pools told of in paragraphs are
-/// kept apart by an empty line.
+/// Merges two reports: JSON documents are merged, one of two equal headings is dropped, and paragraphs of pools are
+/// separated by an empty line.
 fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
     let json = |text: &[u8]| serde_json::from_slice::<Value>(text).ok().filter(Value::is_object);
     if let (Some(mut one), Some(two)) = (json(first), json(second)) {
@@ -227,7 +227,7 @@ fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
     [first, if apart { b"\n" } else { b"" }, rest].concat()
 }
 
-/// Adds the members of `two` to `one`, and those of objects that both have.
+/// Adds the members of `two` to `one`, recursively for objects that both contain.
 fn merge(one: &mut Value, two: Value) {
     match (one, two) {
         (Value::Object(one), Value::Object(two)) => {

@@ -1,8 +1,8 @@
 //! Commands on imported pools: sent to the daemon, and run there.
 //!
-//! The client parses a command line only to learn where it belongs ([`Home`], [`crate::route`]); the daemon parses it again and runs
-//! the same verb with a [`Session`] in its [`Ctx`]. Verbs that read take `-d` and the like to look at a pool that is
-//! not imported, in their own process.
+//! The client parses a command line only to select the process that runs it ([`Home`], [`crate::route`]); the
+//! daemon parses it again and runs the same verb with a [`Session`] in its [`Ctx`]. Reading verbs accept `-d` and
+//! related options to read a pool that is not imported, in their own process.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -31,52 +31,52 @@ use crate::zfs::target::Target;
 /// The request for the names of the pools.
 pub(crate) const NAMES: &str = "names-of-pools";
 
-/// Where a command runs.
+/// The process in which a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Home {
     /// In this process.
     Here,
-    /// In the daemon, which is started if need be.
+    /// In the daemon, which is started if necessary.
     Daemon,
-    /// In the daemon if it has pools; without it there is nothing to show.
+    /// In the daemon if one is running; without it there is nothing to show.
     Pools,
 }
 
-/// What a command in the daemon has beside its arguments.
+/// The additional state of a command in the daemon.
 #[derive(Debug)]
 pub struct Session {
     /// The imported pools.
     pub registry: Arc<Registry>,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// Set when that is not the owner.
+    /// Set when the caller is not the owner.
     pub guest: Option<Guest>,
-    /// The client's folder.
+    /// The client's working directory.
     pub cwd: PathBuf,
-    /// A few words of the client's environment.
+    /// The environment variables that the client passes on.
     pub env: BTreeMap<String, OsString>,
     /// The client's standard input.
     pub stdin: File,
-    /// The command as the history has it.
+    /// The command line as recorded in the history.
     pub line: String,
-    /// Set while there are such pools as follow.
+    /// Set while `leases` is not empty.
     held: Arc<AtomicBool>,
-    /// Pools that this command works on: nobody exports them meanwhile.
+    /// Pools that this command holds; they cannot be exported meanwhile.
     leases: Vec<Arc<Imported>>,
-    /// Pools whose datasets are kept as they are while they are looked at, by guid.
+    /// Pools whose datasets must not change while they are read, by guid.
     quiet: Vec<(u64, Option<Quiet>)>,
-    /// Pools whose history has the command.
+    /// Pools whose history already records the command.
     logged: Vec<String>,
 }
 
 impl Session {
-    /// A path as the client means it.
+    /// Resolves a path relative to the client's working directory.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.cwd.join(path)
     }
 }
 
-/// The commands, as the daemon knows them.
+/// The command dispatcher of the daemon.
 #[derive(Debug)]
 pub struct Verbs;
 
@@ -109,7 +109,7 @@ impl Commands for Verbs {
         let mut ctx = Ctx::with_streams(cleaned(out, terminals.0), cleaned(err, terminals.1));
         if is_guest && is_excessive(&call.argv) {
             ctx.warn("argument list too long");
-            // Its reader may be gone.
+            // The reader may have disconnected.
             let _ = ctx.err.flush();
             return Exit::FAILED.0;
         }
@@ -135,12 +135,12 @@ impl Commands for Verbs {
     }
 }
 
-/// What is written to a terminal has no control characters.
+/// Removes control characters from terminal output.
 pub(crate) fn cleaned(out: Box<dyn Write>, is_terminal: bool) -> Box<dyn Write> {
     if is_terminal { Box::new(Clean::new(out)) } else { out }
 }
 
-/// The names of the pools, a line each, for a client that has more than one daemon to ask.
+/// Prints the names of the pools, a line each, for a client that queries more than one daemon.
 fn names(mut call: Call) -> u8 {
     if call.guest.is_some() && delegated::are_kept_out(&call.registry) {
         return Exit::FAILED.0;
@@ -149,7 +149,7 @@ fn names(mut call: Call) -> u8 {
     if call.stdout.write_all(text.as_bytes()).is_ok() { Exit::OK.0 } else { Exit::FAILED.0 }
 }
 
-/// Output that leaves when it is flushed: a reader that is slow must not hold up who prints while a pool waits.
+/// Buffers output until it is flushed: a slow reader must not delay the command while it holds a pool.
 struct Page {
     text: Vec<u8>,
     out: File,
@@ -173,7 +173,7 @@ impl Write for Page {
     }
 }
 
-/// The command line as the history has it: `zfs create tank/a`, by whatever name the program was called.
+/// The command line for the history: `zfs create tank/a`, whatever name the program was called by.
 fn line(argv: &[OsString]) -> String {
     let mut words: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if let Some(first) = words.first_mut() {
@@ -191,12 +191,12 @@ impl Ctx {
         self.session.as_ref().ok_or_else(|| Failure::failed("this works in the daemon only"))
     }
 
-    /// Who has the pools.
+    /// The registry of imported pools.
     pub fn registry(&self) -> Result<Arc<Registry>, Failure> {
         Ok(Arc::clone(&self.session()?.registry))
     }
 
-    /// The imported pool of that name or guid, kept from being exported until the command ends.
+    /// Returns the imported pool of that name or guid and holds it until the command ends.
     pub fn pool(&mut self, wanted: &str) -> Option<Arc<Imported>> {
         let session = self.session.as_mut()?;
         let pool = session.registry.get(wanted)?;
@@ -205,13 +205,13 @@ impl Ctx {
         Some(pool)
     }
 
-    /// The imported pool that a dataset is in.
+    /// Returns the imported pool that contains a dataset.
     pub fn pool_of(&mut self, dataset: &str) -> Option<Arc<Imported>> {
         let name = dataset.split(['/', '@', '#']).next().unwrap_or_default();
         self.pool(name).filter(|pool| pool.name() == name)
     }
 
-    /// All imported pools, kept so.
+    /// Returns all imported pools and holds them.
     pub fn pools(&mut self) -> Vec<Arc<Imported>> {
         let Some(session) = self.session.as_mut() else { return Vec::new() };
         let pools = session.registry.all();
@@ -220,8 +220,8 @@ impl Ctx {
         pools
     }
 
-    /// As [`Ctx::pool`], and its datasets stay as they are until [`Ctx::let_sync`]: for reports that must not see
-    /// half of a change.
+    /// Like [`Ctx::pool`], and its datasets do not change until [`Ctx::let_sync`]: for reports that must not see a
+    /// partial change.
     pub fn quiet_pool(&mut self, wanted: &str) -> Option<Arc<Imported>> {
         let pool = self.pool(wanted)?;
         let (guid, session) = (pool.guid(), self.session.as_mut()?);
@@ -231,15 +231,15 @@ impl Ctx {
         Some(pool)
     }
 
-    /// Lets changes reach the disk again.
+    /// Allows changes to reach the disk again.
     pub fn let_sync(&mut self) {
         if let Some(session) = self.session.as_mut() {
             session.quiet.clear();
         }
     }
 
-    /// Lets changes reach the disk between two pieces of a long report, if it is for somebody who is not the owner and could
-    /// keep others from writing. What was looked up before must be looked up again then.
+    /// Lets changes reach the disk between two parts of a long report, if the caller is not the owner and could
+    /// keep others from writing. Earlier lookups must be repeated then.
     pub fn breathe(&mut self) -> bool {
         let Some(session) = self.session.as_mut().filter(|session| session.guest.is_some()) else {
             return false;
@@ -252,7 +252,7 @@ impl Ctx {
         true
     }
 
-    /// Lets go of the pools: a command that waits must not keep them.
+    /// Releases the pools: a waiting command must not hold them.
     pub fn release(&mut self) {
         self.let_sync();
         if let Some(session) = self.session.as_mut() {
@@ -261,7 +261,7 @@ impl Ctx {
         }
     }
 
-    /// Notes the command in the pool's history, once.
+    /// Records the command in the pool's history, once.
     pub fn log(&mut self, pool: &Imported) -> Result<(), Failure> {
         let Some(session) = self.session.as_mut() else { return Ok(()) };
         let name = pool.name();
@@ -273,7 +273,7 @@ impl Ctx {
         Ok(pool.task(move |tasks, spa| daemon::ops::log_command(spa, tasks, &line, caller))?)
     }
 
-    /// Runs a task on a pool's datasets and notes the command in its history, both in one transaction group.
+    /// Runs a task on a pool's datasets and records the command in its history, both in one txg.
     pub fn change<T: Send + 'static>(
         &mut self,
         pool: &Imported,
@@ -296,7 +296,7 @@ impl Ctx {
     }
 }
 
-/// What OpenZFS says when the pool is suspended; and the cause, where that is an error of this program.
+/// OpenZFS's message for a suspended pool, with the cause if it is an error of this program.
 pub fn suspended(e: &Error) -> String {
     let text = "pool I/O is currently suspended";
     match Suspension::of(e) {
@@ -305,7 +305,7 @@ pub fn suspended(e: &Error) -> String {
     }
 }
 
-/// What OpenZFS says of a failed change of a dataset.
+/// OpenZFS's message for a failed change of a dataset.
 #[doc(alias = "zfs_standard_error")]
 pub fn why(e: &Error) -> String {
     let text = match e.kind() {

@@ -1,4 +1,4 @@
-//! From `property=value` to what is stored, with OpenZFS's words for what is wrong.
+//! Converts `property=value` to its stored form, with OpenZFS's error messages.
 //!
 //! Source: `zfs_valid_proplist`, `zpool_valid_proplist`, `zprop_parse_value`, libzfs, OpenZFS 2.3.
 
@@ -9,17 +9,17 @@ use zcommon::props::{
 };
 use zcommon::units::parse_nicenum;
 
-/// Bytes of a text property's value and its end.
+/// Maximum bytes of a text property's value, including its terminator.
 #[doc(alias = "ZAP_MAXVALUELEN")]
 const MAX_VALUE: usize = 8192;
-/// Bytes of a mount point and its end.
+/// Maximum bytes of a mount point, including its terminator.
 #[doc(alias = "ZFS_MAXPROPLEN")]
 const MAX_PATH: usize = 1024;
-/// Bytes of a pool's comment.
+/// Maximum bytes of a pool's comment.
 #[doc(alias = "ZPROP_MAX_COMMENT")]
 const MAX_COMMENT: usize = 32;
 
-/// Splits `property=value`; each property may be given once.
+/// Splits `property=value`; each property may appear once.
 #[doc(alias = "parseprop")]
 pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
     let mut all: Vec<(String, String)> = Vec::new();
@@ -35,16 +35,16 @@ pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
     Ok(all)
 }
 
-/// Whether settings are for something new.
+/// Whether settings apply to a new dataset or pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// It is being made: what can be set once may be.
+    /// It is being created: create-time properties may be set.
     New,
-    /// It is there.
+    /// It exists.
     Later,
 }
 
-/// What is set on a dataset of one of `types`; its name in the table and the value to store.
+/// Validates settings of a dataset of one of `types`; returns the property's name and the value to store.
 #[doc(alias = "zfs_valid_proplist")]
 pub fn of_dataset(
     name: &str,
@@ -130,7 +130,7 @@ fn number(text: &str, none: bool) -> Result<u64, String> {
     parse_nicenum(text).map_err(|e| e.to_string())
 }
 
-/// What the table can't say.
+/// Checks that the property table does not express.
 fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
     use ZfsProp as P;
     let name = prop.name();
@@ -171,7 +171,7 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
     }
 }
 
-/// Whether `sharenfs` can be meant so.
+/// Whether the value of `sharenfs` is valid.
 #[doc(alias = "nfs_validate_shareopts")]
 fn is_share(text: &str) -> bool {
     const OPTIONS: [&str; 39] = [
@@ -219,28 +219,28 @@ fn is_share(text: &str) -> bool {
     matches!(text, "on" | "off") || text.split(',').all(known)
 }
 
-/// What is to be done with a pool's property.
+/// The effect of setting a pool property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolSetting {
-    /// To be stored.
+    /// Store the value.
     Stored(String, PropValue),
-    /// A feature to enable.
+    /// Enable a feature.
     Enable(Feature),
-    /// A feature not to enable (of a new pool).
+    /// Do not enable a feature (of a new pool).
     Disable(Feature),
-    /// The version.
+    /// Set the version.
     Version(u64),
-    /// `ashift`.
+    /// Set `ashift`.
     Ashift(u64),
-    /// Where mount points are.
+    /// Set the root of mount points.
     Altroot(String),
-    /// `none`, or a file.
+    /// Set the cache file: `none`, or a file.
     Cachefile(String),
-    /// Whether it can be changed.
+    /// Make the pool read-only or writable.
     Readonly(bool),
 }
 
-/// What is set on a pool.
+/// Validates settings of a pool.
 #[doc(alias = "zpool_valid_proplist")]
 pub fn of_pool(name: &str, value: &str, when: When) -> Result<PoolSetting, String> {
     if let Some(short) = name.strip_prefix("feature@") {
@@ -311,7 +311,7 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
     })
 }
 
-/// What is set on a vdev; its name in the table and the value to store.
+/// Validates settings of a vdev; returns the property's name and the value to store.
 #[doc(alias = "zpool_valid_proplist")]
 pub fn of_vdev(name: &str, value: &str) -> Result<(String, PropValue), String> {
     let Some(prop) = VdevProp::from_user(name) else {
@@ -336,7 +336,7 @@ pub fn of_vdev(name: &str, value: &str) -> Result<(String, PropValue), String> {
     Ok((info.name.to_owned(), parsed))
 }
 
-/// Folders of the files that `compatibility` names.
+/// Directories of the files that `compatibility` names.
 const COMPATIBILITY: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 
 /// The features that all of these files allow; `off`: all, `legacy`: none.

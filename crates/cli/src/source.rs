@@ -1,5 +1,4 @@
-//! Which pool, from where, at which moment, with which keys: the arguments that every verb on a pool
-//! that is not imported has in common.
+//! Arguments shared by all verbs on a pool that is not imported: the pool, its devices, its txg and its keys.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,19 +15,19 @@ use crate::keys;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome};
 
-/// Bytes of the cache where nothing else is said.
+/// Default cache size in bytes.
 const ARC_MAX: u64 = 128 << 20;
 
 const HEADING: &str = "Pool source";
 
-/// Where a pool is found and how it is opened.
+/// Where to find a pool and how to open it.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PoolSource {
-    /// Look for the pool's devices in this folder, or take this device or file; may be repeated.
+    /// Search this directory for the pool's devices, or use this device or file; may be repeated.
     #[arg(help_heading = HEADING, short = 'd', long = "device", value_name = "DIR|DEVICE")]
     pub device: Vec<String>,
 
-    /// Open the pool as it was at this transaction group.
+    /// Open the pool as of this transaction group.
     #[arg(help_heading = HEADING, short = 'T', long = "txg", value_name = "TXG")]
     pub txg: Option<String>,
 
@@ -36,11 +35,11 @@ pub struct PoolSource {
     #[arg(help_heading = HEADING, long = "load-key", value_name = "DATASET=FILE|-", value_parser = parse_load_key)]
     pub load_key: Vec<LoadKey>,
 
-    /// Open the pool as it was when its checkpoint was taken.
+    /// Open the pool as of its checkpoint.
     #[arg(help_heading = HEADING, long)]
     pub rewind_to_checkpoint: bool,
 
-    /// When the newest state can't be opened, try older ones, and say what that costs.
+    /// If the newest state cannot be opened, try older ones, and report the loss.
     #[arg(help_heading = HEADING, long)]
     pub fallback: bool,
 }
@@ -48,7 +47,7 @@ pub struct PoolSource {
 /// One `--load-key`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadKey {
-    /// The dataset at the root of the encryption (children inherit its key).
+    /// The encryption root (its children inherit the key).
     pub dataset: String,
     /// A file, or `None` for standard input.
     pub file: Option<PathBuf>,
@@ -64,8 +63,8 @@ pub(crate) fn parse_load_key(text: &str) -> Result<LoadKey, String> {
 }
 
 impl PoolSource {
-    /// `zfs list` and `zfs get` have a `-d DEPTH` of their own: of the `-d` values, a plain number is the
-    /// depth, anything else a folder or device (a folder with such a name can be given as `./7`).
+    /// `zfs list` and `zfs get` have a `-d DEPTH` of their own: among the `-d` values, a plain number is the depth,
+    /// anything else a directory or device (a directory with such a name can be given as `./7`).
     pub fn take_depth(&mut self) -> Option<u32> {
         let mut depth = None;
         self.device.retain(|d| match d.parse::<u32>() {
@@ -78,7 +77,7 @@ impl PoolSource {
         depth
     }
 
-    /// `zpool list` and `zpool status` have a `-T d|u` of their own: takes that reading of `-T`.
+    /// `zpool list` and `zpool status` have a `-T d|u` of their own: takes that meaning of `-T`.
     pub fn take_timestamp(&mut self) -> Option<Timestamp> {
         let stamp = match self.txg.as_deref() {
             Some("d") => Timestamp::Date,
@@ -89,18 +88,18 @@ impl PoolSource {
         Some(stamp)
     }
 
-    /// Whether a pool that is not imported is meant.
+    /// Whether the arguments select a pool that is not imported.
     pub fn is_offline(&self) -> bool {
         let Self { device, txg, load_key, rewind_to_checkpoint, fallback } = self;
         !device.is_empty() || txg.is_some() || !load_key.is_empty() || *rewind_to_checkpoint || *fallback
     }
 
-    /// Where a verb with this source runs.
+    /// The process in which a verb with this source runs.
     pub fn home(&self) -> Home {
         if self.is_offline() { Home::Here } else { Home::Pools }
     }
 
-    /// As [`PoolSource::home`], where numbers after `-d` and letters after `-T` mean something else.
+    /// Like [`PoolSource::home`], for verbs where numbers after `-d` and letters after `-T` have another meaning.
     pub fn home_with(&self, depth: bool, timestamp: bool) -> Home {
         let mut source = self.clone();
         if depth {
@@ -112,12 +111,13 @@ impl PoolSource {
         source.home()
     }
 
-    /// Whether imported pools are meant: verbs that always run in their own process search the usual places instead.
+    /// Whether imported pools are meant: verbs that always run in their own process search the default directories
+    /// instead.
     fn is_live(&self, ctx: &Ctx) -> bool {
         !self.is_offline() && ctx.home != Home::Here
     }
 
-    /// The pools on the devices given; without any, those that are imported.
+    /// The pools on the given devices; without any, the imported pools.
     pub fn candidates(&self, ctx: &mut Ctx) -> Vec<PoolCandidate> {
         if self.is_live(ctx) {
             return ctx.pools().iter().map(|pool| pool.candidate()).collect();
@@ -126,8 +126,8 @@ impl PoolSource {
         import::candidates(&paths)
     }
 
-    /// Finds and opens the pool of this name or guid, and loads the keys given. What the user should know
-    /// of the way it was opened goes to standard error.
+    /// Finds and opens the pool with this name or guid, and loads the given keys. Notices about the open go to
+    /// standard error.
     pub fn open(&self, wanted: &str, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
         if self.is_live(ctx) {
             let pool =
@@ -173,8 +173,8 @@ impl PoolSource {
         Ok(pool)
     }
 
-    /// Opens each of the pools named (all that are found, without names) and does something with it. A pool
-    /// that can't be opened is named on standard error, and the rest is done.
+    /// Opens each named pool (all pools found, without names) and calls a function on it. A pool that cannot be
+    /// opened is reported on standard error, and the others are processed.
     pub fn each(
         &self,
         names: &[String],
@@ -226,7 +226,7 @@ impl PoolSource {
         Ok(exit)
     }
 
-    /// Why a pool that should be imported is not.
+    /// Reports why the daemon could not import a pool when it started.
     pub(crate) fn explain(&self, name: &str, ctx: &mut Ctx) {
         let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
         if let Some(why) = failed.get(name).filter(|_| self.is_live(ctx)) {
@@ -234,7 +234,7 @@ impl PoolSource {
         }
     }
 
-    /// The transaction group asked for.
+    /// The requested txg.
     pub fn wanted_txg(&self) -> Result<Option<u64>, Failure> {
         let bad = |t: &str| Failure::usage(format!("invalid txg value '{t}'"));
         self.txg.as_deref().map(|t| t.parse::<u64>().map_err(|_| bad(t))).transpose()
@@ -244,7 +244,7 @@ impl PoolSource {
 /// How `-T` prints the time before each report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timestamp {
-    /// As `date` prints it.
+    /// In the format of `date`.
     Date,
     /// Seconds since 1970.
     Unix,

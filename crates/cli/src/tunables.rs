@@ -1,6 +1,6 @@
-//! `aquifer get` and `aquifer set`: limits of memory, under the names of OpenZFS's module parameters.
+//! `aquifer get` and `aquifer set`: memory limits, under the names of OpenZFS's module parameters.
 //!
-//! With a daemon they are its own, and hold at once. Without one, what the file of settings says is shown.
+//! With a daemon they are its own, and take effect at once. Without one, the values of the settings file are shown.
 
 use std::sync::Arc;
 
@@ -30,42 +30,42 @@ pub struct Get {
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// Numbers in JSON are numbers.
+    /// Print numbers in JSON as numbers.
     #[arg(long = "json-int", requires = "json")]
     pub json_int: bool,
-    /// Say what settings mean.
+    /// Describe the settings.
     #[arg(short = 'd', long = "description")]
     pub description: bool,
-    /// Settings; all without any.
+    /// Settings; without any, all of them.
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// Change settings of the daemon; they hold at once.
+/// Change settings of the daemon, effective at once.
 #[derive(Debug, Args)]
 pub struct Set {
-    /// Write them to the file of settings, too, for the next daemon.
+    /// Write them to the settings file, too, for the next daemon.
     #[arg(short = 's', long = "save")]
     pub save: bool,
-    /// Settings: zfs_arc_max=4G. A value of 0 is the default again.
+    /// Settings: zfs_arc_max=4G. A value of 0 restores the default.
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub settings: Vec<String>,
 }
 
-/// The memory of the daemon, if this is one.
+/// The memory settings of the daemon, if this process is one.
 fn running(ctx: &Ctx) -> Option<Arc<Memory>> {
     ctx.session.as_ref().map(|session| Arc::clone(&session.registry.memory))
 }
 
 impl Get {
-    /// Where it runs.
+    /// The process in which it runs.
     pub fn home(&self) -> Home {
         Home::Pools
     }
 }
 
 impl Set {
-    /// Where it runs.
+    /// The process in which it runs.
     pub fn home(&self) -> Home {
         Home::Pools
     }
@@ -127,7 +127,7 @@ impl Verb for Set {
                 "there is no daemon to tell; --save writes {file} for the next one"
             )));
         }
-        // Nothing is set when one of them can't be.
+        // If one of them is invalid none is set.
         let trial = Memory::new(engine::memory::Limits::default());
         let parse = |word: &String| {
             conf::parse(word)

@@ -1,5 +1,5 @@
-//! The verbs that OpenZFS has and this program does not have yet: named, so that a user who types one
-//! learns that it exists and can't be done here, instead of a puzzle about spelling.
+//! OpenZFS's verbs that this program does not implement yet: the message says that the verb exists but is not
+//! supported, instead of suggesting a misspelling.
 
 use std::ffi::OsString;
 
@@ -9,8 +9,7 @@ use crate::unsupported_usage::{self, Form, Line};
 use crate::verb::{Failure, Outcome};
 use crate::zpool::not_yet::check;
 
-/// Every verb of OpenZFS 2.4's `zpool`, with what it does. A verb that has its own module is never
-/// looked up here.
+/// Every verb of OpenZFS 2.4's `zpool`, with a description. A verb with its own module is never looked up here.
 pub const ZPOOL_VERBS: &[(&str, &str)] = &[
     ("add", "adding vdevs to a pool"),
     ("attach", "attaching a device"),
@@ -46,7 +45,7 @@ pub const ZPOOL_VERBS: &[(&str, &str)] = &[
     ("wait", "waiting for an activity"),
 ];
 
-/// Every verb of OpenZFS 2.4's `zfs`, with what it does.
+/// Every verb of OpenZFS 2.4's `zfs`, with a description.
 pub const ZFS_VERBS: &[(&str, &str)] = &[
     ("allow", "delegated permissions"),
     ("bookmark", "creating a bookmark"),
@@ -93,16 +92,17 @@ pub const ZFS_VERBS: &[(&str, &str)] = &[
     ("zone", "Linux containers"),
 ];
 
-/// Every verb of OpenZFS 2.4's `zstream` that has no module, with what it does.
+/// Every verb of OpenZFS 2.4's `zstream` without a module, with a description.
 pub const ZSTREAM_VERBS: &[(&str, &str)] = &[("drop_record", "leaving records out of a stream")];
 
-/// What a verb of OpenZFS does, in a few words.
+/// A short description of a verb of OpenZFS.
 pub fn what(command: &str, verb: &str) -> Option<&'static str> {
     let table = if command == "zpool" { ZPOOL_VERBS } else { ZFS_VERBS };
     table.iter().find(|(name, _)| *name == verb).map(|(_, what)| *what)
 }
 
-/// Where a verb that has no module runs: whether its pool is there is known to the daemon; wrong usage is told here.
+/// The process in which a verb without a module runs: the daemon knows whether its pool exists; wrong usage is
+/// reported here.
 pub fn home(command: &str, words: &[OsString]) -> Home {
     match read(command, words) {
         Some((_, Ok(line))) if !line.arguments.is_empty() => Home::Daemon,
@@ -110,15 +110,14 @@ pub fn home(command: &str, words: &[OsString]) -> Home {
     }
 }
 
-/// A line of a verb whose form is known.
+/// Parses the command line of a verb with a known usage.
 fn read(command: &str, words: &[OsString]) -> Option<(&'static Form, Result<Line, Failure>)> {
     let (verb, rest) = words.split_first()?;
     let form = unsupported_usage::find(command, verb.to_str()?)?;
     Some((form, form.read(rest)))
 }
 
-/// The answer to a verb that has no module: known to OpenZFS, or not at all. What is wrong with its arguments is said
-/// first.
+/// The answer to a verb without a module: unsupported, or unknown. Errors in its arguments are reported first.
 pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString], ctx: &mut Ctx) -> Outcome {
     let verb = words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
     let Some((name, what)) = table.iter().find(|(name, _)| *name == verb) else {

@@ -1,13 +1,12 @@
-//! Command lines of verbs that can't be done yet: what is wrong with them is said as OpenZFS says it, before anything
-//! else.
+//! Command lines of unimplemented verbs: errors in them are reported as OpenZFS reports them, before anything else.
 //!
-//! Source: the verbs' functions in zpool_main.c and zfs_main.c, OpenZFS 2.3.2, for the options and what is said.
+//! Source: the verbs' functions in zpool_main.c and zfs_main.c, OpenZFS 2.3.2, for the options and messages.
 
 use std::ffi::OsString;
 
 use crate::verb::Failure;
 
-/// What a verb's line may hold.
+/// The grammar of a verb's command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
     /// `zpool` or `zfs`.
@@ -16,15 +15,15 @@ pub struct Form {
     pub verb: &'static str,
     /// Letters of options; a colon follows one that takes a value.
     pub options: &'static str,
-    /// The long names of some, and their letters.
+    /// Long option names and their letters.
     pub long: &'static [(&'static str, char)],
-    /// Options of which only one may be given, as OpenZFS names them when it is not.
+    /// Mutually exclusive options, as OpenZFS names them in its message.
     pub one_of: &'static [char],
-    /// What is said when there is no first argument, no second one, and so on: as many as there must be.
+    /// The messages for a missing first argument, second argument, and so on: one for each required argument.
     pub missing: &'static [&'static str],
-    /// Arguments at most.
+    /// Maximum number of arguments.
     pub most: usize,
-    /// How it is used, behind its name.
+    /// The synopsis after its name.
     pub usage: &'static str,
 }
 
@@ -33,7 +32,7 @@ const ANY: usize = usize::MAX;
 const NO_POOL: &str = "missing pool name argument";
 const NO_DEVICE: &str = "missing <device> specification";
 
-/// What most verbs have in common.
+/// The defaults of most verbs.
 const PLAIN: Form = Form {
     command: "zpool",
     verb: "",
@@ -45,7 +44,7 @@ const PLAIN: Form = Form {
     usage: "",
 };
 
-/// The verbs that are not there yet.
+/// The unimplemented verbs.
 const FORMS: [Form; 12] = [
     Form {
         verb: "trim",
@@ -152,13 +151,13 @@ const SEND: [(&str, char); 15] = [
     ("holds", 'h'),
 ];
 
-/// The form of a verb that is not there yet.
+/// The grammar of an unimplemented verb.
 pub fn find(command: &str, verb: &str) -> Option<&'static Form> {
     let verb = if verb == "recv" { "receive" } else { verb };
     FORMS.iter().find(|form| form.command == command && form.verb == verb)
 }
 
-/// How verbs are used whose lines nothing here reads.
+/// The synopses of verbs whose lines are not parsed here.
 const USED: [(&str, &str, &str); 7] = [
     ("zpool", "ddtprune", "-d days | -p percentage <pool>"),
     ("zpool", "prefetch", "[-t type[,...]] <pool>"),
@@ -169,32 +168,32 @@ const USED: [(&str, &str, &str); 7] = [
     ("zfs", "unjail", "<jailid|jailname> <filesystem>"),
 ];
 
-/// The form of a verb that is not there yet, for its help. A line is read by those that [`find`] gives.
+/// The grammar of an unimplemented verb, for its help. Lines are parsed with the result of [`find`].
 pub fn described(command: &str, verb: &str) -> Option<Form> {
     let used = |(command, verb, usage)| Form { command, verb, usage, ..PLAIN };
     let named = USED.iter().find(|used| (used.0, used.1) == (command, verb));
     find(command, verb).copied().or_else(|| named.copied().map(used))
 }
 
-/// All those forms.
+/// All grammars.
 pub fn all() -> impl Iterator<Item = Form> {
     FORMS.into_iter().chain(USED.iter().filter_map(|used| described(used.0, used.1)))
 }
 
-/// What a line gave.
+/// A parsed line.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// Letters of its options.
     pub options: Vec<char>,
-    /// What is no option.
+    /// The words that are not options.
     pub arguments: Vec<String>,
 }
 
 impl Form {
-    /// Reads the words behind the verb.
+    /// Parses the words after the verb.
     ///
     /// # Errors
-    /// What can't be meant.
+    /// A usage error.
     pub fn read(&self, words: &[OsString]) -> Result<Line, Failure> {
         let mut line = Line::default();
         let mut words = words.iter().map(|word| word.to_string_lossy().into_owned());
@@ -213,7 +212,7 @@ impl Form {
             let what = format!("invalid option combination: -{first} and -{second} are mutually exclusive");
             return Err(Failure::usage(what));
         }
-        // A stream that goes on names nothing.
+        // A resumed stream names no dataset.
         if self.verb == "send" && line.options.contains(&'t') {
             return Ok(line);
         }
@@ -226,7 +225,7 @@ impl Form {
         Ok(line)
     }
 
-    /// Reads `abc`, `ovalue` or `-long=value`, what is behind the first `-` of a word.
+    /// Parses `abc`, `ovalue` or `-long=value`, the characters after the first `-` of a word.
     #[doc(alias("getopt", "getopt_long"))]
     fn option(
         &self,
@@ -261,7 +260,7 @@ impl Form {
         Ok(())
     }
 
-    /// How the verb is used.
+    /// The synopsis of the verb.
     pub fn synopsis(&self) -> String {
         format!("\t{} {}\n", self.verb, self.usage)
     }

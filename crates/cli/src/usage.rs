@@ -1,8 +1,8 @@
-//! What is said of a command line of `zpool` or `zfs` that can't be meant: OpenZFS's words for what is wrong, then how the
-//! verb is used, all of it on standard error, and exit code 2.
+//! Reports an invalid command line of `zpool` or `zfs`: OpenZFS's error message, then the verb's synopsis, all on
+//! standard error, with exit code 2.
 //!
-//! The synopses are made from the same declarations that command lines are read with, in the layout of OpenZFS's: flags
-//! in one bracket, then options with values, then names.
+//! The synopses are generated from the clap declarations, in OpenZFS's layout: flags in one bracket, then options
+//! with values, then names.
 
 mod table;
 
@@ -18,10 +18,10 @@ use crate::pages;
 use crate::unsupported_usage;
 use crate::verb::Exit;
 
-/// Columns of a line of a synopsis, with the eight of its tab.
+/// Columns of a line of a synopsis, including the eight of its tab.
 const WIDTH: usize = 80;
 
-/// What OpenZFS calls an argument that is missing, where that is not `missing WORD argument`.
+/// OpenZFS's name of a missing argument, where it differs from `missing WORD argument`.
 const MISSING: [(&str, &str, &str); 20] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
@@ -36,7 +36,7 @@ const MISSING: [(&str, &str, &str); 20] = [
     ("zpool labelclear", "device", "missing vdev name"),
     ("zfs set", "property=value", "missing arguments"),
     ("zfs rollback", "snapshot", "missing dataset argument"),
-    // Nothing but the usage.
+    // Prints only the usage.
     ("zfs hold", "tag", ""),
     ("zfs release", "tag", ""),
     ("zfs clone", "snapshot", "missing source dataset argument"),
@@ -46,12 +46,12 @@ const MISSING: [(&str, &str, &str); 20] = [
     ("zfs promote", "dataset", "missing clone filesystem argument"),
 ];
 
-/// The commands whose usage is told here.
+/// The commands with OpenZFS's usage messages.
 pub fn is_ours(name: &str) -> bool {
     matches!(name, "zpool" | "zfs")
 }
 
-/// `aquifer zpool …` is `zpool …`.
+/// Rewrites `aquifer zpool …` to `zpool …`.
 pub fn in_own_name(mut argv: Vec<OsString>) -> Vec<OsString> {
     let name = argv.first().map(|word| multicall::called_as(word)).unwrap_or_default();
     let next = argv.get(1).and_then(|word| word.to_str());
@@ -61,7 +61,8 @@ pub fn in_own_name(mut argv: Vec<OsString>) -> Vec<OsString> {
     argv
 }
 
-/// `zpool -?`, `zpool --help`, `zpool help`, `zpool help VERB` and `zpool help TOPIC`: answers, on standard output.
+/// `zpool -?`, `zpool --help`, `zpool help`, `zpool help VERB` and `zpool help TOPIC`: regular output, on standard
+/// output.
 #[doc(alias("usage", "zpool_do_help", "zfs_do_help"))]
 pub fn help(name: &str, argv: &[OsString], ctx: &mut Ctx) -> Option<Exit> {
     let mut words = argv.iter().skip(1).map(|word| word.to_str().unwrap_or_default());
@@ -79,24 +80,24 @@ pub fn help(name: &str, argv: &[OsString], ctx: &mut Ctx) -> Option<Exit> {
             }
         },
     };
-    // That nobody reads it is noticed when output is flushed.
+    // A disconnected reader is noticed when output is flushed.
     let _ = ctx.out.write_all(text.as_bytes());
     Some(Exit::OK)
 }
 
-/// Says what is wrong, and how the command that `ctx` runs is used.
+/// Prints an error and the synopsis of the command that `ctx` runs.
 pub fn refuse(why: &str, ctx: &mut Ctx) {
     if !why.is_empty() {
         ctx.warn(why);
     }
     if let Some(mut usage) = usage(&ctx.command) {
         usage += &table::after(&ctx.command);
-        // A closed standard error is nobody's concern.
+        // A closed standard error is ignored.
         let _ = ctx.err.write_all(usage.as_bytes());
     }
 }
 
-/// What clap has against a command line, in OpenZFS's words; `None` for a command whose usage isn't told here.
+/// Translates clap's error to OpenZFS's words; `None` for a command without OpenZFS's usage messages.
 pub fn why(e: &clap::Error, command: &str) -> Option<String> {
     let (name, verb) = command.split_once(' ').map_or((command, None), |(name, verb)| (name, Some(verb)));
     if !is_ours(name) {
@@ -119,7 +120,7 @@ pub fn why(e: &clap::Error, command: &str) -> Option<String> {
         ErrorKind::UnknownArgument if arg.starts_with('-') => format!("invalid option '{}'", option()),
         ErrorKind::UnknownArgument | ErrorKind::TooManyValues => "too many arguments".to_owned(),
         ErrorKind::MissingRequiredArgument => missing(&arg, command, tree),
-        // Here OpenZFS makes no difference.
+        // OpenZFS makes no distinction here.
         ErrorKind::InvalidValue if value.is_empty() && command == "zfs list" => {
             format!("invalid option '{}'", option())
         }
@@ -135,7 +136,7 @@ pub fn why(e: &clap::Error, command: &str) -> Option<String> {
     })
 }
 
-/// An option as OpenZFS names it: `o` for `-o <PROPERTY=VALUE>`, its letter where it has a long name too.
+/// OpenZFS's name of an option: `o` for `-o <PROPERTY=VALUE>`, its letter even where it has a long name.
 fn letter(arg: &str, verb: Option<&Command>) -> String {
     let word = arg.split([' ', '=']).next().unwrap_or_default();
     let Some(long) = word.strip_prefix("--") else { return word.trim_start_matches('-').to_owned() };
@@ -143,7 +144,7 @@ fn letter(arg: &str, verb: Option<&Command>) -> String {
     verb.and_then(of).map_or_else(|| word.to_owned(), String::from)
 }
 
-/// What is said when clap misses `<POOL>` or `<VDEV>...`, or an option that another one needs.
+/// The message when clap misses `<POOL>` or `<VDEV>...`, or an option that another one requires.
 fn missing(arg: &str, command: &str, verb: Option<&Command>) -> String {
     if arg.starts_with('-') {
         return format!("missing option '{}'", letter(arg, verb));
@@ -155,7 +156,7 @@ fn missing(arg: &str, command: &str, verb: Option<&Command>) -> String {
     known.map_or_else(|| format!("missing {word} argument"), |(.., text)| (*text).to_owned())
 }
 
-/// How `zpool` or `zpool list` is used.
+/// The usage of `zpool` or `zpool list`.
 fn usage(command: &str) -> Option<String> {
     let mut words = command.split(' ');
     let name = words.next().filter(|name| is_ours(name))?;
@@ -198,7 +199,7 @@ fn parts(verb: &Command) -> Vec<String> {
     letters.sort_by_key(|letter| (letter.to_ascii_lowercase(), letter.is_ascii_lowercase()));
     let mut parts = Vec::new();
     let valued = |arg: &&Arg| !arg.is_positional() && arg.get_action().takes_values();
-    // What every verb on a pool that is not imported has comes behind the verb's own.
+    // The options common to all verbs on pools that are not imported follow the verb's own.
     let is_common = |arg: &&Arg| arg.get_help_heading().is_some();
     if !letters.is_empty() {
         parts.push(format!("[-{}]", letters.into_iter().collect::<String>()));
@@ -220,7 +221,7 @@ fn option(arg: &Arg) -> String {
     let value = if optional { format!("[{}]", value(arg)) } else { value(arg) };
     let inner = format!("{word} {value}");
     let inner = if arg.is_required_set() { inner } else { format!("[{inner}]") };
-    // `-t a -t b` is `-t a,b`: that says it already.
+    // `-t a -t b` is `-t a,b`: the value name already expresses that.
     if is_many(arg) && !value.contains("[,...]") { format!("{inner} ...") } else { inner }
 }
 
@@ -234,7 +235,7 @@ fn name_of(arg: &Arg) -> String {
     if is_many(arg) && !value.contains("...") { format!("{framed} ...") } else { framed }
 }
 
-/// `PROPERTY,…` is `property[,...]`, `POOL…` is `pool ...`.
+/// Converts `PROPERTY,…` to `property[,...]` and `POOL…` to `pool ...`.
 fn value(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
@@ -254,7 +255,7 @@ mod tests {
     use crate::ctx::testing::captured;
     use crate::verb::Exit;
 
-    /// What is said before the usage.
+    /// The error message, without the usage.
     fn said(line: &str) -> (Exit, String) {
         let run = captured(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(run.out, "", "{line}");

@@ -1,7 +1,7 @@
 //! Names of users and groups, from this machine's own files.
 //!
-//! Differs from OpenZFS: only `/etc/passwd` and `/etc/group` are asked, not the name service; an id from
-//! another machine's directory stays a number.
+//! Differs from OpenZFS: reads only `/etc/passwd` and `/etc/group`, not the name service; an id from a network
+//! directory stays a number.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ impl Names {
         Self::read(Path::new("/etc/group"))
     }
 
-    /// A file that can't be read names nobody.
+    /// An unreadable file yields no names.
     fn read(path: &Path) -> Self {
         Self::parse(&String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()))
     }

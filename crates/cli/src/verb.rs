@@ -1,4 +1,4 @@
-//! What running a verb gives: an exit code, or a failure that says what and how to exit.
+//! The result of a verb: an exit code, or a failure with a message and an exit code.
 
 use std::fmt::Display;
 use std::io;
@@ -16,20 +16,20 @@ pub trait Verb {
 pub struct Exit(pub u8);
 
 impl Exit {
-    /// All was done.
+    /// Success.
     pub const OK: Exit = Exit(0);
     /// Something failed.
     pub const FAILED: Exit = Exit(1);
-    /// Something failed, and OpenZFS's command gives -1 there.
+    /// Failure where OpenZFS's command returns -1.
     pub const MINUS_ONE: Exit = Exit(255);
-    /// The command line can't be meant.
+    /// Invalid command line.
     pub const USAGE: Exit = Exit(2);
-    /// The reader of our output went away (128 + SIGPIPE).
+    /// The reader of the output disconnected (128 + SIGPIPE).
     pub const PIPE: Exit = Exit(141);
     /// The user stopped it (128 + SIGINT).
     pub const INTERRUPTED: Exit = Exit(130);
 
-    /// The one of two that tells of more trouble.
+    /// The more severe of two codes.
     #[must_use]
     pub fn worse(self, other: Exit) -> Exit {
         Exit(self.0.max(other.0))
@@ -39,38 +39,38 @@ impl Exit {
 /// Why a verb stopped.
 #[derive(Debug)]
 pub enum Failure {
-    /// Wrong usage: printed, exit code 2.
+    /// Wrong usage: the message is printed, exit code 2.
     Usage(String),
-    /// It failed: the sentence is printed, exit code 1.
+    /// Failure: the message is printed, exit code 1.
     Failed(String),
-    /// It failed, where OpenZFS's command gives -1: the sentence is printed, exit code 255.
+    /// Failure where OpenZFS's command returns -1: the message is printed, exit code 255.
     MinusOne(String),
     /// The user asked to stop.
     Interrupted,
-    /// Output could not be written; a closed pipe is not worth a message.
+    /// Output could not be written; a closed pipe prints no message.
     Output(io::Error),
 }
 
-/// What a verb gives.
+/// The result of a verb.
 pub type Outcome = Result<Exit, Failure>;
 
 impl Failure {
-    /// A failure with this sentence.
+    /// A failure with this message.
     pub fn failed(what: impl Into<String>) -> Self {
         Self::Failed(what.into())
     }
 
-    /// A usage error with this sentence.
+    /// A usage error with this message.
     pub fn usage(what: impl Into<String>) -> Self {
         Self::Usage(what.into())
     }
 
-    /// OpenZFS's form: `cannot open 'tank/x': dataset does not exist`.
+    /// OpenZFS's format: `cannot open 'tank/x': dataset does not exist`.
     pub fn cannot(action: &str, name: impl Display, why: impl Display) -> Self {
         Self::Failed(format!("cannot {action} '{name}': {why}"))
     }
 
-    /// The exit code that tells of this.
+    /// The exit code of this failure.
     pub fn exit(&self) -> Exit {
         match self {
             Failure::Usage(_) => Exit::USAGE,
@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// The sentence for the user, if there is one worth saying.
+    /// The message for the user, unless it is empty.
     pub fn message(&self) -> Option<String> {
         match self {
             Failure::Usage(what) | Failure::Failed(what) | Failure::MinusOne(what) => Some(what.clone()),
@@ -93,14 +93,14 @@ impl Failure {
     }
 }
 
-/// The system's words for an error, without its number.
+/// The system's message for an error, without its number.
 pub fn strerror(e: &io::Error) -> String {
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 impl From<io::Error> for Failure {
-    /// Only for errors of `ctx.out` and `ctx.err`; what else fails has a better sentence.
+    /// Only for errors of `ctx.out` and `ctx.err`; other failures have a more specific message.
     fn from(e: io::Error) -> Self {
         Self::Output(e)
     }
@@ -115,10 +115,10 @@ impl From<engine::Error> for Failure {
     }
 }
 
-/// Does something with each of what a command names. What can't be done is said, and the rest is done.
+/// Calls a function on each item that a command names. A failed item is reported, and the others are processed.
 ///
 /// # Errors
-/// What ends the whole command: wrong usage, an interrupt.
+/// A failure that ends the whole command: wrong usage, an interrupt.
 pub fn each<T>(
     all: &[T],
     ctx: &mut Ctx,

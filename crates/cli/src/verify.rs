@@ -1,7 +1,7 @@
 //! `aquifer verify`: read and check every block.
 //!
-//! Exit codes: 0 all is well; 1 damage that redundancy covers, leaks, or missing devices; 2 data is lost;
-//! 130 stopped by the user (what was found till then is shown).
+//! Exit codes: 0 no error; 1 damage that redundancy covers, leaks, or missing devices; 2 data is lost; 130 stopped
+//! by the user (the findings so far are shown).
 
 mod json;
 mod places;
@@ -30,7 +30,7 @@ pub struct Verify {
     #[command(flatten)]
     pub(crate) source: PoolSource,
 
-    /// Read only as much of each block as gives good bytes: not its other copies, nor its parity.
+    /// Read each block only until its bytes are good: not its other copies, nor its parity.
     #[arg(long)]
     pub first_copy: bool,
 
@@ -38,7 +38,7 @@ pub struct Verify {
     #[arg(long)]
     pub metadata: bool,
 
-    /// Don't look for leaks.
+    /// Do not check for leaks.
     #[arg(short = 'L', long)]
     pub no_leaks: bool,
 
@@ -46,7 +46,7 @@ pub struct Verify {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Lines for scripts: no headings, cells separated by tabs.
+    /// Script mode: no headings, cells separated by tabs.
     #[arg(short = 'H')]
     pub scripted: bool,
 

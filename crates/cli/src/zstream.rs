@@ -1,4 +1,4 @@
-//! `zstream`: looks into send streams and resume tokens, and makes streams of others.
+//! `zstream`: inspects send streams and resume tokens, and converts streams.
 
 mod dump;
 mod recompress;
@@ -14,10 +14,10 @@ use crate::ctx::Ctx;
 use crate::unsupported::{ZSTREAM_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
 
-/// Look into send streams.
+/// Inspect send streams.
 #[derive(Debug, Args)]
 pub struct Zstream {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub verb: ZstreamVerb,
 }
@@ -27,15 +27,15 @@ pub struct Zstream {
 pub enum ZstreamVerb {
     /// Print the records of a stream
     Dump(dump::Dump),
-    /// Decompress blocks whose compression is not what the stream says
+    /// Decompress blocks whose compression differs from the stream's record
     Decompress(recompress::Decompress),
-    /// Compress a stream otherwise
+    /// Recompress a stream
     Recompress(recompress::Recompress),
-    /// Make a stream without references of a deduplicated one
+    /// Convert a deduplicated stream to one without references
     Redup(redup::Redup),
-    /// Print what a resume token says
+    /// Print the contents of a resume token
     Token(token::Token),
-    /// What OpenZFS has and this program does not.
+    /// A verb of OpenZFS that this program does not implement.
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }

@@ -112,9 +112,9 @@ fn example(roff: &mut Roff, lines: &[&str]) {
 }
 
 const EXIT: &[(&str, &str)] = &[
-    ("0", "All was done."),
-    ("1", "Something failed; a sentence on standard error says what."),
-    ("2", "The command line can't be meant."),
+    ("0", "Success."),
+    ("1", "Failure; a message on standard error gives the reason."),
+    ("2", "Invalid command line."),
 ];
 
 /// What the definitions of commands don't say.
@@ -177,23 +177,23 @@ fn own_sections(name: &str) -> Roff {
 }
 
 const FILES: &[(&str, &str)] = &[
-    ("/run/aquifer/socket", "Root's daemon listens here; only its owner can enter the folder."),
-    ("/var/lib/aquifer/zpool.cache", "What the next daemon imports."),
+    ("/run/aquifer/socket", "Root's daemon listens here; only its owner can enter the directory."),
+    ("/var/lib/aquifer/zpool.cache", "The pools that the next daemon imports."),
     ("/etc/aquifer/aquifer.conf", "Settings of root's daemon: see aquifer-settings(5)."),
-    ("$XDG_RUNTIME_DIR/aquifer, ~/.local/state/aquifer, ~/.config/aquifer", "The same for anyone else."),
+    ("$XDG_RUNTIME_DIR/aquifer, ~/.local/state/aquifer, ~/.config/aquifer", "The same for other users."),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[
-    ("AQUIFER_RUN", "A folder for all files of a daemon: it makes a daemon of its own."),
-    ("AQUIFER_CONF", "The file of settings."),
-    ("ZPOOL_IMPORT_PATH", "Folders that zpool import searches, separated by colons."),
+    ("AQUIFER_RUN", "The directory of all files of a daemon; each directory has a daemon of its own."),
+    ("AQUIFER_CONF", "The settings file."),
+    ("ZPOOL_IMPORT_PATH", "Directories that zpool import searches, separated by colons."),
 ];
 
 const SIGNALS: &[(&str, &str)] = &[
-    ("SIGTERM, SIGINT", "The daemon exports all pools and ends; the next one imports them again."),
+    ("SIGTERM, SIGINT", "The daemon exports all pools and exits; the next one imports them again."),
     (
         "SIGKILL",
-        "Nothing that was synced is lost: the next command imports, replays and mounts what there was.",
+        "No synced data is lost: the next command imports the pools, replays their logs and mounts them again.",
     ),
 ];
 
@@ -201,17 +201,17 @@ const SIGNALS: &[(&str, &str)] = &[
 fn settings() -> io::Result<Page> {
     let mut roff = Roff::new();
     roff.control("TH", ["AQUIFER-SETTINGS", "5", "", SOURCE, MANUAL]);
-    section(&mut roff, "NAME", &[("", "aquifer-settings - limits of memory of the Aquifer daemon")]);
+    section(&mut roff, "NAME", &[("", "aquifer-settings - memory limits of the Aquifer daemon")]);
     roff.control("SH", ["DESCRIPTION"]);
     let paragraphs = [
         "The daemon reads its settings when it starts, from /etc/aquifer/aquifer.conf (root), \
-         ~/.config/aquifer/aquifer.conf (anyone else), the file aquifer.conf in the folder that AQUIFER_RUN names, or the \
+         ~/.config/aquifer/aquifer.conf (other users), the file aquifer.conf in the directory that AQUIFER_RUN names, or the \
          file that AQUIFER_CONF names.",
-        "A line is NAME = VALUE, or as modprobe has it, options zfs NAME=VALUE \\&...; # begins a comment. Names are those \
+        "A line is NAME = VALUE, or in modprobe's format options zfs NAME=VALUE \\&...; # begins a comment. Names are those \
          of OpenZFS's module parameters. Sizes may have letters (4G). A value of 0 means the default where the default \
-         depends on the machine. Lines that can't be meant are told in the log and passed over.",
-        "aquifer get shows what holds; aquifer set NAME=VALUE changes it at once, and with --save in the file, too.",
-        "The promise: the daemon's own memory stays below zfs_arc_max, and zfs_dirty_data_max for each pool that is \
+         depends on the machine. Invalid lines are reported in the log and ignored.",
+        "aquifer get shows the values in effect; aquifer set NAME=VALUE changes it at once, and with --save in the file, too.",
+        "The guarantee: the daemon's own memory stays below the sum of zfs_arc_max, zfs_dirty_data_max for each pool that is \
          being written, and 128 MiB for everything else.",
     ];
     for text in paragraphs {

@@ -1,4 +1,4 @@
-//! The pages of section 7: properties and features from their tables, and what pools and datasets are made of.
+//! The pages of section 7: properties and features from their tables, and the concepts of pools and datasets.
 
 use zcommon::features::{FEATURES, Feature, FeatureFlags};
 use zcommon::props::{PropAttr, PropDefault, PropInfo, VdevProp, ZfsProp, ZpoolProp};
@@ -17,7 +17,7 @@ pub fn find(command: &str, word: &str) -> Option<Topic> {
     topics().into_iter().find(|topic| topic.name == word || of_command(topic))
 }
 
-/// `on | off; default off; inherited.`, then what it means.
+/// `on | off; default off; inherited.`, then the description.
 fn property(info: &PropInfo, about: &str) -> Paragraph {
     let values = info.values.unwrap_or_default();
     let default = match info.default {
@@ -36,7 +36,7 @@ fn property(info: &PropInfo, about: &str) -> Paragraph {
     on(format!("{}={values}", info.name), format!("{about}{default}{nature}"))
 }
 
-/// Two sections: what is told, and what can be set.
+/// Two sections: read-only properties and settable ones.
 fn sections<'a>(
     all: impl Iterator<Item = (&'a PropInfo, &'static str)>,
 ) -> Vec<(&'static str, Vec<Paragraph>)> {
@@ -74,15 +74,15 @@ fn zfsprops() -> Topic {
             ),
             on(
                 "userobjused@WHO, groupobjused@WHO, projectobjused@ID",
-                "How many files and directories they own.",
+                "The number of files and directories they own.",
             ),
             on(
                 "userquota@WHO, groupquota@WHO, projectquota@ID",
-                "The most space that they may own. It is noticed some seconds late.",
+                "The maximum space of their files. Exceeding it is noticed some seconds late.",
             ),
             on(
                 "userobjquota@WHO, groupobjquota@WHO, projectobjquota@ID",
-                "The most files and directories that they may own.",
+                "The maximum number of their files and directories.",
             ),
         ],
     ));
@@ -95,8 +95,8 @@ fn zfsprops() -> Topic {
         "props",
         "properties of file systems, volumes, snapshots and bookmarks",
         &[
-            "zfs get shows properties, zfs set changes them, and zfs inherit takes a value back. The source of a value is local \
-             where it was set, inherited from a dataset above, received with a stream, default, or temporary for one mount.",
+            "zfs get shows properties, zfs set changes them, and zfs inherit removes a local value. The source of a value is local \
+             if it was set there, inherited from a dataset above, received with a stream, default, or temporary for one mount.",
             "Sizes are bytes and may have the letters K, M, G, T, P or E. With -p numbers are exact.",
         ],
         more,
@@ -108,8 +108,8 @@ fn zpoolprops() -> Topic {
     let mut more = sections(ZpoolProp::ALL.iter().map(|prop| (prop.info(), about::of_pool(*prop))));
     more.push(("FEATURES", vec![on(
         "feature@NAME=disabled | enabled | active",
-        "Whether a feature may be used, and whether it is in use. zpool set feature@NAME=enabled enables it; that can't be taken \
-         back. zpool-features(7) lists them.",
+        "Whether a feature may be used, and whether it is in use. zpool set feature@NAME=enabled enables it; that cannot be \
+         undone. zpool-features(7) lists them.",
     )]));
     topic(
         "zpoolprops",
@@ -129,8 +129,8 @@ fn vdevprops() -> Topic {
         "vdevprops",
         "properties of vdevs",
         &[
-            "zpool get PROPERTY POOL VDEV shows properties of a vdev, all-vdevs those of all of them, and zpool set changes them. \
-             Counts begin anew when the pool is imported.",
+            "zpool get PROPERTY POOL VDEV shows properties of a vdev, all-vdevs those of all vdevs, and zpool set changes them. \
+             Counters restart when the pool is imported.",
         ],
         sections(VdevProp::ALL.iter().map(|prop| (prop.info(), about::of_vdev(*prop)))),
         "zpool(8), zpool-get(8), zpool-set(8), zpoolprops(7)",
@@ -144,7 +144,7 @@ fn features() -> Topic {
         let mut text = format!("{} Its guid is {}.", info.reading, info.guid);
         text += match info.read_only_compatible() {
             true => " A program that does not know it can still open the pool read-only.",
-            false => " A program that does not know it can't open a pool where it is active.",
+            false => " A program that does not know it cannot open a pool where it is active.",
         };
         if has(FeatureFlags::ACTIVATE_ON_ENABLE) {
             text += " It is active as soon as it is enabled.";
@@ -168,10 +168,10 @@ fn features() -> Topic {
         "features",
         "features of pools",
         &[
-            "A pool of version 5000 says by name what it contains. A feature is disabled, enabled (it may be used) or active (it is in \
-             use on disk). An active feature that a program does not know keeps it from opening the pool, or from writing it.",
+            "A pool of version 5000 lists its features by name. A feature is disabled, enabled (it may be used) or active (it is in \
+             use on disk). A program that does not know an active feature cannot open the pool, or cannot write it.",
             "zpool create enables all features that OpenZFS 2.3 knows, or those that the property compatibility allows. zpool upgrade \
-             enables what a pool lacks. Features of OpenZFS 2.4 are enabled on request.",
+             enables the missing ones. Features of OpenZFS 2.4 are enabled on request.",
         ],
         vec![("FEATURES", rows.into_iter().map(one).collect())],
         "zpool-upgrade(8), zpoolprops(7)",
@@ -188,52 +188,52 @@ fn zpoolconcepts() -> Topic {
         on("mirror", "Devices with equal contents. All but one may fail."),
         on(
             "raidz, raidz1, raidz2, raidz3",
-            "Devices over which each block is spread with one, two or three parities; so many may fail.",
+            "Devices over which each block is spread with one, two or three parities; as many devices may fail.",
         ),
         on(
             "draid[PARITY][:DATAd][:CHILDRENc][:SPARESs]",
-            "Raidz groups spread over all devices, with spare space that is spread, too, so that a rebuild reads and writes all of them.",
+            "Raidz groups spread over all devices, with distributed spare space, so that a rebuild reads and writes all of them.",
         ),
-        on("spare", "A device that stands by for failed ones. Several pools may share it."),
+        on("spare", "A standby device for failed ones. Several pools may share it."),
         on(
             "log",
             "Vdevs for the intent log, which makes synchronous writes wait for these devices only. They may be mirrors.",
         ),
-        on("cache", "Devices that keep what memory has no room for. They are never needed to open a pool."),
+        on("cache", "Devices that extend the cache in memory. They are never needed to open a pool."),
         on(
             "special",
-            "Vdevs for metadata, and for small blocks where special_small_blocks says so. The pool is lost with them: give them the pool's redundancy.",
+            "Vdevs for metadata, and for small blocks according to special_small_blocks. The pool is lost with them: give them the pool's redundancy.",
         ),
         on("dedup", "Vdevs for the dedup tables; as with special, the pool is lost with them."),
     ];
     let states = vec![
-        on("ONLINE", "It works."),
+        on("ONLINE", "It works normally."),
         on("DEGRADED", "It works with less redundancy than it should have."),
-        on("FAULTED", "It had so many errors that it is no longer used."),
+        on("FAULTED", "It had too many errors and is no longer used."),
         on("OFFLINE", "zpool offline took it out of use."),
         on("REMOVED", "The device was pulled."),
-        on("UNAVAIL", "It can't be opened, or too much of it is missing."),
+        on("UNAVAIL", "It cannot be opened, or too much of it is missing."),
         on(
             "SUSPENDED",
-            "Of a pool: it can't write and stands still. What waits in memory is kept; zpool clear goes on once the devices are back.",
+            "Of a pool: writes fail and it has stopped. Pending changes stay in memory; zpool clear resumes once the devices are back.",
         ),
     ];
     topic(
         "zpoolconcepts",
         "concepts",
-        "what pools are made of",
+        "concepts of pools",
         &[
             "A pool is a set of top-level vdevs, over which new blocks are spread. Each vdev has its own redundancy; when one of \
-             them is lost, the pool is. Every block has a checksum in the block that points to it, so a bad copy is noticed, and read \
-             from a good one.",
+             them is lost, the pool is. Every block has a checksum in the block that points to it, so a bad copy is detected, and a good \
+             one is read.",
             "Changes are collected in transaction groups and written to free space; then a new uberblock points to the new tree. \
-             After a power cut the pool is as the last complete group left it, and what fsync promised is replayed from the intent \
-             log.",
-            "A log with a record that can't be replayed is kept, and its file system is not mounted: the error names the record. \
-             zfs mount -o ro shows what can be replayed; zfs discard-log -n lists the records that wait; zfs discard-log gives them up. \
+             After a power cut the pool has the state of the last complete group, and changes acknowledged by fsync are replayed \
+             from the intent log.",
+            "A log with a record that cannot be replayed is kept, and its file system is not mounted: the error names the record. \
+             zfs mount -o ro shows the replayable part; zfs discard-log -n lists the waiting records; zfs discard-log discards them. \
              When the replay itself suspends the pool, zpool import -N imports it without mounting first.",
-            "Aquifer's daemon has the pools that are imported; commands ask it. It comes with the first command that needs it, and \
-             after a crash the next command imports what there was.",
+            "Aquifer's daemon owns the imported pools and runs commands on them. The first command that needs it starts it, and \
+             after a crash the next command imports its pools again.",
         ],
         vec![
             ("VDEVS", vdevs),
@@ -241,8 +241,8 @@ fn zpoolconcepts() -> Topic {
             (
                 "CHECKPOINT",
                 vec![plain(
-                    "A checkpoint keeps the whole pool as it was at one moment. zpool import --rewind-to-checkpoint goes back to it. While \
-                 it stands, what is freed takes space.",
+                    "A checkpoint preserves the state of the whole pool. zpool import --rewind-to-checkpoint returns to it. While \
+                 it exists, freed blocks still take space.",
                 )],
             ),
         ],
@@ -258,15 +258,15 @@ fn zfsconcepts() -> Topic {
         ),
         on(
             "volume",
-            "POOL/NAME…, made with -V: one run of bytes of a fixed size, for a file system of another kind or a machine's disk.",
+            "POOL/NAME…, made with -V: a byte range of fixed size, for a foreign file system or a machine's disk.",
         ),
         on(
             "snapshot",
-            "DATASET@NAME: the dataset at one moment. It takes space as the dataset changes. .zfs/snapshot shows those of a mounted file system.",
+            "DATASET@NAME: the state of the dataset at one moment. It takes space as the dataset changes. .zfs/snapshot shows the snapshots of a mounted file system.",
         ),
         on(
             "clone",
-            "A dataset that begins as a snapshot and shares its blocks. The snapshot stays for as long as the clone; zfs promote exchanges their roles.",
+            "A dataset that begins as a snapshot and shares its blocks. The snapshot must exist as long as the clone; zfs promote exchanges their roles.",
         ),
         on(
             "bookmark",
@@ -276,11 +276,11 @@ fn zfsconcepts() -> Topic {
     topic(
         "zfsconcepts",
         "concepts",
-        "what datasets are",
+        "concepts of datasets",
         &[
-            "Datasets stand in a tree of names, which is also the tree of inheritance: a property that is set on one holds for those \
-             below it, unless they have their own value. All of them share the pool's space; quotas and reservations divide it.",
-            "A name has at most 255 bytes and 50 levels; its parts are made of letters, digits, and the characters - _ . : and space.",
+            "Datasets form a tree of names, which is also the tree of inheritance: a property that is set on a dataset applies to \
+             those below it, unless they have their own value. All of them share the pool's space; quotas and reservations divide it.",
+            "A name has at most 255 bytes and 50 levels; its components consist of letters, digits, and the characters - _ . : and space.",
         ],
         vec![
             ("KINDS OF DATASETS", kinds),
@@ -288,16 +288,16 @@ fn zfsconcepts() -> Topic {
                 "MOUNT POINTS",
                 vec![plain(
                     "A file system is mounted at the path of its property mountpoint, which those below inherit with their names \
-                 appended. Importing mounts what can be mounted, creating mounts the new file system. Mounts are FUSE mounts of the type \
+                 appended. An import mounts all mountable file systems, a create mounts the new one. Mounts are FUSE mounts of the type \
                  fuse.zfs with the dataset as their source.",
                 )],
             ),
             (
                 "ENCRYPTION",
                 vec![plain(
-                    "An encrypted dataset keeps names, data and attributes sealed; names of datasets and snapshots, sizes and properties \
-                 are not. Its key is loaded by zfs load-key, zfs mount -l or zpool import -l, and what inherits encryption uses the key of \
-                 its encryption root.",
+                    "An encrypted dataset encrypts file names, data and attributes; names of datasets and snapshots, sizes and properties \
+                 are not. Its key is loaded by zfs load-key, zfs mount -l or zpool import -l, and datasets that inherit encryption use the key of \
+                 their encryption root.",
                 )],
             ),
         ],
