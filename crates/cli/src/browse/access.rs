@@ -1,4 +1,4 @@
-//! From a target to the file or volume it names.
+//! Resolves a target to the file or volume that it names.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::keys;
 use crate::source::PoolSource;
 use crate::verb::Failure;
 
-/// What a target names.
+/// The object that a target names.
 #[derive(Debug, Clone)]
 pub enum Named {
-    /// A file of a file system, and the path that led to it as the user wrote it.
+    /// A file of a file system, and its path as the user wrote it.
     File(Inode, Vec<u8>),
     /// A volume.
     Volume(Arc<Volume>),
@@ -33,7 +33,7 @@ pub struct Access<'a> {
 }
 
 impl<'a> Access<'a> {
-    /// Nothing opened yet.
+    /// No pool is open yet.
     pub fn new(source: &'a PoolSource) -> Self {
         Self { source, pools: HashMap::new(), filesystems: HashMap::new() }
     }
@@ -65,7 +65,7 @@ impl<'a> Access<'a> {
         Err(Failure::cannot("open", name, "dataset does not exist"))
     }
 
-    /// What the target names. With `follow`, a symbolic link at the end of the path is followed.
+    /// Opens the target. With `follow`, a symbolic link at the end of the path is followed.
     pub fn open(&mut self, target: &Target, follow: bool, ctx: &mut Ctx) -> Result<Named, Failure> {
         let (pool, dataset, path) = self.dataset(target, ctx)?;
         keys::ensure(&pool, &dataset.dir()?, ctx)?;
@@ -82,7 +82,7 @@ impl<'a> Access<'a> {
         Ok(Named::File(inode, path))
     }
 
-    /// As [`Access::open`], for verbs that don't take volumes.
+    /// Like [`Access::open`], for verbs that do not accept volumes.
     pub fn open_file(
         &mut self,
         target: &Target,
@@ -95,7 +95,8 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// A moment that was asked for is shown as it was; otherwise the intent log counts, too.
+    /// With an explicit txg the file system is opened as of that txg; otherwise its intent log is replayed in
+    /// memory, too.
     fn filesystem(&mut self, dataset: &Dataset, ctx: &mut Ctx) -> engine::Result<Arc<Filesystem>> {
         if let Some(fs) = self.filesystems.get(&dataset.name) {
             return Ok(Arc::clone(fs));

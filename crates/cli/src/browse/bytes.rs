@@ -1,4 +1,4 @@
-//! Streaming the bytes of a file or volume, past damage, without its holes.
+//! Streams the bytes of a file or volume, skipping damage and holes.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use zvol::Volume;
 use crate::interrupt::Interrupt;
 use crate::verb::Failure;
 
-/// Bytes handed over at once.
+/// Bytes passed at once.
 const PIECE: usize = 1 << 20;
-/// Bytes looked at for holes at once, so that long files answer Ctrl-C.
+/// Bytes searched for holes at once, so that long files respond to Ctrl-C.
 const LOOK_AHEAD: u64 = 256 << 20;
 
 /// Bytes that can be read in order: a file or a volume.
@@ -31,7 +31,7 @@ impl Bytes {
         Self::File(Box::new(Reader::new(inode)))
     }
 
-    /// How many there are.
+    /// The number of bytes.
     pub fn size(&self) -> u64 {
         match self {
             Self::File(reader) => reader.inode().attr().size,
@@ -64,8 +64,8 @@ impl Bytes {
         })
     }
 
-    /// Hands the bytes of `range`, which the caller knows as data, to `sink` in order, each piece with
-    /// its offset. Ranges that can't be read are zeros, and come back.
+    /// Passes the bytes of `range`, which the caller knows to be data, to `sink` in order, each piece with its
+    /// offset. Unreadable ranges are zeros, and are returned.
     pub fn data(
         &mut self,
         range: Range<u64>,
@@ -98,7 +98,7 @@ impl Bytes {
         Ok(bad)
     }
 
-    /// As [`Bytes::data`] for everything from `start` on, where `hole` is told of ranges that are zeros.
+    /// Like [`Bytes::data`] for everything from `start` on; `hole` is called with the ranges that are zeros.
     pub fn all(
         &mut self,
         start: u64,
@@ -129,7 +129,7 @@ impl Bytes {
     }
 }
 
-/// A part of a file as it is handed over.
+/// A part of a file as it is passed to the sink.
 #[derive(Debug)]
 pub enum Piece<'a> {
     /// Bytes at an offset.

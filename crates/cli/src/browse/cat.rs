@@ -14,7 +14,7 @@ use crate::verb::{Failure, Outcome, Verb};
 
 /// Print files.
 ///
-/// Bytes that can't be read are printed as zeros, listed at the end, and make the exit code 1.
+/// Unreadable bytes are printed as zeros, listed at the end, and make the exit code 1.
 #[derive(Debug, Args)]
 pub struct Cat {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `aquifer cp`: files, trees and volumes out of a pool.
+//! `aquifer cp`: copies files, trees and volumes out of a pool.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -26,15 +26,15 @@ use crate::verb::{Failure, Outcome, Verb};
 
 /// Unit of the search for zeros.
 const ZERO_UNIT: usize = 4096;
-/// A resumed file goes on at a multiple of this.
+/// A resumed file continues at a multiple of this.
 const RESUME_UNIT: u64 = 1 << 20;
-/// Immutable and append-only files that are remembered.
+/// Maximum number of remembered immutable and append-only files.
 const MAX_SEALS: usize = 1 << 20;
 
-/// How holes come out.
+/// How holes are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Sparse {
-    /// What is a hole in the pool is one in the copy.
+    /// Holes in the pool become holes in the copy.
     Auto,
     /// Stored zeros become holes, too.
     Always,
@@ -44,28 +44,27 @@ enum Sparse {
 
 /// Copy files, trees and volumes out of a pool.
 ///
-/// Mode, times to the nanosecond, extended attributes, POSIX ACLs, hard links, symbolic links and holes
-/// are kept, project ids and file flags (chattr) as far as the destination takes them; owners, devices and
-/// attributes outside of user.* when run as root. What can't be read is
-/// left as zeros, listed at the end, and makes the exit code 1. An interrupted copy leaves one file
-/// `.aquifer-*.partial`, which `--resume` takes up.
+/// Mode, times to the nanosecond, extended attributes, POSIX ACLs, hard links, symbolic links and holes are kept,
+/// project ids and file flags (chattr) as far as the destination supports them; owners, devices and attributes
+/// outside of user.* when run as root. Unreadable data is written as zeros, listed at the end, and makes the exit
+/// code 1. An interrupted copy leaves one file `.aquifer-*.partial`, which `--resume` continues.
 #[derive(Debug, Args)]
 pub struct Cp {
     #[command(flatten)]
     source: PoolSource,
-    /// Directories and all below.
+    /// Copy directories and everything below.
     #[arg(short = 'r', short_alias = 'R', long)]
     recursive: bool,
-    /// As -r: all that can be kept is kept anyhow.
+    /// Same as -r: all attributes are kept anyway.
     #[arg(short = 'a', long)]
     archive: bool,
-    /// Accepted as cp(1) does: attributes are kept anyhow.
+    /// Accepted for compatibility with cp(1): attributes are always kept.
     #[arg(short = 'p')]
     preserve: bool,
-    /// Go on with an interrupted copy: what is there with the right size and time is passed over.
+    /// Resume an interrupted copy: existing files with the right size and time are skipped.
     #[arg(long)]
     resume: bool,
-    /// How holes come out.
+    /// How holes are copied.
     #[arg(long, value_enum, default_value = "auto", default_missing_value = "always", num_args = 0..=1, require_equals = true)]
     sparse: Sparse,
     /// Follow symbolic links named on the command line.
@@ -77,7 +76,7 @@ pub struct Cp {
     /// No progress bar.
     #[arg(short = 'q', long)]
     quiet: bool,
-    /// POOL/DATASET[@SNAPSHOT]:PATH or POOL/VOLUME, then where to
+    /// POOL/DATASET[@SNAPSHOT]:PATH or POOL/VOLUME, then the destination
     #[arg(required = true, num_args = 2.., value_name = "SOURCE DESTINATION")]
     words: Vec<OsString>,
 }
@@ -142,19 +141,19 @@ fn bytes_of(named: &Named, cp: &Cp) -> u64 {
 struct Copy<'a> {
     cp: &'a Cp,
     rights: Rights,
-    /// First copy of each file with several names: which source, and the path below its top.
+    /// First copy of each file with several names: its source, and the path below the source's top.
     links: HashMap<(u64, u64), (usize, Vec<u8>)>,
     report: Report,
     progress: Progress,
     interrupt: Interrupt,
     xattrs_lost: usize,
     flags_lost: usize,
-    /// Immutable and append-only files and directories of the source at hand, by the path below its top.
+    /// Immutable and append-only files and directories of the current source, by the path below its top.
     seals: Vec<(Vec<u8>, Attr)>,
     unkept: usize,
 }
 
-/// Where the parts of one source go: its top directory, and the directories entered below.
+/// The destination of one source: its top directory, and the directories entered below.
 struct Place {
     source: usize,
     top: Dir,
@@ -204,8 +203,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Project and flags of what was just copied; what seals it is left for the end, when nothing more is renamed
-    /// or linked.
+    /// Sets project and flags of a copied file; the immutable and append-only flags wait for the end, after all
+    /// renames and links.
     fn flags(&mut self, fd: impl AsFd, found: &Found) {
         let attr = found.inode.attr();
         self.flags_lost += dest::project_and_flags(fd, attr);
@@ -215,7 +214,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies one file, or makes a directory; false when there is no directory to go into.
+    /// Copies one file, or creates a directory; returns false if the directory cannot be entered.
     fn enter(&mut self, place: &mut Place, found: &Found) -> Result<bool, Failure> {
         let inode = &found.inode;
         let name = if found.depth == 0 { &found.path[..] } else { found.name() };
@@ -256,7 +255,7 @@ impl Copy<'_> {
         Ok(true)
     }
 
-    /// Attributes of a directory come last: filling it would change its times.
+    /// Sets the attributes of a directory last: filling it would change its times.
     fn leave(&mut self, place: &mut Place, found: &Found) {
         let Some(Some(dir)) = place.stack.pop() else { return };
         let xattrs = self.xattrs(found);
@@ -345,7 +344,7 @@ impl Copy<'_> {
         })
     }
 
-    /// An error at one path is noted and the copy goes on, unless it says that no other would fare better.
+    /// Records an error at one path and continues, unless the error affects every further path.
     fn noted<T>(&mut self, path: &[u8], result: io::Result<T>) -> Result<Option<T>, Failure> {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         match result {
@@ -371,7 +370,7 @@ impl Copy<'_> {
         options.write(true).create(!device).truncate(!device && !self.cp.resume);
         let file = options.open(&path).map_err(fail)?;
         let len = if self.cp.resume && !device { file.metadata().map_err(fail)?.len() } else { 0 };
-        // The length is set last, so a file of full length was complete.
+        // The length is set last, so a file of full length is complete.
         let start = if len >= volume.size { volume.size } else { len / RESUME_UNIT * RESUME_UNIT };
         self.progress.add(start);
         let bytes = Bytes::Volume(std::sync::Arc::clone(volume), Default::default());
@@ -379,7 +378,7 @@ impl Copy<'_> {
     }
 }
 
-/// The directory to write in, and the name there: empty for the content of a dataset's root.
+/// The destination directory, and the name in it: empty for the content of a dataset's root.
 fn destination(path: &[u8], to: &Path) -> Result<(PathBuf, OsString), Failure> {
     let base = path.rsplit(|&b| b == b'/').find(|p| !p.is_empty() && *p != b"." && *p != b"..");
     let base = base.map(|b| OsString::from_vec(b.to_vec()));

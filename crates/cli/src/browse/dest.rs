@@ -1,9 +1,9 @@
-//! Writing files where the user wants them.
+//! Writes files to the destination.
 //!
-//! Every operation is relative to an open directory and never follows a symbolic link, so that a
-//! hostile tree (a link and a directory of one name, say) can't lead a copy out of its destination.
-//! A file is written under a partial name and renamed when it is whole: what has its own name is
-//! complete, and an interrupted copy can be taken up again.
+//! Every operation is relative to an open directory and never follows a symbolic link, so that a hostile tree (with
+//! a link and a directory of one name, say) cannot lead a copy out of its destination. A file is written under a
+//! partial name and renamed when it is complete: a file under its own name is whole, and an interrupted copy can be
+//! resumed.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ pub struct Dir {
     fd: OwnedFd,
 }
 
-/// Who copies, and what he may do.
+/// The copying user and its privileges.
 #[derive(Debug, Clone, Copy)]
 pub struct Rights {
     root: bool,
@@ -42,13 +42,13 @@ impl Rights {
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Dir {
-    /// The directory at `path` of this machine; links in the path are the user's own.
+    /// The directory at `path` of this machine; links in the path are followed, because they are the user's own.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { fd: openat(rustix::fs::CWD, path, flags, Mode::empty())? })
     }
 
-    /// The directory `name` inside, made if it is not there.
+    /// The directory `name` inside; created if it is missing.
     pub fn subdir(&self, name: &[u8]) -> io::Result<Self> {
         match mkdirat(&self.fd, name, Mode::RWXU) {
             Ok(()) => {}
@@ -58,12 +58,12 @@ impl Dir {
         Ok(Self { fd: openat(&self.fd, name, DIRECTORY, Mode::empty())? })
     }
 
-    /// What stands at `name`, if anything.
+    /// The entry at `name`, if any.
     pub fn stat(&self, name: &[u8]) -> Option<Stat> {
         statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()
     }
 
-    /// Whether `name` is already what a copy of the inode would be.
+    /// Whether `name` already equals a copy of the inode.
     pub fn has_copy(&self, name: &[u8], inode: &Inode) -> bool {
         let Some(stat) = self.stat(name) else { return false };
         let attr = inode.attr();
@@ -84,7 +84,7 @@ impl Dir {
         }
     }
 
-    /// Opens the partial file of a copy, and how many bytes it has from an earlier attempt.
+    /// Opens the partial file of a copy; returns the number of bytes it has from an earlier attempt.
     pub fn partial(&self, name: &[u8], resume: bool) -> io::Result<(File, u64)> {
         let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if !resume {
@@ -95,12 +95,12 @@ impl Dir {
         Ok((file, len))
     }
 
-    /// Gives a partial file its name; what had the name before is replaced unless it is a directory.
+    /// Renames a partial file to its name; replaces an existing entry unless it is a directory.
     pub fn finish(&self, partial: &[u8], name: &[u8]) -> io::Result<()> {
         Ok(renameat(&self.fd, partial, &self.fd, name)?)
     }
 
-    /// Takes away what is in the way of something that can't be renamed over it.
+    /// Removes an entry that a rename cannot replace.
     fn clear(&self, name: &[u8]) -> io::Result<()> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e.into()),
@@ -136,7 +136,7 @@ impl Dir {
         Ok(())
     }
 
-    /// Seals what was copied to `path` below this directory: it can't be changed any more.
+    /// Makes the copy at `path` below this directory immutable or append-only.
     pub fn seal(&self, path: &[u8], attr: &Attr) -> io::Result<()> {
         let path = if path.is_empty() { b"." } else { path };
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -145,7 +145,7 @@ impl Dir {
         add_flags(fd, file_flags(attr).1)
     }
 
-    /// Attributes of a special file. Gives the number of extended attributes that could not be kept.
+    /// Sets the attributes of a special file. Returns the number of extended attributes that could not be kept.
     pub fn special_attrs(
         &self,
         name: &[u8],
@@ -159,7 +159,7 @@ impl Dir {
         } else if attr.uid != rights.uid {
             perm &= !0o6000;
         }
-        // No descriptor can be had of these without opening them; the path ends in the name itself.
+        // These cannot be opened for a descriptor; the path ends in the name itself.
         let path = [format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).as_bytes(), name].concat();
         let set = |name: &[u8], value: &[u8]| lsetxattr(&path[..], name, value, XattrFlags::empty());
         let lost = set_xattrs(xattrs, rights, set);
@@ -177,7 +177,7 @@ impl AsFd for Dir {
     }
 }
 
-/// Attributes of an open file or directory. Gives the number of extended attributes that could not be
+/// Sets the attributes of an open file or directory. Returns the number of extended attributes that could not be
 /// kept.
 pub fn attrs(fd: impl AsFd, attr: &Attr, xattrs: &[(Vec<u8>, Vec<u8>)], rights: Rights) -> io::Result<usize> {
     let fd = fd.as_fd();
@@ -194,7 +194,7 @@ pub fn attrs(fd: impl AsFd, attr: &Attr, xattrs: &[(Vec<u8>, Vec<u8>)], rights: 
     Ok(lost)
 }
 
-/// Flags that can be set at once, and those that seal a file: it can't be changed or renamed behind them.
+/// Flags that can be set at once, and those that forbid later changes and renames.
 fn file_flags(attr: &Attr) -> (IFlags, IFlags) {
     let pick = |map: &[(u64, IFlags)]| {
         map.iter().filter(|(flag, _)| attr.has_flag(*flag)).fold(IFlags::empty(), |all, (_, f)| all | *f)
@@ -203,13 +203,13 @@ fn file_flags(attr: &Attr) -> (IFlags, IFlags) {
     (pick(&[(pflags::NODUMP, IFlags::NODUMP)]), pick(&seals))
 }
 
-/// Whether a file has to be sealed when all else is done.
+/// Whether a file has flags that must be set at the end.
 pub fn has_seals(attr: &Attr) -> bool {
     !file_flags(attr).1.is_empty()
 }
 
-/// Project id and flags of an open file or directory, but for seals. Gives how many could not be kept: not every
-/// file system has them.
+/// Sets project id and flags of an open file or directory, except immutable and append-only. Returns the number
+/// that could not be kept: not every file system has them.
 pub fn project_and_flags(fd: impl AsFd, attr: &Attr) -> usize {
     let inherit = attr.has_flag(pflags::PROJINHERIT);
     let mut lost = 0;
@@ -238,7 +238,7 @@ fn set_xattrs(
     wanted.filter(|(name, value)| set(name, value).is_err()).count()
 }
 
-/// All ones mean "leave it", so nobody can own with that number.
+/// All ones mean "leave unchanged", so no owner can have that number.
 fn owner(uid: u32) -> Option<Uid> {
     (uid != u32::MAX).then(|| Uid::from_raw(uid))
 }
@@ -252,18 +252,18 @@ fn times(attr: &Attr) -> Timestamps {
     Timestamps { last_access: spec(attr.atime), last_modification: spec(attr.mtime) }
 }
 
-/// File systems with coarse times keep whole seconds.
+/// Compares times; file systems with coarse times keep whole seconds.
 fn same_time(stat: &Stat, time: Time) -> bool {
     let nsec = u32::try_from(stat.st_mtime_nsec).unwrap_or(u32::MAX);
     stat.st_mtime == time.sec && (nsec == time.nsec || nsec == 0)
 }
 
-/// Allows as many open files as the system lets this process have: a copy holds one a level.
+/// Raises the limit of open files to its maximum: a copy holds one per level.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // A refusal only means that very deep trees can't be copied, which is reported where it happens.
+    // A refusal only means that very deep trees cannot be copied, which is reported where it happens.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -290,7 +290,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         let kept = project_and_flags(&file, &sealed) == 0;
         assert!(std::fs::write(&path, b"y").is_ok(), "not sealed yet");
-        // A link can't lead out of the destination.
+        // A link cannot lead out of the destination.
         std::os::unix::fs::symlink("sub", folder.path().join("link")).unwrap();
         assert!(dir.seal(b"link/file", &sealed).is_err());
         match dir.seal(b"sub/file", &sealed) {
@@ -300,7 +300,7 @@ mod tests {
                 assert!(now.contains(IFlags::IMMUTABLE) && now.contains(IFlags::NODUMP) == kept);
                 ioctl_setflags(&file, now - IFlags::IMMUTABLE).unwrap();
             }
-            // Only root may, and not on every file system.
+            // Only root may do this, and not on every file system.
             Err(e) => eprintln!("SKIPPED: files can't be sealed here: {e}"),
         }
     }

@@ -1,4 +1,4 @@
-//! `aquifer find`: files by what they are.
+//! `aquifer find`: finds files by their attributes.
 
 use std::ffi::OsString;
 
@@ -55,7 +55,7 @@ impl Verb for Find {
                     Step::Enter(found) => {
                         let outcome = match finder.visit(&found, &path, &mut ctx.out) {
                             Ok(outcome) => outcome,
-                            // What the expression needs of this file can't be read; others may do.
+                            // The expression needs an unreadable part of this file; others may be readable.
                             Err(Failure::Failed(why)) => {
                                 report.failed(&found.path, why, None);
                                 continue;

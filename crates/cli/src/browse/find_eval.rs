@@ -10,12 +10,12 @@ use super::walk::Found;
 use crate::users::Names;
 use crate::verb::Failure;
 
-/// What a visit asks of the walk.
+/// The result of a visit for the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcomes {
-    /// Go on, into the directory too.
+    /// Continue, into the directory too.
     Descend,
-    /// Don't enter the directory.
+    /// Do not enter the directory.
     Prune,
     /// Stop.
     Quit,
@@ -38,12 +38,12 @@ struct Visit<'a, 'w> {
 }
 
 impl<'a> Finder<'a> {
-    /// With the names of this machine's users.
+    /// Resolves names with this machine's users.
     pub fn new(expression: &'a Expression, terminal: bool) -> Self {
         Self { expression, users: Names::users(), groups: Names::groups(), terminal }
     }
 
-    /// Tests a file and does what the expression says.
+    /// Tests a file and performs the actions of the expression.
     pub fn visit(&self, found: &Found, start: &[u8], out: &mut Box<dyn Write>) -> Result<Outcomes, Failure> {
         let mut visit = Visit { found, start, out, outcome: Outcomes::Descend };
         if found.depth >= self.expression.min_depth {
@@ -250,8 +250,8 @@ fn is_owner(names: &Names, id: u32, wanted: &str) -> bool {
     names.name(u64::from(id)) == Some(wanted) || wanted.parse() == Ok(id)
 }
 
-/// A shell pattern against a whole name: `*` `?` `[a-z]` `[!a]` `\x`. As in `find`, `*` and `?` match
-/// a slash and a leading dot. Takes no more than length times length steps.
+/// Matches a shell pattern against a whole name: `*` `?` `[a-z]` `[!a]` `\x`. As in `find`, `*` and `?` match a
+/// slash and a leading dot. Takes at most length times length steps.
 pub fn glob(pattern: &[u8], name: &[u8], fold: bool) -> bool {
     let (mut p, mut n) = (pattern, name);
     let mut retry: Option<(&[u8], &[u8])> = None;
@@ -276,7 +276,7 @@ pub fn glob(pattern: &[u8], name: &[u8], fold: bool) -> bool {
     }
 }
 
-/// Matches one byte with the start of a pattern that is no `*`; what follows in the pattern.
+/// Matches one byte with the start of a pattern other than `*`; returns the rest of the pattern.
 fn one(pattern: &[u8], c: u8, fold: bool) -> Option<&[u8]> {
     let same = |a: u8| if fold { a.eq_ignore_ascii_case(&c) } else { a == c };
     let (&first, rest) = pattern.split_first()?;
@@ -288,7 +288,7 @@ fn one(pattern: &[u8], c: u8, fold: bool) -> Option<&[u8]> {
     }
 }
 
-/// A bracket class: `None` when it has no end, else what follows it if `c` is in it.
+/// A bracket class: `None` without an end, otherwise the rest of the pattern if `c` is in the class.
 fn class(pattern: &[u8], c: u8, fold: bool) -> Option<Option<&[u8]>> {
     let negated = matches!(pattern.first(), Some(b'!' | b'^'));
     let mut rest = if negated { pattern.get(1..)? } else { pattern };

@@ -40,7 +40,7 @@ impl Bound {
     }
 }
 
-/// Which of a file's times.
+/// One of a file's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// Access.
@@ -103,9 +103,9 @@ pub struct Expression {
     pub root: Node,
     /// Directories deeper than this are not entered.
     pub max_depth: usize,
-    /// What is above is not tested.
+    /// Files above this depth are not tested.
     pub min_depth: usize,
-    /// The moment that ages are counted from, seconds since 1970.
+    /// The time from which ages are counted, seconds since 1970.
     pub now: i64,
 }
 

@@ -29,16 +29,16 @@ pub struct Ls {
     /// Long form: mode, links, owner, group, size, time, name.
     #[arg(short = 'l')]
     long: bool,
-    /// Directories below, too.
+    /// List directories below, too.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Names that start with a dot, `.` and `..` too.
+    /// Show names that start with a dot, including `.` and `..`.
     #[arg(short = 'a', long)]
     all: bool,
-    /// Names that start with a dot, without `.` and `..`.
+    /// Show names that start with a dot, except `.` and `..`.
     #[arg(short = 'A', long)]
     almost_all: bool,
-    /// A name a line (which it is anyhow where the output is no terminal).
+    /// One name per line (the default if the output is not a terminal).
     #[arg(short = '1')]
     one: bool,
     /// Object numbers.
@@ -56,10 +56,10 @@ pub struct Ls {
     /// Space taken, in 1 KiB units.
     #[arg(short = 's', long)]
     size: bool,
-    /// Directories themselves, not what is in them.
+    /// List directories themselves, not their contents.
     #[arg(long)]
     directory: bool,
-    /// A letter after the name says the type: `/` `@` `|` `=` `*`.
+    /// Append a type indicator to each name: `/` `@` `|` `=` `*`.
     #[arg(short = 'F', long)]
     classify: bool,
     /// Newest first.
@@ -68,7 +68,7 @@ pub struct Ls {
     /// Largest first.
     #[arg(short = 'S')]
     by_size: bool,
-    /// In reverse.
+    /// Reverse the order.
     #[arg(short = 'r', long)]
     reverse: bool,
     /// In the order of the directory.
@@ -149,7 +149,7 @@ impl List<'_> {
                     self.dir(&found.inode, Some(&found.path), gap, ctx)?;
                     gap = true;
                 }
-                // What a listing can't read it reports itself.
+                // The listing reports unreadable entries itself.
                 Step::Enter(_) | Step::Leave(_) => {}
                 Step::Failed(path, e) if e.kind() == engine::Kind::Loop => {
                     self.report.unreadable(&path, &e, None);
@@ -241,7 +241,7 @@ impl List<'_> {
         Ok(())
     }
 
-    /// Mode, owner and group stand at the left of their columns.
+    /// Mode, owner and group are aligned left.
     fn is_left(&self, column: usize) -> bool {
         let first = usize::from(self.ls.inode) + usize::from(self.ls.size);
         column == first || column == first + 2 || column == first + 3
@@ -312,7 +312,7 @@ impl List<'_> {
     }
 }
 
-/// Whether there is more to the permissions than the mode says.
+/// Whether the file has permissions beyond its mode.
 fn has_acl(inode: &Inode) -> bool {
     let posix = inode.xattr_names().is_ok_and(|n| n.iter().any(|n| n.starts_with(b"system.posix_acl_")));
     posix || inode.acl().is_ok_and(|acl| acl.is_some_and(|a| !a.trivial && !a.aces.is_empty()))

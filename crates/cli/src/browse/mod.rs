@@ -1,7 +1,7 @@
-//! Looking at and copying files of a pool that is not imported: one file a verb.
+//! Viewing and copying files of a pool that is not imported: one file per verb.
 //!
-//! All verbs take `POOL/DATASET[@SNAPSHOT]:PATH`. A path never leaves its dataset: what another
-//! dataset would cover when mounted is seen as it is below.
+//! All verbs take `POOL/DATASET[@SNAPSHOT]:PATH`. A path never leaves its dataset: a directory that another dataset
+//! would cover when mounted appears with its own content.
 
 mod access;
 mod bytes;
@@ -34,7 +34,7 @@ pub enum Browse {
     Ls(ls::Ls),
     /// Print files
     Cat(cat::Cat),
-    /// Show all that is known of a file
+    /// Show all information about a file
     Stat(stat::Stat),
     /// Find files
     Find(find::Find),

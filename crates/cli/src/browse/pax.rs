@@ -1,8 +1,8 @@
 //! Headers of tar archives in the pax format.
 //!
-//! Each member is a ustar header; what doesn't fit one (long or odd names, large numbers, fractions of
-//! seconds, extended attributes, ACLs, maps of sparse files) goes into an extended header before it.
-//! Sparse files are GNU's version 1.0: the map of data comes first in the member's data.
+//! Each member is a ustar header; values that do not fit (long or odd names, large numbers, fractions of seconds,
+//! extended attributes, ACLs, maps of sparse files) go into an extended header before it. Sparse files are GNU's
+//! version 1.0: the map of data comes first in the member's data.
 
 use std::ops::Range;
 
@@ -119,7 +119,7 @@ impl Member<'_> {
 const MAX_OCTAL_7: u64 = 0o777_7777;
 const MAX_OCTAL_11: u64 = 0o777_7777_7777;
 
-/// A ustar header; what doesn't fit is cut or zero, the extended header has it whole.
+/// A ustar header; values that do not fit are truncated or zero, and the extended header has them in full.
 fn ustar(path: &[u8], kind: u8, size: u64, perm: u32, m: &Member<'_>, link: &[u8]) -> [u8; BLOCK] {
     let mut out = [0; BLOCK];
     let mtime = u64::try_from(m.mtime.sec).unwrap_or(0).min(MAX_OCTAL_11);
@@ -167,7 +167,7 @@ pub fn sparse_map(extents: &[Range<u64>], size: u64) -> Vec<u8> {
     out
 }
 
-/// Records that say a member is a sparse file, whose own name must be another.
+/// Records that mark a member as a sparse file; the member's own name must differ.
 pub fn sparse_records(path: &[u8], size: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
     let text = |key: &str, value: &[u8]| (key.as_bytes().to_vec(), value.to_vec());
     vec![
@@ -187,7 +187,7 @@ pub fn attribute_records(xattrs: &[(Vec<u8>, Vec<u8>)], acl: Option<&Acl>) -> Ve
         match (name.as_slice(), text) {
             (b"system.posix_acl_access", Some(text)) => out.push((b"SCHILY.acl.access".to_vec(), text)),
             (b"system.posix_acl_default", Some(text)) => out.push((b"SCHILY.acl.default".to_vec(), text)),
-            // A key ends at the first '=', so such a name can't be told.
+            // A key ends at the first '=', so such a name cannot be expressed.
             (name, _) if name.contains(&b'=') => {}
             (name, _) => out.push(([b"SCHILY.xattr.", name].concat(), value.clone())),
         }
@@ -213,7 +213,7 @@ const FLAG_NAMES: [(u64, &str); 10] = [
     (pflags::REPARSE, "reparse"),
 ];
 
-/// Records of file flags and of the project. `archive`, which ZFS sets on every file that changes, says nothing.
+/// Records of file flags and of the project. `archive` is omitted, because ZFS sets it on every changed file.
 pub fn flag_records(attr: &Attr) -> Vec<(Vec<u8>, Vec<u8>)> {
     let names: Vec<&str> =
         FLAG_NAMES.iter().filter(|(flag, _)| attr.has_flag(*flag)).map(|(_, name)| *name).collect();
@@ -227,7 +227,7 @@ pub fn flag_records(attr: &Attr) -> Vec<(Vec<u8>, Vec<u8>)> {
     out
 }
 
-/// `user::rw-,user:1000:rwx,…` from the binary form of Linux: version 2, then tag, bits, id.
+/// Converts Linux's binary format (version 2, then tag, bits, id) to `user::rw-,user:1000:rwx,…`.
 fn posix_acl_text(value: &[u8]) -> Option<Vec<u8>> {
     let (version, entries) = value.split_first_chunk::<4>()?;
     let (entries, []) = entries.as_chunks::<8>() else { return None };

@@ -1,4 +1,4 @@
-//! What went wrong on the way, gathered for the end: damage is listed, and the rest goes on.
+//! Collects errors for a report at the end: damage is listed, and the work continues.
 
 use std::fmt::Write;
 use std::io;
@@ -11,9 +11,9 @@ use crate::ctx::Ctx;
 use crate::progress::Progress;
 use crate::verb::{Exit, Failure};
 
-/// Ranges of one file that are listed.
+/// Maximum listed ranges of one file.
 const MAX_RANGES: usize = 16;
-/// Files that are listed one by one at the end.
+/// Maximum files listed one by one at the end.
 const MAX_LISTED: usize = 1000;
 
 /// Damage and failures so far.
@@ -21,7 +21,7 @@ const MAX_LISTED: usize = 1000;
 pub struct Report {
     lines: Vec<String>,
     more: u64,
-    /// Bytes that could not be read and are zeros in what was written.
+    /// Unreadable bytes that were written as zeros.
     pub lost: u64,
 }
 
@@ -36,17 +36,17 @@ impl Report {
         }
     }
 
-    /// A file or directory that could not be read at all, or not be written.
+    /// Records a file or directory that could not be read at all, or not be written.
     pub fn failed(&mut self, path: &[u8], why: impl std::fmt::Display, progress: Option<&Progress>) {
         self.line(format!("{}: {why}", shown(path)), progress);
     }
 
-    /// A path of the engine's errors.
+    /// Records a path that the engine could not read.
     pub fn unreadable(&mut self, path: &[u8], e: &Error, progress: Option<&Progress>) {
         self.failed(path, e, progress);
     }
 
-    /// Ranges of a file that could not be read.
+    /// Records ranges of a file that could not be read.
     pub fn damaged(&mut self, path: &[u8], bad: &[Unreadable], progress: Option<&Progress>) {
         if bad.is_empty() {
             return;
@@ -65,12 +65,12 @@ impl Report {
         self.line(line, progress);
     }
 
-    /// Whether all went well so far.
+    /// Whether no error has occurred so far.
     pub fn is_clean(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Lists everything again at the end, and says how to exit.
+    /// Lists all errors again at the end and returns the exit code.
     pub fn finish(self, verb: &str, ctx: &mut Ctx) -> Exit {
         if self.is_clean() {
             return Exit::OK;
@@ -90,7 +90,7 @@ impl Report {
     }
 }
 
-/// A failure to write where the user asked to, which the verb can't go on after.
+/// A failure to write to the destination, after which the verb cannot continue.
 pub fn cannot_write(path: impl std::fmt::Display, e: io::Error) -> Failure {
     Failure::failed(format!("cannot write {path}: {e}"))
 }

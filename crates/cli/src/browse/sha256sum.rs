@@ -1,4 +1,4 @@
-//! `aquifer sha256sum`: checksums of files, in the form of coreutils.
+//! `aquifer sha256sum`: checksums of files, in the format of coreutils.
 
 use std::ffi::OsString;
 
@@ -18,17 +18,16 @@ use crate::verb::{Failure, Outcome, Verb};
 
 /// Print SHA-256 checksums of files.
 ///
-/// The names are paths within the dataset, so that the list can be checked with `sha256sum -c` where
-/// the tree was copied to. A file with unreadable bytes gets no checksum; it is listed at the end, and
-/// the exit code is 1.
+/// The names are paths within the dataset, so that `sha256sum -c` can check the list against a copy of the tree. A
+/// file with unreadable bytes gets no checksum; it is listed at the end, and the exit code is 1.
 #[derive(Debug, Args)]
 pub struct Sha256sum {
     #[command(flatten)]
     source: PoolSource,
-    /// All regular files below directories.
+    /// Include all regular files below directories.
     #[arg(short = 'r', long)]
     recursive: bool,
-    /// End each line with NUL instead of newline, and don't escape names.
+    /// End each line with NUL instead of newline, and do not escape names.
     #[arg(short = 'z', long)]
     zero: bool,
     /// POOL/DATASET[@SNAPSHOT]:PATH, or a volume
@@ -88,7 +87,7 @@ impl Sha256sum {
     }
 }
 
-/// The digest in hex, or what could not be read.
+/// The digest in hex, or the unreadable ranges.
 fn digest(
     mut bytes: Bytes,
     interrupt: &Interrupt,
@@ -110,7 +109,7 @@ fn digest(
     Ok(Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect()))
 }
 
-/// As coreutils escapes names in a line that starts with a backslash.
+/// Escapes a name like coreutils, for a line that starts with a backslash.
 fn escaped(path: &[u8]) -> Vec<u8> {
     let one = |b: &u8| match b {
         b'\\' => b"\\\\".to_vec(),

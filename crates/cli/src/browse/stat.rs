@@ -1,4 +1,4 @@
-//! `aquifer stat`: everything that is known of a file.
+//! `aquifer stat`: shows all information about a file.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::source::PoolSource;
 use crate::users::Names;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Show all that is known of a file.
+/// Show all information about a file.
 #[derive(Debug, Args)]
 pub struct Stat {
     #[command(flatten)]

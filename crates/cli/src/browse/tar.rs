@@ -1,4 +1,4 @@
-//! `aquifer tar`: files and trees as an archive.
+//! `aquifer tar`: writes files and trees as an archive.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -24,16 +24,17 @@ use crate::progress::Progress;
 use crate::source::PoolSource;
 use crate::verb::{Failure, Outcome, Verb};
 
-/// Bytes of a tar record: archives are padded to it.
+/// Bytes of a tar record: archives are padded to a multiple of it.
 const RECORD: u64 = 10_240;
-/// Extents of a sparse file that are told; one with more is written in full.
+/// Maximum extents of a sparse file; one with more is written in full.
 const MAX_EXTENTS: usize = 1 << 20;
 
 /// Write files and trees as a tar archive.
 ///
 /// In the pax format: times to the nanosecond, extended attributes, POSIX and NFSv4 ACLs, file flags
-/// (SCHILY.fflags, as star and bsdtar), project ids (AQUIFER.projid), hard links, devices, holes. Names start below PATH's parent, as `tar -C PARENT` would have them. What can't be
-/// read is zeros, listed at the end, and makes the exit code 1.
+/// (SCHILY.fflags, as star and bsdtar), project ids (AQUIFER.projid), hard links, devices, holes. Names start below
+/// PATH's parent, as with `tar -C PARENT`. Unreadable data is written as zeros, listed at the end, and makes the
+/// exit code 1.
 #[derive(Debug, Args)]
 pub struct Tar {
     #[command(flatten)]
@@ -41,7 +42,7 @@ pub struct Tar {
     /// The archive; standard output without it, or with `-`.
     #[arg(short = 'f', long, value_name = "FILE")]
     file: Option<OsString>,
-    /// Accepted as tar(1) does: an archive is made anyhow.
+    /// Accepted for compatibility with tar(1): an archive is always created.
     #[arg(short = 'c', long)]
     create: bool,
     /// Print each name as it is written.
@@ -50,7 +51,7 @@ pub struct Tar {
     /// No progress bar.
     #[arg(short = 'q', long)]
     quiet: bool,
-    /// Go on with an interrupted archive (with -f).
+    /// Resume an interrupted archive (with -f).
     #[arg(long, requires = "file")]
     resume: bool,
     /// POOL/DATASET[@SNAPSHOT]:PATH
@@ -144,7 +145,7 @@ impl Archive<'_, '_> {
         Ok(())
     }
 
-    /// Zeros up to the next multiple of `unit`.
+    /// Writes zeros up to the next multiple of `unit`.
     fn pad(&mut self, unit: u64) -> Result<(), Failure> {
         let pad = self.written.next_multiple_of(unit) - self.written;
         zeros(pad, &mut |z| self.write(z))
@@ -284,7 +285,7 @@ fn header(
     member.headers()
 }
 
-/// What GNU tar calls a sparse member in its own header, for readers that don't know the records.
+/// The name of a sparse member in its ustar header, as GNU tar writes it, for readers that do not know the records.
 fn sparse_name(path: &[u8]) -> Vec<u8> {
     let at = path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
     let (dir, base) = path.split_at_checked(at).unwrap_or((b"", path));
@@ -293,7 +294,7 @@ fn sparse_name(path: &[u8]) -> Vec<u8> {
 
 type Extents = (Vec<Range<u64>>, Vec<Unreadable>);
 
-/// The stored extents of a file and what can't be told; `None` when there are too many.
+/// The stored extents of a file and its unreadable ranges; `None` when there are too many.
 fn extents(bytes: &Bytes, interrupt: &Interrupt) -> Result<Option<Extents>, Failure> {
     let (mut extents, mut bad): Extents = Default::default();
     let mut at = 0;

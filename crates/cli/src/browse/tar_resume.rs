@@ -1,4 +1,4 @@
-//! What an interrupted archive holds already.
+//! Reads the complete members of an interrupted archive.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -6,10 +6,10 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use super::pax::{BLOCK, kind};
 
-/// Longest extended header that is read.
+/// Maximum bytes of an extended header.
 const MAX_EXTENDED: u64 = 64 << 20;
 
-/// What an extended header may override.
+/// Values that an extended header may override.
 #[derive(Debug, Default)]
 struct Extended {
     path: Option<Vec<u8>>,
@@ -17,8 +17,8 @@ struct Extended {
     size: Option<u64>,
 }
 
-/// Names of the members that are whole, and where the last of them ends. Stops at the archive's end
-/// marker, at the first cut member, and at anything that is no tar header.
+/// Returns the names of the complete members, and the end of the last one. Stops at the archive's end marker, at
+/// the first truncated member, and at anything that is not a tar header.
 pub fn scan(file: &mut File) -> io::Result<(HashSet<Vec<u8>>, u64)> {
     let len = file.metadata()?.len();
     let mut done = HashSet::new();
@@ -49,7 +49,7 @@ pub fn scan(file: &mut File) -> io::Result<(HashSet<Vec<u8>>, u64)> {
     Ok((done, whole))
 }
 
-/// Type and size, when the checksum is right.
+/// Type and size, if the checksum is correct.
 fn header(block: &[u8; BLOCK]) -> Option<(u8, u64)> {
     let sum = octal(block.get(148..156)?)?;
     let counted = block.iter().enumerate();
@@ -81,7 +81,7 @@ fn parse(records: &[u8]) -> Extended {
     out
 }
 
-/// The first record without its length and newline, and what follows it.
+/// The first record without its length and newline, and the rest.
 fn split(records: &[u8]) -> Option<(&[u8], &[u8])> {
     let space = records.iter().position(|&b| b == b' ')?;
     let len: usize = std::str::from_utf8(records.get(..space)?).ok()?.parse().ok()?;

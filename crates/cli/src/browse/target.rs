@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What a command line names. A dataset's name may contain colons, so there may be several readings.
+/// A target on a command line. A dataset's name may contain colons, so there may be several readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// As written.
@@ -13,7 +13,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// All readings of `text`. A reading whose dataset is not UTF-8 can't be meant.
+    /// All readings of `text`. A reading whose dataset is not UTF-8 is dropped.
     pub fn parse(text: &OsStr) -> Self {
         let bytes = text.as_bytes();
         let mut readings = Vec::new();
@@ -29,7 +29,7 @@ impl Target {
         Self { text: text.to_string_lossy().into_owned(), readings }
     }
 
-    /// The pool, which every reading starts with.
+    /// The pool; all readings start with it.
     pub fn pool(&self) -> &str {
         let first = self.readings.first().map_or("", |(dataset, _)| dataset);
         first.split(['/', '@']).next().unwrap_or_default()

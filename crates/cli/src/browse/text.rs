@@ -1,4 +1,4 @@
-//! How files are shown: modes, names, times.
+//! Formats modes, names and times of files.
 
 use std::io::{self, Write};
 
@@ -35,7 +35,7 @@ pub fn mode_string(attr: &Attr) -> String {
     chars.iter().collect()
 }
 
-/// Writes a name: as it is, or for a terminal with `?` for bytes that could drive it.
+/// Writes a name: unchanged, or for a terminal with `?` for control bytes.
 pub fn write_name(out: &mut dyn Write, name: &[u8], terminal: bool) -> io::Result<()> {
     if !terminal {
         return out.write_all(name);
@@ -45,7 +45,7 @@ pub fn write_name(out: &mut dyn Write, name: &[u8], terminal: bool) -> io::Resul
     out.write_all(shown.as_bytes())
 }
 
-/// A time in the user's zone, in a form of `strftime`. Beyond what calendars hold: its number.
+/// A time in the user's zone, in a `strftime` format. A time beyond the calendar's range prints as a number.
 pub fn local(time: Time, form: &str) -> String {
     let nsec = i32::try_from(time.nsec).unwrap_or(0);
     match Timestamp::new(time.sec, nsec) {
@@ -54,8 +54,8 @@ pub fn local(time: Time, form: &str) -> String {
     }
 }
 
-/// Seconds since 1970 with `digits` digits of fraction, as `find` and `stat` print them: the fraction
-/// counts upwards from the whole second, before 1970 too.
+/// Seconds since 1970 with `digits` digits of fraction, as `find` and `stat` print them: the fraction counts
+/// upwards from the whole second, even before 1970.
 pub fn seconds(time: Time, digits: usize) -> String {
     format!("{}.{:09}{}", time.sec, time.nsec, "0".repeat(digits.saturating_sub(9)))
 }

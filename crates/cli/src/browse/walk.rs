@@ -1,17 +1,17 @@
-//! A tree of files, parents first, each directory once more when all below it is done.
+//! Walks a tree of files, parents first; each directory is visited again after everything below it.
 
 use std::collections::HashSet;
 
 use engine::{Error, Kind};
 use zpl::Inode;
 
-/// Directories within directories that are followed.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 4096;
 
-/// In which order a directory's entries are visited.
+/// The order in which a directory's entries are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// By name: for people.
+    /// By name: for display.
     Name,
     /// By object number, which is close to the order on disk: for reading content.
     Object,
@@ -28,7 +28,7 @@ pub enum Step {
     Failed(Vec<u8>, Error),
 }
 
-/// A file met.
+/// A visited file.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The start's path, and names below it.
@@ -58,28 +58,28 @@ pub struct Walk {
     start: Inode,
     order: Order,
     stack: Vec<Todo>,
-    /// Directories visited: one that is met again belongs to a tree that contains itself.
+    /// Visited directories: one that appears again belongs to a tree that contains itself.
     seen: HashSet<u64>,
     /// The directory entered last, whose content comes next unless it is pruned.
     open: Option<Found>,
 }
 
 impl Walk {
-    /// A walk from `start`, which is called `path`.
+    /// A walk from `start`, named `path`.
     pub fn new(start: &Inode, path: &[u8], order: Order) -> Self {
         let found = Found { path: path.to_vec(), depth: 0, inode: start.clone() };
         let stack = vec![Todo::Start(found)];
         Self { start: start.clone(), order, stack, seen: HashSet::new(), open: None }
     }
 
-    /// Passes over the content of the directory that was entered last.
+    /// Skips the content of the directory that was entered last.
     pub fn prune(&mut self) {
         if let Some(dir) = self.open.take() {
             self.stack.push(Todo::Leave(dir));
         }
     }
 
-    /// Puts the content of the directory entered last on the stack.
+    /// Pushes the content of the directory entered last on the stack.
     fn descend(&mut self) {
         let Some(dir) = self.open.take() else { return };
         let below = |name: &[u8]| join(&dir.path, name);
@@ -138,7 +138,7 @@ impl Iterator for Walk {
     }
 }
 
-/// `dir/name`, without a slash too many.
+/// `dir/name`, without a double slash.
 pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     match dir.is_empty() || dir.ends_with(b"/") {
         true => [dir, name].concat(),
@@ -146,7 +146,7 @@ pub fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Bytes that the regular files of a tree hold, for a progress bar; what can't be read counts nothing.
+/// Total bytes of the regular files of a tree, for a progress bar; unreadable files count as empty.
 pub fn total_bytes(start: &Inode) -> u64 {
     let mut counted = HashSet::new();
     let mut total: u64 = 0;

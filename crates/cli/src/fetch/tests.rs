@@ -1,4 +1,4 @@
-//! Servers on this machine. Their certificates, for a hundred years, are in `tests/data/tls`: an authority's own, as
+//! Servers on this machine. Their certificates, valid for a hundred years, are in `tests/data/tls`: a CA's own, as
 //! `openssl req -x509` makes it, and one that it signed for `localhost` and `127.0.0.1`.
 
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tls").join(name)
 }
 
-/// Reads a request, and says something.
+/// Reads a request and sends an answer.
 fn answer(stream: &mut (impl Read + Write), text: &str) -> io::Result<String> {
     let mut asked = Vec::new();
     let mut byte = [0];
@@ -27,7 +27,7 @@ fn answer(stream: &mut (impl Read + Write), text: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&asked).into_owned())
 }
 
-/// A server that answers so many requests as there are texts; gives what it was asked.
+/// A server that answers one request per text; returns the requests.
 fn serve(texts: Vec<String>) -> (u16, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -42,7 +42,7 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// What fetching gives when a server answers so.
+/// The result of a fetch from a server with this answer.
 fn fetched(text: &str) -> Result<Secret, String> {
     let (port, server) = serve(vec![text.to_owned()]);
     let done = get(&format!("http://127.0.0.1:{port}/key"), &Trust::default());
@@ -58,7 +58,7 @@ fn a_key_is_what_the_answer_holds() {
     let asked = server.join().unwrap();
     assert!(asked[0].starts_with("GET /a/key?of=tank HTTP/1.0\r\n"), "{}", asked[0]);
     assert!(asked[0].contains(&format!("\r\nHost: 127.0.0.1:{port}\r\n")), "{}", asked[0]);
-    // An answer of a server that says no length ends with the connection; one that goes on after its length is cut.
+    // An answer without a length ends with the connection; one that continues past its length is cut.
     assert_eq!(&*fetched("HTTP/1.0 200 OK\r\n\r\npassword").unwrap(), b"password");
     assert_eq!(&*fetched("HTTP/1.0 200 OK\r\ncontent-length: 4\r\n\r\npassword").unwrap(), b"pass");
 }
@@ -112,7 +112,7 @@ fn urls_are_taken_apart() {
     }
 }
 
-/// What fetching over TLS gives from a server that shows a certificate.
+/// The result of a TLS fetch from a server with this certificate.
 fn sealed(cert: &str, key: &str, host: &str, trust: &Trust) -> Result<Secret, String> {
     let certs = CertificateDer::pem_file_iter(data(cert)).unwrap().collect::<Result<_, _>>().unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -123,7 +123,7 @@ fn sealed(cert: &str, key: &str, host: &str, trust: &Trust) -> Result<Secret, St
     let port = listener.local_addr().unwrap().port();
     let server = thread::spawn(move || {
         let tls = ServerConnection::new(Arc::new(config)).unwrap();
-        // Who does not trust it hangs up. It closes without a word of TLS, as many do.
+        // A client that does not trust the server hangs up. It closes without a TLS message, as many do.
         let _ = answer(&mut StreamOwned::new(tls, listener.accept().unwrap().0), &ok("secret"));
     });
     let done = get(&format!("https://{host}:{port}/"), trust);
@@ -139,11 +139,11 @@ fn only_who_is_trusted_is_asked() {
     assert_eq!(&*server("localhost", &trust("authority.crt")).unwrap(), b"secret");
     let folder = Trust { ca_path: Some(data("")), ..Trust::default() };
     assert_eq!(&*server("localhost", &folder).unwrap(), b"secret");
-    // An authority's own certificate, with the name of nobody, when it is the one that was named.
+    // A CA's own certificate, whose name matches no host, when it is the named one.
     let own = |trust: &Trust| sealed("authority.crt", "authority.key", "127.0.0.1", trust);
     assert_eq!(&*own(&trust("authority.crt")).unwrap(), b"secret");
     assert!(own(&trust("server.crt")).unwrap_err().contains("invalid peer certificate"));
-    // The system's certificates know neither; without any nobody is trusted.
+    // The system's certificates include neither; without any certificate no server is trusted.
     assert!(server("localhost", &Trust::default()).unwrap_err().starts_with("Failed to connect to https://"));
     let missing = server("localhost", &trust("none.crt")).unwrap_err();
     assert!(missing.contains("none.crt"), "{missing}");

@@ -1,4 +1,4 @@
-//! Whom to trust, and who we are.
+//! TLS: trusted certificates and our own identity.
 
 use std::io;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use rustls::{
 
 use super::{bad, path_of};
 
-/// Where systems keep the certificates that they trust.
+/// Locations of the trusted certificates of common systems.
 const SYSTEM: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -25,16 +25,16 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Certificates, as the environment names them.
+/// Certificates named by the environment.
 #[derive(Debug, Clone, Default)]
 pub struct Trust {
-    /// `SSL_CA_CERT_FILE`: certificates that are trusted, instead of the system's.
+    /// `SSL_CA_CERT_FILE`: trusted certificates, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// `SSL_CA_CERT_PATH`: a folder of such files.
+    /// `SSL_CA_CERT_PATH`: a directory of such files.
     pub ca_path: Option<PathBuf>,
-    /// `SSL_CLIENT_CERT_FILE`: who we are.
+    /// `SSL_CLIENT_CERT_FILE`: our own certificate.
     pub cert: Option<PathBuf>,
-    /// `SSL_CLIENT_KEY_FILE`: the key for that; without, it is in the same file.
+    /// `SSL_CLIENT_KEY_FILE`: its key; without this variable the key is in the same file.
     pub key: Option<PathBuf>,
 }
 
@@ -48,17 +48,17 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
 }
 
 impl Trust {
-    /// Words of the environment that count.
+    /// The environment variables used.
     pub const WORDS: [&str; 4] =
         ["SSL_CA_CERT_FILE", "SSL_CA_CERT_PATH", "SSL_CLIENT_CERT_FILE", "SSL_CLIENT_KEY_FILE"];
 
-    /// What this process' environment says.
+    /// Reads this process's environment.
     pub fn of_environment() -> Self {
         let [ca_file, ca_path, cert, key] = Self::WORDS.map(path_of);
         Self { ca_file, ca_path, cert, key }
     }
 
-    /// Certificates that the user named; `None`: none, the system's count.
+    /// Certificates that the user named; `None` selects the system's.
     fn given(&self) -> io::Result<Option<Vec<CertificateDer<'static>>>> {
         if self.ca_file.is_none() && self.ca_path.is_none() {
             return Ok(None);
@@ -66,7 +66,7 @@ impl Trust {
         let mut all = self.ca_file.as_deref().map_or(Ok(Vec::new()), certificates)?;
         if let Some(folder) = &self.ca_path {
             for entry in std::fs::read_dir(folder).map_err(|e| named(folder, &e))? {
-                // What else lies there is nobody's business.
+                // Other files in the directory are ignored.
                 all.extend(certificates(&entry?.path()).unwrap_or_default());
             }
         }
@@ -94,7 +94,7 @@ impl Trust {
         config.with_client_auth_cert(certificates(cert)?, key).map_err(io::Error::other)
     }
 
-    /// A connection over which nobody listens.
+    /// Encrypts a connection.
     pub fn encrypt(
         &self,
         tcp: TcpStream,
@@ -106,8 +106,9 @@ impl Trust {
     }
 }
 
-/// Trusts what is signed by one of the roots for the host, and an authority's certificate itself when the user named it:
-/// who has its key could sign others for any name. That is what `openssl req -x509` makes, and what many a small server has.
+/// Trusts certificates that one of the roots signed for the host, and a CA certificate itself when the user named
+/// it: its key could sign others for any name. `openssl req -x509` creates such certificates, and many small
+/// servers present them.
 #[derive(Debug)]
 struct Verifier {
     inner: Arc<WebPkiServerVerifier>,
@@ -169,7 +170,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether nothing is wrong so far (the time is looked at before) but that the server shows an authority's certificate.
+/// Whether the only error so far is that the server presents a CA certificate (the validity period is checked
+/// before).
 fn is_authority(e: &rustls::Error) -> bool {
     let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(cause))) = e else {
         return false;

@@ -1,4 +1,4 @@
-//! Where a key is.
+//! The URL of a key.
 
 use std::io;
 
@@ -9,16 +9,16 @@ use super::bad;
 pub struct Url {
     /// `https`
     pub tls: bool,
-    /// A name or an address; one of version 6 without brackets.
+    /// A name or an address; an IPv6 address without brackets.
     pub host: String,
-    /// 443 or 80, if it says nothing else.
+    /// 443 or 80 unless the URL has a port.
     pub port: u16,
-    /// With the query; at least `/`.
+    /// The path with the query; at least `/`.
     pub path: String,
 }
 
 impl Url {
-    /// From text. What stands behind `#` is not sent.
+    /// Parses a URL. The part after `#` is not sent.
     pub fn parse(text: &str) -> io::Result<Self> {
         let (tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
@@ -50,7 +50,7 @@ impl Url {
         Ok(Self { tls, host: host.to_owned(), port, path })
     }
 
-    /// Host and port, as a request says them.
+    /// Host and port in the form of a request.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match (self.tls, self.port) {
@@ -59,7 +59,7 @@ impl Url {
         }
     }
 
-    /// Where a server sends us. Never from what is encrypted to what isn't.
+    /// The target of a redirect. Never from an encrypted to an unencrypted location.
     pub fn follow(&self, to: &str) -> io::Result<Self> {
         let scheme = if self.tls { "https" } else { "http" };
         let to = match to {

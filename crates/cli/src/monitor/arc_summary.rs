@@ -1,7 +1,7 @@
-//! `arc_summary`: what is in the cache, what it was good for, and the settings, on a few pages.
+//! `arc_summary`: contents and efficiency of the cache, and the settings, in a report of a few pages.
 //!
-//! Differs from OpenZFS: only what exists here is listed; sections of a kernel module's parts (`spl`), and of counters that
-//! are not kept (`dmu`, `vdev`, `zil`), say so.
+//! Differs from OpenZFS: lists only counters that exist here; sections on parts of the kernel module (`spl`), and
+//! on counters that are not kept (`dmu`, `vdev`, `zil`), say so.
 
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,31 +17,31 @@ use crate::output::time::clock;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Characters of a line, and of what stands in it before the last column.
+/// Characters of a line, and of the part before the last column.
 const WIDTH: usize = 72;
 const PERCENT_END: usize = 61;
 /// Characters of the graph between its borders.
 const GRAPH: i64 = 68;
 
-/// Print what is in the cache, and what it was good for.
+/// Print a report on the contents and efficiency of the cache.
 #[derive(Debug, Args)]
 pub struct ArcSummary {
     /// Settings as NAME=VALUE.
     #[arg(short = 'a', long = "alternate")]
     pub alternate: bool,
-    /// Say what settings mean.
+    /// Describe the settings.
     #[arg(short = 'd', long = "description")]
     pub description: bool,
-    /// Draw how full the cache is, and nothing else.
+    /// Print only a graph of the cache's fill level.
     #[arg(short = 'g', long = "graph")]
     pub graph: bool,
-    /// The section of this number (old form of -s).
+    /// Print the section with this number (old form of -s).
     #[arg(short = 'p', long = "page", value_name = "PAGE")]
     pub page: Option<usize>,
     /// All counters and settings, unadorned.
     #[arg(short = 'r', long = "raw")]
     pub raw: bool,
-    /// One section: arc, archits, dmu, l2arc, spl, tunables, vdev or zil.
+    /// Print one section: arc, archits, dmu, l2arc, spl, tunables, vdev or zil.
     #[arg(short = 's', long = "section", value_name = "SECTION")]
     pub section: Option<String>,
 }
@@ -50,7 +50,7 @@ pub struct ArcSummary {
 const SECTIONS: [&str; 8] = ["arc", "archits", "dmu", "l2arc", "spl", "tunables", "vdev", "zil"];
 
 impl ArcSummary {
-    /// Where it runs.
+    /// The process in which it runs.
     pub fn home(&self) -> Home {
         Home::Pools
     }
@@ -129,7 +129,7 @@ impl Page {
         self.row(8, name, percent, value);
     }
 
-    /// What the report is of, and when.
+    /// The title of the report, with its time.
     fn banner(&mut self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let machine = rustix::system::uname();

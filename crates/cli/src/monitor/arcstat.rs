@@ -1,7 +1,7 @@
-//! `arcstat` (`zarcstat`): what the cache does, a line every so many seconds.
+//! `arcstat` (`zarcstat`): cache statistics, a line per interval.
 //!
-//! Differs from OpenZFS: seconds may have decimals; columns of what is not counted here (streams of read-ahead, targets of
-//! single lists, parts that are no memory of their own here) are no columns.
+//! Differs from OpenZFS: intervals may have decimals; counters without a counterpart here (streams of read-ahead,
+//! targets of single lists, parts without memory of their own) have no column.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,25 +20,25 @@ use crate::zpool::repeat::sleep;
 /// Lines between two headings.
 const HEADING: u64 = 20;
 
-/// Print what the cache does, every so many seconds.
+/// Print cache statistics at intervals.
 #[derive(Debug, Args)]
 pub struct Arcstat {
-    /// All columns.
+    /// Print all columns.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Extended columns.
+    /// Print extended columns.
     #[arg(short = 'x')]
     pub extended: bool,
-    /// These columns.
+    /// Print these columns.
     #[arg(short = 'f', value_name = "FIELD,…", value_delimiter = ',')]
     pub fields: Vec<String>,
-    /// List the columns and what they mean.
+    /// List the columns and their meanings.
     #[arg(short = 'v')]
     pub explain: bool,
     /// Write to this file.
     #[arg(short = 'o', value_name = "FILE")]
     pub output: Option<String>,
-    /// What stands between columns.
+    /// Column separator.
     #[arg(short = 's', value_name = "STRING", default_value = "  ")]
     pub separator: String,
     /// Exact numbers, not aligned.
@@ -47,13 +47,13 @@ pub struct Arcstat {
     /// Seconds between two lines; without it there is one line.
     #[arg(value_name = "INTERVAL")]
     pub interval: Option<f64>,
-    /// How many lines.
+    /// Number of lines.
     #[arg(value_name = "COUNT")]
     pub count: Option<u64>,
 }
 
 impl Arcstat {
-    /// Where it runs.
+    /// The process in which it runs.
     pub fn home(&self) -> Home {
         if self.explain { Home::Here } else { Home::Pools }
     }

@@ -1,9 +1,9 @@
-//! The columns of `arcstat`: names, widths, and which counters they show.
+//! The columns of `arcstat`: names, widths, and their counters.
 
 use super::kstat::Arcstats;
 use super::number::narrow;
 
-/// Kinds of reads, by the beginning of their counters' names.
+/// Kinds of reads, by the prefixes of their counters' names.
 type Family = &'static [&'static str];
 
 const DATA: Family = &["demand_data"];
@@ -15,18 +15,18 @@ const AHEAD: Family = &["prefetch_data", "prefetch_metadata"];
 const ALL_METADATA: Family = &["demand_metadata", "prefetch_metadata"];
 const ALL: Family = &["demand_data", "demand_metadata", "prefetch_data", "prefetch_metadata"];
 
-/// What a column shows.
+/// The content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shows {
     /// The time of day.
     Time,
-    /// Reads a second that ended so: `hits`, `iohits`, `misses`.
+    /// Reads a second with this result: `hits`, `iohits`, `misses`.
     Reads(Family, &'static str),
     /// All reads a second.
     AllReads(Family),
-    /// Share of reads that ended so.
+    /// Share of reads with this result.
     Share(Family, &'static str),
-    /// How often a second.
+    /// Events a second.
     Rate(&'static str),
     /// Bytes a second.
     BytesRate(&'static str),
@@ -164,11 +164,11 @@ pub(super) const COLUMNS: &[Column] = &[
     col("uncsz", Bytes("uncached_size"), "Bytes of blocks not to be cached (there are none)"),
 ];
 
-/// What is shown without `-f`, and with `-x`.
+/// The columns shown without `-f`, and with `-x`.
 pub(super) const USUAL: &str = "time,read,ddread,ddh%,dmread,dmh%,pread,ph%,size,c,avail";
 pub(super) const EXTENDED: &str = "time,mfu,mru,mfug,mrug,unc,eskip,mtxmis,dread,pread,read";
 
-/// Two looks at the counters, and the time between them.
+/// Two samples of the counters, and the time between them.
 #[derive(Debug)]
 pub(super) struct Span {
     pub before: Arcstats,

@@ -1,8 +1,8 @@
-//! `aquifer kstat`: the counters of the cache under the names and in the form of `/proc/spl/kstat/zfs/arcstats`.
+//! `aquifer kstat`: the counters of the cache under the names and in the format of `/proc/spl/kstat/zfs/arcstats`.
 //!
-//! Differs from OpenZFS: only counters of things that exist here are listed; those that can't but be 0 (a second-level
-//! cache, blocks that are not to be cached) are, because programs ask for them. `anon_size`, what was changed and not
-//! written, has a limit of its own and is not part of `size`. Reads ahead of a scrub count as predictive.
+//! Differs from OpenZFS: lists only counters of things that exist here; counters that are always 0 (a second-level
+//! cache, blocks that are not to be cached) are included, because programs read them. `anon_size`, the changed and
+//! unwritten data, has a limit of its own and is not part of `size`. Reads ahead of a scrub count as predictive.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -18,19 +18,19 @@ use crate::output::json::{document, print};
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Print counters as the kernel's OpenZFS has them in /proc/spl/kstat/zfs.
+/// Print counters in the format of the kernel's OpenZFS in /proc/spl/kstat/zfs.
 #[derive(Debug, Args)]
 pub struct Kstat {
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// Which: arcstats.
+    /// The file: arcstats.
     #[arg(default_value = "arcstats")]
     pub name: String,
 }
 
 impl Kstat {
-    /// Where it runs.
+    /// The process in which it runs.
     pub fn home(&self) -> Home {
         Home::Pools
     }
@@ -55,7 +55,7 @@ impl Verb for Kstat {
     }
 }
 
-/// The pools, or that nobody has any.
+/// The registry, or an error without a daemon.
 pub(super) fn of_daemon(ctx: &Ctx) -> Result<std::sync::Arc<Registry>, Failure> {
     ctx.registry().map_err(|_| Failure::failed("no pools are imported: there is no daemon to ask"))
 }
@@ -83,7 +83,7 @@ const PURPOSES: [(Purpose, [&str; 3]); 4] = [
     ),
 ];
 
-/// What can't but be 0 here, and is asked for by monitors.
+/// Counters that are always 0 here, but are read by monitors.
 const ZERO: [&str; 21] = [
     "l2_hits",
     "l2_misses",
@@ -202,7 +202,7 @@ impl Arcstats {
         self.0.push((name, signed(value)));
     }
 
-    /// One of them; 0 where there is none of that name.
+    /// One counter; 0 if it does not exist.
     pub(super) fn get(&self, name: &str) -> i64 {
         self.0.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
     }
@@ -212,7 +212,7 @@ impl Arcstats {
         self.0.iter().copied()
     }
 
-    /// As the kernel's file has them; type 4 is a number of 64 bits, 3 one with a sign.
+    /// The text of the kernel's file; type 4 is an unsigned 64-bit number, 3 a signed one.
     fn text(&self) -> String {
         let rows = self.0.iter().map(|(name, value)| {
             let kind = if *value < 0 { 3 } else { 4 };

@@ -1,4 +1,4 @@
-//! What the cache does: `arcstat`, `arc_summary`, and the counters behind them in the form that others parse.
+//! Cache statistics: `arcstat`, `arc_summary`, and their counters in the format that other programs parse.
 
 pub mod arc_summary;
 pub mod arcstat;

@@ -1,6 +1,6 @@
-//! Numbers as `arcstat` and `arc_summary` print them.
+//! Formats numbers like `arcstat` and `arc_summary`.
 
-/// A number in a column of `width`: divided by `scale` until it is not larger, with one decimal where it is not whole
+/// A number in a column of `width`: divided by `scale` until it is not larger, with one decimal if it is not whole
 /// and there is room.
 #[doc(alias = "prettynum")]
 pub(super) fn narrow(value: f64, width: usize, scale: Option<f64>) -> String {
@@ -30,7 +30,7 @@ pub(super) fn bytes(value: i64) -> String {
     if at == 0 { format!("{value} {unit}") } else { format!("{number:.1} {unit}") }
 }
 
-/// How often: `1.9k`, `123.5M`.
+/// Counts: `1.9k`, `123.5M`.
 #[doc(alias = "f_hits")]
 pub(super) fn hits(value: i64) -> String {
     const UNITS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
@@ -56,7 +56,7 @@ pub(super) fn percent(part: i64, whole: i64) -> String {
 mod tests {
     use super::*;
 
-    /// Held against what OpenZFS 2.3's arcstat makes of them.
+    /// Compared with the output of OpenZFS 2.3's arcstat.
     #[test]
     fn columns_are_used_as_arcstat_does() {
         let cases = [

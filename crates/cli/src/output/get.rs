@@ -12,24 +12,24 @@ pub enum GetColumn {
     Name,
     /// Property name.
     Property,
-    /// Value in force.
+    /// Effective value.
     Value,
     /// Received value.
     Received,
-    /// Where the value comes from.
+    /// Source of the value.
     Source,
 }
 
 impl GetColumn {
-    /// What is printed without `-o`.
+    /// The columns printed without `-o`.
     pub const DEFAULT: [GetColumn; 4] =
         [GetColumn::Name, GetColumn::Property, GetColumn::Value, GetColumn::Source];
 
-    /// What `-o all` prints.
+    /// The columns of `-o all`.
     pub const ALL: [GetColumn; 5] =
         [GetColumn::Name, GetColumn::Property, GetColumn::Value, GetColumn::Received, GetColumn::Source];
 
-    /// The column of a word of `-o`.
+    /// Parses a word of `-o`.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|c| c.header().eq_ignore_ascii_case(word))
     }
@@ -52,15 +52,15 @@ pub struct GetRow {
     pub name: String,
     /// Property name.
     pub property: String,
-    /// Value in force.
+    /// Effective value.
     pub value: String,
     /// Received value.
     pub received: Option<String>,
-    /// Where the value comes from.
+    /// Source of the value.
     pub source: Source,
 }
 
-/// Which columns and sources to print, and how.
+/// The columns and sources to print, and their format.
 #[derive(Debug, Clone)]
 pub struct GetFormat {
     /// The columns, in order.
@@ -77,7 +77,7 @@ impl Default for GetFormat {
     }
 }
 
-/// Widths of the columns; [`GetWidths::fit`] every row (also those that `-s` hides, as OpenZFS does).
+/// Widths of the columns; call [`GetWidths::fit`] with every row (also those that `-s` hides, as OpenZFS does).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GetWidths {
     /// The longest dataset name.
@@ -103,7 +103,7 @@ impl Default for GetWidths {
 }
 
 impl GetWidths {
-    /// Makes room for a row.
+    /// Widens the columns for a row.
     pub fn fit(&mut self, row: &GetRow) {
         self.name = self.name.max(row.name.len());
         self.property = self.property.max(row.property.len());
@@ -117,7 +117,7 @@ impl GetWidths {
             GetColumn::Property => self.property,
             GetColumn::Value => self.value,
             GetColumn::Received => self.received,
-            // A source may name any of the datasets, so the column grows with the names.
+            // A source may contain a dataset name, so the column grows with the names.
             GetColumn::Source if self.name > GetColumn::Name.header().len() => {
                 self.name + "inherited from".len()
             }
@@ -127,7 +127,7 @@ impl GetWidths {
 }
 
 impl GetFormat {
-    /// Prints the rows whose source is asked for. No row, no header.
+    /// Prints the rows with the requested sources. Without rows there is no header.
     pub fn print(
         &self,
         out: &mut dyn Write,
@@ -148,7 +148,7 @@ impl GetFormat {
         Ok(())
     }
 
-    /// Whether `-s` lets this source through.
+    /// Whether `-s` includes this source.
     pub fn wants(&self, source: &Source) -> bool {
         self.sources.is_empty() || self.sources.iter().any(|s| s == source_word(source))
     }

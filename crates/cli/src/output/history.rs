@@ -53,16 +53,16 @@ const LEGACY_EVENTS: [&str; 41] = [
     "pool split",
 ];
 
-/// What to show of the history.
+/// The parts of the history to show.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HistoryFormat {
-    /// `-i`: what the pool did by itself, too.
+    /// `-i`: include internal events.
     pub internal: bool,
     /// `-l`: user, host and zone.
     pub long: bool,
 }
 
-/// The text of a record with its newline; `None` when it is not to be shown.
+/// The text of a record with its newline; `None` if it is not shown.
 pub fn record(rec: &NvList, format: HistoryFormat, users: &Names) -> Option<String> {
     let when = moment(rec);
     let mut text = match event(rec) {
@@ -151,7 +151,7 @@ fn actor(rec: &NvList, users: &Names) -> String {
     format!(" [{who}]")
 }
 
-/// A word of a record. Each record has its lines for itself: what users put into values of properties makes no new ones.
+/// A string of a record. A record stays on its own lines: newlines in user-supplied property values are escaped.
 fn text(rec: &NvList, name: &str) -> Option<String> {
     let mut shown = String::new();
     for c in rec.string(name)?.to_string_lossy().chars() {

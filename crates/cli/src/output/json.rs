@@ -1,6 +1,6 @@
-//! What `-j` prints: OpenZFS 2.3's JSON, on one line.
+//! The output of `-j`: OpenZFS 2.3's JSON, on one line.
 //!
-//! Numbers are strings unless `--json-int`; then whatever consists of digits is a number.
+//! Numbers are strings unless `--json-int` is given; then every string of digits is a number.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::row::{DatasetKind, DatasetRow, Prop, Source, source_word};
 
-/// How `-j` was asked for.
+/// The options of `-j`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JsonStyle {
     /// `--json-int`: numbers as numbers.
@@ -20,12 +20,12 @@ pub struct JsonStyle {
 }
 
 impl JsonStyle {
-    /// A number in the style asked for.
+    /// A number in the requested style.
     pub fn number(&self, n: u64) -> Value {
         if self.int { json!(n) } else { json!(n.to_string()) }
     }
 
-    /// A text, which is a number if it looks like one and numbers are asked for.
+    /// A text; with `--json-int` a number if it looks like one.
     pub fn text(&self, text: &str) -> Value {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         match text.parse::<u64>() {
@@ -50,7 +50,7 @@ impl JsonStyle {
         json!({ "value": self.text(value), "source": { "type": kind, "data": data } })
     }
 
-    /// What is said of a dataset before its properties.
+    /// The members of a dataset before its properties.
     pub fn dataset(&self, row: &DatasetRow) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("name".into(), json!(row.name));
@@ -65,7 +65,7 @@ impl JsonStyle {
     }
 }
 
-/// The outermost object: which command made it, and the version of its form.
+/// The outermost object: the command, and the version of the output format.
 pub fn document(command: &str) -> Map<String, Value> {
     let version = json!({ "command": command, "vers_major": 0, "vers_minor": 1 });
     Map::from_iter([("output_version".to_owned(), version)])
@@ -102,7 +102,7 @@ fn write_value(out: &mut dyn Write, value: &Value) -> io::Result<()> {
     }
 }
 
-/// Everything beyond printable ASCII is escaped, as libnvpair does.
+/// Escapes everything beyond printable ASCII, as libnvpair does.
 fn write_string(out: &mut dyn Write, text: &str) -> io::Result<()> {
     out.write_all(b"\"")?;
     for c in text.chars() {

@@ -1,7 +1,8 @@
-//! OpenZFS's formats, made from plain rows: no engine here, so a fixture or a daemon's answer prints the same.
+//! OpenZFS's formats, printed from plain rows: this module does not use the engine, so a fixture or a daemon's
+//! answer prints the same.
 //!
-//! [`row`] is what is printed, [`table`] the columns of `zfs list` and `zpool list`, [`get`] those of
-//! `zfs get` and `zpool get`, [`sort`] the order of datasets, [`json`] what `-j` prints.
+//! [`row`] defines the rows, [`table`] the columns of `zfs list` and `zpool list`, [`get`] those of `zfs get` and
+//! `zpool get`, [`sort`] the order of datasets, [`json`] the output of `-j`.
 
 pub mod get;
 pub mod history;

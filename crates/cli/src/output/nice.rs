@@ -1,6 +1,6 @@
-//! Ratios, as properties print them.
+//! Formats ratios of properties.
 
-/// Hundredths as a ratio: `2.51x`, or `2.51` for programs.
+/// Hundredths as a ratio: `2.51x`, or `2.51` with `-p`.
 pub fn ratio(hundredths: u64, literal: bool) -> String {
     let unit = if literal { "" } else { "x" };
     format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100)

@@ -1,10 +1,10 @@
-//! The rows that listings are made of.
+//! The rows of listings.
 
 use std::collections::BTreeMap;
 
 pub use zcommon::props::PropSource as Source;
 
-/// The word that `zfs get -s` takes for a source.
+/// The word of `zfs get -s` for a source.
 pub fn source_word(source: &Source) -> &'static str {
     match source {
         Source::None => "none",
@@ -16,40 +16,40 @@ pub fn source_word(source: &Source) -> &'static str {
     }
 }
 
-/// A property's value in every form that a listing may ask for.
+/// A property's value in every format of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prop {
-    /// For people: `10.2M`, `2.51x`.
+    /// Human-readable: `10.2M`, `2.51x`.
     pub nice: String,
     /// With `-p`: `10743808`, `2.51`.
     pub literal: String,
-    /// What a numeric property sorts by.
+    /// The sort key of a numeric property.
     pub number: Option<u64>,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
-    /// The received value, which a local one may hide: for people and with `-p`.
+    /// The received value, which a local one may override: human-readable and with `-p`.
     pub received: Option<(String, String)>,
 }
 
 impl Prop {
-    /// A text that is the same for people and programs.
+    /// A text that is the same in both formats.
     pub fn text(value: impl Into<String>, source: Source) -> Self {
         let value = value.into();
         Self { nice: value.clone(), literal: value, number: None, source, received: None }
     }
 
-    /// The form asked for.
+    /// The value in the requested format.
     pub fn value(&self, literal: bool) -> &str {
         if literal { &self.literal } else { &self.nice }
     }
 
-    /// The received value in the form asked for.
+    /// The received value in the requested format.
     pub fn received(&self, literal: bool) -> Option<&str> {
         self.received.as_ref().map(|(nice, exact)| if literal { exact.as_str() } else { nice.as_str() })
     }
 }
 
-/// What a dataset is (`zfs_type_t`).
+/// The type of a dataset (`zfs_type_t`).
 #[doc(alias = "zfs_type_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DatasetKind {
@@ -59,7 +59,7 @@ pub enum DatasetKind {
     Volume,
     /// A snapshot of either.
     Snapshot,
-    /// A bookmark: a moment without its data.
+    /// A bookmark: a point in time without data.
     Bookmark,
 }
 
@@ -75,14 +75,14 @@ impl DatasetKind {
     }
 }
 
-/// A dataset with the properties that were asked for; one that does not apply to it is not there.
+/// A dataset with the requested properties; inapplicable ones are absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetRow {
     /// The full name: `tank/a@one`.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: DatasetKind,
-    /// The transaction group that created it.
+    /// The txg that created it.
     pub createtxg: u64,
     /// Property by name.
     pub props: BTreeMap<String, Prop>,

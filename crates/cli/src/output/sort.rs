@@ -1,7 +1,7 @@
 //! The order of datasets in `zfs list` and `zfs get`.
 //!
-//! Without `-s` or `-S`, and where those find two rows equal: by name, a dataset before its snapshots, and
-//! snapshots of one dataset by the transaction group that created them, whatever their names.
+//! Without `-s` or `-S`, and for rows that compare equal: by name, a dataset before its snapshots, and snapshots of
+//! one dataset by their creation txg, whatever their names.
 
 use std::cmp::Ordering;
 
@@ -14,11 +14,11 @@ pub struct SortColumn {
     pub property: String,
     /// Largest first.
     pub reverse: bool,
-    /// Compared as a number; else byte by byte, as the literal value prints.
+    /// Compared as a number; otherwise byte by byte, in the literal format.
     pub numeric: bool,
 }
 
-/// Sorts rows by the columns given, the first one being the most important.
+/// Sorts rows by the given columns, the first one being the most significant.
 pub fn sort(rows: &mut [DatasetRow], columns: &[SortColumn]) {
     rows.sort_by(|a, b| compare(a, b, columns));
 }
@@ -28,7 +28,7 @@ fn compare(a: &DatasetRow, b: &DatasetRow, columns: &[SortColumn]) -> Ordering {
     by_columns.fold(Ordering::Equal, Ordering::then).then_with(|| by_name(a, b))
 }
 
-/// A dataset that lacks the property goes last, whichever way the column is sorted.
+/// A dataset without the property sorts last in either direction.
 fn by_column(a: &DatasetRow, b: &DatasetRow, column: &SortColumn) -> Ordering {
     let directed = |o: Ordering| if column.reverse { o.reverse() } else { o };
     if column.property == "name" {

@@ -3,7 +3,7 @@
 //! ```text
 //!   pool: tank
 //!  state: ONLINE
-//! status: …                      only where there is something to know, with what to do about it
+//! status: …                      only if there is something to report, with the action
 //! action: …
 //!   scan: …
 //! config:
@@ -19,53 +19,53 @@ use std::io::{self, Write};
 
 use zcommon::units::nicenum;
 
-/// Names are at least this wide.
+/// Minimum width of names.
 const NAME_WIDTH: usize = 10;
 
 /// One vdev of the config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusVdev {
-    /// As OpenZFS names it: `mirror-0`, `/dev/sda`.
+    /// Its OpenZFS name: `mirror-0`, `/dev/sda`.
     pub name: String,
     /// `ONLINE`, `DEGRADED`, …, or for a spare `AVAIL` or `INUSE`.
     pub state: String,
-    /// Errors counted in reading, writing and checksums; a spare has none.
+    /// Read, write and checksum errors; a spare has none.
     pub errors: Option<[u64; 3]>,
-    /// With a column for slow requests: their number, where it is known.
+    /// With a column for slow requests: their number, if known.
     pub slow: Option<Option<u64>>,
     /// With a column for the power of its slot: a word.
     pub power: Option<&'static str>,
-    /// With a column for direct requests: how many had a wrong checksum.
+    /// With a column for direct requests: the number with a wrong checksum.
     pub direct: Option<u64>,
-    /// What stands after the counts, with its two leading spaces.
+    /// Text after the counts, with its two leading spaces.
     pub note: String,
-    /// It is left out, with its parts; columns are as wide as with it.
+    /// It is omitted, with its children; column widths still include it.
     pub is_hidden: bool,
-    /// Its parts.
+    /// Its children.
     pub children: Vec<StatusVdev>,
 }
 
-/// Damaged data that the pool knows of.
+/// Damaged data known to the pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownErrors {
     /// Damaged blocks.
     pub count: u64,
-    /// The files that they are in, where `-v` asks for them.
+    /// The affected files, if `-v` requests them.
     pub names: Option<Vec<String>>,
 }
 
-/// All that `zpool status` says of one pool.
+/// The report of `zpool status` on one pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusReport {
     /// The pool's name.
     pub pool: String,
     /// Its state.
     pub state: String,
-    /// What there is to know; further lines begin with a tab.
+    /// A description of the problem; further lines begin with a tab.
     pub status: Option<String>,
-    /// What to do about it.
+    /// The recommended action.
     pub action: Option<String>,
-    /// The id of OpenZFS's page on it: `ZFS-8000-8A`.
+    /// The id of OpenZFS's page on the problem: `ZFS-8000-8A`.
     pub see: Option<String>,
     /// Whole lines on scrub and resilver, removal, checkpoint and expansion.
     pub activity: Vec<String>,
@@ -79,7 +79,7 @@ pub struct StatusReport {
     pub spares: Vec<StatusVdev>,
     /// Damaged data.
     pub errors: Option<KnownErrors>,
-    /// What stands after the heads of columns.
+    /// Further column headings.
     pub more_heads: String,
 }
 

@@ -1,8 +1,8 @@
 //! The tables of `zfs list` and `zpool list`.
 //!
-//! Two spaces between columns; a column is as wide as its header, or as the widest value it may ever hold
-//! (numbers of five characters, the longest word of an enumeration), or else as its widest value. Numbers
-//! are flushed right. A last column that is flushed left is not padded. Widths count bytes, as printf does.
+//! Two spaces separate columns; a column is as wide as its header, or as the widest value it may ever hold (numbers
+//! of five characters, the longest word of an enumeration), or else as its widest value. Numbers are right-aligned.
+//! A left-aligned last column is not padded. Widths count bytes, as printf does.
 
 use std::io::{self, Write};
 
@@ -11,11 +11,11 @@ use std::io::{self, Write};
 pub struct Column {
     /// The heading, in capitals.
     pub header: String,
-    /// Flushed right.
+    /// Right-aligned.
     pub right: bool,
-    /// The width that the column has at least.
+    /// The minimum width of the column.
     pub width: usize,
-    /// The width is kept even if a value is longer, as OpenZFS does for properties of bounded width.
+    /// The width stays fixed even if a value is longer, as in OpenZFS for properties of bounded width.
     pub fixed: bool,
 }
 
@@ -26,7 +26,7 @@ impl Column {
         Self { width: header.len(), header, right, fixed: false }
     }
 
-    /// Makes room for a value.
+    /// Widens the column for a value.
     pub fn fit(&mut self, value: &str) {
         if !self.fixed {
             self.width = self.width.max(value.len());
@@ -53,12 +53,12 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Whether there is nothing to print.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Prints header and rows; `scripted` (`-H`) leaves the header out and separates cells by tabs.
+    /// Prints header and rows; `scripted` (`-H`) omits the header and separates cells by tabs.
     pub fn print(&self, out: &mut dyn Write, scripted: bool) -> io::Result<()> {
         if scripted {
             return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.join("\t")));

@@ -1,4 +1,4 @@
-//! Moments as OpenZFS prints them, in the user's time zone.
+//! Formats times like OpenZFS, in the user's time zone.
 
 use std::cell::RefCell;
 
@@ -6,12 +6,11 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 thread_local! {
-    /// The zone of who is served by this thread, if it is not the process's.
+    /// The time zone of the client that this thread serves, if it differs from the process's.
     static ZONE: RefCell<Option<TimeZone>> = const { RefCell::new(None) };
 }
 
-/// From now on this thread prints moments in the zone that `TZ` of somebody else says. A word that names none is the
-/// same as none.
+/// Makes this thread print times in the zone of the client's `TZ`. An unknown zone is ignored.
 pub fn use_zone(word: Option<&str>) {
     let zone = word.map(|word| word.trim_start_matches(':')).and_then(|word| match word {
         "" => Some(TimeZone::UTC),
@@ -25,7 +24,7 @@ fn local(seconds: i64) -> Option<Zoned> {
     Timestamp::from_second(seconds).ok().map(|t| t.to_zoned(zone))
 }
 
-/// A moment beyond what calendars hold is printed as its number.
+/// A time beyond the calendar's range prints as a number.
 fn format(seconds: u64, form: &str) -> String {
     let moment = i64::try_from(seconds).ok().and_then(local);
     moment.map_or_else(|| seconds.to_string(), |t| t.strftime(form).to_string())
@@ -56,7 +55,7 @@ pub fn event_clock(seconds: i64) -> String {
     local(seconds).map_or_else(|| seconds.to_string(), |t| t.strftime("%b %e %Y %H:%M:%S").to_string())
 }
 
-/// As [`clock`], also before 1970: what C's `ctime` prints.
+/// Like [`clock`], also before 1970: the output of C's `ctime`.
 pub fn ctime(seconds: i64) -> String {
     let moment = local(seconds);
     moment.map_or_else(|| seconds.to_string(), |t| t.strftime("%a %b %e %H:%M:%S %Y").to_string())
@@ -67,7 +66,7 @@ pub fn stamp(seconds: u64) -> String {
     format(seconds, "%Y-%m-%d.%H:%M:%S")
 }
 
-/// `00:00:02` or `3 days 04:05:06`: how long something took.
+/// `00:00:02` or `3 days 04:05:06`: a duration.
 pub fn duration(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);

@@ -1,4 +1,4 @@
-//! How the value of each native property is printed.
+//! Formats the value of each native property.
 
 use zcommon::props::{PropInfo, PropType, ZfsProp};
 use zcommon::units::{nicebytes, nicenum};
@@ -27,14 +27,14 @@ pub fn dataset(prop: ZfsProp, raw: &Raw, source: Source) -> Prop {
     }
 }
 
-/// For people, and for programs.
+/// In the human-readable and the literal format.
 fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
     use ZfsProp as P;
     let plain = n.to_string();
     match prop {
         P::Creation => (time::date(n), plain),
         P::SnapshotsChanged => (time::clock(n), plain),
-        // Nothing of it is a plain 0.
+        // Zero prints as a plain 0.
         P::Written if n == 0 => ("0".to_owned(), plain),
         P::Quota | P::Refquota | P::Reservation | P::Refreservation if n == 0 => ("none".into(), plain),
         P::FilesystemLimit | P::SnapshotLimit | P::FilesystemCount | P::SnapshotCount => limit(n),
@@ -47,7 +47,7 @@ fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
     }
 }
 
-/// No limit is `none` for programs, too.
+/// Without a limit the literal format is `none`, too.
 fn limit(n: u64) -> (String, String) {
     match n {
         u64::MAX => ("none".into(), "none".into()),
@@ -97,13 +97,13 @@ const UNBOUNDED: [&str; 9] = [
     "pbkdf2iters",
 ];
 
-/// The width that OpenZFS gives a property's column before it has seen a value, and whether it keeps it.
+/// The width of a property's column before any value, and whether it is fixed.
 #[doc(alias = "zprop_width")]
 pub fn width(info: &PropInfo) -> (usize, bool) {
     let header = info.column.len();
     match info.data_type {
         PropType::Number if info.name == "health" => (8, true),
-        // Dates and ids are numbers that don't fit in five characters.
+        // Dates and ids are numbers longer than five characters.
         PropType::Number => (header.max(5), !UNBOUNDED.contains(&info.name)),
         PropType::Index => (info.index.iter().map(|row| row.0.len()).fold(header, usize::max), false),
         PropType::String => (header, false),

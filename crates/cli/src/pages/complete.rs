@@ -1,8 +1,8 @@
-//! Completions of bash, zsh and fish: the shell asks the program itself what fits, so names of pools and datasets are those
-//! that there are.
+//! Completions of bash, zsh and fish: the shell queries the program itself, so names of pools and datasets are
+//! current.
 //!
-//! An installed script sets `AQUIFER_COMPLETE` and calls the program with the words typed so far; [`answer`] prints what
-//! could come next.
+//! An installed script sets `AQUIFER_COMPLETE` and calls the program with the words typed so far; [`answer`] prints
+//! the candidates for the next word.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,13 +18,13 @@ use zcommon::props::{PropInfo, ZfsProp, ZpoolProp};
 
 use crate::multicall::{called_as, command};
 
-/// Environment word by which a shell asks.
+/// The environment variable of a shell's query.
 const ASKED: &str = "AQUIFER_COMPLETE";
 
-/// Shells, and how they name the file for a command.
+/// Shells, and the file name of a command's completion.
 pub const SHELLS: [(&str, &str); 3] = [("bash", "*"), ("zsh", "_*"), ("fish", "*.fish")];
 
-/// Answers a shell's question; `false`: nobody asks, and this is a command like any other.
+/// Answers a shell's query; `false` if this is not a query but an ordinary command.
 pub fn answer() -> bool {
     if std::env::var_os(ASKED).is_none() {
         return false;
@@ -32,11 +32,11 @@ pub fn answer() -> bool {
     let name = std::env::args_os().next().map(|argv0| called_as(&argv0)).unwrap_or_default();
     let asked = CompleteEnv::with_factory(|| with_names(command(&name), &name)).var(ASKED);
     let here = std::env::current_dir().ok();
-    // A shell that asks in vain completes nothing; its user does not want to read why.
+    // On a failed query a shell completes nothing; an error message would disturb its user.
     asked.try_complete(std::env::args_os(), here.as_deref()).unwrap_or(true)
 }
 
-/// What a shell has to run once for the command `name`, which is the program at `program`.
+/// The script that a shell sources for the command `name` of the program at `program`.
 pub(super) fn script(name_of_shell: &str, name: &str, program: &Path) -> io::Result<Vec<u8>> {
     let shells = Shells::builtins();
     let shell = shells.completer(name_of_shell);
@@ -51,13 +51,13 @@ pub(super) fn script(name_of_shell: &str, name: &str, program: &Path) -> io::Res
     Ok(script)
 }
 
-/// As bash breaks words, which it does at `=`, `:` and `@`, too.
+/// Bash's word splitting, which also breaks words at `=`, `:` and `@`.
 const BROKEN: &str = r#"    local words=("${COMP_WORDS[@]}")
     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
         words[COMP_CWORD]="$2"
     fi
 "#;
-/// As they were typed: `lead` is what stands before the part that bash replaces.
+/// The words as typed: `lead` is the part before the text that bash replaces.
 const WHOLE: &str = r#"    local line=${COMP_LINE:0:COMP_POINT} words lead
     IFS=$' \t\n' read -ra words <<< "$line"
     [[ $line == *[[:space:]] ]] && words+=("")
@@ -69,7 +69,7 @@ const ANSWERED: &str = "    if [[ $? != 0 ]]; then\n        unset COMPREPLY\n   
 const CUT: &str = "    local status=$?\n    COMPREPLY=(\"${COMPREPLY[@]#\"$lead\"}\")\n    \
     if [[ $status != 0 ]]; then\n        unset COMPREPLY\n    el";
 
-/// The command tree with what may stand in the place of names.
+/// The command tree with completers for names.
 fn with_names(tree: clap::Command, name: &str) -> clap::Command {
     let name = name.to_owned();
     let verb = tree.get_name().to_owned();
@@ -99,20 +99,20 @@ fn is_path(arg: &clap::Arg) -> bool {
     ["FILE", "DIR", "DEVICE"].iter().any(|word| value.contains(word))
 }
 
-/// What stands in a place.
+/// The kind of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Pool,
-    /// A pool that could be imported.
+    /// An importable pool.
     Importable,
     Dataset,
     /// A word for a kind of vdev, or a device.
     Vdev,
-    /// Of a pool, or else of a dataset.
+    /// A property of a pool if `true`, else of a dataset.
     Property(bool),
     /// `PROPERTY=VALUE`, likewise.
     Setting(bool),
-    /// `zfs set` has datasets behind its settings.
+    /// `zfs set` takes datasets after its settings.
     SettingOrDataset,
 }
 
@@ -149,7 +149,7 @@ impl Kind {
             return words.chain(PathCompleter::any().complete(typed)).collect();
         }
         let typed = &*typed.to_string_lossy();
-        // Lists have their words behind commas; the last one is being typed.
+        // Lists separate their words by commas; the last one is being typed.
         let is_list = matches!(self, Self::Property(_));
         let (lead, last) = typed.rsplit_once(',').filter(|_| is_list).unwrap_or(("", typed));
         let lead = if lead.is_empty() { String::new() } else { format!("{lead},") };
@@ -171,7 +171,7 @@ impl Kind {
             Self::SettingOrDataset => [settings(false, typed), Self::Dataset.all(typed)].concat(),
             Self::Pool => ask(&["zpool", "list", "-H", "-o", "name"]),
             Self::Importable => importable(&run(&["zpool", "import"])),
-            // Snapshots can be many: they are asked for once their dataset is known.
+            // Snapshots can be many: they are queried once their dataset is known.
             Self::Dataset => match typed.split_once('@') {
                 Some((dataset, _)) => ask(&["zfs", "list", "-H", "-o", "name", "-t", "snapshot", dataset]),
                 None => ask(&["zfs", "list", "-H", "-o", "name", "-t", "filesystem,volume"]),
@@ -180,7 +180,7 @@ impl Kind {
     }
 }
 
-/// `NAME=` of all properties that can be set, or `NAME=VALUE` of one.
+/// `NAME=` of all settable properties, or `NAME=VALUE` of one.
 fn settings(of_pool: bool, typed: &str) -> Vec<String> {
     let infos: Vec<&PropInfo> = match of_pool {
         true => ZpoolProp::ALL.iter().map(|prop| prop.info()).collect(),
@@ -200,7 +200,7 @@ fn settings(of_pool: bool, typed: &str) -> Vec<String> {
     info.map(|info| values(info)).unwrap_or_default().iter().map(|word| format!("{name}={word}")).collect()
 }
 
-/// The words that a property may be: those of its index, or those of its usage that are no placeholders.
+/// The values of a property: the words of its index, or those of its usage except placeholders.
 fn values(info: &PropInfo) -> Vec<String> {
     if !info.index.is_empty() {
         return info.index.iter().map(|(word, _)| (*word).to_owned()).collect();
@@ -209,7 +209,7 @@ fn values(info: &PropInfo) -> Vec<String> {
     words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase())).map(str::to_owned).collect()
 }
 
-/// The names in a list of pools that could be imported, of those that can.
+/// The names of the importable pools in an import listing.
 fn importable(lines: &[String]) -> Vec<String> {
     let (mut names, mut name) = (Vec::new(), None);
     for line in lines {
@@ -223,7 +223,7 @@ fn importable(lines: &[String]) -> Vec<String> {
     names
 }
 
-/// The lines that a command prints; none when there is no daemon to ask.
+/// The output lines of a command; none without a daemon.
 fn ask(words: &[&str]) -> Vec<String> {
     let of_system = || {
         daemon::paths::RunPaths::as_guest()
@@ -233,7 +233,7 @@ fn ask(words: &[&str]) -> Vec<String> {
     if own || of_system() { run(words) } else { Vec::new() }
 }
 
-/// The lines that a command prints.
+/// The output lines of a command.
 fn run(words: &[&str]) -> Vec<String> {
     let Ok(program) = std::env::current_exe() else { return Vec::new() };
     let output = Command::new(program).args(words).env_remove(ASKED).stderr(Stdio::null()).output();

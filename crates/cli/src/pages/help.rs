@@ -7,7 +7,7 @@ use super::man::{NOT_YET, Page, of_form, of_verb};
 use super::topics;
 use crate::{multicall, unsupported_usage};
 
-/// The text on a verb or a topic of a command; empty when man(1) has shown it, `None` when there is neither.
+/// The text on a verb or a topic of a command; empty if man(1) has shown it, `None` if neither exists.
 #[doc(alias("zpool_do_help", "zfs_do_help"))]
 pub fn help(command: &str, word: &str, is_terminal: bool) -> Option<String> {
     let mut tree = multicall::command(command);
@@ -28,7 +28,7 @@ pub fn help(command: &str, word: &str, is_terminal: bool) -> Option<String> {
     Some(if shown { String::new() } else { text })
 }
 
-/// Shows a page as man(1) shows those that are installed; `false` where there is no man(1).
+/// Shows a page with man(1); `false` if man(1) is missing.
 fn show(page: &Page) -> bool {
     let Ok(mut man) =
         Command::new("man").args(["-l", "-"]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn()

@@ -1,4 +1,4 @@
-//! Man pages: what the commands' definitions say, and sentences of our own behind it.
+//! Man pages: generated from the commands' definitions, with sections of our own.
 
 use std::io;
 
@@ -31,7 +31,7 @@ pub(super) fn pages() -> io::Result<Vec<Page>> {
         let tree = command(name).display_name(*name).bin_name(*name);
         pages.push(page(tree.clone(), name)?);
         for sub in tree.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-            // `aquifer zpool` has a page already: that of `zpool`.
+            // `aquifer zpool` already has a page: that of `zpool`.
             if sub.get_name() != "help" && !NAMES.contains(&sub.get_name()) {
                 pages.push(of_verb(name, sub)?);
             }
@@ -50,7 +50,7 @@ pub(super) fn of_verb(name: &str, verb: &clap::Command) -> io::Result<Page> {
     page(verb.disable_version_flag(true), &full)
 }
 
-/// The page of a verb that can't be done yet: how it is used, and that.
+/// The page of an unimplemented verb: its synopsis, and that it is unsupported.
 pub(super) fn of_form(form: &Form) -> io::Result<Page> {
     let name = format!("{}-{}", form.command, form.verb);
     let what = unsupported::what(form.command, form.verb).unwrap_or_default();
@@ -68,7 +68,7 @@ pub(super) fn of_form(form: &Form) -> io::Result<Page> {
     Ok(Page { name, section: "8", text })
 }
 
-/// What there is to say of a verb that can't be done yet.
+/// The description of an unimplemented verb.
 pub(super) const NOT_YET: &str = "This build does not support this verb yet: it checks the command line and its names, says so, and fails.";
 
 fn page(tree: clap::Command, name: &str) -> io::Result<Page> {
@@ -87,7 +87,7 @@ fn page(tree: clap::Command, name: &str) -> io::Result<Page> {
     Ok(Page { name: name.to_owned(), section: "8", text })
 }
 
-/// A heading, and paragraphs of a term and what there is to say of it; an empty term begins a plain paragraph.
+/// A heading, and paragraphs of a term and its description; an empty term begins a plain paragraph.
 fn section(roff: &mut Roff, heading: &str, paragraphs: &[(&str, &str)]) {
     roff.control("SH", [heading]);
     for (term, text) in paragraphs {
@@ -101,7 +101,7 @@ fn section(roff: &mut Roff, heading: &str, paragraphs: &[(&str, &str)]) {
     }
 }
 
-/// Lines as they are typed.
+/// Verbatim lines.
 fn example(roff: &mut Roff, lines: &[&str]) {
     roff.control("SH", ["EXAMPLES"]);
     roff.control("nf", []);
@@ -117,7 +117,7 @@ const EXIT: &[(&str, &str)] = &[
     ("2", "Invalid command line."),
 ];
 
-/// What the definitions of commands don't say.
+/// Sections that the commands' definitions do not contain.
 fn own_sections(name: &str) -> Roff {
     let mut roff = Roff::new();
     let verb_of = name.split('-').next().unwrap_or(name);

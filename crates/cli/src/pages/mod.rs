@@ -27,10 +27,10 @@ use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 /// Write man pages and completions.
 #[derive(Debug, Args)]
 pub struct Pages {
-    /// Where the program and its links will be: completions call them there.
+    /// Where the program and its links will be installed; completions call them there.
     #[arg(long = "bindir", value_name = "DIR")]
     pub bindir: Option<PathBuf>,
-    /// Where to.
+    /// The output directory.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }

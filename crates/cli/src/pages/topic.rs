@@ -1,4 +1,4 @@
-//! Pages on a subject, not on a command: text once, printed as a man page and as plain text.
+//! Pages on a subject rather than a command: one text, printed as a man page and as plain text.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::man::{MANUAL, Page, SOURCE};
 /// Columns of plain text.
 const WIDTH: usize = 78;
 
-/// A paragraph: what it is about, which may be empty, and its text.
+/// A paragraph: its term, which may be empty, and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paragraph {
     /// A word or two; empty for plain text.
@@ -23,11 +23,11 @@ pub struct Paragraph {
 pub struct Topic {
     /// Its name: `zfsprops`.
     pub name: &'static str,
-    /// The word behind `zpool help` or `zfs help`, beside its name.
+    /// The word after `zpool help` or `zfs help`, beside its name.
     pub word: &'static str,
-    /// What it describes, in half a sentence.
+    /// A short description.
     pub about: &'static str,
-    /// Headings and what stands below them.
+    /// Headings and their paragraphs.
     pub sections: Vec<(&'static str, Vec<Paragraph>)>,
 }
 
@@ -42,7 +42,7 @@ pub fn plain(text: impl Into<String>) -> Paragraph {
 }
 
 impl Topic {
-    /// As a man page.
+    /// The page in roff.
     pub(super) fn page(&self) -> io::Result<Page> {
         let mut roff = Roff::new();
         roff.control("TH", [self.name.to_uppercase().as_str(), "7", "", SOURCE, MANUAL]);
@@ -65,7 +65,7 @@ impl Topic {
         Ok(Page { name: self.name.to_owned(), section: "7", text })
     }
 
-    /// As plain text.
+    /// The page as plain text.
     pub fn text(&self) -> String {
         let mut text = format!("{} - {}\n", self.name, self.about);
         for (heading, paragraphs) in &self.sections {

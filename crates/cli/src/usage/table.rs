@@ -1,8 +1,8 @@
-//! The table of properties that is told with the usage of verbs that take properties.
+//! The table of properties in the usage of verbs that take properties.
 
 use zcommon::props::{PropInfo, UserQuotaProp, ZfsProp, ZpoolProp};
 
-/// Columns of a name of a dataset's property, and of a pool's.
+/// Column widths of a dataset property's name, and of a pool property's.
 const WIDTHS: (usize, usize) = (22, 21);
 
 const OF_DATASETS: &str = "
@@ -23,7 +23,7 @@ The feature@ properties must be appended with a feature name.
 See zpool-features(7).
 ";
 
-/// What is told behind the usage of a command; nothing for most.
+/// Text after the usage of a command; empty for most.
 #[doc(alias = "usage")]
 pub fn after(command: &str) -> String {
     match command {
@@ -33,7 +33,7 @@ pub fn after(command: &str) -> String {
     }
 }
 
-/// Properties that a user may name, those that can't be set first, each part by name.
+/// Properties that a user may name, read-only ones first, each part sorted by name.
 fn sorted<'a>(all: impl Iterator<Item = &'a PropInfo>) -> Vec<(&'a PropInfo, &'a str)> {
     let mut rows: Vec<_> = all.filter_map(|info| Some((info, info.values?))).collect();
     rows.sort_by_key(|(info, _)| (!info.read_only(), info.name));

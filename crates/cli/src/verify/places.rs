@@ -1,4 +1,4 @@
-//! Names for what is damaged: datasets, paths, devices.
+//! Resolves damaged blocks to names: datasets, paths, devices.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use engine::spa::Pool;
 use engine::types::Bookmark;
 use zpl::Filesystem;
 
-/// Deepest path that is followed up to the root.
+/// Maximum depth of a path.
 const MAX_DEPTH: usize = 1024;
-/// Most lines whose file is looked for: each may mean reading a directory.
+/// Maximum number of lines with a path: each may require reading a directory.
 const MAX_PATHS: usize = 4096;
 
 /// One line of the table of damage.
@@ -21,7 +21,7 @@ const MAX_PATHS: usize = 4096;
 pub struct Line {
     /// Dataset or snapshot, `MOS` for the pool's own objects.
     pub dataset: String,
-    /// Path, or what else the object is known by.
+    /// Path, or another designation of the object.
     pub file: String,
     /// The object.
     pub object: u64,
@@ -35,7 +35,7 @@ pub struct Line {
     pub blocks: u64,
     /// Devices with bad bytes.
     pub vdevs: Vec<String>,
-    /// What saves it.
+    /// How the data can be recovered.
     pub remedy: Remedy,
 }
 
@@ -47,7 +47,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Finds names for everything damaged in a report.
+    /// Resolves the names of all damage in a report.
     pub fn new(pool: &Arc<Pool>, report: &Report, stop: &AtomicBool) -> Self {
         if report.damage.is_empty() && report.account.unreadable.is_empty() {
             return Self::default();

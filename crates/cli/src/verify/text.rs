@@ -14,7 +14,7 @@ use super::places::{Line, Places};
 use crate::ctx::Ctx;
 use crate::output::table::{Column, Table};
 
-/// Most runs of leaked or doubly used space that are listed.
+/// Maximum number of listed ranges of leaked or doubly used space.
 const MAX_RUNS: usize = 20;
 
 /// Prints damage, space and totals.
