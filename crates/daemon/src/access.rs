@@ -1,7 +1,8 @@
-//! Who may do what by delegated permissions.
+//! Evaluates delegated permissions.
 //!
-//! On a dataset hold what was given there "locally", and what was given above for "descendents". A set means what datasets
-//! above say that it means. Format source: `dsl_deleg_access_impl`, dsl_deleg.c, OpenZFS 2.3.
+//! On a dataset the permissions granted there "locally" apply, and those granted above for "descendents". A
+//! permission set is defined by the datasets above. Format source: `dsl_deleg_access_impl`, dsl_deleg.c, OpenZFS
+//! 2.3.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use engine::spa::Pool;
 
 use crate::deleg::{Grant, Scope, Who, grants};
 
-/// A user who is not the pools' owner.
+/// A user other than the pools' owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
     /// User.
@@ -20,7 +21,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// A user with the group that it has now, and those that the machine's files say.
+    /// A user with its current group, and the groups in the machine's files.
     pub fn of_machine(uid: u32, gid: u32) -> Self {
         let read =
             |path: &str| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
@@ -38,7 +39,7 @@ impl Guest {
     }
 }
 
-/// The groups that have a user as a member, by the text of `passwd` and `group`.
+/// The groups that contain a user, by the text of `passwd` and `group`.
 fn groups_of(uid: u32, passwd: &str, group: &str) -> Vec<u32> {
     let row = |line: &str| -> Option<(String, u32, String)> {
         let mut fields = line.split(':');
@@ -52,7 +53,7 @@ fn groups_of(uid: u32, passwd: &str, group: &str) -> Vec<u32> {
     group.lines().filter_map(row).filter(|(.., members)| has(members)).map(|(_, id, _)| id).collect()
 }
 
-/// What was given on a dataset (the first) and on each above it, up to the pool's root.
+/// The grants of a dataset (the first) and of each above it, up to the pool's root.
 fn given(pool: &Pool, dataset: &str) -> Result<Vec<Vec<Grant>>> {
     let mut levels = Vec::new();
     let mut name = Some(dataset);
@@ -63,7 +64,7 @@ fn given(pool: &Pool, dataset: &str) -> Result<Vec<Vec<Grant>>> {
     Ok(levels)
 }
 
-/// Everything that the user may do on a dataset.
+/// All permissions of the user on a dataset.
 #[doc(alias = "dsl_deleg_access")]
 pub fn permissions(pool: &Pool, dataset: &str, guest: &Guest) -> Result<BTreeSet<String>> {
     if !is_delegating(pool)? {
@@ -72,7 +73,7 @@ pub fn permissions(pool: &Pool, dataset: &str, guest: &Guest) -> Result<BTreeSet
     Ok(of_levels(&given(pool, dataset)?, guest))
 }
 
-/// What whoever creates a dataset below `parent` is given there.
+/// The permissions that the creator of a dataset below `parent` gets there.
 #[doc(alias = "dsl_deleg_set_create_perms")]
 pub fn at_creation(pool: &Pool, parent: &str) -> Result<Vec<String>> {
     let all = given(pool, parent)?.into_iter().flatten();
@@ -86,11 +87,11 @@ fn is_delegating(pool: &Pool) -> Result<bool> {
     Ok(set.get("delegation").and_then(|value| value.number()) != Some(0))
 }
 
-/// A set means what the nearest dataset says, from where it was given upwards.
+/// A set has the meaning of the nearest dataset that defines it, from the granting dataset upwards.
 #[doc(alias = "dsl_deleg_access_impl")]
 fn of_levels(levels: &[Vec<Grant>], guest: &Guest) -> BTreeSet<String> {
     let mut have = BTreeSet::new();
-    // Sets that were given and not met yet.
+    // Granted sets that are not resolved yet.
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut met: BTreeSet<String> = BTreeSet::new();
     for (depth, level) in levels.iter().enumerate() {
@@ -107,7 +108,7 @@ fn of_levels(levels: &[Vec<Grant>], guest: &Guest) -> BTreeSet<String> {
                 defined.entry(name).or_default().extend(&grant.perms);
             }
         }
-        // Sets may contain sets, themselves included.
+        // Sets may contain sets, including themselves.
         loop {
             for perm in new.drain(..) {
                 let unknown = !perm.starts_with('@') || !met.contains(perm);
@@ -173,7 +174,7 @@ mod tests {
         let may = |levels: &[Vec<Grant>]| -> Vec<String> { of_levels(levels, &guest).into_iter().collect() };
         assert_eq!(may(&[here.clone(), above.clone()]), ["send"]);
         assert_eq!(may(&[vec![here[0].clone()], above.clone()]), ["hold"]);
-        // Given above only: what is said below it is not asked.
+        // Granted only above: definitions below do not apply.
         assert_eq!(may(&[vec![set(&["send"])], above]), ["hold"]);
     }
 }

@@ -1,7 +1,7 @@
-//! The cache file: which pools are imported, and where their devices are.
+//! The cache file: the imported pools, and the paths of their devices.
 //!
-//! In OpenZFS's form (a packed list of configurations by pool name, XDR), so that its `zdb -U` can read it. It is
-//! replaced as a whole and in one step, so a crash leaves the old or the new one.
+//! In OpenZFS's format (a packed list of configurations by pool name, XDR), so that its `zdb -U` can read it. It is
+//! replaced as a whole in one step, so a crash leaves the old or the new one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -19,12 +19,13 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The file of this path, which need not exist.
+    /// The file of this path, which may be missing.
     pub fn at(path: PathBuf) -> Self {
         Self { path, writing: Mutex::default() }
     }
 
-    /// Whether it names no pool. One that can't be read may name some, but not where another user keeps it from this one.
+    /// Whether it names no pool. An unreadable file may name some, unless another user prevents this one from
+    /// reading it.
     pub fn is_empty(&self) -> bool {
         match self.read() {
             Ok(list) => list.is_empty(),
@@ -35,7 +36,7 @@ impl Cache {
     /// The pools and their configurations.
     ///
     /// # Errors
-    /// When there is a file that can't be read, or is damaged (`InvalidData`).
+    /// If a file exists but cannot be read, or is damaged (`InvalidData`).
     pub fn pools(&self) -> io::Result<Vec<(String, NvList)>> {
         let of = |pair: &nvpair::NvPair| match &pair.value {
             NvValue::List(config) => Some((pair.name.to_string_lossy().into_owned(), config.clone())),
@@ -44,7 +45,7 @@ impl Cache {
         Ok(self.read()?.iter().filter_map(of).collect())
     }
 
-    /// Adds a pool or replaces what is said of it.
+    /// Adds a pool or replaces its configuration.
     pub fn put(&self, name: &str, config: NvList) -> io::Result<()> {
         self.change(|list| {
             list.remove(name);
@@ -52,14 +53,14 @@ impl Cache {
         })
     }
 
-    /// Forgets a pool.
+    /// Removes a pool.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         self.change(|list| {
             list.remove(name);
         })
     }
 
-    /// What it says; nothing when there is no file.
+    /// The content; empty if there is no file.
     fn read(&self) -> io::Result<NvList> {
         let named = |e: &dyn std::fmt::Display| format!("the cache file {}: {e}", self.path.display());
         match fs::read(&self.path) {
@@ -71,7 +72,8 @@ impl Cache {
         }
     }
 
-    /// As [`Cache::read`], to write a new file. A damaged one is set aside, as it may still say which pools there were.
+    /// Like [`Cache::read`], before writing a new file. A damaged file is set aside, because it may still name the
+    /// pools.
     fn read_to_replace(&self) -> io::Result<NvList> {
         match self.read() {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
@@ -99,7 +101,7 @@ impl Cache {
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
-        // The name must survive a power cut as the content does.
+        // The name must survive a power cut like the content.
         File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
     }
 }
@@ -121,7 +123,7 @@ mod tests {
         let again = Cache::at(dir.path().join("zpool.cache"));
         assert_eq!(again.pools().unwrap(), [("tank".to_owned(), config.clone())]);
 
-        // A file that can't be read is not one without pools, and is not replaced by one.
+        // An unreadable file is not an empty one, and is not replaced.
         fs::write(dir.path().join("zpool.cache"), b"torn").unwrap();
         assert_eq!(
             (again.is_empty(), again.pools().unwrap_err().kind()),

@@ -1,4 +1,4 @@
-//! The command's side: reaches the daemon, or starts it, and lends it the command's streams.
+//! The command's side: connects to the daemon, or starts it, and passes it the command's streams.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,14 +19,14 @@ use crate::paths::{RunPaths, connect_as_guest};
 use crate::server::is_harmless;
 use crate::wire::{self, Request};
 
-/// What the C library is told of memory: with an arena for each thread it would keep what a pool used long after it
-/// was exported (measured: 60 MiB more with each import and export; none with this).
+/// Memory settings for the C library: with an arena for each thread it would keep a pool's memory long after the
+/// export (measured: 60 MiB more with each import and export; none with this).
 pub const MALLOC: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "4194304"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
-/// What the daemon says on its standard output once it can be reached.
+/// The daemon's message on its standard output once it accepts connections.
 pub const READY: &[u8] = b"ready\n";
-/// Words of the environment that a command sees.
+/// The environment variables that a command sees.
 const WORDS: [&str; 10] = [
     "TZ",
     "LC_ALL",
@@ -39,13 +39,13 @@ const WORDS: [&str; 10] = [
     "SSL_CLIENT_CERT_FILE",
     "SSL_CLIENT_KEY_FILE",
 ];
-/// How long a daemon that is just ending or starting is waited for.
+/// Maximum wait for a daemon that is stopping or starting.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether a daemon is there, or has to be because pools were imported when it ended.
+/// Whether a daemon is running, or is needed because pools were imported when it ended.
 ///
 /// # Errors
-/// When that can't be told, because the daemon's folders are not as they have to be.
+/// If that cannot be determined, because the daemon's directories have the wrong owner or mode.
 pub fn is_wanted(place: &RunPaths) -> io::Result<bool> {
     match place.connect() {
         Ok(_) => return Ok(true),
@@ -55,16 +55,16 @@ pub fn is_wanted(place: &RunPaths) -> io::Result<bool> {
     Ok(!crate::cache::Cache::at(place.cache()).is_empty())
 }
 
-/// Has the daemon run a command line in this process's stead, with `out` as its output; gives its exit code.
+/// Makes the daemon run a command line for this process, with `out` as its output; returns the exit code.
 pub fn run(place: &RunPaths, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
     let (stdin, stderr) = (io::stdin(), io::stderr());
     run_over(&|| connect(place), argv, width, [stdin.as_fd(), out, stderr.as_fd()])
 }
 
-/// As [`run`], of the system's daemon, which serves everybody at `socket`.
+/// Like [`run`], in the system's daemon, which serves all users at `socket`.
 ///
-/// It gets pipes and terminals only; for other streams this process copies from a pipe, with the rights that it has. From
-/// standard input it gets nothing.
+/// It gets pipes and terminals only; for other streams this process copies from a pipe, with its own rights. It
+/// gets no standard input.
 pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
     let stdin = io::pipe()?.0;
     let streams = [Lent::of(out)?, Lent::of(io::stderr().as_fd())?];
@@ -76,7 +76,7 @@ pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64, out: Borrowe
     Ok(code)
 }
 
-/// A stream that the daemon may have, or a pipe to it and the thread that copies.
+/// A stream that the daemon may have, or a pipe to it with the copying thread.
 enum Lent {
     Itself(OwnedFd),
     Copied(io::PipeWriter, thread::JoinHandle<io::Result<()>>),
@@ -100,7 +100,7 @@ impl Lent {
         }
     }
 
-    /// Waits until all is copied: the daemon has closed its end.
+    /// Waits until everything is copied: the daemon has closed its end.
     fn finish(self) -> io::Result<()> {
         let Self::Copied(end, copying) = self else { return Ok(()) };
         drop(end);
@@ -108,10 +108,10 @@ impl Lent {
     }
 }
 
-/// Whether the system's daemon serves everybody at `socket`.
+/// Whether the system's daemon serves all users at `socket`.
 ///
 /// # Errors
-/// When it did and doesn't answer, or is not to be trusted.
+/// If a socket exists but does not answer, or is not trusted.
 pub fn is_served(socket: &Path) -> io::Result<bool> {
     match connect_as_guest(socket) {
         Ok(_) => Ok(true),
@@ -142,7 +142,7 @@ fn run_over(
         let mut stream = connect()?;
         match submit(&mut stream, &request, streams) {
             Ok(()) => return await_exit(stream),
-            // It ended between our connection and its turn.
+            // The daemon ended between our connection and its turn.
             Err(e) if Instant::now() > until => return Err(e),
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
@@ -170,7 +170,7 @@ fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
     let mut answer = [0; 2];
     let got = stream.read_exact(&mut answer);
     handle.close();
-    // A thread that only waits for signals can't fail.
+    // A thread that only waits for signals cannot fail.
     let _ = watcher.join();
     got.map_err(|_| {
         io::Error::new(io::ErrorKind::ConnectionAborted, "the daemon ended before the command did")
@@ -196,7 +196,8 @@ fn connect(place: &RunPaths) -> io::Result<UnixStream> {
     }
 }
 
-/// Starts the daemon and waits until it can be reached. When another one is about to, it ends at once, which is fine.
+/// Starts the daemon and waits until it accepts connections. If another one is starting, the new one exits at once,
+/// which is fine.
 fn start(place: &RunPaths) -> io::Result<()> {
     place.prepare()?;
     let log = OpenOptions::new().create(true).append(true).open(place.log())?;
@@ -227,7 +228,7 @@ fn start(place: &RunPaths) -> io::Result<()> {
     Err(io::Error::other(format!("the daemon can't be started: {what}")))
 }
 
-/// What the log says from `from` on.
+/// The log from offset `from` on.
 fn tail(place: &RunPaths, from: u64) -> String {
     use std::io::{Seek, SeekFrom};
     let read = || -> io::Result<Vec<u8>> {

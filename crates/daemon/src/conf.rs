@@ -1,7 +1,7 @@
-//! The file of settings: `NAME = VALUE` a line, or as modprobe has it, `options zfs NAME=VALUE …`.
+//! The settings file: `NAME = VALUE` per line, or in modprobe's format `options zfs NAME=VALUE …`.
 //!
-//! Settings have the names that OpenZFS's module parameters have ([`engine::memory::limits`]). A line that can't be
-//! meant is told and passed over: a slip of the pen must not keep pools from being imported.
+//! Settings have the names of OpenZFS's module parameters ([`engine::memory::limits`]). An invalid line is reported
+//! and ignored: a typing error must not prevent the import of pools.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use std::path::Path;
 use engine::memory::{Limit, Limits};
 use zcommon::units::parse_nicenum;
 
-/// Reads one `NAME=VALUE`; sizes may have letters (`4G`), and 0x begins a hexadecimal number.
+/// Parses one `NAME=VALUE`; sizes may have letters (`4G`), and 0x begins a hexadecimal number.
 ///
 /// # Errors
-/// A sentence.
+/// A message.
 pub fn parse(word: &str) -> Result<(Limit, u64), String> {
     let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not NAME=VALUE"))?;
     let (name, value) = (name.trim(), value.trim());
@@ -26,7 +26,7 @@ pub fn parse(word: &str) -> Result<(Limit, u64), String> {
     Ok((limit, number.ok_or_else(|| format!("'{value}' is not a value of {name}"))?))
 }
 
-/// Sets what the text says; gives a sentence for each line that can't be meant.
+/// Applies the settings in the text; returns a message for each invalid line.
 pub fn apply(text: &str, limits: &Limits) -> Vec<String> {
     let mut complaints = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -34,7 +34,7 @@ pub fn apply(text: &str, limits: &Limits) -> Vec<String> {
         let words: Vec<String> = match line.strip_prefix("options") {
             Some(rest) if rest.starts_with([' ', '\t']) => match rest.trim().split_once([' ', '\t']) {
                 Some(("zfs" | "spl", words)) => words.split_whitespace().map(str::to_owned).collect(),
-                // Another module's.
+                // A setting of another module.
                 _ => continue,
             },
             _ if line.is_empty() => continue,
@@ -48,7 +48,7 @@ pub fn apply(text: &str, limits: &Limits) -> Vec<String> {
     complaints
 }
 
-/// As [`apply`], from a file; that there is none is fine.
+/// Like [`apply`], from a file, which may be missing.
 pub fn load(path: &Path, limits: &Limits) -> Vec<String> {
     let complaints = match fs::read_to_string(path) {
         Ok(text) => apply(&text, limits),
@@ -73,10 +73,10 @@ fn with(text: &str, limit: Limit, value: u64) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Writes a setting into the file, which may be new; it is replaced as a whole.
+/// Writes a setting into the file, which may be new; the file is replaced as a whole.
 ///
 /// # Errors
-/// When the file can't be read or written.
+/// If the file cannot be read or written.
 pub fn save(path: &Path, limit: Limit, value: u64) -> io::Result<()> {
     let text = match fs::read_to_string(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),

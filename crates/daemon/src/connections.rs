@@ -1,8 +1,9 @@
-//! What a killed daemon leaves behind when a pool of its lies in one of its own mounts: a thread of it waits for an answer
-//! of its own process, so the process does not end, and with it stay its lock, its socket and all of its mounts.
+//! Cleans up after a killed daemon that had a pool in one of its own mounts: one of its threads waits for an answer
+//! of its own process, so the process does not exit, and keeps its lock, its socket and all of its mounts.
 //!
-//! A daemon notes the number of each mount's FUSE connection in its run folder. Who meets a daemon that is dying aborts
-//! those connections: nobody answers them any more, what waits for answers gets errors, and the process ends.
+//! A daemon records the number of each mount's FUSE connection in its run directory. A process that finds a dying
+//! daemon aborts those connections: they have no server any more, the waiting threads get errors, and the process
+//! exits.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,31 +14,31 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// Where the kernel lists connections, if somebody mounted it there.
+/// Where the kernel lists connections, if fusectl is mounted.
 const CONTROL: &str = "/sys/fs/fuse/connections";
-/// Numbers are of one run of the system.
+/// Connection numbers are valid for one boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 const MOUNTS: &str = "/proc/self/mountinfo";
-/// What the kernel calls the type of our mounts.
+/// The kernel's type of our mounts.
 const TYPE: &str = "fuse.zfs";
-/// The bit of SIGKILL among signals that are pending.
+/// The bit of SIGKILL in the mask of pending signals.
 const KILLED: u64 = 1 << 8;
-/// How long the end of a process whose connections were aborted is waited for, and how often it is looked for.
+/// Timeout and poll interval for the end of a process whose connections were aborted.
 const ENDING: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(20);
 
 /// The file of this process's daemon.
 static NOTES: OnceLock<PathBuf> = OnceLock::new();
 
-/// From now on connections are noted in this file; what it said before is of a daemon that is gone.
+/// Starts recording connections in this file; its previous content belongs to an earlier daemon.
 pub(crate) fn begin(notes: PathBuf) -> io::Result<()> {
     fs::write(&notes, boot_id())?;
-    // A process serves one folder.
+    // A process serves one directory.
     let _ = NOTES.set(notes);
     Ok(())
 }
 
-/// Notes the connection of a mount, and the dataset that the kernel shows as its source.
+/// Records the connection of a mount, and the dataset that the kernel shows as its source.
 pub(crate) fn note(number: u32, dataset: &str) {
     let Some(notes) = NOTES.get() else { return };
     let written = OpenOptions::new().append(true).open(notes);
@@ -46,7 +47,7 @@ pub(crate) fn note(number: u32, dataset: &str) {
     }
 }
 
-/// Whether a process was killed and has not ended yet.
+/// Whether a process was killed and has not exited yet.
 pub(crate) fn is_dying(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| says_dying(&status))
 }
@@ -60,7 +61,7 @@ fn says_dying(status: &str) -> bool {
     matches!(word("State"), "Z" | "X") || killed("SigPnd") || killed("ShdPnd")
 }
 
-/// Aborts the connections that a dying daemon noted, and waits until `ended` says that it is gone.
+/// Aborts the connections that a dying daemon recorded, and waits until `ended` reports its end.
 pub(crate) fn abort(notes: &Path, mut ended: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
     let until = Instant::now() + ENDING;
     let text = fs::read_to_string(notes).unwrap_or_default();
@@ -89,7 +90,7 @@ fn boot_id() -> String {
     fs::read_to_string(BOOT).unwrap_or_default()
 }
 
-/// The connections of the notes that are still what they were: a number may be anybody's later.
+/// The recorded connections that still belong to the same mounts: a number may be reused later.
 fn orphans(notes: &str, boot: &str, mounts: &str) -> Vec<u32> {
     let Some(notes) = notes.strip_prefix(boot).filter(|_| !boot.is_empty()) else { return Vec::new() };
     let stands = |number: u32, dataset: &str| {
@@ -117,7 +118,7 @@ fn abort_one(number: u32) -> io::Result<()> {
     let name = format!("{number}/abort");
     let mut file = match OpenOptions::new().write(true).open(Path::new(CONTROL).join(&name)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            // Nobody mounted it; it need not be anywhere.
+            // It is not mounted; it does not have to be attached anywhere.
             let control = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_create(&control)?;
             let root = fsmount(&control, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;

@@ -1,55 +1,55 @@
-//! Delegated permissions (`zfs allow`), as they are stored.
+//! The on-disk format of delegated permissions (`zfs allow`).
 //!
-//! A directory's ZAP names whoever has permissions; each entry leads to a ZAP whose keys are the permissions.
+//! A directory's ZAP names the holders of permissions; each entry leads to a ZAP whose keys are the permissions.
 //!
 //! ```text
 //! ul$1000   user 1000, here      gd$50  group 50, below     el$  everyone, here
-//! c-$       whoever creates a dataset, there                s-$@name  a named set
+//! c-$       the creator of a dataset, there                 s-$@name  a named set
 //! ```
 //!
-//! In capitals: the entry lists sets instead of permissions. Format source: `zfs_deleg_whokey`, dsl_deleg.c, OpenZFS
-//! 2.3.
+//! With capital letters the entry lists sets instead of permissions. Format source: `zfs_deleg_whokey`,
+//! dsl_deleg.c, OpenZFS 2.3.
 
 use engine::dsl::Dir;
 use engine::dsl::write::{MosTx, Tasks, names};
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
 
-/// Who has a permission.
+/// The holder of a permission.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// A user.
     User(u64),
     /// A group.
     Group(u64),
-    /// Everybody.
+    /// All users.
     Everyone,
 }
 
-/// Where a permission holds.
+/// The scope of a permission.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// On the dataset itself.
     Local(Who),
-    /// On those below.
+    /// On the datasets below.
     Descendent(Who),
-    /// For whoever creates a dataset below, there.
+    /// For the creator of a dataset below, on that dataset.
     Create,
-    /// Nowhere by itself: it is a set of this name (with its `@`).
+    /// None by itself: the definition of a set of this name (with its `@`).
     Set(String),
 }
 
-/// An entry: where it holds, and what it permits; sets begin with `@`.
+/// An entry: its scope, and its permissions; sets begin with `@`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Where.
+    /// The scope.
     pub scope: Scope,
-    /// What.
+    /// The permissions.
     pub perms: Vec<String>,
 }
 
 impl Scope {
-    /// The entry's key: of permissions, or of sets.
+    /// The entry's key, for permissions or for sets.
     #[doc(alias = "zfs_deleg_whokey")]
     fn key(&self, sets: bool) -> String {
         let (kind, place, data) = match self {
@@ -99,7 +99,7 @@ impl Who {
     }
 }
 
-/// What is granted at a directory; entries of one scope are one.
+/// The grants of a directory; entries of one scope are merged.
 pub fn grants(dir: &Dir) -> Result<Vec<Grant>> {
     let mut all: Vec<Grant> = Vec::new();
     let Some(zap) = dir.dsl.zap(dir.phys.deleg_zapobj)? else { return Ok(all) };
@@ -124,7 +124,7 @@ fn dir_of(tasks: &Tasks<'_>, name: &str) -> Result<(u64, u64)> {
     Ok((found.dir, found.head))
 }
 
-/// Permissions and sets apart, under their keys.
+/// Splits permissions and sets, each with its key.
 fn by_key(grant: &Grant) -> [(String, Vec<&str>); 2] {
     let of = |sets: bool| {
         let perms = grant.perms.iter().map(String::as_str).filter(|perm| perm.starts_with('@') == sets);
@@ -167,7 +167,7 @@ pub fn allow(tasks: &Tasks<'_>, name: &str, grants: &[Grant]) -> Result<()> {
     Ok(())
 }
 
-/// Takes permissions away (syncing context); with none named, all of the scope.
+/// Removes permissions (syncing context); without names, all of the scope.
 #[doc(alias = "dsl_deleg_unset")]
 pub fn unallow(tasks: &Tasks<'_>, name: &str, grants: &[Grant]) -> Result<()> {
     let at = &tasks.at;
@@ -205,7 +205,7 @@ fn drop_entry(at: &MosTx<'_>, zap: u64, key: &str, number: u64) -> Result<()> {
     at.free_object(number)
 }
 
-/// Refuses a word that is no permission.
+/// Refuses a word that is not a permission.
 pub fn check(perm: &str, is_property: impl Fn(&str) -> bool) -> Result<()> {
     let set = perm.strip_prefix('@').is_some_and(|name| !name.is_empty() && name.len() < SET_NAME - 1);
     if set || PERMISSIONS.contains(&perm) || is_property(perm) {
@@ -214,11 +214,11 @@ pub fn check(perm: &str, is_property: impl Fn(&str) -> bool) -> Result<()> {
     Err(Error::new(Kind::Invalid, format!("invalid permission: '{perm}'")))
 }
 
-/// A set's name with its `@` is shorter.
+/// The exclusive maximum length of a set's name with its `@`.
 #[doc(alias = "ZFS_PERMSET_MAXLEN")]
 const SET_NAME: usize = 64;
 
-/// Permissions that are not properties' names.
+/// Permissions other than property names.
 #[doc(alias = "zfs_deleg_perm_tab")]
 const PERMISSIONS: [&str; 36] = [
     "allow",

@@ -1,4 +1,4 @@
-//! Devices for pools: opened so that nobody else can have them, and looked at before they are taken.
+//! Devices for pools: opens them exclusively and checks them before use.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,15 +21,15 @@ use zutil::open::OpenedPool;
 use zutil::tree::VdevNode;
 use zutil::{PoolCandidate, Trust};
 
-/// What a pool's own devices are opened with.
+/// The open options of a pool's own devices.
 pub const OWNED: OpenOptions =
     OpenOptions { mode: OpenMode::Exclusive, cache: blkdev::CacheMode::Auto, threads: 4 };
 
-/// How long a device may be held by somebody who is letting it go: of a pool that was just exported, the last answer
-/// of a device may be on its way still.
+/// Maximum wait for a device that is being released: after an export the last completion of a device may still be
+/// pending.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
-/// Tries until it is no longer a device being held that stops it, or that has taken too long.
+/// Retries until the device is no longer held, or the wait times out.
 fn patiently<T, E>(
     mut attempt: impl FnMut() -> std::result::Result<T, E>,
     held: impl Fn(&E) -> bool,
@@ -43,13 +43,13 @@ fn patiently<T, E>(
     }
 }
 
-/// Opens a device for a pool: `WouldBlock` or `ResourceBusy` when somebody has it, and goes on having it.
+/// Opens a device for a pool: `WouldBlock` or `ResourceBusy` if another process keeps it open.
 pub fn open(path: &Path) -> io::Result<Device> {
     let held = |e: &io::Error| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy);
     Ok(Arc::new(patiently(|| FileDevice::open(path, OWNED), held)?))
 }
 
-/// Opens the device of a leaf anew; without one that belongs there, how the leaf is.
+/// Reopens the device of a leaf; without a matching device, returns the leaf's state.
 #[doc(alias("vdev_open", "vdev_validate"))]
 pub fn reopen(pool: &PoolCandidate, config: &NvList, leaf: u64) -> Reopened {
     let absent = Health::cant_open(VdevAux::OpenFailed);
@@ -66,15 +66,15 @@ pub fn reopen(pool: &PoolCandidate, config: &NvList, leaf: u64) -> Reopened {
     open(Path::new(path)).map_err(|_| absent)
 }
 
-/// Whether a device knows of a later state of the pool than the one after `last`: somebody else wrote it.
+/// Whether a device has a later state of the pool than the one after `last`, so that another system wrote it.
 pub fn is_ahead(device: &Device, last: &Uberblock) -> bool {
     let slots = zutil::ring::read_uberblocks(&**device, None);
-    // A pool that was there before has left its own.
+    // An earlier pool left its uberblocks.
     let ours = slots.iter().filter(|slot| slot.uberblock.guid_sum == last.guid_sum);
     ours.filter(|slot| slot.trust == Trust::Verified).any(|slot| slot.uberblock.txg > last.txg + 1)
 }
 
-/// That it is out of use does not count.
+/// Ignores that the leaf is out of use.
 fn allow(vdev: &mut VdevNode, leaf: u64) {
     if vdev.guid == leaf {
         (vdev.offline, vdev.faulted) = (false, false);
@@ -82,26 +82,26 @@ fn allow(vdev: &mut VdevNode, leaf: u64) {
     vdev.children.iter_mut().for_each(|child| allow(child, leaf));
 }
 
-/// Which device a path leads to.
+/// The identity of the device at a path.
 pub fn identity(path: &Path) -> io::Result<Identity> {
     let options = OpenOptions { threads: 1, ..OpenOptions::default() };
     Ok(FileDevice::open(path, options)?.identity())
 }
 
-/// What a device holds that a new pool would destroy.
+/// The content of a device that a new pool would destroy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InUse {
     /// A spare of this guid.
     Spare(u64),
     /// A cache device of this guid.
     Cache(u64),
-    /// Part of a pool that is in use, here or elsewhere.
+    /// Part of an active pool, here or elsewhere.
     Active(String),
     /// Part of a pool that was exported.
     Exported(String),
 }
 
-/// What the labels of a device say of its use; `None` when it may be taken.
+/// The use of a device according to its labels; `None` if it is free.
 #[doc(alias = "zpool_in_use")]
 pub fn in_use(path: &Path) -> Option<InUse> {
     let found = probe(path).ok().flatten()?;
@@ -113,7 +113,7 @@ pub fn in_use(path: &Path) -> Option<InUse> {
         PoolState::L2cache => Some(InUse::Cache(guid)),
         PoolState::Exported => Some(InUse::Exported(name)),
         PoolState::Destroyed => None,
-        // A label with txg 0 was written for a pool that never came to be.
+        // A label with txg 0 belongs to a pool that was never completed.
         _ if label.u64("txg") == Some(0) => None,
         _ => Some(InUse::Active(name)),
     }
@@ -122,14 +122,14 @@ pub fn in_use(path: &Path) -> Option<InUse> {
 /// Opens all devices of a pool as its owner.
 ///
 /// # Errors
-/// `Busy` when somebody else has one of them, and goes on having it; none is kept then.
+/// `Busy` if another process keeps one of them open; none is kept then.
 pub fn open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
     patiently(|| try_open_all(candidate), |e| e.kind() == Kind::Busy)
 }
 
 fn try_open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
     let opened = candidate.open(OWNED);
-    // A device that can be read but not had is held by someone; one that can't be read is just missing.
+    // A device that can be read but not opened exclusively is in use; an unreadable one is missing.
     let held = opened.failed.iter().find(|skipped| identity(&skipped.path).is_ok());
     match held {
         None => Ok(opened),

@@ -1,13 +1,13 @@
-//! What else a device may hold: file systems and containers that a pool would destroy, by their signatures.
+//! Detects file systems and containers that a pool would destroy, by their signatures.
 
 use std::path::Path;
 
 use blkdev::{BlockDevice, FileDevice, OpenOptions};
 
-/// Bytes at the begin of a device that are looked at.
+/// Bytes read at the start of a device.
 const HEAD: usize = 0x1_1000;
 
-/// A name, where the signature is, and the signature.
+/// A name, the offset of the signature, and the signature.
 const SIGNATURES: [(&str, usize, &[u8]); 15] = [
     ("xfs", 0, b"XFSB"),
     ("btrfs", 0x1_0040, b"_BHRfS_M"),
@@ -26,7 +26,7 @@ const SIGNATURES: [(&str, usize, &[u8]); 15] = [
     ("bcachefs", 0x1018, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca]),
 ];
 
-/// The kind of file system on a device, if it is one that is known.
+/// The kind of file system on a device, if it is known.
 #[doc(alias = "blkid_get_tag_value")]
 pub fn filesystem_on(path: &Path) -> Option<&'static str> {
     let device = FileDevice::open(path, OpenOptions { threads: 1, ..OpenOptions::default() }).ok()?;
@@ -40,7 +40,7 @@ fn kind_of(head: &[u8]) -> Option<&'static str> {
     found.or_else(|| is(0x438, &[0x53, 0xef]).then(|| ext_kind(head)))
 }
 
-/// Which of its generations: by the features for journals and extents.
+/// The generation of ext: by the features for journals and extents.
 fn ext_kind(head: &[u8]) -> &'static str {
     const JOURNAL: u8 = 4;
     const EXTENTS: u8 = 0x40;

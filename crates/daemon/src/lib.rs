@@ -1,16 +1,16 @@
-//! The daemon: the process that owns imported pools, and how commands reach it.
+//! The daemon: the process that owns imported pools, and its connection to commands.
 //!
 //! ```text
-//! command ── client ── Unix socket: arguments, folder, descriptors ──▶ server ── Commands::run, a thread each
+//! command ── client ── Unix socket: arguments, directory, descriptors ──▶ server ── Commands::run, a thread each
 //!                                                                        │
 //!                                       registry: pools by name ─────────┘── engine
 //!                                          │
-//!                                       cache file: what to import after a crash
+//!                                       cache file: pools to import after a crash
 //! ```
 //!
-//! A request carries the command line itself and the client's standard streams. So the same code serves a verb
-//! whether it works on an image in its own process or on an imported pool here; there is no second list of requests
-//! that could differ from the verbs. What changes pools is in [`registry`] and [`ops`], without any text.
+//! A request contains the command line itself and the client's standard streams. So one implementation of a verb
+//! works on an image in its own process and on an imported pool here; there is no second list of requests that
+//! could differ from the verbs. Changes to pools are in [`registry`] and [`ops`], which print no text.
 //!
 //! No lock of the registry is held while a pool works: a name that is being imported, created or exported is marked
 //! as busy instead.

@@ -1,4 +1,4 @@
-//! How much memory the machine has, and the watch over it: blocks in memory make room when others need it.
+//! Monitors the machine's memory: the cache shrinks when other processes need memory.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,13 @@ use engine::memory::{Limits, Memory};
 use crate::conf;
 use crate::paths::RunPaths;
 
-/// How often is looked how much memory is available.
+/// Interval of checking the available memory.
 const TICK: Duration = Duration::from_secs(1);
-/// Bytes beside those of blocks with which freed memory is given back to the system, and how often at most.
+/// Bytes beyond those of cached blocks at which freed memory is returned to the system, and the minimum interval.
 const SLACK: u64 = 64 << 20;
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Memory for blocks as the settings file says, and the machine where it says nothing. Slips go to standard error.
+/// Memory limits from the settings file, with the machine's defaults. Invalid lines are reported on standard error.
 pub fn of_place(place: &RunPaths) -> Arc<Memory> {
     let limits = Limits::of_machine(total());
     for why in conf::load(&place.conf, &limits) {
@@ -26,7 +26,7 @@ pub fn of_place(place: &RunPaths) -> Arc<Memory> {
     Arc::new(Memory::new(limits))
 }
 
-/// Looks after `memory` for as long as somebody has it.
+/// Monitors `memory` as long as it is in use.
 pub fn watch(memory: &Arc<Memory>) {
     let weak = Arc::downgrade(memory);
     let look = move || {
@@ -47,14 +47,14 @@ pub fn watch(memory: &Arc<Memory>) {
     }
 }
 
-/// Bytes that this process can have at most: the machine's, or fewer if its control group has a limit.
+/// Maximum bytes for this process: the machine's memory, or less if its control group has a limit.
 #[doc(alias = "arc_all_memory")]
 pub fn total() -> u64 {
     let machine = meminfo("MemTotal:").unwrap_or(1 << 30);
     Group::of_process().and_then(|group| group.limit).map_or(machine, |limit| limit.min(machine))
 }
 
-/// Bytes that could be had without taking them from anybody.
+/// Bytes that are available without taking them from other processes.
 #[doc(alias = "arc_free_memory")]
 pub fn available() -> u64 {
     let machine = meminfo("MemAvailable:").unwrap_or(u64::MAX);
@@ -67,13 +67,13 @@ fn meminfo(name: &str) -> Option<u64> {
     number_of(&fs::read_to_string("/proc/meminfo").ok()?, name).map(|kib| kib << 10)
 }
 
-/// The number behind a name in a file of names and numbers.
+/// The number after a name in a file of names and numbers.
 fn number_of(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What the process's control group (version 2) may have and has, the cache of files apart.
+/// The limit and usage of the process's control group (version 2), without the page cache.
 struct Group {
     limit: Option<u64>,
     used: u64,

@@ -1,4 +1,4 @@
-//! Which file systems of a pool are mounted where. How they are mounted is a front's business ([`Mounter`]).
+//! The mounted file systems of a pool and their paths. A front end does the mounting ([`Mounter`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +14,7 @@ use zcommon::props::ZfsProp;
 use crate::registry::Imported;
 use crate::server::STACK;
 
-/// Mounts that are made or taken away at the same time: each waits for the kernel and a child.
+/// Maximum concurrent mounts and unmounts: each waits for the kernel and a child.
 const AT_ONCE: usize = 8;
 
 /// The system's list of mounts.
@@ -23,7 +23,7 @@ const LISTED: &str = "/proc/self/mountinfo";
 /// Number of the next mount.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// What mounts file systems: a front such as FUSE.
+/// Mounts file systems: a front end such as FUSE.
 pub trait Mounter: Debug + Send + Sync {
     /// Mounts a file system.
     fn mount(
@@ -35,10 +35,10 @@ pub trait Mounter: Debug + Send + Sync {
     ) -> Result<Box<dyn Mount>>;
 }
 
-/// A mount that stands.
+/// An active mount.
 pub trait Mount: Debug + Send + Sync {
-    /// Takes it out of the tree, and begins what [`Mount::unmount`] ends: who unmounts many detaches all of them first, and
-    /// waits once. `Busy` as there.
+    /// Removes it from the tree and begins the work that [`Mount::unmount`] completes: to unmount many, detach all
+    /// of them first, and wait once. `Busy` as there.
     fn detach(&self, _force: bool) -> Result<()> {
         Ok(())
     }
@@ -46,88 +46,89 @@ pub trait Mount: Debug + Send + Sync {
     /// Unmounts it. `Busy` while files are open, unless forced.
     fn unmount(&self, force: bool) -> Result<()>;
 
-    /// True once somebody else has unmounted it.
+    /// Whether another process has unmounted it.
     fn is_over(&self) -> bool;
 
-    /// Takes more options of a mount command, for as long as it stands.
+    /// Applies more options of a mount command, until the unmount.
     fn remount(&self, options: &[String]) -> Result<()>;
 
-    /// Shows the file system at another place, too. It goes there with this mount.
+    /// Shows the file system at another path, too. It disappears from there with this mount.
     fn again(&self, _at: &Path, _options: &[String]) -> Result<()> {
         Err(Error::unsupported("it can't be mounted twice"))
     }
 
-    /// Other places where it shows, without links.
+    /// The other paths where it appears, with links resolved.
     fn also_at(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// The number of its FUSE connection, of which the system's list of mounts tells.
+    /// The number of its FUSE connection, from the system's list of mounts.
     fn connection(&self, _listed: &[u8]) -> Option<u32> {
         None
     }
 
-    /// Where it is, without links.
+    /// Its path, with links resolved.
     fn place(&self) -> Option<PathBuf> {
         None
     }
 
-    /// Properties that options hide, with what is in force.
+    /// Properties that options override, with the effective values.
     fn hidden(&self) -> Hidden;
 
-    /// Properties of the pool's datasets may have changed: what of them matters to the mount is to be read again.
+    /// Properties of the pool's datasets may have changed: the mount must read its own again.
     fn settings_changed(&self) {}
 
-    /// Whether somebody works in a snapshot of the dataset, which this mount shows. By its guid.
+    /// Whether a snapshot of the dataset is in use through this mount. By its guid.
     fn uses_snapshot(&self, _guid: u64) -> bool {
         false
     }
 
-    /// The dataset has another name now.
+    /// The dataset has been renamed.
     fn renamed(&self, _name: &str) {}
 
-    /// Has `work` take the dataset back to the snapshot `to`, while nobody uses it. It stays mounted, and who has files
-    /// of it open that the snapshot has, too, goes on with them.
+    /// Runs `work`, which rolls the dataset back to the snapshot `to`, while all access is held back. It stays
+    /// mounted, and open files that also exist in the snapshot stay open.
     ///
     /// # Errors
-    /// Those of `work`, and then nothing has changed; `Unsupported` when it must be unmounted for that.
+    /// Those of `work`, and then nothing has changed; `Unsupported` if it must be unmounted first.
     fn rollback(&self, _to: &str, _work: Work<'_>) -> Result<()> {
         Err(Error::unsupported("this mount can't stay"))
     }
 }
 
-/// Something that is done while a mount stands still.
+/// Work to be done while a mount is quiescent.
 pub type Work<'a> = Box<dyn FnOnce() -> Result<()> + 'a>;
 
-/// Properties that are on or off for a mount, whatever is set.
+/// Properties with a fixed value for a mount, whatever is set.
 pub type Hidden = Vec<(ZfsProp, bool)>;
 
-/// How the error of a mount that keeps its pool begins.
+/// The prefix of the error of a mount that holds its pool.
 pub const CANNOT_UNMOUNT: &str = "cannot unmount";
 
-/// A file system and where it is mounted.
+/// A file system and its mountpoint.
 #[derive(Debug)]
 struct Mounted {
     at: PathBuf,
-    /// Number of the mount in this process: a later one may hide those before it, whatever their pools.
+    /// Number of the mount in this process: a later one may hide earlier ones of any pool.
     order: u64,
     mount: Arc<dyn Mount>,
 }
 
 /// The mounts of a pool, by dataset.
 ///
-/// Somebody may unmount without us (umount(8)). Such a mount is over at once for who asks what is mounted; closing its
-/// file system takes a transaction group, so that is done by who is about to change something ([`Mounts::settle`]),
-/// never by who asks: he may be keeping the pool quiet, and no group could end.
+/// Another process may unmount (umount(8)). Such a mount no longer appears in queries; closing its file system
+/// takes a txg, so a caller that is about to change something does it ([`Mounts::settle`]), never a query: the
+/// caller of a query may be keeping the pool quiet, and no txg could end.
 #[derive(Debug, Default)]
 pub struct Mounts {
     table: Mutex<BTreeMap<String, Mounted>>,
-    /// Held while ended mounts are closed, so that who settles after another finds them closed.
+    /// Held while ended mounts are closed, so that a concurrent caller of `settle` finds them closed.
     closing: Mutex<()>,
 }
 
 impl Mounts {
-    /// Closes what somebody unmounted without us. Waits for a transaction group: not for who keeps the pool quiet.
+    /// Closes mounts that were unmounted by another process. Waits for a txg, so a caller that keeps the pool quiet
+    /// must not call it.
     pub fn settle(&self) {
         let _closing = self.closing.lock();
         let ended: Vec<Mounted> = {
@@ -143,20 +144,20 @@ impl Mounts {
         }
     }
 
-    /// Something of each mount that stands.
+    /// Applies `show` to each active mount.
     fn standing<T>(&self, show: impl Fn(&str, &Mounted) -> T) -> Vec<T> {
         let mounts = self.table.lock();
         let standing = mounts.iter().filter(|(_, mounted)| !mounted.mount.is_over());
         standing.map(|(name, mounted)| show(name, mounted)).collect()
     }
 
-    /// Where a dataset is mounted.
+    /// The mountpoint of a dataset.
     pub fn at(&self, dataset: &str) -> Option<PathBuf> {
         let mounts = self.table.lock();
         mounts.get(dataset).filter(|mounted| !mounted.mount.is_over()).map(|mounted| mounted.at.clone())
     }
 
-    /// What is mounted at a place, which may be said without links; the latest, when there are several.
+    /// The dataset mounted at a path with or without links; the latest if there are several.
     pub fn mounted_at(&self, place: &Path) -> Option<String> {
         let here = |mounted: &Mounted| {
             let mount = &mounted.mount;
@@ -168,18 +169,18 @@ impl Mounts {
         all.into_iter().flatten().max().map(|(_, name)| name)
     }
 
-    /// All mounts: dataset and place.
+    /// All mounts: dataset and path.
     pub fn all(&self) -> Vec<(String, PathBuf)> {
         self.standing(|name, mounted| (name.to_owned(), mounted.at.clone()))
     }
 
-    /// All mounts with their numbers: those of all pools that came later have higher ones.
+    /// All mounts with their numbers: later mounts of any pool have higher ones.
     pub fn numbered(&self) -> Vec<(u64, String)> {
         self.standing(|name, mounted| (mounted.order, name.to_owned()))
     }
 
-    /// Mounts at and below a place whose datasets are at and below one, in the order in which they can go: what
-    /// came later may hide what came before, or be in it.
+    /// Mounts at and below a path whose datasets are at and below one, in a valid order of unmounting: a later
+    /// mount may hide an earlier one, or be inside it.
     pub fn below(&self, dataset: &str, place: &Path) -> Vec<String> {
         let inside = |name: &str| {
             name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -192,40 +193,40 @@ impl Mounts {
         found.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Whether a snapshot is mounted by itself, or somebody works in it below `.zfs/snapshot`: it can't be destroyed.
+    /// Whether a snapshot is mounted by itself, or in use below `.zfs/snapshot`: it cannot be destroyed.
     pub fn uses_snapshot(&self, name: &str, guid: u64) -> bool {
         let head = name.split('@').next().unwrap_or_default();
         let head = self.table.lock().get(head).map(|mounted| Arc::clone(&mounted.mount));
         self.at(name).is_some() || head.is_some_and(|mount| mount.uses_snapshot(guid))
     }
 
-    /// Each mount's dataset, and what its options hide.
+    /// Each mount's dataset, and the properties that its options override.
     pub fn hidden(&self) -> Vec<(String, Hidden)> {
         self.standing(|name, mounted| (name.to_owned(), mounted.mount.hidden()))
     }
 
-    /// Gives a mount more options.
+    /// Adds options to a mount.
     ///
     /// # Errors
-    /// `NotFound` when it isn't mounted; what the front says else.
+    /// `NotFound` if it is not mounted; otherwise the front end's error.
     pub fn remount(&self, dataset: &str, options: &[String]) -> Result<()> {
         let found = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
         found.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.remount(options)
     }
 
-    /// Shows a mounted dataset at another place, too, see [`Mount::again`].
+    /// Shows a mounted dataset at another path, too, see [`Mount::again`].
     ///
     /// # Errors
-    /// `NotFound` when it isn't mounted; what the front says else.
+    /// `NotFound` if it is not mounted; otherwise the front end's error.
     pub fn again(&self, dataset: &str, at: &Path, options: &[String]) -> Result<()> {
         let found = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
         found.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.again(at, options)
     }
 
-    /// Has `work` take a mounted dataset back to a snapshot, see [`Mount::rollback`].
+    /// Runs `work`, which rolls a mounted dataset back to a snapshot, see [`Mount::rollback`].
     ///
     /// # Errors
-    /// `NotFound` when it isn't mounted; what the mount says else.
+    /// `NotFound` if it is not mounted; otherwise the mount's error.
     pub fn rollback(&self, dataset: &str, to: &str, work: Work<'_>) -> Result<()> {
         let mount = {
             let mounts = self.table.lock();
@@ -235,14 +236,15 @@ impl Mounts {
         mount.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.rollback(to, work)
     }
 
-    /// Tells every mount that properties changed.
+    /// Notifies every mount that properties changed.
     pub fn settings_changed(&self) {
-        // The table stays open meanwhile: the kernel may have to write out files, which waits for who asks.
+        // The table stays unlocked meanwhile: the kernel may have to write out files, which waits for callers of
+        // queries.
         let all = self.standing(|_, mounted| Arc::clone(&mounted.mount));
         at_once(&all, |mount| mount.settings_changed());
     }
 
-    /// A dataset was renamed with all below it, and stays mounted where it is.
+    /// A dataset was renamed with all below it, and stays mounted at its path.
     pub fn renamed(&self, old: &str, new: &str) {
         let mut mounts = self.table.lock();
         let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
@@ -259,12 +261,12 @@ impl Mounts {
             .collect();
     }
 
-    /// Notes a mount that was made.
+    /// Records a new mount.
     pub fn note(&self, dataset: &str, at: PathBuf, mount: Box<dyn Mount>) {
         self.note_all(vec![Made { dataset: dataset.to_owned(), at, mount }]);
     }
 
-    /// Notes mounts that were made. The system's list of mounts is read once for all of them.
+    /// Records new mounts. The system's list of mounts is read once for all of them.
     pub fn note_all(&self, made: Vec<Made>) {
         let listed = if made.is_empty() { Vec::new() } else { std::fs::read(LISTED).unwrap_or_default() };
         for Made { dataset, at, mount } in made {
@@ -279,7 +281,7 @@ impl Mounts {
     /// Unmounts a dataset.
     ///
     /// # Errors
-    /// `NotFound` when it isn't mounted; what the front says else, and then it stays in the table.
+    /// `NotFound` if it is not mounted; otherwise the front end's error, and then it stays in the table.
     pub fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
         self.settle();
         let mounted = self.table.lock().remove(dataset);
@@ -291,10 +293,10 @@ impl Mounts {
         done
     }
 
-    /// Unmounts everything, what came last first.
+    /// Unmounts everything, the latest first.
     ///
     /// # Errors
-    /// Of the first that stays: a sentence that begins with [`CANNOT_UNMOUNT`] and names its place.
+    /// That of the first mount that stays: a message that begins with [`CANNOT_UNMOUNT`] and names its path.
     pub fn unmount_all(&self, force: bool) -> Result<()> {
         let mut all = self.numbered();
         all.sort_by_key(|(order, _)| Reverse(*order));
@@ -308,9 +310,9 @@ impl Mounts {
         }
     }
 
-    /// Unmounts datasets, which are named in an order in which they can go: those that have nothing to do with one another
-    /// at the same time, and all with one transaction group. What is not mounted is passed over. Gives those that stay.
-    /// `stop`: after a failure what is not yet gone stays, too.
+    /// Unmounts datasets, listed in a valid order of unmounting: unrelated ones concurrently, and all with one txg.
+    /// Skips those that are not mounted. Returns those that stay. `stop`: after a failure the remaining ones stay,
+    /// too.
     pub fn unmount_many(&self, names: &[String], force: bool, stop: bool) -> Vec<Stays> {
         self.settle();
         let _closing = self.closing.lock();
@@ -330,7 +332,7 @@ impl Mounts {
                 break;
             }
         }
-        // The first waits for the group of all.
+        // The first one waits for the txg of all.
         for one in gone {
             match one.mount.unmount(force) {
                 Ok(()) => self.forget(one),
@@ -349,7 +351,7 @@ impl Mounts {
         names.iter().filter_map(of).collect()
     }
 
-    /// Takes what was unmounted out of the table, under the name that it has now.
+    /// Removes an unmounted file system from the table, under its current name.
     fn forget(&self, one: &Going) {
         let mut table = self.table.lock();
         let is_it = |mounted: &Mounted| Arc::ptr_eq(&mounted.mount, &one.mount);
@@ -361,18 +363,18 @@ impl Mounts {
     }
 }
 
-/// A mount that was made and is not noted yet.
+/// A new mount that is not recorded yet.
 #[derive(Debug)]
 pub struct Made {
     /// The dataset.
     pub dataset: String,
-    /// Where it is mounted.
+    /// Its mountpoint.
     pub at: PathBuf,
     /// The mount.
     pub mount: Box<dyn Mount>,
 }
 
-/// A mount that is to go.
+/// A mount to be unmounted.
 struct Going {
     name: String,
     at: PathBuf,
@@ -385,19 +387,19 @@ impl Going {
     }
 }
 
-/// A mount that did not go.
+/// A mount that could not be unmounted.
 #[derive(Debug)]
 pub struct Stays {
     /// The dataset.
     pub name: String,
-    /// Where it is mounted.
+    /// Its mountpoint.
     pub at: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: Error,
 }
 
-/// Divides mounts, given in an order that is right, into rounds: those of one round have places apart from one another,
-/// and each comes in a later round than all before it that are at, above or below its place.
+/// Divides mounts, listed in a valid order, into rounds: the paths of one round are unrelated, and each comes in a
+/// later round than all earlier ones that are at, above or below its path.
 pub fn rounds(places: &[&Path]) -> Vec<Vec<usize>> {
     let (mut here, mut below): (HashMap<&Path, usize>, HashMap<&Path, usize>) = Default::default();
     let mut all: Vec<Vec<usize>> = Vec::new();
@@ -418,7 +420,7 @@ pub fn rounds(places: &[&Path]) -> Vec<Vec<usize>> {
     all
 }
 
-/// Does the same with many things side by side; gives what came of each, in their order.
+/// Applies `work` to many items concurrently; returns the results in order.
 pub fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let some = || {
@@ -463,7 +465,7 @@ mod tests {
         assert_eq!(at_once(&numbers, |n| n * 2), numbers.iter().map(|n| n * 2).collect::<Vec<_>>());
     }
 
-    /// A mount that stays when it is told so, and writes down what was done.
+    /// A mount that fails to unmount on request, and logs the calls.
     #[derive(Debug)]
     struct Fake(&'static str, bool, Arc<Mutex<Vec<String>>>);
 
@@ -500,7 +502,7 @@ mod tests {
         let why = mounts.unmount_all(false).unwrap_err();
         assert!(why.to_string().contains("cannot unmount '/p/b': busy"), "{why}");
         log.lock().sort();
-        // What is below the one that stays is tried in a later round, and so it stays, too.
+        // A mount below the one that stays is tried in a later round, and so it stays, too.
         assert_eq!(*log.lock(), ["detach p/a", "detach p/b", "unmount p/a"]);
         assert_eq!(mounts.all().len(), 2);
     }

@@ -1,4 +1,4 @@
-//! What is done to whole pools: created, imported, exported, destroyed.
+//! Operations on whole pools: create, import, export, destroy.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -27,9 +27,9 @@ use crate::paths::RunPaths;
 use crate::registry::{Imported, Manner, Registry, Reservation, leaf_paths};
 use crate::server::{Caller, Commands, STACK};
 
-/// How long a starting daemon waits for the pools of its cache file before it answers.
+/// Maximum wait of a starting daemon for the pools of its cache file before it serves requests.
 const GRACE: Duration = Duration::from_secs(20);
-/// Why a pool of the cache file isn't imported, when that may change once others are.
+/// The reason why a pool of the cache file is not imported, if the import of others may change that.
 const MISSING: &str = "its devices are not where the cache file says";
 
 /// A pool to be created.
@@ -37,7 +37,7 @@ const MISSING: &str = "its devices are not where the cache file says";
 pub struct CreatePool {
     /// Its name.
     pub name: String,
-    /// The name that labels have, when `name` is only for this import.
+    /// The name in the labels, if `name` is only for this import.
     pub label_name: Option<String>,
     /// Its devices, open.
     pub spec: PoolSpec,
@@ -49,28 +49,28 @@ pub struct CreatePool {
     pub pool_props: Vec<(String, PropValue)>,
     /// Properties of its root file system.
     pub fs_props: Vec<(String, PropValue)>,
-    /// What of the root file system is fixed at its creation.
+    /// The create-time properties of the root file system.
     pub fs: FsShape,
-    /// How the root file system is encrypted.
+    /// The encryption of the root file system.
     pub encryption: Encryption,
-    /// How it is imported from now on.
+    /// The manner of its import.
     pub manner: Manner,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// The command, for the history.
     pub command: String,
 }
 
-/// What of a file system is fixed at its creation.
+/// The create-time properties of a file system.
 #[derive(Debug, Clone, Copy)]
 pub struct FsShape {
     /// Normal form of names.
     pub normalization: u64,
-    /// How the case of names counts.
+    /// Case sensitivity of names.
     pub case: zpl::CaseSensitivity,
-    /// Names in UTF-8 only; by default where they have a normal form.
+    /// Names in UTF-8 only; the default if they have a normal form.
     pub utf8only: Option<bool>,
-    /// Version of the POSIX layer; by default the newest that the pool can have.
+    /// Version of the POSIX layer; by default the newest that the pool supports.
     pub version: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ impl Default for FsShape {
 }
 
 impl FsShape {
-    /// A new file system of that shape in a pool of version `pool`, which belongs to `caller`.
+    /// A new file system with these properties in a pool of version `pool`, owned by `caller`.
     pub fn new_fs(self, caller: Caller, (sec, nsec): (i64, u32), seed: u64, pool: u64) -> NewFs {
         NewFs {
             version: self.version.unwrap_or_else(|| zpl::version_for(pool)),
@@ -97,25 +97,25 @@ impl FsShape {
 /// A pool to be imported.
 #[derive(Debug)]
 pub struct ImportPool {
-    /// What was found of it.
+    /// Its devices and configuration as found.
     pub candidate: PoolCandidate,
     /// A new name.
     pub rename: Option<String>,
     /// The new name is for this import only.
     pub temporary: bool,
-    /// Not to be changed.
+    /// Import read-only.
     pub read_only: bool,
-    /// Although another machine seems to use it.
+    /// Import even if another machine seems to use it.
     pub force: bool,
-    /// Although devices of intent logs are missing, and with them what was written last.
+    /// Import even if log devices are missing, and with them the last writes.
     pub missing_log: bool,
-    /// Which state.
+    /// The state to open.
     pub open: OpenOptions,
-    /// How.
+    /// The manner of the import.
     pub manner: Manner,
 }
 
-/// The machine's name.
+/// The machine's host name.
 pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -128,10 +128,10 @@ pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate
     zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid)
 }
 
-/// The pools that a cache file names, where it says that their devices are.
+/// The pools of a cache file, at the device paths in it.
 ///
 /// # Errors
-/// When the file can't be read.
+/// If the file cannot be read.
 #[doc(alias = "zpool_find_import_cached")]
 pub fn cached_in(file: &std::path::Path) -> std::io::Result<Vec<PoolCandidate>> {
     std::fs::File::open(file)?;
@@ -140,7 +140,7 @@ pub fn cached_in(file: &std::path::Path) -> std::io::Result<Vec<PoolCandidate>> 
     Ok(pools.into_iter().filter_map(found).collect())
 }
 
-/// The pool that the cache file of the machine's daemon calls so, where it is now.
+/// The pool with this name in the cache file of the machine's daemon, at its present location.
 pub fn cached(name: &str) -> Option<PoolCandidate> {
     let pools = Cache::at(RunPaths::of_process().cache()).pools().ok()?;
     let (_, config) = pools.into_iter().find(|(cached, _)| cached == name)?;
@@ -154,10 +154,10 @@ pub fn log_command(spa: &Spa, tasks: &Tasks<'_>, command: &str, caller: Caller) 
 }
 
 impl Registry {
-    /// Makes a pool and keeps it imported.
+    /// Creates a pool and keeps it imported.
     ///
     /// # Errors
-    /// `Exists` for the name; else why a device can't be used.
+    /// `Exists` for the name; otherwise the reason why a device cannot be used.
     pub fn create(self: &Arc<Self>, new: CreatePool) -> Result<Arc<Imported>> {
         let place = self.reserve(&new.name)?;
         let env = self.env()?;
@@ -166,7 +166,7 @@ impl Registry {
         let layout = new.spec.lay_out(0, engine::txg::INITIAL, &mut || env.guid())?;
         let (wall, seed) = (env.clock.wall(), env.guid());
         let mut fs = new.fs.new_fs(new.caller, wall, seed, new.version);
-        // No feature is enabled yet at that moment of a pool's making.
+        // No feature is enabled yet at this point of the creation.
         (fs.projects, fs.count_objects) = (false, false);
         let pool = NewPool {
             name: new.name.clone(),
@@ -197,7 +197,7 @@ impl Registry {
                 tasks.set(&name, &settings, Source::Local)
             });
             if let Err(e) = set {
-                // Nobody asked for a pool without them, and its labels would keep others from the devices.
+                // A pool without them was not requested, and its labels would block the devices.
                 pool.spa()?.destroy()?;
                 return Err(e);
             }
@@ -210,8 +210,8 @@ impl Registry {
     /// Imports a pool.
     ///
     /// # Errors
-    /// `Exists` for the name, `Busy` for a device, and whatever keeps the pool from being opened. Nothing has been
-    /// changed then.
+    /// `Exists` for the name, `Busy` for a device, and any error of opening the pool. Nothing has been changed
+    /// then.
     pub fn import(self: &Arc<Self>, new: ImportPool) -> Result<Arc<Imported>> {
         let name = new.rename.clone().unwrap_or_else(|| new.candidate.name.clone());
         self.import_at(self.reserve(&name)?, new)
@@ -247,7 +247,7 @@ impl Registry {
                 };
                 let spa = engine::spa::import(&env, source, &options)?;
                 spa.start_thread()?;
-                // The labels say from now on that it is in use.
+                // From now on the labels say that it is in use.
                 spa.sync_task(|_, _| Ok(()))?;
                 Imported::live(spa, new.candidate, new.manner)
             }
@@ -259,7 +259,7 @@ impl Registry {
         Ok(pool)
     }
 
-    /// The spares and cache devices of a pool, as far as they can be had. Pools may have the same spare.
+    /// The spares and cache devices of a pool, as far as they can be opened. Pools may share a spare.
     fn spares_of(&self, pool: &Imported) -> Vec<Device> {
         let Some(facts) = pool.view().ok().and_then(|view| zutil::load::facts(&view)) else {
             return Vec::new();
@@ -269,7 +269,7 @@ impl Registry {
         paths.filter_map(|path| self.held(&path).or_else(|| devices::open(&path).ok())).collect()
     }
 
-    /// Writes the pool into the cache file, or takes it out, as its manner says.
+    /// Writes the pool into the cache file, or removes it, according to its manner.
     pub fn note(&self, pool: &Imported) -> Result<()> {
         let (name, manner) = (pool.name(), pool.manner.read().clone());
         let cached = manner.cached && !pool.is_read_only();
@@ -284,10 +284,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Exports a pool: everything is written, and others may import it.
+    /// Exports a pool: everything is written, and other systems may import it.
     pub fn export(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
         self.let_go(name, force, true, |spa| match spa.export() {
-            // Nothing can be written any more; what was synced is on the disks.
+            // Nothing can be written any more; all synced data is on the disks.
             Err(e) if force && e.kind() == Kind::Suspended => {
                 spa.abandon();
                 Ok(())
@@ -296,7 +296,7 @@ impl Registry {
         })
     }
 
-    /// Destroys a pool: its labels say so, and it isn't found any more.
+    /// Destroys a pool: its labels say so, and searches no longer find it.
     pub fn destroy(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
         self.let_go(name, force, true, Spa::destroy)
     }
@@ -309,20 +309,20 @@ impl Registry {
         close: impl FnOnce(&Spa) -> Result<()>,
     ) -> Result<()> {
         if let Some(pool) = self.get(name) {
-            // Mounts work on the pool, too: first they have to go. What is in use stays, forced or not, as on Linux; but
-            // from a suspended pool everything goes, and when the daemon ends.
+            // Mounts work on the pool, too, and must go first. A mount in use stays, forced or not, as on Linux;
+            // but from a suspended pool everything is unmounted, and when the daemon exits.
             let suspended = || pool.spa().is_ok_and(|spa| spa.is_suspended());
             pool.mounts.unmount_all(force && (!forget || suspended()))?;
         }
         let (pool, place) = self.take(name)?;
-        // What was only read needs no goodbye.
+        // A pool that was only read needs no final sync.
         let closed = pool.spa().map_or(Ok(()), |spa| close(spa));
         if let Err(e) = closed {
             place.fill(pool);
             return Err(e);
         }
         let cachefile = pool.manner.read().cachefile.clone();
-        // Devices are closed before anybody can find the name free.
+        // Devices are closed before the name becomes free.
         drop(pool);
         if let Some(path) = cachefile {
             Cache::at(path).remove(name)?;
@@ -334,10 +334,10 @@ impl Registry {
         Ok(())
     }
 
-    /// Exports everything and leaves the cache file as it is. What can't be exported is said in the log.
+    /// Exports everything and leaves the cache file unchanged. Failures are logged.
     ///
-    /// A pool may lie on files in a mount of another one, which is in use for as long as it is imported: what is in use
-    /// waits until nothing else can go, and goes by force then.
+    /// A pool may lie on files in a mount of another one, which is in use while it is imported: a pool in use waits
+    /// until no other can be exported, and is forced then.
     pub fn close_all(self: &Arc<Self>) {
         let names = |pools: Vec<Arc<Imported>>| pools.iter().map(|pool| pool.name()).collect::<Vec<_>>();
         let is_well = |pool: &Arc<Imported>| !pool.spa().is_ok_and(|spa| spa.is_suspended());
@@ -351,10 +351,10 @@ impl Registry {
         }
     }
 
-    /// Imports what the cache file names, each pool in a thread of its own, and tells `commands` of each. Waits for
-    /// them, but not long: a pool whose devices don't answer keeps its name taken, and nobody else from theirs. What
-    /// can't be imported is said in the log and stays in the file. What lacks its devices is tried again once other
-    /// pools are there: they may be files in a mount of those.
+    /// Imports the pools of the cache file, each in a thread of its own, and notifies `commands` of each. The wait
+    /// for them is limited: a pool whose devices do not answer keeps its name reserved, without delaying the
+    /// others. Failures are logged, and the pool stays in the file. A pool with missing devices is retried after
+    /// other imports: they may be files in a mount of those pools.
     pub fn import_cached(self: &Arc<Self>, commands: &Arc<dyn Commands>) {
         let until = Instant::now() + GRACE;
         let mut wanted = self.cache.pools().unwrap_or_else(|e| {
@@ -374,7 +374,7 @@ impl Registry {
         }
     }
 
-    /// Tries to import pools; gives those whose devices aren't there.
+    /// Tries to import pools; returns those whose devices are missing.
     fn import_round(
         self: &Arc<Self>,
         wanted: Vec<(String, NvList)>,
@@ -388,7 +388,7 @@ impl Registry {
             let work = move || match registry.import_one(&name, &config, place) {
                 Ok(pool) => commands.imported(&pool, &registry),
                 Err(e) if e.kind() == Kind::NoDevice && e.what() == MISSING => {
-                    // Nobody listens any more when it took too long.
+                    // After the timeout the receiver is gone.
                     let _ = ended.send((name, config));
                 }
                 Err(e) => {
@@ -411,7 +411,7 @@ impl Registry {
         let candidate = candidate_at(&leaf_paths(config), guid);
         let missing = || Error::new(Kind::NoDevice, MISSING);
         let candidate = candidate.ok_or_else(missing)?;
-        // Labels would have any other name by now.
+        // A permanent new name would be in the labels by now.
         let temporary = candidate.name != name;
         let rename = temporary.then(|| name.to_owned());
         let manner = Manner { cached: true, ..Manner::default() };

@@ -1,7 +1,7 @@
-//! Where the daemon lives: its socket and lock, and the cache file that outlives it.
+//! The daemon's paths: its socket and lock, and the cache file that outlives it.
 //!
-//! `AQUIFER_RUN` names a folder for everything, which makes a daemon of its own: tests use it, and whoever wants two
-//! that know nothing of each other.
+//! `AQUIFER_RUN` names a directory for all files; each directory has a daemon of its own: tests use it, and users
+//! who want two independent daemons.
 
 use std::fs;
 use std::io;
@@ -10,33 +10,33 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Environment word that names the folder.
+/// Environment variable with the directory.
 pub const RUN: &str = "AQUIFER_RUN";
 
-/// Environment word that names the file of settings.
+/// Environment variable with the settings file.
 pub const CONF: &str = "AQUIFER_CONF";
-/// Environment word that names the folder of the socket for users who are not the owner.
+/// Environment variable with the directory of the socket for users other than the owner.
 pub const GUESTS: &str = "AQUIFER_GUESTS";
 const GUESTS_AT: &str = "/run/aquifer-guests";
-/// Name of a socket in its folder.
+/// Name of a socket in its directory.
 pub(crate) const SOCKET: &str = "socket";
 const CONF_NAME: &str = "aquifer.conf";
 
 /// The daemon's files.
 #[derive(Debug, Clone)]
 pub struct RunPaths {
-    /// Folder of the socket: its owner's alone.
+    /// Directory of the socket: accessible to its owner only.
     pub run: PathBuf,
-    /// Folder of the cache file.
+    /// Directory of the cache file.
     pub state: PathBuf,
-    /// The file of settings.
+    /// The settings file.
     pub conf: PathBuf,
-    /// Folder of the socket for users who are not the owner; `None`: they have none.
+    /// Directory of the socket for users other than the owner; `None` if there is none.
     pub guests: Option<PathBuf>,
 }
 
 impl RunPaths {
-    /// The place of this process's user. Nothing is created.
+    /// The paths of this process's user. Creates nothing.
     pub fn of_process() -> Self {
         let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let place = Self::of_user();
@@ -73,13 +73,12 @@ impl RunPaths {
         self.run.join(SOCKET)
     }
 
-    /// The file whose lock the daemon holds.
+    /// The file that the daemon locks.
     pub fn lock(&self) -> PathBuf {
         self.run.join("lock")
     }
 
-    /// Where somebody who is not the owner of the system's daemon asks it; `None` when an empty `AQUIFER_GUESTS` says that
-    /// nobody is to be asked.
+    /// The system daemon's socket for users other than its owner; `None` if an empty `AQUIFER_GUESTS` disables it.
     pub fn as_guest() -> Option<PathBuf> {
         let dir = std::env::var_os(GUESTS).map_or_else(|| GUESTS_AT.into(), PathBuf::from);
         (!dir.as_os_str().is_empty()).then(|| dir.join(SOCKET))
@@ -90,7 +89,7 @@ impl RunPaths {
         self.run.join("connections")
     }
 
-    /// What the daemon had to say.
+    /// The daemon's log.
     pub fn log(&self) -> PathBuf {
         self.run.join("log")
     }
@@ -100,40 +99,40 @@ impl RunPaths {
         self.state.join("zpool.cache")
     }
 
-    /// Makes the folders.
+    /// Creates the directories.
     ///
     /// # Errors
-    /// When they can't be made, or the socket's belongs to someone else or lets others in.
+    /// If they cannot be created, or if the socket's directory belongs to another user or admits others.
     pub fn prepare(&self) -> io::Result<()> {
         make(&self.run)?;
         make(&self.state)?;
         self.check()
     }
 
-    /// Looks whether the folder of the socket, if there is one, is as it has to be. The state's may well be out of reach:
-    /// `su` and `sudo` may leave a user with somebody else's `HOME`, who has no pools then.
+    /// Checks owner and mode of the socket's directory, if it exists. The state directory may be inaccessible: `su`
+    /// and `sudo` may leave a user with another user's `HOME`, who then has no pools.
     ///
     /// # Errors
-    /// How it is, and how it has to be.
+    /// The actual and the required mode or owner.
     pub fn check(&self) -> io::Result<()> {
         private(&self.run)
     }
 
-    /// Connects to the daemon. The folder is checked first and the server's user afterwards: a client lends its streams,
-    /// and another user may have made a folder of that name in `/tmp` before.
+    /// Connects to the daemon. The directory is checked first and the server's user afterwards: a client passes its
+    /// streams, and another user may have created a directory of that name in `/tmp` before.
     ///
     /// # Errors
-    /// `PermissionDenied` when the folder or the server is not to be trusted; else what connecting gives.
+    /// `PermissionDenied` if the directory or the server is not trusted; otherwise the error of the connection.
     pub fn connect(&self) -> io::Result<UnixStream> {
         self.check()?;
         trusted(UnixStream::connect(self.socket())?, &self.run)
     }
 }
 
-/// Connects to the socket on which the system's daemon serves users who are not its owner.
+/// Connects to the socket on which the system's daemon serves users other than its owner.
 ///
 /// # Errors
-/// As [`RunPaths::connect`]; the folder must be writable by root or this user alone.
+/// Like [`RunPaths::connect`]; the directory must be writable by root or this user only.
 pub fn connect_as_guest(socket: &Path) -> io::Result<UnixStream> {
     let dir = socket.parent().unwrap_or(Path::new("/"));
     let meta = fs::symlink_metadata(dir)?;
@@ -147,7 +146,7 @@ pub fn connect_as_guest(socket: &Path) -> io::Result<UnixStream> {
     trusted(UnixStream::connect(socket)?, dir)
 }
 
-/// Root and the user that runs this.
+/// Whether the user is root or runs this process.
 fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
@@ -165,7 +164,8 @@ fn trusted(stream: UnixStream, dir: &Path) -> io::Result<UnixStream> {
     Err(denied(format!("the server in '{}' runs as user {server}: nothing is sent to it", dir.display())))
 }
 
-/// The folder of the socket is a real one and lets in nobody but its owner: the user that runs this, or root.
+/// Checks that the directory of the socket is a real one and admits only its owner: the user that runs this
+/// process, or root.
 fn private(dir: &Path) -> io::Result<()> {
     let shown = dir.display();
     let meta = match fs::symlink_metadata(dir) {
@@ -191,7 +191,7 @@ fn denied(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, what)
 }
 
-/// The system's words, without the number.
+/// The system's error message, without the number.
 fn words(e: &io::Error) -> String {
     e.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -222,12 +222,12 @@ mod tests {
             assert!(crate::client::is_wanted(&place).is_err());
         }
         fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
-        // A link to a folder that is as it has to be is not one itself: whoever made the link can change it.
+        // A link to a correct directory is not trusted itself: its creator can change it.
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&run, &link).unwrap();
         let linked = RunPaths { run: link, ..place.clone() };
         assert!(linked.check().unwrap_err().to_string().contains("is not a folder"));
-        // Somebody else's state is nobody's trouble.
+        // Another user's state does not matter.
         let gone = RunPaths { run: dir.path().join("none"), state: run.join("file"), ..place.clone() };
         fs::write(run.join("file"), "").unwrap();
         assert!(!crate::client::is_wanted(&gone).unwrap());

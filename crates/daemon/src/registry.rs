@@ -1,4 +1,4 @@
-//! The pools that are imported, by name.
+//! The imported pools, by name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
@@ -26,10 +26,10 @@ use crate::cache::Cache;
 use crate::mounts::{Mounter, Mounts};
 use crate::paths::RunPaths;
 
-/// How long a command waits for a pool that is just being imported or exported.
+/// Maximum wait of a command for a pool that is being imported or exported.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A pool's two forms.
+/// An imported pool, writable or read-only.
 #[derive(Debug)]
 enum Held {
     Live(Arc<Spa>),
@@ -40,43 +40,43 @@ enum Held {
 #[doc(alias = "ZPOOL_CACHE")]
 const DEFAULT_CACHE: &str = "/etc/zfs/zpool.cache";
 
-/// How a pool was imported.
+/// The manner of a pool's import.
 #[derive(Debug, Clone, Default)]
 pub struct Manner {
-    /// Folder that mount points are below.
+    /// The root directory of mount points.
     pub altroot: Option<String>,
-    /// Whether the cache file names it.
+    /// Whether the cache file includes it.
     pub cached: bool,
-    /// Another cache file that names it, too (property `cachefile`).
+    /// Another cache file that includes it, too (property `cachefile`).
     pub cachefile: Option<PathBuf>,
-    /// File systems are not mounted by themselves.
+    /// File systems are not mounted automatically.
     pub no_mount: bool,
 }
 
 impl Manner {
-    /// Takes the property `cachefile`: empty, `none`, or a path. The one that OpenZFS has by default stands for our own.
+    /// Applies the property `cachefile`: empty, `none`, or a path. OpenZFS's default path stands for our own.
     pub fn set_cachefile(&mut self, value: &str) {
         self.cached = value != "none";
         self.cachefile = (self.cached && !value.is_empty() && value != DEFAULT_CACHE).then(|| value.into());
     }
 }
 
-/// An imported pool. Whoever works on it holds this: an export waits until nobody does.
+/// An imported pool. Every user of it holds this: an export waits until all holders have dropped it.
 #[derive(Debug)]
 pub struct Imported {
     held: Held,
     candidate: RwLock<PoolCandidate>,
-    /// How it was imported; properties may change it.
+    /// The manner of its import; properties may change it.
     pub manner: RwLock<Manner>,
     /// Number of this import (`load_guid`).
     pub load_guid: u64,
     /// When it was imported.
     pub since: Instant,
-    /// What is mounted.
+    /// Its mounts.
     pub mounts: Mounts,
-    /// Directories with settings that have no effect, by number; `None` before anybody has looked.
+    /// Directories with settings that have no effect, by number; `None` before the first check.
     pub unheeded: Mutex<Option<BTreeSet<u64>>>,
-    /// Spares and cache devices, which nobody else is to have.
+    /// Spares and cache devices, held open exclusively.
     aux: Mutex<Vec<Device>>,
 }
 
@@ -101,14 +101,14 @@ impl Imported {
         };
         if let Held::Live(spa) = &held {
             let name = spa.pool.name.clone();
-            // Standard error is the daemon's log. When it is gone nothing can be said.
+            // Standard error is the daemon's log. If it is gone nothing can be reported.
             spa.when_suspended(Arc::new(move |why: &Suspension| {
                 let whose = if why.is_ours { "an error of this program" } else { "its devices" };
                 let _ = writeln!(io::stderr(), "pool {name} is suspended because of {whose}: {}", why.cause);
             }));
         }
         if let Some(root) = &manner.altroot {
-            // It is new, so nobody has said one before.
+            // The pool is new, so no root has been set before.
             let _ = dsl.altroot.set(root.trim_end_matches('/').to_owned());
         }
         let (candidate, manner) = (RwLock::new(candidate), RwLock::new(manner));
@@ -124,15 +124,15 @@ impl Imported {
         }
     }
 
-    /// Keeps spares and cache devices, so that nobody else can have them.
+    /// Keeps spares and cache devices open, so that no other process can use them.
     pub fn hold(&self, mut devices: Vec<Device>) {
         self.aux.lock().append(&mut devices);
     }
 
-    /// The pool for change.
+    /// The pool for changes.
     ///
     /// # Errors
-    /// `ReadOnly` when it was imported so.
+    /// `ReadOnly` if it was imported read-only.
     pub fn spa(&self) -> Result<&Arc<Spa>> {
         match &self.held {
             Held::Live(spa) => Ok(spa),
@@ -140,7 +140,7 @@ impl Imported {
         }
     }
 
-    /// Keeps its datasets as they are for a moment; `None` when nothing can change them anyway.
+    /// Keeps its datasets unchanged for a moment; `None` if nothing can change them anyway.
     pub fn quiet(&self) -> Option<Quiet> {
         match &self.held {
             Held::Live(spa) => Some(spa.quiet()),
@@ -148,7 +148,7 @@ impl Imported {
         }
     }
 
-    /// Whether it can't be changed.
+    /// Whether it is read-only.
     pub fn is_read_only(&self) -> bool {
         matches!(self.held, Held::ReadOnly(_))
     }
@@ -161,7 +161,7 @@ impl Imported {
         }
     }
 
-    /// Its guid, which may change.
+    /// Its current guid.
     pub fn guid(&self) -> u64 {
         match &self.held {
             Held::Live(spa) => spa.config.lock().root().u64("guid").unwrap_or(0),
@@ -169,7 +169,7 @@ impl Imported {
         }
     }
 
-    /// The pool as it is now, for verbs that read.
+    /// The pool's current state, for verbs that read.
     pub fn view(&self) -> Result<Arc<Pool>> {
         let spa = match &self.held {
             Held::ReadOnly(pool) => return Ok(Arc::clone(pool)),
@@ -195,7 +195,7 @@ impl Imported {
         Ok(Arc::new(view))
     }
 
-    /// Its configuration as the MOS has it.
+    /// Its configuration in the MOS.
     pub fn config(&self) -> NvList {
         match &self.held {
             Held::ReadOnly(pool) => pool.config.clone(),
@@ -206,12 +206,12 @@ impl Imported {
         }
     }
 
-    /// What labels said when it was imported or last changed.
+    /// The label contents when it was imported or last changed.
     pub fn candidate(&self) -> PoolCandidate {
         PoolCandidate { name: self.name(), guid: self.guid(), ..self.candidate.read().clone() }
     }
 
-    /// Reads labels again, after devices came or went.
+    /// Reads labels again, after devices appeared or disappeared.
     pub fn look_again(&self) {
         let paths = leaf_paths(&self.config());
         if let Some(found) = crate::ops::candidate_at(&paths, self.guid()) {
@@ -219,15 +219,15 @@ impl Imported {
         }
     }
 
-    /// Opens the device of a leaf anew, if it is where the configuration says.
+    /// Reopens the device of a leaf, if it is at the path in the configuration.
     pub fn reopen(&self, leaf: u64) -> Reopened {
         crate::devices::reopen(&self.candidate(), &self.config(), leaf)
     }
 
-    /// Lets the pool go on if it was suspended. A device that another system changed meanwhile is not taken.
+    /// Resumes the pool if it was suspended. A device that another system changed meanwhile is not used.
     ///
     /// # Errors
-    /// Why it can't go on.
+    /// The reason why it cannot resume.
     pub fn resume(&self) -> Result<()> {
         let spa = self.spa()?;
         let last = spa.uberblock();
@@ -263,7 +263,7 @@ pub(crate) fn leaf_paths(config: &NvList) -> Vec<PathBuf> {
     leaves.filter_map(|leaf| leaf.path.as_ref().map(path)).collect()
 }
 
-/// A name: the pool, or that somebody is importing, creating or exporting it.
+/// A name: the pool, or `None` while it is being imported, created or exported.
 type Slot = Option<Arc<Imported>>;
 
 /// All imported pools.
@@ -271,18 +271,18 @@ type Slot = Option<Arc<Imported>>;
 pub struct Registry {
     pools: Mutex<BTreeMap<String, Slot>>,
     changed: Condvar,
-    /// What is to be imported by the next daemon.
+    /// The pools that the next daemon imports.
     pub cache: Cache,
-    /// What all pools together keep in memory.
+    /// The memory shared by all pools.
     pub memory: Arc<Memory>,
     mounter: RwLock<Option<Arc<dyn Mounter>>>,
-    /// Pools that the cache file names and that could not be imported, with the reason.
+    /// Pools of the cache file that could not be imported, with the reason.
     failed: Mutex<BTreeMap<String, String>>,
-    /// The events of the pools that are or were imported.
+    /// The events of the present and former pools.
     events: Mutex<VecDeque<Arc<Events>>>,
 }
 
-/// Pools whose events are kept.
+/// Maximum number of pools whose events are kept.
 const TOLD_OF: usize = 32;
 
 impl Registry {
@@ -308,7 +308,7 @@ impl Registry {
         self.failed.lock().insert(name.to_owned(), why);
     }
 
-    /// The events of all pools that are or were imported, those of each pool apart.
+    /// The events of all present and former pools, separately for each pool.
     pub fn events(&self) -> Vec<Arc<Events>> {
         self.events.lock().iter().cloned().collect()
     }
@@ -324,37 +324,37 @@ impl Registry {
         all.push_back(Arc::clone(events));
     }
 
-    /// The names of all pools, also of those that are coming or going.
+    /// The names of all pools, including those being imported or exported.
     pub fn names(&self) -> Vec<String> {
         self.pools.lock().keys().cloned().collect()
     }
 
-    /// Tells how file systems are mounted.
+    /// Sets the mounter of file systems.
     pub fn set_mounter(&self, mounter: Arc<dyn Mounter>) {
         *self.mounter.write() = Some(mounter);
     }
 
-    /// How file systems are mounted; `None` when they can't be.
+    /// The mounter of file systems; `None` if they cannot be mounted.
     pub fn mounter(&self) -> Option<Arc<dyn Mounter>> {
         self.mounter.read().clone()
     }
 
-    /// What a pool lives in: its own threads, so that pools don't wait for each other, and memory that all share.
+    /// The environment of a pool: its own threads, so that pools do not wait for each other, and the shared memory.
     pub fn env(&self) -> Result<Env> {
         Env::with_memory(Arc::clone(&self.memory))
     }
 
-    /// Whether there is no pool, and none is coming or going.
+    /// Whether there is no pool, and none is being imported or exported.
     pub fn is_empty(&self) -> bool {
         self.pools.lock().is_empty()
     }
 
-    /// All pools in the order of their names, without those that are coming or going.
+    /// All pools in the order of their names, without those being imported or exported.
     pub fn all(&self) -> Vec<Arc<Imported>> {
         self.pools.lock().values().flatten().cloned().collect()
     }
 
-    /// The pool of that name, or of that guid. Waits for one that is coming or going.
+    /// The pool of that name, or of that guid. Waits for one that is being imported or exported.
     pub fn get(&self, wanted: &str) -> Option<Arc<Imported>> {
         let mut pools = self.pools.lock();
         loop {
@@ -372,7 +372,7 @@ impl Registry {
         pools.values().flatten().find(|pool| pool.guid() == guid).cloned()
     }
 
-    /// The spare that a pool keeps at this path; several pools may have it.
+    /// The spare that a pool holds at this path; several pools may share it.
     #[doc(alias = "spa_spare_exists")]
     pub fn held(&self, path: &Path) -> Option<Device> {
         let wanted = crate::devices::identity(path).ok()?;
@@ -386,10 +386,10 @@ impl Registry {
         self.all().into_iter().find_map(of)
     }
 
-    /// Takes a name for a pool that is to come.
+    /// Reserves a name for a new pool.
     ///
     /// # Errors
-    /// `Exists` when there is one.
+    /// `Exists` if the name is taken.
     pub fn reserve(self: &Arc<Self>, name: &str) -> Result<Reservation> {
         let mut pools = self.pools.lock();
         if pools.contains_key(name) {
@@ -399,10 +399,10 @@ impl Registry {
         Ok(Reservation { registry: Arc::clone(self), name: name.to_owned() })
     }
 
-    /// Takes a pool away from everybody, as soon as nobody works on it.
+    /// Removes a pool from the registry, as soon as it is unused.
     ///
     /// # Errors
-    /// `Busy` when somebody does for long; the pool stays then.
+    /// `Busy` if it stays in use for long; the pool remains then.
     pub fn take(self: &Arc<Self>, name: &str) -> Result<(Arc<Imported>, Reservation)> {
         let missing = || Error::new(Kind::NotFound, "no such pool").in_pool(name);
         let mut pools = self.pools.lock();
@@ -422,7 +422,7 @@ impl Registry {
     }
 }
 
-/// A name that nobody else can take; let go when dropped, unless filled.
+/// A reserved name; released when dropped, unless filled.
 #[derive(Debug)]
 pub struct Reservation {
     registry: Arc<Registry>,
@@ -430,7 +430,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Puts a pool under the name.
+    /// Registers a pool under the name.
     pub fn fill(self, pool: Arc<Imported>) {
         self.registry.failed.lock().remove(&self.name);
         if let Ok(spa) = pool.spa() {

@@ -1,8 +1,9 @@
 //! The daemon's side: a thread for each command.
 //!
-//! The lock of the run folder is held for as long as the process lives, so there is one daemon a folder; a socket that
-//! stands there without a lock is a dead one's and is replaced. The daemon ends when nothing is imported and nobody
-//! has asked anything for a moment. A client that comes at that very moment gets no answer and tries again.
+//! The lock of the run directory is held as long as the process lives, so there is one daemon per directory; an
+//! existing socket without a lock belongs to a dead daemon and is replaced. The daemon exits when no pool is
+//! imported and no request has arrived for a moment. A client that connects at that very moment gets no answer and
+//! retries.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,20 +30,20 @@ use crate::paths::{RunPaths, SOCKET};
 use crate::registry::{Imported, Registry};
 use crate::wire;
 
-/// How often an end is looked for.
+/// Interval of checking for the end.
 const TICK: Duration = Duration::from_millis(100);
-/// Stack of a command: trees of datasets are walked by functions that call themselves, and clones of clones can be
-/// as deep as there are datasets. Only what is used of it takes memory.
+/// Stack of a command: trees of datasets are walked recursively, and clones of clones can be as deep as there are
+/// datasets. Only the used part takes memory.
 pub(crate) const STACK: usize = 256 << 20;
-/// Commands at once with which no more of users who are not the owner are taken, and how long their requests are waited for.
+/// Maximum concurrent commands before delegated users are refused, and the timeout for their requests.
 const GUESTS: usize = 32;
-/// Commands at once of one such user: nobody can keep the others out.
+/// Maximum concurrent commands of one such user, so that none can exclude the others.
 const OF_ONE_GUEST: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a daemon without pools waits for the next command.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Who asks.
+/// The caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// User.
@@ -61,17 +62,17 @@ impl Caller {
 /// A command to be run in the daemon.
 #[derive(Debug)]
 pub struct Call {
-    /// The command line, the program's name first.
+    /// The command line, beginning with the program's name.
     pub argv: Vec<OsString>,
-    /// The client's folder.
+    /// The client's working directory.
     pub cwd: PathBuf,
-    /// A few words of its environment.
+    /// The passed part of its environment.
     pub env: BTreeMap<String, OsString>,
-    /// Columns of its terminal; 0: none.
+    /// Columns of its terminal; 0 without a terminal.
     pub width: u64,
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
-    /// Set when that is not the owner: only what was allowed may be done.
+    /// Set if the caller is not the owner: only permitted operations may be done.
     pub guest: Option<Guest>,
     /// The client's standard input.
     pub stdin: File,
@@ -79,15 +80,15 @@ pub struct Call {
     pub stdout: File,
     /// The client's standard error.
     pub stderr: File,
-    /// Set when the client wants an end or went away.
+    /// Set when the client requests an end or disconnects.
     pub interrupt: Arc<AtomicBool>,
     /// The pools.
     pub registry: Arc<Registry>,
 }
 
-/// Whoever knows the commands.
+/// The implementation of the commands.
 pub trait Commands: Send + Sync {
-    /// Runs a command and gives its exit code.
+    /// Runs a command and returns its exit code.
     fn run(&self, call: Call) -> u8;
 
     /// Called once, before any pool is imported.
@@ -100,21 +101,21 @@ pub trait Commands: Send + Sync {
 struct Server {
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
-    /// Commands that are running.
+    /// Number of running commands.
     running: AtomicUsize,
-    /// Those of each user who is not the owner.
+    /// Number of running commands of each user other than the owner.
     guests: Mutex<BTreeMap<u32, usize>>,
-    /// Everybody is to stop.
+    /// Set when all commands must stop.
     stop: Arc<AtomicBool>,
-    /// An end for want of pools is none.
+    /// Do not exit when no pool is imported.
     stay: bool,
 }
 
-/// Serves until `stop` is set or nothing is left to serve; with `stay`, until `stop` is set. Whatever is imported then is exported, and stays in the
-/// cache file when `stop` was set: the next daemon has it again.
+/// Serves until `stop` is set or nothing is left to serve; with `stay`, until `stop` is set. Imported pools are
+/// exported then, and stay in the cache file if `stop` was set: the next daemon imports them again.
 ///
 /// # Errors
-/// When the socket can't be made. That another daemon serves already is none.
+/// If the socket cannot be created. Another running daemon is not an error.
 pub fn serve(
     place: &RunPaths,
     commands: Arc<dyn Commands>,
@@ -130,11 +131,11 @@ pub fn serve(
     if !locked {
         return Ok(());
     }
-    // Who that is; for people and tests, the lock itself is what counts.
+    // The process id, for humans and tests; the lock itself is decisive.
     lock.set_len(0)?;
     writeln!(&lock, "{}", std::process::id())?;
     connections::begin(place.connections())?;
-    // Fails only for a leader of a group, which was started by hand and may stay where it is.
+    // Fails only for a process group leader, which was started by hand and may stay in its session.
     let _ = rustix::process::setsid();
     let registry = Registry::new(place)?;
     crate::memory::watch(&registry.memory);
@@ -146,7 +147,7 @@ pub fn serve(
     }
     let listener = UnixListener::bind(place.socket())?;
     listener.set_nonblocking(true)?;
-    // The owner's pools are more important than that others can look at them.
+    // The owner's pools are more important than viewing by other users.
     let guests = place.guests.as_deref().and_then(|dir| {
         listen_to_guests(dir).inspect_err(|e| eprintln!("other users can't be served: {e}")).ok()
     });
@@ -160,7 +161,7 @@ pub fn serve(
         stay,
     });
     server.accept_all(&listener, guests.as_ref())?;
-    // From here on nobody gets in; who waits in the queue tries again.
+    // From here on no client connects; clients in the queue retry.
     std::fs::remove_file(place.socket())?;
     drop(listener);
     if let (Some(dir), Some(listener)) = (&place.guests, guests) {
@@ -171,7 +172,7 @@ pub fn serve(
     Ok(())
 }
 
-/// Takes the lock of the folder, if nobody has it.
+/// Takes the lock of the directory, if it is free.
 fn take(lock: &File) -> io::Result<bool> {
     match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Ok(false),
@@ -179,10 +180,10 @@ fn take(lock: &File) -> io::Result<bool> {
     }
 }
 
-/// Tells whoever waits that the socket is there, and lets go of its pipe.
+/// Notifies the starter that the socket exists, and closes its pipe.
 fn announce() -> io::Result<()> {
     let mut out = io::stdout();
-    // Started by hand, nobody may be listening.
+    // If the daemon was started by hand, the pipe may have no reader.
     let _ = out.write_all(READY).and_then(|()| out.flush());
     let null = OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -190,7 +191,7 @@ fn announce() -> io::Result<()> {
     Ok(())
 }
 
-/// A socket that everybody can reach, in a folder of its own: the owner's stays the owner's.
+/// A socket that all users can reach, in a directory of its own, separate from the owner's.
 fn listen_to_guests(dir: &Path) -> io::Result<UnixListener> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
@@ -199,7 +200,7 @@ fn listen_to_guests(dir: &Path) -> io::Result<UnixListener> {
         let what = format!("{} must be a folder that only its owner can write to", dir.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    // It has its name once everybody may connect.
+    // It gets its name once all users may connect.
     let new = dir.join("socket.new");
     match std::fs::remove_file(&new) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -212,7 +213,7 @@ fn listen_to_guests(dir: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Tells the service manager, if one started us and listens.
+/// Notifies the service manager, if one started us and listens.
 #[doc(alias = "sd_notify")]
 fn tell_systemd(state: &str) {
     use std::os::linux::net::SocketAddrExt;
@@ -261,7 +262,7 @@ impl Server {
         match listener.accept() {
             Ok((stream, _)) => self.spawn(stream, as_guest),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
-            // Out of descriptors: what runs will give some back.
+            // Out of descriptors: running commands will release some.
             Err(e) => {
                 eprintln!("a connection can't be accepted: {e}");
                 thread::sleep(TICK);
@@ -271,14 +272,14 @@ impl Server {
 
     fn spawn(self: &Arc<Self>, stream: UnixStream, as_guest: bool) {
         if as_guest && self.running.load(Ordering::Acquire) >= GUESTS {
-            // Whoever keeps the daemon busy must not keep its owner out; the client sees a closed connection.
+            // Clients that keep the daemon busy must not exclude its owner; the client sees a closed connection.
             return;
         }
         self.running.fetch_add(1, Ordering::AcqRel);
         let server = Arc::clone(self);
         let work = move || {
             match server.talk(stream, as_guest) {
-                // Nobody but the owner can fill the log.
+                // Only the owner can fill the log.
                 Err(e) if !as_guest => eprintln!("a connection failed: {e}"),
                 _ => {}
             }
@@ -304,7 +305,7 @@ impl Server {
             }
         };
         let _place = match guest.is_some().then(|| Turn::of(&self.guests, uid)) {
-            // The client comes again.
+            // The client retries.
             Some(None) => return Ok(()),
             place => place,
         };
@@ -333,7 +334,7 @@ impl Server {
             interrupt,
             registry: Arc::clone(&self.registry),
         };
-        // A command that panics has failed; the pools and the other commands go on.
+        // A command that panics has failed; the pools and the other commands continue.
         let code = catch_unwind(AssertUnwindSafe(|| self.commands.run(call))).unwrap_or(1);
         let answered = stream.write_all(&[wire::EXIT, code]);
         stream.shutdown(std::net::Shutdown::Both)?;
@@ -344,7 +345,7 @@ impl Server {
         answered
     }
 
-    /// Ends what runs and exports everything.
+    /// Ends running commands and exports everything.
     fn finish(&self) {
         let until = Instant::now() + Duration::from_secs(10);
         while self.running.load(Ordering::Acquire) > 0 && Instant::now() < until {
@@ -354,7 +355,7 @@ impl Server {
     }
 }
 
-/// One of the commands that a user may have at once.
+/// One of the concurrent commands of a user.
 struct Turn<'a> {
     all: &'a Mutex<BTreeMap<u32, usize>>,
     uid: u32,
@@ -385,9 +386,9 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Whether writing to a stream of somebody else does nothing that they could not do: what this process writes to a file is
-/// written with its rights (quotas and set-id bits don't hold for root), and a socket may tell its other end that root
-/// wrote. So it is a pipe or a terminal; a client that has something else copies from a pipe.
+/// Whether writing to another user's stream has no effect beyond that user's rights: this process writes to a file
+/// with its own rights (quotas and set-id bits do not apply to root), and a socket may tell its other end that root
+/// wrote. So the stream must be a pipe or a terminal; a client with another stream copies from a pipe.
 pub(crate) fn is_harmless(stream: &OwnedFd) -> bool {
     let kind = rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode));
     match kind {
@@ -397,11 +398,11 @@ pub(crate) fn is_harmless(stream: &OwnedFd) -> bool {
     }
 }
 
-/// Sets the flag when the client says so or goes away.
+/// Sets the flag when the client requests it or disconnects.
 fn watch(mut stream: UnixStream, interrupt: Arc<AtomicBool>) -> Option<thread::JoinHandle<()>> {
     let work = move || {
         let mut byte = [0];
-        // Whatever comes, or the end of all that could come, means the same.
+        // Any byte, and the end of the stream, have the same meaning.
         let _ = stream.read(&mut byte);
         interrupt.store(true, Ordering::Relaxed);
     };

@@ -1,4 +1,4 @@
-//! What goes over the socket.
+//! The protocol of the socket.
 //!
 //! ```text
 //! client: length (u32 LE, with three descriptors) · nvlist argv, cwd, env, width        later, any byte: stop
@@ -20,14 +20,14 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Bytes of the longest request: more than any command line may have.
+/// Maximum bytes of a request: more than any command line may have.
 const MAX: usize = 4 << 20;
 /// Standard input, output and error.
 const STREAMS: usize = 3;
 
-/// Said when a request was read.
+/// Sent when a request was read.
 pub(crate) const ACCEPTED: u8 = b'a';
-/// Said before the exit code.
+/// Sent before the exit code.
 pub(crate) const EXIT: u8 = b'x';
 /// Asks a command to stop.
 pub(crate) const STOP: u8 = b's';
@@ -74,7 +74,7 @@ impl Request {
     }
 }
 
-/// Sends a request and the streams that it is to use.
+/// Sends a request and its streams.
 pub(crate) fn send(
     stream: &mut UnixStream,
     request: &Request,
@@ -93,7 +93,7 @@ pub(crate) fn send(
     stream.write_all(&body)
 }
 
-/// Receives a request; `None` when the other side went away without one.
+/// Receives a request; `None` if the other side disconnected without one.
 pub(crate) fn receive(stream: &mut UnixStream) -> io::Result<Option<(Request, [OwnedFd; STREAMS])>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(STREAMS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,8 +1,7 @@
-//! `-b`, `-c`: every block of the pool, counted and checked.
+//! `-b`, `-c`: counts and checks every block of the pool.
 //!
-//! Differs from OpenZFS: metadata that can't be read is said on standard error; a block that is used twice,
-//! or used and not allocated, is a line of its own where OpenZFS ends itself; a block that is deduplicated or
-//! cloned is read once.
+//! Differs from OpenZFS: unreadable metadata is reported on standard error; a block that is used twice, or used and
+//! not allocated, is a line of its own where OpenZFS aborts; a deduplicated or cloned block is read once.
 
 mod histogram;
 mod table;
@@ -27,11 +26,11 @@ use crate::verb::{Exit, Outcome};
 const LEAKS: Exit = Exit(2);
 /// Blocks failed their checksums.
 const ERRORS: Exit = Exit(3);
-/// errno of a block that fails its checksum (`EBADE`), as OpenZFS on Linux has it.
+/// errno of a checksum failure (`EBADE`), as in OpenZFS on Linux.
 const ECKSUM: i32 = 52;
 const EIO: i32 = 5;
 
-/// What of zdb's options matters here.
+/// The zdb options relevant here.
 #[derive(Debug, Clone, Copy)]
 struct Want {
     blocks: u32,
@@ -111,7 +110,7 @@ fn heading(want: Want, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// The line that `-bbbbb` has for each pointer.
+/// The line of `-bbbbb` for each pointer.
 fn pointer(event: &Event<'_>, out: &mut dyn Write) -> io::Result<()> {
     let line = |visit: &Visit<'_>, out: &mut dyn Write| {
         if visit.origin == Origin::Deferred {
@@ -157,7 +156,7 @@ fn errors(want: Want, report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Leaks and double use; true when there are any.
+/// Prints leaks and double use; returns whether there are any.
 fn space(want: Want, account: &Account, out: &mut dyn Write) -> io::Result<bool> {
     if !want.leaks {
         return Ok(false);
@@ -219,7 +218,7 @@ fn totals(account: &Account, total: &Sums, out: &mut dyn Write) -> io::Result<()
 }
 
 fn class(out: &mut dyn Write, name: &str, class: ClassUse) -> io::Result<()> {
-    // What C prints for nothing out of nothing.
+    // C prints this for zero out of zero.
     let used = match class.space {
         0 => "-nan".to_owned(),
         space => format!("{:.2}", 100.0 * class.alloc as f64 / space as f64),
@@ -254,7 +253,7 @@ fn details(
         writeln!(out, "\tDittoed blocks in same metaslab: {}", total.ditto_same_metaslab)?;
     }
     for (vdev, segments) in mappings(session) {
-        // zdb says "in memory" and means entries.
+        // zdb prints "in memory" but counts entries.
         let memory = want.number(segments);
         writeln!(out, "\tindirect vdev id {vdev} has {segments} segments ({memory} in memory)")?;
     }
@@ -265,7 +264,7 @@ fn details(
     Ok(())
 }
 
-/// Numbers of the vdevs that were removed or are being removed, with the segments in their mappings.
+/// Numbers of the vdevs that were removed or are being removed, with the segments of their mappings.
 fn mappings(session: &Session) -> Vec<(u64, u64)> {
     let tree = session.pool.tree();
     let with_mapping = tree.config.children.iter().filter(|config| config.indirect_object != 0);

@@ -1,4 +1,4 @@
-//! `-T`: blocks that are cloned.
+//! `-T`: cloned blocks.
 
 use std::io::Write;
 

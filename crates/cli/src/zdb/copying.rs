@@ -1,5 +1,5 @@
-//! `-x DIR`: whatever is read is also copied to sparse files, one for each device, of the same name and size. A pool
-//! can be opened from them again, as far as what was read suffices.
+//! `-x DIR`: copies everything that is read to sparse files, one for each device, with the same names and sizes. A
+//! pool can be opened from them again, as far as the read data suffices.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ struct Copying {
     copy: Arc<File>,
 }
 
-/// The device with its copy below `dir`; its labels are copied at once, as they were read before.
+/// The device with its copy below `dir`; its labels, which were read before, are copied at once.
 pub fn copying(inner: Device, dir: &Path) -> Result<Device, Failure> {
     let name = inner.name().to_owned();
     let cannot = |e: io::Error| Failure::cannot("copy", &name, e);
@@ -32,7 +32,7 @@ pub fn copying(inner: Device, dir: &Path) -> Result<Device, Failure> {
     let device: Device = Arc::new(Copying { inner, copy: Arc::new(copy) });
     for (offset, len) in [(0, LABEL_START_SIZE), (size.saturating_sub(LABEL_END_SIZE), LABEL_END_SIZE)] {
         let len = usize::try_from(len.min(size)).unwrap_or(0);
-        // What can't be read is no reason to give up here: the copy has a hole there.
+        // An unreadable range is no reason to abort: the copy has a hole there.
         let _ = blkdev::read_at(&*device, offset, len);
     }
     Ok(device)
@@ -47,7 +47,7 @@ impl Copying {
         let copy = Arc::clone(&self.copy);
         let done = Box::new(move |result: io::Result<()>, buf: stdx::AlignedBuf| {
             if result.is_ok() {
-                // A full disk must not stop the reading; what is missing is seen when the copy is used.
+                // A full disk must not stop the reading; missing data shows when the copy is used.
                 let _ = copy.write_all_at(&buf, offset);
             }
             done(result, buf);

@@ -1,4 +1,4 @@
-//! `-D`: dedup tables; `-S`: the table that dedup would make.
+//! `-D`: dedup tables; `-S`: the simulated table of dedup.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `-M`: fragmentation and free pieces of vdevs and of the normal class.
+//! `-M`: fragmentation and free segments of vdevs and of the normal class.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use crate::verb::{Exit, Outcome};
 
 /// Buckets of a histogram of ranges.
 const BUCKETS: usize = 64;
-/// More metaslabs than this, and a normal vdev keeps one for the intent log.
+/// A normal vdev with more metaslabs than this reserves one for the intent log.
 const EMBEDDED_LOG_MIN_METASLABS: usize = 64;
 
 /// Normal vdevs and the pool; `-MM` special vdevs, too.
@@ -48,7 +48,7 @@ fn text(percent: Option<u64>) -> String {
     percent.map_or("  -".to_owned(), |p| format!("{p:>3}%"))
 }
 
-/// Free pieces by size, without the metaslab that serves the intent log: the emptiest.
+/// Free segments by size, without the metaslab that serves the intent log, which is the emptiest.
 fn pieces(normal: bool, metaslabs: &[&Metaslab], shift: u32) -> [u64; BUCKETS] {
     let keeps_one = normal && metaslabs.len() > EMBEDDED_LOG_MIN_METASLABS;
     let log = metaslabs.iter().min_by_key(|m| (m.allocated(), m.id)).filter(|_| keeps_one).map(|m| m.id);

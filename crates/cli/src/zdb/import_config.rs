@@ -1,4 +1,4 @@
-//! The configuration that an import would start from, as the search of devices puts it together.
+//! The configuration for an import, as the search of devices assembles it.
 
 use std::io::Write;
 
@@ -9,16 +9,16 @@ use super::target::Session;
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 
-/// `load-request-txg` that asks for the newest.
+/// The `load-request-txg` value for the newest txg.
 const NEWEST: u64 = u64::MAX;
-/// Rewind policies: never, and as far as it takes.
+/// Rewind policies: never, and as far as necessary.
 const NEVER_REWIND: u32 = 2;
 const DO_REWIND: u32 = 8;
 const EXTREME_REWIND: u32 = 16;
 /// Pairs of the pool, in libzutil's order.
 const OF_POOL: [&str; 7] = ["vdev_children", "version", "pool_guid", "name", "state", "hostid", "hostname"];
 
-/// Prints it; nothing when the devices are not found again.
+/// Prints it; prints nothing if the devices are not found again.
 pub fn print(session: &Session, ctx: &mut Ctx) -> Result<(), Failure> {
     let found = zutil::import::candidates(&session.options.paths);
     let Ok(candidate) = zutil::import::select(found, &session.pool.guid.to_string()) else { return Ok(()) };
@@ -50,14 +50,14 @@ fn pick(from: &NvList, names: &[&str]) -> NvList {
     names.iter().filter_map(|name| Some((*name, from.get(name)?.clone()))).collect()
 }
 
-/// The path stands last where a device is found: it is set anew then.
+/// The path comes last for a found device, because the search sets it anew.
 fn vdev(candidate: &PoolCandidate, config: &NvList, depth: usize) -> NvList {
     let mut list = config.clone();
     let found = config.u64("guid").is_some_and(|guid| candidate.member(guid).is_some());
     if let Some(path) = found.then(|| list.remove("path")).flatten() {
         list.push("path", path);
     }
-    // The tree was read within bounds; deeper ones keep their order.
+    // The tree was decoded within bounds; deeper levels keep their order.
     if depth < 8
         && let Some(NvValue::ListArray(children)) = list.get_mut("children")
     {

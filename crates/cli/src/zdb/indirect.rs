@@ -1,4 +1,4 @@
-//! Where the blocks of a removed vdev went.
+//! The mapping of a removed vdev.
 
 use std::io::Write;
 
@@ -45,7 +45,7 @@ pub fn run(session: &Session, config: &VdevConfig, ctx: &mut Ctx) -> Result<(), 
     Ok(())
 }
 
-/// The map of what nothing refers to any more and is not yet counted in the mapping.
+/// The space map of obsolete blocks that the mapping does not count yet.
 fn obsolete_map(session: &Session, config: &VdevConfig) -> engine::Result<Option<Object>> {
     let Some(zap) = session.pool.dsl.zap(config.top_zap)? else { return Ok(None) };
     let number = zap.u64(vdev_top::INDIRECT_OBSOLETE_SM)?.filter(|&n| n != 0);
@@ -111,7 +111,7 @@ fn mapping(session: &Session, id: u64, object: &Object, ctx: &mut Ctx) -> Result
     Ok(())
 }
 
-/// Bytes of entry `i` that nothing refers to any more; 0 where that is not counted.
+/// Obsolete bytes of entry `i`; 0 if they are not counted.
 fn obsolete(session: &Session, counts: u64, i: u64) -> u32 {
     let counts = if counts == 0 { None } else { session.pool.mos.object(counts).ok() };
     let bytes = counts.and_then(|object| object.read_vec(i.saturating_mul(4), 4).ok());

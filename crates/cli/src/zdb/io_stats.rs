@@ -1,6 +1,6 @@
-//! `-s`: what this run itself read, vdev by vdev.
+//! `-s`: the reads of this run, vdev by vdev.
 //!
-//! Differs from OpenZFS: reads of labels are not counted, as they come before there is a vdev.
+//! Differs from OpenZFS: reads of labels are not counted, because they precede the vdevs.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use super::target::Session;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Outcome};
 
-/// Columns that name and class have before numbers begin.
+/// Columns of name and class before the numbers.
 const NAME_WIDTH: usize = 25;
 
-/// What was read from a vdev and everything below it.
+/// The reads from a vdev and everything below it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     reads: u64,
@@ -62,7 +62,7 @@ fn below(
     vdev.children.iter().try_for_each(|child| below(session, child, "", indent + 2, None, ctx))
 }
 
-/// A device's path; of other vdevs the kind and its parity.
+/// A device's path; for other vdevs the kind and its parity.
 fn name(session: &Session, vdev: &VdevConfig) -> String {
     let leaf = session.pool.tree().leaf(vdev.guid).map(|leaf| leaf.path.clone());
     let path = leaf.or_else(|| vdev.path.clone());
@@ -87,8 +87,7 @@ fn counted(session: &Session, vdev: &VdevConfig) -> Counts {
     })
 }
 
-/// One line. A name that is too long for its column pushes the rest on by as much as it is too long, and by the
-/// class behind it.
+/// Prints one line. A name longer than its column shifts the rest by its excess length, and by the class after it.
 #[doc(alias = "show_vdev_stats")]
 fn line(name: &str, class: &str, indent: usize, space: Option<(u64, u64)>, counts: Counts) -> String {
     let taken = indent + name.len();

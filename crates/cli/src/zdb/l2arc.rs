@@ -1,4 +1,4 @@
-//! The header of a cache device, and the log blocks that tell what it holds.
+//! The header of a cache device, and the log blocks that list its contents.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -15,10 +15,10 @@ use crate::verb::Failure;
 const HEADER_SIZE: usize = 64 << 10;
 /// Largest log block: head and entries.
 const MAX_BLOCK: u64 = 1 << 20;
-/// Log blocks that are followed at most.
+/// Maximum number of followed log blocks.
 const MAX_BLOCKS: usize = 1 << 20;
 
-/// Prints header and log blocks; false when their sums contradict the header.
+/// Prints header and log blocks; returns false if their sums contradict the header.
 pub fn run(options: &Options, device: &FileDevice, ctx: &mut Ctx) -> Result<bool, Failure> {
     let bytes = blkdev::read_at(device, LABEL_START_SIZE, HEADER_SIZE).ok();
     let header = bytes.as_deref().and_then(|b| L2arcDevHdr::from_either(b).ok());
@@ -112,7 +112,8 @@ fn log_blocks(
     Ok(failed == 0 && balanced)
 }
 
-/// Prints one log block, the `number`th of the chain; returns where the one before it is, `None` when it can't be read.
+/// Prints one log block, the `number`th of the chain; returns the location of the previous one, or `None` if it
+/// cannot be read.
 fn block(
     options: &Options,
     device: &FileDevice,
@@ -177,7 +178,7 @@ fn print_entry(number: u64, i: u64, entry: &L2arcLogEnt, ctx: &mut Ctx) -> Resul
         ("psize", prop.psize()),
         ("compr", prop.0 >> 32 & 0x7f),
         ("complevel", entry.complevel & 0xff),
-        // On disk 0 is no kind.
+        // On disk, 0 means no type.
         ("type", (prop.0 >> 48 & 0xff).saturating_sub(1)),
         ("protected", prop.0 >> 56 & 1),
         ("prefetch", u64::from(prop.prefetch())),

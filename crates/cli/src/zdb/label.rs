@@ -1,8 +1,7 @@
 //! `-l`: the labels of a device: configurations, uberblocks, and the header of a cache device.
 //!
-//! Each configuration (and uberblock) is shown once, with the labels that hold it; given more often, each
-//! label shows its own. Exit code 0 when a label was found, 1 when something could not be read, 2 when there
-//! is none.
+//! Each configuration (and uberblock) is printed once, with the labels that contain it; with a repeated `-l`, each
+//! label prints its own. Exit code 0 if a label was found, 1 if something could not be read, 2 if there is none.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,16 +21,16 @@ use super::{l2arc, label_stats, uberblock};
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 
-/// Sector shift of a vdev whose label does not tell.
+/// Sector shift of a vdev whose label does not contain one.
 const DEFAULT_ASHIFT: u32 = 9;
 
 /// One label, as read.
 struct Label {
     index: u32,
-    /// The packed list's bytes, when they decode.
+    /// The packed list's bytes, if they decode.
     config: Option<(Vec<u8>, NvList)>,
     trust: Trust,
-    /// Every slot of the ring; `None` where no uberblock stands.
+    /// Every slot of the ring; `None` for a slot without an uberblock.
     ring: Vec<Option<(Vec<u8>, Uberblock)>>,
 }
 

@@ -1,11 +1,11 @@
-//! How a label's configuration uses its room, by type of value and by leaf vdev.
+//! The space usage of a label's configuration, by type of value and by leaf vdev.
 
 use std::io::{self, Write};
 
 use nvpair::{NvList, NvPair, NvValue};
 use ondisk::label::NVLIST_SIZE;
 
-/// What was counted.
+/// The counters.
 #[derive(Default)]
 struct Stats {
     integers: Kind,
@@ -15,7 +15,7 @@ struct Stats {
     leaves: u64,
     leaf_total: usize,
     leaf_largest: usize,
-    /// Numbers of the types that are not counted.
+    /// Numbers of the types without a counter.
     skipped: Vec<i32>,
 }
 
@@ -64,7 +64,7 @@ impl Stats {
     }
 }
 
-/// Prints the statistics of a configuration; `level` is how often `-l` was given.
+/// Prints the statistics of a configuration; `level` is the number of `-l` options.
 #[doc(alias = "dump_nvlist_stats")]
 pub fn print(config: &NvList, level: u32, out: &mut dyn Write) -> io::Result<()> {
     let mut stats = Stats::default();

@@ -1,8 +1,8 @@
-//! `-y`: livelists of clones that are being deleted, and the space maps, checked against themselves and each other.
+//! `-y`: checks the livelists of clones under deletion, and the space maps, against themselves and each other.
 //!
-//! A livelist says what a clone allocated and freed for itself; when the clone is deleted, what is left allocated is
-//! freed from it. So in each part of it nothing may be freed that was not allocated, and all that is left must be
-//! allocated in the space maps, too.
+//! A livelist records the blocks that a clone allocated and freed for itself; when the clone is deleted, the
+//! remaining allocations are freed from it. So no part of a livelist may free a block that it did not allocate, and
+//! all remaining allocations must be allocated in the space maps, too.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -24,13 +24,13 @@ use crate::ctx::Ctx;
 use crate::verb::Exit;
 use crate::verb::{Failure, Outcome};
 
-/// Places that livelists say are allocated: vdev, offset, bytes.
+/// Locations that livelists record as allocated: vdev, offset, bytes.
 type Places = BTreeSet<(u32, u64, u64)>;
 
-/// Pointers of one part of a livelist at most, as everywhere.
+/// Maximum pointers of one part of a livelist, as elsewhere.
 const MAX_PART: usize = 1 << 20;
 
-/// Checks everything; problems are printed and do not fail the run, as in OpenZFS.
+/// Runs all checks; problems are printed and do not fail the run, as in OpenZFS.
 #[doc(alias = "livelist_metaslab_validate")]
 pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
     let pool = Arc::clone(&session.pool);
@@ -80,7 +80,7 @@ fn parts(pool: &Pool) -> Result<Vec<u64>, Failure> {
     Ok(parts)
 }
 
-/// Pairs each free of a part with its allocation; what is left is live.
+/// Pairs each free of a part with its allocation; the remaining allocations are live.
 #[doc(alias = "sublivelist_verify_func")]
 fn verify_part(pool: &Pool, part: u64, live: &mut Places, ctx: &mut Ctx) -> Result<(), Failure> {
     let (mut allocated, mut freed) = (Places::new(), Vec::new());
@@ -108,7 +108,7 @@ fn verify_part(pool: &Pool, part: u64, live: &mut Places, ctx: &mut Ctx) -> Resu
     Ok(())
 }
 
-/// Replays a metaslab's own map; nothing may be allocated or freed twice.
+/// Replays a metaslab's own map; no range may be allocated or freed twice.
 #[doc(alias = "metaslab_spacemap_validation_cb")]
 fn verify_map(
     pool: &Pool,
@@ -147,7 +147,7 @@ fn verify_map(
     Ok(allocated)
 }
 
-/// What livelists say is allocated in this metaslab must be so; it is taken off the list.
+/// Checks that the livelists' allocations in this metaslab are allocated, and removes them from the set.
 fn check_live(
     vdev: u64,
     slab: &Metaslab,

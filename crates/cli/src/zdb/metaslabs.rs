@@ -20,29 +20,29 @@ use super::text::{Numbers, histogram};
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 
-/// Vdev number that zdb prints for entries that name none.
+/// The vdev number that zdb prints for entries without one.
 const NO_VDEV: u64 = 1 << 24;
 
-/// Free pieces below this are in no list by size, and not among the segments that zdb counts.
+/// Smaller free segments are not in the list by size, and not among the segments that zdb counts.
 #[doc(alias = "metaslab_by_size_min_shift")]
 const MIN_LISTED: u64 = 1 << 14;
 
-/// What several parts need.
+/// State that several parts need.
 pub struct Space {
     /// Top-level vdevs and their metaslabs.
     pub tops: Vec<(VdevConfig, Metaslabs)>,
     /// The pool's logs.
     logs: Vec<Log>,
-    /// What the logs say.
+    /// The unflushed changes of the logs.
     unflushed: Unflushed,
-    /// The pool's sums.
+    /// The pool's totals.
     pub sums: PoolSpace,
     has_logs: bool,
     exit: Exit,
 }
 
 impl Space {
-    /// Reads the heads of all maps, and the logs; damage is told and left out.
+    /// Reads the headers of all maps, and the logs; damaged ones are reported and omitted.
     pub fn load(session: &Session, ctx: &mut Ctx) -> Self {
         let pool = &session.pool;
         let mut exit = Exit::OK;
@@ -80,12 +80,12 @@ impl Space {
         Self { tops, logs, unflushed, sums, has_logs, exit }
     }
 
-    /// The class of a vdev: its configuration may not tell.
+    /// The class of a vdev, which its configuration may lack.
     pub fn bias(&self, vdev: u64) -> AllocBias {
         self.sums.vdevs.iter().find(|v| v.id == vdev).map_or(AllocBias::Normal, |v| v.bias)
     }
 
-    /// What the logs say of a metaslab.
+    /// The unflushed changes of a metaslab.
     pub fn unflushed(&self, vdev: u64, metaslab: u64) -> Option<&Change> {
         self.unflushed.change(vdev, metaslab)
     }
@@ -97,7 +97,7 @@ impl Space {
     }
 }
 
-/// Metaslabs, all or those that the operands name: `VDEV [METASLAB…]`.
+/// Prints metaslabs, all or those in the operands: `VDEV [METASLAB…]`.
 pub fn run(session: &Session, space: &Space, ctx: &mut Ctx) -> Outcome {
     writeln!(ctx.out, "\nMetaslabs:")?;
     let wanted: Vec<u64> = session.rest.iter().filter_map(|word| parse_number(word)).collect();
@@ -149,7 +149,7 @@ fn one_vdev(
     writeln!(ctx.out, "\t{}   {}   {}   {}", rule(15), rule(19), rule(15), rule(12))?;
     match ids {
         None => {
-            // A vdev whose removal is under way has its mapping beside its metaslabs.
+            // A vdev under removal has a mapping in addition to its metaslabs.
             if config.kind == Kind::Indirect || config.indirect_object != 0 {
                 indirect::run(session, config, ctx)?;
             }
@@ -212,7 +212,7 @@ fn one(
     Ok(())
 }
 
-/// Free pieces as the metaslab's own map has them: as in zdb, without what only the logs tell.
+/// Free segments of the metaslab's own map: as in zdb, without the changes in the logs.
 #[doc(alias = "dump_metaslab_stats")]
 fn in_memory(
     numbers: Numbers,
@@ -246,7 +246,7 @@ fn in_memory(
     Ok(histogram(&mut ctx.out, &counts, 0)?)
 }
 
-/// A space map: its head, and with `-mmmm` (or `-dddddd`) every entry.
+/// A space map: its header, and with `-mmmm` (or `-dddddd`) every entry.
 #[doc(alias = "dump_spacemap")]
 pub fn map(
     session: &Session,
@@ -311,7 +311,7 @@ fn item_text(item: &SpaceMapItem, alloc: &mut i64) -> String {
     }
 }
 
-/// What the pool's checkpoint keeps from being used again: every entry, with `-mmmm`.
+/// The space that the pool's checkpoint holds: every entry, with `-mmmm`.
 pub fn run_checkpoint(session: &Session, ctx: &mut Ctx) -> Outcome {
     let pool = &session.pool;
     for config in &pool.tree().config.children {
@@ -323,7 +323,7 @@ pub fn run_checkpoint(session: &Session, ctx: &mut Ctx) -> Outcome {
     Ok(Exit::OK)
 }
 
-/// The logs, and how many of their entries still count.
+/// The logs, and the number of their entries that are still unflushed.
 #[doc(alias = "dump_log_spacemaps")]
 pub fn run_logs(session: &Session, space: &Space, ctx: &mut Ctx) -> Outcome {
     if !space.has_logs {

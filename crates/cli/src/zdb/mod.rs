@@ -1,10 +1,10 @@
 //! `zdb`: on-disk structures as OpenZFS's debugger prints them.
 //!
 //! ```text
-//! options   the command line, getopt's way
-//! target    what it names, opened
-//! run       what is shown, in zdb's order
-//! blocks, objects, …   one room for each thing shown
+//! options   the command line, with getopt's syntax
+//! target    the operand, opened
+//! run       the sections, in zdb's order
+//! blocks, objects, …   one module for each section
 //! ```
 
 mod blocks;

@@ -1,10 +1,10 @@
 //! zdb's options: each declared once, counted by repetition, in any order with the operands.
 //!
-//! The syntax is getopt's, not clap's: `-ddbb`, `-ut 5`, `-t5` and options after operands all mean what
-//! they mean to OpenZFS's zdb.
+//! The syntax is getopt's, not clap's: `-ddbb`, `-ut 5`, `-t5` and options after operands have the same meaning as
+//! in OpenZFS's zdb.
 //!
-//! Differs from OpenZFS: `--device`, `--load-key` and `--fallback` are ours, as other verbs have them, and
-//! giving devices (`-p` or `--device`) implies `-e`.
+//! Differs from OpenZFS: `--device`, `--load-key` and `--fallback` are ours, as in other verbs, and specifying
+//! devices (`-p` or `--device`) implies `-e`.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,13 @@ use crate::source::{LoadKey, parse_load_key};
 
 /// One option.
 pub struct Flag {
-    /// Its letter; 0 for ours, which have none.
+    /// Its letter; 0 for our own options, which have none.
     pub letter: u8,
     /// Its long name.
     pub long: &'static str,
-    /// What its argument is called, when it takes one.
+    /// The name of its argument, if it takes one.
     pub argument: Option<&'static str>,
-    /// What it does.
+    /// Its description.
     pub help: &'static str,
 }
 
@@ -83,24 +83,24 @@ pub const FLAGS: &[Flag] = &[
     plain(0, "help", "this text"),
 ];
 
-/// Letters that choose what is shown: any of them, and the rest is not.
+/// Letters that select sections: if any is given, only the selected ones are shown.
 const CHOOSERS: &[u8] = b"bBcCdDEGhilmMNOrRsSTuyZ";
-/// Letters that "show everything" does not mean.
+/// Letters that "show everything" does not include.
 const NOT_IN_ALL: &[u8] = b"ABeEFkKlLNOPrRSXyIotpUxvVYq";
 
 /// A parsed command line.
 #[derive(Debug, Clone)]
 pub struct Options {
     counts: [u32; 128],
-    /// How often `-v` was given.
+    /// The number of `-v` options.
     pub verbose: u32,
-    /// `-p` and `--device`: where devices are.
+    /// `-p` and `--device`: locations of devices.
     pub paths: Vec<PathBuf>,
     /// `-t`.
     pub txg: Option<u64>,
     /// `-I`: checksum reads in flight.
     pub inflight: Option<u64>,
-    /// `-K`: the key as the key's format has it: a passphrase, hex digits.
+    /// `-K`: the key in its key format: a passphrase or hex digits.
     pub key: Option<String>,
     /// `--load-key`.
     pub load_key: Vec<LoadKey>,
@@ -110,16 +110,16 @@ pub struct Options {
     pub cache_file: Option<PathBuf>,
     /// `-x`.
     pub dump_dir: Option<PathBuf>,
-    /// What is no option: pool or device first, then objects, ranges, blocks.
+    /// The words that are not options: pool or device first, then objects, ranges, blocks.
     pub operands: Vec<String>,
-    /// Nothing was chosen, so everything is shown.
+    /// No section was selected, so all are shown.
     pub all: bool,
     /// `--help`.
     pub help: bool,
 }
 
 impl Options {
-    /// Reads a command line; an error is what getopt would say.
+    /// Parses a command line; an error has getopt's message.
     pub fn parse(words: &[String]) -> Result<Self, String> {
         let mut parser = Parser { options: Self::empty(), words: words.iter() };
         while let Some(word) = parser.words.next() {
@@ -156,7 +156,7 @@ impl Options {
         }
     }
 
-    /// How often a letter was given, `-v` included once the letter was given at all.
+    /// The number of times a letter was given, plus `-v` if the letter was given at all.
     pub fn level(&self, letter: char) -> u32 {
         usize::try_from(u32::from(letter)).ok().and_then(|i| self.counts.get(i)).copied().unwrap_or(0)
     }
@@ -166,7 +166,7 @@ impl Options {
         self.level(letter) > 0
     }
 
-    /// Sets how often a letter counts: `-O` and `-r` raise their own verbosity.
+    /// Sets the count of a letter: `-O` and `-r` raise their own verbosity.
     pub fn set_level(&mut self, letter: char, level: u32) {
         let slot = usize::try_from(u32::from(letter)).ok().and_then(|i| self.counts.get_mut(i));
         if let Some(slot) = slot {
@@ -174,7 +174,7 @@ impl Options {
         }
     }
 
-    /// Numbers are printed exactly (`-P`).
+    /// Whether numbers are printed exactly (`-P`).
     pub fn parsable(&self) -> bool {
         self.has('P')
     }
@@ -185,7 +185,7 @@ impl Options {
         }
     }
 
-    /// Without any choice everything is shown; `-v` raises whatever was chosen.
+    /// Without a selection everything is shown; `-v` raises all selected letters.
     fn settle(&mut self) {
         self.verbose = self.level('v');
         let all = !CHOOSERS.iter().any(|&letter| self.has(char::from(letter)));
@@ -276,7 +276,7 @@ impl Parser<'_> {
     }
 }
 
-/// The flag of this long name, which may be cut short as long as it is clear.
+/// The flag of this long name, which may be abbreviated if it is unambiguous.
 fn find_long(name: &str) -> Result<&'static Flag, String> {
     if let Some(flag) = FLAGS.iter().find(|f| f.long == name) {
         return Ok(flag);
@@ -313,7 +313,7 @@ fn parse_cache_file(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// A number as strtoull with base 0 takes it: decimal, `0x` hexadecimal, `0` octal.
+/// A number as parsed by strtoull with base 0: decimal, `0x` hexadecimal, `0` octal.
 pub fn parse_number(text: &str) -> Option<u64> {
     match (text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")), text.strip_prefix('0')) {
         (Some(hex), _) => u64::from_str_radix(hex, 16).ok(),
@@ -322,7 +322,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
     }
 }
 
-/// How zdb is called.
+/// zdb's synopsis.
 pub const USAGE: &str = "\
 Usage:\tzdb [-AbcdDFGhikLMPsvXy] [-e [-V] [-p <path> ...]] [-I <inflight I/Os>]
 \t\t[-o <var>=<value>]... [-t <txg>] [-U <cache>] [-x <dumpdir>]
@@ -346,7 +346,7 @@ Usage:\tzdb [-AbcdDFGhikLMPsvXy] [-e [-V] [-p <path> ...]] [-I <inflight I/Os>]
 \tzdb -S [-AP] [-e [-V] [-p <path> ...]] [-U <cache>] <poolname>
 ";
 
-/// Usage and every option.
+/// Usage and all options.
 pub fn help() -> String {
     let mut text = format!("{USAGE}\nOptions:\n");
     for flag in FLAGS {

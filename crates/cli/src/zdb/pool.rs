@@ -1,5 +1,4 @@
-//! What a pool says of itself: `-C` its configuration, `-u` its uberblock, `-h` its history, and its
-//! checkpoint.
+//! Pool-wide structures: `-C` the configuration, `-u` the uberblock, `-h` the history, and the checkpoint.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,9 +16,9 @@ use crate::output::history::{HistoryFormat, record};
 use crate::users::Names;
 use crate::verb::{Exit, Failure, Outcome};
 
-/// Largest cache file that is read.
+/// Maximum size of a cache file.
 const MAX_CACHE: u64 = 64 << 20;
-/// Where the system keeps its pools' configurations.
+/// The system's file of pool configurations.
 const CACHE_FILE: &str = "/etc/zfs/zpool.cache";
 
 /// `-C` without a pool: the cache file.
@@ -56,7 +55,7 @@ pub fn uberblock(session: &Session, ctx: &mut Ctx) -> Outcome {
     Ok(Exit::OK)
 }
 
-/// The uberblock of the pool's checkpoint, when it has one; shown after everything else.
+/// The uberblock of the pool's checkpoint, if any; shown after everything else.
 pub fn checkpoint(session: &Session, ctx: &mut Ctx) -> Outcome {
     if let Some(ub) = session.pool.checkpoint_uberblock()? {
         let text = uberblock::text(&ub, session.level('u'));
@@ -82,8 +81,8 @@ pub fn run_history(session: &Session, ctx: &mut Ctx) -> Outcome {
     Ok(if history.damage.is_empty() { Exit::OK } else { Exit::FAILED })
 }
 
-/// A record as zdb prints it: without how long it took, numbered events set in, and no empty line behind
-/// what a call was given.
+/// A record in zdb's format: without its duration, with numbered events named, and without an empty line after the
+/// input of a call.
 fn event(rec: &NvList, format: HistoryFormat) -> String {
     let mut rec = rec.clone();
     rec.remove("elapsed_ns");

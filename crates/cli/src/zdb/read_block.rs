@@ -1,4 +1,4 @@
-//! `-R`: bytes at a place of a vdev, as a dump or decoded; `-E`: an embedded block.
+//! `-R`: bytes at an offset of a vdev, as a dump or decoded; `-E`: an embedded block.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-/// What the flags ask for.
+/// The parsed flags.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Flags {
     /// `b`: the pointer at this byte of the block.
@@ -112,7 +112,7 @@ impl Flags {
     }
 }
 
-/// Prints each block that the operands name.
+/// Prints each block in the operands.
 pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
     each(&session.rest, ctx, |text, ctx| one(session, text, ctx))
 }
@@ -171,7 +171,7 @@ fn read(pool: &Pool, place: &Place, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
 /// Tries every decompressor for a given size, or for every size up to the largest.
 fn decompress(stored: &[u8], lsize: Option<u64>, verbose: bool, ctx: &mut Ctx) -> Option<Vec<u8>> {
     let psize = u64::try_from(stored.len()).unwrap_or(MAX_BLOCK_SIZE);
-    // Guessing goes up to the usual limit of compressed blocks: larger ones can be given by size.
+    // Guessing ends at the usual limit of compressed blocks: the size of a larger one can be given.
     let last = lsize.unwrap_or(ondisk::OLD_MAX_BLOCK_SIZE.max(psize));
     let mut size = lsize.unwrap_or(psize + MIN_BLOCK_SIZE);
     while size <= last {
@@ -213,19 +213,19 @@ fn show(text: &str, bytes: &[u8], flags: Flags, ctx: &mut Ctx) -> Result<(), Fai
     Ok(())
 }
 
-/// The bytes with each word of eight reversed.
+/// The bytes with each 8-byte word reversed.
 fn swap(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks(8).flat_map(|word| word.iter().rev().copied()).collect()
 }
 
-/// Sixteen bytes a line: two words, and as text.
+/// Sixteen bytes per line: two words, and as text.
 #[doc(alias = "zdb_dump_block")]
 fn dump(label: &str, bytes: &[u8], swapped: bool) -> String {
     let head =
         if swapped { " 7 6 5 4 3 2 1 0   f e d c b a 9 8" } else { " 0 1 2 3 4 5 6 7   8 9 a b c d e f" };
     let mut out = format!("\n{label}\n{:6}   {head}  0123456789abcdef\n", "");
     for (i, line) in bytes.chunks(16).enumerate() {
-        // Writing to a String can't fail.
+        // Writing to a String cannot fail.
         let _ = write!(out, "{:06x}:", i * 16);
         for word in line.chunks(8) {
             let word = if swapped { swap(word) } else { word.to_vec() };
@@ -249,7 +249,7 @@ fn print_checksums(pool: &Pool, bytes: &[u8], ctx: &mut Ctx) -> Result<(), Failu
     Ok(())
 }
 
-/// `-E WORD0:…:WORD15`: the block that an embedded pointer holds, as bytes on standard output.
+/// `-E WORD0:…:WORD15`: the data of an embedded pointer, as bytes on standard output.
 pub fn embedded(text: &str, ctx: &mut Ctx) -> Outcome {
     let bad = || Failure::failed("invalid input format");
     let words: Option<Vec<u64>> = text.split(':').map(|w| u64::from_str_radix(w, 16).ok()).collect();

@@ -1,4 +1,4 @@
-//! What is shown, in the order in which zdb shows it.
+//! Runs the sections in zdb's order.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 
-/// zdb leaves with 1 where other commands leave with 2.
+/// zdb exits with 1 where other commands exit with 2.
 fn usage(ctx: &mut Ctx, why: &str) -> Outcome {
     if !why.is_empty() {
         ctx.warn(why);
@@ -51,7 +51,7 @@ pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
     on_pool(options, ctx)
 }
 
-/// Says what of the command line is taken and has no effect here.
+/// Reports options that are accepted and have no effect here.
 fn tell_ignored(options: &Options, ctx: &mut Ctx) {
     for (name, _) in &options.tunables {
         ctx.warn(format!("zdb -o: {name} is a variable of libzpool and has no effect here"));
@@ -88,7 +88,7 @@ fn on_pool(options: Options, ctx: &mut Ctx) -> Outcome {
     }
 }
 
-/// Everything asked for, one after the other; the worst exit counts.
+/// Runs all selected sections in order; the most severe exit code counts.
 fn whole_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
     let wants = |letters: &[char]| letters.iter().any(|&letter| session.options.has(letter));
     if wants(&['y']) && !session.options.all {

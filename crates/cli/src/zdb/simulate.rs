@@ -1,7 +1,7 @@
-//! `-S`: the dedup table that all data of the pool would make.
+//! `-S`: simulates the dedup table of all data of the pool.
 //!
-//! Memory is bounded: when the table grows too large, only keys of one share (by checksum) are kept, and
-//! the walk is repeated for the other shares.
+//! Memory is bounded: when the table grows too large, only keys of one share (by checksum) are kept, and the walk
+//! is repeated for the other shares.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,10 +20,10 @@ use crate::ctx::Ctx;
 use crate::interrupt::Interrupt;
 use crate::verb::{Exit, Failure, Outcome};
 
-/// Entries held at once: about 150 MiB.
+/// Maximum entries in memory: about 150 MiB.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// References to one block, added up.
+/// Accumulated references to one block.
 #[derive(Default)]
 struct Sum {
     refs: u64,
@@ -35,7 +35,7 @@ struct Sum {
 struct Simulation<'a> {
     tree: &'a Tree,
     table: HashMap<DdtKey, Sum>,
-    /// Keys whose checksum leaves `share` when divided by `shares` are counted now.
+    /// Keys whose checksum modulo `shares` is `share` are counted in this walk.
     share: u64,
     shares: u64,
     unreadable: u64,
@@ -49,7 +49,7 @@ impl Simulation<'_> {
         word % self.shares == self.share
     }
 
-    /// Halves what is kept, on the first walk only: later walks have their share.
+    /// Halves the kept keys, on the first walk only: later walks use the resulting number of shares.
     fn shrink(&mut self) {
         self.shares *= 2;
         let (share, shares) = (self.share, self.shares);

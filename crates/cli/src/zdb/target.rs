@@ -1,4 +1,4 @@
-//! What a zdb command line names, opened.
+//! Opens the operand of a zdb command line.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,19 +15,19 @@ use super::options::{Options, parse_number};
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 
-/// Bytes that the cache may hold.
+/// Cache size in bytes.
 const ARC_MAX: u64 = 256 << 20;
-/// Longest key that is read from a file.
+/// Maximum size of a key file.
 const MAX_KEY: u64 = 64 << 10;
 
-/// What the first operand names.
+/// The object named by the first operand.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// The whole pool; with objects given, its meta object set.
+    /// The whole pool; if objects are given, its meta object set.
     Pool,
     /// A dataset or snapshot.
     Dataset(Dataset),
-    /// A bookmark, by its whole name.
+    /// A bookmark, by its full name.
     Bookmark(String),
 }
 
@@ -38,7 +38,7 @@ pub struct Session {
     pub options: Options,
     /// The pool.
     pub pool: Arc<Pool>,
-    /// What of it.
+    /// The named part of the pool.
     pub target: Target,
     /// The operands after the first.
     pub rest: Vec<String>,
@@ -50,7 +50,7 @@ pub fn pool_of(name: &str) -> &str {
 }
 
 impl Session {
-    /// Opens the pool that the first operand names, and finds what it names in it.
+    /// Opens the pool of the first operand and resolves the operand in it.
     pub fn open(options: Options, ctx: &mut Ctx) -> Result<Self, Failure> {
         let mut operands = options.operands.iter().cloned();
         let name = operands.next().unwrap_or_default();
@@ -61,13 +61,13 @@ impl Session {
         Ok(Self { options, pool, target, rest })
     }
 
-    /// How often a letter was given.
+    /// The number of times a letter was given.
     pub fn level(&self, letter: char) -> u32 {
         self.options.level(letter)
     }
 }
 
-/// Finds and opens a pool as the options say.
+/// Finds and opens a pool according to the options.
 pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
     let env = Env::system(ARC_MAX)?;
     let how = OpenOptions {
@@ -77,7 +77,7 @@ pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
         force: options.level('A') > 1,
     };
     let cannot = |e: Error| Failure::failed(format!("zdb: can't open '{name}': {e}"));
-    // One in use is meant before others of its name.
+    // An imported pool takes precedence over others of its name.
     let here = !options.has('e') && options.paths.is_empty();
     let candidate = match here.then(|| daemon::ops::cached(pool_of(name))).flatten() {
         Some(candidate) => candidate,
@@ -92,7 +92,7 @@ pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
     engine::spa::open(&env, source, how).map_err(cannot)
 }
 
-/// What `name` means in the open pool: the pool itself, or something in it.
+/// Resolves `name` in the open pool: the pool itself, or an object in it.
 fn find(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<Target, Failure> {
     let whole = ['R', 'B', 'k'].into_iter().any(|letter| options.has(letter));
     if !name.contains(['/', '@', '#']) || whole {
@@ -115,13 +115,13 @@ fn find(options: &Options, pool: &Arc<Pool>, name: &str) -> Result<Target, Failu
     found.map(Target::Dataset).map_err(|e| Failure::failed(format!("zdb: can't open '{name}': {e}")))
 }
 
-/// The name with the pool's own name in front: the pool may have been named by its guid.
+/// The name with the pool's own name as prefix: the pool may have been named by its guid.
 fn rename_pool(pool: &Pool, name: &str) -> String {
     let rest = name.strip_prefix(pool_of(name)).unwrap_or_default();
     format!("{}{rest}", pool.name)
 }
 
-/// The dataset whose object number is `id`, with its name when that can be found.
+/// The dataset whose object number is `id`, with its name if it can be found.
 pub fn by_number(dsl: &Arc<Dsl>, id: u64) -> engine::Result<Dataset> {
     for dir in dsl.walk(dsl.root()?).flatten() {
         let Ok(head) = dir.head() else { continue };

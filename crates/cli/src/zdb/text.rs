@@ -7,7 +7,7 @@ use zcommon::units::{nicebytes, nicenum};
 /// Widest bar of a histogram.
 const WIDTH: u64 = 40;
 
-/// How numbers are printed: short, or exact with `-P`.
+/// The format of numbers: short, or exact with `-P`.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbers {
     /// Exact.

@@ -7,12 +7,12 @@ use ondisk::uberblock::UBERBLOCK_MAGIC;
 
 use crate::output::time::clock;
 
-/// Every field, one a line; `level` is how often `-u` was given.
+/// Every field, one per line; `level` is the number of `-u` options.
 #[doc(alias = "dump_uberblock")]
 pub fn text(ub: &Uberblock, level: u32) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: String| {
-        // Writing to a String can't fail.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "\t{name} = {value}");
     };
     line("magic", format!("{UBERBLOCK_MAGIC:016x}"));

@@ -9,7 +9,7 @@ use super::Want;
 /// Stars of the longest bar.
 const WIDTH: u64 = 40;
 
-/// A bar for each slot from the first to the last that is not empty. `slots` are sorted.
+/// A bar for each slot from the first to the last non-empty one. `slots` are sorted.
 #[doc(alias = "dump_histogram")]
 pub fn stars(slots: &[(u64, u64)], out: &mut dyn Write) -> io::Result<()> {
     let (Some((first, _)), Some((last, _))) = (slots.first(), slots.last()) else { return Ok(()) };

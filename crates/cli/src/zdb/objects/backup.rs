@@ -1,6 +1,6 @@
 //! `-B`: a snapshot as a send stream.
 //!
-//! Differs from OpenZFS: the number of an older snapshot behind the flags makes the stream incremental.
+//! Differs from OpenZFS: the number of an older snapshot after the flags makes the stream incremental.
 
 use engine::send::{From, SendFlags, send};
 

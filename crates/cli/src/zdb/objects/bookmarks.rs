@@ -1,4 +1,4 @@
-//! Bookmarks, and what a redaction bookmark leaves out.
+//! Bookmarks, and the redacted ranges of a redaction bookmark.
 
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::{BookmarkInfo, bookmarks};
@@ -12,7 +12,7 @@ use crate::zdb::target::pool_of;
 /// Entries of a redaction list read at a time.
 const BATCH: u64 = 1000;
 
-/// Every bookmark of a dataset, at four d's.
+/// Every bookmark of a dataset, with `-dddd`.
 pub fn all(dump: &mut Dump<'_>, dataset: &Dataset) -> Done {
     let verbosity = dump.verbosity();
     if verbosity < 4 || dataset.is_snapshot() {

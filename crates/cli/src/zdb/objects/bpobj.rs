@@ -1,4 +1,4 @@
-//! Lists of block pointers: as objects, and as what is to be freed.
+//! Lists of block pointers: as objects, and as pending frees.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::dump::{Done, Dump, out};
 const BATCH: u64 = 1024;
 /// Lists within lists; OpenZFS never nests more than a few.
 const MAX_DEPTH: usize = 32;
-/// Lists visited in one dump: what names itself would go on for ever.
+/// Maximum lists visited in one dump: a list that names itself would never end.
 const MAX_LISTS: u64 = 1 << 20;
 
 /// The bonus buffer of a list, and its pointers.
@@ -27,7 +27,7 @@ pub fn header(dump: &mut Dump<'_>, object: &Object) -> Done {
     let (bytes, comp, uncomp) = (dump.nice(phys.bytes), dump.nice(phys.comp), dump.nice(phys.uncomp));
     out!(dump, "\t\tnum_blkptrs = {}\n", phys.num_blkptrs);
     out!(dump, "\t\tbytes = {bytes}\n");
-    // zdb looks at the room for the bonus buffer, not at how long it is: all generations look alike.
+    // zdb tests the space for the bonus buffer, not its length: all generations look alike.
     out!(dump, "\t\tcomp = {comp}\n\t\tuncomp = {uncomp}\n");
     out!(dump, "\t\tsubobjs = {}\n\t\tnum_subobjs = {}\n", phys.subobjs, phys.num_subobjs);
     out!(dump, "\t\tnum_freed = {}\n", phys.num_freed);
@@ -63,7 +63,7 @@ fn decode(object: &Object) -> Result<Bpobj> {
         .map_err(|e| Error::corrupt(format!("object {}: {e}", object.number)))
 }
 
-/// No more pointers than the object has room for.
+/// The number of pointers, limited to the object's capacity.
 fn bounded(object: &Object, count: u64) -> u64 {
     count.min(object.stored_prefix() / BLKPTR_SIZE as u64)
 }
@@ -74,7 +74,7 @@ fn batch(object: &Object, first: u64, count: u64) -> Result<Vec<Blkptr>> {
     Ok(bytes.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes).collect())
 }
 
-/// The object that numbers the lists below a list.
+/// The object with the numbers of the sublists.
 pub fn subobjs(dump: &mut Dump<'_>, object: &Object) -> Done {
     let words = object.max_offset().min(1 << 20) / 8;
     let bytes = object.read_vec(0, usize::try_from(words * 8).unwrap_or(0));
@@ -87,7 +87,7 @@ pub fn subobjs(dump: &mut Dump<'_>, object: &Object) -> Done {
     Ok(())
 }
 
-/// A list with all below it; at five d's every pointer, the newest first.
+/// A list with all its sublists; with `-ddddd` every pointer, the newest first.
 pub fn full(dump: &mut Dump<'_>, number: u64, name: &str, indent: usize) -> Done {
     let mut left = MAX_LISTS;
     lines(dump, number, name, indent, &mut left)?;
@@ -140,7 +140,7 @@ fn lines(dump: &mut Dump<'_>, number: u64, name: &str, indent: usize, left: &mut
     Ok(())
 }
 
-/// Numbers of the lists below.
+/// Numbers of the sublists.
 fn below(dump: &mut Dump<'_>, list: &Bpobj) -> Vec<u64> {
     if !list.have_subobj || list.phys.subobjs == 0 {
         return Vec::new();
@@ -153,7 +153,7 @@ fn below(dump: &mut Dump<'_>, list: &Bpobj) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect()
 }
 
-/// A list's own pointers from the last to the first, then those of the lists below it, the last first.
+/// A list's own pointers from the last to the first, then those of its sublists, the last first.
 fn pointers(dump: &mut Dump<'_>, number: u64, depth: usize, left: &mut u64) -> Done {
     let mos = Arc::clone(&dump.session.pool.mos);
     let opened = mos.object(number).and_then(|object| Ok((decode(&object)?, object)));
@@ -178,7 +178,7 @@ fn pointers(dump: &mut Dump<'_>, number: u64, depth: usize, left: &mut u64) -> D
     Ok(())
 }
 
-/// Trees of destroyed datasets that wait to be freed.
+/// Trees of destroyed datasets that are still to be freed.
 pub fn bptree(dump: &mut Dump<'_>, directory: &Zap) -> Done {
     let found = dump.read(directory.u64(mos::BPTREE_OBJ)).flatten().filter(|&n| n != 0);
     let Some(number) = found else { return Ok(()) };

@@ -8,7 +8,7 @@ use ondisk::dsl::Deadlist;
 use super::bpobj;
 use super::dump::{Done, Dump, out};
 
-/// Prints the list in MOS object `number`: sums at three d's, entries at four, blocks at five.
+/// Prints the list in MOS object `number`: totals with `-ddd`, entries with `-dddd`, blocks with `-ddddd`.
 pub fn print(dump: &mut Dump<'_>, number: u64, name: &str) -> Done {
     if dump.d < 3 || number == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Which device lacks which transaction groups, and which may not go.
+//! The missing txgs of each device, and the devices that cannot be removed.
 
 use std::sync::Arc;
 
@@ -53,10 +53,10 @@ fn vdev(dump: &mut Dump<'_>, tree: &Arc<Tree>, top: &VdevConfig, config: &VdevCo
     Ok(())
 }
 
-/// Half-open ranges of transaction groups, ascending.
+/// Half-open ranges of txgs, ascending.
 type Ranges = Vec<(u64, u64)>;
 
-/// What a vdev lacks: altogether, in some part, and while it can't be read.
+/// The missing txgs of a vdev: of the whole vdev, of some child, and while it cannot be read.
 #[derive(Default)]
 struct Lacks {
     missing: Ranges,
@@ -85,14 +85,14 @@ impl Lacks {
     }
 }
 
-/// Ranges that at least `enough` of the sets have.
+/// Ranges contained in at least `enough` of the sets.
 #[doc(alias = "space_reftree_generate_map")]
 fn common<'a>(sets: impl Iterator<Item = &'a Ranges>, enough: usize) -> Ranges {
     let mut edges: Vec<(u64, i64)> = Vec::new();
     for (start, end) in sets.flatten().filter(|(start, end)| start < end) {
         edges.extend([(*start, 1), (*end, -1)]);
     }
-    // Of edges at the same place the opening ones first: neighbours join.
+    // At the same position opening edges come first: neighbours merge.
     edges.sort_unstable_by_key(|(at, step)| (*at, -step));
     let enough = i64::try_from(enough.max(1)).unwrap_or(i64::MAX);
     let (mut depth, mut open, mut found) = (0, 0, Ranges::new());
@@ -108,7 +108,7 @@ fn common<'a>(sets: impl Iterator<Item = &'a Ranges>, enough: usize) -> Ranges {
     found
 }
 
-/// Whether a vdev has data missing when the one of guid `without` is taken away.
+/// Whether a vdev would lack data without the vdev of guid `without`.
 fn fails(tree: &Tree, config: &VdevConfig, without: u64) -> bool {
     if config.guid == without {
         return true;

@@ -1,4 +1,4 @@
-//! Where output goes and how much of it is wanted.
+//! Output and verbosity of a dump.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::verb::{Exit, Failure};
 use crate::zdb::metaslabs;
 use crate::zdb::target::{Session, Target};
 
-/// What printing gives: only a broken output, or the user, stops it.
+/// The result of printing: only an output error, or an interrupt, stops it.
 pub type Done = Result<(), Failure>;
 
 /// One run of printing.
@@ -22,11 +22,11 @@ pub struct Dump<'a> {
     /// The command line and the open pool.
     pub session: &'a Session,
     ctx: &'a mut Ctx,
-    /// How often `-d` was given: each one tells more.
+    /// The number of `-d` options, which sets the verbosity.
     pub d: u32,
-    /// The same for `-i`.
+    /// The number of `-i` options.
     pub i: u32,
-    /// How the program will exit.
+    /// The program's exit code.
     pub exit: Exit,
     verbosity: u32,
 }
@@ -38,7 +38,7 @@ macro_rules! out {
 pub(super) use out;
 
 impl<'a> Dump<'a> {
-    /// As much as the command line says.
+    /// Takes the verbosity from the command line.
     pub fn new(session: &'a Session, ctx: &'a mut Ctx) -> Self {
         let (d, i) = (session.level('d'), session.level('i'));
         Self { session, ctx, d, i, exit: Exit::OK, verbosity: d }
@@ -49,38 +49,38 @@ impl<'a> Dump<'a> {
         &mut self.ctx.out
     }
 
-    /// How much is told of intent logs.
+    /// The verbosity of intent logs.
     pub fn log_verbosity(&self) -> u32 {
         self.d.max(self.i)
     }
 
-    /// How much is told of an object set.
+    /// The verbosity of an object set.
     pub fn verbosity(&self) -> u32 {
         self.verbosity
     }
 
-    /// Says how much is told of objects, whatever `-d` says.
+    /// Sets the verbosity of objects, overriding `-d`.
     pub fn set_verbosity(&mut self, verbosity: u32) {
         self.verbosity = verbosity;
     }
 
-    /// Says that something could not be read; the exit code will tell.
+    /// Reports that something could not be read, and sets the exit code.
     pub fn problem(&mut self, what: impl Display) {
         self.ctx.warn(format_args!("zdb: {what}"));
         self.exit = Exit(self.exit.0.max(Exit::FAILED.0));
     }
 
-    /// The value, or a problem.
+    /// Returns the value, or reports a problem.
     pub fn read<T>(&mut self, result: engine::Result<T>) -> Option<T> {
         result.map_err(|e| self.problem(e)).ok()
     }
 
-    /// A pointer in short: at six d's with all copies.
+    /// A pointer in short form: with `-dddddd` including all copies.
     pub fn short(&self, bp: &Blkptr) -> String {
         bp.compact(self.d > 5)
     }
 
-    /// Stops when the user asked to.
+    /// Stops after an interrupt.
     pub fn poll(&self) -> Done {
         if self.ctx.interrupt.is_set() { Err(Failure::Interrupted) } else { Ok(()) }
     }
@@ -90,7 +90,7 @@ impl<'a> Dump<'a> {
         metaslabs::map(self.session, object, decoder, self.ctx)
     }
 
-    /// Says which key `-K` was.
+    /// Reports the key given with `-K`.
     pub fn unlocked(&mut self) -> Done {
         let Target::Dataset(dataset) = &self.session.target else { return Ok(()) };
         if self.session.options.key.is_none() {
@@ -103,14 +103,14 @@ impl<'a> Dump<'a> {
         Ok(())
     }
 
-    /// A size for people, or exactly (`-P`).
+    /// A human-readable size, or an exact one (`-P`).
     pub fn nice(&self, n: u64) -> String {
         if self.session.options.parsable() { n.to_string() } else { nicenum(n).to_string() }
     }
 }
 
-/// A moment (seconds since 1970, signed) as C's `ctime` prints it, without the end of line; one beyond all
-/// calendars as its number.
+/// A time (seconds since 1970, signed) as C's `ctime` prints it, without the newline; a time beyond the calendar's
+/// range prints as a number.
 pub fn ctime(seconds: u64) -> String {
     time::ctime(seconds.cast_signed())
 }

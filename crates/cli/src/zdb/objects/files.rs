@@ -1,4 +1,4 @@
-//! Files: what a znode, old or in system attributes, says.
+//! Files: the attributes of a znode, old or in system attributes.
 
 use engine::dmu::Object;
 use nvpair::NvList;
@@ -61,7 +61,7 @@ fn moment(time: Time) -> String {
     ctime(time.sec.cast_unsigned())
 }
 
-/// An id, with its domain when it has one.
+/// An id, with its domain if it has one.
 fn owner(dump: &mut Dump<'_>, inode: &Inode, name: &str, id: u64) -> Done {
     if id >> 32 == 0 {
         out!(dump, "\t{name}     {id}\n");

@@ -1,7 +1,7 @@
 //! The intent log: its header, blocks and records.
 //!
-//! Differs from OpenZFS: nothing, faults included. A setattr's mask is read with the bits of illumos,
-//! whichever system wrote it, and bytes of file data are printed as signed numbers.
+//! Differs from OpenZFS: nothing, faults included. A setattr's mask is read with the bits of illumos, whichever
+//! system wrote it, and bytes of file data are printed as signed numbers.
 
 use engine::zil;
 use engine::zio::Form;
@@ -11,14 +11,14 @@ use ondisk::zil::{Create, LogRecord, LrCommon, LrCreate, LrSetattr, Rename, TxTy
 use super::dump::{Done, Dump, ctime, out};
 use super::view::View;
 
-/// Before each line about a record.
+/// Prefix of each line about a record.
 const TAB: &str = "\t\t\t";
-/// Records of each type that zdb knows.
+/// Number of record types that zdb knows.
 const TYPES: usize = 25;
-/// Bytes of file data that five d's show.
+/// Bytes of file data shown with `-ddddd`.
 const SOME: usize = 20;
 
-/// Prints the log: the header, at two d's records, at four blocks too.
+/// Prints the log: the header, with `-dd` records, with `-dddd` blocks, too.
 pub fn print(dump: &mut Dump<'_>, view: &View) -> Done {
     let header = view.objset.phys.zil_header;
     let verbose = dump.log_verbosity();
@@ -289,7 +289,7 @@ fn setattr(dump: &mut Dump<'_>, lr: &LrSetattr) -> Done {
     Ok(())
 }
 
-/// File data: characters that can be printed, others as numbers.
+/// File data: printable characters as they are, others as numbers.
 fn data(dump: &mut Dump<'_>, bytes: &[u8], length: usize) -> Done {
     out!(dump, "{TAB}");
     for byte in bytes.iter().take(length) {

@@ -14,18 +14,18 @@ use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 use crate::zdb::target::{Session, Target};
 
-/// What `-O` shows at least.
+/// Minimum verbosity of `-O`.
 const LEAST: u32 = 3;
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// What a path leads to: the object set, and each file from the root on with the path so far.
+/// The result of a path lookup: the object set, and each file from the root on with its path.
 type Found = (View, Vec<(String, Inode)>);
 
-/// zdb's exit code when there is no such path: the number of that error.
+/// zdb's exit code for a missing path: the errno of that error.
 const ABSENT: Exit = Exit(2);
 
-/// The file at the session's path, and what was passed on the way; `None`, and said so, when there is none.
+/// Finds the file at the session's path, and the files on the way; reports a missing path and returns `None`.
 fn find(session: &Session, ctx: &mut Ctx) -> Result<Option<Found>, Failure> {
     let Target::Dataset(dataset) = &session.target else {
         let pool = &session.pool;
@@ -56,7 +56,7 @@ fn at(session: &Session, dataset: &Dataset, ctx: &mut Ctx) -> Result<Option<Foun
     Ok(Some((View::file(dataset, &fs), trail)))
 }
 
-/// Prints the object as verbosely as `-v` says.
+/// Prints the object with the verbosity of `-v`.
 pub fn show(session: &Session, ctx: &mut Ctx) -> Outcome {
     let Some((mut view, trail)) = find(session, ctx)? else { return Ok(ABSENT) };
     let mut dump = Dump::new(session, ctx);

@@ -1,15 +1,15 @@
 //! `-d`, `-N`, `-i`: datasets and objects; `-O`, `-r`: by path; `-B`: as a stream.
 //!
 //! ```text
-//! dump      where output goes and how much of it; numbers
+//! dump      output and verbosity; numbers
 //! pool      the MOS and every dataset, then features   objset    one object set
-//! object    one object: row, flags, viewer             viewers   type → what is printed of the content
+//! object    one object: row, flags, viewer             viewers   type → viewer of the content
 //! tree      indirect blocks and segments               zap, dsl, bpobj, files, …   the viewers
-//! intent    the intent log                             ranges    objects and ranges named on the line
+//! intent    the intent log                             ranges    objects and ranges in the operands
 //! lookup    -O and -r                                  backup    -B
 //! ```
 //!
-//! What can't be read is said on standard error, and the rest is printed.
+//! Unreadable parts are reported on standard error, and the rest is printed.
 
 mod backup;
 mod bookmarks;
@@ -44,8 +44,8 @@ pub fn run_pool(session: &Session, ctx: &mut Ctx) -> Outcome {
     pool::run(&mut Dump::new(session, ctx))
 }
 
-/// One dataset (`Target::Dataset`), or the MOS when objects are named after a pool, with `session.rest`
-/// as objects and ranges.
+/// One dataset (`Target::Dataset`), or the MOS if objects follow a pool name, with `session.rest` as objects and
+/// ranges.
 pub fn run_objset(session: &Session, ctx: &mut Ctx) -> Outcome {
     let wanted = ranges::parse_all(&session.rest)?;
     let mut dump = Dump::new(session, ctx);
@@ -78,7 +78,7 @@ pub fn run_copy(session: &Session, ctx: &mut Ctx) -> Outcome {
     lookup::copy(session, ctx)
 }
 
-/// `-B POOL/OBJSET [FLAGS]`: `objset` is what follows the pool's name.
+/// `-B POOL/OBJSET [FLAGS]`: `objset` is the part after the pool's name.
 pub fn run_backup(session: &Session, objset: &str, ctx: &mut Ctx) -> Outcome {
     backup::run(session, objset, ctx)
 }

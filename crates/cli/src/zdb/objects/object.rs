@@ -24,7 +24,7 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// Prints the headline when it is due.
+    /// Prints the headline if necessary.
     pub fn headline(&mut self, dump: &mut Dump<'_>) -> Done {
         if !std::mem::take(&mut self.headline) {
             return Ok(());
@@ -46,7 +46,7 @@ impl Rows {
     }
 }
 
-/// Prints an object, as much as the verbosity says.
+/// Prints an object with the current verbosity.
 pub fn print(dump: &mut Dump<'_>, view: &mut View, object: &Object, rows: &mut Rows) -> Done {
     let verbosity = dump.verbosity();
     rows.headline(dump)?;
@@ -99,7 +99,7 @@ fn row(dump: &mut Dump<'_>, view: &View, object: &Object) -> Done {
     Ok(())
 }
 
-/// How much of what the object could hold is stored.
+/// The stored part of the object's size, in percent.
 fn percent(object: &Object) -> f64 {
     let dnode = &object.dnode;
     let fill = dnode.blkptrs().iter().fold(0_u64, |sum, bp| sum.wrapping_add(bp.fill()));
@@ -107,7 +107,7 @@ fn percent(object: &Object) -> f64 {
     100.0 * fill as f64 * dnode.datablksz() as f64 / per_block as f64 / dnode.max_offset() as f64
 }
 
-/// Checksum and compression that the object itself asks for.
+/// The checksum and compression settings of the object itself.
 fn functions(view: &View, object: &Object, always: bool) -> String {
     let dnode = &object.dnode;
     let mut text = String::new();

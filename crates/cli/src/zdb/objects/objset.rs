@@ -11,7 +11,7 @@ use super::{bookmarks, deadlist, intent, object};
 /// txg in which every pool is created.
 const TXG_INITIAL: u64 = 4;
 
-/// What objects take of the object set's slots.
+/// The usage of the object set's slots.
 #[derive(Default)]
 struct Slots {
     used: u64,
@@ -80,7 +80,7 @@ pub fn print_ranges(dump: &mut Dump<'_>, view: &mut View, ranges: &[Range]) -> D
     Ok(())
 }
 
-/// The headline comes before the type is looked at.
+/// The headline precedes the test of the type.
 fn matching(
     dump: &mut Dump<'_>,
     view: &mut View,
@@ -120,7 +120,7 @@ fn header(dump: &mut Dump<'_>, view: &View) -> Done {
     Ok(())
 }
 
-/// What the MOS takes is what its hidden directory counts.
+/// The space of the MOS, as counted by its hidden directory.
 fn mos_used(dump: &mut Dump<'_>) -> u64 {
     let root = dump.session.pool.dsl.root();
     let dir = root.and_then(|root| root.child(ondisk::names::special_dir::MOS));
@@ -152,7 +152,7 @@ fn lists(dump: &mut Dump<'_>, view: &View) -> Done {
     bookmarks::all(dump, dataset)
 }
 
-/// Objects whose dnodes lie in the root block.
+/// Objects whose dnodes are in the root block.
 fn specials(dump: &mut Dump<'_>, view: &mut View, row: &mut object::Rows) -> Done {
     use SpecialObject::{GroupUsed, Meta, ProjectUsed, UserUsed};
     for which in [Meta, UserUsed, GroupUsed, ProjectUsed] {

@@ -1,4 +1,4 @@
-//! A whole pool: its MOS, what waits to be freed, every dataset, and whether features add up.
+//! A whole pool: its MOS, pending frees, every dataset, and the check of feature counts.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::view::View;
 use super::{bpobj, deadlist, dtl, objset};
 use crate::verb::Outcome;
 
-/// Prints everything, in zdb's order: below each directory its children first, then snapshots, then itself.
+/// Prints everything, in zdb's order: for each directory first its children, then snapshots, then itself.
 pub fn run(dump: &mut Dump<'_>) -> Outcome {
     let pool = Arc::clone(&dump.session.pool);
     objset::print(dump, &mut View::mos(&pool))?;
@@ -30,7 +30,7 @@ pub fn run(dump: &mut Dump<'_>) -> Outcome {
     Ok(dump.exit)
 }
 
-/// Lists of blocks that a coming transaction group would free.
+/// Lists of blocks that a later txg would free.
 fn waiting(dump: &mut Dump<'_>) -> Done {
     let lists = [
         (mos::SYNC_BPOBJ, "Deferred frees"),
@@ -75,7 +75,7 @@ fn directory(dump: &mut Dump<'_>, dir: &Dir, depth: usize, counts: &mut Counts) 
     dataset(dump, &head, counts)
 }
 
-/// In the order of their names' hashes, as zdb comes across them.
+/// In the order of their names' hashes, as zdb iterates.
 fn snapshots(dump: &mut Dump<'_>, head: &Dataset) -> Vec<Dataset> {
     let Some(Some(names)) = dump.read(head.dsl.zap(head.phys.snapnames_zapobj)) else { return Vec::new() };
     let mut all = Vec::new();

@@ -5,7 +5,7 @@ use ondisk::{Byteswap, ObjectType};
 use crate::verb::Failure;
 use crate::zdb::options::parse_number;
 
-/// A run of object numbers, and which types of it.
+/// A range of object numbers, and the selected types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// First object.
@@ -15,7 +15,7 @@ pub struct Range {
     types: Types,
 }
 
-/// Types of objects that can be asked for; none means all.
+/// Selectable types of objects; none means all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Types(u8);
 
@@ -38,7 +38,7 @@ impl Types {
         })
     }
 
-    /// Letters that add, and after a minus one that takes away.
+    /// Parses letters that add types, or after a minus remove them.
     fn parse(text: &str) -> Option<Self> {
         let (mut set, mut negate) = (0, false);
         for letter in text.chars() {
@@ -55,12 +55,12 @@ impl Types {
 }
 
 impl Range {
-    /// One object, as it was named.
+    /// Whether the range is a single object.
     pub fn is_single(&self) -> bool {
         self.start == self.end
     }
 
-    /// Whether objects of this type are wanted.
+    /// Whether objects of this type are selected.
     pub fn matches(&self, object_type: ObjectType) -> bool {
         let zap = object_type.is_newtype() && object_type.byteswap() == Some(Byteswap::Zap);
         let bit = match object_type {

@@ -6,9 +6,9 @@ use ondisk::pool::SpaHistory;
 
 use super::dump::{Done, Dump, out};
 
-/// Longest packed list that is read.
+/// Maximum size of a packed list.
 const MAX_LIST: u64 = 16 << 20;
-/// Most of an array that is printed.
+/// Maximum printed bytes of an array.
 const MAX_ARRAY: u64 = 1 << 20;
 
 /// A packed list; its length is in the bonus buffer.
@@ -23,7 +23,7 @@ pub fn packed_nvlist(dump: &mut Dump<'_>, object: &Object) -> Done {
     Ok(())
 }
 
-/// An object of words, at six d's.
+/// An object of words, with `-dddddd`.
 pub fn array(dump: &mut Dump<'_>, object: &Object) -> Done {
     if dump.d < 6 {
         return Ok(());
@@ -36,7 +36,7 @@ pub fn array(dump: &mut Dump<'_>, object: &Object) -> Done {
     Ok(())
 }
 
-/// Words, four a line, at six d's.
+/// Words, four per line, with `-dddddd`.
 pub fn words(dump: &mut Dump<'_>, bytes: &[u8]) -> Done {
     if dump.d < 6 {
         return Ok(());

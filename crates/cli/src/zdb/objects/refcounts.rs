@@ -1,4 +1,4 @@
-//! Do the pool's feature counts agree with what was found?
+//! Compares the pool's feature counts with the counted uses.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use zcommon::features::{FEATURES, Feature, FeatureFlags};
 use super::dump::{Done, Dump, out};
 use crate::verb::Exit;
 
-/// zdb's exit code when something does not add up.
+/// zdb's exit code for a mismatch.
 const MISMATCH: Exit = Exit(2);
 
-/// What was counted on the way through the datasets.
+/// Counts collected while visiting the datasets.
 #[derive(Debug, Default)]
 pub struct Counts {
     uses: HashMap<&'static str, u64>,
@@ -26,7 +26,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Notes a directory; false when it was seen before.
+    /// Records a directory; returns false if it was seen before.
     pub fn visit(&mut self, dir: u64) -> bool {
         self.dirs.insert(dir)
     }
@@ -74,11 +74,11 @@ fn spills(dataset: &Dataset, list: u64) -> bool {
     dataset.dsl.mos.object(list).is_ok_and(|object| object.dnode.spill().is_some())
 }
 
-/// Features that are counted by something else than datasets' own ZAPs.
+/// Features that are not counted in the datasets' own ZAPs.
 const COUNTED: [Feature; 4] =
     [Feature::RedactionBookmarks, Feature::BookmarkWritten, Feature::Livelist, Feature::RedactionListSpill];
 
-/// Prints one line for each feature that can be counted.
+/// Prints one line for each countable feature.
 pub fn print(dump: &mut Dump<'_>, counts: &Counts) -> Done {
     let pool = Arc::clone(&dump.session.pool);
     for feature in FEATURES {
@@ -101,7 +101,7 @@ pub fn print(dump: &mut Dump<'_>, counts: &Counts) -> Done {
     removal(dump, counts)
 }
 
-/// Removed devices, and what is kept about blocks freed from them.
+/// Removed devices, and the records of blocks freed from them.
 fn removal(dump: &mut Dump<'_>, counts: &Counts) -> Done {
     let pool = Arc::clone(&dump.session.pool);
     let (mut devices, mut obsolete) = (0, counts.remap_deadlists);
@@ -120,7 +120,7 @@ fn removal(dump: &mut Dump<'_>, counts: &Counts) -> Done {
     let in_mos = |zap: &Zap, name: &str| zap.lookup(name.as_bytes()).ok().flatten();
     if let Some(zap) = &directory {
         obsolete += u64::from(in_mos(zap, mos::OBSOLETE_BPOBJ).is_some());
-        // Vdev, previous obsolete space map, next mapping: condensing counts two objects more.
+        // Vdev, previous obsolete space map, next mapping: a condense adds two objects.
         let condensing = in_mos(zap, mos::CONDENSING_INDIRECT).map(|v| v.ints);
         let next = condensing.and_then(|words| words.get(2).copied()).unwrap_or(0);
         obsolete += if next != 0 { 2 } else { 0 };
@@ -141,7 +141,7 @@ fn removal(dump: &mut Dump<'_>, counts: &Counts) -> Done {
     Ok(())
 }
 
-/// Whether a mapping keeps count of what is obsolete in each of its entries.
+/// Whether a mapping counts the obsolete parts of its entries.
 fn has_counts(dump: &mut Dump<'_>, mapping: u64) -> bool {
     let object = dump.session.pool.mos.object(mapping);
     dump.read(object).is_some_and(|object| object.dnode.bonus().len() >= IndirectMapping::SIZE)

@@ -1,4 +1,4 @@
-//! An object's blocks: the tree of pointers, and which stretches are stored.
+//! An object's blocks: the tree of pointers, and the stored segments.
 
 use engine::dmu::Object;
 use ondisk::{Blkptr, CompressType, Dnode, ObjectType, dnode};
@@ -6,7 +6,7 @@ use ondisk::{Blkptr, CompressType, Dnode, ObjectType, dnode};
 use super::dump::{Done, Dump, out};
 use super::view::View;
 
-/// Prints every pointer that was ever written, parents before children.
+/// Prints every pointer with a birth, parents before children.
 pub fn indirect(dump: &mut Dump<'_>, view: &View, object: &Object) -> Done {
     out!(dump, "Indirect blocks:\n");
     let _ = view;
@@ -19,7 +19,7 @@ pub fn indirect(dump: &mut Dump<'_>, view: &View, object: &Object) -> Done {
     Ok(())
 }
 
-/// One pointer and what is below it; levels only go down, so the depth is bounded by the dnode's.
+/// One pointer and everything below it; levels only decrease, so the depth is bounded by the dnode's.
 fn visit(dump: &mut Dump<'_>, object: &Object, bp: &Blkptr, level: u8, blkid: u64) -> Done {
     if bp.accounting_birth() == 0 {
         return Ok(());
@@ -45,7 +45,7 @@ fn visit(dump: &mut Dump<'_>, object: &Object, bp: &Blkptr, level: u8, blkid: u6
     Ok(())
 }
 
-/// With `-Z` and six d's, what stands before a zstd block's frame.
+/// With `-Z` and `-dddddd`, the header before a zstd block's frame.
 #[doc(alias = "snprintf_zstd_header")]
 fn zstd_header(dump: &Dump<'_>, bp: &Blkptr) -> String {
     let wanted = dump.session.options.has('Z') && !dump.session.options.all && dump.d > 5;
@@ -66,13 +66,13 @@ fn zstd_header(dump: &Dump<'_>, bp: &Blkptr) -> String {
     })
 }
 
-/// Byte offset of what a pointer covers.
+/// Byte offset of a pointer's range.
 fn offset(dnode: &Dnode, level: u8, blkid: u64) -> u64 {
     let shift = u32::from(level).saturating_mul(dnode.blocks_per_indirect_shift());
     blkid.checked_shl(shift).unwrap_or(u64::MAX).wrapping_mul(dnode.datablksz())
 }
 
-/// Prints the stretches that are stored: of dnodes those in use, of others those that are no holes.
+/// Prints the stored segments: for dnodes those in use, for other objects all except holes.
 pub fn segments(dump: &mut Dump<'_>, object: &Object) -> Done {
     let mut segments = Segments { open: None };
     if object.dnode.object_type == ObjectType::DNODE {
@@ -83,7 +83,7 @@ pub fn segments(dump: &mut Dump<'_>, object: &Object) -> Done {
     segments.end(dump)
 }
 
-/// Joins neighbours before they are printed.
+/// Merges neighbours before printing.
 struct Segments {
     open: Option<(u64, u64)>,
 }
@@ -117,7 +117,7 @@ fn blocks(dump: &mut Dump<'_>, object: &Object, segments: &mut Segments) -> Done
     })
 }
 
-/// Every stored block; parts whose indirect blocks can't be read are passed over.
+/// Every stored block; parts with unreadable indirect blocks are skipped.
 fn stored(dump: &mut Dump<'_>, object: &Object, mut each: impl FnMut(&mut Dump<'_>, u64) -> Done) -> Done {
     let mut next = Some(0);
     while let Some(from) = next {
@@ -127,7 +127,7 @@ fn stored(dump: &mut Dump<'_>, object: &Object, mut each: impl FnMut(&mut Dump<'
                 next = blkid.checked_add(1);
             }
             Ok(None) => next = None,
-            // Said when the tree was printed.
+            // Reported when the tree was printed.
             Err((past, _)) => next = past,
         }
         dump.poll()?;
@@ -135,8 +135,8 @@ fn stored(dump: &mut Dump<'_>, object: &Object, mut each: impl FnMut(&mut Dump<'
     Ok(())
 }
 
-/// Dnodes in use. Like zdb's, the search for the end of a run takes any block that counts fewer objects than
-/// slots for one with free slots; when large dnodes fill it, the search, and with it the list, ends there.
+/// Dnodes in use. Like zdb, the search for the end of a run treats any block that counts fewer objects than slots
+/// as one with free slots; if large dnodes fill it, the search, and with it the list, ends there.
 fn dnodes(dump: &mut Dump<'_>, object: &Object, segments: &mut Segments) -> Done {
     let size = object.dnode.datablksz();
     let mut runs = Runs { open: None, next: 0, done: false };

@@ -1,4 +1,4 @@
-//! One object set as it is looked at.
+//! One object set for printing.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use zpl::Filesystem;
 use super::dump::Dump;
 use crate::paths::Paths;
 
-/// An object set and what is needed to print its objects.
+/// An object set and the state for printing its objects.
 pub struct View {
     /// The object set.
     pub objset: Arc<Objset>,
@@ -27,11 +27,11 @@ pub struct View {
     pub dataset: Option<Dataset>,
     /// Its name: `mos`, or the dataset's.
     pub name: String,
-    /// What new blocks would be compressed with, as zdb calls it.
+    /// The compression of new blocks, under zdb's name.
     pub compress: String,
     /// Encrypted, and the key is not loaded.
     pub locked: bool,
-    /// The file system, when it is one that can be opened.
+    /// The file system, if it can be opened.
     pub fs: Option<Arc<Filesystem>>,
     /// Paths found so far.
     pub paths: Paths,
@@ -51,7 +51,7 @@ impl View {
         }
     }
 
-    /// A dataset; what needs a key that is not loaded is left out.
+    /// A dataset; parts that need an unloaded key are omitted.
     pub fn dataset(dump: &mut Dump<'_>, dataset: &Dataset) -> engine::Result<Self> {
         let (objset, locked) = match dataset.objset() {
             Ok(objset) => (objset, false),
@@ -77,7 +77,7 @@ impl View {
         })
     }
 
-    /// A dataset whose file system is open already.
+    /// A dataset whose file system is already open.
     pub fn file(dataset: &Dataset, fs: &Arc<Filesystem>) -> Self {
         Self {
             objset: Arc::clone(&fs.objset),
@@ -90,7 +90,7 @@ impl View {
         }
     }
 
-    /// True when content of this type can't be read for want of a key.
+    /// Whether content of this type cannot be read because the key is missing.
     pub fn hides(&self, object_type: ObjectType) -> bool {
         self.locked && object_type.is_encrypted()
     }
@@ -101,7 +101,7 @@ impl View {
     }
 }
 
-/// Whether the dataset is clear, or its key is there.
+/// Whether the dataset is unencrypted, or its key is loaded.
 fn key_opens(dataset: &Dataset) -> bool {
     let dir = match dataset.dir() {
         Ok(dir) => dir,
@@ -113,7 +113,7 @@ fn key_opens(dataset: &Dataset) -> bool {
     }
 }
 
-/// Name of the function that new blocks of a head dataset get. Snapshots get no blocks.
+/// Name of the compression of a head dataset's new blocks. Snapshots get no blocks.
 fn compression(dsl: &Dsl, dataset: &Dataset) -> String {
     if dataset.is_snapshot() {
         return CompressType::Inherit.name().to_owned();
@@ -128,7 +128,7 @@ fn compression(dsl: &Dsl, dataset: &Dataset) -> String {
     match CompressType::from_raw((value & 0x7f) as u8) {
         Some(CompressType::On) => default.name().to_owned(),
         Some(CompressType::Zstd) => zstd_name(value),
-        // zdb looks for a level in gzip, too, and finds none.
+        // zdb also looks for a level in gzip, and finds none.
         Some(kind) if (CompressType::Gzip1..=CompressType::Gzip9).contains(&kind) => {
             format!("{}-unknown", kind.name())
         }
@@ -137,7 +137,7 @@ fn compression(dsl: &Dsl, dataset: &Dataset) -> String {
     }
 }
 
-/// Whether the pool has lz4, which "on" then means.
+/// Whether the pool has lz4, which is then the meaning of "on".
 fn uses_lz4(dsl: &Dsl) -> bool {
     let guid = Feature::Lz4Compress.info().guid;
     let directory = dsl.mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object));
@@ -146,7 +146,7 @@ fn uses_lz4(dsl: &Dsl) -> bool {
     features.and_then(|zap| zap.u64(guid).ok().flatten()).is_some_and(|n| n > 0)
 }
 
-/// zstd says its level too; without one zdb does not know it.
+/// zstd includes its level; zdb does not recognise it without one.
 fn zstd_name(value: u64) -> String {
     let word = ZfsProp::from_name("compression").and_then(|p| p.info().word(value));
     let word = word.filter(|_| value >> 7 != 0);

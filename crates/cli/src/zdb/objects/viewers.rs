@@ -1,4 +1,4 @@
-//! Which viewer prints an object's content or bonus buffer, by type.
+//! Selects the viewer of an object's content or bonus buffer, by type.
 
 use engine::dmu::Object;
 use ondisk::blkptr::BLKPTR_SIZE;
@@ -9,7 +9,7 @@ use super::dump::{Done, Dump, out};
 use super::view::View;
 use super::{bpobj, dsl, files, records, zap};
 
-/// A type's name in an object's row: of self-describing types only the way their bytes are swapped.
+/// A type's name in an object's row: for self-describing types only the kind of byte swap.
 pub fn type_name(object_type: ObjectType) -> &'static str {
     match object_type.name() {
         Some(name) => name,
@@ -17,7 +17,7 @@ pub fn type_name(object_type: ObjectType) -> &'static str {
     }
 }
 
-/// The type whose viewer shows it: self-describing ZAPs and arrays have one, others none.
+/// The type whose viewer prints it: self-describing ZAPs and arrays have one, others none.
 fn viewed_as(object_type: ObjectType) -> Option<ObjectType> {
     if !object_type.is_newtype() {
         return Some(object_type).filter(|t| t.is_valid());
@@ -54,7 +54,7 @@ pub fn bonus(dump: &mut Dump<'_>, view: &mut View, object: &Object) -> Done {
     }
 }
 
-/// The bonus buffer with all the room that the dnode has for it.
+/// The bonus buffer with all the space that the dnode has for it.
 fn room(object: &Object) -> Vec<u8> {
     let dnode = &object.dnode;
     let taken = DNODE_CORE_SIZE + dnode.nblkptr() * BLKPTR_SIZE;

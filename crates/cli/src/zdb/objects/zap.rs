@@ -1,4 +1,4 @@
-//! Entries of ZAPs: in general, and as directories and attribute tables have them.
+//! Entries of ZAPs: in general, and as directories and attribute tables.
 
 use engine::dmu::Object;
 use engine::zap::{Entry, Key, Value, Zap};
@@ -9,7 +9,7 @@ use ondisk::znode::{dirent_object, dirent_type};
 use super::dump::{Done, Dump, out};
 use super::zap_stats;
 
-/// Names of the kinds that a directory entry can say.
+/// Names of the types in a directory entry.
 const KINDS: [&str; 16] = [
     "not specified",
     "FIFO",
@@ -29,16 +29,16 @@ const KINDS: [&str; 16] = [
     "15 (invalid)",
 ];
 
-/// Entries whose bytes are no text.
+/// Entries with binary values.
 const BINARY: [&str; 5] =
     [crypto_key::MASTER_KEY, crypto_key::HMAC_KEY, crypto_key::IV, crypto_key::MAC, mos::CHECKSUM_SALT];
 
-/// Figures alone.
+/// Statistics only.
 pub fn stats_only(dump: &mut Dump<'_>, object: &Object) -> Done {
     zap_stats::print(dump, object)
 }
 
-/// Figures, then each entry as `line` prints it.
+/// Statistics, then each entry as `line` prints it.
 fn each(dump: &mut Dump<'_>, object: &Object, mut line: impl FnMut(&mut Dump<'_>, &Entry) -> Done) -> Done {
     zap_stats::print(dump, object)?;
     out!(dump, "\n");
@@ -102,7 +102,7 @@ fn numbers(dump: &mut Dump<'_>, value: &Value) -> Done {
     Ok(())
 }
 
-/// A directory: each name's object and kind.
+/// A directory: the object and type of each name.
 pub fn directory(dump: &mut Dump<'_>, object: &Object) -> Done {
     each(dump, object, |dump, entry| {
         let value = entry.value.first().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Figures of a ZAP: how its table, leaves and chunks are used.
+//! Statistics of a ZAP: usage of its table, leaves and chunks.
 
 use engine::dmu::Object;
 use ondisk::zap::{BlockKind, FatHeader, Leaf, MicroZap};
@@ -6,12 +6,12 @@ use ondisk::zap::{BlockKind, FatHeader, Leaf, MicroZap};
 use super::dump::{Done, Dump, out};
 
 const STARS: &str = "****************************************";
-/// Bars of a histogram; whatever is larger counts in the last.
+/// Bars of a histogram; larger values count in the last.
 const BARS: usize = 10;
-/// Bytes that a chunk of a leaf holds, and the chunk's own.
+/// Data bytes of a leaf chunk, and the size of the chunk.
 const CHUNK_DATA: usize = 21;
 const CHUNK: usize = 24;
-/// Leaves looked at; a table of a hostile ZAP may name any number.
+/// Maximum leaves visited; a table of a hostile ZAP may name any number.
 const MAX_LEAVES: u64 = 1 << 20;
 
 type Histogram = [u64; BARS];
@@ -25,7 +25,7 @@ struct Stats {
     buckets_by_entries: Histogram,
 }
 
-/// Prints the figures; nothing for an object that is no ZAP.
+/// Prints the statistics; nothing for an object that is not a ZAP.
 pub fn print(dump: &mut Dump<'_>, object: &Object) -> Done {
     let Some(block) = dump.read(object.block(0)) else { return Ok(()) };
     match BlockKind::of(&block) {
@@ -77,7 +77,7 @@ fn fat(dump: &mut Dump<'_>, object: &Object, header: &FatHeader, first: &[u8]) -
     Ok(())
 }
 
-/// Looks at every leaf that the pointer table names, in its order.
+/// Visits every leaf of the pointer table, in its order.
 fn gather(dump: &mut Dump<'_>, object: &Object, header: &FatHeader, first: &[u8]) -> Stats {
     let mut stats = Stats::default();
     let limit = object.dnode.maxblkid.min(MAX_LEAVES);
@@ -93,7 +93,7 @@ fn gather(dump: &mut Dump<'_>, object: &Object, header: &FatHeader, first: &[u8]
                 break;
             }
             if table.as_ref().is_none_or(|(at, _)| *at != blk) {
-                // A table has no holes, however long its head claims it to be.
+                // A table has no holes, whatever length its header claims.
                 if !blocks.next_from(blk).is_ok_and(|next| next == Some(blk)) {
                     break;
                 }
@@ -135,7 +135,7 @@ impl Stats {
         let buckets = (size / 32).max(1);
         let bits = buckets.trailing_zeros();
         let mut fill = vec![0_usize; buckets];
-        // A leaf can't hold more entries than chunks.
+        // A leaf cannot hold more entries than chunks.
         for entry in leaf.entries().flatten().take(size / CHUNK) {
             let value = usize::from(entry.value_numints) * usize::from(entry.value_intlen);
             let chunks =
@@ -157,7 +157,7 @@ fn count(histogram: &mut Histogram, n: usize) {
     }
 }
 
-/// Bars from the first that is not empty to the last, the longest at most as long as the stars.
+/// Bars from the first to the last non-empty one, the longest limited to the string of stars.
 fn bars(dump: &mut Dump<'_>, histogram: &Histogram) -> Done {
     let max = histogram.iter().copied().max().unwrap_or(0).max(STARS.len() as u64);
     let Some(first) = histogram.iter().position(|&n| n > 0) else { return Ok(()) };
