@@ -82,6 +82,7 @@ fn of_zpool(zpool: &Zpool) -> (Deed, Vec<String>) {
         ZpoolVerb::Sync(v) => (Change, v.pools.clone()),
         ZpoolVerb::Reguid(v) => (Change, one(&v.pool)),
         ZpoolVerb::Scrub(v) => (Change, v.pools.clone()),
+        ZpoolVerb::Checkpoint(v) => (Change, v.pools.clone()),
         ZpoolVerb::Resilver(v) => (Change, v.pools.clone()),
         ZpoolVerb::Upgrade(v) => (Change, v.pools.clone()),
         ZpoolVerb::Wait(v) => (Change, one(&v.pool)),

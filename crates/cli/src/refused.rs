@@ -41,6 +41,8 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
         ZpoolVerb::Add(v) => quoted("add to", &v.pool),
         ZpoolVerb::Export(v) => quoted("export", &first(&v.pools)),
         ZpoolVerb::Set(v) => quoted("set property for", &v.pool),
+        ZpoolVerb::Checkpoint(v) if v.discard => quoted("discard checkpoint in", &first(&v.pools)),
+        ZpoolVerb::Checkpoint(v) => quoted("checkpoint", &first(&v.pools)),
         ZpoolVerb::Reguid(v) => quoted("reguid", &v.pool),
         ZpoolVerb::Scrub(v) => plain("scrub", &first(&v.pools)),
         ZpoolVerb::Resilver(v) => plain("restart resilver on", &first(&v.pools)),
@@ -68,7 +70,7 @@ fn without_module(words: &[std::ffi::OsString]) -> Failure {
         }
         action @ ("detach" | "remove") => plain(action, name(1)),
         "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
-        action @ ("checkpoint" | "initialize" | "trim") => quoted(action, name(0)),
+        action @ ("initialize" | "trim") => quoted(action, name(0)),
         "send" => Failure::failed(format!(
             "warning: cannot send '{}': {DENIED}",
             names.last().map_or("", String::as_str)

@@ -13,7 +13,7 @@ use crate::zpool::not_yet::check;
 pub const ZPOOL_VERBS: &[(&str, &str)] = &[
     ("add", "adding vdevs to a pool"),
     ("attach", "attaching a device"),
-    ("checkpoint", "taking or dropping a pool checkpoint"),
+    ("checkpoint", "taking or discarding a pool checkpoint"),
     ("clear", "clearing device errors"),
     ("create", "creating a pool"),
     ("ddtprune", "pruning the dedup table"),

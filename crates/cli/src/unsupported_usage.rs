@@ -45,7 +45,7 @@ const PLAIN: Form = Form {
 };
 
 /// The unimplemented verbs.
-const FORMS: [Form; 12] = [
+const FORMS: [Form; 11] = [
     Form {
         verb: "trim",
         options: "cdr:sw",
@@ -60,15 +60,6 @@ const FORMS: [Form; 12] = [
         long: &[("cancel", 'c'), ("suspend", 's'), ("uninit", 'u'), ("wait", 'w')],
         one_of: &['c', 's', 'u'],
         usage: "[-c | -s | -u] [-w] <pool> [<device> ...]",
-        ..PLAIN
-    },
-    Form {
-        verb: "checkpoint",
-        options: "dw",
-        long: &[("discard", 'd'), ("wait", 'w')],
-        missing: &["missing pool argument"],
-        most: 1,
-        usage: "[-d [-w]] <pool> ...",
         ..PLAIN
     },
     Form {

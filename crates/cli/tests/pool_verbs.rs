@@ -443,6 +443,40 @@ fn refusals_are_in_the_kernels_words() {
     live.export_and_verify("tank");
 }
 
+#[test]
+fn a_checkpoint_is_taken_gone_back_to_and_discarded() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live.ok("zfs create tank/before");
+    let said = |live: &Live, line: &str| {
+        let run = live.run(line);
+        assert_ne!(run.code, 0, "{line}");
+        run.err
+    };
+    assert_eq!(
+        said(&live, "zpool checkpoint -d tank"),
+        "cannot discard checkpoint in 'tank': checkpoint does not exist\n"
+    );
+    live.ok("zpool checkpoint tank");
+    assert!(live.ok("zpool status tank").contains("\ncheckpoint: created "));
+    assert_eq!(said(&live, "zpool checkpoint tank"), "cannot checkpoint 'tank': checkpoint exists\n");
+    assert_eq!(said(&live, "zpool reguid tank"), "cannot reguid 'tank': checkpoint exists\n");
+    live.ok("zfs destroy tank/before");
+    live.ok("zpool export tank");
+    let import = format!("zpool import -d {}", live.disks().display());
+    live.ok(&format!("{import} --rewind-to-checkpoint tank"));
+    assert_eq!(live.ok("zfs list -H -o name"), "tank\ntank/before\n");
+    assert_eq!(live.ok("zpool get -H -o value checkpoint tank"), "-\n");
+    live.ok("zpool checkpoint tank");
+    live.ok("zfs destroy tank/before");
+    live.ok("zpool checkpoint -dw tank");
+    live.ok("zpool wait -t discard tank");
+    assert!(!live.ok("zpool status tank").contains("checkpoint:"));
+    assert!(live.ok("zpool history -i tank").contains("spa discard checkpoint"));
+    live.export_and_verify("tank");
+}
+
 /// Verbs that can't be done yet: what is wrong with their words is said first, with OpenZFS's exit codes.
 #[test]
 fn what_can_not_be_done_yet_looks_at_its_words_first() {
@@ -453,7 +487,7 @@ fn what_can_not_be_done_yet_looks_at_its_words_first() {
         ("zpool scrub none", 1, "cannot open 'none': no such pool"),
         ("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub"),
         ("zpool trim none", 255, "cannot open 'none': no such pool"),
-        ("zpool checkpoint", 2, "missing pool argument\nusage:\n\tcheckpoint [-d [-w]] <pool> ..."),
+        ("zpool checkpoint", 2, "missing pool argument\nusage:\n\tcheckpoint "),
         ("zpool remove tank /x", 1, "cannot remove /x: no such device in pool"),
         ("zpool detach tank /x", 255, "cannot detach /x: no such device in pool"),
         ("zpool replace tank /x /y", 255, "cannot replace /x with /y: no such device in pool"),

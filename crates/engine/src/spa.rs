@@ -20,6 +20,7 @@
 mod accounts;
 mod activity;
 mod admin;
+pub mod checkpoint;
 pub mod config;
 pub mod create;
 pub mod devices;
@@ -67,6 +68,7 @@ use ondisk::{Blkptr, Uberblock};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
 use self::activity::{Activities, Due};
+use self::checkpoint::Discarding;
 use self::config::PoolConfig;
 use self::events::Events;
 use self::faults::Lost;
@@ -132,6 +134,8 @@ pub struct Spa {
     me: Weak<Spa>,
     uberblock: Mutex<Uberblock>,
     tasks: Waiting,
+    /// Tasks that come before anything else of their txg.
+    early_tasks: Waiting,
     mos_delta: Mutex<[i64; 3]>,
     /// Pass of the group that is being written.
     pass: AtomicU64,
@@ -143,6 +147,7 @@ pub struct Spa {
     scanning: Arc<self::scrub::Scanning>,
     freeing: Arc<Freeing>,
     growth: Arc<Growth>,
+    discarding: Arc<Discarding>,
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     stop: AtomicBool,
@@ -182,11 +187,13 @@ impl Spa {
         // What is on disk can be mended from the first read on.
         pool.zio.set_synced(uberblock.txg);
         let (freeing, growth) = (Arc::<Freeing>::default(), Arc::<Growth>::default());
+        let discarding = Arc::<Discarding>::default();
         let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
         let activities = Activities::new(vec![
             Arc::clone(&freeing) as _,
             Arc::clone(&growth) as _,
             Arc::clone(&lost) as _,
+            Arc::clone(&discarding) as _,
             Arc::clone(&scanning) as _,
         ]);
         let spa = Arc::new_cyclic(|me| Self {
@@ -202,6 +209,7 @@ impl Spa {
             me: Weak::clone(me),
             uberblock: Mutex::new(uberblock),
             tasks: Waiting::default(),
+            early_tasks: Waiting::default(),
             mos_delta: Mutex::default(),
             pass: AtomicU64::new(0),
             multihost: Multihost::default(),
@@ -212,6 +220,7 @@ impl Spa {
             scanning,
             freeing,
             growth,
+            discarding,
             activities,
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -286,6 +295,23 @@ impl Spa {
         &self,
         work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.task_in(&self.tasks, work)
+    }
+
+    /// As [`Spa::sync_task`], before anything else that its txg writes or frees.
+    #[doc(alias = "dsl_early_sync_task")]
+    pub(super) fn early_sync_task<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.task_in(&self.early_tasks, work)
+    }
+
+    fn task_in<T: Send + 'static>(
+        &self,
+        tasks: &Waiting,
+        work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         if let Some(why) = self.txgs.suspended() {
             return Err(why);
         }
@@ -302,7 +328,7 @@ impl Spa {
                     theirs.set(work(spa, tx));
                 }
             });
-            self.tasks.0.lock().entry(hold.txg()).or_default().push(task);
+            tasks.0.lock().entry(hold.txg()).or_default().push(task);
             hold.txg()
         };
         if let Err(why) = self.wait_synced(txg) {
@@ -433,6 +459,7 @@ impl Spa {
             || self.mos.is_dirty(open)
             || self.config.lock().is_dirty()
             || self.tasks.0.lock().contains_key(&open)
+            || self.early_tasks.0.lock().contains_key(&open)
     }
 
     /// Stops the sync thread.

@@ -2,6 +2,7 @@
 
 mod activity;
 mod add;
+mod checkpoint;
 mod condition;
 pub mod create;
 mod dedup;
@@ -37,6 +38,7 @@ mod status_json;
 mod upgrade;
 pub mod vdev_names;
 pub mod vdevs;
+mod wait;
 
 use std::ffi::OsString;
 
@@ -95,7 +97,9 @@ pub enum ZpoolVerb {
     /// Begin a resilver anew
     Resilver(scrub::Resilver),
     /// Wait until something is done
-    Wait(simple::Wait),
+    Wait(wait::Wait),
+    /// Take or discard a checkpoint of a pool
+    Checkpoint(checkpoint::Checkpoint),
     /// Forget errors that devices had
     Clear(device::Clear),
     /// Take devices out of use
@@ -163,6 +167,7 @@ impl Verb for Zpool {
             ZpoolVerb::Scrub(v) => v.run(ctx),
             ZpoolVerb::Resilver(v) => v.run(ctx),
             ZpoolVerb::Wait(v) => v.run(ctx),
+            ZpoolVerb::Checkpoint(v) => v.run(ctx),
             ZpoolVerb::Clear(v) => v.run(ctx),
             ZpoolVerb::Offline(v) => v.run(ctx),
             ZpoolVerb::Online(v) => v.run(ctx),

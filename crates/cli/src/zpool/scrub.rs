@@ -1,20 +1,15 @@
 //! `zpool scrub` and `zpool resilver`.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use clap::Args;
 use daemon::Imported;
-use engine::Kind;
+use engine::spa::Spa;
 use engine::spa::scrub::{ScanCommand, ScanFunc};
 use zcommon::features::Feature;
 
-use super::simple::{named, named_or_all};
+use super::simple::named_or_all;
+use super::wait::until;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-
-/// How often a command that waits looks whether the scan has ended.
-const TICK: Duration = Duration::from_millis(50);
 
 /// Read all blocks of a pool with all their copies, and repair what is bad.
 #[derive(Debug, Args)]
@@ -116,7 +111,8 @@ impl Verb for Scrub {
         if self.wait {
             let names: Vec<String> = pools.iter().map(|pool| pool.name().to_owned()).collect();
             drop(pools);
-            names.iter().try_for_each(|name| wait(name, ScanFunc::Scrub, ctx))?;
+            let ended = |spa: &Spa| Ok(spa.scan_left(ScanFunc::Scrub)?.is_none());
+            names.iter().try_for_each(|name| until(name, ctx, ended))?;
         }
         Ok(Exit::OK)
     }
@@ -132,29 +128,5 @@ impl Verb for Resilver {
             ctx.log(&pool)?;
         }
         Ok(Exit::OK)
-    }
-}
-
-/// Bytes that a scan under way has left; `None` when none runs, or it is paused.
-pub(super) fn left(pool: &Arc<Imported>, func: ScanFunc) -> Result<Option<u64>, engine::Error> {
-    match pool.spa() {
-        Ok(spa) => spa.scan_left(func),
-        Err(e) if e.kind() == Kind::ReadOnly => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
-fn wait(name: &str, func: ScanFunc, ctx: &mut Ctx) -> Result<(), Failure> {
-    loop {
-        let pool = named(name, ctx)?;
-        if left(&pool, func)?.is_none() {
-            return Ok(());
-        }
-        if ctx.interrupt.is_set() {
-            return Err(Failure::Interrupted);
-        }
-        drop(pool);
-        ctx.release();
-        std::thread::sleep(TICK);
     }
 }

@@ -1,22 +1,15 @@
-//! Verbs of `zpool` that are one call: `sync`, `reguid`, `wait`, `labelclear`.
+//! Verbs of `zpool` that are one call: `sync`, `reguid`, `labelclear`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use daemon::Imported;
 use daemon::devices::{self, InUse};
-use engine::spa::props::freeing;
-use engine::spa::scrub::ScanFunc;
 use nvpair::NvList;
 use ondisk::label::{LABEL_SIZE, LABELS, NVLIST_SIZE, PHYS_OFFSET, label_offset};
 
-use zcommon::units::nicenum;
-
 use crate::ctx::Ctx;
-use crate::output::time::zoned_clock;
 use crate::verb::strerror;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
@@ -85,127 +78,6 @@ fn guid_of(word: &str) -> Result<u64, Failure> {
     let number = digits.trim_start_matches('+').parse::<u64>().ok();
     let number = number.map(|n| if negative { n.wrapping_neg() } else { n }).filter(|n| *n != 0);
     number.ok_or_else(|| Failure::usage(format!("invalid GUID: {word}")))
-}
-
-/// Wait until something is done.
-#[derive(Debug, Args)]
-pub struct Wait {
-    /// Activities, comma separated.
-    #[arg(short = 't', value_name = "ACTIVITY,…", value_delimiter = ',')]
-    pub activities: Vec<String>,
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
-    /// The time before each report: d as date prints it, u in seconds.
-    #[arg(short = 'T', value_name = "d|u", value_parser = ["d", "u"])]
-    pub timestamp: Option<String>,
-    /// The pool.
-    pub pool: String,
-    /// Report what is left every so many seconds.
-    pub interval: Option<f64>,
-}
-
-/// What can be waited for.
-const ACTIVITIES: [&str; 9] =
-    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
-
-/// Those of them that are scans.
-const SCANS: [(&str, ScanFunc); 2] = [("resilver", ScanFunc::Resilver), ("scrub", ScanFunc::Scrub)];
-
-impl Verb for Wait {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        if let Some(bad) = self.activities.iter().find(|a| !ACTIVITIES.contains(&a.as_str())) {
-            return Err(Failure::usage(format!("invalid activity '{bad}'")));
-        }
-        let interval = self.interval.map(Duration::try_from_secs_f64);
-        let interval = match interval {
-            Some(Ok(Duration::ZERO)) => return Err(Failure::usage("interval cannot be zero")),
-            Some(Err(_)) => return Err(Failure::usage("invalid interval value")),
-            Some(Ok(interval)) => Some(interval),
-            None => None,
-        };
-        let mut reported: Option<Instant> = None;
-        let frees = self.activities.is_empty() || self.activities.iter().any(|a| a == "free");
-        loop {
-            let pool = named(&self.pool, ctx)?;
-            let spa = pool.spa()?;
-            let view = spa.datasets.view();
-            let mut waiting = frees
-                && (is_freeing(&view)? || {
-                    let now = pool.view()?;
-                    freeing(&now) > 0
-                });
-            let mut scans = [0, 0];
-            for (slot, (name, func)) in scans.iter_mut().zip(SCANS) {
-                let wanted = self.activities.is_empty() || self.activities.iter().any(|a| a == name);
-                let left = super::scrub::left(&pool, func)?.filter(|_| wanted);
-                waiting |= left.is_some();
-                *slot = left.unwrap_or(0);
-            }
-            if let Some(interval) = interval
-                && reported.is_none_or(|at| at.elapsed() >= interval)
-            {
-                let now = pool.view()?;
-                self.report(freeing(&now), scans, reported.is_none(), ctx)?;
-                reported = Some(Instant::now());
-            }
-            if !waiting {
-                return Ok(Exit::OK);
-            }
-            if ctx.interrupt.is_set() {
-                return Err(Failure::Interrupted);
-            }
-            if frees {
-                spa.sync()?;
-            }
-            drop(pool);
-            ctx.release();
-            ctx.out.flush()?;
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Wait {
-    /// What of each activity is left, in bytes, under its heading.
-    #[doc(alias = "print_wait_status_row")]
-    fn report(&self, freeing: u64, scans: [u64; 2], first: bool, ctx: &mut Ctx) -> Result<(), Failure> {
-        let wanted = |name: &&str| self.activities.is_empty() || self.activities.iter().any(|a| a == name);
-        let least = if self.literal { 20 } else { 6 };
-        let columns: Vec<(&str, usize)> =
-            ACTIVITIES.into_iter().filter(wanted).map(|name| (name, name.len().max(least) + 2)).collect();
-        if first && !self.scripted {
-            columns
-                .iter()
-                .try_for_each(|(name, width)| write!(ctx.out, "{:>width$}", name.to_uppercase()))?;
-            writeln!(ctx.out)?;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        match self.timestamp.as_deref() {
-            Some("d") => writeln!(ctx.out, "{}", zoned_clock(now))?,
-            Some(_) => writeln!(ctx.out, "{now}")?,
-            None => {}
-        }
-        for (at, (name, width)) in columns.iter().enumerate() {
-            let scan = SCANS.iter().zip(scans).find(|((scan, _), _)| scan == name).map(|(_, left)| left);
-            let left = if *name == "free" { freeing } else { scan.unwrap_or(0) };
-            let text = if self.literal { left.to_string() } else { nicenum(left).to_string() };
-            match self.scripted {
-                true => write!(ctx.out, "{}{text}", if at > 0 { "\t" } else { "" })?,
-                false => write!(ctx.out, "{text:>width$}")?,
-            }
-        }
-        Ok(writeln!(ctx.out)?)
-    }
-}
-
-/// Whether destroyed datasets are still being freed.
-fn is_freeing(view: &engine::dsl::write::MosView<'_>) -> Result<bool, Failure> {
-    let directory = ondisk::names::MOS_DIRECTORY_OBJECT;
-    Ok(view.zap_word(directory, ondisk::names::mos::BPTREE_OBJ)?.is_some())
 }
 
 /// Clear the labels of a device that is in no pool.

@@ -34,6 +34,18 @@ pub enum Limit {
     ScrubMinTime,
     /// The same for a resilver.
     ResilverMinTime,
+    /// Memory for what one txg discards of a checkpoint.
+    DiscardMemory,
+    /// Bytes of a write of `zpool initialize`.
+    InitializeChunk,
+    /// The word that `zpool initialize` writes.
+    InitializeValue,
+    /// Longest range that is trimmed at once.
+    TrimExtentMax,
+    /// Shorter ranges are not trimmed.
+    TrimExtentMin,
+    /// Txgs between two automatic trims of a metaslab.
+    TrimTxgBatch,
 }
 
 /// What there is to say of a setting.
@@ -60,7 +72,7 @@ pub struct Info {
 const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 13] = [
+pub const LIMITS: [Info; 19] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -198,6 +210,66 @@ pub const LIMITS: [Info; 13] = [
         plain: 300,
         zero_is_default: false,
         about: "Milliseconds that each transaction group resilvers at least, even if something waits for it. Default: 300.",
+    },
+    Info {
+        limit: Limit::DiscardMemory,
+        name: "zfs_spa_discard_memory_limit",
+        bytes: true,
+        least: 1,
+        most: u64::MAX,
+        plain: 16 * MIB,
+        zero_is_default: true,
+        about: "Bytes of memory for what one transaction group discards of a checkpoint. Default: 16 MiB.",
+    },
+    Info {
+        limit: Limit::InitializeChunk,
+        name: "zfs_initialize_chunk_size",
+        bytes: true,
+        least: 512,
+        most: 16 * MIB,
+        plain: MIB,
+        zero_is_default: true,
+        about: "Bytes that `zpool initialize` writes at once. Default: 1 MiB.",
+    },
+    Info {
+        limit: Limit::InitializeValue,
+        name: "zfs_initialize_value",
+        bytes: false,
+        least: 0,
+        most: u64::MAX,
+        plain: 0xdead_beef_dead_beee,
+        zero_is_default: true,
+        about: "The 64-bit word that `zpool initialize` fills free space with. Default: 0xdeadbeefdeadbeee.",
+    },
+    Info {
+        limit: Limit::TrimExtentMax,
+        name: "zfs_trim_extent_bytes_max",
+        bytes: true,
+        least: 1 << 16,
+        most: u64::MAX,
+        plain: 128 * MIB,
+        zero_is_default: true,
+        about: "Bytes that are trimmed at once. Default: 128 MiB.",
+    },
+    Info {
+        limit: Limit::TrimExtentMin,
+        name: "zfs_trim_extent_bytes_min",
+        bytes: true,
+        least: 1,
+        most: u64::MAX,
+        plain: 32 << 10,
+        zero_is_default: true,
+        about: "Shorter ranges of free space are not trimmed. Default: 32 KiB.",
+    },
+    Info {
+        limit: Limit::TrimTxgBatch,
+        name: "zfs_trim_txg_batch",
+        bytes: false,
+        least: 1,
+        most: 1 << 20,
+        plain: 32,
+        zero_is_default: true,
+        about: "Transaction groups between two automatic trims of freed space. Default: 32.",
     },
 ];
 

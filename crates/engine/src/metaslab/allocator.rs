@@ -258,6 +258,10 @@ impl SpaceAllocator {
         *tables = Arc::new(Tables::new(tables.vdevs.clone()));
     }
 
+    pub(super) fn all_vdevs(&self) -> Vec<Arc<Vdev>> {
+        self.tables.read().vdevs.values().map(Arc::clone).collect()
+    }
+
     pub(super) fn vdev(&self, id: u64) -> Option<Arc<Vdev>> {
         self.tables.read().vdevs.get(&id).cloned()
     }

@@ -9,6 +9,7 @@
 
 mod allocator;
 mod append;
+mod discard;
 pub mod log;
 pub mod policy;
 mod record;

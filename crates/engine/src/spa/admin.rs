@@ -91,12 +91,7 @@ impl Spa {
                 let what = "the pool's guid can only be changed while all of its devices are there";
                 return Err(Error::new(Kind::NoDevice, what));
             }
-            if spa.features.is_active(Feature::ZpoolCheckpoint) {
-                return Err(Error::new(
-                    Kind::Busy,
-                    "the pool's guid can't be changed while it has a checkpoint",
-                ));
-            }
+            spa.check_no_checkpoint()?;
             let guid = wanted.unwrap_or_else(|| spa.pool.env.guid());
             spa.config.lock().change_root(|root| set(root, "guid", guid));
             spa.notify("pool_reguid");

@@ -171,6 +171,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
         claim_logs(&spa, options.needs_logs)?;
     }
     make_vdev_zaps(&spa)?;
+    spa.discard_at_import()?;
     spa.scan_at_import()?;
     spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;

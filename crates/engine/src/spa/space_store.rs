@@ -6,6 +6,7 @@ use ondisk::{Byteswap, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
+use super::Spa;
 use super::feature_set::{FeatureSet, ZAP_METADATA};
 use crate::dmu::edit::{Edit, NewObject, Objects};
 use crate::dmu::{LiveObjset, Tx};
@@ -25,6 +26,13 @@ pub(super) struct Store<'a> {
     pub features: &'a FeatureSet,
     pub config: &'a Mutex<super::config::PoolConfig>,
     pub salt: u64,
+}
+
+impl<'a> Store<'a> {
+    /// The store of a pool in syncing context.
+    pub fn of(spa: &'a Spa, tx: &'a Tx) -> Self {
+        Self { mos: &spa.mos, tx, features: &spa.features, config: &spa.config, salt: spa.pool.env.guid() }
+    }
 }
 
 impl Store<'_> {

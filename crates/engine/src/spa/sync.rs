@@ -25,7 +25,7 @@ use ondisk::{ObjectType, Uberblock};
 use super::activity::Moment;
 use super::layout::config::guid_sum;
 use super::space_store::Store;
-use super::{MosOps, Spa};
+use super::{MosOps, Spa, Waiting};
 use crate::dmu::{NewObject, Tx};
 use crate::error::{Error, Result};
 use crate::vdev::label::ConfigSync;
@@ -49,9 +49,10 @@ impl Spa {
         let tx = Tx::syncing(txg, &self.dirty);
         self.pass.store(1, Ordering::Relaxed);
         let changing = self.changing.write();
+        self.run_tasks(&self.early_tasks, &tx);
         self.sync_datasets(&tx)?;
         self.sync_activities(&tx, Moment::BeforeTasks)?;
-        self.run_tasks(&tx);
+        self.run_tasks(&self.tasks, &tx);
         self.sync_activities(&tx, Moment::AfterTasks)?;
         drop(changing);
         self.sync_activities(&tx, Moment::Last)?;
@@ -77,8 +78,8 @@ impl Spa {
         Ok(())
     }
 
-    fn run_tasks(&self, tx: &Tx) {
-        let tasks = self.tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
+    fn run_tasks(&self, tasks: &Waiting, tx: &Tx) {
+        let tasks = tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
         // A task may have left something to be freed.
         if !tasks.is_empty() {
             self.freeing.look_again();
@@ -102,13 +103,7 @@ impl Spa {
                 self.mos.sync_objects(tx, &ops)?;
                 rootbp = self.mos.sync_root(tx, &ops)?;
             }
-            let mut store = Store {
-                mos: &self.mos,
-                tx,
-                features: &self.features,
-                config: &self.config,
-                salt: self.pool.env.guid(),
-            };
+            let mut store = Store::of(self, tx);
             let wrote = self.space.sync(tx.txg(), pass, &mut store)?;
             let missed = self.pool.zio.tree().has_dirty_dtls();
             if !wrote && !missed && !self.mos.is_dirty(tx.txg()) {

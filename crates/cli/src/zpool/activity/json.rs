@@ -93,8 +93,8 @@ impl Checkpoint {
     #[doc(alias = "checkpoint_status_nvlist")]
     fn object(&self, form: &Form<'_>) -> Map<String, Value> {
         form.map([
-            ("state", json!("EXISTS")),
-            ("start_time", form.time(self.start)),
+            ("state", json!(if self.start.is_some() { "EXISTS" } else { "DISCARDING" })),
+            ("start_time", form.time(self.start.unwrap_or(0))),
             ("space", form.bytes(self.space)),
         ])
     }

@@ -15,6 +15,8 @@ use engine::zap::Zap;
 use ondisk::names::{mos, vdev_top};
 use ondisk::pool::{DslScan, SpaRemoving};
 
+use zcommon::features::Feature;
+
 use super::prop::PoolView;
 
 /// Bytes of memory for each entry of a removed vdev's mapping.
@@ -77,7 +79,8 @@ struct Removal {
 #[doc(alias = "pool_checkpoint_stat_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Checkpoint {
-    start: u64,
+    /// When it was taken; `None`: it is being discarded.
+    start: Option<u64>,
     space: u64,
 }
 
@@ -173,8 +176,11 @@ impl Removal {
 
 impl Checkpoint {
     fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
-        let uberblock = view.pool.checkpoint_uberblock()?;
-        Ok(uberblock.map(|u| Self { start: u.timestamp, space: view.space.checkpoint() }))
+        if !view.pool.features.is_active(Feature::ZpoolCheckpoint.info().guid) {
+            return Ok(None);
+        }
+        let start = view.pool.checkpoint_uberblock()?.map(|uberblock| uberblock.timestamp);
+        Ok(Some(Self { start, space: view.space.checkpoint() }))
     }
 }
 

@@ -117,7 +117,12 @@ impl Removal {
 impl Checkpoint {
     #[doc(alias = "print_checkpoint_status")]
     fn line(&self) -> String {
-        format!("checkpoint: created {}, consumes {}", clock(self.start), nicebytes(self.space))
+        match self.start {
+            Some(start) => {
+                format!("checkpoint: created {}, consumes {}", clock(start), nicebytes(self.space))
+            }
+            None => format!("checkpoint: discarding, {} remaining.", nicebytes(self.space)),
+        }
     }
 }
 

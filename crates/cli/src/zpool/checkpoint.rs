@@ -1,0 +1,56 @@
+//! `zpool checkpoint`.
+
+use clap::Args;
+
+use super::simple::named;
+use super::wait::until;
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Keep the whole pool as it is now, to go back to with zpool import --rewind-to-checkpoint.
+#[derive(Debug, Args)]
+pub struct Checkpoint {
+    /// Discard the checkpoint.
+    #[arg(short = 'd', long = "discard")]
+    pub discard: bool,
+    /// Return when the checkpoint is discarded completely.
+    #[arg(short = 'w', long = "wait")]
+    pub wait: bool,
+    /// The pool.
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+}
+
+impl Verb for Checkpoint {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.wait && !self.discard {
+            return Err(Failure::usage("--wait only valid when --discard also specified"));
+        }
+        let name = match self.pools.as_slice() {
+            [] => return Err(Failure::usage("missing pool argument")),
+            [name] => name,
+            _ => return Err(Failure::usage("too many arguments")),
+        };
+        if name.contains('/') {
+            return Err(Failure::failed(format!(
+                "cannot open '{name}': invalid character '/' in pool name\n'zpool checkpoint' doesn't work on datasets. To \
+                 save the state of a dataset from a specific point in time please use 'zfs snapshot'"
+            )));
+        }
+        let pool = named(name, ctx)?;
+        let what = if self.discard { "discard checkpoint in" } else { "checkpoint" };
+        let cannot = |e: engine::Error| Failure::cannot(what, name, e.what());
+        let spa = pool.spa().map_err(cannot)?;
+        match self.discard {
+            true => spa.discard_checkpoint(),
+            false => spa.checkpoint(),
+        }
+        .map_err(cannot)?;
+        ctx.log(&pool)?;
+        drop(pool);
+        if self.wait {
+            until(name, ctx, |spa| Ok(spa.discard_left().is_none()))?;
+        }
+        Ok(Exit::OK)
+    }
+}

@@ -1,0 +1,166 @@
+//! The pool's checkpoint: taken, and discarded.
+//!
+//! Taking one notes the last uberblock on disk in the MOS directory. From that txg on, blocks born up to the uberblock's txg
+//! are kept when they are freed ([`crate::metaslab`]): they stay allocated in their metaslab's space map and go into their
+//! vdev's checkpoint space map. Both commands run as *early* tasks, before anything of their txg frees a block, so that the
+//! same rule holds for the whole txg.
+//!
+//! States: none → exists → discarding → none. Discarding begins with the removal of the noted uberblock; then each txg frees
+//! a bounded part of the checkpoint space maps, and the feature's count goes down with the last of them. The feature active
+//! without an uberblock is the state `discarding` on disk, in which an import goes on.
+//!
+//! Why power may be lost at any moment: each state and each part is written with one txg. Going back is import's work
+//! ([`super::import`]).
+//!
+//! Source: spa_checkpoint.c, OpenZFS 2.4.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::{Endian, Uberblock};
+use zcommon::features::Feature;
+
+use super::Spa;
+use super::activity::{Activity, Due, Moment};
+use super::space_store::Store;
+use crate::dmu::Tx;
+use crate::dsl::write::{Hooks as _, MosTx};
+use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
+use crate::zap::Value;
+
+/// Bytes of memory that a byte of a checkpoint space map takes while it is discarded.
+const MEMORY_PER_BYTE: u64 = 8;
+
+/// What a pool's checkpoint is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "checkpoint_state_t")]
+pub enum CheckpointState {
+    /// There is none.
+    None,
+    /// There is one.
+    Exists,
+    /// It is being discarded.
+    Discarding,
+}
+
+/// The discarding of a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Discarding {
+    active: AtomicBool,
+}
+
+impl Activity for Discarding {
+    fn is_due(&self, _: &Spa) -> Due {
+        if self.active.load(Ordering::Acquire) { Due::Now } else { Due::No }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        if moment != Moment::Last || !self.active.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let budget = spa.limits().get(Limit::DiscardMemory) / MEMORY_PER_BYTE;
+        let mut store = Store::of(spa, tx);
+        if spa.space.discard_checkpoint(tx.txg(), budget, &mut store)? {
+            return Ok(());
+        }
+        self.active.store(false, Ordering::Release);
+        spa.count_feature(Feature::ZpoolCheckpoint, -1, tx)?;
+        let what = "finished discarding checkpointed state from the pool";
+        spa.log("spa discard checkpoint", "", 0, what, tx)
+    }
+}
+
+impl Spa {
+    /// What the checkpoint is doing.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    #[doc(alias = "spa_checkpoint_get_stats")]
+    pub fn checkpoint_state(&self) -> Result<CheckpointState> {
+        if !self.features.is_active(Feature::ZpoolCheckpoint) {
+            return Ok(CheckpointState::None);
+        }
+        let noted = self.datasets.view().zap_get(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT)?;
+        Ok(if noted.is_some() { CheckpointState::Exists } else { CheckpointState::Discarding })
+    }
+
+    /// Refuses a change that a checkpoint forbids: one that going back to it could not undo.
+    ///
+    /// # Errors
+    /// `Exists` while there is a checkpoint, `Busy` while one is being discarded.
+    pub fn check_no_checkpoint(&self) -> Result<()> {
+        match self.checkpoint_state()? {
+            CheckpointState::None => Ok(()),
+            CheckpointState::Exists => Err(Error::new(Kind::Exists, "checkpoint exists")),
+            CheckpointState::Discarding => Err(Error::new(Kind::Busy, "currently discarding checkpoint")),
+        }
+    }
+
+    /// Takes a checkpoint of all that was changed so far; returns when it is on disk.
+    ///
+    /// # Errors
+    /// `Unsupported` without the feature, and [`Spa::check_no_checkpoint`]'s.
+    #[doc(alias = "spa_checkpoint")]
+    pub fn checkpoint(&self) -> Result<()> {
+        self.sync()?;
+        self.early_sync_task(|spa, tx| {
+            if !spa.features.is_enabled(Feature::ZpoolCheckpoint) {
+                let what = "operation not supported on this type of pool";
+                return Err(Error::new(Kind::Unsupported, what));
+            }
+            spa.check_no_checkpoint()?;
+            spa.note_checkpoint(tx)
+        })
+    }
+
+    #[doc(alias = "spa_checkpoint_sync")]
+    fn note_checkpoint(&self, tx: &Tx) -> Result<()> {
+        let last = self.uberblock();
+        // The entry holds words, which have no byte order.
+        let uberblock = Uberblock { checkpoint_txg: last.txg, endian: Endian::Little, ..last };
+        let bytes = uberblock.to_bytes();
+        let (words, _) = bytes.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let at: MosTx<'_> = self.datasets.at(tx, self);
+        at.zap_add(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT, Value::from(words))?;
+        self.space.set_checkpoint(uberblock.txg);
+        self.count_feature(Feature::ZpoolCheckpoint, 1, tx)?;
+        let what = format!("checkpointed uberblock txg={}", uberblock.txg);
+        self.log("spa checkpoint", "", 0, &what, tx)
+    }
+
+    /// Gives up the checkpoint. Returns when that is on disk; the space that it kept becomes free bit by bit.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, `Busy` when it is being discarded.
+    #[doc(alias = "spa_checkpoint_discard")]
+    pub fn discard_checkpoint(&self) -> Result<()> {
+        self.early_sync_task(|spa, tx| {
+            match spa.checkpoint_state()? {
+                CheckpointState::None => {
+                    return Err(Error::new(Kind::NotFound, "checkpoint does not exist"));
+                }
+                CheckpointState::Discarding => return spa.check_no_checkpoint(),
+                CheckpointState::Exists => {}
+            }
+            spa.datasets.at(tx, spa).zap_remove(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT)?;
+            spa.space.set_checkpoint(0);
+            spa.discarding.active.store(true, Ordering::Release);
+            let what = "started discarding checkpointed state from the pool";
+            spa.log("spa discard checkpoint", "", 0, what, tx)
+        })
+    }
+
+    /// Bytes that the checkpoint still keeps while it is being discarded; `None` when none is.
+    pub fn discard_left(&self) -> Option<u64> {
+        self.discarding.active.load(Ordering::Acquire).then(|| self.space.checkpoint_space())
+    }
+
+    /// Goes on with what an earlier import began to discard.
+    pub(super) fn discard_at_import(&self) -> Result<()> {
+        let discarding = self.checkpoint_state()? == CheckpointState::Discarding;
+        self.discarding.active.store(discarding, Ordering::Release);
+        Ok(())
+    }
+}
