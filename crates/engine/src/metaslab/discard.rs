@@ -58,7 +58,7 @@ impl SpaceAllocator {
         let is_done = map.head.length == 0;
         if is_done {
             let head = if map.has_histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::MIN_SIZE };
-            let what = SpaceObject::Checkpoint { vdev: vdev.top.id, block_size: map.block_size, head };
+            let what = SpaceObject::Checkpoint { vdev: vdev.top.get().id, block_size: map.block_size, head };
             store.free(&what, map.object)?;
             map = MapState::default();
         } else {
@@ -79,13 +79,16 @@ impl SpaceAllocator {
     ) -> Result<i64> {
         let wrong = |what: String| {
             let map = map.object;
-            Error::corrupt(format!("checkpoint space map {map} of top-level vdev {}: {what}", vdev.top.id))
+            Error::corrupt(format!(
+                "checkpoint space map {map} of top-level vdev {}: {what}",
+                vdev.top.get().id
+            ))
         };
         let bytes = store.open(map.object)?.read_block(blkid)?;
         let used = usize::try_from(used).unwrap_or(usize::MAX);
         let words = bytes.get(..used).ok_or_else(|| wrong("it ends before its length".to_owned()))?;
         let size = u64::try_from(vdev.slabs.len()).unwrap_or(u64::MAX).checked_shl(vdev.shift);
-        let mut decoder = SpaceMapDecoder::new(vdev.top.ashift, 0, size.unwrap_or(u64::MAX));
+        let mut decoder = SpaceMapDecoder::new(vdev.top.get().ashift, 0, size.unwrap_or(u64::MAX));
         let mut freed = 0;
         for item in decoder.raw(words) {
             let SpaceMapItem::Entry(entry, _) = item.map_err(|e| wrong(e.to_string()))? else { continue };
