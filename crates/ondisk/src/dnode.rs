@@ -119,6 +119,8 @@ pub struct Dnode {
     nblkptr: u8,
     blkptr: [Blkptr; MAX_NBLKPTR],
     bonus: Box<[u8]>,
+    /// What stands behind the bonus where more was encrypted than is in use; empty when that is zeros.
+    behind_bonus: Box<[u8]>,
     spill: Option<Blkptr>,
 }
 
@@ -162,6 +164,8 @@ impl Dnode {
                 format!("bonus of {bonuslen} bytes where {} fit", bonus.len()),
             ));
         }
+        let (bonus, behind) = bonus.split_at_checked(bonuslen).unwrap_or((bonus, &[]));
+        let behind = if behind.iter().all(|&byte| byte == 0) { &[] } else { behind };
         Ok(Self {
             object_type: ObjectType(phys.object_type),
             indblkshift: phys.indblkshift,
@@ -179,7 +183,8 @@ impl Dnode {
             pad3: phys.pad3.map(U64::get),
             nblkptr: phys.nblkptr,
             blkptr,
-            bonus: bonus.get(..bonuslen).unwrap_or(bonus).into(),
+            bonus: bonus.into(),
+            behind_bonus: behind.into(),
             spill,
         })
     }
@@ -273,6 +278,16 @@ impl Dnode {
         assert!(bytes.len() <= self.max_bonus(), "a bonus fits its dnode");
         self.bonuslen = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         self.bonus = bytes.into();
+        self.behind_bonus = Box::default();
+    }
+
+    /// Replaces the bonus buffer by encrypted bytes: all that there is room for was encrypted ([`Dnode::max_bonus`]), and
+    /// the first `len` are in use.
+    pub fn set_sealed_bonus(&mut self, bytes: &[u8], len: usize) {
+        let (bonus, behind) = bytes.split_at_checked(len).unwrap_or((bytes, &[]));
+        assert!(bytes.len() <= self.max_bonus(), "a bonus fits its dnode");
+        self.set_bonus(bonus);
+        self.behind_bonus = behind.into();
     }
 
     /// Sets or clears the spill block's pointer, and the flag that says so. The bonus must leave room for it.
@@ -328,7 +343,10 @@ impl Dnode {
         let Some((head, tail)) = out.split_at_mut_checked(DNODE_CORE_SIZE) else { return false };
         head.copy_from_slice(self.phys().as_bytes());
         let pointers = self.blkptrs().iter().flat_map(Blkptr::to_bytes);
-        for (to, from) in tail.iter_mut().zip(pointers.chain(self.bonus.iter().copied())) {
+        for (to, from) in tail
+            .iter_mut()
+            .zip(pointers.chain(self.bonus.iter().copied()).chain(self.behind_bonus.iter().copied()))
+        {
             *to = from;
         }
         if let (Some(bp), Some(last)) = (&self.spill, tail.last_chunk_mut::<BLKPTR_SIZE>()) {

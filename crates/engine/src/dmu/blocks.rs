@@ -159,7 +159,7 @@ fn next_live(handle: &Handle, blkid: u64) -> std::result::Result<Option<u64>, St
     loop {
         let stored = path.next_from(&synced, at)?.filter(|&b| pending.is_none_or(|p| b < p));
         match stored {
-            Some(b) if matches!(handle.pending(b), Some(None)) => at = b + 1,
+            Some(b) if handle.pending(b) == Some(false) => at = b + 1,
             Some(b) => return Ok(Some(b)),
             None => return Ok(pending),
         }

@@ -251,7 +251,7 @@ impl Object {
     /// Whether block `blkid` is stored, on disk or not yet.
     pub fn is_stored(&self, blkid: u64) -> Result<bool> {
         match self.live.as_ref().and_then(|handle| handle.pending(blkid)) {
-            Some(bytes) => Ok(bytes.is_some()),
+            Some(stored) => Ok(stored),
             None => Ok(self.blkptr(0, blkid)?.is_some()),
         }
     }

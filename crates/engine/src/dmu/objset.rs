@@ -207,8 +207,14 @@ impl Objset {
     /// All objects in ascending order. A dnode block that can't be read gives one error and is
     /// skipped; so does a dnode that contradicts the format.
     pub fn objects(self: &Arc<Self>) -> Objects {
+        self.objects_from(0)
+    }
+
+    /// As [`Objset::objects`], from the block of dnodes on that has `first`.
+    pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
         let meta = self.meta();
-        Objects { meta, path: Path::default(), next: Some(0), ready: Vec::new().into_iter() }
+        let per_block = (meta.dnode.datablksz() >> dnode::DNODE_SHIFT).max(1);
+        Objects { meta, path: Path::default(), next: Some(first / per_block), ready: Vec::new().into_iter() }
     }
 }
 

@@ -148,6 +148,6 @@ impl Zil {
         let old = props.nopwrite.then(on_disk).flatten();
         let props = WriteProps { nopwrite: old.is_some(), ..props };
         let at = Bookmark::new(objset.id, object, 0, blkid);
-        WriteRequest { data, props, old: old.unwrap_or_default(), txg, at, may_wait: false }
+        WriteRequest { stored: None, data, props, old: old.unwrap_or_default(), txg, at, may_wait: false }
     }
 }

@@ -102,8 +102,15 @@ fn write_pieces(
     let pieces = Arc::new(Mutex::new(Pieces { left: parts.len(), pointers, end: Some((gang, done)) }));
     for (index, (part, old)) in parts.into_iter().enumerate() {
         let (ours, pieces) = (Arc::clone(zio), Arc::clone(&pieces));
-        let request =
-            WriteRequest { data: data.slice(part), props, old, txg, at: Bookmark::default(), may_wait: true };
+        let request = WriteRequest {
+            stored: None,
+            data: data.slice(part),
+            props,
+            old,
+            txg,
+            at: Bookmark::default(),
+            may_wait: true,
+        };
         let done = move |result: Result<Blkptr>| {
             if let Ok(bp) = &result {
                 let_go(&ours, &old, bp, txg);

@@ -17,7 +17,7 @@ mod read;
 mod remap;
 mod seal;
 pub mod suspend;
-mod transform;
+pub(crate) mod transform;
 pub mod verify;
 pub mod write;
 

@@ -24,6 +24,9 @@ pub(super) fn seal(zio: &Zio, request: &WriteRequest, bp: &mut Blkptr, data: Buf
     if !bp.uses_crypt() {
         return Ok((data, [0; 2]));
     }
+    if let Some(params) = request.stored.and_then(|stored| stored.crypt) {
+        return Ok((data, keep(bp, &params)));
+    }
     if bp.level() > 0 {
         let mac = crypt::indirect_mac(CURRENT_VERSION, ByteOrder::of_prop(bp.prop()), &request.data);
         return Ok((data, words(bp, mac)));
@@ -35,6 +38,15 @@ pub(super) fn seal(zio: &Zio, request: &WriteRequest, bp: &mut Blkptr, data: Buf
     let mac = zio.seal_block(bp, request.at, &mut own)?;
     let mac = if bp.object_type() == ObjectType::OBJSET { [0; 2] } else { words(bp, mac) };
     Ok((own.into(), mac))
+}
+
+/// Puts what a block was sealed with elsewhere into its pointer; gives the MAC's words for the checksum.
+fn keep(bp: &mut Blkptr, params: &BlockParams) -> [u64; 2] {
+    let (salt_iv1, iv2, mac) = params.to_bp_words(bp.prop());
+    if bp.is_encrypted() {
+        bp.set_crypt_params(salt_iv1, iv2);
+    }
+    if bp.object_type() == ObjectType::OBJSET { [0; 2] } else { mac }
 }
 
 fn words(bp: &Blkptr, mac: crypt::Mac) -> [u64; 2] {

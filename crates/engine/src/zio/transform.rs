@@ -59,6 +59,11 @@ fn expand(bp: &Blkptr, stored: &[u8], lsize: u64) -> Result<AlignedBuf> {
     let kind = bp.compress().ok_or_else(|| {
         Error::unsupported(format!("compression function {} is not known to this build", bp.compress_raw()))
     })?;
+    decompress(kind, stored, lsize)
+}
+
+/// The `lsize` bytes (16 MiB at most) that were compressed to `stored`.
+pub fn decompress(kind: CompressType, stored: &[u8], lsize: u64) -> Result<AlignedBuf> {
     let lsize = usize::try_from(lsize).ok().filter(|&n| n <= 16 << 20);
     let mut data = AlignedBuf::zeroed(lsize.ok_or_else(|| Error::corrupt("logical size out of bounds"))?);
     let algorithm = match kind {

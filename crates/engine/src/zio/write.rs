@@ -16,6 +16,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use crypt::BlockParams;
 use ondisk::blkptr::Properties;
 use ondisk::{Blkptr, ChecksumType, CompressType, Dva, ObjectType, blkptr};
 use parking_lot::Mutex;
@@ -58,11 +59,27 @@ pub struct WriteProps {
     pub encrypt: bool,
 }
 
+/// What is known of bytes that are to be written as they are: from a send stream, in the form that they had on the
+/// sender's disks.
+#[doc(alias("ZIO_FLAG_RAW_COMPRESS", "ZIO_FLAG_RAW_ENCRYPT"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AsStored {
+    /// Logical bytes of the block.
+    pub lsize: u64,
+    /// How the bytes are compressed.
+    pub compress: CompressType,
+    /// Salt, IV and MAC of bytes that are encrypted or authenticated already; `None`: they are sealed if the dataset is
+    /// encrypted.
+    pub crypt: Option<BlockParams>,
+}
+
 /// A block to be written.
 #[derive(Debug, Clone)]
 pub struct WriteRequest {
-    /// Its logical bytes.
+    /// Its logical bytes; with [`WriteRequest::stored`] the bytes as they lie on disk.
     pub data: Buf,
+    /// Set when the bytes are neither compressed nor, perhaps, encrypted here.
+    pub stored: Option<AsStored>,
     /// How.
     pub props: WriteProps,
     /// What stands in its place now; written over when this group wrote it.
@@ -168,6 +185,11 @@ impl Zio {
     /// Compresses when that is worth it.
     fn shrink(&self, request: &WriteRequest) -> Stored {
         let (data, props) = (&request.data, &request.props);
+        if let Some(stored) = request.stored {
+            // A block of dnodes without any is a hole on the sender's side, too.
+            let hole = props.object_type.has_fill() && is_zero(data);
+            return if hole { Stored::Hole } else { Stored::Block(data.clone(), stored.compress) };
+        }
         let whole = || Stored::Block(data.clone(), CompressType::Off);
         if props.compress == CompressType::Off {
             return whole();
@@ -353,6 +375,9 @@ struct Left {
 }
 
 fn lsize(request: &WriteRequest) -> u64 {
+    if let Some(stored) = request.stored {
+        return stored.lsize;
+    }
     u64::try_from(request.data.len()).unwrap_or(u64::MAX)
 }
 

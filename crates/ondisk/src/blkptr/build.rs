@@ -59,6 +59,17 @@ impl Blkptr {
         bp
     }
 
+    /// A block of `lsize` bytes that a redacted stream left out.
+    #[doc(alias("BP_SET_REDACTED", "dmu_buf_redact"))]
+    pub fn redacted(lsize: u64, object_type: ObjectType, birth: u64) -> Self {
+        let size = lsize.clamp(1, 1 << 25) - 1;
+        let kind = u64::from(object_type.raw()) << 48;
+        let mut bp = Self::default();
+        bp.set_prop(size | EMBEDDED | (EmbeddedType::Redacted as u64) << 40 | kind);
+        bp.set_births(birth, birth);
+        bp
+    }
+
     /// A block that lies in its pointer: `stored` is what `compress` made of `lsize` bytes, 112 bytes at most.
     #[doc(alias = "encode_embedded_bp_compressed")]
     pub fn embedded(

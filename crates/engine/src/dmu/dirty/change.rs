@@ -6,6 +6,31 @@ use ondisk::{Blkptr, Dnode};
 use stdx::{Buf, RangeSet};
 
 use super::needs::Touched;
+use crate::error::{Error, Kind, Result};
+use crate::zio::write::AsStored;
+use crate::zio::{Form, transform};
+
+/// A block of a send stream: its bytes in the form in which they lie on disk, and what is known of them.
+#[derive(Debug, Clone)]
+pub struct StoredBlock {
+    /// The bytes, a multiple of 512.
+    pub bytes: Buf,
+    /// Their form.
+    pub form: AsStored,
+}
+
+impl StoredBlock {
+    /// The logical bytes.
+    ///
+    /// # Errors
+    /// `KeyMissing` for encrypted bytes, which can be read once they are on disk; `Corrupt` when they do not decompress.
+    pub fn open(&self) -> Result<Buf> {
+        if self.form.crypt.is_some() {
+            return Err(Error::new(Kind::KeyMissing, "an encrypted block of a stream is not on disk yet"));
+        }
+        Ok(transform::decompress(self.form.compress, &self.bytes, self.form.lsize)?.into())
+    }
+}
 
 /// A block's new content.
 #[derive(Debug, Clone)]
@@ -14,13 +39,18 @@ pub enum Dirty {
     Data(Buf),
     /// The block is on disk already (an intent-log write); this pointer takes its place.
     Written(Blkptr, Buf),
+    /// These bytes are to be written as they are.
+    Stored(StoredBlock),
+    /// This pointer, which has its bytes within it or none at all, takes the block's place.
+    Pointer(Blkptr),
 }
 
 impl Dirty {
-    /// The bytes.
-    pub fn bytes(&self) -> &Buf {
+    fn said(&self) -> Said {
         match self {
-            Self::Data(buf) | Self::Written(_, buf) => buf,
+            Self::Data(buf) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
+            Self::Stored(block) => Said::Stored(block.clone()),
+            Self::Pointer(bp) => Said::Pointer(*bp),
         }
     }
 }
@@ -35,6 +65,8 @@ pub enum Spill {
     Removed,
     /// It is written.
     Set(Buf),
+    /// It is written as it is.
+    Stored(StoredBlock),
 }
 
 /// Changes of one group. Frees come before blocks: a block that was freed and written again is in `blocks`.
@@ -58,11 +90,31 @@ pub struct Change {
     pub left: Option<Dnode>,
 }
 
+impl Said {
+    /// The bytes of a block of `size` bytes; `None` when nothing is said.
+    ///
+    /// # Errors
+    /// As [`StoredBlock::open`]; `Unsupported` for a redacted block.
+    pub fn bytes(self, size: u64) -> Result<Option<Buf>> {
+        Ok(Some(match self {
+            Self::Bytes(buf) => buf,
+            Self::Stored(block) => block.open()?,
+            Self::Pointer(bp) => transform::embedded(&bp, Form::Logical)?,
+            Self::Hole => stdx::AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into(),
+            Self::Nothing => return Ok(None),
+        }))
+    }
+}
+
 /// What a change says of a block.
 #[derive(Debug)]
 pub enum Said {
     /// These bytes.
     Bytes(Buf),
+    /// What these bytes are made of.
+    Stored(StoredBlock),
+    /// What this pointer has within it.
+    Pointer(Blkptr),
     /// Zeros.
     Hole,
     /// Nothing: ask what was before.
@@ -78,7 +130,7 @@ impl Change {
     /// What it says of block `blkid`.
     pub fn says(&self, blkid: u64) -> Said {
         if let Some(dirty) = self.blocks.get(&blkid) {
-            return Said::Bytes(dirty.bytes().clone());
+            return dirty.said();
         }
         if self.gives_up(blkid) { Said::Hole } else { Said::Nothing }
     }
@@ -101,7 +153,7 @@ impl Change {
         let mut block = match self.blocks.get_mut(&blkid) {
             Some(Dirty::Data(buf)) => std::mem::replace(buf, Buf::empty()).into_owned(),
             Some(Dirty::Written(_, buf)) => buf.clone().into_owned(),
-            None => return false,
+            Some(Dirty::Stored(_) | Dirty::Pointer(_)) | None => return false,
         };
         let fits = overwrite(&mut block, skip, bytes);
         self.put(blkid, Dirty::Data(block.into()));

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
 use super::LiveObjset;
-use super::change::{Change, Dirty, Said, Spill, overwrite};
+use super::change::{Change, Dirty, Said, Spill, StoredBlock, overwrite};
 use super::needs::Needs;
 use crate::dmu::tx::Tx;
 use crate::dmu::{Object, edit::Edit};
@@ -80,7 +80,7 @@ impl Handle {
         Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state) })
     }
 
-    fn objset(&self) -> Result<Arc<LiveObjset>> {
+    pub(super) fn objset(&self) -> Result<Arc<LiveObjset>> {
         self.objset.upgrade().ok_or_else(|| Error::new(Kind::Invalid, "the object set has been closed"))
     }
 
@@ -104,11 +104,11 @@ impl Handle {
         Arc::clone(&self.state.read().synced)
     }
 
-    /// What is not on disk yet of block `blkid`; `None`: the disk has it.
-    pub fn pending(&self, blkid: u64) -> Option<Option<Buf>> {
+    /// Whether block `blkid` is stored, when what is not on disk yet says so; `None`: the disk does.
+    pub fn pending(&self, blkid: u64) -> Option<bool> {
         match self.state.read().says(blkid) {
-            Said::Bytes(buf) => Some(Some(buf)),
-            Said::Hole => Some(None),
+            Said::Bytes(_) | Said::Stored(_) | Said::Pointer(_) => Some(true),
+            Said::Hole => Some(false),
             Said::Nothing => None,
         }
     }
@@ -127,10 +127,8 @@ impl Handle {
             (state.says(blkid), Arc::clone(&state.synced), state.now.datablksz())
         };
         let zeros = || AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into();
-        match said {
-            Said::Bytes(buf) => return Ok(buf),
-            Said::Hole => return Ok(zeros()),
-            Said::Nothing => {}
+        if let Some(bytes) = said.bytes(size).map_err(|e| e.at_block(synced.at(0, blkid)))? {
+            return Ok(bytes);
         }
         // When the block size changes, a block that is stored is written anew at once: what is not was a hole.
         let resized = synced.dnode.datablksz() != size;
@@ -156,6 +154,7 @@ impl Handle {
                     Spill::Same => {}
                     Spill::Removed => return Ok(None),
                     Spill::Set(buf) => return Ok(Some(buf.clone())),
+                    Spill::Stored(block) => return block.open().map(Some),
                 }
             }
             Arc::clone(&state.synced)
@@ -208,6 +207,31 @@ impl Handle {
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
+    /// Replaces a block by one of a send stream, which is written as it is. Its logical bytes are as many as the object's
+    /// block size.
+    pub fn write_stored(self: &Arc<Self>, tx: &Tx, blkid: u64, block: StoredBlock) -> Result<()> {
+        let len = block.bytes.len();
+        self.check_way_to(tx, blkid)?;
+        let first = self.change(tx, |dnode, change| {
+            assert!(block.form.lsize == dnode.datablksz(), "a block is written whole");
+            dnode.maxblkid = dnode.maxblkid.max(blkid);
+            change.put(blkid, Dirty::Stored(block))
+        })?;
+        if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
+    }
+
+    /// Replaces a block by a pointer that takes no space: embedded or redacted, born in `tx`'s group.
+    #[doc(alias("dmu_write_embedded", "dmu_redact"))]
+    pub fn write_pointer(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr) -> Result<()> {
+        assert!(bp.is_embedded() && bp.logical_birth() == tx.txg(), "the pointer is new and takes no space");
+        self.check_way_to(tx, blkid)?;
+        let first = self.change(tx, |dnode, change| {
+            dnode.maxblkid = dnode.maxblkid.max(blkid);
+            change.put(blkid, Dirty::Pointer(bp))
+        })?;
+        if first { self.counts_block(tx, blkid, ondisk::blkptr::BLKPTR_SIZE) } else { Ok(()) }
+    }
+
     /// What group `txg` has of block `blkid`.
     pub(crate) fn waiting(&self, txg: u64, blkid: u64) -> Waiting {
         let state = self.state.read();
@@ -215,7 +239,9 @@ impl Handle {
         match change.and_then(|c| c.blocks.get(&blkid)) {
             None => Waiting::Nothing,
             Some(Dirty::Data(bytes)) => Waiting::Bytes(bytes.clone()),
-            Some(Dirty::Written(bp, _)) => Waiting::Written(*bp),
+            Some(Dirty::Written(bp, _) | Dirty::Pointer(bp)) => Waiting::Written(*bp),
+            // Only receives write such blocks, and they have no intent log.
+            Some(Dirty::Stored(_)) => Waiting::Nothing,
         }
     }
 
@@ -347,7 +373,7 @@ impl Handle {
         }
         let block = self.block(0)?;
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let stored = self.pending(0).map_or_else(|| !old.is_free() && self.stored_on_disk(), |p| p.is_some());
+        let stored = self.pending(0).unwrap_or_else(|| !old.is_free() && self.stored_on_disk());
         self.change(tx, |dnode, change| {
             dnode.datablkszsec = u16::try_from(bytes >> ondisk::MIN_BLOCK_SHIFT).unwrap_or(u16::MAX);
             let mut first = false;
@@ -379,6 +405,20 @@ impl Handle {
         self.change(tx, |dnode, _| dnode.set_bonus(bytes))
     }
 
+    /// Replaces the bonus buffer by encrypted bytes, of which `len` are in use.
+    pub fn set_sealed_bonus(self: &Arc<Self>, tx: &Tx, bytes: &[u8], len: usize) -> Result<()> {
+        self.change(tx, |dnode, _| dnode.set_sealed_bonus(bytes, len))
+    }
+
+    /// Makes the tree of blocks as high as it is on the other side of a raw stream, and the last block the same.
+    #[doc(alias("dmu_object_set_nlevels", "dmu_object_set_maxblkid"))]
+    pub fn set_shape(self: &Arc<Self>, tx: &Tx, levels: u8, maxblkid: u64) -> Result<()> {
+        self.change(tx, |dnode, _| {
+            dnode.maxblkid = maxblkid;
+            dnode.nlevels = dnode.nlevels.max(levels);
+        })
+    }
+
     /// Replaces the bonus buffer and says what it holds.
     pub fn set_typed_bonus(self: &Arc<Self>, tx: &Tx, kind: ObjectType, bytes: &[u8]) -> Result<()> {
         self.change(tx, |dnode, _| {
@@ -400,6 +440,16 @@ impl Handle {
                 None => dnode.set_spill(None),
             }
             change.spill = bytes.map_or(Spill::Removed, Spill::Set);
+        })
+    }
+
+    /// Replaces the spill block by one of a send stream, which is written as it is.
+    pub fn set_stored_spill(self: &Arc<Self>, tx: &Tx, block: StoredBlock) -> Result<()> {
+        let copies = self.objset()?.policy.read().spill(&self.dnode()).copies;
+        tx.needs(Needs::block(u64::try_from(block.bytes.len()).unwrap_or(0), copies));
+        self.change(tx, |dnode, change| {
+            dnode.set_spill(Some(dnode.spill().copied().unwrap_or_default()));
+            change.spill = Spill::Stored(block);
         })
     }
 

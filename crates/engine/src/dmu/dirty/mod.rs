@@ -23,6 +23,7 @@ pub mod needs;
 mod object_sync;
 mod piece;
 pub mod policy;
+mod raw;
 mod reach;
 mod slots;
 pub mod sync;
@@ -37,6 +38,7 @@ use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
+pub use change::StoredBlock;
 pub(crate) use handle::Waiting;
 pub use handle::{Editor, Handle};
 use needs::Needs;
@@ -80,6 +82,8 @@ pub struct LiveObjset {
     cursor: Mutex<u64>,
     policy: RwLock<Policy>,
     log: RwLock<Option<Arc<dyn IntentLog>>>,
+    /// Set while a raw stream fills it.
+    raw: RwLock<Option<raw::Raw>>,
     /// Bytes that each open group changed.
     changed: crate::dmu::tx::Changed,
     /// How often clean objects were forgotten.
@@ -137,6 +141,11 @@ impl NewObject {
         }
     }
 
+    /// Pointers in its dnode.
+    pub fn nblkptr(&self) -> usize {
+        self.dnode().nblkptr()
+    }
+
     fn dnode(&self) -> Dnode {
         let slots = self.dnode_size / dnode::DNODE_MIN_SIZE;
         let mut dnode = Dnode::new(self.object_type, self.block_size, slots, self.bonus_type, self.bonus_len);
@@ -160,6 +169,20 @@ impl LiveObjset {
         Ok(Self::over(plain, policy))
     }
 
+    /// As [`LiveObjset::create`], with the dnode of dnodes as it is.
+    pub fn create_with(
+        arc: &Arc<ArcCache>,
+        id: u64,
+        (kind, meta): (ObjsetType, Dnode),
+        size: usize,
+        form: Form,
+        policy: Policy,
+    ) -> Arc<Self> {
+        let phys = ondisk::Objset::new(kind, meta, size);
+        let plain = Objset::unwritten(arc, id, phys, form).current();
+        Self::over(plain, policy)
+    }
+
     /// An object set without objects, not yet on disk. It is written with the next group when something in it
     /// is changed.
     pub fn create(
@@ -176,9 +199,7 @@ impl LiveObjset {
             let per_block = META_BLOCK >> dnode::DNODE_SHIFT;
             meta.nlevels = tree::levels_for(&meta, (dnode::MAX_OBJECT / per_block).saturating_sub(1));
         }
-        let phys = ondisk::Objset::new(kind, meta, size);
-        let plain = Objset::unwritten(arc, id, phys, form).current();
-        Self::over(plain, policy)
+        Self::create_with(arc, id, (kind, meta), size, form, policy)
     }
 
     fn over(plain: Arc<Objset>, policy: Policy) -> Arc<Self> {
@@ -204,6 +225,7 @@ impl LiveObjset {
                 cursor: Mutex::new(FIRST),
                 policy: RwLock::new(policy),
                 log: RwLock::default(),
+                raw: RwLock::default(),
                 changed: crate::dmu::tx::Changed::default(),
                 trims: AtomicU64::new(0),
                 crowded: AtomicUsize::new(0),
@@ -389,6 +411,22 @@ impl LiveObjset {
             handle.allocate(tx, new.dnode())?;
         }
         Ok(handle)
+    }
+
+    /// Makes a new object in the place of another one, whose content goes: `new` takes as many slots.
+    #[doc(alias = "dmu_object_reclaim")]
+    pub fn replace_object(&self, tx: &Tx, number: u64, new: NewObject) -> Result<Arc<Handle>> {
+        let handle = self.handle(number)?;
+        assert!(handle.dnode().size() == new.dnode_size, "an object is replaced by one with as many slots");
+        handle.free(tx)?;
+        handle.allocate(tx, new.dnode())?;
+        Ok(handle)
+    }
+
+    /// Whether an object of `slots` slots can be made at `number` now. It can't where another is, or was until the group that
+    /// is not on disk yet.
+    pub fn has_room_at(&self, number: u64, slots: usize) -> Result<bool> {
+        self.is_number_free(number, slots)
     }
 
     /// A handle on a free number.

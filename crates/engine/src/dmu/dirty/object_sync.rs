@@ -11,14 +11,14 @@ use std::sync::Arc;
 use ondisk::{Blkptr, Dnode};
 use stdx::Buf;
 
-use super::change::{Change, Dirty, Spill};
+use super::change::{Change, Dirty, Spill, StoredBlock};
 use super::handle::Handle;
 use super::policy::Policy;
 use super::tree;
 use crate::dmu::Object;
 use crate::error::{Error, Result};
 use crate::txg::slot;
-use crate::zio::write::WriteRequest;
+use crate::zio::write::{AsStored, WriteRequest};
 
 /// What a written block is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,10 +142,14 @@ impl Work {
     fn data_block(&self, policy: &Policy, blkid: u64, dirty: &Dirty) -> Result<Wanted> {
         let old = self.old_pointer(0, blkid)?;
         let request = match dirty {
-            Dirty::Written(bp, _) => Request::Known(*bp),
+            Dirty::Written(bp, _) | Dirty::Pointer(bp) => Request::Known(*bp),
             Dirty::Data(bytes) => {
                 let fill = tree::data_fill(self.dnode.object_type, bytes);
-                self.write(policy.block(&self.dnode, 0), (0, blkid), bytes.clone(), old, fill)
+                let raw = self.handle.objset()?.raw_form(self.handle.number, blkid, bytes.len());
+                self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), raw), old, fill)
+            }
+            Dirty::Stored(StoredBlock { bytes, form }) => {
+                self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), Some(*form)), old, 1)
             }
         };
         Ok(Wanted { place: Place::Block(0, blkid), old, request })
@@ -156,7 +160,12 @@ impl Work {
         let request = match &self.change.spill {
             Spill::Same => return None,
             Spill::Removed => Request::Known(Blkptr::default()),
-            Spill::Set(bytes) => self.write(policy.spill(&self.dnode), (0, u64::MAX), bytes.clone(), old, 1),
+            Spill::Set(bytes) => {
+                self.write(policy.spill(&self.dnode), (0, u64::MAX), (bytes.clone(), None), old, 1)
+            }
+            Spill::Stored(StoredBlock { bytes, form }) => {
+                self.write(policy.spill(&self.dnode), (0, u64::MAX), (bytes.clone(), Some(*form)), old, 1)
+            }
         };
         Some(Wanted { place: Place::Spill, old, request })
     }
@@ -165,12 +174,15 @@ impl Work {
         &self,
         props: crate::zio::write::WriteProps,
         at: (u8, u64),
-        data: Buf,
+        (data, stored): (Buf, Option<AsStored>),
         old: Blkptr,
         fill: u64,
     ) -> Request {
         let at = self.old.at(at.0, at.1);
-        Request::Write(Box::new(WriteRequest { data, props, old, txg: self.txg, at, may_wait: true }), fill)
+        Request::Write(
+            Box::new(WriteRequest { data, stored, props, old, txg: self.txg, at, may_wait: true }),
+            fill,
+        )
     }
 
     /// The indirect blocks of `level` that must be written, once those below are. Each is made when it is asked for: all
@@ -234,7 +246,9 @@ impl Work {
         let new = tree::rebuild(before.as_ref(), size, children);
         let request = match new.empty {
             true => Request::Known(hole(policy, &self.dnode, level, self.txg)),
-            false => self.write(policy.block(&self.dnode, level), (level, blkid), new.bytes, old, new.fill),
+            false => {
+                self.write(policy.block(&self.dnode, level), (level, blkid), (new.bytes, None), old, new.fill)
+            }
         };
         Ok(Wanted { place: Place::Block(level, blkid), old, request })
     }

@@ -80,12 +80,17 @@ impl LiveObjset {
         self.set_special(&changed);
         self.sync_log(tx)?;
         let (bytes, old, fill) = {
-            let root = self.root.read();
+            let mut root = self.root.write();
+            if let Some(mac) = self.raw_mac() {
+                (root.phys.portable_mac, root.phys.local_mac) = (mac, [0; 32]);
+                root.phys.flags = ObjsetFlags::default();
+            }
             let fill = root.phys.meta_dnode.blkptrs().iter().map(tree::fill_of).sum();
             (root.phys.to_bytes(), root.bp, fill)
         };
         let (txg, at) = (tx.txg(), Bookmark::root(self.id));
         let request = WriteRequest {
+            stored: self.raw_root(bytes.len()),
             data: (&*bytes).into(),
             props: self.policy().root(),
             old,
@@ -139,7 +144,7 @@ impl LiveObjset {
         let mut works = Vec::new();
         for handle in dirty {
             let mut work = Work::begin(&handle, tx.txg(), &policy, &mut gone)?;
-            if is_fs && slots::is_ordinary(handle.number) && !work.dnode.is_free() {
+            if is_fs && !self.is_raw() && slots::is_ordinary(handle.number) && !work.dnode.is_free() {
                 work.dnode.flags.0 |= policy.accounted.0;
             }
             works.push(work);

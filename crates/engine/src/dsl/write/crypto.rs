@@ -83,7 +83,7 @@ pub(super) fn key_object(at: &MosView<'_>, dir: u64) -> Result<Option<u64>> {
     Ok(at.extra(dir, dsl_dir::CRYPTO_KEY_OBJ)?.and_then(|v| v.first()))
 }
 
-fn key_word(at: &MosView<'_>, object: u64, name: &str) -> Result<u64> {
+pub(super) fn key_word(at: &MosView<'_>, object: u64, name: &str) -> Result<u64> {
     at.zap_word(object, name)?.ok_or_else(|| at.corrupt(object, "a crypto key lacks an entry"))
 }
 

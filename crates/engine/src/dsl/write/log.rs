@@ -44,8 +44,15 @@ pub fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()
         props.compress = CompressType::Off;
     }
     let data = (&*root.to_bytes()).into();
-    let request =
-        WriteRequest { data, props, old, txg: at.tx.txg(), at: Bookmark::root(number), may_wait: true };
+    let request = WriteRequest {
+        stored: None,
+        data,
+        props,
+        old,
+        txg: at.tx.txg(),
+        at: Bookmark::root(number),
+        may_wait: true,
+    };
     let written = write_all(arc, vec![request]).into_iter().next();
     let mut new: Blkptr = written.ok_or_else(|| Error::corrupt("no block was written"))??;
     new.set_fill(old.fill());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ondisk::names::dsl_dataset as field;
 use ondisk::objset::ObjsetFlags;
 use ondisk::{ChecksumType, CompressType, DnodeFlags, ObjsetType};
 use parking_lot::Mutex;
@@ -10,10 +11,11 @@ use zcommon::features::Feature;
 
 use super::account::Account;
 use super::mos_tx::{Hooks, MosTx, MosView};
+use super::received_key::RawKey;
 use super::space::{self, Delta};
 use super::{crypto, destroy, props};
 use crate::dmu::dirty::policy::{Policy, RedundantMetadata};
-use crate::dmu::{LiveObjset, Tx};
+use crate::dmu::{LiveObjset, SpecialObject, Tx};
 use crate::dsl::KeyStore;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -45,6 +47,8 @@ pub struct LiveDataset {
     features: Mutex<BTreeMap<u64, BTreeSet<Feature>>>,
     /// Flags that it gets, by group.
     flags: Mutex<BTreeMap<u64, u64>>,
+    /// What a token says of an interrupted receive, by group.
+    resume: Mutex<BTreeMap<u64, [u64; 3]>>,
     /// Held by who puts what is there already into the accounts.
     pub(crate) counting: Mutex<()>,
     watcher: Mutex<Option<Watcher>>,
@@ -67,6 +71,7 @@ impl LiveDataset {
             objset,
             features,
             flags,
+            resume: Mutex::default(),
             counting: Mutex::default(),
             watcher: Mutex::default(),
         })
@@ -76,6 +81,13 @@ impl LiveDataset {
     pub fn add_flags(&self, flags: ObjsetFlags, tx: &Tx) -> Result<()> {
         *self.flags.lock().entry(tx.txg()).or_default() |= flags.0;
         self.objset.touch(tx)
+    }
+
+    /// A receive that breaks off goes on at this object and offset, after so many bytes of the stream, once the group of `tx`
+    /// is on disk.
+    #[doc(alias("ds_resume_object", "ds_resume_offset", "ds_resume_bytes"))]
+    pub(crate) fn set_resume(&self, tx: &Tx, state: [u64; 3]) {
+        self.resume.lock().insert(tx.txg(), state);
     }
 
     /// The dataset uses a feature from this group on.
@@ -139,6 +151,51 @@ impl DslPool {
         let dataset = LiveDataset::new(number, objset);
         open.insert(number, Arc::clone(&dataset));
         Ok(dataset)
+    }
+
+    /// Opens head `number`, which a stream fills (syncing context). With a key the stream is raw: no key is needed here.
+    ///
+    /// # Errors
+    /// As [`DslPool::open`].
+    pub fn open_received(
+        &self,
+        at: &MosTx<'_>,
+        number: u64,
+        key: Option<&RawKey>,
+    ) -> Result<Arc<LiveDataset>> {
+        let Some(key) = key else { return self.open(at.hooks, number) };
+        let phys = at.dataset(number)?;
+        let policy = policy(at, at.hooks, phys.dir_obj)?;
+        let objset = LiveObjset::open(self.mos.arc(), number, &phys.bp, Form::NoKey, policy)?;
+        let meta = objset.special(SpecialObject::Meta)?;
+        let (levels, last) = (key.meta.nlevels, meta.dnode().maxblkid.max(key.meta.maxblkid));
+        meta.set_shape(at.tx, levels, last)?;
+        let live = self.insert_raw(number, objset, key);
+        self.sync_dataset(at, &live)?;
+        Ok(live)
+    }
+
+    /// Makes the object set of a dataset that a raw stream fills.
+    #[doc(alias = "dmu_objset_create_impl_dnstats")]
+    pub fn create_raw_objset(
+        &self,
+        at: &MosTx<'_>,
+        number: u64,
+        kind: ObjsetType,
+        key: &RawKey,
+    ) -> Result<Arc<LiveDataset>> {
+        let policy = policy(at, at.hooks, at.dataset(number)?.dir_obj)?;
+        let (arc, new) = (self.mos.arc(), (kind, key.meta.clone()));
+        let objset = LiveObjset::create_with(arc, number, new, 4096, Form::NoKey, policy);
+        objset.change_root(at.tx, |_| ())?;
+        Ok(self.insert_raw(number, objset, key))
+    }
+
+    fn insert_raw(&self, number: u64, objset: Arc<LiveObjset>, key: &RawKey) -> Arc<LiveDataset> {
+        objset.set_raw(key.portable_mac);
+        let dataset = LiveDataset::new(number, objset);
+        self.open.lock().insert(number, Arc::clone(&dataset));
+        dataset
     }
 
     /// Makes the object set of a new dataset (syncing context); [`DslPool::sync_dataset`] writes it.
@@ -229,13 +286,17 @@ impl DslPool {
         for feature in dataset.features.lock().remove(&at.tx.txg()).unwrap_or_default() {
             account.use_feature(feature);
         }
+        if let Some(state) = dataset.resume.lock().remove(&at.tx.txg()) {
+            let names = [field::RESUME_OBJECT, field::RESUME_OFFSET, field::RESUME_BYTES];
+            names.iter().zip(state).try_for_each(|(name, word)| at.set_extra(dataset.number, name, word))?;
+        }
         let objset = &dataset.objset;
         objset.add_flags(ObjsetFlags(dataset.flags.lock().remove(&at.tx.txg()).unwrap_or_default()));
         let changed = objset.sync_objects(at.tx, &account)?;
         if changed.iter().any(|c| c.after.dnode.size() > ondisk::dnode::DNODE_MIN_SIZE) {
             account.use_feature(Feature::LargeDnode);
         }
-        if objset.objset_type() == ObjsetType::Zfs && at.since(USERSPACE) {
+        if objset.objset_type() == ObjsetType::Zfs && at.since(USERSPACE) && !objset.is_raw() {
             let projects = at.enabled(Feature::ProjectQuota);
             objset.grow_root(projects);
             usage::account(objset, &changed, projects, at.tx, at.hooks.random())?;

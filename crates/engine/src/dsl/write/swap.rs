@@ -43,6 +43,23 @@ pub(super) fn check_rollback(at: &MosTx<'_>, head_number: u64) -> Result<()> {
     Ok(())
 }
 
+/// Whether the head may get the content of a clone of its last snapshot, as far as space goes.
+#[doc(alias = "dsl_dataset_clone_swap_check_impl")]
+pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> {
+    let (clone, head) = (at.dataset(clone)?, at.dataset(head_number)?);
+    let reserved = props::own_number(at, head.dir_obj, "refreservation")?;
+    let unfilled = |unique: u64| reserved.saturating_sub(unique);
+    let more = unfilled(clone.unique_bytes).saturating_sub(unfilled(head.unique_bytes));
+    if more > 0 && more > space::available(at, head.dir_obj, 0, true)? {
+        return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
+    }
+    let quota = props::own_number(at, head.dir_obj, "refquota")?;
+    if quota != 0 && clone.referenced_bytes > quota {
+        return Err(Error::new(Kind::Quota, "space quota exceeded."));
+    }
+    Ok(())
+}
+
 /// Takes a head back to its last snapshot.
 #[doc(alias = "dsl_dataset_rollback_sync")]
 pub(super) fn rollback(at: &MosTx<'_>, head: u64) -> Result<()> {
@@ -57,7 +74,7 @@ pub(super) fn rollback(at: &MosTx<'_>, head: u64) -> Result<()> {
 
 /// A clone of a head's last snapshot and the head change contents.
 #[doc(alias = "dsl_dataset_clone_swap_sync_impl")]
-fn swap(at: &MosTx<'_>, clone_number: u64, head_number: u64) -> Result<()> {
+pub(super) fn swap(at: &MosTx<'_>, clone_number: u64, head_number: u64) -> Result<()> {
     let (clone, head) = (at.dataset(clone_number)?, at.dataset(head_number)?);
     swap_features(at, clone_number, head_number)?;
     let (clone_dead, head_dead) =

@@ -118,7 +118,7 @@ impl Tasks<'_> {
         Ok(())
     }
 
-    fn is_volume(&self, head: u64) -> Result<bool> {
+    pub(super) fn is_volume(&self, head: u64) -> Result<bool> {
         if let Some(live) = self.datasets.opened(head) {
             return Ok(live.objset.objset_type() == ObjsetType::Zvol);
         }
@@ -131,7 +131,7 @@ impl Tasks<'_> {
     }
 
     /// The snapshot that every dataset comes from.
-    fn origin(&self) -> Result<Option<Origin>> {
+    pub(super) fn origin(&self) -> Result<Option<Origin>> {
         if !self.at.since(version::ORIGIN) {
             return Ok(None);
         }
@@ -190,7 +190,7 @@ impl Tasks<'_> {
     }
 
     #[doc(alias = "dsl_dataset_snapshot_check_impl")]
-    fn check_new_snapshot(&self, head: u64, snap: &str) -> Result<()> {
+    pub(super) fn check_new_snapshot(&self, head: u64, snap: &str) -> Result<()> {
         let phys = self.at.dataset(head)?;
         if phys.prev_snap_txg >= self.at.creation_txg() {
             return Err(Error::new(Kind::Busy, "the dataset got a snapshot in this transaction group"));

@@ -1,0 +1,71 @@
+//! Object sets that are filled by a raw stream: encrypted, and nobody has the key.
+//!
+//! Data blocks come with salt, IV and MAC of their own ([`super::StoredBlock`]). A block of dnodes is put together here: the
+//! stream says how each was sealed ([`LiveObjset::set_range`]) and gives bonus buffers as they were encrypted; pointers in the
+//! dnodes are authenticated by what is the same on both sides. Until the last of its objects has come, the MAC of a block does
+//! not fit it, and the dataset is marked as inconsistent.
+//!
+//! The root block keeps the sender's portable MAC. Its local MAC is none: accounts of users are made when the key is there.
+//!
+//! Source: `dmu_convert_mdn_block_to_raw`, `dsl_crypto_recv_raw_objset_sync`, OpenZFS 2.3.
+
+use std::collections::BTreeMap;
+
+use crypt::BlockParams;
+use ondisk::CompressType;
+use parking_lot::Mutex;
+
+use super::LiveObjset;
+use crate::dmu::SpecialObject;
+use crate::zio::write::AsStored;
+
+/// What a raw stream says of the object set's own blocks.
+#[derive(Debug, Default)]
+pub(super) struct Raw {
+    portable_mac: [u8; 32],
+    /// How blocks of dnodes were sealed, by number.
+    ranges: Mutex<BTreeMap<u64, BlockParams>>,
+}
+
+impl LiveObjset {
+    /// From now on a raw stream fills it; `portable_mac` authenticates its root block.
+    pub fn set_raw(&self, portable_mac: [u8; 32]) {
+        *self.raw.write() = Some(Raw { portable_mac, ranges: Mutex::default() });
+    }
+
+    /// Whether a raw stream fills it.
+    pub fn is_raw(&self) -> bool {
+        self.raw.read().is_some()
+    }
+
+    /// Block `blkid` of dnodes was sealed so.
+    pub fn set_range(&self, blkid: u64, params: BlockParams) {
+        if let Some(raw) = &*self.raw.read() {
+            raw.ranges.lock().insert(blkid, params);
+        }
+    }
+
+    /// The form of `bytes`, which are block `blkid` of an object that is written without its key. A block that the stream
+    /// says nothing of can't be read afterwards: such a stream is forged.
+    pub(super) fn raw_form(&self, object: u64, blkid: u64, bytes: usize) -> Option<AsStored> {
+        let raw = self.raw.read();
+        let raw = raw.as_ref().filter(|_| object == SpecialObject::Meta.number())?;
+        let params = raw.ranges.lock().get(&blkid).copied().unwrap_or_default();
+        Some(sealed(bytes, params))
+    }
+
+    /// The form of the root block.
+    pub(super) fn raw_root(&self, bytes: usize) -> Option<AsStored> {
+        self.is_raw().then(|| sealed(bytes, BlockParams::default()))
+    }
+
+    /// The MAC that the root block has in place of one of ours.
+    pub(super) fn raw_mac(&self) -> Option<[u8; 32]> {
+        self.raw.read().as_ref().map(|raw| raw.portable_mac)
+    }
+}
+
+fn sealed(bytes: usize, params: BlockParams) -> AsStored {
+    let lsize = u64::try_from(bytes).unwrap_or(u64::MAX);
+    AsStored { lsize, compress: CompressType::Off, crypt: Some(params) }
+}

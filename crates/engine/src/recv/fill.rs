@@ -1,0 +1,240 @@
+//! A dataset is filled, record after record.
+
+use std::sync::Arc;
+
+use nvpair::NvList;
+use ondisk::drr::{DrrBegin, DrrBody, begin_flag, stream_feature};
+use ondisk::{Endian, ObjsetType};
+
+use super::{Begun, Input, Item, Wish, malformed};
+use crate::dmu::Tx;
+use crate::dsl::write::space_throttle::SpaceThrottles;
+use crate::dsl::write::{LiveDataset, RawKey};
+use crate::error::{Error, Kind, Result};
+use crate::spa::Spa;
+
+/// Features of streams that are understood here.
+const KNOWN: u64 = stream_feature::SA_SPILL
+    | stream_feature::EMBED_DATA
+    | stream_feature::LZ4
+    | stream_feature::LARGE_BLOCKS
+    | stream_feature::RESUMING
+    | stream_feature::REDACTED
+    | stream_feature::COMPRESSED
+    | stream_feature::LARGE_DNODE
+    | stream_feature::RAW
+    | stream_feature::ZSTD
+    | stream_feature::HOLDS
+    | stream_feature::SWITCH_TO_LARGE_BLOCKS
+    | stream_feature::LONGNAME
+    | stream_feature::LARGE_MICROZAP;
+
+impl Wish {
+    /// What a BEGIN record with its list says, to be received into the snapshot `target@snapshot`.
+    ///
+    /// # Errors
+    /// `Unsupported` for streams with features that are not known here; `Corrupt`, `Invalid` for what can't be meant.
+    pub fn of(begin: &DrrBegin, payload: &[u8], target: &str, snapshot: &str) -> Result<Self> {
+        let features = begin.features();
+        if features & !KNOWN != 0 {
+            let unknown = features & !KNOWN;
+            let what = format!(
+                "stream has unsupported feature, feature flags = {features:x} (unknown flags = {unknown:x})"
+            );
+            return Err(Error::unsupported(what));
+        }
+        let kind = ObjsetType::from_raw(begin.objset_type.into());
+        let kind = kind.filter(|kind| matches!(kind, ObjsetType::Zfs | ObjsetType::Zvol));
+        let list = match payload {
+            [] => NvList::new(),
+            bytes => NvList::decode(bytes).map_err(|e| malformed(format!("the list of BEGIN: {e}")))?,
+        };
+        let guids = |name: &str| match list.get(name) {
+            Some(nvpair::NvValue::Uint64Array(all)) => Some(all.clone()),
+            _ => None,
+        };
+        let has = |feature| features & feature != 0;
+        let key = match has(stream_feature::RAW) {
+            true => {
+                let list =
+                    list.nvlist("crypt_keydata").ok_or_else(|| malformed("a raw stream without a key"))?;
+                Some(RawKey::parse(list)?)
+            }
+            false => None,
+        };
+        let resumes = match has(stream_feature::RESUMING) {
+            true => list.u64("resume_object").zip(list.u64("resume_offset")).map(Some),
+            false => Some(None),
+        };
+        Ok(Self {
+            target: target.to_owned(),
+            snapshot: snapshot.to_owned(),
+            kind: kind.ok_or_else(|| malformed("the stream is of no file system or volume"))?,
+            to_guid: begin.toguid,
+            from_guid: begin.fromguid,
+            creation_time: begin.creation_time,
+            flags: begin.flags,
+            features,
+            to_name: String::from_utf8_lossy(begin.name()).into_owned(),
+            force: false,
+            resumable: false,
+            origin: None,
+            redacted: guids("redact_snaps"),
+            from_redacted: guids("redact_from_snaps"),
+            encryption: crate::dsl::write::Encryption::default(),
+            key,
+            resumes: resumes.ok_or_else(|| malformed("the stream does not say where it goes on"))?,
+        })
+    }
+}
+
+/// A receive.
+#[derive(Debug)]
+pub struct Receiver {
+    pub(super) spa: Arc<Spa>,
+    pub(super) dataset: Arc<LiveDataset>,
+    begun: Begun,
+    throttle: SpaceThrottles,
+    /// The stream is of the other byte order.
+    pub(super) swap: bool,
+    pub(super) raw: bool,
+    /// Spill blocks are sent for all objects that have some.
+    pub(super) spill: bool,
+    /// Object and offset of the last write: they only go up, so that a stream can go on where it was cut.
+    pub(super) last: (u64, u64),
+    /// The highest number of an object that the stream names.
+    pub(super) highest: u64,
+    /// Levels and last block of the object at hand, in a raw stream.
+    pub(super) shape: Option<(u64, u8, u64)>,
+    bytes: u64,
+}
+
+/// Makes what a stream is received into. `endian`: the stream's byte order.
+///
+/// # Errors
+/// What OpenZFS says; nothing has changed then.
+#[doc(alias = "dmu_recv_begin")]
+pub fn begin(spa: &Arc<Spa>, wish: Wish, endian: Endian) -> Result<Receiver> {
+    let raw = wish.features & stream_feature::RAW != 0;
+    if raw && endian == Endian::Big {
+        return Err(Error::unsupported("a raw stream of a big-endian system can't be received"));
+    }
+    if raw && wish.flags & begin_flag::SPILL_BLOCK == 0 {
+        let what =
+            "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated.";
+        return Err(Error::unsupported(what));
+    }
+    let begun = spa.dsl_task(move |tasks| tasks.begin_receive(wish))?;
+    let dataset = spa.datasets.opened(begun.number);
+    let dataset = dataset.ok_or_else(|| Error::not_found("the dataset that is received is not open"))?;
+    Ok(Receiver {
+        spa: Arc::clone(spa),
+        dataset,
+        throttle: SpaceThrottles::default(),
+        swap: endian == Endian::Big,
+        raw,
+        spill: begun.wish.flags & begin_flag::SPILL_BLOCK != 0,
+        last: (0, 0),
+        highest: 0,
+        shape: None,
+        bytes: begun.bytes,
+        begun,
+    })
+}
+
+impl Receiver {
+    /// What has been begun.
+    pub fn begun(&self) -> &Begun {
+        &self.begun
+    }
+
+    /// Takes the records up to END. `going` is asked after each, with the bytes read so far, whether to go on.
+    ///
+    /// # Errors
+    /// Naming record and offset: of the stream, as [`Input::next`], `Io` when it ends without END; of the pool.
+    #[doc(alias = "dmu_recv_stream")]
+    pub fn fill(&mut self, input: &mut Input<'_>, going: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+        let mut before = input.offset();
+        loop {
+            let offset = input.offset();
+            let Some(item) = input.next()? else {
+                return Err(input.place(Error::new(Kind::Io, "incomplete stream"), "", offset));
+            };
+            self.bytes = self.bytes.saturating_add(input.offset() - before);
+            before = input.offset();
+            let name = item.drr.body.name();
+            if matches!(item.drr.body, DrrBody::End(_)) {
+                return self.complete();
+            }
+            self.apply(item).map_err(|e| input.place(e, name, offset))?;
+            if !going(input.offset()) {
+                return Err(input.place(Error::new(Kind::Interrupted, "interrupted"), name, offset));
+            }
+        }
+    }
+
+    fn apply(&mut self, item: Item) -> Result<()> {
+        let Item { drr, payload, .. } = item;
+        match drr.body {
+            DrrBody::Object(body) => self.object(&body, payload),
+            DrrBody::Freeobjects(body) => self.free_objects(body.firstobj, body.numobjs),
+            DrrBody::Write(body) => self.write(&body, payload),
+            DrrBody::WriteEmbedded(body) => self.embedded(&body, &payload),
+            DrrBody::Free(body) => self.free(&body),
+            DrrBody::Spill(body) => self.spill(&body, payload),
+            DrrBody::ObjectRange(body) => self.range(&body),
+            DrrBody::Redact(body) => self.redact(&body),
+            DrrBody::WriteByref(_) => Err(Error::unsupported(
+                "stream was created with deduplication: use 'zstream redup' to convert it",
+            )),
+            DrrBody::Begin(_) | DrrBody::End(_) => Err(malformed("a stream begins within another")),
+        }
+    }
+
+    /// A full stream that was received over a snapshot has named all objects that there are.
+    fn complete(&mut self) -> Result<()> {
+        if self.begun.is_clone && self.begun.wish.from_guid == 0 {
+            let above = self.highest.saturating_add(1);
+            self.free_objects(above, u64::MAX - above)?;
+        }
+        Ok(())
+    }
+
+    /// A transaction, once there is room.
+    pub(super) fn begin(&self, frees: bool) -> Result<Tx> {
+        self.throttle.wait(&*self.spa, &self.dataset, frees)?;
+        if frees { self.spa.begin_free() } else { self.spa.begin() }
+    }
+
+    /// The stream would go on here if it broke off once `tx` is on disk.
+    #[doc(alias = "save_resume_state")]
+    pub(super) fn note(&self, tx: &Tx, object: u64, offset: u64) {
+        if self.begun.wish.resumable {
+            self.dataset.set_resume(tx, [object, offset, self.bytes]);
+        }
+    }
+
+    /// Makes the snapshot: the target is what was sent.
+    ///
+    /// # Errors
+    /// What OpenZFS says; the target is as it was then, and [`Receiver::abort`] is to be called.
+    #[doc(alias = "dmu_recv_end")]
+    pub fn end(&self) -> Result<u64> {
+        self.dataset.objset.set_log(None);
+        let begun = self.begun.clone();
+        self.spa.dsl_task(move |tasks| tasks.end_receive(&begun))
+    }
+
+    /// Gives up. What came stays if the receive can be resumed and `keep` is set.
+    ///
+    /// # Errors
+    /// When it can't be destroyed; it will be when the pool is imported next.
+    #[doc(alias = "dmu_recv_cleanup_ds")]
+    pub fn abort(&self, keep: bool) -> Result<()> {
+        self.dataset.objset.set_log(None);
+        // What the last transactions changed is on disk before the dataset goes.
+        self.spa.sync()?;
+        let (number, target) = (self.begun.number, self.begun.wish.target.clone());
+        self.spa.dsl_task(move |tasks| tasks.abort_receive(number, &target, keep))
+    }
+}

@@ -1,0 +1,35 @@
+//! Receives send streams: records become changes of a dataset that nobody else sees yet.
+//!
+//! ```text
+//! stream   records with their checksums, read with bounded memory; no transaction is open meanwhile
+//! fill     which record goes where, what is allowed, where an interrupted receive goes on
+//! objects  OBJECT, FREEOBJECTS, OBJECT_RANGE
+//! blocks   WRITE, WRITE_EMBEDDED, FREE, SPILL, REDACT
+//! ```
+//!
+//! [`begin`] makes the dataset, [`Receiver::fill`] takes the records, [`Receiver::end`] makes the snapshot. What ends before
+//! that leaves the target as it was ([`Receiver::abort`]), or what came so far, if the receive can be resumed.
+//!
+//! Crash argument: see `dsl::write::receive`; a record is one transaction, and what a resume token says of the stream is
+//! written with the group that has the records before it.
+//!
+//! Differs from OpenZFS: one thread reads and applies; records are checked before anything of them is applied, so none is
+//! applied in part.
+//!
+//! Source: dmu_recv.c, OpenZFS 2.3.
+
+mod blocks;
+mod fill;
+mod objects;
+mod stream;
+
+pub use crate::dsl::write::receive::{Begun, RECEIVE_CHILD, Wish};
+pub use fill::{Receiver, begin};
+pub use stream::{Input, Item};
+
+use crate::error::{Error, Kind};
+
+/// A stream that contradicts itself.
+fn malformed(what: impl Into<String>) -> Error {
+    Error::new(Kind::Corrupt, what)
+}

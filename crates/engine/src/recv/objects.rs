@@ -1,0 +1,242 @@
+//! Objects come and go.
+
+use std::sync::Arc;
+
+use crypt::BlockParams;
+use ondisk::drr::{DrrObject, DrrObjectRange, drr_flag};
+use ondisk::{ChecksumType, CompressType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, ObjectType, byteswap, dnode};
+
+use super::{Receiver, malformed};
+use crate::dmu::dirty::Handle;
+use crate::dmu::{NewObject, Tx};
+use crate::error::{Error, Kind, Result};
+
+/// Dnode slots in a block.
+const SLOTS: u64 = 32;
+
+/// What an OBJECT record says, checked.
+struct Wanted {
+    number: u64,
+    new: NewObject,
+    slots: usize,
+    nblkptr: usize,
+    functions: (u8, u8),
+    has_spill: bool,
+    bonus: Vec<u8>,
+    /// Levels and last block, in a raw stream.
+    shape: Option<(u8, u64)>,
+}
+
+fn object_type(raw: u32) -> Result<ObjectType> {
+    let kind = u8::try_from(raw).map(ObjectType).ok().filter(|kind| kind.is_valid());
+    kind.ok_or_else(|| malformed(format!("an object of the unknown type {raw}")))
+}
+
+impl Wanted {
+    fn of(body: &DrrObject, mut bonus: Vec<u8>, raw: bool, swap: bool) -> Result<Self> {
+        let number = body.object;
+        let slots = u64::from(body.dn_slots.max(1));
+        if number == 0 || number >= dnode::MAX_OBJECT || number % SLOTS + slots > SLOTS {
+            return Err(malformed(format!("object {number} of {slots} slots")));
+        }
+        let slots = usize::try_from(slots).unwrap_or(1);
+        let (kind, bonus_type) = (object_type(body.object_type)?, object_type(body.bonustype)?);
+        let block_size = u64::from(body.blksz);
+        if kind == ObjectType::NONE
+            || !(MIN_BLOCK_SIZE..=MAX_BLOCK_SIZE).contains(&block_size)
+            || block_size % MIN_BLOCK_SIZE != 0
+        {
+            return Err(malformed(format!("an object with blocks of {block_size} bytes")));
+        }
+        let room = slots * dnode::DNODE_MIN_SIZE - dnode::DNODE_CORE_SIZE - ondisk::blkptr::BLKPTR_SIZE;
+        let bonus_len = usize::try_from(body.bonuslen).unwrap_or(usize::MAX);
+        if bonus_len > room || bonus_len > bonus.len() {
+            return Err(malformed(format!("a bonus of {bonus_len} bytes")));
+        }
+        if ChecksumType::from_raw(body.checksumtype).is_none()
+            || CompressType::from_raw(body.compress).is_none()
+        {
+            return Err(malformed("an object with unknown functions"));
+        }
+        let dnode_size = slots * dnode::DNODE_MIN_SIZE;
+        let mut new =
+            NewObject { object_type: kind, block_size, bonus_type, bonus_len, dnode_size, indirect_shift: 0 };
+        let mut shape = None;
+        if raw {
+            if !(12..=17).contains(&body.indblkshift) || !(1..=dnode::MAX_LEVELS).contains(&body.nlevels) {
+                return Err(malformed("an object with impossible indirect blocks"));
+            }
+            new.indirect_shift = body.indblkshift;
+            shape = Some((body.nlevels, body.maxblkid));
+        } else {
+            bonus.truncate(bonus_len);
+            if swap && let Some(kind) = bonus_type.byteswap() {
+                byteswap::swap(kind, &mut bonus);
+            }
+        }
+        let nblkptr = new.nblkptr();
+        if raw && usize::from(body.nblkptr) != nblkptr {
+            return Err(malformed(format!("an object with {} block pointers", body.nblkptr)));
+        }
+        let has_spill = body.flags & drr_flag::OBJECT_SPILL != 0;
+        let functions = (body.checksumtype, body.compress);
+        let wanted = Self { number, new, slots, nblkptr, functions, has_spill, bonus, shape };
+        if wanted.bonus.len() > wanted.bonus_room() {
+            return Err(malformed(format!("a bonus of {} bytes", wanted.bonus.len())));
+        }
+        Ok(wanted)
+    }
+
+    /// Bytes that the bonus may have.
+    fn bonus_room(&self) -> usize {
+        let pointers = self.nblkptr + usize::from(self.has_spill);
+        self.new.dnode_size.saturating_sub(dnode::DNODE_CORE_SIZE + pointers * ondisk::blkptr::BLKPTR_SIZE)
+    }
+
+    /// Whether an object that is there is this one, perhaps changed: then it keeps its content.
+    fn is_same(&self, handle: &Handle) -> bool {
+        let dnode = handle.dnode();
+        let raw = self.shape.is_none_or(|(levels, _)| {
+            dnode.indblkshift == self.new.indirect_shift && dnode.nlevels <= levels
+        });
+        raw && dnode.datablksz() == self.new.block_size
+            && dnode.slots() == self.slots
+            && dnode.nblkptr() == self.nblkptr
+    }
+}
+
+impl Receiver {
+    fn existing(&self, number: u64) -> Result<Option<Arc<Handle>>> {
+        match self.dataset.objset.handle(number) {
+            Ok(handle) => Ok(Some(handle)),
+            Err(e) if e.kind() == Kind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The object of that number, which the stream has named.
+    pub(super) fn named(&self, number: u64) -> Result<Arc<Handle>> {
+        self.existing(number)?.ok_or_else(|| malformed(format!("object {number} does not exist")))
+    }
+
+    /// An object is there, or becomes another.
+    #[doc(alias("receive_object", "receive_handle_existing_object"))]
+    pub(super) fn object(&mut self, body: &DrrObject, payload: Vec<u8>) -> Result<()> {
+        if self.raw && body.flags & drr_flag::RAW_BYTESWAP != 0 {
+            return Err(big_endian());
+        }
+        let wanted = Wanted::of(body, payload, self.raw, self.swap)?;
+        self.highest = self.highest.max(wanted.number);
+        self.shape = wanted.shape.map(|(levels, last)| (wanted.number, levels, last));
+        let existing = self.existing(wanted.number)?;
+        let handle = match existing {
+            Some(handle) if wanted.is_same(&handle) => handle,
+            Some(handle) if handle.dnode().slots() == wanted.slots => {
+                self.empty(&handle)?;
+                let tx = self.begin(false)?;
+                self.dataset.objset.replace_object(&tx, wanted.number, wanted.new)?
+            }
+            _ => {
+                self.clear_slots(&wanted)?;
+                let tx = self.begin(false)?;
+                self.dataset.objset.create_object_at(&tx, wanted.number, wanted.new)?
+            }
+        };
+        let tx = self.begin(false)?;
+        self.describe(&handle, &wanted, &tx)?;
+        self.note(&tx, wanted.number, 0);
+        Ok(())
+    }
+
+    fn describe(&self, handle: &Arc<Handle>, wanted: &Wanted, tx: &Tx) -> Result<()> {
+        let dnode = handle.dnode();
+        if dnode.spill().is_some() && !wanted.has_spill && self.spill {
+            handle.set_spill(tx, None)?;
+        }
+        if wanted.bonus.len() > handle.dnode().max_bonus() {
+            return Err(malformed("a bonus that leaves no room for the spill pointer"));
+        }
+        if dnode.object_type != wanted.new.object_type {
+            handle.set_object_type(tx, wanted.new.object_type)?;
+        }
+        handle.set_functions(tx, wanted.functions.0, wanted.functions.1)?;
+        let Some((levels, last)) = wanted.shape else {
+            return handle.set_typed_bonus(tx, wanted.new.bonus_type, &wanted.bonus);
+        };
+        handle.set_typed_bonus(tx, wanted.new.bonus_type, &[])?;
+        handle.set_sealed_bonus(tx, &wanted.bonus, wanted.new.bonus_len)?;
+        handle.set_shape(tx, levels, last)
+    }
+
+    /// Frees what stands where an object is to be made, which takes a group to be on disk.
+    fn clear_slots(&mut self, wanted: &Wanted) -> Result<()> {
+        let count = u64::try_from(wanted.slots).unwrap_or(1);
+        for number in wanted.number..wanted.number.saturating_add(count) {
+            if let Some(handle) = self.existing(number)? {
+                self.remove(&handle)?;
+            }
+        }
+        let objset = &self.dataset.objset;
+        if !objset.has_room_at(wanted.number, wanted.slots)? {
+            self.spa.sync()?;
+            objset.forget_unused();
+        }
+        match objset.has_room_at(wanted.number, wanted.slots)? {
+            true => Ok(()),
+            false => Err(malformed(format!("object {} lies within another one", wanted.number))),
+        }
+    }
+
+    /// Frees the blocks of an object but for the last ones.
+    fn empty(&self, handle: &Arc<Handle>) -> Result<()> {
+        handle.free_long(0, u64::MAX, &|| self.begin(true)).map(drop)
+    }
+
+    fn remove(&self, handle: &Arc<Handle>) -> Result<()> {
+        self.empty(handle)?;
+        let tx = self.begin(true)?;
+        handle.free(&tx)
+    }
+
+    /// Objects that don't exist on the other side.
+    #[doc(alias = "receive_freeobjects")]
+    pub(super) fn free_objects(&mut self, first: u64, count: u64) -> Result<()> {
+        let end = first.checked_add(count).ok_or_else(|| malformed("a run of objects without an end"))?;
+        let objset = self.dataset.objset.view();
+        for object in objset.objects_from(first) {
+            let number = object?.number;
+            if number >= end {
+                break;
+            }
+            if number < first.max(1) {
+                continue;
+            }
+            if let Some(handle) = self.existing(number)? {
+                self.remove(&handle)?;
+            }
+        }
+        self.highest = self.highest.max(end.saturating_sub(1).min(dnode::MAX_OBJECT));
+        Ok(())
+    }
+
+    /// How a block of dnodes was sealed.
+    #[doc(alias = "receive_object_range")]
+    pub(super) fn range(&mut self, body: &DrrObjectRange) -> Result<()> {
+        if !self.raw {
+            return Err(malformed("an object range in a stream that is not raw"));
+        }
+        if body.flags & drr_flag::RAW_BYTESWAP != 0 {
+            return Err(big_endian());
+        }
+        if body.numslots != SLOTS || body.firstobj % SLOTS != 0 || body.firstobj >= dnode::MAX_OBJECT {
+            return Err(malformed(format!("a range of {} objects from {} on", body.numslots, body.firstobj)));
+        }
+        let params = BlockParams { salt: body.salt.0, iv: body.iv.0, mac: body.mac.0 };
+        self.dataset.objset.set_range(body.firstobj / SLOTS, params);
+        Ok(())
+    }
+}
+
+pub(super) fn big_endian() -> Error {
+    Error::unsupported("blocks that a big-endian system encrypted can't be received")
+}

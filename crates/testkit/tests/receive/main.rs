@@ -1,0 +1,7 @@
+//! Streams that OpenZFS made, received into pools of ours: judged by zdb, by what the source held, and by sending what
+//! was received again.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
+
+mod golden;
+mod tools;
