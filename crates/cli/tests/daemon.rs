@@ -241,7 +241,7 @@ fn differences_are_those_of_this_moment() {
 fn settings_of_which_nothing_comes_yet_are_told_of() {
     let live = Live::new();
     let disk = live.disk("d", 128);
-    let made = live.run(&format!("zpool create -O mountpoint=none -O dedup=on tank {disk}"));
+    let made = live.run(&format!("zpool create -O mountpoint=none -O sharesmb=on tank {disk}"));
     assert_eq!((made.code, made.err.as_str()), (0, ""));
     let status = |what: &str| {
         let text = live.ok("zpool status tank");
@@ -249,24 +249,23 @@ fn settings_of_which_nothing_comes_yet_are_told_of() {
         let lines: Vec<&str> = lines.take_while(|line| line.starts_with('\t')).map(str::trim).collect();
         assert_eq!(lines.join("; "), what, "{text}");
     };
-    let dedup = "dedup=on: no block is deduplicated yet";
-    status(&format!("tank: {dedup}"));
+    let smb = "sharesmb=on: nothing is shared yet";
+    status(&format!("tank: {smb}"));
     live.ok("zfs create -o sharenfs=on tank/a");
-    status(&format!("tank/a: sharenfs=on: nothing is shared yet; tank: {dedup}"));
-    let set = live.run("zfs set dedup=sha256,verify tank/a");
+    status(&format!("tank/a: sharenfs=on: nothing is shared yet; tank: {smb}"));
+    let set = live.run("zfs set sharesmb=guest_ok=y tank/a");
     assert_eq!((set.code, set.err.as_str()), (0, ""));
-    assert_eq!(live.ok("zfs get -H -o value dedup tank/a"), "sha256,verify\n");
-    assert!(live.log().contains("tank/a: dedup=sha256,verify: no block"), "{}", live.log());
+    assert!(live.log().contains("tank/a: sharesmb=guest_ok=y: nothing"), "{}", live.log());
     live.ok("zfs inherit sharenfs tank/a");
     live.ok("zfs rename tank/a tank/b");
-    live.ok("zfs set dedup=off tank");
-    status("tank/b: dedup=sha256,verify: no block is deduplicated yet");
+    live.ok("zfs set sharesmb=off tank");
+    status("tank/b: sharesmb=guest_ok=y: nothing is shared yet");
     assert_eq!(live.ok("zpool status -x"), "all pools are healthy\n");
     let json = || -> serde_json::Value {
         let doc: serde_json::Value = serde_json::from_str(&live.ok("zpool status -j tank")).unwrap();
         doc["pools"]["tank"]["notes"].clone()
     };
-    assert_eq!(json(), serde_json::json!(["tank/b: dedup=sha256,verify: no block is deduplicated yet"]));
+    assert_eq!(json(), serde_json::json!(["tank/b: sharesmb=guest_ok=y: nothing is shared yet"]));
     live.ok("zfs destroy tank/b");
     status("");
     assert_eq!(json(), serde_json::Value::Null);

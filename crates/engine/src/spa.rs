@@ -229,6 +229,7 @@ impl Spa {
         });
         // Each import has a Dsl of its own, so nobody said so before.
         let _ = spa.pool.dsl.writer.set(Arc::downgrade(&spa.datasets));
+        spa.pool.zio.set_dedup(Arc::new(shared::DedupOf(Arc::downgrade(&spa))));
         spa.watch();
         spa
     }

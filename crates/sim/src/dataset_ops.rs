@@ -22,7 +22,7 @@ const HEADS: usize = 7;
 const SNAPSHOTS: usize = 4;
 
 /// Settings and the values that are tried.
-const SETTINGS: [(&str, &[u64]); 13] = [
+const SETTINGS: [(&str, &[u64]); 14] = [
     // lzjb, gzip-1, zle, lz4, zstd, off.
     ("compression", &[3, 5, 14, 15, 16, 2]),
     // fletcher4, SHA-256, SHA-512, skein, edonr, blake3.
@@ -37,6 +37,8 @@ const SETTINGS: [(&str, &[u64]); 13] = [
     ("refreservation", &[0, 1 << 20]),
     ("quota", &[0, 24 << 20]),
     ("special_small_blocks", &[0, 4 << 10, 64 << 10]),
+    // off, on, verify, SHA-512, edonr with verify.
+    ("dedup", &[2, 1, 1 | 1 << 8, 11, 13 | 1 << 8]),
     // legacy, 1k, 4k.
     ("dnodesize", &[0, 1 << 10, 4 << 10]),
 ];

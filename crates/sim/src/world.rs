@@ -174,7 +174,10 @@ impl Machine {
     }
 
     fn features(self) -> Vec<Feature> {
-        of_openzfs_2_3().into_iter().filter(|f| self.log_maps || *f != Feature::LogSpacemap).collect()
+        of_openzfs_2_3()
+            .into_iter()
+            .filter(|f| self.log_maps || !matches!(f, Feature::LogSpacemap | Feature::FastDedup))
+            .collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use engine::taskq::Promise;
 use engine::types::Bookmark;
 use engine::zio::alloc::Class;
+use engine::zio::dedup::Dedup;
 use engine::zio::write::{WriteProps, WriteRequest};
 use ondisk::{Blkptr, ChecksumType, CompressType, ObjectType};
 use sim::actor::Actor;
@@ -65,6 +66,7 @@ fn what_must_not_wait_is_no_gang() {
             embed: false,
             hole_birth: true,
             nopwrite: false,
+            dedup: Dedup::Off,
             encrypt: false,
         };
         let data = vec![1; 8 << 10].as_slice().into();

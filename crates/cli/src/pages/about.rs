@@ -105,7 +105,7 @@ pub fn of_dataset(prop: ZfsProp) -> &'static str {
         }
         P::Objsetid => "The number of the dataset's object set in its pool.",
         P::Dedup => {
-            "Whether identical blocks are stored once. This build frees deduplicated blocks correctly and deduplicates no new ones; zpool status names such datasets."
+            "Whether a block that the pool holds already is stored once, and by which checksum blocks are recognized; verify compares their bytes as well."
         }
         P::Mlslabel => "A sensitivity label of another system; it cannot be set here.",
         P::Sync => {

@@ -15,23 +15,19 @@ use zcommon::props::ZfsProp;
 use super::target::Target;
 
 /// The properties that may be set in vain.
-const PROPS: [ZfsProp; 3] = [ZfsProp::Dedup, ZfsProp::Sharenfs, ZfsProp::Sharesmb];
-/// What `dedup=off` is stored as.
-#[doc(alias = "ZIO_CHECKSUM_OFF")]
-const DEDUP_OFF: u64 = 2;
+const PROPS: [ZfsProp; 2] = [ZfsProp::Sharenfs, ZfsProp::Sharesmb];
 /// Lines of `zpool status` at most.
 const SHOWN: usize = 10;
 
 /// Why nothing comes of a setting.
 fn reason(prop: &str, value: &PropValue) -> Option<&'static str> {
     match (prop, value) {
-        ("dedup", PropValue::Number(n)) if *n != DEDUP_OFF => Some("no block is deduplicated yet"),
         ("sharenfs" | "sharesmb", PropValue::Text(how)) if how != "off" => Some("nothing is shared yet"),
         _ => None,
     }
 }
 
-/// `dedup=on: no block is deduplicated yet`.
+/// `sharenfs=on: nothing is shared yet`.
 fn line(prop: &str, value: &PropValue) -> Option<String> {
     let why = reason(prop, value)?;
     let word = match value {

@@ -170,9 +170,9 @@ impl Live {
         objects.free(self.head.mos_entries)?;
         objects.free(self.object)?;
         ZapEdit::open(&mut *objects.edit(MOS_DIRECTORY_OBJECT)?)?.remove(&self.name)?;
-        host.feature_unused(Feature::BlockCloning)?;
+        host.count_feature(Feature::BlockCloning, -1)?;
         if self.words {
-            host.feature_unused(Feature::BlockCloningEndian)?;
+            host.count_feature(Feature::BlockCloningEndian, -1)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Dedup tables: which there are, what they say in sum, every entry; and references that end ([`write`]).
+//! Dedup tables: which there are, what they say in sum, every entry; and their changes ([`write`]).
 //!
 //! A pool has a table for each checksum that dedup was used with. A table has up to three ZAPs by class
 //! (ditto, duplicate, unique). Tables made with `fast_dedup` have a directory of their own and two logs:
@@ -10,6 +10,7 @@
 mod entries;
 mod log;
 mod stats;
+mod table_sync;
 pub mod write;
 
 use std::sync::Arc;

@@ -1,37 +1,43 @@
-//! Dedup tables of a pool that is being written: references that end.
+//! Dedup tables of a pool that is being written.
 //!
-//! To free a block that is listed takes a reference from its entry; the last one frees its space. Entries change in
-//! their ZAPs at once, within the pass that frees. Statistics are written, and a table without entries goes, when the
-//! pass ends ([`Tables::sync`]).
+//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`Pending`]) and
+//! changes it there. [`Tables::sync`], once in each sync pass, stores the pending entries ([`super::table_sync`]), frees
+//! blocks without references, and writes statistics. So an entry changes on disk once a txg, however often it is used.
+//!
+//! States of a pending entry: fetched → (being written → fetched)* → stored. While a new block is being written, others
+//! with the same key wait for it: each block gets one copy.
+//!
+//! Crash argument: entries are objects of the MOS, so they reach the disk with the pointers that they count.
+//!
+//! Locks: `all` is held for changes of memory only while writes are under way; tables are read without it. The sync holds
+//! it while it stores entries: then no write is under way. Nothing else is locked inside.
 //!
 //! Differs from OpenZFS: nothing is put into a table's logs; what others left there is moved to the ZAPs before the
-//! table's first change. New entries are never made: with `dedup=on`, too, blocks are written as without it, which
-//! every reader understands. A block whose entry speaks of another place (it was pruned, and written anew) is freed
-//! as any other.
+//! table's first change. A free whose entry cannot be read leaks the block, where OpenZFS panics.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::ddt::{
     DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_TRAD_SIZE, DDT_VERSION_FDT, DdtHistogram, DdtKey, DdtLogHeader, DdtPhys,
-    DdtPhysFlat, compress_value, decode_value, decompress_value, encode_value,
+    DdtPhysFlat, decode_value, decompress_value,
 };
-use ondisk::names::{self, MOS_DIRECTORY_OBJECT, mos};
-use ondisk::zap::ZapFlags;
-use ondisk::{Blkptr, ChecksumType, ObjectType};
+use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
+use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use super::{Class, Log, STORE_TYPE, stats};
 use crate::dmu::Objset;
-use crate::dmu::edit::{NewObject, Objects};
+use crate::dmu::edit::Objects;
 use crate::error::{Error, Kind, Result};
-use crate::zap::{NewZap, Value, Zap, ZapEdit};
+use crate::zap::{Value, Zap};
+use crate::zio::dedup::{Again, Claim, Want};
 
-/// Block of a table's ZAP.
-#[doc(alias = "ddt_zap_default_bs")]
-const ZAP_BLOCK: u64 = 1 << 15;
+/// The variant of a flat value.
+const FLAT: u8 = 4;
 
 /// What tables of shared blocks ask of the pool, within one transaction.
 pub trait Host {
@@ -43,8 +49,18 @@ pub trait Host {
     fn dsize(&self, bp: &Blkptr) -> u64;
     /// Any number.
     fn salt(&self) -> u64;
-    /// One use of a feature ends.
-    fn feature_unused(&self, feature: Feature) -> Result<()>;
+    /// Seconds since 1970.
+    fn now(&self) -> u64;
+    /// Changes how often a feature is in use.
+    fn count_feature(&self, feature: Feature, delta: i64) -> Result<()>;
+}
+
+/// What a look-up of an entry asks of the pool.
+pub trait Source {
+    /// The MOS, read as it is now.
+    fn view(&self) -> Result<Arc<Objset>>;
+    /// New tables have the form of `fast_dedup`.
+    fn makes_fast(&self) -> bool;
 }
 
 /// The dedup tables of a pool.
@@ -54,24 +70,47 @@ pub struct Tables {
     saved: AtomicU64,
 }
 
-/// What became of a reference.
-#[derive(Debug, Default)]
-pub struct Freed {
-    /// The table had it.
-    pub known: bool,
-    /// Blocks that nothing refers to any more; they are in no dedup table.
-    pub blocks: Vec<Blkptr>,
+/// One table.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub checksum: ChecksumType,
+    pub flat: bool,
+    /// Directory that names the ZAPs; 0: it is made with the first entry.
+    pub root: u64,
+    pub objects: BTreeMap<Class, u64>,
+    pub histograms: BTreeMap<Class, DdtHistogram>,
+    pub logs: Vec<Log>,
+    pub pending: BTreeMap<DdtKey, Pending>,
+    /// ZAPs open for reading until the next sync.
+    opened: BTreeMap<Class, Zap>,
+    pub dirty: bool,
 }
 
-#[derive(Debug)]
-struct Live {
-    checksum: ChecksumType,
+/// An entry in use since the last sync pass.
+#[derive(Default)]
+pub(super) struct Pending {
+    /// As the table has it.
+    pub stored: Option<(Class, Vec<DdtPhys>)>,
+    /// As it is now.
+    pub phys: Vec<DdtPhys>,
+    /// A new copy is being written.
+    writing: bool,
+    /// Writes of the same block.
+    waiting: Vec<Again>,
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { stored, phys, writing, waiting } = self;
+        write!(f, "Pending({stored:?} -> {phys:?}, writing {writing}, {} wait)", waiting.len())
+    }
+}
+
+/// Where an entry may be.
+struct Places {
     flat: bool,
-    root: u64,
-    objects: BTreeMap<Class, u64>,
-    histograms: BTreeMap<Class, DdtHistogram>,
-    logs: Vec<Log>,
-    dirty: bool,
+    logged: Option<(Class, Vec<DdtPhys>)>,
+    zaps: Vec<(Class, u64, Option<Zap>)>,
 }
 
 impl Tables {
@@ -100,25 +139,133 @@ impl Tables {
         self.saved.load(Ordering::Relaxed)
     }
 
-    /// A reference to a block ends (syncing context).
-    #[doc(alias = "zio_ddt_free")]
-    pub fn free(&self, host: &dyn Host, bp: &Blkptr) -> Result<Freed> {
+    /// Looks a block up that is to be written: see [`crate::zio::dedup::DedupTables::claim`].
+    #[doc(alias = "zio_ddt_write")]
+    pub fn claim(
+        &self,
+        source: &dyn Source,
+        bp: &Blkptr,
+        want: &Want,
+        again: &mut Option<Again>,
+    ) -> Result<Claim> {
+        let Some(checksum) = bp.checksum() else { return Ok(Claim::Refused) };
+        let key = DdtKey::of(bp);
+        self.fetch(source, checksum, &key)?;
         let mut all = self.all.lock();
-        let table = bp.checksum().and_then(|checksum| all.get_mut(&checksum.raw()));
-        table.map_or(Ok(Freed::default()), |table| table.free(host, bp))
+        let Some(table) = all.get_mut(&checksum.raw()) else { return Ok(Claim::Refused) };
+        let variant = table.variant(want.copies);
+        let Some(entry) = table.pending.get_mut(&key) else { return Ok(Claim::Refused) };
+        if entry.writing {
+            entry.waiting.extend(again.take());
+            return Ok(Claim::InFlight);
+        }
+        if let Some(first) = entry.phys.iter().find(|p| want.verify && p.variant != 0) {
+            let stored = filled(bp, first, want.txg);
+            if !want.equal.is_some_and(|equal| equal.same_block(&stored)) {
+                return Ok(Claim::Compare(stored));
+            }
+        }
+        let (mut have, mut is_gang) = (0, false);
+        if let Some(phys) = entry.phys.iter_mut().find(|p| p.variant == variant) {
+            have = u8::try_from(phys.dvas(key.crypt()).count()).unwrap_or(u8::MAX);
+            if have >= want.copies {
+                phys.refcnt += 1;
+                return Ok(Claim::Shared(filled(bp, phys, want.txg)));
+            }
+            is_gang = phys.dvas(key.crypt()).any(|dva| dva.gang);
+        }
+        if is_gang {
+            return Ok(Claim::Refused);
+        }
+        entry.writing = true;
+        Ok(Claim::Write { copies: want.copies - have, extends: have > 0 })
     }
 
-    /// Writes statistics of what changed, and removes tables without entries.
-    #[doc(alias = "ddt_sync")]
-    pub fn sync(&self, host: &dyn Host) -> Result<()> {
+    /// Takes the copies that a claim had written: see [`crate::zio::dedup::DedupTables::written`].
+    #[doc(alias = "zio_ddt_child_write_done")]
+    pub fn written(&self, bp: &Blkptr, want: &Want, written: Option<&Blkptr>) -> Option<Blkptr> {
+        let key = DdtKey::of(bp);
         let mut all = self.all.lock();
-        let mut gone = Vec::new();
-        let mut changed = false;
-        for (raw, table) in all.iter_mut().filter(|(_, table)| table.dirty) {
-            changed = true;
-            table.dirty = false;
-            if table.sync(host)? {
-                gone.push(*raw);
+        let table = all.get_mut(&bp.checksum()?.raw())?;
+        let variant = table.variant(want.copies);
+        let entry = table.pending.get_mut(&key)?;
+        entry.writing = false;
+        let waiting = std::mem::take(&mut entry.waiting);
+        let whole = written.map(|written| {
+            if !entry.phys.iter().any(|p| p.variant == variant) {
+                entry.phys.push(unused(variant));
+                entry.phys.sort_by_key(|p| p.variant);
+            }
+            let phys = entry.phys.iter_mut().find(|p| p.variant == variant);
+            phys.map(|phys| {
+                extend(phys, written);
+                phys.refcnt += 1;
+                filled(bp, phys, want.txg)
+            })
+        });
+        drop(all);
+        waiting.into_iter().for_each(|again| again());
+        whole.flatten()
+    }
+
+    /// A reference to a block ends (syncing context). False when no table lists the block: then it is freed as any other.
+    #[doc(alias = "zio_ddt_free")]
+    pub fn free(&self, source: &dyn Source, bp: &Blkptr) -> Result<bool> {
+        let Some(checksum) = bp.checksum() else { return Ok(false) };
+        if !self.all.lock().contains_key(&checksum.raw()) {
+            return Ok(false);
+        }
+        let key = DdtKey::of(bp);
+        match self.fetch(source, checksum, &key) {
+            // Who else refers to the block is unknown: it stays.
+            Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum) => return Ok(true),
+            fetched => fetched?,
+        }
+        let mut all = self.all.lock();
+        let entry = all.get_mut(&checksum.raw()).and_then(|table| table.pending.get_mut(&key));
+        let ours = |p: &&mut DdtPhys| {
+            let [[w0, w1], ..] = p.dva_words;
+            p.phys_birth == bp.physical_birth() && bp.words().first_chunk() == Some(&[w0, w1])
+        };
+        let Some(ours) = entry.and_then(|entry| entry.phys.iter_mut().find(ours)) else { return Ok(false) };
+        // An entry that counted less than there are: what is in doubt is kept.
+        ours.refcnt = ours.refcnt.saturating_sub(1);
+        Ok(true)
+    }
+
+    /// Puts the entry of `key` among the pending ones.
+    #[doc(alias = "ddt_lookup")]
+    fn fetch(&self, source: &dyn Source, checksum: ChecksumType, key: &DdtKey) -> Result<()> {
+        let places = match self.all.lock().get(&checksum.raw()) {
+            Some(table) if table.pending.contains_key(key) => return Ok(()),
+            Some(table) => table.places(key),
+            None => Places { flat: false, logged: None, zaps: Vec::new() },
+        };
+        let mut opened = Vec::new();
+        let stored = places.find(source, key, &mut opened)?;
+        let mut all = self.all.lock();
+        let table = all.entry(checksum.raw()).or_insert_with(|| Live::fresh(checksum, source.makes_fast()));
+        table.opened.extend(opened);
+        if let Slot::Vacant(slot) = table.pending.entry(*key) {
+            let phys = stored.as_ref().map(|(_, phys)| phys.clone()).unwrap_or_default();
+            slot.insert(Pending { stored, phys, ..Pending::default() });
+        }
+        Ok(())
+    }
+
+    /// Stores pending entries and statistics, and removes tables without entries. Returns the blocks that nothing refers to
+    /// any more; they are in no dedup table.
+    #[doc(alias = "ddt_sync")]
+    pub fn sync(&self, host: &dyn Host) -> Result<Vec<Blkptr>> {
+        let mut all = self.all.lock();
+        let (mut freed, mut gone, mut changed) = (Vec::new(), Vec::new(), false);
+        for (raw, table) in &mut *all {
+            table.store_pending(host, &mut freed)?;
+            if std::mem::take(&mut table.dirty) {
+                changed = true;
+                if table.sync(host)? {
+                    gone.push(*raw);
+                }
             }
         }
         gone.iter().for_each(|raw| {
@@ -128,11 +275,27 @@ impl Tables {
             let saved = all.values().map(Live::saved).fold(0, u64::saturating_add);
             self.saved.store(saved, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(freed)
     }
 }
 
 impl Live {
+    /// A table without entries.
+    #[doc(alias = "ddt_configure")]
+    fn fresh(checksum: ChecksumType, fast: bool) -> Self {
+        Self {
+            checksum,
+            flat: fast,
+            root: if fast { 0 } else { MOS_DIRECTORY_OBJECT },
+            objects: BTreeMap::new(),
+            histograms: BTreeMap::new(),
+            logs: Vec::new(),
+            pending: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            dirty: false,
+        }
+    }
+
     fn new(mos: &Arc<Objset>, table: super::Table, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
         let known = table.version <= DDT_VERSION_FDT && table.flags & !(DDT_FLAG_FLAT | DDT_FLAG_LOG) == 0;
         if !known {
@@ -140,15 +303,9 @@ impl Live {
             return Err(Error::unsupported(what));
         }
         let root = Zap::open(&mos.object(table.root)?)?;
-        let mut live = Self {
-            checksum: table.checksum,
-            flat: table.is_flat(),
-            root: table.root,
-            objects: BTreeMap::new(),
-            histograms: BTreeMap::new(),
-            logs: table.logs,
-            dirty: false,
-        };
+        let mut live = Self::fresh(table.checksum, table.is_flat());
+        live.root = table.root;
+        live.logs = table.logs;
         for class in Class::ALL {
             if let Some(object) = root.u64(&live.name(class))? {
                 live.objects.insert(class, object);
@@ -164,11 +321,21 @@ impl Live {
         Ok(live)
     }
 
-    fn name(&self, class: Class) -> String {
+    pub(super) fn name(&self, class: Class) -> String {
         names::ddt(self.checksum.name(), STORE_TYPE, class.name())
     }
 
-    fn count_store(&self, store: &super::Store, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<DdtHistogram> {
+    /// The variant that a block with so many copies uses.
+    #[doc(alias = "DDT_PHYS_FOR_COPIES")]
+    fn variant(&self, copies: u8) -> u8 {
+        if self.flat { FLAT } else { copies }
+    }
+
+    pub(super) fn count_store(
+        &self,
+        store: &super::Store,
+        dsize: &dyn Fn(&Blkptr) -> u64,
+    ) -> Result<DdtHistogram> {
         let mut histogram = DdtHistogram::default();
         for entry in store.entries() {
             let entry = entry?;
@@ -182,181 +349,87 @@ impl Live {
         all.map(|stat| stat.ref_dsize.saturating_sub(stat.dsize)).fold(0, u64::saturating_add)
     }
 
-    fn free(&mut self, host: &dyn Host, bp: &Blkptr) -> Result<Freed> {
-        let mut freed = Freed::default();
-        self.settle_logs(host, &mut freed.blocks)?;
-        let key = DdtKey::of(bp);
-        let Some((class, old)) = self.find(host, &key)? else { return Ok(freed) };
-        let mut new = old.clone();
-        let ours = |p: &&mut DdtPhys| {
-            let [[w0, w1], ..] = p.dva_words;
-            p.phys_birth == bp.physical_birth() && bp.words().first_chunk() == Some(&[w0, w1])
-        };
-        let Some(ours) = new.iter_mut().find(ours) else { return Ok(freed) };
-        freed.known = true;
-        // An entry that counted less than there are: what is in doubt is kept.
-        if ours.refcnt > 0 {
-            ours.refcnt -= 1;
-            self.count(host, class, (&key, &old), true);
-            self.put(host, &key, Some(class), new, &mut freed.blocks)?;
-        }
-        Ok(freed)
+    fn places(&self, key: &DdtKey) -> Places {
+        // The log that is being flushed is the older.
+        let is_older = |log: &&Log| log.header.flags() & DdtLogHeader::FLAG_FLUSHING != 0;
+        let newest = self.logs.iter().filter(|log| !is_older(log)).chain(self.logs.iter().filter(is_older));
+        let logged = newest.filter_map(|log| log.entries.get(key)).next();
+        let logged = logged.map(|entry| (entry.class.unwrap_or(Class::Unique), entry.phys.clone()));
+        let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
+        Places { flat: self.flat, logged, zaps: self.objects.iter().map(zap).collect() }
     }
 
-    /// The entry of a key, and where it is.
-    fn find(&self, host: &dyn Host, key: &DdtKey) -> Result<Option<(Class, Vec<DdtPhys>)>> {
-        let bad = |e: ondisk::Malformed| Error::corrupt(e.to_string());
-        let size = if self.flat { DdtPhysFlat::SIZE } else { DDT_TRAD_SIZE };
-        for (class, object) in &self.objects {
-            let mut edit = host.objects().edit(*object)?;
-            let words = key.to_words();
-            let Some(value) = ZapEdit::open(&mut *edit)?.lookup(words.as_slice())? else { continue };
-            let value = decompress_value(&value.bytes(), size).map_err(bad)?;
-            return Ok(Some((*class, decode_value(self.flat, &value).map_err(bad)?)));
+    /// The ZAPs change: those open for reading are no longer true.
+    pub(super) fn close(&mut self) {
+        self.opened.clear();
+    }
+}
+
+impl Places {
+    /// The entry of a key, and its class; ZAPs that had to be opened go to `opened`.
+    fn find(
+        self,
+        source: &dyn Source,
+        key: &DdtKey,
+        opened: &mut Vec<(Class, Zap)>,
+    ) -> Result<Option<(Class, Vec<DdtPhys>)>> {
+        if self.logged.is_some() {
+            return Ok(self.logged);
+        }
+        for (class, object, zap) in self.zaps {
+            let zap = match zap {
+                Some(zap) => zap,
+                None => {
+                    let zap = Zap::open(&source.view()?.object(object)?)?;
+                    opened.push((class, zap.clone()));
+                    zap
+                }
+            };
+            if let Some(value) = zap.lookup_words(&key.to_words())? {
+                return Ok(Some((class, decode(self.flat, &value)?)));
+            }
         }
         Ok(None)
     }
+}
 
-    fn count(&mut self, host: &dyn Host, class: Class, entry: (&DdtKey, &[DdtPhys]), out: bool) {
-        let histogram = self.histograms.entry(class).or_default();
-        stats::tally(histogram, entry, self.checksum, &|bp| host.dsize(bp), out);
+/// The variants that a stored value has.
+pub(super) fn decode(flat: bool, value: &Value) -> Result<Vec<DdtPhys>> {
+    let bad = |e: ondisk::Malformed| Error::corrupt(e.to_string());
+    let size = if flat { DdtPhysFlat::SIZE } else { DDT_TRAD_SIZE };
+    let value = decompress_value(&value.bytes(), size).map_err(bad)?;
+    decode_value(flat, &value).map_err(bad)
+}
+
+fn unused(variant: u8) -> DdtPhys {
+    let class_start = (variant == FLAT).then_some(0);
+    DdtPhys { variant, dva_words: [[0; 2]; 3], refcnt: 0, phys_birth: 0, class_start }
+}
+
+/// Adds the copies of a new block.
+#[doc(alias = "ddt_phys_extend")]
+fn extend(phys: &mut DdtPhys, new: &Blkptr) {
+    let most = if new.is_encrypted() { 2 } else { 3 };
+    let mut dvas = new.dvas();
+    for slot in phys.dva_words.iter_mut().take(most).filter(|words| **words == [0; 2]) {
+        let Some(dva) = dvas.next() else { break };
+        *slot = dva.to_words();
     }
-
-    /// Stores an entry where its references say, and takes it from where it was. What has none goes to `freed`.
-    #[doc(alias = "ddt_sync_flush_entry")]
-    fn put(
-        &mut self,
-        host: &dyn Host,
-        key: &DdtKey,
-        from: Option<Class>,
-        phys: Vec<DdtPhys>,
-        freed: &mut Vec<Blkptr>,
-    ) -> Result<()> {
-        self.dirty = true;
-        // Ditto copies, which old versions made, are not kept up.
-        let (stay, gone): (Vec<_>, Vec<_>) = phys.into_iter().partition(|p| p.variant != 0 && p.refcnt > 0);
-        freed.extend(gone.iter().filter(|p| p.phys_birth != 0).map(|p| {
-            let mut bp = p.blkptr(key, self.checksum);
-            bp.set_dedup(false);
-            bp
-        }));
-        let references = stay.iter().map(|p| p.refcnt).fold(0, u64::saturating_add);
-        let class = if references > 1 { Class::Duplicate } else { Class::Unique };
-        let words = key.to_words();
-        if let Some(object) = from.filter(|from| references == 0 || *from != class) {
-            let object = self.objects.get(&object).copied().unwrap_or(0);
-            ZapEdit::open(&mut *host.objects().edit(object)?)?.remove(words.as_slice())?;
-        }
-        if references == 0 {
-            return Ok(());
-        }
-        let object = self.object(host, class)?;
-        let value = compress_value(&encode_value(self.flat, &stay));
-        ZapEdit::open(&mut *host.objects().edit(object)?)?.update(words.as_slice(), value.as_slice())?;
-        self.count(host, class, (key, &stay), false);
-        Ok(())
+    if new.is_encrypted()
+        && let (Some(slot), [_, _, _, _, w4, w5, ..]) = (phys.dva_words.get_mut(2), *new.words())
+    {
+        *slot = [w4, w5];
     }
-
-    /// The ZAP of a class; made when it is not there.
-    #[doc(alias = "ddt_object_create")]
-    fn object(&mut self, host: &dyn Host, class: Class) -> Result<u64> {
-        if let Some(object) = self.objects.get(&class) {
-            return Ok(*object);
-        }
-        let objects = host.objects();
-        let object = objects.create(&NewObject::plain(ObjectType::DDT_ZAP, ZAP_BLOCK))?;
-        let hashed = if self.checksum.is_dedup_strong() { ZapFlags::PRE_HASHED_KEY.0 } else { 0 };
-        let flags = ZapFlags(ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0 | hashed);
-        let new = NewZap { flags, salt: host.salt(), ..NewZap::default() };
-        ZapEdit::create(&mut *objects.edit(object)?, &new)?;
-        ZapEdit::open(&mut *objects.edit(self.root)?)?.insert(&self.name(class), object)?;
-        self.objects.insert(class, object);
-        Ok(object)
-    }
-
-    /// Moves what the logs hold to the ZAPs.
-    #[doc(alias = "ddt_sync_flush_log")]
-    fn settle_logs(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
-        let mut newest = BTreeMap::new();
-        // The one that is being flushed is the older.
-        self.logs.sort_by_key(|log| log.header.flags() & DdtLogHeader::FLAG_FLUSHING == 0);
-        for log in &mut self.logs {
-            newest.append(&mut log.entries);
-            if log.header.length > 0 {
-                truncate(host, log)?;
-            }
-        }
-        if newest.is_empty() {
-            return Ok(());
-        }
-        for (key, entry) in newest {
-            let from = self.find(host, &key)?.map(|(class, _)| class);
-            self.put(host, &key, from, entry.phys, freed)?;
-        }
-        // What the statistics say of entries that a log had hidden, nobody knows.
-        let view = host.view();
-        for (class, object) in &self.objects {
-            let store = super::store(&view, *class, self.name(*class), *object, self.flat, None)?;
-            let histogram = self.count_store(&store, &|bp| host.dsize(bp))?;
-            self.histograms.insert(*class, histogram);
-        }
-        Ok(())
-    }
-
-    /// Writes the statistics; true when there are no entries any more: then the table is gone.
-    #[doc(alias = "ddt_sync_update_stats")]
-    fn sync(&mut self, host: &dyn Host) -> Result<bool> {
-        let objects = host.objects();
-        let mut entries = 0;
-        for object in self.objects.values() {
-            entries += ZapEdit::open(&mut *objects.edit(*object)?)?.count()?;
-        }
-        let mut edit = objects.edit(MOS_DIRECTORY_OBJECT)?;
-        let statistics = ZapEdit::open(&mut *edit)?.lookup(mos::DDT_STATS)?.and_then(|v| v.first());
-        drop(edit);
-        for (class, object) in &self.objects {
-            let name = self.name(*class);
-            let mut edit = statistics.map(|number| objects.edit(number)).transpose()?;
-            let mut statistics = edit.as_mut().map(|edit| ZapEdit::open(&mut **edit)).transpose()?;
-            if entries > 0 {
-                let words = words(self.histograms.get(class).copied().unwrap_or_default());
-                statistics.as_mut().map_or(Ok(()), |s| s.update(&name, words))?;
-                continue;
-            }
-            statistics.as_mut().map_or(Ok(()), |s| may_be_absent(s.remove(&name)))?;
-            ZapEdit::open(&mut *objects.edit(self.root)?)?.remove(&name)?;
-            objects.free(*object)?;
-        }
-        if entries == 0 && self.root != MOS_DIRECTORY_OBJECT {
-            self.logs.iter().try_for_each(|log| objects.free(log.object))?;
-            let mut edit = objects.edit(MOS_DIRECTORY_OBJECT)?;
-            ZapEdit::open(&mut *edit)?.remove(&names::ddt_directory(self.checksum.name()))?;
-            objects.free(self.root)?;
-            host.feature_unused(Feature::FastDedup)?;
-        }
-        Ok(entries == 0)
+    if phys.phys_birth == 0 {
+        phys.phys_birth = new.physical_birth();
     }
 }
 
-/// Empties a log; it keeps its part in turns.
-#[doc(alias = "ddt_log_truncate")]
-fn truncate(host: &dyn Host, log: &mut Log) -> Result<()> {
-    let mut edit = host.objects().edit(log.object)?;
-    edit.free_from(0)?;
-    log.header.length = 0;
-    log.header.info &= !(u64::from(DdtLogHeader::FLAG_CHECKPOINT) << 8);
-    log.header.checkpoint = DdtKey::default();
-    edit.set_bonus(&log.header.to_bytes())
-}
-
-fn words(histogram: DdtHistogram) -> Value {
-    let bytes = histogram.to_bytes();
-    Value::from(bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect::<Vec<_>>())
-}
-
-fn may_be_absent(result: Result<()>) -> Result<()> {
-    match result {
-        Err(e) if e.kind() == Kind::NotFound => Ok(()),
-        other => other,
-    }
+/// A pointer to a stored copy, born in `txg`.
+#[doc(alias = "ddt_bp_fill")]
+fn filled(bp: &Blkptr, phys: &DdtPhys, txg: u64) -> Blkptr {
+    let mut bp = *bp;
+    phys.dva_words.iter().flatten().enumerate().for_each(|(i, word)| bp.set_word(i, *word));
+    bp.set_births(txg, phys.phys_birth);
+    bp
 }

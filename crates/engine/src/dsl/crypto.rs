@@ -390,6 +390,10 @@ impl KeySource for KeyStore {
         Ok((salt, iv))
     }
 
+    fn derive(&self, objset: u64, data: &[u8]) -> Result<(Salt, Iv)> {
+        Ok(self.dataset_key(objset)?.key.dedup_params(data))
+    }
+
     fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<Mac> {
         let open = self.dataset_key(at.objset)?;
         let (order, params) = params(bp);

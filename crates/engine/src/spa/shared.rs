@@ -1,6 +1,6 @@
-//! Freeing blocks: those with more than one owner lose a reference, others their space.
+//! Blocks with more than one owner: writes that share a stored block; frees, which end a reference or release space.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ondisk::Blkptr;
 use zcommon::features::Feature;
@@ -12,6 +12,7 @@ use crate::dmu::edit::Objects;
 use crate::dmu::{Objset, Tx};
 use crate::dsl::write::Hooks;
 use crate::error::Result;
+use crate::zio::dedup::{Again, Claim, DedupTables, Want};
 use crate::{brt, ddt, zio};
 
 /// The tables of blocks with more than one owner.
@@ -61,8 +62,37 @@ impl ddt::write::Host for TablesAt<'_> {
         self.spa.pool.env.guid()
     }
 
-    fn feature_unused(&self, feature: Feature) -> Result<()> {
-        self.spa.count_feature(feature, -1, self.within.tx)
+    fn now(&self) -> u64 {
+        self.spa.pool.env.now()
+    }
+
+    fn count_feature(&self, feature: Feature, delta: i64) -> Result<()> {
+        self.spa.count_feature(feature, delta, self.within.tx)
+    }
+}
+
+impl ddt::write::Source for Spa {
+    fn view(&self) -> Result<Arc<Objset>> {
+        Ok(self.mos.view())
+    }
+
+    fn makes_fast(&self) -> bool {
+        self.features.is_enabled(Feature::FastDedup)
+    }
+}
+
+/// The dedup tables for the write path, which does not keep the pool open.
+#[derive(Debug)]
+pub(super) struct DedupOf(pub Weak<Spa>);
+
+impl DedupTables for DedupOf {
+    fn claim(&self, bp: &Blkptr, want: &Want, again: &mut Option<Again>) -> Result<Claim> {
+        let Some(spa) = self.0.upgrade() else { return Ok(Claim::Refused) };
+        spa.shared.ddt.claim(&*spa, bp, want, again)
+    }
+
+    fn written(&self, bp: &Blkptr, want: &Want, written: Option<&Blkptr>) -> Option<Blkptr> {
+        self.0.upgrade()?.shared.ddt.written(bp, want, written)
     }
 }
 
@@ -77,9 +107,8 @@ impl Spa {
         if !bp.dedup() {
             return self.release(&tables, bp, tx);
         }
-        let freed = self.shared.ddt.free(&tables, bp)?;
-        freed.blocks.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;
-        if freed.known { Ok(()) } else { self.release(&tables, bp, tx) }
+        // Of a listed block only the entry knows when it is free.
+        if self.shared.ddt.free(self, bp)? { Ok(()) } else { self.release(&tables, bp, tx) }
     }
 
     fn release(&self, tables: &TablesAt<'_>, bp: &Blkptr, tx: &Tx) -> Result<()> {
@@ -106,10 +135,11 @@ impl Spa {
         Ok(())
     }
 
-    /// Writes what frees changed in the tables, apart from their entries.
+    /// Writes what changed in the tables, and frees blocks that lost their last reference.
     pub(super) fn sync_shared(&self, tx: &Tx) -> Result<()> {
         let tables = TablesAt { spa: self, within: self.mos.within(tx) };
-        self.shared.ddt.sync(&tables)?;
+        let freed = self.shared.ddt.sync(&tables)?;
+        freed.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;
         self.shared.brt.sync(&tables)
     }
 }

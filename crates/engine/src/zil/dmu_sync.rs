@@ -30,6 +30,7 @@ use crate::dmu::LiveObjset;
 use crate::dmu::dirty::{Handle, Waiting};
 use crate::error::{Kind, Result};
 use crate::types::Bookmark;
+use crate::zio::dedup::Dedup;
 use crate::zio::write::{WriteProps, WriteRequest};
 
 /// Records of a commit, ready for the log, and which vdevs their blocks were written to.
@@ -146,7 +147,8 @@ impl Zil {
         let props = objset.policy().block(&handle.dnode(), 0);
         let on_disk = || handle.settled(txg, blkid).filter(|bp| bp.logical_birth() <= self.host.synced());
         let old = props.nopwrite.then(on_disk).flatten();
-        let props = WriteProps { nopwrite: old.is_some(), ..props };
+        // The dedup tables change in syncing context only.
+        let props = WriteProps { nopwrite: old.is_some(), dedup: Dedup::Off, ..props };
         let at = Bookmark::new(objset.id, object, 0, blkid);
         WriteRequest { stored: None, data, props, old: old.unwrap_or_default(), txg, at, may_wait: false }
     }

@@ -19,6 +19,7 @@ use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
 use crate::zio::alloc::{AllocRequest, Class};
+use crate::zio::dedup::Dedup;
 use crate::zio::verify::seal_log_block;
 use crate::zio::write::WriteProps;
 
@@ -42,6 +43,7 @@ const PROPS: WriteProps = WriteProps {
     embed: false,
     hole_birth: false,
     nopwrite: false,
+    dedup: Dedup::Off,
     // What is encrypted is sealed before it gets its checksum.
     encrypt: false,
 };

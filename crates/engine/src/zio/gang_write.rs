@@ -95,6 +95,7 @@ fn write_pieces(
         level: 0,
         embed: false,
         nopwrite: false,
+        dedup: super::dedup::Dedup::Off,
         encrypt: false,
         ..props
     };

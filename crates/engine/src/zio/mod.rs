@@ -10,6 +10,7 @@
 //! state machine per copy, because redundancy is decided in the read plans.
 
 pub mod alloc;
+pub mod dedup;
 pub mod drive;
 mod gang;
 mod gang_write;
@@ -38,6 +39,7 @@ use crate::vdev::plan::{BadCopy, Depth, Fault};
 use crate::vdev::top::{Entered, Top};
 use crate::vdev::tree::Tree;
 use alloc::Allocator;
+use dedup::DedupTables;
 use suspend::SuspendedIo;
 
 /// How often a caller that waits for repairs looks whether they have ended.
@@ -110,6 +112,8 @@ pub trait KeySource: Send + Sync + std::fmt::Debug {
     fn open_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<()>;
     /// Salt and IV for one new encrypted block of an object set.
     fn draw(&self, objset: u64) -> Result<(crypt::Salt, crypt::Iv)>;
+    /// Salt and IV for a block of an object set that is deduplicated: equal for equal stored bytes under one key.
+    fn derive(&self, objset: u64, data: &[u8]) -> Result<(crypt::Salt, crypt::Iv)>;
     /// Encrypts `data` (with the salt and IV in `bp`), or makes its MAC, as the pointer's type wants it. Gives the
     /// MAC for the pointer; that of an object set or an intent-log block has been put into `data`.
     fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<crypt::Mac>;
@@ -155,6 +159,7 @@ pub struct Zio {
     faults: RwLock<Option<Arc<dyn FaultSink>>>,
     wide_gangs: AtomicBool,
     allocator: RwLock<Option<Arc<dyn Allocator>>>,
+    dedup: RwLock<Option<Arc<dyn DedupTables>>>,
     /// Smallest allocation of any vdev, in bytes.
     min_alloc: AtomicU64,
     /// The last group that is on disk.
@@ -176,6 +181,7 @@ impl Zio {
             faults: RwLock::default(),
             wide_gangs: AtomicBool::new(false),
             allocator: RwLock::default(),
+            dedup: RwLock::default(),
             min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
             synced: AtomicU64::new(0),
             suspended: SuspendedIo::default(),

@@ -3,7 +3,7 @@
 //! A block is sealed as it will lie on disk: after compression, before its checksum is made. An indirect block's MAC is
 //! one over what is authenticated of the pointers in it, before compression, and needs no key. Each time that a block is
 //! written it gets a new IV, also when it is written in place of what the same group wrote before: two plaintexts never
-//! share an IV.
+//! share an IV. With dedup salt and IV follow from the plaintext instead.
 //!
 //! Nothing leaves here unsealed: without a key the write fails.
 //!
@@ -14,6 +14,7 @@ use ondisk::{Blkptr, ObjectType};
 use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
+use super::dedup::Dedup;
 use super::write::WriteRequest;
 use crate::error::Result;
 use crate::types::Bookmark;
@@ -32,7 +33,10 @@ pub(super) fn seal(zio: &Zio, request: &WriteRequest, bp: &mut Blkptr, data: Buf
         return Ok((data, words(bp, mac)));
     }
     if bp.is_encrypted() {
-        zio.draw_crypt_params(request.at.objset, bp)?;
+        match request.props.dedup {
+            Dedup::Off => zio.draw_crypt_params(request.at.objset, bp)?,
+            Dedup::On | Dedup::Verify => zio.derive_crypt_params(request.at.objset, bp, &data)?,
+        }
     }
     let mut own = data.into_owned();
     let mac = zio.seal_block(bp, request.at, &mut own)?;
@@ -54,12 +58,25 @@ fn words(bp: &Blkptr, mac: crypt::Mac) -> [u64; 2] {
     words
 }
 
+fn set_params(bp: &mut Blkptr, (salt, iv): (crypt::Salt, crypt::Iv)) {
+    let (salt_iv1, iv2, _) = BlockParams { salt, iv, ..BlockParams::default() }.to_bp_words(bp.prop());
+    bp.set_crypt_params(salt_iv1, iv2);
+}
+
 impl Zio {
     /// Puts a new salt and IV into the pointer of an encrypted block of `objset`.
     pub(crate) fn draw_crypt_params(&self, objset: u64, bp: &mut Blkptr) -> Result<()> {
-        let (salt, iv) = self.keys()?.draw(objset)?;
-        let (salt_iv1, iv2, _) = BlockParams { salt, iv, ..BlockParams::default() }.to_bp_words(bp.prop());
-        bp.set_crypt_params(salt_iv1, iv2);
+        let params = self.keys()?.draw(objset)?;
+        set_params(bp, params);
+        Ok(())
+    }
+
+    /// Puts the salt and IV that follow from its stored bytes into the pointer of a block of `objset`: equal blocks under
+    /// one key become equal ciphertext.
+    #[doc(alias = "zio_crypt_generate_iv_salt_dedup")]
+    fn derive_crypt_params(&self, objset: u64, bp: &mut Blkptr, data: &[u8]) -> Result<()> {
+        let params = self.keys()?.derive(objset, data)?;
+        set_params(bp, params);
         Ok(())
     }
 

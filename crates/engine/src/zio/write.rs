@@ -1,8 +1,8 @@
 //! Writing a block: from bytes to a pointer.
 //!
 //! ```text
-//!  zeros → hole │ compress → small: embedded │ encrypt ([`super::seal`]) → checksum → in place, or allocate → (gang) →
-//!  every copy
+//!  zeros → hole │ compress → small: embedded │ encrypt ([`super::seal`]) → checksum → as before: keep → stored already:
+//!  share ([`super::dedup`]) → in place, or allocate → (gang) → every copy
 //! ```
 //!
 //! Runs on the executor; devices complete on their threads; the end is told to a callback.
@@ -24,6 +24,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
 use super::alloc::{AllocRequest, Class};
+use super::dedup::{Dedup, Prepared};
 use super::suspend::is_of_devices;
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
@@ -55,6 +56,8 @@ pub struct WriteProps {
     pub hole_birth: bool,
     /// When it is as it was, nothing is written.
     pub nopwrite: bool,
+    /// Whether a stored copy takes its place.
+    pub dedup: Dedup,
     /// It belongs to an encrypted dataset: it is encrypted or gets a MAC, whatever its type wants.
     pub encrypt: bool,
 }
@@ -139,9 +142,21 @@ impl Zio {
         if props.nopwrite && !props.encrypt && same_content(old, &bp) {
             return done(Ok(*old));
         }
+        let block = Prepared { request: request.clone(), bp, data };
+        match props.dedup {
+            Dedup::Off => self.write_placed(block, done),
+            Dedup::On | Dedup::Verify => self.write_shared(block, None, done),
+        }
+    }
+
+    /// Writes a prepared block: in place, or where the allocator says.
+    pub(super) fn write_placed(self: &Arc<Self>, block: Prepared, done: WriteDone) {
+        let Prepared { request, mut bp, data } = block;
+        let (props, old, psize) = (&request.props, &request.old, bp.psize());
         bp.set_births(request.txg, request.txg);
         let in_place = !old.is_hole()
             && !old.is_embedded()
+            && !old.dedup()
             && old.logical_birth() == request.txg
             && old.physical_birth() == request.txg
             && old.psize() == psize;
@@ -160,7 +175,7 @@ impl Zio {
             Err(e) if e.kind() == Kind::Fragmented && may_wait => {
                 return super::gang_write::start(self, bp, data, *props, request.txg, done);
             }
-            Err(e) if may_wait && is_of_devices(&e) => return self.write_later(request, e, done),
+            Err(e) if may_wait && is_of_devices(&e) => return self.write_later(&request, e, done),
             Err(e) => return done(Err(e.at_block(request.at))),
         }
         self.write_copies(
@@ -170,7 +185,7 @@ impl Zio {
     }
 
     /// What is needed to find a place can't be read.
-    fn write_later(self: &Arc<Self>, request: &WriteRequest, why: Error, done: WriteDone) {
+    pub(super) fn write_later(self: &Arc<Self>, request: &WriteRequest, why: Error, done: WriteDone) {
         let (zio, request) = (Arc::clone(self), request.clone());
         let held = why.clone();
         self.suspended.hold(
@@ -236,7 +251,7 @@ impl Zio {
         Ok(salted.digest(algorithm, data, false))
     }
 
-    fn place(&self, props: &WriteProps, psize: u64, txg: u64) -> Result<Vec<Dva>> {
+    pub(super) fn place(&self, props: &WriteProps, psize: u64, txg: u64) -> Result<Vec<Dva>> {
         let request = AllocRequest {
             psize,
             copies: props.copies,

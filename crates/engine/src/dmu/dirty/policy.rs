@@ -3,6 +3,7 @@
 use ondisk::{ChecksumType, CompressType, Dnode, DnodeFlags, ObjectType};
 
 use crate::zio::alloc::Class;
+use crate::zio::dedup::Dedup;
 use crate::zio::write::WriteProps;
 
 /// Copies that metadata gets beyond those of data, and from which level on.
@@ -44,6 +45,8 @@ pub struct Policy {
     pub hole_birth: bool,
     /// A block that is written as it was keeps its place (needs a strong checksum).
     pub nopwrite: bool,
+    /// Data is deduplicated under this checksum, which takes the place of the other; true: blocks are compared.
+    pub dedup: Option<(ChecksumType, bool)>,
     /// Its blocks are encrypted or authenticated.
     pub encrypt: bool,
     /// In a file system: the flags of objects that are in the accounts of users (see the room `sa`).
@@ -65,6 +68,7 @@ impl Policy {
             embed: true,
             hole_birth: true,
             nopwrite: false,
+            dedup: None,
             encrypt: false,
             accounted: DnodeFlags::default(),
         }
@@ -113,8 +117,19 @@ impl Policy {
                 checksum = ChecksumType::Fletcher4;
             }
         }
-        let checksum = if checksum == ChecksumType::On { ChecksumType::Fletcher4 } else { checksum };
+        let mut checksum = if checksum == ChecksumType::On { ChecksumType::Fletcher4 } else { checksum };
         let mut compress = if compress == CompressType::On { self.meta_compress } else { compress };
+        let mut dedup = Dedup::Off;
+        // A spill block has no size of its own here.
+        if let Some((own, compare)) = self.dedup.filter(|_| !metadata && size > 0) {
+            checksum = own;
+            let clear = self.encrypt && !kind.is_encrypted();
+            dedup = match (clear, compare) {
+                (true, _) => Dedup::Off,
+                (false, true) => Dedup::Verify,
+                (false, false) => Dedup::On,
+            };
+        }
         if self.encrypt && level == 0 && kind.has_fill() {
             // What is authenticated lies in the clear at known places: only blocks of zeros become holes.
             compress = CompressType::Empty;
@@ -130,7 +145,12 @@ impl Policy {
             embed: self.embed && !self.encrypt,
             hole_birth: self.hole_birth,
             encrypt: self.encrypt,
-            nopwrite: self.nopwrite && level == 0 && !metadata && checksum.is_dedup_strong(),
+            dedup,
+            nopwrite: self.nopwrite
+                && dedup == Dedup::Off
+                && level == 0
+                && !metadata
+                && checksum.is_dedup_strong(),
         }
     }
 

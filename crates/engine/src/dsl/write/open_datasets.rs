@@ -27,6 +27,12 @@ use crate::zio::Form;
 /// First version with accounts by user, for which root blocks grew.
 #[doc(alias = "SPA_VERSION_USERSPACE")]
 const USERSPACE: u64 = 15;
+/// First version with dedup tables.
+#[doc(alias = "SPA_VERSION_DEDUP")]
+const DEDUP: u64 = 21;
+/// Bit of the property `dedup`: blocks are compared.
+#[doc(alias = "ZIO_CHECKSUM_VERIFY")]
+const DEDUP_VERIFY: u64 = 1 << 8;
 /// What is counted since features, and the flag of an object set where all is.
 pub(crate) const BY_FEATURE: [(Feature, ObjsetFlags); 2] = [
     (Feature::UserobjAccounting, ObjsetFlags::USEROBJACCOUNTING_COMPLETE),
@@ -375,6 +381,21 @@ fn accounted(hooks: &dyn Hooks) -> DnodeFlags {
     DnodeFlags(bytes | if objects { DnodeFlags::USEROBJUSED_ACCOUNTED.0 } else { 0 })
 }
 
+/// What a value of the property `dedup` says: the checksum, and whether blocks are compared.
+#[doc(alias = "zio_checksum_dedup_select")]
+fn dedup_of(value: Option<u64>, version: u64) -> Option<(ChecksumType, bool)> {
+    let value = value.filter(|_| version >= DEDUP)?;
+    let verify = value & DEDUP_VERIFY != 0;
+    match ChecksumType::from_raw(u8::try_from(value & 0xff).unwrap_or(0))? {
+        ChecksumType::On => Some((ChecksumType::Sha256, verify)),
+        own if own.is_dedup_strong() => Some((own, verify)),
+        // Blocks are always compared.
+        ChecksumType::Edonr => Some((ChecksumType::Edonr, true)),
+        // Off, and checksums that have no tables.
+        _ => None,
+    }
+}
+
 /// How the blocks of a directory's head are written.
 pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
     let number = |name: &str| -> Result<Option<u64>> {
@@ -405,6 +426,7 @@ pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
         meta_compress: if lz4 { CompressType::Lz4 } else { CompressType::Lzjb },
         embed: enabled(Feature::EmbeddedData),
         hole_birth: enabled(Feature::HoleBirth),
+        dedup: dedup_of(number("dedup")?, hooks.version()),
         encrypt: crypto::key_object(at, dir)?.is_some(),
         nopwrite: checksum.is_dedup_strong() && compress != CompressType::Off,
         accounted: accounted(hooks),

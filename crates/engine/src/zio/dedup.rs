@@ -1,0 +1,227 @@
+//! Writing a block that the pool may hold already.
+//!
+//! ```text
+//!  prepared block → claim ─┬─ Shared: the pointer names the stored copy
+//!                          ├─ Compare: read the stored copy ─┬─ equal: claim again
+//!                          │                                 └─ differs: stronger checksum, or an ordinary write
+//!                          ├─ Write: allocate, write, tell the table
+//!                          ├─ InFlight: wait for the write of the same block, then claim again
+//!                          └─ Refused: an ordinary write
+//! ```
+//!
+//! The tables stand above zio ([`crate::ddt`]); [`DedupTables`] is what zio asks of them. No lock of the tables is held
+//! while a block is read or written.
+//!
+//! Crash argument: as of any other write. The table entry and the pointer reach the disk with the same txg, and a stored
+//! copy with an entry is freed only in the sync of a txg in which its last reference ends.
+//!
+//! Differs from OpenZFS: a write that finds the same block in flight starts over when that has ended, instead of becoming a
+//! parent of its zio; blocks that the intent log has placed ([`crate::zil`]) stay outside the table.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use ondisk::{Blkptr, ChecksumType};
+use parking_lot::Mutex;
+use stdx::Buf;
+
+use super::suspend::is_of_devices;
+use super::write::{Job, WriteDone, WriteProps, WriteRequest};
+use super::{ReadOptions, Zio};
+use crate::error::Result;
+
+/// Whether a block is looked up in the dedup tables before it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dedup {
+    /// It is not.
+    #[default]
+    Off,
+    /// Equal checksums count as equal blocks.
+    On,
+    /// Blocks with equal checksums are compared.
+    Verify,
+}
+
+/// A continuation that claims again.
+pub type Again = Box<dyn FnOnce() + Send>;
+
+/// What a write asks of the tables besides its block.
+#[derive(Debug, Clone, Copy)]
+pub struct Want {
+    /// Copies, 1 to 3.
+    pub copies: u8,
+    /// Txg of the write.
+    pub txg: u64,
+    /// A stored copy counts only when it was compared.
+    pub verify: bool,
+    /// The stored copy that was compared and is equal.
+    pub equal: Option<Blkptr>,
+}
+
+/// What becomes of a block that is to be deduplicated.
+#[derive(Debug)]
+pub enum Claim {
+    /// This pointer names a stored copy; its reference is counted.
+    Shared(Blkptr),
+    /// This stored copy must be compared first.
+    Compare(Blkptr),
+    /// The caller writes so many copies, then calls [`DedupTables::written`].
+    Write {
+        /// Copies that are missing.
+        copies: u8,
+        /// The entry has some copies already.
+        extends: bool,
+    },
+    /// The same block is being written: the continuation runs when that has ended.
+    InFlight,
+    /// The block is written without dedup.
+    Refused,
+}
+
+/// The dedup tables, as the write path uses them. All methods may be called from any thread, in syncing context.
+pub trait DedupTables: Send + Sync + Debug {
+    /// Looks a block up: `bp` has everything but copies and births. `again` is taken if and only if the block is in flight.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    fn claim(&self, bp: &Blkptr, want: &Want, again: &mut Option<Again>) -> Result<Claim>;
+
+    /// Ends a [`Claim::Write`]: `written` has the new copies; `None` when there are none. Returns the pointer with all
+    /// copies of the entry, its reference counted.
+    fn written(&self, bp: &Blkptr, want: &Want, written: Option<&Blkptr>) -> Option<Blkptr>;
+}
+
+/// A block that is compressed, sealed and checksummed.
+#[derive(Debug, Clone)]
+pub(super) struct Prepared {
+    pub request: WriteRequest,
+    /// Everything but copies and births.
+    pub bp: Blkptr,
+    /// The stored bytes.
+    pub data: Buf,
+}
+
+impl Prepared {
+    /// The same block, written as an ordinary one.
+    fn plain(mut self) -> Self {
+        self.bp.set_dedup(false);
+        self.request.props.dedup = Dedup::Off;
+        self
+    }
+}
+
+impl Zio {
+    /// Sets the dedup tables; without them blocks are written without dedup.
+    pub fn set_dedup(&self, tables: Arc<dyn DedupTables>) {
+        *self.dedup.write() = Some(tables);
+    }
+
+    /// Writes a block that is to be deduplicated, or refers to a stored copy.
+    #[doc(alias = "zio_ddt_write")]
+    pub(super) fn write_shared(
+        self: &Arc<Self>,
+        mut block: Prepared,
+        equal: Option<Blkptr>,
+        done: WriteDone,
+    ) {
+        let Some(tables) = self.dedup.read().clone() else { return self.write_placed(block.plain(), done) };
+        block.bp.set_dedup(true);
+        let WriteProps { copies, dedup, .. } = block.request.props;
+        let want = Want { copies, txg: block.request.txg, verify: dedup == Dedup::Verify, equal };
+        let bp = block.bp;
+        let held = Arc::new(Mutex::new(Some((block, done))));
+        let (zio, theirs) = (Arc::clone(self), Arc::clone(&held));
+        let mut again: Option<Again> = Some(Box::new(move || {
+            let Some((block, done)) = theirs.lock().take() else { return };
+            let next = Arc::clone(&zio);
+            zio.executor().spawn_waiting(Box::new(move || next.write_shared(block, equal, done)));
+        }));
+        let claim = tables.claim(&bp, &want, &mut again);
+        if matches!(claim, Ok(Claim::InFlight)) {
+            return;
+        }
+        let Some((block, done)) = held.lock().take() else { return };
+        match claim {
+            Ok(Claim::Shared(bp)) => done(Ok(bp)),
+            Ok(Claim::Compare(stored)) => self.compare(block, stored, done),
+            Ok(Claim::Write { copies, extends }) => self.lead(&tables, block, &want, (copies, extends), done),
+            Ok(Claim::Refused | Claim::InFlight) => self.write_placed(block.plain(), done),
+            Err(e) if block.request.may_wait && is_of_devices(&e) => {
+                self.write_later(&block.request, e, done);
+            }
+            // A damaged table costs what it would save, not the write.
+            Err(_) => self.write_placed(block.plain(), done),
+        }
+    }
+
+    /// Reads the stored copy and compares it with the bytes to be written.
+    #[doc(alias = "zio_ddt_collision")]
+    fn compare(self: &Arc<Self>, block: Prepared, stored: Blkptr, done: WriteDone) {
+        let (zio, at) = (Arc::clone(self), block.request.at);
+        let options = ReadOptions { speculative: true, ..ReadOptions::default() };
+        let compared = move |outcome: super::ReadOutcome| {
+            let same = outcome.data.is_ok_and(|data| *data == *block.request.data);
+            let next = Arc::clone(&zio);
+            let job = move || match same {
+                true => next.write_shared(block, Some(stored), done),
+                false => next.write_differing(block, done),
+            };
+            zio.executor().spawn_waiting(Box::new(job));
+        };
+        self.read(&stored, at, options, Box::new(compared));
+    }
+
+    /// Writes a block whose checksum is that of a stored copy with other bytes.
+    fn write_differing(self: &Arc<Self>, block: Prepared, done: WriteDone) {
+        if block.request.props.checksum.is_dedup_strong() {
+            return self.write_placed(block.plain(), done);
+        }
+        let mut request = block.request;
+        request.props.checksum = ChecksumType::Sha256;
+        self.write(request, done);
+    }
+
+    /// Writes the copies that the entry lacks.
+    fn lead(
+        self: &Arc<Self>,
+        tables: &Arc<dyn DedupTables>,
+        block: Prepared,
+        want: &Want,
+        (copies, extends): (u8, bool),
+        done: WriteDone,
+    ) {
+        let (tables, want, bp) = (Arc::clone(tables), *want, block.bp);
+        let mut own = block.clone();
+        own.request.props.dedup = Dedup::Off;
+        own.request.props.copies = copies;
+        own.request.old = Blkptr::default();
+        if !extends {
+            let finish = move |outcome: Result<Blkptr>| {
+                // A write that waited for devices was made anew, perhaps with another IV.
+                let ours =
+                    |written: &Blkptr| written.dedup() && written.checksum_words() == bp.checksum_words();
+                let kept = outcome.as_ref().ok().filter(|written| ours(written));
+                let whole = tables.written(&bp, &want, kept);
+                done(outcome.map(|written| whole.unwrap_or(written)));
+            };
+            return self.write_placed(own, Box::new(finish));
+        }
+        // All copies of an entry are of one kind: there are no gangs among new ones.
+        let Prepared { request, mut bp, data } = own;
+        let (props, txg, may_wait) = (request.props, request.txg, request.may_wait);
+        match self.place(&props, bp.psize(), txg) {
+            Ok(dvas) => bp.set_dvas(&dvas),
+            Err(_) => {
+                tables.written(&bp, &want, None);
+                return self.write_placed(block.plain(), done);
+            }
+        }
+        bp.set_births(txg, txg);
+        let finish = move |outcome: Result<Blkptr>| {
+            let whole = tables.written(&bp, &want, outcome.as_ref().ok());
+            done(outcome.map(|written| whole.unwrap_or(written)));
+        };
+        let job = Job { bp, data, props, txg, tries: 0, in_place: false, may_wait };
+        self.write_copies(job, Box::new(finish));
+    }
+}

@@ -1,0 +1,258 @@
+//! Dedup tables after random work, in both forms, against a model and real zdb.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::ddt::{self, Totals};
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
+use engine::env::Env;
+use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
+use engine::spa::{NewPool, Spa, create};
+use engine::vdev::config::AllocBias;
+use stdx::rng::Rng;
+use testkit::pools;
+use testkit::zdb::Judge;
+use zcommon::features::{Feature, of_openzfs_2_3};
+use zpl::write::{FsWriter, NewFs, NewNode, Overrides, create_fs, mount};
+use zpl::{FileKind, Time};
+
+const POOL: &str = "dpool";
+const SNAPSHOTS: [&str; 2] = ["dpool@a", "dpool@b"];
+const CLONE: &str = "dpool/clone";
+const BLOCK: usize = 4096;
+/// Different blocks.
+const TAGS: u64 = 12;
+const SHA256: u64 = 8;
+const SHA512: u64 = 11;
+const FLETCHER4: u64 = 7;
+const EDONR: u64 = 13;
+const ON: u64 = 1;
+const OFF: u64 = 2;
+const VERIFY: u64 = 256;
+
+struct Bed {
+    dir: tempfile::TempDir,
+    spa: Arc<Spa>,
+}
+
+impl Bed {
+    fn new(fast: bool) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Env::system(64 << 20).unwrap();
+        let vdev = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 256 << 20));
+        let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
+        let features = of_openzfs_2_3().into_iter().filter(|f| fast || *f != Feature::FastDedup).collect();
+        let new = NewPool {
+            name: POOL.into(),
+            label_name: None,
+            version: 5000,
+            features,
+            layout: PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, 4, &mut || env.guid()).unwrap(),
+            hostid: 1,
+            hostname: "host".into(),
+            command: format!("zpool create {POOL}"),
+        };
+        let fs = NewFs { projects: false, ..NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99) };
+        let spa = create(&env, new, &|objset, tx| create_fs(objset, tx, &fs)).unwrap();
+        let bed = Self { dir, spa };
+        bed.set("recordsize", BLOCK as u64);
+        bed
+    }
+
+    fn set(&self, name: &'static str, value: u64) {
+        let all = [(name, Some(PropValue::Number(value)))];
+        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+    }
+
+    fn mount(&self, name: &str) -> Arc<FsWriter> {
+        mount(&self.spa, name, Overrides::default()).unwrap()
+    }
+
+    /// The images as a power cut would leave them, judged; returns what `zdb -D` says.
+    fn judge(&self) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        pools::copy(self.dir.path(), dir.path());
+        judged(dir.path())
+    }
+
+    /// Entries and references that the statistics count.
+    fn counts(&self) -> (u64, u64) {
+        let tables = ddt::tables(&self.spa.mos.view(), &mut Vec::new());
+        let all = Totals::of(&tables, &|_| 0).all();
+        (all.blocks, all.ref_blocks)
+    }
+}
+
+fn judged(dir: &Path) -> String {
+    let mut said = String::new();
+    for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
+        judge.verify(dir, POOL).unwrap_or_else(|why| panic!("{judge:?}: {why}"));
+        said = judge.run(dir, POOL, &["-DDDD"]).unwrap();
+    }
+    said
+}
+
+fn block(tag: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Rng::new(tag + 1).fill(&mut bytes);
+    // Some compress.
+    if tag.is_multiple_of(3) {
+        bytes[300..].fill(u8::try_from(tag).unwrap() | 1);
+    }
+    bytes
+}
+
+type Model = BTreeMap<u64, Vec<Option<u64>>>;
+
+fn references(model: &Model) -> (u64, u64) {
+    let mut refs: BTreeMap<u64, u64> = BTreeMap::new();
+    model.values().flatten().flatten().for_each(|tag| *refs.entry(*tag).or_default() += 1);
+    (refs.len() as u64, refs.values().sum())
+}
+
+fn check(fs: &FsWriter, model: &Model) {
+    for (number, blocks) in model {
+        for (i, tag) in blocks.iter().enumerate() {
+            let mut out = vec![9; BLOCK];
+            fs.read(*number, (i * BLOCK) as u64, &mut out).unwrap();
+            assert!(out == tag.map_or(vec![0; BLOCK], block), "file {number} block {i} is not {tag:?}");
+        }
+    }
+}
+
+/// One random change.
+fn change(fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &mut u64) {
+    let files: Vec<u64> = model.keys().copied().collect();
+    let pick = (!files.is_empty()).then(|| files[random.below(files.len() as u64) as usize]);
+    match (random.below(10), pick) {
+        (0..=2, _) | (_, None) => {
+            *named += 1;
+            let name = format!("f{named}");
+            let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+            let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+            let tags: Vec<u64> = (0..=random.below(8)).map(|_| random.below(TAGS)).collect();
+            let bytes: Vec<u8> = tags.iter().flat_map(|tag| block(*tag)).collect();
+            fs.write(number, 0, &bytes, true).unwrap();
+            model.insert(number, tags.into_iter().map(Some).collect());
+        }
+        (3..=6, Some(number)) => {
+            let blocks = model.get_mut(&number).unwrap();
+            let (at, tag) = (random.below(blocks.len() as u64) as usize, random.below(TAGS));
+            fs.write(number, (at * BLOCK) as u64, &block(tag), true).unwrap();
+            blocks[at] = Some(tag);
+        }
+        (7, Some(number)) => {
+            let blocks = model.get_mut(&number).unwrap();
+            let at = random.below(blocks.len() as u64) as usize;
+            fs.punch(number, (at * BLOCK) as u64, BLOCK as u64).unwrap();
+            blocks[at] = None;
+        }
+        (_, Some(number)) => {
+            let names = fs.entries(fs.root).unwrap();
+            let entry = names.iter().find(|entry| entry.object == number).unwrap();
+            fs.unlink(fs.root, &entry.name).unwrap();
+            model.remove(&number);
+        }
+    }
+}
+
+/// Random work under one setting; the table must say what the model does, and in the end be gone.
+fn work(fast: bool, dedup: u64, seed: u64) {
+    let bed = Bed::new(fast);
+    bed.set("dedup", dedup);
+    let (mut random, mut model, mut named) = (Rng::new(seed), Model::new(), 0);
+    let fs = bed.mount(POOL);
+    for round in 0..8 {
+        for _ in 0..random.below(12) + 1 {
+            change(&fs, &mut model, &mut random, &mut named);
+        }
+        bed.spa.sync().unwrap();
+        bed.spa.sync().unwrap();
+        check(&fs, &model);
+        assert_eq!(bed.counts(), references(&model), "seed {seed} round {round}");
+        if round % 4 == 3 {
+            bed.judge();
+        }
+    }
+    for name in SNAPSHOTS {
+        bed.spa.dsl_task(move |tasks| tasks.snapshot(&[name], &[])).unwrap();
+        for _ in 0..12 {
+            change(&fs, &mut model, &mut random, &mut named);
+        }
+        bed.spa.sync().unwrap();
+    }
+    bed.spa.dsl_task(move |tasks| tasks.clone_snapshot(SNAPSHOTS[0], CLONE).map(drop)).unwrap();
+    let cloned = bed.mount(CLONE);
+    for n in 0..6 {
+        let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+        let number = cloned.create(cloned.root, format!("c{n}").as_bytes(), &node).unwrap();
+        cloned.write(number, 0, &block(n % TAGS), true).unwrap();
+    }
+    cloned.unmount().unwrap();
+    drop(cloned);
+    fs.unmount().unwrap();
+    drop(fs);
+    bed.spa.sync().unwrap();
+    bed.judge();
+    // The next import goes on with the tables as they are on disk.
+    let Bed { dir, spa } = bed;
+    spa.export().unwrap();
+    drop(spa);
+    let bed = Bed { spa: pools::import_dir(dir.path(), POOL).unwrap(), dir };
+    let fs = bed.mount(POOL);
+    check(&fs, &model);
+    bed.spa.dsl_task(move |tasks| tasks.destroy(CLONE, false)).unwrap();
+    for name in SNAPSHOTS {
+        bed.spa.dsl_task(move |tasks| tasks.destroy(name, false)).unwrap();
+    }
+    while !model.is_empty() {
+        let number = *model.keys().next().unwrap();
+        let entry = fs.entries(fs.root).unwrap().into_iter().find(|entry| entry.object == number).unwrap();
+        fs.unlink(fs.root, &entry.name).unwrap();
+        model.remove(&number);
+    }
+    for _ in 0..4 {
+        bed.spa.sync().unwrap();
+    }
+    let said = bed.judge();
+    assert!(said.is_empty() || said.contains("All DDTs are empty"), "{said}");
+    assert_eq!(bed.spa.features.count(Feature::FastDedup), 0);
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn legacy_tables_count_what_there_is() {
+    work(false, ON, 1);
+    work(false, SHA512 | VERIFY, 2);
+}
+
+#[test]
+fn fast_tables_count_what_there_is() {
+    work(true, SHA256, 3);
+    work(true, EDONR | VERIFY, 4);
+}
+
+/// Fletcher4 has no tables: a pool with that setting is written without dedup.
+#[test]
+fn copies_and_settings_change() {
+    for fast in [false, true] {
+        let bed = Bed::new(fast);
+        let fs = bed.mount(POOL);
+        let (mut random, mut model, mut named) = (Rng::new(5), Model::new(), 0);
+        for (dedup, copies) in [(ON, 1), (ON, 3), (FLETCHER4, 2), (OFF, 1), (ON | VERIFY, 2), (SHA512, 1)] {
+            bed.set("dedup", dedup);
+            bed.set("copies", copies);
+            for _ in 0..25 {
+                change(&fs, &mut model, &mut random, &mut named);
+            }
+            bed.spa.sync().unwrap();
+            check(&fs, &model);
+            bed.judge();
+        }
+        fs.unmount().unwrap();
+    }
+}
