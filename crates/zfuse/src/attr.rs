@@ -1,4 +1,4 @@
-//! Attributes as FUSE wants them, and errors as errno.
+//! Converts attributes to FUSE's types, and errors to errno.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use crate::wire::{Errno, FileAttr, FileType, INodeNo};
 use engine::{Error, Kind};
 use zpl::{Attr, FileKind, Time};
 
-/// FUSE's word for a type.
+/// FUSE's file type.
 pub fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Fifo => FileType::NamedPipe,
@@ -19,7 +19,7 @@ pub fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// A moment that the system's clock type can hold; what lies beyond is cut off.
+/// A time in the system's clock type; times beyond its range are clamped.
 fn moment(time: Time) -> SystemTime {
     let nanos = Duration::from_nanos(u64::from(time.nsec));
     let seconds = Duration::from_secs(time.sec.unsigned_abs());
@@ -53,7 +53,7 @@ fn device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }
 
-/// Attributes of what is not in a file system: directories of datasets and snapshots, volumes.
+/// Attributes of entries outside a file system: directories of datasets and snapshots, volumes.
 pub fn synthetic(ino: u64, kind: FileType, size: u64, created: u64) -> FileAttr {
     let time = moment(Time { sec: i64::try_from(created).unwrap_or(0), nsec: 0 });
     let directory = kind == FileType::Directory;
@@ -76,7 +76,7 @@ pub fn synthetic(ino: u64, kind: FileType, size: u64, created: u64) -> FileAttr 
     }
 }
 
-/// What a name that names nothing has: no inode.
+/// The attributes of a negative name: no inode.
 pub fn nothing() -> FileAttr {
     synthetic(0, FileType::RegularFile, 0, 0)
 }

@@ -1,8 +1,8 @@
 //! Threads for work that may wait, shared by all mounts of the process.
 //!
-//! A thread comes when work finds none idle, and goes when it was idle for a while. How much one mount may have under way
-//! is bounded by its [`Lane`]s, not by the threads, as the work of one mount may wait for that of another: a pool can lie on
-//! a file in a mount.
+//! A thread starts when work finds none idle, and ends after an idle period. [`Lane`]s bound the concurrent work of
+//! one mount, not the threads, because the work of one mount may wait for that of another: a pool can lie on a file
+//! in a mount.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How long a thread without work stays.
+/// Maximum idle time of a thread.
 const IDLE: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -33,7 +33,7 @@ static CREW: Crew =
     Crew { waiting: Mutex::new(Waiting { jobs: VecDeque::new(), idle: 0 }), wake: Condvar::new() };
 
 impl Crew {
-    /// Has a thread do it; without one (the system gives none) the caller does it.
+    /// Runs the job on a thread; without one (the system refuses) the caller runs it.
     fn run(&'static self, job: Job) {
         let mut waiting = self.waiting.lock();
         waiting.jobs.push_back(job);
@@ -75,7 +75,7 @@ struct Line {
     jobs: VecDeque<Job>,
 }
 
-/// One kind of work of one mount: so much of it is done at a time, the rest waits in order.
+/// One kind of work of one mount: a limited number of jobs run at a time, the rest wait in order.
 #[derive(Clone)]
 pub struct Lane {
     most: usize,
@@ -89,12 +89,12 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// At most `most` at a time.
+    /// At most `most` jobs at a time.
     pub fn new(most: usize) -> Self {
         Self { most, line: Arc::default() }
     }
 
-    /// Does it on another thread, sooner or later.
+    /// Runs the job on another thread, now or later.
     pub fn submit(&self, job: impl FnOnce() + Send + 'static) {
         let mut line = self.line.lock();
         line.jobs.push_back(Box::new(job));
@@ -115,7 +115,7 @@ impl Lane {
                 return;
             };
             drop(waiting);
-            // A panic is one request without an answer, not a lane that has lost one of its places.
+            // A panic loses the answer to one request, but no slot of the lane.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
         }
     }

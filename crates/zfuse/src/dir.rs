@@ -1,10 +1,11 @@
-//! Listing a directory: its own entries, datasets below it, and the way to snapshots.
+//! Lists a directory: its own entries, the datasets below it, and the path to snapshots.
 //!
-//! Nothing of a listing is kept from one request to the next. The offset says where it goes on:
+//! No state of a listing is kept between requests. The offset encodes the position:
 //! ```text
 //!  0 ─ `.` ─ 1 ─ `..` ─ 2 ─ `.zfs` or child datasets ─ … 2^28 ─ the ZAP's entries by hash and cd ─ 2^62 ─ added by the log
 //! ```
-//! so an entry that stays comes once, however many others come and go meanwhile, and an old offset is never wrong.
+//! so an entry that stays is listed once, however many others are added and removed meanwhile, and an old offset is
+//! never wrong.
 
 use std::sync::Arc;
 
@@ -16,35 +17,35 @@ use crate::attr::file_type;
 use crate::node::{Node, What};
 use crate::space::{Content, Slot, Space};
 
-/// An entry ready to be handed out.
+/// An entry ready to be returned.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// Its name.
     pub name: Vec<u8>,
-    /// The number of the file that it names, [`UNKNOWN`] when a lookup has to find it (a dataset).
+    /// The number of its file, [`UNKNOWN`] if a lookup has to find it (a dataset).
     pub ino: u64,
     /// Its type.
     pub kind: FileType,
-    /// The offset at which the listing goes on.
+    /// The offset at which the listing continues.
     pub next: u64,
 }
 
-/// Inode number shown for what has none before it is looked up.
+/// Inode number of an entry that has none before its lookup.
 pub const UNKNOWN: u64 = u64::MAX;
 
-/// Offsets from here on are places in a ZAP. Those before number the entries that no ZAP has.
+/// Offsets from here on are positions in a ZAP. Lower ones number the entries outside a ZAP.
 #[doc(alias = "zap_cursor_serialize")]
 const STORED: u64 = 1 << 28;
 
-/// The cookie of the ZAP at which a listing goes on that is at `offset`.
+/// The ZAP cookie at which a listing at `offset` continues.
 pub fn cookie(offset: u64) -> u64 {
     if offset < STORED { 0 } else { offset }
 }
 
-/// What comes from a ZAP.
+/// Entries from a ZAP.
 type Stored = Box<dyn Iterator<Item = Result<Item>>>;
 
-/// Entries of a directory from `offset` on; 0 is the beginning, with `.` and `..`. A part that can't be read gives an
+/// Entries of a directory from `offset` on; 0 is the beginning, with `.` and `..`. An unreadable part yields an
 /// error, and the rest follows.
 pub fn list(
     space: &Space,
@@ -73,7 +74,7 @@ pub fn list(
     Ok(numbered(others, offset).map(Ok).chain(stored))
 }
 
-/// Entries that no ZAP has, from `offset` on. `items` may be empty where `offset` is one of a ZAP.
+/// Entries outside a ZAP, from `offset` on. `items` may be empty if `offset` is a ZAP position.
 pub fn numbered(items: Vec<Item>, offset: u64) -> impl Iterator<Item = Item> {
     let skip = usize::try_from(offset).unwrap_or(usize::MAX);
     (1..).zip(items).skip(skip).map(|(next, item)| Item { next, ..item })
@@ -92,7 +93,7 @@ fn snapshots(slot: &Slot, offset: u64) -> Result<Stored> {
     })))
 }
 
-/// What the file system has in the directory. Child datasets hide entries of the same name, as mounts do.
+/// The file system's entries in the directory. Child datasets hide entries of the same name, as mounts do.
 fn own(node: Node, slot: &Arc<Slot>, inode: &Inode, offset: u64) -> Result<Stored> {
     let hiding = (node.what == What::Top).then(|| Arc::clone(slot));
     let is_hidden = move |name: &[u8]| {
@@ -123,7 +124,7 @@ fn parent(space: &Space, node: Node, inode: Option<&Inode>) -> u64 {
     up.encode().unwrap_or(UNKNOWN)
 }
 
-/// True when `object` is the root directory of the file system in `slot`.
+/// Whether `object` is the root directory of the file system in `slot`.
 pub fn is_root(space: &Space, slot: usize, object: u64) -> bool {
     let slot = space.slot(slot);
     slot.is_some_and(|s| matches!(s.content(), Content::Filesystem(fs) if fs.root == object))
@@ -133,7 +134,7 @@ fn number(slot: usize, what: What) -> u64 {
     Node { slot, what }.encode().unwrap_or(UNKNOWN)
 }
 
-/// A directory that no ZAP has.
+/// A directory outside a ZAP.
 pub fn directory(name: &[u8], ino: u64) -> Item {
     Item { name: name.to_vec(), ino, kind: FileType::Directory, next: 0 }
 }

@@ -1,4 +1,4 @@
-//! The requests of the kernel.
+//! The read-only file system: answers the kernel's requests.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,11 +24,11 @@ use crate::node::{Node, What};
 use crate::rw::is_list;
 use crate::space::{Content, Slot, Space};
 
-/// Nothing ever changes, so nothing ever expires.
+/// The content never changes, so nothing expires.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
-/// Longest read-ahead that is asked of the kernel.
+/// Maximum read-ahead requested from the kernel.
 pub(crate) const READ_AHEAD: u32 = 4 << 20;
-/// Longest name of an extended attribute list or value that Linux passes.
+/// Maximum size of an extended attribute list or value that Linux passes.
 const MAX_XATTR: usize = 64 << 10;
 
 /// An open file or directory.
@@ -39,24 +39,24 @@ enum Handle {
     Directory,
 }
 
-/// An open file or directory, and the dataset that it is of.
+/// An open file or directory, and its dataset.
 #[derive(Debug)]
 struct Open {
     handle: Arc<Handle>,
     slot: Option<Arc<Slot>>,
 }
 
-/// The file system that the kernel talks to.
+/// The file system served to the kernel.
 #[derive(Debug)]
 pub struct Fuse {
     space: Arc<Space>,
-    /// The kernel checks permissions, and access control lists with them.
+    /// The kernel checks permissions, including access control lists.
     checked: bool,
     handles: RwLock<HashMap<u64, Open>>,
     next: AtomicU64,
 }
 
-/// What a node is.
+/// The meaning of a node.
 enum Thing {
     File(Inode),
     Volume(Arc<Volume>),
@@ -64,7 +64,7 @@ enum Thing {
 }
 
 impl Fuse {
-    /// Over the datasets of `space`.
+    /// Serves the datasets of `space`.
     pub fn new(space: Arc<Space>, checked: bool) -> Self {
         Self { space, checked, handles: RwLock::default(), next: AtomicU64::new(1) }
     }
@@ -105,7 +105,7 @@ impl Fuse {
             Thing::Synthetic if node.what == What::SnapDir => {
                 let changed = self.slot(node)?.snapshots_changed()?;
                 let attr = synthetic(ino, FileType::Directory, 0, changed);
-                // Whether somebody may change snapshots there is not a matter of modes.
+                // Permission to change snapshots there does not depend on modes.
                 if self.may_change(node) { FileAttr { perm: 0o777, ..attr } } else { attr }
             }
             Thing::Synthetic => synthetic(ino, FileType::Directory, 0, created),
@@ -116,7 +116,7 @@ impl Fuse {
         let missing = || Error::not_found("no such file or directory");
         let text = std::str::from_utf8(name).ok();
         if name == b"." {
-            // Asked for by who has a file handle only.
+            // Only a holder of a file handle asks for this.
             return Ok(parent);
         }
         let found = match parent.what {
@@ -153,12 +153,12 @@ impl Fuse {
         }
     }
 
-    /// Whether entries of a directory come and go: those of `.zfs/snapshot` of a file system in use.
+    /// Whether entries of a directory are added and removed: those of `.zfs/snapshot` of a file system in use.
     fn may_change(&self, dir: Node) -> bool {
         dir.what == What::SnapDir && self.space.slot(dir.slot).is_some_and(|slot| slot.is_live())
     }
 
-    /// How long the kernel may keep a node's attributes, and what a directory's names are.
+    /// How long the kernel may cache a node's attributes, and a directory's names.
     fn keep_attr(&self, node: Node) -> Duration {
         if self.may_change(node) { Duration::ZERO } else { FOREVER }
     }
@@ -212,7 +212,7 @@ impl Fuse {
         found.ok_or_else(|| Error::new(Kind::NotFound, "past the end"))
     }
 
-    /// Entries of a directory from `offset` on. What can't be read is left out, and the log says so.
+    /// Entries of a directory from `offset` on. Unreadable ones are skipped and logged.
     fn entries(&self, node: Node, offset: u64) -> Result<impl Iterator<Item = Item> + use<>> {
         let inode = match self.thing(node)? {
             Thing::File(inode) => Some(inode),
@@ -235,7 +235,7 @@ impl Fuse {
     }
 }
 
-/// Whether the sender of a request sees an extended attribute of that name in lists.
+/// Whether the sender of a request sees extended attributes with this name in lists.
 #[doc(alias = "__zpl_xattr_trusted_list")]
 pub(crate) fn is_shown(req: &Request, name: &[u8]) -> bool {
     req.uid() == 0 || !name.starts_with(b"trusted.")
@@ -253,7 +253,7 @@ pub(crate) fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
 
 impl Filesystem for Fuse {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // What the kernel does not offer is done without.
+        // Optional capabilities.
         let wanted = [
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -265,8 +265,9 @@ impl Filesystem for Fuse {
             let _ = config.add_capabilities(flag);
         }
         if self.checked {
-            // Else the bits of a group, which stand for the mask of a list, would let in more than the list does. It makes
-            // the kernel check permissions, so an image that its own user looks at goes without.
+            // Otherwise the group bits, which represent the mask of a list, would grant more than the list does.
+            // The flag makes the kernel check permissions, so an image that its own user reads is mounted without
+            // it.
             let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
         config.set_max_readahead(READ_AHEAD);
@@ -401,11 +402,11 @@ impl Filesystem for Fuse {
         let ttl = if self.may_change(parent) { Duration::ZERO } else { FOREVER };
         for item in items {
             let name = OsStr::from_bytes(&item.name);
-            // To know more of a snapshot it must be opened, and there may be thousands.
+            // More attributes of a snapshot would require opening it, and there may be thousands.
             let closed = parent.what == What::SnapDir && item.ino == dir::UNKNOWN;
             let full = match if closed { None } else { self.found(parent, &item).ok() } {
                 Some(attr) => reply.add(attr.ino, item.next, name, &ttl, &attr, Generation(0)),
-                // What can't be read still shows its name; using it gives the error.
+                // An unreadable file still shows its name; using it returns the error.
                 None => reply.name_only(INodeNo(item.ino), item.next, item.kind, name),
             };
             if full {
@@ -435,7 +436,7 @@ impl Filesystem for Fuse {
             Some(Content::Volume(volume)) => (volume.size, 1),
             _ => (0, 0),
         };
-        // Read-only: what is used is all there is.
+        // Read-only: the used space is all the space.
         reply.statfs(used.div_ceil(4096), 0, 0, files, 0, 4096, 1023, 4096);
     }
 

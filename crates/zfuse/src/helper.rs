@@ -1,4 +1,4 @@
-//! The helper of the system's FUSE package, which mounts and unmounts for ordinary users.
+//! The helper program of the system's FUSE package, which mounts and unmounts for ordinary users.
 
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -12,13 +12,13 @@ use rustix::net::{
 };
 
 const PROGRAM: &str = "fusermount3";
-/// The word of the environment that says over which of its descriptors it sends the connection.
+/// The environment variable that tells the helper the descriptor for sending the connection.
 const WAY: &str = "_FUSE_COMMFD";
 
-/// Mounts with these options and gives the connection.
+/// Mounts with these options and returns the connection.
 ///
 /// # Errors
-/// What the helper says.
+/// The helper's message.
 pub fn mount(at: &Path, options: &str) -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     let mut command = Command::new(PROGRAM);
@@ -26,7 +26,7 @@ pub fn mount(at: &Path, options: &str) -> io::Result<OwnedFd> {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| {
         io::Error::new(e.kind(), format!("{PROGRAM} (of the system's FUSE package) can't be run: {e}"))
     })?;
-    // It keeps the other end alone, which is closed when it ends.
+    // Only the helper keeps the other end, which is closed when it exits.
     drop(command);
     let device = receive(&ours);
     let mut said = String::new();
@@ -41,7 +41,7 @@ pub fn mount(at: &Path, options: &str) -> io::Result<OwnedFd> {
     }
 }
 
-/// A descriptor; `None` when the other end is closed without one.
+/// Receives a descriptor; `None` if the other end is closed without one.
 fn receive(from: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -54,10 +54,10 @@ fn receive(from: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(found)
 }
 
-/// Takes a mount away.
+/// Removes a mount.
 ///
 /// # Errors
-/// `ResourceBusy`, or what the helper says.
+/// `ResourceBusy`, or the helper's message.
 pub fn unmount(at: &Path, force: bool) -> io::Result<()> {
     let args: &[&str] = if force { &["-u", "-z"] } else { &["-u"] };
     let out = Command::new(PROGRAM).args(args).arg("--").arg(at).output()?;

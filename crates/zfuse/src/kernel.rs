@@ -1,7 +1,7 @@
-//! How a file system comes into the kernel's tree, changes there and leaves it.
+//! Attaches file systems to the kernel's tree, changes their flags and detaches them.
 //!
-//! Root mounts by itself, so that the type reads `fuse.zfs` and the source is the dataset; an ordinary user through
-//! the helper of the system's FUSE package, which says the same.
+//! Root mounts directly, so that the type reads `fuse.zfs` and the source is the dataset; an ordinary user mounts
+//! through the helper of the system's FUSE package, with the same result.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -17,13 +17,13 @@ use crate::mount_helper::{self, Spot, Work};
 use crate::serve::{self, Line};
 use crate::wire::Filesystem;
 
-/// What `df -T` and `findmnt` show behind `fuse.`.
+/// The subtype that `df -T` and `findmnt` show after `fuse.`.
 const SUBTYPE: &str = "zfs";
 
-/// Descriptors that are kept for everything but mounts: commands, and the children that unmount.
+/// Descriptors reserved for everything except mounts: commands, and the children that unmount.
 const RESERVE: u64 = 128;
 
-/// Where and how a file system is to be mounted.
+/// The location and parameters of a mount.
 #[derive(Debug)]
 pub struct Place<'a> {
     /// The mount point.
@@ -32,27 +32,27 @@ pub struct Place<'a> {
     pub source: &'a str,
     /// Flags of the mount.
     pub flags: MountFlags,
-    /// Other users are let in.
+    /// Other users have access.
     pub everybody: bool,
     /// The kernel checks permissions.
     pub checked: bool,
 }
 
-/// Mounts a file system and answers its requests from then on. Gives the mount point without links, too.
+/// Mounts a file system and serves its requests from then on. Also returns the mount point with links resolved.
 pub fn spawn(files: Box<dyn Filesystem>, place: &Place<'_>) -> io::Result<(Arc<Line>, PathBuf)> {
     let (at, device) = attach(place)?;
     let device = device.map_or_else(|| helper::mount(&at, &helper_options(place)), Ok)?;
     let line = serve::enter(device, files).inspect_err(|_| {
-        // The reason is why it could not be answered for.
+        // The error to return is that of the failed start.
         let _ = detach(&at, true);
     })?;
     Ok((line, at))
 }
 
-/// Fails while so many descriptors are open that a mount would leave too few for the rest.
+/// Fails if the open descriptors would leave too few for other purposes after a mount.
 fn check_reserve(device: &OwnedFd) -> io::Result<()> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    // The system gives the lowest number that is free.
+    // The system assigns the lowest free number.
     let open = u64::try_from(device.as_raw_fd()).unwrap_or(0);
     if open.saturating_add(RESERVE.min(limit / 4)) < limit {
         return Ok(());
@@ -64,16 +64,16 @@ fn check_reserve(device: &OwnedFd) -> io::Result<()> {
     Err(io::Error::other(what))
 }
 
-/// Lets the process have as many files open as the system allows it.
+/// Raises the limit of open files to the maximum that the system allows.
 pub fn raise_limits() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // As it was, then.
+    // On failure the limit stays.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Where it is mounted, and the connection of a mount made directly; `None` when only the helper may.
+/// Returns the mount point, and the connection of a direct mount; `None` if only the helper may mount.
 fn attach(place: &Place<'_>) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let device: OwnedFd = OpenOptions::new().read(true).write(true).open("/dev/fuse")?.into();
     check_reserve(&device)?;
@@ -99,38 +99,38 @@ fn helper_options(place: &Place<'_>) -> String {
     format!("fsname={},subtype={SUBTYPE},{}{checked}", place.source, words.join(","))
 }
 
-/// Gives a mount other flags. What has files open for writing can't become read-only (`EBUSY`); an ordinary user can't
-/// change anything (`EPERM`).
+/// Changes the flags of a mount. With files open for writing it cannot become read-only (`EBUSY`); an ordinary user
+/// cannot change anything (`EPERM`).
 pub fn change_flags(at: &Path, flags: MountFlags) -> io::Result<()> {
     mount_helper::run(at, &Work::Change(flags), None).map(drop)
 }
 
-/// Shows what is mounted at `from` at another place, too; gives that without links.
+/// Shows the mount at `from` at another path, too; returns that path with links resolved.
 pub fn again(from: &Path, at: &Path, flags: MountFlags) -> io::Result<PathBuf> {
     let done = mount_helper::run(at, &Work::Again { from: from.to_owned(), flags }, None)?;
     if done.allowed { Ok(done.at) } else { Err(rustix::io::Errno::PERM.into()) }
 }
 
-/// Whether something is mounted at `at`, as `/proc/self/mountinfo` says.
+/// Whether `at` is a mount point according to `/proc/self/mountinfo`.
 pub fn is_listed(mounts: &[u8], at: &Path) -> bool {
     listed(mounts, at).next().is_some()
 }
 
-/// The number of the connection of what is mounted at `at`: the minor number of its device.
+/// The connection number of the mount at `at`: the minor number of its device.
 pub fn connection(mounts: &[u8], at: &Path) -> Option<u32> {
     let last = listed(mounts, at).last()?;
     let device = std::str::from_utf8(last.split(|byte| *byte == b' ').nth(2)?).ok()?;
     device.strip_prefix("0:")?.parse().ok()
 }
 
-/// Lines of the mounts at a place, what hides the others last.
+/// Lines of the mounts at a path, the topmost one last.
 fn listed<'a>(mounts: &'a [u8], at: &Path) -> impl Iterator<Item = &'a [u8]> {
     let escaped: Vec<u8> = at.as_os_str().as_bytes().iter().flat_map(|byte| escape(*byte)).collect();
     let lines = mounts.split(|byte| *byte == b'\n');
     lines.filter(move |line| line.split(|byte| *byte == b' ').nth(4).is_some_and(|place| place == escaped))
 }
 
-/// How the kernel writes a byte of a path there.
+/// The kernel's escape of a path byte in that file.
 fn escape(byte: u8) -> Vec<u8> {
     match byte {
         b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
@@ -138,8 +138,8 @@ fn escape(byte: u8) -> Vec<u8> {
     }
 }
 
-/// Takes away what is mounted at `at`: what another process left there, too. An ordinary user asks the helper of
-/// the system's FUSE package.
+/// Detaches the mount at `at`, even one of another process. An ordinary user needs the helper of the system's FUSE
+/// package.
 pub fn detach(at: &Path, force: bool) -> io::Result<()> {
     let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     if mount_helper::run(at, &Work::Unmount(flags), None)?.allowed {

@@ -1,15 +1,15 @@
-//! A pool's file systems over FUSE: read-only as one tree, or one of them for writing ([`mod@live`]).
+//! A pool's file systems over FUSE: read-only as one tree, or a single one for writing ([`rw`]).
 //!
-//! Read-only, one mount shows the whole tree: the dataset that was asked for at the mount point, each child below
-//! it by the last part of its name (whatever its `mountpoint` property says), volumes as files, and
-//! `.zfs/snapshot/NAME` in each file system. Nothing changes underneath, so the kernel may keep entries,
-//! attributes and pages for as long as it likes.
+//! Read-only, one mount shows the whole tree: the requested dataset at the mount point, each child below it under
+//! the last component of its name (whatever its `mountpoint` property), volumes as files, and `.zfs/snapshot/NAME`
+//! in each file system. The content never changes, so the kernel may cache entries, attributes and pages without
+//! limit.
 //!
-//! An inode number says everything ([`node`]), so the kernel may forget and ask again at any time, and
-//! nothing here grows with what was looked up, except the table of datasets ([`space`]).
+//! An inode number contains all information about its file ([`node`]), so the kernel may forget and ask again at
+//! any time, and no table grows with the lookups, except the table of datasets ([`space`]).
 //!
-//! Differs from OpenZFS: one mount instead of one for each dataset, so `st_dev` is the same everywhere,
-//! and inode numbers below child datasets carry the dataset in their upper bits.
+//! Differs from OpenZFS: one mount instead of one for each dataset, so `st_dev` is the same everywhere, and inode
+//! numbers below child datasets contain the dataset in their upper bits.
 
 mod attr;
 mod crew;
@@ -47,21 +47,21 @@ pub use space::Space;
 use zpl::differences::Differences;
 use zpl::write::FsWriter;
 
-/// How to mount.
+/// Mount options.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MountOptions {
-    /// Let other users in, with permissions checked by the kernel. Needs root, or `user_allow_other` in
-    /// the system's FUSE configuration.
+    /// Give other users access, with permissions checked by the kernel. Needs root, or `user_allow_other` in the
+    /// system's FUSE configuration.
     pub allow_other: bool,
-    /// What is to become of the mount point before.
+    /// Preparation of the mount point.
     pub ready: Ready,
-    /// As [`Spot::inherited`].
+    /// Same as [`Spot::inherited`].
     pub inherited: usize,
 }
 
-/// How long the last requests may take: then it was not this mount that the kernel took away.
+/// Timeout of the last requests: after it the kernel must have removed another mount.
 const UNMOUNTING: Duration = Duration::from_secs(60);
-/// How long the last request of a connection that has ended is waited for.
+/// Timeout of the last request of a connection that has ended.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// A mount; dropping it unmounts.
@@ -69,9 +69,9 @@ const LAST_REQUEST: Duration = Duration::from_secs(1);
 pub struct Mounted {
     line: Arc<Line>,
     at: PathBuf,
-    /// Where it shows besides.
+    /// Other paths where it appears.
     also: Mutex<Vec<PathBuf>>,
-    /// Of a live file system.
+    /// The options of a writable file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
     gate: Option<Arc<FsSwap>>,
     /// Its snapshots.
@@ -79,28 +79,28 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Where it is mounted, without links.
+    /// The mount point, with links resolved.
     pub fn at(&self) -> &Path {
         &self.at
     }
 
-    /// The number of its connection, as `/sys/fs/fuse/connections` has it, by what `/proc/self/mountinfo` lists.
+    /// The number of its connection in `/sys/fs/fuse/connections`, derived from the text of `/proc/self/mountinfo`.
     pub fn connection(&self, listed: &[u8]) -> Option<u32> {
         kernel::connection(listed, &self.at)
     }
 
-    /// Shows the same file system at another place, too, until it is unmounted here or there. `options` counts there as
-    /// far as it forbids something.
+    /// Shows the same file system at another path, too, until it is unmounted here or there. The restrictions in
+    /// `options` apply there.
     ///
     /// # Errors
-    /// What mounting there gives.
+    /// The error of mounting there.
     pub fn show_at(&self, place: &Path, options: &LiveOptions) -> io::Result<()> {
         let at = kernel::again(&self.at, place, rw::flags_of(options) & rw::OF_ONE_PLACE)?;
         self.also.lock().push(at);
         Ok(())
     }
 
-    /// Other places where it is shown: somebody may have unmounted it there without us.
+    /// Other paths where it appears; omits those unmounted by another process.
     pub fn also_at(&self) -> Vec<PathBuf> {
         let mut also = self.also.lock();
         if !also.is_empty() {
@@ -110,25 +110,26 @@ impl Mounted {
         also.clone()
     }
 
-    /// True once somebody else has unmounted it. Waits for the last request of a connection that the kernel has ended: a
-    /// mount right after `umount` must not find the one that is gone.
+    /// Whether another process has unmounted it. Waits for the last request of a connection that the kernel has
+    /// ended: a mount right after `umount` must not find the old one.
     pub fn is_over(&self) -> bool {
         self.line.is_over() || self.line.device.is_hung_up() && self.line.wait(LAST_REQUEST)
     }
 
-    /// Whether a file of a snapshot below `.zfs/snapshot` is open, or a process stands there. `guid` is the snapshot's.
+    /// Whether a file of a snapshot below `.zfs/snapshot` is open, or a process has its working directory there.
+    /// `guid` is the snapshot's.
     pub fn uses_snapshot(&self, guid: u64) -> bool {
         let Some(slot) = self.space.entered(guid).filter(|_| !self.is_over()) else { return false };
         let all = self.at.join(".zfs/snapshot");
         slot.is_open() || slot.names().iter().any(|name| visitors::stand_in(&all.join(name)))
     }
 
-    /// Takes the mount away and waits until the last request is answered; it stays when files are open. `force`: it
+    /// Detaches the mount and waits until the last request is answered; fails while files are open. `force`: it
     /// disappears at once, and ends when the last file is closed.
     pub fn try_unmount(&self, force: bool) -> io::Result<()> {
         for at in self.also_at().into_iter().rev().chain([self.at.clone()]) {
             match if self.is_over() { Ok(()) } else { detach(&at, force) } {
-                // Nothing is mounted there any more: somebody else was faster, and it ends by itself.
+                // The mount is gone: another process has detached it, and it ends by itself.
                 Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOENT)) => {}
                 done => done?,
             }
@@ -146,15 +147,15 @@ impl Mounted {
         self.try_unmount(false)
     }
 
-    /// Has `work` give a live file system another content, and say what differs, while it is closed and nobody is
-    /// answered; `open` then opens it again, instead of what it was. The mount stays, and so does what is open of files
-    /// that are still there; other handles are stale. When this returns, the kernel has forgotten all that was. A failed
-    /// `work` has changed nothing, and the file system goes on as it was.
+    /// Runs `work`, which replaces the content of a writable file system and returns the differences, while it is
+    /// closed and all requests are held back; `open` then opens the new content in its place. The mount stays, and
+    /// so do open files that still exist; other handles become stale. On return, the kernel has dropped all old
+    /// cached state. A failed `work` has changed nothing, and the file system continues with the old content.
     ///
-    /// Nobody who answers requests of the mount may call this.
+    /// A thread that answers requests of the mount must not call this.
     ///
     /// # Errors
-    /// Those of `work`; those of `open`, and then the mount is taken away.
+    /// Those of `work`; those of `open`, and then the mount is detached.
     #[doc(alias("zfs_suspend_fs", "zfs_resume_fs"))]
     pub fn exchange(
         &self,
@@ -169,17 +170,18 @@ impl Mounted {
             }
             Ok(Done::Same(why)) => Err(why),
             Err(e) => {
-                // Whoever has files open is answered with errors.
+                // Processes with open files get errors.
                 let _ = detach(&self.at, true);
                 Err(e)
             }
         }
     }
 
-    /// Gives a mounted live file system other options. What can only be said when mounting (other users) stays.
+    /// Changes the options of a mounted writable file system. Options that are fixed at mount time (access of other
+    /// users) stay.
     ///
     /// # Errors
-    /// When the kernel does not change its flags; the options count all the same.
+    /// If the kernel refuses the new flags; the options apply nevertheless.
     pub fn change(&self, options: LiveOptions) -> io::Result<()> {
         let Some(shared) = &self.options else { return Ok(()) };
         let old = *shared.read();
@@ -189,7 +191,7 @@ impl Mounted {
         }
         let flags = (rw::flags_of(&old), rw::flags_of(&options));
         let tell = || if flags.0 == flags.1 { Ok(()) } else { kernel::change_flags(&self.at, flags.1) };
-        // Read-only last: until then what the kernel still holds is taken.
+        // Read-only comes last: until then the kernel's pending writes are accepted.
         let told = if options.read_only {
             let told = tell();
             *shared.write() = options;
@@ -199,7 +201,7 @@ impl Mounted {
             tell()
         };
         if old.snapdir != options.snapdir {
-            // The root has a link more or less. A kernel that has not looked at it has nothing to forget.
+            // The root's link count changes. A kernel without the root in its cache has nothing to drop.
             let _ = self.line.notifier().inval_inode(INodeNo::ROOT, -1, 0);
         }
         let lists = old.posix_acl != options.posix_acl;
@@ -217,7 +219,7 @@ fn not_live() -> engine::Error {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.is_over() {
-            // Nobody is left to be told.
+            // There is no caller left to get an error.
             for at in self.also_at().iter().chain([&self.at]) {
                 let _ = detach(at, true);
             }

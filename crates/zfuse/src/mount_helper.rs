@@ -1,9 +1,10 @@
-//! Work on mount points, done by a process of its own.
+//! Operations on mount points, in a separate process.
 //!
 //! A mount point may lie inside a file system that this process serves. A thread that looks it up then waits for an
-//! answer of other threads of the same process, and can't be killed meanwhile: when the process is killed at that
-//! moment the thread stays, its descriptors with it, and all of its mounts hang for good. So who serves file systems
-//! lets a child look ([`work_apart`]): the child has none of the connections, and its wait ends when they are gone.
+//! answer of other threads of the same process, and cannot be killed meanwhile: if the process is killed at that
+//! moment, the thread remains with its descriptors, and all of the process's mounts hang for ever. Therefore a
+//! process that serves file systems uses a child for the lookup ([`work_apart`]): the child has none of the
+//! connections, and its wait ends when they are gone.
 
 use std::ffi::{CString, OsString};
 use std::io::{self, Write};
@@ -21,51 +22,51 @@ use stdx::Secret;
 
 use crate::way::{Folder, Way};
 
-/// The word by which this program is called as a child; what follows goes to [`act`].
+/// The verb by which this program calls itself as a child; the following words go to [`act`].
 pub const VERB: &str = "mount-point";
-/// How it is called then: itself, whatever has become of its file.
+/// The path of the program for that call: itself, even if its file has been replaced.
 pub const PROGRAM: &str = "/proc/self/exe";
-/// What `df -T` and `findmnt` show.
+/// The type that `df -T` and `findmnt` show.
 const TYPE: &str = "fuse.zfs";
-/// Exit code of a child that failed for a reason without a number.
+/// Exit code of a child that failed without an errno.
 const NO_NUMBER: u8 = 255;
 
-/// The word of a child that reads a file.
+/// The verb of a child that reads a file.
 const READ: &str = "read";
-/// Bytes of a file that are read at most: they fit into a pipe whose other end waits.
+/// Maximum bytes read of a file: they fit into a pipe whose other end waits.
 const MOST: u64 = 32 << 10;
-/// How long a file is waited for.
+/// Timeout of reading a file.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
 static APART: AtomicBool = AtomicBool::new(false);
 
-/// From now on children of this program, called with [`VERB`], touch mount points.
+/// Makes children of this program, called with [`VERB`], do all operations on mount points from now on.
 pub fn work_apart() {
     APART.store(true, Ordering::Relaxed);
 }
 
-/// What is to become of a mount point before it is used.
+/// Preparation of a mount point.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Ready {
-    /// It is taken as it is.
+    /// None.
     #[default]
     AsIs,
-    /// What a dead process left there goes, a missing directory is made, and it must be empty.
+    /// Removes a dead process's mount, creates a missing directory, and requires it to be empty.
     Empty,
-    /// As [`Ready::Empty`], but it may have files.
+    /// Like [`Ready::Empty`], but the directory may contain files.
     Overlay,
 }
 
-/// Where a file system is to be mounted.
+/// The location of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot<'a> {
     /// The mount point.
     pub at: &'a Path,
-    /// What is to become of it before.
+    /// Its preparation.
     pub ready: Ready,
-    /// How many of the last components are names of datasets below the one that the mount point is inherited from: users
-    /// may own the folders there, so that no symbolic link is followed.
+    /// The number of trailing components that are dataset names below the dataset from which the mount point is
+    /// inherited: users may own the directories there, so no symbolic link is followed.
     pub inherited: usize,
 }
 
@@ -75,50 +76,54 @@ impl<'a> From<(&'a Path, Ready)> for Spot<'a> {
     }
 }
 
-/// Something to be done at a mount point.
+/// An operation at a mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Mount what is behind a connection of FUSE.
+    /// Mount a FUSE connection.
     Mount { ready: Ready, strict: usize, source: String, flags: MountFlags, options: String },
-    /// Show what is mounted at another place here, too.
+    /// Show the mount of another path here, too.
     Again { from: PathBuf, flags: MountFlags },
-    /// Give a mount other flags.
+    /// Change the flags of a mount.
     Change(MountFlags),
-    /// Take the mount away.
+    /// Detach the mount.
     Unmount(UnmountFlags),
-    /// Remove the folder, if it is empty.
+    /// Remove the directory, if it is empty.
     Remove { strict: usize },
-    /// Say whether it is a folder.
+    /// Test whether it is a directory.
     IsFolder,
-    /// Say whether it is an empty folder.
+    /// Test whether it is an empty directory.
     IsEmpty,
 }
 
-/// Whether there is a folder at a place, which may lie in a mount of this process. Errors: what looking there gives.
+/// Tests whether there is a directory at a path, which may lie in a mount of this process.
+///
+/// # Errors
+/// The error of the lookup.
 pub fn is_folder(at: &Path) -> io::Result<()> {
     run(at, &Work::IsFolder, None).map(drop)
 }
 
-/// Whether there is an empty folder at a place, which may lie in a mount of this process.
+/// Tests whether there is an empty directory at a path, which may lie in a mount of this process.
 ///
 /// # Errors
-/// `DirectoryNotEmpty`, or what looking there gives.
+/// `DirectoryNotEmpty`, or the error of the lookup.
 pub fn is_empty_folder(at: &Path) -> io::Result<()> {
     run(at, &Work::IsEmpty, None).map(drop)
 }
 
-/// Removes a folder if it is empty, which may lie in a mount of this process. `inherited`: see [`crate::Spot`].
+/// Removes a directory if it is empty; it may lie in a mount of this process. `inherited`: see [`crate::Spot`].
 ///
 /// # Errors
-/// What removing it gives: `DirectoryNotEmpty` for one.
+/// The error of the removal, e.g. `DirectoryNotEmpty`.
 pub fn remove_folder(at: &Path, inherited: usize) -> io::Result<()> {
     run(at, &Work::Remove { strict: inherited }, None).map(drop)
 }
 
-/// The begin of a file with a secret, which may lie in a mount of this process, or be nothing that ever gives a byte.
+/// Returns the beginning of a file with a secret. The file may lie in a mount of this process, or never return a
+/// byte.
 ///
 /// # Errors
-/// What reading it gives; `TimedOut` when it takes too long.
+/// The error of the read; `TimedOut` if it takes too long.
 pub fn read_secret(at: &Path, most: u64) -> io::Result<Secret> {
     if !APART.load(Ordering::Relaxed) {
         return begin_of(at, most);
@@ -133,7 +138,7 @@ pub fn read_secret(at: &Path, most: u64) -> io::Result<Secret> {
         }
         if Instant::now() > until {
             child.kill()?;
-            // It may be long until it can end; somebody has to see it.
+            // The child may run for long; a thread must reap it.
             thread::spawn(move || child.wait());
             return Err(Errno::TIMEDOUT.into());
         }
@@ -152,16 +157,16 @@ fn begin_of(at: &Path, most: u64) -> io::Result<Secret> {
     Secret::read(&mut fs::File::open(at)?, None, usize::try_from(most.min(MOST)).unwrap_or(0))
 }
 
-/// What came of it.
+/// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// The mount point without links.
+    /// The mount point with links resolved.
     pub at: PathBuf,
-    /// False when the system lets only root do it.
+    /// False if only root may do it.
     pub allowed: bool,
 }
 
-/// Does it, here or in a child.
+/// Runs the operation, here or in a child.
 pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Result<Done> {
     if !APART.load(Ordering::Relaxed) {
         return work.here(at, device.map_or(-1, AsRawFd::as_raw_fd));
@@ -180,7 +185,7 @@ pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Resul
     }
 }
 
-/// What a child does with the words behind [`VERB`]: the number of the error that it exits with, 0 when there is none.
+/// Runs the words after [`VERB`] in a child; returns the errno that it exits with, 0 without an error.
 pub fn act(words: &[OsString]) -> u8 {
     let Some((at, words)) = words.split_first() else { return NO_NUMBER };
     let code = |e: io::Error| e.raw_os_error().and_then(|code| u8::try_from(code).ok()).unwrap_or(NO_NUMBER);
@@ -190,7 +195,7 @@ pub fn act(words: &[OsString]) -> u8 {
     {
         let done = begin_of(Path::new(at), most).and_then(|bytes| {
             let out = io::stdout().as_fd().try_clone_to_owned()?;
-            // Not through a buffer that keeps it.
+            // Not through a buffer that would keep a copy.
             fs::File::from(out).write_all(&bytes)
         });
         return done.map_or_else(code, |()| 0);
@@ -280,7 +285,7 @@ impl Work {
                 if let Err(e) = rustix::mount::mount_bind(from.handle(), folder.handle()) {
                     return allowed(&at, Err(e));
                 }
-                // What is there now is the new mount, not the folder below it.
+                // The path now resolves to the new mount, not to the directory below it.
                 let mounted = Way::default().walk(&at)?;
                 let (none, flags) = (CString::default(), *flags | MountFlags::BIND);
                 let done = rustix::mount::mount_remount(mounted.handle(), flags, none.as_c_str());
@@ -316,14 +321,14 @@ impl Work {
     }
 }
 
-/// Makes a place ready to be mounted on.
+/// Prepares a mount point.
 fn prepare(at: &Path, ready: Ready, strict: usize) -> io::Result<Folder> {
     if ready == Ready::AsIs {
         return Way { strict, make: false }.walk(at);
     }
     let way = Way { strict, make: true };
     let mut folder = way.walk(at)?;
-    // What is there of a file may be in the kernel's memory still; how full it is, only the one who serves can say.
+    // The kernel may answer a stat of a dead mount from its cache; statfs always needs the server.
     if folder.is_dead() {
         super::kernel::detach(&folder.path()?, true)?;
         folder = way.walk(at)?;

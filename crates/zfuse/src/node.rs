@@ -1,29 +1,29 @@
-//! Inode numbers that carry their meaning.
+//! Inode numbers that encode their file.
 //!
 //! ```text
 //! 63        42 41                 0
 //! | slot: 22 | object: 42          |
 //! ```
 //!
-//! A *slot* is a dataset or snapshot of this mount ([`crate::space`]), 0 being the one at the mount point, so
-//! its inode numbers are its object numbers. The highest object numbers, which no real object set
-//! reaches, stand for what is not an object. FUSE wants 1 for the root; object 1 is never a file.
+//! A *slot* is a dataset or snapshot of this mount ([`crate::space`]), 0 being the one at the mount point, so its
+//! inode numbers are its object numbers. The highest object numbers, which no real object set reaches, represent
+//! entries that are not objects. FUSE requires 1 for the root; object 1 is never a file.
 
 /// Bits of the object number.
 const OBJECT_BITS: u32 = 42;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
-/// Most slots.
+/// Maximum number of slots.
 pub const MAX_SLOTS: usize = 1 << 22;
 
 const TOP: u64 = OBJECT_MASK;
 const CTL: u64 = OBJECT_MASK - 1;
 const SNAPDIR: u64 = OBJECT_MASK - 2;
 
-/// What an inode number names, within its slot.
+/// The meaning of an inode number within its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
-    /// The top of the slot: the root directory of a file system, the file that stands for a volume, or an
-    /// empty directory for a dataset that can't be opened.
+    /// The top of the slot: the root directory of a file system, the file that represents a volume, or an empty
+    /// directory for a dataset that cannot be opened.
     Top,
     /// `.zfs`
     Ctl,
@@ -38,7 +38,7 @@ pub enum What {
 pub struct Node {
     /// The dataset or snapshot.
     pub slot: usize,
-    /// What in it.
+    /// The entry in it.
     pub what: What,
 }
 
@@ -63,7 +63,7 @@ impl Node {
         Self { slot, what }
     }
 
-    /// The FUSE inode number; `None` for an object number that has no room in it.
+    /// The FUSE inode number; `None` for an object number that does not fit.
     pub fn encode(self) -> Option<u64> {
         let low = match self.what {
             What::Top if self.slot == 0 => return Some(1),

@@ -1,4 +1,4 @@
-//! The datasets and snapshots of one mount, each in a slot that is filled when first visited.
+//! The datasets and snapshots of one mount, each in a slot that is filled on the first visit.
 //!
 //! Lock order: `table` is a leaf lock; datasets are opened without it.
 
@@ -16,14 +16,14 @@ use zvol::Volume;
 
 use crate::node::MAX_SLOTS;
 
-/// What a dataset turned out to be.
+/// The opened content of a dataset.
 #[derive(Debug)]
 pub enum Content {
     /// A file system.
     Filesystem(Arc<Filesystem>),
     /// A volume.
     Volume(Arc<Volume>),
-    /// Neither can be opened; children still show.
+    /// Neither can be opened; children are still shown.
     Closed(Error),
 }
 
@@ -32,23 +32,23 @@ pub enum Content {
 pub struct Slot {
     /// The dataset.
     pub dataset: Dataset,
-    /// The slot it lies below; its own for the top one.
+    /// The parent's slot; its own for the top one.
     pub parent: usize,
     content: OnceLock<Content>,
     children: OnceLock<Vec<(String, u64)>>,
     posix_acl: OnceLock<bool>,
-    /// Snapshots come and go: they are looked up each time.
+    /// Snapshots are created and destroyed: they are looked up each time.
     live: bool,
-    /// Files and directories of it that are open.
+    /// Number of its open files and directories.
     open: AtomicUsize,
-    /// Names under which it was entered: of a snapshot that was renamed the kernel shows the old one.
+    /// Names under which it was entered: for a renamed snapshot the kernel uses the old one.
     names: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     slots: Vec<Arc<Slot>>,
-    /// By guid: a number may be another dataset's later.
+    /// By guid: an object number may belong to another dataset later.
     by_dataset: HashMap<u64, usize>,
 }
 
@@ -67,17 +67,17 @@ impl Slot {
         Arc::new(Self { dataset, parent, content, children, posix_acl, live, open, names })
     }
 
-    /// One more file or directory of it is open.
+    /// Registers an open file or directory.
     pub fn opened(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One is closed.
+    /// Registers a close.
     pub fn closed(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether something of it is open.
+    /// Whether any of its files or directories is open.
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
     }
@@ -87,18 +87,18 @@ impl Slot {
         self.names.lock().iter().cloned().collect()
     }
 
-    /// Opens it, once.
+    /// Opens the dataset, once.
     pub fn content(&self) -> &Content {
         self.content.get_or_init(|| open(&self.dataset).unwrap_or_else(Content::Closed))
     }
 
-    /// Whether its POSIX access control lists count (`acltype=posix`); with any other value those that are stored are not
-    /// shown. As it is when the dataset is visited first.
+    /// Whether its POSIX access control lists are in effect (`acltype=posix`); with any other value the stored ones
+    /// are not shown. Evaluated when the dataset is first visited.
     pub fn has_posix_acls(&self) -> bool {
         *self.posix_acl.get_or_init(|| posix_acls(&self.dataset).unwrap_or(false))
     }
 
-    /// Child datasets, in the order of names: last part of the name and directory object.
+    /// Child datasets, sorted by name: last component of the name and directory object.
     pub fn children(&self) -> &[(String, u64)] {
         self.children.get_or_init(|| {
             if self.dataset.is_snapshot() {
@@ -112,37 +112,37 @@ impl Slot {
         })
     }
 
-    /// When a snapshot came or went the last time, in seconds since 1970; 0: never, as far as is known.
+    /// When a snapshot was last created or destroyed, in seconds since 1970; 0 if never, as far as is known.
     pub fn snapshots_changed(&self) -> Result<u64> {
         Ok(self.dataset.dir()?.snapshots_changed()?.unwrap_or(0))
     }
 
-    /// Whether its snapshots come and go.
+    /// Whether its snapshots are created and destroyed.
     pub fn is_live(&self) -> bool {
         self.live
     }
 
-    /// True when `.zfs` can be entered here.
+    /// Whether `.zfs` can be entered here.
     pub fn has_ctl(&self) -> bool {
         self.live || !self.dataset.is_snapshot() && !matches!(self.content(), Content::Volume(_))
     }
 }
 
-/// The number of `acltype=posix`.
+/// The value of `acltype=posix`.
 #[doc(alias = "ZFS_ACLTYPE_POSIX")]
 const POSIX: u64 = 1;
 
 fn posix_acls(dataset: &Dataset) -> Result<bool> {
-    // The one property that is asked for passes to children and snapshots.
+    // The one requested property is inherited by children and snapshots.
     let rules = PropRules { is_inherited: |_| true, is_for_snapshots: |_| true };
     let settings = Settings::of(dataset, rules)?;
     Ok(settings.get("acltype").and_then(|setting| setting.value.number()) == Some(POSIX))
 }
 
-/// Fails for a dataset of which a stream has brought a part only.
+/// Fails for a dataset with an incomplete receive.
 ///
 /// # Errors
-/// `Busy`, with what to do.
+/// `Busy`, with the recommended action.
 pub fn check_complete(dataset: &Dataset) -> Result<()> {
     if !dataset.is_inconsistent() {
         return Ok(());
@@ -165,7 +165,7 @@ impl Space {
         Self::with(pool, Slot::new(top, 0, false))
     }
 
-    /// What is beside the live file system `top`: its snapshots, whichever there are.
+    /// The tree beside the live file system `top`: its current snapshots.
     pub fn live(pool: Arc<Pool>, top: Dataset) -> Arc<Self> {
         Self::with(pool, Slot::new(top, 0, true))
     }
@@ -186,12 +186,12 @@ impl Space {
         self.table.read().slots.get(id).cloned()
     }
 
-    /// The slot of the child dataset `name` below slot `id`, when there is one.
+    /// The slot of the child dataset `name` below slot `id`, if it exists.
     pub fn child(&self, id: usize, name: &str) -> Result<Option<usize>> {
         let Some(slot) = self.slot(id) else { return Ok(None) };
         let Some((_, number)) = slot.children().iter().find(|(n, _)| n == name) else { return Ok(None) };
         let dir = engine::dsl::Dir::open(&self.pool.dsl, *number, format!("{}/{name}", slot.dataset.name))?;
-        // A directory without a dataset has nothing to show but its children, and no slot to show them in.
+        // A directory without a dataset can only show its children, and has no slot for them.
         match dir.head() {
             Ok(head) => self.enter(head, id).map(Some),
             Err(e) if e.kind() == Kind::NotFound => Ok(None),
@@ -199,7 +199,7 @@ impl Space {
         }
     }
 
-    /// The slot of the snapshot `name` of slot `id`, when there is one.
+    /// The slot of the snapshot `name` of slot `id`, if it exists.
     pub fn snapshot(&self, id: usize, name: &str) -> Result<Option<usize>> {
         let Some(slot) = self.slot(id) else { return Ok(None) };
         let Some(snapshot) = slot.dataset.snapshot(name)? else { return Ok(None) };
@@ -210,7 +210,7 @@ impl Space {
         Ok(Some(found))
     }
 
-    /// The dataset of that guid, when somebody was in it.
+    /// The dataset of that guid, if it was entered.
     pub fn entered(&self, guid: u64) -> Option<Arc<Slot>> {
         let table = self.table.read();
         table.slots.get(*table.by_dataset.get(&guid)?).cloned()

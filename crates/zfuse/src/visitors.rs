@@ -1,21 +1,21 @@
-//! Who is in a snapshot: files of it that are open, and processes that stand in it.
+//! Detects uses of a snapshot: its open files, and processes with a working directory in it.
 //!
-//! What is open we know. A process that only stands somewhere has nothing open; the kernel keeps a file known to us while
-//! somebody stands in it, but also because it was looked at once, and can be made to forget such files only by locking
-//! their folders, which whoever waits for our answer may hold. So the processes are asked: their folders, as `/proc`
-//! names them, which asks no file system. Unseen stay those of whom `/proc` does not tell (of other users, unless we are
-//! root; behind other mount points in a container).
+//! We know the open files. A process that only has its working directory there has nothing open; the kernel keeps a
+//! file known to us during that time, but also after a single lookup, and drops such files only under the locks of
+//! their directories, which a process that waits for our answer may hold. So the processes are inspected: their
+//! directories, as `/proc` shows them, without a request to any file system. Processes that `/proc` does not show
+//! remain unseen (those of other users, unless we are root; those behind other mount points in a container).
 
 use std::fs;
 use std::path::Path;
 
-/// Whether a process stands in a folder, or has it as its root.
+/// Whether a process has a directory as its working directory or root.
 pub fn stand_in(folder: &Path) -> bool {
     let Ok(all) = fs::read_dir("/proc") else { return false };
     let processes = all
         .flatten()
         .filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit));
-    // One that ended meanwhile stands nowhere.
+    // A process that ended meanwhile has no directory.
     let stands = |process: fs::DirEntry| {
         ["cwd", "root"]
             .iter()

@@ -1,9 +1,10 @@
-//! The way to a mount point, walked so that no other user can lead it elsewhere.
+//! Walks the path to a mount point so that no other user can redirect it.
 //!
-//! Root mounts for users who own folders on the way and may put symbolic links there. So a path is walked component by
-//! component, each opened below the one before, and the work is done on the descriptor of the last. A link is followed
-//! only where root or this process's user made it, in a folder in which nobody else could have exchanged it, and never in
-//! the components that a mount point has from datasets below the one whose property it is.
+//! Root mounts for users who own directories on the path and may put symbolic links there. So a path is walked
+//! component by component, each opened below the previous one, and the operation is done on the descriptor of the
+//! last. A link is followed only if root or this process's user created it, in a directory in which no other user
+//! could have exchanged it, and never in the components that a mount point has from datasets below the one with the
+//! property.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -15,47 +16,47 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// Links that are followed at most, as in the kernel.
+/// Maximum number of followed links, as in the kernel.
 const LINKS: usize = 40;
-/// Permissions of folders that are made.
+/// Permissions of created directories.
 const MADE: Mode = Mode::from_raw_mode(0o755);
 
-/// How a path is walked.
+/// The mode of walking a path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Way {
-    /// The last components, in which no link is followed at all.
+    /// Number of last components in which no link is followed.
     pub strict: usize,
-    /// Folders that are missing are made.
+    /// Missing directories are created.
     pub make: bool,
 }
 
-/// A folder, by its descriptor.
+/// A directory, by its descriptor.
 #[derive(Debug)]
 pub(crate) struct Folder(OwnedFd);
 
 impl Folder {
-    /// A path that leads to this very folder, whatever becomes of its name.
+    /// A path that leads to this very directory, even if its name changes.
     pub(crate) fn handle(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 
-    /// Its path without links.
+    /// Its path with links resolved.
     pub(crate) fn path(&self) -> io::Result<PathBuf> {
         fs::read_link(self.handle())
     }
 
-    /// Removes an empty folder in it.
+    /// Removes an empty directory in it.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// What is mounted on it can't answer any more.
+    /// Whether the file system mounted on it no longer answers.
     pub(crate) fn is_dead(&self) -> bool {
         matches!(rustix::fs::fstatvfs(&self.0), Err(Errno::NOTCONN))
     }
 }
 
-/// Components that are still to be walked, and whether a link among them is followed.
+/// Remaining components, and whether a link among them is followed.
 type Steps = VecDeque<(OsString, bool)>;
 
 fn steps(path: &Path, follow: bool) -> impl DoubleEndedIterator<Item = (OsString, bool)> {
@@ -68,10 +69,10 @@ fn steps(path: &Path, follow: bool) -> impl DoubleEndedIterator<Item = (OsString
 }
 
 impl Way {
-    /// Walks to a folder.
+    /// Walks to a directory.
     ///
     /// # Errors
-    /// `ELOOP` at a link that is not followed; what opening or making a folder gives.
+    /// `ELOOP` at a link that is not followed; the error of opening or creating a directory.
     pub(crate) fn walk(self, path: &Path) -> io::Result<Folder> {
         let mut left: Steps = steps(path, true).collect();
         left.iter_mut().rev().take(self.strict).for_each(|(_, follow)| *follow = false);
@@ -100,7 +101,7 @@ impl Way {
         Ok(Folder(at))
     }
 
-    /// The folder that a path is in, and its name there.
+    /// The directory that contains a path, and its name there.
     pub(crate) fn parent(self, path: &Path) -> io::Result<(Folder, OsString)> {
         let (above, name) = path.parent().zip(path.file_name()).ok_or(io::Error::from(Errno::BUSY))?;
         let way = Self { strict: self.strict.saturating_sub(1), ..self };
@@ -126,7 +127,7 @@ impl Way {
         };
         match opened {
             Ok(next) => Ok(Step::Folder(next)),
-            // A link, or no folder at all.
+            // A link, or not a directory.
             Err(Errno::LOOP | Errno::NOTDIR) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let link = rustix::fs::openat(at, name, flags, Mode::empty())?;
@@ -152,7 +153,7 @@ fn start(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(from, flags, Mode::empty())?)
 }
 
-/// Whether only root and this process's user can have put a link into a folder.
+/// Whether only root and this process's user can have put a link into a directory.
 fn is_safe(folder: &OwnedFd, link: &OwnedFd) -> io::Result<bool> {
     let me = rustix::process::geteuid().as_raw();
     let ours = |stat: &Stat| stat.st_uid == 0 || stat.st_uid == me;
@@ -205,11 +206,11 @@ mod tests {
             assert_eq!(FREE.walk(path).unwrap().path().unwrap(), wanted);
         }
         refused(FREE, &dir.path().join("round"));
-        // Below the dataset whose mount point it is, none is.
+        // Below the dataset with the mountpoint property no link is followed.
         refused(Way { strict: 1, make: true }, &absolute);
         refused(Way { strict: 2, make: true }, &relative);
         refused(Way { strict: 2, make: true }, &dir.path().join("a/../b"));
-        // Where others write, a link may be theirs, unless nobody can exchange it.
+        // Where others can write, a link may be theirs, unless no one can exchange it.
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         refused(FREE, &relative);
         fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();

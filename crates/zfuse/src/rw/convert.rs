@@ -1,4 +1,4 @@
-//! The kernel's words for what the file system calls otherwise.
+//! Converts the kernel's types to those of the file system.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use crate::wire::{RenameFlags, TimeOrNow};
 use zpl::write::{RenameKind, XattrMode};
 use zpl::{FileKind, Time};
 
-/// A moment; `now` for what says so.
+/// A time; `now` replaces the kernel's request for the current time.
 pub fn time(given: TimeOrNow, now: SystemTime) -> Time {
     match given {
         TimeOrNow::SpecificTime(moment) => of_system(moment),
@@ -14,7 +14,7 @@ pub fn time(given: TimeOrNow, now: SystemTime) -> Time {
     }
 }
 
-/// A moment before 1970 has negative seconds and nanoseconds that still count upwards.
+/// A time before 1970 has negative seconds and nanoseconds that still count upwards.
 pub fn of_system(moment: SystemTime) -> Time {
     match moment.duration_since(UNIX_EPOCH) {
         Ok(since) => {
@@ -44,7 +44,7 @@ pub fn rdev(raw: u32) -> u64 {
     u64::from(major) << 20 | u64::from(minor)
 }
 
-/// How a rename is meant; `None` for combinations that make no sense.
+/// The kind of a rename; `None` for invalid combinations of flags.
 pub fn rename(flags: RenameFlags) -> Option<RenameKind> {
     Some(match flags {
         f if f.is_empty() => RenameKind::Plain,

@@ -1,6 +1,6 @@
-//! `.zfs` and what is done in `.zfs/snapshot`: making, removing and renaming a directory there does so with the
-//! snapshot, as OpenZFS's `zfs_admin_snapshot` allows. The directory's mode lets everybody try: who may is asked for each
-//! time.
+//! `.zfs` and operations in `.zfs/snapshot`: creating, removing and renaming a directory there does the same to the
+//! snapshot, as with OpenZFS's `zfs_admin_snapshot`. The directory's mode admits all users: the permission is
+//! checked on each operation.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub fn is_snapdir(ino: u64) -> bool {
 }
 
 impl Live {
-    /// What a name in a directory of the live file system names, `.zfs` included. `.` and `..` are asked for by who has a file
-    /// handle only, with any file as the directory.
+    /// Resolves a name in a directory of the live file system, including `.zfs`. Only a holder of a file handle
+    /// looks up `.` and `..`, with any file as the directory.
     pub(super) fn lookup_any(&self, dir: u64, name: &[u8]) -> Result<Entry> {
         match name {
             b"." => self.entry(dir),
@@ -32,12 +32,12 @@ impl Live {
         }
     }
 
-    /// Whether only the kernel can make a name come and go, so that it may keep what it was told.
+    /// Whether only the kernel can create or remove a name, so that it may cache the answer.
     pub(super) fn is_kept(&self, name: &[u8]) -> bool {
         self.files.names_are_exact() && name != b".zfs"
     }
 
-    /// Snapshots come and go without the kernel: names are asked for each time.
+    /// Snapshots are created and destroyed without the kernel: names are looked up each time.
     fn below_ctl(&self, node: Node) -> Result<Entry> {
         let attr = self.frozen.attr(node)?;
         Ok(Entry { attr, generation: Generation(0), keep: Duration::ZERO, keep_attr: Duration::ZERO })

@@ -1,4 +1,4 @@
-//! What the requests come down to: nodes, entries and attributes of the live file system.
+//! Operations behind the requests: nodes, entries and attributes of the live file system.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,29 +13,30 @@ use crate::attr::{file_type, of_file};
 use crate::dir::{Item, UNKNOWN, cookie, directory, numbered};
 use crate::node::{Node, What};
 
-/// How long the kernel may keep what it was told; it is the only one who changes it.
+/// Cache lifetime of names in the kernel, which is the only writer.
 pub const NAMES: Duration = Duration::from_secs(3600);
-/// Attributes of a file that was just changed expire: its space is known when its group has been written.
+/// Cache lifetime of attributes of a changed file: its space is known when its txg has been written.
 pub const CHANGED: Duration = Duration::from_secs(1);
 
-/// Longest transfer that programs are advised to make.
+/// Maximum transfer size advised to programs.
 const MAX_TRANSFER: u32 = 128 << 10;
 
-/// Bytes that are best written at once (`st_blksize`): a record, of which the first block of a short file has less as yet.
+/// The preferred transfer size (`st_blksize`): a record, to which the first block of a short file has not grown
+/// yet.
 fn best_transfer(size: u64, block: u32, recordsize: u64) -> u32 {
     let record = u32::try_from(recordsize).unwrap_or(MAX_TRANSFER);
     let grows = size <= u64::from(block) && (block < record || !block.is_power_of_two());
     if grows { record.min(MAX_TRANSFER) } else { block.min(MAX_TRANSFER) }
 }
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller {
     /// User.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// What is not to be allowed in modes of new files.
+    /// Permission bits to clear in modes of new files.
     pub umask: u32,
 }
 
@@ -44,15 +45,15 @@ pub struct Caller {
 pub struct Entry {
     /// Its attributes.
     pub attr: FileAttr,
-    /// Tells files apart that had one object after the other.
+    /// Distinguishes successive files with the same object number.
     pub generation: Generation,
-    /// How long the kernel may keep the name.
+    /// Cache lifetime of the name.
     pub keep: Duration,
-    /// And the attributes.
+    /// Cache lifetime of the attributes.
     pub keep_attr: Duration,
 }
 
-/// What an attribute change asks for.
+/// A request to change attributes.
 #[derive(Debug)]
 pub struct Change {
     /// Mode.
@@ -63,14 +64,14 @@ pub struct Change {
     pub gid: Option<u32>,
     /// Size.
     pub size: Option<u64>,
-    /// Times of access and change.
+    /// Access and modification time.
     pub times: (Option<TimeOrNow>, Option<TimeOrNow>),
     /// The sender of the request.
     pub setter: Setter,
 }
 
 impl Live {
-    /// The object behind a number of the live file system; `None` for `.zfs` and what is below.
+    /// The object of an inode number of the live file system; `None` for `.zfs` and below.
     pub(super) fn object(&self, ino: u64) -> Option<u64> {
         match Node::decode(ino) {
             Node { slot: 0, what: What::Top } => Some(self.files.root),
@@ -79,7 +80,7 @@ impl Live {
         }
     }
 
-    /// The same for a request that changes something.
+    /// The same for a request that changes the file.
     pub(super) fn writable(&self, ino: u64) -> Result<u64> {
         if self.options.read().read_only {
             return Err(Error::new(Kind::ReadOnly, "the file system is mounted read-only"));
@@ -96,27 +97,27 @@ impl Live {
 
     /// Attributes of a file.
     pub(super) fn entry(&self, object: u64) -> Result<Entry> {
-        // Asked first: what is written meanwhile has other attributes.
+        // Checked first: a concurrent write changes the attributes.
         let keep_attr = if self.files.is_clean(object)? { NAMES } else { CHANGED };
         let attr = self.files.attr(object)?;
         if attr.is_xattr() {
             return Err(Error::not_found("not a file of this tree"));
         }
         self.past.met(object);
-        // Several names may mean one file: the kernel does not know when it is gone by another.
+        // Several names may mean one file: the kernel does not notice its removal under another name.
         let keep = if self.files.names_are_exact() { NAMES } else { Duration::ZERO };
         let generation = Generation(attr.generation);
         let mut attr = of_file(self.ino(object)?, &attr);
         if attr.kind == FileType::RegularFile {
             attr.blksize = best_transfer(attr.size, attr.blksize, self.files.options().recordsize);
         }
-        // `.zfs` is a directory in it, for who sees one.
+        // `.zfs` is a directory in it, if visible.
         let shows_ctl = object == self.files.root && self.options.read().snapdir == Snapdir::Visible;
         attr.nlink = attr.nlink.saturating_add(u32::from(shows_ctl));
         Ok(Entry { attr, generation, keep, keep_attr })
     }
 
-    /// A file is opened. What its flags forbid is refused now, as writes that the kernel keeps back would be too late.
+    /// Opens a file. Access that its flags forbid is refused now, because cached writes would be refused too late.
     pub(super) fn open_with(&self, object: u64, flags: OpenFlags) -> Result<()> {
         let mode = flags.acc_mode();
         if mode != OpenAccMode::O_RDONLY {
@@ -129,18 +130,18 @@ impl Live {
         Ok(())
     }
 
-    /// Somebody is about to read a file or directory; most bytes come from the kernel's memory, unseen by us.
+    /// Records that a file or directory is about to be read; the kernel's cache serves most reads unseen.
     pub(super) fn accessed(&self, object: u64) {
         if self.options.read().read_only {
             return;
         }
-        // A file that can't be changed can be read.
+        // An unchangeable file can still be read.
         if let (Ok(true), Ok(ino)) = (self.files.note_access(object), self.ino(object)) {
             self.tell_changed(INodeNo(ino));
         }
     }
 
-    /// What a name names.
+    /// Resolves a name.
     pub(super) fn find(&self, dir: u64, name: &[u8]) -> Result<Entry> {
         if name.len() > self.files.options().max_name {
             return Err(Error::new(Kind::TooLong, "no name is that long"));
@@ -149,7 +150,7 @@ impl Live {
         self.entry(found.ok_or_else(|| Error::not_found("no such file or directory"))?.object)
     }
 
-    /// Makes a file of any type.
+    /// Creates a file of any type.
     pub(super) fn make(&self, dir: u64, name: &[u8], mode: u32, rdev: u32, who: Caller) -> Result<Entry> {
         let (kind, perm) =
             convert::mode(mode).ok_or_else(|| Error::new(Kind::Invalid, "a mode that says no known type"))?;
@@ -160,7 +161,7 @@ impl Live {
         let object = self.files.create(dir, name, &new)?;
         for (list, value) in &inherited.lists {
             if let Err(e) = self.files.set_xattr(object, list, Some(value), XattrMode::Set) {
-                // Rather no file than one with other permissions.
+                // No file is better than one with wrong permissions.
                 if is_dir {
                     self.files.rmdir(dir, name)?
                 } else {
@@ -172,7 +173,7 @@ impl Live {
         self.entry(object)
     }
 
-    /// Makes a file without a name, open once.
+    /// Creates a file without a name, open once.
     pub(super) fn make_unnamed(&self, dir: u64, mode: u32, caller: Caller) -> Result<Entry> {
         let inherited = self.inherit(dir, false, u64::from(mode & 0o7777), caller.umask)?;
         let new = NewNode::new(FileKind::Regular, inherited.perm, caller.uid.into(), caller.gid.into());
@@ -187,7 +188,7 @@ impl Live {
         made
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub(super) fn symlink(&self, dir: u64, name: &[u8], target: &[u8], who: Caller) -> Result<Entry> {
         let new = NewNode::symlink(target, who.uid.into(), who.gid.into());
         self.entry(self.files.create(dir, name, &new)?)
@@ -243,8 +244,8 @@ impl Live {
         Ok(numbered(others, offset).map(Ok).chain(stored))
     }
 
-    /// Hands out entries of a directory until `add` says that there is no room. An error comes alone: the entries before
-    /// it are handed out first, and the next request gets it.
+    /// Passes entries of a directory to `add` until it reports that there is no room. An error is returned alone:
+    /// the entries before it are passed first, and the next request returns it.
     pub(super) fn each_listed(
         &self,
         dir: u64,
@@ -262,7 +263,7 @@ impl Live {
         Ok(())
     }
 
-    /// The file of an entry of a listing.
+    /// The file of a listed entry.
     pub(super) fn listed(&self, dir: u64, item: &Item) -> Result<Entry> {
         match self.object(item.ino) {
             Some(object) => self.entry(object),
@@ -270,7 +271,7 @@ impl Live {
         }
     }
 
-    /// Bytes of a file.
+    /// Reads bytes of a file.
     pub(super) fn read(&self, object: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
         let mut out = vec![0; usize::try_from(size).unwrap_or(0)];
         let read = self.files.read(object, offset, &mut out)?;
@@ -278,13 +279,13 @@ impl Live {
         Ok(out)
     }
 
-    /// Space of a file, as `fallocate` asks for it.
+    /// Changes the space of a file for `fallocate`.
     pub(super) fn allocate(&self, object: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
         match mode {
             0 => self.files.allocate(object, offset, len),
-            // Nothing is set aside: blocks are never overwritten in place.
+            // No space is reserved: blocks are never overwritten in place.
             libc::FALLOC_FL_KEEP_SIZE => Ok(()),
             PUNCH => self.files.punch(object, offset, len),
             m if m & !libc::FALLOC_FL_KEEP_SIZE == ZERO => {
@@ -295,7 +296,7 @@ impl Live {
         }
     }
 
-    /// Whether extended attributes of that name exist here.
+    /// Whether extended attributes of that name are supported.
     pub(super) fn check_xattr(&self, name: &[u8]) -> Result<()> {
         let options = *self.options.read();
         let acl = posix_acl::is_list(name);
@@ -325,7 +326,7 @@ mod tests {
         assert_eq!(best_transfer(0, 512, 128 << 10), 128 << 10);
         assert_eq!(best_transfer(1000, 1024, 8 << 10), 8 << 10);
         assert_eq!(best_transfer(0, 512, 1 << 20), 128 << 10);
-        // What has several blocks keeps their size.
+        // A file of several blocks keeps their size.
         assert_eq!(best_transfer(1 << 20, 16 << 10, 128 << 10), 16 << 10);
         assert_eq!(best_transfer(9 << 20, 1 << 20, 128 << 10), 128 << 10);
     }

@@ -1,4 +1,4 @@
-//! Flags of files and projects, as `chattr`, `lsattr` and `xfs_io` ask for them.
+//! Flags of files and projects, for `chattr`, `lsattr` and `xfs_io`.
 
 use engine::{Error, Kind, Result};
 use zpl::pflags;
@@ -6,7 +6,7 @@ use zpl::write::Settings;
 
 use super::Live;
 
-/// `FS_IOC_GETFLAGS`: lsattr. Its number says 8 bytes; what the kernel wants are 4.
+/// `FS_IOC_GETFLAGS`: lsattr. The number encodes 8 bytes, but the kernel expects 4.
 const GETFLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`: chattr.
 const SETFLAGS: u32 = 0x4008_6602;
@@ -15,10 +15,10 @@ const FSGETXATTR: u32 = 0x801c_581f;
 /// `FS_IOC_FSSETXATTR`.
 const FSSETXATTR: u32 = 0x401c_5820;
 const FSXATTR: usize = 28;
-/// Where the project stands in `struct fsxattr`.
+/// Offset of the project in `struct fsxattr`.
 const PROJECT_AT: usize = 12;
 
-/// What Linux calls a flag in each interface, and what ZFS calls it.
+/// The flag's value in both Linux interfaces and in ZFS.
 const FLAGS: [(u32, u32, u64); 4] = [
     (0x0000_0010, 0x0000_0008, pflags::IMMUTABLE),
     (0x0000_0020, 0x0000_0010, pflags::APPENDONLY),
@@ -32,7 +32,7 @@ fn word(bytes: &[u8], at: usize) -> Result<u32> {
 }
 
 impl Live {
-    /// Answers a request; `None`: not one of these.
+    /// Answers a request; `None` if it is none of these.
     pub(super) fn ioctl(&self, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
         match command {
             GETFLAGS => Ok(Some(self.linux_flags(object)?.0.to_le_bytes().to_vec())),
@@ -59,7 +59,7 @@ impl Live {
         }
     }
 
-    /// Flags as the two interfaces show them.
+    /// Flags in the encodings of the two interfaces.
     fn linux_flags(&self, object: u64) -> Result<(u32, u32)> {
         let have = self.files.attr(object)?.flags;
         let shown = FLAGS.iter().filter(|(_, _, zfs)| have & zfs != 0);

@@ -1,24 +1,26 @@
-//! Where requests come in, so that they can be kept out while the file system gets another content.
+//! The gate for requests, which holds them back while the file system's content is exchanged.
 //!
 //! ```text
 //!  request ──▶ gate (shared) ──▶ Live ──▶ answer
-//!  exchange: gate (alone) ─ file system closed ─ another content ─ opened again ─ gate opens ─ kernel told
+//!  exchange: gate (alone) ─ file system closed ─ another content ─ opened again ─ gate opens ─ kernel notified
 //! ```
 //!
-//! **What the kernel has kept** is forgotten after the gate is open again: it waits for pages that are being read, for
-//! directories in which names are being looked up, and for written pages that it sends first; all of that needs answers.
-//! Until a file's pages are forgotten, what the kernel writes of them is of the content that is gone, and is dropped; who
-//! wrote it into mapped memory did so while the command was not over. Nobody who answers requests may tell the kernel.
+//! **The kernel's caches** are dropped after the gate has opened: dropping waits for pages that are being read, for
+//! directories with lookups in progress, and for dirty pages, which the kernel writes first; all of these need
+//! answers. Until a file's pages are dropped, the kernel's writes of them belong to the old content and are
+//! discarded; the process that wrote into mapped memory did so before the command had ended. A thread that answers
+//! requests must not notify the kernel.
 //!
-//! **An answer that is under way** when the gate closes may reach the kernel's memory after it was told to forget: names
-//! are entered under their directory's lock, which forgetting a name takes, too; so a name that nothing has is forgotten
-//! in each directory before the files in it are. Attributes that were asked for earlier the kernel passes over by itself.
+//! **An answer in progress** when the gate closes may reach the kernel's cache after the notification to drop it.
+//! Names are entered under their directory's lock, which dropping a name takes, too; so in each directory a name
+//! that no file can have is dropped before the files in it are. The kernel ignores attributes that it requested
+//! before the drop.
 //!
-//! **A file that is gone** is still known to who has it open. Its number may be another file's, at once or later: numbers
-//! of gone files are refused until the kernel is given the new file under it, which makes the old one bad there, and
-//! handles say the generation of their file.
+//! **A removed file** is still known to processes that have it open. Its number may belong to another file, at once
+//! or later: numbers of removed files are refused until the kernel learns of the new file with that number, which
+//! invalidates the old one there, and handles contain the generation of their file.
 //!
-//! Locks of files are the kernel's business and stay.
+//! The kernel keeps file locks; they stay.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -41,22 +43,22 @@ use zpl::write::FsWriter;
 
 use super::Live;
 
-/// A name that no file has: a part of a path can't hold this.
+/// A name that no file has: a path component cannot contain this.
 const NO_NAME: &[u8] = b"/";
 
-/// What the file system was before, as far as it matters to who knew it.
+/// State of earlier contents that the kernel may still use.
 #[derive(Debug, Default)]
 pub struct PriorContent {
-    /// It had another content.
+    /// The content has been exchanged.
     happened: AtomicBool,
-    /// Files that somebody may still have, whose numbers are nobody's or another's now.
+    /// Numbers of removed files that processes may still hold, now unused or used by another file.
     gone: RwLock<HashSet<u64>>,
-    /// Files of which the kernel may still have pages of before.
+    /// Files of which the kernel may still have old pages.
     outdated: RwLock<HashSet<u64>>,
 }
 
 impl PriorContent {
-    /// The kernel gets to know the file that has this number now.
+    /// The kernel learns of the file that has this number now.
     pub fn met(&self, object: u64) {
         if self.happened.load(Ordering::Acquire) && self.gone.read().contains(&object) {
             self.gone.write().remove(&object);
@@ -73,7 +75,7 @@ impl PriorContent {
 }
 
 impl Live {
-    /// Whether a handle is of the file that has its number now.
+    /// Whether a handle belongs to the present file of the number.
     pub(super) fn is_of(&self, handle: FileHandle, object: u64) -> bool {
         !self.past.happened.load(Ordering::Acquire)
             || self.files.generation(object).is_ok_and(|generation| generation == handle.0)
@@ -88,7 +90,7 @@ impl Live {
         self.object(ino.0).is_some_and(|object| self.past.is_gone(object))
     }
 
-    /// Goes on with another content.
+    /// Continues with another content.
     fn become_other(&mut self, files: Arc<FsWriter>, found: &Differences) {
         let open = std::mem::replace(&mut self.files, files).open_files();
         self.past.gone.write().extend(&found.gone);
@@ -112,7 +114,7 @@ impl FsSwap {
         work: impl FnOnce() -> Result<Differences>,
         open: impl FnOnce(&FsWriter) -> Result<Arc<FsWriter>>,
     ) -> Result<Done> {
-        // On disk before: what can't be written now must not be closed.
+        // Synced first: unwritten changes must not be lost by the close.
         if let Err(e) = self.files().fsync(0) {
             return Ok(Done::Same(e));
         }
@@ -133,8 +135,8 @@ impl FsSwap {
         }
     }
 
-    /// Has the kernel forget the attributes of all files, access control lists included. Which files it knows nobody says:
-    /// it is asked for each number.
+    /// Makes the kernel drop the attributes of all files, including access control lists. FUSE cannot tell us which
+    /// inodes are cached, so every number is dropped.
     pub fn forget_attributes(&self, notifier: &Notifier) {
         let last = self.files().last_object();
         let _ = notifier.inval_inode(INodeNo::ROOT, -1, 0);
@@ -143,7 +145,7 @@ impl FsSwap {
         }
     }
 
-    /// Has the kernel forget what was.
+    /// Makes the kernel drop its old state.
     pub fn tell(&self, notifier: &Notifier, found: &Differences) {
         let (root, outdated) = {
             let live = self.0.read();
@@ -151,7 +153,7 @@ impl FsSwap {
             (live.files.root, outdated)
         };
         let ino = |object: u64| if object == root { INodeNo::ROOT } else { INodeNo(object) };
-        // A kernel that does not know them has nothing to forget.
+        // If the kernel has not cached them, there is nothing to drop.
         for parent in &found.parents {
             let _ = notifier.inval_entry(ino(*parent), os(NO_NAME));
         }
@@ -165,12 +167,12 @@ impl FsSwap {
     }
 }
 
-/// What an exchange came to.
+/// The result of an exchange.
 #[derive(Debug)]
 pub enum Done {
-    /// It has another content.
+    /// The content was replaced.
     Other(Differences),
-    /// It has the one that it had, for this reason.
+    /// The content stays, for this reason.
     Same(Error),
 }
 
@@ -178,13 +180,13 @@ fn os(name: &[u8]) -> &OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)
 }
 
-/// Answers a request. One that panics gets EIO, from the end of its reply, and its thread goes on with others; if it was in
-/// the middle of a change, the pool is suspended by then.
+/// Answers a request. A request that panics returns EIO, when its reply is dropped, and its thread continues with
+/// others; if it was in the middle of a change, the pool is suspended by then.
 fn contained(answer: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(answer));
 }
 
-/// Requests go on through the open gate. In brackets: whose numbers must be those of files that are there.
+/// Passes requests through the open gate. Brackets contain the inode numbers that must belong to existing files.
 macro_rules! pass {
     ($($name:ident [$($node:ident)*] ($($arg:ident: $kind:ty),*; $reply:ty);)*) => {
         $(fn $name(&self, req: &Request, $($arg: $kind,)* reply: $reply) {
@@ -197,7 +199,7 @@ macro_rules! pass {
     };
 }
 
-/// What the kernel talks to.
+/// The file system served to the kernel.
 #[derive(Debug)]
 pub struct Front(pub Arc<FsSwap>);
 

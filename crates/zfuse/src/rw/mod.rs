@@ -1,20 +1,19 @@
 //! One file system over FUSE, for reading and writing.
 //!
-//! Each dataset is a mount of its own, as in OpenZFS: inode numbers are object numbers, `st_dev` differs. `.zfs` and the
-//! snapshots in it are answered by the read-only half of this crate, in slots behind the live one ([`crate::node`]).
+//! Each dataset is a mount of its own, as in OpenZFS: inode numbers are object numbers, `st_dev` differs. The
+//! read-only half of this crate serves `.zfs` and the snapshots in it, in slots after the live one
+//! ([`crate::node`]).
 //!
 //! The kernel checks permissions (`default_permissions`), keeps locks, and caches pages: it is the only writer, so
-//! names, pages and attributes that it holds stay right by themselves; that a name names nothing, too. Attributes of a
-//! file that was just changed expire after a second, because the space that it takes is known only when its group is
-//! written. Writes go through the kernel's cache to us at once: a write that returned is in a transaction, what has no
-//! room or quota is refused at the call, and `fsync` costs one log write. Large writes come in pieces of a megabyte,
-//! requests in parallel.
+//! its cached names, negative names, pages and attributes stay valid. Attributes of a changed file expire after a
+//! second, because its space is known only when its txg is written. Writes pass through the kernel's cache to us at
+//! once: a write that returned is in a transaction, a write without space or quota is refused at the call, and
+//! `fsync` costs one log write. Large writes come in pieces of a megabyte, requests in parallel.
 //!
-//! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) are refused and the time of birth does
-//! not show in `statx`; whoever opens a file for reading is taken to read it,
-//! as cached reads are unseen; who asks for an access control list with `acltype=off` is told that a file has none, not
-//! that there are none (the kernel asks, too). While the file system is rolled back it stays mounted
-//! ([`gate`]).
+//! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) and the birth time in `statx` depend
+//! on the kernel's FUSE (Linux 6.1 and 6.6); opening a file for reading counts as reading it, because cached reads
+//! are unseen; with `acltype=off` a request for an access control list is answered as if the file had none, not as
+//! unsupported (the kernel asks, too). A rollback keeps the file system mounted ([`fs_swap`]).
 
 mod convert;
 mod ctl;
@@ -44,33 +43,33 @@ use crate::crew::Lane;
 use crate::space::Space;
 use crate::{Mounted, Spot, fs, kernel};
 
-/// Ranges of pages that one mount has the kernel forget at a time.
+/// Page ranges that one mount makes the kernel drop concurrently.
 const FORGETTING: usize = 8;
 
-/// How `.zfs` shows.
+/// The visibility of `.zfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Snapdir {
-    /// It can be entered, and is in no listing.
+    /// It can be entered, but is not listed.
     #[default]
     Hidden,
     /// It is listed.
     Visible,
-    /// There is none.
+    /// It does not exist.
     Disabled,
 }
 
-/// Who changes snapshots when somebody makes, removes or renames a directory in `.zfs/snapshot`. Names are those
-/// behind the `@`. Whoever asks may not be allowed to (`NotPermitted`).
+/// Changes snapshots on behalf of processes that create, remove or rename a directory in `.zfs/snapshot`. Names are
+/// those after the `@`. The caller may lack the permission (`NotPermitted`).
 pub trait SnapshotAdmin: Debug + Send + Sync {
     /// Takes a snapshot.
     fn create(&self, name: &str, who: Asker) -> Result<()>;
-    /// Destroys one.
+    /// Destroys a snapshot.
     fn destroy(&self, name: &str, who: Asker) -> Result<()>;
-    /// Gives one another name.
+    /// Renames a snapshot.
     fn rename(&self, old: &str, new: &str, who: Asker) -> Result<()>;
 }
 
-/// The user and the group of a process that asks for something.
+/// The user and the group of a requesting process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asker {
     /// User.
@@ -79,34 +78,34 @@ pub struct Asker {
     pub gid: u32,
 }
 
-/// How to mount.
+/// Mount options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveOptions {
     /// Nothing can be changed.
     pub read_only: bool,
-    /// Set-id bits count.
+    /// Set-id bits take effect.
     pub setuid: bool,
-    /// Device files work.
+    /// Device files can be opened.
     pub devices: bool,
-    /// Programs can be run.
+    /// Programs can be executed.
     pub exec: bool,
     /// `.zfs`
     pub snapdir: Snapdir,
-    /// Access times are kept.
+    /// Access times are updated.
     pub atime: bool,
-    /// Only where they tell something.
+    /// Only if the previous one is older than the last change or a day.
     pub relatime: bool,
     /// Those of directories, too.
     pub dir_atime: bool,
-    /// What is written is on disk when the call returns.
+    /// Writes are on disk when the call returns.
     pub sync: bool,
-    /// What changes only times may wait.
+    /// Changes of times only may wait.
     pub lazytime: bool,
     /// POSIX access control lists are kept and checked (`acltype=posix`).
     pub posix_acl: bool,
-    /// There are extended attributes (`xattr` is not `off`).
+    /// Extended attributes are supported (`xattr` is not `off`).
     pub xattr: bool,
-    /// Other users are let in.
+    /// Other users have access.
     pub allow_other: bool,
 }
 
@@ -130,7 +129,7 @@ impl Default for LiveOptions {
     }
 }
 
-/// Who answers the kernel for one file system.
+/// Answers the kernel's requests for one file system.
 #[derive(Debug)]
 pub(crate) struct Live {
     /// The file system.
@@ -138,26 +137,26 @@ pub(crate) struct Live {
     pub(crate) options: Arc<RwLock<LiveOptions>>,
     /// `.zfs` and snapshots.
     pub(crate) frozen: fs::Fuse,
-    /// `None`: snapshots can't be changed from inside.
+    /// `None`: snapshots cannot be changed from inside.
     pub(crate) admin: Option<Arc<dyn SnapshotAdmin>>,
-    /// The way to tell the kernel what it does not know.
+    /// Notifies the kernel of changes it has not seen.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
     pub(crate) past: fs_swap::PriorContent,
-    /// Directories that are open.
+    /// Open directories.
     pub(crate) open_dirs: open_dirs::OpenDirs,
-    /// Work that makes the kernel forget pages, which waits for reads of them.
+    /// Work that makes the kernel drop pages, which waits for reads of them.
     pub(crate) forgetting: Lane,
 }
 
 impl Live {
-    /// The time of a file's last change is another, which the kernel did not see.
+    /// Notifies the kernel that the time of a file's last change has changed.
     fn tell_changed(&self, ino: INodeNo) {
-        // Attributes only. A kernel that does not know the file has nothing to forget.
+        // Attributes only. If the kernel has not cached the file, there is nothing to drop.
         let _ = self.notifier.get().map(|notifier| notifier.inval_inode(ino, -1, 0));
     }
 }
 
-/// What the kernel is told of the options.
+/// The kernel's mount flags for the options.
 pub(crate) fn flags_of(options: &LiveOptions) -> MountFlags {
     let times = match (options.atime, options.relatime) {
         (false, _) => MountFlags::NOATIME,
@@ -176,7 +175,7 @@ pub(crate) fn flags_of(options: &LiveOptions) -> MountFlags {
     flags.into_iter().filter(|(on, _)| *on).fold(times, |all, (_, flag)| all | flag)
 }
 
-/// Flags that each place of a file system has for itself.
+/// Flags that each mount point of a file system has separately.
 pub(crate) const OF_ONE_PLACE: MountFlags = MountFlags::RDONLY
     .union(MountFlags::NOSUID)
     .union(MountFlags::NODEV)
@@ -186,11 +185,11 @@ pub(crate) const OF_ONE_PLACE: MountFlags = MountFlags::RDONLY
     .union(MountFlags::RELATIME)
     .union(MountFlags::STRICTATIME);
 
-/// Mounts the file system `files` (see [`zpl::write::mount()`]), which is the head `dataset` of `pool`, at `spot`,
-/// which is made ready before. `admin`: who changes its snapshots.
+/// Mounts the file system `files` (see [`zpl::write::mount()`]), the head `dataset` of `pool`, at `spot`, which is
+/// prepared first. `admin` changes its snapshots.
 ///
 /// # Errors
-/// When the kernel refuses the mount.
+/// If the kernel refuses the mount.
 pub fn mount_live<'a>(
     pool: &Arc<Pool>,
     dataset: Dataset,
@@ -225,7 +224,7 @@ pub fn mount_live<'a>(
         checked: true,
     };
     let (line, at) = kernel::spawn(Box::new(fs_swap::Front(Arc::clone(&gate))), &place)?;
-    // Nobody else sets it.
+    // It is set only here.
     let _ = notifier.set(line.notifier());
     let also = Mutex::default();
     Ok(Mounted { line, at, also, options: Some(shared), gate: Some(gate), space })

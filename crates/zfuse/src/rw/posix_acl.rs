@@ -1,8 +1,8 @@
-//! POSIX access control lists, as far as the kernel leaves them to a file system: what new files inherit, and that
-//! the mode and the list follow each other.
+//! POSIX access control lists, as far as the kernel leaves them to a file system: inheritance to new files, and
+//! consistency of mode and list.
 //!
-//! Lists are kept as extended attributes in the form of `getxattr`: a version, then 8 bytes for each entry. Source:
-//! `acl(5)`, and `posix_acl_xattr.h` of Linux.
+//! Lists are stored as extended attributes in the format of `getxattr`: a version, then 8 bytes for each entry.
+//! Source: `acl(5)`, and `posix_acl_xattr.h` of Linux.
 
 use engine::{Error, Kind, Result};
 use zpl::write::{Settings, XattrMode};
@@ -22,7 +22,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Who may do what.
+/// An entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     tag: u16,
@@ -45,7 +45,7 @@ fn bits(mode: u64, shift: u32) -> u16 {
 }
 
 impl PosixAcl {
-    /// From the value of an attribute.
+    /// Parses the value of an attribute.
     pub fn parse(value: &[u8]) -> Result<Self> {
         let bad = || Error::new(Kind::Invalid, "not a POSIX access control list");
         let (version, entries) = value.split_first_chunk().ok_or_else(bad)?;
@@ -61,7 +61,7 @@ impl PosixAcl {
         Ok(Self(entries.iter().map(entry).collect()))
     }
 
-    /// The value of an attribute.
+    /// Encodes the value of an attribute.
     pub fn encode(&self) -> Vec<u8> {
         let entry = |e: &Entry| {
             let (tag, perm, id) = (e.tag.to_le_bytes(), e.perm.to_le_bytes(), e.id.to_le_bytes());
@@ -74,17 +74,17 @@ impl PosixAcl {
         self.0.iter().any(|entry| entry.tag & tags != 0)
     }
 
-    /// Whether a mode can't say the same.
+    /// Whether a mode cannot express the list.
     pub fn is_more_than_mode(&self) -> bool {
         self.has(USER | GROUP | MASK)
     }
 
-    /// Which entry the group bits of a mode stand for.
+    /// The entry that the group bits of a mode represent.
     fn group_class(&self) -> u16 {
         if self.has(MASK) { MASK } else { GROUP_OBJ }
     }
 
-    /// Where an entry shows in a mode.
+    /// The position of an entry's bits in a mode.
     fn shift(tag: u16, group_class: u16) -> Option<u32> {
         match tag {
             USER_OBJ => Some(6),
@@ -94,7 +94,7 @@ impl PosixAcl {
         }
     }
 
-    /// The permission bits that it shows as.
+    /// The permission bits of the equivalent mode.
     pub fn perm(&self) -> u64 {
         let class = self.group_class();
         let shown = self.0.iter().filter_map(|e| Some(u64::from(e.perm) << Self::shift(e.tag, class)?));
@@ -113,7 +113,7 @@ impl PosixAcl {
         self
     }
 
-    /// What a file that asks for `mode` gets of a default list.
+    /// The mode and list of a file created with `mode` below a default list.
     #[doc(alias = "posix_acl_create")]
     pub fn inherited(mut self, mode: u64) -> Self {
         let class = self.group_class();
@@ -126,7 +126,7 @@ impl PosixAcl {
     }
 }
 
-/// What a new file gets of its directory.
+/// The inheritance of a new file from its directory.
 #[derive(Debug)]
 pub struct Inherited {
     /// Permission, set-id and sticky bits.
@@ -143,7 +143,7 @@ impl Live {
         self.files.xattr(object, name)?.as_deref().map(PosixAcl::parse).transpose()
     }
 
-    /// What a file in `dir` gets that asks for `perm`. The umask counts where there is no default list.
+    /// The inheritance of a file created in `dir` with `perm`. The umask applies only without a default list.
     #[doc(alias = "zpl_init_acl")]
     pub(super) fn inherit(&self, dir: u64, is_dir: bool, perm: u64, umask: u32) -> Result<Inherited> {
         let Some(default) = self.acl(dir, DEFAULT)? else {
@@ -161,13 +161,13 @@ impl Live {
         Ok(Inherited { perm, lists })
     }
 
-    /// After `chmod`: the list says the same as the mode.
+    /// After `chmod`: makes the list match the mode.
     pub(super) fn acl_follows(&self, object: u64, mode: u64) -> Result<()> {
         let Some(acl) = self.acl(object, ACCESS)? else { return Ok(()) };
         self.files.set_xattr(object, ACCESS, Some(&acl.chmod(mode).encode()), XattrMode::Set)
     }
 
-    /// Sets or removes a list; the mode says the same then.
+    /// Sets or removes a list, and makes the mode match.
     #[doc(alias = "zpl_set_acl")]
     pub(super) fn set_acl(&self, object: u64, name: &[u8], value: Option<&[u8]>, who: &Setter) -> Result<()> {
         self.files.check_settable(object)?;
@@ -221,7 +221,7 @@ mod tests {
             (OTHER, 4, NONE),
         ]);
         let got = default.inherited(0o640);
-        // The mask stands for the group; what a named user has is limited by it.
+        // The mask represents the group; it limits the permissions of named users.
         let wanted = acl(&[
             (USER_OBJ, 6, NONE),
             (USER, 7, 1000),

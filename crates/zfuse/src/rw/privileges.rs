@@ -1,4 +1,4 @@
-//! What a change by another user takes from a file, and what the kernel has kept of it.
+//! Privileges that a file loses when another user changes it, and the kernel's cached copy of them.
 
 use crate::wire::{INodeNo, ReplyWrite, Request};
 use engine::{Error, Result};
@@ -11,12 +11,12 @@ const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
 
-/// Who sets an access control list.
+/// The setter of an access control list.
 #[derive(Debug)]
 pub enum Setter {
     /// May keep the set-group-id bit of any file.
     Privileged,
-    /// A thread of a user with this group, and others that only the system knows.
+    /// A thread of a user with this group, and supplementary groups known only to the system.
     User {
         /// Its thread.
         pid: u32,
@@ -36,14 +36,15 @@ impl Setter {
         matches!(self, Self::Privileged)
     }
 
-    /// Whether the group is one of theirs. A thread that can't be seen (another container's) has no groups besides.
+    /// Whether the user is in the group. A thread that cannot be seen (in another container) has no supplementary
+    /// groups.
     #[doc(alias = "in_group_or_capable")]
     pub fn is_member(&self, group: u32) -> bool {
         match self {
             Self::Privileged => true,
             Self::User { gid, .. } if *gid == group => true,
             Self::User { pid, .. } => {
-                // It waits for the answer, so its number is nobody else's.
+                // The thread waits for the answer, so its number is not reused.
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
                 groups(&status).any(|one| one == group)
             }
@@ -58,12 +59,12 @@ fn groups(status: &str) -> impl Iterator<Item = u32> {
 }
 
 impl Live {
-    /// The mode of a file after a change by `setter`; `None` when the file has it already.
+    /// The mode of a file after a change by `setter`; `None` if it is unchanged.
     #[doc(alias = "setattr_should_drop_suidgid")]
     pub(super) fn without_set_ids(&self, object: u64, setter: &Setter) -> Result<Option<u64>> {
         let attr = self.files.attr(object)?;
         let mut perm = attr.perm & !SETUID;
-        // Without the right to execute the bit means locks that are enforced, and members of the group keep it.
+        // Without execute permission the bit means mandatory locking, and members of the group keep it.
         if perm & SETGID != 0 && (perm & GROUP_EXEC != 0 || !setter.is_member(attr.gid)) {
             perm &= !SETGID;
         }
@@ -71,16 +72,16 @@ impl Live {
         Ok(dropped.then_some(u64::from(perm)))
     }
 
-    /// Does `work`, after which the file loses its set-id bits, unless `setter` is `None`: the caller may keep them. The
-    /// kernel does not look at the mode after a write, and runs a program by the one that it has: it forgets that before
-    /// the change is answered.
+    /// Runs `work`, after which the file loses its set-id bits, unless `setter` is `None`: the caller may keep
+    /// them. The kernel does not read the mode after a write, and executes a program by its cached mode: it must
+    /// drop that before the change is answered.
     pub(super) fn dropping_set_ids<T>(
         &self,
         object: u64,
         setter: Option<&Setter>,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        // Nothing sets them meanwhile: the kernel changes one thing of a file at a time.
+        // They are not set meanwhile: the kernel serialises changes of a file.
         let has_any = || Ok::<_, Error>(self.files.perm(object)? & u64::from(SETUID | SETGID) != 0);
         let Some(setter) = setter.filter(|_| has_any().unwrap_or(true)) else { return work() };
         let done = work().and_then(|done| {
@@ -96,15 +97,15 @@ impl Live {
         done
     }
 
-    /// Answers a write that went around the kernel's pages. Those that were read meanwhile may be of before: of an
-    /// asynchronous write the kernel does not forget them by itself. It waits for pages that are being read, so the
-    /// threads that answer reads must not ask it to.
+    /// Answers a write that bypassed the kernel's page cache. Pages read meanwhile may be old: after an
+    /// asynchronous write the kernel does not drop them itself. Dropping waits for pages that are being read, so
+    /// threads that answer reads must not do it.
     pub(super) fn written_around_pages(&self, ino: INodeNo, offset: u64, len: usize, reply: ReplyWrite) {
         let notifier = self.notifier.get().cloned();
         self.forgetting.submit(move || {
             let (from, bytes) = (i64::try_from(offset), i64::try_from(len));
             if let (Some(notifier), Ok(from), Ok(bytes)) = (notifier, from, bytes) {
-                // A kernel that does not know the file has nothing to forget.
+                // If the kernel has not cached the file, there is nothing to drop.
                 let _ = notifier.inval_inode(ino, from, bytes);
             }
             reply.written(u32::try_from(len).unwrap_or(u32::MAX));

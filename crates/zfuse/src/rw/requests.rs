@@ -1,4 +1,4 @@
-//! The requests of the kernel. What is below `.zfs` goes to the read-only half.
+//! The kernel's requests. Those below `.zfs` go to the read-only half.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ use crate::fs::{READ_AHEAD, is_shown, reply_xattr};
 
 /// Bytes of one write request.
 const MAX_WRITE: u32 = 1 << 20;
-/// Requests that the kernel sends ahead.
+/// Maximum background requests of the kernel.
 const BACKGROUND: u16 = 64;
 
 fn caller(req: &Request, umask: u32) -> Caller {
@@ -73,14 +73,14 @@ impl Filesystem for Live {
             InitFlags::FUSE_BIG_WRITES,
             InitFlags::FUSE_MAX_PAGES,
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-            // The umask counts only where there is no default access control list.
+            // The umask applies only without a default access control list.
             InitFlags::FUSE_DONT_MASK,
-            // Else each write asks for the capabilities of the file first.
+            // Otherwise each write first requests the file's capabilities.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            // Whether there are any `acltype` says, which may change at any time.
+            // `acltype` decides whether there are any, and may change at any time.
             InitFlags::FUSE_POSIX_ACL,
         ];
-        // What the kernel does not offer is done without.
+        // Optional capabilities.
         for flag in wanted {
             let _ = config.add_capabilities(flag);
         }
@@ -93,7 +93,7 @@ impl Filesystem for Live {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.object(parent.0) {
             Some(dir) => match self.lookup_any(dir, name.as_bytes()) {
-                // That there is none is worth keeping, too; only the kernel makes new ones.
+                // A negative answer is worth caching, too; only the kernel creates new names.
                 Err(e) if e.kind() == Kind::NotFound && self.is_kept(name.as_bytes()) => {
                     reply.entry_with_ttls(&CHANGED, &NAMES, &nothing(), Generation(0));
                 }
@@ -276,7 +276,7 @@ impl Filesystem for Live {
         let setter = Some(Setter::of(req)).filter(|_| !keep);
         let write = || self.files.write(self.writable(ino.0)?, offset, data, keep);
         match self.writable(ino.0).and_then(|object| self.dropping_set_ids(object, setter.as_ref(), write)) {
-            // Nobody waits for the pages of a write that comes from them.
+            // A write from the page cache has no reader waiting for those pages.
             Ok(()) if flags.0 & libc::O_DIRECT != 0 && !how.contains(WriteFlags::FUSE_WRITE_CACHE) => {
                 self.written_around_pages(ino, offset, data.len(), reply);
             }
@@ -286,7 +286,8 @@ impl Filesystem for Live {
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // Nothing waits here for a close: a write that returned is in a transaction. The kernel won't ask again.
+        // A close has nothing to write back: a write that returned is in a transaction. The kernel will not ask
+        // again.
         reply.error(Errno::ENOSYS);
     }
 
@@ -303,7 +304,7 @@ impl Filesystem for Live {
         let Some(object) = self.object(ino.0) else {
             return self.frozen.release(req, ino, fh, flags, lock_owner, flush, reply);
         };
-        // Who has a file open that is gone has none of those open that are there.
+        // A handle of a removed file does not count as an open handle of its successor.
         empty(if self.is_of(fh, object) { self.files.close_file(object) } else { Ok(()) }, reply);
     }
 
@@ -325,7 +326,7 @@ impl Filesystem for Live {
         if self.options.read().dir_atime {
             self.accessed(object);
         }
-        // Whether the root shows `.zfs` may change at any time.
+        // The visibility of `.zfs` in the root may change at any time.
         let keep = if object == self.files.root {
             FopenFlags::empty()
         } else {
@@ -363,7 +364,7 @@ impl Filesystem for Live {
                     let keep = found.keep_attr.min(found.keep);
                     reply.add(found.attr.ino, item.next, name, &keep, &found.attr, found.generation)
                 }
-                // What can't be read still shows its name; using it gives the error.
+                // An unreadable file still shows its name; using it returns the error.
                 Err(_) => reply.name_only(INodeNo(item.ino), item.next, item.kind, name),
             }
         };
@@ -377,7 +378,7 @@ impl Filesystem for Live {
         if self.object(ino.0).is_none() {
             return self.frozen.releasedir(req, ino, fh, flags, reply);
         }
-        // Of a directory that is gone nothing is open any more.
+        // A removed directory has no open count any more.
         let open = self.open_dirs.closed(fh).filter(|(object, of)| self.is_of(*of, *object));
         empty(open.map_or(Ok(()), |(object, _)| self.files.close_file(object)), reply);
     }
@@ -391,7 +392,7 @@ impl Filesystem for Live {
             Ok(room) => {
                 let free = room.available / UNIT;
                 let blocks = room.referenced.saturating_add(room.available) / UNIT;
-                // As many files as there are sectors left, as OpenZFS says.
+                // As many files as there are free sectors, as in OpenZFS.
                 let files_free = room.available / 512;
                 let files = room.objects.saturating_add(files_free);
                 let unit = u32::try_from(UNIT).unwrap_or(4096);
@@ -434,7 +435,7 @@ impl Filesystem for Live {
             return self.frozen.getxattr(req, ino, name, size, reply);
         };
         let value = match self.check_xattr(name.as_bytes()) {
-            // The kernel asks before it lets anybody in, and takes any other error for one.
+            // The kernel asks before granting access, and would take any other error for a failure of the access.
             Err(_) if posix_acl::is_list(name.as_bytes()) => Ok(None),
             allowed => allowed.and_then(|()| self.files.xattr(object, name.as_bytes())),
         };

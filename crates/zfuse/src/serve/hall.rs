@@ -1,4 +1,4 @@
-//! The threads.
+//! The shared threads.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,13 +20,13 @@ use crate::wire::{Device, Filesystem, Header, MAX_WRITE, dispatch, greet};
 
 /// The name of the threads.
 const NAME: &str = "fuse";
-/// Room for any request.
+/// Buffer size for any request.
 const ROOM: usize = MAX_WRITE + (4 << 10);
-/// How long a thread that is too many waits for something to do.
+/// Idle time after which a surplus thread ends.
 const IDLE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// Threads that wait in any case while there are mounts.
+/// Threads that always wait while there are mounts.
 const KEPT: usize = 2;
-/// Rooms for requests that are kept for the next.
+/// Buffers kept for further requests.
 const SPARE: usize = 4;
 
 static HALL: OnceLock<Hall> = OnceLock::new();
@@ -44,14 +44,14 @@ struct Hall {
 
 #[derive(Debug, Default)]
 struct Crew {
-    /// Threads that wait for a request.
+    /// Threads waiting for a request.
     idle: usize,
 }
 
-/// Has `files` answer a connection that has just been mounted, from now on.
+/// Serves a newly mounted connection with `files`.
 ///
 /// # Errors
-/// When the kernel and we do not understand each other, or there is no thread.
+/// If the protocol negotiation fails, or no thread can be started.
 pub fn enter(device: OwnedFd, mut files: Box<dyn Filesystem>) -> io::Result<Arc<Line>> {
     let device = Device::new(device);
     greet(&device, files.as_mut())?;
@@ -91,7 +91,7 @@ impl Hall {
         served.map(|()| line)
     }
 
-    /// Sees to it that a thread waits for the next request.
+    /// Ensures that a thread waits for the next request.
     fn man(&'static self) -> io::Result<()> {
         let mut crew = self.crew.lock();
         if crew.idle > 0 {
@@ -112,7 +112,7 @@ impl Hall {
         }
     }
 
-    /// Waits for a request; `None`: there are threads enough.
+    /// Waits for a request; `None` if there are enough threads.
     fn event(&self) -> Option<u64> {
         loop {
             let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
@@ -138,14 +138,14 @@ impl Hall {
         }
     }
 
-    /// Reads a request, lets somebody wait for the next, and answers it, if it has not to wait.
+    /// Reads a request, lets another thread wait for the next, and answers it unless it has to queue.
     fn take_in(&'static self, key: u64, line: &Arc<Line>) {
         let mut room = self.spare.lock().pop().unwrap_or_else(|| vec![0; ROOM]);
         match line.device.read(&mut room) {
             // Never from the kernel: a request has a header.
             Ok(0) => self.hang_up(key, line),
             Ok(len) => self.take(key, line, room.get(..len).unwrap_or_default()),
-            // A request that was given up before anybody took it.
+            // The request was cancelled before a thread read it.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOENT | Errno::NOMEM) => self.listen(key, line),
             Err(_) => self.hang_up(key, line),
         }
@@ -169,7 +169,7 @@ impl Hall {
         };
         let verdict = line.take_in(lane, request, &self.load);
         if verdict.now {
-            // Without one this thread is late for the next request, no more.
+            // Without another thread only the next request is delayed.
             let _ = self.man();
         }
         if verdict.more {
@@ -180,7 +180,7 @@ impl Hall {
         }
     }
 
-    /// Answers a request, and those of its lane that came to wait meanwhile.
+    /// Answers a request, and those that queued in its lane meanwhile.
     fn answer_all(&self, key: u64, line: &Arc<Line>, lane: Lane, request: &[u8]) {
         answer(line, request);
         let mut after = line.done(lane, request.len(), &self.load);
@@ -194,21 +194,21 @@ impl Hall {
         }
     }
 
-    /// Whoever waits may take the next request of that connection.
+    /// Lets a waiting thread take the next request of the connection.
     fn listen(&self, key: u64, line: &Line) {
-        // One that has ended meanwhile is no longer known.
+        // An ended connection is no longer registered.
         let _ = epoll::modify(&self.epoll, &*line.device, EventData::new_u64(key), wanted());
     }
 }
 
-/// One thread is told of a request, and no other before it says so.
+/// One thread is notified of a request, and no other until it re-arms the event.
 fn wanted() -> EventFlags {
     EventFlags::IN | EventFlags::ONESHOT
 }
 
 fn answer(line: &Line, request: &[u8]) {
     let (Some(files), Some((header, words))) = (line.files(), Header::split(request)) else { return };
-    // A request that panics has failed, and says so; the thread goes on with others.
+    // A request that panics fails with an error; the thread continues with others.
     let done = catch_unwind(AssertUnwindSafe(|| dispatch(&*files, &line.device, &header, words)));
     if done.is_err() {
         eprintln!(

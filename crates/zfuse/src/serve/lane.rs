@@ -1,33 +1,33 @@
-//! Requests told apart by what they may wait for, and how many of them may.
+//! Classifies requests by the resources they may wait for, and bounds each class.
 
 use crate::wire::Opcode;
 
-/// What a request may wait for.
+/// The resource that a request may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// A block of metadata that is not in memory: names, attributes, listings.
     Names,
     /// A block of a file.
     Read,
-    /// Room among the dirty data, with all the bytes of the request.
+    /// Space among the dirty data, with all the bytes of the request.
     Write,
-    /// The same with a name or attributes.
+    /// The same for a name or attributes.
     Change,
     /// The disk.
     Sync,
 }
 
-/// How many lanes there are.
+/// The number of lanes.
 pub const LANES: usize = 5;
-/// Threads at work in all lanes of all mounts, from which on a lane of a mount has one.
+/// Total working threads above which a lane of a mount is limited to one.
 pub const ALL_THREADS: usize = 256;
-/// Bytes of requests of one mount and of all, from which on no more are taken in.
+/// Bytes of requests of one mount and of all mounts above which no more are read.
 pub const BYTES: (usize, usize) = (40 << 20, 48 << 20);
-/// What a request costs beside its bytes.
+/// The cost of a request in addition to its bytes.
 pub const COST: usize = 256;
 
 impl Lane {
-    /// Where a request belongs; `None`: it is answered in no time.
+    /// The lane of a request; `None` if it never waits.
     pub fn of(opcode: Opcode) -> Option<Self> {
         Some(match opcode {
             Opcode::Lookup
@@ -55,7 +55,7 @@ impl Lane {
             | Opcode::Rename
             | Opcode::Rename2
             | Opcode::Link
-            // The last one of a file that has no name frees it.
+            // The last release of a file without a name frees it.
             | Opcode::Release
             | Opcode::Setxattr
             | Opcode::Removexattr
@@ -72,19 +72,19 @@ impl Lane {
         })
     }
 
-    /// Threads of one mount that may be at work in it.
+    /// Maximum working threads of one mount in this lane.
     pub fn threads(self) -> usize {
         match self {
-            // As many as a disk can make use of.
+            // As many as a disk can use.
             Self::Names | Self::Read => 16,
-            // What waits for room waits for the same: more of them make no more.
+            // All requests that wait for space wait for the same event: more threads gain nothing.
             Self::Write | Self::Change => 8,
-            // One write of the log serves all that wait.
+            // One log write serves all that wait.
             Self::Sync => 32,
         }
     }
 
-    /// Its place among all.
+    /// Its index.
     pub fn index(self) -> usize {
         match self {
             Self::Names => 0,

@@ -1,4 +1,4 @@
-//! One mount's connection: which of its requests are under way, and which wait.
+//! One mount's connection: its active and queued requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use super::lane::{ALL_THREADS, BYTES, COST, LANES, Lane};
 use crate::wire::{Device, Filesystem, Notifier};
 
-/// What the requests of all mounts take.
+/// The resources used by the requests of all mounts.
 #[derive(Debug, Default)]
 pub struct Load {
     threads: AtomicUsize,
@@ -20,7 +20,7 @@ pub struct Load {
 /// A connection.
 #[derive(Debug)]
 pub struct Line {
-    /// The way to the kernel.
+    /// The channel to the kernel.
     pub device: Arc<Device>,
     files: Mutex<Option<Arc<dyn Filesystem>>>,
     state: Mutex<State>,
@@ -31,9 +31,9 @@ pub struct Line {
 #[derive(Debug, Default)]
 struct State {
     lanes: [Traffic; LANES],
-    /// Bytes of requests that are under way or wait.
+    /// Bytes of active and queued requests.
     bytes: usize,
-    /// No more requests are taken in until some of those have gone.
+    /// No more requests are read until some have been answered.
     paused: bool,
     /// The kernel has ended the connection.
     gone: bool,
@@ -45,31 +45,31 @@ struct Traffic {
     waiting: VecDeque<Vec<u8>>,
 }
 
-/// What is to become of a request that was read.
+/// The fate of a request that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// It is answered now; else it waits in its lane.
+    /// It is answered now; otherwise it queues in its lane.
     pub now: bool,
-    /// The next may be taken in.
+    /// The next one may be read.
     pub more: bool,
 }
 
-/// What comes after a request that was answered.
+/// The step after an answered request.
 #[derive(Debug, Default)]
 pub struct After {
-    /// One that has waited.
+    /// A request from the queue.
     pub next: Option<Vec<u8>>,
-    /// Requests may be taken in again.
+    /// Requests may be read again.
     pub resume: bool,
 }
 
-/// Whether one more is allowed: to who has none always.
+/// Whether one more is allowed: always if the mount has none.
 fn allowed(own: usize, most: usize, all: usize, most_of_all: usize) -> bool {
     own == 0 || (own < most && all < most_of_all)
 }
 
 impl Line {
-    /// A connection that `files` answers.
+    /// A connection that is served by `files`.
     pub fn new(device: Arc<Device>, files: Arc<dyn Filesystem>) -> Arc<Self> {
         Arc::new(Self {
             device,
@@ -80,22 +80,22 @@ impl Line {
         })
     }
 
-    /// What answers its requests; `None` once it is over.
+    /// The file system that answers its requests; `None` once the connection is over.
     pub fn files(&self) -> Option<Arc<dyn Filesystem>> {
         self.files.lock().clone()
     }
 
-    /// The way to tell the kernel something.
+    /// The notifier of the kernel.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.device))
     }
 
-    /// True once the kernel has ended it and the last request is answered.
+    /// Whether the kernel has ended it and the last request is answered.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Waits for that; false when it takes longer.
+    /// Waits for the end; returns false on timeout.
     pub fn wait(&self, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
@@ -107,7 +107,7 @@ impl Line {
         true
     }
 
-    /// Takes in a request that was read.
+    /// Registers a request that was read.
     pub fn take_in(&self, lane: Lane, request: &[u8], load: &Load) -> Verdict {
         let mut state = self.state.lock();
         let cost = request.len().saturating_add(COST);
@@ -150,7 +150,7 @@ impl Line {
         after
     }
 
-    /// The kernel has ended it: what still waits has nobody who wants an answer.
+    /// The kernel has ended the connection: queued requests have no recipient any more.
     pub fn hang_up(&self, load: &Load) {
         let mut state = self.state.lock();
         state.gone = true;

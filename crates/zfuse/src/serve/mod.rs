@@ -6,16 +6,17 @@
 //!                                       its place already)            the thread goes back
 //! ```
 //!
-//! **What waits delays nothing else.** Requests of a mount are told apart by what they may wait for ([`lane`]): names for
-//! a cold block, writes for room among the dirty data, fsync for a log write. Each lane of each mount has threads of its
-//! own to wait with; when they all wait, further requests of that lane queue, and the others go on. The thread that has
-//! taken a request sees to it that one waits for the next before it begins ([`hall`]).
+//! **A waiting request delays no other.** Requests of a mount are classified by the resources they may wait for
+//! ([`lane`]): names for a cold block, writes for space among the dirty data, fsync for a log write. Each lane of
+//! each mount may occupy a number of threads; when they all wait, further requests of that lane queue, and the
+//! other lanes continue. The thread that has taken a request ensures that another one waits for the next before it
+//! begins ([`hall`]).
 //!
-//! **What is bounded**: threads at work in a lane of a mount, threads at work in all; bytes of requests that are held.
-//! A mount that has nothing under way may always begin with one request, whatever the others do: a pool may lie on a file
-//! in a mount of the same process, and the outer one must go on while all requests of the inner one wait for it.
+//! **Bounds**: threads working in a lane of a mount, threads working in all; bytes of requests in memory. A mount
+//! without active requests may always begin one, whatever the others do: a pool may lie on a file in a mount of the
+//! same process, and the outer one must make progress while all requests of the inner one wait for it.
 //!
-//! **Order**: FUSE wants none. The kernel sends what must come after a request when it has the answer.
+//! **Order**: FUSE requires none. The kernel sends dependent requests after the answer.
 
 mod hall;
 mod lane;

@@ -1,4 +1,4 @@
-//! Over a pair of sockets in the kernel's place.
+//! Tests over a pair of sockets in place of the kernel.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ const LOOKUP: u32 = 1;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
 
-/// Answers names at once, and what is written and synced when the door opens.
+/// Answers names at once, and writes and syncs when the door opens.
 #[derive(Debug, Clone, Default)]
 struct Slow(Arc<(Mutex<bool>, Condvar)>);
 
@@ -89,7 +89,7 @@ impl Kernel {
         assert_eq!(rustix::io::write(&self.0, &request).unwrap(), request.len());
     }
 
-    /// Number and error of the next answer; `None`: there is none for long.
+    /// Number and error of the next answer; `None` on timeout.
     fn answer(&self) -> Option<(u64, i32)> {
         let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
@@ -103,10 +103,10 @@ impl Kernel {
     }
 }
 
-/// Threads of this process that answer requests.
+/// Number of threads of this process that answer requests.
 fn threads() -> usize {
     let all = std::fs::read_dir("/proc/self/task").unwrap();
-    // One that has just ended has no name.
+    // A thread that has just ended has no name.
     let name =
         |task: &std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
     all.filter_map(Result::ok).filter(|task| name(task).trim() == "fuse").count()
@@ -124,9 +124,10 @@ fn what_waits_delays_nothing_else_and_threads_are_bounded() {
         kernel.ask(LOOKUP, 300 + request, b"name\0");
         assert_eq!(kernel.answer(), Some((300 + request, -libc::ENOENT)));
     }
-    // Those at work in two lanes, those that wait for requests, and some of the other tests: far fewer than 120 requests.
+    // The threads working in two lanes, those waiting for requests, and some of the other tests: far fewer than 120
+    // requests.
     assert!((8 + 32..8 + 32 + 24).contains(&threads()), "{} threads", threads());
-    // Another mount is not delayed either, whatever it asks for first.
+    // Another mount is not delayed either, whatever its first request.
     let (other, theirs) = Kernel::mount(&Slow::default());
     other.ask(LOOKUP, 7, b"name\0");
     assert_eq!(other.answer(), Some((7, -libc::ENOENT)));

@@ -1,4 +1,4 @@
-//! A connection to the kernel, and notices that go over it unasked.
+//! A connection to the kernel, and unsolicited notifications over it.
 
 use std::ffi::OsStr;
 use std::io::{self, IoSlice};
@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use super::INodeNo;
 use super::encode::Out;
 
-/// Length of the header of what the kernel is sent.
+/// Length of the header of a message to the kernel.
 const HEADER: usize = 16;
-/// Notices have no request; the number of the notice stands in the place of the error.
+/// Notifications have no request; the number of the notification replaces the error.
 const UNASKED: u64 = 0;
 const INVAL_INODE: i32 = 2;
 const INVAL_ENTRY: i32 = 3;
@@ -25,12 +25,12 @@ const INVAL_ENTRY: i32 = 3;
 pub struct Device(OwnedFd);
 
 impl Device {
-    /// Over `/dev/fuse`, opened and mounted.
+    /// Wraps `/dev/fuse`, opened and mounted.
     pub fn new(fd: OwnedFd) -> Self {
         Self(fd)
     }
 
-    /// From now on a read without a request returns at once.
+    /// Makes a read without a request return at once.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         Ok(rustix::fs::fcntl_setfl(&self.0, OFlags::NONBLOCK)?)
     }
@@ -43,12 +43,12 @@ impl Device {
             && polled.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
     }
 
-    /// One request.
+    /// Reads one request.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.0, buffer)
     }
 
-    /// Sends an answer: all of it at once, or none.
+    /// Sends an answer: all of it at once, or nothing.
     pub fn send(&self, unique: u64, error: i32, parts: &[&[u8]]) -> io::Result<()> {
         let len = parts.iter().map(|part| part.len()).sum::<usize>().saturating_add(HEADER);
         let len = u32::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -66,23 +66,24 @@ impl AsFd for Device {
     }
 }
 
-/// Tells the kernel what it does not know. A kernel that does not hold what it is to forget has nothing to do.
+/// Notifies the kernel of changes it has not seen. If it has not cached the object, there is nothing to do.
 #[derive(Debug, Clone)]
 pub struct Notifier(Arc<Device>);
 
 impl Notifier {
-    /// Over a connection.
+    /// Uses a connection.
     pub fn new(device: Arc<Device>) -> Self {
         Self(device)
     }
 
-    /// Attributes of a file are others, and its bytes in a range; `offset` below 0: attributes only, `len` 0: to the end.
+    /// Attributes of a file have changed, and its bytes in a range; `offset` below 0: attributes only, `len` 0: to
+    /// the end.
     pub fn inval_inode(&self, ino: INodeNo, offset: i64, len: i64) -> io::Result<()> {
         let what = Out::default().u64(ino.0).i64(offset).i64(len);
         self.tell(INVAL_INODE, &[what.bytes()])
     }
 
-    /// What a name names is another.
+    /// A name now refers to another file.
     pub fn inval_entry(&self, parent: INodeNo, name: &OsStr) -> io::Result<()> {
         let len = u32::try_from(name.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let what = Out::default().u64(parent.0).u32(len).u32(0);

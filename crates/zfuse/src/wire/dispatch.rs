@@ -1,4 +1,4 @@
-//! From the bytes of a request to the method that answers it.
+//! Dispatches the bytes of a request to the method that answers it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{
     ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 
-/// What a request wants.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "fuse_opcode")]
 #[allow(missing_docs)]
@@ -58,7 +58,7 @@ pub enum Opcode {
     Lseek,
     Tmpfile,
     Statx,
-    /// Nothing that is known here.
+    /// An unknown operation.
     Other,
 }
 
@@ -109,11 +109,11 @@ impl Opcode {
     }
 }
 
-/// What each request begins with.
+/// The common header of requests.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "fuse_in_header")]
 pub struct Header {
-    /// What it wants.
+    /// The operation.
     pub opcode: Opcode,
     /// Its number.
     pub unique: u64,
@@ -128,7 +128,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of a request, and what follows it.
+    /// Splits a request into its header and the rest.
     pub fn split(bytes: &[u8]) -> Option<(Self, Words<'_>)> {
         let mut words = Words(bytes);
         let (_len, opcode, unique) = (words.u32()?, Opcode::of(words.u32()?), words.u64()?);
@@ -138,17 +138,17 @@ impl Header {
     }
 }
 
-/// Has `files` answer a request. What can't be understood is answered with an error.
+/// Makes `files` answer a request. A malformed request is answered with an error.
 pub fn dispatch(files: &dyn Filesystem, device: &Arc<Device>, header: &Header, words: Words<'_>) {
     let call = Call { files, device, header, req: Request::of(header) };
     let done = match header.opcode {
-        // Nobody waits for an answer.
+        // These have no answer.
         Opcode::Forget | Opcode::BatchForget => Some(()),
         Opcode::Destroy => {
             call.answer().send(&[]);
             Some(())
         }
-        // Nothing is given up once it has begun; the kernel does not ask again.
+        // A request that has begun is not interrupted; the kernel does not ask again.
         Opcode::Interrupt | Opcode::Other => {
             call.answer().fail(Errno::ENOSYS);
             Some(())
@@ -187,7 +187,8 @@ impl Call<'_> {
         INodeNo(self.header.node)
     }
 
-    /// Names and attributes. `None`: another kind of request, or one that is too short; nothing is answered then.
+    /// Names and attributes. `None` for another kind of request, or one that is too short; nothing is answered
+    /// then.
     fn name_or_attributes(&self, mut words: Words<'_>) -> Option<()> {
         let (files, req, node) = (self.files, &self.req, self.node());
         let entry = || ReplyEntry::new(self.answer());
@@ -272,7 +273,7 @@ impl Call<'_> {
         Some(())
     }
 
-    /// Handles and what is read and written through them.
+    /// Handles, and reads and writes through them.
     fn content(&self, mut words: Words<'_>) -> Option<()> {
         let (files, req, node) = (self.files, &self.req, self.node());
         let empty = || ReplyEmpty::new(self.answer());
@@ -288,7 +289,7 @@ impl Call<'_> {
                 let reply = ReplyCreate::new(self.answer());
                 files.create(req, node, words.name()?, mode, umask, flags, reply);
             }
-            // The name that follows has no meaning.
+            // The following name has no meaning.
             Opcode::Tmpfile => {
                 let (_flags, mode, umask) = (words.i32()?, words.u32()?, words.u32()?);
                 files.tmpfile(req, node, mode, umask, ReplyCreate::new(self.answer()));
@@ -341,7 +342,7 @@ impl Call<'_> {
         Some(())
     }
 
-    /// Extended attributes and the rest.
+    /// Extended attributes and other requests.
     fn extra(&self, mut words: Words<'_>) -> Option<()> {
         let (files, req, node) = (self.files, &self.req, self.node());
         let empty = || ReplyEmpty::new(self.answer());
@@ -378,7 +379,7 @@ impl Call<'_> {
     }
 }
 
-/// Where something is read or written.
+/// The position of a read or write.
 #[doc(alias("fuse_read_in", "fuse_write_in"))]
 struct Io {
     handle: FileHandle,

@@ -1,19 +1,19 @@
-//! Structures of the protocol as bytes.
+//! Encodes structures of the protocol.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{FileAttr, FileHandle, FileType, FopenFlags, Generation};
 
-/// Fields of an answer to `statx`: all that `stat` has, and the time of birth.
+/// Fields of an answer to `statx`: all of `stat`, and the birth time.
 const BASIC_STATS: u32 = 0x7ff;
 const BTIME: u32 = 0x800;
 
-/// Bytes that grow field by field.
+/// A buffer that grows field by field.
 #[derive(Debug, Default)]
 pub struct Out(Vec<u8>);
 
 impl Out {
-    /// What has come together.
+    /// The encoded bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -61,7 +61,7 @@ impl Out {
         out.u32(attr.blksize).u32(0)
     }
 
-    /// Attributes of a file with the time of its birth. The kernel replaces the device number by that of the mount.
+    /// Attributes of a file with its birth time. The kernel replaces the device number by that of the mount.
     #[doc(alias = "fuse_statx")]
     pub fn statx(self, attr: &FileAttr) -> Self {
         let mode = type_bits(attr.kind) | u32::from(attr.perm);
@@ -71,12 +71,12 @@ impl Out {
         let out = out.u64(attr.ino.0).u64(attr.size).u64(attr.blocks).u64(0);
         let times = [attr.atime, attr.crtime, attr.ctime, attr.mtime].map(time);
         let out = times.iter().fold(out, |out, (seconds, nanos)| out.i64(*seconds).u32(*nanos).u32(0));
-        // The reverse of the packed form: 12 bits of major, 20 of minor.
+        // The inverse of the packed format: 12 bits of major, 20 of minor.
         let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00);
         out.u32(major).u32(minor).u64(0).raw(&[0; 112])
     }
 
-    /// A name's file, and how long the kernel may keep both.
+    /// A name's file, and the cache lifetime of both.
     #[doc(alias = "fuse_entry_out")]
     pub fn entry(self, keep: (&Duration, &Duration), attr: &FileAttr, generation: Generation) -> Self {
         let (keep_name, keep_attr) = keep;
@@ -91,7 +91,7 @@ impl Out {
         self.u64(handle.0).u32(flags.bits()).u32(0)
     }
 
-    /// A name in a listing, filled up to 8 bytes.
+    /// A name in a listing, padded to 8 bytes.
     #[doc(alias = "fuse_dirent")]
     pub fn dirent(self, ino: u64, next: u64, kind: FileType, name: &[u8]) -> Self {
         let len = u32::try_from(name.len()).unwrap_or(0);
@@ -101,7 +101,7 @@ impl Out {
     }
 }
 
-/// A type as modes say it.
+/// A type as mode bits.
 fn type_bits(kind: FileType) -> u32 {
     match kind {
         FileType::NamedPipe => libc::S_IFIFO,
@@ -129,7 +129,7 @@ fn time(time: SystemTime) -> (i64, u32) {
     }
 }
 
-/// A moment that the kernel gave.
+/// A time from the kernel.
 pub fn moment(seconds: i64, nanos: u32) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let base = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };

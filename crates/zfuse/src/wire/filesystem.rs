@@ -1,4 +1,4 @@
-//! What answers requests.
+//! The interface of file systems that answer requests.
 
 use std::ffi::OsStr;
 use std::fmt::Debug;
@@ -14,7 +14,7 @@ use super::{
     WriteFlags,
 };
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     uid: u32,
@@ -23,12 +23,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// Of a request.
+    /// From a request.
     pub fn of(header: &Header) -> Self {
         Self { uid: header.uid, gid: header.gid, pid: header.pid }
     }
 
-    /// Of a user, without a connection.
+    /// A user without a connection.
     #[cfg(test)]
     pub fn of_user(uid: u32) -> Self {
         Self { uid, gid: uid, pid: 0 }
@@ -44,13 +44,13 @@ impl Request {
         self.gid
     }
 
-    /// The process; 0 when the kernel asks by itself, or it can't be seen from here.
+    /// The process; 0 if the kernel itself is the sender, or the process cannot be seen from here.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 }
 
-/// Requests that are not answered by a file system are unknown to it.
+/// By default a file system answers each of these requests as unknown.
 macro_rules! requests {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $kind:ty),*; $reply:ty);)*) => {
         $($(#[$doc])*
@@ -62,22 +62,22 @@ macro_rules! requests {
     };
 }
 
-/// A file system as the kernel sees it. An answer may be given later, from any thread.
+/// A file system as the kernel sees it. An answer may be sent later, from any thread.
 pub trait Filesystem: Debug + Send + Sync {
     /// The connection begins.
     ///
     /// # Errors
-    /// Why it must not.
+    /// The reason to refuse it.
     fn init(&mut self, _req: &Request, _config: &mut KernelConfig) -> io::Result<()> {
         Ok(())
     }
 
     requests! {
-        /// What a name names.
+        /// Looks up a name.
         lookup(parent: INodeNo, name: &OsStr; ReplyEntry);
-        /// Attributes.
+        /// Returns attributes.
         getattr(ino: INodeNo, fh: Option<FileHandle>; ReplyAttr);
-        /// Attributes with the time of birth.
+        /// Returns attributes with the birth time.
         statx(ino: INodeNo, fh: Option<FileHandle>; ReplyStatx);
         /// Changes attributes.
         setattr(
@@ -86,21 +86,21 @@ pub trait Filesystem: Debug + Send + Sync {
             fh: Option<FileHandle>, crtime: Option<SystemTime>, chgtime: Option<SystemTime>,
             bkuptime: Option<SystemTime>, flags: Option<BsdFileFlags>; ReplyAttr
         );
-        /// Where a symbolic link points.
+        /// Returns the target of a symbolic link.
         readlink(ino: INodeNo; ReplyData);
-        /// Makes a file.
+        /// Creates a file.
         mknod(parent: INodeNo, name: &OsStr, mode: u32, umask: u32, rdev: u32; ReplyEntry);
-        /// Makes a directory.
+        /// Creates a directory.
         mkdir(parent: INodeNo, name: &OsStr, mode: u32, umask: u32; ReplyEntry);
         /// Removes a file's name.
         unlink(parent: INodeNo, name: &OsStr; ReplyEmpty);
         /// Removes a directory.
         rmdir(parent: INodeNo, name: &OsStr; ReplyEmpty);
-        /// Makes a symbolic link.
+        /// Creates a symbolic link.
         symlink(parent: INodeNo, name: &OsStr, target: &Path; ReplyEntry);
-        /// Gives a file another name.
+        /// Renames a file.
         rename(parent: INodeNo, name: &OsStr, to: INodeNo, newname: &OsStr, flags: RenameFlags; ReplyEmpty);
-        /// Gives a file one more name.
+        /// Adds a name to a file.
         link(ino: INodeNo, to: INodeNo, newname: &OsStr; ReplyEntry);
         /// Opens a file.
         open(ino: INodeNo, flags: OpenFlags; ReplyOpen);
@@ -120,37 +120,37 @@ pub trait Filesystem: Debug + Send + Sync {
         release(
             ino: INodeNo, fh: FileHandle, flags: OpenFlags, owner: Option<LockOwner>, flush: bool; ReplyEmpty
         );
-        /// What was written is to be on disk.
+        /// Makes all writes durable.
         fsync(ino: INodeNo, fh: FileHandle, datasync: bool; ReplyEmpty);
-        /// The same of a directory.
+        /// The same for a directory.
         fsyncdir(ino: INodeNo, fh: FileHandle, datasync: bool; ReplyEmpty);
         /// Opens a directory.
         opendir(ino: INodeNo, flags: OpenFlags; ReplyOpen);
-        /// Names of a directory.
+        /// Lists names of a directory.
         readdir(ino: INodeNo, fh: FileHandle, offset: u64; ReplyDirectory);
-        /// Names and attributes.
+        /// Lists names and attributes.
         readdirplus(ino: INodeNo, fh: FileHandle, offset: u64; ReplyDirectoryPlus);
         /// A directory is closed.
         releasedir(ino: INodeNo, fh: FileHandle, flags: OpenFlags; ReplyEmpty);
-        /// How full it is.
+        /// Returns the usage of the file system.
         statfs(ino: INodeNo; ReplyStatfs);
         /// Sets an extended attribute.
         setxattr(ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, position: u32; ReplyEmpty);
-        /// Its value.
+        /// Returns the value of an extended attribute.
         getxattr(ino: INodeNo, name: &OsStr, size: u32; ReplyXattr);
-        /// All names.
+        /// Lists the names of extended attributes.
         listxattr(ino: INodeNo, size: u32; ReplyXattr);
-        /// Removes one.
+        /// Removes an extended attribute.
         removexattr(ino: INodeNo, name: &OsStr; ReplyEmpty);
-        /// Makes and opens a file.
+        /// Creates and opens a file.
         create(parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32; ReplyCreate);
-        /// Makes and opens a file without a name.
+        /// Creates and opens a file without a name.
         tmpfile(parent: INodeNo, mode: u32, umask: u32; ReplyCreate);
-        /// Something else.
+        /// Other operations.
         ioctl(ino: INodeNo, fh: FileHandle, flags: IoctlFlags, cmd: u32, data: &[u8], size: u32; ReplyIoctl);
-        /// Space of a file.
+        /// Changes the space of a file.
         fallocate(ino: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32; ReplyEmpty);
-        /// The next hole or the next bytes.
+        /// Finds the next hole or data.
         lseek(ino: INodeNo, fh: FileHandle, offset: i64, whence: i32; ReplyLseek);
     }
 }

@@ -1,4 +1,4 @@
-//! The first request of a connection: what the kernel can do, and what of that is wanted.
+//! The first request of a connection: negotiates capabilities with the kernel.
 
 use std::io;
 
@@ -11,19 +11,19 @@ use super::filesystem::Filesystem;
 use super::words::Words;
 use super::{InitFlags, Request};
 
-/// The protocol that is spoken here.
+/// The protocol version used here.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 40;
-/// The oldest that is understood: answers have had their present forms since then (Linux 3.15).
+/// The oldest supported minor version: answers have had their present formats since then (Linux 3.15).
 const OLDEST: u32 = 23;
-/// The longest write request: who reads requests has room for that.
+/// The maximum write request: readers of requests have buffers of that size.
 pub const MAX_WRITE: usize = 1 << 20;
-/// Bytes of a page, in which the kernel counts requests.
+/// Bytes of a page, the kernel's unit of request sizes.
 const PAGE: u32 = 4096;
-/// Room for the first request: not less than the kernel wants for any.
+/// Buffer for the first request: not less than the kernel's minimum.
 const ROOM: usize = 64 << 10;
 
-/// What a connection is to be like.
+/// The parameters of a connection.
 #[derive(Debug)]
 pub struct KernelConfig {
     offered: InitFlags,
@@ -40,10 +40,10 @@ impl KernelConfig {
         Self { offered, wanted, max_readahead, max_write: 128 << 10, max_background: 16 }
     }
 
-    /// Wants more.
+    /// Requests more capabilities.
     ///
     /// # Errors
-    /// What of that the kernel does not have.
+    /// The capabilities that the kernel lacks.
     pub fn add_capabilities(&mut self, flags: InitFlags) -> Result<(), InitFlags> {
         let missing = flags - self.offered;
         if missing.is_empty() {
@@ -54,17 +54,17 @@ impl KernelConfig {
         }
     }
 
-    /// How far the kernel reads ahead, at most what it offers.
+    /// Sets the kernel's read-ahead, at most its offer.
     pub fn set_max_readahead(&mut self, bytes: u32) {
         self.max_readahead = self.max_readahead.min(bytes);
     }
 
-    /// The longest write request.
+    /// Sets the maximum write request.
     pub fn set_max_write(&mut self, bytes: u32) {
         self.max_write = bytes.min(u32::try_from(MAX_WRITE).unwrap_or(u32::MAX));
     }
 
-    /// How many requests nobody waits for may be under way.
+    /// Sets the maximum number of background requests.
     pub fn set_max_background(&mut self, requests: u16) {
         self.max_background = requests;
     }
@@ -81,7 +81,7 @@ impl KernelConfig {
     }
 }
 
-/// Answers the first request, which is there once the file system is mounted.
+/// Answers the first request, which is available once the file system is mounted.
 pub fn greet(device: &Device, files: &mut dyn Filesystem) -> io::Result<()> {
     let mut room = vec![0; ROOM];
     loop {
@@ -99,7 +99,7 @@ pub fn greet(device: &Device, files: &mut dyn Filesystem) -> io::Result<()> {
         }
         let offer = Offer::read(&mut words).ok_or_else(senseless)?;
         if offer.major > MAJOR {
-            // It asks again with ours.
+            // The kernel asks again with our version.
             device.send(header.unique, 0, &[Out::default().u32(MAJOR).u32(MINOR).raw(&[0; 56]).bytes()])?;
             continue;
         }

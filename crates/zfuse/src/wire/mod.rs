@@ -1,8 +1,8 @@
-//! FUSE's protocol: requests decoded from what the kernel sends, answers and notices encoded for it.
+//! FUSE's protocol: decodes the kernel's requests, encodes answers and notifications.
 //!
-//! `fuser` has this, too, but only behind a session that owns its threads: each mount takes threads of its own, a
-//! request can't be looked at before it is answered, and the descriptors are cloned for each thread. Its plain types
-//! stay in use; requests and answers here have the shapes of `fuser`'s.
+//! `fuser` contains this, too, but only behind a session that owns its threads: each mount takes threads of its
+//! own, a request cannot be examined before it is answered, and the descriptors are cloned for each thread. Its
+//! plain types stay in use; requests and answers here have the shapes of `fuser`'s.
 
 mod device;
 mod dispatch;

@@ -1,4 +1,4 @@
-//! Answers. Each may be given from any thread, once; one that is dropped says `EIO`, so that nobody waits for ever.
+//! Answers. Each may be sent from any thread, once; a dropped one sends `EIO`, so that no process waits for ever.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use super::device::Device;
 use super::encode::Out;
 use super::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo};
 
-/// The way back of one request.
+/// The reply channel of one request.
 #[derive(Debug)]
 pub struct Answer {
     device: Arc<Device>,
@@ -23,7 +23,7 @@ impl Answer {
         Self { device: Arc::clone(device), unique, open: true }
     }
 
-    /// Answers.
+    /// Sends the answer.
     pub fn send(mut self, parts: &[&[u8]]) {
         self.give(0, parts);
     }
@@ -35,10 +35,10 @@ impl Answer {
 
     fn give(&mut self, error: i32, parts: &[&[u8]]) {
         self.open = false;
-        // A request that was given up, or a mount that is gone, has nobody who waits.
+        // A cancelled request, or a removed mount, has no recipient.
         let sent = self.device.send(self.unique, error, parts);
         if sent.is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
-            // Not an answer to that request: it waits still.
+            // The answer was rejected: the request still waits.
             let _ = self.device.send(self.unique, -libc::EIO, &[]);
         }
     }
@@ -59,7 +59,7 @@ macro_rules! replies {
         pub struct $name(Answer);
 
         impl $name {
-            /// Over the way back of a request.
+            /// Uses the reply channel of a request.
             pub fn new(answer: Answer) -> Self {
                 Self(answer)
             }
@@ -73,34 +73,34 @@ macro_rules! replies {
 }
 
 replies! {
-    /// What a name names.
+    /// A name's file.
     ReplyEntry;
     /// Attributes.
     ReplyAttr;
-    /// Attributes with the time of birth.
+    /// Attributes with the birth time.
     ReplyStatx;
     /// Bytes.
     ReplyData;
     /// A handle.
     ReplyOpen;
-    /// How much was written.
+    /// The number of bytes written.
     ReplyWrite;
-    /// That it is done.
+    /// Success.
     ReplyEmpty;
-    /// How full the file system is.
+    /// The usage of the file system.
     ReplyStatfs;
-    /// An extended attribute, or names of some.
+    /// The value of an extended attribute, or names.
     ReplyXattr;
     /// A new file and a handle.
     ReplyCreate;
-    /// What came of an `ioctl`.
+    /// The result of an `ioctl`.
     ReplyIoctl;
     /// An offset.
     ReplyLseek;
 }
 
 impl ReplyEntry {
-    /// The file, and how long the kernel may keep its attributes and the name.
+    /// The file, and the cache lifetimes of its attributes and the name.
     pub fn entry_with_ttls(
         self,
         keep_attr: &Duration,
@@ -113,7 +113,7 @@ impl ReplyEntry {
 }
 
 impl ReplyAttr {
-    /// Attributes, and how long the kernel may keep them.
+    /// Attributes, and their cache lifetime.
     pub fn attr(self, keep: &Duration, attr: &FileAttr) {
         let out = Out::default().u64(keep.as_secs()).u32(keep.subsec_nanos()).u32(0).attr(attr);
         self.0.send(&[out.bytes()]);
@@ -121,7 +121,7 @@ impl ReplyAttr {
 }
 
 impl ReplyStatx {
-    /// Attributes, and how long the kernel may keep them.
+    /// Attributes, and their cache lifetime.
     pub fn statx(self, keep: &Duration, attr: &FileAttr) {
         let out = Out::default().u64(keep.as_secs()).u32(keep.subsec_nanos()).u32(0).raw(&[0; 16]);
         self.0.send(&[out.statx(attr).bytes()]);
@@ -143,14 +143,14 @@ impl ReplyOpen {
 }
 
 impl ReplyWrite {
-    /// So many bytes.
+    /// The number of bytes.
     pub fn written(self, size: u32) {
         self.0.send(&[Out::default().u32(size).u32(0).bytes()]);
     }
 }
 
 impl ReplyEmpty {
-    /// It is done.
+    /// Success.
     pub fn ok(self) {
         self.0.send(&[]);
     }
@@ -177,7 +177,7 @@ impl ReplyStatfs {
 }
 
 impl ReplyXattr {
-    /// How long the value is, to who asked for that.
+    /// The length of the value, for a request of the length.
     pub fn size(self, size: u32) {
         self.0.send(&[Out::default().u32(size).u32(0).bytes()]);
     }
@@ -203,7 +203,7 @@ impl ReplyCreate {
 }
 
 impl ReplyIoctl {
-    /// The result, and bytes that go back.
+    /// The result, and bytes to return.
     pub fn ioctl(self, result: i32, data: &[u8]) {
         self.0.send(&[Out::default().i32(result).u32(0).u32(0).u32(0).bytes(), data]);
     }
@@ -216,7 +216,7 @@ impl ReplyLseek {
     }
 }
 
-/// A listing that grows until it is as long as was asked for.
+/// A listing that grows up to the requested size.
 #[derive(Debug)]
 struct Listing {
     answer: Answer,
@@ -239,17 +239,17 @@ impl Listing {
 pub struct ReplyDirectory(Listing);
 
 impl ReplyDirectory {
-    /// With room for so many bytes.
+    /// With a size limit.
     pub fn new(answer: Answer, size: usize) -> Self {
         Self(Listing { answer, size, out: Out::default() })
     }
 
-    /// Adds a name; true: there was no room for it.
+    /// Adds a name; returns true if there was no room for it.
     pub fn add(&mut self, ino: INodeNo, next: u64, kind: FileType, name: impl AsRef<OsStr>) -> bool {
         self.0.add(&Out::default().dirent(ino.0, next, kind, name.as_ref().as_bytes()))
     }
 
-    /// That is all.
+    /// Ends the listing.
     pub fn ok(self) {
         self.0.answer.send(&[self.0.out.bytes()]);
     }
@@ -265,12 +265,12 @@ impl ReplyDirectory {
 pub struct ReplyDirectoryPlus(Listing);
 
 impl ReplyDirectoryPlus {
-    /// With room for so many bytes.
+    /// With a size limit.
     pub fn new(answer: Answer, size: usize) -> Self {
         Self(Listing { answer, size, out: Out::default() })
     }
 
-    /// Adds a name and its file; true: there was no room for it.
+    /// Adds a name and its file; returns true if there was no room for it.
     pub fn add(
         &mut self,
         ino: INodeNo,
@@ -284,7 +284,7 @@ impl ReplyDirectoryPlus {
         self.0.add(&out.dirent(ino.0, next, attr.kind, name.as_ref().as_bytes()))
     }
 
-    /// Adds a name without its file, which the kernel looks up when it is used; true: there was no room for it.
+    /// Adds a name without its file, which the kernel looks up on use; returns true if there was no room for it.
     pub fn name_only(&mut self, ino: INodeNo, next: u64, kind: FileType, name: impl AsRef<OsStr>) -> bool {
         /// Bytes of a file and its attributes.
         #[doc(alias = "fuse_entry_out")]
@@ -293,7 +293,7 @@ impl ReplyDirectoryPlus {
         self.0.add(&out.dirent(ino.0, next, kind, name.as_ref().as_bytes()))
     }
 
-    /// That is all.
+    /// Ends the listing.
     pub fn ok(self) {
         self.0.answer.send(&[self.0.out.bytes()]);
     }

@@ -1,9 +1,9 @@
-//! The fields of a request, one after the other.
+//! Parses the fields of a request in order.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What is left of a request. Each step is `None` once the request is too short.
+/// The rest of a request. Each step returns `None` once the request is too short.
 #[derive(Debug, Clone, Copy)]
 pub struct Words<'a>(pub &'a [u8]);
 
@@ -47,7 +47,7 @@ impl<'a> Words<'a> {
         Some(OsStr::from_bytes(name))
     }
 
-    /// So many bytes.
+    /// The given number of bytes.
     pub fn bytes(&mut self, len: u32) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
         self.0 = rest;
