@@ -1,4 +1,4 @@
-//! Checks that what imports what is what ARCHITECTURE.md says.
+//! Checks that imports match the tables of ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
-/// Every fault found, a line each.
+/// Every fault, a line each.
 pub fn check(root: &Path) -> Vec<String> {
     let Ok(page) = fs::read_to_string(root.join("ARCHITECTURE.md")) else {
         return vec!["ARCHITECTURE.md can't be read".to_owned()];
@@ -116,7 +116,7 @@ fn module_of(src: &Path, file: &Path) -> String {
     name.trim_end_matches(".rs").to_owned()
 }
 
-/// First path segments after `crate::`, tests left out: they may look upwards.
+/// First path segments after `crate::`, except in tests, which may import upwards.
 fn imports(text: &str) -> BTreeSet<String> {
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     let segment =

@@ -1,4 +1,4 @@
-//! Repository chores that are more than a line of make.
+//! Repository tasks that take more than a line of make.
 
 mod layering;
 mod suite;

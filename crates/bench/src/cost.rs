@@ -1,4 +1,4 @@
-//! What compression, checksums and parity of given bytes cost one core, measured by themselves.
+//! Measures the cost of compression, checksums and parity of given bytes on one core.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use sim::world::Shape;
 const BLOCK: usize = 128 << 10;
 const ROUNDS: usize = 256;
 
-/// Seconds of a core that a byte costs.
+/// Seconds of one core per byte.
 #[derive(Debug, Clone, Copy)]
 pub struct Costs {
-    /// lz4, on bytes that shrink and on bytes that don't: (shrinking, random).
+    /// lz4, on compressible and on incompressible bytes: (compressible, random).
     pub lz4: (f64, f64),
     /// fletcher4.
     pub checksum: f64,
-    /// Parity, a byte of data.
+    /// Parity, per byte of data.
     pub parity: f64,
 }
 
@@ -26,7 +26,7 @@ fn per_byte(mut work: impl FnMut(&[u8]), block: &[u8]) -> f64 {
 }
 
 impl Costs {
-    /// For that shape.
+    /// Measures for a shape.
     pub fn measure(shape: Shape, random: &[u8], text: &[u8]) -> Self {
         let lz4 = |block: &[u8]| {
             black_box(compress::compress(compress::Algorithm::Lz4, 0, block, block.len() - block.len() / 8));
@@ -52,13 +52,13 @@ fn parity(shape: Shape, block: &[u8]) -> f64 {
     let mut out = vec![vec![0; column]; parity];
     let generate = |_: &[u8]| {
         let mut views: Vec<&mut [u8]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-        // Columns of one length, at least one of them: nothing to be refused.
+        // Columns of equal length, at least one of them: generation cannot fail.
         let _ = black_box(raidz_math::generate(&data, &mut views));
     };
     per_byte(generate, block)
 }
 
-/// Time on processors of this whole process.
+/// Processor time of this whole process.
 pub fn processor() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

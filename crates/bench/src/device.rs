@@ -1,4 +1,4 @@
-//! A device that counts what goes through it, and for how long it had something to do.
+//! A device that counts its requests and measures its busy time.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use blkdev::{BlockDevice, Device, Geometry, Io, IoKind};
 use parking_lot::Mutex;
 
-/// What went through.
+/// Counters of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counts {
     /// Bytes written.
@@ -18,7 +18,7 @@ pub struct Counts {
     pub writes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Time with a request under way.
+    /// Time with an active request.
     pub busy: Duration,
 }
 
@@ -37,12 +37,12 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Over `inner`.
+    /// Wraps `inner`.
     pub fn new(inner: Device) -> Arc<Self> {
         Arc::new(Self { inner, state: Arc::default() })
     }
 
-    /// What went through since the last call.
+    /// Returns and resets the counters.
     pub fn take(&self) -> Counts {
         std::mem::take(&mut self.state.lock().counts)
     }

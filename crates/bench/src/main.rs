@@ -1,12 +1,12 @@
-//! `make bench`, the write path: what a pool makes of its devices, without any mount.
+//! `make bench`, the write path: the write speed of pools, without any mount.
 //!
 //! ```text
 //! bench DIR [MIB]     writes pools on files in DIR, of that many MiB of data each (2048)
 //! ```
 //!
-//! After each piece of work the same devices get as many bytes and flushes without a pool; the ratio says how much
-//! of their speed the pool gives. The columns behind say where the time went: how long devices had something to do,
-//! and what compression, checksums and parity of these bytes cost one core when measured by themselves.
+//! After each work item the same devices get as many bytes and flushes without a pool; the ratio is the part of
+//! their speed that the pool achieves. The further columns show the use of time: how long devices were busy, and
+//! the cost of compression, checksums and parity of these bytes on one core, measured separately.
 
 mod cost;
 mod device;
@@ -40,7 +40,7 @@ const SHAPES: [(&str, Shape); 5] = [
     ("raidz2", Shape::Raidz(2)),
     ("raidz3", Shape::Raidz(3)),
 ];
-/// Name, work, compressed, whether the data shrinks.
+/// Name, work, compressed, whether the data is compressible.
 const WORKS: [(&str, Work, bool, bool); 7] = [
     ("large file", work::sequential, false, false),
     ("large file, lz4", work::compressed, true, true),
@@ -152,7 +152,7 @@ fn raw_twin(dir: &Path, shape: Shape, size: u64, counts: &[Counts], block: &[u8]
     Ok(took)
 }
 
-/// A measured piece of work.
+/// A measured work item.
 struct Done {
     logical: u64,
     took: Duration,
@@ -173,7 +173,7 @@ impl Done {
             (true, true) => bytes * costs.lz4.0,
             (true, false) => bytes * costs.lz4.1,
         };
-        // Parity is made of what is stored, not of what was written.
+        // Parity is computed from the stored bytes, not from the written ones.
         let copies = if shape == Shape::Mirror { 2.0 } else { 1.0 };
         let redundant = match shape {
             Shape::Raidz(parity) => 1.0 - f64::from(parity) / shape.disks() as f64,

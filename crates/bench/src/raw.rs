@@ -1,4 +1,4 @@
-//! The same devices without a pool: as many bytes and flushes, one thread a device, one after the other.
+//! The same devices without a pool: as many bytes and flushes, one thread per device, sequentially.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::device::Counts;
 
 const PIECE: usize = 1 << 20;
 
-/// Writes to each device what the pool wrote to it, with a flush after every equal part. Gives the time.
+/// Writes to each device as many bytes as the pool did, with a flush after every equal part. Returns the time.
 pub fn twin(devices: &[Device], counts: &[Counts], block: &[u8]) -> Result<Duration> {
     let start = Instant::now();
     std::thread::scope(|scope| -> Result<()> {

@@ -1,4 +1,4 @@
-//! What is done to a pool. Each piece of work ends with everything on disk.
+//! The work items on a pool. Each ends with everything on disk.
 
 use engine::{Error, Kind, Result};
 use sim::files::FilePool;
@@ -8,12 +8,12 @@ use zpl::write::NewNode;
 
 const PIECE: u64 = 1 << 20;
 
-/// Bytes to write with, and how much of each work.
+/// The data to write, and the amount of each work item.
 #[derive(Debug)]
 pub struct Load {
-    /// Bytes that do not shrink.
+    /// Incompressible bytes.
     pub random: Vec<u8>,
-    /// Bytes that do.
+    /// Compressible bytes.
     pub text: Vec<u8>,
     /// Bytes of the large file.
     pub large: u64,
@@ -25,7 +25,7 @@ pub struct Load {
     pub syncs: u64,
 }
 
-/// A piece of work: logical bytes that it wrote.
+/// A work item; returns the logical bytes that it wrote.
 pub type Work = fn(&FilePool, &Load) -> Result<u64>;
 
 fn file(pool: &FilePool, dir: u64, name: &str, kind: FileKind) -> Result<u64> {
@@ -35,7 +35,7 @@ fn file(pool: &FilePool, dir: u64, name: &str, kind: FileKind) -> Result<u64> {
 fn write_large(pool: &FilePool, load: &Load, name: &str, source: &[u8]) -> Result<u64> {
     let number = file(pool, pool.fs.root, name, FileKind::Regular)?;
     for at in (0..load.large).step_by(1 << 20) {
-        // A window that moves by bytes, so that no two blocks are alike.
+        // A window that moves by bytes, so that no two blocks are equal.
         let shift = usize::try_from(at / PIECE * 4099 % PIECE).unwrap_or(0);
         let piece = source.get(shift..shift + (1 << 20)).unwrap_or(source);
         pool.fs.write(number, at, piece, false)?;

@@ -1,10 +1,10 @@
-//! The checks that every kind of device makes before it starts a request.
+//! Checks that every kind of device makes before it starts a request.
 
 use std::io;
 
 use crate::{Geometry, Io, IoKind};
 
-/// Refuses a request that reaches past the end, or changes a device that is read-only.
+/// Refuses a request that reaches past the end, or changes a read-only device.
 pub(crate) fn check(geometry: &Geometry, io: &Io) -> io::Result<()> {
     let len = match io.kind {
         IoKind::Flush => return Ok(()),
@@ -18,7 +18,7 @@ pub(crate) fn check(geometry: &Geometry, io: &Io) -> io::Result<()> {
     }
 }
 
-/// Refuses a change of `len` bytes that reaches past the end, or of a device that is read-only.
+/// Refuses a change of `len` bytes that reaches past the end, or of a read-only device.
 pub(crate) fn check_change(geometry: &Geometry, offset: u64, len: u64) -> io::Result<()> {
     if geometry.read_only {
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "device is open for reading only"));

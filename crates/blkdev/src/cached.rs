@@ -1,4 +1,4 @@
-//! Whether a range of a file is in the page cache.
+//! Tests whether a range of a file is in the page cache.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,10 +23,10 @@ struct Stat {
 
 /// The same number on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
-/// Smallest page there is; where pages are larger, a range just counts as cached less readily.
+/// The smallest page size; where pages are larger, a range just counts as cached less readily.
 const PAGE: u64 = 4096;
 
-/// True when all of the range is cached; false when it isn't, or when the kernel (before 6.5) can't tell.
+/// Whether all of the range is cached; also false if the kernel (before 6.5) cannot tell.
 pub(crate) fn is_cached(file: &File, offset: u64, len: u64) -> bool {
     let range = Range { off: offset, len };
     let mut stat = Stat::default();

@@ -1,4 +1,4 @@
-//! A test twin that fails as disks fail. Equal seeds and equal requests give equal failures.
+//! A test device that fails like real disks. Equal seeds and equal requests produce equal failures.
 
 use std::io;
 use std::ops::Range;
@@ -16,41 +16,42 @@ const ENXIO: i32 = 6;
 /// `Input/output error`.
 const EIO: i32 = 5;
 
-/// One way to fail. A request that touches a fault's range meets it.
+/// One way to fail. A request that touches a fault's range triggers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Reads of the range end with an input/output error.
+    /// Reads of the range fail with an input/output error.
     ReadError(Range<u64>),
-    /// Writes to the range end with an input/output error; nothing is written.
+    /// Writes to the range fail with an input/output error; nothing is written.
     WriteError(Range<u64>),
-    /// Reads of the range give other bytes, the same ones each time, and report success.
+    /// Reads of the range return other bytes, the same ones each time, and report success.
     BitRot {
         /// Bytes affected.
         range: Range<u64>,
         /// One bit flips in each run of this many bytes (at least 1).
         every: u64,
     },
-    /// Reads of the range give zeros: the writes never reached the medium.
+    /// Reads of the range return zeros: the writes never reached the medium.
     Missing(Range<u64>),
-    /// Writes are cut: only a part of the sectors, chosen by the seed, reaches the device inside.
+    /// Writes are torn: only some of the sectors, selected by the seed, reach the inner device.
     Torn(Range<u64>),
     /// Writes to the range are acknowledged and dropped.
     LostWrites(Range<u64>),
     /// Requests for the range take this much longer.
     Delay(Range<u64>, Duration),
-    /// Each request fails with this chance out of 1,000.
+    /// Each request fails with this probability out of 1,000.
     Flaky(u32),
     /// Every request fails.
     Dead,
     /// Every request fails with `ENXIO`: the disk was pulled out.
     Gone,
-    /// The next flushes end with an input/output error, as when the system can't write its page cache back: of the writes
-    /// since the fault was set or the last good flush, each is lost with a chance out of 1,000, and the system forgets that
-    /// it has not written them. Until they are written again reads give them, except those past the caches.
+    /// The next flushes fail with an input/output error, as when the system cannot write back its page cache: of
+    /// the writes since the fault was set or the last good flush, each is lost with a probability out of 1,000, and
+    /// the system forgets that it has not written them. Until they are rewritten reads return them, except reads
+    /// that bypass the caches.
     FlushErrors {
-        /// So many.
+        /// Number of failing flushes.
         count: u32,
-        /// Out of 1,000.
+        /// Probability out of 1,000.
         lost: u32,
     },
     /// Flushes are acknowledged and not done.
@@ -72,7 +73,7 @@ impl Fault {
     }
 }
 
-/// Passes requests on to the device inside, with faults that can be set while it runs.
+/// Passes requests to the inner device, with faults that can be set at any time.
 #[derive(Debug)]
 pub struct FaultyDevice {
     inner: Device,
@@ -85,14 +86,14 @@ pub struct FaultyDevice {
 struct State {
     rng: Rng,
     faults: Vec<Fault>,
-    /// What stood where was written since the last good flush, while a fault wants to know.
+    /// Previous contents of ranges written since the last good flush, while a fault needs them.
     unflushed: Vec<(u64, AlignedBuf)>,
-    /// What was lost, and is still in memory.
+    /// Lost writes that are still in memory.
     cached: Vec<(u64, Vec<u8>)>,
 }
 
 impl State {
-    /// Takes one of the flush errors that are due; the chance of each write to be lost.
+    /// Consumes one of the pending flush errors; returns the probability of each write to be lost.
     fn take_flush_error(&mut self) -> Option<u64> {
         let due = self.faults.iter_mut().find_map(|fault| match fault {
             Fault::FlushErrors { count, lost } if *count > 0 => Some((count, *lost)),
@@ -103,7 +104,7 @@ impl State {
         Some(u64::from(lost))
     }
 
-    /// A write is seen in memory, too.
+    /// Applies a write to the bytes in memory, too.
     fn wrote(&mut self, offset: u64, bytes: &[u8]) {
         for (at, cached) in &mut self.cached {
             overlay(*at, cached, offset, bytes);
@@ -111,7 +112,7 @@ impl State {
     }
 }
 
-/// Puts the bytes at `from` into those at `to` where they are the same places.
+/// Copies the bytes at `from` over those at `to` where the ranges overlap.
 fn overlay(to: u64, bytes: &mut [u8], from: u64, new: &[u8]) {
     let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
     let (target, source) = (place(from.saturating_sub(to)), place(to.saturating_sub(from)));
@@ -132,14 +133,14 @@ impl FaultyDevice {
         self.state.lock().faults.push(fault);
     }
 
-    /// Takes all faults away. What was torn or lost stays so.
+    /// Removes all faults. Torn and lost writes stay so.
     pub fn clear(&self) {
         let mut state = self.state.lock();
         state.faults.clear();
         state.unflushed.clear();
     }
 
-    /// The faults that a request meets, or the error that it ends with at once.
+    /// The faults of a request, or the error with which it fails at once.
     fn meet(&self, io: &Io) -> io::Result<Vec<Fault>> {
         let len = match io.kind {
             IoKind::Trim(len) => len,
@@ -206,7 +207,7 @@ impl FaultyDevice {
         self.inner.submit(io);
     }
 
-    /// Takes back some of the writes since the last good flush; memory still has them.
+    /// Reverts some of the writes since the last good flush; memory still has them.
     fn lose(&self, chance: u64) -> io::Result<()> {
         let mut lost = Vec::new();
         {
@@ -224,7 +225,7 @@ impl FaultyDevice {
         lost.iter().rev().try_for_each(|(offset, before)| crate::write_at(&*self.inner, *offset, before))
     }
 
-    /// Writes each sector or not, as the seed says, then reports success.
+    /// Writes or drops each sector according to the seed, then reports success.
     fn tear(&self, io: Io) {
         let sector = usize::try_from(self.geometry().logical_sector).unwrap_or(512).max(1);
         let mut offset = io.offset;
@@ -239,13 +240,14 @@ impl FaultyDevice {
     }
 }
 
-/// Applies a fault that changes what was read. `offset` is where `buf` lies on the device.
+/// Applies a fault that changes the read bytes. `offset` is the position of `buf` on the device.
 fn spoil(fault: &Fault, seed: u64, offset: u64, buf: &mut [u8]) {
     match fault {
         Fault::Missing(range) => each_byte(range, offset, buf, |_, byte| *byte = 0),
         Fault::BitRot { range, every } => each_byte(range, offset, buf, |at, byte| {
             let every = (*every).max(1);
-            // The place within each run and the bit depend on the run alone, so that a second read agrees.
+            // The position within each run and the bit depend on the run alone, so that a second read returns the
+            // same.
             let mut rng = Rng::new(seed ^ (at / every));
             if rng.below(every) == at % every {
                 *byte ^= 1 << rng.below(8);

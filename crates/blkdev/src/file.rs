@@ -19,28 +19,28 @@ use crate::cached::is_cached;
 use crate::pool::{Pool, Work};
 use crate::{BlockDevice, Geometry, Io, IoKind, WriteDone, bounds, geometry};
 
-/// What may be done with an opened device.
+/// Access mode of an opened device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OpenMode {
-    /// Reads only: nothing on the device can change. Others may use it at the same time.
+    /// Reads only: nothing on the device can change. Other processes may use it at the same time.
     #[default]
     ReadOnly,
-    /// Reads and writes, shared with others.
+    /// Reads and writes, shared with other processes.
     ReadWrite,
-    /// Reads and writes, refused when someone else holds the device: `O_EXCL` on block devices (mounted
-    /// or held by a driver), a lock on files.
+    /// Reads and writes, refused while another process holds the device: `O_EXCL` on block devices (mounted or held
+    /// by a driver), a lock on files.
     Exclusive,
 }
 
-/// What the page cache is used for.
+/// Use of the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
-    /// Small reads, and large ones that are there already.
+    /// Small reads, and large ones that are already cached.
     #[default]
     Auto,
     /// Every read and write.
     Always,
-    /// Nothing, where the file system allows it.
+    /// Nothing, if the file system supports direct I/O.
     Never,
 }
 
@@ -51,7 +51,7 @@ pub struct OpenOptions {
     pub mode: OpenMode,
     /// Use of the page cache.
     pub cache: CacheMode,
-    /// Threads at most.
+    /// Maximum number of threads.
     pub threads: usize,
 }
 
@@ -61,7 +61,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// Which file or device this is, whatever path it was opened by.
+/// The identity of a file or device, independent of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
     /// A block device, by its number.
@@ -81,12 +81,12 @@ pub struct FileDevice {
 struct Inner {
     /// Through the page cache.
     file: File,
-    /// Past it, where that works and is wanted.
+    /// Bypassing the page cache, if supported and requested.
     direct: Option<Direct>,
     cache: CacheMode,
-    /// Nothing is read from the page cache for now.
+    /// No reads from the page cache for now.
     past_cache: AtomicBool,
-    /// As it was opened.
+    /// Its geometry when it was opened.
     geometry: Geometry,
     /// Bytes: a device may grow.
     size: AtomicU64,
@@ -100,7 +100,7 @@ struct Direct {
     unit: u64,
 }
 
-/// Reads longer than this many bytes may go past the page cache. The engine reads metadata in windows of 64 KiB.
+/// Reads longer than this may bypass the page cache. The engine reads metadata in windows of 64 KiB.
 const SMALL: usize = 64 << 10;
 
 impl FileDevice {
@@ -133,21 +133,20 @@ impl FileDevice {
         Ok(Self { name: path.display().to_string(), path: path.to_owned(), inner, pool })
     }
 
-    /// The path it was opened by.
+    /// The path by which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which file or device it is.
+    /// The identity of the file or device.
     pub fn identity(&self) -> Identity {
         self.inner.identity
     }
 
-    /// Tells the kernel how the device will be read: `true` for front to back (more read-ahead),
-    /// `false` for no order.
+    /// Tells the kernel the read pattern: `true` for front to back (more read-ahead), `false` for random access.
     pub fn advise_sequential(&self, sequential: bool) {
         let advice = if sequential { Advice::Sequential } else { Advice::Random };
-        // Only a hint; a file system without it reads all the same.
+        // Only a hint; without support reads work all the same.
         let _ = rustix::fs::fadvise(&self.inner.file, 0, None, advice);
     }
 
@@ -165,13 +164,13 @@ impl std::fmt::Debug for FileDevice {
 }
 
 fn open_file(path: &Path, mode: OpenMode, extra_flags: i32) -> io::Result<File> {
-    // Asked before opening: merely opening some character devices (a watchdog, a tape) has effects.
+    // Checked before opening: merely opening some character devices (a watchdog, a tape) has effects.
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(geometry::not_a_device());
     }
     let exclusive = mode == OpenMode::Exclusive && kind.is_block_device();
-    // Non-blocking: what the path names may have become a pipe meanwhile, and must not hold us up.
+    // Non-blocking: the path may have been replaced by a pipe meanwhile, which must not block us.
     let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY | extra_flags;
     flags |= if exclusive { libc::O_EXCL } else { 0 };
     let write = mode != OpenMode::ReadOnly;
@@ -179,7 +178,7 @@ fn open_file(path: &Path, mode: OpenMode, extra_flags: i32) -> io::Result<File> 
 }
 
 impl Direct {
-    /// `None` where the file system can't, or when the path names another file by now.
+    /// `None` if the file system does not support it, or if the path names another file by now.
     fn open(path: &Path, identity: Identity) -> Option<Self> {
         let file = open_file(path, OpenMode::ReadOnly, libc::O_DIRECT).ok()?;
         let meta = file.metadata().ok()?;
@@ -207,8 +206,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Whole units around a range: where they start, their bytes, and how many of these there are before the
-    /// end of the file.
+    /// Whole units around a range: their offset, their bytes, and the number of these before the end of the file.
     fn around(&self, offset: u64, len: usize) -> io::Result<(u64, AlignedBuf, usize)> {
         let start = offset - offset % self.unit;
         let len = u64::try_from(len).unwrap_or(u64::MAX).saturating_add(offset - start);
@@ -224,7 +222,7 @@ impl Direct {
                 Err(err) => return Err(err),
             }
             if !self.is_aligned(0, done) {
-                // Only the file's end gives less than whole units.
+                // Only the end of the file returns less than whole units.
                 break;
             }
         }
@@ -232,15 +230,15 @@ impl Direct {
     }
 }
 
-/// The multiple that direct reads must keep to; our buffers are aligned to any.
+/// The required alignment of direct reads; our buffers satisfy any.
 fn alignment(file: &File) -> Option<u64> {
     let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     match stat {
         Ok(stat) if stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
-            // 0: the file can't be read directly at all.
+            // 0: the file cannot be read directly at all.
             Some(u64::from(stat.stx_dio_offset_align)).filter(|unit| *unit != 0)
         }
-        // A kernel before 6.1 doesn't say; no disk has larger sectors.
+        // A kernel before 6.1 does not report it; no disk has larger sectors.
         _ => Some(4096),
     }
 }
@@ -268,14 +266,14 @@ impl Inner {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         if self.past_cache.load(Ordering::Acquire) {
-            // The kernel writes dirty pages of the range back before a direct read. Where there are no direct reads, pages
-            // that are clean are dropped.
+            // The kernel writes dirty pages of the range back before a direct read. Without direct reads, clean
+            // pages are dropped.
             let len = std::num::NonZeroU64::new(bytes(buf.len()));
             let _ = rustix::fs::fadvise(&self.file, offset, len, Advice::DontNeed);
         }
         match &self.direct {
             Some(direct) if self.goes_direct(offset, buf.len()) => match direct.read(offset, buf) {
-                // Some file systems let such a file be opened and refuse to read it.
+                // Some file systems allow opening such a file but refuse to read it.
                 Err(err) if err.kind() == io::ErrorKind::InvalidInput => self.file.read_exact_at(buf, offset),
                 other => other,
             },

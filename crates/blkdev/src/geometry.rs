@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use crate::Geometry;
 
-/// Asks the kernel about an open file. Anything but a regular file or a block device is refused: a
-/// pipe or a terminal has no size, and reading it could wait for ever.
+/// Queries the kernel about an open file. Anything but a regular file or a block device is refused: a pipe or a
+/// terminal has no size, and reading it could wait for ever.
 pub(crate) fn probe(file: &File, read_only: bool) -> io::Result<Geometry> {
     let meta = file.metadata()?;
     let kind = meta.file_type();
@@ -39,7 +39,7 @@ pub(crate) fn probe(file: &File, read_only: bool) -> io::Result<Geometry> {
 /// Bytes of an open file or block device.
 pub(crate) fn size(file: &File) -> io::Result<u64> {
     let meta = file.metadata()?;
-    // Requests name their offsets: where the file stands is of no use to anybody.
+    // Requests name their offsets: the file position is unused.
     if meta.is_file() { Ok(meta.len()) } else { (&*file).seek(SeekFrom::End(0)) }
 }
 
@@ -47,14 +47,14 @@ pub(crate) fn not_a_device() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a block device")
 }
 
-/// The sysfs folder with a disk's request-queue attributes.
+/// The sysfs directory with a disk's request-queue attributes.
 struct Queue(Vec<String>);
 
 impl Queue {
     fn of(rdev: u64) -> Self {
         let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
         let base = format!("/sys/dev/block/{major}:{minor}");
-        // A partition has no queue of its own; its disk is the folder above.
+        // A partition has no queue of its own; its disk is the parent directory.
         Self(vec![format!("{base}/queue"), format!("{base}/../queue")])
     }
 

@@ -1,7 +1,7 @@
-//! Leaf devices: one trait, several kinds (file or disk, memory, test twins).
+//! Leaf devices: one trait, several kinds (file or disk, memory, test devices).
 //!
-//! A device takes requests and answers each by calling its completion, on any thread, in any
-//! order. Nothing above knows what a device is made of, so a simulator can stand in for it.
+//! A device accepts requests and answers each by calling its completion, on any thread, in any order. No caller
+//! depends on the kind of device, so a simulator can replace it.
 
 use std::fmt::Debug;
 use std::io;
@@ -24,7 +24,7 @@ pub use file::{CacheMode, FileDevice, Identity, OpenMode, OpenOptions};
 pub use memory::MemDevice;
 pub use recording::{Event, RecordingDevice};
 
-/// What the device says of itself.
+/// The properties reported by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Usable bytes.
@@ -39,7 +39,7 @@ pub struct Geometry {
     pub read_only: bool,
 }
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoKind {
     /// Fill the buffer from the device.
@@ -52,21 +52,21 @@ pub enum IoKind {
     Trim(u64),
 }
 
-/// Called once, on any thread, with the buffer given back.
+/// Called once, on any thread, with the buffer returned.
 pub type Completion = Box<dyn FnOnce(io::Result<()>, AlignedBuf) + Send>;
 
-/// Called once, on any thread, when a write from shared buffers is over.
+/// Called once, on any thread, when a write from shared buffers has ended.
 pub type WriteDone = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// One request to one device.
 pub struct Io {
-    /// What to do.
+    /// The operation.
     pub kind: IoKind,
     /// Byte offset on the device.
     pub offset: u64,
     /// Source or destination; its length is the request's length.
     pub buf: AlignedBuf,
-    /// Told when it is over.
+    /// Called at the end.
     pub done: Completion,
 }
 
@@ -78,27 +78,28 @@ impl Debug for Io {
 
 /// A leaf device.
 pub trait BlockDevice: Send + Sync + Debug {
-    /// A name for people: the path it was opened by.
+    /// A human-readable name: the path by which it was opened.
     fn name(&self) -> &str;
     /// Size and sector sizes.
     fn geometry(&self) -> Geometry;
-    /// Measures the device again, which may have grown since it was opened, and gives its bytes; from then on
-    /// [`BlockDevice::geometry`] has them, too. One that became smaller keeps its size, and requests past its end fail.
+    /// Measures the device again, which may have grown since it was opened, and returns its size in bytes; from
+    /// then on [`BlockDevice::geometry`] reports it, too. A device that became smaller keeps its size, and requests
+    /// past its end fail.
     fn measure(&self) -> io::Result<u64> {
         Ok(self.geometry().size)
     }
-    /// While it is on, reads give what is on the device itself, not what the system keeps of it in memory. A device
-    /// without such memory ignores it.
+    /// While this is on, reads return the content of the device itself, not that of the system's cache. A device
+    /// without a cache ignores it.
     fn read_past_caches(&self, _on: bool) {}
     /// Starts a request. A request that can't be started completes with an error.
     fn submit(&self, io: Io);
-    /// The same, for a caller that will only wait for the end: the request may be served right here, which
-    /// saves waking another thread and being woken by it.
+    /// Like [`BlockDevice::submit`], for a caller that only waits for the end: the request may be served on the
+    /// calling thread, which saves two thread switches.
     fn serve(&self, io: Io) {
         self.submit(io);
     }
-    /// Starts a write of `parts`, one after the other, from `offset` on. Unless a device knows better, this is a
-    /// plain write of a copy; a single part that nobody shares is not copied.
+    /// Starts a write of `parts`, in order, from `offset` on. By default this is a plain write of a copy; a single
+    /// unshared part is not copied.
     fn write_parts(&self, offset: u64, parts: Vec<Buf>, done: WriteDone) {
         let buf = joined(parts);
         self.submit(Io { kind: IoKind::Write, offset, buf, done: Box::new(|result, _| done(result)) });
@@ -126,7 +127,7 @@ pub fn write_at(dev: &dyn BlockDevice, offset: u64, bytes: &[u8]) -> io::Result<
     wait(dev, IoKind::Write, offset, AlignedBuf::copy_of(bytes)).map(|_| ())
 }
 
-/// Makes every write that completed before durable, and waits for it.
+/// Makes all completed writes durable, and waits.
 pub fn flush(dev: &dyn BlockDevice) -> io::Result<()> {
     wait(dev, IoKind::Flush, 0, AlignedBuf::zeroed(0)).map(|_| ())
 }

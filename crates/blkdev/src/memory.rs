@@ -1,4 +1,4 @@
-//! A device in memory: tests, and images that are unpacked on the fly.
+//! A device in memory, for tests and for images that are unpacked on the fly.
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub struct MemDevice {
     name: String,
     geometry: Geometry,
     bytes: RwLock<Vec<u8>>,
-    /// Bytes that were measured.
+    /// The size at the last measurement.
     size: AtomicU64,
 }
 
@@ -39,12 +39,12 @@ impl MemDevice {
         self
     }
 
-    /// A copy of everything on the device.
+    /// A copy of the device's content.
     pub fn snapshot(&self) -> Vec<u8> {
         self.bytes.read().clone()
     }
 
-    /// Makes it larger, which shows when it is measured.
+    /// Enlarges the device; the new size shows when it is measured.
     pub fn grow(&self, bytes: usize) {
         let mut all = self.bytes.write();
         let len = all.len().max(bytes);

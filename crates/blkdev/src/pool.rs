@@ -1,12 +1,12 @@
 //! A few threads that serve one device's requests.
 //!
-//! Threads start when there is work that no idle thread could take, up to the limit, so that opening a
-//! hundred devices to read their labels doesn't start hundreds of threads.
+//! A thread starts when there is work that no idle thread could take, up to the limit, so that opening a hundred
+//! devices to read their labels does not start hundreds of threads.
 //!
-//! The queue is bounded without ever deadlocking:
-//! - a caller that finds it full runs one waiting request itself, which slows it to the device's speed;
-//! - a completion that submits more work (on a serving thread) only queues, past the bound if need be:
-//!   it replaces the request that just ended, and running it there would recurse.
+//! The queue is bounded without deadlocks:
+//! - a caller that finds it full runs one waiting request itself, which slows the caller to the device's speed;
+//! - a completion that submits more work (on a serving thread) only queues it, past the bound if necessary: it
+//!   replaces the request that just ended, and running it there would recurse.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,14 +19,14 @@ use stdx::Buf;
 
 use crate::{Io, WriteDone, bounds};
 
-/// Requests that may wait for a thread before a caller has to help.
+/// Maximum queued requests before a caller has to help.
 const QUEUE_LIMIT: usize = 256;
 
-/// What a thread does next.
+/// The next work of a thread.
 pub(crate) enum Work {
     /// A request with a buffer of its own.
     Io(Io),
-    /// A write of several shared buffers, one after the other.
+    /// A write of several shared buffers, in order.
     Write { offset: u64, parts: Vec<Buf>, done: WriteDone },
 }
 
@@ -42,7 +42,7 @@ impl Work {
     }
 }
 
-/// Serves one request, giving its result. Blocking is fine.
+/// Serves one request and returns its result. It may block.
 pub(crate) type Serve = dyn Fn(&mut Work) -> std::io::Result<()> + Send + Sync;
 
 thread_local! {
@@ -99,7 +99,7 @@ impl Pool {
         self.shared.run(work);
     }
 
-    /// Starts a thread; when the system has none to give, the caller does the waiting work.
+    /// Starts a thread; if the system refuses, the caller does the queued work.
     fn grow(&self) {
         let shared = Arc::clone(&self.shared);
         let started = thread::Builder::new().name("blkdev".into()).spawn(move || shared.work_loop());
@@ -116,7 +116,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Threads finish what is queued and end. Not joined: the last handle may be dropped by a completion.
+    /// Threads finish the queue and end. They are not joined: a completion may drop the last handle.
     fn drop(&mut self) {
         self.shared.state.lock().closed = true;
         self.shared.work.notify_all();

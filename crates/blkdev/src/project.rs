@@ -1,4 +1,4 @@
-//! Project ids of files: Linux has an `ioctl` for them, which no safe crate offers.
+//! Project ids of files, through a Linux `ioctl` that no safe crate offers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -29,7 +29,7 @@ pub fn project(file: impl AsFd) -> io::Result<(u32, bool)> {
     Ok((attr.projid, attr.xflags & INHERIT != 0))
 }
 
-/// Makes an open file or directory part of a project. Not every file system can, and not everyone may.
+/// Adds an open file or directory to a project. Requires support of the file system and permission.
 pub fn set_project(file: impl AsFd, id: u32, inherit: bool) -> io::Result<()> {
     let mut attr = get(&file)?;
     attr.projid = id;
@@ -57,7 +57,7 @@ mod tests {
         assert_eq!((GET, SET), (0x801c_581f, 0x401c_5820));
         let path = std::env::temp_dir().join(format!("aquifer-project-{}", std::process::id()));
         let file = std::fs::File::create(&path).unwrap();
-        // Where the file system has no projects, both say so; where it has, what was set is there.
+        // Without project support both calls say so; with it, the set value is returned.
         match (set_project(&file, 7, false), project(&file)) {
             (Ok(()), found) => assert_eq!(found.unwrap(), (7, false)),
             (Err(e), _) => assert!(e.raw_os_error().is_some(), "{e}"),

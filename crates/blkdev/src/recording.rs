@@ -1,4 +1,4 @@
-//! A test twin that remembers what was asked of a device, in order.
+//! A test device that records its requests in order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub enum Event {
     Trim(Range<u64>),
 }
 
-/// Passes everything on to the device inside and keeps a list of it.
+/// Passes all requests to the inner device and records them.
 ///
-/// The order is that of `submit`, which is the order in which a device may see the requests; a crash
-/// test takes any subset of the writes after the last flush that completed.
+/// The order is that of `submit`, in which a device may see the requests; a crash test takes any subset of the
+/// writes after the last completed flush.
 #[derive(Debug)]
 pub struct RecordingDevice {
     inner: Device,
@@ -36,7 +36,7 @@ impl RecordingDevice {
         Self { inner, events: Mutex::new(Vec::new()) }
     }
 
-    /// Takes the list; the next one starts empty.
+    /// Takes the list and starts an empty one.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock())
     }

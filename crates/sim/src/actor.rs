@@ -1,8 +1,8 @@
-//! Who works on the simulated pool: random steps, each of them operations on files, a mark, and perhaps a change of
-//! datasets, and the model of what must be there after each.
+//! Drives the simulated pool with random steps, each of them operations on files, a mark, and perhaps a change of
+//! datasets, and maintains the model of the expected state after each.
 //!
-//! All of a step lies in one transaction group: nothing closes groups but the actor, since there are no threads. The
-//! mark is the content of a file of the root file system, so a pool says itself which step it is at.
+//! A step lies completely in one txg: only the actor closes txgs, because there are no threads. The mark is the
+//! content of a file of the root file system, so the pool itself records its step.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use crate::keys;
 use crate::model::{Head, Item, Model, Tree, read_model};
 use crate::world::POOL;
 
-/// File of the root file system that says which step was the last.
+/// File of the root file system that contains the number of the last step.
 pub(crate) const MARK: &[u8] = b"step";
-/// Operations of a step at most.
+/// Maximum operations of a step.
 const MOST: u64 = 6;
-/// Operations that are told of.
+/// Maximum recorded operations for reports.
 const TOLD: usize = 24;
 
-/// A file was changed; `None`: it was removed.
+/// A change of a file; `None` if it was removed.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// The file system.
     pub dataset: String,
     /// The file.
     pub number: u64,
-    /// What it became.
+    /// The new state.
     pub item: Option<Arc<Item>>,
 }
 
@@ -54,14 +54,14 @@ impl Mounted {
     }
 }
 
-/// What a step ended with.
+/// The end of a step.
 #[derive(Debug, Clone)]
 pub enum Ended {
-    /// Nothing: it is on disk when a later one is.
+    /// Not synced: it is on disk when a later one is.
     Open,
     /// All of it is on disk.
     Synced,
-    /// These files survive: file system, file, what it is now.
+    /// These files survive: file system, file, present state.
     Committed(Vec<(String, u64, Arc<Item>)>),
 }
 
@@ -70,33 +70,33 @@ pub enum Ended {
 pub struct Actor {
     /// The pool.
     pub spa: Arc<Spa>,
-    /// What must be there.
+    /// The expected state.
     pub model: Model,
     /// Steps done.
     pub step: u64,
-    /// Bytes of files are kept below this.
+    /// Maximum bytes of files.
     pub budget: u64,
     /// All changes of files.
     pub history: Vec<Change>,
-    /// What was done last, for people.
+    /// The last operations, for reports.
     pub told: VecDeque<String>,
-    /// Groups may be closed in the middle of a step.
+    /// Txgs may be closed in the middle of a step.
     pub may_split: bool,
-    /// A step whose group was closed in its middle, as a writer waited for space that was freed, is synced at once.
+    /// A step whose txg was closed in its middle, because a writer waited for freed space, is synced at once.
     pub syncs_splits: bool,
-    /// That has happened.
+    /// The txg of this step was closed in its middle.
     pub was_split: bool,
     pub(crate) random: Rng,
-    /// A file system that is not to be mounted in this step.
+    /// A file system that must not be mounted in this step.
     pub(crate) barred: Option<String>,
-    /// Names of datasets and snapshots that were used.
+    /// Number of used names of datasets and snapshots.
     pub(crate) named: u64,
-    /// Files without names that are open.
+    /// Open files without names.
     pub(crate) open: Vec<(String, u64)>,
     pub(crate) mounted: BTreeMap<String, Mounted>,
 }
 
-/// Whether an operation may fail so in a world without faults.
+/// Whether an operation may fail like this without faults.
 pub(crate) fn is_refusal(e: &Error) -> bool {
     matches!(e.kind(), Kind::NoSpace | Kind::Quota)
 }
@@ -111,12 +111,12 @@ impl Actor {
         actor.begin()
     }
 
-    /// Begins with a pool that is full of things, and writes its first mark.
+    /// Begins with an existing, populated pool, and writes its first mark.
     pub fn take_over(spa: Arc<Spa>, random: Rng) -> Result<Self> {
         let unread = |why: String| Error::new(Kind::Corrupt, why);
         let model = read_model(&spa.pool).map_err(unread)?;
         let mut actor = Self::with(spa, model, 0, random);
-        // Logs may hold more.
+        // Logs may contain more.
         actor.mount_all()?;
         actor.spa.sync()?;
         actor.model = read_model(&actor.spa.pool).map_err(unread)?;
@@ -124,7 +124,7 @@ impl Actor {
         actor.begin()
     }
 
-    /// Gives every encryption root a key that the model knows.
+    /// Gives every encryption root a key known to the model.
     fn take_keys(&mut self) -> Result<()> {
         let encrypted = self.model.heads.iter().filter(|(_, head)| head.encrypted);
         for name in encrypted.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
@@ -146,7 +146,7 @@ impl Actor {
         Ok(self)
     }
 
-    /// Everything is in use.
+    /// Mounts everything.
     pub fn mount_all(&mut self) -> Result<()> {
         let is_volume = |(name, head): (&String, &Head)| (name.clone(), head.tree.is_volume());
         let all: Vec<(String, bool)> = self.model.heads.iter().map(is_volume).collect();
@@ -159,9 +159,9 @@ impl Actor {
         Ok(())
     }
 
-    /// Goes on with a pool that is as `model` says, after `step`.
+    /// Continues with a pool in the state of `model`, after `step`.
     pub fn with(spa: Arc<Spa>, model: Model, step: u64, random: Rng) -> Self {
-        // Names that are new to any state that this may have come from.
+        // Names that are new to any earlier state of this pool.
         let named = step * 100;
         let (open, mounted) = (Vec::new(), BTreeMap::new());
         Self {
@@ -182,7 +182,7 @@ impl Actor {
         }
     }
 
-    /// The file system of that name, mounted.
+    /// The mounted file system of that name.
     pub fn writer(&mut self, dataset: &str) -> Result<Arc<FsWriter>> {
         if let Some(Mounted::Files(writer)) = self.mounted.get(dataset) {
             return Ok(Arc::clone(writer));
@@ -195,7 +195,7 @@ impl Actor {
         Ok(writer)
     }
 
-    /// Unmounts a file system. All that was changed is on disk when this returns.
+    /// Unmounts a file system. All changes are on disk on return.
     pub(crate) fn unmount(&mut self, dataset: &str) -> Result<()> {
         self.open.retain(|(of, _)| of != dataset);
         self.mounted.remove(dataset).map_or(Ok(()), Mounted::end)
@@ -207,14 +207,14 @@ impl Actor {
         std::mem::take(&mut self.mounted).into_values().try_for_each(Mounted::end)
     }
 
-    /// A file system and all below it have new names.
+    /// A file system and all below it were renamed.
     pub(crate) fn renamed(&mut self, old: &str, new: &str) {
         let name = |name: String| new_name_of(&name, old, new).unwrap_or(name);
         self.mounted = std::mem::take(&mut self.mounted).into_iter().map(|(n, m)| (name(n), m)).collect();
         self.open = std::mem::take(&mut self.open).into_iter().map(|(n, number)| (name(n), number)).collect();
     }
 
-    /// Notes what is being done.
+    /// Records the current operation.
     pub(crate) fn tell(&mut self, what: String) {
         self.told.push_back(format!("step {}: {what}", self.step));
         if self.told.len() > TOLD {
@@ -222,12 +222,12 @@ impl Actor {
         }
     }
 
-    /// What was done last, one line each.
+    /// The last operations, one per line.
     pub fn story(&self) -> String {
         self.told.iter().map(|line| format!("\n  {line}")).collect()
     }
 
-    /// Changes the model of a head, and notes which files that changed.
+    /// Changes the model of a head, and records the changed files.
     pub(crate) fn edit(&mut self, dataset: &str, work: impl FnOnce(&mut Tree)) {
         let Some(head) = self.model.heads.get_mut(dataset) else { return };
         let before = head.tree.items.clone();
@@ -247,13 +247,13 @@ impl Actor {
         self.model.heads.get(dataset).map(|head| Arc::clone(&head.tree)).unwrap_or_default()
     }
 
-    /// One of them.
+    /// A random element.
     pub(crate) fn pick<T: Clone>(&mut self, all: &[T]) -> Option<T> {
         let at = self.random.below(all.len() as u64);
         all.get(usize::try_from(at).ok()?).cloned()
     }
 
-    /// Says in the pool that this step is reached.
+    /// Writes the number of this step into the pool.
     fn mark(&mut self) -> Result<()> {
         let writer = self.writer(POOL)?;
         let (root, step) = (writer.root, self.step);
@@ -275,10 +275,10 @@ impl Actor {
         Ok(())
     }
 
-    /// Operations on files, and the mark. Nothing of it is on disk when this returns.
+    /// Runs operations on files, and writes the mark. None of it is on disk on return.
     ///
     /// # Errors
-    /// Also when a group was closed meanwhile: the step would be in two of them.
+    /// Also if a txg was closed meanwhile: the step would span two txgs.
     pub fn change(&mut self) -> Result<()> {
         self.step += 1;
         self.writer(POOL)?;
@@ -346,7 +346,7 @@ impl Actor {
     }
 }
 
-/// The step that a pool is at.
+/// The step that a pool has reached.
 pub fn step_of(pool: &Pool) -> Result<u64> {
     let fs = Filesystem::open_committed(&pool.dsl.dataset(POOL)?)?;
     let mut bytes = [0; 8];

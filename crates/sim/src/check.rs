@@ -1,4 +1,4 @@
-//! What a pool must pass at any moment.
+//! Invariants of a pool at any moment.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use ondisk::Dva;
 
 use crate::world;
 
-/// Opens a pool for reading; a note about damage is an error.
+/// Opens a pool for reading; a notice of damage is an error.
 pub fn opened(devices: &[Device]) -> Result<Arc<Pool>, String> {
     let source = world::found(devices).ok_or("no pool is found")?;
     let env = world::env(1);
@@ -23,7 +23,7 @@ pub fn opened(devices: &[Device]) -> Result<Arc<Pool>, String> {
     }
 }
 
-/// Every block can be read, and is there exactly once.
+/// Checks that every block is readable and allocated exactly once.
 pub fn whole(pool: &Pool) -> Result<Report, String> {
     let stop = AtomicBool::new(false);
     let report = verify(pool, &Options::new(&stop), &mut |_| (), &mut |_| ());
@@ -44,7 +44,7 @@ pub fn whole(pool: &Pool) -> Result<Report, String> {
     }
 }
 
-/// The blocks that lie on these places, for people.
+/// The blocks at these locations, for reports.
 fn blocks_at(pool: &Pool, runs: &[Run]) -> String {
     let (stop, mut text) = (AtomicBool::new(false), String::new());
     verify(pool, &Options { which: Which::None, ..Options::new(&stop) }, &mut |_| (), &mut |event| {

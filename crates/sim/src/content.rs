@@ -1,20 +1,20 @@
-//! Bytes of a file as the model keeps them: pieces that are not zeros, shared between the states of a file.
+//! Bytes of a file in the model: non-zero pieces, shared between the states of a file.
 //!
-//! Files of OpenZFS's pools may be long holes with a few islands; a copy of one must cost what the islands do.
+//! Files of OpenZFS's pools may be long holes with a few data ranges; a copy costs only the data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes of a piece.
 const PIECE: usize = 4096;
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const WINDOW: usize = 1 << 20;
 
 /// Bytes with an end. Equal bytes are equal values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     len: u64,
-    /// By number; none of them is all zeros, and what lies behind the end is zeros.
+    /// By number; none of them is all zeros, and the bytes after the end are zeros.
     pieces: BTreeMap<u64, Arc<[u8; PIECE]>>,
 }
 
@@ -37,8 +37,8 @@ impl Content {
         content
     }
 
-    /// What a file or volume of `len` bytes holds. `next` says where data follows, `read` gives it; ends early where
-    /// `read` does.
+    /// The content of a file or volume of `len` bytes. `next` finds the next data, `read` returns it; ends early
+    /// where `read` does.
     pub fn read<E>(
         len: u64,
         next: impl Fn(u64) -> Result<Option<u64>, E>,
@@ -65,7 +65,7 @@ impl Content {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -75,7 +75,7 @@ impl Content {
         (self.pieces.len() * PIECE) as u64
     }
 
-    /// Puts bytes in; the end moves when they go beyond it.
+    /// Writes bytes; a write beyond the end moves the end.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
@@ -93,7 +93,7 @@ impl Content {
         }
     }
 
-    /// Zeros from `start` to `end`, or to the end of all.
+    /// Zeros the range from `start` to `end`, limited to the end of the content.
     pub fn zero(&mut self, start: u64, end: u64) {
         let end = end.min(self.len);
         let known: Vec<u64> = self.pieces.range(start / PIECE as u64..).map(|(n, _)| *n).collect();
@@ -112,19 +112,19 @@ impl Content {
         }
     }
 
-    /// Moves the end; what is new is zeros.
+    /// Moves the end; new bytes are zeros.
     pub fn resize(&mut self, len: u64) {
         self.zero(len, self.len);
         self.len = len;
     }
 
-    /// The byte there; behind the end it is zero.
+    /// The byte at an offset; zero after the end.
     pub fn byte(&self, offset: u64) -> u8 {
         let (number, skip) = split(offset);
         self.pieces.get(&number).and_then(|piece| piece.get(skip)).copied().unwrap_or(0)
     }
 
-    /// The first place where two differ before the end of the longer.
+    /// The first difference of two contents before the end of the longer.
     pub fn first_difference(&self, other: &Self) -> Option<u64> {
         self.differing(other).find_map(|number| {
             let first = number * PIECE as u64;

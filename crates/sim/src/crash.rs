@@ -17,32 +17,32 @@ use crate::model::{Known, compare};
 use crate::timeline::Timeline;
 use crate::world::{self, Machine};
 
-/// One image in so many is also imported for writing, and worked on.
+/// One image in so many is also imported for writing and continued.
 const GO_ON: u64 = 16;
 
 /// Steps of a workload.
 pub const STEPS: u64 = 20;
 
-/// What a workload begins with.
+/// The initial pool of a workload.
 #[derive(Debug, Clone)]
 pub enum Start {
     /// A new pool.
     New(Machine),
-    /// A pool that is there already, under another name.
+    /// An existing pool, under another name.
     Disks(Found),
 }
 
-/// A pool that somebody else made.
+/// A foreign pool.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Its disks.
     pub disks: Vec<Pages>,
-    /// Of each encryption root the name below the pool's, and the key as its user would give it. They get others.
+    /// For each encryption root the name below the pool's, and the user's key. They get new keys.
     pub keys: Vec<(String, Vec<u8>)>,
 }
 
 impl Found {
-    /// The disks `disk1`, `disk2`, … in a folder.
+    /// The disks `disk1`, `disk2`, … in a directory.
     pub fn in_folder(folder: &Path) -> std::io::Result<Self> {
         let paths = (1..).map(|number| folder.join(format!("disk{number}"))).take_while(|path| path.exists());
         let disks = paths.map(|path| Pages::of_file(&path)).collect::<Result<_, _>>()?;
@@ -71,7 +71,7 @@ impl Start {
 /// A run of power cuts.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Everything follows from it.
+    /// The seed of the whole run.
     pub seed: u64,
     /// Images to check.
     pub images: u64,
@@ -79,55 +79,55 @@ pub struct Plan {
     pub steps: u64,
     /// The pool.
     pub start: Start,
-    /// Most images of one moment.
+    /// Maximum images of one moment.
     pub per_cut: u64,
     /// Only this image: event and variant.
     pub only: Option<(usize, u64)>,
-    /// Disks leave out one flush in four: then promises must be found broken.
+    /// Disks skip one flush in four: then broken promises must be found.
     pub lying: bool,
 }
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Images checked.
     pub images: u64,
-    /// Of them, those that were worked on.
+    /// Number of images that were continued.
     pub gone_on: u64,
-    /// Of them, those with a log that had to be done again.
+    /// Number of images with a replayed log.
     pub replayed: u64,
-    /// Moments looked at.
+    /// Number of moments.
     pub cuts: u64,
-    /// Most writes that were at risk at once.
+    /// Maximum number of writes at risk at once.
     pub at_risk: usize,
-    /// The first image that is wrong: event number, variant, why.
+    /// The first wrong image: event number, variant, reason.
     pub failure: Option<(usize, u64, String)>,
-    /// The images behind it.
+    /// The disks of that image.
     pub evidence: Vec<Pages>,
 }
 
-/// What a workload did: events of its disks, and what was there after each step.
+/// The events of a workload's disks, and the state after each step.
 struct Story {
     events: Vec<Event>,
     past: Timeline,
-    /// Number of the start after the cut.
+    /// Number of the boot after the cut.
     boot: u64,
 }
 
-/// Runs the workload of `plan` and checks images of power cuts, evenly over all its moments. `sample` sees each good
-/// image.
+/// Runs the workload of `plan` and checks images of power cuts, evenly over all its moments. `sample` sees each
+/// good image.
 ///
 /// # Errors
-/// When the workload itself fails.
+/// If the workload itself fails.
 pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome, String> {
     let story = tell(plan)?;
     let known = Known::default();
     let mut replay = Replay::new(plan.start.disks());
     let (mut outcome, mut begun) = (Outcome::default(), false);
-    // Before the first promise there is no pool to find.
+    // Before the first promise there may be no pool.
     let is_mark = |e: &&Event| matches!(e, Event::Mark(_));
     let moments = story.events.iter().skip_while(|e| !is_mark(e)).filter(|e| !is_mark(e)).count().max(1);
-    // As many a moment as are wanted in all, on average.
+    // The average number of images per moment.
     let share = plan.images as f64 / moments as f64;
     let mut due = 0.0;
     let mut lies = Rng::new(plan.seed);
@@ -141,7 +141,7 @@ pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome,
             continue;
         }
         let variants = replay.variants(plan.per_cut);
-        // Where there are more moments than images, each moment still gets another variant.
+        // If there are more moments than images, each moment still gets another variant.
         let (mut first, mut tried) = (Rng::new(plan.seed ^ number as u64).below(variants), 0);
         match plan.only {
             Some((event, variant)) => (first, due) = (variant, if event == number { 1.0 } else { 0.0 }),
@@ -199,7 +199,7 @@ fn tell(plan: &Plan) -> Result<Story, String> {
     Ok(Story { events: record.take(), past, boot: plan.seed ^ 1 << 32 })
 }
 
-/// Uses what the disks have gained, one after the other.
+/// Expands the grown disks, one after the other.
 fn grow(spa: &Spa) -> engine::Result<()> {
     let space = |spa: &Spa| spa.space.vdev_stats(0).map_or(0, |stats| stats.space);
     let (tree, before) = (spa.pool.tree(), space(spa));
@@ -213,7 +213,7 @@ fn grow(spa: &Spa) -> engine::Result<()> {
 fn begun(env: &Env, machine: Machine, devices: &[Device], random: &mut Rng) -> engine::Result<Actor> {
     let spa = world::create_pool(env, machine, devices)?;
     if random.below(3) == 0 {
-        // Blocks of at least this many bytes become gangs now and then.
+        // Occasionally blocks of at least this many bytes become gangs.
         spa.space.force_ganging(2048 << random.below(6));
     }
     Actor::new(spa, random.clone())
@@ -235,8 +235,8 @@ fn taken_over(
     Actor::take_over(spa, random)
 }
 
-/// One image: it opens, is as it was after a step, and every block is there exactly once. What was committed is there
-/// after its logs were done again. True when such were.
+/// Checks one image: it opens, matches the state after a step, and contains every block exactly once. Committed
+/// changes are present after the log replay. Returns whether a log was replayed.
 fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bool) -> Result<bool, String> {
     let disks = world::disks_of(image);
     let devices = world::as_devices(&disks);
@@ -255,7 +255,7 @@ fn check(image: &[Pages], story: &Story, promised: u64, known: &Known, go_on: bo
     Ok(committed)
 }
 
-/// Logs are done again, what was committed is there, the pool can be changed, and is whole after that.
+/// Replays the logs, checks the committed changes, changes the pool, and checks it again.
 fn worked_on(
     devices: &[Device],
     story: &Story,

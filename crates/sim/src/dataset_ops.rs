@@ -1,4 +1,4 @@
-//! Random operations on datasets, each one task in syncing context, and what they do to the model.
+//! Random operations on datasets, each one task in syncing context, and their effects on the model.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::keys;
 use crate::model::{Head, Model, Snapshot, Tree};
 use crate::world::{POOL, new_fs};
 
-/// Most file systems at a time, and snapshots of each.
+/// Maximum number of file systems, and of snapshots of each.
 const HEADS: usize = 7;
 const SNAPSHOTS: usize = 4;
 
@@ -42,10 +42,10 @@ const SETTINGS: [(&str, &[u64]); 14] = [
     // legacy, 1k, 4k.
     ("dnodesize", &[0, 1 << 10, 4 << 10]),
 ];
-/// Those that file systems only have.
+/// Properties of file systems only.
 const OF_FILES: [&str; 6] = ["recordsize", "xattr", "quota", "refquota", "special_small_blocks", "dnodesize"];
 
-/// Ciphers that are tried.
+/// Tested ciphers.
 const SUITES: [Suite; 2] = [Suite::Aes256Gcm, Suite::Aes128Ccm];
 
 impl Actor {
@@ -56,7 +56,7 @@ impl Actor {
         match self.spa.dsl_task(work) {
             Ok(value) => Ok(Some(value)),
             Err(e) if is_refusal(&e) => Ok(None),
-            // Pools of old versions lack what those of today have.
+            // Pools of old versions lack later features.
             Err(e) if e.kind() == Kind::Unsupported && self.is_old() => Ok(None),
             Err(e) => Err(e),
         }
@@ -71,8 +71,7 @@ impl Actor {
         format!("{kind}{}", self.named)
     }
 
-    /// Operations on files, the mark, and one change of datasets in the same group. All of it is on disk when this
-    /// returns.
+    /// Operations on files, the mark, and one change of datasets in the same txg. All of it is on disk on return.
     pub(crate) fn dataset_step(&mut self) -> Result<()> {
         let all: Vec<String> = self.model.heads.keys().cloned().collect();
         let below: Vec<String> = all.iter().filter(|name| *name != POOL).cloned().collect();
@@ -81,7 +80,7 @@ impl Actor {
         let what = self.random.below(24);
         self.tell(format!("dataset operation {what} on {any} or {child:?}"));
         if let (7 | 10, Some(child)) = (what, &child) {
-            // What is rolled back or destroyed is not mounted.
+            // A file system must be unmounted for a rollback or destroy.
             self.unmount(child)?;
             self.barred = Some(child.clone());
         }
@@ -109,7 +108,7 @@ impl Actor {
         }
     }
 
-    /// A new file system, encrypted as its parent, or with a key of its own.
+    /// Creates a file system, encrypted like its parent, or with a key of its own.
     fn create_head(&mut self, parent: &str, key: Option<u64>) -> Result<()> {
         let name = format!("{parent}/{}", self.new_name(if key.is_some() { 'e' } else { 'd' }));
         let (task_name, fs) = (name.clone(), new_fs(&self.spa.pool.env));
@@ -133,7 +132,7 @@ impl Actor {
         Ok(())
     }
 
-    /// One file system or all of them at a time.
+    /// Takes a snapshot of one file system or of all of them.
     fn snapshot(&mut self, all: &[String], one: &String) -> Result<()> {
         let of = if self.random.below(3) == 0 { all } else { std::slice::from_ref(one) };
         let full = |name: &String| self.model.heads.get(name).is_some_and(|h| h.snapshots.len() >= SNAPSHOTS);
@@ -206,7 +205,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Destroys a file system with its snapshots, when nothing depends on it.
+    /// Destroys a file system with its snapshots, if nothing depends on it.
     fn destroy_head(&mut self, name: &str) -> Result<()> {
         let inside = format!("{name}/");
         if self.model.heads.keys().any(|n| n.starts_with(&inside)) || !self.model.clones_of(name).is_empty() {
@@ -266,7 +265,7 @@ impl Actor {
         Ok(())
     }
 
-    /// A task that is refused where it would part an encrypted dataset from its key.
+    /// Runs a task that is refused if it would separate an encrypted dataset from its key.
     fn unless_keys(
         &self,
         name: &str,
@@ -312,7 +311,7 @@ impl Actor {
         });
         match done {
             Ok(Some(())) => {}
-            // A refquota below what is referenced.
+            // A refquota below the referenced space.
             Err(e) if e.kind() == Kind::Quota => return Ok(()),
             other => return other.map(|_| ()),
         }
@@ -329,7 +328,7 @@ fn move_origin(model: &mut Model, old: &str, new: &str) {
     }
 }
 
-/// What `name` becomes when `old` is renamed; `None`: it stays.
+/// The new name of `name` when `old` is renamed; `None` if it stays.
 pub(crate) fn new_name_of(name: &str, old: &str, new: &str) -> Option<String> {
     let rest = name.strip_prefix(old)?;
     (rest.is_empty() || rest.starts_with(['/', '@'])).then(|| format!("{new}{rest}"))
@@ -348,7 +347,7 @@ fn rename_in(model: &mut Model, old: &str, new: &str) {
         .collect();
 }
 
-/// The clone gets the snapshots up to its origin, and the place of the file system that it was a clone of.
+/// The clone gets the snapshots up to its origin, and the position of the file system that it was a clone of.
 fn promote_in(model: &mut Model, name: &str, origin: &str) {
     let Some((old, snap)) = origin.split_once('@') else { return };
     let Some(from) = model.heads.get_mut(old) else { return };

@@ -1,7 +1,7 @@
-//! Disks with a volatile cache, and a record of everything that was asked of them.
+//! Disks with a volatile cache, and a record of all their requests.
 //!
-//! A write is safe once a flush of its disk, submitted after the write had completed, has completed. Until then
-//! a power cut may keep it, lose it, or keep some of its 512-byte sectors, whatever happens to others.
+//! A write is safe once a flush of its disk, submitted after the write had completed, has completed. Until then a
+//! power cut may keep it, lose it, or keep some of its 512-byte sectors, independently of other writes.
 
 use std::io;
 use std::sync::Arc;
@@ -14,40 +14,40 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::image::Pages;
 
-/// One thing that happened.
+/// An event.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// Bytes were written to a disk.
     Write(usize, u64, Arc<[u8]>),
     /// A disk was flushed.
     Flush(usize),
-    /// The workload was promised that its state number is durable.
+    /// The workload was promised that this state is durable.
     Mark(u64),
 }
 
-/// What happened, in order, on all disks.
+/// The events on all disks, in order.
 #[derive(Debug, Default)]
 pub struct Record {
     events: Mutex<Vec<Event>>,
 }
 
 impl Record {
-    /// Notes that state `number` must survive from now on.
+    /// Records that state `number` must survive from now on.
     pub fn mark(&self, number: u64) {
         self.events.lock().push(Event::Mark(number));
     }
 
-    /// How much happened so far.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.events.lock().len()
     }
 
-    /// Whether nothing happened.
+    /// Whether there are no events.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All that happened so far.
+    /// Takes all events.
     pub fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock())
     }
@@ -60,7 +60,7 @@ pub struct Disk {
     number: usize,
     size: u64,
     pages: Mutex<Pages>,
-    /// Bytes at its end that are not there yet.
+    /// Bytes at its end that are hidden.
     hidden: AtomicU64,
     record: Option<Arc<Record>>,
 }
@@ -71,13 +71,13 @@ impl Disk {
         Self::over(number, Pages::default(), Some(Arc::clone(record)))
     }
 
-    /// A disk that holds an image.
+    /// A disk with the content of an image.
     pub fn over(number: usize, pages: Pages, record: Option<Arc<Record>>) -> Arc<Self> {
         let (name, size) = (format!("/sim/disk{number}"), pages.size);
         Arc::new(Self { name, number, size, pages: Mutex::new(pages), hidden: AtomicU64::new(0), record })
     }
 
-    /// It has so many bytes less until it is measured again.
+    /// Hides this many bytes until it is measured again.
     pub fn hide(&self, bytes: u64) {
         self.hidden.store(bytes, Ordering::Relaxed);
     }
@@ -86,7 +86,7 @@ impl Disk {
         self.size.saturating_sub(self.hidden.load(Ordering::Relaxed))
     }
 
-    /// A copy of what it holds.
+    /// A copy of its content.
     pub fn pages(&self) -> Pages {
         self.pages.lock().clone()
     }
@@ -139,14 +139,14 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Longest that a thread is held: what waits for it must not wait for ever.
+/// Maximum hold time of a thread: a thread that waits for it must not wait for ever.
 const HELD_AT_MOST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct Held {
-    /// Who is held, before which of its next writes.
+    /// The held thread, and the number of its next writes that pass.
     whom: Option<(ThreadId, u64)>,
-    /// It has come to that write, or to the end of what it did.
+    /// It has reached that write, or its end.
     there: bool,
 }
 
@@ -159,8 +159,8 @@ pub struct Gate {
 
 impl Gate {
     /// Runs `slow` on a thread of its own up to the write number `writes` that it submits itself, then `meanwhile`
-    /// here, which is told whether `slow` has come to that write and is not over, then the rest of `slow`. When
-    /// `meanwhile` waits for `slow`, `slow` goes on after a second.
+    /// here, with an argument that says whether `slow` has reached that write and is not over, then the rest of
+    /// `slow`. If `meanwhile` waits for `slow`, `slow` continues after a second.
     pub fn overlap<T>(
         &self,
         writes: u64,
@@ -220,9 +220,9 @@ impl Gate {
 /// A disk behind a gate.
 #[derive(Debug)]
 pub struct Gated {
-    /// What is behind it.
+    /// The disk behind the gate.
     pub disk: Arc<Disk>,
-    /// The gate, which may be before other disks, too.
+    /// The gate, which may be shared by other disks.
     pub gate: Arc<Gate>,
 }
 

@@ -1,4 +1,4 @@
-//! Random operations on files, and what they do to the model.
+//! Random operations on files, and their effects on the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,34 +13,34 @@ use crate::content::Content;
 use crate::model::{Item, Name, Tree};
 use crate::world::POOL;
 
-/// The bit that makes a directory hand down its group.
+/// The bit that makes a directory pass on its group.
 const SETGID: u32 = 0o2000;
-/// Different names in a directory.
+/// Number of different names in a directory.
 const NAMES: u64 = 9;
-/// Quotas of users that are tried.
+/// Tested quotas of users.
 const QUOTAS: [u64; 4] = [0, 0, 100 << 10, 2 << 20];
-/// Longest ordinary file.
+/// Maximum size of an ordinary file.
 const SPAN: u64 = 40 << 10;
-/// Longest of those that fill.
+/// Maximum size of a file that fills the pool.
 const LARGE: u64 = 400 << 10;
 
-/// Bytes of a file that fills the pool, and how many of them there are at most.
+/// Size of a filler file, and their maximum number.
 const FILLER: u64 = 1 << 20;
 const MOST_FILLERS: usize = 200;
 
-/// Puts bytes into the model of a file.
+/// Writes bytes into the model of a file.
 pub(crate) fn overlay(item: &mut Item, offset: u64, bytes: &[u8]) {
     Arc::make_mut(&mut item.bytes).write(offset, bytes);
 }
 
-/// An operation's place: directory, name, and what it means there.
+/// The target of an operation: directory, name, and the file it names.
 struct Place {
     dir: u64,
     name: Name,
     there: Option<u64>,
 }
 
-/// What the model allows is done, what it doesn't is refused.
+/// Checks that an allowed operation succeeds, and a forbidden one is refused.
 pub(crate) fn expected<T>(result: Result<T>, allowed: bool, what: &str) -> Result<Option<T>> {
     match result {
         Err(e) if is_refusal(&e) => Ok(None),
@@ -63,7 +63,7 @@ impl Actor {
         let dir = self.pick(&dirs)?;
         let long = if self.random.below(12) == 0 { "x".repeat(60) } else { String::new() };
         let name = match (self.random.below(4), tree.names.get(&dir)) {
-            // Also names that others gave.
+            // Also names from the original pool.
             (0, Some(names)) if dir_has_others(names) => {
                 let names: Vec<Name> = names.keys().filter(|name| *name != MARK).cloned().collect();
                 self.pick(&names)?
@@ -127,12 +127,12 @@ impl Actor {
         }
     }
 
-    /// A new file; a setgid directory hands its group down, and the bit to directories.
+    /// Creates a file; a setgid directory passes on its group, and the bit to directories.
     fn add(&mut self, dataset: &str, place: &Place, number: u64, mut item: Item) -> Result<()> {
         let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
         let (perm, group) = match tree.items.get(&place.dir) {
             Some(dir) => (dir.perm, dir.ids.1),
-            // The model has no item for the root, which nobody changes.
+            // The model has no item for the root, which is never changed.
             None => fs.attr(place.dir).map(|root| (root.perm, root.group))?,
         };
         if perm & SETGID != 0 {
@@ -157,7 +157,7 @@ impl Actor {
         let Some(number) = made else { return Ok(()) };
         self.add(dataset, place, number, Item { ids: (owner, 0), ..Item::new(FileKind::Regular, 0o644) })?;
         let len = self.random.below(SPAN);
-        // Many files are small, so that some are kept in their pointers.
+        // Many files are small, so that some are embedded in their pointers.
         let len = if self.random.below(2) == 0 { len / 256 } else { len };
         self.write(dataset, fs, number, 0, len)
     }
@@ -175,7 +175,7 @@ impl Actor {
         self.write(dataset, fs, number, offset, len)
     }
 
-    /// A large file, or, where there are enough of them, an emptied one.
+    /// Creates a large file, or truncates one if there are enough of them.
     fn fill(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
         if self.stored() > self.budget {
             return self.cut(dataset, fs, number, 0);
@@ -257,7 +257,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Closes a file that was unlinked while it was open.
+    /// Closes a file that was unlinked while open.
     fn close_one(&mut self) -> Result<()> {
         match self.open.pop() {
             Some((dataset, number)) => self.writer(&dataset)?.close_file(number),
@@ -339,7 +339,7 @@ impl Actor {
         Ok(())
     }
 
-    /// A list of a few entries. What mode it amounts to is not judged here, but that it stays.
+    /// Sets a list of a few entries. The resulting mode is not judged here, only that it stays.
     fn set_acl(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
         let masks = [ace_mask::READ_DATA, ace_mask::WRITE_DATA | ace_mask::APPEND_DATA, ace_mask::READ_ACL];
         let mut list = Vec::new();
@@ -361,7 +361,7 @@ impl Actor {
     }
 
     fn set_quota(&mut self, dataset: &str, fs: &FsWriter) -> Result<()> {
-        // Not of the owner of the mark.
+        // Not for the owner of the mark.
         let (id, limit) = (self.random.below(2) + 1, self.pick(&QUOTAS).unwrap_or(0));
         if expected(fs.set_quota(QuotaKind::User, id, limit), true, "set a quota")?.is_some() {
             self.edit(dataset, |tree| match limit {
@@ -372,7 +372,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Files are written until there is no room for more, removed again, and all of it is a step.
+    /// Writes files until the pool is full, removes them again, and makes all of it one step.
     pub(crate) fn fill_up(&mut self) -> Result<()> {
         self.tell("fill up".into());
         let (fs, mut made) = (self.writer(POOL)?, Vec::new());
@@ -395,7 +395,7 @@ impl Actor {
         for name in made {
             fs.unlink(fs.root, &name)?;
         }
-        // What was freed is there for others after some groups.
+        // Freed space is available to others after some txgs.
         (0..4).try_for_each(|_| self.spa.sync())?;
         self.change()?;
         self.spa.sync()
@@ -407,7 +407,7 @@ impl Actor {
         bytes
     }
 
-    /// What a live file system shows of one file, against the model.
+    /// Compares one file of a live file system with the model.
     pub(crate) fn look(&mut self, dataset: &str) -> Result<()> {
         if self.tree(dataset).is_volume() {
             return self.look_at_volume(dataset);

@@ -1,4 +1,4 @@
-//! A pool on files of this machine, with its root file system open: what demo, benchmarks and tests begin with.
+//! A pool on files of this machine, with its root file system open, for demo, benchmarks and tests.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::world::{Shape, pool_on};
 /// The pool's name.
 pub const POOL: &str = "tank";
 
-/// A pool that is written by a thread of its own, and its root file system.
+/// A pool with a sync thread, and its root file system.
 #[derive(Debug)]
 pub struct FilePool {
     /// The pool.
@@ -45,7 +45,7 @@ impl FilePool {
         Self::create_with(env, shape, devices, |new| new)
     }
 
-    /// The same with a root file system that `change` has made from the usual one.
+    /// The same with a root file system whose properties `change` derives from the defaults.
     pub fn create_with(
         env: &Env,
         shape: Shape,
@@ -53,7 +53,7 @@ impl FilePool {
         change: impl FnOnce(NewFs) -> NewFs,
     ) -> Result<Self> {
         let (sec, nsec) = env.clock.wall();
-        // As OpenZFS makes a pool's root: no feature is enabled yet at that moment.
+        // As OpenZFS creates a pool's root: no feature is enabled yet at that moment.
         let new = change(NewFs { projects: false, ..NewFs::new(Time { sec, nsec }, env.guid()) });
         let spa = pool_on(env, (POOL, shape), devices, &|objset, tx| create_fs(objset, tx, &new))?;
         spa.start_thread()?;

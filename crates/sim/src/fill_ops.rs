@@ -13,13 +13,13 @@ use crate::actor::is_refusal;
 pub enum Kind {
     /// A file grows by records.
     Write,
-    /// Records of a long file are overwritten in any order.
+    /// Overwrites records of a long file in any order.
     Scatter,
-    /// One record far from all others: most of what is written is indirect blocks.
+    /// Writes one record far from all others: most of the written blocks are indirect.
     Sparse,
     /// Empty and very small files.
     Tiny,
-    /// Directories, one in the other and beside it.
+    /// Directories, nested and side by side.
     Dirs,
     /// Symbolic links.
     Symlinks,
@@ -29,9 +29,9 @@ pub enum Kind {
     Links,
     /// Extended attributes.
     Xattrs,
-    /// Modes of files that are there, in any order.
+    /// Changes modes of existing files, in any order.
     Chmod,
-    /// Owners, each another.
+    /// Changes owners, each time to another.
     Chown,
     /// Access control lists.
     Acls,
@@ -39,9 +39,9 @@ pub enum Kind {
     Rename,
     /// Holes in a long file.
     Punch,
-    /// Files get shorter and longer.
+    /// Truncates and extends files.
     Truncate,
-    /// Writes that are committed one by one.
+    /// Writes with individual commits.
     Sync,
 }
 
@@ -67,7 +67,7 @@ pub const KINDS: [Kind; 16] = [
 
 /// Records of the long file.
 const LONG: u64 = 20_000;
-/// Bytes of it at most.
+/// Maximum size of it in bytes.
 const LONGEST: u64 = 12 << 20;
 
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ struct File {
     is_dir: bool,
 }
 
-/// What was made, so that it can be changed and removed.
+/// The created objects, so that they can be changed and removed.
 #[derive(Debug)]
 pub struct Files {
     made: Vec<File>,
@@ -89,7 +89,7 @@ pub struct Files {
     long: Option<(u64, u64)>,
     /// The file that grows, and its end.
     growing: Option<(u64, u64)>,
-    /// The file with holes, and how many records it got.
+    /// The file with holes, and the number of its records.
     sparse: Option<(u64, u64)>,
 }
 
@@ -100,7 +100,7 @@ fn bytes(random: &mut Rng, len: u64) -> Vec<u8> {
 }
 
 impl Files {
-    /// Nothing.
+    /// No objects yet.
     pub fn new(fs: &FsWriter, record: u64) -> Self {
         let (made, dirs) = (Vec::new(), vec![fs.root]);
         Self { made, dirs, record, named: 0, long: None, growing: None, sparse: None }
@@ -137,7 +137,7 @@ impl Files {
         self.create(fs, fs.root, &NewNode::new(FileKind::Regular, 0o600, 0, 0))
     }
 
-    /// One operation.
+    /// Runs one operation.
     pub fn step(&mut self, fs: &FsWriter, kind: Kind, random: &mut Rng) -> Result<()> {
         match kind {
             Kind::Write => self.grow(fs, random, self.record.max(16 << 10)).map(|_| ()),
@@ -174,7 +174,7 @@ impl Files {
         }
     }
 
-    /// An operation on something that is there.
+    /// Runs an operation on an existing object.
     fn change(&mut self, fs: &FsWriter, kind: Kind, random: &mut Rng) -> Result<()> {
         let Some(file) = self.some(random).cloned() else { return self.file(fs).map(|_| ()) };
         let settings = Settings::default();
@@ -239,7 +239,7 @@ impl Files {
         Ok(())
     }
 
-    /// The long file, which is written when it is asked for first, as far as there is room.
+    /// The long file, created on first use as far as there is space.
     fn long(&mut self, fs: &FsWriter, random: &mut Rng) -> Result<(u64, u64)> {
         if let Some(long) = self.long {
             return Ok(long);
@@ -287,7 +287,8 @@ impl Files {
         Ok(())
     }
 
-    /// Removes what `wanted` says; gives how many removals were refused. Directories go with their last entry.
+    /// Removes the objects selected by `wanted`; returns the number of refused removals. Directories are removed
+    /// with their last entry.
     pub fn remove(
         &mut self,
         fs: &FsWriter,

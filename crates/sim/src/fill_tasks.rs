@@ -1,4 +1,4 @@
-//! Changes of datasets that fill a pool, one kind each, and the way back.
+//! Changes of datasets that fill a pool, one kind each, and their removal.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum Task {
     Create,
     /// Snapshots, with properties.
     Snapshot,
-    /// Properties of users, each of another name.
+    /// User properties, each with another name.
     UserProperty,
     /// Bookmarks.
     Bookmark,
@@ -33,7 +33,7 @@ pub enum Task {
 pub const TASKS: [Task; 6] =
     [Task::Create, Task::Snapshot, Task::UserProperty, Task::Bookmark, Task::Hold, Task::Clone];
 
-/// What was made.
+/// The created datasets and properties.
 #[derive(Debug, Default)]
 pub struct Made {
     datasets: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Made {
     named: u64,
 }
 
-/// The snapshot that bookmarks, holds and clones are of.
+/// The snapshot that gets bookmarks, holds and clones.
 const FIRST: &str = "first";
 
 impl Made {
@@ -56,7 +56,7 @@ impl Made {
         Ok(name)
     }
 
-    /// One change; all of it is on disk when this returns.
+    /// Makes one change; all of it is on disk on return.
     pub fn step(&mut self, spa: &Arc<Spa>, task: Task) -> Result<()> {
         self.named += 1;
         let long = "x".repeat(3000);
@@ -100,12 +100,12 @@ impl Made {
         Ok(())
     }
 
-    /// Whether nothing is kept by it.
+    /// Whether nothing exists.
     pub fn is_empty(&self) -> bool {
         self.datasets.is_empty() && self.snapshots.is_empty()
     }
 
-    /// All of it is destroyed, which is never refused.
+    /// Destroys everything, which is never refused.
     pub fn destroy(&mut self, spa: &Arc<Spa>) -> Result<()> {
         let first = format!("{POOL}@{FIRST}");
         for tag in std::mem::take(&mut self.holds) {
@@ -119,7 +119,8 @@ impl Made {
         Ok(())
     }
 
-    /// Does one kind until it is refused or was done `most` times; gives how often, and whether it was refused.
+    /// Repeats one kind until it is refused or was done `most` times; returns the count, and whether it was
+    /// refused.
     pub fn fill(&mut self, spa: &Arc<Spa>, task: Task, most: u64) -> Result<(u64, bool)> {
         for done in 0..most {
             match self.step(spa, task) {

@@ -1,5 +1,5 @@
-//! Pools that are filled to the last byte, by each kind of operation, and emptied: every operation ends in "no space" or
-//! "quota" at the call, the pool is never suspended, and files can always be removed afterwards.
+//! Pools that are filled to the last byte by each kind of operation, and emptied: every operation ends in "no
+//! space" or "quota" at the call, the pool is never suspended, and files can always be removed afterwards.
 //!
 //! Layout, sizes, properties and operations follow from one seed.
 
@@ -24,19 +24,19 @@ use crate::image::Pages;
 use crate::world::{self, Machine, POOL, Shape};
 use crate::{check, keys};
 
-/// Changed bytes that a group may have: far more than a pool keeps back would do for.
+/// Maximum dirty bytes of a txg: far more than the pool's reserve could cover.
 const DIRTY: u64 = 512 << 20;
 /// Refusals that end a kind.
 const REFUSALS: u64 = 3;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// Kinds of operations that are drawn.
+    /// Number of drawn kinds of operations.
     pub rounds: u64,
-    /// Operations of one kind at most.
+    /// Maximum operations of one kind.
     pub most: u64,
-    /// Kinds of changes of datasets that are drawn.
+    /// Number of drawn kinds of dataset changes.
     pub tasks: u64,
 }
 
@@ -59,15 +59,15 @@ pub struct Case {
     pub compression: u64,
     /// Whether blocks are deduplicated.
     pub dedup: bool,
-    /// Whether the file system has a key.
+    /// Whether the file system is encrypted.
     pub encrypted: bool,
-    /// `quota` and `refquota` of the file system; 0: none.
+    /// `quota` and `refquota` of the file system; 0 for none.
     pub quotas: [u64; 2],
-    /// Whether extended attributes lie in system attributes.
+    /// Whether extended attributes are stored in system attributes.
     pub xattr_sa: bool,
-    /// A snapshot is made now and then, so that nothing that is removed is freed.
+    /// Snapshots are taken occasionally, so that removed files are not freed.
     pub snapshots: bool,
-    /// Blocks of at least so many bytes are refused as if space were in pieces.
+    /// Allocations of at least so many bytes are refused as if space were fragmented.
     pub gangs: Option<u64>,
 }
 
@@ -105,14 +105,14 @@ impl Case {
     }
 }
 
-/// What was done.
+/// The results.
 #[derive(Debug, Clone, Default)]
 pub struct Filled {
-    /// Kinds of operations, how many of each were done, and how many were refused.
+    /// Kinds of operations, with the number of successes and of refusals.
     pub rounds: Vec<(Kind, u64, u64)>,
-    /// The same of changes of datasets, in the full pool.
+    /// The same for changes of datasets, in the full pool.
     pub tasks: Vec<(Task, u64, bool)>,
-    /// Removals that were refused while snapshots kept everything.
+    /// Removals that were refused while snapshots held everything.
     pub kept: u64,
 }
 
@@ -131,7 +131,7 @@ struct Full {
 /// Fills the pool of a seed in several ways, and empties it.
 ///
 /// # Errors
-/// What was not refused and not done.
+/// The operation that neither succeeded nor was refused.
 pub fn fill_and_empty(seed: u64, effort: Effort) -> std::result::Result<(Filled, Vec<Pages>), String> {
     let mut random = Rng::new(seed);
     let case = Case::of(&mut random);
@@ -141,7 +141,7 @@ pub fn fill_and_empty(seed: u64, effort: Effort) -> std::result::Result<(Filled,
 /// Fills one pool, first with the operations of `kinds`.
 ///
 /// # Errors
-/// What was not refused and not done.
+/// The operation that neither succeeded nor was refused.
 pub fn fill_case(
     seed: u64,
     case: Case,
@@ -218,7 +218,7 @@ impl Full {
             self.fill(kind, effort.most)?;
             match self.random.below(4) {
                 0 => self.spa.sync()?,
-                // What it frees can't be used at once.
+                // The freed space cannot be used at once.
                 1 => self.remove_some(2)?,
                 2 => self.remove_some(10)?,
                 _ => {}
@@ -231,7 +231,7 @@ impl Full {
         self.empty()
     }
 
-    /// Changes of datasets, in a pool that is full or nearly.
+    /// Changes datasets in a pool that is full or nearly so.
     fn change_datasets(&mut self, effort: Effort) -> Result<()> {
         for _ in 0..effort.tasks {
             let task = one(&mut self.random, &TASKS).unwrap_or(Task::Create);
@@ -242,7 +242,7 @@ impl Full {
         Ok(())
     }
 
-    /// Does one kind of operation until it is refused.
+    /// Repeats one kind of operation until it is refused.
     fn fill(&mut self, kind: Kind, most: u64) -> Result<()> {
         let (mut done, mut refused) = (0, 0);
         while done < most && refused < REFUSALS {
@@ -272,7 +272,7 @@ impl Full {
         self.files.remove(&self.fs, &mut |random| random.below(of) == 0, &mut self.random).map(|_| ())
     }
 
-    /// Everything is removed; while snapshots keep it that may be refused.
+    /// Removes everything; while snapshots hold it that may be refused.
     fn empty(&mut self) -> Result<()> {
         let refused = self.files.remove(&self.fs, &mut |_| true, &mut self.random)?;
         self.filled.kept = refused;

@@ -41,7 +41,7 @@ impl Pages {
         Self { size, pages: BTreeMap::new() }
     }
 
-    /// What a file of this machine holds.
+    /// The content of a file of this machine.
     pub fn of_file(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let mut pages = Self::empty(file.metadata()?.len());
@@ -58,7 +58,7 @@ impl Pages {
         }
     }
 
-    /// Fills `out` from `offset`.
+    /// Reads from `offset` into `out`.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         let (mut at, mut rest) = (offset, out);
         while !rest.is_empty() {
@@ -73,7 +73,7 @@ impl Pages {
         }
     }
 
-    /// Puts bytes in.
+    /// Writes bytes.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let (mut at, mut rest) = (offset, bytes);
         while !rest.is_empty() {
@@ -88,7 +88,7 @@ impl Pages {
         }
     }
 
-    /// A number that other content would nearly surely change.
+    /// A fingerprint of the content.
     pub fn print(&self, seed: u64) -> u64 {
         let words = self.pages.iter().flat_map(|(page, bytes)| {
             let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -97,7 +97,7 @@ impl Pages {
         words.fold(seed, |sum, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
     }
 
-    /// All pages that are not zeros: byte offset and content.
+    /// All non-zero pages: byte offset and content.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
         self.pages.iter().map(|(&page, bytes)| (page * PAGE as u64, &bytes[..]))
     }
@@ -111,7 +111,7 @@ struct Pending {
     bytes: Arc<[u8]>,
 }
 
-/// What becomes of a write that was not flushed.
+/// The fate of an unflushed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Kept,
@@ -119,7 +119,7 @@ enum Fate {
     Torn,
 }
 
-/// Replays a record event by event, and gives the images that a cut at that moment could leave.
+/// Replays a record event by event, and returns the images that a cut at that moment could leave.
 #[derive(Debug)]
 pub struct Replay {
     durable: Vec<Pages>,
@@ -128,16 +128,16 @@ pub struct Replay {
     pub promised: u64,
 }
 
-/// Writes for which every combination of kept and lost is tried.
+/// Maximum number of writes for which every combination of kept and lost is tried.
 const ALL_SUBSETS: usize = 5;
 
 impl Replay {
-    /// Begins with disks that hold `durable`.
+    /// Begins with disks of the content `durable`.
     pub fn new(durable: Vec<Pages>) -> Self {
         Self { durable, pending: Vec::new(), promised: 0 }
     }
 
-    /// Goes on by one event.
+    /// Advances by one event.
     pub fn step(&mut self, event: &Event) {
         match event {
             Event::Write(disk, offset, bytes) => {
@@ -158,7 +158,7 @@ impl Replay {
         }
     }
 
-    /// How many images this moment is worth: all subsets where there are few writes, `most` else.
+    /// The number of images of this moment: all subsets for few writes, otherwise `most`.
     pub fn variants(&self, most: u64) -> u64 {
         match self.pending.len() {
             n if n <= ALL_SUBSETS => (1 << n).min(most.max(1)),
@@ -166,8 +166,8 @@ impl Replay {
         }
     }
 
-    /// One image. Small numbers of writes: `variant` is the set of those that are kept. Else, and for torn and
-    /// reordered writes, `random` decides.
+    /// One image. For few writes `variant` is the set of kept ones. Otherwise, and for torn and reordered writes,
+    /// `random` decides.
     pub fn image(&self, variant: u64, random: &mut Rng) -> Vec<Pages> {
         let few = self.pending.len() <= ALL_SUBSETS;
         let mut fates = Vec::new();
@@ -216,7 +216,7 @@ fn tear(pages: &mut Pages, write: &Pending, random: &mut Rng) {
     }
 }
 
-/// Puts items in an order that `random` gives.
+/// Shuffles items with `random`.
 pub fn shuffle<T>(items: &mut [T], random: &mut Rng) {
     for last in (1..items.len()).rev() {
         let other = usize::try_from(random.below(last as u64 + 1)).unwrap_or(0);

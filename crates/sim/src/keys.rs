@@ -1,4 +1,4 @@
-//! Keys of encrypted datasets: numbers stand for them, and a pool that was opened gets those of its model.
+//! Keys of encrypted datasets: identified by numbers; an opened pool gets those of its model.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use zpl::write::{Overrides, mount};
 
 use crate::model::{Head, Model};
 
-/// The key of that number, as a user would give it.
+/// The key of that number, in the user's form.
 fn material(number: u64) -> [u8; 32] {
     let mut bytes = [0; 32];
     Rng::new(number).fill(&mut bytes);
@@ -25,7 +25,7 @@ pub fn new_key(number: u64) -> engine::Result<NewKey> {
     Ok(NewKey { key, location: Some("prompt".into()) })
 }
 
-/// Loads the keys of all encryption roots of `model`; each must be refused with another key first.
+/// Loads the keys of all encryption roots of `model`; each must first be refused with another key.
 pub fn unlock(pool: &Pool, model: &Model) -> Result<(), String> {
     let roots = model.heads.iter().filter_map(|(name, head)| head.key.map(|key| (name, key)));
     for (name, key) in roots {
@@ -51,7 +51,7 @@ fn unlock_one(pool: &Pool, name: &str, key: u64) -> Result<(), String> {
     }
 }
 
-/// A pool whose keys are absent: what is encrypted can't be used, and says why; the rest of the pool can.
+/// Checks a pool without keys: encrypted datasets return an error that says so; the rest of the pool is usable.
 pub fn stay_locked(spa: &Arc<Spa>, model: &Model) -> Result<(), String> {
     for (name, head) in model.heads.iter().filter(|(_, head)| head.encrypted) {
         match open(spa, name, head) {

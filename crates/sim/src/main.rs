@@ -1,4 +1,4 @@
-//! `make crash SEED=… COUNT=…` and `make simulate SEED=… COUNT=…`: from any seed, as many as wanted.
+//! `make crash SEED=… COUNT=…` and `make simulate SEED=… COUNT=…`: from any seed, any number of runs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -61,7 +61,7 @@ fn new_pools() -> Vec<Start> {
     Machine::all().map(Start::New).collect()
 }
 
-/// The pool in `folder`, whose keys are in the files that `keys` name.
+/// The pool in `folder`; `keys` names the files of its keys.
 fn found(folder: &str, keys: &[&str]) -> std::io::Result<Found> {
     let key = |word: &&str| {
         let (name, file) = word.split_once('=').ok_or(std::io::ErrorKind::InvalidInput)?;
@@ -71,7 +71,7 @@ fn found(folder: &str, keys: &[&str]) -> std::io::Result<Found> {
     Ok(Found { keys, ..Found::in_folder(Path::new(folder))? })
 }
 
-/// Does `work` on as many threads as there are cores.
+/// Runs `work` on as many threads as there are cores.
 fn on_all_cores(work: &(dyn Fn() + Sync)) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));

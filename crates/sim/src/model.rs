@@ -1,6 +1,7 @@
-//! What must be found in a pool: names, bytes, attributes and snapshots, as the operations that succeeded say.
+//! The expected content of a pool: names, bytes, attributes and snapshots, according to the operations that
+//! succeeded.
 //!
-//! States share what they have in common, so that one can be kept for every step of a workload.
+//! States share their common parts, so that one can be kept for every step of a workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,17 +79,17 @@ impl Tree {
         self.names.is_empty()
     }
 
-    /// What `name` means in directory `dir`.
+    /// The file that `name` refers to in directory `dir`.
     pub fn get(&self, dir: u64, name: &[u8]) -> Option<u64> {
         self.names.get(&dir)?.get(name).copied()
     }
 
-    /// Puts a name in; gives what it meant before.
+    /// Adds a name; returns the file it replaces.
     pub fn set(&mut self, dir: u64, name: &[u8], number: u64) -> Option<u64> {
         Arc::make_mut(self.names.entry(dir).or_default()).insert(name.to_vec(), number)
     }
 
-    /// Takes a name away, and the file with its last one.
+    /// Removes a name, and the file with its last one.
     pub fn unlink(&mut self, dir: u64, name: &[u8]) {
         let number = self.names.get_mut(&dir).and_then(|names| Arc::make_mut(names).remove(name));
         if let Some(number) = number {
@@ -96,7 +97,7 @@ impl Tree {
         }
     }
 
-    /// A file has one name less.
+    /// Decrements the link count of a file.
     pub fn drop_link(&mut self, number: u64) {
         let Some(item) = self.items.get_mut(&number).map(Arc::make_mut) else { return };
         item.links -= 1;
@@ -124,10 +125,10 @@ impl Tree {
     }
 }
 
-/// A snapshot: its place in the order of all, and what it holds.
+/// A snapshot: its position in the order of all, and its content.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The txg that it was made in.
+    /// The txg of its creation.
     pub order: u64,
     /// Content.
     pub tree: Arc<Tree>,
@@ -146,7 +147,7 @@ pub struct Head {
     pub origin: Option<String>,
     /// Whether it is encrypted.
     pub encrypted: bool,
-    /// Its own key, when it is an encryption root.
+    /// Its own key, if it is an encryption root.
     pub key: Option<u64>,
 }
 
@@ -158,7 +159,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The property in force, inherited or not.
+    /// The effective property, inherited or not.
     pub fn setting(&self, dataset: &str, name: &str) -> Option<u64> {
         let mut at = dataset;
         loop {
@@ -176,8 +177,8 @@ impl Model {
     }
 }
 
-/// What was found to be equal before: root pointers and trees. Blocks with equal checksums have equal content, and
-/// that all blocks have theirs is for others to check.
+/// Comparisons known to be equal: root pointers and trees. Blocks with equal checksums have equal content; other
+/// checks verify that all blocks match their checksums.
 #[derive(Debug, Default)]
 pub struct Known(Mutex<BTreeSet<([u8; BLKPTR_SIZE], usize)>>);
 
@@ -187,7 +188,7 @@ fn said(e: engine::Error) -> String {
     e.to_string()
 }
 
-/// Compares a pool with what must be there, and loads its keys.
+/// Compares a pool with the model, and loads its keys.
 pub fn compare(pool: &Pool, model: &Model, known: &Known) -> Verdict {
     keys::unlock(pool, model)?;
     let mut left: BTreeSet<&str> = model.heads.keys().map(String::as_str).collect();
@@ -228,7 +229,7 @@ fn compare_head(dsl: &Arc<Dsl>, dir: &Dir, head: &Head, known: &Known) -> Verdic
     let props = dsl.zap(dir.phys.props_zapobj).map_err(said)?;
     for (&name, &wanted) in &head.settings {
         let found = props.as_ref().map(|zap| zap.u64(name)).transpose().map_err(said)?.flatten();
-        // What is set to nothing need not be there.
+        // A limit of none may be absent.
         if found.unwrap_or(0) != wanted {
             return Err(format!("{name} is {found:?} instead of {wanted}"));
         }
@@ -236,7 +237,7 @@ fn compare_head(dsl: &Arc<Dsl>, dir: &Dir, head: &Head, known: &Known) -> Verdic
     Ok(())
 }
 
-/// The part of a snapshot's name that is its own.
+/// The snapshot's part of its name.
 fn name_of(snap: &Dataset) -> String {
     snap.name.split('@').nth(1).unwrap_or_default().to_owned()
 }
@@ -271,7 +272,7 @@ fn compare_dataset(dataset: &Dataset, tree: &Arc<Tree>, known: &Known) -> Verdic
     Ok(())
 }
 
-/// Compares a file system with what must be there.
+/// Compares a file system with the model.
 pub fn compare_tree(fs: &Arc<Filesystem>, tree: &Tree) -> Verdict {
     let root = fs.root().map_err(said)?;
     let mut met = BTreeSet::from([root.number()]);
@@ -336,7 +337,7 @@ fn device_of(dataset: &Dataset) -> Result<Content, String> {
     Content::read(volume.size, next, |at, out| volume.read_at(at, out)).map_err(said)
 }
 
-/// Where data begins at or after the place that `span` was asked for at.
+/// The offset of the next data according to `span`.
 pub(crate) fn data_from(span: Option<Span>) -> engine::Result<Option<u64>> {
     match span {
         None => Ok(None),
@@ -346,7 +347,7 @@ pub(crate) fn data_from(span: Option<Span>) -> engine::Result<Option<u64>> {
     }
 }
 
-/// All that is in a pool whose keys are loaded.
+/// The content of a pool whose keys are loaded.
 pub fn read_model(pool: &Pool) -> Result<Model, String> {
     let mut model = Model::default();
     for dir in pool.dsl.walk(pool.dsl.root().map_err(said)?) {
@@ -365,7 +366,7 @@ pub fn read_model(pool: &Pool) -> Result<Model, String> {
     Ok(model)
 }
 
-/// All that is in a dataset.
+/// The content of a dataset.
 pub fn read_dataset(dataset: &Dataset) -> Result<Tree, String> {
     if dataset.objset().map_err(said)?.phys.objset_type == ObjsetType::Zvol {
         return device_of(dataset).map(Tree::volume);
@@ -375,7 +376,7 @@ pub fn read_dataset(dataset: &Dataset) -> Result<Tree, String> {
     Ok(tree)
 }
 
-/// All that is in a file system. Fails when its names and files don't fit each other.
+/// The content of a file system. Fails if its names and files are inconsistent.
 fn read_tree(fs: &Arc<Filesystem>) -> Result<Tree, String> {
     let root = fs.root().map_err(said)?;
     let mut tree = Tree::new(root.number());
@@ -425,7 +426,7 @@ fn bytes_of(inode: &Inode) -> Result<Content, String> {
     }
 }
 
-/// Compares one file with what must be there.
+/// Compares one file with the model.
 pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
     let attr = inode.attr();
     if (attr.kind, attr.perm) != (item.kind, item.perm) {
@@ -458,7 +459,7 @@ pub fn compare_item(inode: &Inode, item: &Item) -> Verdict {
     same_bytes(&bytes, &item.bytes)
 }
 
-/// Says where bytes differ.
+/// Reports the differences of bytes.
 pub fn same_bytes(found: &Content, wanted: &Content) -> Verdict {
     if found.len() != wanted.len() {
         return Err(format!("{} bytes instead of {}", found.len(), wanted.len()));

@@ -1,9 +1,9 @@
-//! Real devices that lose power together, with what their caches held.
+//! Real devices that lose power together, with the content of their caches.
 //!
-//! [`Volatile`] passes everything on to the device inside, and keeps what stood below each write until a flush that
-//! was asked for after the write had ended has ended too. When the [`Switch`] trips (after a number of writes on all
-//! of its devices) nothing gets through any more, and [`Volatile::settle`] decides for each write that was not
-//! flushed whether it stays, goes, or is torn at its sectors.
+//! [`Volatile`] passes all requests to the inner device, and keeps the previous content of each write until a flush
+//! that was submitted after the write had ended has also ended. When the [`Switch`] trips (after a number of writes
+//! on all of its devices) no request reaches the device any more, and [`Volatile::settle`] decides for each
+//! unflushed write whether it stays, is lost, or is torn at its sectors.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const SECTOR: usize = 512;
 /// The machine's power.
 #[derive(Debug)]
 pub struct Switch {
-    /// Writes that still get through.
+    /// Writes that still reach a device.
     left: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// The power goes after that many more writes.
+    /// The power fails after that many more writes.
     pub fn trip_after(&self, writes: u64) {
         self.left.store(writes, Ordering::SeqCst);
     }
@@ -40,7 +40,7 @@ impl Switch {
         self.left.load(Ordering::SeqCst) > 0
     }
 
-    /// One write; false when it comes too late.
+    /// Counts one write; returns false if it comes too late.
     fn count(&self) -> bool {
         let less = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(1) };
         self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok()
@@ -55,7 +55,7 @@ struct Unsafe {
     done: Arc<AtomicBool>,
 }
 
-/// A device with a cache that forgets.
+/// A device with a volatile cache.
 #[derive(Debug)]
 pub struct Volatile {
     inner: Device,
@@ -64,13 +64,13 @@ pub struct Volatile {
 }
 
 impl Volatile {
-    /// Over `inner`, fed by `switch`.
+    /// Wraps `inner`, powered by `switch`.
     pub fn new(inner: Device, switch: &Arc<Switch>) -> Arc<Self> {
         Arc::new(Self { inner, switch: Arc::clone(switch), cached: Arc::default() })
     }
 
-    /// After the power went and every request has ended: each write that was not flushed stays, goes, or stays in
-    /// some of its sectors. Gives how many there were.
+    /// After the power failure and the end of every request: each unflushed write stays, is lost, or keeps some of
+    /// its sectors. Returns their number.
     pub fn settle(&self, random: &mut Rng) -> io::Result<usize> {
         let cached = std::mem::take(&mut *self.cached.lock());
         for lost in cached.iter().rev() {
@@ -92,7 +92,7 @@ impl Volatile {
         Ok(())
     }
 
-    /// Remembers what stands where `io` will write; its completion says that it has ended.
+    /// Records the previous content of the range of `io`; its completion records its end.
     fn remember(&self, io: Io, before: AlignedBuf) -> Io {
         let done = Arc::new(AtomicBool::new(false));
         self.cached.lock().push(Unsafe { offset: io.offset, before, done: Arc::clone(&done) });

@@ -1,4 +1,4 @@
-//! What a workload was told to be safe, and whether it is.
+//! The promises of durability that a workload got, and their check.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use crate::actor::{Change, Ended};
 use crate::content::Content;
 use crate::model::{Item, Tree};
 
-/// What was said to be safe.
+/// A promise.
 #[derive(Debug, Clone)]
 pub enum Promise {
     /// Everything up to this step.
     Step(u64),
-    /// Files as they were after a step.
+    /// Files in the state after a step.
     Files {
         /// The step.
         step: u64,
         /// File system, file, content.
         files: Vec<(String, u64, Arc<Item>)>,
-        /// How many changes of files there had been.
+        /// The number of earlier changes of files.
         changes: usize,
     },
 }
@@ -28,7 +28,7 @@ pub enum Promise {
 pub struct Promises(Vec<Promise>);
 
 impl Promises {
-    /// Notes how a step ended; gives how many promises there are, when there is a new one.
+    /// Records the end of a step; returns the number of promises, if there is a new one.
     pub fn note(&mut self, step: u64, ended: Ended, changes: usize) -> Option<u64> {
         match ended {
             Ended::Open => return None,
@@ -42,14 +42,15 @@ impl Promises {
         self.0.get(..usize::try_from(count).unwrap_or(0)).unwrap_or(&self.0)
     }
 
-    /// The step that must be there when the first `count` were given.
+    /// The step that must be present after the first `count` promises.
     pub fn step(&self, count: u64) -> u64 {
         let steps = self.first(count).iter().rev();
         let mut steps = steps.filter_map(|p| if let Promise::Step(step) = p { Some(*step) } else { None });
         steps.next().unwrap_or(0)
     }
 
-    /// Files that were committed after `step`, the last word on each: content, and how many changes there had been.
+    /// Files that were committed after `step`, with the latest promise for each: content, and the number of earlier
+    /// changes.
     pub fn files(&self, count: u64, step: u64) -> BTreeMap<(&str, u64), (&Arc<Item>, usize)> {
         let mut last = BTreeMap::new();
         for promise in self.first(count) {
@@ -63,8 +64,8 @@ impl Promises {
     }
 }
 
-/// Whether a file is as it was promised, or as it became by changes that came later, or in the middle of those: a
-/// record of the log holds what was there when it was written out, so changes that came after it may be in it already.
+/// Whether a file has the promised state, a later one, or one in between: a record of the log holds the content at
+/// the time it was written out, so it may include later changes.
 pub fn is_kept(tree: &Tree, number: u64, promised: &Arc<Item>, later: &[&Change]) -> Result<(), String> {
     let found = tree.items.get(&number);
     let mut forms = vec![promised];
@@ -82,12 +83,12 @@ pub fn is_kept(tree: &Tree, number: u64, promised: &Arc<Item>, later: &[&Change]
     Err(format!("object {number} was committed, {} changes came later, and {has}", later.len()))
 }
 
-/// Whether each byte of a file is as in one of its forms; names and attributes may be of any.
+/// Whether each byte of a file equals that of one of its states; names and attributes may be of any.
 fn is_among(found: &Item, forms: &[&Arc<Item>]) -> bool {
     let lens = || forms.iter().map(|form| form.bytes.len());
     let (short, long) = (lens().min().unwrap_or(0), lens().max().unwrap_or(0));
     let is_of_one = |at: u64| forms.iter().any(|form| form.bytes.byte(at) == found.bytes.byte(at));
-    // Where it is as the first form it is as one of them.
+    // Bytes equal to the first state need no further comparison.
     let differing = forms.first().into_iter().flat_map(|form| form.bytes.differing(&found.bytes));
     (short..=long).contains(&found.bytes.len())
         && differing.flat_map(Content::offsets).take_while(|at| *at < found.bytes.len()).all(is_of_one)

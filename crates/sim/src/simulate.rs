@@ -1,9 +1,9 @@
-//! The whole engine from one seed: random steps while disks fail, lie, go and come back, the pool fills up, and the
-//! machine is switched off, with or without notice. Faults stay within the redundancy, so everything that is read must
-//! be what the model says.
+//! The whole engine from one seed: random steps while disks fail, lie, disappear and return, the pool fills up, and
+//! the machine is switched off, with or without notice. Faults stay within the redundancy, so all reads must match
+//! the model.
 //!
-//! The disks that misbehave are as many as the pool can do without. Now and then all are well, a resilver and a scrub put
-//! right what they lack, and other disks misbehave from then on.
+//! At most as many disks misbehave as the pool tolerates. From time to time all recover, a resilver and a scrub
+//! repair them, and other disks misbehave from then on.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::model::{Known, compare};
 use crate::timeline::Timeline;
 use crate::world::{self, DISK_SIZE, Machine};
 
-/// How a run went.
+/// The results of a run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Course {
     /// Steps that were done, lost ones included.
@@ -34,25 +34,25 @@ pub struct Course {
     pub restarts: u64,
     /// Power cuts.
     pub cuts: u64,
-    /// How often the pool was full.
+    /// Number of times the pool was full.
     pub fills: u64,
-    /// Scrubs after which nothing was left to repair.
+    /// Scrubs that left nothing to repair.
     pub scrubs: u64,
-    /// What is on the disks in the end, in a number.
+    /// A fingerprint of the final content of the disks.
     pub print: u64,
 }
 
-/// A machine that is running.
+/// A running machine.
 struct Run {
     machine: Machine,
     random: Rng,
     seed: u64,
-    /// What the disks held when the machine was started.
+    /// The content of the disks when the machine was started.
     base: Vec<Pages>,
     record: Arc<Record>,
     disks: Vec<Arc<Disk>>,
     faulty: Vec<Arc<FaultyDevice>>,
-    /// Those that may misbehave.
+    /// Disks that may misbehave.
     victims: Vec<usize>,
     actor: Actor,
     past: Timeline,
@@ -73,7 +73,7 @@ fn victims(machine: Machine, random: &mut Rng) -> Vec<usize> {
     all
 }
 
-/// Groups that a scan may take.
+/// Maximum txgs of a scan.
 const MOST_GROUPS: u32 = 10_000;
 
 /// Waits until no scan runs.
@@ -87,7 +87,7 @@ fn scanned(spa: &Spa) -> Result<(), String> {
     Err("a scan does not end".into())
 }
 
-/// A whole scrub; how it ended.
+/// Runs a complete scrub; returns its final state.
 fn scrub(spa: &Spa) -> Result<DslScan, String> {
     spa.scan(ScanCommand::Scrub).map_err(|e| e.to_string())?;
     scanned(spa)?;
@@ -95,7 +95,7 @@ fn scrub(spa: &Spa) -> Result<DslScan, String> {
     scan.ok_or_else(|| "the scrub left no state".into())
 }
 
-/// The leaf that is on a disk.
+/// The leaf on a disk.
 fn guid_of(spa: &Spa, disk: &FaultyDevice) -> Option<u64> {
     let tree = spa.pool.tree();
     tree.leaves().find(|leaf| leaf.path == blkdev::BlockDevice::name(disk)).map(|leaf| leaf.guid)
@@ -108,10 +108,10 @@ fn wrap(disks: &[Arc<Disk>], seed: u64) -> Vec<Arc<FaultyDevice>> {
     (0u64..).zip(disks).map(one).collect()
 }
 
-/// Runs `rounds` rounds from `seed` on a machine; gives what is on its disks in the end, too.
+/// Runs `rounds` rounds from `seed` on a machine; returns also the final content of its disks.
 ///
 /// # Errors
-/// What was wrong, and what was done before.
+/// The violated expectation, and the operations before it.
 pub fn simulate(seed: u64, machine: Machine, rounds: u64) -> Result<(Course, Vec<Pages>), String> {
     let mut run = Run::start(seed, machine)?;
     for round in 0..rounds {
@@ -131,7 +131,7 @@ impl Run {
         let faulty = wrap(&disks, seed);
         let spa = world::create_pool(&env, machine, &devices_of(&faulty)).map_err(|e| e.to_string())?;
         if random.below(3) == 0 {
-            // Blocks of at least this many bytes become gangs now and then.
+            // Occasionally blocks of at least this many bytes become gangs.
             spa.space.force_ganging(4096 << random.below(3));
         }
         let mut actor = Actor::new(spa, Rng::new(seed ^ 1)).map_err(|e| e.to_string())?;
@@ -170,7 +170,7 @@ impl Run {
 
     fn step(&mut self) -> Result<(), String> {
         let ended = self.actor.step().map_err(|e| e.to_string())?;
-        // Of a step in two groups both are on disk.
+        // Both parts of a step in two txgs are on disk.
         let split = std::mem::take(&mut self.actor.was_split);
         self.was_split |= split;
         self.note(if split { Ended::Synced } else { ended });
@@ -182,7 +182,7 @@ impl Run {
         self.promised = self.past.note(&mut self.actor, ended).unwrap_or(self.promised);
     }
 
-    /// Live files and frozen ones are what they must be.
+    /// Compares live file systems and snapshots with the model.
     fn look(&mut self) -> Result<(), String> {
         for name in self.actor.model.heads.keys().cloned().collect::<Vec<_>>() {
             self.actor.look(&name).map_err(|e| e.to_string())?;
@@ -192,14 +192,14 @@ impl Run {
         self.whole_now()
     }
 
-    /// What is on the disks is whole.
+    /// Checks the on-disk state.
     fn whole_now(&self) -> Result<(), String> {
         let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();
         let pool = check::opened(&world::as_devices(&world::disks_of(&pages)))?;
         check::whole(&pool).map(|_| ())
     }
 
-    /// One of the disks that may, begins to.
+    /// Makes one of the allowed disks misbehave.
     fn misbehave(&mut self) -> Result<(), String> {
         let victims = self.victims.clone();
         let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) else { return Ok(()) };
@@ -233,7 +233,7 @@ impl Run {
         Ok(())
     }
 
-    /// One of them is well again; what it lacks or has wrong stays so.
+    /// Makes one of them recover; missing and wrong data stays so.
     fn behave(&mut self) -> Result<(), String> {
         let victims = self.victims.clone();
         if let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) {
@@ -247,7 +247,7 @@ impl Run {
         Ok(())
     }
 
-    /// Every disk is well, gets what it lacks, and is scrubbed; a second scrub has nothing to do. Then others misbehave.
+    /// All disks recover, are resilvered and scrubbed; a second scrub finds nothing. Then others misbehave.
     fn put_right(&mut self) -> Result<(), String> {
         self.actor.tell("all disks are put right".into());
         let spa = Arc::clone(&self.actor.spa);
@@ -273,7 +273,7 @@ impl Run {
         Ok(())
     }
 
-    /// The administrator takes a disk out of use, unless it is needed.
+    /// Takes a disk offline like an administrator, unless it is needed.
     fn take_out(&mut self, disk: &Arc<FaultyDevice>) -> Result<(), String> {
         let spa = Arc::clone(&self.actor.spa);
         let Some(guid) = guid_of(&spa, disk) else { return Ok(()) };
@@ -290,7 +290,7 @@ impl Run {
         self.actor.spa.export().map_err(|e| format!("it can't be exported: {e}"))
     }
 
-    /// The machine is switched off properly, and on again.
+    /// Shuts the machine down, and starts it again.
     fn restart(&mut self) -> Result<(), String> {
         self.actor.tell("restart".into());
         self.export()?;
@@ -300,14 +300,14 @@ impl Run {
         self.boot(pages)
     }
 
-    /// The power goes during a step.
+    /// Cuts the power during a step.
     fn cut(&mut self) -> Result<(), String> {
         self.actor.tell("power cut".into());
         let (before, promised) = (self.record.len(), self.promised);
         self.was_split = false;
         self.step()?;
         if self.was_split {
-            // In its middle the disks hold a state that has no number.
+            // In its middle the disks have a state without a number.
             return Ok(());
         }
         let events = self.record.take();
@@ -323,7 +323,7 @@ impl Run {
         self.boot(pages)
     }
 
-    /// The machine comes up with these disks.
+    /// Starts the machine with these disks.
     fn boot(&mut self, pages: Vec<Pages>) -> Result<(), String> {
         self.record = Arc::new(Record::default());
         self.disks = world::recorded(&pages, &self.record);
@@ -341,7 +341,7 @@ impl Run {
         self.actor.told = before.told;
         self.actor.syncs_splits = true;
         self.past.forget_after(&self.actor);
-        // What logs brought is a state of its own.
+        // The state after the log replay is a new one.
         let ended = self.actor.change().and_then(|()| self.actor.spa.sync());
         ended.map_err(|e| e.to_string())?;
         self.actor.was_split = false;
@@ -349,7 +349,7 @@ impl Run {
         Ok(())
     }
 
-    /// Files are written until there is no room; then they can be removed.
+    /// Writes files until there is no space; then they can be removed.
     fn fill_up(&mut self) -> Result<(), String> {
         self.course.fills += 1;
         self.actor.may_split = true;
@@ -360,7 +360,7 @@ impl Run {
         Ok(())
     }
 
-    /// Everything is there when the machine is off and all disks are well.
+    /// Checks that everything is present when the machine is off and all disks have recovered.
     fn finish(&mut self) -> Result<Vec<Pages>, String> {
         self.faulty.iter().for_each(|disk| disk.clear());
         self.export()?;
@@ -373,11 +373,11 @@ impl Run {
     }
 }
 
-/// A pool that loses more disks than it can do without: operations fail, nothing wrong is read, and when the disks are
-/// back everything that was promised is there.
+/// A pool that loses more disks than it tolerates: operations fail, no read returns wrong data, and when the disks
+/// return all promises hold.
 ///
 /// # Errors
-/// What was wrong.
+/// The violated expectation.
 pub fn lose_too_much(seed: u64, machine: Machine) -> Result<(), String> {
     let mut run = Run::start(seed, machine)?;
     for _ in 0..6 {
@@ -402,7 +402,7 @@ pub fn lose_too_much(seed: u64, machine: Machine) -> Result<(), String> {
             _ => {}
         }
     }
-    // Whether the step that failed is on disk can't be told.
+    // It is unknown whether the failed step is on disk.
     run.past.note(&mut run.actor, Ended::Open);
     let pages: Vec<Pages> = run.disks.iter().map(|disk| disk.pages()).collect();
     let devices = world::as_devices(&world::disks_of(&pages));

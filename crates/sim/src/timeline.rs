@@ -1,4 +1,4 @@
-//! What was there after each step and what was promised: what a machine that comes up again is held to.
+//! The state after each step and the promises, against which a restarted machine is checked.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::model::{Known, Model, Tree, compare, read_dataset};
 use crate::promise::{Promises, is_kept};
 use crate::world;
 
-/// Everything since the pool was made.
+/// The history since the pool was created.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// After each step; what is not on disk and was lost is forgotten.
+    /// The state after each step; states that were lost are forgotten.
     states: Vec<Model>,
-    /// What was said to be safe.
+    /// The promises.
     pub promises: Promises,
     history: Vec<Change>,
 }
@@ -29,25 +29,25 @@ impl Timeline {
         Self { states: vec![actor.model.clone()], ..Self::default() }
     }
 
-    /// Notes a step; gives how many promises there are, when it brought one.
+    /// Records a step; returns the number of promises, if it adds one.
     pub fn note(&mut self, actor: &mut Actor, ended: Ended) -> Option<u64> {
         self.states.push(actor.model.clone());
         self.history.append(&mut actor.history);
         self.promises.note(actor.step, ended, self.history.len())
     }
 
-    /// The last step is on disk; gives how many promises there are now.
+    /// The last step is on disk; returns the number of promises.
     pub fn all_safe(&mut self, actor: &Actor) -> u64 {
         self.promises.note(actor.step, Ended::Synced, self.history.len()).unwrap_or(0)
     }
 
-    /// The machine came up at an earlier step: what came after it never was, and what was promised has been seen.
+    /// The machine restarted at an earlier step: later ones are void, and the promises have been checked.
     pub fn forget_after(&mut self, actor: &Actor) {
         self.promises = Promises::default();
         self.states.truncate(usize::try_from(actor.step).unwrap_or(0) + 1);
     }
 
-    /// The state after `step`, which must not be older than the first `promised` promises say.
+    /// The state after `step`, which must not be older than the first `promised` promises require.
     pub fn state(&self, step: u64, promised: u64) -> Result<&Model, String> {
         let wanted = self.promises.step(promised);
         if step < wanted {
@@ -57,9 +57,9 @@ impl Timeline {
         state.ok_or(format!("step {step} never was"))
     }
 
-    /// Imports the pool for writing: it is as after a step, and once logs are done again what was committed is there.
-    /// `boot`: a number that no start of this machine had before; names of logs must not come again. `known`: what was
-    /// seen of these states before.
+    /// Imports the pool for writing: it matches the state after a step, and after the log replay committed changes
+    /// are present. `boot` is a number that no earlier boot of this machine had; names of logs must not repeat.
+    /// `known` holds earlier comparisons.
     pub fn resume(
         &self,
         devices: &[Device],
@@ -72,7 +72,7 @@ impl Timeline {
         let state = self.state(step, promised)?;
         let mut random = Rng::new(boot ^ step);
         if random.below(2) == 0 && state.heads.values().any(|head| head.encrypted) {
-            // Nobody has the keys for a while, perhaps until the next start; logs wait.
+            // The keys are missing for a while, perhaps until the next boot; logs wait.
             keys::stay_locked(&spa, state)?;
             if random.below(2) == 0 {
                 spa.export().map_err(|e| format!("it can't be exported without its keys: {e}"))?;
@@ -86,7 +86,7 @@ impl Timeline {
         actor.mount_all().map_err(|e| format!("it can't be mounted: {e}"))?;
         actor.spa.sync().map_err(|e| e.to_string())?;
         for (name, before) in names.iter().zip(before) {
-            // What no log changed has been compared already.
+            // File systems unchanged by a log have been compared already.
             let tree = match root_of(&actor, name)? == before {
                 true => actor.tree(name),
                 false => Arc::new(live_tree(&actor, name).map_err(|why| format!("{name}: {why}"))?),
@@ -99,7 +99,7 @@ impl Timeline {
         Ok(actor)
     }
 
-    /// What was committed is in a file system whose log was done again.
+    /// Committed changes are present in a file system whose log was replayed.
     fn kept(&self, promised: u64, step: u64, name: &str, tree: &Tree) -> Result<(), String> {
         for ((dataset, number), (item, changes)) in self.promises.files(promised, step) {
             if dataset != name {
@@ -121,12 +121,12 @@ fn started(devices: &[Device], boot: u64) -> Result<Arc<Spa>, String> {
     import(&world::env(boot), source, &options).map_err(|e| format!("it can't be imported: {e}"))
 }
 
-/// Where a head's root block is on disk.
+/// The on-disk location of a head's root block.
 fn root_of(actor: &Actor, name: &str) -> Result<Blkptr, String> {
     Ok(actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?.phys.bp)
 }
 
-/// What a mounted file system holds, all of it on disk.
+/// The content of a mounted file system, all of it on disk.
 fn live_tree(actor: &Actor, name: &str) -> Result<Tree, String> {
     read_dataset(&actor.spa.pool.dsl.dataset(name).map_err(|e| e.to_string())?)
 }

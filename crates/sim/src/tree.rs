@@ -1,4 +1,4 @@
-//! Files of this machine, put into a file system of ours and changed there as here.
+//! Copies files of this machine into a file system of ours, and changes them on both sides.
 
 use std::fs;
 use std::io::Read;
@@ -10,10 +10,10 @@ use engine::{Error, Kind, Result};
 use zpl::FileKind;
 use zpl::write::{FsWriter, NewNode};
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// What was copied.
+/// The amount copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Files, directories and symbolic links.
@@ -57,7 +57,7 @@ fn copy_one(fs: &FsWriter, path: &Path, dir: u64, name: &[u8], total: &mut Copie
     Ok(number)
 }
 
-/// Writes a file of this machine to the file `number`, from its begin.
+/// Writes a file of this machine to the file `number`, from its beginning.
 pub fn fill(fs: &FsWriter, number: u64, path: &Path) -> Result<u64> {
     let mut source = fs::File::open(path)?;
     let (mut at, mut piece) = (0, vec![0; PIECE]);

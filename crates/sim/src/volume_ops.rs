@@ -1,4 +1,4 @@
-//! Random operations on volumes, and what they do to the model.
+//! Random operations on volumes, and their effects on the model.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::content::Content;
 use crate::file_ops::{expected, overlay};
 use crate::model::{Head, Tree, data_from, same_bytes};
 
-/// Block sizes that are tried, and most blocks of a volume.
+/// Tested block sizes, and the maximum blocks of a volume.
 const BLOCKS: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
 const MOST_BLOCKS: u64 = 24;
 
@@ -50,7 +50,7 @@ impl Actor {
                 Ok(())
             }
             5 | 6 => {
-                // Whole blocks of it go.
+                // Whole blocks of it are freed.
                 let block = volume.block_size();
                 let (start, end) = (offset.next_multiple_of(block), (offset + len) / block * block);
                 if expected(volume.discard(offset, len), true, "discard")?.is_some() {
@@ -71,15 +71,15 @@ impl Actor {
     ) -> Result<()> {
         let bytes = self.bytes(len);
         let done = expected(volume.write_at(offset, &bytes, durable), true, "write");
-        // What could not be made durable was written all the same.
+        // A write that could not be made durable was written nevertheless.
         if matches!(done, Ok(Some(()))) || (durable && done.is_err()) {
             self.edit(name, |tree| tree.change(ZVOL_OBJECT, |item| overlay(item, offset, &bytes)));
         }
         done.map(|_| ())
     }
 
-    /// Makes all that was written to a volume durable: by a flush, or by a write that asks for it.
-    /// That must lie in the group of the step's mark.
+    /// Makes all writes to a volume durable: by a flush, or by a synchronous write. That must lie in the txg of the
+    /// step's mark.
     pub(crate) fn flush_volume(&mut self, name: &str, group: u64) -> Result<()> {
         let volume = self.volume(name)?;
         if self.random.below(2) == 0 || self.spa.txgs.open() != group {
@@ -88,11 +88,11 @@ impl Actor {
         let offset = self.random.below(volume.size());
         let len = self.random.below((volume.size() - offset).min(40 << 10)) + 1;
         self.write_volume(name, &volume, (offset, len), true)?;
-        // There may have been no room for it.
+        // There may have been no space for it.
         volume.flush()
     }
 
-    /// What a volume in use shows, against the model.
+    /// Compares a volume in use with the model.
     pub(crate) fn look_at_volume(&mut self, name: &str) -> Result<()> {
         let (volume, tree) = (self.volume(name)?, self.tree(name));
         let next = |at| data_from(volume.span(at, u64::MAX)?);
@@ -120,7 +120,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Gives a volume another size. All is on disk when this returns.
+    /// Resizes a volume. All is on disk on return.
     pub(crate) fn resize(&mut self) -> Result<()> {
         let volumes = self.model.heads.iter().filter(|(_, head)| head.tree.is_volume());
         let names: Vec<String> = volumes.map(|(name, _)| name.clone()).collect();
@@ -129,7 +129,7 @@ impl Actor {
         let size = volume.block_size() * (self.random.below(MOST_BLOCKS) + 1);
         self.tell(format!("{name}: from {} to {size} bytes", volume.size()));
         let done = expected(volume.resize(size), true, "resize");
-        // In a pool that is suspended meanwhile it has the size that can't be written.
+        // In a pool that is suspended meanwhile it has the size that cannot be written.
         if matches!(done, Ok(Some(()))) || (done.is_err() && volume.size() == size) {
             self.change_volume(&name, |bytes| bytes.resize(size));
         }

@@ -30,14 +30,14 @@ use crate::image::Pages;
 
 /// Bytes of a simulated disk.
 pub const DISK_SIZE: u64 = 64 << 20;
-/// Bytes that a disk gains when it grows: two metaslabs, and more.
+/// Bytes that a disk gains when it grows: more than two metaslabs.
 pub const GROWTH: u64 = 40 << 20;
 /// The pool's name.
 pub const POOL: &str = "sim";
-/// When the simulated world begins, in seconds since 1970.
+/// The start of the simulated time, in seconds since 1970.
 const BEGIN: i64 = 1_700_000_000;
 
-/// A clock that goes on by a millisecond whenever somebody looks.
+/// A clock that advances by a millisecond on each query.
 #[derive(Debug, Default)]
 pub struct SimClock(AtomicU64);
 
@@ -63,18 +63,18 @@ pub fn env(seed: u64) -> Env {
     }
 }
 
-/// What the pool's data lies on.
+/// The layout of the pool's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// One disk.
     Single,
     /// Two disks, each a vdev.
     Stripe,
-    /// Two disks alike.
+    /// A mirror of two disks.
     Mirror,
     /// Parity over three disks more than the parity.
     Raidz(u32),
-    /// Two data and one parity over five disks, with the space of one to spare.
+    /// Two data and one parity over five disks, with the space of one as a spare.
     Draid,
 }
 
@@ -103,7 +103,7 @@ impl Shape {
         }
     }
 
-    /// Disks that may fail without loss.
+    /// Number of disks that may fail without loss.
     pub fn spare(self) -> usize {
         match self {
             Self::Single | Self::Stripe => 0,
@@ -122,10 +122,10 @@ impl Shape {
     }
 }
 
-/// A pool's devices and how it keeps its space maps.
+/// A pool's devices and the mode of its space maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
-    /// What data lies on.
+    /// Layout of the data.
     pub shape: Shape,
     /// A disk of its own for intent logs.
     pub log_device: bool,
@@ -135,7 +135,7 @@ pub struct Machine {
     pub log_maps: bool,
     /// Its disks grow in the middle of the workload.
     pub grows: bool,
-    /// The least sector, as a shift, when the disks are not asked.
+    /// The minimum ashift, if it is not taken from the disks.
     pub ashift: Option<u32>,
 }
 
@@ -166,7 +166,7 @@ impl Machine {
         self.shape.disks() + if self.classes { 2 } else { 0 } + usize::from(self.log_device)
     }
 
-    /// Its disks, empty. OpenZFS wants more room of a draid's than of others.
+    /// Its disks, empty. OpenZFS requires more space for a draid than for others.
     pub fn blank(self) -> Vec<Pages> {
         let size = if self.shape == Shape::Draid { DISK_SIZE + (32 << 20) } else { DISK_SIZE };
         let more = if self.grows { GROWTH } else { 0 };
@@ -186,14 +186,14 @@ fn leaf(device: Device) -> LeafSpec {
     LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device }
 }
 
-/// A file system to be made.
+/// Properties of a new file system.
 pub fn new_fs(env: &Env) -> NewFs {
     NewFs::new(Time { sec: env.clock.wall().0, nsec: 0 }, env.guid())
 }
 
 /// A new pool whose root file system is empty.
 pub fn create_pool(env: &Env, machine: Machine, devices: &[Device]) -> Result<Arc<Spa>> {
-    // As OpenZFS makes a pool's root: no feature is enabled yet at that moment.
+    // As OpenZFS creates a pool's root: no feature is enabled yet at that moment.
     let fs = NewFs { projects: false, ..new_fs(env) };
     pool_on(env, (POOL, machine), devices.to_vec(), &|objset, tx| create_fs(objset, tx, &fs))
 }
@@ -236,23 +236,23 @@ pub fn new_pool(env: &Env, machine: Machine, record: &Arc<Record>) -> Result<(Ar
     Ok((create_pool(env, machine, &as_devices(&disks))?, disks))
 }
 
-/// Disks that hold an image, and remember what is done to them.
+/// Disks with the content of an image, with a record of their requests.
 pub fn recorded(images: &[Pages], record: &Arc<Record>) -> Vec<Arc<Disk>> {
     let disk = |(n, pages): (usize, &Pages)| Disk::over(n, pages.clone(), Some(Arc::clone(record)));
     images.iter().enumerate().map(disk).collect()
 }
 
-/// Disks that hold an image.
+/// Disks with the content of an image.
 pub fn disks_of(images: &[Pages]) -> Vec<Arc<Disk>> {
     images.iter().enumerate().map(|(n, pages)| Disk::over(n, pages.clone(), None)).collect()
 }
 
-/// The disks, as the engine knows them.
+/// The disks as devices of the engine.
 pub fn as_devices(disks: &[Arc<Disk>]) -> Vec<Device> {
     disks.iter().map(|disk| Arc::clone(disk) as Device).collect()
 }
 
-/// What an import finds on devices; `None` when there is no pool.
+/// The import source found on devices; `None` if there is no pool.
 pub fn found(devices: &[Device]) -> Option<ImportSource> {
     let labels: Vec<_> = (0u64..).zip(devices).map(|(n, device)| from_device(&**device, n)).collect();
     let candidate = search(&labels).into_iter().next()?;

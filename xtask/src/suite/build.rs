@@ -1,4 +1,4 @@
-//! Builds the tests and reads from cargo's messages where their binaries stand.
+//! Builds the tests and reads the paths of their binaries from cargo's messages.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ pub struct Binary {
     pub name: String,
     /// The program.
     pub program: PathBuf,
-    /// The folder of its crate, in which `cargo test` runs it.
+    /// The directory of its crate, in which `cargo test` runs it.
     pub folder: PathBuf,
 }
 
-/// Builds all test binaries. Errors when the build fails.
+/// Builds all test binaries. Errors if the build fails.
 pub fn build(root: &Path, arguments: &[String]) -> Result<Vec<Binary>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut child = Command::new(cargo)
@@ -37,7 +37,7 @@ pub fn build(root: &Path, arguments: &[String]) -> Result<Vec<Binary>, String> {
     if status.success() { Ok(binaries) } else { Err("the tests do not build".into()) }
 }
 
-/// The test binary that one of cargo's messages names.
+/// The test binary in one of cargo's messages.
 fn binary(message: &Value) -> Option<Binary> {
     let program = message.get("executable")?.as_str()?;
     if !message.get("profile")?.get("test")?.as_bool()? {

@@ -19,11 +19,11 @@ use self::run::Outcome;
 /// Binaries with their seconds in the run that docs/testing.md shows.
 const SLOW: &str = include_str!("slow.txt");
 
-/// What the command line says.
+/// The parsed command line.
 struct Options {
     /// Binaries that run at the same time.
     jobs: usize,
-    /// Words that a binary's name must contain one of; empty: all run.
+    /// Substrings of the binaries' names; empty selects all.
     only: Vec<String>,
     /// Arguments for the binaries (`--include-ignored`).
     pass: Vec<String>,
@@ -52,7 +52,7 @@ impl Options {
     }
 }
 
-/// Runs the suite in the workspace at `root`; fails when a build, a test or a binary fails, or when no test runs.
+/// Runs the suite in the workspace at `root`; fails if a build, a test or a binary fails, or if no test runs.
 pub fn main(args: &[String], root: &Path) -> ExitCode {
     match suite(args, root) {
         Ok(true) => ExitCode::SUCCESS,
@@ -90,7 +90,7 @@ fn suite(args: &[String], root: &Path) -> Result<bool, String> {
     Ok(failed == 0 && passed > 0)
 }
 
-/// Seconds that a binary took in the recorded run; 0 for those that it does not list.
+/// Seconds of a binary in the recorded run; 0 for unlisted ones.
 fn seconds(name: &str) -> u64 {
     let line = SLOW.lines().find_map(|line| line.strip_suffix(name)?.trim_end().parse().ok());
     line.unwrap_or(0)

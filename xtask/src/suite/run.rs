@@ -1,4 +1,4 @@
-//! Runs one test binary, counts its tests, and keeps what it printed.
+//! Runs one test binary, counts its tests, and keeps its output.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,18 +16,18 @@ pub struct Outcome {
     pub passed: usize,
     /// Tests that failed.
     pub failed: usize,
-    /// Tests that were not asked for.
+    /// Tests that were not selected.
     pub ignored: usize,
     /// Names of failed tests; the reason when the binary itself failed.
     pub failures: Vec<String>,
-    /// Whether the binary ended well and counted its tests.
+    /// Whether the binary succeeded and counted its tests.
     pub sound: bool,
     took: Duration,
     log: String,
 }
 
 impl Outcome {
-    /// Prints a line, after all that the binary printed when it failed, and its notices of skipped tests.
+    /// Prints a line, preceded by the binary's output if it failed, and its notices of skipped tests.
     pub fn tell(&self) {
         let Self { name, passed, failed, .. } = self;
         let log = if self.sound { "" } else { self.log.as_str() };
@@ -64,7 +64,7 @@ impl Outcome {
     }
 }
 
-/// Runs a binary in its crate's folder as `cargo test` does.
+/// Runs a binary in its crate's directory as `cargo test` does.
 pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> Outcome {
     let begun = Instant::now();
     let (sound, log) = match logged(binary, arguments, root) {
@@ -85,7 +85,7 @@ pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> Outcome {
     outcome
 }
 
-/// Whether the binary succeeded, and what it printed.
+/// Whether the binary succeeded, and its output.
 fn logged(binary: &Binary, arguments: &[String], root: &Path) -> std::io::Result<(bool, String)> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
     let folder = target.join("test-logs");

@@ -1,4 +1,4 @@
-//! The half that runs in the room: the group's setup, its tests, its cleanup, one after the other.
+//! The inner half, which runs in the sandbox: the group's setup, its tests and its cleanup, in order.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use super::PACKAGE;
 use super::results::{Line, Outcome};
 
-/// The only folder in a test's `PATH`.
+/// The only directory in a test's `PATH`.
 const BIN: &str = "/run/zts-bin";
-/// Names our binary answers to.
+/// Names of our binary.
 const OURS: [&str; 3] = ["zpool", "zfs", "zdb"];
-/// How the suite says that a test is over and is cleaned up behind.
+/// The suite's line between a test and its cleanup.
 const CLEANUP: &str = "NOTE: Performing local cleanup";
-/// The ordinary user of tests that ask for one.
+/// The ordinary user for tests that need one.
 const USER: &str = "zts";
-/// Exit code by which a test says that it can't run here.
+/// Exit code of a test that cannot run here.
 const UNSUPPORTED: i32 = 4;
 /// Seconds for a setup or a cleanup.
 const SETUP_SECONDS: u64 = 300;
@@ -28,7 +28,7 @@ const SETUP_SECONDS: u64 = 300;
 /// Runs a command with the suite's configuration in its environment.
 const CONFIGURED: &str = r#". "$STF_SUITE/include/default.cfg"; exec "$@""#;
 
-/// What the outer half said.
+/// The parameters from the outer half.
 struct Task {
     group: String,
     pre: String,
@@ -54,7 +54,7 @@ impl Task {
     }
 }
 
-/// Runs in the room.
+/// Runs in the sandbox.
 pub fn main(args: &[String]) -> ExitCode {
     let Some(task) = Task::parse(args) else { return ExitCode::from(2) };
     if let Err(why) = links() {
@@ -83,7 +83,7 @@ pub fn main(args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// When the setup does not end well its tests can't run: as skipped, or failed, as the setup was.
+/// Without a successful setup the tests cannot run: they are skipped or failed, like the setup.
 fn skip_all(task: &Task, setup: &Line) {
     let outcome = if setup.outcome == Outcome::Skip { Outcome::Skip } else { Outcome::Fail };
     for test in &task.tests {
@@ -156,7 +156,7 @@ impl Task {
     }
 }
 
-/// Waits for a process. One that takes too long is ended with all its kin.
+/// Waits for a process. On timeout it is ended with all its descendants.
 fn within(mut child: Child, limit: Duration) -> Option<i32> {
     let began = Instant::now();
     loop {
@@ -173,7 +173,7 @@ fn within(mut child: Child, limit: Duration) -> Option<i32> {
     }
 }
 
-/// The line that says why: the suite's last `ERROR` or `UNSUPPORTED`, else the last line before its cleanup.
+/// The line with the reason: the suite's last `ERROR` or `UNSUPPORTED`, otherwise the last line before its cleanup.
 fn last_words(said: &str) -> String {
     let marks = ["ERROR: ", "UNSUPPORTED: ", "UNTESTED: ", "UNRESOLVED: "];
     let marked = said.lines().rev().find_map(|line| marks.iter().find_map(|mark| line.split_once(mark)));
@@ -182,7 +182,7 @@ fn last_words(said: &str) -> String {
     words.chars().take(200).collect()
 }
 
-/// Links to what the suite may use, ours before others of the same name.
+/// Links to the programs that the suite may use, ours before others of the same name.
 fn links() -> Result<(), String> {
     fs::create_dir_all(BIN).map_err(|e| format!("{BIN}: {e}"))?;
     let link = |from: &Path, name: &str| {

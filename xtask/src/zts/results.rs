@@ -1,5 +1,5 @@
-//! Results as plain lines, `OUTCOME group/test seconds words`, kept from run to run: a newer one takes the place of
-//! an older.
+//! Results as plain lines, `OUTCOME group/test seconds words`, kept from run to run: a newer line replaces an older
+//! one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 pub enum Outcome {
     Pass,
     Fail,
-    /// It can't run here, says itself.
+    /// The test itself says that it cannot run here.
     Skip,
-    /// It was stopped when its time was over.
+    /// It was stopped on timeout.
     Late,
 }
 
@@ -40,12 +40,12 @@ pub struct Line {
     /// `group/test`.
     pub test: String,
     pub seconds: u64,
-    /// The last words of a test that did not pass.
+    /// The last line of a test that did not pass.
     pub words: String,
 }
 
 impl Line {
-    /// Reads a line back.
+    /// Parses a line.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ' ');
         Some(Self {
@@ -56,7 +56,7 @@ impl Line {
         })
     }
 
-    /// The line as it is kept and shown.
+    /// The line as stored and displayed.
     pub fn text(&self) -> String {
         let line = format!("{} {} {} {}", self.outcome.word(), self.test, self.seconds, self.words);
         line.trim_end().to_owned()
@@ -75,7 +75,7 @@ pub fn tally(lines: &[Line]) -> String {
     text
 }
 
-/// What is known of all tests that were run.
+/// The results of all tests that were run.
 #[derive(Debug)]
 pub struct Results {
     path: PathBuf,
@@ -83,7 +83,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Reads what earlier runs left.
+    /// Reads the results of earlier runs.
     pub fn open(path: &Path) -> Result<Self, String> {
         let text = if path.exists() {
             fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?
@@ -94,7 +94,7 @@ impl Results {
         Ok(Self { path: path.to_owned(), lines })
     }
 
-    /// Takes newer lines in and keeps the file.
+    /// Adds newer lines and writes the file.
     pub fn merge(&mut self, lines: Vec<Line>) -> Result<(), String> {
         // Another run may have added its own meanwhile.
         self.lines.extend(Self::open(&self.path)?.lines);

@@ -1,4 +1,4 @@
-//! The package's run files: which tests a group has, what comes before and after, how long each may take.
+//! The package's run files: the tests of each group, its setup and cleanup, and the timeouts.
 
 use std::fs;
 use std::path::Path;
@@ -16,13 +16,13 @@ pub struct Group {
     pub pre: String,
     /// Script after the tests, if any.
     pub post: String,
-    /// Who runs the tests.
+    /// The user that runs the tests.
     pub user: String,
     /// Seconds for one test.
     pub timeout: u64,
 }
 
-/// Reads run files. A group that two of them name has the tests of both.
+/// Reads run files. A group in two of them has the tests of both.
 pub fn read(names: &[&str]) -> Result<Vec<Group>, String> {
     let mut groups: Vec<Group> = Vec::new();
     for name in names {
@@ -38,7 +38,7 @@ pub fn read(names: &[&str]) -> Result<Vec<Group>, String> {
     Ok(groups)
 }
 
-/// The groups a word names: a whole path, its last part, or either with `/TEST` behind.
+/// The groups selected by a word: a whole path, its last part, or either followed by `/TEST`.
 pub fn select(groups: &[Group], word: &str) -> Vec<Group> {
     let named = |group: &Group, word: &str| {
         group.name == word || group.name.rsplit_once('/').is_some_and(|(_, last)| last == word)
@@ -55,7 +55,7 @@ pub fn select(groups: &[Group], word: &str) -> Vec<Group> {
     groups.iter().filter_map(one).collect()
 }
 
-/// Sections of `key = value` lines; a value goes on in lines that are indented.
+/// Sections of `key = value` lines; indented lines continue a value.
 fn parse(text: &str) -> Vec<Group> {
     let mut defaults = Group {
         pre: "setup".into(),

@@ -1,4 +1,4 @@
-//! docs/zts.md from the results: a row for each group, then why tests fail or are skipped.
+//! Writes docs/zts.md from the results: a row for each group, then the reasons for failures and skips.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::results::{Line, Outcome, Results};
 
-/// Why tests don't pass, known by hand: `group/test or the start of it`, a tab, the reason.
+/// Reasons recorded by hand: `group/test or the start of it`, a tab, the reason.
 const REASONS: &str = include_str!("reasons.txt");
 
 /// Writes the table.
@@ -45,7 +45,7 @@ fn text(lines: &[&Line]) -> String {
     out
 }
 
-/// The reason known for a test, else its own last words.
+/// The recorded reason for a test, otherwise its own last line.
 fn reason(line: &Line) -> String {
     let known = REASONS.lines().filter_map(|entry| entry.split_once('\t'));
     let best = known.filter(|(start, _)| line.test.starts_with(start)).max_by_key(|(start, _)| start.len());

@@ -1,8 +1,8 @@
-//! The second act of `make demo`: a pool is made on files, filled with a source tree, snapshotted and changed, and
-//! loses its power while a transaction group is being written.
+//! The second act of `make demo`: creates a pool on files, fills it with a source tree, takes a snapshot, changes
+//! files, and cuts the power while a txg is being written.
 //!
 //! ```text
-//! powercut make DIR TREE SEED    leaves DIR/disk1..6 as the power cut left them, and what must be in the pool:
+//! powercut make DIR TREE SEED    leaves DIR/disk1..6 in the state after the power cut, and the expected content:
 //!                                DIR/before (its snapshot) and DIR/after (its files)
 //! powercut import DIR            imports the pool for writing, and exports it
 //! ```
@@ -29,7 +29,7 @@ use zpl::write::FsWriter;
 
 const DISK_SIZE: u64 = 1 << 30;
 const ARC: u64 = 128 << 20;
-/// Writes of the last group that still get through: its data, but not its uberblock.
+/// Writes of the last txg that still reach the disks: its data, but not its uberblock.
 const WRITES_OF_LAST_GROUP: u64 = 60;
 
 fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The machine that will lose its power.
+/// The machine whose power will be cut.
 struct Machine {
     pool: FilePool,
     switch: Arc<Switch>,
@@ -72,7 +72,7 @@ impl Machine {
         Ok(Self { pool, switch, disks, random: Rng::new(seed) })
     }
 
-    /// The power goes in the middle of a group.
+    /// Cuts the power in the middle of a txg.
     fn lose_power(mut self) -> Result<usize> {
         self.switch.trip_after(WRITES_OF_LAST_GROUP);
         if self.pool.spa.sync().is_ok() {
@@ -152,7 +152,7 @@ fn files(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Changes a third of the files, in the pool and below `twin` alike. Gives how many.
+/// Changes a third of the files, in the pool and below `twin` alike. Returns their number.
 fn change(fs: &FsWriter, twin: &Path) -> Result<usize> {
     let files = files(twin)?;
     for (number, path) in files.iter().enumerate().filter(|(number, _)| number % 3 == 0) {

@@ -12,23 +12,23 @@ use testkit::zdb;
 pub const POOL: &str = "tank";
 /// MiB of a disk.
 const DISK: u64 = 192;
-/// A client that waits for a killed daemon, and whoever asks for a file of it, must be answered by then.
+/// Timeout for clients of a killed daemon, and for accesses to its files.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// File systems, and what is particular about each.
+/// File systems, and their specific properties.
 pub const DATASETS: [(&str, &str); 3] = [
     ("tank/plain", "-o atime=off"),
     ("tank/small", "-o recordsize=8k -o logbias=throughput"),
     ("tank/locked", ""),
 ];
 
-/// What the pool lies on.
+/// The layout of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Two disks alike.
+    /// A mirror of two disks.
     Mirror,
     /// Three disks with one parity.
     Raidz,
-    /// Two disks alike, and two for intent logs.
+    /// A mirror of two disks, and a log mirror of two.
     MirrorAndLogs,
     /// One disk.
     Single,
@@ -56,7 +56,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Nothing runs when this returns but the daemon, with a pool whose file systems are mounted.
+    /// On return only the daemon runs, with a pool whose file systems are mounted.
     pub fn new(binary: &Path, layout: Layout) -> Result<Self, String> {
         let bench = Self { live: Live::new(binary) };
         let (kind, count, log) = layout.words();
@@ -91,23 +91,23 @@ impl Bench {
         self.live.dir.path().join("key")
     }
 
-    /// Where the pool is mounted.
+    /// The pool's mountpoint.
     pub fn mounts(&self) -> PathBuf {
         self.live.dir.path().join("mnt")
     }
 
-    /// Where a file system is mounted.
+    /// A file system's mountpoint.
     pub fn mount_of(&self, dataset: &str) -> PathBuf {
         self.live.dir.path().join("mnt").join(dataset.trim_start_matches("tank").trim_start_matches('/'))
     }
 
-    /// Runs a command that must work.
+    /// Runs a command that must succeed.
     pub fn ok(&self, line: &str) -> Result<String, String> {
         let said = |why: String| format!("{line}: {why}\nlog: {}", self.live.log());
         self.live.run(line).worked().map_err(said)
     }
 
-    /// What a killed daemon left mounted answers, one way or the other.
+    /// Checks that the mounts of a killed daemon return an answer or an error.
     pub fn mounts_answer(&self) -> Result<(), String> {
         for (name, _) in DATASETS {
             let mut child = Command::new("stat")
@@ -121,7 +121,7 @@ impl Bench {
         Ok(())
     }
 
-    /// All is imported and mounted again, keys loaded.
+    /// Imports and mounts everything again, with keys loaded.
     pub fn come_back(&self) -> Result<(), String> {
         self.ok("zfs list")?;
         self.ok("zfs load-key -a")?;
@@ -135,7 +135,7 @@ impl Bench {
         }
     }
 
-    /// Exports the pool, shows it to real zdb, and imports it again.
+    /// Exports the pool, checks it with the real zdb, and imports it again.
     pub fn judge(&self) -> Result<(), String> {
         self.ok(&format!("zpool export {POOL}"))?;
         let disks = self.live.disks();
@@ -149,20 +149,20 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         self.live.signal("-KILL");
-        // What it left mounted would keep the folder from being removed.
+        // Remaining mounts would prevent the removal of the directory.
         let at = self.mounts();
         let mounted = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let ours = mounted.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
         let mut ours: Vec<&Path> = ours.filter(|path| path.starts_with(&at)).collect();
         ours.reverse();
         for path in ours {
-            // It may have gone with another.
+            // It may have disappeared with another one.
             let _ = Command::new("umount").arg("-l").arg(path).status();
         }
     }
 }
 
-/// Waits until a process has ended, but not without end.
+/// Waits until a process has ended, with a timeout.
 pub fn wait(child: &mut std::process::Child, what: &str) -> Result<std::process::ExitStatus, String> {
     let until = Instant::now() + PATIENCE;
     loop {

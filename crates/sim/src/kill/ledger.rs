@@ -1,7 +1,7 @@
-//! What a worker noted, and whether what is found in its directory is what it may be.
+//! A worker's records, and the check of its directory against them.
 //!
-//! Names: exactly those after some operation that was begun, and not before the last one that synced anything, since
-//! the intent log keeps their order. Bytes of a file: each as after its last sync or as after a later operation.
+//! Names: exactly the state after some started operation, not before the last one that synced anything, because the
+//! intent log keeps their order. Bytes of a file: the state after its last sync or after a later operation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::script::{Op, Script, State};
 use super::worker::Worker;
 
-/// What is in a directory: content by name.
+/// The content of a directory, by name.
 pub type Found = BTreeMap<String, Vec<u8>>;
 
 /// Reads a directory of plain files.
@@ -26,22 +26,22 @@ pub fn read_dir(dir: &Path) -> Result<Found, String> {
     Ok(found)
 }
 
-/// How far a worker came.
+/// The progress of a worker.
 #[derive(Debug)]
 pub struct Ledger {
-    /// Its directory was there for good.
+    /// Its directory was durable.
     pub ready: bool,
-    /// What ended it.
+    /// The reason of its end.
     pub failed: Option<String>,
     begun: usize,
     done: BTreeSet<usize>,
-    /// What there was to do, and the state after each; first the empty one.
+    /// Its operations, and the state after each, beginning with the empty one.
     ops: Vec<Op>,
     states: Vec<State>,
 }
 
 impl Ledger {
-    /// What `worker` noted.
+    /// Reads the records of `worker`.
     pub fn read(worker: &Worker) -> Result<Self, String> {
         let text = fs::read_to_string(&worker.ledger).unwrap_or_default();
         let mut ledger = Self {
@@ -69,23 +69,23 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Operations that were done.
+    /// Number of completed operations.
     pub fn count(&self) -> u64 {
         self.done.len() as u64
     }
 
-    /// Operations that made something durable.
+    /// Number of operations that made something durable.
     pub fn syncs(&self) -> u64 {
         self.synced().count() as u64
     }
 
-    /// Numbers of operations that returned and by that made something durable.
+    /// Numbers of completed operations that made something durable.
     fn synced(&self) -> impl Iterator<Item = (usize, &Op)> {
         let all = (1..).zip(&self.ops).filter(|(number, _)| self.done.contains(number));
         all.filter(|(_, op)| matches!(op, Op::Sync(_) | Op::SyncDir | Op::Map { .. } | Op::Snapshot(_)))
     }
 
-    /// Snapshots that were made: number, and what is in it.
+    /// Snapshots taken: number, and content.
     pub fn snapshots(&self) -> Vec<(u64, Found)> {
         let mut all = Vec::new();
         for ((at, op), state) in (1..).zip(&self.ops).zip(self.states.iter().skip(1)) {
@@ -100,7 +100,7 @@ impl Ledger {
         all
     }
 
-    /// Whether `found` may be in the directory.
+    /// Checks whether the directory may contain `found`.
     pub fn allows(&self, found: &Found) -> Result<(), String> {
         let last = self.synced().last().map_or(0, |(number, _)| number);
         let names: BTreeSet<&String> = found.keys().collect();
@@ -184,7 +184,7 @@ mod tests {
             let is_allowed = ledger.allows(&contents(state)).is_ok();
             assert!(is_allowed || number < last, "{number} of {last}");
         }
-        // What the last sync was told of can't be older.
+        // Content older than the last sync is wrong.
         let (number, name) = ledger
             .synced()
             .filter_map(|(n, op)| if let Op::Sync(name) = op { Some((n, name.clone())) } else { None })

@@ -1,14 +1,14 @@
-//! The built daemon, killed by SIGKILL at any moment while processes work on its mounts.
+//! Kills the built daemon with SIGKILL at any moment while processes work on its mounts.
 //!
 //! ```text
-//!  script   what a process does, all of it from a seed: also what must be in its directory after each operation
-//!  worker   a process that does it, and notes in a file how far it came
-//!  ledger   what a worker noted, and whether what is found after a kill is one of the states that it may be in
+//!  script   the operations of a process, from a seed, with the expected content of its directory after each
+//!  worker   a process that runs them, and records its progress in a file
+//!  ledger   a worker's records, and the check of the state after a kill against them
 //!  bench    daemon, pool, datasets
-//!  rounds   start, work, kill, start again, look
+//!  rounds   start, work, kill, restart, check
 //! ```
 //!
-//! Nothing here is exactly repeatable: when the kill comes among the operations is up to the machine.
+//! Runs are not exactly repeatable: the moment of the kill among the operations depends on the machine.
 
 mod bench;
 mod ledger;

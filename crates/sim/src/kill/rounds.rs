@@ -1,4 +1,4 @@
-//! Rounds of work, kill and look.
+//! Rounds of work, kill and check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,44 +12,44 @@ use super::bench::{Bench, DATASETS, Layout, POOL, wait};
 use super::ledger::{Found, Ledger, read_dir};
 use super::worker::Worker;
 
-/// Rounds that a directory stays.
+/// Number of rounds that a directory is kept.
 const KEPT: usize = 3;
-/// So many workers on each file system.
+/// Number of workers on each file system.
 const WORKERS: u64 = 2;
 
-/// What is to be done.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The built program.
     pub binary: PathBuf,
-    /// Load and moments follow from it.
+    /// Determines load and moments.
     pub seed: u64,
-    /// What the pool lies on.
+    /// The layout of the pool.
     pub layout: Layout,
-    /// How often the daemon is killed.
+    /// Number of kills.
     pub kills: u64,
-    /// The pool is exported and shown to zdb after so many, and in the end.
+    /// The pool is exported and checked with zdb after so many kills, and at the end.
     pub judged_every: u64,
-    /// Longest time from the begin of the load to the kill, in milliseconds.
+    /// Maximum time from the start of the load to the kill, in milliseconds.
     pub longest: u64,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Course {
     /// Kills.
     pub kills: u64,
-    /// Of them, those while it was starting.
+    /// Number of kills while it was starting.
     pub while_starting: u64,
-    /// Operations of workers that were done.
+    /// Completed operations of workers.
     pub operations: u64,
-    /// Of them, those that made something durable.
+    /// Number of them that made something durable.
     pub syncs: u64,
-    /// Snapshots that were compared.
+    /// Compared snapshots.
     pub snapshots: u64,
-    /// Datasets made by commands that were answered.
+    /// Datasets created by acknowledged commands.
     pub answered: u64,
-    /// How often real zdb looked at the pool, where it is installed.
+    /// Number of checks with the real zdb, if it is installed.
     pub judged: u64,
 }
 
@@ -61,15 +61,15 @@ struct Run<'a> {
     course: Course,
     /// Content of the directories of earlier rounds.
     settled: BTreeMap<PathBuf, Found>,
-    /// Datasets that must be there, and those that may.
+    /// Datasets that must exist, and those that may.
     made: BTreeSet<String>,
     perhaps: BTreeSet<String>,
 }
 
-/// Kills the daemon as often as planned. `program`: starts this program again, as a worker.
+/// Kills the daemon as often as planned. `program` starts this program again, as a worker.
 ///
 /// # Errors
-/// What was wrong.
+/// The violated expectation.
 pub fn run(plan: &Plan, program: &dyn Fn() -> Command) -> Result<Course, String> {
     let bench = Bench::new(&plan.binary, plan.layout)?;
     let (made, perhaps, settled) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
@@ -137,7 +137,7 @@ impl Run<'_> {
         workers
     }
 
-    /// Commands make and destroy datasets until the daemon is killed.
+    /// Runs commands that create and destroy datasets until the daemon is killed.
     fn commands_and_kill(&mut self, round: u64, children: &mut [Child]) -> Result<(), String> {
         let after = Duration::from_millis(self.random.below(self.plan.longest));
         let (over, file, bench) = (AtomicBool::new(false), self.over(round), &self.bench);
@@ -162,7 +162,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The next command starts the daemon; now and then that one is killed while it does.
+    /// The next command starts the daemon; occasionally that one is killed while starting.
     fn start_again(&mut self) -> Result<(), String> {
         while self.random.below(4) == 0 {
             let mut child = self.bench.live.command("zfs list").stdout(std::process::Stdio::null()).spawn();
@@ -171,13 +171,13 @@ impl Run<'_> {
             if let Ok(child) = &mut child {
                 wait(child, "a command whose daemon was killed while it was starting")?;
             }
-            // Who waited may have started it anew.
+            // A waiting client may have restarted it.
             self.course.while_starting += 1;
         }
         Ok(())
     }
 
-    /// What a worker was told to be durable is there.
+    /// Checks that a worker's durable changes exist.
     fn look(&mut self, worker: &Worker) -> Result<(), String> {
         let ledger = Ledger::read(worker)?;
         let fatal = |why: &str| {
@@ -212,7 +212,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Directories of earlier rounds are as they were found.
+    /// Checks that directories of earlier rounds are unchanged.
     fn look_at_settled(&self) -> Result<(), String> {
         for (dir, wanted) in &self.settled {
             if read_dir(dir)? != *wanted {
@@ -222,7 +222,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What commands were answered is so.
+    /// Checks the results of acknowledged commands.
     fn look_at_names(&mut self) -> Result<(), String> {
         let names = self.bench.ok("zfs list -H -o name")?;
         let names: BTreeSet<String> = names.lines().map(str::to_owned).collect();
@@ -241,7 +241,7 @@ impl Run<'_> {
         }
     }
 
-    /// Directories and snapshots of older rounds go.
+    /// Removes directories and snapshots of older rounds.
     fn tidy(&mut self, round: u64) -> Result<(), String> {
         let kept = |dir: &Path| {
             let rounds = (0..KEPT as u64).map(|back| format!("r{}w", round.saturating_sub(back)));
@@ -261,7 +261,7 @@ impl Run<'_> {
     }
 }
 
-/// What must be there, and what may.
+/// Names that must exist, and names that may.
 type Names = (BTreeSet<String>, BTreeSet<String>);
 
 fn commands(bench: &Bench, round: u64, over: &AtomicBool) -> Result<Names, String> {

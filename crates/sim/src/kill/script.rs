@@ -1,13 +1,13 @@
-//! What a process does in its directory, from a seed, and what is there after each operation.
+//! The operations of a process in its directory, from a seed, and the expected content after each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stdx::rng::Rng;
 
-/// Different names.
+/// Number of different names.
 const NAMES: u64 = 12;
-/// Longest file, and longest write.
+/// Maximum size of a file and of a write.
 const SPAN: u64 = 300 << 10;
 const LEN: u64 = 90 << 10;
 
@@ -16,15 +16,15 @@ const LEN: u64 = 90 << 10;
 pub enum Op {
     /// A new, empty file.
     Create(String),
-    /// Bytes are written.
+    /// Writes bytes.
     Write { name: String, at: u64, bytes: Bytes },
-    /// Bytes are written through a mapping, and synced.
+    /// Writes bytes through a mapping, and syncs.
     Map { name: String, at: u64, bytes: Bytes },
-    /// The file has this length.
+    /// Sets the length of a file.
     Truncate(String, u64),
-    /// Another name, perhaps one that was another file's.
+    /// Renames a file, possibly over another.
     Rename(String, String),
-    /// A file less.
+    /// Removes a file.
     Unlink(String),
     /// fsync of a file.
     Sync(String),
@@ -34,17 +34,17 @@ pub enum Op {
     Snapshot(u64),
 }
 
-/// Bytes that follow from a number.
+/// Bytes derived from a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes {
     /// The number.
     pub seed: u64,
-    /// How many.
+    /// The length.
     pub len: u64,
 }
 
 impl Bytes {
-    /// Themselves: some compress well.
+    /// The bytes; some compress well.
     pub fn make(self) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(self.len).unwrap_or(0)];
         match self.seed % 3 {
@@ -55,7 +55,7 @@ impl Bytes {
     }
 }
 
-/// What is in the directory: files by their number, and their names.
+/// The content of the directory: files by their number, and their names.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     /// Name to file.
@@ -86,17 +86,17 @@ impl State {
     }
 }
 
-/// Operations without end.
+/// An endless sequence of operations.
 #[derive(Debug)]
 pub struct Script {
     random: Rng,
     made: u64,
-    /// What is there after those that were given out.
+    /// The state after the returned operations.
     pub state: State,
 }
 
 impl Script {
-    /// All of it follows from `seed`.
+    /// A sequence determined by `seed`.
     pub fn new(seed: u64) -> Self {
         Self { random: Rng::new(seed), made: 0, state: State::default() }
     }
@@ -106,7 +106,7 @@ impl Script {
         self.state.names.keys().nth(usize::try_from(at).ok()?).cloned()
     }
 
-    /// The next one; the state is as after it.
+    /// Returns the next operation and updates the state.
     pub fn next_op(&mut self) -> Op {
         let op = self.choose();
         self.apply(&op);
@@ -123,7 +123,7 @@ impl Script {
             0..8 if !self.state.names.contains_key(&any) => Op::Create(any),
             8..20 => Op::Write { at: self.random.below(SPAN), name, bytes },
             20 => {
-                // Within the file: a mapping does not grow it.
+                // Within the file: a mapping does not extend it.
                 let size = self.state.bytes(&name).map_or(0, |bytes| bytes.len() as u64);
                 let at = self.random.below(size);
                 let bytes = Bytes { len: bytes.len.min(size - at), ..bytes };

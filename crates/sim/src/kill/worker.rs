@@ -1,6 +1,6 @@
-//! A process that works in a directory of a mount, and notes in a file how far it came.
+//! A process that works in a directory of a mount, and records its progress in a file.
 //!
-//! It is this program once more: whoever starts it calls [`serve`] first.
+//! It is this program again: its starter calls [`serve`] first.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -11,23 +11,23 @@ use std::process::{Child, Command, Stdio};
 
 use super::script::{Op, Script};
 
-/// The word of the environment that says that a process is a worker, and what it has to do.
+/// The environment variable that makes a process a worker, with its parameters.
 const WORD: &str = "AQUIFER_KILL_WORKER";
 /// Writes a file's bytes, given as standard input, through a mapping, and syncs it.
 const MAP: &str = "import mmap,os,sys
 f=os.open(sys.argv[1],os.O_RDWR); a=int(sys.argv[2]); b=sys.stdin.buffer.read()
 m=mmap.mmap(f,0); m[a:a+len(b)]=b; m.flush()";
 
-/// What a worker has to do.
+/// The parameters of a worker.
 #[derive(Debug, Clone)]
 pub struct Worker {
-    /// Everything follows from it.
+    /// Determines all operations.
     pub seed: u64,
-    /// Its directory, which it makes.
+    /// Its directory, which it creates.
     pub dir: PathBuf,
-    /// Where it notes what it did.
+    /// The file of its records.
     pub ledger: PathBuf,
-    /// A file that is there before the daemon is killed.
+    /// A file that exists before the daemon is killed.
     pub over: PathBuf,
     /// The file system.
     pub dataset: String,
@@ -36,7 +36,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Its words, in one.
+    /// Its parameters in one string.
     fn word(&self) -> String {
         let paths =
             [&self.dir, &self.ledger, &self.over, &self.binary].map(|path| path.display().to_string());
@@ -50,7 +50,7 @@ impl Worker {
         Some(Self { seed, dataset, dir: path()?, ledger: path()?, over: path()?, binary: path()? })
     }
 
-    /// Starts it: `program` calls [`serve`] when it is run. `run`: the daemon's folder.
+    /// Starts it: `program` calls [`serve`] when run. `run` is the daemon's directory.
     pub fn start(&self, mut program: Command, run: &Path) -> io::Result<Child> {
         program
             .env(WORD, self.word())
@@ -60,7 +60,7 @@ impl Worker {
             .spawn()
     }
 
-    /// The name of a snapshot that it makes.
+    /// The name of a snapshot that it takes.
     pub fn snapshot(&self, number: u64) -> String {
         let dir = self.dir.file_name().unwrap_or_default().to_string_lossy();
         format!("{dir}-{number}")
@@ -75,7 +75,7 @@ impl Worker {
             Err(e) => return note(&format!("failed {e}\n")),
         };
         note("ready\n")?;
-        // Names below this are of the mount that is there now, whatever comes in its place.
+        // Names below this refer to the present mount, even after it is replaced.
         let at = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), dir.as_raw_fd()));
         let mut script = Script::new(self.seed);
         for number in 1u64.. {
@@ -103,7 +103,7 @@ impl Worker {
             Op::Snapshot(number) => {
                 let name = format!("{}@{}", self.dataset, self.snapshot(*number));
                 worked(Command::new(&self.binary).args(["zfs", "snapshot", &name]).stderr(Stdio::null()))?;
-                // The command may have been told by a new daemon, which knows nothing of what was lost.
+                // A new daemon, which knows nothing of the loss, may have answered the command.
                 match self.over.exists() {
                     true => Err(io::Error::other("a program ended with another daemon")),
                     false => Ok(()),
@@ -116,10 +116,10 @@ impl Worker {
                     Ok(mut child) => {
                         let sent =
                             child.stdin.take().map_or(Ok(()), |mut input| input.write_all(&bytes.make()));
-                        // What ended it says more than that it no longer listened.
+                        // The reason of its end is more specific than the broken pipe.
                         ended(child.wait()?).and(sent)
                     }
-                    // Without it, the bytes go the ordinary way.
+                    // Without it, the bytes are written normally.
                     Err(_) => {
                         let file = open(name)?;
                         file.write_all_at(&bytes.make(), *at)?;
@@ -139,7 +139,7 @@ fn worked(command: &mut Command) -> io::Result<()> {
     ended(command.status()?)
 }
 
-/// Does a worker's work when this process is to be one; true then.
+/// Does a worker's work if this process is one; returns true then.
 pub fn serve() -> bool {
     let Some(worker) = std::env::var(WORD).ok().and_then(|word| Worker::of_word(&word)) else { return false };
     if let Err(e) = worker.work() {
