@@ -1,4 +1,4 @@
-//! What the engine takes from outside: time, threads, promises of memory.
+//! The engine's environment: time, threads, random bytes, memory.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::error::{Error, Kind, Result};
 use crate::memory::Memory;
 use crate::taskq::{Executor, ThreadPool};
 
-/// Random bytes that nobody can guess.
+/// Unpredictable random bytes.
 pub trait Secrets: Send + Sync + std::fmt::Debug {
     /// Fills `out`.
     ///
     /// # Errors
-    /// When the source fails; `out` must not be used then.
+    /// If the source fails; `out` must not be used then.
     fn fill(&self, out: &mut [u8]) -> Result<()>;
 }
 
@@ -31,7 +31,7 @@ impl Secrets for SystemSecrets {
     }
 }
 
-/// Bytes that all follow from a seed: only for simulations, which must come out the same each time.
+/// Bytes determined by a seed: only for simulations, which must be repeatable.
 #[derive(Debug)]
 pub struct SeededSecrets(pub Mutex<Rng>);
 
@@ -42,23 +42,23 @@ impl Secrets for SeededSecrets {
     }
 }
 
-/// The outside world of an engine.
+/// The environment of an engine.
 #[derive(Debug, Clone)]
 pub struct Env {
     /// Time.
     pub clock: Arc<dyn Clock>,
-    /// Where CPU work runs.
+    /// Runs CPU work.
     pub executor: Arc<dyn Executor>,
-    /// Guids, salts of hash tables: random, but never keys.
+    /// For guids and salts of hash tables: random, but never for keys.
     pub random: Arc<Mutex<Rng>>,
-    /// Keys, and what blocks are encrypted with.
+    /// For keys and the encryption of blocks.
     pub secrets: Arc<dyn Secrets>,
-    /// What may be kept in memory, shared by all pools that live here.
+    /// The memory shared by all pools of this environment.
     pub memory: Arc<Memory>,
 }
 
 impl Env {
-    /// A random number that is not 0.
+    /// A random number other than 0.
     pub fn guid(&self) -> u64 {
         let mut random = self.random.lock();
         loop {
@@ -74,12 +74,12 @@ impl Env {
         u64::try_from(self.clock.wall().0).unwrap_or(0)
     }
 
-    /// The machine's clock and as many threads as it has cores; at most `arc_max` bytes of blocks in memory.
+    /// The machine's clock and as many threads as it has cores; at most `arc_max` bytes of cached blocks.
     pub fn system(arc_max: u64) -> Result<Self> {
         Self::with_memory(Arc::new(Memory::of_size(arc_max)))
     }
 
-    /// As [`Env::system`], with memory that others use, too.
+    /// Like [`Env::system`], with shared memory.
     pub fn with_memory(memory: Arc<Memory>) -> Result<Self> {
         let width = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Ok(Self {

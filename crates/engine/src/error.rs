@@ -1,4 +1,4 @@
-//! One flat error: a kind to match on, a place, a sentence, a source.
+//! One flat error: a kind to match on, a location, a message, a source.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use crate::types::Bookmark;
 /// The result of everything in the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, errno-shaped where an errno exists.
+/// The kind of failure, errno-shaped where an errno exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// No such object, name, attribute, pool or dataset.
     NotFound,
-    /// An argument that can't be meant.
+    /// An invalid argument.
     Invalid,
     /// The device refused or lost a request.
     Io,
@@ -21,17 +21,17 @@ pub enum Kind {
     Checksum,
     /// Bytes with a good checksum (or a header without one) that contradict the format.
     Corrupt,
-    /// A feature, version, algorithm or structure that this build can't read.
+    /// A feature, version, algorithm or structure that this build does not support.
     Unsupported,
     /// The dataset is encrypted and its key is not loaded.
     KeyMissing,
-    /// The key given does not open the dataset.
+    /// The given key does not open the dataset.
     KeyWrong,
-    /// A needed device is absent.
+    /// A required device is absent.
     NoDevice,
     /// The path's parent is not a directory.
     NotDirectory,
-    /// A file was expected and a directory stands there.
+    /// A directory where a file was expected.
     IsDirectory,
     /// Too many symbolic links, or a structure that contains itself.
     Loop,
@@ -43,7 +43,7 @@ pub enum Kind {
     ReadOnly,
     /// A limit on memory or work was reached.
     Limit,
-    /// Something else uses it.
+    /// It is in use.
     Busy,
     /// Permission denied.
     Denied,
@@ -51,23 +51,23 @@ pub enum Kind {
     NotPermitted,
     /// The directory has entries.
     NotEmpty,
-    /// A file can't be that long.
+    /// The maximum file size is exceeded.
     TooLarge,
-    /// It would have to be copied: the two places can't share a file.
+    /// The two locations cannot share a file: it would have to be copied.
     OtherDevice,
     /// No space is left.
     NoSpace,
-    /// Space is left, but in pieces that are too small.
+    /// Space is left, but in segments that are too small.
     Fragmented,
     /// A quota or limit that the administrator set is reached.
     Quota,
-    /// Something of that name or number is there already.
+    /// The name or number is already in use.
     Exists,
     /// The pool is suspended: nothing can be written for now.
     Suspended,
 }
 
-/// Where it went wrong; every part that is known is filled in on the way up.
+/// The location of the failure; each known part is filled in on the way up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// Pool name.
@@ -78,7 +78,7 @@ pub struct Place {
     pub dataset: Option<String>,
     /// The block, in the pool's tree.
     pub block: Option<Bookmark>,
-    /// Byte offset, of the device or the object as the sentence says.
+    /// Byte offset, of the device or the object according to the message.
     pub offset: Option<u64>,
 }
 
@@ -90,13 +90,13 @@ struct Inner {
     source: Option<Error>,
 }
 
-/// An error of the engine. Cheap to move; built once, enriched with its place on the way up.
+/// An error of the engine. Cheap to move; built once, enriched with its location on the way up.
 #[derive(Debug, Clone)]
 pub struct Error(Box<Inner>);
 
 impl Error {
-    /// A new error; `what` is a sentence without its place, in lower case, that says what to do
-    /// next where that is not plain.
+    /// A new error; `what` is a message without the location, in lower case, that includes the next step if it is
+    /// not obvious.
     pub fn new(kind: Kind, what: impl Into<String>) -> Self {
         Self(Box::new(Inner { kind, what: what.into(), place: Place::default(), source: None }))
     }
@@ -106,12 +106,12 @@ impl Error {
         Self::new(Kind::Corrupt, what)
     }
 
-    /// Something that is not there.
+    /// A missing object.
     pub fn not_found(what: impl Into<String>) -> Self {
         Self::new(Kind::NotFound, what)
     }
 
-    /// Something that this build can't read.
+    /// An object that this build does not support.
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::new(Kind::Unsupported, what)
     }
@@ -121,17 +121,17 @@ impl Error {
         self.0.kind
     }
 
-    /// The sentence, without place and source.
+    /// The message, without location and source.
     pub fn what(&self) -> &str {
         &self.0.what
     }
 
-    /// What is known of where it happened.
+    /// The known parts of the location.
     pub fn place(&self) -> &Place {
         &self.0.place
     }
 
-    /// The error, what caused it, what caused that, and so on.
+    /// The error, its cause, the cause's cause, and so on.
     pub fn causes(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |e| e.0.source.as_ref())
     }

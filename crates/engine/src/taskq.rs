@@ -1,8 +1,8 @@
-//! Threads from outside: where CPU work of the engine runs, and how a caller waits for it.
+//! Threads from outside: executes the engine's CPU work, and lets callers wait for it.
 //!
-//! A [`Job`] never waits for another job or for a device (those of [`Executor::spawn_waiting`] may); it starts
-//! I/O with a completion and returns. Only callers from outside (a command, a FUSE worker, an actor) wait, through
-//! [`Promise::wait`]. A simulated executor runs jobs one by one from `help` in an order its seed gives.
+//! A [`Job`] never waits for another job or for a device (those of [`Executor::spawn_waiting`] may); it starts I/O
+//! with a completion and returns. Only outside callers (a command, a FUSE worker, an actor) wait, through
+//! [`Promise::wait`]. A simulated executor runs jobs one by one from `help` in an order determined by its seed.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,30 +16,31 @@ use parking_lot::{Condvar, Mutex};
 /// A piece of CPU work that never waits.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Where jobs run.
+/// Executes jobs.
 pub trait Executor: Send + Sync + Debug {
     /// Queues a job.
     fn spawn(&self, job: Job);
-    /// Queues a job that may wait for jobs of [`Executor::spawn`] (a write, whose allocation may have to read a space
-    /// map): it must not take the place of those.
+    /// Queues a job that may wait for jobs of [`Executor::spawn`] (a write, whose allocation may have to read a
+    /// space map): it must not occupy their threads.
     fn spawn_waiting(&self, job: Job) {
         self.spawn(job);
     }
-    /// Called by a waiter: runs a queued job on the waiter's thread when this executor has no
-    /// threads of its own. True when something was run.
+    /// Called by a waiter: runs a queued job on the waiter's thread if this executor has no threads of its own.
+    /// Returns whether a job ran.
     fn help(&self) -> bool;
-    /// How many jobs run at once.
+    /// The number of jobs that run concurrently.
     fn width(&self) -> usize;
 }
 
 thread_local! {
-    /// This thread will only wait for what it is starting.
+    /// This thread will only wait for the operation it is starting.
     static WILL_WAIT: Cell<bool> = const { Cell::new(false) };
     /// The same, and no request was served on this thread yet.
     static MAY_SERVE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Starts something that this thread will then only wait for: a device may serve a request of it right here.
+/// Starts an operation for which this thread will then only wait: a device may serve one of its requests on this
+/// thread.
 pub fn start_and_wait<T>(start: impl FnOnce() -> T) -> T {
     struct Restore(bool, bool);
     impl Drop for Restore {
@@ -52,12 +53,12 @@ pub fn start_and_wait<T>(start: impl FnOnce() -> T) -> T {
     start()
 }
 
-/// Whether somebody waits for what this thread is starting.
+/// Whether this thread will wait for the operation it is starting.
 pub fn will_wait() -> bool {
     WILL_WAIT.get()
 }
 
-/// Whether one request may be served on this thread; the next one may not, unless the thread says so again.
+/// Whether one request may be served on this thread; the next one may not, until the flag is set again.
 pub fn take_wait() -> bool {
     MAY_SERVE.replace(false)
 }
@@ -84,7 +85,7 @@ impl Debug for ThreadPool {
 }
 
 impl ThreadPool {
-    /// A pool of `width` threads (at least one). Fails when the system gives none.
+    /// A pool of `width` threads (at least one). Fails if the system refuses to start any.
     pub fn new(width: usize) -> std::io::Result<Self> {
         let queue = || Arc::new((Mutex::new(Queue::default()), Condvar::new()));
         let (shared, waiting, width) = (queue(), queue(), width.max(1));
@@ -115,7 +116,7 @@ fn work(shared: &(Mutex<Queue>, Condvar)) {
                 shared.1.wait(&mut queue);
             }
         };
-        // A job that panics has reported itself; its waiter finds that it is gone. Others go on.
+        // A job that panics has reported itself; its waiter notices its end. Other jobs continue.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }
@@ -148,7 +149,7 @@ impl Drop for ThreadPool {
         }
         let me = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // The last owner may be a job: a thread can't join itself.
+            // A job may be the last owner: a thread cannot join itself.
             if thread.thread().id() != me {
                 // A job that panicked has already reported itself.
                 let _ = thread.join();
@@ -157,7 +158,7 @@ impl Drop for ThreadPool {
     }
 }
 
-/// An executor without threads: jobs run, first in first out, when somebody waits.
+/// An executor without threads: jobs run, first in first out, when a caller waits.
 #[derive(Default)]
 pub struct Inline {
     queue: Mutex<VecDeque<Job>>,
@@ -190,7 +191,7 @@ impl Executor for Inline {
     }
 }
 
-/// A value that will be there later.
+/// A value that becomes available later.
 #[derive(Debug)]
 pub struct Promise<T>(Arc<(Mutex<Option<T>>, Condvar)>);
 
@@ -207,14 +208,14 @@ impl<T> Default for Promise<T> {
 }
 
 impl<T> Promise<T> {
-    /// Gives the value; wakes the waiter.
+    /// Sets the value; wakes the waiter.
     pub fn set(&self, value: T) {
         *self.0.0.lock() = Some(value);
         self.0.1.notify_all();
     }
 
-    /// Waits for the value and takes it. Panics when nobody is left who could give it: whoever should have
-    /// has panicked, and waiting would never end.
+    /// Waits for the value and takes it. Panics if the setter is gone: it has panicked, and waiting would never
+    /// end.
     pub fn wait(&self, executor: &dyn Executor) -> T {
         let mut slot = self.0.0.lock();
         loop {

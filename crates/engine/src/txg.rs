@@ -1,18 +1,18 @@
-//! Transaction groups: changes are collected in one group, held back in the next, written in a third.
+//! Transaction groups (txgs): changes are collected in one txg, the next one quiesces, a third one syncs.
 //!
 //! ```text
 //!   begin() ──▶ open ──close()──▶ quiescing ──(last hold gone)──▶ syncing ──done()──▶ synced
 //! ```
 //!
-//! A transaction holds the group that was open when it began; a group is written when nobody holds it any
-//! more. There is one group of each kind at most, so a slow device stops `close`, never `begin`. A transaction
-//! in a new group begins when the last one of the group before has ended, so every object sees its changes in
-//! the order of groups. Whoever holds a group must not begin another transaction.
+//! A transaction holds the txg that was open when it began; a txg is written when its last hold is released. There
+//! is at most one txg in each state, so a slow device blocks `close`, never `begin`. A transaction in a new txg
+//! begins when the last transaction of the previous txg has ended, so every object sees its changes in txg order.
+//! The holder of a txg must not begin another transaction.
 //!
 //! Lock order: the state's lock is a leaf lock.
 //!
-//! Differs from OpenZFS: no per-CPU hold counts (one lock is taken twice a transaction), and no per-object
-//! ones: transactions are short, so all wait for the last of the group before rather than those on one object.
+//! Differs from OpenZFS: no per-CPU hold counts (one lock is taken twice per transaction), and no per-object ones:
+//! transactions are short, so all wait for the last of the previous txg rather than for those on one object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,18 +21,18 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Kind};
 
-/// Groups that may hold changes at once, one spare: slots are indexed by `txg % SIZE`.
+/// Txgs that may hold changes at once, plus a spare: slots are indexed by `txg % SIZE`.
 #[doc(alias = "TXG_SIZE")]
 pub const SIZE: usize = 4;
-/// First group of a new pool.
+/// First txg of a new pool.
 #[doc(alias = "TXG_INITIAL")]
 pub const INITIAL: u64 = 4;
 
-/// Why a pool is suspended after a panic within a transaction.
+/// The reason of a suspension after a panic within a transaction.
 const TORN: &str = "the pool is suspended: an error of this program, which is in its log, broke off a change halfway; \
                     export it with -f and import it again, which brings back what was last on disk";
 
-/// The slot of a group.
+/// The slot of a txg.
 pub fn slot(txg: u64) -> usize {
     usize::try_from(txg % 4).unwrap_or(0)
 }
@@ -45,11 +45,11 @@ struct State {
     syncing: Option<u64>,
     synced: u64,
     holds: [u64; SIZE],
-    /// Highest group that somebody waits for.
+    /// Highest txg with a waiter.
     wanted: u64,
-    /// Why no more groups are written.
+    /// The reason why no more txgs are written.
     suspended: Option<Error>,
-    /// A transaction broke off in the middle: what is open must never be written.
+    /// A transaction was aborted in the middle: the open txg must never be written.
     is_torn: bool,
 }
 
@@ -59,24 +59,24 @@ impl State {
     }
 }
 
-/// The groups of one pool.
+/// The txgs of one pool.
 #[derive(Debug)]
 pub struct Txgs {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// A hold on the group that was open when it was taken.
+/// A hold on the txg that was open when it was taken.
 #[derive(Debug)]
 pub struct Hold {
     txgs: Arc<Txgs>,
     txg: u64,
-    /// It was taken by what clears up after a panic.
+    /// Taken during the unwinding of a panic.
     in_panic: bool,
 }
 
 impl Hold {
-    /// The group.
+    /// The txg.
     pub fn txg(&self) -> u64 {
         self.txg
     }
@@ -89,7 +89,8 @@ impl Drop for Hold {
             assert!(*count > 0, "a transaction group is let go as often as it is held");
             *count -= 1;
         }
-        // Half of what belongs together may have been changed. Nothing can take that back, so it must not reach the disk.
+        // Only some of a set of related changes may have been made. They cannot be undone, so they must not reach
+        // the disk.
         if std::thread::panicking() && !self.in_panic {
             state.is_torn = true;
             state.suspended.get_or_insert_with(|| Error::new(Kind::Suspended, TORN));
@@ -99,7 +100,7 @@ impl Drop for Hold {
 }
 
 impl Txgs {
-    /// The groups of a pool whose last group on disk is `synced`.
+    /// The txgs of a pool whose last txg on disk is `synced`.
     pub fn new(synced: u64) -> Arc<Self> {
         let state = State {
             open: synced + 1,
@@ -114,7 +115,7 @@ impl Txgs {
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Holds the open group; waits for the transactions of the group before.
+    /// Holds the open txg; waits for the transactions of the previous txg.
     pub fn begin(self: &Arc<Self>) -> Hold {
         let mut state = self.state.lock();
         while state.quiescing.is_some_and(|txg| state.held(txg)) {
@@ -127,17 +128,17 @@ impl Txgs {
         Hold { txgs: Arc::clone(self), txg, in_panic: std::thread::panicking() }
     }
 
-    /// The group that collects changes now.
+    /// The open txg.
     pub fn open(&self) -> u64 {
         self.state.lock().open
     }
 
-    /// The last group on disk.
+    /// The last txg on disk.
     pub fn synced(&self) -> u64 {
         self.state.lock().synced
     }
 
-    /// Closes the open group when the one before it is no longer quiescing. True when it did.
+    /// Closes the open txg if the previous one is no longer quiescing. Returns whether it did.
     pub fn close(&self) -> bool {
         let mut state = self.state.lock();
         if state.quiescing.is_some() || state.suspended.is_some() {
@@ -149,7 +150,7 @@ impl Txgs {
         true
     }
 
-    /// Takes the quiescing group for writing when nobody holds it and none is being written.
+    /// Takes the quiescing txg for writing if it is no longer held and none is being written.
     pub fn take(&self) -> Option<u64> {
         let mut state = self.state.lock();
         let txg = state.quiescing?;
@@ -162,7 +163,7 @@ impl Txgs {
         Some(txg)
     }
 
-    /// The group that was taken is on disk.
+    /// The taken txg is on disk.
     pub fn done(&self, txg: u64) {
         let mut state = self.state.lock();
         assert!(state.syncing == Some(txg), "only the group that is being written can be done");
@@ -171,13 +172,13 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// No more groups can be written until the pool is cleared; every waiter is told.
+    /// No more txgs can be written until the pool is cleared; every waiter is notified.
     pub fn suspend(&self, why: Error) {
         self.state.lock().suspended.get_or_insert(why);
         self.changed.notify_all();
     }
 
-    /// Groups can be written again, unless a change broke off halfway.
+    /// Txgs can be written again, unless a change was aborted halfway.
     pub fn resume(&self) {
         let mut state = self.state.lock();
         if !state.is_torn {
@@ -186,33 +187,33 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// Whether a change broke off halfway: no group can be written any more.
+    /// Whether a change was aborted halfway: no txg can be written any more.
     pub fn is_torn(&self) -> bool {
         self.state.lock().is_torn
     }
 
-    /// Why no more groups are written, if that is so.
+    /// The reason why no more txgs are written, if suspended.
     pub fn suspended(&self) -> Option<Error> {
         self.state.lock().suspended.clone()
     }
 
-    /// Asks for a group to be written soon.
+    /// Requests that a txg be written soon.
     pub fn want(&self, txg: u64) {
         let mut state = self.state.lock();
         state.wanted = state.wanted.max(txg);
         self.changed.notify_all();
     }
 
-    /// Whether somebody waits for a group that is not on disk yet.
+    /// Whether there is a waiter for a txg that is not on disk yet.
     pub fn wanted(&self) -> bool {
         let state = self.state.lock();
         state.wanted > state.synced
     }
 
-    /// Waits until `txg` is on disk, driving `step` when this pool has no thread of its own.
+    /// Waits until `txg` is on disk, driving `step` if this pool has no thread of its own.
     ///
     /// # Errors
-    /// Why the pool is suspended.
+    /// The reason of the pool's suspension.
     pub fn wait_synced(&self, txg: u64, step: &dyn Fn() -> bool) -> Result<(), Error> {
         self.want(txg);
         loop {
@@ -234,10 +235,10 @@ impl Txgs {
         }
     }
 
-    /// Waits until `txg` is open, driving `step` when this pool has no thread of its own.
+    /// Waits until `txg` is open, driving `step` if this pool has no thread of its own.
     ///
     /// # Errors
-    /// Why the pool is suspended.
+    /// The reason of the pool's suspension.
     #[doc(alias = "txg_wait_open")]
     pub fn wait_open(&self, txg: u64, step: &dyn Fn() -> bool) -> Result<(), Error> {
         self.want(txg.saturating_sub(1));
@@ -260,7 +261,7 @@ impl Txgs {
         }
     }
 
-    /// Waits until something changed, `timeout` at most.
+    /// Waits for a change of state, at most `timeout`.
     pub fn wait_change(&self, timeout: Duration) {
         let mut state = self.state.lock();
         self.changed.wait_for(&mut state, timeout);

@@ -1,11 +1,11 @@
 //! Small value types shared by every layer.
 //!
-//! Transaction groups, guids and object numbers are plain `u64` with clear names: nearly all of
-//! them come from the disk and go back to it, and each has one meaning where it stands.
+//! Txgs, guids and object numbers are plain `u64` with clear names: nearly all of them come from the disk and go
+//! back to it, and each has one meaning in its context.
 
 use std::fmt;
 
-/// Where a block stands in the pool's tree of objects.
+/// The position of a block in the pool's tree of objects.
 #[doc(alias = "zbookmark_phys_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Bookmark {

@@ -1,7 +1,7 @@
-//! Clone tables: which blocks have more than one owner without dedup; and references that end ([`write`]).
+//! Clone tables: blocks with more than one reference without dedup; and the release of references ([`write`]).
 //!
-//! Each top-level vdev with cloned blocks has an object of 16-bit counters, one for each region of the
-//! vdev, and a ZAP from a block's offset to the number of its additional references.
+//! Each top-level vdev with cloned blocks has an object of 16-bit counters, one for each region of the vdev, and a
+//! ZAP from a block's offset to the number of its additional references.
 //!
 //! Format source: brt.c, OpenZFS 2.3.
 
@@ -21,7 +21,7 @@ use crate::zap::{Cursor, Key, Zap};
 pub struct Table {
     /// The vdev's number.
     pub vdev: u64,
-    /// Its head: totals and where the rest is.
+    /// Its header: totals and the numbers of its objects.
     pub head: BrtVdev,
     zap: Option<Zap>,
 }
@@ -35,7 +35,7 @@ pub struct Entry {
     pub refcnt: u64,
 }
 
-/// The table of top-level vdev `vdev`; `None` when it has none.
+/// The table of top-level vdev `vdev`; `None` if it has none.
 pub fn table(mos: &Arc<Objset>, vdev: u64) -> Result<Option<Table>> {
     let directory = Zap::open(&mos.object(MOS_DIRECTORY_OBJECT)?)?;
     let name = format!("{}{vdev}", mos::BRT_VDEV_PREFIX);
@@ -56,7 +56,7 @@ impl Table {
     }
 }
 
-/// Iterator over entries. One that makes no sense gives an error and is skipped.
+/// Iterator over entries. A malformed one yields an error and is skipped.
 #[derive(Debug)]
 pub struct Entries {
     cursor: Option<Cursor>,

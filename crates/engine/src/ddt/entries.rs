@@ -11,11 +11,11 @@ pub struct Entry {
     pub key: DdtKey,
     /// Its variants in use.
     pub phys: Vec<DdtPhys>,
-    /// Where a walk goes on behind it, as zdb numbers entries.
+    /// The cursor of the next entry, as zdb numbers entries.
     pub cursor: u64,
 }
 
-/// Iterator over the entries of one ZAP. An entry that makes no sense gives an error and is skipped.
+/// Iterator over the entries of one ZAP. A malformed entry yields an error and is skipped.
 #[derive(Debug)]
 pub struct Entries {
     cursor: Cursor,

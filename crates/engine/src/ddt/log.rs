@@ -11,13 +11,13 @@ use crate::dmu::{Object, Objset};
 use crate::error::{Error, Kind, Result};
 use crate::zap::Zap;
 
-/// Entries that a log may hold; OpenZFS flushes far earlier.
+/// Maximum entries of a log; OpenZFS flushes far earlier.
 const MAX_ENTRIES: usize = 1 << 22;
 
 /// An entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
-    /// The class that it goes to.
+    /// Its target class.
     pub class: Option<Class>,
     /// Its variants.
     pub phys: Vec<DdtPhys>,
@@ -30,7 +30,7 @@ pub struct Log {
     pub number: u32,
     /// Its object in the MOS.
     pub object: u64,
-    /// Its head.
+    /// Its header.
     pub header: DdtLogHeader,
     /// The newest entry of each key, without those already flushed.
     pub entries: BTreeMap<DdtKey, LogEntry>,

@@ -1,4 +1,4 @@
-//! Sums over dedup tables.
+//! Totals over dedup tables.
 
 use ondisk::Blkptr;
 use ondisk::ChecksumType;
@@ -6,7 +6,7 @@ use ondisk::ddt::{DdtHistogram, DdtKey, DdtPhys, DdtStat};
 
 use super::Table;
 
-/// Sums by reference count: bucket i is of blocks with `2^i` references up to twice that.
+/// Totals by reference count: bucket i counts blocks with `2^i` up to `2^(i+1) - 1` references.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The buckets.
@@ -14,8 +14,8 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Sums of all tables as the pool keeps them, and of what their logs hold. `dsize` says how many
-    /// deflated bytes a block takes.
+    /// Totals of all tables as stored in the pool, plus the entries of their logs. `dsize` returns the deflated
+    /// bytes of a block.
     #[doc(alias = "ddt_get_dedup_histogram")]
     pub fn of(tables: &[Table], dsize: &dyn Fn(&Blkptr) -> u64) -> Self {
         let mut totals = Self::default();
@@ -72,7 +72,7 @@ pub fn of_block(bp: &Blkptr, dsize: u64, refcnt: u64) -> DdtStat {
     }
 }
 
-/// Adds an entry to a table's statistics, or takes it out.
+/// Adds an entry to a table's statistics, or removes it.
 #[doc(alias("ddt_histogram_add_entry", "ddt_histogram_sub_entry"))]
 pub(super) fn tally(
     histogram: &mut DdtHistogram,

@@ -1,46 +1,46 @@
-//! How much memory the process may use, under the names that OpenZFS's module parameters have.
+//! The memory limits of the process, under the names of OpenZFS's module parameters.
 //!
-//! A table of words that anybody may read and set at any time: what works with one reads it anew. What a value may
-//! be, and what 0 stands for, is said here; how it is written in files and commands is not.
+//! A table of words that any thread may read and set at any time: their users read them anew each time. This module
+//! defines the valid values and the meaning of 0, but not the syntax in files and commands.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Limit {
-    /// Most bytes of blocks kept in memory.
+    /// Maximum bytes of cached blocks.
     ArcMax,
     /// Bytes of them that stay when the system is short of memory.
     ArcMin,
-    /// Bytes of the system's memory that blocks make room for.
+    /// Bytes of available system memory below which the cache shrinks.
     ArcSysFree,
-    /// Most bytes of a pool that are changed and not written.
+    /// Maximum bytes of a pool's unwritten changes.
     DirtyMax,
-    /// Share of them with which a transaction group is closed early.
+    /// Percentage of them at which a txg is closed early.
     DirtySyncPercent,
-    /// Share of them from which on changes are delayed.
+    /// Percentage of them above which changes are delayed.
     DelayMinDirtyPercent,
-    /// How long they are.
+    /// Scale of the delays.
     DelayScale,
-    /// Longest time that a change waits to be written.
+    /// Maximum time before a change is written.
     TxgTimeout,
-    /// Whether users other than the pools' owner are kept from looking at them.
+    /// Whether users other than the pools' owner are prevented from viewing them.
     PrivatePools,
-    /// Blocks that one group frees.
+    /// Maximum blocks freed by one txg.
     AsyncBlockMax,
-    /// Share of the changed bytes that blocks to be freed may take.
+    /// Percentage of the dirty limit that blocks to be freed may take.
     DirtyFreesPercent,
-    /// Shortest time that a txg scrubs, though something waits for it.
+    /// Minimum scrub time of a txg, even if other work waits for the txg.
     ScrubMinTime,
     /// The same for a resilver.
     ResilverMinTime,
-    /// Memory for what one txg discards of a checkpoint.
+    /// Memory for the part of a checkpoint that one txg discards.
     DiscardMemory,
     /// Bytes of a write of `zpool initialize`.
     InitializeChunk,
     /// The word that `zpool initialize` writes.
     InitializeValue,
-    /// Longest range that is trimmed at once.
+    /// Maximum range of one trim.
     TrimExtentMax,
     /// Shorter ranges are not trimmed.
     TrimExtentMin,
@@ -48,24 +48,24 @@ pub enum Limit {
     TrimTxgBatch,
 }
 
-/// What there is to say of a setting.
+/// The description of a setting.
 #[derive(Debug, Clone, Copy)]
 pub struct Info {
-    /// Which.
+    /// The setting.
     pub limit: Limit,
     /// Its name in OpenZFS.
     pub name: &'static str,
     /// Whether it counts bytes.
     pub bytes: bool,
-    /// Smallest value; a setting with a rule of its own for 0 may be 0 all the same.
+    /// Minimum value; a setting with a special meaning of 0 may be 0 nevertheless.
     pub least: u64,
-    /// Largest value.
+    /// Maximum value.
     pub most: u64,
-    /// Its value in an engine that nobody told anything.
+    /// Its value in an engine without configuration.
     pub plain: u64,
-    /// Whether 0 means that the default's rule decides.
+    /// Whether 0 selects the machine-dependent default.
     pub zero_is_default: bool,
-    /// One sentence for people.
+    /// One sentence for documentation.
     pub about: &'static str,
 }
 
@@ -274,7 +274,7 @@ pub const LIMITS: [Info; 19] = [
 ];
 
 impl Limit {
-    /// What there is to say of it.
+    /// Its description.
     pub fn info(self) -> &'static Info {
         #[expect(
             clippy::indexing_slicing,
@@ -283,17 +283,17 @@ impl Limit {
         &LIMITS[self as usize]
     }
 
-    /// The one of that name.
+    /// The setting with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         LIMITS.iter().find(|info| info.name == name).map(|info| info.limit)
     }
 }
 
-/// The values that hold now.
+/// The current values.
 #[derive(Debug)]
 pub struct Limits {
     words: [AtomicU64; LIMITS.len()],
-    /// What a value of 0 stands for, by the machine; 0: the plain default.
+    /// The meaning of 0 on this machine; 0 selects the plain default.
     defaults: [u64; LIMITS.len()],
 }
 
@@ -304,7 +304,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// All defaults, by how much memory there is.
+    /// All defaults, derived from the size of the memory.
     #[doc(alias("arc_default_max", "arc_set_sys_free", "arc_set_limits"))]
     pub fn of_machine(memory: u64) -> Self {
         let mut limits = Self::default();
@@ -327,12 +327,12 @@ impl Limits {
         &self.words[limit as usize]
     }
 
-    /// What was set; 0: nothing.
+    /// The configured value; 0 if there is none.
     pub fn stored(&self, limit: Limit) -> u64 {
         self.word(limit).load(Ordering::Relaxed)
     }
 
-    /// The value that holds.
+    /// The value in effect.
     pub fn get(&self, limit: Limit) -> u64 {
         match (self.stored(limit), self.defaults.get(limit as usize)) {
             (0, Some(0) | None) => limit.info().plain,
@@ -341,10 +341,10 @@ impl Limits {
         }
     }
 
-    /// Sets a value; 0: the default again.
+    /// Sets a value; 0 restores the default.
     ///
     /// # Errors
-    /// A sentence, when the value is out of bounds.
+    /// A message, if the value is out of bounds.
     pub fn set(&self, limit: Limit, value: u64) -> Result<(), String> {
         let info = limit.info();
         let default = value == 0 && info.zero_is_default;
@@ -359,7 +359,7 @@ impl Limits {
         Ok(())
     }
 
-    /// That share of the limit of changed bytes.
+    /// That percentage of the limit of dirty bytes.
     pub fn dirty_share(&self, percent: Limit) -> u64 {
         let (most, percent) = (u128::from(self.get(Limit::DirtyMax)), u128::from(self.get(percent)));
         u64::try_from(most * percent / 100).unwrap_or(u64::MAX)

@@ -1,8 +1,8 @@
-//! Which block leaves the cache: recency against frequency, learnt from what was missed.
+//! Chooses the block to evict: recency against frequency, adapted by cache misses.
 //!
-//! Four lists, as in Megiddo and Modha's paper: blocks seen once and blocks seen again, each with a
-//! ghost list of identities that left. A miss that a ghost list remembers says that its side was too
-//! small, and moves the target. Pure decisions: no I/O, no locks.
+//! Four lists, as in Megiddo and Modha's paper: blocks seen once and blocks seen again, each with a ghost list of
+//! evicted identities. A miss that a ghost list contains shows that its side was too small, and moves the target.
+//! Pure decisions: no I/O, no locks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +23,7 @@ struct Entry {
     tick: u64,
     size: u64,
     metadata: bool,
-    /// Read ahead, and not yet asked for.
+    /// Read ahead, and not yet requested.
     ahead: bool,
 }
 
@@ -37,9 +37,9 @@ struct List {
 /// Bytes of one list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Of what files and volumes contain.
+    /// Content of files and volumes.
     pub data: u64,
-    /// Of everything else.
+    /// All other blocks.
     pub metadata: u64,
 }
 
@@ -54,38 +54,38 @@ impl Size {
     }
 }
 
-/// Bytes of all lists, and how often each answered.
+/// Bytes of all lists, and the hits of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Blocks seen once.
     pub recent: Size,
     /// Blocks seen again.
     pub frequent: Size,
-    /// Blocks seen once that left.
+    /// Evicted blocks that were seen once.
     pub ghost_recent: Size,
-    /// Blocks seen again that left.
+    /// Evicted blocks that were seen again.
     pub ghost_frequent: Size,
     /// Reads that each of the four would have answered, in this order.
     pub hits: [u64; 4],
 }
 
 impl Sizes {
-    /// Bytes of what is in memory.
+    /// Bytes of cached blocks.
     pub fn total(&self) -> u64 {
         self.recent.total() + self.frequent.total()
     }
 }
 
-/// What a use of a block told.
+/// The result of using a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Touched {
-    /// It had been read ahead for this.
+    /// The use for which it had been read ahead.
     ReadAhead,
-    /// Nothing more.
+    /// An ordinary use.
     Plain,
 }
 
-/// The lists and the learnt target.
+/// The lists and the adapted target.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     entries: HashMap<Key, Entry>,
@@ -94,7 +94,7 @@ pub(super) struct Lists {
     ghost_recent: List,
     ghost_frequent: List,
     tick: u64,
-    /// Bytes that the recent side should have.
+    /// Target bytes of the recent side.
     target: u64,
 }
 
@@ -126,7 +126,7 @@ impl Lists {
         self.entries.insert(key, Entry { tick, ..entry });
     }
 
-    /// A cached block was used again. The first use of what was read ahead is no second one.
+    /// A cached block was used again. The first use of a block that was read ahead is not a second use.
     pub(super) fn touch(&mut self, key: Key, prefetch: bool) -> Touched {
         let Some(entry) = self.unlink(key) else { return Touched::Plain };
         self.list(entry.side).hits += 1;
@@ -154,12 +154,12 @@ impl Lists {
         self.forget(limit);
     }
 
-    /// A cached block is no longer; gives its bytes.
+    /// Removes a cached block; returns its bytes.
     pub(super) fn remove(&mut self, key: Key) -> u64 {
         self.unlink(key).map_or(0, |entry| entry.size)
     }
 
-    /// A pool's blocks are no longer, not even as memories.
+    /// Removes a pool's blocks, including their ghosts.
     pub(super) fn forget_pool(&mut self, pool: u32) {
         let keys: Vec<Key> = self.entries.keys().filter(|key| key.pool == pool).copied().collect();
         for key in keys {
@@ -167,7 +167,7 @@ impl Lists {
         }
     }
 
-    /// The block that should leave a cache of `limit` bytes; its identity goes to a ghost list.
+    /// Chooses the block to evict from a cache of `limit` bytes, and moves its identity to a ghost list.
     pub(super) fn evict(&mut self, limit: u64) -> Option<(Key, u64)> {
         let target = self.target.min(limit);
         let recent_first = self.recent.bytes.total() > target || self.frequent.order.is_empty();
@@ -183,12 +183,12 @@ impl Lists {
         Some((key, entry.size))
     }
 
-    /// Blocks, with those that are only remembered.
+    /// Number of blocks, including ghosts.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes that the recent side should have.
+    /// Target bytes of the recent side.
     pub(super) fn target(&self) -> u64 {
         self.target
     }
@@ -200,7 +200,7 @@ impl Lists {
         Sizes { recent, frequent, ghost_recent, ghost_frequent, hits: lists.map(|list| list.hits) }
     }
 
-    /// Ghosts stand for at most as many bytes as the cache has.
+    /// Ghosts represent at most as many bytes as the cache has.
     fn forget(&mut self, limit: u64) {
         for side in [Side::GhostRecent, Side::GhostFrequent] {
             while self.list(side).bytes.total() > limit {

@@ -1,7 +1,7 @@
-//! What the process keeps in memory: the limits, and the decoded blocks of all pools that stay.
+//! The memory of the process: the limits, and the cache of decoded blocks of all pools.
 //!
-//! One [`Memory`] serves all pools that share a promise of bytes. [`lists`] decides which block leaves; it knows no
-//! pool, so a busy pool takes from an idle one as if they were one. `arc` is a pool's own side of it.
+//! One [`Memory`] serves all pools that share a limit. [`lists`] chooses the block to evict without regard to
+//! pools, so a busy pool takes space from an idle one. `arc` is a pool's own side of it.
 //!
 //! Lock order: the store's lock is a leaf lock.
 //!
@@ -23,7 +23,7 @@ pub use limits::{Limit, Limits};
 use lists::{Lists, Sizes, Touched};
 use stats::{Purpose, Stats};
 
-/// Identity of a block: its pool, where its first copy stands, when it was born, whether it is as stored.
+/// Identity of a block: its pool, the location of its first copy, its birth, and whether the bytes are as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub pool: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Key {
     pub keyless: bool,
 }
 
-/// Bytes that knowing about a block takes: counted with its own, so that small blocks don't break the promise.
+/// Bookkeeping bytes of a block: counted with its content, so that small blocks stay within the limit.
 pub const HEADER: u64 = 256;
 const PAGE: usize = 4096;
 
@@ -49,11 +49,11 @@ struct Store {
 /// The process's memory for blocks.
 #[derive(Debug)]
 pub struct Memory {
-    /// What may be set.
+    /// The settings.
     pub limits: Limits,
-    /// What was done so far.
+    /// Counters.
     pub stats: Stats,
-    /// Bytes that the machine is short of: the target is as much below the limit.
+    /// Bytes that the machine is short of, subtracted from the limit to get the target.
     short: AtomicU64,
     pools: AtomicU32,
     store: Mutex<Store>,
@@ -61,27 +61,27 @@ pub struct Memory {
     pub objects: objects::Objects,
 }
 
-/// What is in memory now.
+/// The present content of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Contents {
     /// Bytes of blocks, without [`HEADER`]s.
     pub bytes: u64,
-    /// Bytes that there may be now: at most `zfs_arc_max`.
+    /// Maximum bytes at present: at most `zfs_arc_max`.
     pub target: u64,
-    /// Blocks, with those that are only remembered.
+    /// Number of blocks, including ghosts.
     pub known: u64,
-    /// The most of them that there were.
+    /// The maximum of that number so far.
     pub most_known: u64,
-    /// Blocks that left so far.
+    /// Number of evicted blocks so far.
     pub evicted: u64,
-    /// Bytes that the side of blocks seen once should have.
+    /// Target bytes of the side of blocks seen once.
     pub recent_target: u64,
     /// Bytes of each list.
     pub sizes: Sizes,
 }
 
 impl Memory {
-    /// Empty, with these limits.
+    /// An empty cache with these limits.
     pub fn new(limits: Limits) -> Self {
         let (short, pools) = (AtomicU64::new(0), AtomicU32::new(0));
         Self {
@@ -94,20 +94,20 @@ impl Memory {
         }
     }
 
-    /// Empty, with at most `arc_max` bytes of blocks; everything else by default.
+    /// An empty cache of at most `arc_max` bytes; other limits have their defaults.
     pub fn of_size(arc_max: u64) -> Self {
         let limits = Limits::default();
-        // A limit of 0 would be the default; of one byte no block is kept.
+        // 0 would mean the default; with one byte no block is cached.
         let _ = limits.set(Limit::ArcMax, arc_max.max(1));
         Self::new(limits)
     }
 
-    /// A number that no other pool has.
+    /// A number unique to a pool.
     pub(crate) fn pool(&self) -> u32 {
         self.pools.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Most bytes that blocks may take now.
+    /// Maximum bytes that blocks may take at present.
     #[doc(alias = "arc_c")]
     pub fn target(&self) -> u64 {
         let (most, least) = (self.limits.get(Limit::ArcMax), self.floor());
@@ -124,29 +124,29 @@ impl Memory {
         }
     }
 
-    /// Sets a limit; what is over it leaves at once.
+    /// Sets a limit; excess blocks are evicted at once.
     ///
     /// # Errors
-    /// A sentence, when the value is out of bounds.
+    /// A message, if the value is out of bounds.
     pub fn set(&self, limit: Limit, value: u64) -> Result<(), String> {
         self.limits.set(limit, value)?;
         self.evict(&mut self.store.lock());
         Ok(())
     }
 
-    /// Takes notice of how much memory the machine has available, and makes room or gets room back.
+    /// Adapts the target to the machine's available memory, by evicting blocks or restoring space.
     #[doc(alias("arc_reap_cb", "arc_available_memory"))]
     pub fn available(&self, bytes: u64) {
         let wanted = self.limits.get(Limit::ArcSysFree);
         let most = self.limits.get(Limit::ArcMax);
         let short = self.short.load(Ordering::Relaxed);
         let now = if bytes < wanted {
-            // From where it is, not from the limit: what was never used is no room.
+            // Starts from the present size, not from the limit: unused space cannot be released.
             let held = self.store.lock().size();
             let unused = most.saturating_sub(held);
             short.max(unused).saturating_add(wanted - bytes).min(most)
         } else {
-            // Back by an eighth of what is to spare each time, so that it doesn't swing.
+            // Restores an eighth of the surplus each time, to avoid oscillation.
             short.saturating_sub((bytes - wanted) / 8)
         };
         self.short.store(now, Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Memory {
         }
     }
 
-    /// What is in memory now.
+    /// The present content.
     pub fn contents(&self) -> Contents {
         let target = self.target();
         let store = self.store.lock();
@@ -170,7 +170,7 @@ impl Memory {
         }
     }
 
-    /// A block that is here.
+    /// A cached block.
     pub(crate) fn get(&self, key: Key, purpose: Purpose) -> Option<Buf> {
         let mut store = self.store.lock();
         let buf = store.cached.get(&key).cloned()?;
@@ -183,7 +183,7 @@ impl Memory {
         Some(buf)
     }
 
-    /// Keeps a block that was read, unless it was written meanwhile: what was written is newer.
+    /// Caches a block that was read, unless it was written meanwhile: the written content is newer.
     pub(crate) fn keep(&self, key: Key, buf: &Buf, purpose: Purpose) {
         let mut store = self.store.lock();
         if !store.cached.contains_key(&key) {
@@ -191,22 +191,22 @@ impl Memory {
         }
     }
 
-    /// Puts a block that was written in the place of what was there.
+    /// Replaces the cached content of a written block.
     pub(crate) fn replace(&self, key: Key, buf: &Buf, purpose: Purpose) {
         let mut store = self.store.lock();
         match store.cached.get_mut(&key) {
-            // Written in place: what was cached is old. The size is the same.
+            // Overwritten in place: the cached content is old. The size is the same.
             Some(slot) => *slot = buf.clone(),
             None => self.add(&mut store, key, buf, purpose),
         }
     }
 
-    /// Forgets one block.
+    /// Removes one block.
     pub(crate) fn remove(&self, key: Key) {
         self.store.lock().remove(key);
     }
 
-    /// Forgets a pool's blocks.
+    /// Removes a pool's blocks.
     pub(crate) fn forget(&self, pool: u32) {
         let mut store = self.store.lock();
         let keys: Vec<Key> = store.cached.keys().filter(|key| key.pool == pool).copied().collect();
@@ -215,9 +215,9 @@ impl Memory {
     }
 
     fn add(&self, store: &mut Store, key: Key, buf: &Buf, purpose: Purpose) {
-        // A small window into a joined device read would keep all of that read alive.
+        // A small slice of a joined device read would keep the whole read alive.
         let own = if buf.footprint() > 2 * buf.len() { Buf::from(&**buf) } else { buf.clone() };
-        // Buffers begin at pages, so that's what a small one costs.
+        // Buffers begin at pages, so a small one costs a page.
         let size = u64::try_from(own.footprint().next_multiple_of(PAGE)).unwrap_or(u64::MAX);
         let target = self.target();
         if size > target / 2 {

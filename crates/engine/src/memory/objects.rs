@@ -1,16 +1,16 @@
-//! How many objects of open object sets are in memory without being in use, over all pools.
+//! Bounds the number of unused objects of open object sets in memory, over all pools.
 //!
-//! While there are few, each object set keeps what it has met. Once there are many, each has an equal share of them, so
-//! thousands of mounted file systems take no more than one.
+//! While there are few, each object set keeps all it has visited. Once there are many, each has an equal share of
+//! them, so thousands of mounted file systems take no more than one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Objects without a use that stay in memory.
+/// Maximum unused objects in memory.
 const OBJECTS: usize = 8192;
-/// An object set's share is never less.
+/// Minimum share of an object set.
 const LEAST: usize = 32;
 
-/// What there is.
+/// The counters.
 #[derive(Debug, Default)]
 pub struct Objects {
     sets: AtomicUsize,
@@ -18,34 +18,34 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// An object set is opened that has so many objects in memory.
+    /// An object set with this many objects in memory is opened.
     pub fn opened(&self, objects: usize) {
         self.sets.fetch_add(1, Ordering::Relaxed);
         self.added(objects);
     }
 
-    /// One is closed that had so many.
+    /// An object set with this many objects is closed.
     pub fn closed(&self, objects: usize) {
         self.sets.fetch_sub(1, Ordering::Relaxed);
         self.removed(objects);
     }
 
-    /// Objects come into memory.
+    /// Objects are added to memory.
     pub fn added(&self, objects: usize) {
         self.objects.fetch_add(objects, Ordering::Relaxed);
     }
 
-    /// Objects leave it.
+    /// Objects are removed from memory.
     pub fn removed(&self, objects: usize) {
         self.objects.fetch_sub(objects, Ordering::Relaxed);
     }
 
-    /// Objects in memory, those in use included.
+    /// Number of objects in memory, including those in use.
     pub fn count(&self) -> usize {
         self.objects.load(Ordering::Relaxed)
     }
 
-    /// Objects that one object set may keep without a use.
+    /// Maximum unused objects of one object set.
     pub fn share(&self) -> usize {
         match self.objects.load(Ordering::Relaxed) > OBJECTS {
             true => (OBJECTS / self.sets.load(Ordering::Relaxed).max(1)).max(LEAST),

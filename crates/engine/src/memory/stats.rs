@@ -1,13 +1,13 @@
-//! What the cache did so far, counted.
+//! Counters of the cache.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a block was read, and what it holds.
+/// The purpose of a read, and the kind of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purpose {
-    /// Read ahead: nobody waits for it yet.
+    /// Read ahead: no request waits for it yet.
     pub prefetch: bool,
-    /// An indirect block, a dnode, a directory and the like; not what a file or volume contains.
+    /// An indirect block, a dnode, a directory and the like; not the content of a file or volume.
     pub metadata: bool,
 }
 
@@ -26,33 +26,33 @@ impl ByPurpose {
         }
     }
 
-    /// Counts one.
+    /// Counts one event.
     pub fn count(&self, of: Purpose) {
         self.cell(of).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many there were.
+    /// The count of one purpose.
     pub fn get(&self, of: Purpose) -> u64 {
         self.cell(of).load(Ordering::Relaxed)
     }
 
-    /// How many there were of all purposes.
+    /// The count of all purposes.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|cell| cell.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// Counters since the process began, of all pools.
+/// Counters since the start of the process, of all pools.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Reads answered from memory.
+    /// Reads served from memory.
     pub hits: ByPurpose,
-    /// Reads that joined one that was under way.
+    /// Reads that joined one in progress.
     pub io_hits: ByPurpose,
     /// Reads that went to a device.
     pub misses: ByPurpose,
-    /// Blocks that were read ahead, and then asked for.
+    /// Blocks that were read ahead and then requested.
     pub prefetch_used: AtomicU64,
-    /// Of [`Stats::prefetch_used`], those whose read was still under way.
+    /// Those of [`Stats::prefetch_used`] whose read was still in progress.
     pub prefetch_joined: AtomicU64,
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SaAttrs {
     values: Vec<(SaAttr, Vec<u8>)>,
-    /// What follows an old znode in its bonus buffer; `None` for system attributes.
+    /// The bytes after an old znode in its bonus buffer; `None` for system attributes.
     tail: Option<Vec<u8>>,
 }
 
@@ -33,7 +33,7 @@ impl SaAttrs {
     /// Decodes bonus buffer and spill block, in either byte order. An empty bonus has no attributes.
     pub fn decode(tables: &SaTables, bonus: &[u8], spill: Option<&[u8]>) -> Result<Self> {
         let mut attrs = Self::new();
-        // A bonus of zeros is that of a file just made.
+        // A bonus of zeros belongs to a newly created file.
         for buffer in [Some(bonus), spill].into_iter().flatten().filter(|b| b.iter().any(|b| *b != 0)) {
             attrs.decode_buffer(tables, buffer)?;
         }
@@ -89,7 +89,7 @@ impl SaAttrs {
         self.get(attr)?.first_chunk().map(|b| u64::from_le_bytes(*b))
     }
 
-    /// Replaces an attribute's bytes where it stands, or adds it at the end.
+    /// Replaces an attribute's bytes in place, or adds it at the end.
     #[doc(alias = "sa_update")]
     pub fn set(&mut self, attr: SaAttr, bytes: impl Into<Vec<u8>>) -> Result<()> {
         let bytes = bytes.into();
@@ -112,7 +112,7 @@ impl SaAttrs {
         self.set(attr, word.to_le_bytes())
     }
 
-    /// Removes an attribute; false when it was not there.
+    /// Removes an attribute; returns false if it is absent.
     #[doc(alias = "sa_remove")]
     pub fn remove(&mut self, attr: SaAttr) -> bool {
         let before = self.values.len();
@@ -120,19 +120,19 @@ impl SaAttrs {
         self.values.len() < before
     }
 
-    /// What follows an old znode in its bonus buffer (a link's target or a scan stamp); `None` for system
+    /// The bytes after an old znode in its bonus buffer (a link's target or a scan stamp); `None` for system
     /// attributes.
     pub fn znode_tail(&self) -> Option<&[u8]> {
         self.tail.as_deref()
     }
 
-    /// Sets what follows an old znode.
+    /// Sets the bytes after an old znode.
     pub fn set_znode_tail(&mut self, tail: Vec<u8>) {
         self.tail = Some(tail);
     }
 
-    /// Builds the buffers. `space` is what the dnode can hold of a bonus without a spill pointer: its bytes
-    /// less 192. New layouts are left to [`SaTables::store`], in the same transaction.
+    /// Builds the buffers. `space` is the dnode's capacity for a bonus without a spill pointer: its bytes less 192.
+    /// The caller stores new layouts with [`SaTables::store`], in the same transaction.
     #[doc(alias = "sa_build_layouts")]
     pub fn encode(&self, tables: &mut SaTables, space: usize) -> Result<SaBuffers> {
         if let Some(tail) = &self.tail {

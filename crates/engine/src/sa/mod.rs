@@ -1,9 +1,9 @@
 //! System attributes: a file's metadata in its bonus buffer and spill block.
 //!
-//! A file system numbers its attributes in a registry and its layouts (lists of attributes) in a second ZAP,
-//! both below its SA master node: [`SaTables`]. A buffer says the number of its layout and holds the bytes of
-//! those attributes: [`SaAttrs`]. File systems older than version 5 have neither; their fixed structure counts
-//! as layout 0 of the first sixteen attributes.
+//! A file system numbers its attributes in a registry and its layouts (lists of attributes) in a second ZAP, both
+//! below its SA master node: [`SaTables`]. A buffer contains the number of its layout and the bytes of those
+//! attributes: [`SaAttrs`]. File systems older than version 5 have neither; their fixed structure counts as layout
+//! 0 of the first sixteen attributes.
 //!
 //! Source: sa.c, OpenZFS 2.3.
 

@@ -13,12 +13,12 @@ use crate::dmu::edit::{Edit, NewObject, Objects};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{Entry, NewZap, Value, Zap, ZapEdit};
 
-/// Attributes that a registry may have, and layouts; numbers are 16 and 10 bits wide.
+/// Maximum number of attributes in a registry, and of layouts; numbers are 16 and 10 bits wide.
 const MAX_ATTRS: usize = 1 << 12;
 const MAX_LAYOUTS: usize = 1 << 10;
-/// Attributes of a layout; all of them must fit a dnode and its spill block.
+/// Maximum attributes of a layout; all of them must fit a dnode and its spill block.
 const MAX_LAYOUT_LEN: usize = 512;
-/// The first attributes of [`ZPL_ATTRS`] have their places as numbers: they are those of old file systems.
+/// The indexes of the first attributes of [`ZPL_ATTRS`] are their numbers: they are those of old file systems.
 const LEGACY_ATTRS: u16 = 16;
 /// Layouts 0 (old znodes) and 1 (a buffer without attributes) are never stored.
 const FIRST_LAYOUT: u16 = 2;
@@ -36,10 +36,10 @@ struct Layout {
     stored: bool,
 }
 
-/// Registry and layouts, and what of them is not stored yet.
+/// Registry and layouts, and their unstored parts.
 ///
-/// All attributes of the ZPL have a number from the start; as OpenZFS does, they are stored with the first
-/// change of any file. A new layout gets the next number and is stored with the file that needed it.
+/// All attributes of the ZPL have a number from the start; as in OpenZFS, they are stored with the first change of
+/// any file. A new layout gets the next number and is stored with the file that needed it.
 #[derive(Debug, Clone)]
 pub struct SaTables {
     master: u64,
@@ -72,7 +72,7 @@ impl SaTables {
         Self::read(master, |number| Zap::open(&objset.object(number)?)?.entries().take(MAX_ATTRS).collect())
     }
 
-    /// [`Self::load`] from objects that are being changed.
+    /// [`Self::load`] from objects under change.
     pub fn load_edited(objects: &dyn Objects, master: u64) -> Result<Self> {
         Self::read(master, |number| {
             let object = objects.edit(number)?;
@@ -130,7 +130,7 @@ impl SaTables {
         self.attrs.insert(attr.num, Registered { name, attr, stored });
     }
 
-    /// Gives a number to each attribute of the ZPL that has none.
+    /// Numbers each attribute of the ZPL that has no number.
     #[doc(alias = "sa_attr_table_setup")]
     fn add_zpl(&mut self) {
         for (place, known) in (0u16..).zip(ZPL_ATTRS) {
@@ -146,7 +146,7 @@ impl SaTables {
         }
     }
 
-    /// The attribute of this name (`ZPL_MODE`).
+    /// The attribute with this name (`ZPL_MODE`).
     pub fn attr(&self, name: &str) -> Option<SaAttr> {
         Some(self.attrs.get(self.names.get(name)?)?.attr)
     }
@@ -161,7 +161,7 @@ impl SaTables {
         self.layouts.get(&number).map(|l| Arc::clone(&l.attrs))
     }
 
-    /// The number of the layout of these attributes; a new one if there is none yet.
+    /// The number of the layout of these attributes, which is added if necessary.
     #[doc(alias = "sa_find_layout")]
     pub fn number_of(&mut self, attrs: &[SaAttr]) -> Result<u16> {
         let key: Vec<u16> = attrs.iter().map(|a| a.num).collect();
@@ -182,7 +182,7 @@ impl SaTables {
         self.attrs.values().all(|a| a.stored) && self.layouts.values().all(|l| l.stored)
     }
 
-    /// Stores what is new; to be called in the transaction that stores the first file that needs it.
+    /// Stores the new parts; to be called in the transaction that stores the first file that needs them.
     #[doc(alias("sa_attr_register_sync", "sa_add_layout_entry"))]
     pub fn store(&mut self, objects: &dyn Objects, rng: &mut Rng) -> Result<()> {
         let attrs: Vec<Registered> = self.attrs.values().filter(|a| !a.stored).cloned().collect();
@@ -215,7 +215,7 @@ impl SaTables {
     }
 }
 
-/// The object below the master node: the one that is there, or a new ZAP.
+/// The object below the master node: the existing one, or a new ZAP.
 #[doc(alias = "zap_create_link")]
 fn linked(
     objects: &dyn Objects,

@@ -67,7 +67,7 @@ fn attributes_that_older_file_systems_lack_are_registered_later() {
     assert_eq!(zap.lookup("ZPL_PROJID").unwrap().unwrap().first(), Some(22 | 8 << 24));
 }
 
-/// Random changes, and after each the buffers say what the attributes are.
+/// After each of several random changes the buffers decode to the attributes.
 #[test]
 fn any_set_survives_its_buffers() {
     let mut rng = Rng::new(3);

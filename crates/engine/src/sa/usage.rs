@@ -1,11 +1,11 @@
-//! Who uses how much: space and objects by user, group and project.
+//! Accounting of space and objects by user, group and project.
 //!
 //! Three ZAPs in an object set's root block count bytes (key: the id in hexadecimal digits) and objects (with the
-//! prefix `obj-`). They are kept while a group is written: [`account`] is given what changed, with the owners that
-//! the bonus buffers name, before and after. An object counts with its blocks and 512 bytes for its dnode.
+//! prefix `obj-`). They are updated while a txg is written: [`account`] gets the changes, with the owners in the
+//! bonus buffers, before and after. An object counts with its blocks and 512 bytes for its dnode.
 //!
-//! Objects that are no files (the master node, attribute tables) belong to nobody, but their dnodes are flagged as
-//! counted, too. Owners stand at fixed places of a file's bonus buffer, whatever its layout.
+//! Objects other than files (the master node, attribute tables) have no owner, but their dnodes are flagged as
+//! counted, too. Owners have fixed positions in a file's bonus buffer, whatever its layout.
 //!
 //! Source: `userquota_updates_task`, dmu_objset.c; `zpl_get_file_info`, zfs_quota.c; OpenZFS 2.3.
 
@@ -22,22 +22,22 @@ use crate::dmu::{LiveObjset, NewObject, SpecialObject, Tx};
 use crate::error::Result;
 use crate::zap::{NewZap, ZapEdit, int_name};
 
-/// Whose a file is.
+/// The owners of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owners {
     /// User, a FUID.
     pub user: u64,
     /// Group, a FUID.
     pub group: u64,
-    /// Project; 0: none.
+    /// Project; 0 for none.
     pub project: u64,
 }
 
-/// Places in a bonus buffer, behind its header: owner, group, flags, project.
+/// Offsets in a bonus buffer, after its header: owner, group, flags, project.
 const PLACES: [usize; 4] = [24, 32, 48, 128];
 
 impl Owners {
-    /// The owners that a dnode's bonus buffer names; `None` when it is no file's.
+    /// The owners in a dnode's bonus buffer; `None` if it is not a file's.
     pub fn of(dnode: &Dnode) -> Option<Self> {
         match dnode.bonustype {
             ObjectType::SA => Self::of_attributes(dnode.bonus()),
@@ -67,8 +67,8 @@ impl Owners {
 /// Changes of one account: bytes and objects by id.
 type Deltas = BTreeMap<u64, (i64, i64)>;
 
-/// Puts what one group changed into the accounts of users, groups and (when the pool counts them) `projects`.
-/// To be called between writing the objects and writing the root; what it changes is then to be written, too.
+/// Adds the changes of one txg to the accounts of users, groups and (if the pool counts them) `projects`. To be
+/// called between writing the objects and writing the root; the changed accounts are then to be written, too.
 /// `salt`: any number.
 pub fn account(
     objset: &Arc<LiveObjset>,

@@ -1,4 +1,4 @@
-//! The walk, the counting and the space maps together: all that `zdb -b` tells.
+//! The walk, the counting and the space maps together: the information of `zdb -b`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,34 +11,33 @@ use crate::spa::Pool;
 use crate::types::Bookmark;
 use crate::vdev::config::AllocBias;
 
-/// Sectors that one pass looks at, unless the caller says otherwise: 2 TiB of 4 KiB sectors in two
-/// bitmaps of 64 MiB each, when all of it is allocated.
+/// Default sectors per pass: 2 TiB of 4 KiB sectors in two bitmaps of 64 MiB each, if all of it is allocated.
 pub const WINDOW_SECTORS: u64 = 1 << 29;
-/// Most errors that are kept.
+/// Maximum number of kept errors.
 const MAX_ERRORS: usize = 4096;
-/// OpenZFS sets a metaslab aside for the intent log on vdevs with more metaslabs than this.
+/// OpenZFS reserves a metaslab for the intent log on vdevs with more metaslabs than this.
 #[doc(alias = "zfs_embedded_slog_min_ms")]
 const EMBEDDED_LOG_MIN: usize = 64;
 
-/// What to do on the way.
+/// Options of the walk.
 #[derive(Debug)]
 pub struct Options<'a> {
     /// Compare with the space maps.
     pub leaks: bool,
-    /// Set when the user wants no more.
+    /// Set when the user requests a stop.
     pub stop: &'a AtomicBool,
-    /// Sectors that one pass looks at.
+    /// Sectors per pass.
     pub window: u64,
 }
 
-/// What a walk meets, for those who want to see it all.
+/// Events of a walk, for callers that need all of them.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The walk begins; the space maps say that so many bytes are allocated.
+    /// The walk begins; holds the allocated bytes according to the space maps.
     Start(u64),
     /// A block pointer, and how it counts.
     Block(&'a Visit<'a>, Met),
-    /// A hole that was born.
+    /// A hole with a birth.
     Hole(&'a Visit<'a>),
 }
 
@@ -49,7 +48,7 @@ pub struct ClassUse {
     pub alloc: i64,
     /// Allocatable.
     pub space: u64,
-    /// Whether any vdev serves it.
+    /// Whether a vdev serves it.
     pub present: bool,
 }
 
@@ -68,33 +67,33 @@ pub struct Classes {
     pub embedded_log: ClassUse,
 }
 
-/// All that was counted.
+/// The totals.
 #[derive(Debug, Default)]
 pub struct Account {
     /// Blocks.
     pub stats: BlockStats,
     /// Classes.
     pub classes: Classes,
-    /// Bytes that only a checkpoint keeps.
+    /// Bytes that only a checkpoint holds.
     pub checkpoint: u64,
-    /// Bytes copied by a removal that is under way.
+    /// Bytes copied by a removal in progress.
     pub removing: u64,
     /// Bytes that log space maps add to the metaslabs' counts.
     pub unflushed: i64,
-    /// Leaks and double use; `None` when not looked for, or when the walk was stopped.
+    /// Leaks and double use; `None` if not checked, or if the walk was stopped.
     pub space: Option<Findings>,
-    /// What could not be read, and with it all that hangs from it.
+    /// Unreadable blocks, with everything below them.
     pub unreadable: Vec<(Bookmark, Error)>,
-    /// How many things could not be read; only the first are kept.
+    /// Number of unreadable blocks; only the first are kept.
     pub unreadable_count: u64,
-    /// Damage of what only accounting needs.
+    /// Damage of structures that only accounting needs.
     pub notes: Vec<Error>,
-    /// The user stopped it.
+    /// The user stopped the walk.
     pub stopped: bool,
 }
 
 impl Account {
-    /// Bytes that space maps say are allocated.
+    /// Allocated bytes according to the space maps.
     pub fn total_alloc(&self) -> i64 {
         let c = &self.classes;
         let classes = [c.normal, c.special, c.dedup, c.log, c.embedded_log];
@@ -116,12 +115,12 @@ impl Account {
     }
 }
 
-/// Walks the pool, counting; `tell` sees everything that the first pass meets.
+/// Walks the pool, counting; `tell` is called with every event of the first pass.
 pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Account {
     let mut maps = SpaceMaps::load(pool);
     let mut account = Account { classes: classes(&maps), ..Account::default() };
     if options.leaks {
-        // zdb gives removed vdevs their metaslabs back to look for leaks, and counts them.
+        // zdb restores the metaslabs of removed vdevs for the leak check, and counts them.
         account.classes.normal.space = account.classes.normal.space.saturating_add(maps.removed);
         account.unflushed = maps.unflushed();
         let checkpoint = &mut account.checkpoint;
@@ -187,7 +186,7 @@ impl Visitor for Pass<'_, '_> {
             Met::First | Met::Elsewhere => {}
         }
         if self.first {
-            // A redacted pointer is a hole in all but name.
+            // A redacted pointer counts as a hole.
             if !bp.is_redacted() {
                 let maps = self.maps;
                 let metaslab =

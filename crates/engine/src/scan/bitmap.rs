@@ -1,4 +1,4 @@
-//! Bits in chunks that exist only where a bit is set: which sectors of a vdev are in use.
+//! A bitmap in chunks that exist only where a bit is set: the used sectors of a vdev.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// Room for `bits` numbers, none set.
+    /// Capacity for `bits` numbers, none set.
     pub fn new(bits: u64) -> Self {
         Self { chunks: BTreeMap::new(), room: bits.div_ceil(CHUNK_BITS).saturating_mul(CHUNK_BITS) }
     }
@@ -30,7 +30,7 @@ impl Bitmap {
         self.chunks.get(&chunk).and_then(|c| c.get(word)).copied().unwrap_or(0)
     }
 
-    /// Sets or clears `[start, end)`; numbers past the room are ignored. Gives how many changed.
+    /// Sets or clears `[start, end)`; numbers past the capacity are ignored. Returns the number of changed bits.
     pub fn fill(&mut self, start: u64, end: u64, on: bool) -> u64 {
         let mut changed = 0;
         let mut at = start;
@@ -63,7 +63,7 @@ impl Bitmap {
         changed
     }
 
-    /// How many of `[start, end)` are set.
+    /// The number of set bits in `[start, end)`.
     pub fn count(&self, start: u64, end: u64) -> u64 {
         let end = end.min(self.room);
         if start >= end {
@@ -78,7 +78,7 @@ impl Bitmap {
             .sum()
     }
 
-    /// Runs of numbers that are in `self` and not in `other`.
+    /// Runs of numbers in `self` but not in `other`.
     pub fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -89,7 +89,7 @@ impl Bitmap {
         })
     }
 
-    /// The first number from `from` on whose being in `self` but not in `other` is `wanted`.
+    /// The first number from `from` on for which "in `self` but not in `other`" equals `wanted`.
     fn seek(&self, other: &Self, from: u64, wanted: bool) -> Option<u64> {
         let mut bit = from;
         while bit < self.room {
@@ -98,7 +98,7 @@ impl Bitmap {
                 if !wanted {
                     return Some(bit);
                 }
-                // Where nothing is set nothing can be wanted: on to the next chunk that there is.
+                // A missing chunk has no set bit: continue with the next existing chunk.
                 bit = self.chunks.range(chunk..).next()?.0.saturating_mul(CHUNK_BITS);
                 continue;
             }
@@ -124,7 +124,7 @@ fn place(bit: u64) -> (u64, usize, u64) {
     (chunk, word, 1 << (bit % 64))
 }
 
-/// The words that `[start, end)` touches: a number in each, and the mask of those wanted.
+/// The words of `[start, end)`: the number of each, and the mask of the wanted bits.
 fn words(start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
     let mut at = start;
     std::iter::from_fn(move || {

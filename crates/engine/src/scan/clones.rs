@@ -1,4 +1,4 @@
-//! The clone table (BRT), as far as a walk needs it: is this place referred to more than once on purpose?
+//! The clone table (BRT) for a walk: whether a block legitimately has more than one reference.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::zap::Zap;
 
-/// The tables of all top-level vdevs, opened when first asked.
+/// The tables of all top-level vdevs, opened on first use.
 #[derive(Debug)]
 pub struct Clones<'p> {
     pool: &'p Pool,
@@ -29,7 +29,7 @@ impl<'p> Clones<'p> {
         self.active
     }
 
-    /// References beyond the first; 0 when the block is not cloned or its table can't be read.
+    /// References beyond the first; 0 if the block is not cloned or its table is unreadable.
     pub fn references(&mut self, dva: &Dva) -> u64 {
         if !self.active {
             return 0;

@@ -1,8 +1,7 @@
-//! Blocks that nothing refers to any more but that still hold their space: the lists that a sync
-//! works off later.
+//! Unreferenced blocks that still hold their space: the lists that a later sync processes.
 //!
 //! - `sync_bplist`: frees that came too late in a sync;
-//! - `free_bpobj`: snapshots destroyed, their blocks not freed yet;
+//! - `free_bpobj`: blocks of destroyed snapshots that are not freed yet;
 //! - the bptree: whole object sets of destroyed heads;
 //! - deleted livelists: blocks of destroyed clones (allocations without their free).
 //!
@@ -22,13 +21,13 @@ use crate::spa::Pool;
 use crate::types::Bookmark;
 use crate::zap::Zap;
 
-/// Most lists below one list that are followed.
+/// Maximum sublists of one list.
 const MAX_LISTS: usize = 1 << 20;
-/// Most blocks of one part of a livelist: OpenZFS starts a new part after half a million.
+/// Maximum blocks of one part of a livelist: OpenZFS starts a new part after half a million.
 const MAX_LIVE: u64 = 1 << 20;
 const BLKPTR: u64 = 128;
 
-/// Meets every block that waits to be freed.
+/// Visits every block that is still to be freed.
 pub fn deferred(pool: &Pool, visitor: &mut dyn Visitor) -> std::result::Result<(), Stop> {
     for name in [names::mos::SYNC_BPOBJ, names::mos::FREE_BPOBJ] {
         let mut tell = |bp: &Blkptr, at| visitor.block(&deferred_visit(bp, at));
@@ -61,7 +60,7 @@ fn entry(pool: &Pool, name: &str) -> Result<Option<u64>> {
     Ok(pool.directory()?.u64(name)?.filter(|&n| n != 0))
 }
 
-/// Tells of each pointer in a block list and the lists below it.
+/// Visits each pointer in a block list and its sublists.
 pub fn bpobj(
     pool: &Pool,
     number: u64,
@@ -98,7 +97,7 @@ fn sublists(pool: &Pool, number: u64, count: u64) -> Result<Vec<u64>> {
     Ok(raw.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
 }
 
-/// The first `count` pointers of an object that is an array of them, the last first: as they are freed.
+/// The first `count` pointers of an array object, the last first: the order of freeing.
 fn pointers(
     object: &Object,
     count: u64,
@@ -122,7 +121,7 @@ fn pointers(
     Ok(Ok(()))
 }
 
-/// Object sets that are being destroyed.
+/// Object sets under destruction.
 fn trees(pool: &Pool, visitor: &mut dyn Visitor) -> Met {
     let Some(number) = entry(pool, names::mos::BPTREE_OBJ)? else { return Ok(Ok(())) };
     let object = pool.mos.object(number)?;
@@ -143,7 +142,7 @@ fn trees(pool: &Pool, visitor: &mut dyn Visitor) -> Met {
     Ok(Ok(()))
 }
 
-/// Passes blocks of a destroyed tree on as waiting to be freed, without those already freed.
+/// Passes blocks of a destroyed tree on as still to be freed, without those already freed.
 struct Orphans<'a> {
     visitor: &'a mut dyn Visitor,
     resume: ondisk::Bookmark,
@@ -162,14 +161,14 @@ impl Visitor for Orphans<'_> {
     }
 }
 
-/// Whether freeing has passed this block. `resume` is the block where it goes on; all zeros before it began.
+/// Whether freeing has passed this block. `resume` is the block where it continues; all zeros before it began.
 fn is_before(visit: &Visit<'_>, resume: &ondisk::Bookmark) -> bool {
     let Some(dnode) = visit.dnode else { return false };
     let (at, shift) = (visit.at, dnode.blocks_per_indirect_shift());
     bptree::has_passed(resume, at.object, (at.level, at.blkid), shift)
 }
 
-/// What destroyed clones left behind.
+/// The livelists of destroyed clones.
 fn livelists(pool: &Pool, visitor: &mut dyn Visitor) -> Met {
     let Some(number) = entry(pool, names::mos::DELETED_CLONES)? else { return Ok(Ok(())) };
     for list in Zap::open(&pool.mos.object(number)?)?.to_vec()? {

@@ -1,17 +1,17 @@
-//! Walks over a whole pool: every block pointer once, each block's bytes when asked, and what the
-//! space maps say of them.
+//! Walks over a whole pool: visits every block pointer once, reads each block's bytes on request, and compares the
+//! blocks with the space maps.
 //!
-//! - [`traverse`]: the order in which blocks are met, and which of them count (a block that several
-//!   snapshots share is met once, in the oldest of them);
-//! - [`lists`]: blocks that nothing refers to any more but that wait to be freed;
+//! - [`traverse`]: the order of blocks, and which of them count (a block that several snapshots share is visited
+//!   once, in the oldest of them);
+//! - [`lists`]: unreferenced blocks that are still to be freed;
 //! - [`stats`]: blocks, bytes and sizes by type and level;
-//! - [`space`]: each block's places held against the space maps: leaks, double use;
+//! - [`space`]: comparison of each block's locations with the space maps: leaks, double use;
 //! - [`account`]: all of these together;
-//! - `removal`: copies that a removal under way has made;
-//! - [`verify`]: every block read in device order, and the damage told.
+//! - `removal`: copies made by a removal in progress;
+//! - [`verify`]: reads every block in device order, and reports damage.
 //!
-//! What can't be read is told to the visitor and left out with all that hangs from it; nothing here
-//! stops at damage.
+//! Unreadable blocks are reported to the visitor and skipped with everything below them; a walk never stops at
+//! damage.
 
 pub mod account;
 pub mod bitmap;

@@ -1,8 +1,8 @@
-//! Copies that a removal under way has made.
+//! Copies made by a removal in progress.
 //!
-//! Block pointers name the old places until the removal ends, so nothing in the tree claims the copies. A copy is in use
-//! while the segment that it was made of is allocated; what is freed meanwhile is freed at both places.
-//! Format source: `vdev_removal.c` and `zdb_claim_removing`, OpenZFS 2.3.
+//! Block pointers name the old locations until the removal ends, so no block in the tree claims the copies. A copy
+//! is in use while its source segment is allocated; segments freed meanwhile are freed at both locations. Format
+//! source: `vdev_removal.c` and `zdb_claim_removing`, OpenZFS 2.3.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,8 @@ use crate::spa::Pool;
 use crate::spa::mapping::load_mapping;
 use crate::vdev::indirect::IndirectMapping;
 
-/// Where the allocated segments of vdevs that are being removed were copied to. What can't be read is noted in `maps`.
+/// The locations of the copies of allocated segments on vdevs under removal. Unreadable structures are recorded in
+/// `maps`.
 #[doc(alias = "zdb_claim_removing")]
 pub fn copies(pool: &Pool, maps: &mut SpaceMaps) -> Vec<Run> {
     let removing: Vec<(u64, u64)> = maps

@@ -1,17 +1,16 @@
-//! Every block's places held against the space maps.
+//! Compares every block's locations with the space maps.
 //!
-//! A pass looks at a *window* of the pool's space: for each sector there one bit for "a space map says
-//! allocated" and one for "some block stands here". Pools too large for the memory granted take several
-//! passes over the metadata. A deduplicated or cloned block claims its places once; further references
-//! are counted as saved space.
+//! A pass covers a *window* of the pool's space: for each sector in it one bit for "allocated in a space map" and
+//! one for "used by a block". Pools too large for the granted memory take several passes over the metadata. A
+//! deduplicated or cloned block claims its locations once; further references are counted as saved space.
 //!
-//! What is found:
-//! - *leaks*: allocated, but no block stands there;
+//! Findings:
+//! - *leaks*: allocated, but not used by a block;
 //! - *double use*: two blocks that are neither deduplicated nor cloned share a sector;
-//! - *unallocated*: a block stands where the space map says free.
+//! - *unallocated*: used by a block, but free in the space map.
 //!
-//! Differs from OpenZFS: which reference of a deduplicated block comes first is told by its place having
-//! been met, not by the dedup table; a damaged space map makes its metaslab unknown instead of ending all.
+//! Differs from OpenZFS: the first reference of a deduplicated block is recognised by its locations being
+//! unclaimed, not by the dedup table; a damaged space map makes its metaslab unknown instead of ending the check.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -24,11 +23,11 @@ use crate::error::{Error, Kind};
 use crate::spa::Pool;
 use crate::zio::gang_members;
 
-/// Most findings of a kind that are kept.
+/// Maximum kept findings of a kind.
 const MAX_FINDINGS: usize = 1 << 16;
-/// Gangs within gangs.
+/// Maximum nesting of gangs.
 const MAX_NESTING: u32 = 16;
-/// Pieces of one block on removed vdevs: one of 32 MiB in single sectors, several times over.
+/// Maximum pieces of one block on removed vdevs: one of 32 MiB in single sectors, several times over.
 const MAX_PIECES: u32 = 1 << 18;
 
 /// A run of bytes on a top-level vdev.
@@ -42,7 +41,7 @@ pub struct Run {
     pub size: u64,
 }
 
-/// What is wrong with the use of space.
+/// Violations in the use of space.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Allocated and unused.
@@ -60,14 +59,14 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Whether all is well.
+    /// Whether there are no findings.
     pub fn is_clean(&self) -> bool {
         self.leaked_bytes == 0 && self.doubled_bytes == 0 && self.unallocated_bytes == 0
     }
 }
 
 impl Findings {
-    /// Adds what another pass found.
+    /// Adds the findings of another pass.
     pub fn merge(&mut self, other: Self) {
         let join = |mine: &mut Vec<Run>, theirs: Vec<Run>| {
             let room = MAX_FINDINGS.saturating_sub(mine.len());
@@ -89,17 +88,17 @@ fn note(list: &mut Vec<Run>, bytes: &mut u64, run: Run) {
     }
 }
 
-/// Metaslabs that one pass looks at, by vdev: `[first, end)`.
+/// Metaslabs of one pass, by vdev: `[first, end)`.
 pub type Window = BTreeMap<u64, (u64, u64)>;
 
-/// Cuts the pool's space into windows whose bitmaps stay within `bits` sectors.
+/// Divides the pool's space into windows whose bitmaps stay within `bits` sectors.
 pub fn windows(maps: &SpaceMaps, bits: u64) -> Vec<Window> {
     let mut all = vec![Window::new()];
     let mut left = bits;
     for top in &maps.tops {
         let each = (1_u64 << top.ms_shift) >> top.ashift;
         for (ms, slab) in (0_u64..).zip(&top.metaslabs) {
-            // Of an empty metaslab only the table of chunks takes memory.
+            // For an empty metaslab only the table of chunks takes memory.
             let cost = if slab.object == 0 && slab.alloc == 0 { each >> 9 } else { each };
             if cost > left {
                 all.push(Window::new());
@@ -136,7 +135,7 @@ impl Sectors {
     }
 }
 
-/// How a reference to a block counts.
+/// The role of a reference to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Met {
     /// The first reference.
@@ -145,11 +144,11 @@ pub enum Met {
     Deduplicated,
     /// A further reference of a cloned block.
     Cloned,
-    /// Another pass will tell.
+    /// Outside of this pass's window.
     Elsewhere,
 }
 
-/// What was met while one block claims its places: a forged one would go on without end.
+/// State while one block claims its locations: it bounds the work for a forged block.
 #[derive(Default)]
 struct Claiming {
     /// Gang headers.
@@ -164,14 +163,14 @@ pub struct SpaceCheck<'p> {
     pool: &'p Pool,
     clones: Clones<'p>,
     tops: BTreeMap<u64, Sectors>,
-    /// What was found so far.
+    /// The findings so far.
     pub findings: Findings,
     /// Gang headers and mappings that could not be read.
     pub notes: Vec<Error>,
 }
 
 impl<'p> SpaceCheck<'p> {
-    /// Takes in what the space maps say of a window.
+    /// Applies the space maps of a window.
     pub fn new(pool: &'p Pool, maps: &mut SpaceMaps, window: &Window) -> Self {
         let mut tops = BTreeMap::new();
         for top in &maps.tops {
@@ -194,7 +193,7 @@ impl<'p> SpaceCheck<'p> {
         Self { pool, clones: Clones::new(pool), tops, findings: Findings::default(), notes: Vec::new() }
     }
 
-    /// Counts a reference to a block, and claims its places when it is the first.
+    /// Counts a reference to a block, and claims its locations if it is the first.
     pub fn meet(&mut self, bp: &Blkptr) -> Met {
         let Some(first) = bp.dva(0) else { return Met::First };
         match self.is_used(&first, 0) {
@@ -211,7 +210,7 @@ impl<'p> SpaceCheck<'p> {
         }
     }
 
-    /// Whether the first sector of a copy is in use already; `None` outside of the window.
+    /// Whether the first sector of a copy is already in use; `None` outside of the window.
     fn is_used(&self, dva: &Dva, hops: u32) -> Option<bool> {
         let (vdev, offset) = (u64::from(dva.vdev), dva.offset);
         if let Some(top) = self.pool.zio.tree().top(vdev).filter(|t| t.is_removed()) {
@@ -235,7 +234,7 @@ impl<'p> SpaceCheck<'p> {
         }
     }
 
-    /// A gang's headers, then its members, which all headers name alike.
+    /// Claims a gang's headers, then its members, which all headers name alike.
     fn claim_gang(&mut self, bp: &Blkptr, claiming: &mut Claiming, nesting: u32) {
         if nesting >= MAX_NESTING || bp.dva(0).is_none_or(|dva| !claiming.headers.insert(dva)) {
             return self.notes.push(Error::new(Kind::Loop, "a gang contains itself"));
@@ -297,12 +296,11 @@ impl<'p> SpaceCheck<'p> {
         self.claim_range(vdev, offset, size, &mut Claiming::default(), 0);
     }
 
-    /// Ends the pass: what is allocated and unused is leaked. Metaslabs that are not known are left out
-    /// of every finding.
+    /// Ends the pass: allocated and unused sectors are leaked. Unknown metaslabs are excluded from every finding.
     pub fn finish(mut self, maps: &SpaceMaps) -> (Findings, Vec<Error>) {
         for (vdev, sectors) in &self.tops {
             for (from, to) in sectors.allocated.difference(&sectors.used) {
-                // One finding never crosses metaslabs, as zdb has it.
+                // One finding never crosses metaslabs, as in zdb.
                 let each = 1_u64 << (sectors.ms_shift - sectors.ashift.min(sectors.ms_shift));
                 let mut at = from;
                 while at < to {

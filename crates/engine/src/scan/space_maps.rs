@@ -1,7 +1,7 @@
-//! What the space maps say is allocated: each metaslab's own map, then the log space maps with what was
-//! not flushed into it yet, less what only a checkpoint keeps.
+//! The allocated space according to the space maps: each metaslab's own map, plus the unflushed changes in the log
+//! space maps, less the space that only a checkpoint holds.
 //!
-//! Damage is noted per metaslab: what it says is then unknown, and nothing is concluded from it.
+//! Damage is recorded per metaslab: its content is then unknown, and no conclusion is drawn from it.
 //!
 //! Format source: `metaslab_load`, `spa_ld_log_spacemaps`, `vdev_checkpoint_sm_object`, OpenZFS 2.3.
 
@@ -17,16 +17,16 @@ use crate::spa::Pool;
 use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::zap::Zap;
 
-/// Most metaslabs of one vdev: OpenZFS aims at 200 and never makes more than this.
+/// Maximum metaslabs of one vdev: OpenZFS aims at 200 and never makes more than this.
 const MAX_METASLABS: u64 = 1 << 17;
 
-/// Largest metaslab that makes sense, as a shift; OpenZFS stops at 16 GiB.
+/// Maximum plausible metaslab size, as a shift; OpenZFS stops at 16 GiB.
 const MAX_METASLAB_SHIFT: u32 = 40;
 
 /// A metaslab's space map.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Metaslab {
-    /// Its object, 0 when nothing was ever allocated.
+    /// Its object, 0 if nothing was ever allocated.
     pub object: u64,
     /// Bytes allocated, by its own count.
     pub alloc: i64,
@@ -39,21 +39,21 @@ pub struct Metaslab {
 pub struct TopSpace {
     /// The vdev.
     pub id: u64,
-    /// What it serves.
+    /// Its allocation class.
     pub bias: AllocBias,
     /// Unit of allocation, as a shift.
     pub ashift: u32,
     /// Size of a metaslab, as a shift.
     pub ms_shift: u32,
-    /// Metaslabs of a draid begin and end with a whole row of a group, of so many bytes; else 1.
+    /// Metaslabs of a draid begin and end with a whole row of a group, of so many bytes; otherwise 1.
     pub row: u64,
     /// Its metaslabs in order; none for removed vdevs.
     pub metaslabs: Vec<Metaslab>,
-    /// Space map of frees that a checkpoint still needs, 0: none.
+    /// Space map of frees that a checkpoint still references, 0 for none.
     pub checkpoint: u64,
     /// It is being removed.
     pub removing: bool,
-    /// Its mapping object, when it is being removed.
+    /// Its mapping object, if it is being removed.
     pub mapping: u64,
 }
 
@@ -74,16 +74,16 @@ impl TopSpace {
     }
 }
 
-/// All metaslabs of a pool, and what was wrong with them.
+/// All metaslabs of a pool, and the errors found.
 #[derive(Debug, Default)]
 pub struct SpaceMaps {
-    /// Top-level vdevs that have metaslabs.
+    /// Top-level vdevs with metaslabs.
     pub tops: Vec<TopSpace>,
-    /// Bytes that removed vdevs could once allocate.
+    /// The former capacity of removed vdevs in bytes.
     pub removed: u64,
     /// Space maps that could not be read.
     pub notes: Vec<Error>,
-    /// Metaslabs `(vdev, number)` whose content is not known.
+    /// Metaslabs `(vdev, number)` of unknown content.
     pub unknown: BTreeSet<(u64, u64)>,
     logs: Vec<Log>,
 }
@@ -169,7 +169,7 @@ impl SpaceMaps {
         self.tops.iter().find(|t| t.id == vdev)
     }
 
-    /// Tells of every change of the metaslabs that `wanted` picks, in an order in which they can be
+    /// Calls `tell` with every change of the metaslabs selected by `wanted`, in an order in which they can be
     /// applied: `(vdev, start, end, allocated)`.
     pub fn replay(
         &mut self,
@@ -219,7 +219,7 @@ impl SpaceMaps {
         }
     }
 
-    /// Bytes that changes in the log space maps add to what the metaslabs count.
+    /// Bytes that changes in the log space maps add to the metaslabs' counts.
     pub fn unflushed(&mut self) -> i64 {
         let mut sum = 0_i64;
         self.replay_logs(&|_, _| true, &mut |_, start, end, on| {
@@ -229,7 +229,7 @@ impl SpaceMaps {
         sum
     }
 
-    /// Tells of space that only a checkpoint keeps: `(vdev, start, end)`.
+    /// Calls `tell` with the space that only a checkpoint holds: `(vdev, start, end)`.
     pub fn checkpointed(&mut self, pool: &Pool, tell: &mut dyn FnMut(u64, u64, u64)) {
         for top in self.tops.iter().filter(|t| t.checkpoint != 0) {
             let decoder = SpaceMapDecoder::new(top.ashift, 0, top.size());
@@ -242,7 +242,7 @@ impl SpaceMaps {
     }
 }
 
-/// What a vdev can hold at most, by the devices of it that are there; anything when none is.
+/// The maximum capacity of a vdev, by its present devices; unlimited without any.
 fn most(pool: &Pool, config: &VdevConfig) -> u64 {
     let tree = pool.tree();
     let leaves: Vec<&VdevConfig> = config.walk().into_iter().filter(|v| v.kind.is_leaf()).collect();

@@ -1,4 +1,4 @@
-//! Blocks counted: how many, how large, of which type and level, as `zdb -b` counts.
+//! Block statistics: count and size by type and level, as in `zdb -b`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::traverse::{Origin, Visit};
 pub enum Row {
     /// A type of the DMU's fixed table.
     Type(u8),
-    /// Blocks that wait to be freed.
+    /// Blocks that are still to be freed.
     Deferred,
     /// Extra copies of much-used deduplicated blocks, in old pools.
     DedupDitto,
@@ -20,7 +20,7 @@ pub enum Row {
 }
 
 impl Row {
-    /// The row that a block counts in.
+    /// The row of a block.
     pub fn of(visit: &Visit<'_>) -> Self {
         match visit.origin {
             Origin::Deferred => Self::Deferred,
@@ -45,7 +45,7 @@ impl Row {
     }
 }
 
-/// Sums over some blocks.
+/// Totals over some blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[doc(alias = "zdb_blkstats_t")]
 pub struct Sums {
@@ -63,7 +63,7 @@ pub struct Sums {
     pub ditto_same_vdev: u64,
     /// Blocks with copies in one metaslab.
     pub ditto_same_metaslab: u64,
-    /// Blocks by sectors of 512 bytes; those above 128 KiB stand in the last slot.
+    /// Blocks by sectors of 512 bytes; those above 128 KiB are in the last slot.
     pub psize_histogram: BTreeMap<u16, u64>,
 }
 
@@ -71,7 +71,7 @@ pub struct Sums {
 pub const PSIZE_LAST: u16 = 257;
 
 impl Sums {
-    /// Adds other sums.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.lsize += other.lsize;
@@ -137,7 +137,7 @@ pub struct Ditto {
 }
 
 impl Ditto {
-    /// `metaslab` gives the metaslab of an offset of a vdev.
+    /// `metaslab` returns the metaslab of an offset of a vdev.
     pub fn of(bp: &Blkptr, metaslab: impl Fn(u32, u64) -> Option<u64>) -> Self {
         let copies: Vec<_> = bp.dvas().collect();
         let mut ditto = Self::default();
@@ -180,7 +180,7 @@ impl BlockStats {
         self.sum(|_, _| true)
     }
 
-    /// Sums over the cells that `which` picks.
+    /// Totals over the cells selected by `which`.
     pub fn sum(&self, which: impl Fn(Row, u8) -> bool) -> Sums {
         self.sum_cells(|row, level, _| which(row, level))
     }
@@ -195,8 +195,8 @@ impl BlockStats {
         sums
     }
 
-    /// What zdb's last row counts: indirect blocks and metadata types, without self-describing ones and
-    /// what is embedded throughout.
+    /// The content of zdb's last row: indirect blocks and metadata types, without self-describing ones and blocks
+    /// that are always embedded.
     pub fn metadata(&self) -> Sums {
         self.sum_cells(|row, level, cell| match row {
             Row::Type(raw) => cell.asize > 0 && (level > 0 || ObjectType(raw).is_metadata()),

@@ -1,7 +1,7 @@
-//! The order in which a pool is walked: MOS, then each dataset and snapshot, in the order of their object numbers.
+//! The order of a pool's walk: MOS, then each dataset and snapshot, in the order of their object numbers.
 //!
-//! A dataset is entered with a bound: blocks born at or before its previous snapshot belong to that
-//! one and are passed over with everything below them. The walk over one object set is [`crate::traverse`]'s.
+//! A dataset is walked with a bound: blocks born at or before its previous snapshot belong to that snapshot and are
+//! skipped with everything below them. [`crate::traverse`] walks one object set.
 
 use ondisk::dsl::DslDataset;
 use ondisk::{Blkptr, ObjectType};
@@ -12,7 +12,7 @@ use crate::spa::Pool;
 pub use crate::traverse::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk};
 use crate::types::Bookmark;
 
-/// Meets every block pointer of the pool.
+/// Visits every block pointer of the pool.
 pub fn traverse(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> {
     lists::deferred(pool, visitor)?;
     let last = match pool.uberblock.checkpoint_txg {
@@ -34,14 +34,14 @@ pub fn traverse(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> {
                     }
                 }
             }
-            // The walk over the MOS itself has told of these.
+            // The walk over the MOS itself has reported these.
             Ok(_) | Err(_) => {}
         }
     }
     Ok(())
 }
 
-/// Meets every block pointer below a root that belongs to no dataset any more.
+/// Visits every block pointer below a root without a dataset.
 pub(super) fn orphan(pool: &Pool, visitor: &mut dyn Visitor, bp: &Blkptr, bound: u64) -> Result<(), Stop> {
     /// No dataset has this number (`ZB_DESTROYED_OBJSET`).
     const DESTROYED: u64 = u64::MAX;

@@ -1,11 +1,11 @@
-//! Reads and checks every block of a pool, and tells of damage.
+//! Reads and checks every block of a pool, and reports damage.
 //!
-//! Each damaged block is named by object, byte range, the leaves with bad bytes, and what the good bytes
-//! came from; neighbouring blocks with the same fate make one line. Leaves that are absent or known to be
-//! stale are told once each, with the number of blocks that lack them: they are no news for every block.
+//! Each damaged block is reported with object, byte range, the leaves with bad bytes, and the source of the good
+//! bytes; neighbouring blocks with the same result share one line. Leaves that are absent or known to be stale are
+//! reported once each, with the number of blocks that lack them, instead of once per block.
 //!
-//! A deduplicated or cloned block is read once. When it is damaged, a second walk over the metadata finds
-//! everything else that refers to it.
+//! A deduplicated or cloned block is read once. If it is damaged, a second walk over the metadata finds all other
+//! references to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::vdev::top::Layout;
 use crate::vdev::tree::Tree;
 use crate::zio::{Form, ReadOptions, ReadOutcome};
 
-/// Most lines of damage that are kept; what comes later is only counted.
+/// Maximum kept lines of damage; later ones are only counted.
 const MAX_LINES: usize = 1 << 16;
 
-/// Which blocks are read.
+/// The blocks to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// None: blocks are only counted.
@@ -40,18 +40,18 @@ pub enum Which {
     All,
 }
 
-/// How to verify.
+/// Options of the verification.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// Which blocks are read.
+    /// The blocks to read.
     pub which: Which,
     /// One copy, or all of them.
     pub depth: Depth,
     /// Compare with the space maps.
     pub leaks: bool,
-    /// Set when the user wants no more: what was found till then is given.
+    /// Set when the user requests a stop: the findings so far are returned.
     pub stop: &'a AtomicBool,
-    /// Bytes under way at once.
+    /// Bytes in flight.
     pub inflight: u64,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Where the good bytes of a damaged block came from.
+/// The source of the good bytes of a damaged block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Remedy {
     /// Another side of the mirror.
@@ -71,12 +71,12 @@ pub enum Remedy {
     Parity,
     /// Another copy of the block, elsewhere in the pool.
     Ditto,
-    /// Nowhere: the block is lost.
+    /// None: the block is lost.
     Lost,
 }
 
 impl Remedy {
-    /// For people.
+    /// Human-readable.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mirror => "other side of the mirror",
@@ -87,7 +87,7 @@ impl Remedy {
     }
 }
 
-/// What several neighbouring blocks of an object have in common.
+/// The common attributes of several neighbouring blocks of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Object set, 0: the MOS.
@@ -98,18 +98,18 @@ pub struct Place {
     pub level: i64,
     /// It is the object's spill block.
     pub spill: bool,
-    /// Guids of leaves with bad bytes; 0 for what is no leaf.
+    /// Guids of leaves with bad bytes; 0 for other vdevs.
     pub leaves: Vec<u64>,
     /// Top-level vdev of the first.
     pub top: u64,
-    /// What saves it.
+    /// The source of its good bytes.
     pub remedy: Remedy,
 }
 
 /// A line of damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
-    /// Where, and what saves it.
+    /// Location, and source of the good bytes.
     pub place: Place,
     /// First byte of the object.
     pub start: u64,
@@ -122,18 +122,18 @@ pub struct Damaged {
 /// A leaf that could not serve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Absent {
-    /// Blocks that it should have had a part of.
+    /// Blocks with a part on it.
     pub blocks: u64,
-    /// It is there, but lacks writes.
+    /// It is present, but lacks writes.
     pub stale: bool,
 }
 
-/// What verifying found.
+/// The results of a verification.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Totals, leaks, unreadable metadata.
     pub account: Account,
-    /// Damage, by place.
+    /// Damage, by location.
     pub damage: Vec<Damaged>,
     /// Blocks with damage that redundancy covers.
     pub repairable_blocks: u64,
@@ -145,9 +145,9 @@ pub struct Report {
     pub blocks_read: u64,
     /// Bytes read, as allocated.
     pub bytes_read: u64,
-    /// Reads that failed, by kind of error, with zdb's words for each.
+    /// Failed reads, by kind of error, with zdb's words for each.
     pub failed: Vec<(Request, Error)>,
-    /// Lines of damage that found no room.
+    /// More lines of damage were found than kept.
     pub more_lines: bool,
 }
 
@@ -168,7 +168,7 @@ impl Report {
     }
 }
 
-/// How far it has come.
+/// Progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Done {
     /// Bytes read, as allocated.
@@ -177,7 +177,7 @@ pub struct Done {
     pub total: u64,
 }
 
-/// Verifies a pool. `progress` is called often, on the caller's thread; `tell` sees every pointer met.
+/// Verifies a pool. `progress` is called often, on the caller's thread; `tell` is called with every pointer.
 pub fn verify(
     pool: &Pool,
     options: &Options<'_>,
@@ -210,7 +210,7 @@ pub fn verify(
             progress(Done { bytes: reader.done(), total });
         }
     });
-    // What is still to be read is now known exactly.
+    // The remaining amount is now known exactly.
     reader.drain(|reader| {
         if options.stop.load(std::sync::atomic::Ordering::Relaxed) {
             reader.cancel();
@@ -235,7 +235,7 @@ fn request(visit: &Visit<'_>) -> Request {
 fn wanted(which: Which, visit: &Visit<'_>, met: Met) -> bool {
     let bp = visit.bp;
     let first = matches!(met, Met::First | Met::Elsewhere);
-    // Deferred frees hold nothing that anyone wants; zdb doesn't read them either.
+    // The contents of deferred frees are unneeded; zdb does not read them either.
     let stored = !bp.is_embedded() && !bp.is_hole() && visit.origin != Origin::Deferred;
     match which {
         Which::None => false,
@@ -354,7 +354,7 @@ impl Found {
     }
 }
 
-/// What the good bytes came from, told by the layout and by how much of it is bad.
+/// The source of the good bytes, derived from the layout and the extent of the damage.
 fn remedy(tree: &Tree, bp: &Blkptr, wrong: &BTreeSet<(u64, u64)>) -> Remedy {
     let Some((top, _)) = wrong.first() else { return Remedy::Ditto };
     let bad = wrong.iter().filter(|(t, _)| t == top).count();
@@ -371,16 +371,16 @@ fn remedy(tree: &Tree, bp: &Blkptr, wrong: &BTreeSet<(u64, u64)>) -> Remedy {
 }
 
 fn covered(by_vdev: bool, ditto: bool, remedy: Remedy) -> Remedy {
-    // Parity and mirrors can also save a block whose every leaf is bad somewhere else in it.
+    // Parity and mirrors can also recover a block when each leaf is bad in a different part of it.
     if by_vdev || !ditto { remedy } else { Remedy::Ditto }
 }
 
-/// Whether an error means that bytes were there but wrong.
+/// Whether an error means that bytes were returned but wrong.
 pub fn is_checksum(error: &Error) -> bool {
     error.kind() == Kind::Checksum
 }
 
-/// Everything else that refers to damaged blocks that are deduplicated or cloned.
+/// All other references to damaged blocks that are deduplicated or cloned.
 pub fn other_references(pool: &Pool, lost: &HashSet<(u32, u64)>, stop: &AtomicBool) -> Vec<Request> {
     let mut all = Vec::new();
     let counting = AccountOptions { leaks: false, stop, window: WINDOW_SECTORS };

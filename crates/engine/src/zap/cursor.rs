@@ -1,4 +1,4 @@
-//! Walking a ZAP leaf by leaf, in the order of hashes.
+//! Walks a ZAP leaf by leaf, in the order of hashes.
 
 use std::collections::HashSet;
 
@@ -8,9 +8,9 @@ use super::{Entry, Key, Shape, Source, Zap, corrupt, fold, leaf_value};
 use crate::dmu::Object;
 use crate::error::Result;
 
-/// Damaged leaves after which the rest is given up.
+/// Number of damaged leaves after which the walk ends.
 const MAX_ERRORS: u32 = 1 << 10;
-/// Entries of a micro ZAP that are decoded at a time: a listing in small steps decodes few of them in vain.
+/// Entries of a micro ZAP decoded at a time: a listing in small steps decodes few unneeded ones.
 const MICRO_STEP: usize = 256;
 
 /// Iterator over the entries of a ZAP.
@@ -18,13 +18,13 @@ const MICRO_STEP: usize = 256;
 pub struct Cursor<S = Object> {
     zap: Zap<S>,
     ready: std::vec::IntoIter<Result<Entry>>,
-    /// Next slot of the pointer table; `None` when the end was reached.
+    /// Next slot of the pointer table; `None` at the end.
     slot: Option<u64>,
-    /// Leaves visited: one that comes again means that the table goes in circles.
+    /// Visited leaves: a repeated one means that the table is circular.
     visited: HashSet<u64>,
-    /// Errors so far: a table that is nothing but errors is given up.
+    /// Errors so far: a table full of errors ends the walk.
     errors: u32,
-    /// Entries before this hash and cd are passed over.
+    /// Entries before this hash and cd are skipped.
     from: (u64, u32),
 }
 
@@ -40,7 +40,7 @@ impl<S: Source + Clone> Cursor<S> {
         Self { slot: None, ..Self::new(zap, (0, 0)) }
     }
 
-    /// The place behind `entry`, as [`Zap::cookie_after`] gives it.
+    /// The position after `entry`, as returned by [`Zap::cookie_after`].
     pub fn cookie_after(&self, entry: &Entry) -> u64 {
         self.zap.cookie_after(entry)
     }
@@ -63,7 +63,7 @@ impl<S: Source + Clone> Cursor<S> {
         if some.len() > MICRO_STEP {
             let (_, (hash, next), _) = some.select_nth_unstable_by_key(MICRO_STEP, place);
             let from = (*hash, next.cd);
-            // The rest comes after these. Forged entries of one place come together.
+            // The rest follows these. Forged entries with the same position are returned together.
             self.slot = (from > self.from).then_some(0);
             if self.slot.is_some() {
                 some.retain(|(hash, e)| (*hash, e.cd) < from);
@@ -77,7 +77,7 @@ impl<S: Source + Clone> Cursor<S> {
         self.ready = some.into_iter().map(entry).collect::<Vec<_>>().into_iter();
     }
 
-    /// Fills `ready` from the leaf of the current slot and moves on to the next leaf's slot.
+    /// Fills `ready` from the leaf of the current slot and advances to the next leaf's slot.
     fn fat(&mut self, header: &FatHeader, slot: u64) -> Result<()> {
         let len = header.ptrtbl_len();
         let advance = |step: u64| slot.checked_add(step.max(1)).filter(|&next| next < len);
@@ -110,7 +110,7 @@ impl<S: Source + Clone> Cursor<S> {
         let mut room = 1_u64 << header.block_shift;
         let mut entries = Vec::new();
         for e in leaf.sorted().into_iter().filter(|e| (e.hash, e.cd) >= self.from) {
-            // Each piece of a leaf belongs to one entry, so all of them together fit into the leaf.
+            // Each piece of a leaf belongs to one entry, so together they fit into the leaf.
             let name = u64::from(e.name_numints) * if words { 8 } else { 1 };
             let size = name + u64::from(e.value_numints) * u64::from(e.value_intlen);
             let Some(left) = room.checked_sub(size) else {
@@ -122,7 +122,7 @@ impl<S: Source + Clone> Cursor<S> {
                 break;
             };
             room = left;
-            // A place of another leaf would lead a listing back to where it was.
+            // A position in another leaf would lead a listing back.
             entries.push(match leaf.covers(e.hash) {
                 true => self.entry(&leaf, &e, words, blkid),
                 false => Err(corrupt(&self.zap.object, blkid, &"an entry stands in the wrong ZAP leaf")),
@@ -132,7 +132,7 @@ impl<S: Source + Clone> Cursor<S> {
         Ok(())
     }
 
-    /// How many slots from `slot` on name the same leaf, for skipping one that can't be read.
+    /// The number of slots from `slot` on that name the same leaf, for skipping an unreadable one.
     fn same_leaf(&self, header: &FatHeader, slot: u64, blkid: u64) -> u64 {
         let end = header.ptrtbl_len().min(slot.saturating_add(1 << 12));
         let same = (slot..end).take_while(|&s| self.zap.leaf_of(header, s).is_ok_and(|b| b == blkid));
@@ -176,7 +176,8 @@ impl<S: Source + Clone> Iterator for Cursor<S> {
     }
 }
 
-/// How many slots of a pointer table indexed by `shift` bits name this leaf, when `slot` may be one of them.
+/// The number of slots of a pointer table indexed by `shift` bits that name this leaf, if `slot` may be one of
+/// them.
 fn span_of(leaf: &Leaf<'_>, slot: u64, shift: u32) -> Option<u64> {
     let free = shift.checked_sub(u32::from(leaf.header().prefix_len))?;
     (slot >> free == leaf.header().prefix).then_some(1 << free)

@@ -1,12 +1,12 @@
-//! Changing a ZAP.
+//! Changes a ZAP.
 //!
-//! A ZAP begins *micro* when its keys are names: one block that grows by 512 bytes at a time up to a limit.
-//! It turns *fat* for good when a name is longer than 49 bytes, a value is not one 64-bit integer, the block
-//! can't grow any more, or too many names of one hash could not live in one leaf. [`super::fat`] does fat ones.
+//! A ZAP begins as a *micro* ZAP if its keys are names: one block that grows by 512 bytes at a time up to a limit.
+//! It becomes *fat* for good when a name is longer than 49 bytes, a value is not one 64-bit integer, the block
+//! cannot grow any more, or too many names of one hash would not fit in one leaf. [`super::fat`] changes fat ones.
 //!
-//! Nothing is kept between calls: each reads what it needs and writes whole blocks back, so that a ZAP may be
-//! read by others (within the same transaction) at any time. A call that ends with an error about its
-//! arguments (it is there already, it isn't there, it is too long) or about the ZAP's bytes has changed nothing.
+//! No state is kept between calls: each reads what it needs and writes whole blocks back, so that other readers
+//! (within the same transaction) may read the ZAP at any time. A call that fails because of its arguments (already
+//! present, absent, too long) or because of the ZAP's bytes has changed nothing.
 
 use std::collections::HashSet;
 
@@ -21,38 +21,38 @@ use super::{Entry, Found, KeyRef, Match, Source, Value, Zap, fold};
 use crate::dmu::edit::{Edit, MemObject};
 use crate::error::{Error, Kind, Result};
 
-/// Block size of a fat ZAP that was a micro one.
+/// Block size of a fat ZAP that was a micro ZAP.
 #[doc(alias = "fzap_default_block_shift")]
 const FAT_BLOCK_SIZE: u64 = 1 << 14;
-/// How far a micro ZAP may grow, unless told otherwise.
+/// Default maximum size of a micro ZAP.
 #[doc(alias = "zap_micro_max_size")]
 const MICRO_MAX: u64 = 128 << 10;
-/// Longest value, in bytes.
+/// Maximum size of a value, in bytes.
 #[doc(alias = "ZAP_MAXVALUELEN")]
 const MAX_VALUE: usize = 8192;
-/// Longest name, its NUL included, in bytes; without the feature `longname` file systems allow 256.
+/// Maximum length of a name, including its NUL, in bytes; without the feature `longname` file systems allow 256.
 #[doc(alias = "ZAP_MAXNAMELEN_NEW")]
 const MAX_NAME: usize = 1024;
-/// Chunks that an entry of a micro ZAP can take in a leaf.
+/// Maximum leaf chunks of a micro ZAP's entry.
 #[doc(alias = "MZAP_ENT_CHUNKS")]
 const MICRO_ENTRY_CHUNKS: usize = 5;
 /// Chunks of a leaf of [`FAT_BLOCK_SIZE`].
 #[doc(alias = "ZAP_LEAF_NUMCHUNKS_DEF")]
 const LEAF_CHUNKS: usize = 638;
 
-/// What a new ZAP is.
+/// Parameters of a new ZAP.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewZap {
-    /// Kind of keys and length of hashes; with any flag the ZAP is fat from the start, and the object's block
-    /// size (a power of two, 4 KiB or more) stays.
+    /// Kind of keys and length of hashes; with any flag the ZAP is fat from the start, and the object's block size
+    /// (a power of two, 4 KiB or more) stays.
     pub flags: ZapFlags,
-    /// How names are normalised (`U8_TEXTPREP_*`); 0: not at all.
+    /// The normalisation of names (`U8_TEXTPREP_*`); 0 for none.
     pub normflags: u64,
-    /// Any number: the seed of the hash, its lowest bit is set.
+    /// Any number: the seed of the hash, with its lowest bit set.
     pub salt: u64,
 }
 
-/// A ZAP open for change. See the module's text for what it keeps (nothing).
+/// A ZAP open for changes. See the module's documentation for its state (none).
 pub struct ZapEdit<'a> {
     object: &'a mut dyn Edit,
     micro_max: u64,
@@ -65,7 +65,7 @@ impl std::fmt::Debug for ZapEdit<'_> {
 }
 
 impl<'a> ZapEdit<'a> {
-    /// Makes an empty ZAP of a new object (usually of 512-byte blocks).
+    /// Creates an empty ZAP in a new object (usually of 512-byte blocks).
     #[doc(alias("zap_create", "zap_create_flags", "zap_create_norm"))]
     pub fn create(object: &'a mut dyn Edit, new: &NewZap) -> Result<Self> {
         let salt = new.salt | 1;
@@ -79,21 +79,22 @@ impl<'a> ZapEdit<'a> {
         Ok(Self { object, micro_max: MICRO_MAX })
     }
 
-    /// Opens what is a ZAP already.
+    /// Opens an existing ZAP.
     pub fn open(object: &'a mut dyn Edit) -> Result<Self> {
         let zap = Self { object, micro_max: MICRO_MAX };
         zap.read()?;
         Ok(zap)
     }
 
-    /// Lets a micro ZAP grow to `bytes` instead of 128 KiB (with the feature `large_microzap`), or less far.
+    /// Sets the maximum size of a micro ZAP to `bytes` instead of 128 KiB: larger with the feature
+    /// `large_microzap`, or smaller.
     #[must_use]
     pub fn micro_max(mut self, bytes: u64) -> Self {
         self.micro_max = bytes;
         self
     }
 
-    /// The read side, over what is written so far.
+    /// The read side, including unwritten changes.
     pub fn read(&self) -> Result<Zap<&dyn Edit>> {
         Zap::open(&&*self.object)
     }
@@ -114,13 +115,13 @@ impl<'a> ZapEdit<'a> {
         self.read()?.get(key)
     }
 
-    /// The entry that a name means by the ZAP's normalisation.
+    /// The entry that matches a name under the ZAP's normalisation.
     pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
         self.read()?.lookup_norm(name, how)
     }
 
-    /// Adds an entry; [`Kind::Exists`] when exactly this key is there. Names that the ZAP's normalisation makes
-    /// equal can stand side by side: who doesn't want that looks first.
+    /// Adds an entry; [`Kind::Exists`] if exactly this key is present. Names that are equal under the ZAP's
+    /// normalisation can coexist: a caller that forbids this must look first.
     #[doc(alias("zap_add", "zap_add_uint64"))]
     pub fn insert<'k>(&mut self, key: impl Into<KeyRef<'k>>, value: impl Into<Value>) -> Result<()> {
         self.store(key.into(), &value.into(), false)
@@ -132,7 +133,7 @@ impl<'a> ZapEdit<'a> {
         self.store(key.into(), &value.into(), true)
     }
 
-    /// Removes the entry of exactly this key; [`Kind::NotFound`] when there is none.
+    /// Removes the entry of exactly this key; [`Kind::NotFound`] if there is none.
     #[doc(alias("zap_remove", "zap_remove_uint64"))]
     pub fn remove<'k>(&mut self, key: impl Into<KeyRef<'k>>) -> Result<()> {
         let key = key.into();
@@ -147,7 +148,7 @@ impl<'a> ZapEdit<'a> {
         self.micro_write(block, |zap| zap.remove(index))
     }
 
-    /// Removes the entry that a name means by the ZAP's normalisation; gives its stored name.
+    /// Removes the entry that matches a name under the ZAP's normalisation; returns its stored name.
     #[doc(alias = "zap_remove_norm")]
     pub fn remove_norm(&mut self, name: &[u8], how: Match) -> Result<Vec<u8>> {
         let found = self.lookup_norm(name, how)?.ok_or_else(|| absent(KeyRef::Name(name)))?;
@@ -173,7 +174,7 @@ impl<'a> ZapEdit<'a> {
         fat.store(&hashed, None, value, replace)
     }
 
-    /// Stores in a micro ZAP; false when it must turn fat for that.
+    /// Stores in a micro ZAP; returns false if it must become fat first.
     fn micro_store(&mut self, block: Buf, name: &[u8], value: &Value, replace: bool) -> Result<bool> {
         let micro = self.micro(&block)?;
         let old = micro.find(name).map(|e| e.index);
@@ -214,8 +215,8 @@ impl<'a> ZapEdit<'a> {
         self.object.write_block(0, bytes)
     }
 
-    /// Turns a micro ZAP into a fat one of the same entries and salt. It is made on the side first, so that
-    /// one that can't be upgraded stays as it is.
+    /// Converts a micro ZAP to a fat one with the same entries and salt. The new one is built separately first, so
+    /// that a ZAP that cannot be converted stays unchanged.
     #[doc(alias = "mzap_upgrade")]
     fn upgrade(&mut self) -> Result<()> {
         let block = self.object.read_block(0)?;
@@ -246,8 +247,7 @@ impl<'a> ZapEdit<'a> {
     }
 }
 
-/// The lowest `cd` that no entry of the name's hash has; `None` when there are so many of them that they would
-/// not fit into one leaf.
+/// The lowest unused `cd` of the name's hash; `None` if there are too many entries to fit into one leaf.
 fn free_cd(micro: &MicroZap<'_>, name: &[u8]) -> Option<u32> {
     let flags = micro.normflags();
     let hash = |name: &[u8]| hash_name(micro.salt(), &fold(name, flags), ZapFlags::default());
@@ -288,7 +288,7 @@ fn init_fat(object: &mut dyn Edit, salt: u64, normflags: u64, flags: ZapFlags) -
     object.write_block(1, leaf)
 }
 
-/// A key as a fat ZAP with this header stores it.
+/// A key in the stored form of a fat ZAP with this header.
 fn hashed(header: &FatHeader, key: KeyRef<'_>) -> Result<Hashed> {
     let words = header.flags.has(ZapFlags::UINT64_KEY);
     match key {

@@ -1,18 +1,18 @@
-//! Changing a fat ZAP.
+//! Changes a fat ZAP.
 //!
 //! ```text
 //! block 0        header, and the pointer table in its second half while that is enough
 //! other blocks   leaves, and the pointer table's own blocks, handed out one after the other (freeblk)
 //! ```
 //!
-//! The table is indexed by the first bits of a hash. A leaf holds the hashes of one prefix, which is at most
-//! as long as the index, so 2^n neighbouring slots name it. A full leaf is split: its prefix grows by a bit,
-//! the hashes that have it set move to a new leaf, and the second half of the slots names that. A leaf that
-//! only one slot names needs a table of twice the size first.
+//! The table is indexed by the first bits of a hash. A leaf holds the hashes of one prefix, which is at most as
+//! long as the index, so 2^n neighbouring slots name it. A full leaf is split: its prefix grows by a bit, the
+//! hashes with that bit set move to a new leaf, and the second half of the slots names that leaf. A leaf that is
+//! named by only one slot requires a table of twice the size first.
 //!
-//! Differs from OpenZFS: a table grows in one step (OpenZFS copies a block with each split and keeps both in
-//! step meanwhile; such a copy is finished before the first split here). A table never has more slots than 64
-//! for each entry: names made to collide fill no disk.
+//! Differs from OpenZFS: a table grows in one step (OpenZFS copies a block with each split and keeps both in step
+//! meanwhile; such a copy is finished before the first split here). A table never has more slots than 64 for each
+//! entry: names made to collide cannot fill the disk.
 
 use ondisk::zap::{FatHeader, Fit, Leaf, LeafArray, LeafEntry, LeafMut, NewEntry, table_index};
 use stdx::{AlignedBuf, Buf};
@@ -21,14 +21,14 @@ use super::Value;
 use crate::dmu::edit::Edit;
 use crate::error::{Error, Kind, Result};
 
-/// Bits of hash that are never used for the index (OpenZFS stops two short of all).
+/// Bits of hash that are never used for the index (OpenZFS stops two bits short of the full hash).
 const SPARE_BITS: u32 = 2;
-/// Slots that every table may have, and more for each entry.
+/// Slots that every table may have, in addition to those for each entry.
 const FREE_SLOTS: u64 = 1 << 16;
 const SLOTS_PER_ENTRY: u64 = 64;
-/// log2 of the most slots that one split may change.
+/// log2 of the maximum slots that one split may change.
 const MAX_SPAN: u32 = 24;
-/// A leaf is split at most this often for one entry: hashes have 48 bits.
+/// Maximum splits of a leaf for one entry: hashes have 48 bits.
 const MAX_SPLITS: u32 = 64;
 
 /// A key as it is stored, and its hash.
@@ -43,14 +43,14 @@ pub(super) struct Hashed {
     pub text: String,
 }
 
-/// A fat ZAP open for change.
+/// A fat ZAP open for changes.
 pub(super) struct Fat<'a> {
     object: &'a mut dyn Edit,
     pub header: FatHeader,
     first: Buf,
 }
 
-/// A leaf that was found for a hash.
+/// A leaf found for a hash.
 struct Place {
     blkid: u64,
     block: Buf,
@@ -64,7 +64,7 @@ impl<'a> Fat<'a> {
         Ok(Self { object, header, first })
     }
 
-    /// Adds an entry, or replaces its value when that is allowed.
+    /// Adds an entry, or replaces its value if that is allowed.
     pub fn store(&mut self, key: &Hashed, cd: Option<u32>, value: &Value, replace: bool) -> Result<()> {
         let bytes = value.big_endian();
         let value = LeafArray { intlen: value.width, bytes: &bytes };
@@ -144,7 +144,7 @@ impl<'a> Fat<'a> {
         Ok(Place { blkid, block, entry: found })
     }
 
-    /// The leaf that slot `index` of the table names.
+    /// The leaf named by slot `index` of the table.
     fn slot(&self, index: u64) -> Result<u64> {
         let broken = || self.bad(0, &"the ZAP's pointer table is broken");
         let (blk, at) = self.header.ptr_location(index).ok_or_else(broken)?;
@@ -156,7 +156,7 @@ impl<'a> Fat<'a> {
         if leaf == 0 || leaf > self.object.max_block() { Err(broken()) } else { Ok(leaf) }
     }
 
-    /// Splits the full leaf at `place`, after making the table larger if only one slot names it.
+    /// Splits the full leaf at `place`, after enlarging the table if only one slot names it.
     #[doc(alias = "zap_expand_leaf")]
     fn expand(&mut self, hash: u64, place: &Place) -> Result<()> {
         let bad = |e| corrupt(&*self.object, place.blkid, &e);
@@ -186,7 +186,7 @@ impl<'a> Fat<'a> {
         self.write_header()
     }
 
-    /// Sees to it that all slots to be changed can be read and name the leaf.
+    /// Checks that all slots to be changed are readable and name the leaf.
     fn check_span(&self, first: u64, free: u32, blkid: u64) -> Result<()> {
         if free > MAX_SPAN {
             return Err(self.bad(0, &"the ZAP's pointer table is far too large"));
@@ -199,7 +199,7 @@ impl<'a> Fat<'a> {
         Ok(())
     }
 
-    /// Lets 2^`free` slots name `blkid`.
+    /// Makes 2^`free` slots name `blkid`.
     fn point(&mut self, first: u64, free: u32, blkid: u64) -> Result<()> {
         let mut open: Option<(u64, AlignedBuf)> = None;
         for index in first..first.saturating_add(1 << free) {
@@ -228,7 +228,7 @@ impl<'a> Fat<'a> {
         }
     }
 
-    /// Blocks of their own for something new. They must never have held anything.
+    /// Allocates blocks. They must never have been used.
     #[doc(alias = "zap_allocate_blocks")]
     fn allocate(&mut self, count: u64) -> Result<u64> {
         let first = self.header.freeblk;
@@ -293,8 +293,8 @@ impl<'a> Fat<'a> {
     }
 }
 
-/// Whether splitting a leaf parts some of its entries from one of this `hash`, within the bits that a table
-/// may be indexed by.
+/// Whether splitting a leaf separates some of its entries from one of this `hash`, within the bits by which a table
+/// may be indexed.
 fn can_split(leaf: &Leaf<'_>, hash: u64, bits: u32) -> bool {
     leaf.entries().flatten().any(|e| table_index(e.hash ^ hash, bits) != 0)
 }

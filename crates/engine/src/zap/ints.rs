@@ -1,6 +1,6 @@
 //! Integers as keys and counters as values: the ZAPs that count references and name objects.
 //!
-//! An integer is the name of its hexadecimal digits.
+//! An integer's name is its hexadecimal digits.
 
 use super::{Value, ZapEdit};
 use crate::error::{Kind, Result};
@@ -12,7 +12,7 @@ pub fn int_name(key: u64) -> String {
 }
 
 impl ZapEdit<'_> {
-    /// Adds `delta` to a counter; one that becomes 0 is removed. Gives the new count.
+    /// Adds `delta` to a counter; a counter that becomes 0 is removed. Returns the new count.
     #[doc(alias = "zap_increment")]
     pub fn increment(&mut self, name: &[u8], delta: i64) -> Result<u64> {
         let old = self.lookup(name)?.and_then(|v| v.first());
@@ -38,13 +38,13 @@ impl ZapEdit<'_> {
         self.insert(&int_name(value), value)
     }
 
-    /// Takes an integer out of a set.
+    /// Removes an integer from a set.
     #[doc(alias = "zap_remove_int")]
     pub fn remove_int(&mut self, value: u64) -> Result<()> {
         self.remove(&int_name(value))
     }
 
-    /// Whether an integer is in a set.
+    /// Whether a set contains an integer.
     #[doc(alias = "zap_lookup_int")]
     pub fn has_int(&self, value: u64) -> Result<bool> {
         Ok(self.lookup(&int_name(value))?.is_some())
@@ -68,7 +68,7 @@ impl ZapEdit<'_> {
         Ok(self.lookup(&int_name(key))?.and_then(|v| v.first()))
     }
 
-    /// Adds all single words of `from`; [`Kind::Exists`] at the first name that is here already.
+    /// Adds all single words of `from`; [`Kind::Exists`] at the first name that is already present.
     #[doc(alias = "zap_join")]
     pub fn join(&mut self, from: &[super::Entry]) -> Result<()> {
         for entry in from {

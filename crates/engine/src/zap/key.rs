@@ -79,13 +79,13 @@ impl From<Value> for Vec<u64> {
 }
 
 impl Value {
-    /// As a leaf stores it: each integer big-endian in its width.
+    /// The stored form in a leaf: each integer big-endian in its width.
     pub(super) fn big_endian(&self) -> Vec<u8> {
         let skip = 8usize.saturating_sub(self.width.into());
         self.ints.iter().flat_map(|n| n.to_be_bytes().into_iter().skip(skip)).collect()
     }
 
-    /// The single word that a micro ZAP could hold.
+    /// The single word, if a micro ZAP can hold the value.
     pub(super) fn single(&self) -> Option<u64> {
         match self.ints.as_slice() {
             [one] if self.width == 8 => Some(*one),

@@ -1,9 +1,8 @@
 //! ZAP: objects that map names (or words) to arrays of integers.
 //!
-//! A *micro* ZAP is one block of fixed entries, each one 64-bit value. A *fat* ZAP hashes its keys
-//! into leaf blocks found through a pointer table. Layout is decoded by `ondisk::zap`; this module
-//! finds the blocks, in an object of a pool ([`Zap`] over [`Object`]) or in one that is being changed
-//! ([`ZapEdit`], and [`Zap`] over `&dyn Edit`).
+//! A *micro* ZAP is one block of fixed entries, each one 64-bit value. A *fat* ZAP hashes its keys into leaf blocks
+//! found through a pointer table. `ondisk::zap` decodes the layout; this module finds the blocks, in an object of a
+//! pool ([`Zap`] over [`Object`]) or in one under change ([`ZapEdit`], and [`Zap`] over `&dyn Edit`).
 
 mod cursor;
 mod edit;
@@ -31,9 +30,9 @@ pub use source::Source;
 use crate::dmu::Object;
 use crate::error::{Error, Kind, Result};
 
-/// Bits of a listing's cookie: programs take it for a signed offset.
+/// Bits of a listing's cookie: programs treat it as a signed offset.
 const COOKIE_BITS: u32 = 63;
-/// The cookie behind all entries.
+/// The cookie after all entries.
 const END: u64 = (1 << COOKIE_BITS) - 1;
 
 /// One entry.
@@ -45,12 +44,12 @@ pub struct Entry {
     pub value: Value,
     /// Hash of the key.
     pub hash: u64,
-    /// Tells keys of the same hash apart.
+    /// Distinguishes keys of the same hash.
     pub cd: u32,
 }
 
 impl Entry {
-    /// The name as bytes; empty for keys that are words.
+    /// The name as bytes; empty for keys of words.
     pub fn name(&self) -> &[u8] {
         match &self.key {
             Key::Name(name) => name,
@@ -58,20 +57,20 @@ impl Entry {
         }
     }
 
-    /// The name for people.
+    /// The human-readable name.
     pub fn name_lossy(&self) -> String {
         String::from_utf8_lossy(self.name()).into_owned()
     }
 }
 
-/// What a normalised lookup found.
+/// The result of a normalised lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The name as it is stored.
+    /// The stored name.
     pub name: Vec<u8>,
     /// Its value.
     pub value: Value,
-    /// There is another entry that the name could mean.
+    /// Another entry also matches the name.
     pub conflict: bool,
 }
 
@@ -122,7 +121,7 @@ impl<S: Source + Clone> Zap<S> {
         }
     }
 
-    /// How names are normalised when looked up; 0 for exact bytes.
+    /// The normalisation of names in lookups; 0 for exact bytes.
     pub fn normflags(&self) -> u64 {
         match &self.shape {
             Shape::Fat(header, _) => header.normflags,
@@ -144,8 +143,8 @@ impl<S: Source + Clone> Zap<S> {
         }
     }
 
-    /// The first entry whose name `is_it` accepts among those that hash like `hashed`: the name as the
-    /// ZAP's [`Self::normflags`] make it. Gives the stored name, too.
+    /// The first entry whose name `is_it` accepts among those with the hash of `hashed`, which is the name
+    /// normalised by the ZAP's [`Self::normflags`]. Also returns the stored name.
     pub fn lookup_normalized(
         &self,
         hashed: &[u8],
@@ -170,7 +169,8 @@ impl<S: Source + Clone> Zap<S> {
         }
     }
 
-    /// The entry that `name` means by the ZAP's own normalisation; the one of lowest `cd` if several do.
+    /// The entry that matches `name` under the ZAP's own normalisation; the one of lowest `cd` if there are
+    /// several.
     #[doc(alias = "zap_lookup_norm")]
     pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
         let normflags = self.normflags();
@@ -225,25 +225,26 @@ impl<S: Source + Clone> Zap<S> {
         self.fat_lookup(header, hash, |leaf, entry| leaf.key_words(entry).is_ok_and(|k| k == key))
     }
 
-    /// The single integer of this name; `None` when the name is absent.
+    /// The single integer of this name; `None` if the name is absent.
     pub fn u64(&self, name: &str) -> Result<Option<u64>> {
         Ok(self.lookup(name.as_bytes())?.and_then(|v| v.first()))
     }
 
-    /// The single integer of a name that must be there.
+    /// The single integer of a required name.
     pub fn need(&self, name: &str) -> Result<u64> {
         let absent = || self.object.place(Error::not_found(format!("no entry '{name}'")), 0);
         self.u64(name)?.ok_or_else(absent)
     }
 
-    /// All entries in the order of their hashes, which is the order a directory lists. A leaf that
-    /// can't be read gives one error and is skipped.
+    /// All entries in the order of their hashes, which is the order of directory listings. An unreadable leaf
+    /// yields one error and is skipped.
     pub fn entries(&self) -> Cursor<S> {
         Cursor::new(self.clone(), (0, 0))
     }
 
-    /// The place behind `entry` in the order of [`Self::entries`], as one number below 2^63: it stays right while
-    /// entries come and go, a micro ZAP turns fat, and the pool is exported in between. It is at least 2^28.
+    /// The position after `entry` in the order of [`Self::entries`], as one number below 2^63: it stays valid while
+    /// entries are added and removed, a micro ZAP becomes fat, and the pool is exported in between. It is at least
+    /// 2^28.
     #[doc(alias("zap_cursor_advance", "zap_cursor_serialize"))]
     pub fn cookie_after(&self, entry: &Entry) -> u64 {
         let bits = self.hash_bits();
@@ -251,11 +252,11 @@ impl<S: Source + Clone> Zap<S> {
         if cd < 1 << (COOKIE_BITS - bits) {
             return hash | cd << bits;
         }
-        // No sound directory has that many names of one hash: the rest of them is passed over.
+        // No valid directory has that many names of one hash: the rest of them is skipped.
         if hash + 1 < 1 << bits { (hash + 1) | 1 << bits } else { END }
     }
 
-    /// Entries from the place of a cookie on; 0 is the beginning.
+    /// Entries from the position of a cookie on; 0 is the beginning.
     #[doc(alias = "zap_cursor_init_serialized")]
     pub fn entries_from(&self, cookie: u64) -> Cursor<S> {
         let bits = self.hash_bits();
@@ -293,7 +294,7 @@ impl<S: Source + Clone> Zap<S> {
         Ok(found)
     }
 
-    /// Calls `visit` for each entry of this hash until it says true.
+    /// Calls `visit` for each entry of this hash until it returns true.
     fn fat_visit(
         &self,
         header: &FatHeader,
@@ -312,7 +313,7 @@ impl<S: Source + Clone> Zap<S> {
         Ok(())
     }
 
-    /// The leaf block that slot `index` of the pointer table names.
+    /// The leaf block named by slot `index` of the pointer table.
     fn leaf_of(&self, header: &FatHeader, index: u64) -> Result<u64> {
         let bad = || corrupt(&self.object, 0, &"the ZAP's pointer table is broken");
         let (blk, at) = header.ptr_location(index).ok_or_else(bad)?;

@@ -1,7 +1,7 @@
-//! How names are compared where a ZAP asks for it: normalised, or without case.
+//! Compares names under the ZAP's normalisation, or without case.
 //!
-//! Differs from OpenZFS: its tables are Unicode 5.0's, ours the current ones. A name that hashes
-//! differently for that reason is still found by file systems, which scan the directory then.
+//! Differs from OpenZFS: its tables are Unicode 5.0's, ours the current ones. A name that hashes differently for
+//! that reason is still found by file systems, which then scan the directory.
 
 use std::borrow::Cow;
 
@@ -13,23 +13,23 @@ pub const TOUPPER: u64 = 0x2;
 const CANON_DECOMP: u64 = 0x10;
 const COMPAT_DECOMP: u64 = 0x20;
 const CANON_COMP: u64 = 0x40;
-/// The bits that choose a normal form.
+/// The bits that select a normal form.
 pub const FORM: u64 = CANON_DECOMP | COMPAT_DECOMP | CANON_COMP;
 
-/// How a name is compared with those stored.
+/// The comparison of a name with the stored ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "matchtype_t")]
 pub enum Match {
     /// Byte for byte.
     Exact,
-    /// As the ZAP normalises them.
+    /// Under the ZAP's normalisation.
     Normalized,
-    /// As the ZAP normalises them, but with their case.
+    /// Under the ZAP's normalisation, but with case.
     NormalizedCase,
 }
 
 impl Match {
-    /// What of a name is compared in a ZAP with these `normflags`.
+    /// The compared form of a name in a ZAP with these `normflags`.
     pub fn fold(self, name: &[u8], normflags: u64) -> Cow<'_, [u8]> {
         match self {
             Self::Exact => name.into(),
@@ -39,8 +39,7 @@ impl Match {
     }
 }
 
-/// `name` as it is hashed and compared under `flags` (a ZAP's `normflags`). Bytes that are not UTF-8 stay as
-/// they are.
+/// `name` as hashed and compared under `flags` (a ZAP's `normflags`). Bytes that are not UTF-8 stay unchanged.
 #[doc(alias = "u8_textprep_str")]
 pub fn fold(name: &[u8], flags: u64) -> Cow<'_, [u8]> {
     if flags & (TOUPPER | FORM) == 0 {
@@ -69,7 +68,7 @@ fn fold_text(text: &str, flags: u64) -> String {
     }
 }
 
-/// One character to one: what Unicode calls simple case mapping.
+/// Maps one character to one: Unicode's simple case mapping.
 fn simple_upper(c: char) -> char {
     let mut upper = c.to_uppercase();
     match (upper.next(), upper.next()) {

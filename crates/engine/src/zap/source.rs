@@ -1,4 +1,4 @@
-//! Where a ZAP's blocks come from.
+//! The source of a ZAP's blocks.
 
 use stdx::Buf;
 
@@ -7,13 +7,13 @@ use crate::dmu::edit::Edit;
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 
-/// An object that a ZAP is read from.
+/// An object from which a ZAP is read.
 pub trait Source {
     /// A data block, zeros for a hole.
     fn block(&self, blkid: u64) -> Result<Buf>;
-    /// The last block that may be there.
+    /// The last block that may exist.
     fn last_block(&self) -> u64;
-    /// Adds to an error which block it is about.
+    /// Adds the block to an error.
     fn place(&self, error: Error, blkid: u64) -> Error;
 }
 

@@ -1,4 +1,4 @@
-//! Editors against a map, whatever the ZAP's shape.
+//! Compares editors with a map, for every shape of ZAP.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn is_fat(object: &MemObject) -> bool {
     zap(object).fat_header().is_some()
 }
 
-/// A random operation on both; what they say must agree.
+/// A random operation on both; their results must agree.
 fn step(object: &mut MemObject, model: &mut BTreeMap<Key, Value>, rng: &mut Rng, key: &Key, value: Value) {
     let mut edit = ZapEdit::open(object).unwrap();
     let known = model.get(key).cloned();
@@ -175,7 +175,7 @@ fn keys_of_words_and_hashes_that_collide() {
     run(create(16384, prehashed, 0), 6000, 5, key, value);
 }
 
-/// A name that has the hash of `wanted`'s high bits whatever comes before.
+/// A name with the high hash bits of `wanted` after any prefix.
 fn colliding(salt: u64, prefix: &[u8], wanted: u64, rng: &mut Rng) -> Vec<u8> {
     let table: Vec<u64> = (0..256)
         .map(|i| (0..8).fold(i, |c: u64, _| if c & 1 == 1 { c >> 1 ^ HASH_POLY } else { c >> 1 }))
@@ -295,7 +295,7 @@ fn what_can_not_be_stored_is_refused() {
     zap(&object).verify().unwrap();
 }
 
-/// A listing in small steps, while the ZAP is changed and turns fat, meets everything that stays once.
+/// A listing in small steps, while the ZAP is changed and becomes fat, returns all entries that stay once.
 #[test]
 fn a_listing_goes_on_where_it_was() {
     let mut object = micro();
@@ -328,8 +328,9 @@ fn a_listing_goes_on_where_it_was() {
     assert_eq!(met.len(), stays.len() + 20);
 }
 
-/// A listing in steps of many sizes, while entries come and go at random: what stays the whole time is met once, and
-/// nothing twice without having been removed in between. Cookies are signed offsets that no small number is.
+/// A listing in steps of many sizes, while entries are added and removed at random: entries that stay are returned
+/// once, and none twice without having been removed in between. Cookies are signed offsets, and never small
+/// numbers.
 #[test]
 fn a_listing_is_held_to_a_model_while_the_zap_changes() {
     for seed in 0..24 {
@@ -359,7 +360,7 @@ fn a_listing_is_held_to_a_model_while_the_zap_changes() {
             some.iter().for_each(|e| *met.entry(e.name().to_vec()).or_default() += 1);
             for _ in 0..rng.below(30) {
                 let name = format!("Name-{}", rng.below(2000)).into_bytes();
-                // `false`: it was not there the whole time.
+                // `false`: it was not present the whole time.
                 let known = there.insert(name.clone(), false).is_some();
                 if edit.remove(name.as_slice()).is_err() {
                     let long = rng.below(200) == 0;
@@ -375,7 +376,7 @@ fn a_listing_is_held_to_a_model_while_the_zap_changes() {
     }
 }
 
-/// Forged places of entries end a listing: none leads back to where it was.
+/// Forged positions of entries end a listing: none leads back.
 #[test]
 fn cookies_of_forged_entries_end() {
     let object = create(4096, ZapFlags::HASH64, 0);
@@ -388,7 +389,7 @@ fn cookies_of_forged_entries_end() {
     assert_eq!(zap.entries_from((1 << 63) - 1).count(), 0);
 }
 
-/// Damages a ZAP at random places and goes on editing: any error is fine, a panic is not.
+/// Damages a ZAP at random locations and continues editing: any error is fine, a panic is not.
 #[test]
 fn a_damaged_zap_gives_errors_only() {
     let mut rng = Rng::new(11);

@@ -1,4 +1,4 @@
-//! Whether a ZAP's structure is what a writer promises: more than a reader insists on.
+//! Verifies the structure of a ZAP more strictly than a reader.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,8 +8,8 @@ use super::{Key, Shape, Source, Zap, corrupt, fold};
 use crate::error::Result;
 
 impl<S: Source + Clone> Zap<S> {
-    /// Checks the whole structure: every slot of the table names the leaf of its prefix, every leaf accounts
-    /// for all its chunks, every key has the hash it is stored under and stands once, counts are right.
+    /// Checks the whole structure: every slot of the table names the leaf of its prefix, every leaf accounts for
+    /// all its chunks, every key is stored under its hash and only once, counts are correct.
     pub fn verify(&self) -> Result<()> {
         match &self.shape {
             Shape::Micro(block) => {
