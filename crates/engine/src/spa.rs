@@ -44,6 +44,7 @@ pub(crate) mod mapping;
 mod multihost;
 mod pool;
 pub mod props;
+pub mod removal;
 mod resume;
 pub mod scrub;
 mod set_props;
@@ -77,6 +78,7 @@ use self::freeing::Freeing;
 use self::growth::Growth;
 use self::health::Diagnosis;
 use self::multihost::Multihost;
+use self::removal::Removing;
 use self::shared::Shared;
 use self::suspension::Telling;
 use crate::dmu::dirty::sync::BlockOps;
@@ -148,6 +150,7 @@ pub struct Spa {
     freeing: Arc<Freeing>,
     growth: Arc<Growth>,
     discarding: Arc<Discarding>,
+    removing: Arc<Removing>,
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     stop: AtomicBool,
@@ -189,12 +192,14 @@ impl Spa {
         let (freeing, growth) = (Arc::<Freeing>::default(), Arc::<Growth>::default());
         let discarding = Arc::<Discarding>::default();
         let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
+        let removing = Arc::<Removing>::default();
         let activities = Activities::new(vec![
             Arc::clone(&freeing) as _,
             Arc::clone(&growth) as _,
             Arc::clone(&lost) as _,
             Arc::clone(&discarding) as _,
             Arc::clone(&scanning) as _,
+            Arc::clone(&removing) as _,
         ]);
         let spa = Arc::new_cyclic(|me| Self {
             datasets: DslPool::new(&mos, &pool.dsl.keys),
@@ -221,6 +226,7 @@ impl Spa {
             freeing,
             growth,
             discarding,
+            removing,
             activities,
             thread: Mutex::default(),
             stop: AtomicBool::new(false),

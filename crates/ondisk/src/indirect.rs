@@ -61,6 +61,13 @@ impl From<IndirectMappingEntryPhys> for IndirectMappingEntry {
     }
 }
 
+impl From<IndirectMappingEntry> for IndirectMappingEntryPhys {
+    fn from(entry: IndirectMappingEntry) -> Self {
+        let mark = u64::from(entry.mark) << 63;
+        Self { src: mark | entry.src_offset >> MIN_BLOCK_SHIFT, dst: entry.dst.to_words() }
+    }
+}
+
 word_struct! {
     /// Bonus buffer of a births object.
     #[doc(alias = "vdev_indirect_birth_phys_t")]

@@ -28,8 +28,7 @@ const SHARED: &[&str] = &[
 ];
 
 /// Pools in the middle of a job whose write side is not finished, and the reason that an import gives.
-const REFUSED: &[(&str, &str)] =
-    &[("expand-cut", "a raidz vdev is being expanded"), ("removal-cut", "a device is being removed")];
+const REFUSED: &[(&str, &str)] = &[("expand-cut", "a raidz vdev is being expanded")];
 
 type Outcome<T = ()> = Result<T, String>;
 

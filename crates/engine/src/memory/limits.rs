@@ -46,6 +46,12 @@ pub enum Limit {
     TrimExtentMin,
     /// Txgs between two automatic trims of a metaslab.
     TrimTxgBatch,
+    /// Share of a mapping that must be obsolete for it to be condensed.
+    CondenseObsoletePercent,
+    /// Mappings up to this size are not condensed for that.
+    CondenseMinMapping,
+    /// Size of an obsolete space map from which on its mapping is condensed.
+    CondenseMaxObsolete,
 }
 
 /// The description of a setting.
@@ -72,7 +78,7 @@ pub struct Info {
 const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 19] = [
+pub const LIMITS: [Info; 22] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -270,6 +276,38 @@ pub const LIMITS: [Info; 19] = [
         plain: 32,
         zero_is_default: true,
         about: "Transaction groups between two automatic trims of freed space. Default: 32.",
+    },
+    Info {
+        limit: Limit::CondenseObsoletePercent,
+        name: "zfs_condense_indirect_obsolete_pct",
+        bytes: false,
+        least: 1,
+        most: 100,
+        plain: 25,
+        zero_is_default: false,
+        about: "Percent of the bytes of a removed vdev's mapping that must be obsolete for the mapping to be condensed. \
+                Default: 25.",
+    },
+    Info {
+        limit: Limit::CondenseMinMapping,
+        name: "zfs_condense_min_mapping_bytes",
+        bytes: true,
+        least: 1,
+        most: u64::MAX,
+        plain: 128 << 10,
+        zero_is_default: false,
+        about: "Bytes of a removed vdev's mapping up to which it is not condensed for what is obsolete in it. \
+                Default: 128 KiB.",
+    },
+    Info {
+        limit: Limit::CondenseMaxObsolete,
+        name: "zfs_condense_max_obsolete_bytes",
+        bytes: true,
+        least: 1,
+        most: u64::MAX,
+        plain: 1 << 30,
+        zero_is_default: false,
+        about: "Bytes of a removed vdev's obsolete space map from which on its mapping is condensed. Default: 1 GiB.",
     },
 ];
 

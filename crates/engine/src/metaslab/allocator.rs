@@ -130,7 +130,7 @@ pub(super) type SlabNames = BTreeSet<(u64, u64)>;
 pub struct SpaceAllocator {
     pub(super) source: Option<Arc<dyn SpaceMapSource>>,
     pub(super) forms: RwLock<SpaceMapFeatures>,
-    pub(super) removed: BTreeMap<u64, Arc<Removed>>,
+    pub(super) removed: RwLock<BTreeMap<u64, Arc<Removed>>>,
     tables: RwLock<Arc<Tables>>,
     rotors: Mutex<BTreeMap<Class, Rotor>>,
     /// Metaslabs that changed, by the txg's last two bits.
@@ -151,7 +151,7 @@ impl SpaceAllocator {
         Self {
             source,
             forms: RwLock::new(forms),
-            removed: BTreeMap::new(),
+            removed: RwLock::default(),
             tables: RwLock::default(),
             rotors: Mutex::default(),
             dirty: Default::default(),
@@ -177,7 +177,7 @@ impl SpaceAllocator {
         source: Arc<dyn SpaceMapSource>,
     ) -> Result<Self> {
         let mut all = Self::new(forms, Some(source));
-        all.removed = Removed::load_all(mos, tree)?;
+        all.removed = RwLock::new(Removed::load_all(mos, tree)?);
         for record in TopRecord::load_all(mos, tree)? {
             all.add_top(record)?;
         }
@@ -260,6 +260,13 @@ impl SpaceAllocator {
 
     pub(super) fn all_vdevs(&self) -> Vec<Arc<Vdev>> {
         self.tables.read().vdevs.values().map(Arc::clone).collect()
+    }
+
+    pub(super) fn drop_vdev(&self, id: u64) {
+        let mut tables = self.tables.write();
+        let mut vdevs = tables.vdevs.clone();
+        vdevs.remove(&id);
+        *tables = Arc::new(Tables::new(vdevs));
     }
 
     pub(super) fn vdev(&self, id: u64) -> Option<Arc<Vdev>> {
@@ -612,6 +619,9 @@ impl Allocator for SpaceAllocator {
     }
 
     fn unallocate(&self, dva: &Dva, txg: u64) {
+        if self.is_moved(dva.vdev) {
+            return self.free(dva, txg);
+        }
         let done = self.place(dva).and_then(|(slab, start, end)| {
             slab.unallocate(start, end, txg)?;
             self.note_freed();
@@ -635,7 +645,7 @@ impl Allocator for SpaceAllocator {
             self.mark_dirty(&slab, txg);
             Ok(())
         };
-        let done = match self.is_removed(dva.vdev) {
+        let done = match self.is_moved(dva.vdev) {
             false => free(dva),
             true => self.moved(dva, true).and_then(|pieces| pieces.iter().try_for_each(free)),
         };
@@ -643,7 +653,7 @@ impl Allocator for SpaceAllocator {
     }
 
     fn claim(&self, dva: &Dva, txg: u64) -> Result<bool> {
-        if self.is_removed(dva.vdev) {
+        if self.removed(u64::from(dva.vdev)).is_some_and(|removed| removed.evacuation.is_none()) {
             let mut claimed = false;
             for piece in self.moved(dva, false)? {
                 claimed |= self.claim(&piece, txg)?;

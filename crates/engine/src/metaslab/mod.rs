@@ -10,7 +10,9 @@
 mod allocator;
 mod append;
 mod discard;
+mod evacuate;
 pub mod log;
+mod mapping;
 pub mod policy;
 mod record;
 mod removed;
@@ -35,6 +37,7 @@ use crate::error::{Error, Kind, Result};
 
 pub use allocator::{SpaceAllocator, SpaceMapFeatures, SpaceStats};
 pub use append::rewrite;
+pub use mapping::load_mapping;
 pub use record::{SlabRecord, TopRecord};
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};
 pub use unit::MapState;

@@ -1,10 +1,15 @@
-//! Removed vdevs: what is freed on them is freed where it went, and noted as obsolete.
+//! Removed vdevs, and the one that is being removed: what is freed on them is freed where it went, and noted as obsolete.
 //!
 //! A removed vdev has no metaslabs. Each range that loses its last reference is appended to the vdev's obsolete space
-//! map, by which its mapping can be made smaller some day.
+//! map, by which its mapping can be made smaller (`spa::removal::condense`).
+//!
+//! While a vdev is being removed, nothing is allocated on it, and its allocated ranges are copied in ascending order. What
+//! is freed lies before the end of the mapping (it was copied: both places are freed), or behind it (it need not be
+//! copied any more), or partly both. Source: `free_from_removing_vdev`, vdev_removal.c, OpenZFS 2.3.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::Dva;
 use parking_lot::Mutex;
@@ -16,68 +21,132 @@ use super::table;
 use super::unit::MapState;
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
+use crate::vdev::config::VdevConfig;
+use crate::vdev::indirect::{IndirectMapping, Segment};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
 
 /// Vdevs removed one after another that a block may have moved through.
 const MAX_HOPS: usize = 64;
 
-/// A removed vdev.
+/// A removed vdev, or one that is being removed.
 #[derive(Debug)]
 pub(super) struct Removed {
     pub top: Arc<Top>,
-    /// Freed in the syncing txg, not yet written.
+    /// Became obsolete in the syncing txg, not yet written.
     pub freed: Mutex<RangeSet>,
     /// What is obsolete.
     pub obsolete: Mutex<MapState>,
+    /// Set while the vdev is being removed.
+    pub evacuation: Option<Evacuation>,
+}
+
+/// How far the removal of a vdev has come.
+#[derive(Debug, Default)]
+pub(super) struct Evacuation {
+    /// Copies made so far.
+    pub copies: Mutex<IndirectMapping>,
+    /// What of one metaslab is still to be copied.
+    pub pending: Mutex<Pending>,
+    /// Bytes that were freed before they were copied, since [`SpaceAllocator::take_spared`].
+    pub spared: AtomicU64,
+}
+
+/// What is still to be copied of one metaslab.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    /// The metaslab to look at next.
+    pub next: usize,
+    /// Allocated ranges of the one before.
+    pub ranges: RangeSet,
 }
 
 /// A range of a top-level vdev, and how many removals led to it.
 type Piece = (u64, u64, u64, usize);
 
 impl Removed {
-    /// The removed vdevs of an existing pool.
+    /// The removed vdevs of an existing pool, and the one that is being removed.
     pub fn load_all(mos: &Arc<Objset>, tree: &Tree) -> Result<BTreeMap<u64, Arc<Self>>> {
         let mut all = BTreeMap::new();
         for config in &tree.config.children {
-            let Some(top) = tree.top(config.id).filter(|top| top.is_removed()) else { continue };
+            let Some(top) = tree.top(config.id) else { continue };
+            let evacuation = match (top.is_removed(), config.removing && config.indirect_object != 0) {
+                (true, _) => None,
+                (false, true) => Some(Evacuation::continued(mos, config)?),
+                (false, false) => continue,
+            };
             let obsolete = match table::obsolete(mos, config)? {
                 Some(number) => record::map(&mos.object(number)?)?,
                 None => MapState::default(),
             };
-            let removed = Self { top, freed: Mutex::default(), obsolete: Mutex::new(obsolete) };
+            let removed = Self { top, freed: Mutex::default(), obsolete: Mutex::new(obsolete), evacuation };
             all.insert(config.id, Arc::new(removed));
         }
         Ok(all)
     }
 }
 
-impl SpaceAllocator {
-    pub(super) fn is_removed(&self, vdev: u32) -> bool {
-        self.removed.contains_key(&u64::from(vdev))
+impl Evacuation {
+    fn continued(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Self> {
+        let copies = super::mapping::load_mapping(mos, config.indirect_object)?;
+        Ok(Self { copies: Mutex::new(copies), ..Self::default() })
     }
 
-    /// Where the bytes of a removed vdev's DVA are now. `obsolete`: they are no longer needed there.
-    #[doc(alias("vdev_indirect_remap", "vdev_indirect_mark_obsolete"))]
-    pub(super) fn moved(&self, dva: &Dva, obsolete: bool) -> Result<Vec<Dva>> {
-        let noted = obsolete && self.forms.read().obsolete_counts;
+    /// A range is freed: returns where its copy is, as far as there is one. `None`: it has none.
+    fn free(&self, offset: u64, size: u64) -> Result<Option<(u64, Vec<Segment>)>> {
+        let copies = self.copies.lock();
+        let (end, copied) = (offset.saturating_add(size), copies.end().saturating_sub(offset).min(size));
+        if copied < size {
+            self.pending.lock().ranges.remove(offset.saturating_add(copied), end);
+            self.spared.fetch_add(size - copied, Ordering::Relaxed);
+        }
+        if copied == 0 { Ok(None) } else { Ok(Some((copied, copies.resolve(offset, copied)?))) }
+    }
+}
+
+impl SpaceAllocator {
+    pub(super) fn removed(&self, vdev: u64) -> Option<Arc<Removed>> {
+        self.removed.read().get(&vdev).cloned()
+    }
+
+    /// Whether a vdev was removed, or is being removed.
+    pub(super) fn is_moved(&self, vdev: u32) -> bool {
+        self.removed.read().contains_key(&u64::from(vdev))
+    }
+
+    /// Where the bytes of a removed vdev's DVA are now. `freed`: they are no longer needed, and become obsolete there; of a
+    /// vdev that is being removed, their copies are among what is returned.
+    #[doc(alias("vdev_indirect_remap", "vdev_indirect_mark_obsolete", "free_from_removing_vdev"))]
+    pub(super) fn moved(&self, dva: &Dva, freed: bool) -> Result<Vec<Dva>> {
+        let noted = freed && self.forms.read().obsolete_counts;
         let (mut done, mut todo) = (Vec::new(), vec![self.piece(dva)?]);
         while let Some((vdev, offset, size, hops)) = todo.pop() {
-            let Some(removed) = self.removed.get(&vdev) else {
+            let removed = self.removed(vdev);
+            let concrete = removed.as_ref().is_none_or(|removed| removed.evacuation.is_some());
+            if concrete {
                 let vdev = u32::try_from(vdev).map_err(|_| Error::corrupt("vdev number too big"))?;
                 done.push(Dva { vdev, offset, asize: size, ..Dva::default() });
-                continue;
-            };
+            }
+            let Some(removed) = removed else { continue };
             if hops >= MAX_HOPS {
                 return Err(Error::new(Kind::Loop, "removed vdevs map to each other in a circle"));
             }
-            let mapping = removed.top.mapping();
-            let mapping =
-                mapping.ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
-            let pieces = mapping.resolve(offset, size)?;
+            let (size, pieces) = match &removed.evacuation {
+                Some(_) if !freed => continue,
+                Some(evacuation) => match evacuation.free(offset, size)? {
+                    Some(copied) => copied,
+                    None => continue,
+                },
+                None => {
+                    let mapping = removed.top.mapping();
+                    let mapping = mapping
+                        .ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
+                    (size, mapping.resolve(offset, size)?)
+                }
+            };
             todo.extend(pieces.iter().rev().map(|s| (s.vdev, s.offset, s.len, hops + 1)));
             if noted {
-                removed.freed.lock().insert(offset, offset + size);
+                removed.freed.lock().insert(offset, offset.saturating_add(size));
             }
         }
         Ok(done)
@@ -85,7 +154,7 @@ impl SpaceAllocator {
 
     /// Notes that a range of a removed vdev is no longer referred to there (syncing context).
     pub fn mark_obsolete(&self, dva: &Dva) {
-        let removed = self.removed.get(&u64::from(dva.vdev));
+        let removed = self.removed(u64::from(dva.vdev));
         if let Some(removed) = removed.filter(|_| self.forms.read().obsolete_counts) {
             removed.freed.lock().insert(dva.offset, dva.offset.saturating_add(dva.asize));
         }
@@ -93,7 +162,7 @@ impl SpaceAllocator {
 
     fn piece(&self, dva: &Dva) -> Result<Piece> {
         let vdev = u64::from(dva.vdev);
-        let removed = self.removed.get(&vdev).ok_or_else(|| Error::corrupt("no such removed vdev"))?;
+        let removed = self.removed(vdev).ok_or_else(|| Error::corrupt("no such removed vdev"))?;
         let size = if dva.gang { removed.top.asize_of(super::allocator::GANG_HEADER, 0) } else { dva.asize };
         Ok((vdev, dva.offset, size, 0))
     }

@@ -16,6 +16,7 @@
 //! Only the sync thread comes here. It holds [`SyncState`]'s lock throughout, a metaslab's only to take what it writes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ondisk::space_map::SpaceMapPhys;
@@ -259,7 +260,9 @@ impl Run<'_> {
     #[doc(alias = "vdev_indirect_sync_obsolete")]
     fn obsolete(&mut self) -> Result<()> {
         let of = self.of;
-        for (&vdev, removed) in &of.removed {
+        let all: Vec<_> =
+            of.removed.read().iter().map(|(vdev, removed)| (*vdev, Arc::clone(removed))).collect();
+        for (vdev, removed) in all {
             let freed = std::mem::take(&mut *removed.freed.lock());
             if freed.is_empty() {
                 continue;
@@ -528,7 +531,7 @@ impl State {
 }
 
 impl MapState {
-    fn head_size(&self) -> usize {
+    pub(super) fn head_size(&self) -> usize {
         if self.has_histogram { SpaceMapPhys::SIZE } else { SpaceMapPhys::MIN_SIZE }
     }
 }

@@ -11,8 +11,8 @@ use stdx::RangeSet;
 use super::space::Run;
 use super::space_maps::SpaceMaps;
 use crate::error::Result;
+use crate::metaslab::load_mapping;
 use crate::spa::Pool;
-use crate::spa::mapping::load_mapping;
 use crate::vdev::indirect::IndirectMapping;
 
 /// The locations of the copies of allocated segments on vdevs under removal. Unreadable structures are recorded in

@@ -68,7 +68,7 @@ impl Spa {
 
     /// The ashift of all ordinary vdevs, if there is one.
     #[doc(alias("spa_min_ashift", "spa_max_ashift"))]
-    fn common_ashift(&self) -> Option<u64> {
+    pub(super) fn common_ashift(&self) -> Option<u64> {
         let config = self.config.lock();
         let tops = config.root().nvlist_array("children").unwrap_or_default().iter();
         let ordinary = tops.filter(|top| {

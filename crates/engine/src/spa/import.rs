@@ -15,7 +15,6 @@ use nvpair::NvList;
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::objset::ZilHeader;
-use ondisk::pool::SpaRemoving;
 use ondisk::zil::LogBlock;
 use ondisk::{CompressType, ObjectType};
 use parking_lot::Mutex;
@@ -85,10 +84,6 @@ pub fn missing_logs(pool: &Pool) -> Vec<u64> {
 /// Features that may be in use and that writing would have to keep up, which this build can't.
 const NOT_WRITTEN: [(Feature, &str); 1] =
     [(Feature::DynamicGangHeader, "gang headers of any size are in use")];
-
-/// State of a removal that is under way.
-#[doc(alias = "DSS_SCANNING")]
-const SCANNING: u64 = 1;
 
 /// Opens the pool that `source` describes for writing, without a sync thread.
 ///
@@ -172,6 +167,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     }
     make_vdev_zaps(&spa)?;
     spa.discard_at_import()?;
+    spa.remove_at_import()?;
     spa.scan_at_import()?;
     spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;
@@ -236,15 +232,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
                 }
             }
             Some(_) => {}
-        }
-    }
-    let directory = pool.directory()?;
-    for entry in directory.to_vec()? {
-        let name = entry.name_lossy();
-        // What was last removed stays noted.
-        let removal = (name == mos::REMOVING).then(|| SpaRemoving::from_words(&entry.value.ints));
-        if removal.is_some_and(|removal| removal.is_ok_and(|r| r.state == SCANNING)) {
-            return refuse("a device is being removed".into());
         }
     }
     for top in pool.tree().tops() {
@@ -342,7 +329,7 @@ fn clear_logs(spa: &Spa, until: u64) -> Result<()> {
 
 /// Drops a log, and frees those of its blocks that were born up to `until`.
 #[doc(alias = "zil_clear_log_block")]
-fn drop_log(spa: &Spa, tx: &Tx, log: &Arc<Objset>, until: u64) -> Result<()> {
+pub(super) fn drop_log(spa: &Spa, tx: &Tx, log: &Arc<Objset>, until: u64) -> Result<()> {
     let mut chain = zil::chain_as(log, Form::NoKey);
     while let Some(bp) = chain.peek().filter(|bp| bp.logical_birth() <= until) {
         spa.free_places(&bp, tx)?;

@@ -90,10 +90,6 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
     let mos = open_mos(&arc, &uberblock.rootbp)?;
     let directory = Zap::open(&mos.object(names::MOS_DIRECTORY_OBJECT)?)?;
-    let features = PoolFeatures::load(&mos, &directory)?;
-    if !options.force {
-        features.check()?;
-    }
     let mut notes = Vec::new();
     let config = match trusted_config(&mos, &directory) {
         Ok(config) => {
@@ -105,14 +101,22 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
             source.config.clone()
         }
     };
-    zio.set_wide_gangs(features.is_active(zcommon::features::Feature::DynamicGangHeader.info().guid));
+    let wide_gangs = zcommon::features::Feature::DynamicGangHeader.info().guid;
+    let early = PoolFeatures::load(&mos, &directory).ok();
+    zio.set_wide_gangs(early.is_some_and(|features| features.is_active(wide_gangs)));
+    // What the MOS says besides may have been moved by a removal, the features too.
+    mapping::load_all(&zio.tree(), &mos, &mut notes);
+    let features = PoolFeatures::load(&mos, &directory)?;
+    if !options.force {
+        features.check()?;
+    }
+    zio.set_wide_gangs(features.is_active(wide_gangs));
     if let Some(salt) = directory.lookup(names::mos::CHECKSUM_SALT.as_bytes())? {
         let bytes = salt.bytes();
         if let Some(salt) = bytes.first_chunk::<32>() {
             zio.set_salt(salt);
         }
     }
-    mapping::load_all(&zio.tree(), &mos, &mut notes);
     let pool = Pool {
         env: env.clone(),
         name: source.name.clone(),

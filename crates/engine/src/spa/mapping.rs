@@ -5,22 +5,21 @@
 
 use std::sync::Arc;
 
-use ondisk::indirect::{IndirectMappingEntry, IndirectMappingEntryPhys};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos as names};
+use ondisk::pool::SpaRemoving;
 
-use crate::dmu::{Dense, Objset};
+use crate::dmu::Objset;
 use crate::error::{Error, Result};
-use crate::vdev::indirect::{IndirectMapping, MappingEntry};
+use crate::metaslab::load_mapping;
+use crate::vdev::config::VdevConfig;
 use crate::vdev::leaf::Dtl;
 use crate::vdev::top::Layout;
 use crate::vdev::tree::Tree;
-
-/// Most entries of a mapping that are kept: 64 Mi of them are 1.5 GiB of table on disk.
-const MAX_ENTRIES: u64 = 1 << 26;
-const ENTRY_SIZE: u64 = 24;
+use crate::zap::Zap;
 
 /// Loads every mapping and DTL of `tree`; what fails is noted.
 pub fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
-    for config in &tree.config.children {
+    for config in newest_first(tree, mos) {
         let Some(top) = tree.top(config.id) else { continue };
         let Layout::Indirect(slot) = &top.layout else { continue };
         match load_mapping(mos, config.indirect_object) {
@@ -37,34 +36,28 @@ pub fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
     }
 }
 
-/// The mapping of the object `number` of the MOS; empty when that is 0.
-pub(crate) fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
-    if number == 0 {
-        return Ok(IndirectMapping::default());
+/// The top-level vdevs, the one that was removed last first, then the one before, and so on: the mapping of one may have
+/// been moved by the next removal.
+#[doc(alias("spa_remove_init", "sr_prev_indirect_vdev"))]
+fn newest_first<'a>(tree: &'a Tree, mos: &Arc<Objset>) -> Vec<&'a VdevConfig> {
+    let all = &tree.config.children;
+    let mut next = last_removed(mos).ok().flatten();
+    let mut order: Vec<&VdevConfig> = Vec::new();
+    while let Some(vdev) = next.and_then(|id| all.iter().find(|vdev| vdev.id == id)) {
+        if order.len() > all.len() {
+            break;
+        }
+        order.push(vdev);
+        next = vdev.nvlist.u64("com.delphix:prev_indirect_vdev");
     }
-    let object = mos.object(number)?;
-    let bad = |e: ondisk::Malformed| Error::corrupt(format!("indirect mapping {number}: {e}"));
-    let count = ondisk::indirect::IndirectMapping::from_bytes(object.dnode.bonus()).map_err(bad)?.num_entries;
-    if count > MAX_ENTRIES || count.saturating_mul(ENTRY_SIZE) > object.max_offset() {
-        return Err(Error::corrupt(format!("indirect mapping of {count} entries")));
-    }
-    let decode = |entry: &[u8; ENTRY_SIZE as usize]| -> Result<MappingEntry> {
-        let entry = IndirectMappingEntry::from(IndirectMappingEntryPhys::from_bytes(entry).map_err(bad)?);
-        let (vdev, offset, len) = (u64::from(entry.dst.vdev), entry.dst.offset, entry.dst.asize);
-        Ok(MappingEntry { source: entry.src_offset, vdev, offset, len })
-    };
-    // Entry by entry, so that a table shorter than it claims is found out before it takes memory.
-    let mut mapping = IndirectMapping::default();
-    let (mut left, mut split) = (count.saturating_mul(ENTRY_SIZE), Vec::new());
-    for block in Dense::new(&object, left) {
-        split.extend_from_slice(&block?);
-        split.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(split.len()));
-        let (entries, rest) = split.as_chunks::<{ ENTRY_SIZE as usize }>();
-        entries.iter().try_for_each(|entry| mapping.push(decode(entry)?))?;
-        left = left.saturating_sub(u64::try_from(split.len() - rest.len()).unwrap_or(0));
-        split = rest.to_vec();
-    }
-    Ok(mapping)
+    let rest = all.iter().filter(|vdev| !order.iter().any(|other| other.id == vdev.id)).collect::<Vec<_>>();
+    order.into_iter().chain(rest).collect()
+}
+
+fn last_removed(mos: &Arc<Objset>) -> Result<Option<u64>> {
+    let directory = Zap::open(&mos.object(MOS_DIRECTORY_OBJECT)?)?;
+    let Some(value) = directory.lookup(names::REMOVING.as_bytes())? else { return Ok(None) };
+    Ok(SpaRemoving::from_words(&value.ints).ok().map(|removal| removal.prev_indirect_vdev))
 }
 
 /// A DTL is a space map whose "offsets" are transaction groups.

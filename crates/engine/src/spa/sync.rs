@@ -62,6 +62,7 @@ impl Spa {
         let labels = self.config.lock().clean() || labels;
         self.refresh_multihost()?;
         self.commit(txg, rootbp, labels)?;
+        self.relabel_left();
         self.pool.zio.set_synced(txg);
         self.space.sync_done(txg);
         self.dirty.clear(txg);
@@ -219,6 +220,7 @@ impl Spa {
             .collect();
         if !suspects.is_empty() {
             self.pool.zio.check_written(txg, &suspects, Cure::Rewrite)?;
+            self.copy_again(txg)?;
         }
         Ok(known)
     }

@@ -22,7 +22,7 @@ pub struct MappingEntry {
 }
 
 /// The table of one removed vdev, sorted by source offset.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct IndirectMapping(Vec<MappingEntry>);
 
 /// A piece of a block, where it stands now.
@@ -46,7 +46,7 @@ impl IndirectMapping {
 
     /// Adds the entry that follows; refuses one that overlaps or is out of order.
     pub fn push(&mut self, entry: MappingEntry) -> Result<()> {
-        let end = self.0.last().map_or(0, |last| last.source.saturating_add(last.len));
+        let end = self.end();
         if entry.source < end || entry.len == 0 {
             return Err(Error::corrupt("the indirect mapping is out of order").at_offset(entry.source));
         }
@@ -56,6 +56,12 @@ impl IndirectMapping {
         }
         self.0.push(entry);
         Ok(())
+    }
+
+    /// First byte of the vdev after the last entry; 0 without entries.
+    #[doc(alias = "vdev_indirect_mapping_max_offset")]
+    pub fn end(&self) -> u64 {
+        self.0.last().map_or(0, |last| last.source.saturating_add(last.len))
     }
 
     /// The entries.

@@ -126,6 +126,20 @@ impl Tree {
         self.config.children.iter().any(|own| own.id == top.id && is_alike(own, top))
     }
 
+    /// The same vdevs with another one in the place `id`, or none, as `config` says. Leaves that `config` does not have are
+    /// left out.
+    #[must_use]
+    pub fn with_top(&self, config: VdevConfig, id: u64, top: Option<Arc<Top>>) -> Self {
+        let mut tops = self.tops.clone();
+        if let Some(slot) = usize::try_from(id).ok().and_then(|id| tops.get_mut(id)) {
+            *slot = top;
+        }
+        let mut leaves = self.leaves.clone();
+        let kept: std::collections::HashSet<u64> = config.walk().into_iter().map(|vdev| vdev.guid).collect();
+        leaves.retain(|guid, _| kept.contains(guid));
+        Self { config, tops, leaves }
+    }
+
     /// The top-level vdev of that number.
     pub fn top(&self, id: u64) -> Option<Arc<Top>> {
         self.tops.get(usize::try_from(id).ok()?)?.clone()

@@ -99,4 +99,12 @@ impl IntentLog for Zil {
         self.itxs.lock().forget_synced(txg.saturating_sub(1));
         Ok(())
     }
+
+    fn suspend(&self) -> Result<()> {
+        Self::suspend(self)
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
 }

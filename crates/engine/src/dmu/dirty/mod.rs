@@ -58,6 +58,12 @@ pub trait IntentLog: Send + Sync + std::fmt::Debug {
     /// The object set is about to be written with `tx`'s group: what it covers is no longer needed in the log.
     #[doc(alias = "zil_sync")]
     fn sync(&self, tx: &Tx, header: &mut ZilHeader) -> Result<()>;
+    /// Ends the chain on disk and writes none until [`IntentLog::resume`].
+    #[doc(alias = "zil_suspend")]
+    fn suspend(&self) -> Result<()>;
+    /// Takes back one [`IntentLog::suspend`].
+    #[doc(alias = "zil_resume")]
+    fn resume(&self);
 }
 
 /// What stands in the root block besides the dnodes of the special objects.
@@ -303,6 +309,11 @@ impl LiveObjset {
     /// Whether somebody keeps its intent log: it is mounted, or a volume in use.
     pub fn has_log(&self) -> bool {
         self.log.read().is_some()
+    }
+
+    /// The intent log in use.
+    pub fn log(&self) -> Option<Arc<dyn IntentLog>> {
+        self.log.read().clone()
     }
 
     /// Sets or removes who keeps the head of the intent log. False when there is one already.

@@ -14,6 +14,7 @@ use super::mos_tx::{Hooks, MosTx, MosView};
 use super::received_key::RawKey;
 use super::space::{self, Delta};
 use super::{crypto, destroy, props};
+use crate::dmu::dirty::IntentLog;
 use crate::dmu::dirty::policy::{Policy, RedundantMetadata};
 use crate::dmu::{LiveObjset, SpecialObject, Tx};
 use crate::dsl::KeyStore;
@@ -337,6 +338,11 @@ impl DslPool {
             }
         }
         Ok(())
+    }
+
+    /// Intent logs in use.
+    pub fn logs(&self) -> Vec<Arc<dyn IntentLog>> {
+        self.open.lock().values().filter_map(|dataset| dataset.objset.log()).collect()
     }
 
     /// The open dataset of that number.

@@ -58,7 +58,9 @@ impl Spa {
     /// A leaf that missed something since the scan began is left as it is: another scan is due.
     #[doc(alias("vdev_dtl_reassess", "vdev_dtl_should_excise"))]
     fn excise(&self, after: u64, until: u64) {
-        let failed = self.scanning.failed.lock().clone();
+        let mut failed = self.scanning.failed.lock().clone();
+        // Copies of a removal under way are no blocks yet: a leaf that missed some goes on lacking them.
+        failed.append(&mut self.copied_in());
         for leaf in self.pool.zio.tree().leaves() {
             let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
             if leaf.is_writable() && newest.is_some_and(|end| end <= until.saturating_add(1)) {

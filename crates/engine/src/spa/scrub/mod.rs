@@ -106,6 +106,11 @@ impl Scanning {
         self.active.load(Ordering::Acquire)
     }
 
+    /// There is more to be found than when the last resilver ended: what leaves lack is worth another one.
+    pub fn look_again(&self) {
+        *self.kept.lock() = None;
+    }
+
     /// A block born in `birth` could not be repaired.
     pub fn note_failed(&self, birth: u64) {
         self.failed.lock().insert(birth);

@@ -1,0 +1,43 @@
+//! Where removed vdevs went, read from the MOS.
+
+use std::sync::Arc;
+
+use ondisk::indirect::{IndirectMappingEntry, IndirectMappingEntryPhys};
+
+use crate::dmu::{Dense, Objset};
+use crate::error::{Error, Result};
+use crate::vdev::indirect::{IndirectMapping, MappingEntry};
+
+/// Most entries of a mapping that are kept: 64 Mi of them are 1.5 GiB of table on disk.
+const MAX_ENTRIES: u64 = 1 << 26;
+const ENTRY_SIZE: u64 = 24;
+
+/// The mapping of the object `number` of the MOS; empty when that is 0.
+pub fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
+    if number == 0 {
+        return Ok(IndirectMapping::default());
+    }
+    let object = mos.object(number)?;
+    let bad = |e: ondisk::Malformed| Error::corrupt(format!("indirect mapping {number}: {e}"));
+    let count = ondisk::indirect::IndirectMapping::from_bytes(object.dnode.bonus()).map_err(bad)?.num_entries;
+    if count > MAX_ENTRIES || count.saturating_mul(ENTRY_SIZE) > object.max_offset() {
+        return Err(Error::corrupt(format!("indirect mapping of {count} entries")));
+    }
+    let decode = |entry: &[u8; ENTRY_SIZE as usize]| -> Result<MappingEntry> {
+        let entry = IndirectMappingEntry::from(IndirectMappingEntryPhys::from_bytes(entry).map_err(bad)?);
+        let (vdev, offset, len) = (u64::from(entry.dst.vdev), entry.dst.offset, entry.dst.asize);
+        Ok(MappingEntry { source: entry.src_offset, vdev, offset, len })
+    };
+    // Entry by entry, so that a table shorter than it claims is found out before it takes memory.
+    let mut mapping = IndirectMapping::default();
+    let (mut left, mut split) = (count.saturating_mul(ENTRY_SIZE), Vec::new());
+    for block in Dense::new(&object, left) {
+        split.extend_from_slice(&block?);
+        split.truncate(usize::try_from(left).unwrap_or(usize::MAX).min(split.len()));
+        let (entries, rest) = split.as_chunks::<{ ENTRY_SIZE as usize }>();
+        entries.iter().try_for_each(|entry| mapping.push(decode(entry)?))?;
+        left = left.saturating_sub(u64::try_from(split.len() - rest.len()).unwrap_or(0));
+        split = rest.to_vec();
+    }
+    Ok(mapping)
+}

@@ -1,0 +1,70 @@
+//! Log devices leave at once: their intent logs are ended, and what is left is a hole, or nothing behind the last vdev.
+
+use std::sync::Arc;
+
+use nvpair::NvList;
+use ondisk::names::vdev_top;
+
+use super::start::BUSY;
+use crate::dsl::write::{Hooks as _, MosTx};
+use crate::error::{Error, Kind, Result};
+use crate::spa::Spa;
+use crate::spa::layout::config::TOP_ZAP;
+use crate::vdev::top::{Layout, Top};
+
+impl Spa {
+    #[doc(alias("spa_vdev_remove_log", "vdev_remove_make_hole_and_free"))]
+    pub(super) fn remove_log(&self, vdev: u64) -> Result<()> {
+        self.sync_task(move |spa, _| spa.close_top(vdev))?;
+        let done = self.drain(vdev).and_then(|()| {
+            self.sync_task(move |spa, tx| {
+                if spa.space.bytes_in_use(vdev) != 0 {
+                    return Err(Error::new(Kind::Busy, BUSY));
+                }
+                spa.leave_hole(&spa.datasets.at(tx, spa), vdev)
+            })
+        });
+        if done.is_err() {
+            self.abandon_start(vdev);
+        }
+        done
+    }
+
+    fn leave_hole(&self, at: &MosTx<'_>, vdev: u64) -> Result<()> {
+        let old = self.top_config(vdev)?;
+        let tops = self.config.lock().root().nvlist_array("children").map_or(0, <[_]>::len);
+        let is_last = u64::try_from(tops).is_ok_and(|tops| vdev.saturating_add(1) == tops);
+        let config = self.label_leaving(vdev, &old, (!is_last).then(|| hole(vdev)))?;
+        let left = config.children.iter().find(|child| child.id == vdev);
+        let top = left.map(|left| Top::new(left, Layout::Absent, &|_| None, None));
+        let tree = self.pool.zio.tree().with_top(config, vdev, top);
+        self.destroy_leaves(at, &old)?;
+        let unflushed = self.space.forget_top(vdev, &mut self.store_at(at))?;
+        if unflushed != 0 {
+            at.free_object(unflushed)?;
+        }
+        if let Some(zap) = old.u64(TOP_ZAP).filter(|zap| *zap != 0) {
+            debug_assert!(
+                at.zap_word(zap, vdev_top::POOL_CHECKPOINT_SM)?.is_none(),
+                "refused with a checkpoint"
+            );
+            self.destroy_zap(at, zap)?;
+        }
+        self.pool.zio.set_tree(Arc::new(tree));
+        let path = old.str("path").unwrap_or("-");
+        self.log("vdev remove", "", 0, &format!("{} vdev (log) {path}", self.pool.name), at.tx)?;
+        self.notify("vdev_remove_dev");
+        Ok(())
+    }
+}
+
+/// What the configuration says where a vdev was.
+fn hole(vdev: u64) -> NvList {
+    let mut hole = NvList::new();
+    hole.add("type", "hole").add("id", vdev).add("guid", 0_u64);
+    for name in ["whole_disk", "metaslab_array", "metaslab_shift", "ashift", "asize", "is_log"] {
+        hole.add(name, 0_u64);
+    }
+    hole.add("is_hole", 1_u64);
+    hole
+}

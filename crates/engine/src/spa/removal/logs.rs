@@ -1,0 +1,83 @@
+//! Intent logs, emptied: a vdev that leaves must hold no block of a log, which is allocated long before it is written.
+
+use std::sync::Arc;
+
+use ondisk::ObjectType;
+use ondisk::dsl::DslDataset;
+use ondisk::objset::ZilHeader;
+
+use crate::dmu::Objset;
+use crate::error::{Error, Kind, Result};
+use crate::spa::Spa;
+use crate::spa::import::drop_log;
+use crate::zil::Zil;
+use crate::zio::Form;
+
+/// Records wait for somebody with the key, or for a mount.
+const WAITING: &str = "Mount encrypted datasets to replay logs.";
+
+impl Spa {
+    /// Ends the chains of all intent logs. Logs in use begin a new one when they are next written.
+    ///
+    /// # Errors
+    /// `Busy` when records wait to be replayed.
+    #[doc(alias("spa_reset_logs", "zil_reset"))]
+    pub(super) fn reset_logs(&self) -> Result<()> {
+        for log in self.datasets.logs() {
+            let suspended = log.suspend();
+            log.resume();
+            suspended?;
+        }
+        for objset in self.logged()? {
+            self.reset_log(&objset)?;
+        }
+        Ok(())
+    }
+
+    /// A log that nobody has open.
+    fn reset_log(&self, objset: &Arc<Objset>) -> Result<()> {
+        if objset.phys.zil_header.flags & ZilHeader::REPLAY_NEEDED != 0 {
+            return Err(Error::new(Kind::Busy, WAITING));
+        }
+        match self.datasets.open(self, objset.id) {
+            Ok(dataset) if dataset.objset.has_log() => Ok(()),
+            Ok(dataset) => {
+                let log = Zil::open(&dataset.objset, self.log_host())?;
+                let suspended =
+                    if log.needs_replay() { Err(Error::new(Kind::Busy, WAITING)) } else { log.suspend() };
+                log.resume();
+                log.close()?;
+                suspended
+            }
+            Err(e) if e.kind() == Kind::KeyMissing => {
+                let objset = Arc::clone(objset);
+                self.sync_task(move |spa, tx| drop_log(spa, tx, &objset, u64::MAX))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Object sets of file systems and volumes that name a log.
+    fn logged(&self) -> Result<Vec<Arc<Objset>>> {
+        let view = self.mos.view();
+        let mut found = Vec::new();
+        for object in view.objects() {
+            let object = object?;
+            if object.dnode.bonustype != ObjectType::DSL_DATASET {
+                continue;
+            }
+            let phys =
+                DslDataset::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+            if phys.is_snapshot() || phys.bp.is_hole() {
+                continue;
+            }
+            let Ok(objset) = Objset::open(&self.pool.arc, object.number, &phys.bp, Form::NoKey) else {
+                continue;
+            };
+            if !objset.phys.zil_header.log.is_hole() {
+                found.push(objset);
+            }
+        }
+        Ok(found)
+    }
+}

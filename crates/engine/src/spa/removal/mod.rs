@@ -1,0 +1,144 @@
+//! Removal of top-level vdevs.
+//!
+//! What a disk or mirror holds is copied to the other top-level vdevs. Block pointers are not changed: the vdev becomes an
+//! *indirect* one, with a mapping from its offsets to the copies.
+//!
+//! States: none → *scanning* (the vdev is closed to allocation, its allocated ranges are copied in ascending order) →
+//! *finished* (the vdev is indirect), or *canceled* (the copies are freed, the vdev is open again). The state stands in the
+//! MOS directory ([`state`]), the mapping and the births (which txg copied up to which offset) are objects that the vdev's
+//! configuration names ([`objects`]).
+//!
+//! - [`start`] checks, closes the vdev, empties the intent logs, and writes the state.
+//! - [`evacuate`] copies in syncing context, as much as one txg has time for, and appends to the mapping in the same txg.
+//! - Frees go to both places: [`crate::metaslab`]'s `moved`. So the copies always are of what is allocated.
+//! - [`finish`] ends it: space maps, DTLs and ZAPs of the vdev go, its configuration becomes that of an indirect vdev.
+//! - [`condense`] makes the mapping smaller when much of it has become obsolete.
+//! - [`log_vdev`] removes log devices, which leave a hole, and [`spare`] spares and cache devices.
+//!
+//! Why power may be lost at any moment: a copy is written to space that the last uberblock knows as free, the mapping that
+//! names it belongs to the same txg. The source is read until the vdev is indirect, in a txg of its own after the last copy
+//! was made durable; its labels are cleared when that txg is on disk. The MOS directory and the configuration, which are read
+//! before any mapping is known, are rewritten after the vdev was closed, so that they are on other vdevs.
+//!
+//! A device that fails while something is copied from or to it ends the removal: it is canceled.
+//!
+//! Lock order: the locks here are leaf locks.
+//!
+//! Format source: vdev_removal.c, vdev_indirect.c, vdev_indirect_mapping.c, vdev_indirect_births.c, OpenZFS 2.3.
+//!
+//! Differs from OpenZFS: copies are made in syncing context, not by a thread beside it, so no free can meet a copy that is
+//! under way; ranges that nothing refers to are never copied with their neighbours.
+
+mod condense;
+mod copy;
+mod evacuate;
+mod finish;
+mod log_vdev;
+mod logs;
+mod objects;
+mod spare;
+mod start;
+mod state;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nvpair::NvList;
+use parking_lot::Mutex;
+
+use super::Spa;
+use super::activity::{Activity, Due, Moment};
+use crate::dmu::Tx;
+use crate::dsl::write::MosView;
+use crate::error::Result;
+use crate::vdev::indirect::MappingEntry;
+use crate::vdev::leaf::Leaf;
+
+/// In the configuration of a vdev that is being removed or was: the mapping's object.
+#[doc(alias = "ZPOOL_CONFIG_INDIRECT_OBJECT")]
+const MAPPING: &str = "com.delphix:indirect_object";
+/// The births' object.
+#[doc(alias = "ZPOOL_CONFIG_INDIRECT_BIRTHS")]
+const BIRTHS: &str = "com.delphix:indirect_births";
+/// The vdev that was removed before.
+#[doc(alias = "ZPOOL_CONFIG_PREV_INDIRECT_VDEV")]
+const PREVIOUS: &str = "com.delphix:prev_indirect_vdev";
+/// The vdev is being removed.
+#[doc(alias = "ZPOOL_CONFIG_REMOVING")]
+const REMOVING: &str = "removing";
+
+/// What is known in memory of the removal and the condensing under way.
+#[derive(Debug, Default)]
+pub(super) struct Removing {
+    /// Ranges are copied.
+    active: AtomicBool,
+    /// A command begins a removal.
+    starting: AtomicBool,
+    /// A mapping is being condensed.
+    condensing: AtomicBool,
+    /// Copies of the txg that is being written.
+    copied: Mutex<Vec<(u64, MappingEntry)>>,
+    /// Txgs that made copies since the import.
+    births: Mutex<BTreeSet<u64>>,
+    /// Leaves that are no longer in the pool once the txg is on disk, and their labels then.
+    leaving: Mutex<Vec<(Arc<Leaf>, NvList)>>,
+}
+
+impl Activity for Removing {
+    fn is_due(&self, spa: &Spa) -> Due {
+        let busy = self.active.load(Ordering::Acquire) || self.condensing.load(Ordering::Acquire);
+        match busy {
+            true => Due::Now,
+            false if spa.to_condense().is_some() => Due::Soon,
+            false => Due::No,
+        }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        if moment != Moment::Last {
+            return Ok(());
+        }
+        self.copied.lock().clear();
+        spa.evacuate(tx)?;
+        spa.condense(tx)
+    }
+}
+
+impl Spa {
+    /// Bytes that the removal under way has still to copy; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn removal_left(&self) -> Result<Option<u64>> {
+        let running = state::running(&MosView { mos: &self.mos })?;
+        Ok(running.map(|removal| removal.to_copy.saturating_sub(removal.copied)))
+    }
+
+    /// Txgs that made copies for the removal under way: what a leaf missed of them no scan finds before the removal ends.
+    pub(super) fn copied_in(&self) -> BTreeSet<u64> {
+        self.removing.births.lock().clone()
+    }
+
+    fn births_of(&self, vdev: u64) -> Result<BTreeSet<u64>> {
+        let (_, births) = self.mapping_objects(vdev)?;
+        objects::birth_txgs(&self.mos.view().object(births)?)
+    }
+
+    /// Continues what an earlier import has begun.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    #[doc(alias("spa_restart_removal", "spa_remove_init", "spa_condense_init"))]
+    pub(super) fn remove_at_import(&self) -> Result<()> {
+        let view = MosView { mos: &self.mos };
+        if let Some(removal) = state::running(&view)? {
+            let births = self.births_of(removal.removing_vdev)?;
+            *self.removing.births.lock() = births;
+            self.removing.active.store(true, Ordering::Release);
+        }
+        let condensing = condense::state(&view)?.is_some();
+        self.removing.condensing.store(condensing, Ordering::Release);
+        Ok(())
+    }
+}

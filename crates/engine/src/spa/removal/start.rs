@@ -1,0 +1,273 @@
+//! How a removal begins, and the commands on it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, vdev_top};
+use ondisk::pool::SpaRemoving;
+use zcommon::features::Feature;
+
+use super::{BIRTHS, MAPPING, REMOVING, objects, state};
+use crate::dmu::edit::Edit as _;
+use crate::dsl::write::{Hooks as _, MosTx};
+use crate::error::{Error, Kind, Result};
+use crate::spa::Spa;
+use crate::spa::layout::config::TOP_ZAP;
+use crate::spa::space_store::set;
+use crate::spa::vdev_props::{self, NON_ALLOCATING};
+use crate::vdev::config::{AllocBias, Kind as VdevKind, VdevConfig};
+use crate::vdev::top::Top;
+use crate::zio::alloc::Class;
+
+/// The pool or the vdev is not of a kind that can be removed.
+pub(super) const NOT_SUPPORTED: &str = "operation not supported on this type of pool";
+/// Another removal is under way.
+pub(super) const BUSY: &str = "pool is busy";
+const NO_SPACE: &str = "out of space";
+const BAD_CONFIG: &str =
+    "invalid config; all top-level vdevs must have the same sector size and not be raidz.";
+/// Bytes of an entry of a mapping.
+const ENTRY: u64 = 24;
+/// Longest range that is copied as one.
+const MAX_SEGMENT: u64 = 16 << 20;
+
+impl Spa {
+    /// Removes the device or top-level vdev of this guid: spares, cache and log devices at once, others by copying what they
+    /// hold, which goes on when this returns.
+    ///
+    /// # Errors
+    /// In the words of `zpool remove`; nothing has changed then.
+    #[doc(alias = "spa_vdev_remove")]
+    pub fn remove(&self, guid: u64) -> Result<()> {
+        self.refuse_with_checkpoint()?;
+        if self.remove_aux(guid)? {
+            return Ok(());
+        }
+        let top = self.removable(guid)?;
+        if self.removing.starting.swap(true, Ordering::AcqRel) {
+            return Err(Error::new(Kind::Busy, BUSY));
+        }
+        let done = if top.bias == AllocBias::Log { self.remove_log(top.id) } else { self.remove_top(top.id) };
+        self.removing.starting.store(false, Ordering::Release);
+        done
+    }
+
+    /// Bytes of memory that the mapping of a vdev would take, about; 0 for what is not copied.
+    ///
+    /// # Errors
+    /// When no such vdev could be removed.
+    #[doc(alias = "ZPOOL_CONFIG_INDIRECT_SIZE")]
+    pub fn removal_memory(&self, guid: u64) -> Result<u64> {
+        if self.is_aux(guid)? {
+            return Ok(0);
+        }
+        let top = self.removable(guid)?;
+        if top.bias == AllocBias::Log {
+            return Ok(0);
+        }
+        let bytes = self.space.bytes_in_use(top.id);
+        Ok(self.space.free_pieces(top.id).saturating_add(bytes / MAX_SEGMENT).saturating_mul(ENTRY))
+    }
+
+    /// Stops the removal under way: what was copied is freed.
+    ///
+    /// # Errors
+    /// When there is none.
+    #[doc(alias = "spa_vdev_remove_cancel")]
+    pub fn cancel_remove(&self) -> Result<()> {
+        self.sync_task(move |spa, tx| {
+            let at = spa.datasets.at(tx, spa);
+            match state::running(&at)? {
+                Some(removal) => spa.cancel_removal(&at, removal),
+                // The number of OpenZFS for what is not active.
+                None => Err(Error::not_found("No anode")),
+            }
+        })
+    }
+
+    fn refuse_with_checkpoint(&self) -> Result<()> {
+        if !self.features.is_active(Feature::ZpoolCheckpoint) {
+            return Ok(());
+        }
+        let what = match self.pool.checkpoint_uberblock()? {
+            Some(_) => "checkpoint exists",
+            None => "currently discarding checkpoint",
+        };
+        Err(Error::new(Kind::Busy, what))
+    }
+
+    /// The top-level vdev of that guid.
+    fn removable(&self, guid: u64) -> Result<Arc<Top>> {
+        let tree = self.pool.zio.tree();
+        let config = tree.config.children.iter().find(|top| top.guid == guid);
+        match config.and_then(|config| tree.top(config.id)) {
+            Some(top) if !top.is_removed() => Ok(top),
+            Some(_) => Err(Error::unsupported(NOT_SUPPORTED)),
+            None if tree.config.walk().iter().any(|vdev| vdev.guid == guid) => {
+                Err(Error::unsupported(NOT_SUPPORTED))
+            }
+            None => Err(Error::not_found("no such device in pool")),
+        }
+    }
+
+    #[doc(alias = "spa_vdev_remove_top")]
+    fn remove_top(&self, vdev: u64) -> Result<()> {
+        self.sync_task(move |spa, tx| {
+            spa.check_removal(&spa.datasets.at(tx, spa), vdev)?;
+            spa.close_top(vdev)
+        })?;
+        // Groups that may have allocated on it end first, then no intent log is there any more.
+        let begun = self.drain(vdev).and_then(|()| {
+            self.sync_task(move |spa, tx| {
+                let at = spa.datasets.at(tx, spa);
+                spa.check_removal(&at, vdev)?;
+                spa.begin_removal(&at, vdev)
+            })
+        });
+        if begun.is_err() {
+            self.abandon_start(vdev);
+        }
+        begun
+    }
+
+    /// Allocates nothing on a vdev from now on (syncing context).
+    #[doc(alias = "vdev_passivate")]
+    pub(super) fn close_top(&self, vdev: u64) -> Result<()> {
+        self.describe_top(vdev, &mut |top| set(top, NON_ALLOCATING, 1))?;
+        self.space.set_closed(vdev, true);
+        Ok(())
+    }
+
+    /// Waits until nothing of a closed vdev is about to be written.
+    pub(super) fn drain(&self, _: u64) -> Result<()> {
+        self.sync()?;
+        self.sync()?;
+        self.reset_logs()?;
+        self.sync()
+    }
+
+    /// The vdev stays as it was before [`Spa::close_top`].
+    pub(super) fn abandon_start(&self, vdev: u64) {
+        let reopened = self.sync_task(move |spa, tx| {
+            let at = spa.datasets.at(tx, spa);
+            let zap = spa.top_config(vdev)?.u64(TOP_ZAP).unwrap_or(0);
+            if zap == 0 || at.zap_word(zap, "allocating")? != Some(0) {
+                spa.describe_top(vdev, &mut |top| drop(top.remove(NON_ALLOCATING)))?;
+            }
+            spa.reopen_top(vdev);
+            Ok(())
+        });
+        // A pool that takes no change any more is not allocated from either.
+        drop(reopened);
+    }
+
+    /// Why a vdev cannot be removed.
+    #[doc(alias = "spa_vdev_remove_top_check")]
+    fn check_removal(&self, at: &MosTx<'_>, vdev: u64) -> Result<()> {
+        let tree = self.pool.zio.tree();
+        let top = tree.top(vdev).ok_or_else(|| Error::not_found("no such device in pool"))?;
+        let invalid = || Err(Error::new(Kind::Invalid, BAD_CONFIG));
+        if !at.enabled(Feature::DeviceRemoval) {
+            return Err(Error::unsupported(NOT_SUPPORTED));
+        }
+        match state::running(at)? {
+            Some(removal) if removal.removing_vdev == vdev => {
+                return Err(Error::new(Kind::Busy, "removal for this vdev is already in progress."));
+            }
+            Some(_) => return Err(Error::new(Kind::Busy, BUSY)),
+            None => {}
+        }
+        self.check_room(at, &top)?;
+        if top.leaves().any(|leaf| !leaf.dtl.read().ranges().is_empty()) {
+            return Err(Error::new(Kind::Busy, BUSY));
+        }
+        if !top.is_readable() {
+            return Err(Error::new(Kind::Io, "I/O error"));
+        }
+        let Some(ashift) = self.common_ashift() else { return invalid() };
+        let concrete = |config: &&VdevConfig| !matches!(config.kind, VdevKind::Indirect | VdevKind::Hole);
+        for config in tree.config.children.iter().filter(concrete) {
+            let layered =
+                config.kind == VdevKind::Mirror && config.children.iter().any(|c| !c.kind.is_leaf());
+            let striped = matches!(config.kind, VdevKind::Raidz | VdevKind::Draid);
+            let of_class = tree.top(config.id).is_some_and(|other| other.bias == top.bias);
+            if layered || striped || of_class && u64::from(config.ashift) != ashift {
+                return invalid();
+            }
+        }
+        if u64::from(top.ashift) == ashift { Ok(()) } else { invalid() }
+    }
+
+    fn check_room(&self, at: &MosTx<'_>, top: &Top) -> Result<()> {
+        let stats = self.space.vdev_stats(top.id).unwrap_or_default();
+        let config = self.config.lock();
+        let closed = config.top(top.id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0;
+        let tree = self.pool.zio.tree();
+        let elsewhere = tree.tops().any(|other| {
+            other.id != top.id
+                && other.bias == AllocBias::Normal
+                && !other.is_removed()
+                && !vdev_props::is_closed(other, &config)
+        });
+        drop(config);
+        let fits = if top.bias != AllocBias::Normal {
+            self.space.class_stats(Class::Normal).free() >= stats.allocated
+        } else if closed {
+            true
+        } else {
+            let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?.unwrap_or(0);
+            self.pool_space(false).saturating_sub(at.dir(root)?.used_bytes) >= stats.dspace
+        };
+        if fits && elsewhere { Ok(()) } else { Err(Error::new(Kind::NoSpace, NO_SPACE)) }
+    }
+
+    #[doc(alias = "vdev_remove_initiate_sync")]
+    fn begin_removal(&self, at: &MosTx<'_>, vdev: u64) -> Result<()> {
+        let top = self.pool.zio.tree().top(vdev).ok_or_else(|| Error::corrupt("the vdev is gone"))?;
+        let list = self.top_config(vdev)?;
+        let before = state::load(at)?;
+        let zap = list.u64(TOP_ZAP).unwrap_or(0);
+        at.count(Feature::DeviceRemoval, 1)?;
+        if zap != 0 && at.enabled(Feature::ObsoleteCounts) {
+            at.zap_add(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE, 1)?;
+            at.count(Feature::ObsoleteCounts, 1)?;
+        }
+        let mapping = objects::create_mapping(at)?;
+        let births = objects::create_births(at)?;
+        let removal = SpaRemoving {
+            state: state::SCANNING,
+            removing_vdev: vdev,
+            prev_indirect_vdev: before.map_or(state::NONE, |removal| removal.prev_indirect_vdev),
+            start_time: at.seconds(),
+            end_time: 0,
+            to_copy: self.space.bytes_in_use(vdev),
+            copied: 0,
+        };
+        state::store(at, &removal)?;
+        self.describe_top(vdev, &mut |top| {
+            set(top, REMOVING, 1);
+            set(top, MAPPING, mapping);
+            set(top, BIRTHS, births);
+        })?;
+        self.space.begin_evacuation(top);
+        rewrite(at, MOS_DIRECTORY_OBJECT)?;
+        let path = list.str("path").unwrap_or("-");
+        let details = format!("{} vdev {vdev} {path}", self.pool.name);
+        self.log("vdev remove started", "", 0, &details, at.tx)?;
+        self.removing.births.lock().clear();
+        self.removing.active.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// Writes all blocks of an object anew, so that none of them is on the vdev that is being removed: it is read before any
+/// mapping is known.
+fn rewrite(at: &MosTx<'_>, object: u64) -> Result<()> {
+    let handle = at.handle(object)?;
+    let mut edit = handle.edit(at.tx);
+    for block in 0..=edit.max_block() {
+        let bytes = edit.read_block(block)?.into_owned();
+        edit.write_block(block, bytes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! Removal of top-level vdevs: copied, cut anywhere, stopped, condensed; judged by zdb.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::dmu::NewObject;
+use engine::env::Env;
+use engine::spa::Spa;
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
+use engine::vdev::config::{AllocBias, Kind};
+use ondisk::{ObjectType, ObjsetType};
+use stdx::rng::Rng;
+use testkit::tree::Tree;
+use testkit::zdb::Judge;
+use testkit::{golden, pools};
+use zutil::import::open_pool;
+
+const POOL: &str = "shrunk";
+const BLOCK: usize = 16 << 10;
+const BLOCKS: usize = 400;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    spa: Arc<Spa>,
+    dataset: u64,
+}
+
+fn body(seed: u64, number: usize) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Rng::new(seed * 100_000 + number as u64).fill(&mut bytes);
+    bytes
+}
+
+fn top(vdev: VdevSpec, class: AllocBias) -> TopSpec {
+    TopSpec { vdev, class, ashift: None }
+}
+
+impl Bench {
+    fn new(make: impl Fn(&dyn Fn(usize) -> LeafSpec) -> Vec<TopSpec>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let leaf = |number: usize| pools::leaf(&dir.path().join(format!("disk{number}")), 128 << 20);
+        let env = Env::system(0).unwrap();
+        let spa = pools::create_pool(&env, POOL, make(&leaf), &|_, _| Ok(())).unwrap();
+        let name = format!("{POOL}/data");
+        let dataset =
+            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+        Self { dir, spa, dataset }
+    }
+
+    /// Three disks.
+    fn disks() -> Self {
+        Self::new(|leaf| (1..=3).map(|n| top(VdevSpec::Leaf(leaf(n)), AllocBias::Normal)).collect())
+    }
+
+    fn write(&self, seed: u64, count: usize) -> u64 {
+        let data = self.spa.datasets.open(&*self.spa, self.dataset).unwrap();
+        let tx = self.spa.begin().unwrap();
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
+        let object = data.objset.create_object(&tx, new).unwrap();
+        for number in 0..count {
+            object.write(&tx, (number * BLOCK) as u64, &body(seed, number)).unwrap();
+        }
+        drop(tx);
+        self.spa.sync().unwrap();
+        object.number
+    }
+
+    fn free(&self, object: u64) {
+        let data = self.spa.datasets.open(&*self.spa, self.dataset).unwrap();
+        let tx = self.spa.begin().unwrap();
+        data.objset.free_object(&tx, object).unwrap();
+        drop(tx);
+        self.spa.sync().unwrap();
+    }
+
+    fn read(&self, object: u64, seed: u64, count: usize) {
+        let data = self.spa.datasets.open(&*self.spa, self.dataset).unwrap();
+        let stored = data.objset.view().object(object).unwrap();
+        for number in 0..count {
+            assert!(
+                stored.read_vec((number * BLOCK) as u64, BLOCK).unwrap() == body(seed, number),
+                "{number}"
+            );
+        }
+    }
+
+    fn guid(&self, id: u64) -> u64 {
+        self.spa.pool.tree().config.children.iter().find(|top| top.id == id).unwrap().guid
+    }
+
+    fn kind(&self, id: u64) -> Option<Kind> {
+        self.spa.pool.tree().config.children.iter().find(|top| top.id == id).map(|top| top.kind)
+    }
+
+    fn finish(&self) {
+        for _ in 0..2000 {
+            if self.spa.removal_left().unwrap().is_none() {
+                return;
+            }
+            self.spa.sync().unwrap();
+        }
+        panic!("the removal does not end: {:?}", self.spa.removal_left());
+    }
+
+    /// Exports, lets zdb judge, and imports again.
+    fn judged(&mut self) {
+        self.spa.export().unwrap();
+        check(self.dir.path());
+        self.spa = pools::import_dir(self.dir.path(), POOL).unwrap();
+    }
+}
+
+/// No leak, and the counts of features agree with what is there.
+fn check(dir: &Path) {
+    for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
+        judge.verify(dir, POOL).unwrap();
+        let counts = judge.run(dir, POOL, &["-d"]).unwrap();
+        assert!(!counts.contains("mismatch"), "{counts}");
+    }
+}
+
+#[test]
+fn a_disk_is_removed_and_everything_is_there() {
+    let mut bench = Bench::disks();
+    let (first, second) = (bench.write(1, BLOCKS), bench.write(2, BLOCKS));
+    bench.spa.remove(bench.guid(1)).unwrap();
+    assert!(bench.spa.removal_left().unwrap().unwrap() > 0);
+    bench.finish();
+    assert_eq!(bench.kind(1), Some(Kind::Indirect));
+    bench.read(first, 1, BLOCKS);
+    bench.judged();
+    bench.read(first, 1, BLOCKS);
+    bench.read(second, 2, BLOCKS);
+    // What is freed is freed where it went.
+    bench.free(first);
+    let third = bench.write(3, BLOCKS);
+    bench.judged();
+    bench.read(second, 2, BLOCKS);
+    bench.read(third, 3, BLOCKS);
+}
+
+#[test]
+fn a_removal_is_cut_at_every_txg_and_goes_on() {
+    let mut bench = Bench::disks();
+    let objects: Vec<u64> = (0..6).map(|seed| bench.write(seed, 80)).collect();
+    bench.spa.remove(bench.guid(0)).unwrap();
+    let mut cuts = 0;
+    while bench.spa.removal_left().unwrap().is_some() {
+        bench.spa.sync().unwrap();
+        if cuts < objects.len() / 2 {
+            bench.free(objects[cuts]);
+        }
+        bench.judged();
+        cuts += 1;
+    }
+    assert!(cuts > 1, "{cuts}");
+    for (seed, object) in objects.iter().enumerate().skip(3) {
+        bench.read(*object, seed as u64, 80);
+    }
+    bench.judged();
+}
+
+#[test]
+fn a_removal_is_stopped_and_leaves_the_vdev_as_it_was() {
+    let mut bench = Bench::disks();
+    let (first, second) = (bench.write(1, BLOCKS), bench.write(2, BLOCKS));
+    bench.spa.remove(bench.guid(2)).unwrap();
+    bench.spa.sync().unwrap();
+    bench.spa.sync().unwrap();
+    bench.free(first);
+    assert!(bench.spa.removal_left().unwrap().is_some());
+    bench.judged();
+    bench.spa.cancel_remove().unwrap();
+    assert_eq!(bench.spa.removal_left().unwrap(), None);
+    assert!(bench.spa.cancel_remove().is_err());
+    bench.judged();
+    assert_eq!(bench.kind(2), Some(Kind::File));
+    bench.read(second, 2, BLOCKS);
+    let before = bench.spa.space.vdev_stats(2).unwrap().allocated;
+    bench.write(3, BLOCKS);
+    assert!(bench.spa.space.vdev_stats(2).unwrap().allocated > before, "it is allocated from again");
+    bench.spa.remove(bench.guid(2)).unwrap();
+    bench.finish();
+    bench.judged();
+    bench.read(second, 2, BLOCKS);
+}
+
+#[test]
+fn vdevs_are_removed_one_after_another() {
+    let mut bench = Bench::new(|leaf| {
+        let mirror = |a, b| VdevSpec::Mirror(vec![leaf(a), leaf(b)]);
+        let tops = [mirror(1, 2), mirror(3, 4), VdevSpec::Leaf(leaf(5)), VdevSpec::Leaf(leaf(6))];
+        tops.into_iter().map(|vdev| top(vdev, AllocBias::Normal)).collect()
+    });
+    let objects: Vec<u64> = (0..4).map(|seed| bench.write(seed, 150)).collect();
+    for (round, id) in [0, 2].into_iter().enumerate() {
+        bench.spa.remove(bench.guid(id)).unwrap();
+        bench.finish();
+        bench.judged();
+        bench.free(objects[round]);
+        bench.judged();
+        bench.read(objects[3], 3, 150);
+    }
+    // What is left would not hold it with what is kept back.
+    let refused = bench.spa.remove(bench.guid(3)).unwrap_err();
+    assert_eq!(refused.what(), "out of space");
+}
+
+#[test]
+fn log_devices_leave_a_hole_or_nothing() {
+    let mut bench = Bench::new(|leaf| {
+        vec![
+            top(VdevSpec::Leaf(leaf(1)), AllocBias::Normal),
+            top(VdevSpec::Mirror(vec![leaf(2), leaf(3)]), AllocBias::Log),
+            top(VdevSpec::Leaf(leaf(4)), AllocBias::Normal),
+            top(VdevSpec::Leaf(leaf(5)), AllocBias::Log),
+        ]
+    });
+    let object = bench.write(1, 50);
+    for (id, left) in [(1, Some(Kind::Hole)), (3, None)] {
+        bench.spa.remove(bench.guid(id)).unwrap();
+        assert_eq!(bench.kind(id), left);
+        bench.judged();
+    }
+    bench.read(object, 1, 50);
+}
+
+#[test]
+fn a_raidz_is_refused_and_nothing_changes() {
+    let mut bench = Bench::new(|leaf| {
+        let raidz = VdevSpec::Raidz { parity: 1, children: (1..=3).map(leaf).collect() };
+        vec![top(raidz, AllocBias::Normal), top(VdevSpec::Leaf(leaf(4)), AllocBias::Normal)]
+    });
+    let refused = bench.spa.remove(bench.guid(1)).unwrap_err();
+    let words = "invalid config; all top-level vdevs must have the same sector size and not be raidz.";
+    assert_eq!(refused.what(), words);
+    bench.judged();
+}
+
+#[test]
+fn a_mapping_is_condensed_when_much_of_it_is_obsolete() {
+    let mut bench = Bench::disks();
+    let objects: Vec<u64> = (0..40).map(|seed| bench.write(seed, 10)).collect();
+    // Holes between what is left, so that the mapping has many entries.
+    objects.iter().skip(1).step_by(4).for_each(|object| bench.free(*object));
+    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.finish();
+    let entries = |bench: &Bench| bench.spa.pool.tree().top(1).unwrap().mapping().unwrap().entries().len();
+    let before = entries(&bench);
+    bench.spa.pool.env.memory.limits.set(engine::memory::Limit::CondenseMinMapping, 1).unwrap();
+    for object in objects.iter().step_by(2) {
+        bench.free(*object);
+    }
+    for _ in 0..10 {
+        bench.spa.sync().unwrap();
+    }
+    bench.judged();
+    assert!(entries(&bench) < before, "{before} entries, {} now", entries(&bench));
+    for (seed, object) in objects.iter().enumerate().skip(3).step_by(4) {
+        bench.read(*object, seed as u64, 10);
+    }
+    bench.judged();
+}
+
+#[test]
+fn the_kernels_removal_is_carried_to_its_end() {
+    let Some(golden) = golden::get("removal-cut") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(&golden.dir, dir.path());
+    let spa = pools::import_at(dir.path(), golden.pool_name(), Default::default()).unwrap();
+    for _ in 0..100 {
+        spa.sync().unwrap();
+    }
+    assert_eq!(spa.removal_left().unwrap(), None);
+    spa.export().unwrap();
+    drop(spa);
+    for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
+        judge.verify(dir.path(), golden.pool_name()).unwrap();
+    }
+    let (name, covers) = golden.manifests().into_iter().find(|(name, _)| name == "live").unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let pool = open_pool(&env, &[dir.path().to_owned()], golden.pool_name(), Default::default()).unwrap();
+    let tree = Tree::read(&pool, &covers).unwrap();
+    let wrong = tree.differences(&name, &golden.manifest(&name).unwrap(), &|_, _, _| ());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
