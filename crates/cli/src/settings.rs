@@ -339,7 +339,8 @@ pub fn of_vdev(name: &str, value: &str) -> Result<(String, PropValue), String> {
 /// Directories of the files that `compatibility` names.
 const COMPATIBILITY: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 
-/// The features that all of these files allow; `off`: all, `legacy`: none.
+/// Returns the features that all of these sets allow; `off`: all, `legacy`: none. A file of a set takes precedence over
+/// the built-in one.
 #[doc(alias = "zpool_load_compat")]
 pub fn compatible(files: &str) -> Result<Vec<Feature>, String> {
     if matches!(files, "off" | "") {
@@ -352,7 +353,12 @@ pub fn compatible(files: &str) -> Result<Vec<Feature>, String> {
     for file in files.split(',') {
         let read = |dir: &&str| std::fs::read_to_string(std::path::Path::new(dir).join(file)).ok();
         let text = (!file.contains('/')).then(|| COMPATIBILITY.iter().find_map(read)).flatten();
-        let text = text.ok_or_else(|| format!("error reading compatibility file: {file}"))?;
+        let Some(text) = text else {
+            let built_in = zcommon::features::compatibility_set(file);
+            let named = built_in.ok_or_else(|| format!("error reading compatibility file: {file}"))?;
+            allowed.retain(|feature| named.contains(feature));
+            continue;
+        };
         let words = text.lines().map(|line| line.split('#').next().unwrap_or_default());
         let named: Vec<&str> = words.flat_map(|line| line.split([' ', '\t', ','])).collect();
         allowed.retain(|feature| named.contains(&feature.info().name));

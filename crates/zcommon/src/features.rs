@@ -5,8 +5,10 @@
 //! first kind must not open the pool; of the second kind it may open it read-only. Labels repeat the active features
 //! that are needed to find the MOS.
 
+mod compatibility;
 mod table;
 
+pub use compatibility::{compatibility_set, compatibility_sets};
 pub use table::{FEATURES, Feature};
 
 /// Prefix of the pool property of a feature.
@@ -111,6 +113,12 @@ impl Feature {
 /// Features that came with OpenZFS 2.4.
 const SINCE_2_4: [Feature; 3] =
     [Feature::PhysicalRewrite, Feature::DynamicGangHeader, Feature::BlockCloningEndian];
+
+/// The features that OpenZFS 2.4 enables when it upgrades a pool. A new pool gets all of [`FEATURES`].
+pub fn by_upgrade() -> Vec<Feature> {
+    let is_enabled = |feature: &Feature| !feature.info().flags.contains(FeatureFlags::NO_UPGRADE);
+    FEATURES.iter().copied().filter(is_enabled).collect()
+}
 
 /// What OpenZFS 2.3 enables on a new pool.
 pub fn of_openzfs_2_3() -> Vec<Feature> {

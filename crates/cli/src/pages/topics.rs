@@ -170,8 +170,9 @@ fn features() -> Topic {
         &[
             "A pool of version 5000 lists its features by name. A feature is disabled, enabled (it may be used) or active (it is in \
              use on disk). A program that does not know an active feature cannot open the pool, or cannot write it.",
-            "zpool create enables all features that OpenZFS 2.3 knows, or those that the property compatibility allows. zpool upgrade \
-             enables the missing ones. Features of OpenZFS 2.4 are enabled on request.",
+            "zpool create enables all features that OpenZFS 2.4 knows, or those that the property compatibility allows \
+             (openzfs-2.3-linux and older sets for pools that older releases import). zpool upgrade enables the missing ones, \
+             except dynamic_gang_header.",
         ],
         vec![("FEATURES", rows.into_iter().map(one).collect())],
         "zpool-upgrade(8), zpoolprops(7)",

@@ -6,7 +6,7 @@ use clap::Args;
 use daemon::ops::{CreatePool, FsShape};
 use daemon::registry::Manner;
 use engine::dsl::props::PropValue;
-use zcommon::features::{Feature, of_openzfs_2_3};
+use zcommon::features::{FEATURES, Feature};
 use zcommon::names::check_new_pool;
 use zcommon::props::{DatasetTypes, PropName, VdevProp, ZpoolProp, is_user_property};
 use zpl::CaseSensitivity;
@@ -200,7 +200,7 @@ impl Create {
         let temporary = self.tname()?.is_some();
         let mut wishes = Wishes {
             version: FEATURES_VERSION,
-            features: if self.bare { Vec::new() } else { of_openzfs_2_3() },
+            features: if self.bare { Vec::new() } else { FEATURES.to_vec() },
             stored: Vec::new(),
             ashift: None,
             manner: Manner {

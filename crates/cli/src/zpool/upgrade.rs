@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use daemon::Imported;
-use zcommon::features::{FEATURES, Feature, of_openzfs_2_3};
+use zcommon::features::{FEATURES, Feature, by_upgrade};
 use zcommon::version::{SPA_VERSION_FEATURES, SPA_VERSIONS};
 
 use super::simple::named;
@@ -82,7 +82,7 @@ fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
     let lacks = |f: &Feature| {
         view.features.count(f.info().guid).is_none() && allowed.as_ref().is_none_or(|all| all.contains(f))
     };
-    Ok(of_openzfs_2_3().into_iter().filter(lacks).collect())
+    Ok(by_upgrade().into_iter().filter(lacks).collect())
 }
 
 /// Every pool that lacks something.

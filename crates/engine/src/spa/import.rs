@@ -81,10 +81,6 @@ pub fn missing_logs(pool: &Pool) -> Vec<u64> {
     tree.tops().filter(is_gone).map(|top| top.id).collect()
 }
 
-/// Features that may be in use and that writing would have to keep up, which this build can't.
-const NOT_WRITTEN: [(Feature, &str); 1] =
-    [(Feature::DynamicGangHeader, "gang headers of any size are in use")];
-
 /// Opens the pool that `source` describes for writing, without a sync thread.
 ///
 /// # Errors
@@ -223,16 +219,9 @@ fn check_writable(pool: &Pool) -> Result<()> {
         let what = format!("this build can't write the pool: {why}; open it read-only");
         Err(Error::unsupported(what))
     };
-    for (guid, &count) in pool.features.for_read.iter().chain(&pool.features.for_write) {
-        match Feature::from_guid(guid) {
-            None => return refuse(format!("it has the feature {guid}")),
-            Some(feature) if count > 0 => {
-                if let Some((_, why)) = NOT_WRITTEN.iter().find(|(f, _)| *f == feature) {
-                    return refuse(format!("{why} (feature {})", feature.info().name));
-                }
-            }
-            Some(_) => {}
-        }
+    let mut guids = pool.features.for_read.keys().chain(pool.features.for_write.keys());
+    if let Some(guid) = guids.find(|guid| Feature::from_guid(guid).is_none()) {
+        return refuse(format!("it has the feature {guid}"));
     }
     for top in pool.tree().tops() {
         if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ObjectType, Uberblock};
+use zcommon::features::Feature;
 
 use super::activity::Moment;
 use super::layout::config::guid_sum;
@@ -53,6 +54,7 @@ impl Spa {
         self.sync_datasets(&tx)?;
         self.sync_activities(&tx, Moment::BeforeTasks)?;
         self.run_tasks(&self.tasks, &tx);
+        self.widen_gangs(&tx)?;
         self.sync_activities(&tx, Moment::AfterTasks)?;
         drop(changing);
         self.sync_activities(&tx, Moment::Last)?;
@@ -88,6 +90,17 @@ impl Spa {
         for task in tasks {
             task(self, tx);
         }
+    }
+
+    /// Makes `dynamic_gang_header` active when gangs lie within gangs. Headers of this txg may be large already: the
+    /// uberblock that names them names the feature's count, too.
+    fn widen_gangs(&self, tx: &Tx) -> Result<()> {
+        let (zio, feature) = (&self.pool.zio, Feature::DynamicGangHeader);
+        if zio.take_nested_gangs() && self.features.is_enabled(feature) && !self.features.is_active(feature) {
+            self.features.increment(feature, tx)?;
+            zio.set_wide_gangs(true);
+        }
+        Ok(())
     }
 
     /// Passes until nothing changes; gives the MOS's root.

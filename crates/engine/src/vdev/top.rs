@@ -288,6 +288,15 @@ impl Top {
         DEFLATE_BLOCK.checked_div(sectors).unwrap_or(0)
     }
 
+    /// Bytes of data that the smallest allocation of this vdev can hold.
+    #[doc(alias = "vdev_get_min_alloc")]
+    pub fn min_alloc(&self) -> u64 {
+        match &self.layout {
+            Layout::Draid(geometry) => geometry.min_alloc(),
+            _ => 1 << self.ashift.max(ondisk::MIN_BLOCK_SHIFT),
+        }
+    }
+
     /// Bytes that `psize` bytes take on this vdev.
     pub fn asize_of(&self, psize: u64, txg: u64) -> u64 {
         match &self.layout {

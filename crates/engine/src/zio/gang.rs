@@ -5,8 +5,8 @@
 //! serves every copy. Pieces have checksums of their own; those cover the data. The gang pointer's own
 //! checksum is that of the assembled bytes, but OpenZFS never compares it, so neither do we.
 //!
-//! Without `dynamic_gang_header` a header is 512 bytes; with it, one minimum allocation of its vdev.
-//! Both sizes may stand in one pool.
+//! Until `dynamic_gang_header` is active a header is 512 bytes; from then on it fills the smallest allocation of its
+//! vdevs. Both sizes may stand in one pool.
 //!
 //! Format source: `zio_gbh_phys_t`, zio.h, OpenZFS 2.3; `dynamic_gang_header`, OpenZFS 2.4.
 
@@ -28,6 +28,8 @@ use crate::vdev::plan::Depth;
 /// Header size of pools without `dynamic_gang_header`.
 #[doc(alias = "SPA_OLD_GANGBLOCKSIZE")]
 const OLD_HEADER: u64 = 512;
+/// The largest header: a row of the widest draid stays below it.
+const MAX_HEADER: u64 = 1 << 24;
 /// Gangs within gangs; allocation never nests deeper than a few.
 const MAX_NESTING: u32 = 16;
 /// Headers that one read may look at, whatever its size.
@@ -87,8 +89,7 @@ pub fn read(
         let error = Error::new(Kind::Loop, "gang blocks are nested without end");
         return done(CopyResult { error: Some(error), ..CopyResult::default() });
     };
-    let sizes = header_sizes(zio, &dva);
-    let sizes = sizes.into();
+    let sizes = header_sizes(zio, bp).into();
     Box::new(Gang { zio: Arc::clone(zio), bp: *bp, dva, options, nesting, sizes, wanted, done }).header();
 }
 
@@ -151,7 +152,7 @@ pub struct GangMembers {
 pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
     let mut error = Error::corrupt("not a gang block");
     for dva in bp.dvas().filter(|dva| dva.gang) {
-        for size in header_sizes(zio, &dva) {
+        for size in header_sizes(zio, bp) {
             let promise = Promise::default();
             let theirs = promise.clone();
             let range = Range::of(&dva, size, bp.physical_birth());
@@ -175,12 +176,26 @@ fn judge(bp: &Blkptr) -> Judge {
     Arc::new(move |bytes| verify::gang_header(&bp, bytes))
 }
 
+/// Bytes of a header whose copies stand at `dvas`, where `dynamic_gang_header` is active: the smallest allocation of
+/// the vdev where that is smallest.
+#[doc(alias = "vdev_gang_header_psize")]
+pub(super) fn wide_header(zio: &Zio, dvas: &[Dva]) -> u64 {
+    let tree = zio.tree();
+    let sizes =
+        dvas.iter().map(|dva| tree.top(u64::from(dva.vdev)).map_or(OLD_HEADER, |top| top.min_alloc()));
+    sizes.min().unwrap_or(OLD_HEADER).clamp(OLD_HEADER, MAX_HEADER)
+}
+
 /// Sizes that a header may have, the likelier first.
-fn header_sizes(zio: &Zio, dva: &Dva) -> Vec<u64> {
-    let ashift = zio.tree().top(u64::from(dva.vdev)).map_or(9, |top| top.ashift);
-    let wide = 1_u64 << ashift.clamp(9, 16);
-    // The wrong size first costs a read; the wide one is usual only where the feature is in use.
-    if zio.has_wide_gangs() && wide > OLD_HEADER { vec![wide, OLD_HEADER] } else { vec![OLD_HEADER] }
+fn header_sizes(zio: &Zio, bp: &Blkptr) -> Vec<u64> {
+    if !zio.has_wide_gangs() {
+        return vec![OLD_HEADER];
+    }
+    // Headers that are older than the feature's first use keep their size.
+    match wide_header(zio, &bp.dvas().collect::<Vec<_>>()) {
+        OLD_HEADER => vec![OLD_HEADER],
+        wide => vec![wide, OLD_HEADER],
+    }
 }
 
 /// The block pointers of a header, in order, little-endian already or swapped.

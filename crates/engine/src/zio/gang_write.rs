@@ -1,7 +1,8 @@
 //! Writing a block in pieces when no single place is large enough.
 //!
-//! The pieces are blocks of their own (which may be gangs again); a header of three pointers names them and gets
-//! one copy more than the data, because its loss would lose them all. A gang's DVA counts the header's space and
+//! The pieces are blocks of their own (which may be gangs again); a header of three pointers, or of more where
+//! `dynamic_gang_header` is active, names them and gets one copy more than the data, because its loss would lose
+//! them all. A gang's DVA counts the header's space and
 //! that of everything below it. Format source: `zio_gbh_phys_t`, zio.h, OpenZFS 2.3.
 //!
 //! A gang that the same group wrote already is written over piece by piece ([`rewrite`]): passes over the MOS would find
@@ -9,8 +10,14 @@
 //!
 //! Crash argument: as for any new block; the header is written after its pieces are. What is written over is referred
 //! to by nothing on disk.
+//!
+//! Gangs within gangs make `dynamic_gang_header` active with the next txg, where the feature is enabled and larger
+//! headers exist.
+//!
+//! Differs from OpenZFS: pieces have one size instead of the largest extents that are left.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ondisk::gang::{GANG_SIZE, gang_nblkptrs};
 use ondisk::{Blkptr, ChecksumType, CompressType, Dva, Eck, EckPhys, Endian, MIN_BLOCK_SIZE};
@@ -28,6 +35,8 @@ use crate::types::Bookmark;
 struct Gang {
     bp: Blkptr,
     header: Vec<Dva>,
+    /// Bytes of the header.
+    header_size: usize,
     /// The header is where it was, and so are its pieces.
     in_place: bool,
     props: WriteProps,
@@ -50,8 +59,10 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
         Ok(header) => header,
         Err(e) => return done(Err(e)),
     };
-    let parts = split(data.len()).into_iter().map(|part| (part, Blkptr::default())).collect();
-    write_pieces(zio, Gang { bp, header, in_place: false, props, txg }, &data, parts, done);
+    let header_size = new_header_size(zio, &header);
+    let parts = split(data.len(), header_size, usize::try_from(zio.min_alloc()).unwrap_or(GANG_SIZE));
+    let parts = parts.into_iter().map(|part| (part, Blkptr::default())).collect();
+    write_pieces(zio, Gang { bp, header, header_size, in_place: false, props, txg }, &data, parts, done);
 }
 
 /// Writes `data` over the gang `old` of the same size that the same group wrote. Waits until headers were read.
@@ -64,12 +75,13 @@ pub(super) fn rewrite(
     txg: u64,
     done: WriteDone,
 ) {
-    let members = match gang_members(zio, old) {
-        Ok(gang) => gang.members,
+    let there = match gang_members(zio, old) {
+        Ok(gang) => gang,
         Err(e) => return done(Err(e)),
     };
+    let header_size = usize::try_from(there.header_size).unwrap_or(GANG_SIZE);
     let (mut parts, mut at) = (Vec::new(), 0);
-    for member in members {
+    for member in there.members {
         let end = usize::try_from(member.psize()).map_or(usize::MAX, |size| size.saturating_add(at));
         parts.push((at..end, member));
         at = end;
@@ -77,7 +89,7 @@ pub(super) fn rewrite(
     if at != data.len() {
         return done(Err(Error::corrupt("the members of a gang are not as long as the block")));
     }
-    let gang = Gang { bp, header: old.dvas().collect(), in_place: true, props, txg };
+    let gang = Gang { bp, header: old.dvas().collect(), header_size, in_place: true, props, txg };
     write_pieces(zio, gang, &data, parts, done);
 }
 
@@ -132,11 +144,18 @@ fn let_go(zio: &Zio, old: &Blkptr, new: &Blkptr, txg: u64) {
     }
 }
 
-/// Whole sectors, as even as can be.
-fn split(len: usize) -> Vec<std::ops::Range<usize>> {
-    let unit = usize::try_from(MIN_BLOCK_SIZE).unwrap_or(512);
+/// Bytes of a new header at `dvas`.
+fn new_header_size(zio: &Zio, dvas: &[Dva]) -> usize {
+    let wide = zio.has_wide_gangs().then(|| super::gang::wide_header(zio, dvas));
+    wide.and_then(|size| usize::try_from(size).ok()).unwrap_or(GANG_SIZE)
+}
+
+/// Whole sectors, as even as can be, as many as a header of `header_size` bytes names; more than three are not smaller
+/// than the smallest allocation of the pool.
+fn split(len: usize, header_size: usize, min_alloc: usize) -> Vec<std::ops::Range<usize>> {
+    let unit = if header_size > GANG_SIZE { min_alloc } else { GANG_SIZE };
     let (mut parts, mut at) = (Vec::new(), 0);
-    for left in (1..=gang_nblkptrs(GANG_SIZE)).rev() {
+    for left in (1..=gang_nblkptrs(header_size)).rev() {
         let size = (len - at).div_ceil(left).next_multiple_of(unit).min(len - at);
         if size > 0 {
             parts.push(at..at + size);
@@ -174,23 +193,31 @@ fn piece_done(zio: &Arc<Zio>, pieces: &Mutex<Pieces>, index: usize, result: Resu
 }
 
 fn write_header(zio: &Arc<Zio>, gang: Gang, members: &[Blkptr], done: WriteDone) {
-    let Gang { mut bp, mut header, in_place, props, txg } = gang;
+    let Gang { mut bp, mut header, header_size, in_place, props, txg } = gang;
     for (i, dva) in header.iter_mut().enumerate().filter(|_| !in_place) {
         let below = members.iter().filter_map(|m| m.dvas().nth(i)).map(|d| d.asize);
         dva.asize = below.fold(dva.asize, u64::saturating_add);
         dva.gang = true;
     }
+    note_nesting(zio, &header, members);
     bp.set_dvas(&header);
     bp.set_births(txg, txg);
-    match header_bytes(zio, &bp, members) {
+    match header_bytes(zio, &bp, header_size, members) {
         Ok(bytes) => zio.write_at(bp, bytes, props, txg, done),
         Err(e) => done(Err(e)),
     }
 }
 
-fn header_bytes(zio: &Arc<Zio>, bp: &Blkptr, members: &[Blkptr]) -> Result<Buf> {
+/// Notes that a larger header would have named more pieces.
+fn note_nesting(zio: &Zio, header: &[Dva], members: &[Blkptr]) {
+    if members.iter().any(Blkptr::is_gang) && super::gang::wide_header(zio, header) > GANG_SIZE as u64 {
+        zio.gangs_nest.store(true, Ordering::Relaxed);
+    }
+}
+
+fn header_bytes(zio: &Arc<Zio>, bp: &Blkptr, size: usize, members: &[Blkptr]) -> Result<Buf> {
     let mut bytes: Vec<u8> = members.iter().flat_map(Blkptr::to_bytes).collect();
-    bytes.resize(GANG_SIZE - EckPhys::SIZE, 0);
+    bytes.resize(size - EckPhys::SIZE, 0);
     let trailer = |cksum| Eck { endian: Endian::Little, cksum }.to_bytes();
     let verifier = ondisk::label::gang_verifier(bp);
     let unsigned: Vec<u8> = bytes.iter().copied().chain(trailer(verifier)).collect();
@@ -211,11 +238,14 @@ mod tests {
     #[test]
     fn pieces_are_whole_sectors_and_cover_the_block() {
         for sectors in 1..100 {
-            let parts = split(sectors * 512);
+            let parts = split(sectors * 512, 512, 4096);
             assert!(parts.len() <= 3 && parts.iter().all(|p| p.len() % 512 == 0 && !p.is_empty()));
             assert_eq!(parts.iter().map(std::iter::ExactSizeIterator::len).sum::<usize>(), sectors * 512);
             assert!(parts.windows(2).all(|w| w[0].end == w[1].start));
         }
-        assert_eq!(split(1024), [0..512, 512..1024]);
+        assert_eq!(split(1024, 512, 512), [0..512, 512..1024]);
+        let wide = split(128 << 10, 4096, 4096);
+        assert!(wide.len() == 16 && wide.iter().all(|part| part.len() == 8192), "{wide:?}");
+        assert_eq!(split(6144, 4096, 4096), [0..4096, 4096..6144]);
     }
 }

@@ -158,6 +158,8 @@ pub struct Zio {
     keys: RwLock<Option<Arc<dyn KeySource>>>,
     faults: RwLock<Option<Arc<dyn FaultSink>>>,
     wide_gangs: AtomicBool,
+    /// A piece of a gang was a gang, and a larger header would have named more pieces.
+    gangs_nest: AtomicBool,
     allocator: RwLock<Option<Arc<dyn Allocator>>>,
     dedup: RwLock<Option<Arc<dyn DedupTables>>>,
     /// Smallest allocation of any vdev, in bytes.
@@ -180,6 +182,7 @@ impl Zio {
             keys: RwLock::default(),
             faults: RwLock::default(),
             wide_gangs: AtomicBool::new(false),
+            gangs_nest: AtomicBool::new(false),
             allocator: RwLock::default(),
             dedup: RwLock::default(),
             min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
@@ -263,6 +266,11 @@ impl Zio {
     /// Says that gang headers may fill a whole minimum allocation (`dynamic_gang_header`).
     pub fn set_wide_gangs(&self, on: bool) {
         self.wide_gangs.store(on, Ordering::Relaxed);
+    }
+
+    /// Returns whether larger gang headers would have avoided gangs within gangs since the last call.
+    pub(crate) fn take_nested_gangs(&self) -> bool {
+        self.gangs_nest.swap(false, Ordering::Relaxed)
     }
 
     fn has_wide_gangs(&self) -> bool {

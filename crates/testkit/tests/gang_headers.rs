@@ -1,0 +1,130 @@
+//! Gang headers of the size of an allocation: gangs within gangs make `dynamic_gang_header` active; OpenZFS 2.4 reads what
+//! is written before and after.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use engine::dmu::NewObject;
+use engine::env::Env;
+use engine::spa::Spa;
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
+use engine::vdev::config::AllocBias;
+use engine::zio::gang_members;
+use ondisk::{ObjectType, ObjsetType};
+use stdx::rng::Rng;
+use testkit::{pools, zdb};
+use zcommon::draid::DraidConfig;
+use zcommon::features::Feature;
+
+const POOL: &str = "ganged";
+const BLOCK: usize = 128 << 10;
+const BLOCKS: usize = 24;
+
+fn body(number: usize) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Rng::new(number as u64).fill(&mut bytes);
+    bytes
+}
+
+fn leaves(dir: &Path, numbers: std::ops::Range<usize>) -> Vec<LeafSpec> {
+    numbers.map(|number| pools::leaf(&dir.join(format!("disk{number}")), 128 << 20)).collect()
+}
+
+fn top(vdev: VdevSpec, ashift: u32) -> TopSpec {
+    TopSpec { vdev, class: AllocBias::Normal, ashift: Some(ashift) }
+}
+
+/// A layout and the bytes of its largest header.
+fn layouts(dir: &Path, which: usize) -> (Vec<TopSpec>, u64) {
+    let disk = |number: usize, ashift| top(VdevSpec::Leaf(leaves(dir, number..number + 1).remove(0)), ashift);
+    match which {
+        0 => (vec![disk(0, 12)], 4096),
+        1 => (vec![top(VdevSpec::Raidz { parity: 1, children: leaves(dir, 0..3) }, 12)], 4096),
+        // Copies of a header stand on both vdevs: it has the size of the smaller allocation.
+        2 => (vec![disk(0, 12), disk(1, 13)], 4096),
+        _ => {
+            let config = DraidConfig { parity: 1, data: 2, children: 4, spares: 0 };
+            (vec![top(VdevSpec::Draid { config, children: leaves(dir, 0..4) }, 12)], 8192)
+        }
+    }
+}
+
+fn write(spa: &Arc<Spa>, name: &str) -> (u64, u64) {
+    let name = name.to_owned();
+    let number = spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+    let data = spa.datasets.open(&**spa, number).unwrap();
+    let tx = spa.begin().unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
+    let object = data.objset.create_object(&tx, new).unwrap();
+    (0..BLOCKS).for_each(|at| object.write(&tx, (at * BLOCK) as u64, &body(at)).unwrap());
+    drop(tx);
+    let object = object.number;
+    spa.sync().unwrap();
+    (number, object)
+}
+
+/// Reads the object; returns the sizes of its blocks' gang headers.
+fn read(spa: &Arc<Spa>, (number, object): (u64, u64)) -> Vec<u64> {
+    let data = spa.datasets.open(&**spa, number).unwrap();
+    let object = data.objset.view().object(object).unwrap();
+    let pointers: Vec<_> =
+        (0..BLOCKS as u64).map(|block| object.blkptr(0, block).unwrap().unwrap()).collect();
+    for at in 0..BLOCKS {
+        assert!(object.read_vec((at * BLOCK) as u64, BLOCK).unwrap() == body(at));
+    }
+    pointers.iter().map(|bp| gang_members(&spa.pool.zio, bp).unwrap().header_size).collect()
+}
+
+#[test]
+fn headers_grow_once_gangs_nest() {
+    for which in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let (tops, wide) = layouts(dir.path(), which);
+        let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+        spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
+        spa.space.force_ganging(16 << 10);
+        let old = write(&spa, &format!("{POOL}/old"));
+        assert_eq!(read(&spa, old), vec![512; BLOCKS], "layout {which}");
+        spa.sync().unwrap();
+        assert!(spa.features.is_active(Feature::DynamicGangHeader), "layout {which}");
+        let new = write(&spa, &format!("{POOL}/new"));
+        assert_eq!(read(&spa, new), vec![wide; BLOCKS], "layout {which}");
+        spa.export().unwrap();
+        drop(spa);
+        let judge = zdb::Judge::NEWEST;
+        let verify = || judge.installed().then(|| judge.verify(dir.path(), POOL).unwrap());
+        verify();
+        let spa = pools::import_dir(dir.path(), POOL).unwrap();
+        assert_eq!((read(&spa, old), read(&spa, new)), (vec![512; BLOCKS], vec![wide; BLOCKS]));
+        for name in ["old", "new"] {
+            let name = format!("{POOL}/{name}");
+            spa.dsl_task(move |t| t.destroy(&name, false)).unwrap();
+            spa.sync().unwrap();
+        }
+        spa.export().unwrap();
+        drop(spa);
+        verify();
+    }
+}
+
+/// Nothing is larger than 512 bytes where no larger header exists or the feature is disabled.
+#[test]
+fn headers_stay_small_where_they_must() {
+    for (ashift, enabled) in [(9, true), (12, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let tops = vec![top(VdevSpec::Leaf(leaves(dir.path(), 0..1).remove(0)), ashift)];
+        let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+        if enabled {
+            spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
+        }
+        spa.space.force_ganging(16 << 10);
+        let first = write(&spa, &format!("{POOL}/first"));
+        spa.sync().unwrap();
+        assert!(!spa.features.is_active(Feature::DynamicGangHeader));
+        let second = write(&spa, &format!("{POOL}/second"));
+        assert_eq!([read(&spa, first), read(&spa, second)].concat(), vec![512; 2 * BLOCKS]);
+        spa.export().unwrap();
+    }
+}
