@@ -9,14 +9,14 @@
 //!                          └─ Refused: an ordinary write
 //! ```
 //!
-//! The tables stand above zio ([`crate::ddt`]); [`DedupTables`] is what zio asks of them. No lock of the tables is held
+//! The tables stand above zio (`ddt`); [`DedupTables`] is what zio asks of them. No lock of the tables is held
 //! while a block is read or written.
 //!
 //! Crash argument: as of any other write. The table entry and the pointer reach the disk with the same txg, and a stored
 //! copy with an entry is freed only in the sync of a txg in which its last reference ends.
 //!
 //! Differs from OpenZFS: a write that finds the same block in flight starts over when that has ended, instead of becoming a
-//! parent of its zio; blocks that the intent log has placed ([`crate::zil`]) stay outside the table.
+//! parent of its zio; blocks that the intent log has placed (`zil`) stay outside the table.
 
 use std::fmt::Debug;
 use std::sync::Arc;
