@@ -492,3 +492,22 @@ fn features_count_from_when_they_are_asked_for() {
     }
     live.ok("zpool destroy old");
 }
+
+#[test]
+fn a_daemon_without_its_folder_leaves_the_socket_of_the_next() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 96));
+    live.ok(&format!("zpool create -O mountpoint=none first {a}"));
+    let first = live.pid().unwrap();
+    std::fs::rename(live.run_dir(), live.dir.path().join("gone")).unwrap();
+    live.ok(&format!("zpool create -O mountpoint=none second {b}"));
+    let second = live.pid().unwrap();
+    assert_ne!(first, second);
+    testkit::live::end(first, "-TERM");
+    assert!(live.run_dir().join("socket").exists());
+    assert_eq!(live.ok("zpool list -H -o name"), "second\n");
+    assert_eq!(live.pid(), Some(second));
+    live.ok("zpool export second");
+    live.ok(&format!("zpool import -d {a} first"));
+    live.export_and_verify("first");
+}

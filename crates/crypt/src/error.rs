@@ -68,8 +68,15 @@ pub enum Error {
     /// A passphrase above 512 bytes.
     #[error("Passphrase too long (max 512)")]
     PassphraseTooLong,
-    /// A passphrase needs salt and iteration count from the dataset, and it has none, or an
-    /// iteration count that can't be (0, or above 2³¹−1).
+    /// A passphrase needs salt and iteration count from the dataset, and it has none, or a count of 0.
     #[error("dataset has no usable pbkdf2 salt and iteration count")]
     BadPbkdf2,
+    /// More PBKDF2 iterations than are run.
+    #[error("pbkdf2iters is {iters}, and at most {most} are run: the key would take too long to derive")]
+    TooManyPbkdf2Iters {
+        /// What the dataset asks for.
+        iters: u64,
+        /// [`crate::MAX_PBKDF2_ITERS`].
+        most: u64,
+    },
 }

@@ -57,7 +57,8 @@ pub use suite::{
 };
 pub use types::is_encrypted_type;
 pub use wrapping::{
-    KeyFormat, MAX_PASSPHRASE_LEN, MIN_PASSPHRASE_LEN, MIN_PBKDF2_ITERS, Pbkdf2, WrappingKey, read_material,
+    KeyFormat, MAX_PASSPHRASE_LEN, MAX_PBKDF2_ITERS, MIN_PASSPHRASE_LEN, MIN_PBKDF2_ITERS, Pbkdf2,
+    WrappingKey, read_material,
 };
 pub use zil::{set_zil_mac, zil_mac};
 

@@ -16,8 +16,10 @@ pub const MAX_PASSPHRASE_LEN: usize = 512;
 /// Fewest PBKDF2 iterations that OpenZFS accepts for a new key.
 #[doc(alias = "MIN_PBKDF2_ITERATIONS")]
 pub const MIN_PBKDF2_ITERS: u64 = 100_000;
-/// Most iterations that are run: OpenZFS hands them to OpenSSL as an `int`, so more can't exist.
-const MAX_PBKDF2_ITERS: u32 = i32::MAX as u32;
+/// Most PBKDF2 iterations that are run: some 300 times OpenZFS's default of 350,000, about a minute of one core. The count
+/// comes from the pool, so a hostile one could occupy a core for as long as it likes. OpenZFS has no bound of its own (it
+/// hands the count to OpenSSL as an `int`).
+pub const MAX_PBKDF2_ITERS: u64 = 100_000_000;
 
 /// How the user gives the key: the `keyformat` property (`zfs_keyformat_t`, fs/zfs.h).
 #[doc(alias = "zfs_keyformat_t")]
@@ -128,10 +130,14 @@ impl WrappingKey {
         if passphrase.len() > MAX_PASSPHRASE_LEN {
             return Err(Error::PassphraseTooLong);
         }
-        let rounds = u32::try_from(pbkdf2.iters).map_err(|_| Error::BadPbkdf2)?;
-        if rounds == 0 || rounds > MAX_PBKDF2_ITERS {
+        let iters = pbkdf2.iters;
+        if iters == 0 {
             return Err(Error::BadPbkdf2);
         }
+        if iters > MAX_PBKDF2_ITERS {
+            return Err(Error::TooManyPbkdf2Iters { iters, most: MAX_PBKDF2_ITERS });
+        }
+        let rounds = u32::try_from(iters).map_err(|_| Error::BadPbkdf2)?;
         let hashed = passphrase.split(|b| *b == 0).next().unwrap_or_default();
         let mut key = Self::from_bytes([0; WRAPPING_KEY_LEN]);
         pbkdf2::pbkdf2_hmac::<Sha1>(hashed, &pbkdf2.salt.to_le_bytes(), rounds, &mut key.0);
@@ -203,9 +209,12 @@ mod tests {
 
     #[test]
     fn impossible_iteration_counts_are_refused_at_once() {
-        for iters in [0, 1 << 31, u64::MAX] {
-            let got = WrappingKey::from_passphrase(b"password", Pbkdf2 { salt: 1, iters });
-            assert_eq!(got, Err(Error::BadPbkdf2));
+        let derived = |iters| WrappingKey::from_passphrase(b"password", Pbkdf2 { salt: 1, iters });
+        assert_eq!(derived(0), Err(Error::BadPbkdf2));
+        for iters in [MAX_PBKDF2_ITERS + 1, 1 << 31, 1 << 40, u64::MAX] {
+            let said = derived(iters).unwrap_err();
+            assert_eq!(said, Error::TooManyPbkdf2Iters { iters, most: MAX_PBKDF2_ITERS });
+            assert!(said.to_string().contains(&iters.to_string()), "{said}");
         }
         assert_eq!(WrappingKey::derive(KeyFormat::Passphrase, b"password", None), Err(Error::BadPbkdf2));
     }

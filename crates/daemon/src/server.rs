@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -146,6 +147,7 @@ pub fn serve(
         _ => {}
     }
     let listener = UnixListener::bind(place.socket())?;
+    let own = OwnSocket::at(place.socket())?;
     listener.set_nonblocking(true)?;
     // The owner's pools are more important than viewing by other users.
     let guests = place.guests.as_deref().and_then(|dir| {
@@ -160,12 +162,12 @@ pub fn serve(
         stop,
         stay,
     });
-    server.accept_all(&listener, guests.as_ref())?;
+    server.accept_all(&listener, guests.as_ref().map(|(listener, _)| listener))?;
     // From here on no client connects; clients in the queue retry.
-    std::fs::remove_file(place.socket())?;
+    own.remove()?;
     drop(listener);
-    if let (Some(dir), Some(listener)) = (&place.guests, guests) {
-        std::fs::remove_file(dir.join(SOCKET))?;
+    if let Some((listener, own)) = guests {
+        own.remove()?;
         drop(listener);
     }
     server.finish();
@@ -192,8 +194,8 @@ fn announce() -> io::Result<()> {
 }
 
 /// A socket that all users can reach, in a directory of its own, separate from the owner's.
-fn listen_to_guests(dir: &Path) -> io::Result<UnixListener> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+fn listen_to_guests(dir: &Path) -> io::Result<(UnixListener, OwnSocket)> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
     let meta = std::fs::symlink_metadata(dir)?;
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
@@ -210,7 +212,39 @@ fn listen_to_guests(dir: &Path) -> io::Result<UnixListener> {
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o666))?;
     std::fs::rename(&new, dir.join(SOCKET))?;
     listener.set_nonblocking(true)?;
-    Ok(listener)
+    Ok((listener, OwnSocket::at(dir.join(SOCKET))?))
+}
+
+/// A socket that this process bound, by its inode: when the folder was removed and made again, the same path may name the
+/// socket of a later daemon, which must stay.
+struct OwnSocket {
+    path: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+}
+
+impl OwnSocket {
+    /// Remembers the socket at `path`.
+    fn at(path: PathBuf) -> io::Result<Self> {
+        let id = Self::id_of(&path)?;
+        Ok(Self { path, id })
+    }
+
+    fn id_of(path: &Path) -> io::Result<(u64, u64)> {
+        std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
+    }
+
+    /// Removes the socket if the path still names it.
+    fn remove(&self) -> io::Result<()> {
+        let removed = match Self::id_of(&self.path) {
+            Ok(id) if id == self.id => std::fs::remove_file(&self.path),
+            other => other.map(drop),
+        };
+        match removed {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
 }
 
 /// Notifies the service manager, if one started us and listens.

@@ -115,12 +115,7 @@ impl Live {
     /// Sends the daemon a signal and waits until it is gone.
     pub fn signal(&self, signal: &str) {
         let Some(pid) = self.pid() else { return };
-        // It may have ended by itself.
-        let _ = Command::new("kill").arg(signal).arg(pid.to_string()).status();
-        let until = Instant::now() + Duration::from_secs(20);
-        while is_running(pid) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        end(pid, signal);
     }
 
     /// Exports the pool and asks zdb of it.
@@ -131,6 +126,16 @@ impl Live {
         {
             panic!("{why}");
         }
+    }
+}
+
+/// Sends the process `pid` a signal that ends it, and waits up to 20 s until it is gone.
+pub fn end(pid: i32, signal: &str) {
+    // It may have ended by itself.
+    let _ = Command::new("kill").arg(signal).arg(pid.to_string()).status();
+    let until = Instant::now() + Duration::from_secs(20);
+    while is_running(pid) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
