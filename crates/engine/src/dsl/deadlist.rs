@@ -94,15 +94,45 @@ impl<'p> DeadList<'p> {
         if self.old {
             return Ok(BTreeMap::new());
         }
-        let mut all = BTreeMap::new();
-        for entry in self.zap(|zap| zap.to_vec())? {
-            let key = u64::from_str_radix(&entry.name_lossy(), 16).ok();
-            let (Some(key), Some(list)) = (key, entry.value.first()) else {
-                return Err(self.corrupt("an entry names no list"));
-            };
-            all.insert(key, list);
+        let mut all = Vec::new();
+        self.scan_zap(&mut |key, list| {
+            all.push((key, list));
+            Ok(())
+        })?;
+        // A map is built fastest of what is in order.
+        all.sort_unstable();
+        Ok(all.into_iter().collect())
+    }
+
+    /// Calls `visit` with each key and its list, in no order, from memory if the keys were read before.
+    fn scan(&self, visit: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        if let Some(lists) = &*self.lists.borrow() {
+            return lists.iter().try_for_each(|(key, list)| visit(*key, *list));
         }
-        Ok(all)
+        self.scan_zap(visit)
+    }
+
+    fn scan_zap(&self, visit: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
+        let key_of = |name: &[u8]| u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok();
+        self.zap(|zap| {
+            zap.read()?.visit_words(&mut |name, list| {
+                visit(key_of(name).ok_or_else(|| self.corrupt("an entry names no list"))?, list)
+            })
+        })
+    }
+
+    /// The lists that are not the shared empty one, by key in ascending order, and how many keys have that one.
+    fn own_lists(&self) -> Result<(Vec<(u64, u64)>, usize)> {
+        let (shared, mut own, mut empty) = (self.pool.shared()?, Vec::new(), 0);
+        self.scan(&mut |key, list| {
+            match Some(list) == shared {
+                true => empty += 1,
+                false => own.push((key, list)),
+            }
+            Ok(())
+        })?;
+        own.sort_unstable();
+        Ok((own, empty))
     }
 
     /// The list of a key.
@@ -314,12 +344,8 @@ impl<'p> DeadList<'p> {
         if self.old {
             return Err(self.corrupt("a deadlist of lists can't become part of a single list"));
         }
-        let (shared, mut empty) = (self.pool.shared()?, 0);
-        for (key, list) in other.entries()? {
-            if Some(list) == shared {
-                empty += 1;
-                continue;
-            }
+        let (own, empty) = other.own_lists()?;
+        for (key, list) in own {
             let to = self.last_key(..=key)?.ok_or_else(|| self.corrupt(&format!("no key up to {key}")))?;
             self.charge(self.list(list)?.space()?)?;
             self.absorb(to, list)?;
@@ -347,7 +373,8 @@ impl<'p> DeadList<'p> {
         if self.old {
             return Err(self.corrupt("a single list has no parts to move"));
         }
-        for key in self.entries()?.split_off(&after).into_keys() {
+        let keys = self.with(|lists| Ok(lists.range(after..).map(|(key, _)| *key).collect::<Vec<_>>()))?;
+        for key in keys {
             let list = self.take(key)?;
             if !self.pool.is_shared(list)? {
                 self.charge(self.list(list)?.space()?.negated())?;
@@ -363,13 +390,8 @@ impl<'p> DeadList<'p> {
         if self.old {
             return self.list(self.number)?.free();
         }
-        let (shared, mut empty) = (self.pool.shared()?, 0);
-        for list in self.entries()?.into_values() {
-            match Some(list) == shared {
-                true => empty += 1,
-                false => self.list(list)?.free()?,
-            }
-        }
+        let (own, empty) = self.own_lists()?;
+        own.into_iter().try_for_each(|(_, list)| self.list(list)?.free())?;
         self.pool.release_shared(empty)?;
         self.pool.free(self.number)
     }

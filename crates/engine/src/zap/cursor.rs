@@ -178,7 +178,7 @@ impl<S: Source + Clone> Iterator for Cursor<S> {
 
 /// The number of slots of a pointer table indexed by `shift` bits that name this leaf, if `slot` may be one of
 /// them.
-fn span_of(leaf: &Leaf<'_>, slot: u64, shift: u32) -> Option<u64> {
+pub(super) fn span_of(leaf: &Leaf<'_>, slot: u64, shift: u32) -> Option<u64> {
     let free = shift.checked_sub(u32::from(leaf.header().prefix_len))?;
     (slot >> free == leaf.header().prefix).then_some(1 << free)
 }

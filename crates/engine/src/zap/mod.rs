@@ -14,6 +14,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod words;
 
 use ondisk::zap::{
     BlockKind, FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags, hash_name, hash_words, table_index,

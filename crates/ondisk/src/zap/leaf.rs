@@ -268,6 +268,32 @@ impl<'a> Leaf<'a> {
         Ok(name)
     }
 
+    /// An entry's name, NUL not included, if it fits into `room`: without allocating, for names that are short by their form.
+    pub fn short_name<'r>(&self, entry: &LeafEntry, room: &'r mut [u8]) -> Result<&'r [u8], Malformed> {
+        let (len, mut filled) = (usize::from(entry.name_numints), 0);
+        let long = || Malformed::new("zap leaf", format!("name of {len} bytes"));
+        for piece in self.array(entry.name_chunk, len)? {
+            let to = room.get_mut(filled..filled + piece.len()).ok_or_else(long)?;
+            to.copy_from_slice(piece);
+            filled += piece.len();
+        }
+        let name = room.get(..filled).filter(|_| filled == len).ok_or_else(long)?;
+        Ok(name.split(|b| *b == 0).next().unwrap_or_default())
+    }
+
+    /// An entry's value, which must be a single integer of 64 bits.
+    pub fn word(&self, entry: &LeafEntry) -> Result<u64, Malformed> {
+        let other = || {
+            let (count, width) = (entry.value_numints, entry.value_intlen);
+            Malformed::new("zap leaf", format!("value of {count} integers of {width} bytes"))
+        };
+        if (entry.value_numints, entry.value_intlen) != (1, 8) {
+            return Err(other());
+        }
+        let piece = self.array(entry.value_chunk, 8)?.next();
+        piece.and_then(|piece| piece.first_chunk()).map(|b| u64::from_be_bytes(*b)).ok_or_else(other)
+    }
+
     /// An entry's key as 64-bit words, in ZAPs with such keys.
     pub fn key_words(&self, entry: &LeafEntry) -> Result<Vec<u64>, Malformed> {
         let raw = self.read_array(entry.name_chunk, usize::from(entry.name_numints) * 8)?;
