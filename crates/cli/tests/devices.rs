@@ -264,3 +264,57 @@ fn a_suspended_pool_is_cleared_or_let_go() {
         testkit::zdb::verify(&thin.0, "tank").unwrap();
     }
 }
+
+/// Offset of a run of 128 KiB of `byte` that both images have.
+fn common_run(a: &str, b: &str, byte: u8) -> u64 {
+    const RUN: usize = 128 << 10;
+    let (a, b) = (std::fs::read(a).unwrap(), std::fs::read(b).unwrap());
+    let both = a.chunks(RUN).zip(b.chunks(RUN));
+    let found = both.into_iter().position(|(a, b)| a.iter().chain(b).all(|have| *have == byte));
+    u64::try_from(found.unwrap() * RUN).unwrap()
+}
+
+/// A block that can't be reconstructed counts on each leaf, as OpenZFS has it since 2.0: not on the raidz vdev nor on the pool.
+/// The file is named at once.
+#[test]
+fn what_cannot_be_reconstructed_counts_on_the_leaves() {
+    use std::os::unix::fs::FileExt;
+    let live = Live::new();
+    if !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let at = live.dir.path().join("mnt");
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 96));
+    let options = "-O compression=off -O recordsize=128K -O atime=off";
+    let made = live
+        .run(&format!("zpool create -O mountpoint={} {options} tank raidz1 {a} {b} {c} {d}", at.display()));
+    if made.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", made.err);
+        return;
+    }
+    // The parity of three equal columns is equal to them.
+    std::fs::write(at.join("f"), vec![0x5a; 16 << 20]).unwrap();
+    live.ok("zpool export tank");
+    let place = common_run(&a, &b, 0x5a);
+    for image in [&a, &b] {
+        let file = std::fs::OpenOptions::new().write(true).open(image).unwrap();
+        file.write_all_at(&vec![0xa5; 128 << 10], place).unwrap();
+    }
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert!(std::fs::read(at.join("f")).is_err());
+    let status = live.ok("zpool status -v tank");
+    let row = |name: &str| -> Vec<String> {
+        let line = status.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap();
+        line.split_whitespace().skip(1).map(str::to_owned).collect()
+    };
+    assert_eq!(row("tank"), ["ONLINE", "0", "0", "0"], "{status}");
+    assert_eq!(row("raidz1-0"), ["ONLINE", "0", "0", "0"], "{status}");
+    let counts = [&a, &b, &c, &d].map(|disk| row(disk)[3].clone());
+    assert!(counts[0] != "0" && counts.iter().all(|count| *count == counts[0]), "{status}");
+    assert!(status.contains("Permanent errors") && status.contains("tank:/f"), "{status}");
+    assert!(status.contains("ZFS-8000-8A"), "{status}");
+    live.ok("zpool sync tank");
+    let synced = live.ok("zpool status -v tank");
+    assert!(synced.contains("tank:/f"), "{synced}");
+}

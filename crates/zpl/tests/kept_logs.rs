@@ -1,54 +1,19 @@
 //! Intent logs that can't be replayed: the mount is refused and says why, the log stays, other file systems are mounted,
 //! and the log can be given up.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::Bench;
 use engine::spa::Spa;
+use engine::zil::Zil;
 use engine::zil::replay::{Record, Replayer, discard, replay, waiting};
-use engine::zil::{Itx, Zil};
 use engine::{Error, Kind, Result};
-use ondisk::zil::{LogRecord, LrRemove, Remove, TxType};
 use testkit::{pools, zdb};
 use zpl::FileKind;
 use zpl::write::{NewNode, Overrides, mount};
 
-/// A file system with a file and, in its log, a write to it, a removal that nothing allows, and another write.
 fn forged() -> (tempfile::TempDir, u64) {
-    let bench = Bench::new(128 << 20, |_| {});
-    let spa = &bench.spa;
-    let fs = mount(spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
-    let root = fs.root;
-    fs.write(file, 0, &[1; 3000], true).unwrap();
-    fs.unmount().unwrap();
-    drop(fs);
-    let other = spa.pool.env.guid();
-    spa.dsl_task(move |tasks| {
-        tasks.create("wpool/other", ondisk::ObjsetType::Zfs, 0, &mut |live, tx| {
-            let now = zpl::Time { sec: 1_700_000_000, nsec: 0 };
-            zpl::write::create_fs(&live.objset, tx, &zpl::write::NewFs::new(now, other))
-        })
-    })
-    .unwrap();
-    let zil = Zil::open(&bench.objset, spa.log_host()).unwrap();
-    // The chain begins with a group on disk.
-    for round in 0..2 {
-        let tx = spa.begin().unwrap();
-        zil.assign(Itx::write(file, 0, &[2; 1000]), &tx);
-        let bad = Remove { lr: LrRemove { doid: root }, name: b"never was" };
-        if round == 1 {
-            zil.assign(Itx::new(0, TxType(TxType::REMOVE), &LogRecord::Remove(bad)), &tx);
-            zil.assign(Itx::write(file, 1000, &[3; 1000]), &tx);
-        }
-        drop(tx);
-        zil.commit(0).unwrap();
-    }
     let dir = tempfile::tempdir().unwrap();
-    pools::copy(bench.dir.path(), dir.path());
-    zil.close().unwrap();
+    let file = testkit::kept_log::forge(dir.path(), "wpool");
     (dir, file)
 }
 
@@ -134,4 +99,36 @@ fn a_replay_that_panics_or_finds_no_room_leaves_the_log_as_it_was() {
     if zdb::installed() {
         zdb::verify(dir.path(), "wpool").unwrap();
     }
+}
+
+/// A panic within a transaction suspends the pool; the suspension says how it is imported without the replay.
+#[test]
+fn a_replay_that_suspends_the_pool_says_the_way_out() {
+    let (dir, _) = forged();
+    let spa = pools::import_dir(dir.path(), "wpool").unwrap();
+    let live = spa.datasets.open(&*spa, spa.pool.dsl.dataset("wpool").unwrap().number).unwrap();
+    let zil = Zil::open(&live.objset, spa.log_host()).unwrap();
+    struct Torn<'a>(&'a Spa);
+    impl Replayer for Torn<'_> {
+        fn replay(&mut self, _: &Zil, _: &Record<'_>) -> Result<()> {
+            let _tx = self.0.begin()?;
+            panic!("a fault of ours");
+        }
+    }
+    drop(spa.note_replay("wpool/other"));
+    let note = spa.note_replay("wpool");
+    assert!(spa.suspension().is_none());
+    let done = replay(&zil, &mut Torn(&spa)).unwrap();
+    assert!(done.error.is_some());
+    drop(note);
+    let said = spa.suspension().unwrap().cause;
+    let ways = ["the intent log of wpool was being replayed", "'zpool import -N'", "'zfs discard-log wpool'"];
+    assert!(ways.iter().all(|way| said.contains(way)) && !said.contains("other"), "{said}");
+    zil.abandon();
+    drop((zil, live, spa));
+    // What is on disk is as it was.
+    let spa = pools::import_dir(dir.path(), "wpool").unwrap();
+    let live = spa.datasets.open(&*spa, spa.pool.dsl.dataset("wpool").unwrap().number).unwrap();
+    assert_eq!(discard(&live.objset, spa.log_host()).unwrap().len(), 3);
+    spa.export().unwrap();
 }

@@ -65,7 +65,10 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
         }
         done.complete()
     };
-    let replayed = match replay(&zil, &mut VolumeReplay::new(spa, objset)).and_then(told) {
+    let note = zil.needs_replay().then(|| spa.note_replay(name));
+    let done = replay(&zil, &mut VolumeReplay::new(spa, objset)).and_then(told);
+    drop(note);
+    let replayed = match done {
         Ok(replayed) => replayed,
         Err(e) => {
             // In a pool that is suspended; why it is says more.

@@ -10,8 +10,8 @@ use engine::Result;
 use engine::dmu::Objset;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, DatasetKind};
-use engine::spa::Pool;
 use engine::spa::errlog::{LoggedError, errors};
+use engine::spa::{Pool, Spa};
 use zpl::Filesystem;
 
 use crate::ctx::Ctx;
@@ -30,9 +30,14 @@ pub fn logged(pool: &Pool, ctx: &mut Ctx) -> Vec<LoggedError> {
     found
 }
 
-/// How many errors the pool knows of, and with `list` the names of what they are in.
-pub fn known_errors(pool: &Pool, list: bool, ctx: &mut Ctx) -> KnownErrors {
-    let found = logged(pool, ctx);
+/// How many errors the pool knows of, and with `list` the names of what they are in. `live` is the pool if it is imported:
+/// errors that wait for the next txg count, too.
+#[doc(alias("spa_get_errlog", "spa_approx_errlog_size"))]
+pub fn known_errors(pool: &Pool, live: Option<&Spa>, list: bool, ctx: &mut Ctx) -> KnownErrors {
+    let mut found = logged(pool, ctx);
+    found.extend(live.map(Spa::unlogged_errors).unwrap_or_default());
+    found.sort_unstable();
+    found.dedup();
     let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
     KnownErrors { count, names: list.then(|| Namer::new(pool).all(&found)) }
 }

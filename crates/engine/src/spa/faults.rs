@@ -17,7 +17,7 @@ use super::Spa;
 use super::activity::{Activity, Due, Moment};
 use super::errlog::LoggedError;
 use crate::dmu::Tx;
-use crate::dsl::write::MosTx;
+use crate::dsl::write::{MosTx, MosView};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::vdev::leaf::{FailedIo, Failure, Leaf};
@@ -184,6 +184,17 @@ impl Spa {
         }
     }
 
+    /// Lost blocks that are not in the error log on disk yet, as that log will name them.
+    pub fn unlogged_errors(&self) -> Vec<LoggedError> {
+        let waiting: Vec<LoggedError> = self.lost.0.lock().iter().copied().collect();
+        let view = MosView { mos: &self.mos };
+        let named = |error: LoggedError| match self.features.is_active(Feature::HeadErrlog) {
+            true => LoggedError { objset: head_of(&view, error.objset), ..error },
+            false => LoggedError { birth: None, ..error },
+        };
+        waiting.into_iter().map(named).collect()
+    }
+
     /// Writes what waits into the log.
     #[doc(alias = "spa_errlog_sync")]
     fn sync_errlog(&self, tx: &Tx) -> Result<()> {
@@ -226,6 +237,12 @@ impl Spa {
     }
 }
 
+/// The head of the dataset that `objset` belongs to; itself for the MOS and for what can't be read.
+fn head_of(at: &MosView<'_>, objset: u64) -> u64 {
+    let dir = at.dataset(objset).and_then(|dataset| at.dir(dataset.dir_obj));
+    dir.map_or(objset, |dir| dir.head_dataset_obj)
+}
+
 fn log_one(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result<()> {
     // The entry's value is an empty string.
     let nothing = || Value::from("");
@@ -234,9 +251,7 @@ fn log_one(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result<()> {
         let name = StoredBookmark { objset, object, level, blkid }.to_name();
         return at.zap_set(log, &name, nothing());
     }
-    let head = at.dataset(objset).and_then(|dataset| at.dir(dataset.dir_obj)).map(|dir| dir.head_dataset_obj);
-    let head = head.unwrap_or(objset);
-    let key = crate::zap::int_name(head);
+    let key = crate::zap::int_name(head_of(at, objset));
     let list = match at.zap_word(log, &key)? {
         Some(list) => list,
         None => {

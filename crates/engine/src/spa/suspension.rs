@@ -4,6 +4,7 @@
 //! that must not be, found while a group was written, or a panic. The two need different things of the administrator, so
 //! each place that speaks of a suspension ([`Spa::suspension`]) says which of them it was, and gives the cause.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,24 @@ impl Suspension {
 pub(super) struct Telling {
     listener: Mutex<Option<Told>>,
     is_told: AtomicBool,
+    /// Datasets whose intent logs are being replayed, or were when the pool was suspended.
+    replaying: Mutex<BTreeSet<String>>,
+}
+
+/// The intent log of a dataset is being replayed, until this is dropped: see [`Spa::note_replay`].
+#[derive(Debug)]
+pub struct ReplayNote<'a> {
+    spa: &'a Spa,
+    dataset: String,
+}
+
+impl Drop for ReplayNote<'_> {
+    fn drop(&mut self) {
+        // A suspension goes on naming the replay that it began in.
+        if self.spa.txgs.suspended().is_none() {
+            self.spa.telling.replaying.lock().remove(&self.dataset);
+        }
+    }
 }
 
 impl fmt::Debug for Telling {
@@ -51,7 +70,29 @@ impl fmt::Debug for Telling {
 impl Spa {
     /// Why the pool is suspended, if it is.
     pub fn suspension(&self) -> Option<Suspension> {
-        self.txgs.suspended().as_ref().map(Suspension::of)
+        let mut suspension = self.txgs.suspended().as_ref().map(Suspension::of)?;
+        if suspension.is_ours {
+            suspension.cause += &self.way_out_of_replays();
+        }
+        Some(suspension)
+    }
+
+    /// Notes that the intent log of `dataset` is being replayed: a suspension by an error of this program then says how the
+    /// pool is imported without meeting that log again.
+    pub fn note_replay(&self, dataset: &str) -> ReplayNote<'_> {
+        self.telling.replaying.lock().insert(dataset.to_owned());
+        ReplayNote { spa: self, dataset: dataset.to_owned() }
+    }
+
+    fn way_out_of_replays(&self) -> String {
+        let replaying = self.telling.replaying.lock();
+        let told = |name: &String| {
+            format!(
+                "; the intent log of {name} was being replayed: 'zpool import -N' imports the pool without mounting anything, \
+                 and 'zfs discard-log {name}' then gives that log up"
+            )
+        };
+        replaying.iter().map(told).collect()
     }
 
     /// From now on `told` is told when the pool is suspended, once each time.
@@ -88,6 +129,7 @@ impl Spa {
     /// The next suspension is another one.
     pub(super) fn forget_suspension(&self) {
         self.telling.is_told.store(false, Ordering::Release);
+        self.telling.replaying.lock().clear();
     }
 }
 

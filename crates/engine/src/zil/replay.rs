@@ -80,8 +80,8 @@ impl Replayed {
                 } else {
                     "records of its intent log wait"
                 };
-                let what = format!("{} {records}; 'zfs discard-log' gives them up", self.lost);
-                Err(Error::new(e.kind(), what).because(e))
+                let what = format!("{e}; {} {records}; 'zfs discard-log' gives them up", self.lost);
+                Err(Error::new(e.kind(), what))
             }
         }
     }

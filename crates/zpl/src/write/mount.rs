@@ -152,7 +152,10 @@ fn mount_some(
         }
         done.complete()
     };
-    let replayed = match fs.replay_log(&zil).and_then(told) {
+    let note = zil.needs_replay().then(|| spa.note_replay(name));
+    let done = fs.replay_log(&zil).and_then(told);
+    drop(note);
+    let replayed = match done {
         Ok(replayed) => replayed,
         Err(e) => {
             fs.set_sink(None);
