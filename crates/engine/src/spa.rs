@@ -25,6 +25,7 @@ pub mod config;
 pub mod create;
 pub mod devices;
 mod dtl;
+mod emptying;
 pub mod errlog;
 pub mod events;
 mod faults;

@@ -6,6 +6,7 @@ use std::io::Write;
 use clap::Args;
 use engine::Kind;
 use engine::dsl::props::names::dataset_name;
+use engine::dsl::write::{Begun, Tasks};
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
@@ -220,32 +221,51 @@ impl Destroy {
         let heads: Vec<String> = heads.map(|step| step.name().to_owned()).collect();
         unmount_all_of(&target.pool, &heads)?;
         let left = Left::by(target, &heads);
-        let defer = self.defer;
-        let failed = ctx.change(&target.pool, move |tasks, _| {
-            for (count, together) in steps.chunk_by(both_snapshots).enumerate() {
-                let names: Vec<&str> = together.iter().map(Step::name).collect();
-                let done = match together {
-                    [Step::Head(name)] => tasks.destroy(name, false),
-                    _ => tasks.destroy_snapshots(&names, defer),
-                };
-                match done {
-                    Ok(()) => {}
-                    // Nothing was changed: as if the command had not been.
-                    Err(e) if count == 0 => return Err(e),
-                    Err(e) => return Ok(Some((together.to_vec(), e))),
-                }
-            }
-            Ok(None)
-        });
-        if failed.is_ok() {
+        let done = self.destroy_all(target, steps, ctx);
+        if done.is_ok() {
             // Of a file system that stays after all the folder is in use, or made again.
             left.remove();
         }
-        match failed {
+        match done {
             Ok(None) => visited.map_or(Ok(Exit::OK), |why| Err(Failure::failed(why))),
             Ok(Some((steps, e))) => Err(refused(&step_of(&e, &steps, &self.name), &e)),
             Err(e) => Err(refused(&step_of(&e, &[], &self.name), &e)),
         }
+    }
+
+    /// Destroys in the order of the steps, a bounded number of file systems and volumes in each txg: what a txg changes is in memory
+    /// until it is written. Snapshots that follow one another go in one. Returns the steps that failed, and why, when others had been
+    /// done before.
+    ///
+    /// # Errors
+    /// Why the first step failed: nothing was changed.
+    fn destroy_all(
+        &self,
+        target: &Target,
+        mut steps: Vec<Step>,
+        ctx: &mut Ctx,
+    ) -> engine::Result<Option<(Vec<Step>, engine::Error)>> {
+        let (defer, mut is_first) = (self.defer, true);
+        while !steps.is_empty() {
+            let later = steps.split_off(first_txg(&steps));
+            let now = std::mem::replace(&mut steps, later);
+            let given = now.clone();
+            let ended = ctx.change(&target.pool, move |tasks, _| destroy_some(tasks, &given, defer));
+            let Ended { done, marked, failed } = match ended {
+                Err(e) if is_first => return Err(e),
+                Err(e) => return Ok(Some((now, e))),
+                Ok(ended) => ended,
+            };
+            if failed.is_some() {
+                return Ok(failed);
+            }
+            is_first = false;
+            if let Some(number) = marked {
+                target.pool.spa()?.free_contents(number)?;
+            }
+            steps.splice(0..0, now.into_iter().skip(done));
+        }
+        Ok(None)
     }
 
     fn say(&self, target: &Target, steps: &[Step], ctx: &mut Ctx) -> Result<(), Failure> {
@@ -309,6 +329,57 @@ fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, O
         }
     }
     Ok((steps, None))
+}
+
+/// File systems and volumes that one txg destroys.
+const HEADS: usize = 500;
+
+/// Steps of the next txg.
+fn first_txg(steps: &[Step]) -> usize {
+    let mut heads = 0;
+    let full = steps.iter().position(|step| {
+        heads += usize::from(matches!(step, Step::Head(_)));
+        heads == HEADS
+    });
+    full.map_or(steps.len(), |last| last + 1)
+}
+
+/// What a task did.
+struct Ended {
+    /// Steps done.
+    done: usize,
+    /// The next step's dataset is to be emptied first.
+    marked: Option<u64>,
+    /// Steps that failed, and why.
+    failed: Option<(Vec<Step>, engine::Error)>,
+}
+
+/// Destroys in the order of the steps, up to one that fails or that is to be emptied first.
+///
+/// # Errors
+/// Why the first step failed: the task has changed nothing.
+fn destroy_some(tasks: &Tasks<'_>, steps: &[Step], defer: bool) -> engine::Result<Ended> {
+    let mut ended = Ended { done: 0, marked: None, failed: None };
+    for together in steps.chunk_by(both_snapshots) {
+        let names: Vec<&str> = together.iter().map(Step::name).collect();
+        let done = match together {
+            [Step::Head(name)] => tasks.begin_destroy(name),
+            _ => tasks.destroy_snapshots(&names, defer).map(|()| Begun::Destroyed),
+        };
+        match done {
+            Ok(Begun::Destroyed) => ended.done += together.len(),
+            Ok(Begun::Marked(number)) => {
+                ended.marked = Some(number);
+                break;
+            }
+            Err(e) if ended.done == 0 => return Err(e),
+            Err(e) => {
+                ended.failed = Some((together.to_vec(), e));
+                break;
+            }
+        }
+    }
+    Ok(ended)
 }
 
 /// Snapshots that follow one another are destroyed together: all or none of them.

@@ -97,7 +97,7 @@ fn block(place: u64, birth: u64) -> Blkptr {
     let mut words = [0; 16];
     words[0] = 1 + place % 7;
     words[1] = place;
-    words[6] = place % 9 | (place % 5) << 16 | 2 << 32 | 7 << 40 | 19 << 48 | 1 << 63;
+    words[6] = (place % 9) | ((place % 5) << 16) | (2 << 32) | (7 << 40) | (19 << 48) | (1 << 63);
     words[10] = birth;
     Blkptr::from_words(words)
 }

@@ -168,6 +168,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;
     release_temporary(&spa)?;
+    spa.destroy_inconsistent()?;
     spa.notify("pool_import");
     Ok(spa)
 }

@@ -51,4 +51,4 @@ pub use crypto::{Cipher, Encryption, NewKey};
 pub use mos_tx::{Hooks, MosTx, MosView, version};
 pub use open_datasets::{DslPool, LiveDataset};
 pub use received_key::RawKey;
-pub use tasks::Tasks;
+pub use tasks::{Begun, Tasks};

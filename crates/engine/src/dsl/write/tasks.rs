@@ -32,6 +32,18 @@ pub struct Tasks<'a> {
     pub pool: &'a str,
 }
 
+/// What a task that destroys a file system or volume came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// It is gone.
+    Destroyed,
+    /// The dataset of that number is marked, and what is in it is to be freed first.
+    Marked(u64),
+}
+
+/// Bytes of its own from which a dataset is emptied before it is destroyed, where its tree can't be freed in later txgs.
+const EMPTIED_FIRST: u64 = 16 << 20;
+
 /// What fills a new object set: the roots of a file system, or a volume's size.
 pub type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
 
@@ -221,6 +233,25 @@ impl Tasks<'_> {
         destroy::head(&self.at, found.head, last).map_err(|e| e.in_dataset(name))?;
         self.datasets.keys.remove(found.dir);
         Ok(())
+    }
+
+    /// Destroys a file system or volume, or only marks it as inconsistent: a large one, in a pool that can't free its tree in
+    /// later txgs. `Spa::free_contents` then frees what is in it, and the next call destroys it.
+    #[doc(alias = "dsl_destroy_head_begin_sync")]
+    pub fn begin_destroy(&self, name: &str) -> Result<Begun> {
+        let found = self.head(name)?;
+        let head = self.at.dataset(found.head)?;
+        let own =
+            if self.at.since(version::UNIQUE_ACCURATE) { head.unique_bytes } else { head.referenced_bytes };
+        let marked = head.flags & DslDataset::FLAG_INCONSISTENT != 0;
+        if marked || own < EMPTIED_FIRST || self.at.enabled(Feature::AsyncDestroy) {
+            return self.destroy(name, false).map(|()| Begun::Destroyed);
+        }
+        self.refuse_used(found.head, name)?;
+        destroy::check_head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        self.at.change_dataset(found.head, |head| head.flags |= DslDataset::FLAG_INCONSISTENT)?;
+        self.log("destroy begin", name, found.head, " ")?;
+        Ok(Begun::Marked(found.head))
     }
 
     /// Destroys snapshots, all or none of them.

@@ -1,0 +1,102 @@
+//! Destroying a file system or volume whose tree can't be left to later txgs: without the feature `async_destroy` (and before
+//! version 5000) the task that destroys it frees every block of it in one txg.
+//!
+//! ```text
+//!  task: mark as inconsistent ─▶ objects are freed in open context, a bounded piece in each transaction ─▶ task: destroy
+//! ```
+//!
+//! Crash points: after the mark the dataset is never mounted, received into or replayed again, and an import destroys what is left of
+//! it ([`Spa::destroy_inconsistent`]). What was freed by then is gone with the txg that freed it, accounts included.
+//!
+//! A dataset whose key is not loaded can't be opened for writing: it is freed in one txg, as a small one is.
+//!
+//! Differs from OpenZFS, which does so with datasets of any size; here one of less than 16 MiB is destroyed in one task.
+
+use ondisk::Dnode;
+use ondisk::ObjectType;
+use ondisk::dsl::DslDataset;
+use ondisk::names::dsl_dataset;
+
+use super::Spa;
+use crate::dmu::dirty::LONG;
+use crate::dsl::props::names::dataset_name;
+use crate::dsl::write::Begun;
+use crate::error::{Kind, Result};
+
+impl Spa {
+    /// Destroys the file system or volume `name`, which has neither snapshots nor children.
+    ///
+    /// # Errors
+    /// As [`crate::dsl::write::Tasks::destroy`]. What is freed before an error is gone; the dataset stays inconsistent.
+    #[doc(alias = "dsl_destroy_head")]
+    pub fn destroy_head(&self, name: &str) -> Result<()> {
+        loop {
+            let asked = name.to_owned();
+            match self.dsl_task(move |tasks| tasks.begin_destroy(&asked))? {
+                Begun::Destroyed => return Ok(()),
+                Begun::Marked(number) => self.free_contents(number)?,
+            }
+        }
+    }
+
+    /// Frees the objects of head `number`, which is marked as inconsistent, a bounded piece in each transaction, and waits until
+    /// that is on disk. Objects that are as the origin of a clone has them stay.
+    ///
+    /// # Errors
+    /// What can't be read or written.
+    #[doc(alias = "dmu_free_long_object")]
+    pub fn free_contents(&self, number: u64) -> Result<()> {
+        let live = match self.datasets.open(self, number) {
+            Err(e) if e.kind() == Kind::KeyMissing => return Ok(()),
+            live => live?,
+        };
+        let origin_txg = self.datasets.view().dataset(number)?.prev_snap_txg;
+        for object in live.objset.view().objects() {
+            let object = object?;
+            if !is_newer(&object.dnode, origin_txg) {
+                continue;
+            }
+            let handle = live.objset.handle(object.number)?;
+            let at = handle.free_long(0, u64::MAX, &|| self.begin_free())?;
+            let blocks = handle.piece(at, u64::MAX, LONG)?.blocks;
+            let tx = self.begin_free()?;
+            tx.frees(blocks);
+            handle.free(&tx)?;
+        }
+        self.sync()
+    }
+
+    /// Destroys the heads that a crash left half destroyed or half received. One with the state of a receive that can be
+    /// resumed stays, and so does one that can't be destroyed: the next import tries again.
+    #[doc(alias = "dsl_destroy_inconsistent")]
+    pub(super) fn destroy_inconsistent(&self) -> Result<()> {
+        let mut found = Vec::new();
+        for object in self.pool.mos.objects() {
+            let object = object?;
+            if object.dnode.bonustype != ObjectType::DSL_DATASET {
+                continue;
+            }
+            let Ok(phys) = DslDataset::from_bytes(object.dnode.bonus()) else { continue };
+            if phys.flags & DslDataset::FLAG_INCONSISTENT != 0 && !phys.is_snapshot() {
+                found.push(object.number);
+            }
+        }
+        for number in found {
+            if self.datasets.view().extra(number, dsl_dataset::RESUME_TOGUID)?.is_some() {
+                continue;
+            }
+            let Ok(name) = dataset_name(&self.pool.dsl, number) else { continue };
+            if let Err(e) = self.destroy_head(&name)
+                && e.kind() == Kind::Suspended
+            {
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a block of an object was born after `txg`.
+fn is_newer(dnode: &Dnode, txg: u64) -> bool {
+    dnode.blkptrs().iter().chain(dnode.spill()).any(|bp| bp.logical_birth() > txg)
+}
