@@ -39,6 +39,11 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
         ZpoolVerb::Create(v) => quoted("create", &v.pool),
         ZpoolVerb::Destroy(v) => quoted("destroy", &v.pool),
         ZpoolVerb::Add(v) => quoted("add to", &v.pool),
+        ZpoolVerb::Attach(v) => plain("attach", &format!("{} to {}", v.new_device, v.device)),
+        ZpoolVerb::Replace(v) => {
+            plain("replace", &format!("{} with {}", v.device, v.new_device.as_ref().unwrap_or(&v.device)))
+        }
+        ZpoolVerb::Detach(v) => plain("detach", &v.device),
         ZpoolVerb::Export(v) => quoted("export", &first(&v.pools)),
         ZpoolVerb::Set(v) => quoted("set property for", &v.pool),
         ZpoolVerb::Checkpoint(v) if v.discard => quoted("discard checkpoint in", &first(&v.pools)),
@@ -63,12 +68,7 @@ fn without_module(words: &[std::ffi::OsString]) -> Failure {
     let names = other(words);
     let name = |at: usize| names.get(at).map_or("", String::as_str);
     match words.first().and_then(|word| word.to_str()).unwrap_or_default() {
-        "attach" => plain("attach", &format!("{} to {}", name(2), name(1))),
-        "replace" => {
-            let new = if names.len() > 2 { name(2) } else { name(1) };
-            plain("replace", &format!("{} with {new}", name(1)))
-        }
-        action @ ("detach" | "remove") => plain(action, name(1)),
+        "remove" => plain("remove", name(1)),
         "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
         action @ ("initialize" | "trim") => quoted(action, name(0)),
         "send" => Failure::failed(format!(
@@ -132,8 +132,7 @@ mod tests {
             let words: Vec<_> = words.iter().map(Into::into).collect();
             super::without_module(&words).message().unwrap_or_default()
         };
-        assert_eq!(said(&["attach", "-f", "tank", "a", "b"]), "cannot attach b to a: permission denied");
-        assert_eq!(said(&["replace", "tank", "a"]), "cannot replace a with a: permission denied");
+        assert_eq!(said(&["remove", "tank", "a"]), "cannot remove a: permission denied");
         assert_eq!(said(&["trim", "tank"]), "cannot trim 'tank': permission denied");
     }
 }

@@ -30,7 +30,6 @@ pub struct Form {
 /// No limit of arguments.
 const ANY: usize = usize::MAX;
 const NO_POOL: &str = "missing pool name argument";
-const NO_DEVICE: &str = "missing <device> specification";
 
 /// The defaults of most verbs.
 const PLAIN: Form = Form {
@@ -45,7 +44,7 @@ const PLAIN: Form = Form {
 };
 
 /// The unimplemented verbs.
-const FORMS: [Form; 11] = [
+const FORMS: [Form; 8] = [
     Form {
         verb: "trim",
         options: "cdr:sw",
@@ -70,23 +69,6 @@ const FORMS: [Form; 11] = [
         ..PLAIN
     },
     Form { verb: "remove", options: "npsw", usage: "[-npsw] <pool> <device> ...", ..PLAIN },
-    Form {
-        verb: "attach",
-        options: "fo:sw",
-        missing: &[NO_POOL, NO_DEVICE, "missing <new_device> specification"],
-        most: 3,
-        usage: "[-fsw] [-o property=value] <pool> <device> <new-device>",
-        ..PLAIN
-    },
-    Form {
-        verb: "replace",
-        options: "fo:sw",
-        missing: &[NO_POOL, NO_DEVICE],
-        most: 3,
-        usage: "[-fsw] [-o property=value] <pool> <device> [new-device]",
-        ..PLAIN
-    },
-    Form { verb: "detach", missing: &[NO_POOL, NO_DEVICE], usage: "<pool> <device>", ..PLAIN },
     Form {
         command: "zfs",
         verb: "send",
@@ -271,18 +253,16 @@ mod tests {
     #[test]
     fn lines_are_read_as_getopt_does() {
         let fine = |options: &str, arguments: &str| Ok((options.to_owned(), arguments.to_owned()));
-        assert_eq!(read("attach -fo a=b p -s x y"), fine("fos", "p x y"));
-        assert_eq!(read("attach -oa=b p x y"), fine("o", "p x y"));
+        assert_eq!(read("split -no a=b p -l x y"), fine("lno", "p x y"));
+        assert_eq!(read("split -oa=b p x y"), fine("o", "p x y"));
         assert_eq!(read("trim --rate 5 p --cancel"), fine("rc", "p"));
         assert_eq!(read("trim -w -- p -r"), fine("w", "p -r"));
         for (line, why) in [
-            ("attach -q p", "invalid option 'q'"),
-            ("attach -f: p", "invalid option ':'"),
+            ("split -q p", "invalid option 'q'"),
+            ("split -n: p", "invalid option ':'"),
             ("trim --what p", "invalid option '--what'"),
             ("trim p -r", "missing argument for 'r' option"),
-            ("attach p", "missing <device> specification"),
-            ("attach p x", "missing <new_device> specification"),
-            ("attach p x y z", "too many arguments"),
+            ("split p", "Missing new pool name"),
             ("trim -cs p", "invalid option combination: -c and -s are mutually exclusive"),
         ] {
             assert_eq!(read(line), Err(why.to_owned()), "{line}");

@@ -22,11 +22,18 @@ use crate::verb::Exit;
 const WIDTH: usize = 80;
 
 /// OpenZFS's name of a missing argument, where it differs from `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 20] = [
+const MISSING: [(&str, &str, &str); 27] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
     ("zpool add", "vdev", "missing vdev specification"),
+    ("zpool attach", "pool", "missing pool name argument"),
+    ("zpool attach", "device", "missing <device> specification"),
+    ("zpool attach", "new-device", "missing <new_device> specification"),
+    ("zpool replace", "pool", "missing pool name argument"),
+    ("zpool replace", "device", "missing <device> specification"),
+    ("zpool detach", "pool", "missing pool name argument"),
+    ("zpool detach", "device", "missing <device> specification"),
     ("zpool resilver", "pool", "missing pool name argument"),
     ("zpool online", "pool", "missing pool name"),
     ("zpool online", "device", "missing device name"),

@@ -203,6 +203,7 @@ impl Registry {
             }
         }
         place.fill(Arc::clone(&pool));
+        self.lend_spares(&pool);
         self.note(&pool)?;
         Ok(pool)
     }
@@ -217,7 +218,7 @@ impl Registry {
         self.import_at(self.reserve(&name)?, new)
     }
 
-    fn import_at(&self, place: Reservation, new: ImportPool) -> Result<Arc<Imported>> {
+    fn import_at(self: &Arc<Self>, place: Reservation, new: ImportPool) -> Result<Arc<Imported>> {
         let env = self.env()?;
         let held = match new.read_only {
             true => {
@@ -255,6 +256,7 @@ impl Registry {
         let pool = Arc::new(held);
         pool.hold(self.spares_of(&pool));
         place.fill(Arc::clone(&pool));
+        self.lend_spares(&pool);
         self.note(&pool)?;
         Ok(pool)
     }
@@ -406,7 +408,12 @@ impl Registry {
         std::iter::from_fn(|| ends.recv_timeout(left()).ok()).collect()
     }
 
-    fn import_one(&self, name: &str, config: &NvList, place: Reservation) -> Result<Arc<Imported>> {
+    fn import_one(
+        self: &Arc<Self>,
+        name: &str,
+        config: &NvList,
+        place: Reservation,
+    ) -> Result<Arc<Imported>> {
         let guid = config.u64("pool_guid").unwrap_or(0);
         let candidate = candidate_at(&leaf_paths(config), guid);
         let missing = || Error::new(Kind::NoDevice, MISSING);

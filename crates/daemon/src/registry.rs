@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use blkdev::Device;
@@ -13,6 +13,7 @@ use engine::memory::Memory;
 use engine::spa::devices::Reopened;
 use engine::spa::events::Events;
 use engine::spa::features::PoolFeatures;
+use engine::spa::sparing::SpareSource;
 use engine::spa::suspension::Suspension;
 use engine::spa::{Pool, Quiet, Spa};
 use engine::{Error, Kind, Result};
@@ -282,6 +283,19 @@ pub struct Registry {
     events: Mutex<VecDeque<Arc<Events>>>,
 }
 
+/// Gives a pool the devices of its hot spares.
+#[derive(Debug)]
+struct Lender {
+    registry: Weak<Registry>,
+    load_guid: u64,
+}
+
+impl SpareSource for Lender {
+    fn device(&self, guid: u64, path: &str) -> Option<Device> {
+        self.registry.upgrade()?.spare_of(self.load_guid, guid, Path::new(path))
+    }
+}
+
 /// Maximum number of pools whose events are kept.
 const TOLD_OF: usize = 32;
 
@@ -384,6 +398,32 @@ impl Registry {
             aux.iter().find(same).cloned()
         };
         self.all().into_iter().find_map(of)
+    }
+
+    /// The device of a hot spare, for `pool` to put in a disk's place; `None` when another pool has done so, or the device
+    /// is not there.
+    #[doc(alias = "spa_spare_exists")]
+    pub fn spare_for(&self, pool: &Imported, guid: u64, path: &Path) -> Option<Device> {
+        self.spare_of(pool.load_guid, guid, path)
+    }
+
+    fn spare_of(&self, load_guid: u64, guid: u64, path: &Path) -> Option<Device> {
+        let uses = |pool: &Arc<Imported>| {
+            let tree = pool.spa().ok().map(|spa| spa.pool.tree());
+            pool.load_guid != load_guid && tree.is_some_and(|tree| tree.leaf(guid).is_some())
+        };
+        let is_free = crate::devices::in_use(path) == Some(crate::devices::InUse::Spare(guid));
+        if !is_free || self.all().iter().any(uses) {
+            return None;
+        }
+        self.held(path).or_else(|| crate::devices::open(path).ok())
+    }
+
+    /// Has hot spares take over by themselves.
+    pub(crate) fn lend_spares(self: &Arc<Self>, pool: &Imported) {
+        if let Held::Live(spa) = &pool.held {
+            spa.set_spares(Arc::new(Lender { registry: Arc::downgrade(self), load_guid: pool.load_guid }));
+        }
     }
 
     /// Reserves a name for a new pool.

@@ -20,9 +20,11 @@
 mod accounts;
 mod activity;
 mod admin;
+pub mod attach;
 pub mod checkpoint;
 pub mod config;
 pub mod create;
+mod detach;
 pub mod devices;
 mod dtl;
 mod emptying;
@@ -54,6 +56,7 @@ mod source;
 pub mod space;
 mod space_store;
 mod spares;
+pub mod sparing;
 pub mod suspension;
 mod sync;
 mod upgrade;
@@ -148,6 +151,7 @@ pub struct Spa {
     diagnosis: Diagnosis,
     telling: Telling,
     scanning: Arc<self::scrub::Scanning>,
+    sparing: Arc<self::sparing::Sparing>,
     freeing: Arc<Freeing>,
     growth: Arc<Growth>,
     discarding: Arc<Discarding>,
@@ -194,7 +198,10 @@ impl Spa {
         let discarding = Arc::<Discarding>::default();
         let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
         let removing = Arc::<Removing>::default();
+        let sparing = Arc::<self::sparing::Sparing>::default();
         let activities = Activities::new(vec![
+            Arc::<self::detach::Pairs>::default() as _,
+            Arc::clone(&sparing) as _,
             Arc::clone(&freeing) as _,
             Arc::clone(&growth) as _,
             Arc::clone(&lost) as _,
@@ -224,6 +231,7 @@ impl Spa {
             diagnosis: Diagnosis::default(),
             telling: Telling::default(),
             scanning,
+            sparing,
             freeing,
             growth,
             discarding,

@@ -2,6 +2,7 @@
 
 mod activity;
 mod add;
+mod attach;
 mod checkpoint;
 mod condition;
 pub mod create;
@@ -82,6 +83,12 @@ pub enum ZpoolVerb {
     Destroy(destroy::Destroy),
     /// Add vdevs to a pool
     Add(add::Add),
+    /// Attach a device to one of a pool
+    Attach(attach::Attach),
+    /// Replace a device
+    Replace(attach::Replace),
+    /// Detach a device from a mirror
+    Detach(attach::Detach),
     /// Export pools
     Export(export::Export),
     /// Set a property of a pool
@@ -159,6 +166,9 @@ impl Verb for Zpool {
             ZpoolVerb::Create(v) => v.run(ctx),
             ZpoolVerb::Destroy(v) => v.run(ctx),
             ZpoolVerb::Add(v) => v.run(ctx),
+            ZpoolVerb::Attach(v) => v.run(ctx),
+            ZpoolVerb::Replace(v) => v.run(ctx),
+            ZpoolVerb::Detach(v) => v.run(ctx),
             ZpoolVerb::Export(v) => v.run(ctx),
             ZpoolVerb::Set(v) => v.run(ctx),
             ZpoolVerb::Sync(v) => v.run(ctx),

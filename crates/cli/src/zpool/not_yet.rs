@@ -33,16 +33,6 @@ fn check_pool(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
             Some(device) => Err(Failure::failed(format!("cannot remove {device}: no such device in pool"))),
             None => Ok(()),
         },
-        ("detach", [device, ..]) if !has(device) => {
-            Err(Failure::MinusOne(format!("cannot detach {device}: no such device in pool")))
-        }
-        ("attach", [device, new]) if !has(device) => {
-            Err(Failure::MinusOne(format!("cannot attach {new} to {device}: no such device in pool")))
-        }
-        ("replace", [device, rest @ ..]) if !has(device) => {
-            let new = rest.first().unwrap_or(device);
-            Err(Failure::MinusOne(format!("cannot replace {device} with {new}: no such device in pool")))
-        }
         _ => Ok(()),
     }
 }

@@ -466,6 +466,17 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
         .then(|| format!("{lead} uses {ways}-way {first} and new vdev uses {others}-way {second}"))
 }
 
+/// Why a device could not be opened.
+#[derive(Debug)]
+pub enum NotOpened {
+    /// Somebody has it.
+    Held,
+    /// It is smaller than any pool's device.
+    TooSmall,
+    /// Something else, as a sentence.
+    Other(String),
+}
+
 /// Opens the devices: from here on nobody else can have them.
 pub fn open(
     vdevs: &Vdevs,
@@ -473,19 +484,36 @@ pub fn open(
     (action, pool): (&str, &str),
     ctx: &Ctx,
 ) -> Result<PoolSpec, Failure> {
+    open_as(vdevs, ashift, ctx, &|why| match why {
+        NotOpened::Held => {
+            let what = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
+            Failure::cannot(action, pool, what)
+        }
+        NotOpened::TooSmall => {
+            Failure::cannot(action, pool, "one or more devices is less than the minimum size (64M)")
+        }
+        NotOpened::Other(what) => Failure::failed(what),
+    })
+}
+
+/// As [`open`], with the caller's words for what goes wrong.
+pub fn open_as(
+    vdevs: &Vdevs,
+    ashift: Option<u32>,
+    ctx: &Ctx,
+    failure: &dyn Fn(NotOpened) -> Failure,
+) -> Result<PoolSpec, Failure> {
     let registry = ctx.registry()?;
     let leaf_of = |leaf: &Leaf, shared: Option<Device>| -> Result<LeafSpec, Failure> {
         let device = shared.map_or_else(|| devices::open(&leaf.path), Ok);
         let device = device.map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ResourceBusy => {
-                let what = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
-                Failure::cannot(action, pool, what)
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ResourceBusy => failure(NotOpened::Held),
+            _ => {
+                failure(NotOpened::Other(format!("cannot open '{}': {}", leaf.path.display(), strerror(&e))))
             }
-            _ => Failure::failed(format!("cannot open '{}': {}", leaf.path.display(), strerror(&e))),
         })?;
         if device.geometry().size < ondisk::label::MIN_DEVICE_SIZE {
-            let what = "one or more devices is less than the minimum size (64M)";
-            return Err(Failure::cannot(action, pool, what));
+            return Err(failure(NotOpened::TooSmall));
         }
         let path = leaf.path.to_string_lossy().into_owned();
         Ok(LeafSpec {

@@ -71,6 +71,10 @@ fn left(activity: &str, pool: &Imported, spa: &Spa) -> Result<Option<u64>, Failu
             let bytes = freeing(&*pool.view()?);
             (bytes > 0 || is_freeing(&spa.datasets.view())?).then_some(bytes)
         }
+        "replace" => match spa.is_replacing() {
+            true => Some(spa.scan_left(ScanFunc::Resilver)?.unwrap_or(0)),
+            false => None,
+        },
         "resilver" => spa.scan_left(ScanFunc::Resilver)?,
         "scrub" => spa.scan_left(ScanFunc::Scrub)?,
         _ => None,

@@ -32,7 +32,7 @@ use super::unit::Metaslab;
 use super::vdev::{Group, Vdev, Want};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
-use crate::vdev::config::VdevConfig;
+use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
@@ -239,6 +239,16 @@ impl SpaceAllocator {
         vdevs.insert(config.id, Arc::new(new));
         *tables = Arc::new(Tables::new(vdevs));
         Ok(())
+    }
+
+    /// What a vdev serves; `None` for one without metaslabs.
+    pub fn bias(&self, vdev: u64) -> Option<AllocBias> {
+        Some(match self.vdev(vdev)?.groups.first()?.class {
+            Class::Normal | Class::EmbeddedLog => AllocBias::Normal,
+            Class::Log => AllocBias::Log,
+            Class::Special => AllocBias::Special,
+            Class::Dedup => AllocBias::Dedup,
+        })
     }
 
     /// A vdev has become another object (a disk is a mirror now): it keeps its metaslabs. One without metaslabs is passed

@@ -1,8 +1,7 @@
 //! What administrators do to single devices: take them out of use, bring them back, forget their errors.
 //!
-//! A device that was out of use lacks what was written meanwhile; its DTL knows, and reads pass it by for that. Differs
-//! from OpenZFS: bringing a device back does not start a resilver, which this build can't do yet, so the pool's
-//! redundancy stays less than it was for what the device lacks.
+//! A device that was out of use lacks what was written meanwhile; its DTL knows, and reads pass it by for that. A
+//! resilver then begins by itself ([`super::scrub`]).
 
 use std::sync::Arc;
 
@@ -134,7 +133,10 @@ impl Spa {
     fn take_back(&self, leaf: &Leaf, reopened: Reopened) {
         let before = leaf.health();
         match reopened {
-            Ok(device) => leaf.open(device, Health::ONLINE),
+            Ok(device) => {
+                leaf.open(device, Health::ONLINE);
+                self.note_return(leaf.guid);
+            }
             // It was pulled out, and still is.
             Err(_) if before.state == VdevState::Removed => return,
             Err(health) => leaf.set_health(health),

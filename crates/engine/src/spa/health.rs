@@ -281,6 +281,7 @@ impl Spa {
         }
         if before.state != health.state {
             self.report_state(leaf, before);
+            self.spares_wanted();
         }
     }
 }

@@ -107,22 +107,52 @@ impl Spa {
             if entries.is_empty() {
                 continue;
             }
-            let view = self.mos.view();
-            let known = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
-            let mut all = match known {
-                Some(number) => {
-                    packed_nvlist(&view.object(number)?)?.nvlist_array(name).unwrap_or_default().to_vec()
-                }
-                None => Vec::new(),
-            };
+            let mut all = self.aux_list(name)?.1;
             all.extend(entries.iter().cloned());
-            let mut list = NvList::new();
-            list.add(name, all);
-            let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
-            let number = known.map_or_else(|| self.new_packed(name, tx), Ok)?;
-            self.write_packed(number, &packed, tx)?;
+            self.store_aux(name, all, tx)?;
         }
+        self.spares_wanted();
         Ok(())
+    }
+
+    /// The MOS's list of spares or cache devices, and its object.
+    #[doc(alias("spa_load_spares", "spa_load_l2cache"))]
+    fn aux_list(&self, name: &str) -> Result<(Option<u64>, Vec<NvList>)> {
+        let view = self.mos.view();
+        let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
+        let Some(number) = number else { return Ok((None, Vec::new())) };
+        let list = packed_nvlist(&view.object(number)?)?;
+        Ok((Some(number), list.nvlist_array(name).unwrap_or_default().to_vec()))
+    }
+
+    fn store_aux(&self, name: &str, all: Vec<NvList>, tx: &Tx) -> Result<()> {
+        let (known, _) = self.aux_list(name)?;
+        let mut list = NvList::new();
+        list.add(name, all);
+        let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+        let number = known.map_or_else(|| self.new_packed(name, tx), Ok)?;
+        self.write_packed(number, &packed, tx)
+    }
+
+    /// The pool's hot spares, those in use included, as the MOS lists them.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub fn spare_entries(&self) -> Result<Vec<NvList>> {
+        Ok(self.aux_list(mos::SPARES)?.1)
+    }
+
+    /// The entry of a hot spare.
+    pub(super) fn spare_entry(&self, guid: u64) -> Result<Option<NvList>> {
+        Ok(self.spare_entries()?.into_iter().find(|entry| entry.u64("guid") == Some(guid)))
+    }
+
+    /// Takes a hot spare from the list: it is an ordinary leaf now.
+    #[doc(alias = "spa_spare_remove")]
+    pub(super) fn unlist_spare(&self, guid: u64, tx: &Tx) -> Result<()> {
+        let mut all = self.spare_entries()?;
+        all.retain(|entry| entry.u64("guid") != Some(guid));
+        self.store_aux(mos::SPARES, all, tx)
     }
 
     /// Lists spares and cache devices under the paths where they are now, by guid: who opens the pool from its

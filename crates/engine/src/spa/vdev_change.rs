@@ -52,7 +52,6 @@ pub(super) const NOT_YET: u64 = 3;
 
 /// What a leaf is left with that leaves the tree.
 #[derive(Debug)]
-#[expect(dead_code, reason = "used by detach")]
 pub(super) enum Retired {
     /// A label that belongs to no pool.
     Blank,

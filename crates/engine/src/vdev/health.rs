@@ -56,17 +56,17 @@ pub fn record(config: &mut NvList, health: Health) {
 impl Top {
     /// Whether it can do without the leaves that are out of use.
     pub fn is_usable(&self) -> bool {
-        self.can_lose(&|leaf| leaf.device().is_none())
+        self.can_lose(&|leaf| leaf.is_out())
     }
 
     /// Whether something can only be read with the help of this leaf: what others lack counts, too.
     #[doc(alias = "vdev_dtl_required")]
     pub fn requires(&self, leaf: &Leaf) -> bool {
         let lacks = |other: &Leaf, txg: u64| other.dtl.read().contains(txg);
-        let is_out = |other: &Leaf| other.guid == leaf.guid || other.device().is_none();
+        let is_out = |other: &Leaf| other.guid == leaf.guid || other.is_out();
         // What is lacking at any time was lacking at the beginning of some leaf's gap.
         let starts = self
-            .leaves()
+            .leaves_and_spares()
             .flat_map(|leaf| leaf.dtl.read().ranges().iter().map(|&(start, _)| start).collect::<Vec<_>>());
         !self.can_lose(&is_out)
             || starts.into_iter().any(|txg| !self.can_lose(&|leaf| is_out(leaf) || lacks(leaf, txg)))

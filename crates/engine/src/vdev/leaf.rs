@@ -116,6 +116,8 @@ impl std::ops::Deref for Leaf {
 /// The state of a device, by whatever guid it is known.
 #[derive(Debug)]
 pub struct LeafState {
+    /// A distributed spare: it has no device, and its bytes stand on other leaves.
+    distributed: bool,
     slot: RwLock<Slot>,
     /// Bytes of its device when it was last measured; 0: it was never there.
     size: AtomicU64,
@@ -145,11 +147,23 @@ pub struct LeafState {
 impl Leaf {
     /// A leaf over a device, or an absent one.
     pub fn new(guid: u64, path: String, device: Option<Device>) -> Arc<Self> {
+        Self::with(guid, path, device, false)
+    }
+
+    /// The leaf of a distributed spare.
+    pub fn distributed(guid: u64, path: String) -> Arc<Self> {
+        let leaf = Self::with(guid, path, None, true);
+        leaf.slot.write().health = Health::ONLINE;
+        leaf
+    }
+
+    fn with(guid: u64, path: String, device: Option<Device>, distributed: bool) -> Arc<Self> {
         let health = if device.is_some() { Health::ONLINE } else { Health::cant_open(VdevAux::OpenFailed) };
         let stats = Arc::<LeafStats>::default();
         let size = device.as_ref().map_or(0, |device| device.geometry().size);
         let queue = device.map(|device| Queue::new(device, Arc::clone(&stats)));
         let state = LeafState {
+            distributed,
             slot: RwLock::new(Slot { queue, health }),
             stats,
             size: AtomicU64::new(size),
@@ -251,6 +265,16 @@ impl Leaf {
         if let Some(queue) = self.queue() {
             queue.changed(offset, len);
         }
+    }
+
+    /// Whether a resilver may fill it: it is in use and takes writes, or others do for it.
+    pub fn takes_resilver(&self) -> bool {
+        self.distributed || self.is_writable()
+    }
+
+    /// Whether nothing can be had from it or by it.
+    pub fn is_out(&self) -> bool {
+        !self.distributed && self.device().is_none()
     }
 
     /// True when it is in use and takes writes.

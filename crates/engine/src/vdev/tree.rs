@@ -223,6 +223,9 @@ fn nested(top: &VdevConfig, leaves: &HashMap<u64, Arc<Leaf>>) -> Result<HashMap<
 fn open_leaf(vdev: &VdevConfig, devices: &Devices) -> Arc<Leaf> {
     let device = devices.get(&vdev.guid).cloned();
     let recorded = vdev.path.clone().unwrap_or_else(|| vdev.guid.to_string());
+    if vdev.spare_of.is_some() {
+        return Leaf::distributed(vdev.guid, recorded);
+    }
     let path = device.as_ref().map_or(recorded, |d| d.name().to_owned());
     Leaf::new(vdev.guid, path, device)
 }

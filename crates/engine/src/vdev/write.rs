@@ -166,7 +166,7 @@ impl Top {
             let dtl = leaf.dtl.read();
             groups.clone().any(|txg| dtl.contains(txg))
         };
-        let lacks = |leaf: &Leaf| failed.contains(&leaf.guid) || !leaf.is_writable() || missed(leaf);
+        let lacks = |leaf: &Leaf| failed.contains(&leaf.guid) || !leaf.takes_resilver() || missed(leaf);
         failed.is_empty() || self.can_lose(&lacks)
     }
 
@@ -174,8 +174,8 @@ impl Top {
     pub(crate) fn can_lose(&self, lost: &dyn Fn(&Leaf) -> bool) -> bool {
         let is_lost = |side: &Side| match side {
             Side::Leaf(leaf) => lost(leaf),
-            // Its bytes are those of other children, which are asked themselves.
-            Side::DistributedSpare { .. } => false,
+            // Its bytes are those of other children, which are asked themselves; what it lacks is its own.
+            Side::DistributedSpare { spare, .. } => spare.as_ref().is_some_and(|spare| lost(spare)),
             Side::Nested(_) => true,
         };
         let gone = self.children().iter().filter(|sides| sides.iter().all(is_lost)).count();
@@ -185,6 +185,15 @@ impl Top {
             _ => 0,
         };
         u64::try_from(gone).is_ok_and(|gone| gone <= most)
+    }
+
+    /// All leaves below it, and those of distributed spares.
+    pub(crate) fn leaves_and_spares(&self) -> impl Iterator<Item = Arc<Leaf>> {
+        self.children().iter().flatten().filter_map(|side| match side {
+            Side::Leaf(leaf) => Some(Arc::clone(leaf)),
+            Side::DistributedSpare { spare, .. } => spare.clone(),
+            Side::Nested(_) => None,
+        })
     }
 
     /// All leaves below it, each once.

@@ -286,11 +286,11 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::Invalid, what)
 }
 
-fn leaf_kind(leaf: &LeafSpec) -> &'static str {
+pub(super) fn leaf_kind(leaf: &LeafSpec) -> &'static str {
     if leaf.is_disk { "disk" } else { "file" }
 }
 
-fn describe(list: &mut NvList, leaf: &LeafSpec) {
+pub(super) fn describe(list: &mut NvList, leaf: &LeafSpec) {
     list.add("path", leaf.path.as_str());
     if let Some(devid) = &leaf.devid {
         list.add("devid", devid.as_str());

@@ -7,12 +7,17 @@ use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZ
 
 use crate::error::{Error, Kind, Result};
 pub use crate::metaslab::policy::metaslab_shift;
+use crate::vdev::config::{Kind as VdevKind, VdevConfig};
 
 /// Smallest and largest sector shift of a vdev.
 pub const ASHIFT: std::ops::RangeInclusive<u32> = 9..=16;
 /// Physical sectors larger than this do not raise a vdev's sector shift by themselves.
 #[doc(alias = "zfs_vdev_max_auto_ashift")]
 const MAX_AUTO_ASHIFT: u32 = 14;
+
+/// Bytes of each child of a draid that are kept back.
+#[doc(alias = "VDEV_DRAID_REFLOW_RESERVE")]
+const DRAID_RESERVE: u64 = 2 * zcommon::draid::ROW_HEIGHT;
 
 /// What of a device goes into the choice of a sector shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +74,31 @@ pub fn leaf_asize(size: u64) -> Result<u64> {
         return Err(Error::new(Kind::Invalid, "the device is smaller than 64 MiB"));
     }
     Ok(size - size % LABEL_SIZE - LABEL_START_SIZE - LABEL_END_SIZE)
+}
+
+/// Allocatable bytes that a device must have to take the place of the vdev `target` of a top-level vdev; `None` when it is
+/// not part of it.
+#[doc(alias("vdev_get_min_asize", "vdev_op_min_asize"))]
+pub fn least_asize(top: &VdevConfig, target: u64) -> Option<u64> {
+    // The end of the space, which is no whole metaslab, is not used.
+    let metaslab = 1u64.checked_shl(top.metaslab_shift).unwrap_or(1);
+    least_below(top, target, top.asize - top.asize % metaslab.max(1))
+}
+
+fn least_below(vdev: &VdevConfig, target: u64, least: u64) -> Option<u64> {
+    if vdev.guid == target {
+        return Some(least);
+    }
+    let width = u64::try_from(vdev.children.len()).ok()?;
+    let share = match (vdev.kind, vdev.draid) {
+        (VdevKind::Raidz, _) => least.div_ceil(width.saturating_sub(u64::from(vdev.expanding)).max(1)),
+        (VdevKind::Draid, Some(shape)) => {
+            let disks = width.saturating_sub(u64::from(shape.nspares)).max(1);
+            least.div_ceil(disks).saturating_add(DRAID_RESERVE)
+        }
+        _ => least,
+    };
+    vdev.children.iter().find_map(|child| least_below(child, target, share))
 }
 
 /// Bytes by which a vdev of `asize` bytes could grow when its devices would now give `possible`.

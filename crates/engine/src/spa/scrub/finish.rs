@@ -9,6 +9,7 @@ use super::ScanFunc;
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::Result;
 use crate::spa::Spa;
+use crate::spa::layout::config::edit;
 
 /// `dsl_scan_state_t`.
 const FINISHED: u64 = 2;
@@ -61,11 +62,33 @@ impl Spa {
         let mut failed = self.scanning.failed.lock().clone();
         // Copies of a removal under way are no blocks yet: a leaf that missed some goes on lacking them.
         failed.append(&mut self.copied_in());
+        let mut whole = Vec::new();
         for leaf in self.pool.zio.tree().leaves() {
             let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
-            if leaf.is_writable() && newest.is_some_and(|end| end <= until.saturating_add(1)) {
+            if leaf.takes_resilver() && newest.is_some_and(|end| end <= until.saturating_add(1)) {
                 leaf.has_again(after.saturating_add(1), until.saturating_add(1), &failed);
+                if leaf.dtl.read().is_empty() {
+                    whole.push(leaf.guid);
+                }
             }
         }
+        self.note_whole(&whole);
+    }
+
+    /// The configuration says no more that these leaves are being filled.
+    #[doc(alias("vdev_resilver_txg", "vdev_rebuild_txg"))]
+    pub(in crate::spa) fn note_whole(&self, leaves: &[u64]) {
+        if leaves.is_empty() {
+            return;
+        }
+        self.config.lock().change_root(|root| {
+            for guid in leaves {
+                edit(root, *guid, &mut |leaf| {
+                    for key in ["resilver_txg", "rebuild_txg"] {
+                        leaf.remove(key);
+                    }
+                });
+            }
+        });
     }
 }

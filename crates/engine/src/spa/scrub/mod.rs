@@ -27,7 +27,7 @@ mod walk;
 pub use commands::ScanCommand;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ondisk::pool::DslScan;
 use parking_lot::Mutex;
@@ -96,6 +96,9 @@ pub(super) struct Scanning {
     #[doc(alias = "DTL_SCRUB")]
     failed: Mutex<BTreeSet<u64>>,
     pass: Mutex<ScanPass>,
+    /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
+    #[doc(alias = "scn_restart_txg")]
+    restart: AtomicU64,
     /// What leaves still lacked when the last resilver ended: another one would not help before something changes.
     kept: Mutex<Option<(u64, u64)>>,
 }
@@ -122,6 +125,7 @@ impl Activity for Scanning {
         match self.is_active() {
             true if self.stalled.load(Ordering::Acquire) => Due::Soon,
             true => Due::Now,
+            false if self.restart.load(Ordering::Acquire) != 0 => Due::Now,
             false if spa.is_resilver_due() => Due::Soon,
             false => Due::No,
         }
@@ -157,6 +161,14 @@ impl Spa {
         let runs = scan.filter(|scan| scan.func == func.number() && scan.flags & scan_state::PAUSED == 0);
         let left = runs.map(|scan| scan.to_examine.saturating_sub(scan.examined));
         Ok(left.or(due.then_some(0)))
+    }
+
+    /// Whether a resilver is under way or waits for its turn.
+    #[doc(alias("dsl_scan_resilvering", "dsl_scan_resilver_scheduled"))]
+    pub(super) fn is_resilvering(&self) -> bool {
+        let running = scan_state::running(&MosView { mos: &self.mos }).ok().flatten();
+        self.scanning.restart.load(Ordering::Acquire) != 0
+            || running.is_some_and(|scan| ScanFunc::of(&scan) == Some(ScanFunc::Resilver))
     }
 
     fn is_scrub_paused(&self) -> bool {

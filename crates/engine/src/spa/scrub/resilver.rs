@@ -1,6 +1,13 @@
 //! When a resilver is due: a leaf that is there lacks blocks.
 
+use std::sync::atomic::Ordering;
+
+use zcommon::features::Feature;
+
 use super::ScanFunc;
+use crate::dmu::Tx;
+use crate::dsl::write::scan_state;
+use crate::error::Result;
 use crate::spa::Spa;
 
 impl Spa {
@@ -9,7 +16,7 @@ impl Spa {
     pub(super) fn lacking(&self) -> Option<(u64, u64)> {
         let tree = self.pool.zio.tree();
         let mut span: Option<(u64, u64)> = None;
-        for leaf in tree.leaves().filter(|leaf| leaf.is_writable()) {
+        for leaf in tree.leaves().filter(|leaf| leaf.takes_resilver()) {
             let dtl = leaf.dtl.read();
             if let (Some(first), Some(last)) = (dtl.ranges().first(), dtl.ranges().last()) {
                 let (after, until) = (first.0.saturating_sub(1), last.1.saturating_sub(1));
@@ -28,20 +35,46 @@ impl Spa {
             && !self.is_scrub_paused()
     }
 
-    /// Begins a resilver when one is due and nothing else runs (syncing context).
+    /// Has a resilver begin with the txg `begins` for a leaf that joined the pool.
+    #[doc(alias = "dsl_scan_restart_resilver")]
+    pub(in crate::spa) fn restart_resilver_at(&self, begins: u64) {
+        self.scanning.restart.fetch_max(begins, Ordering::AcqRel);
+        *self.scanning.kept.lock() = None;
+    }
+
+    /// Begins a resilver when one is due (syncing context). For a leaf that joined the pool a scrub under way is given up,
+    /// and so is a resilver, unless the pool may defer the new one (`resilver_defer`): leaves that lack more than the
+    /// resilver under way knows of get another one when it has ended.
     ///
     /// # Errors
     /// When the MOS cannot be read or written.
     #[doc(alias = "SPA_ASYNC_RESILVER")]
-    pub(super) fn resilver_if_due(&self, tx: &crate::dmu::Tx) -> crate::error::Result<()> {
-        if !self.is_resilver_due() {
+    pub(super) fn resilver_if_due(&self, tx: &Tx) -> Result<()> {
+        let restart = self.scanning.restart.load(Ordering::Acquire);
+        let joined = restart != 0 && restart <= tx.txg();
+        if joined {
+            self.scanning.restart.store(0, Ordering::Release);
+        } else if !self.is_resilver_due() {
+            return Ok(());
+        }
+        // What a leaf missed in this txg, or may miss in one that is open, is not there to be read yet.
+        let Some((_, until)) = self.lacking() else { return Ok(()) };
+        if until >= tx.txg() {
             return Ok(());
         }
         let at = self.datasets.at(tx, self);
-        match crate::dsl::write::scan_state::running(&at)? {
+        match scan_state::running(&at)? {
+            None => self.begin_scan(&at, ScanFunc::Resilver),
+            Some(mut scan) if joined => match ScanFunc::of(&scan) {
+                Some(ScanFunc::Resilver) if self.features.is_enabled(Feature::ResilverDefer) => Ok(()),
+                Some(func) => {
+                    self.finish_scan(&at, &mut scan, func, false)?;
+                    self.begin_scan(&at, ScanFunc::Resilver)
+                }
+                None => Ok(()),
+            },
             // A scrub that is paused waits for its administrator.
             Some(_) => Ok(()),
-            None => self.begin_scan(&at, ScanFunc::Resilver),
         }
     }
 }

@@ -1,0 +1,253 @@
+//! `zpool attach`, `zpool replace` and `zpool detach`.
+//!
+//! Source of what is said: `zpool_do_attach_or_replace`, zpool_main.c; `zpool_vdev_attach`, `zpool_vdev_detach`,
+//! libzfs_pool.c; OpenZFS 2.4.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use daemon::Imported;
+use engine::Kind;
+use engine::spa::attach::{Attach as Request, NewDevice};
+use engine::spa::layout::VdevSpec;
+use engine::spa::scrub::ScanFunc;
+use engine::vdev::config::AllocBias;
+use nvpair::NvList;
+use zutil::tree::VdevNode;
+
+use super::device::{find, means};
+use super::simple::named;
+use super::vdevs::{self, Group, Objections, Silenced, Vdevs};
+use crate::ctx::Ctx;
+use crate::settings::{PoolSetting, When, of_pool};
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Attach a device to one of a pool.
+#[derive(Debug, Args)]
+pub struct Attach {
+    #[command(flatten)]
+    pub(crate) how: How,
+    /// The pool.
+    pub pool: String,
+    /// The device, or raidz vdev, that it is attached to.
+    pub device: String,
+    /// The new device.
+    #[arg(value_name = "NEW-DEVICE")]
+    pub new_device: String,
+}
+
+/// Replace a device of a pool by another.
+#[derive(Debug, Args)]
+pub struct Replace {
+    #[command(flatten)]
+    pub(crate) how: How,
+    /// The pool.
+    pub pool: String,
+    /// The device to replace.
+    pub device: String,
+    /// The new device; without, the one that stands at the old one's path now.
+    #[arg(value_name = "NEW-DEVICE")]
+    pub new_device: Option<String>,
+}
+
+/// Detach a device from a mirror.
+#[derive(Debug, Args)]
+pub struct Detach {
+    /// The pool.
+    pub pool: String,
+    /// The device.
+    pub device: String,
+}
+
+/// What attach and replace have in common.
+#[derive(Debug, Args)]
+pub(crate) struct How {
+    /// Although the device seems to be in use.
+    #[arg(short = 'f')]
+    force: bool,
+    /// Reconstruct sequentially, without checksums; a scrub follows.
+    #[arg(short = 's')]
+    sequential: bool,
+    /// Return when the device has been filled.
+    #[arg(short = 'w')]
+    wait: bool,
+    /// `ashift=N`.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    props: Vec<String>,
+}
+
+impl Verb for Attach {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let line = Line { pool: &self.pool, old: &self.device, new: &self.new_device, replacing: false };
+        line.run(&self.how, ctx)
+    }
+}
+
+impl Verb for Replace {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let new = self.new_device.as_ref().unwrap_or(&self.device);
+        let line = Line { pool: &self.pool, old: &self.device, new, replacing: true };
+        line.run(&self.how, ctx)
+    }
+}
+
+/// One command line.
+struct Line<'a> {
+    pool: &'a str,
+    old: &'a str,
+    new: &'a str,
+    replacing: bool,
+}
+
+impl Line<'_> {
+    fn cannot(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::MinusOne(match self.replacing {
+            true => format!("cannot replace {} with {}: {why}", self.old, self.new),
+            false => format!("cannot attach {} to {}: {why}", self.new, self.old),
+        })
+    }
+
+    fn run(&self, how: &How, ctx: &mut Ctx) -> Outcome {
+        let ashift = ashift(&how.props)?;
+        let pool = named(self.pool, ctx)?;
+        let old = target(&pool, self.old).map_err(|why| self.cannot(why))?;
+        let spa = Arc::clone(pool.spa().map_err(|e| self.cannot(e.what()))?);
+        let spare = spare_named(&spa, self.new).map_err(|e| self.cannot(e.what()))?;
+        let device = match spare {
+            Some(entry) => self.spare(&pool, &entry, ctx)?,
+            None => self.fresh(&pool, &old, how, ashift, ctx)?,
+        };
+        let request =
+            Request { target: old.guid, device, replacing: self.replacing, sequential: how.sequential };
+        spa.attach(request).map_err(|e| match e.kind() {
+            Kind::Suspended => self.cannot(crate::session::suspended(&e)),
+            _ => self.cannot(e.what()),
+        })?;
+        drop(spa);
+        changed(&pool, ctx)?;
+        drop(pool);
+        if how.wait { self.wait(ctx) } else { Ok(Exit::OK) }
+    }
+
+    /// A hot spare of the pool.
+    fn spare(&self, pool: &Imported, entry: &NvList, ctx: &Ctx) -> Result<NewDevice, Failure> {
+        let guid = entry.u64("guid").unwrap_or(0);
+        if entry.str("type") == Some("dspare") {
+            return Ok(NewDevice::Spare { guid, device: None });
+        }
+        let path = Path::new(entry.str("path").unwrap_or_default());
+        let device = ctx.registry()?.spare_for(pool, guid, path);
+        let busy = || self.cannot(format!("{} is busy", self.new));
+        Ok(NewDevice::Spare { guid, device: Some(device.ok_or_else(busy)?) })
+    }
+
+    /// A device of no pool.
+    fn fresh(
+        &self,
+        pool: &Imported,
+        old: &VdevNode,
+        how: &How,
+        ashift: Option<u32>,
+        ctx: &mut Ctx,
+    ) -> Result<NewDevice, Failure> {
+        // Without a new device the path of the old one counts, whatever word it was named by.
+        let own = old.path.as_deref().map(|path| String::from_utf8_lossy(path).into_owned());
+        let word = own.filter(|_| self.new == self.old).unwrap_or_else(|| self.new.to_owned());
+        let group = Group {
+            kind: vdevs::Kind::Single,
+            class: AllocBias::Normal,
+            leaves: vec![vdevs::find(&word, ctx)?],
+        };
+        let found = Vdevs { tops: vec![group], ..Vdevs::default() };
+        let silenced = Silenced { in_use: how.force, replication: true };
+        if let Some(failure) = Objections::of(&found, silenced, ctx, None).failure(how.force) {
+            return Err(failure);
+        }
+        let action = if self.replacing { "replace" } else { "attach" };
+        let spec = vdevs::open_as(&found, ashift, ctx, &|why| match why {
+            vdevs::NotOpened::Held => self.cannot(format!("{} is busy", self.new)),
+            vdevs::NotOpened::TooSmall => self.cannot("device is too small"),
+            vdevs::NotOpened::Other(why) => Failure::failed(why),
+        })?;
+        let leaf = spec.tops.into_iter().find_map(|top| match top.vdev {
+            VdevSpec::Leaf(leaf) => Some(leaf),
+            _ => None,
+        });
+        let nothing = || Failure::cannot(action, pool.name(), "new device must be a single disk");
+        Ok(NewDevice::Fresh { leaf: leaf.ok_or_else(nothing)?, ashift })
+    }
+
+    fn wait(&self, ctx: &mut Ctx) -> Outcome {
+        super::wait::until(self.pool, ctx, |spa| match self.replacing {
+            true => Ok(!spa.is_replacing()),
+            false => Ok(spa.scan_left(ScanFunc::Resilver)?.is_none()),
+        })?;
+        Ok(Exit::OK)
+    }
+}
+
+impl Verb for Detach {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let pool = named(&self.pool, ctx)?;
+        let cannot = |why: &str| Failure::MinusOne(format!("cannot detach {}: {why}", self.device));
+        let vdev = target(&pool, &self.device).map_err(|why| cannot(&why))?;
+        let spa = pool.spa().map_err(|e| cannot(e.what()))?;
+        spa.detach(vdev.guid).map_err(|e| match e.kind() {
+            Kind::Suspended => cannot(&crate::session::suspended(&e)),
+            _ => cannot(e.what()),
+        })?;
+        changed(&pool, ctx)?;
+        Ok(Exit::OK)
+    }
+}
+
+/// What is to be done when the vdevs of a pool have changed.
+fn changed(pool: &Arc<Imported>, ctx: &mut Ctx) -> Result<(), Failure> {
+    pool.look_again();
+    ctx.registry()?.note(pool)?;
+    ctx.log(pool)
+}
+
+fn ashift(props: &[String]) -> Result<Option<u32>, Failure> {
+    let mut ashift = None;
+    for prop in props {
+        let (name, value) =
+            prop.split_once('=').ok_or_else(|| Failure::usage("missing '=' for -o option"))?;
+        if name != "ashift" {
+            return Err(Failure::usage(""));
+        }
+        let setting = of_pool(name, value, When::New).map_err(Failure::usage)?;
+        if let PoolSetting::Ashift(shift) = setting {
+            ashift = u32::try_from(shift).ok().filter(|shift| *shift != 0);
+        }
+    }
+    Ok(ashift)
+}
+
+/// The vdev that a word means, or why it can't be meant.
+fn target(pool: &Imported, word: &str) -> Result<VdevNode, String> {
+    if let Some(vdev) = find(pool, word) {
+        return Ok(vdev);
+    }
+    let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
+    let has = |list: fn(&zutil::import_listing::MosFacts) -> &Vec<VdevNode>| {
+        facts.as_ref().is_some_and(|facts| list(facts).iter().any(|vdev| means(vdev, word)))
+    };
+    Err(match () {
+        () if has(|facts| &facts.spares) => "device is reserved as a hot spare",
+        () if has(|facts| &facts.l2cache) => "device is in use as a cache",
+        () => "no such device in pool",
+    }
+    .to_owned())
+}
+
+/// The hot spare of the pool that a word means.
+#[doc(alias = "is_spare")]
+fn spare_named(spa: &engine::spa::Spa, word: &str) -> engine::Result<Option<NvList>> {
+    let is_it = |entry: &NvList| {
+        let path = entry.str("path").unwrap_or_default();
+        path == word || path.ends_with(&format!("/{word}")) || word.parse().ok() == entry.u64("guid")
+    };
+    Ok(spa.spare_entries()?.into_iter().find(is_it))
+}

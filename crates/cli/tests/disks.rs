@@ -1,0 +1,103 @@
+//! Disks that are attached, detached and replaced, from the command line.
+
+mod live;
+
+use live::Live;
+
+/// The device column of `zpool status`, in order, and the state of each.
+fn config(live: &Live) -> Vec<(String, String)> {
+    let status = live.ok("zpool status -P tank");
+    let rows = status.lines().skip_while(|line| !line.contains("STATE")).skip(1);
+    let rows = rows.take_while(|line| !line.starts_with("errors:")).filter(|line| !line.trim().is_empty());
+    let row = |line: &str| {
+        let mut words =
+            line.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word).to_owned());
+        (words.next().unwrap_or_default(), words.next().unwrap_or_default())
+    };
+    rows.map(row).collect()
+}
+
+fn names(live: &Live) -> String {
+    config(live).into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_mirror_comes_and_goes() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    assert_eq!(
+        live.fails(&format!("zpool detach tank {a}")),
+        format!("cannot detach {a}: only applicable to mirror and replacing vdevs\n")
+    );
+    let small = live.disk("small", 64);
+    assert_eq!(
+        live.fails(&format!("zpool attach tank {a} {small}")),
+        format!("cannot attach {small} to {a}: device is too small\n")
+    );
+    live.ok(&format!("zpool attach -w tank {a} {b}"));
+    assert_eq!(names(&live), "tank mirror-0 a b");
+    assert!(live.ok("zpool status tank").contains("resilvered"), "{}", live.ok("zpool status tank"));
+    assert_eq!(
+        live.fails(&format!("zpool attach tank {a} {b}")),
+        format!(
+            "invalid vdev specification\nuse '-f' to override the following errors:\n{b} is part of active pool 'tank'\n"
+        )
+    );
+    live.ok(&format!("zpool attach tank {b} {c}"));
+    live.ok("zpool wait -t resilver tank");
+    live.ok(&format!("zpool detach tank {a}"));
+    live.ok(&format!("zpool detach tank {b}"));
+    assert_eq!(names(&live), "tank c");
+    // What has left is free for others.
+    live.ok(&format!("zpool create -O mountpoint=none other {a}"));
+    live.ok("zpool destroy other");
+    let history = live.ok("zpool history -i tank");
+    assert!(history.contains(&format!("vdev attach attach vdev={b} to vdev={a}")), "{history}");
+    assert!(history.contains(&format!("detach vdev={a}")), "{history}");
+    let events = live.ok("zpool events tank");
+    for class in
+        ["sysevent.fs.zfs.vdev_attach", "sysevent.fs.zfs.vdev_remove", "sysevent.fs.zfs.resilver_finish"]
+    {
+        assert!(events.contains(class), "{class}: {events}");
+    }
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_disk_is_replaced_and_a_spare_stands_in() {
+    let live = Live::new();
+    let [a, b, c, d, s, e] = ["a", "b", "c", "d", "s", "e"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz {a} {b} {c} spare {s}"));
+    live.ok(&format!("zpool replace -w tank {b} {d}"));
+    assert_eq!(names(&live), "tank raidz1-0 a d c spares s");
+    assert_eq!(
+        live.fails("zpool replace tank a"),
+        format!(
+            "invalid vdev specification\nuse '-f' to override the following errors:\n{a} is part of active pool 'tank'\n"
+        )
+    );
+    assert_eq!(
+        live.fails(&format!("zpool attach tank {a} {e}")),
+        format!("cannot attach {e} to {a}: can only attach to mirrors and top-level disks\n")
+    );
+    assert_eq!(
+        live.fails(&format!("zpool detach tank {s}")),
+        format!("cannot detach {s}: device is reserved as a hot spare\n")
+    );
+    // By hand, and back.
+    live.ok(&format!("zpool replace -w tank {a} {s}"));
+    assert_eq!(names(&live), "tank raidz1-0 spare-0 a s d c spares s");
+    assert_eq!(config(&live).pop(), Some(("s".into(), "INUSE".into())));
+    live.ok(&format!("zpool detach tank {s}"));
+    assert_eq!(names(&live), "tank raidz1-0 a d c spares s");
+    assert_eq!(config(&live).pop(), Some(("s".into(), "AVAIL".into())));
+    // By itself.
+    live.ok(&format!("zpool offline -f tank {c}"));
+    live.ok("zpool wait -t replace tank");
+    assert_eq!(names(&live), "tank raidz1-0 a d spare-2 c s spares s");
+    live.ok(&format!("zpool replace -w tank {c} {e}"));
+    assert_eq!(names(&live), "tank raidz1-0 a d e spares s");
+    assert_eq!(config(&live).pop(), Some(("s".into(), "AVAIL".into())));
+    live.export_and_verify("tank");
+}

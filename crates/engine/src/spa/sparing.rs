@@ -1,0 +1,156 @@
+//! Hot spares that take over by themselves.
+//!
+//! When a leaf is faulted, removed, cannot be opened, or failed too often, the first spare of the pool that fits is put in
+//! its place, as `zpool replace POOL LEAF SPARE` does. The devices of spares are had from outside ([`SpareSource`]), as
+//! pools may share them: a spare that another pool uses cannot be had.
+//!
+//! A spare leaves by [`super::detach`]: when the leaf is replaced, or is back ([`Spa::note_return`]).
+//!
+//! Source: `replace_with_spare`, `zfs_retire_recv`, zfs_retire.c, OpenZFS 2.4. Differs from OpenZFS: a daemon beside it does
+//! that there.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use blkdev::Device;
+use nvpair::NvList;
+use parking_lot::RwLock;
+use zcommon::vdev::{VdevAux, VdevState};
+
+use super::Spa;
+use super::activity::{Activity, Due, Moment};
+use super::attach::{Attach, NewDevice};
+use super::detach::UNSPARE;
+use super::layout::config::{edit, line};
+use super::space_store::set;
+use crate::dmu::Tx;
+use crate::error::Result;
+use crate::vdev::config::{AllocBias, Kind, VdevConfig};
+use crate::vdev::leaf::Leaf;
+use crate::vdev::tree::Tree;
+
+/// Gives the devices of hot spares.
+pub trait SpareSource: Send + Sync + Debug {
+    /// The device of a spare, open for writing; `None` when it is not there, or another pool uses it. Called in syncing
+    /// context: it must not wait for the pool.
+    fn device(&self, guid: u64, path: &str) -> Option<Device>;
+}
+
+/// Looks for spares when leaves need them.
+#[derive(Debug, Default)]
+pub(super) struct Sparing {
+    source: RwLock<Option<Arc<dyn SpareSource>>>,
+    wanted: AtomicBool,
+}
+
+impl Activity for Sparing {
+    fn is_due(&self, _: &Spa) -> Due {
+        let has_source = || self.source.read().is_some();
+        if self.wanted.load(Ordering::Acquire) && has_source() { Due::Now } else { Due::No }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        let source = self.source.read().clone();
+        let Some(source) = source.filter(|_| moment == Moment::BeforeTasks) else { return Ok(()) };
+        if self.wanted.swap(false, Ordering::AcqRel) {
+            // A spare that can't be had or does not fit is tried again when something changes.
+            let spares = spa.spare_entries().unwrap_or_default();
+            if !spares.is_empty() {
+                spa.bring_spares(&spares, &*source, tx);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Spa {
+    /// Says where the devices of hot spares are had. From then on spares take over by themselves.
+    pub fn set_spares(&self, source: Arc<dyn SpareSource>) {
+        *self.sparing.source.write() = Some(source);
+        self.spares_wanted();
+    }
+
+    /// Something has changed that may make a spare needed or free.
+    pub fn spares_wanted(&self) {
+        self.sparing.wanted.store(true, Ordering::Release);
+    }
+
+    fn bring_spares(&self, spares: &[NvList], source: &dyn SpareSource, tx: &Tx) {
+        // Each spare changes the tree; a leaf that got one is covered then.
+        for _ in 0..spares.len() {
+            let tree = self.pool.zio.tree();
+            let brought = self
+                .uncovered(&tree)
+                .into_iter()
+                .any(|target| spares.iter().any(|spare| self.bring(target, spare, source, tx).is_some()));
+            if !brought {
+                return;
+            }
+        }
+    }
+
+    fn bring(&self, target: u64, spare: &NvList, source: &dyn SpareSource, tx: &Tx) -> Option<u64> {
+        let guid = spare.u64("guid")?;
+        let tree = self.pool.zio.tree();
+        if tree.leaf(guid).is_some() {
+            return None;
+        }
+        let device = match spare.str("type") {
+            Some("dspare") => None,
+            _ => Some(source.device(guid, spare.str("path").unwrap_or_default())?),
+        };
+        let device = NewDevice::Spare { guid, device };
+        self.attach_now(Attach { target, device, replacing: true, sequential: false }, tx).ok()
+    }
+
+    /// Leaves that a spare should stand in for.
+    fn uncovered(&self, tree: &Tree) -> Vec<u64> {
+        let tops = tree.config.children.iter();
+        let ordinary = tops.filter(|top| self.space.bias(top.id) == Some(AllocBias::Normal));
+        ordinary.flat_map(|top| wanting(tree, top, None)).collect()
+    }
+
+    /// A leaf is in use again: a spare that stands in for it leaves when the leaf has caught up.
+    #[doc(alias = "ZFS_ONLINE_UNSPARE")]
+    pub(super) fn note_return(&self, guid: u64) {
+        self.config.lock().change_root(|root| {
+            let above = line(root, guid);
+            let stands_in = matches!(above.as_slice(), [leaf, parent, ..]
+                if parent.str("type") == Some("spare") && leaf.u64("id") == Some(0));
+            if stands_in {
+                edit(root, guid, &mut |leaf| set(leaf, UNSPARE, 1));
+            }
+        });
+    }
+}
+
+/// Leaves at or below `vdev` that need a spare.
+fn wanting(tree: &Tree, vdev: &VdevConfig, parent: Option<&VdevConfig>) -> Vec<u64> {
+    if !vdev.kind.is_leaf() {
+        return vdev.children.iter().flat_map(|child| wanting(tree, child, Some(vdev))).collect();
+    }
+    let Some(leaf) = tree.leaf(vdev.guid).filter(|leaf| is_bad(leaf)) else { return Vec::new() };
+    let pair = parent.filter(|parent| matches!(parent.kind, Kind::Spare | Kind::Replacing));
+    let is_spare = vdev.nvlist.u64("is_spare").unwrap_or(0) != 0;
+    let works = |other: &VdevConfig| {
+        other.guid != vdev.guid
+            && other.walk().iter().any(|v| tree.leaf(v.guid).is_some_and(|leaf| leaf.takes_resilver()))
+    };
+    let wants = match pair {
+        None => true,
+        Some(pair) if pair.kind == Kind::Replacing => false,
+        // A spare can only be replaced by another.
+        Some(pair) => is_spare && !pair.children.iter().any(works),
+    };
+    if wants { vec![leaf.guid] } else { Vec::new() }
+}
+
+fn is_bad(leaf: &Leaf) -> bool {
+    let health = leaf.health();
+    match health.state {
+        VdevState::Faulted | VdevState::Removed | VdevState::CantOpen => true,
+        VdevState::Degraded => health.aux == VdevAux::ErrorsExceeded,
+        _ => false,
+    }
+}

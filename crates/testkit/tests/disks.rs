@@ -1,0 +1,305 @@
+//! Disks that come and go: attach, detach, replace and hot spares, judged by real zdb, with power cuts between.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blkdev::Device;
+use engine::Kind;
+use engine::dmu::NewObject;
+use engine::env::Env;
+use engine::spa::Spa;
+use engine::spa::attach::{Attach, NewDevice};
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
+use engine::spa::scrub::ScanCommand;
+use engine::spa::sparing::SpareSource;
+use engine::vdev::config::AllocBias;
+use ondisk::{ObjectType, ObjsetType};
+use stdx::rng::Rng;
+use testkit::{golden, pools, zdb};
+
+const POOL: &str = "disks";
+const BLOCKS: usize = 300;
+const BLOCK: usize = 8 << 10;
+const SIZE: u64 = 96 << 20;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    spa: Arc<Spa>,
+    file: (u64, u64),
+}
+
+fn body(number: usize) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Rng::new(number as u64).fill(&mut bytes);
+    bytes
+}
+
+impl Bench {
+    fn new(count: usize, make: impl Fn(Vec<LeafSpec>) -> VdevSpec) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let leaves = (1..=count).map(|number| pools::leaf(&dir.path().join(format!("disk{number}")), SIZE));
+        let tops = vec![TopSpec { vdev: make(leaves.collect()), class: AllocBias::Normal, ashift: None }];
+        let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+        let name = format!("{POOL}/data");
+        let number =
+            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+        let mut bench = Self { dir, spa, file: (number, 0) };
+        bench.file.1 = bench.fill();
+        bench
+    }
+
+    fn fill(&self) -> u64 {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let tx = self.spa.begin().unwrap();
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
+        let object = data.objset.create_object(&tx, new).unwrap();
+        (0..BLOCKS).for_each(|number| object.write(&tx, (number * BLOCK) as u64, &body(number)).unwrap());
+        drop(tx);
+        self.spa.sync().unwrap();
+        object.number
+    }
+
+    fn is_right(&self) -> bool {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let stored = data.objset.view().object(self.file.1).unwrap();
+        (0..BLOCKS).all(|number| {
+            stored.read_vec((number * BLOCK) as u64, BLOCK).is_ok_and(|bytes| bytes == body(number))
+        })
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn guid(&self, name: &str) -> u64 {
+        let path = self.path(name);
+        let tree = self.spa.pool.tree();
+        tree.config.walk().into_iter().find(|v| v.path.as_deref() == Some(&*path)).unwrap().guid
+    }
+
+    fn new_leaf(&self, name: &str, size: u64) -> LeafSpec {
+        pools::leaf(&self.dir.path().join(name), size)
+    }
+
+    fn join(&self, target: u64, leaf: LeafSpec, replacing: bool) -> engine::Result<()> {
+        let device = NewDevice::Fresh { leaf, ashift: None };
+        self.spa.attach(Attach { target, device, replacing, sequential: false })
+    }
+
+    fn settle(&self) {
+        for _ in 0..1000 {
+            if !self.spa.is_scanning() && !self.spa.is_replacing() {
+                self.spa.sync().unwrap();
+                return;
+            }
+            self.spa.sync().unwrap();
+        }
+        panic!("the resilver does not end: {}", self.shape());
+    }
+
+    fn shape(&self) -> String {
+        fn of(vdev: &engine::vdev::config::VdevConfig) -> String {
+            let name = |path: &String| path.rsplit('/').next().unwrap().to_owned();
+            match vdev.children.is_empty() {
+                true => vdev.path.as_ref().map(name).unwrap_or_default(),
+                false => {
+                    let children: Vec<String> = vdev.children.iter().map(of).collect();
+                    format!("{}({})", vdev.kind.name(), children.join(" "))
+                }
+            }
+        }
+        self.spa.pool.tree().config.children.iter().map(of).collect::<Vec<_>>().join(" ")
+    }
+
+    fn scrub_is_clean(&self) {
+        self.spa.scan(ScanCommand::Scrub).unwrap();
+        self.settle();
+        let view = engine::dsl::write::MosView { mos: &self.spa.mos };
+        let scan = engine::dsl::write::scan_state::load(&view).unwrap().unwrap();
+        assert_eq!((scan.processed, scan.errors), (0, 0), "{}", self.shape());
+    }
+
+    fn reimport(&mut self) {
+        self.spa.export().unwrap();
+        check(self.dir.path(), POOL);
+        self.spa = pools::import_dir(self.dir.path(), POOL).unwrap();
+    }
+
+    fn end(self) {
+        assert!(self.is_right());
+        self.scrub_is_clean();
+        self.spa.export().unwrap();
+        let Self { dir, spa, .. } = self;
+        drop(spa);
+        check(dir.path(), POOL);
+    }
+}
+
+fn check(dir: &Path, pool: &str) {
+    if zdb::installed() {
+        zdb::verify(dir, pool).unwrap();
+    }
+}
+
+fn raidz(children: Vec<LeafSpec>) -> VdevSpec {
+    VdevSpec::Raidz { parity: 1, children }
+}
+
+fn one(mut leaves: Vec<LeafSpec>) -> VdevSpec {
+    VdevSpec::Leaf(leaves.pop().unwrap())
+}
+
+#[test]
+fn a_disk_becomes_a_mirror_and_the_mirror_a_disk() {
+    let mut bench = Bench::new(1, one);
+    bench.join(bench.guid("disk1"), bench.new_leaf("disk2", SIZE), false).unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "mirror(disk1 disk2)");
+    bench.reimport();
+    bench.join(bench.guid("disk2"), bench.new_leaf("disk3", SIZE), false).unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "mirror(disk1 disk2 disk3)");
+    bench.scrub_is_clean();
+    let top = bench.spa.pool.tree().config.children[0].guid;
+    bench.spa.detach(bench.guid("disk1")).unwrap();
+    bench.spa.detach(bench.guid("disk2")).unwrap();
+    assert_eq!((bench.shape(), bench.guid("disk3")), ("disk3".to_owned(), top), "it has the mirror's guid");
+    assert_eq!(bench.spa.detach(top).unwrap_err().what(), "only applicable to mirror and replacing vdevs");
+    // What has left is no pool by itself.
+    for name in ["disk1", "disk2"] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::copy(bench.path(name), dir.path().join(name)).unwrap();
+        assert!(pools::import_dir(dir.path(), POOL).is_err(), "{name}");
+    }
+    bench.reimport();
+    assert!(bench.is_right());
+    bench.fill();
+    bench.end();
+}
+
+#[test]
+fn a_disk_of_a_raidz_is_replaced_and_the_old_one_leaves() {
+    let mut bench = Bench::new(3, raidz);
+    let old = bench.guid("disk2");
+    assert_eq!(
+        bench.join(old, bench.new_leaf("small", 64 << 20), true).unwrap_err().what(),
+        "device is too small"
+    );
+    assert_eq!(
+        bench.join(old, bench.new_leaf("disk4", SIZE), false).unwrap_err().what(),
+        "can only attach to mirrors and top-level disks"
+    );
+    assert_eq!(bench.spa.detach(old).unwrap_err().what(), "only applicable to mirror and replacing vdevs");
+    bench.join(old, bench.new_leaf("disk4", SIZE), true).unwrap();
+    assert_eq!(bench.shape(), "raidz(disk1 replacing(disk2 disk4) disk3)");
+    bench.reimport();
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
+    // In place: the disk was exchanged, the path is the same.
+    bench.spa.offline(bench.guid("disk3"), false).unwrap();
+    bench.fill();
+    let fresh = bench.new_leaf("disk3", SIZE);
+    bench.join(bench.guid("disk3"), fresh, true).unwrap();
+    assert!(bench.shape().contains("replacing(old disk3)"), "{}", bench.shape());
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
+    bench.end();
+}
+
+#[test]
+fn the_only_copy_does_not_leave() {
+    let bench = Bench::new(1, one);
+    let old = bench.guid("disk1");
+    bench.join(old, bench.new_leaf("disk2", SIZE), true).unwrap();
+    let refused = bench.spa.detach(old).unwrap_err();
+    assert_eq!((refused.what(), refused.kind()), ("no valid replicas", Kind::Busy));
+    assert_eq!(bench.spa.detach(17).unwrap_err().what(), "no such device in pool");
+    bench.settle();
+    assert_eq!(bench.shape(), "disk2");
+    bench.end();
+}
+
+#[test]
+fn a_replacement_can_be_called_off() {
+    let bench = Bench::new(3, raidz);
+    bench.join(bench.guid("disk1"), bench.new_leaf("disk4", SIZE), true).unwrap();
+    bench.spa.detach(bench.guid("disk4")).unwrap();
+    assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3)");
+    bench.spa.sync().unwrap();
+    bench.end();
+}
+
+#[derive(Debug)]
+struct Shelf;
+
+impl SpareSource for Shelf {
+    fn device(&self, _: u64, path: &str) -> Option<Device> {
+        Some(pools::open(Path::new(path)))
+    }
+}
+
+fn add_spare(bench: &Bench, name: &str) {
+    let spec = engine::spa::layout::PoolSpec {
+        spares: vec![bench.new_leaf(name, SIZE)],
+        ..engine::spa::layout::PoolSpec::default()
+    };
+    bench.spa.add(spec, true).unwrap();
+}
+
+#[test]
+fn a_hot_spare_takes_over_and_returns() {
+    let mut bench = Bench::new(3, raidz);
+    add_spare(&bench, "spare1");
+    bench.spa.set_spares(Arc::new(Shelf));
+    let old = bench.guid("disk2");
+    bench.spa.fault(old, false).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 spare(disk2 spare1) disk3)");
+    bench.fill();
+    bench.reimport();
+    // A new disk in the place of the bad one: the spare is free again.
+    bench.join(old, bench.new_leaf("disk4", SIZE), true).unwrap();
+    assert_eq!(bench.shape(), "raidz(disk1 spare(replacing(disk2 disk4) spare1) disk3)");
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
+    assert_eq!(bench.spa.spare_entries().unwrap().len(), 1);
+    // The original is detached: the spare is the disk now.
+    bench.spa.set_spares(Arc::new(Shelf));
+    bench.spa.fault(bench.guid("disk1"), false).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    bench.spa.detach(bench.guid("disk1")).unwrap();
+    assert_eq!(bench.shape(), "raidz(spare1 disk4 disk3)");
+    assert!(bench.spa.spare_entries().unwrap().is_empty());
+    bench.end();
+}
+
+/// The pool that the kernel left in the middle of a job, carried to its end.
+fn carried_on(name: &str, wanted: &str) {
+    let Some(golden) = golden::get(name) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(&golden.dir, dir.path());
+    let spa = pools::import_dir(dir.path(), "tank").unwrap();
+    let bench = Bench { dir, spa, file: (0, 0) };
+    bench.spa.sync().unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), wanted, "{name}");
+    bench.scrub_is_clean();
+    bench.spa.export().unwrap();
+    let Bench { dir, spa, .. } = bench;
+    drop(spa);
+    check(dir.path(), "tank");
+}
+
+#[test]
+fn what_the_kernel_began_is_carried_on() {
+    carried_on("resilver-cut", "raidz(disk1 disk5 disk3 disk4)");
+    carried_on("resilver-due", "raidz(disk1 disk2 disk3 disk4)");
+    carried_on("spare-in-use", "raidz(disk1 disk2 spare(disk3 disk5) disk4)");
+    carried_on("draid-spare-in-use", "draid(disk1 disk2 disk3 spare(disk4 draid1-0-0) disk5 disk6)");
+    carried_on("rebuild-cut", "mirror(disk1 disk2 disk3)");
+}
