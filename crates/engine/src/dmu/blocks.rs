@@ -1,9 +1,9 @@
-//! Walking the stored blocks of an object in order, hole by hole.
+//! Walks the stored blocks of an object in order, skipping holes.
 //!
-//! The walk keeps the indirect blocks on its way, so a step costs a look at one slot. Nothing but data can
-//! stand at two places of one object (only data is shared by dedup and cloning), so an indirect block that is
-//! met at a second place is a forgery: it would let a few bytes claim any number of blocks. A walk that goes
-//! back meets a block again at the same place, which is no fault.
+//! The walk keeps the indirect blocks of its current path, so a step examines one slot. Only data can appear at two
+//! positions of one object (only data is shared by dedup and cloning), so an indirect block at a second position is
+//! a forgery: it would let a few bytes claim any number of blocks. A walk that goes back visits a block again at
+//! the same position, which is valid.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ use crate::error::{Error, Kind, Result};
 /// Blocks of an array that are read ahead.
 const AHEAD: u64 = 16;
 
-/// Where a walk can go on after an error (if anywhere), and the error.
+/// Where a walk can continue after an error (if anywhere), and the error.
 pub type Stuck = (Option<u64>, Error);
 
-/// Walks the data blocks of an object that are stored.
+/// Walks the stored data blocks of an object.
 #[derive(Debug)]
 pub struct Blocks<'a> {
     object: &'a Object,
@@ -29,21 +29,21 @@ pub struct Blocks<'a> {
 /// The state of a walk, for owners of the object.
 #[derive(Debug, Default)]
 pub struct Path {
-    /// The indirect block in hand at each level from 1 on: its number and bytes.
+    /// The current indirect block at each level from 1 on: its number and bytes.
     levels: Vec<Option<(u64, Buf)>>,
-    /// The level and number at which each block was met.
+    /// The level and number at which each block was visited.
     seen: HashMap<Dva, (u8, u64)>,
 }
 
-/// What stands at a block number.
+/// The content of a block number.
 enum Found {
     Stored(Blkptr),
-    /// A hole; the next block number that is not in it, if there is any.
+    /// A hole; the next block number outside of it, if there is any.
     Hole(Option<u64>),
 }
 
 impl<'a> Blocks<'a> {
-    /// A walk that has seen nothing.
+    /// A walk that has visited nothing.
     pub fn new(object: &'a Object) -> Self {
         Self { object, path: Path::default() }
     }
@@ -53,10 +53,10 @@ impl<'a> Blocks<'a> {
         self.path.next_from(self.object, blkid)
     }
 
-    /// Reads the indirect blocks on the way to blocks `[start, end)`, and no others.
+    /// Reads the indirect blocks on the paths to blocks `[start, end)`, and no others.
     ///
     /// # Errors
-    /// Why one of them can't be read.
+    /// The error of reading one of them.
     pub fn check(&mut self, start: u64, end: u64) -> Result<()> {
         let (shift, end) = (self.object.shift(), end.min(self.object.reach()));
         let mut at = start;
@@ -166,10 +166,10 @@ fn next_live(handle: &Handle, blkid: u64) -> std::result::Result<Option<u64>, St
     }
 }
 
-/// The blocks of an array that has no holes, one after the other.
+/// The blocks of an array without holes, in order.
 ///
-/// Arrays of entries (space maps, block lists, mappings) are written to their end and never shared, so a hole
-/// or a block that comes twice is a forgery. The iterator ends with the first error.
+/// Arrays of entries (space maps, block lists, mappings) are written to their end and never shared, so a hole or a
+/// repeated block is a forgery. The iterator ends with the first error.
 #[derive(Debug)]
 pub struct Dense<'a> {
     object: &'a Object,
@@ -184,7 +184,7 @@ impl<'a> Dense<'a> {
         Self { object, path: Path::default(), next: 0, end: len.div_ceil(object.dnode.datablksz().max(1)) }
     }
 
-    /// One block, for who wants them in another order. Each may be had once.
+    /// Reads one block out of order. Each can be read once.
     pub fn get(&mut self, blkid: u64) -> Result<Buf> {
         if self.object.handle().is_some() {
             return self.object.block(blkid);

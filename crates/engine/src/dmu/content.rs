@@ -1,4 +1,4 @@
-//! The bytes of an object up to a size: what files and volumes have in common.
+//! The bytes of an object up to a size: shared by files and volumes.
 
 use std::ops::Range;
 
@@ -7,26 +7,26 @@ use stdx::{AlignedBuf, Buf};
 use super::{Blocks, Object};
 use crate::error::{Error, Result};
 
-/// Most zeros that are handed out at once for a hole.
+/// Maximum zeros returned at once for a hole.
 const ZERO_CHUNK: u64 = 128 << 10;
 
 /// A run of bytes that could not be read.
 #[derive(Debug, Clone)]
 pub struct Unreadable {
-    /// Which bytes.
+    /// The bytes.
     pub range: Range<u64>,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// What a run of bytes is.
+/// The kind of a run of bytes.
 #[derive(Debug, Clone)]
 pub enum Span {
     /// Stored.
     Data(Range<u64>),
     /// Not stored: zeros.
     Hole(Range<u64>),
-    /// Not known, because the blocks that would say so can't be read.
+    /// Unknown, because the blocks with this information are unreadable.
     Unreadable(Unreadable),
 }
 
@@ -48,7 +48,7 @@ pub struct Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// The first `size` bytes of `object`; what lies past its last block is zeros.
+    /// The first `size` bytes of `object`; bytes past its last block are zeros.
     pub fn new(object: &'a Object, size: u64) -> Self {
         Self { object, size }
     }
@@ -57,15 +57,14 @@ impl<'a> Content<'a> {
         self.object.dnode.datablksz().max(1)
     }
 
-    /// Fills `out` from `offset`; how many bytes there were before the end.
+    /// Fills `out` from `offset`; returns the number of bytes before the end.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         let out = self.within(offset, out);
         self.object.read_at(offset, out).map_err(|e| self.at(e, offset))?;
         Ok(out.len())
     }
 
-    /// As [`Content::read_at`], but carries on past what can't be read: those ranges are zeros in
-    /// `out` and listed.
+    /// Like [`Content::read_at`], but continues past unreadable ranges: those are zeros in `out` and listed.
     pub fn read_lossy(&self, offset: u64, out: &mut [u8]) -> (usize, Vec<Unreadable>) {
         let size = self.block_size();
         let out = self.within(offset, out);
@@ -154,7 +153,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Adds a range, joined to the one before when it goes on in the same way.
+/// Adds a range, merged with the previous one if it continues it.
 pub fn note(bad: &mut Vec<Unreadable>, next: Unreadable) {
     match bad.last_mut() {
         Some(last) if last.range.end == next.range.start && last.error.kind() == next.error.kind() => {

@@ -1,4 +1,4 @@
-//! What a structure that is kept in an object (a ZAP, a space map, a block list) needs to change it.
+//! The interface for changing a structure that is stored in an object (a ZAP, a space map, a block list).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use stdx::{AlignedBuf, Buf};
 
 use crate::error::{Error, Result};
 
-/// An object open for change within one transaction. Reads see what was written before in the same or an earlier
+/// An object open for changes within one transaction. Reads see earlier writes of the same or an earlier
 /// transaction.
 pub trait Edit {
     /// Object number, for errors.
     fn number(&self) -> u64;
     /// Bytes of a data block.
     fn block_size(&self) -> u64;
-    /// Changes the block size (a multiple of 512). Only while the object has one block at most: its bytes are
-    /// kept, cut or followed by zeros.
+    /// Changes the block size (a multiple of 512). Only while the object has at most one block: its bytes are kept,
+    /// truncated or padded with zeros.
     fn set_block_size(&mut self, bytes: u64) -> Result<()>;
-    /// Largest block number ever written; 0 also for an object without blocks.
+    /// Largest block number ever written; also 0 for an object without blocks.
     fn max_block(&self) -> u64;
     /// A block's bytes: `block_size` of them, zeros for a hole or past the end.
     fn read_block(&self, blkid: u64) -> Result<Buf>;
@@ -27,7 +27,7 @@ pub trait Edit {
     fn write_block(&mut self, blkid: u64, bytes: AlignedBuf) -> Result<()>;
     /// Frees blocks `from..` up to the end.
     fn free_from(&mut self, blkid: u64) -> Result<()>;
-    /// Frees `count` blocks from `blkid` on. What can't make holes there may write zeros.
+    /// Frees `count` blocks from `blkid` on. An implementation without holes may write zeros.
     fn free_range(&mut self, blkid: u64, count: u64) -> Result<()> {
         let len = usize::try_from(self.block_size()).unwrap_or(0);
         (blkid..blkid.saturating_add(count)).try_for_each(|b| self.write_block(b, AlignedBuf::zeroed(len)))
@@ -68,18 +68,18 @@ pub trait Edit {
     }
     /// The bonus buffer.
     fn bonus(&self) -> Vec<u8>;
-    /// Replaces the bonus buffer; its length may change within what the dnode holds.
+    /// Replaces the bonus buffer; its length may change within the dnode's capacity.
     fn set_bonus(&mut self, bytes: &[u8]) -> Result<()>;
 }
 
-/// What a new object is.
+/// Parameters of a new object.
 #[derive(Debug, Clone, Copy)]
 pub struct NewObject {
-    /// What its blocks hold.
+    /// The type of its blocks.
     pub kind: ObjectType,
     /// Bytes of a data block, a multiple of 512.
     pub block_size: u64,
-    /// What its bonus buffer holds.
+    /// The type of its bonus buffer.
     pub bonus_kind: ObjectType,
     /// Bytes of the bonus buffer; zeros at first.
     pub bonus_len: usize,
@@ -95,15 +95,15 @@ impl NewObject {
 /// An object set whose objects can be changed within one transaction: for structures that consist of several
 /// objects.
 pub trait Objects {
-    /// Makes an object and gives its number.
+    /// Creates an object and returns its number.
     #[doc(alias = "dmu_object_alloc")]
     fn create(&self, new: &NewObject) -> Result<u64>;
     /// Frees an object with all its blocks.
     #[doc(alias = "dmu_object_free")]
     fn free(&self, number: u64) -> Result<()>;
-    /// Opens an object for change.
+    /// Opens an object for changes.
     fn edit(&self, number: u64) -> Result<Box<dyn Edit + '_>>;
-    /// What its blocks hold.
+    /// The type of its blocks.
     fn kind(&self, number: u64) -> Result<ObjectType>;
 }
 
@@ -119,7 +119,7 @@ impl MemObjects {
         self.objects.lock().keys().copied().collect()
     }
 
-    /// Puts an object with a number of its own in.
+    /// Inserts an object under its own number.
     pub fn insert(&self, kind: ObjectType, object: MemObject) {
         self.objects.lock().insert(object.number, (kind, Arc::new(Mutex::new(object))));
     }

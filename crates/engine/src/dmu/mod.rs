@@ -1,9 +1,8 @@
-//! The data management unit: object sets, their objects, and the blocks of those.
+//! The data management unit: object sets, their objects, and the objects' blocks.
 //!
-//! An object set is an array of dnodes, itself stored in the blocks of a *meta dnode*. An object's
-//! blocks hang from its dnode through `nlevels - 1` levels of indirect blocks. Everything here is
-//! read through the cache; a pointer is checked against what its place says it must be (level, size)
-//! before it is followed.
+//! An object set is an array of dnodes, itself stored in the blocks of a *meta dnode*. A dnode references its
+//! object's blocks through `nlevels - 1` levels of indirect blocks. All reads go through the cache; a pointer is
+//! checked against the level and size required by its position before it is followed.
 
 mod blocks;
 pub mod content;

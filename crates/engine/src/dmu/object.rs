@@ -1,4 +1,4 @@
-//! One object: its dnode and the blocks that hang from it.
+//! One object: its dnode and its blocks.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ const BLKPTR_SHIFT: u32 = 7;
 /// An object of an object set.
 #[derive(Debug, Clone)]
 pub struct Object {
-    /// The object set it lives in.
+    /// Its object set.
     pub objset: Arc<Objset>,
     /// Its number.
     pub number: u64,
-    /// Its dnode, checked. Of an object that is being written: as it was when it was looked up.
+    /// Its dnode, checked. For an object that is being written: the state at the lookup.
     pub dnode: Dnode,
-    /// Where what is not on disk yet can be had.
+    /// The source of unwritten changes.
     live: Option<Arc<Handle>>,
 }
 
@@ -37,7 +37,7 @@ pub struct Extent {
 }
 
 impl Object {
-    /// An object as its dnode on disk says.
+    /// An object as described by its dnode on disk.
     pub fn stored(objset: &Arc<Objset>, number: u64, dnode: Dnode) -> Self {
         Self { objset: Arc::clone(objset), number, dnode, live: None }
     }
@@ -48,12 +48,12 @@ impl Object {
         Self { objset: Arc::clone(objset), number: handle.number, dnode, live: Some(Arc::clone(handle)) }
     }
 
-    /// The object in memory, when it is being written.
+    /// The object in memory, if it is being written.
     pub fn handle(&self) -> Option<&Arc<Handle>> {
         self.live.as_ref()
     }
 
-    /// The pointer to block `blkid` of `level`, holes with what they remember; zeros past the end.
+    /// The pointer to block `blkid` of `level`, including the birth of holes; zeros past the end.
     pub(super) fn pointer(&self, level: u8, blkid: u64) -> Result<Blkptr> {
         let Some(top) = self.dnode.nlevels.checked_sub(1).filter(|&top| level <= top) else {
             return Ok(Blkptr::default());
@@ -63,7 +63,7 @@ impl Object {
         let mut bp = first.copied().unwrap_or_default();
         for at in (level..top).rev() {
             if bp.is_hole() {
-                // What lies below a hole became one when it did.
+                // Everything below a hole has the hole's birth.
                 return Ok(bp);
             }
             let down = u32::from(at - level) * self.shift();
@@ -76,7 +76,7 @@ impl Object {
         Bookmark::new(self.objset.id, self.number, i64::from(level), blkid)
     }
 
-    /// Where it stands, as the place of an error.
+    /// Its position, as the location of an error.
     pub fn bookmark(&self) -> Bookmark {
         self.at(0, 0)
     }
@@ -87,7 +87,7 @@ impl Object {
 
     /// The pointer to block `blkid` of `level`; `None` for a hole or past the end.
     ///
-    /// Of an object that is being written: what is on disk.
+    /// For an object that is being written: the on-disk pointer.
     pub fn blkptr(&self, level: u8, blkid: u64) -> Result<Option<Blkptr>> {
         if let Some(handle) = &self.live {
             return handle.synced().blkptr(level, blkid);
@@ -110,7 +110,7 @@ impl Object {
         Ok((!bp.is_hole()).then_some(bp))
     }
 
-    /// The pointer to block `child` (of the level below) in the indirect block that `bp` names.
+    /// The pointer to block `child` (of the level below) in the indirect block that `bp` references.
     fn child(&self, bp: &Blkptr, level: u8, child: u64) -> Result<Blkptr> {
         let parent = child >> self.shift();
         self.pointer_in(&self.indirect(bp, level, parent)?, level, child)
@@ -127,8 +127,8 @@ impl Object {
         })
     }
 
-    /// Reads the indirect block `blkid` of `level` through its pointer, after checking that the pointer
-    /// says the same.
+    /// Reads the indirect block `blkid` of `level` through its pointer, after checking the pointer's level and
+    /// size.
     pub fn indirect(&self, bp: &Blkptr, level: u8, blkid: u64) -> Result<Buf> {
         let at = self.at(level, blkid);
         if bp.level() != level || bp.lsize() != self.dnode.indirect_size() {
@@ -158,7 +158,7 @@ impl Object {
         }
     }
 
-    /// The spill block, when there is one.
+    /// The spill block, if there is one.
     pub fn spill(&self) -> Result<Option<Buf>> {
         if let Some(handle) = &self.live {
             return handle.spill();
@@ -173,7 +173,7 @@ impl Object {
         self.dnode.max_offset()
     }
 
-    /// Bytes from the start up to the first hole: what an array can really hold, whatever its head claims.
+    /// Bytes from the start up to the first hole: the real capacity of an array, whatever its header claims.
     pub fn stored_prefix(&self) -> u64 {
         let mut blocks = Blocks::new(self);
         let mut end = 0;
@@ -183,7 +183,7 @@ impl Object {
         end.saturating_mul(self.dnode.datablksz())
     }
 
-    /// Fills `out` from `offset`; holes and what lies past the last block read as zeros.
+    /// Fills `out` from `offset`; holes and bytes past the last block read as zeros.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let size = self.dnode.datablksz().max(1);
         let mut rest = out;
@@ -216,21 +216,21 @@ impl Object {
         Ok(out)
     }
 
-    /// One past the last block that the dnode's pointers can lead to.
+    /// One past the last block that the dnode's pointers can reach.
     pub(super) fn reach(&self) -> u64 {
         let shift = u32::from(self.dnode.nlevels.saturating_sub(1)) * self.shift();
         let pointers = u64::try_from(self.dnode.nblkptr()).unwrap_or(0);
-        // A dnode has three pointers at most, which two bits hold.
+        // A dnode has at most three pointers, which two bits hold.
         if shift > 61 { u64::MAX } else { pointers << shift }
     }
 
-    /// The first data block at or after `blkid` that is not a hole. An unreadable indirect block gives
-    /// the block where the search can go on (if any) and the error. For many, see [`Blocks`].
+    /// The first data block at or after `blkid` that is not a hole. An unreadable indirect block returns the block
+    /// where the search can continue (if any) and the error. For many, see [`Blocks`].
     pub fn next_block(&self, blkid: u64) -> std::result::Result<Option<u64>, Stuck> {
         Blocks::new(self).next_from(blkid)
     }
 
-    /// The stored extents within `[start, end)`, block by block joined.
+    /// The stored extents within `[start, end)`, with adjacent blocks merged.
     pub fn next_extent(&self, start: u64, end: u64) -> Result<Option<Extent>> {
         let size = self.dnode.datablksz().max(1);
         let mut blocks = Blocks::new(self);
@@ -256,7 +256,7 @@ impl Object {
         }
     }
 
-    /// Starts reading up to `count` data blocks from `blkid` on. Errors will show when they are read.
+    /// Starts reading up to `count` data blocks from `blkid` on. Errors appear when the blocks are read.
     pub fn read_ahead(&self, blkid: u64, count: u64) {
         let end = blkid.saturating_add(count).min(self.dnode.maxblkid.saturating_add(1));
         for b in blkid..end {

@@ -1,4 +1,4 @@
-//! An object set: the array of dnodes, and the few dnodes that stand outside of it.
+//! An object set: the array of dnodes, and the few dnodes outside of it.
 
 use std::sync::{Arc, Weak};
 
@@ -19,17 +19,17 @@ pub struct Objset {
     arc: Arc<ArcCache>,
     /// Object number of the dataset in the MOS; 0 for the MOS.
     pub id: u64,
-    /// Where its root block stands.
+    /// The location of its root block.
     pub rootbp: Blkptr,
     /// The root block, checked.
     pub phys: ondisk::Objset,
     form: Form,
     live: Option<Weak<LiveObjset>>,
-    /// Pointers found here are those that the pool refers to now: reads mend what is bad.
+    /// Its pointers are those that the pool references now: reads repair bad copies.
     is_current: bool,
 }
 
-/// Objects whose dnodes lie in the root block.
+/// Objects whose dnodes are in the root block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpecialObject {
     /// The array of all others.
@@ -55,8 +55,8 @@ impl SpecialObject {
 }
 
 impl Objset {
-    /// Reads the root block `rootbp` of the object set `id`. With `Form::NoKey` an encrypted dataset's
-    /// clear parts can be read without its key.
+    /// Reads the root block `rootbp` of the object set `id`. With `Form::NoKey` an encrypted dataset's unencrypted
+    /// parts can be read without its key.
     pub fn open(arc: &Arc<ArcCache>, id: u64, rootbp: &Blkptr, form: Form) -> Result<Arc<Self>> {
         let at = Bookmark::root(id);
         if rootbp.is_hole() {
@@ -108,12 +108,12 @@ impl Objset {
         })
     }
 
-    /// The object set in memory, when this is a view of one that is being written.
+    /// The object set in memory, if this is a view of one that is being written.
     pub fn writable(&self) -> Option<Arc<LiveObjset>> {
         self.live.as_ref()?.upgrade()
     }
 
-    /// The same, whose pointers are kept up to date by whoever writes it.
+    /// The same, with pointers that its writer keeps up to date.
     pub(super) fn current(self: Arc<Self>) -> Arc<Self> {
         Arc::new(Self {
             arc: Arc::clone(&self.arc),
@@ -133,23 +133,22 @@ impl Objset {
         self.arc.read_as(bp, at, self.options())
     }
 
-    /// Starts reading one of its blocks that will be wanted soon.
+    /// Starts reading one of its blocks that will be needed soon.
     pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark) {
         self.arc.prefetch_as(bp, at, self.options());
     }
 
-    /// The cache that its blocks are read through.
+    /// The cache of its blocks.
     pub fn arc(&self) -> &Arc<ArcCache> {
         &self.arc
     }
 
-    /// In which form blocks are read.
+    /// The form in which blocks are read.
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// The object of that number; `NotFound` when the slot is free, in the middle of another, or past
-    /// the end.
+    /// The object of that number; `NotFound` if the slot is free, inside another dnode, or past the end.
     pub fn object(self: &Arc<Self>, number: u64) -> Result<Object> {
         let at = Bookmark::new(self.id, number, 0, 0);
         let missing = || Error::not_found(format!("object {number} does not exist")).at_block(at);
@@ -181,7 +180,7 @@ impl Objset {
         Ok(Object::stored(self, number, dnode))
     }
 
-    /// An object whose dnode lies in the root block, when this object set has it.
+    /// An object whose dnode is in the root block, if this object set has it.
     pub fn special(self: &Arc<Self>, which: SpecialObject) -> Option<Object> {
         if let Some(live) = self.writable() {
             let handle = live.special(which).ok().filter(|h| !h.is_free())?;
@@ -204,13 +203,13 @@ impl Objset {
         Object::stored(self, 0, self.phys.meta_dnode.clone())
     }
 
-    /// All objects in ascending order. A dnode block that can't be read gives one error and is
-    /// skipped; so does a dnode that contradicts the format.
+    /// All objects in ascending order. An unreadable dnode block yields one error and is skipped; so does a
+    /// malformed dnode.
     pub fn objects(self: &Arc<Self>) -> Objects {
         self.objects_from(0)
     }
 
-    /// As [`Objset::objects`], from the block of dnodes on that has `first`.
+    /// Like [`Objset::objects`], beginning with the block of dnodes that contains `first`.
     pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
         let meta = self.meta();
         let per_block = (meta.dnode.datablksz() >> dnode::DNODE_SHIFT).max(1);
@@ -228,7 +227,7 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// Whether objects in this block have numbers that can be.
+    /// Whether objects in this block have valid numbers.
     fn may_exist(&self, blkid: u64) -> bool {
         blkid
             .checked_mul(self.meta.dnode.datablksz() >> dnode::DNODE_SHIFT)
@@ -241,7 +240,7 @@ impl Objects {
         let objset = &self.meta.objset;
         if let Some(live) = objset.writable() {
             let all = live.numbers_in(&block, first)?.into_iter().map(|n| live.object(objset, n));
-            // One that was freed meanwhile is not listed.
+            // An object that was freed meanwhile is not listed.
             let there = |o: &Result<Object>| o.as_ref().map_or_else(|e| e.kind() != Kind::NotFound, |_| true);
             self.ready = all.filter(there).collect::<Vec<_>>().into_iter();
             return Ok(());
@@ -261,7 +260,7 @@ impl Objects {
 }
 
 impl Objects {
-    /// The next block of dnodes, those with objects that have no dnode on disk yet included.
+    /// The next block of dnodes, including those with objects that have no dnode on disk yet.
     fn with_unwritten(
         &self,
         from: u64,

@@ -1,13 +1,13 @@
-//! Reading ahead of a sequential reader.
+//! Read-ahead for a sequential reader.
 //!
-//! Differs from OpenZFS: a stream belongs to the handle that reads, not to the dnode, so two readers
-//! of one file never disturb each other's windows.
+//! Differs from OpenZFS: a stream belongs to the reading handle, not to the dnode, so two readers of one file never
+//! disturb each other's windows.
 
 use super::Object;
 
-/// Bytes a reader may be ahead of its consumer.
+/// Maximum bytes of read-ahead.
 const WINDOW: u64 = 16 << 20;
-/// First window after a sequential read was seen.
+/// First window after a sequential read was detected.
 const FIRST: u64 = 1 << 20;
 
 /// The state of one reader.
@@ -19,7 +19,7 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Told before `[offset, offset + len)` is read: starts reading what comes next when the reader is
+    /// Called before `[offset, offset + len)` is read: starts reading the following bytes if the reader is
     /// sequential.
     pub fn observe(&mut self, object: &Object, offset: u64, len: u64) {
         let size = object.dnode.datablksz().max(1);

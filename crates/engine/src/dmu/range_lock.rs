@@ -1,6 +1,6 @@
-//! Range locks: who reads or writes which bytes of a file or volume.
+//! Range locks on the bytes of a file or volume.
 //!
-//! Readers share; a writer keeps others off its bytes. Granted in the order of asking where ranges meet.
+//! Readers share a range; a writer has its bytes alone. Overlapping requests are granted in their order.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ struct Table {
 }
 
 impl Table {
-    /// Whether nobody who asked before `ticket` stands in its way.
+    /// Whether no earlier request than `ticket` conflicts with it.
     fn is_free(&self, ticket: u64, range: &Range<u64>, write: bool) -> bool {
         let meets = |other: &Range<u64>| other.start < range.end && range.start < other.end;
         !self.asked.iter().any(|(t, r, w)| *t < ticket && meets(r) && (write || *w))
@@ -28,7 +28,7 @@ pub struct Ranges {
     changed: Condvar,
 }
 
-/// A locked range; free again when dropped.
+/// A locked range; unlocked when dropped.
 #[derive(Debug)]
 pub struct Locked<'a> {
     ranges: &'a Ranges,
@@ -36,7 +36,7 @@ pub struct Locked<'a> {
 }
 
 impl Ranges {
-    /// Locks a range, `write` for oneself alone; waits for those who asked before.
+    /// Locks a range, with `write` exclusively; waits for earlier requests.
     #[doc(alias = "zfs_rangelock_enter")]
     pub fn lock(&self, range: Range<u64>, write: bool) -> Locked<'_> {
         let mut table = self.table.lock();

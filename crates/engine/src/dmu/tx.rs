@@ -1,4 +1,4 @@
-//! A transaction: a hold on the open transaction group, within which objects are changed.
+//! A transaction: a hold on the open txg, within which objects are changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,25 +8,25 @@ use parking_lot::Mutex;
 use super::dirty::needs::Needs;
 use crate::txg::{Hold, SIZE, Txgs, slot};
 
-/// Bytes of memory that a changed block takes besides its content until it is written: its place in the change and in
-/// the sync's copy of that, old and new pointer in the lists of what is born and killed, and the same for an indirect
+/// Bytes of memory for a changed block besides its content until it is written: its entry in the change and in the
+/// sync's copy of that, old and new pointer in the lists of born and killed blocks, and the same for an indirect
 /// block above it that no other changed block shares.
 const BLOCK: u64 = 2560;
-/// Bytes of memory that a changed object takes until it is written: its dnode as it was, is, and will be, what changed
-/// in it, and what a file system keeps of it.
+/// Bytes of memory for a changed object until it is written: its previous, present and future dnode, its changes,
+/// and the file system's state for it.
 const OBJECT: u64 = 8192;
 /// Buffers begin at pages.
 const PAGE: u64 = 4096;
 
-/// What was changed and is not written yet, by transaction group: bytes of blocks, which tell how much space is needed,
-/// and the memory that all of it takes, which is many times that of small blocks.
+/// Unwritten changes by txg: bytes of blocks, which determine the needed space, and their memory, which is many
+/// times larger for small blocks.
 #[derive(Debug, Default)]
 pub struct Dirty {
     slots: [AtomicU64; SIZE],
     memory: [AtomicU64; SIZE],
     /// Blocks that transactions free.
     freed: [AtomicU64; SIZE],
-    /// Blocks that will be written: bytes, and how many.
+    /// Blocks that will be written: bytes, and number.
     needs: [[AtomicU64; SIZE]; 2],
 }
 
@@ -40,7 +40,7 @@ fn sum(cells: &[AtomicU64; SIZE]) -> u64 {
     cells.iter().map(|cell| cell.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
 }
 
-/// Bytes that a block takes in memory from the transaction that frees it until its group is on disk.
+/// Bytes of memory for a block from the transaction that frees it until its txg is on disk.
 pub const FREED_BLOCK: u64 = 256;
 
 impl Dirty {
@@ -50,12 +50,12 @@ impl Dirty {
         add(&self.memory, txg, bytes.next_multiple_of(PAGE).saturating_add(BLOCK));
     }
 
-    /// Adds an object that the group did not change yet.
+    /// Adds an object that the txg has not changed yet.
     pub fn add_object(&self, txg: u64) {
         add(&self.memory, txg, OBJECT);
     }
 
-    /// Forgets a group that has been written.
+    /// Clears a txg that has been written.
     pub fn clear(&self, txg: u64) {
         for cells in [&self.slots, &self.memory, &self.freed].into_iter().chain(&self.needs) {
             if let Some(cell) = cells.get(slot(txg)) {
@@ -70,42 +70,42 @@ impl Dirty {
         add(&self.memory, txg, blocks.saturating_mul(FREED_BLOCK));
     }
 
-    /// Blocks that transactions of one group free.
+    /// Blocks freed by transactions of one txg.
     pub fn freed(&self, txg: u64) -> u64 {
         self.freed.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
-    /// Blocks that all groups will write.
+    /// Blocks that all txgs will write.
     pub fn needs(&self) -> Needs {
         let [bytes, blocks] = &self.needs;
         Needs { bytes: sum(bytes), blocks: sum(blocks) }
     }
 
-    /// Bytes of blocks of all groups.
+    /// Bytes of blocks of all txgs.
     pub fn total(&self) -> u64 {
         sum(&self.slots)
     }
 
-    /// Bytes of memory that one group takes.
+    /// Bytes of memory of one txg.
     pub fn memory_of(&self, txg: u64) -> u64 {
         self.memory.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
-    /// Bytes of memory that all groups take.
+    /// Bytes of memory of all txgs.
     pub fn memory(&self) -> u64 {
         sum(&self.memory)
     }
 }
 
-/// Bytes changed in the last groups. Those of a group count until it is on disk, whose room is known only then: so
-/// nobody clears them, and a newer group takes the place.
+/// Bytes changed in the last txgs. A txg's bytes are charged until it is on disk; only then is its allocation
+/// known. They are not cleared: a newer txg replaces them.
 #[derive(Debug, Default)]
 pub struct Changed {
     slots: Mutex<[(u64, u64); SIZE]>,
 }
 
 impl Changed {
-    /// Adds what a transaction changed.
+    /// Adds the changes of a transaction.
     pub fn add(&self, txg: u64, bytes: u64) {
         if let Some((of, sum)) = self.slots.lock().get_mut(slot(txg)) {
             *sum = if *of == txg { sum.saturating_add(bytes) } else { bytes };
@@ -113,45 +113,45 @@ impl Changed {
         }
     }
 
-    /// Bytes of all groups after `synced`.
+    /// Bytes of all txgs after `synced`.
     pub fn after(&self, synced: u64) -> u64 {
         self.slots.lock().iter().filter(|(of, _)| *of > synced).map(|(_, sum)| sum).sum()
     }
 }
 
-/// A transaction. Changes made under it reach the disk together with all others of its group; it ends when it
-/// is dropped.
+/// A transaction. Changes made under it reach the disk together with all others of its txg; it ends when it is
+/// dropped.
 #[derive(Debug)]
 pub struct Tx {
     txg: u64,
     dirty: Arc<Dirty>,
-    /// `None` in syncing context, where the group can't end under us.
+    /// `None` in syncing context, where the txg cannot end during the transaction.
     hold: Option<Hold>,
 }
 
 impl Tx {
-    /// A transaction in the group that is open now.
+    /// A transaction in the currently open txg.
     pub fn begin(txgs: &Arc<Txgs>, dirty: &Arc<Dirty>) -> Self {
         let hold = txgs.begin();
         Self { txg: hold.txg(), dirty: Arc::clone(dirty), hold: Some(hold) }
     }
 
-    /// The transaction of the sync thread, in the group that is being written.
+    /// The transaction of the sync thread, in the syncing txg.
     pub fn syncing(txg: u64, dirty: &Arc<Dirty>) -> Self {
         Self { txg, dirty: Arc::clone(dirty), hold: None }
     }
 
-    /// Its group.
+    /// Its txg.
     pub fn txg(&self) -> u64 {
         self.txg
     }
 
-    /// True for the sync thread's own.
+    /// Whether it is the sync thread's own.
     pub fn is_syncing(&self) -> bool {
         self.hold.is_none()
     }
 
-    /// Counts blocks that are freed, as far as that is known: groups free a bounded number.
+    /// Counts freed blocks, as far as known: a txg frees a bounded number.
     #[doc(alias = "dmu_tx_count_free")]
     pub fn frees(&self, blocks: u64) {
         self.dirty.add_freed(self.txg, blocks);
@@ -162,14 +162,14 @@ impl Tx {
         self.dirty.add(self.txg, u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    /// Counts blocks that its group has to write.
+    /// Counts blocks that its txg has to write.
     pub(crate) fn needs(&self, needs: Needs) {
         let [bytes, blocks] = &self.dirty.needs;
         add(bytes, self.txg, needs.bytes);
         add(blocks, self.txg, needs.blocks);
     }
 
-    /// Counts an object that its group changes for the first time.
+    /// Counts an object that its txg changes for the first time.
     pub(crate) fn dirtied_object(&self) {
         self.dirty.add_object(self.txg);
     }

@@ -1,26 +1,26 @@
-//! Claiming: what an intent log that was not replayed lies on is marked as allocated.
+//! Claiming: marks the blocks of an unreplayed intent log as allocated.
 //!
-//! Blocks of the log, and blocks that its write records point to, were allocated in groups that never reached the
-//! disk: the space maps call them free. So before anything else is written after an import, each chain is walked and
-//! what was born in such a group is claimed in the first group. The head of the log then says how far that went;
-//! nobody later looks beyond, even if a device that was missing comes back with more.
+//! Blocks of the log, and blocks that its write records point to, were allocated in txgs that never reached the
+//! disk: the space maps show them as free. So before anything else is written after an import, each chain is walked
+//! and its blocks born in such a txg are claimed in the first txg. The header of the log then records the end of
+//! the claim; no later reader looks beyond, even if a missing device returns with more.
 //!
-//! The block that a chain's last pointer names is claimed, too, though it was never written: it was allocated, and
-//! whoever frees the chain frees it.
+//! The block of a chain's last pointer is claimed, too, although it was never written: it was allocated, and
+//! freeing the chain frees it.
 //!
-//! A write record whose block can't be read ends the log: no one was told that it is committed, because that is
-//! said only when record and block are on disk.
+//! A write record whose block is unreadable ends the log: its commit was never acknowledged, because that happens
+//! only when record and block are on disk.
 //!
-//! Before anything is claimed each chain is read to its end: where devices fail, and not checksums, the import is refused
-//! ([`check`]), unless logs may be lost.
+//! Before anything is claimed each chain is read to its end: if devices, and not checksums, fail, the import is
+//! refused ([`check`]), unless logs may be lost.
 //!
-//! Crash argument: claims and the new head reach the disk with the same uberblock. Before it the log is unclaimed and
-//! nothing has been written over it, because all claims are made before the group allocates its first block.
+//! Crash argument: claims and the new header reach the disk with the same uberblock. Before it the log is unclaimed
+//! and no part of it is overwritten, because all claims are made before the txg allocates its first block.
 //!
-//! Blocks that were to be cloned belong to a file already; they need no claim, as replay copies them.
+//! Blocks to be cloned already belong to a file; they need no claim, because replay copies them.
 //!
-//! Source: `zil_claim`, `zil_parse`, zil.c, OpenZFS 2.3. Differs from it: a block that is allocated already though
-//! the log says it is new ends the log, as a claim that fails.
+//! Source: `zil_claim`, `zil_parse`, zil.c, OpenZFS 2.3. Differs from it: a block that is already allocated
+//! although the log says it is new ends the log, like a failed claim.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,14 +38,14 @@ use crate::zio::alloc::Allocator;
 use crate::zio::suspend::is_of_devices;
 use crate::zio::{Form, ReadOptions, gang_members};
 
-/// What a claim came to.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// The log's head as it is to be written.
+    /// The log's header to be written.
     pub header: ZilHeader,
-    /// The last group that a claimed block says it was born in: no group before it may be the pool's last.
+    /// The highest birth txg of a claimed block: no earlier txg may be the pool's last.
     pub newest: u64,
-    /// Blocks of the chain, the one that was never written included.
+    /// Blocks of the chain, including the one that was never written.
     pub blocks: u64,
     /// Records.
     pub records: u64,
@@ -56,8 +56,8 @@ pub fn is_due(header: &ZilHeader) -> bool {
     header.claim_txg == 0 && !header.log.is_hole()
 }
 
-/// Claims the log of `objset`, as it is on disk, in syncing group `txg`, the first since the pool was opened.
-/// Wants no key.
+/// Claims the log of `objset`, in its on-disk state, in syncing txg `txg`, the first since the pool was opened.
+/// Needs no key.
 #[doc(alias = "zil_claim")]
 pub fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claimed {
     let mut walk = Walk { objset, allocator, txg, claimed: BTreeSet::new(), newest: txg };
@@ -89,11 +89,12 @@ pub fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claim
     Claimed { header, newest: walk.newest, blocks, records }
 }
 
-/// Whether devices give all of a log that is to be claimed by the group `txg`. A log ends where no block was ever finished,
-/// which its checksum tells; where a device fails nothing tells whether it went on, and a claim would end it there for good.
+/// Checks that devices return all of a log that is to be claimed in txg `txg`. A log ends at a block that was never
+/// finished, which its checksum shows; when a device fails it is unknown whether the log continued, and a claim
+/// would end it there for good.
 ///
 /// # Errors
-/// That of the devices.
+/// The devices' error.
 #[doc(alias = "zil_check_log_chain")]
 pub fn check(objset: &Arc<Objset>, txg: u64) -> Result<()> {
     let mut chain = chain_as(objset, Form::NoKey);
@@ -113,8 +114,8 @@ pub fn check(objset: &Arc<Objset>, txg: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether devices are to blame for a block that could not be read: they fail, and more of them than redundancy makes good.
-/// Where fewer fail, the block was put together and is wrong.
+/// Whether devices are to blame for an unreadable block: they fail, and more of them than the redundancy covers. If
+/// fewer fail, the block was reconstructed and is wrong.
 fn judge(objset: &Arc<Objset>, bp: &Blkptr, at: Bookmark, why: &Error) -> Result<()> {
     let zio = objset.arc().zio();
     let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
@@ -127,13 +128,13 @@ fn judge(objset: &Arc<Objset>, bp: &Blkptr, at: Bookmark, why: &Error) -> Result
     }
 }
 
-/// Reads the block that a write record names, if it was born in a group that never reached the disk; whether it was.
+/// Reads the block of a write record, if it was born in a txg that never reached the disk; returns whether it was.
 fn read_placed(objset: &Arc<Objset>, lr: &LrWrite, txg: u64) -> Result<bool> {
     if lr.blkptr.is_hole() || lr.blkptr.logical_birth() < txg {
         return Ok(false);
     }
     let at = super::place_of_write(objset, lr);
-    // Its write may not have ended when the power went.
+    // Its write may have been incomplete when the power failed.
     let options = ReadOptions { form: Form::Physical, speculative: true, ..ReadOptions::default() };
     objset.arc().zio().read_wait(&lr.blkptr, at, options).data?;
     Ok(true)
@@ -149,7 +150,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Claims a block that was born in a group that never reached the disk.
+    /// Claims a block that was born in a txg that never reached the disk.
     fn block(&mut self, bp: &Blkptr) -> Result<()> {
         let Some(first) = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded()) else {
             return Ok(());
@@ -171,8 +172,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Claims what the records of a block name. Gives how many there were, the number of the last, and whether
-    /// the log goes on behind them.
+    /// Claims the blocks named by the records of a block. Returns the number of records, the number of the last,
+    /// and whether the log continues after them.
     fn records(&mut self, block: &ChainBlock) -> (u64, u64, bool) {
         let (mut count, mut last) = (0, 0);
         for (head, record) in block.records() {
@@ -190,7 +191,7 @@ impl Walk<'_> {
         (count, last, true)
     }
 
-    /// Claims the block that a write record names, if it can be read.
+    /// Claims the block of a write record, if it is readable.
     fn write(&mut self, _: &LrCommon, lr: &LrWrite) -> Result<()> {
         if !read_placed(self.objset, lr, self.txg)? {
             return Ok(());

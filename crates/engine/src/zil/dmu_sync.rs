@@ -1,20 +1,20 @@
-//! Large writes that a commit wants: their blocks are written to where they stay, and records point to them.
+//! Large writes of a commit: their blocks are written to their final location, and records point to them.
 //!
-//! All blocks of a commit are written together, under one transaction, before its first record. What is written then
-//! takes the place of the bytes that waited in the object ([`Handle::place_block`]); when they were changed
-//! meanwhile, the block counts for the record alone, and is freed with its group.
+//! All blocks of a commit are written together, under one transaction, before its first record. A written block
+//! replaces the waiting bytes in the object ([`Handle::place_block`]); if they were changed meanwhile, the block is
+//! used by the record alone, and is freed with its txg.
 //!
-//! Crash argument: the block is born in the group of the write, which is open. If that group reaches the disk the
+//! Crash argument: the block is born in the txg of the write, which is open. If that txg reaches the disk the
 //! record is not needed; if not, the next import finds the block's space free, claims it with the log, and frees it
-//! when the log has been replayed. Only who finds record and block on disk can claim, and both are flushed before
-//! anybody is told.
+//! when the log has been replayed. A claim requires both record and block on disk, and both are flushed before the
+//! commit returns.
 //!
-//! A block that gets the bytes that it has already, under a checksum that can be trusted with that, is not written: the
-//! record points to where it is. That block was born in a group on disk, so no import claims it or frees it with
-//! the log; and nothing frees it before the group of the write, so it is there as long as the record may be needed.
-//! That holds only for a block that no group on its way to disk changes ([`Handle::settled`]).
+//! A block whose new bytes equal its present ones, under a sufficiently strong checksum, is not written: the record
+//! points to its present location. That block was born in a txg on disk, so no import claims it or frees it with
+//! the log; and it is not freed before the txg of the write, so it exists as long as the record may be needed. That
+//! holds only for a block that no unsynced txg changes ([`Handle::settled`]).
 //!
-//! Differs from OpenZFS: writes of a group that is no longer open are copied into the log instead of written to a
+//! Differs from OpenZFS: writes of a txg that is no longer open are copied into the log instead of written to a
 //! block of their own; all records of one block point to it, where OpenZFS lets only the first do so.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,32 +33,32 @@ use crate::types::Bookmark;
 use crate::zio::dedup::Dedup;
 use crate::zio::write::{WriteProps, WriteRequest};
 
-/// Records of a commit, ready for the log, and which vdevs their blocks were written to.
+/// Records of a commit, ready for the log, and the vdevs of their blocks.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
     pub itxs: Vec<Itx>,
     pub tops: BTreeSet<u32>,
 }
 
-/// What became of a block.
+/// The result for a block.
 #[derive(Debug, Clone, Copy)]
 enum Outcome {
-    /// It stands there.
+    /// It is at this location.
     At(Blkptr),
     /// The log takes the data.
     Copy,
-    /// It was freed: what follows in the log says so.
+    /// It was freed: a later record of the log says so.
     Gone,
 }
 
-/// A block that is to be written.
+/// A block to be written.
 struct Job {
     handle: Arc<Handle>,
     key: (u64, u64),
     bytes: stdx::Buf,
 }
 
-/// The block that a write lies in.
+/// The block that contains a write.
 fn key_of(handle: &Handle, lr: &LrWrite) -> Option<(u64, u64)> {
     let size = handle.dnode().datablksz().max(1);
     let within = lr.offset % size + lr.length <= size;
@@ -95,7 +95,7 @@ impl Zil {
         Ok(done)
     }
 
-    /// What became of each block, by group, object and number.
+    /// The result for each block, by txg, object and number.
     fn write_blocks(
         &self,
         objset: &Arc<LiveObjset>,
@@ -125,7 +125,7 @@ impl Zil {
             outcomes.insert((txg, key), outcome);
         }
         for (job, written) in jobs.into_iter().zip(write_all(objset.arc(), requests)) {
-            // A block that can't be placed, or not in one piece, may still fit into the log.
+            // A block that cannot be placed, or not in one piece, may still fit into the log.
             let Ok(mut bp) = written else { continue };
             if !bp.is_hole() && !bp.is_embedded() {
                 bp.set_fill(1);

@@ -1,31 +1,31 @@
-//! Records that wait: what was done in open groups, in the order in which it was done.
+//! Records that wait: the operations of open txgs, in their order.
 //!
-//! Each group has one list that the next commit writes whatever it is for, and one for each object of what only a
-//! commit of that object needs (writes that nobody waits for). Lists of groups that are on disk are dropped.
+//! Each txg has one list that the next commit writes in any case, and one for each object with records that only a
+//! commit of that object needs (asynchronous writes). Lists of txgs that are on disk are dropped.
 
 use std::collections::BTreeMap;
 
 use ondisk::zil::{LogRecord, LrWrite, TxType, Write, encode_write, stamp_txg};
 
-/// Where the data of a write are when the log is written.
+/// The location of a write's data when the log is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
-    /// The record is whole.
+    /// The record is complete.
     #[doc(alias = "WR_COPIED")]
     Whole(Vec<u8>),
-    /// Of a write the data are read from the object when the record is written.
+    /// For a write: the data are read from the object when the record is written.
     #[doc(alias = "WR_NEED_COPY")]
     Read(LrWrite),
-    /// The block that holds the data is written to where it will stay, and the record points to it.
+    /// The block with the data is written to its final location, and the record points to it.
     #[doc(alias = "WR_INDIRECT")]
     Placed(LrWrite),
 }
 
-/// A record on its way to the log.
+/// A record to be written to the log.
 #[doc(alias = "itx_t")]
 #[derive(Debug, Clone)]
 pub struct Itx {
-    /// The object that it belongs to, for commits of one object.
+    /// Its object, for commits of one object.
     pub object: u64,
     /// Whether every commit writes it, not only one of its object.
     pub sync: bool,
@@ -34,13 +34,12 @@ pub struct Itx {
 }
 
 impl Itx {
-    /// A record that every commit writes: a change of names, or of an object that somebody has open for
-    /// synchronous writing.
+    /// A record that every commit writes: a change of names, or of an object that is open for synchronous writing.
     pub fn new(object: u64, txtype: TxType, record: &LogRecord<'_>) -> Self {
         Self { object, sync: true, txg: 0, payload: Payload::Whole(record.encode(txtype)) }
     }
 
-    /// A write whose data are given. Those that a block of the log might not hold are read from the object later.
+    /// A write with its data. Data that might not fit into a log block are read from the object later.
     pub fn write(object: u64, offset: u64, data: &[u8]) -> Self {
         let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
         if length > MAX_COPIED {
@@ -56,19 +55,19 @@ impl Itx {
         Self { object, sync: false, txg: 0, payload: Payload::Read(lr) }
     }
 
-    /// A write within one block whose data are too many for the log: if it is ever written, the block goes to its
-    /// final place at once.
+    /// A write within one block whose data are too large for the log: if it is ever written, the block goes to its
+    /// final location at once.
     pub fn write_placed(object: u64, offset: u64, length: u64) -> Self {
         let lr = LrWrite { foid: object, offset, length, ..LrWrite::default() };
         Self { object, sync: false, txg: 0, payload: Payload::Placed(lr) }
     }
 
-    /// As given, but only for commits of its object, or for all.
+    /// Sets whether all commits write it, or only those of its object.
     pub fn with_sync(self, sync: bool) -> Self {
         Self { sync, ..self }
     }
 
-    /// Bytes that it takes in the log, about.
+    /// Approximate bytes in the log.
     pub(super) fn size(&self) -> u64 {
         match &self.payload {
             Payload::Whole(bytes) => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
@@ -78,7 +77,7 @@ impl Itx {
     }
 }
 
-/// Most data that are kept in a record.
+/// Maximum data in a record.
 #[doc(alias = "zil_max_copied_data")]
 const MAX_COPIED: u64 = 64 << 10;
 /// Bytes of a write record without data.
@@ -101,9 +100,9 @@ struct Group {
 #[derive(Debug, Default)]
 pub(super) struct Itxs {
     groups: BTreeMap<u64, Group>,
-    /// Commits asked for so far.
+    /// Number of requested commits.
     pub requested: u64,
-    /// The newest group with a change that no record describes.
+    /// The newest txg with a change that no record describes.
     pub unlogged: u64,
 }
 
@@ -120,7 +119,7 @@ impl Itxs {
         }
     }
 
-    /// Has the next commit write what belongs to `object`; 0: to any.
+    /// Makes the next commit write the records of `object`; 0 for any.
     #[doc(alias = "zil_async_to_sync")]
     pub fn want(&mut self, object: u64) {
         for group in self.groups.values_mut() {
@@ -132,19 +131,19 @@ impl Itxs {
         }
     }
 
-    /// Forgets what no commit has asked for of an object that is gone.
+    /// Drops the records of a removed object that no commit requires.
     #[doc(alias = "zil_remove_async")]
     pub fn forget_object(&mut self, object: u64) {
         self.groups.values_mut().for_each(|group| drop(group.later.remove(&object)));
     }
 
-    /// Forgets groups that are on disk.
+    /// Drops txgs that are on disk.
     #[doc(alias = "zil_clean")]
     pub fn forget_synced(&mut self, synced: u64) {
         self.groups.retain(|&txg, _| txg > synced);
     }
 
-    /// What the next commit writes, in order.
+    /// The records of the next commit, in order.
     pub fn take(&mut self, synced: u64) -> Vec<Itx> {
         self.forget_synced(synced);
         self.groups.values_mut().flat_map(|group| std::mem::take(&mut group.sync)).collect()

@@ -1,38 +1,39 @@
 //! The intent log of a dataset that is being written.
 //!
 //! ```text
-//!  operations ─ assign(record, tx) ─▶ lists by group ([`super::itx`])
+//!  operations ─ assign(record, tx) ─▶ lists by txg ([`super::itx`])
 //!                                           │ commit(object)
 //!                                           ▼
-//!      one caller writes for all who wait ([`super::writer`]): blocks, then flush ─▶ everybody returns
+//!      one caller writes for all waiting ones ([`super::writer`]): blocks, then flush ─▶ all callers return
 //!                                           │
-//!      syncing context: groups that reach the disk free the blocks of the chain that they cover
+//!      syncing context: txgs that reach the disk free the blocks of the chain that they cover
 //! ```
 //!
-//! **States of a block**: *open* (allocated, the last of the chain, nothing written) → *issued* (being written) → *done*
-//! (on disk, or failed and waited for) → freed with the first group that covers its records and its own allocation.
+//! **States of a block**: *open* (allocated, the last of the chain, nothing written) → *issued* (being written) →
+//! *done* (on disk, or failed and waited for) → freed with the first txg that covers its records and its own
+//! allocation.
 //!
-//! **States of a log**: *unreplayed* (claimed at import, records wait) → *replaying* → *ready*; *ready* → *broken* when a
-//! block could not be written or allocated → *ready* when all groups that it covered are on disk and the chain is gone.
-//! A log that is not ready, is suspended, or belongs to a pool before version 27, writes nothing:
-//! commits wait for the group instead.
+//! **States of a log**: *unreplayed* (claimed at import, records wait) → *replaying* → *ready*; *ready* → *broken*
+//! when a block could not be written or allocated → *ready* when all txgs that it covered are on disk and the chain
+//! is gone. A log that is not ready, is suspended, or belongs to a pool before version 27, writes nothing: commits
+//! wait for the txg instead.
 //!
-//! **Crash argument.** A commit returns when (a) all blocks with its records are durable, and (b) all blocks before them
-//! in the chain are: they were made durable by earlier commits, or are in the same flush. The chain's head, in the root
-//! block on disk, names the first block that is not freed: the first block ever is not used before the group with
-//! that head is on disk; a block is freed only in a group whose root block names a later one, and its space is used
-//! again two groups later. What the log alone holds is therefore found by the next import, up to and with the last
-//! commit that returned. When a block can't be written the commit waits until its changes are on disk with their
-//! groups; it never returns before one of both is true.
+//! **Crash argument.** A commit returns when (a) all blocks with its records are durable, and (b) all blocks before
+//! them in the chain are: they were made durable by earlier commits, or are in the same flush. The chain's header,
+//! in the root block on disk, names the first block that is not freed: the very first block is not used before the
+//! txg with that header is on disk; a block is freed only in a txg whose root block names a later one, and its
+//! space is reused two txgs later. The next import therefore finds all records up to and including the last commit
+//! that returned. When a block cannot be written the commit waits until its changes are on disk with their txgs; it
+//! does not return until one of them holds.
 //!
-//! **Group commit.** Callers queue at a lock; whoever has it takes all records there are, for those that wait, too. So
-//! concurrent commits share one write.
+//! **Group commit.** Callers queue at a lock; its holder takes all existing records, including those of waiting
+//! callers. So concurrent commits share one write.
 //!
-//! Lock order: `issue` → `itxs` → `chain`. `issue` is held while a commit is written, and while groups are waited for;
-//! no one in syncing context takes it.
+//! Lock order: `issue` → `itxs` → `chain`. `issue` is held while a commit is written, and while txgs are waited
+//! for; it is never taken in syncing context.
 //!
-//! Differs from OpenZFS: a commit's blocks are written together and flushed once, instead of each block with its own
-//! flush; the next commit's blocks are not issued before.
+//! Differs from OpenZFS: a commit's blocks are written together and flushed once, instead of each block with its
+//! own flush; the next commit's blocks are not issued before.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -50,27 +51,28 @@ use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::txg::{SIZE, slot};
 
-/// First pool version whose snapshots may be made while a log is written; its blocks have their head in front, too.
+/// First pool version whose snapshots may be taken while a log is written; the chain header is at the front of its
+/// blocks, too.
 #[doc(alias = "SPA_VERSION_FAST_SNAP")]
 const FAST_SNAP: u64 = 27;
-/// Commits whose sizes tell how large the next may be.
+/// Number of recent commits whose sizes predict the next.
 const RECENT: usize = 16;
 
-/// What a log asks of the pool.
+/// The operations of the pool that a log needs.
 pub trait LogHost: Send + Sync + std::fmt::Debug {
-    /// A transaction in the open group, without waiting for space: what a log writes helps others to go on.
+    /// A transaction in the open txg, without waiting for space: log writes help other callers to continue.
     fn begin(&self) -> Result<Tx>;
-    /// The last group on disk.
+    /// The last txg on disk.
     fn synced(&self) -> u64;
-    /// Waits until a group is on disk.
+    /// Waits until a txg is on disk.
     fn wait_synced(&self, txg: u64) -> Result<()>;
-    /// Waits until all that was changed so far is on disk.
+    /// Waits until all changes so far are on disk.
     fn wait_all(&self) -> Result<()>;
     /// Any number.
     fn random(&self) -> u64;
     /// The pool's version.
     fn version(&self) -> u64;
-    /// Whether there are vdevs for logs only.
+    /// Whether there are dedicated log vdevs.
     fn has_log_devices(&self) -> bool;
 }
 
@@ -86,9 +88,9 @@ pub(super) enum LwbState {
 #[derive(Debug)]
 pub(super) struct Lwb {
     pub bp: Blkptr,
-    /// The group that it was allocated in.
+    /// The txg of its allocation.
     pub alloc_txg: u64,
-    /// The last group that its records belong to.
+    /// The highest txg of its records.
     pub max_txg: u64,
     pub state: LwbState,
 }
@@ -97,11 +99,11 @@ pub(super) struct Lwb {
 pub(super) enum Mode {
     /// Commits go to the log.
     Ready,
-    /// Never.
+    /// Logging is disabled.
     Off,
-    /// Records of before the import wait.
+    /// Records from before the import wait.
     Unreplayed,
-    /// The record of this number is being done again.
+    /// The record of this number is being replayed.
     Replaying(u64),
     /// A block could not be written.
     Broken,
@@ -113,7 +115,7 @@ pub(super) struct ChainState {
     suspended: u64,
     pub lwbs: VecDeque<Lwb>,
     pub destroy: Option<Destroy>,
-    /// Highest number of a record that was replayed in each group.
+    /// Highest number of a replayed record in each txg.
     pub replayed: [u64; SIZE],
     /// Number of the last record.
     seq: u64,
@@ -142,10 +144,10 @@ impl ChainState {
     }
 }
 
-/// Who writes, and how far.
+/// The writer and its progress.
 #[derive(Debug, Default)]
 struct Issue {
-    /// Commits that are over.
+    /// Finished commits.
     done: u64,
 }
 
@@ -159,16 +161,16 @@ pub struct Zil {
     issue: Mutex<Issue>,
     pub(super) chain: Mutex<ChainState>,
     pub(super) policy: RwLock<LogPolicy>,
-    /// The group with which it is closed.
+    /// The txg with which it is closed.
     closing: Mutex<Option<u64>>,
 }
 
 impl Zil {
-    /// Opens the log of an object set. When records wait ([`Zil::needs_replay`]) nothing is logged until
+    /// Opens the log of an object set. While records wait ([`Zil::needs_replay`]) nothing is logged until
     /// [`super::replay::replay`] was called.
     ///
     /// # Errors
-    /// `Busy` when it is open already.
+    /// `Busy` if it is already open.
     #[doc(alias("zil_open", "zil_alloc"))]
     pub fn open(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Arc<Self>> {
         let header = objset.zil_header();
@@ -211,18 +213,18 @@ impl Zil {
         self.objset.upgrade().ok_or_else(|| Error::new(Kind::Invalid, "the object set has been closed"))
     }
 
-    /// Whether records of before the import wait to be replayed.
+    /// Whether records from before the import wait to be replayed.
     pub fn needs_replay(&self) -> bool {
         self.chain.lock().mode == Mode::Unreplayed
     }
 
-    /// Whether there are vdevs for logs only: then large writes go to the log, too, which is faster.
+    /// Whether there are dedicated log vdevs: then large writes go to the log, too, which is faster.
     pub fn has_log_devices(&self) -> bool {
         self.host.has_log_devices()
     }
 
-    /// Notes what was done under `tx`. During a replay it says instead that the record has been done again with
-    /// `tx`: an operation that takes several transactions must say so in its last one only.
+    /// Records an operation under `tx`. During a replay it records instead that the record has been replayed with
+    /// `tx`: an operation of several transactions must call this in its last one only.
     #[doc(alias = "zil_itx_assign")]
     pub fn assign(&self, itx: Itx, tx: &Tx) {
         if self.replayed_in(tx) {
@@ -233,7 +235,7 @@ impl Zil {
         }
     }
 
-    /// Says that the record that is being replayed has been done with `tx`. False when nothing is being replayed.
+    /// Records that the record being replayed has been done with `tx`. Returns false if no replay is in progress.
     #[doc(alias = "zil_replaying")]
     pub fn replayed_in(&self, tx: &Tx) -> bool {
         let mut chain = self.chain.lock();
@@ -242,20 +244,20 @@ impl Zil {
             *last = (*last).max(seq);
         }
         drop(chain);
-        // An object set that is gone has no log either.
+        // A destroyed object set has no log either.
         if let Some(objset) = self.objset.upgrade() {
             let _ = objset.touch(tx);
         }
         true
     }
 
-    /// Whether records are being done again.
+    /// Whether a replay is in progress.
     pub(super) fn is_replaying(&self) -> bool {
         matches!(self.chain.lock().mode, Mode::Replaying(_))
     }
 
-    /// Something was done under `tx` that no record describes: the next commit waits for its group instead, so that
-    /// nothing that came after it is in the log without it.
+    /// `tx` contains a change that no record describes: the next commit waits for its txg instead, so that no later
+    /// change is in the log without it.
     pub fn skip(&self, tx: &Tx) {
         if !self.replayed_in(tx) {
             let mut itxs = self.itxs.lock();
@@ -263,23 +265,23 @@ impl Zil {
         }
     }
 
-    /// Has the next commit write what belongs to `object` (0: all), before a name of it changes.
+    /// Makes the next commit write the records of `object` (0: all), before a name of it changes.
     #[doc(alias = "zil_async_to_sync")]
     pub fn want(&self, object: u64) {
         self.itxs.lock().want(object);
     }
 
-    /// Forgets writes to an object that is gone, unless somebody asked for them.
+    /// Drops writes to a removed object, unless a commit requires them.
     #[doc(alias = "zil_remove_async")]
     pub fn forget(&self, object: u64) {
         self.itxs.lock().forget_object(object);
     }
 
-    /// Returns when what was done to `object` (0: everything), and all that is synchronous, survives a crash. The
-    /// caller must not hold a transaction.
+    /// Returns when the changes of `object` (0: all objects), and all synchronous ones, survive a crash. The caller
+    /// must not hold a transaction.
     ///
     /// # Errors
-    /// When neither the log nor the group could be written: the pool is suspended.
+    /// If neither the log nor the txg could be written: the pool is suspended.
     #[doc(alias = "zil_commit")]
     pub fn commit(&self, object: u64) -> Result<()> {
         if self.policy().sync == SyncMode::Disabled {
@@ -303,7 +305,8 @@ impl Zil {
         if let Err(why) = self.write(batch)
             && let Err(lost) = self.fall_back()
         {
-            // No list has these records any more. Their groups go on when the pool does: the next commit waits for them.
+            // No list contains these records any more. Their txgs continue when the pool does: the next commit
+            // waits for them.
             let mut itxs = self.itxs.lock();
             itxs.unlogged = itxs.unlogged.max(newest);
             return Err(lost.because(why));
@@ -312,7 +315,7 @@ impl Zil {
         Ok(())
     }
 
-    /// The lists, when all that no record describes is on disk.
+    /// The lists, once all changes without records are on disk.
     fn logged(&self) -> Result<MutexGuard<'_, Itxs>> {
         loop {
             let itxs = self.itxs.lock();
@@ -344,7 +347,7 @@ impl Zil {
             Some(bp) => bp,
             None => self.create(&objset, itxs.iter().map(Itx::size).fold(0, u64::saturating_add))?,
         };
-        // Groups reach the disk while a chain is begun.
+        // Txgs reach the disk while a chain is begun.
         let synced = self.host.synced();
         itxs.retain(|itx| itx.txg > synced);
         if itxs.is_empty() {
@@ -364,7 +367,7 @@ impl Zil {
         Ok(())
     }
 
-    /// The log can't be had: waits for the groups.
+    /// The log is unavailable: waits for the txgs.
     fn fall_back(&self) -> Result<()> {
         {
             let mut chain = self.chain.lock();
@@ -373,7 +376,7 @@ impl Zil {
             }
         }
         if let Some(objset) = self.objset.upgrade() {
-            // So that this group ends a broken chain.
+            // So that this txg ends a broken chain.
             let tx = self.host.begin()?;
             objset.touch(&tx)?;
         }
@@ -402,7 +405,7 @@ impl Zil {
         chain.seq
     }
 
-    /// The bytes of a write as the object has them now; `None` when there is no such object any more.
+    /// The current bytes of a write in the object; `None` if the object no longer exists.
     pub(super) fn read_data(&self, objset: &LiveObjset, lr: &LrWrite) -> Result<Option<Vec<u8>>> {
         let handle = match objset.handle(lr.foid) {
             Ok(handle) => handle,
@@ -419,7 +422,7 @@ impl Zil {
             let piece = block.get(skip..).unwrap_or(&[]);
             let piece = piece.get(..len - out.len()).unwrap_or(piece);
             if piece.is_empty() {
-                // The object got another block size while it was read, or was freed.
+                // The object's block size was changed during the read, or it was freed.
                 if objset.handle(lr.foid).is_err() {
                     return Ok(None);
                 }
@@ -430,14 +433,14 @@ impl Zil {
         Ok(Some(out))
     }
 
-    /// Begins to end the log, of which nothing is wanted any more: [`Zil::close`] waits for what this begins. So many logs
-    /// are closed with one group.
+    /// Begins to close the log, whose records are no longer needed: [`Zil::close`] waits for this. So many logs are
+    /// closed with one txg.
     pub fn begin_close(&self) -> Result<()> {
         let _alone = self.issue.lock();
         self.cover().map(drop)
     }
 
-    /// The group that covers all that was logged.
+    /// The txg that covers all logged records.
     fn cover(&self) -> Result<u64> {
         let mut closing = self.closing.lock();
         if let Some(txg) = *closing {
@@ -449,8 +452,8 @@ impl Zil {
         Ok(*closing.insert(tx.txg()))
     }
 
-    /// Ends the log: everything is on disk, and nobody logs any more. The chain's last block stays for the next who
-    /// opens it.
+    /// Closes the log: everything is on disk, and no more records are accepted. The chain's last block stays for
+    /// the next opener.
     #[doc(alias = "zil_close")]
     pub fn close(&self) -> Result<()> {
         let _alone = self.issue.lock();
@@ -462,14 +465,14 @@ impl Zil {
         Ok(())
     }
 
-    /// Ends the use of a log that can't be written any more: the pool is suspended.
+    /// Ends the use of a log that cannot be written any more: the pool is suspended.
     pub fn abandon(&self) {
         if let Some(objset) = self.objset.upgrade() {
             objset.set_log(None);
         }
     }
 
-    /// Ends the chain and logs nothing until [`Zil::resume`]: commits wait for groups.
+    /// Ends the chain and logs nothing until [`Zil::resume`]: commits wait for txgs.
     #[doc(alias = "zil_suspend")]
     pub fn suspend(&self) -> Result<()> {
         let _alone = self.issue.lock();
@@ -485,14 +488,14 @@ impl Zil {
         self.destroy(blocks.iter().flat_map(places).collect(), None)
     }
 
-    /// Takes back one [`Zil::suspend`].
+    /// Reverts one [`Zil::suspend`].
     #[doc(alias = "zil_resume")]
     pub fn resume(&self) {
         let mut chain = self.chain.lock();
         chain.suspended = chain.suspended.saturating_sub(1);
     }
 
-    /// Frees a chain and clears its head, with a group that is waited for.
+    /// Frees a chain and clears its header, and waits for that txg.
     #[doc(alias = "zil_destroy")]
     fn destroy(&self, space: Vec<Space>, first: Option<Blkptr>) -> Result<()> {
         let objset = self.objset()?;
@@ -524,7 +527,7 @@ impl Zil {
         self.chain.lock().mode = Mode::Unreplayed;
     }
 
-    /// The log that was claimed is done with.
+    /// The claimed log is no longer needed.
     pub(super) fn end_replay(&self, view: &Arc<Objset>, keep_first: bool) -> Result<()> {
         let header = view.phys.zil_header;
         let usable = self.host.version() >= FAST_SNAP;

@@ -1,17 +1,17 @@
-//! The intent log: what a crash left for replay, read here; claimed ([`claim`]), written ([`log`]) and replayed ([`replay`])
-//! beside it.
+//! The intent log: this module reads the records that a crash left for replay; the log is claimed in [`claim`],
+//! written in [`log`] and replayed in [`replay`].
 //!
-//! A dataset's log is a chain of blocks that starts in its object set's header. Every pointer of the
-//! chain names the log (guid words), the dataset and the block's number in its checksum words, and a
-//! block counts only when its own trailer, computed over those words, is right. So the chain needs no
-//! end mark: the last block points at space where no block with the next number was ever finished.
+//! A dataset's log is a chain of blocks that starts in its object set's header. Every pointer of the chain names
+//! the log (guid words), the dataset and the block's number in its checksum words, and a block is valid only if its
+//! own trailer, computed over those words, is correct. So the chain needs no end mark: the last block points to
+//! space where no block with the next number was ever finished.
 //!
-//! A log that an import has *claimed* also says how far it goes: no block or record above the claimed
-//! numbers belongs to it.
+//! A log that an import has *claimed* also records its end: no block or record above the claimed numbers belongs to
+//! it.
 //!
-//! A snapshot has no log: what its root block still says is its file system's at that moment, synced since.
+//! A snapshot has no log: the log header in its root block is its file system's at that moment, synced since.
 //!
-//! Every block is read from its device, past the cache: each is wanted once.
+//! Every block is read from its device, bypassing the cache: each is needed once.
 
 pub mod claim;
 mod dmu_sync;
@@ -39,7 +39,7 @@ use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::zio::{Form, ReadOptions};
 
-/// Blocks that a chain may have; no log is nearly as long.
+/// Maximum blocks of a chain; no log is nearly as long.
 const MAX_BLOCKS: u64 = 1 << 22;
 
 /// A block of the log, read and verified.
@@ -62,8 +62,8 @@ impl ChainBlock {
         LogBlock::from_bytes(&self.bytes, &self.bp)
     }
 
-    /// Its records that belong to the log: common head and record. In an encrypted dataset without its
-    /// key only the heads, and the fixed part of writes, can be believed.
+    /// Its records that belong to the log: common header and record. In an encrypted dataset without its key only
+    /// the headers, and the fixed part of writes, are meaningful.
     pub fn records(&self) -> impl Iterator<Item = (LrCommon, Result<LogRecord<'_>>)> {
         let last = self.last_record;
         let at = place(&self.bp);
@@ -75,8 +75,8 @@ impl ChainBlock {
     }
 }
 
-/// The chain of an object set's log, block by block. It ends at the first block that is not there;
-/// [`Chain::end`] then says why.
+/// The chain of an object set's log, block by block. It ends at the first missing block; [`Chain::end`] then
+/// returns the reason.
 #[derive(Debug)]
 pub struct Chain {
     objset: Arc<Objset>,
@@ -84,13 +84,13 @@ pub struct Chain {
     next: Option<Blkptr>,
     last_block: u64,
     last_record: u64,
-    /// The newest record met.
+    /// The newest visited record.
     met: u64,
     read: u64,
     end: Option<Error>,
 }
 
-/// The log of `objset`, its records as its readers want them: decrypted, for which the key is needed.
+/// The log of `objset`, with decrypted records, for which the key is needed.
 pub fn chain(objset: &Arc<Objset>) -> Chain {
     chain_as(objset, objset.form())
 }
@@ -113,26 +113,27 @@ pub fn chain_as(objset: &Arc<Objset>, form: Form) -> Chain {
 }
 
 impl Chain {
-    /// The pointer that is read next: that of a block that may not exist.
+    /// The pointer to be read next: its block may not exist.
     pub fn peek(&self) -> Option<Blkptr> {
         self.next.filter(|bp| !bp.is_hole() && LogBlock::sequence(bp) <= self.last_block)
     }
 
-    /// Why the chain ended, when it was not at a hole or the last claimed block. In a log that was
-    /// never claimed this is how every chain ends.
+    /// The reason of the chain's end, if it was not a hole or the last claimed block. A log that was never claimed
+    /// always ends like this.
     pub fn end(&self) -> Option<&Error> {
         self.end.as_ref()
     }
 
-    /// Once it has ended: why records that were claimed can't be reached, and how many of those behind the number `done`.
+    /// Once it has ended: the reason why claimed records are unreachable, and the number of those after the record
+    /// `done`.
     fn unreached(&self, done: u64) -> Option<(&Error, u64)> {
         let counted = self.last_record != u64::MAX;
         let left = self.last_record.saturating_sub(self.met.max(done));
         self.end.as_ref().filter(|_| counted && left > 0).map(|why| (why, left))
     }
 
-    /// Whether all records that were claimed have been met and only the block is left that was allocated ahead:
-    /// what it holds was never written, and is no damage.
+    /// Whether all claimed records have been visited and only the preallocated block is left: its content was never
+    /// written, and is not damage.
     fn is_over(&self, bp: &Blkptr) -> bool {
         self.met == self.last_record && LogBlock::sequence(bp) == self.last_block
     }
@@ -143,19 +144,19 @@ impl Chain {
         if !trailer {
             return Err(Error::corrupt("a log block's pointer without a log checksum").at_block(at));
         }
-        // The last block of a chain that nobody claimed was allocated ahead and maybe never written.
+        // The last block of an unclaimed chain was preallocated and maybe never written.
         let speculative = self.last_block == u64::MAX;
         let options = ReadOptions { form: self.form, speculative, ..ReadOptions::default() };
         let data = self.objset.arc().zio().read_wait(bp, at, options).data?;
         Ok(ChainBlock { bp: *bp, bytes: unswapped(bp, data), last_record: self.last_record })
     }
 
-    /// The pointer behind `block`.
+    /// The pointer after `block`.
     fn after(&self, block: &ChainBlock) -> Result<Option<Blkptr>> {
         let decoded = block.decode();
         let decoded = decoded.map_err(|e| Error::corrupt(e.to_string()).at_block(place(&block.bp)))?;
         let last = block.sequence() == self.last_block || self.read >= MAX_BLOCKS;
-        // A block is bound to its number, so numbers that rise make the chain end.
+        // A block is bound to its number, so rising numbers make the chain end.
         let next = decoded.chain.next_blk;
         let follows = LogBlock::sequence(&next) > block.sequence();
         Ok((!last && follows).then_some(next))
@@ -192,8 +193,8 @@ fn place(bp: &Blkptr) -> Bookmark {
     Bookmark::new(LogBlock::objset(bp), 0, Bookmark::ZIL, LogBlock::sequence(bp))
 }
 
-/// Log blocks mix integers with names and data: the swap of words that every block of the other byte
-/// order gets on its way in is taken back, and the decoder told the order instead.
+/// Log blocks mix integers with names and data: reverts the word swap that every block of the other byte order gets
+/// on input; the decoder gets the byte order instead.
 fn unswapped(bp: &Blkptr, data: Buf) -> Buf {
     if !bp.should_byteswap() {
         return data;
@@ -203,8 +204,8 @@ fn unswapped(bp: &Blkptr, data: Buf) -> Buf {
     own.into()
 }
 
-/// All blocks that a claimed log has: its own, the one that was never written included, and those that its write
-/// records name and that were claimed with it.
+/// All blocks of a claimed log: its own, including the one that was never written, and those of its write records
+/// that were claimed with it.
 #[doc(alias = "zil_parse")]
 pub(crate) fn blocks_of(view: &Arc<Objset>) -> Result<Vec<Blkptr>> {
     let claim_txg = view.phys.zil_header.claim_txg;
@@ -233,8 +234,8 @@ pub(crate) fn blocks_of(view: &Arc<Objset>) -> Result<Vec<Blkptr>> {
     Ok(blocks)
 }
 
-/// The data of a write whose record holds only a pointer to them, as long as the block: the part that
-/// counts is `length` bytes from `offset % size`. Zeros for a hole.
+/// The data of a write whose record holds only a pointer to them, as long as the block: the relevant part is
+/// `length` bytes from `offset % size`. Zeros for a hole.
 #[doc(alias = "zil_read_log_data")]
 pub fn write_data(objset: &Arc<Objset>, write: &LrWrite) -> Result<Buf> {
     let at = place_of_write(objset, write);
@@ -242,7 +243,7 @@ pub fn write_data(objset: &Arc<Objset>, write: &LrWrite) -> Result<Buf> {
     objset.arc().zio().read_wait(&write.blkptr, at, options).data
 }
 
-/// Where the block stands that a write record names.
+/// The position of the block of a write record.
 fn place_of_write(objset: &Objset, write: &LrWrite) -> Bookmark {
     let blkid = write.offset.checked_div(write.blkptr.lsize()).unwrap_or(0);
     Bookmark::new(objset.id, write.foid, Bookmark::ZIL, blkid)

@@ -1,7 +1,7 @@
-//! What properties say of a log, and where the data of a write go.
+//! The properties of a log, and the placement of a write's data.
 //!
-//! A small write goes into the log with its data. A write of whole blocks that are large goes to where it stays, and
-//! the log points to it; so does every write with `logbias=throughput`. With devices for logs only, all data go there,
+//! A small write goes into the log with its data. A write of large whole blocks goes to its final location, and the
+//! log points to it; so does every write with `logbias=throughput`. With dedicated log devices, all data go there,
 //! because they are faster. Source: `zil_write_state`, zil.c, OpenZFS 2.3.
 
 use super::itx::Itx;
@@ -12,35 +12,35 @@ use crate::error::Result;
 /// Block size above which writes of whole blocks are placed at once.
 #[doc(alias = "zfs_immediate_write_sz")]
 const IMMEDIATE: u64 = 32 << 10;
-/// Longest write whose data are copied when it is noted.
+/// Maximum write whose data are copied when it is recorded.
 #[doc(alias = "zil_maxcopied")]
 const COPIED: u64 = 7680;
 
-/// Property `sync`: what is written to the log.
+/// Property `sync`: the operations that are logged.
 #[doc(alias = "zfs_sync_type_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
-    /// What callers ask for.
+    /// Those that callers request.
     #[default]
     Standard,
     /// Every operation before it returns.
     Always,
-    /// Nothing: a crash takes back the last seconds, whatever callers asked for.
+    /// None: a crash loses the last seconds, whatever callers requested.
     Disabled,
 }
 
-/// Property `logbias`: what synchronous writes are optimized for.
+/// Property `logbias`: the optimization goal of synchronous writes.
 #[doc(alias = "zfs_logbias_op_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogBias {
-    /// That each is over soon.
+    /// Low latency of each.
     #[default]
     Latency,
-    /// That many are over soon: data are written once.
+    /// High throughput of many: data are written once.
     Throughput,
 }
 
-/// What properties say of a log.
+/// The properties of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogPolicy {
     /// Property `sync`.
@@ -61,12 +61,12 @@ impl LogPolicy {
     }
 }
 
-/// A write that was done, bytes included.
+/// A completed write, with its bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Written<'a> {
     /// The object.
     pub object: u64,
-    /// Where the bytes begin.
+    /// Offset of the bytes.
     pub offset: u64,
     /// The bytes.
     pub data: &'a [u8],
@@ -76,7 +76,7 @@ pub struct Written<'a> {
     pub sync: bool,
 }
 
-/// Where the data of a write go.
+/// The placement of a write's data.
 #[doc(alias = "itx_wr_state_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -86,12 +86,12 @@ enum Form {
 }
 
 impl Zil {
-    /// Properties changed.
+    /// Sets the properties.
     pub fn set_policy(&self, policy: LogPolicy) {
         *self.policy.write() = policy;
     }
 
-    /// What properties say.
+    /// The properties.
     pub fn policy(&self) -> LogPolicy {
         *self.policy.read()
     }
@@ -110,7 +110,7 @@ impl Zil {
         }
     }
 
-    /// Notes a write that was done under `tx`.
+    /// Records a write under `tx`.
     #[doc(alias("zfs_log_write", "zvol_log_write"))]
     pub fn log_write(&self, write: &Written<'_>, tx: &Tx) {
         let length = u64::try_from(write.data.len()).unwrap_or(u64::MAX);
@@ -134,8 +134,8 @@ impl Zil {
         }
     }
 
-    /// An operation is over that changed `object`: with `sync=always` it is committed. The caller must not hold a
-    /// transaction.
+    /// An operation that changed `object` is complete: with `sync=always` it is committed. The caller must not hold
+    /// a transaction.
     pub fn settle(&self, object: u64) -> Result<()> {
         match self.policy().sync == SyncMode::Always && !self.is_replaying() {
             true => self.commit(object),

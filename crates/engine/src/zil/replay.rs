@@ -1,16 +1,16 @@
-//! Replay: what the log of before an import says is done again, record by record, in its order.
+//! Replay: repeats the operations of the log from before an import, record by record, in its order.
 //!
-//! Each record is done in a transaction that also notes its number; the number reaches the log's head with the same
-//! group as the changes. So a crash in the middle goes on where it was: no record is done twice or left out. When
-//! all are done the chain is freed.
+//! Each record is replayed in a transaction that also notes its number; the number reaches the log's header with
+//! the same txg as the changes. So after a crash in the middle the replay continues where it was: no record is
+//! replayed twice or omitted. When all are done the chain is freed.
 //!
-//! Not done again are: records of groups that were on disk at the import, records that an earlier replay has done, and
-//! what happened to objects that no longer exist (writes and attributes may be logged after a removal).
+//! Skipped are: records of txgs that were on disk at the import, records that an earlier replay has done, and
+//! operations on objects that no longer exist (writes and attributes may be logged after a removal).
 //!
-//! A record that can't be done again ends the replay, and the log stays from that record on: the same program in another
-//! version, or after more space is there, goes on with it. [`discard`] gives the log up.
+//! A record that cannot be replayed ends the replay, and the log stays from that record on: another version of the
+//! program, or the same one after space has been freed, continues with it. [`discard`] discards the log.
 //!
-//! Differs from OpenZFS, which frees the log then, and all that is behind the record is lost.
+//! Differs from OpenZFS, which then frees the log, so that all records after it are lost.
 //!
 //! Source: `zil_replay`, zil.c, OpenZFS 2.3.
 
@@ -27,50 +27,50 @@ use super::{ChainBlock, chain, write_data};
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Kind, Result};
 
-/// Object number in a record; bits above say how many slots its dnode has.
+/// Object number in a record; higher bits contain the number of slots of its dnode.
 const OBJECT_MASK: u64 = (1 << 48) - 1;
 
-/// A record to be done again.
+/// A record to be replayed.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// Its head.
+    /// Its header.
     pub head: LrCommon,
-    /// Its type, with the flag for names without case.
+    /// Its type, with the flag for case-insensitive names.
     pub txtype: TxType,
     /// Order of the integers in its ACL entries.
     pub endian: Endian,
     /// The record.
     pub record: LogRecord<'a>,
-    /// For a write: the bytes, and the offset that they belong to. They may be a whole block around what was written;
-    /// the file then ends where it did, or where the write did if that is later.
+    /// For a write: the bytes, and their offset. They may be a whole block around the write; the file then ends
+    /// where it did, or where the write did if that is later.
     pub data: Option<(u64, Buf)>,
 }
 
-/// Does records again: a file system, a volume.
+/// Replays records: a file system, a volume.
 pub trait Replayer {
-    /// Does a record again, in a transaction in which it tells the log: by [`Zil::assign`], as always, or by
+    /// Replays a record, in a transaction in which it notifies the log: by [`Zil::assign`], as usual, or by
     /// [`Zil::replayed_in`].
     fn replay(&mut self, log: &Zil, record: &Record<'_>) -> Result<()>;
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    /// Records done again.
+    /// Replayed records.
     pub done: u64,
-    /// Records that had nothing to do any more.
+    /// Records without an effect any more.
     pub skipped: u64,
-    /// Why it ended before the end of the log, which is kept.
+    /// The reason of an end before the end of the log, which is kept.
     pub error: Option<Error>,
-    /// Records that wait: the one that could not be done again, and those behind it.
+    /// Waiting records: the one that could not be replayed, and those after it.
     pub lost: u64,
 }
 
 impl Replayed {
-    /// The replay, unless it ended early: then what to do is said.
+    /// The replay, unless it ended early.
     ///
     /// # Errors
-    /// Why it ended early.
+    /// The reason of the early end, with the recommended action.
     pub fn complete(self) -> Result<Self> {
         match self.error {
             None => Ok(self),
@@ -87,25 +87,25 @@ impl Replayed {
     }
 }
 
-/// A record that was not done again.
+/// A record that was not replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     /// Its number.
     pub seq: u64,
-    /// Its group.
+    /// Its txg.
     pub txg: u64,
     /// Name of its type.
     pub kind: String,
-    /// The object that it is about.
+    /// Its object.
     pub object: Option<u64>,
-    /// For a write or truncation: where, and how many bytes.
+    /// For a write or truncation: offset, and number of bytes.
     pub range: Option<(u64, u64)>,
-    /// For names: the last one that it gives or takes.
+    /// For names: the last one that it adds or removes.
     pub name: Option<Vec<u8>>,
 }
 
-/// Records of a log that were not done again, in their order. Without the key of an encrypted dataset only what is clear
-/// is told.
+/// Unreplayed records of a log, in order. Without the key of an encrypted dataset only unencrypted fields are
+/// returned.
 pub fn waiting(view: &Arc<Objset>) -> Vec<Waiting> {
     let header = view.phys.zil_header;
     let due = |head: &LrCommon| head.seq > header.replay_seq && head.txg >= header.claim_txg;
@@ -129,7 +129,7 @@ pub fn waiting(view: &Arc<Objset>) -> Vec<Waiting> {
     all.collect()
 }
 
-/// The range or the name that a record is about.
+/// The range or the name of a record.
 fn place_of(record: &LogRecord<'_>) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
     match record {
         LogRecord::Write(w) | LogRecord::Write2(w) => (Some((w.lr.offset, w.lr.length)), None),
@@ -143,10 +143,10 @@ fn place_of(record: &LogRecord<'_>) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
     }
 }
 
-/// Frees the log of a dataset that is not in use, and what waits in it is lost. Gives those records.
+/// Frees the log of a dataset that is not in use; its waiting records are lost. Returns those records.
 ///
 /// # Errors
-/// `Busy` when the dataset is in use.
+/// `Busy` if the dataset is in use.
 pub fn discard(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Vec<Waiting>> {
     let log = Zil::open(objset, host)?;
     let view = objset.view();
@@ -162,10 +162,10 @@ pub fn discard(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Vec<W
     ended.map(|()| lost)
 }
 
-/// Replays the log, if that is due, and frees it.
+/// Replays the log, if necessary, and frees it.
 ///
 /// # Errors
-/// What the pool fails with.
+/// The pool's error.
 #[doc(alias = "zil_replay")]
 pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
     let objset = log.objset()?;
@@ -200,7 +200,7 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
     Ok(outcome)
 }
 
-/// Records from the number `seq` on that are to be done again.
+/// Number of records from `seq` on that are to be replayed.
 fn due_from(view: &Arc<Objset>, seq: u64) -> u64 {
     let claim = view.phys.zil_header.claim_txg;
     let due = |block: ChainBlock| block.records().filter(|(h, _)| h.seq >= seq && h.txg >= claim).count();
@@ -241,7 +241,7 @@ fn replay_block(
         let record = Record { head, txtype, endian, record, data };
         log.set_replaying(head.seq);
         if one(log, replayer, &record).map_err(named)?.is_err() {
-            // What was removed may still take its number until its group is on disk.
+            // A removed object may keep its number until its txg is on disk.
             log.host.wait_all().map_err(named)?;
             one(log, replayer, &record).and_then(|done| done).map_err(named)?;
         }
@@ -250,13 +250,13 @@ fn replay_block(
     Ok(())
 }
 
-/// Does one record again. An error of its own is inside; outside is a panic, after which nothing is tried again.
+/// Replays one record. The inner error is the record's; the outer one is a panic, after which the replay stops.
 fn one(log: &Arc<Zil>, replayer: &mut dyn Replayer, record: &Record<'_>) -> Result<Result<()>> {
     catch_unwind(AssertUnwindSafe(|| replayer.replay(log, record)))
         .map_err(|_| Error::new(Kind::Invalid, "this program has a fault"))
 }
 
-/// The object that a record changes, which is there before.
+/// The existing object that a record changes.
 fn object_of(record: &LogRecord<'_>) -> Option<u64> {
     let object = match record {
         LogRecord::Write(w) | LogRecord::Write2(w) => w.lr.foid,
@@ -271,7 +271,7 @@ fn object_of(record: &LogRecord<'_>) -> Option<u64> {
     Some(object & OBJECT_MASK)
 }
 
-/// Whether a record that may come late is about an object that no longer exists.
+/// Whether a record that may come late refers to an object that no longer exists.
 #[doc(alias = "TX_OOO")]
 fn is_gone(log: &Zil, record: &LogRecord<'_>) -> Result<bool> {
     let Some(object) = object_of(record) else { return Ok(false) };
@@ -282,7 +282,7 @@ fn is_gone(log: &Zil, record: &LogRecord<'_>) -> Result<bool> {
     }
 }
 
-/// The bytes of a write and where they belong.
+/// The bytes of a write and their offset.
 fn data_of(view: &Arc<Objset>, record: &LogRecord<'_>) -> Result<Option<(u64, Buf)>> {
     let LogRecord::Write(write) = record else { return Ok(None) };
     if let Some(data) = write.data {
@@ -293,7 +293,7 @@ fn data_of(view: &Arc<Objset>, record: &LogRecord<'_>) -> Result<Option<(u64, Bu
     if size > MAX_DATA {
         return Err(Error::corrupt("a write is larger than any block"));
     }
-    // The block holds what was around the write, too.
+    // The block also contains the bytes around the write.
     let start = if length < size { offset - offset % size } else { offset };
     if blkptr.is_hole() {
         return Ok(Some((start, AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into())));
@@ -301,5 +301,5 @@ fn data_of(view: &Arc<Objset>, record: &LogRecord<'_>) -> Result<Option<(u64, Bu
     Ok(Some((start, write_data(view, &write.lr)?)))
 }
 
-/// Largest block.
+/// Maximum size of a block.
 const MAX_DATA: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! The log in syncing context: blocks that groups on disk cover are freed, and its head moves on.
+//! The log in syncing context: frees the blocks that txgs on disk cover, and advances its header.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::error::Result;
 use crate::txg::{SIZE, slot};
 use crate::zio::gang_members;
 
-/// The end of a chain, to come with a group.
+/// The pending end of a chain, to be done with a txg.
 #[derive(Debug)]
 pub(super) struct Destroy {
     pub txg: u64,
     pub space: Vec<Space>,
-    /// The first block, when it is kept to begin the next chain.
+    /// The first block, if it is kept to begin the next chain.
     pub first: Option<Blkptr>,
 }
 
-/// Space of a block, and when it was allocated.
+/// Space of a block, and the txg of its allocation.
 pub(super) type Space = (Dva, u64);
 
-/// A pointer, if it leads somewhere.
+/// A pointer, if it is not a hole.
 pub(super) trait Filled: Sized {
     fn filled(self) -> Option<Self>;
 }
@@ -37,7 +37,7 @@ impl Filled for Blkptr {
     }
 }
 
-/// All space that a claimed log takes.
+/// All space of a claimed log.
 pub(super) fn space_of(view: &Arc<Objset>) -> Result<Vec<Space>> {
     let mut space = Vec::new();
     for bp in blocks_of(view)? {
@@ -73,7 +73,7 @@ impl IntentLog for Zil {
             *header = ZilHeader::default();
             chain.replayed = [0; SIZE];
             if let Some(mut first) = end.first {
-                // Another name, so that nothing that may still lie behind it belongs to the chain.
+                // A new log guid, so that no old block after it belongs to the chain.
                 first.set_checksum([self.host.random(), self.host.random(), LogBlock::objset(&first), 1]);
                 header.log = first;
             }

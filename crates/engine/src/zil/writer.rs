@@ -1,8 +1,8 @@
-//! One commit on its way to disk: records become blocks, blocks are written together, then devices are flushed.
+//! Writes one commit to disk: records become blocks, blocks are written together, then devices are flushed.
 //!
-//! A block names its successor, so the successor's place is allocated before the block is written, and its size is a
-//! guess: what is left of this commit, or as much as recent commits took. Of a block only what is used is written,
-//! except on raidz, where a block written short could not be reconstructed.
+//! A block names its successor, so the successor is allocated before the block is written, and its size is an
+//! estimate: the rest of this commit, or the size of recent commits. Only the used part of a block is written,
+//! except on raidz, where a truncated block could not be reconstructed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::zio::dedup::Dedup;
 use crate::zio::verify::seal_log_block;
 use crate::zio::write::WriteProps;
 
-/// Largest block of a log.
+/// Maximum block size of a log.
 #[doc(alias = "zil_maxblocksize")]
 pub(super) const MAX_BLOCK: u64 = 128 << 10;
-/// Bytes of the head of a block.
+/// Bytes of the header of a block.
 const HEAD: usize = ZilChain::SIZE;
-/// A large write is cut only where at least so many of its bytes fit.
+/// A large write is split only where at least so many of its bytes fit.
 const LEAST_PIECE: u64 = 4 << 10;
 
-/// How a block of the log is written; its place and checksum are in its pointer.
+/// Write properties of a log block; its location and checksum are in its pointer.
 const PROPS: WriteProps = WriteProps {
     object_type: ObjectType::INTENT_LOG,
     level: 0,
@@ -44,12 +44,12 @@ const PROPS: WriteProps = WriteProps {
     hole_birth: false,
     nopwrite: false,
     dedup: Dedup::Off,
-    // What is encrypted is sealed before it gets its checksum.
+    // Encryption happens before the block gets its checksum.
     encrypt: false,
 };
 
-/// Space for a block of the log, born in `txg`; its checksum words are the caller's. In an encrypted dataset salt and
-/// IV are chosen now: the block is written once.
+/// Allocates a block of the log, born in `txg`; the caller sets its checksum words. In an encrypted dataset salt
+/// and IV are chosen now: the block is written once.
 #[doc(alias = "zio_alloc_zil")]
 pub(super) fn allocate(objset: &LiveObjset, size: u64, txg: u64) -> Result<Blkptr> {
     let (zio, crypt) = (objset.arc().zio(), objset.policy().encrypt);
@@ -73,13 +73,13 @@ pub(super) fn allocate(objset: &LiveObjset, size: u64, txg: u64) -> Result<Blkpt
     Ok(bp)
 }
 
-/// Size of a block for so many bytes of records.
+/// Block size for this many bytes of records.
 pub(super) fn block_size(bytes: u64) -> u64 {
     let head = u64::try_from(HEAD).unwrap_or(0);
     bytes.saturating_add(head).next_multiple_of(ZIL_MIN_BLOCK_SIZE).min(MAX_BLOCK)
 }
 
-/// The block that is being filled.
+/// The block being filled.
 #[derive(Debug)]
 struct Current {
     bp: Blkptr,
@@ -97,33 +97,33 @@ impl Current {
     }
 }
 
-/// A commit that is being written.
+/// A commit being written.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     zil: &'a Zil,
     objset: Arc<LiveObjset>,
     current: Current,
-    /// Bytes of records still to come.
+    /// Bytes of the remaining records.
     left: u64,
-    /// Bytes of records so far.
+    /// Bytes of the records so far.
     taken: u64,
     writes: Vec<Promise<Result<Blkptr>>>,
-    /// Blocks written, to be marked when they are on disk.
+    /// Written blocks, to be marked when they are on disk.
     blocks: Vec<Blkptr>,
     tops: BTreeSet<u32>,
-    /// The group that was the next to be on disk before anything was written.
+    /// The txg that was the next to reach the disk before anything was written.
     began: u64,
 }
 
 impl<'a> Batch<'a> {
-    /// Goes on in the chain's last block, which is `bp`.
+    /// Continues in the chain's last block, which is `bp`.
     pub fn new(zil: &'a Zil, objset: Arc<LiveObjset>, bp: Blkptr, placed: &Placed, began: u64) -> Self {
         let left = placed.itxs.iter().map(Itx::size).fold(0, u64::saturating_add);
         let (writes, blocks, tops) = (Vec::new(), Vec::new(), placed.tops.clone());
         Self { zil, objset, current: Current::of(bp), left, taken: 0, writes, blocks, tops, began }
     }
 
-    /// Puts a record into the log.
+    /// Adds a record to the log.
     pub fn add(&mut self, itx: Itx) -> Result<()> {
         let size = itx.size();
         match itx.payload {
@@ -149,7 +149,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes data into as many records as blocks want. An object that is gone has none.
+    /// Writes data into as many records as blocks require. A removed object has none.
     fn data(&mut self, lr: ondisk::zil::LrWrite, txg: u64) -> Result<()> {
         let Some(data) = self.zil.read_data(&self.objset, &lr)? else { return Ok(()) };
         let (mut rest, mut offset) = (data.as_slice(), lr.offset);
@@ -176,7 +176,7 @@ impl<'a> Batch<'a> {
     fn close(&mut self, next: u64) -> Result<()> {
         let [a, b, c, seq] = self.current.bp.checksum_words();
         let bp = {
-            // Held until the new block is in the list: the group that it is born in must know it.
+            // Held until the new block is in the list: its birth txg must know it.
             let tx = self.zil.host.begin()?;
             self.objset.touch(&tx)?;
             let mut bp = allocate(&self.objset, block_size(next), tx.txg())?;
@@ -214,7 +214,7 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Bytes of the block that are written.
+    /// Number of bytes written of the block.
     #[doc(alias = "zio_shrink")]
     fn stored_size(&self, bp: &Blkptr, nused: u64) -> usize {
         let whole = bp.asize() > bp.psize();
@@ -225,12 +225,12 @@ impl<'a> Batch<'a> {
         usize::try_from(size).unwrap_or(0)
     }
 
-    /// Writes what is left, waits for all blocks, and makes them durable. Gives how many bytes of records there were.
+    /// Writes the rest, waits for all blocks, and makes them durable. Returns the bytes of records.
     pub fn finish(mut self, next: u64) -> Result<u64> {
         let taken = self.taken;
         let closed = if self.current.bytes.len() > HEAD { self.close(next.max(taken)) } else { Ok(()) };
         let executor = Arc::clone(self.objset.arc().zio().executor());
-        // Every write must have ended before anybody may free its place.
+        // Every write must have ended before its space may be freed.
         let results: Vec<_> = self.writes.iter().map(|write| write.clone().wait(&*executor)).collect();
         let written = closed.and(results.into_iter().try_for_each(|result| result.map(drop)));
         let safe = written.and_then(|()| self.flush());

@@ -1,4 +1,4 @@
-//! What one transaction group changed in one object.
+//! The changes of one txg to one object.
 
 use std::collections::BTreeMap;
 
@@ -37,11 +37,11 @@ impl StoredBlock {
 pub enum Dirty {
     /// These bytes are to be written.
     Data(Buf),
-    /// The block is on disk already (an intent-log write); this pointer takes its place.
+    /// The block is already on disk (an intent-log write); this pointer replaces the old one.
     Written(Blkptr, Buf),
-    /// These bytes are to be written as they are.
+    /// These bytes are to be written unchanged.
     Stored(StoredBlock),
-    /// This pointer, which has its bytes within it or none at all, takes the block's place.
+    /// This pointer, which embeds its bytes or has none, replaces the block's.
     Pointer(Blkptr),
 }
 
@@ -55,24 +55,24 @@ impl Dirty {
     }
 }
 
-/// What becomes of the spill block.
+/// The change of the spill block.
 #[derive(Debug, Clone, Default)]
 pub enum Spill {
-    /// It stays.
+    /// It is unchanged.
     #[default]
     Same,
-    /// It goes.
+    /// It is removed.
     Removed,
     /// It is written.
     Set(Buf),
-    /// It is written as it is.
+    /// It is written unchanged.
     Stored(StoredBlock),
 }
 
-/// Changes of one group. Frees come before blocks: a block that was freed and written again is in `blocks`.
+/// Changes of one txg. Frees precede blocks: a block that was freed and rewritten is in `blocks`.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
-    /// The group.
+    /// The txg.
     pub txg: u64,
     /// All blocks that the object had before are freed.
     pub wipe: bool,
@@ -84,9 +84,9 @@ pub struct Change {
     pub spill: Spill,
     /// Indirect blocks that change with them.
     pub touched: Touched,
-    /// Blocks that were written to disk for the intent log, and that nothing refers to but its records.
+    /// Blocks that were written to disk for the intent log, and are referenced only by its records.
     pub dropped: Vec<Blkptr>,
-    /// The dnode as this group left it, once a later group began to change it.
+    /// The dnode as this txg left it, once a later txg began to change it.
     pub left: Option<Dnode>,
 }
 
@@ -106,18 +106,18 @@ impl Said {
     }
 }
 
-/// What a change says of a block.
+/// The content of a block according to a change.
 #[derive(Debug)]
 pub enum Said {
     /// These bytes.
     Bytes(Buf),
-    /// What these bytes are made of.
+    /// The content of this stored block.
     Stored(StoredBlock),
-    /// What this pointer has within it.
+    /// The data embedded in this pointer.
     Pointer(Blkptr),
     /// Zeros.
     Hole,
-    /// Nothing: ask what was before.
+    /// Unchanged: consult the earlier changes.
     Nothing,
 }
 
@@ -127,7 +127,7 @@ impl Change {
         Self { txg, ..Self::default() }
     }
 
-    /// What it says of block `blkid`.
+    /// The content of block `blkid`.
     pub fn says(&self, blkid: u64) -> Said {
         if let Some(dirty) = self.blocks.get(&blkid) {
             return dirty.said();
@@ -135,12 +135,12 @@ impl Change {
         if self.gives_up(blkid) { Said::Hole } else { Said::Nothing }
     }
 
-    /// Whether it frees what block `blkid` was before.
+    /// Whether it frees the previous content of block `blkid`.
     pub fn gives_up(&self, blkid: u64) -> bool {
         self.wipe || self.freed.contains(blkid, blkid.saturating_add(1))
     }
 
-    /// Gives block `blkid` new content; true when the group did not have it yet.
+    /// Sets the content of block `blkid`; returns true if the txg did not have the block yet.
     pub fn put(&mut self, blkid: u64, dirty: Dirty) -> bool {
         let before = self.blocks.insert(blkid, dirty);
         let first = before.is_none();
@@ -148,7 +148,7 @@ impl Change {
         first
     }
 
-    /// Writes into block `blkid` if the group has it, and it is long enough; true then.
+    /// Overwrites part of block `blkid` if the txg has it, and it is long enough; returns whether it did.
     pub fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
         let mut block = match self.blocks.get_mut(&blkid) {
             Some(Dirty::Data(buf)) => std::mem::replace(buf, Buf::empty()).into_owned(),
@@ -166,7 +166,8 @@ impl Change {
         }
     }
 
-    /// Only records point to this block any more. One that the group did not write is the object's, which frees it itself.
+    /// Only records refer to this block any more. A block that the txg did not write is the object's, which frees
+    /// it itself.
     pub fn drop_block(&mut self, bp: &Blkptr) {
         if !bp.is_hole() && bp.logical_birth() == self.txg {
             self.dropped.push(*bp);
@@ -183,14 +184,14 @@ impl Change {
         self.freed.insert(start, end);
     }
 
-    /// Frees the object and everything that it had.
+    /// Frees the object and all its blocks.
     pub fn free_all(&mut self) {
         self.free(0, u64::MAX);
         *self = Self { wipe: true, dropped: std::mem::take(&mut self.dropped), ..Self::new(self.txg) };
     }
 }
 
-/// Puts `bytes` into a block; false when it has no room for them there.
+/// Copies `bytes` into a block; returns false if they do not fit there.
 pub fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
     let target = block.get_mut(skip..).and_then(|b| b.get_mut(..bytes.len()));
     target.is_some_and(|to| {

@@ -1,7 +1,7 @@
-//! An object in memory: what is on disk, and what each transaction group changed since.
+//! An object in memory: its on-disk state, and the later changes of each txg.
 //!
-//! Reads ask the changes, newest first, then the disk. A change stays until what it wrote can be read from
-//! disk, so a reader sees every byte at every moment.
+//! Reads consult the changes, newest first, then the disk. A change stays until its blocks can be read from disk,
+//! so a reader sees every byte at every moment.
 //!
 //! Lock order: a handle's state is taken before the object set's dirty lists; no I/O is done under it.
 
@@ -22,21 +22,21 @@ use crate::txg::{SIZE, slot};
 /// The object's state.
 #[derive(Debug)]
 pub(super) struct State {
-    /// As on disk, pointers included.
+    /// The on-disk state, including pointers.
     pub synced: Arc<Object>,
-    /// As the newest change left it; its pointers mean nothing.
+    /// The dnode after the newest change; its pointers have no meaning.
     pub now: Dnode,
     pub changes: [Option<Box<Change>>; SIZE],
 }
 
-/// What a group that is not on disk yet has of a block.
+/// The content of a block in a txg that is not on disk yet.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    /// Nothing: the group did not write the block, or freed it.
+    /// None: the txg did not write the block, or freed it.
     Nothing,
     /// Bytes to be written.
     Bytes(Buf),
-    /// The block is written; this will point to it.
+    /// The block is written; this pointer will refer to it.
     Written(Blkptr),
 }
 
@@ -84,17 +84,17 @@ impl Handle {
         self.objset.upgrade().ok_or_else(|| Error::new(Kind::Invalid, "the object set has been closed"))
     }
 
-    /// The dnode as it is now. Its block pointers are those on disk.
+    /// The current dnode. Its block pointers are those on disk.
     pub fn dnode(&self) -> Dnode {
         self.state.read().now.clone()
     }
 
-    /// True when the object has been freed, or never was.
+    /// Whether the object has been freed, or never existed.
     pub fn is_free(&self) -> bool {
         self.state.read().now.is_free()
     }
 
-    /// Whether nothing that was changed waits to be written.
+    /// Whether no change waits to be written.
     pub fn is_clean(&self) -> bool {
         self.state.read().is_clean()
     }
@@ -104,7 +104,7 @@ impl Handle {
         Arc::clone(&self.state.read().synced)
     }
 
-    /// Whether block `blkid` is stored, when what is not on disk yet says so; `None`: the disk does.
+    /// Whether block `blkid` is stored, if unwritten changes determine it; `None` if the disk does.
     pub fn pending(&self, blkid: u64) -> Option<bool> {
         match self.state.read().says(blkid) {
             Said::Bytes(_) | Said::Stored(_) | Said::Pointer(_) => Some(true),
@@ -130,13 +130,13 @@ impl Handle {
         if let Some(bytes) = said.bytes(size).map_err(|e| e.at_block(synced.at(0, blkid)))? {
             return Ok(bytes);
         }
-        // When the block size changes, a block that is stored is written anew at once: what is not was a hole.
+        // When the block size changes, a stored block is rewritten at once: an unwritten one was a hole.
         let resized = synced.dnode.datablksz() != size;
         if synced.dnode.is_free() || blkid > synced.dnode.maxblkid || resized {
             return Ok(zeros());
         }
         match synced.block(blkid) {
-            // The block was freed and its place used again while the read was under way.
+            // The block was freed and its space reused during the read.
             Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => {
                 self.block(blkid)
             }
@@ -144,7 +144,7 @@ impl Handle {
         }
     }
 
-    /// The spill block as it is now.
+    /// The current spill block.
     pub fn spill(&self) -> Result<Option<Buf>> {
         let synced = {
             let state = self.state.read();
@@ -171,7 +171,7 @@ impl Handle {
         let objset = self.objset()?;
         let mut state = self.state.write();
         let State { now, changes, .. } = &mut *state;
-        // The first change of a group fixes what the groups before it leave.
+        // The first change of a txg fixes the state left by the previous txgs.
         if changes.get(slot(tx.txg())).is_some_and(Option::is_none) {
             for earlier in changes.iter_mut().flatten() {
                 assert!(earlier.txg < tx.txg(), "changes are made in the newest group");
@@ -207,8 +207,8 @@ impl Handle {
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
-    /// Replaces a block by one of a send stream, which is written as it is. Its logical bytes are as many as the object's
-    /// block size.
+    /// Replaces a block by one of a send stream, which is written unchanged. Its logical size is the object's block
+    /// size.
     pub fn write_stored(self: &Arc<Self>, tx: &Tx, blkid: u64, block: StoredBlock) -> Result<()> {
         let len = block.bytes.len();
         self.check_way_to(tx, blkid)?;
@@ -220,7 +220,7 @@ impl Handle {
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
-    /// Replaces a block by a pointer that takes no space: embedded or redacted, born in `tx`'s group.
+    /// Replaces a block by a pointer that takes no space: embedded or redacted, born in `tx`'s txg.
     #[doc(alias("dmu_write_embedded", "dmu_redact"))]
     pub fn write_pointer(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr) -> Result<()> {
         assert!(bp.is_embedded() && bp.logical_birth() == tx.txg(), "the pointer is new and takes no space");
@@ -232,7 +232,7 @@ impl Handle {
         if first { self.counts_block(tx, blkid, ondisk::blkptr::BLKPTR_SIZE) } else { Ok(()) }
     }
 
-    /// What group `txg` has of block `blkid`.
+    /// The content of block `blkid` in txg `txg`.
     pub(crate) fn waiting(&self, txg: u64, blkid: u64) -> Waiting {
         let state = self.state.read();
         let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
@@ -245,8 +245,8 @@ impl Handle {
         }
     }
 
-    /// Where block `blkid` is on disk, when nothing changes that before group `txg` gives it what waits there now: then
-    /// the pointer stands, and the block keeps its content, until that group is on disk.
+    /// The on-disk location of block `blkid`, if no change reaches it before the content waiting in `txg`: then the
+    /// pointer stays valid, and the block keeps its content, until that txg is on disk.
     pub(crate) fn settled(&self, txg: u64, blkid: u64) -> Option<Blkptr> {
         let synced = {
             let state = self.state.read();
@@ -261,8 +261,8 @@ impl Handle {
         synced.pointer(0, blkid).ok()
     }
 
-    /// `bytes`, which wait to be written to block `blkid`, have been written to where `bp` points. If others
-    /// took their place since, the block is freed with the group.
+    /// `bytes`, which wait to be written to block `blkid`, have been written to the location of `bp`. If they were
+    /// replaced since, the block is freed with the txg.
     #[doc(alias("dmu_sync_done", "dbuf_unoverride"))]
     pub fn place_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr, bytes: &Buf) -> Result<()> {
         self.change(tx, |_, change| {
@@ -296,7 +296,7 @@ impl Handle {
         if skip == 0 && bytes.len() == size {
             return self.write_block(tx, blkid, bytes.into());
         }
-        // Changed where it lies when this group has it already.
+        // Changed in place if this txg already has it.
         if self.change(tx, |_, change| change.overwrite(blkid, skip, bytes))? {
             return Ok(());
         }
@@ -307,7 +307,7 @@ impl Handle {
         }
         let len = block.len();
         let first = self.change(tx, |dnode, change| {
-            // Somebody else may have written into another part of the block while it was read.
+            // Another thread may have written another part of the block during the read.
             if change.overwrite(blkid, skip, bytes) {
                 return false;
             }
@@ -317,14 +317,14 @@ impl Handle {
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
-    /// So many bytes more are waiting to be written. A block that changes again and again is written once.
+    /// Charges this many more bytes to be written. A block that changes repeatedly is written once.
     fn counts(&self, tx: &Tx, bytes: usize) -> Result<()> {
         tx.dirtied(bytes);
         self.objset()?.changed.add(tx.txg(), u64::try_from(bytes).unwrap_or(0));
         Ok(())
     }
 
-    /// Block `blkid` is written, and what is above it.
+    /// Charges block `blkid` and the blocks above it.
     fn counts_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: usize) -> Result<()> {
         let objset = self.objset()?;
         let needs = self.change(tx, |dnode, change| {
@@ -359,7 +359,7 @@ impl Handle {
         })
     }
 
-    /// Changes the block size while there is one block at most.
+    /// Changes the block size while there is at most one block.
     pub fn set_block_size(self: &Arc<Self>, tx: &Tx, bytes: u64) -> Result<()> {
         let old = self.dnode();
         if old.datablksz() == bytes {
@@ -394,7 +394,7 @@ impl Handle {
         !synced.dnode.is_free() && !matches!(synced.blkptr(0, 0), Ok(None))
     }
 
-    /// Writes the object's dnode with `tx`'s group though nothing in it changes; one that was freed stays so.
+    /// Writes the object's dnode with `tx`'s txg although nothing in it changes; a freed one stays freed.
     pub fn touch(self: &Arc<Self>, tx: &Tx) -> Result<()> {
         self.change(tx, |_, _| ())?;
         self.counts(tx, ondisk::dnode::DNODE_MIN_SIZE)
@@ -410,7 +410,7 @@ impl Handle {
         self.change(tx, |dnode, _| dnode.set_sealed_bonus(bytes, len))
     }
 
-    /// Makes the tree of blocks as high as it is on the other side of a raw stream, and the last block the same.
+    /// Sets the height of the block tree and the last block to those of the sender of a raw stream.
     #[doc(alias("dmu_object_set_nlevels", "dmu_object_set_maxblkid"))]
     pub fn set_shape(self: &Arc<Self>, tx: &Tx, levels: u8, maxblkid: u64) -> Result<()> {
         self.change(tx, |dnode, _| {
@@ -419,7 +419,7 @@ impl Handle {
         })
     }
 
-    /// Replaces the bonus buffer and says what it holds.
+    /// Replaces the bonus buffer and sets its type.
     pub fn set_typed_bonus(self: &Arc<Self>, tx: &Tx, kind: ObjectType, bytes: &[u8]) -> Result<()> {
         self.change(tx, |dnode, _| {
             dnode.bonustype = kind;
@@ -435,7 +435,7 @@ impl Handle {
         }
         self.change(tx, |dnode, change| {
             match &bytes {
-                // Where it will be is known when it is written; the flag and the room are needed now.
+                // Its location becomes known when it is written; the flag and the space are needed now.
                 Some(_) => dnode.set_spill(Some(dnode.spill().copied().unwrap_or_default())),
                 None => dnode.set_spill(None),
             }
@@ -443,7 +443,7 @@ impl Handle {
         })
     }
 
-    /// Replaces the spill block by one of a send stream, which is written as it is.
+    /// Replaces the spill block by one of a send stream, which is written unchanged.
     pub fn set_stored_spill(self: &Arc<Self>, tx: &Tx, block: StoredBlock) -> Result<()> {
         let copies = self.objset()?.policy.read().spill(&self.dnode()).copies;
         tx.needs(Needs::block(u64::try_from(block.bytes.len()).unwrap_or(0), copies));
@@ -453,12 +453,12 @@ impl Handle {
         })
     }
 
-    /// Changes what the object's blocks hold.
+    /// Changes the type of the object's blocks.
     pub fn set_object_type(self: &Arc<Self>, tx: &Tx, kind: ObjectType) -> Result<()> {
         self.change(tx, |dnode, _| dnode.object_type = kind)
     }
 
-    /// Changes how the object's blocks are checked and compressed (raw numbers; 0 inherits).
+    /// Changes checksum and compression of the object's blocks (raw numbers; 0 inherits).
     pub fn set_functions(self: &Arc<Self>, tx: &Tx, checksum: u8, compress: u8) -> Result<()> {
         self.change(tx, |dnode, _| (dnode.checksum, dnode.compress) = (checksum, compress))
     }
@@ -472,7 +472,7 @@ impl Handle {
         })
     }
 
-    /// Makes a new object of a free one.
+    /// Allocates a new object in a free slot.
     pub(super) fn allocate(self: &Arc<Self>, tx: &Tx, new: Dnode) -> Result<()> {
         self.change(tx, |dnode, change| {
             assert!(dnode.is_free(), "a new object takes a free place");
@@ -481,7 +481,7 @@ impl Handle {
         })
     }
 
-    /// As a target of edits under `tx`.
+    /// A target of edits under `tx`.
     pub fn edit<'a>(self: &Arc<Self>, tx: &'a Tx) -> Editor<'a> {
         Editor { handle: Arc::clone(self), tx }
     }

@@ -1,21 +1,21 @@
 //! Object sets that are being written.
 //!
 //! ```text
-//!  LiveObjset ── handles: objects in memory ([`Handle`]), each with what every open group changed
-//!       │        dirty lists: which objects each group changed
+//!  LiveObjset ── handles: objects in memory ([`Handle`]), each with the changes of every unsynced txg
+//!       │        dirty lists: the objects changed by each txg
 //!       └─ sync: data blocks → indirect blocks, level by level → dnode blocks → the root block
 //! ```
 //!
-//! An ordinary [`Objset`] made by [`LiveObjset::view`] reads through the handles, so every reader of object
-//! sets sees what has been written before it is on disk.
+//! An ordinary [`Objset`] made by [`LiveObjset::view`] reads through the handles, so every reader of object sets
+//! sees changes before they are on disk.
 //!
-//! Crash argument: nothing here overwrites a block that an uberblock on disk refers to; new blocks go to free
-//! space, and the new root is reachable only through the uberblock that the caller writes last.
+//! Crash argument: no block that an on-disk uberblock refers to is overwritten; new blocks go to free space, and
+//! the new root is reachable only through the uberblock that the caller writes last.
 //!
 //! Lock order: handle state → dirty list; handles map → nothing.
 //!
-//! Differs from OpenZFS: indirect blocks have no buffers of their own: a sync reads, changes and writes them
-//! level by level; data buffers belong to groups, not to blocks with lists of dirty records.
+//! Differs from OpenZFS: indirect blocks have no buffers of their own: a sync reads, changes and writes them level
+//! by level; data buffers belong to txgs, not to blocks with lists of dirty records.
 
 mod change;
 mod handle;
@@ -55,7 +55,7 @@ use crate::zio::Form;
 
 /// Keeps the head of an object set's intent log up to date.
 pub trait IntentLog: Send + Sync + std::fmt::Debug {
-    /// The object set is about to be written with `tx`'s group: what it covers is no longer needed in the log.
+    /// The object set is about to be written with `tx`'s txg: the log no longer needs records that the txg covers.
     #[doc(alias = "zil_sync")]
     fn sync(&self, tx: &Tx, header: &mut ZilHeader) -> Result<()>;
     /// Ends the chain on disk and writes none until [`IntentLog::resume`].
@@ -66,7 +66,7 @@ pub trait IntentLog: Send + Sync + std::fmt::Debug {
     fn resume(&self);
 }
 
-/// What stands in the root block besides the dnodes of the special objects.
+/// The fields of the root block besides the dnodes of the special objects.
 #[derive(Debug)]
 struct Root {
     phys: ondisk::Objset,
@@ -79,25 +79,25 @@ pub struct LiveObjset {
     /// Object number of the dataset in the MOS; 0 for the MOS.
     pub id: u64,
     me: Weak<LiveObjset>,
-    /// Reads what is on disk.
+    /// Reads the on-disk state.
     plain: Arc<Objset>,
     root: RwLock<Root>,
     handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     dirty: [Mutex<BTreeMap<u64, Arc<Handle>>>; SIZE],
-    /// Where the search for a free object number goes on.
+    /// Where the search for a free object number continues.
     cursor: Mutex<u64>,
     policy: RwLock<Policy>,
     log: RwLock<Option<Arc<dyn IntentLog>>>,
     /// Set while a raw stream fills it.
     raw: RwLock<Option<raw::Raw>>,
-    /// Bytes that each open group changed.
+    /// Bytes changed by each open txg.
     changed: crate::dmu::tx::Changed,
-    /// How often clean objects were forgotten.
+    /// Number of times that clean objects were evicted.
     trims: AtomicU64,
-    /// With more objects in memory, those without a use go.
+    /// With more objects in memory, unused ones are evicted.
     crowded: AtomicUsize,
-    /// A group is being written: what a dnode's block says of an object may be older than the object. Changes under the
-    /// lock of `handles`.
+    /// A txg is being written: the block of a dnode may be older than the object. Changes under the lock of
+    /// `handles`.
     syncing: AtomicBool,
 }
 
@@ -110,27 +110,27 @@ impl Drop for LiveObjset {
 /// A new object.
 #[derive(Debug, Clone, Copy)]
 pub struct NewObject {
-    /// What it holds.
+    /// Its type.
     pub object_type: ObjectType,
     /// Bytes of a data block, a multiple of 512.
     pub block_size: u64,
-    /// What its bonus buffer holds.
+    /// The type of its bonus buffer.
     pub bonus_type: ObjectType,
     /// Bytes of the bonus buffer.
     pub bonus_len: usize,
     /// Bytes of its dnode: 512 to 16,384.
     pub dnode_size: usize,
-    /// log2 of its indirect blocks; 0: the default.
+    /// log2 of its indirect block size; 0 for the default.
     pub indirect_shift: u8,
 }
 
 impl NewObject {
-    /// An object without a bonus, of the smallest dnode.
+    /// An object without a bonus, with the smallest dnode.
     pub fn plain(object_type: ObjectType, block_size: u64) -> Self {
         Self::with_bonus(object_type, block_size, ObjectType::NONE, 0)
     }
 
-    /// An object with a bonus, of the smallest dnode.
+    /// An object with a bonus, with the smallest dnode.
     pub fn with_bonus(
         object_type: ObjectType,
         block_size: u64,
@@ -147,7 +147,7 @@ impl NewObject {
         }
     }
 
-    /// Pointers in its dnode.
+    /// Number of pointers in its dnode.
     pub fn nblkptr(&self) -> usize {
         self.dnode().nblkptr()
     }
@@ -175,7 +175,7 @@ impl LiveObjset {
         Ok(Self::over(plain, policy))
     }
 
-    /// As [`LiveObjset::create`], with the dnode of dnodes as it is.
+    /// Like [`LiveObjset::create`], with the given meta dnode.
     pub fn create_with(
         arc: &Arc<ArcCache>,
         id: u64,
@@ -189,8 +189,8 @@ impl LiveObjset {
         Self::over(plain, policy)
     }
 
-    /// An object set without objects, not yet on disk. It is written with the next group when something in it
-    /// is changed.
+    /// An object set without objects, not yet on disk. It is written with the next txg when something in it is
+    /// changed.
     pub fn create(
         arc: &Arc<ArcCache>,
         id: u64,
@@ -201,7 +201,7 @@ impl LiveObjset {
     ) -> Arc<Self> {
         let mut meta = Dnode::new(ObjectType::DNODE, META_BLOCK, 1, ObjectType::NONE, 0);
         if kind != ObjsetType::Meta {
-            // Deep enough for every object number from the start, as OpenZFS does it.
+            // Deep enough for every object number from the start, as in OpenZFS.
             let per_block = META_BLOCK >> dnode::DNODE_SHIFT;
             meta.nlevels = tree::levels_for(&meta, (dnode::MAX_OBJECT / per_block).saturating_sub(1));
         }
@@ -246,37 +246,37 @@ impl LiveObjset {
         &self.arc().memory().objects
     }
 
-    /// Objects that may be in memory without being in use.
+    /// Maximum unused objects in memory.
     pub fn share(&self) -> usize {
         self.counted().share()
     }
 
-    /// The cache that its blocks are read through.
+    /// The cache of its blocks.
     pub fn arc(&self) -> &Arc<ArcCache> {
         self.plain.arc()
     }
 
-    /// What it holds.
+    /// Its type.
     pub fn objset_type(&self) -> ObjsetType {
         self.root.read().phys.objset_type
     }
 
-    /// Its flags, as of the last group on disk.
+    /// Its flags, as of the last txg on disk.
     pub fn flags(&self) -> ObjsetFlags {
         self.root.read().phys.flags
     }
 
-    /// Where its root block stands; a hole until the first sync.
+    /// The location of its root block; a hole until the first sync.
     pub fn rootbp(&self) -> Blkptr {
         self.root.read().bp
     }
 
-    /// How its blocks are written.
+    /// The write policy of its blocks.
     pub fn policy(&self) -> Policy {
         self.policy.read().clone()
     }
 
-    /// Changes how its blocks are written from the next group on.
+    /// Changes the write policy of its blocks from the next txg on.
     pub fn set_policy(&self, policy: Policy) {
         *self.policy.write() = policy;
     }
@@ -286,27 +286,27 @@ impl LiveObjset {
         self.root.read().phys.zil_header
     }
 
-    /// Changes the root block's fields (syncing context): the head of the intent log, the flags. The object set
-    /// is written with this group.
+    /// Changes the root block's fields (syncing context): the header of the intent log, the flags. The object set
+    /// is written with this txg.
     pub fn change_root(&self, tx: &Tx, work: impl FnOnce(&mut ondisk::Objset)) -> Result<()> {
         work(&mut self.root.write().phys);
         self.special(SpecialObject::Meta)?.change(tx, |_, _| ())
     }
 
-    /// Writes the object set with `tx`'s group even if nothing in it is changed. The object of dnodes itself is not
-    /// changed by that: while groups are open, only the one that is being written may change it.
+    /// Writes the object set with `tx`'s txg even if nothing in it is changed. The meta dnode itself is not changed
+    /// by that: while txgs are open, only the syncing one may change it.
     #[doc(alias = "dsl_dataset_dirty")]
     pub fn touch(&self, tx: &Tx) -> Result<()> {
         self.set_dirty(tx.txg(), &self.special(SpecialObject::Meta)?);
         Ok(())
     }
 
-    /// Bytes that groups after `synced` changed.
+    /// Bytes changed by txgs after `synced`.
     pub fn changed_bytes(&self, synced: u64) -> u64 {
         self.changed.after(synced)
     }
 
-    /// Whether somebody keeps its intent log: it is mounted, or a volume in use.
+    /// Whether its intent log has an owner: it is mounted, or a volume in use.
     pub fn has_log(&self) -> bool {
         self.log.read().is_some()
     }
@@ -338,7 +338,7 @@ impl LiveObjset {
         handle.ok_or_else(|| Error::not_found("the object set has no such object"))
     }
 
-    /// The object of that number. `NotFound` when there is none.
+    /// The object of that number. `NotFound` if it does not exist.
     pub fn handle(&self, number: u64) -> Result<Arc<Handle>> {
         let handle = self.find(number)?;
         match handle.is_free() {
@@ -352,7 +352,7 @@ impl LiveObjset {
         Error::not_found(format!("object {number} does not exist")).at_block(at)
     }
 
-    /// As [`LiveObjset::handle`], free ones that are still in memory included.
+    /// Like [`LiveObjset::handle`], including freed ones that are still in memory.
     fn find(&self, number: u64) -> Result<Arc<Handle>> {
         let before = self.trims.load(Ordering::Acquire);
         if let Some(handle) = self.handles.lock().get(&number) {
@@ -372,7 +372,7 @@ impl LiveObjset {
             return Ok(Arc::clone(handle));
         }
         if self.trims.load(Ordering::Acquire) != before {
-            // Somebody may have changed, written and forgotten the object while its dnode was read.
+            // The object may have been changed, written and evicted while its dnode was read.
             drop(handles);
             return self.find(number);
         }
@@ -386,13 +386,13 @@ impl LiveObjset {
         Ok(handle)
     }
 
-    /// The object of that number for reading, dirty blocks included.
+    /// The object of that number for reading, including dirty blocks.
     pub fn object(&self, view: &Arc<Objset>, number: u64) -> Result<Object> {
         let handle = self.handle(number)?;
         Ok(Object::live(view, &handle))
     }
 
-    /// Makes a new object and gives its number.
+    /// Creates an object and returns its number.
     pub fn create_object(&self, tx: &Tx, new: NewObject) -> Result<Arc<Handle>> {
         let slots = new.dnode_size / dnode::DNODE_MIN_SIZE;
         let mut cursor = self.cursor.lock();
@@ -403,7 +403,7 @@ impl LiveObjset {
         Ok(handle)
     }
 
-    /// Makes an object of a given number, which must be free (replay, receive).
+    /// Creates an object with a given number, which must be free (replay, receive).
     pub fn create_object_at(&self, tx: &Tx, number: u64, new: NewObject) -> Result<Arc<Handle>> {
         let slots = new.dnode_size / dnode::DNODE_MIN_SIZE;
         let _alone = self.cursor.lock();
@@ -415,7 +415,7 @@ impl LiveObjset {
         Ok(handle)
     }
 
-    /// Makes one of the objects whose dnodes lie in the root block, unless it is there.
+    /// Creates one of the objects whose dnodes are in the root block, unless it exists.
     pub fn create_special(&self, tx: &Tx, which: SpecialObject, new: NewObject) -> Result<Arc<Handle>> {
         let handle = self.special(which)?;
         if handle.is_free() {
@@ -424,7 +424,7 @@ impl LiveObjset {
         Ok(handle)
     }
 
-    /// Makes a new object in the place of another one, whose content goes: `new` takes as many slots.
+    /// Creates an object in the place of another one, whose content is freed: `new` takes as many slots.
     #[doc(alias = "dmu_object_reclaim")]
     pub fn replace_object(&self, tx: &Tx, number: u64, new: NewObject) -> Result<Arc<Handle>> {
         let handle = self.handle(number)?;
@@ -434,8 +434,8 @@ impl LiveObjset {
         Ok(handle)
     }
 
-    /// Whether an object of `slots` slots can be made at `number` now. It can't where another is, or was until the group that
-    /// is not on disk yet.
+    /// Whether an object of `slots` slots can be created at `number` now. It cannot where another exists, or
+    /// existed until a txg that is not on disk yet.
     pub fn has_room_at(&self, number: u64, slots: usize) -> Result<bool> {
         self.is_number_free(number, slots)
     }
@@ -462,7 +462,7 @@ impl LiveObjset {
         }
     }
 
-    /// What it takes to write the dnode of object `number`, which the group has not changed yet.
+    /// The blocks needed to write the dnode of object `number`, which the txg has not changed yet.
     fn dnode_needs(&self, txg: u64, number: u64) -> Needs {
         let list = self.dirty.get(slot(txg)).filter(|_| slots::is_ordinary(number));
         let Some(list) = list else { return Needs::default() };
@@ -476,12 +476,12 @@ impl LiveObjset {
         needs::of_dnode(&self.policy.read(), &root.phys.meta_dnode, slots::place(number).0, neighbours)
     }
 
-    /// Whether a group changed something in it.
+    /// Whether a txg changed something in it.
     pub fn is_dirty(&self, txg: u64) -> bool {
         self.dirty.get(slot(txg)).is_some_and(|list| !list.lock().is_empty())
     }
 
-    /// Numbers of all objects in memory that exist, and of those that were freed but are still on disk.
+    /// All objects in memory that exist, and those that were freed but are still on disk.
     fn in_memory(&self, first: u64, end: u64) -> Vec<Arc<Handle>> {
         self.handles.lock().range(first..end).map(|(_, h)| Arc::clone(h)).collect()
     }
@@ -493,7 +493,7 @@ impl LiveObjset {
         all.find(|(_, h)| !h.is_free()).map(|(&n, _)| n)
     }
 
-    /// Forgets clean objects that nobody uses.
+    /// Evicts clean unused objects.
     fn trim(&self) {
         let mut handles = self.handles.lock();
         self.syncing.store(false, Ordering::Release);
@@ -502,13 +502,13 @@ impl LiveObjset {
         self.search_from(lowest);
     }
 
-    /// From now on objects stay until [`Self::trim`].
+    /// Objects stay in memory until [`Self::trim`].
     fn hold(&self) {
         let _handles = self.handles.lock();
         self.syncing.store(true, Ordering::Release);
     }
 
-    /// Forgets objects without a use, if there are many.
+    /// Evicts unused objects, if there are many.
     pub fn forget_unused(&self) {
         let mut handles = self.handles.lock();
         if self.syncing.load(Ordering::Acquire) {
@@ -519,13 +519,13 @@ impl LiveObjset {
         self.search_from(lowest);
     }
 
-    /// Gives the lowest number of a freed object that went.
+    /// Returns the lowest number of an evicted freed object.
     fn trim_locked(&self, handles: &mut BTreeMap<u64, Arc<Handle>>) -> u64 {
         let (mut lowest, before) = (u64::MAX, handles.len());
         self.trims.fetch_add(1, Ordering::Release);
         let crowded = before > self.share();
         handles.retain(|&number, handle| {
-            // Freed objects must go, so that their numbers can be used again.
+            // Freed objects must be evicted, so that their numbers can be reused.
             let goes = slots::is_ordinary(number) && evictable(handle) && (crowded || handle.is_free());
             if goes && handle.is_free() {
                 lowest = lowest.min(number);
@@ -533,14 +533,15 @@ impl LiveObjset {
             !goes
         });
         self.counted().removed(before.saturating_sub(handles.len()));
-        // Those in use stay: the next look over all comes when there are as many others again.
+        // Objects in use stay: the next complete scan happens when as many others have been added.
         self.crowded.store(handles.len().saturating_mul(2), Ordering::Relaxed);
         lowest
     }
 
-    /// The search for a free number goes on there, if that is lower.
+    /// Moves the search for a free number there, if that is lower.
     fn search_from(&self, lowest: u64) {
-        // Not before: a search that begins at numbers that can't be used yet goes over all behind them each time.
+        // Not before: a search that begins at numbers that are not usable yet would visit all following ones each
+        // time.
         let mut cursor = self.cursor.lock();
         *cursor = (*cursor).min(lowest);
     }
@@ -552,5 +553,5 @@ fn evictable(handle: &Arc<Handle>) -> bool {
 
 /// Bytes of a block of dnodes.
 const META_BLOCK: u64 = 16384;
-/// Where the search for object numbers begins; those before are left to objects with fixed numbers.
+/// Where the search for object numbers begins; lower numbers are reserved for objects with fixed numbers.
 const FIRST: u64 = 32;

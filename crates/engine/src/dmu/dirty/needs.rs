@@ -1,6 +1,6 @@
-//! Blocks that a change has to write, so that a full pool refuses at the call: data, the indirect blocks above that no
-//! other change of the group shares, blocks of dnodes, spill and root blocks. Each counts with its bytes before
-//! compression and with its copies, once in a group.
+//! The blocks that a change has to write, so that a full pool refuses at the call: data, the indirect blocks above
+//! that no other change of the txg shares, blocks of dnodes, spill and root blocks. Each counts with its bytes
+//! before compression and with its copies, once per txg.
 
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
@@ -12,12 +12,12 @@ use super::{META_BLOCK, tree};
 
 /// Bytes of a block pointer.
 const POINTER: u64 = 128;
-/// Bytes that lz4 makes of the zeros of an indirect block, at most.
+/// Maximum bytes of an indirect block of zeros after lz4.
 const ZEROS: u64 = 1024;
-/// Bytes of a root block, and of what the accounts of its owners take.
+/// Bytes of a root block, and of the accounting of its owners.
 const ROOT: u64 = 4096;
 const ACCOUNT: u64 = 16 << 10;
-/// Bytes in space maps and lists of dead blocks for each block.
+/// Bytes in space maps and deadlists for each block.
 const NOTES: u64 = 512;
 
 /// Blocks to be written.
@@ -25,7 +25,7 @@ const NOTES: u64 = 512;
 pub struct Needs {
     /// Their bytes, copies included.
     pub bytes: u64,
-    /// How many, copies included.
+    /// Their number, including copies.
     pub blocks: u64,
 }
 
@@ -37,20 +37,20 @@ impl AddAssign for Needs {
 }
 
 impl Needs {
-    /// One block of `bytes` bytes in `copies` places.
+    /// One block of `bytes` bytes with `copies` copies.
     pub fn block(bytes: u64, copies: u8) -> Self {
         let copies = u64::from(copies);
         Self { bytes: bytes.saturating_add(NOTES).saturating_mul(copies), blocks: copies }
     }
 }
 
-/// Whether a number shares its first bits with a neighbour, the last `shift` bits left out.
+/// Whether a number equals a neighbour without the last `shift` bits.
 fn shares(number: u64, neighbours: [Option<u64>; 2], shift: u32) -> bool {
     let high = |n: u64| n.checked_shr(shift).unwrap_or(0);
     neighbours.into_iter().flatten().any(|other| high(other) == high(number))
 }
 
-/// The most bytes that an indirect block of `level` takes: it has no more pointers than the object has blocks.
+/// Maximum bytes of an indirect block of `level`: it has no more pointers than the object has blocks.
 fn indirect_bytes(dnode: &Dnode, level: u8, maxblkid: u64) -> u64 {
     let shift = dnode.blocks_per_indirect_shift() * u32::from(level.saturating_sub(1));
     let below = maxblkid.checked_shr(shift).unwrap_or(0).saturating_add(1);
@@ -58,7 +58,8 @@ fn indirect_bytes(dnode: &Dnode, level: u8, maxblkid: u64) -> u64 {
     below.saturating_mul(POINTER).saturating_add(ZEROS).min(most)
 }
 
-/// Indirect blocks from `level` on, above block `number` of the level below, that `neighbours` on that level don't share.
+/// Indirect blocks from `level` on, above block `number` of the level below, that `neighbours` on that level do not
+/// share.
 fn indirects(
     (policy, dnode): (&Policy, &Dnode),
     (level, levels, maxblkid): (u8, u8, u64),
@@ -76,7 +77,7 @@ fn indirects(
     needs
 }
 
-/// First-level indirect blocks that a group changes in one object.
+/// First-level indirect blocks that a txg changes in one object.
 #[derive(Debug, Clone, Default)]
 pub struct Touched {
     paths: BTreeSet<u64>,
@@ -84,7 +85,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    /// The indirect blocks that have to be written because block `blkid` changes.
+    /// The indirect blocks to be written because block `blkid` changes.
     pub fn path(&mut self, policy: &Policy, dnode: &Dnode, blkid: u64) -> Needs {
         let maxblkid = dnode.maxblkid.max(blkid);
         let levels = dnode.nlevels.max(tree::levels_for(dnode, maxblkid));
@@ -92,7 +93,7 @@ impl Touched {
             return Needs::default();
         }
         let mut needs = Needs::default();
-        // A tree that becomes higher has new blocks above its first, too.
+        // A tree that grows higher also has new blocks above its first.
         if self.levels < levels && levels > dnode.nlevels {
             needs += self.add(policy, dnode, (levels, maxblkid), 0);
         }
@@ -114,7 +115,7 @@ impl Touched {
     }
 }
 
-/// The block of dnodes `blkid`, the first of its group if no neighbour is it, and what is above it.
+/// The dnode block `blkid`, unless a neighbour in the txg is in the same block, and the blocks above it.
 pub fn of_dnode(policy: &Policy, meta: &Dnode, blkid: u64, neighbours: [Option<u64>; 2]) -> Needs {
     if shares(blkid, neighbours, 0) {
         return Needs::default();

@@ -1,7 +1,7 @@
-//! One object on its way to disk.
+//! Writes one object to disk.
 //!
-//! Levels are written from the data up: each round writes the blocks of one level of all objects together, so
-//! that devices always have work, and the next round puts their pointers into the blocks above.
+//! Levels are written from the data up: each round writes the blocks of one level of all objects together, so that
+//! devices always have work, and the next round puts their pointers into the blocks above.
 
 mod frees;
 
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::txg::slot;
 use crate::zio::write::{AsStored, WriteRequest};
 
-/// What a written block is for.
+/// The role of a written block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The block of that level and number.
@@ -29,7 +29,7 @@ pub enum Place {
     Spill,
 }
 
-/// A block to be written, and what its pointer will count.
+/// A block to be written, and the fill count of its pointer.
 #[derive(Debug)]
 pub struct Wanted {
     pub place: Place,
@@ -37,35 +37,35 @@ pub struct Wanted {
     pub request: Request,
 }
 
-/// How the new pointer comes to be.
+/// The source of the new pointer.
 #[derive(Debug)]
 pub enum Request {
-    /// By writing.
+    /// A write.
     Write(Box<WriteRequest>, u64),
     /// It is known.
     Known(Blkptr),
 }
 
-/// Is told each block that the object no longer refers to, and gives the bytes that the block took. A group may free
-/// any number of blocks: no list of them is made.
+/// Called with each block that the object no longer refers to; returns the bytes of the block. A txg may free any
+/// number of blocks, so they are not listed.
 pub type Gone<'a> = &'a mut dyn FnMut(&Blkptr) -> Result<u64>;
 
 /// One object's sync.
 #[derive(Debug)]
 pub struct Work {
     pub handle: Arc<Handle>,
-    /// As on disk before.
+    /// The previous on-disk state.
     pub old: Arc<Object>,
-    /// As it will be; pointers are filled in as they become known.
+    /// The future dnode; pointers are filled in as they become known.
     pub dnode: Dnode,
     change: Change,
     /// New pointers of the level that was written last.
     below: BTreeMap<u64, Blkptr>,
-    /// Holes where blocks of each level were freed with all below them.
+    /// Holes in place of blocks of each level that were freed with everything below them.
     holes: Vec<BTreeMap<u64, Blkptr>>,
-    /// Bytes that the freed blocks took.
+    /// Bytes of the freed blocks.
     freed: u64,
-    /// Pointers that others take the place of.
+    /// Replaced pointers.
     pub killed: Vec<Blkptr>,
     /// Pointers of new blocks.
     pub born: Vec<Blkptr>,
@@ -78,7 +78,7 @@ impl Work {
         &self.change.dropped
     }
 
-    /// Collects what `txg` changed, and frees what it freed.
+    /// Collects the changes of `txg`, and frees its freed blocks.
     pub fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy, gone: Gone<'_>) -> Result<Self> {
         let (old, mut dnode, change) = {
             let state = handle.state.read();
@@ -111,7 +111,7 @@ impl Work {
         Ok(work)
     }
 
-    /// Whether what was on disk stays part of the object.
+    /// Whether the on-disk content stays part of the object.
     fn keeps(&self) -> bool {
         !self.change.wipe && !self.old.dnode.is_free()
     }
@@ -120,7 +120,7 @@ impl Work {
         if !self.keeps() {
             return Ok(Blkptr::default());
         }
-        // Holes are wanted too: they remember their birth.
+        // Holes are needed too: they record their birth.
         self.old.pointer(level, blkid)
     }
 
@@ -130,7 +130,7 @@ impl Work {
         }
     }
 
-    /// What must be written first: data and spill. Each is made when it is asked for.
+    /// The blocks to be written first: data and spill. Each is built on demand.
     pub fn data<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = Result<Wanted>> + 'a {
         let there = !self.dnode.is_free();
         let blocks = there.then_some(&self.change.blocks).into_iter().flatten();
@@ -185,8 +185,8 @@ impl Work {
         )
     }
 
-    /// The indirect blocks of `level` that must be written, once those below are. Each is made when it is asked for: all
-    /// together are far more than the data where few blocks of each change.
+    /// The indirect blocks of `level` to be written, after those below. Each is built on demand: together they are
+    /// far larger than the data if few blocks of each change.
     pub fn indirects<'a>(
         &'a self,
         policy: &'a Policy,
@@ -196,7 +196,7 @@ impl Work {
         let wanted = !self.dnode.is_free() && level < self.dnode.nlevels;
         let mut parents: Vec<u64> = Vec::new();
         if wanted {
-            // A tree that grew: what the dnode pointed at goes into the first block of the new level.
+            // A tree that grew: the dnode's previous pointers go into the first block of the new level.
             parents.extend(self.moves_down(level).next().map(|_| 0));
             parents.extend(self.below.keys().map(|child| child >> shift));
             parents.dedup();
@@ -206,14 +206,14 @@ impl Work {
             .map(move |blkid| self.indirect(policy, level, blkid, &self.children(level, blkid)))
     }
 
-    /// Pointers of the dnode that become part of the first block of `level`, which is new.
+    /// Pointers of the dnode that move into the first block of `level`, which is new.
     fn moves_down(&self, level: u8) -> impl Iterator<Item = (usize, Blkptr)> + '_ {
         let grows = self.keeps() && level == self.old.dnode.nlevels;
         let pointers = grows.then(|| self.old.dnode.blkptrs()).into_iter().flatten().copied().enumerate();
         pointers.filter(|(_, bp)| !bp.is_hole() || bp.logical_birth() != 0)
     }
 
-    /// New pointers of block `blkid` of `level`, by their place in it.
+    /// New pointers of block `blkid` of `level`, by their index in it.
     fn children(&self, level: u8, blkid: u64) -> BTreeMap<usize, Blkptr> {
         let shift = self.dnode.blocks_per_indirect_shift();
         let first = blkid << shift;
@@ -253,7 +253,7 @@ impl Work {
         Ok(Wanted { place: Place::Block(level, blkid), old, request })
     }
 
-    /// Takes the pointers of a level that has been written: place, old and new pointer.
+    /// Takes the pointers of a written level: place, old and new pointer.
     pub fn written(&mut self, level: u8, results: Vec<(Place, Blkptr, Blkptr)>) {
         if level >= self.dnode.nlevels {
             return;
@@ -281,7 +281,7 @@ impl Work {
         self.below = pointers;
     }
 
-    /// All levels are written: the dnode gets its pointers and its space.
+    /// All levels are written: sets the pointers and the space of the dnode.
     pub fn finish(&mut self, dsize: &dyn Fn(&Blkptr) -> u64) {
         if self.dnode.is_free() {
             return;
@@ -303,7 +303,7 @@ impl Work {
         }
     }
 
-    /// The object as readers find it from now on.
+    /// Publishes the object's new state for readers.
     pub fn publish(&self, stored: Object) {
         let mut state = self.handle.state.write();
         state.synced = Arc::new(stored);
@@ -325,7 +325,7 @@ impl Work {
     }
 }
 
-/// What stands where a block was.
+/// The hole in place of a freed block.
 fn hole(policy: &Policy, dnode: &Dnode, level: u8, txg: u64) -> Blkptr {
     if !policy.hole_birth {
         return Blkptr::default();

@@ -1,4 +1,4 @@
-//! What a long object is freed in: pieces of a bounded number of blocks.
+//! Frees long objects in pieces of a bounded number of blocks.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::Handle;
 use crate::dmu::{Blocks, Tx};
 use crate::error::Result;
 
-/// Blocks of a range that is long: it is not freed in one transaction.
+/// Ranges with more blocks are long: they are not freed in one transaction.
 #[doc(alias = "zfs_delete_blocks")]
 pub const LONG: u64 = 16 << 10;
-/// Most blocks that one transaction frees of a long range.
+/// Maximum blocks of a long range that one transaction frees.
 pub const PIECE: u64 = 8 << 10;
 
 /// Blocks that one transaction frees.
@@ -17,9 +17,9 @@ pub const PIECE: u64 = 8 << 10;
 pub struct Piece {
     /// The first block after them.
     pub end: u64,
-    /// How many of them are stored.
+    /// The number of stored ones.
     pub blocks: u64,
-    /// Nothing is stored behind them.
+    /// Nothing is stored after them.
     pub last: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How the blocks of an object set are to be written.
+//! The write policy of an object set's blocks.
 
 use ondisk::{ChecksumType, CompressType, Dnode, DnodeFlags, ObjectType};
 
@@ -6,28 +6,28 @@ use crate::zio::alloc::Class;
 use crate::zio::dedup::Dedup;
 use crate::zio::write::WriteProps;
 
-/// Copies that metadata gets beyond those of data, and from which level on.
+/// Copies of metadata in addition to those of data, and the level from which they apply.
 #[doc(alias = "zfs_redundant_metadata_type_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedundantMetadata {
     /// All metadata.
     All,
-    /// Metadata whose loss takes many blocks with it.
+    /// Metadata whose loss affects many blocks.
     Most,
-    /// Only what a loss of which would take whole objects.
+    /// Only metadata whose loss affects whole objects.
     Some,
     /// None.
     None,
 }
 
-/// What properties and features say of an object set's blocks.
+/// The properties and features that apply to an object set's blocks.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// Checksum of data.
     pub checksum: ChecksumType,
     /// Compression of data.
     pub compress: CompressType,
-    /// Its level; 0: the default.
+    /// Its level; 0 for the default.
     pub level: u8,
     /// Copies of data.
     pub copies: u8,
@@ -35,26 +35,26 @@ pub struct Policy {
     pub redundant: RedundantMetadata,
     /// Blocks of at most this size go to the special class.
     pub special_small: u64,
-    /// This is the meta object set: as many copies as can be.
+    /// This is the meta object set: the maximum number of copies.
     pub meta: bool,
     /// Compression of metadata: lz4, or lzjb in old pools.
     pub meta_compress: CompressType,
-    /// Small blocks lie in their pointers (feature `embedded_data`).
+    /// Small blocks are embedded in their pointers (feature `embedded_data`).
     pub embed: bool,
-    /// Holes remember when they came to be (feature `hole_birth`).
+    /// Holes record their birth (feature `hole_birth`).
     pub hole_birth: bool,
-    /// A block that is written as it was keeps its place (needs a strong checksum).
+    /// An unchanged block is not rewritten (requires a strong checksum).
     pub nopwrite: bool,
     /// Data is deduplicated under this checksum, which takes the place of the other; true: blocks are compared.
     pub dedup: Option<(ChecksumType, bool)>,
     /// Its blocks are encrypted or authenticated.
     pub encrypt: bool,
-    /// In a file system: the flags of objects that are in the accounts of users (see the room `sa`).
+    /// In a file system: the flags of objects that are included in the accounting of users (see module `sa`).
     pub accounted: DnodeFlags,
 }
 
 impl Policy {
-    /// The meta object set's, in a pool with the current features.
+    /// The policy of the meta object set, in a pool with the current features.
     pub fn meta() -> Self {
         Self {
             checksum: ChecksumType::Fletcher4,
@@ -74,19 +74,19 @@ impl Policy {
         }
     }
 
-    /// A dataset's whose properties are the defaults.
+    /// The policy of a dataset with default properties.
     pub fn dataset() -> Self {
         let both = DnodeFlags::USERUSED_ACCOUNTED.0 | DnodeFlags::USEROBJUSED_ACCOUNTED.0;
         Self { copies: 1, meta: false, accounted: DnodeFlags(both), ..Self::meta() }
     }
 
-    /// How a block of `object` is written: `level` 0 for data.
+    /// The write properties of a block of `object`: `level` 0 for data.
     #[doc(alias = "dmu_write_policy")]
     pub fn block(&self, object: &Dnode, level: u8) -> WriteProps {
         self.props(object.object_type, level, (object.checksum, object.compress), object.datablksz())
     }
 
-    /// How the spill block of an object is written.
+    /// The write properties of an object's spill block.
     pub fn spill(&self, object: &Dnode) -> WriteProps {
         let kind = if object.bonustype == ObjectType::SA { ObjectType::SA } else { object.bonustype };
         let mut props = self.props(kind, 0, (object.checksum, object.compress), 0);
@@ -94,7 +94,7 @@ impl Policy {
         props
     }
 
-    /// How the root block is written.
+    /// The write properties of the root block.
     pub fn root(&self) -> WriteProps {
         let mut props = self.props(ObjectType::OBJSET, 0, (0, 0), 0);
         props.embed = false;
@@ -112,7 +112,7 @@ impl Policy {
         }
         if metadata {
             (compress, complevel) = (self.meta_compress, 0);
-            // Metadata is always checked, and by something that finds more than single flips.
+            // Metadata always has a checksum that detects more than single bit flips.
             if matches!(checksum, ChecksumType::Off | ChecksumType::NoParity | ChecksumType::Fletcher2) {
                 checksum = ChecksumType::Fletcher4;
             }
@@ -131,7 +131,7 @@ impl Policy {
             };
         }
         if self.encrypt && level == 0 && kind.has_fill() {
-            // What is authenticated lies in the clear at known places: only blocks of zeros become holes.
+            // Authenticated plaintext has fixed positions: only blocks of zeros become holes.
             compress = CompressType::Empty;
         }
         WriteProps {
@@ -165,7 +165,7 @@ impl Policy {
                 RedundantMetadata::Some => matches!(kind, ObjectType::DNODE | ObjectType::OBJSET),
                 RedundantMetadata::None => false,
             };
-        // The third place of an encrypted block's pointer holds salt and IV.
+        // The third DVA of an encrypted block's pointer holds salt and IV.
         let most = if self.encrypt && kind.is_encrypted() { 2 } else { 3 };
         (self.copies + u8::from(extra)).min(most)
     }

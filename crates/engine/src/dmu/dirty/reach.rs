@@ -1,10 +1,10 @@
-//! Whether a group could write what is to be changed.
+//! Checks whether a txg can write a change.
 //!
-//! Writing or freeing a block replaces the indirect blocks above it, which are read for that. One that is damaged would
-//! stop the group, and with it the whole pool, long after the caller was told that all is well. So the caller of a
-//! change learns of it instead: the indirect blocks on the way are read before anything is changed.
+//! Writing or freeing a block replaces the indirect blocks above it, which must be read first. A damaged one would
+//! stop the txg, and with it the whole pool, long after the caller was told of success. So the indirect blocks of
+//! the path are read before anything is changed, and the caller of the change gets the error.
 //!
-//! The MOS is exempt: it is changed while a group is written, and the pool can't do without it.
+//! The MOS is exempt: it is changed while a txg is written, and the pool cannot work without it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::txg::slot;
 
 impl Handle {
-    /// The object on disk, when indirect blocks of it have to be read to change it.
+    /// The object on disk, if indirect blocks of it have to be read to change it.
     fn indirect_on_disk(&self) -> Option<Arc<Object>> {
         let state = self.state.read();
         let has_indirects = state.synced.dnode.nlevels > 1 && state.synced.bookmark().objset != 0;
@@ -23,7 +23,7 @@ impl Handle {
         (has_indirects && !is_replaced()).then(|| Arc::clone(&state.synced))
     }
 
-    /// Whether this group changes a block under the same indirect block already.
+    /// Whether this txg already changes a block under the same indirect block.
     fn changes_beside(&self, tx: &Tx, blkid: u64) -> bool {
         let state = self.state.read();
         let shift = state.synced.shift();
@@ -33,13 +33,13 @@ impl Handle {
         change.is_some_and(|c| c.txg == tx.txg() && c.blocks.range(first..=last).next().is_some())
     }
 
-    /// Reads the indirect blocks that block `blkid` is written under.
+    /// Reads the indirect blocks above block `blkid`.
     pub(super) fn check_way_to(&self, tx: &Tx, blkid: u64) -> Result<()> {
         let Some(synced) = self.indirect_on_disk() else { return Ok(()) };
         if self.changes_beside(tx, blkid) {
             return Ok(());
         }
-        // What is new behind the end has its upper indirect blocks in common with the last block.
+        // A new block past the end shares its upper indirect blocks with the last block.
         let at = blkid.min(synced.dnode.maxblkid);
         Blocks::new(&synced).check(at, at.saturating_add(1))
     }
@@ -47,7 +47,7 @@ impl Handle {
     /// Reads the indirect blocks above blocks `[start, end)`, which are to be freed.
     ///
     /// # Errors
-    /// Why they can't be freed.
+    /// The reason why they cannot be freed.
     pub fn check_readable(&self, start: u64, end: u64) -> Result<()> {
         self.indirect_on_disk().map_or(Ok(()), |synced| Blocks::new(&synced).check(start, end))
     }

@@ -1,7 +1,7 @@
-//! Object numbers as slots in blocks of dnodes, and which are free.
+//! Object numbers as slots in blocks of dnodes, and the search for free ones.
 //!
-//! A number is free when its slot is free on disk and nothing in memory stands there; the number of an object
-//! that was just freed is free once that is on disk. A large dnode takes several slots of one block.
+//! A number is free if its slot is free on disk and no object in memory uses it; the number of a freed object
+//! becomes free once the free is on disk. A large dnode takes several slots of one block.
 
 use ondisk::{Dnode, Malformed, dnode};
 
@@ -22,13 +22,13 @@ pub fn is_ordinary(number: u64) -> bool {
     number != 0 && number < dnode::MAX_OBJECT
 }
 
-/// The dnode that begins in `slot` of a block; `None` when the slot lies within another.
+/// The dnode that begins in `slot` of a block; `None` if the slot is inside another one.
 pub fn dnode_at(block: &[u8], slot: usize) -> std::result::Result<Option<Dnode>, Malformed> {
     let found = dnode::slots(block).find(|(at, _)| *at == slot);
     found.map(|(_, bytes)| Dnode::from_bytes(bytes)).transpose()
 }
 
-/// One bit for each slot that is taken.
+/// One bit for each used slot.
 fn taken_on_disk(block: &[u8]) -> u32 {
     let mut bits = 0u32;
     for (slot, bytes) in dnode::slots(block) {
@@ -45,7 +45,7 @@ fn mask(slot: usize, count: usize) -> u32 {
 }
 
 impl LiveObjset {
-    /// The slots of a block that are taken.
+    /// The used slots of a block.
     fn taken(&self, blkid: u64) -> Result<u32> {
         let meta = self.special(SpecialObject::Meta)?;
         let mut bits = if blkid <= meta.dnode().maxblkid { taken_on_disk(&meta.block(blkid)?) } else { 0 };
@@ -57,7 +57,7 @@ impl LiveObjset {
         Ok(bits | u32::from(blkid == 0))
     }
 
-    /// Numbers of the objects of a block of dnodes, those that are only in memory included.
+    /// Numbers of the objects of a block of dnodes, including those only in memory.
     pub(in crate::dmu) fn numbers_in(&self, block: &[u8], first: u64) -> Result<Vec<u64>> {
         let used = |(_, bytes): &(usize, &[u8])| bytes.first().is_some_and(|&kind| kind != 0);
         let on_disk =
@@ -76,7 +76,7 @@ impl LiveObjset {
         self.first_in_memory(first).map(|number| place(number).0)
     }
 
-    /// The first free number from `from` on with room for `slots`, searching on from the start at the end.
+    /// The first free number from `from` on with room for `slots`; at the end the search wraps around.
     pub(super) fn free_number(&self, from: u64, slots: usize) -> Result<u64> {
         let (mut blkid, mut slot) = place(from);
         loop {
@@ -92,7 +92,7 @@ impl LiveObjset {
         }
     }
 
-    /// Whether a number and the slots behind it are free.
+    /// Whether a number and the following slots are free.
     pub(super) fn is_number_free(&self, number: u64, slots: usize) -> Result<bool> {
         let (blkid, slot) = place(number);
         let fits = slot + slots <= usize::try_from(PER_BLOCK).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! Writing what one group changed: data, then indirect blocks level by level, then dnodes, then the root.
+//! Writes the changes of one txg: data, then indirect blocks level by level, then dnodes, then the root.
 //!
-//! May be called several times for one group: later passes write what earlier ones changed on their way (the
-//! MOS records where its own blocks went). Blocks that this group wrote already are then written in place, so
-//! passes come to an end.
+//! May be called several times for one txg: later passes write the changes caused by earlier ones (the MOS records
+//! the locations of its own blocks). Blocks that this txg already wrote are then overwritten in place, so passes
+//! converge.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,29 +22,29 @@ use crate::txg::slot;
 use crate::types::Bookmark;
 use crate::zio::write::WriteRequest;
 
-/// Who keeps account of an object set's blocks. Called in syncing context, in the order of objects and blocks.
+/// Accounts for an object set's blocks. Called in syncing context, in the order of objects and blocks.
 pub trait BlockOps {
-    /// A block was written and is referred to now.
+    /// A block was written and is now referenced.
     fn born(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
-    /// A block is no longer referred to: free it, or remember that a snapshot still needs it.
+    /// A block is no longer referenced: free it, or record that a snapshot still references it.
     fn killed(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
 }
 
-/// How an object's space and flags changed: for the accounts of users, groups and projects.
+/// The change of an object's space and flags, for the accounting of users, groups and projects.
 #[derive(Debug, Clone)]
 pub struct Changed {
-    /// The object as it was on disk (free when it is new).
+    /// The object's previous on-disk state (free if it is new).
     pub before: Arc<Object>,
-    /// The object as it is now (free when it is gone).
+    /// The object's current state (free if it is removed).
     pub after: Arc<Object>,
 }
 
-/// A block that was written: its place, and where it was and is.
+/// A written block: its place, with its old and new pointer.
 type Pointers = (Place, Blkptr, Blkptr);
 
 impl LiveObjset {
-    /// Writes the objects that the group changed; their dnodes are then ready for [`LiveObjset::sync_root`].
-    /// Gives what changed, in the order of object numbers.
+    /// Writes the objects that the txg changed; their dnodes are then ready for [`LiveObjset::sync_root`]. Returns
+    /// the changes, in the order of object numbers.
     pub fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
         // An object that is written here is clean before its dnode is in its block.
         self.hold();
@@ -56,8 +56,8 @@ impl LiveObjset {
         Ok(changed.into_values().collect())
     }
 
-    /// Makes room in the root block for the accounts of users, groups and (`projects`) projects, if it is of an older
-    /// generation. What was there before is not in them yet.
+    /// Extends the root block of an older generation for the accounting of users, groups and (`projects`) projects.
+    /// Existing objects are not included yet.
     #[doc(alias = "dmu_objset_open_impl")]
     pub fn grow_root(&self, projects: bool) {
         let phys = &mut self.root.write().phys;
@@ -73,7 +73,7 @@ impl LiveObjset {
         self.root.write().phys.flags.0 |= flags.0;
     }
 
-    /// Writes the blocks of dnodes and the root block; gives its pointer.
+    /// Writes the blocks of dnodes and the root block; returns the root pointer.
     pub fn sync_root(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Blkptr> {
         let dirty = self.take_dirty(tx.txg(), |n| n == SpecialObject::Meta.number());
         let changed = self.sync_handles(dirty, tx, ops)?;
@@ -129,7 +129,7 @@ impl LiveObjset {
         take.into_values().collect()
     }
 
-    /// Writes all blocks of some objects and gives what changed by object number.
+    /// Writes all blocks of some objects and returns the changes by object number.
     fn sync_handles(
         &self,
         dirty: Vec<Arc<Handle>>,
@@ -156,7 +156,7 @@ impl LiveObjset {
         let mut changed = BTreeMap::new();
         for mut work in works {
             for bp in work.dropped() {
-                // It was never part of the object; accounts see it come and go.
+                // It was never part of the object; accounting sees its birth and its free.
                 ops.born(bp, tx)?;
                 ops.killed(bp, tx)?;
             }
@@ -194,7 +194,7 @@ impl LiveObjset {
             };
             all.map(move |wanted| (i, wanted))
         });
-        // No more blocks are made once one could not be.
+        // No more blocks are built after a failure.
         let wanted = wanted.map_while(|(i, wanted)| wanted.map_err(fail).ok().map(|wanted| (i, wanted)));
         let requests = wanted.filter_map(|(i, Wanted { place, old, request })| match request {
             Request::Write(request, fill) => Some(((i, place, old, fill), *request)),
@@ -263,7 +263,7 @@ impl LiveObjset {
     }
 }
 
-/// Replaces the dnode `before` that begins in `slot` of a block (free: there is none) by `after`.
+/// Replaces the dnode `before` that begins in `slot` of a block (free: none) by `after`.
 fn put_dnode(block: &mut [u8], slot: usize, before: &Dnode, after: &Dnode) {
     let start = slot * dnode::DNODE_MIN_SIZE;
     if !before.is_free()

@@ -1,4 +1,4 @@
-//! The shape of an object's block tree: how many levels it needs, and what an indirect block becomes.
+//! The shape of an object's block tree: its number of levels, and updates of indirect blocks.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use stdx::{AlignedBuf, Buf};
 /// Bytes of a block pointer, as a shift.
 const BLKPTR_SHIFT: usize = 7;
 
-/// Levels that an object needs to reach block `maxblkid`.
+/// Number of levels that an object needs to reach block `maxblkid`.
 pub fn levels_for(dnode: &Dnode, maxblkid: u64) -> u8 {
     let mut reach = u64::try_from(dnode.nblkptr().max(1)).unwrap_or(1);
     let mut levels = 1;
@@ -31,7 +31,7 @@ pub fn fill_of(bp: &Blkptr) -> u64 {
     }
 }
 
-/// What the pointer to a data block counts: a block of dnodes counts its objects, any other itself.
+/// The fill count of a data block's pointer: for a block of dnodes its objects, otherwise 1.
 pub fn data_fill(kind: ObjectType, bytes: &[u8]) -> u64 {
     if kind != ObjectType::DNODE {
         return 1;

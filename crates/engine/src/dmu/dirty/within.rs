@@ -17,7 +17,7 @@ pub struct Within<'a> {
 }
 
 impl LiveObjset {
-    /// Its objects, for change under `tx`.
+    /// Its objects, for changes under `tx`.
     pub fn within<'a>(&'a self, tx: &'a Tx) -> Within<'a> {
         Within { objset: self, tx }
     }
@@ -45,5 +45,5 @@ impl Objects for Within<'_> {
     }
 }
 
-/// Space maps are small and many: their indirect blocks are smaller than others'.
+/// Space maps are small and many: their indirect blocks are smaller than those of other objects.
 const SPACE_MAP_INDIRECT: u8 = 14;

@@ -1,4 +1,4 @@
-//! What a group freed of one object: each block is told as it is met, and none is remembered.
+//! The frees of a txg in one object: each block is reported when it is visited, and none is remembered.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::{Gone, Policy, Work, hole};
 use crate::dmu::Object;
 use crate::error::{Error, Kind, Result};
 
-/// Tells `gone` every block that `work` frees. Gives the holes that are left, by level and number, and the bytes that the
-/// blocks took.
+/// Calls `gone` with every block that `work` frees. Returns the remaining holes, by level and number, and the bytes
+/// of the blocks.
 pub(super) fn free(
     work: &Work,
     policy: &Policy,
@@ -31,14 +31,14 @@ struct Frees<'a, 'b> {
     work: &'a Work,
     policy: &'a Policy,
     gone: Gone<'b>,
-    /// Indirect blocks that were met.
+    /// Visited indirect blocks.
     seen: HashSet<Dva>,
     holes: Vec<BTreeMap<u64, Blkptr>>,
     bytes: u64,
 }
 
 impl Frees<'_, '_> {
-    /// All that the object had.
+    /// Frees everything that the object had.
     fn all(&mut self) -> Result<()> {
         let old = Arc::clone(&self.work.old);
         if old.dnode.is_free() {
@@ -48,7 +48,7 @@ impl Frees<'_, '_> {
         old.dnode.spill().map_or(Ok(()), |spill| self.kill(spill))
     }
 
-    /// Blocks of freed ranges become holes, and so do indirect blocks with nothing else below them.
+    /// Turns blocks of freed ranges into holes, and also indirect blocks with nothing else below them.
     fn ranges(&mut self) -> Result<()> {
         let old = Arc::clone(&self.work.old);
         for range in self.work.change.freed.iter() {
@@ -58,7 +58,7 @@ impl Frees<'_, '_> {
         Ok(())
     }
 
-    /// Does something for each pointer of the dnode.
+    /// Calls a function for each pointer of the dnode.
     fn top(
         &mut self,
         old: &Object,
@@ -75,7 +75,7 @@ impl Frees<'_, '_> {
         Ok(())
     }
 
-    /// The pointers in an indirect block and their numbers. Only data may stand at two places.
+    /// The pointers in an indirect block and their numbers. Only data may appear at two positions.
     fn children(&mut self, bp: &Blkptr, level: u8, blkid: u64) -> Result<(Buf, u64)> {
         let old = &self.work.old;
         if bp.dva(0).is_some_and(|dva| !self.seen.insert(dva)) {
@@ -97,7 +97,7 @@ impl Frees<'_, '_> {
         self.kill(bp)
     }
 
-    /// What of data blocks `[start, end)` is below a block, but for those that the group wrote.
+    /// Frees data blocks `[start, end)` below a block, except those that the txg wrote.
     fn range(&mut self, bp: &Blkptr, level: u8, blkid: u64, (start, end): (u64, u64)) -> Result<()> {
         let shift = self.work.old.dnode.blocks_per_indirect_shift().saturating_mul(u32::from(level));
         let first = blkid.checked_shl(shift).unwrap_or(u64::MAX);
