@@ -1,12 +1,11 @@
-//! Pools made by OpenZFS, with manifests of what it saw in them.
+//! Pools made by OpenZFS, with manifests of their contents as OpenZFS showed them.
 //!
-//! They are looked for in this order: the folder that the environment variable `AQUIFER_POOLS`
-//! names; `../shared/pools` beside the workspace; `tests/golden/pools.tar.zst` inside it, one archive of
-//! the pools that every test run needs. A folder holds either unpacked pools (`NAME/`) or archives
-//! (`NAME.tar.zst`). Archives are unpacked once, sparse, below the target folder. Tests must not write to
-//! pools.
+//! Search order: the directory in the environment variable `AQUIFER_POOLS`; `../shared/pools` beside the workspace;
+//! `tests/golden/pools.tar.zst` inside it, one archive of the pools that every test run needs. A directory holds
+//! either unpacked pools (`NAME/`) or archives (`NAME.tar.zst`). Archives are unpacked once, sparse, below the
+//! target directory. Tests must not write to pools.
 //!
-//! A test that finds no pools must say so: [`all`] prints a line on standard error.
+//! A test without pools must report it: [`all`] prints a line on standard error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,18 +25,18 @@ const TEST_CACHE: u64 = 64 << 20;
 pub struct Golden {
     /// Its name in the collection (`raidz2-6`).
     pub name: String,
-    /// The folder with its devices, keys and manifests.
+    /// The directory with its devices, keys and manifests.
     pub dir: PathBuf,
 }
 
-/// Which datasets a manifest describes.
+/// The datasets described by a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Covers {
     /// The dataset or snapshot at the manifest's root.
     pub dataset: String,
     /// Whether its descendants are mounted in it.
     pub recursive: bool,
-    /// Whether it is the pool as it was at its checkpoint.
+    /// Whether it describes the pool's checkpoint.
     pub checkpoint: bool,
 }
 
@@ -50,12 +49,12 @@ pub fn all() -> Vec<Golden> {
     found
 }
 
-/// Golden pools of OpenZFS 2.3 and before: those that the tools of 2.3 can be asked about.
+/// Golden pools of OpenZFS 2.3 and before: those that the tools of 2.3 can read.
 pub fn of_2_3() -> Vec<Golden> {
     all().into_iter().filter(|golden| !golden.is_of_2_4()).collect()
 }
 
-/// One golden pool; `None`, with a notice, when it is not in the collection.
+/// One golden pool; `None`, with a notice, if the collection lacks it.
 pub fn get(name: &str) -> Option<Golden> {
     for folder in folders() {
         let unpacked = folder.join(name);
@@ -75,14 +74,14 @@ pub fn get(name: &str) -> Option<Golden> {
     None
 }
 
-/// Unpacks an archive of a room's own (`NAME.tar.zst` with a folder `NAME`) once, and says where.
+/// Unpacks a test's own archive (`NAME.tar.zst` with a directory `NAME`) once, and returns its path.
 pub fn fixture(archive: &Path) -> std::io::Result<PathBuf> {
     let file = archive.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let name = file.strip_suffix(".tar.zst").unwrap_or(&file);
     unpack(archive, &target().join("fixtures"), name, name)
 }
 
-/// Names of the pools in the first folder that has any.
+/// Names of the pools in the first directory that has any.
 fn names() -> Vec<String> {
     folders().iter().map(|folder| names_in(folder)).find(|names| !names.is_empty()).unwrap_or_default()
 }
@@ -109,13 +108,13 @@ fn folders() -> Vec<PathBuf> {
     if outside.is_empty() { own().into_iter().collect() } else { outside }
 }
 
-/// The folders with pools that are not the repository's own.
+/// The directories with pools outside of the repository.
 fn outside(named: Option<PathBuf>, workspace: &Path) -> Vec<PathBuf> {
     let beside = workspace.join("../shared/pools");
     named.into_iter().chain([beside]).filter(|f| f.is_dir()).collect()
 }
 
-/// The folder of the repository's own pools, unpacked.
+/// The directory of the repository's own pools, unpacked.
 fn own() -> Option<PathBuf> {
     let archive = workspace().join("tests/golden/pools.tar.zst");
     let unpacked = unpack(&archive, &target().join("golden-pools"), "all", ".");
@@ -128,18 +127,18 @@ pub fn workspace() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// The build's target folder.
+/// The build's target directory.
 pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
 impl Golden {
-    /// Whether OpenZFS 2.4 made it, with features that 2.3 does not know.
+    /// Whether it comes from OpenZFS 2.4, with features unknown to 2.3.
     pub fn is_of_2_4(&self) -> bool {
         self.name.starts_with("v24-")
     }
 
-    /// The zdb that judges it.
+    /// The zdb that checks it.
     pub fn judge(&self) -> zdb::Judge {
         if self.is_of_2_4() { zdb::Judge::NEWEST } else { zdb::Judge::USUAL }
     }
@@ -154,13 +153,13 @@ impl Golden {
         self.open_with(OpenOptions::default())
     }
 
-    /// Opens it at the state asked for.
+    /// Opens it at the requested state.
     pub fn open_with(&self, options: OpenOptions) -> engine::Result<Arc<Pool>> {
         let env = Env::system(TEST_CACHE)?;
         zutil::import::open_pool(&env, std::slice::from_ref(&self.dir), self.pool_name(), options)
     }
 
-    /// Opens it and loads the keys that it comes with.
+    /// Opens it and loads its keys.
     pub fn open_with_keys(&self, options: OpenOptions) -> engine::Result<Arc<Pool>> {
         let pool = self.open_with(options)?;
         for (dataset, key) in self.keys()? {
@@ -183,7 +182,7 @@ impl Golden {
         Ok(vec![("tank/pass", pass), ("tank/raw", file("raw.key")?), ("tank/hex", file("hex.key")?)])
     }
 
-    /// The manifests it comes with: name, and what it covers.
+    /// Its manifests: name, and covered datasets.
     pub fn manifests(&self) -> Vec<(String, Covers)> {
         let entries = std::fs::read_dir(self.dir.join("manifest")).into_iter().flatten().flatten();
         let names = entries.filter_map(|e| e.file_name().to_str()?.strip_suffix(".find").map(str::to_owned));

@@ -1,4 +1,4 @@
-//! What tests across the rooms share: pools that OpenZFS made, and what OpenZFS said of them.
+//! Shared by the tests of all crates: pools made by OpenZFS, and OpenZFS's view of them.
 
 pub mod golden;
 pub mod hostile;

@@ -1,4 +1,4 @@
-//! A daemon of a test's own, and pools on files, driven by the built binary.
+//! A daemon for one test, with pools on files, driven by the built binary.
 #![expect(clippy::expect_used, clippy::panic, reason = "only tests run this, and end with it")]
 
 use std::fs::File;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use crate::zdb;
 
-/// What a command line gave.
+/// The result of a command line.
 #[derive(Debug)]
 pub struct Run {
-    /// Exit code; -1: a signal ended it.
+    /// Exit code; -1 if a signal ended it.
     pub code: i32,
     /// Its output.
     pub out: String,
-    /// Its complaints.
+    /// Its error output.
     pub err: String,
 }
 
@@ -30,7 +30,7 @@ impl From<Output> for Run {
 }
 
 impl Run {
-    /// Its output when it worked, else all that it said.
+    /// Its output if it succeeded, otherwise all of its output.
     pub fn worked(self) -> Result<String, String> {
         if self.code == 0 {
             Ok(self.out)
@@ -40,10 +40,10 @@ impl Run {
     }
 }
 
-/// A run folder, disks in `disks`, and the daemon that comes with the first command.
+/// A run directory, disks in `disks`, and the daemon that the first command starts.
 #[derive(Debug)]
 pub struct Live {
-    /// All of it is here, and goes with the last of it.
+    /// Contains everything, and is removed with the last owner.
     pub dir: tempfile::TempDir,
     binary: PathBuf,
 }
@@ -56,12 +56,12 @@ impl Live {
         Self { dir, binary: binary.to_path_buf() }
     }
 
-    /// Where the disks are.
+    /// The directory of the disks.
     pub fn disks(&self) -> PathBuf {
         self.dir.path().join("disks")
     }
 
-    /// Where the daemon has what it needs.
+    /// The daemon's run directory.
     pub fn run_dir(&self) -> PathBuf {
         self.dir.path().join("run")
     }
@@ -77,7 +77,7 @@ impl Live {
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(line.split_whitespace()).env("AQUIFER_RUN", self.run_dir()).env("TZ", "UTC");
-        // Of the pools of the machine that runs the test nothing is to be seen.
+        // The pools of the machine that runs the test must not be visible.
         command.env("AQUIFER_GUESTS", "");
         command.current_dir(self.disks());
         command
@@ -88,21 +88,22 @@ impl Live {
         self.command(line).output().expect("it can be started").into()
     }
 
-    /// As [`Live::run`], and it must work; its output.
+    /// Like [`Live::run`], but it must succeed; returns its output.
     pub fn ok(&self, line: &str) -> String {
         let run = self.run(line);
         assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, self.log());
         run.out
     }
 
-    /// As [`Live::run`], and it must fail with exit code 1, or with 255, where OpenZFS's command gives -1; its complaint.
+    /// Like [`Live::run`], but it must fail with exit code 1, or with 255, where OpenZFS's command returns -1;
+    /// returns its error output.
     pub fn fails(&self, line: &str) -> String {
         let run = self.run(line);
         assert!(matches!(run.code, 1 | 255), "{line}: {}: {}{}", run.code, run.out, run.err);
         run.err
     }
 
-    /// What the daemon wrote to its log.
+    /// The daemon's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.run_dir().join("log")).unwrap_or_default()
     }
@@ -118,7 +119,7 @@ impl Live {
         end(pid, signal);
     }
 
-    /// Exports the pool and asks zdb of it.
+    /// Exports the pool and checks it with zdb.
     pub fn export_and_verify(&self, pool: &str) {
         self.ok(&format!("zpool export {pool}"));
         if zdb::installed()
@@ -140,7 +141,7 @@ pub fn end(pid: i32, signal: &str) {
 }
 
 fn is_running(pid: i32) -> bool {
-    // A dead child of a process that does not wait stays as a zombie.
+    // A dead child of a process that does not wait for it stays as a zombie.
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }

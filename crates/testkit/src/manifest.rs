@@ -1,4 +1,4 @@
-//! What OpenZFS saw in a mounted tree, as `find`, `sha256sum`, `getfattr` and `stat` printed it.
+//! The contents of a mounted tree according to OpenZFS, as printed by `find`, `sha256sum`, `getfattr` and `stat`.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, Result};
@@ -17,7 +17,7 @@ pub struct Record {
     pub gid: u32,
     /// Hard links.
     pub nlink: u64,
-    /// Size as `stat` gives it.
+    /// Size from `stat`.
     pub size: u64,
     /// Modification time, seconds.
     pub mtime_sec: i64,
@@ -96,7 +96,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// `PATH MAJOR:MINOR`, numbers as `stat -c %t:%T` or `%Hr:%Lr` gave them.
+    /// `PATH MAJOR:MINOR`, numbers in the format of `stat -c %t:%T` or `%Hr:%Lr`.
     fn devices(&mut self, bytes: &[u8]) -> Result<()> {
         for line in bytes.split(|&b| b == b'\n').filter(|l| !l.is_empty()) {
             let at = line.iter().rposition(|&b| b == b' ').ok_or_else(|| bad("device"))?;
@@ -136,7 +136,7 @@ fn time(text: &str) -> Option<(i64, u32)> {
     Some((sec.parse().ok()?, fraction.get(..9)?.parse().ok()?))
 }
 
-/// `\ooo` as `getfattr` writes unusual bytes.
+/// Decodes `\ooo`, as `getfattr` writes unusual bytes.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Pools on image files in a directory: made, copied, imported for writing, changed.
+//! Pools on image files in a directory: created, copied, imported for writing, changed.
 
 #![expect(clippy::expect_used, reason = "a test that can't have its images can't go on")]
 
@@ -17,10 +17,10 @@ use zpl::Time;
 use zpl::write::{NewFs, create_fs};
 use zutil::import::{candidates, select, source_with};
 
-/// Copies the files of a directory, holes as holes.
+/// Copies the files of a directory, preserving holes.
 ///
 /// # Panics
-/// When that fails.
+/// If that fails.
 pub fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).expect("a directory") {
         let entry = entry.expect("an entry");
@@ -32,32 +32,32 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Imports the pool on the images of a directory for writing, even if nobody exported it; without a sync thread.
+/// Imports the pool on the images of a directory for writing, even if it was not exported; without a sync thread.
 ///
 /// # Errors
-/// As [`engine::spa::import()`].
+/// Those of [`engine::spa::import()`].
 pub fn import_dir(dir: &Path, pool: &str) -> Result<Arc<Spa>> {
     import_at(dir, pool, engine::spa::OpenOptions::default())
 }
 
-/// As [`import_dir`], at the state asked for.
+/// Like [`import_dir`], at the requested state.
 ///
 /// # Errors
-/// As [`engine::spa::import()`].
+/// Those of [`engine::spa::import()`].
 pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Result<Arc<Spa>> {
     let env = Env::system(64 << 20)?;
     let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
     let candidate = select(candidates(&[dir.to_path_buf()]), pool)?;
-    // One of them was not exported by the machine that made it. That with a checkpoint was, whatever its checkpoint says.
+    // One of them was not exported by its creator. The one with a checkpoint was, whatever its checkpoint says.
     let force = !open.checkpoint;
     let how = ImportOptions { open, hostid: 7, hostname: "elsewhere".into(), force, ..Default::default() };
     import(&env, source_with(&candidate, options), &how)
 }
 
-/// An image file of `size` bytes, as a leaf of a pool to be made.
+/// An image file of `size` bytes, as a leaf of a new pool.
 ///
 /// # Panics
-/// When it can't be made.
+/// If it cannot be created.
 pub fn leaf(path: &Path, size: u64) -> LeafSpec {
     std::fs::File::create(path).and_then(|file| file.set_len(size)).expect("an image");
     let device = open(path);
@@ -65,19 +65,19 @@ pub fn leaf(path: &Path, size: u64) -> LeafSpec {
     LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device }
 }
 
-/// An image file as a device that can be written.
+/// An image file as a writable device.
 ///
 /// # Panics
-/// When it can't be opened.
+/// If it cannot be opened.
 pub fn open(path: &Path) -> Device {
     let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
     Arc::new(FileDevice::open(path, options).expect("a device"))
 }
 
-/// A new pool with all features that real zdb knows; its root object set is filled by `fill`.
+/// A new pool with all features known to the real zdb; `fill` fills its root object set.
 ///
 /// # Errors
-/// As [`engine::spa::create()`].
+/// Those of [`engine::spa::create()`].
 pub fn create_pool(env: &Env, name: &str, tops: Vec<TopSpec>, fill: FillRoot<'_>) -> Result<Arc<Spa>> {
     create_with(env, name, tops, Encryption::default(), fill)
 }
@@ -106,15 +106,15 @@ fn create_with(
 /// A new pool on one image in a directory, without a file system.
 ///
 /// # Errors
-/// As [`engine::spa::create()`].
+/// Those of [`engine::spa::create()`].
 pub fn create_dir(dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
     create_pool(&Env::system(64 << 20)?, name, one_image(dir, size), &|_, _| Ok(()))
 }
 
-/// As [`create_dir`], in a world of the caller's.
+/// Like [`create_dir`], in the caller's environment.
 ///
 /// # Errors
-/// As [`engine::spa::create()`].
+/// Those of [`engine::spa::create()`].
 pub fn create_in(env: &Env, dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
     create_pool(env, name, one_image(dir, size), &|_, _| Ok(()))
 }
@@ -122,7 +122,7 @@ pub fn create_in(env: &Env, dir: &Path, name: &str, size: u64) -> Result<Arc<Spa
 /// A new pool on one image (`disk1`) in a directory, with a file system at its root.
 ///
 /// # Errors
-/// As [`engine::spa::create_encrypted()`].
+/// Those of [`engine::spa::create_encrypted()`].
 pub fn create_fs_dir(dir: &Path, name: &str, size: u64, encryption: Encryption) -> Result<Arc<Spa>> {
     let env = Env::system(64 << 20)?;
     let fs = new_fs(&env);
@@ -134,7 +134,7 @@ fn one_image(dir: &Path, size: u64) -> Vec<TopSpec> {
     vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }]
 }
 
-/// A file system as a test wants it.
+/// The properties of a file system for tests.
 pub fn new_fs(env: &Env) -> NewFs {
     NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, env.guid())
 }

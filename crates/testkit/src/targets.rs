@@ -1,4 +1,4 @@
-//! What fuzzers drive: each target takes any bytes and must come back, soon and without panic.
+//! Targets of fuzzers: each accepts any bytes and must return soon and without panic.
 //!
 //! `fuzz/` wraps them for libFuzzer; the test `hostile` runs them over mutated seeds in bounded time.
 
@@ -14,7 +14,7 @@ use ondisk::*;
 
 use crate::hostile::forge::{seal, set};
 
-/// A target: its name, and what it does with the bytes.
+/// A target: its name and function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All decoders. `whole_image` is [`crate::hostile::exercise`]'s.
@@ -48,7 +48,7 @@ pub fn run(name: &str, bytes: &[u8]) {
     ALL.iter().filter(|(n, _)| *n == name).for_each(|(_, target)| target(bytes));
 }
 
-/// Packed name-value lists, native and XDR; what decodes is encoded again.
+/// Packed name-value lists, native and XDR; decoded lists are encoded again.
 pub fn nvlist(bytes: &[u8]) {
     if let Ok(list) = NvList::decode(bytes) {
         let _ = list.encode_native().map(|packed| NvList::decode(&packed).is_ok());
@@ -56,7 +56,7 @@ pub fn nvlist(bytes: &[u8]) {
     }
 }
 
-/// A device's labels, sealed so that the decoder behind the checksum is met, and its uberblocks.
+/// A device's labels, sealed so that the decoder after the checksum is reached, and its uberblocks.
 pub fn label(bytes: &[u8]) {
     let mut device = vec![0; 1 << 20];
     let sealed = bytes.first().is_some_and(|b| b & 1 == 1);
@@ -181,7 +181,7 @@ pub fn space_map(bytes: &[u8]) {
     let _ = space_map::SpaceMapPhys::from_bytes(bytes);
 }
 
-/// Heads of block lists.
+/// Headers of block lists.
 pub fn bpobj(bytes: &[u8]) {
     let _ = (bpobj::Bpobj::from_bonus(bytes), dsl::BptreeEntry::from_bytes(bytes));
 }
@@ -243,7 +243,7 @@ pub fn indirect(bytes: &[u8]) {
     }
 }
 
-/// Bookmarks and what the error log says.
+/// Bookmarks and entries of the error log.
 pub fn bookmark(bytes: &[u8]) {
     let _ = (Bookmark::from_name(bytes), ErrBookmark::from_name(bytes));
     let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
@@ -261,7 +261,7 @@ pub fn history(bytes: &[u8]) {
     }
 }
 
-/// Keys: what a user types, and what a dataset stores.
+/// Keys: the user's input, and their stored form.
 pub fn key(bytes: &[u8]) {
     for format in [KeyFormat::Raw, KeyFormat::Hex, KeyFormat::Passphrase] {
         let material = crypt::read_material(format, bytes);

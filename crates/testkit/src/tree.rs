@@ -1,4 +1,4 @@
-//! A pool's file systems as one tree, as [`Manifest`]s describe it.
+//! A pool's file systems as one tree, in the form of [`Manifest`]s.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use zpl::{FileKind, Filesystem, Inode, Reader};
 use crate::golden::Covers;
 use crate::manifest::{Manifest, Record};
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-/// What is in a tree.
+/// The contents of a tree.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Records by path relative to its root.
@@ -28,7 +28,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads everything that `covers` says.
+    /// Reads everything in `covers`.
     pub fn read(pool: &Arc<Pool>, covers: &Covers) -> Result<Self> {
         let all = filesystems(pool, covers)?;
         let covered: BTreeSet<Vec<u8>> = all.iter().map(|(path, ..)| path.clone()).collect();
@@ -43,8 +43,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Adds what lies below `dir`, whose path is `at`; `covered` are paths that other datasets are
-    /// mounted over.
+    /// Adds everything below `dir`, whose path is `at`; `covered` are paths that other datasets are mounted over.
     fn walk(&mut self, dir: &Inode, objset: u64, at: &[u8], covered: &BTreeSet<Vec<u8>>) -> Result<()> {
         for entry in dir.entries()? {
             let entry = entry?;
@@ -99,8 +98,8 @@ impl Tree {
         Ok(digest)
     }
 
-    /// Where the tree is not as `manifest` says. `excuse` makes equal what may differ, given path, what is there and
-    /// what should be.
+    /// The differences of the tree from `manifest`. `excuse` equalises permitted differences, given path, actual
+    /// and expected record.
     pub fn differences(
         &self,
         name: &str,
@@ -129,14 +128,14 @@ impl Tree {
     }
 }
 
-/// What golden manifests can't tell of a pool, `name` being `POOL/MANIFEST`.
+/// Differences that golden manifests cannot express, `name` being `POOL/MANIFEST`.
 pub fn excuse_golden(name: &str, path: &[u8], have: &mut Record, want: &Record) {
     // `basic` has a clone without `acltype=posix` of a dataset with it: OpenZFS hid the ACLs that are stored there,
     // we show them.
     if name == "basic/live" && path.starts_with(b"cloned/") {
         have.xattrs.retain(|name, _| !name.starts_with(b"system.posix_acl_"));
     }
-    // zfs-fuse handed out whole seconds only.
+    // zfs-fuse returned whole seconds only.
     if name == "zfs-fuse-v23/live" {
         have.mtime_nsec = want.mtime_nsec;
     }
@@ -145,9 +144,9 @@ pub fn excuse_golden(name: &str, path: &[u8], have: &mut Record, want: &Record) 
     }
 }
 
-/// What a log can't give back. Writes don't have their time in it. Four files were changed (truncate, chmod, chown,
-/// setxattr) without a sync after it: no record of that is on the devices (`zdb -i` agrees, and no device has the
-/// attribute's name anywhere), so no import has it.
+/// Differences that a log cannot restore. Write records do not contain their time. Four files were changed
+/// (truncate, chmod, chown, setxattr) without a sync after it: no record of that is on the devices (`zdb -i`
+/// agrees, and no device contains the attribute's name), so no import has it.
 fn excuse_unclean(path: &[u8], have: &mut Record, want: &Record) {
     let changed: [&[u8]; 5] = [b"d/random-long", b"dir", b"dir/g", b"dir/h", b"last"];
     if changed.contains(&path) {
@@ -182,7 +181,7 @@ fn digest(inode: &Inode) -> Result<String> {
 
 type Mounted = (Vec<u8>, u64, Arc<Filesystem>);
 
-/// The file systems that the tree is made of: path of the root in the tree, object set, file system.
+/// The file systems of the tree: path of the root in the tree, object set, file system.
 fn filesystems(pool: &Arc<Pool>, covers: &Covers) -> Result<Vec<Mounted>> {
     if !covers.recursive {
         let dataset = pool.dsl.dataset(&covers.dataset)?;
@@ -201,7 +200,7 @@ fn filesystems(pool: &Arc<Pool>, covers: &Covers) -> Result<Vec<Mounted>> {
     Ok(all)
 }
 
-/// A dataset that a receive has not finished is not mounted.
+/// A dataset with an unfinished receive is not mounted.
 pub fn is_inconsistent(dataset: &Dataset) -> bool {
     dataset.phys.flags & DslDataset::FLAG_INCONSISTENT != 0
 }

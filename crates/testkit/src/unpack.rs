@@ -1,4 +1,4 @@
-//! Archives of pools: `tar` within `zstd`, unpacked once, zeros left as holes.
+//! Archives of pools: `tar` within `zstd`, unpacked once, with zeros as holes.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -7,11 +7,11 @@ use std::time::SystemTime;
 
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
-/// Unit in which zeros are looked for.
+/// Unit of the search for zeros.
 const BLOCK: usize = 64 << 10;
 
-/// Unpacks `archive`, whose entries start with `prefix`, to `below/name` unless that is there and as new as the
-/// archive; says where it is.
+/// Unpacks `archive`, whose entries start with `prefix`, to `below/name` unless that exists and is as new as the
+/// archive; returns its path.
 pub(crate) fn unpack(archive: &Path, below: &Path, name: &str, prefix: &str) -> io::Result<PathBuf> {
     let done = below.join(name);
     fs::create_dir_all(below)?;
@@ -39,7 +39,7 @@ pub(crate) fn unpack(archive: &Path, below: &Path, name: &str, prefix: &str) -> 
             }
         }
     }
-    // The archive's own folder entry is older than the archive.
+    // The archive's own directory entry is older than the archive.
     File::open(&partial)?.set_modified(SystemTime::now())?;
     fs::rename(&partial, &done)?;
     Ok(done)
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// An archive as `tar -C FOLDER --zstd -cf OUT .` makes it.
+    /// Creates an archive like `tar -C FOLDER --zstd -cf OUT .`.
     fn archive(at: &Path, files: &[(&str, &[u8])]) {
         let mut tar = tar::Builder::new(Vec::new());
         let mut add = |path: &str, kind, bytes: &[u8]| {

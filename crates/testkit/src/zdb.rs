@@ -1,4 +1,4 @@
-//! Real zdb as the judge of pools that we wrote.
+//! Checks pools of ours with the real zdb.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,10 @@ pub struct Judge(&'static str);
 impl Judge {
     /// The zdb of the system.
     pub const USUAL: Self = Self("zdb");
-    /// That of OpenZFS 2.4, which knows the features of 2.4 and sees leaks of dedup and clone tables.
+    /// That of OpenZFS 2.4, which knows the features of 2.4 and detects leaks of dedup and clone tables.
     pub const NEWEST: Self = Self("zdb-2.4");
 
-    /// Whether it is installed; says so loudly when it is not.
+    /// Whether it is installed; prints a notice if not.
     pub fn installed(self) -> bool {
         let found = Command::new(self.0).arg("-h").output().is_ok();
         if !found {
@@ -22,7 +22,7 @@ impl Judge {
         found
     }
 
-    /// Runs it on the exported pool `name` whose devices are in `dir`; returns its output, or what went wrong.
+    /// Runs it on the exported pool `name` whose devices are in `dir`; returns its output, or the error.
     pub fn run(self, dir: &Path, name: &str, args: &[&str]) -> Result<String, String> {
         let out = Command::new(self.0).args(["-e", "-p"]).arg(dir).args(args).arg(name).output();
         let out = out.map_err(|e| e.to_string())?;
@@ -34,8 +34,8 @@ impl Judge {
         }
     }
 
-    /// Every block read and its checksum right, every allocated sector referred to exactly once, and a history that
-    /// can be printed.
+    /// Checks that every block is readable with a correct checksum, that every allocated sector is referenced
+    /// exactly once, and that the history can be printed.
     pub fn verify(self, dir: &Path, name: &str) -> Result<(), String> {
         self.run(dir, name, &["-h"])?;
         let text = self.run(dir, name, &["-bcc"])?;
@@ -43,17 +43,17 @@ impl Judge {
     }
 }
 
-/// Whether the usual zdb is installed; says so loudly when it is not.
+/// Whether the system's zdb is installed; prints a notice if not.
 pub fn installed() -> bool {
     Judge::USUAL.installed()
 }
 
-/// As [`Judge::run`] of the usual one.
+/// [`Judge::run`] with the system's zdb.
 pub fn run(dir: &Path, name: &str, args: &[&str]) -> Result<String, String> {
     Judge::USUAL.run(dir, name, args)
 }
 
-/// As [`Judge::verify`] of the usual one.
+/// [`Judge::verify`] with the system's zdb.
 pub fn verify(dir: &Path, name: &str) -> Result<(), String> {
     Judge::USUAL.verify(dir, name)
 }

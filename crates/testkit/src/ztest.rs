@@ -1,10 +1,10 @@
-//! Fresh pools by `ztest`, the random tester of OpenZFS: made anew in each run, never the same twice.
+//! Fresh pools by `ztest`, OpenZFS's random tester: created in each run, never the same twice.
 //!
-//! ztest sets up a pool and changes it from many threads (snapshots, clones, dedup, gangs, faults put in on
-//! purpose, attached and removed devices). It is killed at work after a while, as a machine may lose its power,
-//! so the pool is one that nobody exported. There are no POSIX objects in it.
+//! ztest creates a pool and changes it from many threads (snapshots, clones, dedup, gangs, injected faults,
+//! attached and removed devices). It is killed during its work, like a machine that loses power, so the pool was
+//! not exported. It contains no POSIX objects.
 //!
-//! [`carry_on`] is the other way round: OpenZFS's engine goes on with a pool of ours.
+//! [`carry_on`] does the reverse: OpenZFS's engine continues with a pool of ours.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,32 +16,32 @@ use zutil::PoolCandidate;
 /// A kind of pool: its name, and the arguments that make ztest build it.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
-    /// For people.
+    /// The name for reports.
     pub name: &'static str,
     args: &'static [&'static str],
     /// Wait until a disk is being added to a raidz.
     expands: bool,
 }
 
-/// The kinds that are tried.
+/// The tested kinds.
 pub const KINDS: [Kind; 3] = [
     Kind { name: "raidz", args: &["-m", "0", "-K", "raidz"], expands: false },
     Kind { name: "draid", args: &["-m", "0", "-K", "draid"], expands: false },
     Kind { name: "expansion", args: &["-m", "0", "-X", "-K", "raidz"], expands: true },
 ];
 
-/// Mirrors of raidz, which only ztest makes.
+/// Mirrors of raidz, which only ztest creates.
 pub const MIRRORED: Kind =
     Kind { name: "mirrors of raidz", args: &["-m", "2", "-K", "raidz"], expands: false };
 
-/// By then ztest has set the pool up and made its datasets.
+/// By then ztest has created the pool and its datasets.
 const SET_UP: u64 = 12;
-/// How long ztest works on the pool that it has set up.
+/// How long ztest works on the created pool.
 const WORK: Duration = Duration::from_secs(5);
-/// How long it may take in all.
+/// Total time limit.
 const LIMIT: Duration = Duration::from_secs(45);
 
-/// Whether ztest is there; says so when it is not.
+/// Whether ztest is installed; prints a notice if not.
 pub fn is_here() -> bool {
     let here = Command::new("ztest").arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !here {
@@ -50,7 +50,8 @@ pub fn is_here() -> bool {
     here
 }
 
-/// Lets ztest make a pool called `ztest` in the empty folder `dir`; `false`, with a notice, when none came of it.
+/// Makes ztest create a pool called `ztest` in the empty directory `dir`; `false`, with a notice, if it did not
+/// succeed.
 pub fn make(kind: Kind, dir: &Path) -> bool {
     let mut ztest = Command::new("ztest");
     ztest.arg("-f").arg(dir).args(["-s", "256m", "-T", "600", "-P", "600"]).args(kind.args);
@@ -74,13 +75,13 @@ pub fn make(kind: Kind, dir: &Path) -> bool {
     ready.is_some()
 }
 
-/// ztest asks the kernel's module whether the pool is in use, through `/dev/zfs`. Where there is no module it wants
-/// at least a file of that name: given by a layer over `/dev` that only ztest and its children see.
+/// ztest asks the kernel module through `/dev/zfs` whether the pool is in use. Without the module it still needs a
+/// file of that name: a layer over `/dev`, visible only to ztest and its children, provides it.
 const WITH_DEV_ZFS: &str = "mount -t tmpfs none \"$0\" && mkdir \"$0/upper\" \"$0/work\" &&
     mount -t overlay -o lowerdir=/dev,upperdir=\"$0/upper\",workdir=\"$0/work\" none /dev &&
     touch /dev/zfs && exec \"$@\"";
 
-/// Whether this process may give ztest what [`carry_on`] needs; says so when it may not.
+/// Whether this process may give ztest the environment that [`carry_on`] needs; prints a notice if not.
 pub fn can_carry_on() -> bool {
     let dir = std::env::temp_dir();
     let mut try_it = private(&dir);
@@ -92,23 +93,23 @@ pub fn can_carry_on() -> bool {
 }
 
 fn private(scratch: &Path) -> Command {
-    // ztest deadlocks now and then, on its own pools too.
+    // ztest deadlocks occasionally, on its own pools too.
     let mut command = Command::new("timeout");
     command.args(["-k", "5", "150", "unshare", "-m", "sh", "-c", WITH_DEV_ZFS]).arg(scratch);
     command
 }
 
-/// Lets ztest import the exported pool `ztest` whose devices are in `dir`, change it for `seconds` (datasets,
-/// snapshots, clones, dedup, vdevs added, faults) and export it; what it said when it did not get that far.
+/// Makes ztest import the exported pool `ztest` whose devices are in `dir`, change it for `seconds` (datasets,
+/// snapshots, clones, dedup, vdevs added, faults) and export it.
 ///
 /// # Errors
-/// All that ztest printed.
+/// The output of ztest, if it did not get that far.
 pub fn carry_on(dir: &Path, seconds: u32) -> Result<(), String> {
     let scratch = tempfile::tempdir().map_err(|e| e.to_string())?;
     let time = seconds.to_string();
     let mut ztest = private(scratch.path());
-    // It is to add draid: it expands a raidz only where the first vdev is the one it made itself. By default it
-    // kills itself in seven passes of ten (-k 70), and then nobody exports the pool.
+    // The draid mode is selected because ztest expands a raidz only if it created the first vdev itself. By default
+    // it kills itself in seven passes of ten (-k 70), and the pool then stays unexported.
     ztest.args(["ztest", "-E", "-K", "draid", "-k", "0", "-T", &time, "-P", &time, "-V", "-f"]).arg(dir);
     let out = ztest.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
@@ -132,7 +133,7 @@ fn end(child: &mut Child) {
     let group = format!("-{}", child.id());
     let killed = Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status();
     if !killed.is_ok_and(|status| status.success()) {
-        // It has ended by itself, or there is no `kill`.
+        // It has ended by itself, or `kill` is missing.
         let _ = child.kill();
     }
     let _ = child.wait();

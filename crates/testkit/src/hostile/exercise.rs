@@ -1,7 +1,7 @@
-//! Everything that offline verbs do with a pool, at the level of libraries.
+//! All operations of offline verbs on a pool, at the level of libraries.
 //!
-//! Bounds here are those of a user's patience with *data* (files, bytes of a file); whatever else may go on
-//! without end is the engine's to stop. Errors are counted, not judged.
+//! The bounds here limit the amount of *data* (files, bytes of a file); the engine must stop any other endless
+//! work. Errors are counted, not judged.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use ondisk::ObjectType;
 use props::userspace::Account;
 use zpl::{Filesystem, Inode};
 
-/// Files looked at in one dataset.
+/// Files visited in one dataset.
 const FILES: usize = 400;
-/// Entries looked at in one directory or ZAP.
+/// Entries visited in one directory or ZAP.
 const ENTRIES: usize = 20_000;
 /// Bytes read of one object.
 const BYTES: u64 = 2 << 20;
-/// Block pointers looked at by the leak check.
+/// Block pointers visited by the leak check.
 const POINTERS: u64 = 300_000;
-/// Objects looked at in one object set.
+/// Objects visited in one object set.
 const OBJECTS: usize = 3_000;
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Whether the pool could be opened.
@@ -74,7 +74,7 @@ impl Report {
     }
 }
 
-/// Opens what `source` describes in every way, and does everything with it.
+/// Opens `source` in every way, and runs all operations on it.
 pub fn everything(env: &Env, source: &ImportSource) -> Report {
     let mut report = Report::default();
     for (rewind, checkpoint) in [(true, true), (true, false), (false, false)] {
@@ -88,7 +88,7 @@ pub fn everything(env: &Env, source: &ImportSource) -> Report {
     report
 }
 
-/// Does everything with an open pool.
+/// Runs all operations on an open pool.
 pub fn exercise(pool: &Arc<Pool>, report: &mut Report) {
     let mut notes = Vec::new();
     let space = report.timed("space", |_| engine::spa::space::PoolSpace::of(pool, &mut notes));
@@ -130,7 +130,7 @@ fn tables(pool: &Arc<Pool>, report: &mut Report) {
     report.errors += notes.len();
 }
 
-/// Every pointer, held against the space maps, as long as a user's patience lasts.
+/// Compares every pointer with the space maps, up to the bound.
 fn blocks(pool: &Arc<Pool>, report: &mut Report) {
     let stop = AtomicBool::new(false);
     let options = account::Options { leaks: true, stop: &stop, window: account::WINDOW_SECTORS };
@@ -143,7 +143,7 @@ fn blocks(pool: &Arc<Pool>, report: &mut Report) {
     let _ = (account.total_alloc(), account.total_found(), account.balances());
 }
 
-/// A reader of a stream that has enough at some point.
+/// A reader of a stream that stops at some point.
 struct Enough(u64);
 
 impl std::io::Write for Enough {
@@ -158,7 +158,7 @@ impl std::io::Write for Enough {
     }
 }
 
-/// The dataset as a stream, plain and with everything that a stream may hold.
+/// The dataset as a stream, plain and with all stream features.
 fn stream(dataset: &Dataset, report: &mut Report) {
     let plain = SendFlags::default();
     for flags in [plain, SendFlags { embed: true, large_blocks: true, compressed: true, raw: true }] {

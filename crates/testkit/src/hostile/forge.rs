@@ -1,9 +1,9 @@
-//! A forger: changes a pool's blocks and makes everything above them agree.
+//! The forger: changes a pool's blocks and makes everything above them consistent.
 //!
-//! A changed block is stored anew, uncompressed and with the checksum `off`, near the end of its vdev; its
-//! pointer is changed in the block above, and so on up to the object set, its dataset's entry in the MOS, the
-//! MOS and the uberblock, whose own checksum is made right. What lay where the new blocks go is lost, which is
-//! part of the game. Pools of one disk or one mirror (and disks only, of which the last is used) can be forged.
+//! A changed block is stored again, uncompressed and with the checksum `off`, near the end of its vdev; its pointer
+//! is changed in the block above, and so on up to the object set, its dataset's entry in the MOS, the MOS and the
+//! uberblock, whose own checksum is corrected. The previous contents at the new locations are lost, which is
+//! acceptable. Pools of one disk or one mirror (and disks only, of which the last is used) can be forged.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::golden::Golden;
 
 /// Bytes of a block pointer.
 pub const POINTER: usize = 128;
-/// Room for new blocks, before the labels at the end.
+/// Space for new blocks, before the labels at the end.
 const ROOM: u64 = 24 << 20;
-/// Where a dataset's entry in the MOS has its object set's pointer.
+/// Offset of the object set's pointer in a dataset's entry in the MOS.
 const DATASET_BP: usize = 128;
-/// What is done to the bytes of a block.
+/// A change of a block's bytes.
 type Edit<'a> = &'a mut dyn FnMut(&mut [u8]);
 /// `ZIO_COMPRESS_OFF` and `ZIO_CHECKSUM_OFF`.
 const OFF: u64 = 2;
@@ -36,7 +36,7 @@ const OFF: u64 = 2;
 /// A pool being changed.
 #[derive(Debug)]
 pub struct Forge {
-    /// The pool as it was.
+    /// The original pool.
     pub pool: Arc<Pool>,
     /// Bytes of its first device's file name, for saving.
     pub disks: Vec<(String, Arc<Overlay>)>,
@@ -83,12 +83,12 @@ impl Forge {
         &self.pool.arc
     }
 
-    /// The meta object set as it is now.
+    /// The current meta object set.
     pub fn mos(&self) -> Result<Arc<Objset>> {
         Objset::open(self.arc(), 0, &self.uberblock.rootbp, Form::Logical)
     }
 
-    /// An object set as it is now: 0 is the MOS, others by their dataset's object.
+    /// The current object set: 0 is the MOS, others by their dataset's object.
     pub fn objset(&self, id: u64) -> Result<Arc<Objset>> {
         if id == 0 {
             return self.mos();
@@ -99,7 +99,7 @@ impl Forge {
         Objset::open(self.arc(), id, &bp, Form::NoKey)
     }
 
-    /// An object as it is now; 0 is the array of dnodes.
+    /// The current object; 0 is the array of dnodes.
     pub fn object(&self, id: u64, number: u64) -> Result<Object> {
         let objset = self.objset(id)?;
         match number {
@@ -108,12 +108,12 @@ impl Forge {
         }
     }
 
-    /// The dataset of this name in the pool as it was.
+    /// The dataset of this name in the original pool.
     pub fn dataset(&self, name: &str) -> Result<Dataset> {
         self.pool.dsl.dataset(name)
     }
 
-    /// Space for `len` bytes: an offset as DVAs have it.
+    /// Allocates `len` bytes; returns an offset in the form of DVAs.
     pub fn alloc(&mut self, len: usize) -> Result<u64> {
         let at = self.next;
         self.next = at.saturating_add(len as u64).next_multiple_of(4096);
@@ -129,12 +129,12 @@ impl Forge {
         for target in &self.targets {
             target.write(at, bytes)?;
         }
-        // The pool must not go on with what it has read ahead.
+        // The pool must not use what it has read ahead.
         self.pool.tree().leaves().for_each(|leaf| leaf.changed(at, bytes.len() as u64));
         Ok(())
     }
 
-    /// A pointer to `len` bytes at `offset` whose checksum is not looked at.
+    /// A pointer to `len` bytes at `offset` whose checksum is not verified.
     pub fn pointer(&self, offset: u64, len: usize, kind: ObjectType, level: u8) -> Blkptr {
         let sectors = len as u64 / 512;
         let mut words = [0; 16];
@@ -222,12 +222,12 @@ impl Forge {
         self.edit_bonus(0, id, &mut |bonus| set(bonus, DATASET_BP, &bp.to_bytes()))
     }
 
-    /// The uberblock, for lies of its own.
+    /// The uberblock, for direct changes.
     pub fn uberblock(&mut self) -> &mut Uberblock {
         &mut self.uberblock
     }
 
-    /// Writes the uberblock to every label; gives what an import would find.
+    /// Writes the uberblock to every label; returns the source of an import.
     pub fn finish(&mut self) -> Result<ImportSource> {
         let (shift, slot) = (uberblock_shift(self.ashift), uberblock_offset(self.ashift, self.uberblock.txg));
         for target in &self.targets {
@@ -251,7 +251,7 @@ fn overlay_name(overlay: &Overlay) -> String {
     name.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// Puts `bytes` at `at`, as far as there is room.
+/// Copies `bytes` to `at`, as far as there is room.
 pub fn set(block: &mut [u8], at: usize, bytes: &[u8]) {
     let room = block.get_mut(at..).unwrap_or_default();
     room.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -262,7 +262,7 @@ pub fn set_word(block: &mut [u8], at: usize, word: u64) {
     set(block, at, &word.to_le_bytes());
 }
 
-/// Makes the trailer of a block right.
+/// Corrects the trailer of a block.
 pub fn seal(block: &mut [u8], verifier: [u64; 4]) {
     let at = block.len().saturating_sub(EckPhys::SIZE);
     set(block, at, &Eck { endian: Endian::Little, cksum: verifier }.to_bytes());

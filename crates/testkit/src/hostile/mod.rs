@@ -1,7 +1,8 @@
-//! Pools from an enemy: images whose checksums are right and whose content lies.
+//! Hostile pools: images with correct checksums and forged content.
 //!
-//! [`overlay`] lays changed bytes over a device, [`forge`] rewrites blocks of a pool up to its uberblock,
-//! [`cases`] are the lies, [`mutate`] makes up more of them, and [`exercise`] does with a pool whatever an offline verb would.
+//! [`overlay`] lays changed bytes over a device, [`forge`] rewrites blocks of a pool up to its uberblock, [`cases`]
+//! lists the forgeries, [`mutate`] generates more of them, and [`exercise`] runs all operations of offline verbs on
+//! a pool.
 
 pub mod cases;
 pub mod exercise;

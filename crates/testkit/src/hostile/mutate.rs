@@ -1,5 +1,4 @@
-//! Changes to a pool that nobody thought of: each is told by a few bytes, so that a fuzzer or a seed can make
-//! them up.
+//! Random changes to a pool: each is encoded in a few bytes, so that a fuzzer or a seed can generate them.
 
 use engine::Result;
 use engine::dmu::Object;
@@ -7,15 +6,15 @@ use stdx::rng::Rng;
 
 use super::forge::{Forge, set, set_word};
 
-/// Changes that one image gets at most.
+/// Maximum changes to one image.
 const MAX_CHANGES: usize = 6;
-/// Bytes that tell one change.
+/// Encoded bytes of one change.
 const CHANGE: usize = 24;
 
-/// Words that decoders trip over.
+/// Words that are likely to confuse decoders.
 const WORDS: [u64; 12] = [0, 1, 2, 3, 0x7f, 0xff, 0xffff, 1 << 31, 1 << 40, 1 << 62, 1 << 63, u64::MAX];
 
-/// Bytes that tell changes, from a seed.
+/// Encoded changes from a seed.
 pub fn from_seed(seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let count = 1 + rng.below(MAX_CHANGES as u64) as usize;
@@ -50,7 +49,7 @@ impl Change {
         }
     }
 
-    /// Changes bytes in a way that the change picks.
+    /// Changes bytes as selected by the change.
     fn edit(&self, bytes: &mut [u8]) {
         if bytes.is_empty() {
             return;
@@ -103,7 +102,7 @@ impl Change {
         forge.put_block(object.objset.id, object.number, level, 0, &block)
     }
 
-    /// The MOS as often as not, else a dataset.
+    /// Picks the MOS half of the time, otherwise a dataset.
     fn pick_objset(&self, forge: &Forge) -> Result<u64> {
         if self.objset.is_multiple_of(2) {
             return Ok(0);
@@ -121,19 +120,19 @@ impl Change {
     }
 }
 
-/// Makes the changes that `bytes` tell. One that can't be made (because another broke its way) is left out.
+/// Makes the changes encoded in `bytes`. A change that cannot be made (because of an earlier one) is skipped.
 pub fn apply(forge: &mut Forge, bytes: &[u8]) {
     for raw in bytes.as_chunks::<CHANGE>().0.iter().take(MAX_CHANGES) {
         let _ = Change::read(raw).apply(forge);
     }
 }
 
-/// Flips bits of a device where nobody makes checksums right again: labels, uberblocks, anything.
+/// Flips bits of a device without correcting checksums: labels, uberblocks, anything.
 pub fn flip(forge: &Forge, rng: &mut Rng, flips: u64) -> std::io::Result<()> {
     for (_, disk) in &forge.disks {
         let size = blkdev::BlockDevice::geometry(&**disk).size;
         for _ in 0..flips {
-            // Half of them in the labels in front, the others anywhere.
+            // Half of them in the front labels, the others anywhere.
             let at = if rng.below(2) == 0 { rng.below(512 << 10) } else { rng.below(size) };
             let old = blkdev::read_at(&**disk, at, 1)?;
             let new: Vec<u8> = old.iter().map(|b| b ^ 1 << rng.below(8)).collect();

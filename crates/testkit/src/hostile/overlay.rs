@@ -1,4 +1,4 @@
-//! A device whose bytes are another's but where they were changed.
+//! A device with another device's bytes, except where they were changed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,12 +11,12 @@ use blkdev::{BlockDevice, Device, Geometry, Io, IoKind};
 use parking_lot::RwLock;
 
 const PAGE: u64 = 4096;
-/// Bytes that are looked at together when a device is copied: zeros stay holes.
+/// Unit of copying a device: zeros stay holes.
 const COPY: usize = 256 << 10;
 
 type Pages = HashMap<u64, Box<[u8]>>;
 
-/// Changes in memory over a device that is only read.
+/// Changes in memory over a read-only device.
 #[derive(Debug)]
 pub struct Overlay {
     base: Device,
@@ -24,12 +24,12 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Nothing changed yet.
+    /// No changes yet.
     pub fn new(base: Device) -> Self {
         Self { base, pages: Arc::default() }
     }
 
-    /// Changes bytes from `offset` on. What lies past the end is dropped.
+    /// Changes bytes from `offset` on. Bytes past the end are dropped.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (mut at, mut rest) = (offset, bytes);
         let end = self.base.geometry().size;

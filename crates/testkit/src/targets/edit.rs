@@ -1,4 +1,4 @@
-//! Changing structures whose bytes are anything.
+//! Changes of structures with arbitrary bytes.
 
 use engine::dmu::edit::{Edit, MemObject};
 use engine::sa::{SaAttrs, SaTables};
@@ -6,8 +6,8 @@ use engine::zap::{KeyRef, Match, Value, ZapEdit};
 use ondisk::zap::{BlockKind, LeafArray, LeafMut, NewEntry};
 use stdx::AlignedBuf;
 
-/// Any bytes as a leaf, a micro ZAP, or a fat ZAP with sound leaves behind a header that is anything: entries are
-/// added, changed, removed.
+/// Any bytes as a leaf, a micro ZAP, or a fat ZAP with valid leaves after an arbitrary header: entries are added,
+/// changed, removed.
 pub fn zap_edit(bytes: &[u8]) {
     let size = bytes.len().clamp(512, 1 << 16);
     let size =
@@ -63,7 +63,8 @@ fn edit(object: &mut MemObject) {
     }
 }
 
-/// Any bytes as a file's attributes under the layouts of a new file system: what decodes is changed and built.
+/// Any bytes as a file's attributes under the layouts of a new file system: decoded attributes are changed and
+/// built.
 pub fn sa_edit(bytes: &[u8]) {
     let mut tables = SaTables::new(1);
     let known: Vec<_> = ondisk::sa::ZPL_ATTRS.iter().filter_map(|a| tables.attr(a.name)).collect();

@@ -1,4 +1,4 @@
-//! Lies about objects and their blocks.
+//! Forged objects and blocks.
 #![allow(clippy::indexing_slicing, reason = "forged structures have fixed sizes")]
 
 use engine::Result;

@@ -1,4 +1,4 @@
-//! Lies about datasets and their names.
+//! Forged datasets and names.
 
 use engine::Result;
 
@@ -80,7 +80,7 @@ fn children(forge: &mut Forge, count: usize) -> Result<()> {
     only_block(forge, 0, root.phys.child_dir_zapobj, &micro_zap(&entries))
 }
 
-/// Changes a word of the root directory; to its own number unless said.
+/// Changes a word of the root directory, by default to its own number.
 fn dir(forge: &mut Forge, at: usize, value: Option<u64>) -> Result<()> {
     let root = forge.pool.dsl.root()?;
     forge.edit_bonus(0, root.number, &mut |bonus| set_word(bonus, at, value.unwrap_or(root.number)))

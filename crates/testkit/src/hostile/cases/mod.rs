@@ -1,4 +1,4 @@
-//! The lies, each a change to a golden pool.
+//! The forgeries, each a change to a golden pool.
 
 mod dmu;
 mod dsl;
@@ -13,12 +13,12 @@ use ondisk::Blkptr;
 
 use super::forge::{Forge, POINTER, set, set_word};
 
-/// One lie.
+/// One forgery.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What is claimed.
+    /// The forged claim.
     pub name: &'static str,
-    /// The golden pool that it is claimed of.
+    /// The golden pool to change.
     pub pool: &'static str,
     /// Makes the change.
     pub make: fn(&mut Forge) -> Result<()>,
@@ -56,7 +56,7 @@ fn micro_zap(entries: &[(&[u8], u64)]) -> Vec<u8> {
     block
 }
 
-/// Makes the first block of an object the whole of it.
+/// Makes the first block of an object its only block.
 fn only_block(forge: &mut Forge, id: u64, number: u64, block: &[u8]) -> Result<()> {
     let kind = forge.object(id, number)?.dnode.object_type;
     let bp = forge.store(block, kind, 0)?;
@@ -69,8 +69,8 @@ fn only_block(forge: &mut Forge, id: u64, number: u64, block: &[u8]) -> Result<(
     })
 }
 
-/// Makes `object` one of `levels` levels with one indirect block for each, which names the one below in all of
-/// its slots; at the bottom is `data`.
+/// Gives `object` `levels` levels with one indirect block each, which names the one below in all of its slots; at
+/// the bottom is `data`.
 fn one_a_level(forge: &mut Forge, object: &Object, levels: u8, data: &Blkptr) -> Result<()> {
     let mut below = *data;
     for level in 1..levels {
@@ -84,8 +84,8 @@ fn one_a_level(forge: &mut Forge, object: &Object, levels: u8, data: &Blkptr) ->
     })
 }
 
-/// Makes `object` one of `levels` levels whose indirect blocks are all the same one, which names itself and, in
-/// its slots for data, `data`.
+/// Gives `object` `levels` levels whose indirect blocks are all the same one, which names itself and, in its slots
+/// for data, `data`.
 fn itself_below(forge: &mut Forge, object: &Object, levels: u8, data: &Blkptr) -> Result<()> {
     let kind = object.dnode.object_type;
     let size = 128 << 10;

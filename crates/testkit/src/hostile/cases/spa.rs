@@ -1,4 +1,4 @@
-//! Lies about the pool itself: config, space, removed vdevs, lists of blocks, logs, dedup.
+//! Forged pool structures: config, space, removed vdevs, lists of blocks, logs, dedup.
 
 use engine::{Error, Result};
 use nvpair::{NvList, NvValue};
@@ -183,7 +183,7 @@ fn mapping(forge: &mut Forge, split: bool) -> Result<()> {
     (0..).zip(table.chunks(size)).try_for_each(|(blkid, block)| forge.put_block(0, object, 0, blkid, block))
 }
 
-/// Values of the dedup tables are made noise, their names kept.
+/// Replaces values of the dedup tables by noise, and keeps their names.
 fn dedup(forge: &mut Forge) -> Result<()> {
     let objects = forge.mos()?.objects().flatten();
     let tables: Vec<_> = objects.filter(|o| o.dnode.object_type == ObjectType::DDT_ZAP).collect();
@@ -202,7 +202,7 @@ fn dedup(forge: &mut Forge) -> Result<()> {
     Ok(())
 }
 
-/// A log whose blocks say that they follow themselves, or whose records are garbage.
+/// A log whose blocks claim to follow themselves, or whose records are garbage.
 fn log(forge: &mut Forge, garbage: bool) -> Result<()> {
     let dataset = forge.dataset("tank")?;
     let objset = forge.objset(dataset.number)?;
@@ -215,7 +215,7 @@ fn log(forge: &mut Forge, garbage: bool) -> Result<()> {
     let new = forge.pointer(at, size, bp.object_type(), 0);
     words[0] = new.words()[0];
     words[1] = new.words()[1];
-    // A log's checksum can't be off: its trailer is made right for the words of the pointer.
+    // A log's checksum cannot be off: its trailer is corrected for the words of the pointer.
     let bp = Blkptr::from_words(words);
     let mut block = vec![if garbage { 0xa5 } else { 0 }; size];
     set_word(&mut block, 0, 0);

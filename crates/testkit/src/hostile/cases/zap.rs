@@ -1,4 +1,4 @@
-//! Lies about ZAPs: the large directory of the pool `basic` is told about.
+//! Forged ZAPs: changes to the large directory of the pool `basic`.
 
 use engine::dmu::Object;
 use engine::zap::Zap;
@@ -84,7 +84,7 @@ fn leaves(forge: &mut Forge, edit: fn(&mut [u8])) -> Result<()> {
     Ok(())
 }
 
-/// A pointer table of a thousand leaves that are all the same block.
+/// A pointer table of a thousand slots that all name the same leaf.
 fn one_leaf(forge: &mut Forge) -> Result<()> {
     let dir = fat(forge)?;
     let (id, number, kind) = (dir.objset.id, dir.number, dir.dnode.object_type);

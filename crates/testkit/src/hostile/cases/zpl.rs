@@ -1,4 +1,4 @@
-//! Lies about files and directories.
+//! Forged files and directories.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn find(fs: &Arc<Filesystem>, wanted: &dyn Fn(&Inode) -> bool) -> Result<Inode> 
     files.find(|i| wanted(i)).ok_or_else(|| Error::not_found("no such file"))
 }
 
-/// Puts another word in the place of one in a file's attributes.
+/// Replaces a word in a file's attributes.
 fn replace(forge: &mut Forge, file: &Inode, old: u64, new: u64) -> Result<()> {
     forge.edit_bonus(file.filesystem().objset.id, file.number(), &mut |bonus| {
         for at in (0..bonus.len().saturating_sub(8)).step_by(8) {
@@ -99,7 +99,7 @@ fn size(forge: &mut Forge, bytes: u64) -> Result<()> {
     replace(forge, &file, file.attr().size, bytes)
 }
 
-/// Puts one word in the place of every value of the attribute registry and the layouts.
+/// Replaces every value of the attribute registry and the layouts by one word.
 fn tables(forge: &mut Forge, value: u64) -> Result<()> {
     let id = forge.dataset("tank")?.number;
     for kind in [ondisk::ObjectType::SA_ATTR_REGISTRATION, ondisk::ObjectType::SA_ATTR_LAYOUTS] {
