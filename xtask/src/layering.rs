@@ -12,7 +12,7 @@ pub fn root() -> PathBuf {
 /// Every fault, a line each.
 pub fn check(root: &Path) -> Vec<String> {
     let Ok(page) = fs::read_to_string(root.join("ARCHITECTURE.md")) else {
-        return vec!["ARCHITECTURE.md can't be read".to_owned()];
+        return vec!["ARCHITECTURE.md cannot be read".to_owned()];
     };
     let mut faults = crates(root, &rows(&page, "crates"));
     faults.extend(engine(root, &rows(&page, "engine")));

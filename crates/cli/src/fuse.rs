@@ -371,7 +371,7 @@ impl Wanted {
             other if is_label(other) => {
                 // Without SELinux these have no meaning, and OpenZFS ignores them, too.
                 if Path::new(SELINUX).exists() {
-                    let what = format!("'{other}': labels of SELinux can't be set on a FUSE mount of ours");
+                    let what = format!("'{other}': SELinux labels cannot be set on a FUSE mount of Aquifer");
                     return Err(Error::new(Kind::Unsupported, what));
                 }
             }

@@ -79,7 +79,7 @@ impl Patient {
 impl Write for Patient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.text.len() + bytes.len() > MOST {
-            return Err(Error::new(ErrorKind::OutOfMemory, "it is too long to be kept for its reader"));
+            return Err(Error::new(ErrorKind::OutOfMemory, "the output exceeds the buffer for its reader"));
         }
         self.text.extend_from_slice(bytes);
         Ok(bytes.len())

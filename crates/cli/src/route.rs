@@ -181,7 +181,7 @@ impl Trip<'_> {
                 let asking = scope.spawn(|| self.system(door, theirs, out));
                 let own = self.own(mine, out)?;
                 let system =
-                    asking.join().map_err(|_| Failure::failed("the system's daemon can't be asked"))?;
+                    asking.join().map_err(|_| Failure::failed("the system's daemon cannot be queried"))?;
                 Ok(own.worse(system?))
             });
         }
@@ -200,7 +200,7 @@ fn caught(work: impl FnOnce(BorrowedFd<'_>) -> Outcome + Send) -> Result<(Exit, 
         let asking = scope.spawn(move || work(end.as_fd()));
         let mut text = Vec::new();
         pipe.read_to_end(&mut text)?;
-        let done = asking.join().map_err(|_| Failure::failed("the daemon can't be asked"))?;
+        let done = asking.join().map_err(|_| Failure::failed("the daemon cannot be queried"))?;
         Ok((done?, text))
     })
 }

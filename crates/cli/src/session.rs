@@ -188,7 +188,7 @@ fn line(argv: &[OsString]) -> String {
 impl Ctx {
     /// The session of a command that only the daemon can run.
     pub fn session(&self) -> Result<&Session, Failure> {
-        self.session.as_ref().ok_or_else(|| Failure::failed("this works in the daemon only"))
+        self.session.as_ref().ok_or_else(|| Failure::failed("this command runs in the daemon only"))
     }
 
     /// The registry of imported pools.

@@ -157,7 +157,7 @@ impl PoolSource {
             .map_err(|e| Failure::cannot("open", &candidate.name, e))?;
         if let Some(rewind) = &pool.rewind {
             for (txg, why) in &rewind.failed {
-                ctx.warn(format!("{}: txg {txg} can't be opened: {why}", pool.name));
+                ctx.warn(format!("{}: txg {txg} cannot be opened: {why}", pool.name));
             }
             let (opened, newest) = (rewind.opened, rewind.newest);
             ctx.warn(format!(
@@ -230,7 +230,7 @@ impl PoolSource {
     pub(crate) fn explain(&self, name: &str, ctx: &mut Ctx) {
         let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
         if let Some(why) = failed.get(name).filter(|_| self.is_live(ctx)) {
-            ctx.warn(format!("pool '{name}' could not be imported when the daemon began: {why}"));
+            ctx.warn(format!("pool '{name}' could not be imported when the daemon started: {why}"));
         }
     }
 

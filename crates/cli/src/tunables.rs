@@ -141,7 +141,7 @@ impl Verb for Set {
                 memory.set(limit, value).map_err(Failure::failed)?;
             }
             if self.save {
-                let cannot = |e| Failure::failed(format!("{} can't be written: {e}", place.conf.display()));
+                let cannot = |e| Failure::failed(format!("{} cannot be written: {e}", place.conf.display()));
                 conf::save(&place.conf, limit, value).map_err(cannot)?;
             }
         }

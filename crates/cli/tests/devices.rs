@@ -198,7 +198,7 @@ fn a_pool_whose_disk_is_gone_is_not_forgotten() {
     let aside = live.dir.path().join("aside");
     std::fs::rename(&a, &aside).unwrap();
     let run = live.run("zpool status tank");
-    let why = "pool 'tank' could not be imported when the daemon began: ";
+    let why = "pool 'tank' could not be imported when the daemon started: ";
     assert!(run.err.contains("no such pool") && run.err.contains(why), "{}", run.err);
     assert!(live.run("zpool status").err.contains(why));
     std::fs::rename(&aside, &a).unwrap();

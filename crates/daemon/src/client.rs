@@ -104,7 +104,7 @@ impl Lent {
     fn finish(self) -> io::Result<()> {
         let Self::Copied(end, copying) = self else { return Ok(()) };
         drop(end);
-        copying.join().map_err(|_| io::Error::other("the output can't be copied"))?
+        copying.join().map_err(|_| io::Error::other("the output cannot be copied"))?
     }
 }
 
@@ -117,7 +117,7 @@ pub fn is_served(socket: &Path) -> io::Result<bool> {
         Ok(_) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            let what = "the system's daemon has ended unexpectedly: its pools can't be seen until root runs a command";
+            let what = "the system's daemon has ended unexpectedly: its pools are not visible until root runs a command";
             Err(io::Error::new(e.kind(), what))
         }
         Err(e) => Err(e),
@@ -177,7 +177,7 @@ fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
     })?;
     match answer {
         [wire::EXIT, code] => Ok(code),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon gave an answer that makes no sense")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the daemon returned an invalid answer")),
     }
 }
 
@@ -190,7 +190,7 @@ fn connect(place: &RunPaths) -> io::Result<UnixStream> {
             Err(_) => start(place)?,
         }
         if Instant::now() > until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the daemon can't be reached"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the daemon cannot be reached"));
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -225,7 +225,7 @@ fn start(place: &RunPaths) -> io::Result<()> {
     }
     let text = tail(place, from);
     let what = if text.is_empty() { format!("it ended with {status}") } else { text };
-    Err(io::Error::other(format!("the daemon can't be started: {what}")))
+    Err(io::Error::other(format!("the daemon cannot be started: {what}")))
 }
 
 /// The log from offset `from` on.

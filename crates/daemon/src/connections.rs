@@ -43,7 +43,7 @@ pub(crate) fn note(number: u32, dataset: &str) {
     let Some(notes) = NOTES.get() else { return };
     let written = OpenOptions::new().append(true).open(notes);
     if let Err(e) = written.and_then(|mut file| writeln!(file, "{number} {dataset}")) {
-        eprintln!("the connection of {dataset} can't be noted in {}: {e}", notes.display());
+        eprintln!("the connection of {dataset} cannot be recorded in {}: {e}", notes.display());
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn abort(notes: &Path, mut ended: impl FnMut() -> io::Result<bool>) -
     }
     for number in all {
         if let Err(e) = abort_one(number) {
-            eprintln!("connection {number} can't be aborted (write 1 to {CONTROL}/{number}/abort): {e}");
+            eprintln!("connection {number} cannot be aborted (write 1 to {CONTROL}/{number}/abort): {e}");
         }
     }
     loop {

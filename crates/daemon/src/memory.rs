@@ -43,7 +43,7 @@ pub fn watch(memory: &Arc<Memory>) {
         }
     };
     if let Err(e) = thread::Builder::new().name("memory".into()).spawn(look) {
-        eprintln!("nobody looks after memory: {e}");
+        eprintln!("the machine's memory is not monitored: {e}");
     }
 }
 

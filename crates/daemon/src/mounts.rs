@@ -54,7 +54,7 @@ pub trait Mount: Debug + Send + Sync {
 
     /// Shows the file system at another path, too. It disappears from there with this mount.
     fn again(&self, _at: &Path, _options: &[String]) -> Result<()> {
-        Err(Error::unsupported("it can't be mounted twice"))
+        Err(Error::unsupported("it cannot be mounted twice"))
     }
 
     /// The other paths where it appears, with links resolved.
@@ -92,7 +92,7 @@ pub trait Mount: Debug + Send + Sync {
     /// # Errors
     /// Those of `work`, and then nothing has changed; `Unsupported` if it must be unmounted first.
     fn rollback(&self, _to: &str, _work: Work<'_>) -> Result<()> {
-        Err(Error::unsupported("this mount can't stay"))
+        Err(Error::unsupported("this mount cannot stay"))
     }
 }
 
@@ -139,7 +139,7 @@ impl Mounts {
         };
         for mounted in ended {
             if let Err(e) = mounted.mount.unmount(true) {
-                eprintln!("{}: its mount ended badly: {e}", mounted.at.display());
+                eprintln!("{}: closing its mount failed: {e}", mounted.at.display());
             }
         }
     }

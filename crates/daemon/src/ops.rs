@@ -184,7 +184,7 @@ impl Registry {
         spa.start_thread()?;
         let guid = spa.config.lock().root().u64("guid").unwrap_or(0);
         let paths = leaf_paths(&config_of(&spa));
-        let missing = || Error::new(Kind::Io, "the labels that were just written can't be read");
+        let missing = || Error::new(Kind::Io, "the new labels cannot be read back");
         let candidate = candidate_at(&paths, guid).ok_or_else(missing)?;
         let pool = Arc::new(Imported::live(spa, candidate, new.manner));
         pool.hold(aux);
@@ -348,7 +348,7 @@ impl Registry {
         while well().iter().filter(|name| close(name)).count() > 0 {}
         for name in names(self.all()) {
             if let Err(e) = self.let_go(&name, true, false, Spa::export) {
-                eprintln!("pool {name} can't be exported: {e}");
+                eprintln!("pool {name} cannot be exported: {e}");
             }
         }
     }
@@ -371,7 +371,7 @@ impl Registry {
             }
         }
         for (name, _) in wanted {
-            eprintln!("pool {name} can't be imported: {MISSING}");
+            eprintln!("pool {name} cannot be imported: {MISSING}");
             self.note_failed(&name, MISSING.to_owned());
         }
     }
@@ -394,12 +394,12 @@ impl Registry {
                     let _ = ended.send((name, config));
                 }
                 Err(e) => {
-                    eprintln!("pool {name} can't be imported: {e}");
+                    eprintln!("pool {name} cannot be imported: {e}");
                     registry.note_failed(&name, e.to_string());
                 }
             };
             if let Err(e) = thread::Builder::new().name("import".into()).stack_size(STACK).spawn(work) {
-                eprintln!("no thread to import a pool: {e}");
+                eprintln!("no thread for the import of a pool: {e}");
             }
         }
         drop(ended);

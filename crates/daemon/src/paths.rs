@@ -171,18 +171,21 @@ fn private(dir: &Path) -> io::Result<()> {
     let meta = match fs::symlink_metadata(dir) {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(denied(format!("cannot look at the run folder '{shown}': {}", words(&e)))),
+        Err(e) => return Err(denied(format!("cannot access the run directory '{shown}': {}", words(&e)))),
     };
     let (me, owner, mode) = (rustix::process::geteuid().as_raw(), meta.uid(), meta.mode() & 0o7777);
     if !meta.is_dir() {
-        return Err(denied(format!("the run folder '{shown}' is not a folder")));
+        return Err(denied(format!("the run directory '{shown}' is not a directory")));
     }
     if !is_trusted(owner) {
-        let what = format!("the run folder '{shown}' belongs to user {owner}: it must belong to user {me}");
+        let what =
+            format!("the run directory '{shown}' belongs to user {owner}: it must belong to user {me}");
         return Err(denied(what));
     }
     if mode & 0o077 != 0 || mode & 0o700 != 0o700 {
-        return Err(denied(format!("the run folder '{shown}' has mode {mode:03o}: it must have mode 700")));
+        return Err(denied(format!(
+            "the run directory '{shown}' has mode {mode:03o}: it must have mode 700"
+        )));
     }
     Ok(())
 }
@@ -226,7 +229,7 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&run, &link).unwrap();
         let linked = RunPaths { run: link, ..place.clone() };
-        assert!(linked.check().unwrap_err().to_string().contains("is not a folder"));
+        assert!(linked.check().unwrap_err().to_string().contains("is not a directory"));
         // Another user's state does not matter.
         let gone = RunPaths { run: dir.path().join("none"), state: run.join("file"), ..place.clone() };
         fs::write(run.join("file"), "").unwrap();
@@ -234,6 +237,6 @@ mod tests {
         fs::remove_file(run.join("file")).unwrap();
         fs::remove_dir(&run).unwrap();
         fs::write(&run, "").unwrap();
-        assert!(place.check().unwrap_err().to_string().contains("is not a folder"));
+        assert!(place.check().unwrap_err().to_string().contains("is not a directory"));
     }
 }

@@ -151,7 +151,7 @@ pub fn serve(
     listener.set_nonblocking(true)?;
     // The owner's pools are more important than viewing by other users.
     let guests = place.guests.as_deref().and_then(|dir| {
-        listen_to_guests(dir).inspect_err(|e| eprintln!("other users can't be served: {e}")).ok()
+        listen_to_guests(dir).inspect_err(|e| eprintln!("other users cannot be served: {e}")).ok()
     });
     announce()?;
     let server = Arc::new(Server {
@@ -199,7 +199,7 @@ fn listen_to_guests(dir: &Path) -> io::Result<(UnixListener, OwnSocket)> {
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
     let meta = std::fs::symlink_metadata(dir)?;
     if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-        let what = format!("{} must be a folder that only its owner can write to", dir.display());
+        let what = format!("{} must be a directory that only its owner can write to", dir.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
     // It gets its name once all users may connect.
@@ -260,7 +260,7 @@ fn tell_systemd(state: &str) {
     };
     let sent = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &to));
     if let Err(e) = sent {
-        eprintln!("the service manager can't be told: {e}");
+        eprintln!("the service manager cannot be notified: {e}");
     }
 }
 
@@ -298,7 +298,7 @@ impl Server {
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
             // Out of descriptors: running commands will release some.
             Err(e) => {
-                eprintln!("a connection can't be accepted: {e}");
+                eprintln!("a connection cannot be accepted: {e}");
                 thread::sleep(TICK);
             }
         }

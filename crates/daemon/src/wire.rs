@@ -59,7 +59,7 @@ impl Request {
         let list = NvList::decode(bytes).map_err(|e| bad(&e.to_string()))?;
         let text = |value: &NvString| OsStr::from_bytes(value.as_bytes()).to_owned();
         let argv = list.string_array("argv").ok_or_else(|| bad("a request without a command"))?;
-        let cwd = list.string("cwd").ok_or_else(|| bad("a request without a folder"))?;
+        let cwd = list.string("cwd").ok_or_else(|| bad("a request without a working directory"))?;
         let env = list.nvlist("env").into_iter().flat_map(NvList::iter);
         let env = env.filter_map(|pair| match &pair.value {
             nvpair::NvValue::String(value) => Some((pair.name.to_string_lossy().into_owned(), text(value))),

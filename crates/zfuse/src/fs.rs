@@ -219,7 +219,7 @@ impl Fuse {
             _ => None,
         };
         let readable = |item: Result<Item>| {
-            let said = |e| eprintln!("aquifer mount: a directory is damaged: an entry can't be read: {e}");
+            let said = |e| eprintln!("aquifer mount: a directory is damaged: an entry cannot be read: {e}");
             item.map_err(said).ok()
         };
         Ok(dir::list(&self.space, node, inode.as_ref(), offset)?.filter_map(readable))

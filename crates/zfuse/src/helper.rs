@@ -24,7 +24,7 @@ pub fn mount(at: &Path, options: &str) -> io::Result<OwnedFd> {
     let mut command = Command::new(PROGRAM);
     command.args(["-o", options, "--"]).arg(at).env(WAY, "0").stdin(Stdio::from(theirs));
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|e| {
-        io::Error::new(e.kind(), format!("{PROGRAM} (of the system's FUSE package) can't be run: {e}"))
+        io::Error::new(e.kind(), format!("{PROGRAM} (of the system's FUSE package) cannot be run: {e}"))
     })?;
     // Only the helper keeps the other end, which is closed when it exits.
     drop(command);

@@ -181,7 +181,7 @@ pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Resul
         Some(0) => Ok(Done { at, allowed: true }),
         Some(code) if code == Errno::PERM.raw_os_error() && prepared => Ok(Done { at, allowed: false }),
         Some(code) if code != i32::from(NO_NUMBER) => Err(io::Error::from_raw_os_error(code)),
-        _ => Err(io::Error::other(format!("the work at the mount point ended with {}", out.status))),
+        _ => Err(io::Error::other(format!("the operation at the mount point ended with {}", out.status))),
     }
 }
 

@@ -84,7 +84,7 @@ pub struct Cp {
 impl Verb for Cp {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let Some((to, from)) = self.words.split_last().filter(|(_, from)| !from.is_empty()) else {
-            return Err(Failure::usage("cp: a source and a destination are needed"));
+            return Err(Failure::usage("cp: a source and a destination are required"));
         };
         dest::raise_file_limit();
         let mut access = Access::new(&self.source);
@@ -124,7 +124,7 @@ impl Verb for Cp {
             ctx.warn(format!("cp: {} project ids and file flags could not be kept there", copy.flags_lost));
         }
         if copy.unkept > 0 {
-            ctx.warn(format!("cp: {} device nodes were left out: only root can make them", copy.unkept));
+            ctx.warn(format!("cp: {} device nodes were skipped: only root can create them", copy.unkept));
         }
         Ok(copy.report.finish("cp", ctx))
     }

@@ -38,7 +38,9 @@ impl Verb for Find {
         let starts = self.words.iter().take_while(|w| !is_expression(w)).count();
         let (starts, words) = self.words.split_at_checked(starts).unwrap_or((&self.words, &[]));
         if starts.is_empty() {
-            return Err(Failure::usage("find: where to start? POOL/DATASET[@SNAPSHOT]:PATH comes first"));
+            return Err(Failure::usage(
+                "find: missing starting point: POOL/DATASET[@SNAPSHOT]:PATH comes first",
+            ));
         }
         let expression = Expression::parse(words)?;
         let finder = Finder::new(&expression, ctx.out_is_terminal);

@@ -186,7 +186,7 @@ impl Archive<'_, '_> {
             FileKind::BlockDevice => kind::BLOCK,
             FileKind::Fifo => kind::FIFO,
             FileKind::Socket => {
-                self.report.failed(&path, "a socket can't be archived", Some(&self.progress));
+                self.report.failed(&path, "a socket cannot be archived", Some(&self.progress));
                 return Ok(());
             }
         };

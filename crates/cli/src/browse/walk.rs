@@ -113,7 +113,7 @@ impl Walk {
             return Step::Enter(found);
         }
         if !self.seen.insert(found.inode.number()) || found.depth > MAX_DEPTH {
-            let e = Error::new(Kind::Loop, "the directory is met a second time, or nested too deeply");
+            let e = Error::new(Kind::Loop, "the directory contains itself, or is nested too deeply");
             return Step::Failed(found.path, e.in_dataset(&found.inode.filesystem().name));
         }
         self.open = Some(found.clone());

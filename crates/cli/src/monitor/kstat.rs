@@ -57,7 +57,7 @@ impl Verb for Kstat {
 
 /// The registry, or an error without a daemon.
 pub(super) fn of_daemon(ctx: &Ctx) -> Result<std::sync::Arc<Registry>, Failure> {
-    ctx.registry().map_err(|_| Failure::failed("no pools are imported: there is no daemon to ask"))
+    ctx.registry().map_err(|_| Failure::failed("no pools are imported: no daemon is running"))
 }
 
 /// All counters, in the order of OpenZFS's.

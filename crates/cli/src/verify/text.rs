@@ -168,7 +168,7 @@ fn verdict(pool: &Pool, report: &Report, out: &mut dyn Write) -> io::Result<()> 
     }
     let unreadable = report.account.unreadable_count;
     match (report.lost_blocks, report.repairable_blocks) {
-        (0, 0) if unreadable > 0 => writeln!(out, "{name}: {unreadable} pieces of metadata can't be read"),
+        (0, 0) if unreadable > 0 => writeln!(out, "{name}: {unreadable} metadata blocks cannot be read"),
         (0, 0) if report.is_damaged() => writeln!(out, "{name}: all blocks are readable"),
         (0, 0) if report.account.stopped => Ok(()),
         (0, 0) => writeln!(out, "{name}: all is well"),

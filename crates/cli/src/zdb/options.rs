@@ -60,7 +60,7 @@ pub const FLAGS: &[Flag] = &[
     plain(b'Z', "zstd-headers", "headers of zstd blocks"),
     plain(b'A', "ignore-assertions", "go on after what OpenZFS would assert; -AA, -AAA go on after more"),
     plain(b'e', "exported", "the pool is exported: search for its devices"),
-    plain(b'F', "automatic-rewind", "when the newest state can't be opened, try older ones"),
+    plain(b'F', "automatic-rewind", "if the newest state cannot be opened, try older ones"),
     plain(b'G', "dump-debug-msg", "print what was noticed on the way before the end"),
     plain(b'k', "checkpointed-state", "the pool as at its checkpoint"),
     plain(b'L', "disable-leak-tracking", "no leak detection, no space maps"),

@@ -162,7 +162,7 @@ fn read(pool: &Pool, place: &Place, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
         return Ok(pool.zio.read_physical(vdev.id, place.offset, place.psize)?.to_vec());
     }
     let device = tree.leaf(vdev.guid).and_then(|leaf| leaf.device());
-    let device = device.ok_or_else(|| Failure::failed(format!("vdev {} can't be read", place.vdev)))?;
+    let device = device.ok_or_else(|| Failure::failed(format!("vdev {} cannot be read", place.vdev)))?;
     let at = place.offset.saturating_add(LABEL_START_SIZE);
     let bytes = blkdev::read_at(&*device, at, usize::try_from(place.psize).unwrap_or(0));
     Ok(bytes.map_err(|e| Failure::failed(format!("Read of {} failed: {e}", place.vdev)))?.to_vec())
@@ -194,7 +194,7 @@ fn show(text: &str, bytes: &[u8], flags: Flags, ctx: &mut Ctx) -> Result<(), Fai
     let view = swapped.as_deref().unwrap_or(bytes);
     if let Some(at) = flags.blkptr {
         let bp = view.get(at..).and_then(Blkptr::from_bytes);
-        let bp = bp.ok_or_else(|| Failure::failed(format!("no block pointer fits at {at:x}")))?;
+        let bp = bp.ok_or_else(|| Failure::failed(format!("no room for a block pointer at {at:x}")))?;
         writeln!(ctx.out, "{bp}")?;
     } else if flags.raw {
         ctx.out.write_all(view)?;

@@ -133,7 +133,7 @@ pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
     print_histogram(&totals.histogram, Some(&sum), &mut ctx.out)?;
     ratio(&sum, &mut ctx.out)?;
     if simulation.unreadable > 0 {
-        ctx.warn(format!("{} blocks that lead to others could not be read", simulation.unreadable));
+        ctx.warn(format!("{} indirect or metadata blocks could not be read", simulation.unreadable));
         return Ok(Exit::FAILED);
     }
     Ok(Exit::OK)

@@ -88,7 +88,7 @@ fn sublists(pool: &Pool, number: u64, count: u64) -> Result<Vec<u64>> {
     let object = pool.mos.object(number)?;
     let bytes = count.checked_mul(8).filter(|&n| n <= object.max_offset() && count <= MAX_LISTS as u64);
     let bytes = bytes.and_then(|n| usize::try_from(n).ok());
-    let bytes = bytes.ok_or_else(|| Error::corrupt(format!("object {number} can't hold {count} lists")))?;
+    let bytes = bytes.ok_or_else(|| Error::corrupt(format!("object {number} cannot hold {count} lists")))?;
     let mut raw = Vec::new();
     for block in Dense::new(&object, count.saturating_mul(8)) {
         raw.extend_from_slice(&block?);

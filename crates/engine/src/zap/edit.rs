@@ -264,7 +264,7 @@ fn free_cd(micro: &MicroZap<'_>, name: &[u8]) -> Option<u32> {
 fn init_fat(object: &mut dyn Edit, salt: u64, normflags: u64, flags: ZapFlags) -> Result<()> {
     let size = length(object.block_size())?;
     if !size.is_power_of_two() || !(4096..=1 << 20).contains(&size) {
-        return Err(Error::new(Kind::Invalid, format!("a ZAP can't have blocks of {size} bytes")));
+        return Err(Error::new(Kind::Invalid, format!("a ZAP cannot have blocks of {size} bytes")));
     }
     let block_shift = size.trailing_zeros();
     let header = FatHeader {
@@ -308,7 +308,7 @@ fn hashed(header: &FatHeader, key: KeyRef<'_>) -> Result<Hashed> {
 
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.contains(&0) {
-        return Err(Error::new(Kind::Invalid, "a name in a ZAP can't be empty or contain NUL"));
+        return Err(Error::new(Kind::Invalid, "a name in a ZAP cannot be empty or contain NUL"));
     }
     if name.len() >= MAX_NAME {
         return Err(Error::new(Kind::TooLong, format!("a name of {} bytes", name.len())));

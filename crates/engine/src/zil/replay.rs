@@ -186,7 +186,7 @@ pub fn replay(log: &Arc<Zil>, replayer: &mut dyn Replayer) -> Result<Replayed> {
             }
         }
         if let Some((why, lost)) = blocks.unreached(header.replay_seq) {
-            let what = "a block of the log can't be read any more";
+            let what = "a block of the log can no longer be read";
             (outcome.error, outcome.lost) = (Some(Error::new(why.kind(), what).because(why.clone())), lost);
             log.abandon_replay();
             return Ok(outcome);
@@ -224,13 +224,13 @@ fn replay_block(
         }
         *reached = head.seq;
         let named = |e: Error| {
-            let what = format!("log record {} ({}) can't be replayed", head.seq, txtype.name());
+            let what = format!("log record {} ({}) cannot be replayed", head.seq, txtype.name());
             Error::new(e.kind(), what).because(e)
         };
         let record = record.map_err(named)?;
         let object = object_of(&record).map_or_else(String::new, |object| format!(", object {object}"));
         let named = |e: Error| {
-            let what = format!("log record {} ({}{object}) can't be replayed", head.seq, txtype.name());
+            let what = format!("log record {} ({}{object}) cannot be replayed", head.seq, txtype.name());
             Error::new(e.kind(), what).because(e)
         };
         if is_gone(log, &record).map_err(named)? {

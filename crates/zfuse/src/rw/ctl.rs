@@ -45,7 +45,7 @@ impl Live {
 
     fn admin(&self) -> Result<&dyn SnapshotAdmin> {
         let admin = self.admin.as_deref().filter(|_| !self.options.read().read_only);
-        admin.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots can't be changed here"))
+        admin.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots cannot be changed here"))
     }
 
     /// `mkdir .zfs/snapshot/NAME`

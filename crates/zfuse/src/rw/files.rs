@@ -86,7 +86,7 @@ impl Live {
             return Err(Error::new(Kind::ReadOnly, "the file system is mounted read-only"));
         }
         let object = self.object(ino);
-        object.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots can't be changed"))
+        object.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots cannot be changed"))
     }
 
     pub(super) fn ino(&self, object: u64) -> Result<u64> {
@@ -292,7 +292,7 @@ impl Live {
                 self.files.punch(object, offset, len)?;
                 if m == ZERO { self.files.allocate(object, offset, len) } else { Ok(()) }
             }
-            _ => Err(Error::unsupported("ranges of files can't be collapsed or inserted")),
+            _ => Err(Error::unsupported("ranges of files cannot be collapsed or inserted")),
         }
     }
 

@@ -131,7 +131,7 @@ impl Hall {
                 }
                 Err(Errno::INTR) => {}
                 Err(e) => {
-                    eprintln!("requests of mounts can't be waited for: {e}");
+                    eprintln!("waiting for requests of mounts failed: {e}");
                     thread::sleep(Duration::from_secs(1));
                 }
             }

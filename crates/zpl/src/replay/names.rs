@@ -11,7 +11,7 @@ use crate::dir::{Dirent, is_sound};
 /// Adds `name` for a file to a directory. Links of the file are the caller's to count.
 pub(super) fn add(state: &mut State<'_>, dir: u64, name: &[u8], object: u64, kind: FileKind) -> Result<()> {
     if !is_sound(name) {
-        return Err(state.fs.error(Kind::Corrupt, "a name that can't be in a directory", dir));
+        return Err(state.fs.error(Kind::Corrupt, "an invalid name in a directory", dir));
     }
     let node = state.get(dir)?;
     if !node.attr.is_dir() {

@@ -97,7 +97,7 @@ impl FsWriter {
         let node = self.file(number)?;
         self.check_writable(&node, Some(offset))?;
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
-        let end = end.ok_or_else(|| Error::new(Kind::TooLarge, "a file can't be that long"))?;
+        let end = end.ok_or_else(|| Error::new(Kind::TooLarge, "the maximum file size is exceeded"))?;
         let done = {
             let _range = self.lock_write(&node, offset..end);
             self.write_locked(&node, offset, data, (keep_setid, CHUNK))
@@ -131,7 +131,7 @@ impl FsWriter {
         let _range = node.ranges.lock(0..u64::MAX, true);
         let offset = node.word(self.fields.size);
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
-        end.ok_or_else(|| Error::new(Kind::TooLarge, "a file can't be that long"))?;
+        end.ok_or_else(|| Error::new(Kind::TooLarge, "the maximum file size is exceeded"))?;
         self.write_locked(&node, offset, data, (keep_setid, CHUNK))?;
         Ok(offset)
     }
@@ -252,7 +252,7 @@ impl FsWriter {
     #[doc(alias("zfs_trunc", "zfs_extend"))]
     pub(super) fn resize(&self, tx: &Tx, node: &Node, size: u64) -> Result<()> {
         if size > MAX_SIZE {
-            return Err(Error::new(Kind::TooLarge, "a file can't be that long"));
+            return Err(Error::new(Kind::TooLarge, "the maximum file size is exceeded"));
         }
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
@@ -339,7 +339,7 @@ impl FsWriter {
         self.check_writable(&node, None)?;
         let end = offset.saturating_add(len);
         if end > MAX_SIZE {
-            return Err(Error::new(Kind::TooLarge, "a file can't be that long"));
+            return Err(Error::new(Kind::TooLarge, "the maximum file size is exceeded"));
         }
         let needed = len.saturating_add(len / 10);
         if self.available()?.is_some_and(|available| available < needed) {

@@ -74,7 +74,7 @@ impl FsWriter {
             return Err(Error::new(Kind::NotDirectory, "not a directory"));
         }
         if node.number == self.root {
-            return Err(Error::new(Kind::Busy, "the root directory can't be removed"));
+            return Err(Error::new(Kind::Busy, "the root directory cannot be removed"));
         }
         if node.word(self.fields.size) > 2 {
             return Err(Error::new(Kind::NotEmpty, "the directory is not empty"));

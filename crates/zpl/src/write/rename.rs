@@ -158,7 +158,7 @@ impl FsWriter {
         let mut at = dir.number;
         for _ in 0..MAX_DEPTH {
             if at == node.number {
-                return Err(Error::new(Kind::Invalid, "a directory can't be moved below itself"));
+                return Err(Error::new(Kind::Invalid, "a directory cannot be moved below itself"));
             }
             if at == self.root {
                 return Ok(());

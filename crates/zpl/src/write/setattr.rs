@@ -234,7 +234,7 @@ impl FsWriter {
     fn chmod(&self, tx: &Tx, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
         let flags = state.word(self.fields.flags);
         if aclmode == AclMode::Restricted && flags & pflags::ACL_TRIVIAL == 0 {
-            return Err(not_permitted("the mode of a file with such a list can't be changed"));
+            return Err(not_permitted("the mode of a file with such a list cannot be changed"));
         }
         let old = if aclmode == AclMode::Discard { Vec::new() } else { self.list_of(&state.attrs)? };
         let mut draft = AclDraft { aces: old, hints: flags & WIDE };
