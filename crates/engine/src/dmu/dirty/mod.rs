@@ -316,7 +316,7 @@ impl LiveObjset {
         self.log.read().clone()
     }
 
-    /// Sets or removes who keeps the head of the intent log. False when there is one already.
+    /// Sets or removes the owner of the intent log header. Returns false if there already is one.
     pub fn set_log(&self, log: Option<Arc<dyn IntentLog>>) -> bool {
         let mut slot = self.log.write();
         let free = slot.is_none() || log.is_none();
