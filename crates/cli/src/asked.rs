@@ -117,6 +117,7 @@ fn of_zfs(zfs: &Zfs) -> (Deed, Vec<String>) {
         ZfsVerb::Snapshot(v) => (Change, v.names.clone()),
         ZfsVerb::Unmount(v) => (Change, v.names.clone()),
         ZfsVerb::Rollback(v) => (Change, one(&v.snapshot)),
+        ZfsVerb::Receive(v) => (Change, one(&v.name)),
         ZfsVerb::Clone(v) => (Change, vec![v.snapshot.clone(), v.name.clone()]),
         ZfsVerb::Promote(v) => (Change, one(&v.name)),
         ZfsVerb::DiscardLog(v) => (Change, one(&v.name)),

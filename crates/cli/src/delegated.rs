@@ -23,6 +23,7 @@ use crate::refused::refusal;
 use crate::session::Home;
 use crate::verb::Failure;
 use crate::zfs::ZfsVerb;
+use crate::zfs::receive::Receive;
 use crate::zfs::target::Target;
 use crate::zpool::ZpoolVerb;
 
@@ -183,6 +184,11 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             let ends = std::iter::once(&v.from).chain(&v.to).filter(|name| !name.starts_with('@'));
             ends.map(|name| need(name, &["diff"])).collect()
         }
+        ZfsVerb::Receive(v) => {
+            // Only root can mount.
+            v.unmounted = true;
+            received(v, ctx)?
+        }
         ZfsVerb::Create(v) => {
             // Only root can mount.
             v.unmounted = v.volume.is_none();
@@ -326,6 +332,33 @@ fn promoted(name: &str, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         all.push(need(&dataset_name(&dir.dsl, dir.phys.origin_obj)?, &["promote"]));
     }
     Ok(all)
+}
+
+/// What a receive needs: on the dataset, or on what is above it when there is none.
+#[doc(alias = "zfs_secpolicy_recv")]
+fn received(verb: &Receive, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    let name = verb.name.split('@').next().unwrap_or_default();
+    if verb.abort {
+        return Ok(vec![need(name, &["destroy", "mount"])]);
+    }
+    let there = Target::of(name, ctx)?.exists();
+    let above = name.rsplit_once('/').map_or(name, |(above, _)| above);
+    let name = if there { name } else { above };
+    if there && verb.force {
+        unmounted("receive", name, ctx)?;
+    }
+    let guest = ctx.session()?.guest.clone();
+    let append = need(name, &["receive:append"]);
+    let may_append = match &guest {
+        Some(guest) if !verb.force => append.is_given(guest, ctx)?,
+        _ => false,
+    };
+    let mut all = need(name, &[if may_append { "receive:append" } else { "receive" }, "mount", "create"]);
+    all.perms.extend(settings(&verb.props)?);
+    for name in &verb.exclude {
+        all.perms.push(setting(name)?);
+    }
+    Ok(vec![all])
 }
 
 /// The permission that each `PROPERTY=VALUE` needs.

@@ -75,7 +75,6 @@ fn without_module(words: &[std::ffi::OsString]) -> Failure {
             "warning: cannot send '{}': {DENIED}",
             names.last().map_or("", String::as_str)
         )),
-        "receive" | "recv" => Failure::failed(format!("cannot receive: {DENIED}")),
         "program" => Failure::failed("Permission denied. Channel programs must be run as root."),
         _ => Failure::failed(DENIED),
     }
@@ -94,6 +93,7 @@ fn of_zfs(verb: &ZfsVerb, name: &str) -> Failure {
         ZfsVerb::DiscardLog(_) => "discard the log of",
         ZfsVerb::Rename(_) => "rename",
         ZfsVerb::Promote(_) => "promote",
+        ZfsVerb::Receive(_) => return Failure::failed(format!("cannot receive: {DENIED}")),
         ZfsVerb::Rollback(_) => return quoted("rollback", dataset),
         ZfsVerb::Set(_) => "set property for",
         ZfsVerb::Inherit(v) => return plain(&format!("inherit {} for", v.property), &format!("'{name}'")),

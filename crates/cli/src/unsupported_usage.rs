@@ -44,7 +44,7 @@ const PLAIN: Form = Form {
 };
 
 /// The unimplemented verbs.
-const FORMS: [Form; 8] = [
+const FORMS: [Form; 7] = [
     Form {
         verb: "trim",
         options: "cdr:sw",
@@ -77,15 +77,6 @@ const FORMS: [Form; 8] = [
         missing: &["missing snapshot argument"],
         most: 1,
         usage: "[-DLPVbcehnpsvw] [-i|-I snapshot] [-R [-X dataset[,dataset]...]] <snapshot>",
-        ..PLAIN
-    },
-    Form {
-        command: "zfs",
-        verb: "receive",
-        options: "o:x:dehMnuvFsAc",
-        missing: &["missing snapshot argument"],
-        most: 1,
-        usage: "[-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\t    <filesystem|volume|snapshot>",
         ..PLAIN
     },
     Form {
@@ -126,7 +117,6 @@ const SEND: [(&str, char); 15] = [
 
 /// The grammar of an unimplemented verb.
 pub fn find(command: &str, verb: &str) -> Option<&'static Form> {
-    let verb = if verb == "recv" { "receive" } else { verb };
     FORMS.iter().find(|form| form.command == command && form.verb == verb)
 }
 

@@ -22,7 +22,7 @@ use crate::verb::Exit;
 const WIDTH: usize = 80;
 
 /// OpenZFS's name of a missing argument, where it differs from `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 27] = [
+const MISSING: [(&str, &str, &str); 28] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
@@ -43,6 +43,7 @@ const MISSING: [(&str, &str, &str); 27] = [
     ("zpool labelclear", "device", "missing vdev name"),
     ("zfs set", "property=value", "missing arguments"),
     ("zfs rollback", "snapshot", "missing dataset argument"),
+    ("zfs receive", "filesystem", "missing snapshot argument"),
     // Prints only the usage.
     ("zfs hold", "tag", ""),
     ("zfs release", "tag", ""),

@@ -498,7 +498,8 @@ fn what_can_not_be_done_yet_looks_at_its_words_first() {
         ("zpool resilver", 2, "missing pool name argument"),
         ("zpool trim -w tank", 1, "zpool trim: not supported yet"),
         ("zpool remove tank a", 1, "zpool remove: not supported yet"),
-        ("zfs receive tank/new", 1, "zfs receive: not supported yet"),
+        ("zfs receive", 2, "missing snapshot argument"),
+        ("zfs receive -c tank/new", 1, "cannot receive: corrective receives (-c) are not supported yet"),
     ] {
         let run = live.run(line);
         assert!(run.code == code && run.err.starts_with(why), "{line}: {}: {}", run.code, run.err);

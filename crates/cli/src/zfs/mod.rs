@@ -19,6 +19,7 @@ pub mod mount_helper;
 pub mod project;
 pub mod prop;
 pub(crate) mod quota;
+pub mod receive;
 mod rename;
 mod rollback;
 pub mod rows;
@@ -90,6 +91,9 @@ pub enum ZfsVerb {
     Promote(clone::Promote),
     /// Give up what an intent log holds
     DiscardLog(discard_log::DiscardLog),
+    /// Receive a stream
+    #[command(alias = "recv")]
+    Receive(receive::Receive),
     /// Rename a dataset
     Rename(rename::Rename),
     /// Set properties of datasets
@@ -174,6 +178,7 @@ impl Verb for Zfs {
             ZfsVerb::Clone(v) => v.run(ctx),
             ZfsVerb::Promote(v) => v.run(ctx),
             ZfsVerb::DiscardLog(v) => v.run(ctx),
+            ZfsVerb::Receive(v) => v.run(ctx),
             ZfsVerb::Rename(v) => v.run(ctx),
             ZfsVerb::Set(v) => v.run(ctx),
             ZfsVerb::Inherit(v) => v.run(ctx),

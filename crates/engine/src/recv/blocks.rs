@@ -42,6 +42,16 @@ fn sealed(salt: Raw<8>, iv: Raw<12>, mac: Raw<16>) -> BlockParams {
     BlockParams { salt: salt.0, iv: iv.0, mac: mac.0 }
 }
 
+/// Whether the bonus leaves room for the pointer of a spill block.
+fn check_spill_room(handle: &Handle) -> Result<()> {
+    let dnode = handle.dnode();
+    let taken = if dnode.spill().is_some() { 0 } else { blkptr::BLKPTR_SIZE };
+    match dnode.bonus().len() <= dnode.max_bonus().saturating_sub(taken) {
+        true => Ok(()),
+        false => Err(malformed("an object without room for a spill pointer")),
+    }
+}
+
 /// Whether a block tree can reach a block.
 fn check_reach(handle: &Handle, blkid: u64) -> Result<()> {
     let dnode = handle.dnode();
@@ -146,7 +156,6 @@ impl Receiver {
     #[doc(alias = "receive_write_embedded")]
     pub(super) fn embedded(&mut self, body: &DrrWriteEmbedded, payload: &[u8]) -> Result<()> {
         const DATA: u8 = 0;
-        self.in_order(body.object, body.offset, body.length)?;
         let psize = usize::try_from(body.psize).unwrap_or(usize::MAX);
         let compress = CompressType::from_raw(body.compression);
         let compress = compress.filter(|c| !matches!(c, CompressType::Inherit | CompressType::On));
@@ -160,10 +169,15 @@ impl Receiver {
             return Err(malformed(format!("an embedded block of {psize} bytes")));
         }
         let handle = self.named(body.object)?;
-        let dnode = handle.dnode();
+        let (dnode, lsize) = (handle.dnode(), u64::from(body.lsize));
+        // OpenZFS sends a spill block that lies in its pointer as block -1 of the object.
+        if body.offset.checked_add(body.length).is_none() && lsize % MIN_BLOCK_SIZE == 0 {
+            let bytes = transform::decompress(compress, bytes, lsize)?;
+            return self.spill_bytes(&handle, bytes.to_vec());
+        }
+        self.in_order(body.object, body.offset, body.length)?;
         let blkid = self.block_at(&handle, body.offset, body.length)?;
         let tx = self.begin(false)?;
-        let lsize = u64::from(body.lsize);
         let bp = Blkptr::embedded(bytes, lsize, compress, dnode.object_type, 0, tx.txg());
         handle.write_pointer(&tx, blkid, bp)?;
         self.note(&tx, body.object, body.offset);
@@ -223,12 +237,7 @@ impl Receiver {
             return Err(malformed(format!("a spill block of {} bytes", body.length)));
         }
         let handle = self.named(body.object)?;
-        let dnode = handle.dnode();
-        let room =
-            dnode.max_bonus().saturating_sub(if dnode.spill().is_some() { 0 } else { blkptr::BLKPTR_SIZE });
-        if dnode.bonus().len() > room {
-            return Err(malformed("an object without room for a spill pointer"));
-        }
+        check_spill_room(&handle)?;
         self.highest = self.highest.max(body.object);
         let mut bytes = payload;
         if self.raw {
@@ -246,8 +255,13 @@ impl Receiver {
             let form = form((body.length, bytes.len()), body.compressiontype, None)?;
             bytes = transform::decompress(form.compress, &bytes, form.lsize)?.to_vec();
         }
+        self.spill_bytes(&handle, bytes)
+    }
+
+    fn spill_bytes(&self, handle: &Arc<Handle>, mut bytes: Vec<u8>) -> Result<()> {
+        check_spill_room(handle)?;
         if self.swap
-            && let Some(kind) = dnode.bonustype.byteswap()
+            && let Some(kind) = handle.dnode().bonustype.byteswap()
         {
             byteswap::swap(kind, &mut bytes);
         }

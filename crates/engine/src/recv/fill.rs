@@ -225,6 +225,11 @@ impl Receiver {
         self.spa.dsl_task(move |tasks| tasks.end_receive(&begun))
     }
 
+    /// Waits until what came is on disk, so that others can look at it.
+    pub fn settle(&self) -> Result<()> {
+        self.spa.sync()
+    }
+
     /// Gives up. What came stays if the receive can be resumed and `keep` is set.
     ///
     /// # Errors

@@ -14,7 +14,8 @@
 //! written with the group that has the records before it.
 //!
 //! Differs from OpenZFS: one thread reads and applies; records are checked before anything of them is applied, so none is
-//! applied in part.
+//! applied in part. A spill block that OpenZFS sent as an embedded write behind the end of its object is stored as what it
+//! is.
 //!
 //! Source: dmu_recv.c, OpenZFS 2.3.
 

@@ -22,11 +22,13 @@ use zcommon::features::Feature;
 use super::crypto::Encryption;
 use super::mos_tx::MosView;
 use super::open_datasets::LiveDataset;
+use super::props::Source;
 use super::received_key::{self, RawKey};
 use super::tasks::Tasks;
 use super::tree::{self, Origin};
 use super::{crypto, destroy, limits, names, space, swap};
 use crate::dmu::{Objset, Tx};
+use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 use crate::zio::Form;
@@ -547,6 +549,31 @@ impl Tasks<'_> {
             true => Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name)),
             false => Ok(()),
         }
+    }
+
+    /// Sets the received properties of a dataset or snapshot: those that came earlier and not again are gone.
+    #[doc(alias("zfs_ioc_recv_impl", "dsl_prop_set_hasrecvd"))]
+    pub fn set_received(&self, name: &str, all: &[(String, PropValue)]) -> Result<()> {
+        const RECEIVED: &str = "$recvd";
+        let found = names::find(&self.at, self.pool, name)?;
+        let phys = self.at.dataset(found.dataset())?;
+        let zap = match found.snapshot {
+            Some(_) => phys.props_obj,
+            None => self.at.dir(phys.dir_obj)?.props_zapobj,
+        };
+        for entry in self.at.zap_entries(zap)? {
+            let entry = entry.name_lossy();
+            let outdated =
+                entry.strip_suffix(RECEIVED).is_some_and(|name| all.iter().all(|(n, _)| n != name));
+            if outdated {
+                self.at.zap_remove(zap, &entry)?;
+            }
+        }
+        if found.snapshot.is_none() {
+            super::props::set(&self.at, found.head, "$hasrecvd", Some(&PropValue::Number(0)), Source::Local)?;
+        }
+        let settings: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
+        if settings.is_empty() { Ok(()) } else { self.set(name, &settings, Source::Received) }
     }
 
     fn forget_resume_state(&self, dataset: u64) -> Result<()> {

@@ -1,0 +1,175 @@
+//! `zfs receive`: a send stream from standard input becomes a snapshot.
+//!
+//! ```text
+//! input    standard input that a sender may stall
+//! place    which snapshot the stream becomes, and what stands there already
+//! one      one stream: dataset begun, filled, ended; properties; mounts
+//! package  streams of -R, -I and -p: a list of datasets, then one stream for each snapshot
+//! ```
+//!
+//! Source: `zfs_receive`, libzfs_sendrecv.c, OpenZFS 2.3.
+
+mod input;
+mod one;
+mod package;
+mod place;
+mod props;
+
+use std::io::IsTerminal;
+
+use clap::Args;
+use engine::recv::{Input, Item, RECEIVE_CHILD};
+use ondisk::drr::{DrrBegin, DrrBody};
+
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Receive a stream.
+#[derive(Debug, Clone, Default, Args)]
+#[command(disable_help_flag = true)]
+pub struct Receive {
+    /// Set a property on what is received, whatever the stream says; `origin=SNAPSHOT` receives a full stream as a clone.
+    /// May be repeated.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
+    pub props: Vec<String>,
+    /// Leave a property as it would be without the stream. May be repeated.
+    #[arg(short = 'x', value_name = "PROPERTY")]
+    pub exclude: Vec<String>,
+    /// Append the stream's dataset without its pool to the name.
+    #[arg(short = 'd')]
+    pub without_pool: bool,
+    /// Append only the last part of the stream's dataset to the name.
+    #[arg(short = 'e')]
+    pub last_part: bool,
+    /// Receive no holds.
+    #[arg(short = 'h')]
+    pub no_holds: bool,
+    /// Unmount by force where a mounted file system must go.
+    #[arg(short = 'M')]
+    pub force_unmount: bool,
+    /// Change nothing.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// Do not mount what is received.
+    #[arg(short = 'u')]
+    pub unmounted: bool,
+    /// Say what is received.
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Go back to the snapshot that the stream builds on; with -R, destroy what the sender no longer has.
+    #[arg(short = 'F')]
+    pub force: bool,
+    /// Keep what came when the stream breaks off, so that it can be resumed.
+    #[arg(short = 's')]
+    pub resumable: bool,
+    /// Destroy what an interrupted receive has kept.
+    #[arg(short = 'A')]
+    pub abort: bool,
+    /// Repair damaged blocks of an existing snapshot with the stream's.
+    #[arg(short = 'c')]
+    pub heal: bool,
+    /// Where to receive.
+    #[arg(value_name = "FILESYSTEM|VOLUME|SNAPSHOT")]
+    pub name: String,
+}
+
+/// The first lines of messages.
+pub(super) const PLAIN: &str = "cannot receive";
+
+/// A failure: `cannot receive incremental stream: …`.
+fn failed(action: &str, what: impl std::fmt::Display) -> Failure {
+    Failure::failed(format!("{action}: {what}"))
+}
+
+impl Verb for Receive {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.abort {
+            return self.abort(ctx);
+        }
+        if self.heal {
+            return Err(failed(PLAIN, "corrective receives (-c) are not supported yet"));
+        }
+        if ctx.session()?.stdin.is_terminal() {
+            let what =
+                "Error: Backup stream can not be read from a terminal.\nYou must redirect standard input.";
+            return Err(Failure::failed(what));
+        }
+        let wishes = props::Wishes::of(&self)?;
+        let mut stdin = input::Stdin::of(ctx)?;
+        let mut input = Input::new(&mut stdin);
+        let Some(item) = input.next().map_err(|e| of_stream(&e, PLAIN))? else {
+            return Err(failed(PLAIN, "failed to read from stream"));
+        };
+        let DrrBody::Begin(begin) = item.drr.body else {
+            return Err(failed(PLAIN, "invalid stream (bad magic number)"));
+        };
+        match begin.is_compound() {
+            true => package::receive(&self, &wishes, &item, &mut input, ctx),
+            false => {
+                let sent = sent_name(&begin)?;
+                let root = sent.split('@').next().unwrap_or_default().to_owned();
+                one::receive(
+                    &self,
+                    &wishes,
+                    one::Stream { begin, item, root: &root, listed: None },
+                    &mut input,
+                    ctx,
+                )
+                .map(|()| Exit::OK)
+            }
+        }
+    }
+}
+
+/// The snapshot's name in a stream.
+fn sent_name(begin: &DrrBegin) -> Result<String, Failure> {
+    let name = String::from_utf8_lossy(begin.name()).into_owned();
+    match name.contains('@') {
+        true => Ok(name),
+        false => Err(failed(PLAIN, "invalid stream (bad snapshot name)")),
+    }
+}
+
+/// What a stream that can't be read is told as.
+fn of_stream(e: &engine::Error, action: &str) -> Failure {
+    match e.what().contains("interrupted") {
+        true => Failure::Interrupted,
+        false => failed(action, e.what()),
+    }
+}
+
+/// A BEGIN record with its list.
+type First = (DrrBegin, Item);
+
+impl Receive {
+    /// `-A`: what an interrupted receive has kept goes.
+    fn abort(&self, ctx: &mut Ctx) -> Outcome {
+        if self.name.contains('@') {
+            return Err(Failure::usage(""));
+        }
+        let target = Target::of(&self.name, ctx)?;
+        let (view, name) = (target.view.clone(), self.name.clone());
+        let found = {
+            let _quiet = target.pool.quiet();
+            let has_state = |name: &str| -> Option<u64> {
+                let dataset = view.dsl.dataset(name).ok()?;
+                let state = engine::dsl::props::resume::state(&dataset).ok()?;
+                state.map(|_| dataset.number)
+            };
+            let child = view.dsl.dir(&name).ok().and_then(|dir| dir.child(RECEIVE_CHILD).ok().flatten());
+            match child.and_then(|child| child.head().ok()) {
+                Some(head) => Some((head.number, format!("{name}/{RECEIVE_CHILD}"))),
+                None => has_state(&name).map(|number| (number, name.clone())),
+            }
+        };
+        target.dataset()?;
+        let Some((number, what)) = found else {
+            let what = format!("'{name}' does not have any resumable receive state to abort");
+            return Err(Failure::failed(what));
+        };
+        let done = ctx.change(&target.pool, move |tasks, _| tasks.abort_receive(number, &what, false));
+        done.map_err(|e| Failure::cannot("destroy", &self.name, crate::session::why(&e)))?;
+        Ok(Exit::OK)
+    }
+}

@@ -1,0 +1,227 @@
+//! One stream becomes one snapshot.
+
+use std::io::Write;
+use std::time::Instant;
+
+use engine::recv::{Input, Item, Receiver, Wish, begin};
+use engine::{Error, Kind};
+use nvpair::NvList;
+use ondisk::ObjsetType;
+use ondisk::drr::{DrrBegin, DrrBody, stream_feature};
+use zcommon::props::DatasetTypes;
+use zcommon::units::nicebytes;
+
+use super::place::Place;
+use super::props::{Wishes, apply};
+use super::{Receive, failed, of_stream};
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::settings::When;
+use crate::verb::Failure;
+use crate::zfs::keys::encryption;
+use crate::zfs::mount::{mount_created, unmount};
+use crate::zfs::target::Target;
+
+/// What a package says of a stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'s> {
+    /// Properties of the dataset.
+    pub props: Option<&'s NvList>,
+    /// Properties of the snapshot.
+    pub of_snapshot: Option<&'s NvList>,
+}
+
+/// A stream whose first record has been read.
+#[derive(Debug)]
+pub struct Stream<'s> {
+    /// The first record.
+    pub begin: DrrBegin,
+    /// The same, with its list.
+    pub item: Item,
+    /// What the sender was asked to send: the rest of a name is appended to the target's.
+    pub root: &'s str,
+    /// Of a package.
+    pub listed: Option<Listed<'s>>,
+}
+
+/// Receives a stream.
+///
+/// # Errors
+/// What OpenZFS says, and the record where something was wrong. The target is then as it was, or keeps what came (`-s`).
+#[doc(alias = "zfs_receive_one")]
+pub fn receive(
+    verb: &Receive,
+    wishes: &Wishes,
+    stream: Stream<'_>,
+    input: &mut Input<'_>,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    let Stream { begin, item, root, listed } = stream;
+    let first = (begin, item);
+    let (place, target) = verb.place(&first, root, wishes.origin.as_deref(), ctx)?;
+    let (begin, item) = first;
+    if verb.verbose {
+        let how = if verb.dry { "would receive" } else { "receiving" };
+        let kind = if begin.fromguid == 0 { "full" } else { "incremental" };
+        let sent = String::from_utf8_lossy(begin.name()).into_owned();
+        writeln!(ctx.out, "{how} {kind} stream of {sent} into {}", place.whole())?;
+        ctx.out.flush()?;
+    }
+    if verb.dry {
+        return skip(input, place.action);
+    }
+    let wish = wish(verb, wishes, (&begin, &item), (&place, &target), ctx)?;
+    let is_volume = wish.kind == ObjsetType::Zvol;
+    let was_mounted = target.pool.mounts.at(&place.dataset).is_some();
+    if was_mounted && place.is_new {
+        unmount(&target.pool, &place.dataset, verb.force_unmount)?;
+    }
+    let (started, from) = (Instant::now(), item.offset);
+    let done = fill(verb, wish, (&place, &target), input, ctx);
+    if let Err(failure) = done {
+        if was_mounted && place.is_new {
+            mount_created(&place.dataset, ctx)?;
+        }
+        return Err(failure);
+    }
+    ctx.log(&target.pool)?;
+    let types = if is_volume { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
+    // A stream must not set for others what they may not set themselves.
+    let listed = listed.filter(|_| ctx.session().is_ok_and(|session| session.guest.is_none()));
+    let props = listed.and_then(|listed| listed.props);
+    apply(&place.dataset, props, Some((wishes, types)), &target, ctx)?;
+    if let Some(list) = listed.and_then(|listed| listed.of_snapshot) {
+        apply(&place.whole(), Some(list), None, &target, ctx)?;
+    }
+    if verb.verbose {
+        let bytes = input.offset().saturating_sub(from);
+        let seconds = started.elapsed().as_secs_f64().max(0.01);
+        // Whole bytes do.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rate"
+        )]
+        let rate = (bytes as f64 / seconds) as u64;
+        let (bytes, rate) = (nicebytes(bytes), nicebytes(rate));
+        writeln!(ctx.out, "received {bytes} stream in {seconds:.2} seconds ({rate}/sec)")?;
+        ctx.out.flush()?;
+    }
+    let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
+    if is_new && !is_volume && !verb.unmounted {
+        mount_created(&place.dataset, ctx)?;
+    }
+    Ok(())
+}
+
+/// Reads over a stream.
+fn skip(input: &mut Input<'_>, action: &str) -> Result<(), Failure> {
+    while let Some(item) = input.next().map_err(|e| of_stream(&e, action))? {
+        if matches!(item.drr.body, DrrBody::End(_)) {
+            return Ok(());
+        }
+    }
+    Err(failed(action, "incomplete stream"))
+}
+
+fn wish(
+    verb: &Receive,
+    wishes: &Wishes,
+    (begin, item): (&DrrBegin, &Item),
+    (place, target): (&Place, &Target),
+    ctx: &mut Ctx,
+) -> Result<Wish, Failure> {
+    let cannot = |what: String| failed(place.action, what);
+    let wish = Wish::of(begin, &item.payload, &place.dataset, &place.snapshot);
+    let mut wish = wish.map_err(|e| cannot(e.what().to_owned()))?;
+    wish.force = verb.force;
+    wish.resumable = verb.resumable;
+    wish.origin.clone_from(&place.origin);
+    if place.is_new && !place.exists && begin.features() & stream_feature::RAW == 0 {
+        let types = match wish.kind {
+            ObjsetType::Zvol => DatasetTypes::VOLUME,
+            _ => DatasetTypes::FILESYSTEM,
+        };
+        let of_keys = |name: &str| matches!(name, "encryption" | "keyformat" | "keylocation" | "pbkdf2iters");
+        let set = wishes.set.iter().filter(|(name, _)| of_keys(name)).cloned().collect();
+        let mut stored = Wishes { set, ..Wishes::default() }.values(types, When::New).map_err(cannot)?;
+        let secrets = std::sync::Arc::clone(&target.view.env.secrets);
+        if !stored.is_empty() {
+            wish.encryption = encryption(&mut stored, &place.dataset, &*secrets, ctx).map_err(cannot)?;
+        }
+    }
+    Ok(wish)
+}
+
+/// Begins, fills, ends; or gives up.
+fn fill(
+    verb: &Receive,
+    wish: Wish,
+    (place, target): (&Place, &Target),
+    input: &mut Input<'_>,
+    ctx: &Ctx,
+) -> Result<(), Failure> {
+    let spa = target.pool.spa()?;
+    let refused = |e: &Error| failed(place.action, sentence(e, &place.dataset));
+    let mut receiver = begin(spa, wish, input.endian()).map_err(|e| refused(&e))?;
+    let interrupt = ctx.interrupt.clone();
+    let filled = receiver.fill(input, &mut |_| !interrupt.is_set());
+    let done = filled.map_err(|e| broken(&e, verb, place, target, &receiver));
+    let done = done.and_then(|()| end(&receiver, place, target).map_err(|e| refused(&e)));
+    if done.is_err() {
+        // What can't be destroyed now is when the pool is imported next.
+        let _ = receiver.abort(verb.resumable);
+    }
+    done
+}
+
+/// Makes the snapshot. A file system that is mounted stays so, with the content that was received.
+fn end(receiver: &Receiver, place: &Place, target: &Target) -> engine::Result<()> {
+    let mounts = &target.pool.mounts;
+    if receiver.begun().is_new || mounts.at(&place.dataset).is_none() {
+        return receiver.end().map(drop);
+    }
+    let content = format!("{}/{}", place.dataset, engine::recv::RECEIVE_CHILD);
+    receiver.settle()?;
+    mounts.rollback(&place.dataset, &content, Box::new(|| receiver.end().map(drop)))
+}
+
+/// What OpenZFS says of a refusal.
+fn sentence(e: &Error, name: &str) -> String {
+    match e.kind() {
+        Kind::Quota => format!("destination {name} space quota exceeded."),
+        Kind::KeyMissing => "inherited key must be loaded".to_owned(),
+        Kind::NoSpace | Kind::Suspended | Kind::ReadOnly => why(e),
+        Kind::NotFound | Kind::Busy | Kind::Exists => e.what().to_owned(),
+        _ => e.what().to_owned(),
+    }
+}
+
+/// What is said of a stream that broke off or is damaged.
+#[doc(alias = "recv_ecksum_set_aux")]
+fn broken(e: &Error, verb: &Receive, place: &Place, target: &Target, receiver: &Receiver) -> Failure {
+    if e.what().contains("interrupted") && !verb.resumable {
+        return Failure::Interrupted;
+    }
+    let of_stream = matches!(e.kind(), Kind::Checksum | Kind::Io | Kind::Corrupt | Kind::Interrupted);
+    if !of_stream || !verb.resumable {
+        let what = match e.kind() {
+            Kind::Checksum => e.what().replacen("the checksum of", "checksum mismatch: that of", 1),
+            _ => sentence(e, &place.dataset),
+        };
+        return failed(place.action, what);
+    }
+    // The token is that of the last record on disk.
+    let token = receiver.settle().ok().and_then(|()| {
+        let dataset = target.view.dsl.dataset(&place.dataset).ok()?;
+        engine::dsl::props::resume::token(&dataset).ok().flatten()
+    });
+    let mut what = "checksum mismatch or incomplete stream".to_owned();
+    if let Some(token) = token {
+        what += ".\nPartially received snapshot is saved.\nA resuming stream can be generated on the sending system by \
+                 running:\n    zfs send -t ";
+        what += &token;
+    }
+    failed(place.action, format!("{what}\n({})", e.what()))
+}

@@ -1,0 +1,100 @@
+//! Streams of `zfs send -R`, `-I` and `-p`: a list of datasets with their properties and snapshots, then a stream for
+//! each snapshot, then an END.
+
+use engine::recv::{Input, Item};
+use nvpair::{NvList, NvValue};
+use ondisk::drr::DrrBody;
+
+use super::one::{self, Listed, Stream};
+use super::props::Wishes;
+use super::{PLAIN, Receive, failed, of_stream, sent_name};
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Outcome};
+
+/// The list at the head of a package.
+#[derive(Debug, Default)]
+struct Package {
+    list: NvList,
+}
+
+/// What the list says of a snapshot's dataset.
+struct Found<'p> {
+    dataset: &'p NvList,
+    snapshot: String,
+}
+
+impl Package {
+    /// The dataset that has the snapshot with this guid.
+    #[doc(alias = "fsavl_find")]
+    fn find(&self, guid: u64) -> Option<Found<'_>> {
+        self.list.nvlist("fss")?.iter().find_map(|pair| {
+            let NvValue::List(dataset) = &pair.value else { return None };
+            let snapshots = dataset.nvlist("snaps")?;
+            let is = |pair: &&nvpair::NvPair| matches!(pair.value, NvValue::Uint64(number) if number == guid);
+            let snapshot = snapshots.iter().find(is)?.name.to_string_lossy().into_owned();
+            Some(Found { dataset, snapshot })
+        })
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        match self.list.get(name) {
+            Some(NvValue::String(text)) => Some(text.to_string_lossy().into_owned()),
+            _ => None,
+        }
+    }
+
+    /// All below a dataset was sent, with what it looks like there.
+    fn is_recursive(&self) -> bool {
+        !self.list.contains("not_recursive") && self.list.contains("fss")
+    }
+}
+
+/// Receives a package.
+///
+/// # Errors
+/// As [`one::receive`], of the first stream that can't be received; what follows it is not.
+#[doc(alias = "zfs_receive_package")]
+pub fn receive(
+    verb: &Receive,
+    wishes: &Wishes,
+    head: &Item,
+    input: &mut Input<'_>,
+    ctx: &mut Ctx,
+) -> Outcome {
+    let malformed = || failed(PLAIN, "invalid stream (malformed nvlist)");
+    let list = match head.payload.as_slice() {
+        [] => NvList::new(),
+        bytes => NvList::decode(bytes).map_err(|_| malformed())?,
+    };
+    let package = Package { list };
+    if verb.name.contains('@') && package.is_recursive() && package.text("fromsnap").is_some() {
+        return Err(failed(PLAIN, "invalid argument - snapshot not allowed with a replication stream"));
+    }
+    let next = |input: &mut Input<'_>| input.next().map_err(|e| of_stream(&e, PLAIN));
+    if !matches!(next(input)?.map(|item| item.drr.body), Some(DrrBody::End(_))) {
+        return Err(failed(PLAIN, "invalid stream (corrupt header)"));
+    }
+    let mut root = None;
+    loop {
+        let Some(item) = next(input)? else { return Ok(Exit::OK) };
+        let begin = match item.drr.body {
+            DrrBody::End(_) => return Ok(Exit::OK),
+            DrrBody::Begin(begin) => begin,
+            _ => return Err(failed(PLAIN, "invalid stream (bad record type)")),
+        };
+        let sent = sent_name(&begin)?;
+        // The first stream is of what the sender was asked to send.
+        let dataset = sent.split('@').next().unwrap_or_default();
+        let root = root.get_or_insert_with(|| dataset.to_owned()).clone();
+        let found = package.find(begin.toguid);
+        let listed = found.as_ref().map(|found| Listed {
+            props: found.dataset.nvlist("props"),
+            of_snapshot: found.dataset.nvlist("snapprops").and_then(|all| all.nvlist(&found.snapshot)),
+        });
+        let is_first = root == dataset;
+        let none = Wishes { left: wishes.left.clone(), ..Wishes::default() };
+        // Below the first dataset properties of the command line are inherited.
+        let wishes = if is_first { wishes } else { &none };
+        one::receive(verb, wishes, Stream { begin, item, root: &root, listed }, input, ctx)?;
+    }
+}
