@@ -19,6 +19,9 @@ use crate::zio::write::AsStored;
 /// A length that means "to the end of the object".
 #[doc(alias = "DMU_OBJECT_END")]
 const TO_END: u64 = u64::MAX;
+/// OpenZFS sends a spill block that lies in its pointer as this block of the object.
+#[doc(alias = "DMU_SPILL_BLKID")]
+const SPILL: u64 = u64::MAX - 1;
 /// Blocks that one transaction redacts.
 const REDACTED: u64 = 256;
 /// Largest offset in an object.
@@ -170,8 +173,8 @@ impl Receiver {
         }
         let handle = self.named(body.object)?;
         let (dnode, lsize) = (handle.dnode(), u64::from(body.lsize));
-        // OpenZFS sends a spill block that lies in its pointer as block -1 of the object.
-        if body.offset.checked_add(body.length).is_none() && lsize % MIN_BLOCK_SIZE == 0 {
+        let is_spill = body.offset == body.length.wrapping_mul(SPILL) && lsize.is_multiple_of(MIN_BLOCK_SIZE);
+        if is_spill {
             let bytes = transform::decompress(compress, bytes, lsize)?;
             return self.spill_bytes(&handle, bytes.to_vec());
         }

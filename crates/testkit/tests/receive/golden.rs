@@ -50,17 +50,19 @@ fn records(stream: &[u8]) -> Vec<(DrrBody, Vec<u8>)> {
                 ends.insert(write.object, write.offset + write.logical_size);
             }
             DrrBody::WriteEmbedded(write) => {
-                let end = write.offset.checked_add(write.length);
-                ends.extend(end.map(|end| (write.object, end)));
+                let end = write.offset.wrapping_add(write.length);
+                if write.offset < 1 << 63 {
+                    ends.insert(write.object, end);
+                }
             }
             _ => {}
         }
         all.push((body, item.payload));
     }
     let ends_before = |free: &DrrFree| ends.get(&free.object).copied().unwrap_or(0) <= free.offset;
-    // OpenZFS sends an embedded spill block as an embedded write of block -1.
+    // OpenZFS sends an embedded spill block as an embedded write of block -2.
     let is_spill = |body: &DrrBody| match body {
-        DrrBody::WriteEmbedded(write) => write.offset.checked_add(write.length).is_none(),
+        DrrBody::WriteEmbedded(write) => write.offset == write.length.wrapping_mul(u64::MAX - 1),
         DrrBody::Spill(_) => true,
         _ => false,
     };

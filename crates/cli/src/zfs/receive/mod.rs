@@ -84,6 +84,10 @@ fn failed(action: &str, what: impl std::fmt::Display) -> Failure {
 
 impl Verb for Receive {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.without_pool && self.last_part {
+            let what = "invalid option combination: -d and -e are mutually exclusive";
+            return Err(Failure::usage(what));
+        }
         if self.abort {
             return self.abort(ctx);
         }
@@ -96,6 +100,9 @@ impl Verb for Receive {
             return Err(Failure::failed(what));
         }
         let wishes = props::Wishes::of(&self)?;
+        if (self.without_pool || self.last_part) && !self.exists(ctx) {
+            return Err(failed(PLAIN, format!("specified fs ({}) does not exist", self.name)));
+        }
         let mut stdin = input::Stdin::of(ctx)?;
         let mut input = Input::new(&mut stdin);
         let Some(item) = input.next().map_err(|e| of_stream(&e, PLAIN))? else {
@@ -143,10 +150,15 @@ fn of_stream(e: &engine::Error, action: &str) -> Failure {
 type First = (DrrBegin, Item);
 
 impl Receive {
+    fn exists(&self, ctx: &mut Ctx) -> bool {
+        Target::of(&self.name, ctx).is_ok_and(|target| target.exists())
+    }
+
     /// `-A`: what an interrupted receive has kept goes.
     fn abort(&self, ctx: &mut Ctx) -> Outcome {
-        if self.name.contains('@') {
-            return Err(Failure::usage(""));
+        let others = self.without_pool || self.last_part || self.dry || self.resumable || self.unmounted;
+        if others || self.name.contains('@') {
+            return Err(Failure::usage("invalid option"));
         }
         let target = Target::of(&self.name, ctx)?;
         let (view, name) = (target.view.clone(), self.name.clone());

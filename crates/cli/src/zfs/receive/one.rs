@@ -11,7 +11,7 @@ use ondisk::drr::{DrrBegin, DrrBody, stream_feature};
 use zcommon::props::DatasetTypes;
 use zcommon::units::nicebytes;
 
-use super::place::Place;
+use super::place::{Place, by_guid};
 use super::props::{Wishes, apply};
 use super::{Receive, failed, of_stream};
 use crate::ctx::Ctx;
@@ -164,7 +164,19 @@ fn fill(
 ) -> Result<(), Failure> {
     let spa = target.pool.spa()?;
     let refused = |e: &Error| failed(place.action, sentence(e, &place.dataset));
-    let mut receiver = begin(spa, wish, input.endian()).map_err(|e| refused(&e))?;
+    let guid = wish.to_guid;
+    let mut receiver = match begin(spa, wish, input.endian()) {
+        Ok(receiver) => receiver,
+        Err(e)
+            if e.kind() == Kind::NotFound && by_guid(target, guid).is_some_and(|name| place.is_of(&name)) =>
+        {
+            return skip(input, place.action);
+        }
+        Err(e) if e.kind() == Kind::Exists => {
+            return Err(failed(&format!("cannot restore to {}", place.whole()), e.what()));
+        }
+        Err(e) => return Err(refused(&e)),
+    };
     let interrupt = ctx.interrupt.clone();
     let filled = receiver.fill(input, &mut |_| !interrupt.is_set());
     let done = filled.map_err(|e| broken(&e, verb, place, target, &receiver));

@@ -32,6 +32,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether a snapshot is one of the dataset.
+    pub fn is_of(&self, snapshot: &str) -> bool {
+        snapshot.split('@').next() == Some(self.dataset.as_str())
+    }
+
     /// The snapshot.
     pub fn whole(&self) -> String {
         format!("{}@{}", self.dataset, self.snapshot)
