@@ -48,6 +48,8 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
         ZpoolVerb::Set(v) => quoted("set property for", &v.pool),
         ZpoolVerb::Checkpoint(v) if v.discard => quoted("discard checkpoint in", &first(&v.pools)),
         ZpoolVerb::Checkpoint(v) => quoted("checkpoint", &first(&v.pools)),
+        ZpoolVerb::Initialize(v) => quoted("initialize", &first(&v.names)),
+        ZpoolVerb::Trim(v) => quoted("trim", &first(&v.names)),
         ZpoolVerb::Reguid(v) => quoted("reguid", &v.pool),
         ZpoolVerb::Scrub(v) => plain("scrub", &first(&v.pools)),
         ZpoolVerb::Resilver(v) => plain("restart resilver on", &first(&v.pools)),
@@ -70,7 +72,6 @@ fn without_module(words: &[std::ffi::OsString]) -> Failure {
     match words.first().and_then(|word| word.to_str()).unwrap_or_default() {
         "remove" => plain("remove", name(1)),
         "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
-        action @ ("initialize" | "trim") => quoted(action, name(0)),
         "send" => Failure::failed(format!(
             "warning: cannot send '{}': {DENIED}",
             names.last().map_or("", String::as_str)

@@ -44,23 +44,7 @@ const PLAIN: Form = Form {
 };
 
 /// The unimplemented verbs.
-const FORMS: [Form; 7] = [
-    Form {
-        verb: "trim",
-        options: "cdr:sw",
-        long: &[("cancel", 'c'), ("secure", 'd'), ("rate", 'r'), ("suspend", 's'), ("wait", 'w')],
-        one_of: &['c', 's'],
-        usage: "[-dw] [-r <rate>] [-c | -s] <pool> [<device> ...]",
-        ..PLAIN
-    },
-    Form {
-        verb: "initialize",
-        options: "csuw",
-        long: &[("cancel", 'c'), ("suspend", 's'), ("uninit", 'u'), ("wait", 'w')],
-        one_of: &['c', 's', 'u'],
-        usage: "[-c | -s | -u] [-w] <pool> [<device> ...]",
-        ..PLAIN
-    },
+const FORMS: [Form; 5] = [
     Form {
         verb: "split",
         options: "gLR:lno:P",

@@ -444,6 +444,44 @@ fn refusals_are_in_the_kernels_words() {
 }
 
 #[test]
+fn devices_are_initialized_and_trimmed() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 128));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    assert!(live.ok("zpool status -i tank").contains("(uninitialized)"));
+    live.ok("zpool initialize -w tank");
+    let status = live.ok("zpool status -i tank");
+    assert_eq!(status.matches("(100% initialized, completed at ").count(), 2, "{status}");
+    live.ok("zpool initialize -u tank");
+    assert!(live.ok("zpool status -i tank").contains("(uninitialized)"));
+    live.ok(&format!("zpool trim -w tank {a}"));
+    let status = live.ok("zpool status -t tank");
+    assert!(status.contains("(100% trimmed, completed at ") && status.contains("(untrimmed)"), "{status}");
+    live.ok(&format!("zpool trim -r 1M tank {b}"));
+    assert!(live.ok("zpool status -t tank").contains("% trimmed, started at "));
+    live.ok(&format!("zpool trim -s tank {b}"));
+    assert!(live.ok("zpool status -t tank").contains("% trimmed, suspended, started at "));
+    live.ok(&format!("zpool trim -c tank {b}"));
+    live.ok("zpool trim tank");
+    live.ok("zpool wait -t trim,initialize tank");
+    for (line, code, why) in [
+        ("zpool initialize tank /none", 255, "cannot initialize '/none': no such device in pool\n"),
+        ("zpool initialize -s tank a", 255, "cannot initialize 'a': there is no active initialization\n"),
+        ("zpool trim -c tank a", 255, "cannot trim 'a': there is no active trim\n"),
+        ("zpool trim -d tank a", 255, "cannot trim 'a': trim operations are not supported by this device\n"),
+        ("zpool trim -d -c tank a", 2, "-d cannot be combined with the -c or -s options\n"),
+        ("zpool initialize -c -s tank", 2, "-s cannot be combined with other options\n"),
+        ("zpool initialize", 2, "missing pool name argument\n"),
+    ] {
+        let run = live.run(line);
+        assert!(run.code == code && run.err.starts_with(why), "{line}: {}: {}", run.code, run.err);
+    }
+    let history = live.ok("zpool history -i tank");
+    assert!(history.contains(&format!("trim vdev={a} complete")), "{history}");
+    live.export_and_verify("tank");
+}
+
+#[test]
 fn a_checkpoint_is_taken_gone_back_to_and_discarded() {
     let live = Live::new();
     let disk = live.disk("a", 64);
@@ -496,7 +534,6 @@ fn what_can_not_be_done_yet_looks_at_its_words_first() {
         ("zpool scrub -s -p tank", 2, "invalid option combination: -s and -p are mutually exclusive"),
         ("zpool scrub", 2, "missing pool name argument"),
         ("zpool resilver", 2, "missing pool name argument"),
-        ("zpool trim -w tank", 1, "zpool trim: not supported yet"),
         ("zpool remove tank a", 1, "zpool remove: not supported yet"),
         ("zfs receive", 2, "missing snapshot argument"),
         ("zfs receive -c tank/new", 1, "cannot receive: corrective receives (-c) are not supported yet"),

@@ -58,6 +58,7 @@ mod space_store;
 mod spares;
 pub mod sparing;
 pub mod suspension;
+pub mod sweep;
 mod sync;
 mod upgrade;
 mod vdev_change;
@@ -156,6 +157,7 @@ pub struct Spa {
     growth: Arc<Growth>,
     discarding: Arc<Discarding>,
     removing: Arc<Removing>,
+    sweeps: Arc<self::sweep::Sweeps>,
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     stop: AtomicBool,
@@ -196,6 +198,7 @@ impl Spa {
         pool.zio.set_synced(uberblock.txg);
         let (freeing, growth) = (Arc::<Freeing>::default(), Arc::<Growth>::default());
         let discarding = Arc::<Discarding>::default();
+        let sweeps = Arc::<self::sweep::Sweeps>::default();
         let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
         let removing = Arc::<Removing>::default();
         let sparing = Arc::<self::sparing::Sparing>::default();
@@ -206,6 +209,7 @@ impl Spa {
             Arc::clone(&growth) as _,
             Arc::clone(&lost) as _,
             Arc::clone(&discarding) as _,
+            Arc::clone(&sweeps) as _,
             Arc::clone(&scanning) as _,
             Arc::clone(&removing) as _,
         ]);
@@ -236,6 +240,7 @@ impl Spa {
             growth,
             discarding,
             removing,
+            sweeps,
             activities,
             thread: Mutex::default(),
             stop: AtomicBool::new(false),

@@ -36,6 +36,7 @@ mod simple;
 pub mod sizes;
 pub mod status;
 mod status_json;
+mod sweep;
 mod upgrade;
 pub mod vdev_names;
 pub mod vdevs;
@@ -105,6 +106,10 @@ pub enum ZpoolVerb {
     Resilver(scrub::Resilver),
     /// Wait until something is done
     Wait(wait::Wait),
+    /// Write to the free space of devices
+    Initialize(sweep::Initialize),
+    /// Tell devices which space is free
+    Trim(sweep::Trim),
     /// Take or discard a checkpoint of a pool
     Checkpoint(checkpoint::Checkpoint),
     /// Forget errors that devices had
@@ -178,6 +183,8 @@ impl Verb for Zpool {
             ZpoolVerb::Resilver(v) => v.run(ctx),
             ZpoolVerb::Wait(v) => v.run(ctx),
             ZpoolVerb::Checkpoint(v) => v.run(ctx),
+            ZpoolVerb::Initialize(v) => v.run(ctx),
+            ZpoolVerb::Trim(v) => v.run(ctx),
             ZpoolVerb::Clear(v) => v.run(ctx),
             ZpoolVerb::Offline(v) => v.run(ctx),
             ZpoolVerb::Online(v) => v.run(ctx),

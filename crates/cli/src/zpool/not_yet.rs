@@ -22,9 +22,7 @@ fn check_pool(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(name) = line.arguments.first() else { return Ok(()) };
     let Some(pool) = ctx.pool(name) else {
         let what = format!("cannot open '{name}': no such pool");
-        // Two verbs end with -1 there.
-        let minus_one = matches!(form.verb, "trim" | "initialize");
-        return Err(if minus_one { Failure::MinusOne(what) } else { Failure::Failed(what) });
+        return Err(Failure::failed(what));
     };
     let has = |word: &str| device::find(&pool, word).is_some();
     match (form.verb, line.arguments.get(1..).unwrap_or_default()) {

@@ -187,8 +187,7 @@ impl<'a> PoolView<'a> {
     #[doc(alias = "vdev_has_trim")]
     pub fn can_be_trimmed(&self, vdev: &VdevNode) -> bool {
         let is_open = matches!(vdev.health.state, VdevState::Healthy | VdevState::Degraded);
-        let path = vdev.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)));
-        is_open && path.is_some_and(|path| vdev.kind == "file" || can_discard(path))
+        is_open && is_trimmable(vdev)
     }
 
     /// A native property.
@@ -407,6 +406,12 @@ fn labels_tree(candidate: &PoolCandidate) -> VdevNode {
         .unwrap_or_else(|| VdevNode::empty_root(candidate.guid));
     zutil::assess::assess(&mut tree, &|leaf| candidate.locate(leaf));
     tree
+}
+
+/// Whether the kind of device can be told what is free on it.
+pub(super) fn is_trimmable(vdev: &VdevNode) -> bool {
+    let path = vdev.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)));
+    path.is_some_and(|path| vdev.kind == "file" || can_discard(path))
 }
 
 /// Whether a disk says that it can discard.

@@ -8,6 +8,7 @@ use daemon::Imported;
 use engine::spa::Spa;
 use engine::spa::props::freeing;
 use engine::spa::scrub::ScanFunc;
+use engine::spa::sweep::SweepKind;
 use zcommon::units::nicenum;
 
 use super::simple::named;
@@ -75,6 +76,8 @@ fn left(activity: &str, pool: &Imported, spa: &Spa) -> Result<Option<u64>, Failu
             true => Some(spa.scan_left(ScanFunc::Resilver)?.unwrap_or(0)),
             false => None,
         },
+        "initialize" => spa.sweep_left(SweepKind::Initialize, &[]),
+        "trim" => spa.sweep_left(SweepKind::Trim, &[]),
         "resilver" => spa.scan_left(ScanFunc::Resilver)?,
         "scrub" => spa.scan_left(ScanFunc::Scrub)?,
         _ => None,

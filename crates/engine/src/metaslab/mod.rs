@@ -11,6 +11,7 @@ mod allocator;
 mod append;
 mod discard;
 mod evacuate;
+mod lend;
 pub mod log;
 mod mapping;
 pub mod policy;

@@ -508,7 +508,7 @@ impl State {
         if let Some(free) = &self.free {
             histogram = [0; 32];
             policy::add_histogram(&mut histogram, free.histogram(), ashift);
-            for set in self.deferred.iter().map(|(_, set)| set).chain([&self.freed]) {
+            for set in self.deferred.iter().map(|(_, set)| set).chain([&self.freed, &self.lent]) {
                 policy::add_histogram(&mut histogram, &policy::histogram_of(set.iter()), ashift);
             }
         }
@@ -520,7 +520,7 @@ impl State {
     fn whole(&self, slab: &Metaslab, addition: &mut Addition, stamp: Stamp) {
         let unit = (slab.ashift, slab.start);
         let mut rest = RangeSet::new();
-        let sets = self.deferred.iter().map(|(_, set)| set).chain(&self.allocating);
+        let sets = self.deferred.iter().map(|(_, set)| set).chain(&self.allocating).chain([&self.lent]);
         sets.flat_map(RangeSet::iter).for_each(|(start, end)| {
             rest.insert(start, end);
         });

@@ -79,6 +79,8 @@ pub(super) struct State {
     /// How often it was unloaded: a load that began before that ends in vain.
     epoch: u64,
     loaders: u32,
+    /// Free, but lent to something that works on it: see [`super::lend`].
+    pub lent: RangeSet,
     returned: RangeSet,
     /// Allocated in the open, quiescing and syncing txg, by its last two bits.
     pub allocating: [RangeSet; TXGS],
@@ -171,6 +173,10 @@ impl Metaslab {
             (u64::MAX, ceiling) => ceiling,
             (exact, _) => exact,
         }
+    }
+
+    pub(super) fn set_largest(&self, largest: u64) {
+        self.largest.store(largest, Ordering::Relaxed);
     }
 
     pub fn is_loaded(&self) -> bool {
@@ -321,7 +327,11 @@ impl Metaslab {
     pub fn unload(&self) -> bool {
         let mut state = self.lock();
         let writing = state.synced_length != state.map.head.length;
-        if writing || state.allocating.iter().any(|set| !set.is_empty()) || state.free.is_none() {
+        if writing
+            || !state.lent.is_empty()
+            || state.allocating.iter().any(|set| !set.is_empty())
+            || state.free.is_none()
+        {
             return false;
         }
         let largest = state.free.as_ref().map_or(u64::MAX, SizedRanges::largest);
@@ -356,7 +366,7 @@ impl Metaslab {
         let state = &mut *guard;
         let loaded = state.free.as_ref().is_some_and(|free| free.overlaps(start, end));
         let waiting = state.deferred.iter().any(|(_, set)| set.overlaps(start, end))
-            || [&state.freeing, &state.freed, &state.checkpointing]
+            || [&state.freeing, &state.freed, &state.checkpointing, &state.lent]
                 .iter()
                 .any(|set| set.overlaps(start, end));
         if loaded || waiting {

@@ -281,8 +281,9 @@ impl Spa {
         }
     }
 
-    /// Starts the first thread.
+    /// Starts threads for the steps that were started before the pool had threads.
     pub(super) fn start_activities(&self) {
-        self.staff();
+        let waiting = self.activities.steps.waiting.lock().len();
+        (0..waiting.clamp(1, THREADS)).for_each(|_| self.staff());
     }
 }

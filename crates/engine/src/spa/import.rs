@@ -164,6 +164,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     make_vdev_zaps(&spa)?;
     spa.discard_at_import()?;
     spa.remove_at_import()?;
+    spa.sweep_at_import()?;
     spa.scan_at_import()?;
     spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;

@@ -163,16 +163,42 @@ impl DraidGeometry {
         Some(Grid { nparity, width, sector, size, columns, older_widths: Vec::new() })
     }
 
+    /// Bytes of a row of sectors of a group: what an allocation is a multiple of.
+    pub(super) fn unit(&self) -> u64 {
+        self.group_width() << self.ashift
+    }
+
+    /// Logical bytes of a group.
+    pub(super) fn group_bytes(&self) -> u64 {
+        self.group_size()
+    }
+
+    /// Where the group that has logical byte `offset`, in a row that begins there, stands on a child; `None` when it is not
+    /// on that child.
+    pub(super) fn row_on(&self, child: u32, offset: u64) -> Option<u64> {
+        let (start, slice, base) = self.row(offset)?;
+        let place = (0..self.group_width())
+            .find(|place| self.child_at(slice, (start + place) % self.disks()) == Some(child))?;
+        base.checked_add(u64::from(start + place >= self.disks()) * ROW_HEIGHT)
+    }
+
+    /// Of the group of logical byte `offset`: its first place in the permutation, its slice, and where `offset` is on the
+    /// children that it does not wrap around to.
+    fn row(&self, offset: u64) -> Option<(u64, u64, u64)> {
+        let width = self.group_width();
+        let group = offset / self.group_size();
+        let slice = group / self.ngroups;
+        let in_slice = group % self.ngroups * width;
+        let row = slice.checked_mul(self.slice_rows())?.checked_add(in_slice / self.disks())?;
+        let base = row.checked_mul(ROW_HEIGHT)?.checked_add(offset % self.group_size() / width)?;
+        Some((in_slice % self.disks(), slice, base))
+    }
+
     /// The columns of the part of a block that lies in one group.
     fn stripe(&self, columns: &mut Vec<Column>, offset: u64, at: u64, size: u64) -> Option<()> {
         let width = self.group_width();
         let heights = Heights::new(size >> self.ashift, width, self.nparity)?;
-        let group = offset / self.group_size();
-        let slice = group / self.ngroups;
-        let in_slice = group % self.ngroups * width;
-        let start = in_slice % self.disks();
-        let row = slice.checked_mul(self.slice_rows())?.checked_add(in_slice / self.disks())?;
-        let base = row.checked_mul(ROW_HEIGHT)?.checked_add(offset % self.group_size() / width)?;
+        let (start, slice, base) = self.row(offset)?;
         for place in 0..width {
             let wrapped = u64::from(start + place >= self.disks());
             let height = heights.of(place);

@@ -314,6 +314,21 @@ impl Leaf {
         queue.write(offset, parts, class, self.watching(FailedIo::Write, (offset, len), done));
     }
 
+    /// Tells the device that bytes are unused; they read as anything afterwards. No write may be under way there.
+    #[doc(alias = "zio_trim")]
+    pub fn trim(self: &Arc<Self>, offset: u64, len: u64, done: WriteDone) {
+        let Some(queue) = self.queue() else {
+            return done(Err(absent()));
+        };
+        let leaf = Arc::clone(self);
+        let told: blkdev::Completion = Box::new(move |result, _| {
+            leaf.changed(offset, len);
+            done(result);
+        });
+        let buf = stdx::AlignedBuf::zeroed(0);
+        queue.device().submit(blkdev::Io { kind: blkdev::IoKind::Trim(len), offset, buf, done: told });
+    }
+
     /// Makes all writes durable that completed before this call, while the group `next` is the next to be on disk. Costs
     /// nothing when there were none since the last flush.
     ///

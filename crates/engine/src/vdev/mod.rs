@@ -22,6 +22,7 @@ pub mod leaf;
 pub mod mirror;
 mod mirror_sectors;
 mod parity_rows;
+pub mod physical;
 pub mod plan;
 pub mod probe;
 pub mod queue;

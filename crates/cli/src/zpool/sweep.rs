@@ -1,0 +1,258 @@
+//! `zpool initialize` and `zpool trim`.
+
+use std::sync::Arc;
+
+use clap::Args;
+use daemon::Imported;
+use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
+use zcommon::units::parse_nicenum;
+use zutil::tree::VdevNode;
+
+use super::device::find;
+use super::prop::is_trimmable;
+use super::simple::named;
+use super::wait::until;
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Write to all free space of devices, so that storage that gives space on demand has it all.
+#[derive(Debug, Args)]
+pub struct Initialize {
+    /// End it for good.
+    #[arg(short = 'c', long = "cancel")]
+    pub cancel: bool,
+    /// Stop until it is started again.
+    #[arg(short = 's', long = "suspend")]
+    pub suspend: bool,
+    /// Forget that it was done, so that it can be done again.
+    #[arg(short = 'u', long = "uninit")]
+    pub uninit: bool,
+    /// Return when it has ended.
+    #[arg(short = 'w', long = "wait")]
+    pub wait: bool,
+    /// All imported pools.
+    #[arg(short = 'a', long = "all")]
+    pub all: bool,
+    /// The pool, and devices of it; all of its devices, without any.
+    #[arg(value_name = "POOL [DEVICE ...]")]
+    pub names: Vec<String>,
+}
+
+/// Tell devices which space is free.
+#[derive(Debug, Args)]
+pub struct Trim {
+    /// End it for good.
+    #[arg(short = 'c', long = "cancel")]
+    pub cancel: bool,
+    /// Have the device make the data unreadable.
+    #[arg(short = 'd', long = "secure")]
+    pub secure: bool,
+    /// Bytes a second on each device.
+    #[arg(short = 'r', long = "rate", value_name = "RATE")]
+    pub rate: Option<String>,
+    /// Stop until it is started again.
+    #[arg(short = 's', long = "suspend")]
+    pub suspend: bool,
+    /// Return when it has ended.
+    #[arg(short = 'w', long = "wait")]
+    pub wait: bool,
+    /// All imported pools.
+    #[arg(short = 'a', long = "all")]
+    pub all: bool,
+    /// The pool, and devices of it; all of its devices, without any.
+    #[arg(value_name = "POOL [DEVICE ...]")]
+    pub names: Vec<String>,
+}
+
+/// What is to be done, and to what.
+struct Work<'a> {
+    kind: SweepKind,
+    command: SweepCommand,
+    options: TrimOptions,
+    wait: bool,
+    devices: &'a [String],
+    /// A device that cannot be trimmed is passed over.
+    is_lenient: bool,
+}
+
+const NOT_TRIMMED: &str = "trim operations are not supported by this device";
+
+impl Verb for Initialize {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let given = [
+            ('c', self.cancel, SweepCommand::Cancel),
+            ('s', self.suspend, SweepCommand::Suspend),
+            ('u', self.uninit, SweepCommand::Uninit),
+        ];
+        let command = one_of(&given)?;
+        if self.all && !self.names.is_empty() {
+            return Err(Failure::usage("-a cannot be combined with individual pools or vdevs"));
+        }
+        check_names(&self.names, self.all)?;
+        if self.wait && command != SweepCommand::Start {
+            return Err(Failure::usage("-w cannot be used with -c, -sor -u"));
+        }
+        let devices = self.names.get(1..).unwrap_or_default();
+        let (kind, options) = (SweepKind::Initialize, TrimOptions::default());
+        Work { kind, command, options, wait: self.wait, devices, is_lenient: false }
+            .on_pools(self.names.first(), ctx)
+    }
+}
+
+impl Verb for Trim {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let given = [('c', self.cancel, SweepCommand::Cancel), ('s', self.suspend, SweepCommand::Suspend)];
+        let command = one_of(&given)?;
+        for (letter, on) in [('d', self.secure), ('r', self.rate.is_some())] {
+            if on && command != SweepCommand::Start {
+                let what = format!("-{letter} cannot be combined with the -c or -s options");
+                return Err(Failure::usage(what));
+            }
+        }
+        let rate = self.rate.as_deref().map(|word| {
+            parse_nicenum(word).map_err(|why| Failure::usage(format!("invalid value for rate: {why}")))
+        });
+        let rate = rate.transpose()?.unwrap_or(0);
+        check_names(&self.names, self.all)?;
+        if self.wait && command != SweepCommand::Start {
+            return Err(Failure::usage("-w cannot be used with -c or -s options"));
+        }
+        if self.all && !self.names.is_empty() {
+            return Err(Failure::usage("-a cannot be combined with individual zpools or vdevs"));
+        }
+        let devices = self.names.get(1..).unwrap_or_default();
+        let options = TrimOptions { rate, partial: false, secure: self.secure };
+        let (kind, is_lenient) = (SweepKind::Trim, devices.is_empty() && !self.secure);
+        Work { kind, command, options, wait: self.wait, devices, is_lenient }
+            .on_pools(self.names.first(), ctx)
+    }
+}
+
+/// The pool; a failure is -1.
+fn opened(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
+    named(name, ctx).map_err(|why| Failure::MinusOne(why.message().unwrap_or_default()))
+}
+
+fn one_of(given: &[(char, bool, SweepCommand)]) -> Result<SweepCommand, Failure> {
+    let mut given = given.iter().filter(|(_, on, _)| *on);
+    match (given.next(), given.next()) {
+        (_, Some((letter, ..))) => {
+            Err(Failure::usage(format!("-{letter} cannot be combined with other options")))
+        }
+        (Some((_, _, command)), None) => Ok(*command),
+        (None, None) => Ok(SweepCommand::Start),
+    }
+}
+
+fn check_names(names: &[String], all: bool) -> Result<(), Failure> {
+    match names.is_empty() && !all {
+        true => Err(Failure::usage("missing pool name argument")),
+        false => Ok(()),
+    }
+}
+
+impl Work<'_> {
+    fn verb(&self) -> &'static str {
+        match self.kind {
+            SweepKind::Initialize => "initialize",
+            SweepKind::Trim => "trim",
+        }
+    }
+
+    fn on_pools(&self, name: Option<&String>, ctx: &mut Ctx) -> Outcome {
+        let pools = match name {
+            // A failure is -1 there.
+            Some(name) => vec![opened(name, ctx)?],
+            None => ctx.pools(),
+        };
+        let mut waited = Vec::new();
+        for pool in &pools {
+            let leaves = self.on_pool(pool, ctx)?;
+            waited.push((pool.name().to_owned(), leaves));
+        }
+        drop(pools);
+        if self.wait {
+            for (name, leaves) in waited {
+                until(&name, ctx, |spa| Ok(spa.sweep_left(self.kind, &leaves).is_none()))?;
+            }
+        }
+        Ok(Exit::OK)
+    }
+
+    /// Does it; returns the guids of the devices.
+    fn on_pool(&self, pool: &Arc<Imported>, ctx: &mut Ctx) -> Result<Vec<u64>, Failure> {
+        let failed = |e: engine::Error| Failure::MinusOne(format!("operation failed: {}", e.what()));
+        let spa = pool.spa().map_err(failed)?;
+        let (mut refused, mut leaves) = (Vec::new(), Vec::new());
+        let mut untrimmed = 0;
+        let named = self.leaves(pool, &mut refused);
+        let whole = named.len();
+        for (name, vdev) in named {
+            let can = self.kind == SweepKind::Initialize || !self.options.secure && is_trimmable(&vdev);
+            match can {
+                true => leaves.push((name, vdev.guid)),
+                false => {
+                    untrimmed += 1;
+                    if !self.is_lenient {
+                        refused.push((name, NOT_TRIMMED));
+                    }
+                }
+            }
+        }
+        if self.is_lenient && whole > 0 && untrimmed == whole {
+            let what = format!("cannot trim: no devices in pool support trim operations: {NOT_TRIMMED}");
+            return Err(Failure::MinusOne(what));
+        }
+        let mut guids: Vec<u64> = leaves.iter().map(|(_, guid)| *guid).collect();
+        // A device that is not found, and nothing is done.
+        if refused.iter().all(|(_, why)| *why != "no such device in pool") {
+            let done = spa.sweep(self.kind, self.command, self.options, &guids).map_err(failed)?;
+            for (name, guid) in &leaves {
+                if let Some(why) = done.get(guid) {
+                    refused.push((name.clone(), why.what(self.kind)));
+                }
+            }
+            guids.retain(|guid| !done.contains_key(guid));
+            if !guids.is_empty() {
+                ctx.log(pool)?;
+            }
+        }
+        if refused.is_empty() {
+            return Ok(guids);
+        }
+        let verb = self.verb();
+        let lines: Vec<String> =
+            refused.iter().map(|(name, why)| format!("cannot {verb} '{name}': {why}")).collect();
+        Err(Failure::MinusOne(lines.join("\n")))
+    }
+
+    /// The devices that are meant, with the names for messages.
+    #[doc(alias = "zpool_collect_leaves")]
+    fn leaves(
+        &self,
+        pool: &Arc<Imported>,
+        refused: &mut Vec<(String, &'static str)>,
+    ) -> Vec<(String, VdevNode)> {
+        let path = |vdev: &VdevNode| {
+            let path = vdev.path.as_deref().map(|path| String::from_utf8_lossy(path).into_owned());
+            path.unwrap_or_else(|| vdev.guid.to_string())
+        };
+        if self.devices.is_empty() {
+            let config = pool.config();
+            let Some(tree) = config.nvlist("vdev_tree").and_then(VdevNode::from_config) else {
+                return Vec::new();
+            };
+            let leaves = tree.walk().skip(1).filter(|vdev| vdev.is_leaf() && vdev.path.is_some());
+            return leaves.map(|vdev| (path(vdev), vdev.clone())).collect();
+        }
+        let mut found = Vec::new();
+        for word in self.devices {
+            match find(pool, word) {
+                Some(vdev) if vdev.is_leaf() => found.push((word.clone(), vdev)),
+                Some(_) => refused.push((word.clone(), "invalid device")),
+                None => refused.push((word.clone(), "no such device in pool")),
+            }
+        }
+        found
+    }
+}

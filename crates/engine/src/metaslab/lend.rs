@@ -1,0 +1,68 @@
+//! Free space lent out: nothing is allocated from it while something is done to it that must not touch a block.
+//!
+//! Initializing and trimming walk over what is free and write there, or tell the device. What they work on is taken out of
+//! the allocatable ranges of its metaslab, and put back afterwards; the rest of the metaslab stays in use. On disk it is free
+//! all the time.
+//!
+//! Differs from OpenZFS, which takes a whole metaslab out of use meanwhile (`metaslab_disable`).
+
+use super::allocator::SpaceAllocator;
+use super::unit::Metaslab;
+
+impl SpaceAllocator {
+    /// Lends the first free range of the vdev at or after `from`, of at most `most` bytes, to `work`; returns the range and
+    /// what `work` returned. `None` when nothing is free there. Metaslabs that cannot be read are passed over.
+    pub fn with_free<T>(
+        &self,
+        vdev: u64,
+        from: u64,
+        most: u64,
+        work: impl FnOnce(u64, u64) -> T,
+    ) -> Option<((u64, u64), T)> {
+        let vdev = self.vdev(vdev)?;
+        for slab in vdev.slabs.iter().filter(|slab| slab.end() > from) {
+            let was_loaded = slab.is_loaded();
+            self.load(slab);
+            if let Some((start, end)) = slab.lend(from, most) {
+                let done = work(start, end);
+                self.take_back(slab, start, end);
+                return Some(((start, end), done));
+            }
+            if !was_loaded && slab.unload() {
+                self.note_freed();
+            }
+        }
+        None
+    }
+
+    fn take_back(&self, slab: &Metaslab, start: u64, end: u64) {
+        slab.take_back(start, end);
+        // An allocation may have found too little meanwhile.
+        self.note_freed();
+    }
+}
+
+impl Metaslab {
+    /// Takes the first free range at or after `from` out of what may be allocated.
+    fn lend(&self, from: u64, most: u64) -> Option<(u64, u64)> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let free = state.free.as_mut()?;
+        let (start, end) = free.iter_from(from).next()?;
+        let end = end.min(start.saturating_add(most));
+        free.remove(start, end);
+        self.set_largest(free.largest());
+        state.lent.insert(start, end);
+        Some((start, end))
+    }
+
+    fn take_back(&self, start: u64, end: u64) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.lent.remove(start, end);
+        if let Some(free) = &mut state.free {
+            free.insert(start, end);
+        }
+        self.reweigh(state);
+    }
+}

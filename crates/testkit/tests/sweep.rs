@@ -1,0 +1,242 @@
+//! `zpool initialize` and `zpool trim`: all free space is met, nothing else is touched, and what was cut goes on.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use engine::env::Env;
+use engine::spa::Spa;
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
+use engine::spa::sweep::{SweepCommand, SweepKind, SweepRefusal, TrimOptions};
+use engine::vdev::config::AllocBias;
+use engine::vdev::plan::DATA_START;
+use ondisk::{ObjectType, ObjsetType};
+
+use stdx::rng::Rng;
+use testkit::zdb::Judge;
+use testkit::{golden, pools};
+
+const POOL: &str = "swept";
+const BLOCK: usize = 16 << 10;
+const BLOCKS: usize = 600;
+const WORD: [u8; 8] = 0xdead_beef_dead_beee_u64.to_le_bytes();
+
+struct Bench {
+    dir: tempfile::TempDir,
+    spa: Arc<Spa>,
+    file: (u64, u64),
+    disks: usize,
+}
+
+fn body(number: usize) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Rng::new(number as u64).fill(&mut bytes);
+    bytes
+}
+
+impl Bench {
+    fn new(disks: usize, make: impl Fn(Vec<LeafSpec>) -> VdevSpec) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let leaf = |number: usize| pools::leaf(&dir.path().join(format!("disk{number}")), 96 << 20);
+        let leaves = (0..disks).map(leaf).collect();
+        let tops = vec![TopSpec { vdev: make(leaves), class: AllocBias::Normal, ashift: None }];
+        let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+        let name = format!("{POOL}/data");
+        let number =
+            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+        let mut bench = Self { dir, spa, file: (number, 0), disks };
+        bench.file.1 = bench.fill();
+        bench
+    }
+
+    /// A file of many blocks, every other of which is written again, so that space is free between them.
+    fn fill(&self) -> u64 {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let tx = self.spa.begin().unwrap();
+        let new = engine::dmu::NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
+        let object = data.objset.create_object(&tx, new).unwrap();
+        (0..BLOCKS).for_each(|n| object.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
+        drop(tx);
+        self.spa.sync().unwrap();
+        let tx = self.spa.begin().unwrap();
+        (0..BLOCKS).step_by(2).for_each(|n| object.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
+        drop(tx);
+        (0..4).for_each(|_| self.spa.sync().unwrap());
+        object.number
+    }
+
+    fn leaves(&self) -> Vec<u64> {
+        let tree = self.spa.pool.tree();
+        tree.leaves().filter(|leaf| leaf.device().is_some()).map(|leaf| leaf.guid).collect()
+    }
+
+    fn order(&self, kind: SweepKind, command: SweepCommand) {
+        let refused = self.spa.sweep(kind, command, TrimOptions::default(), &self.leaves()).unwrap();
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+
+    fn finish(&self, kind: SweepKind) {
+        while self.spa.run_steps() {}
+        assert_eq!(self.spa.sweep_left(kind, &[]), None);
+    }
+
+    fn disk(&self, number: usize) -> PathBuf {
+        self.dir.path().join(format!("disk{number}"))
+    }
+
+    /// Of the space that is free now on all leaves: bytes in all, and bytes that hold the pattern.
+    fn initialized(&self) -> (u64, u64) {
+        let tree = self.spa.pool.tree();
+        let (mut all, mut filled) = (0, 0);
+        for top in tree.tops() {
+            for leaf in top.leaves() {
+                let Some(child) = top.child_of(leaf.guid) else { continue };
+                let device = File::open(&leaf.path).unwrap();
+                for (start, end) in self.spa.space.allocatable(top.id).iter() {
+                    for (from, to) in top.physical(child, start, end) {
+                        let mut bytes = vec![0; (to - from) as usize];
+                        device.read_exact_at(&mut bytes, from + DATA_START).unwrap();
+                        all += to - from;
+                        filled += 8 * bytes.chunks(8).filter(|word| **word == WORD).count() as u64;
+                    }
+                }
+            }
+        }
+        (all, filled)
+    }
+
+    fn read(&self) -> bool {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let stored = data.objset.view().object(self.file.1).unwrap();
+        (0..BLOCKS).all(|n| stored.read_vec((n * BLOCK) as u64, BLOCK).is_ok_and(|bytes| bytes == body(n)))
+    }
+
+    fn again(self) -> Self {
+        self.spa.export().unwrap();
+        let Self { dir, spa, file, disks } = self;
+        drop(spa);
+        for zdb in [Judge::USUAL, Judge::NEWEST] {
+            if zdb.installed() {
+                zdb.verify(dir.path(), POOL).unwrap();
+            }
+        }
+        let spa = pools::import_dir(dir.path(), POOL).unwrap();
+        Self { dir, spa, file, disks }
+    }
+}
+
+fn mirror(leaves: Vec<LeafSpec>) -> VdevSpec {
+    VdevSpec::Mirror(leaves)
+}
+
+fn raidz(leaves: Vec<LeafSpec>) -> VdevSpec {
+    VdevSpec::Raidz { parity: 1, children: leaves }
+}
+
+fn initialized_whole(disks: usize, make: impl Fn(Vec<LeafSpec>) -> VdevSpec) {
+    let bench = Bench::new(disks, make);
+    bench.order(SweepKind::Initialize, SweepCommand::Start);
+    bench.finish(SweepKind::Initialize);
+    let (all, filled) = bench.initialized();
+    // What was freed meanwhile is not met.
+    assert!(all > 32 << 20 && filled >= all / 100 * 98, "{filled} of {all}");
+    assert!(bench.read());
+    let bench = bench.again();
+    assert!(bench.read());
+    bench.order(SweepKind::Initialize, SweepCommand::Start);
+    bench.order(SweepKind::Initialize, SweepCommand::Cancel);
+    bench.order(SweepKind::Initialize, SweepCommand::Uninit);
+    bench.spa.export().unwrap();
+}
+
+#[test]
+fn the_free_space_of_a_mirror_is_filled() {
+    initialized_whole(2, mirror);
+}
+
+#[test]
+fn the_free_space_of_a_raidz_is_filled() {
+    initialized_whole(4, raidz);
+}
+
+#[test]
+fn the_free_space_of_a_draid_is_filled() {
+    initialized_whole(6, |children| VdevSpec::Draid { config: "draid1:2d:6c:1s".parse().unwrap(), children });
+}
+
+#[test]
+fn a_suspended_sweep_goes_on_after_an_import() {
+    let bench = Bench::new(2, mirror);
+    let kind = SweepKind::Initialize;
+    bench.order(kind, SweepCommand::Start);
+    let busy = bench.spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &bench.leaves()).unwrap();
+    assert!(busy.values().all(|why| *why == SweepRefusal::Busy) && busy.len() == 2);
+    assert!(bench.spa.run_steps());
+    let whole = bench.spa.sweep_left(kind, &[]).unwrap();
+    bench.order(kind, SweepCommand::Suspend);
+    assert_eq!(bench.spa.sweep_left(kind, &[]), None);
+    let bench = bench.again();
+    assert!(!bench.spa.run_steps(), "it waits for a command");
+    let (all, filled) = bench.initialized();
+    assert!(filled > 1 << 20 && filled < all / 2, "{filled} of {all}");
+    bench.order(kind, SweepCommand::Start);
+    assert!(bench.spa.sweep_left(kind, &[]).unwrap() <= whole, "it goes on where it was");
+    // This one is cut by a crash, and goes on by itself.
+    bench.spa.run_steps();
+    bench.spa.sync().unwrap();
+    let Bench { dir, spa, file, disks } = bench;
+    drop(spa);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let bench = Bench { dir, spa, file, disks };
+    bench.finish(kind);
+    let (all, filled) = bench.initialized();
+    assert!(filled >= all / 100 * 98 && bench.read(), "{filled} of {all}");
+    drop(bench.again());
+}
+
+#[test]
+fn trimmed_space_takes_none_of_the_file_below() {
+    for (disks, make) in [(2, mirror as fn(Vec<LeafSpec>) -> VdevSpec), (4, raidz)] {
+        let bench = Bench::new(disks, make);
+        bench.order(SweepKind::Initialize, SweepCommand::Start);
+        bench.finish(SweepKind::Initialize);
+        let blocks =
+            |bench: &Bench| (0..bench.disks).map(|n| bench.disk(n).metadata().unwrap().blocks()).sum::<u64>();
+        let before = blocks(&bench);
+        bench.order(SweepKind::Trim, SweepCommand::Start);
+        bench.finish(SweepKind::Trim);
+        let after = blocks(&bench);
+        assert!(after < before / 2, "{after} of {before} sectors of 512 bytes");
+        assert!(bench.read());
+        let bench = bench.again();
+        assert!(bench.read());
+    }
+}
+
+#[test]
+fn the_kernels_suspended_initialization_is_carried_to_its_end() {
+    let Some(golden) = golden::get("init-suspended") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(&golden.dir, dir.path());
+    let spa = pools::import_dir(dir.path(), golden.pool_name()).unwrap();
+    assert!(!spa.run_steps(), "it waits for a command");
+    let leaves: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
+    let kind = SweepKind::Initialize;
+    let suspended = |leaf: &u64| {
+        let refused = spa.sweep(kind, SweepCommand::Cancel, TrimOptions::default(), &[*leaf]).unwrap();
+        refused.is_empty()
+    };
+    // Only one has something to cancel; canceled, it can be started where it was.
+    let found: Vec<u64> = leaves.iter().copied().filter(suspended).collect();
+    assert_eq!(found.len(), 1);
+    assert!(spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &found).unwrap().is_empty());
+    while spa.run_steps() {}
+    spa.export().unwrap();
+    drop(spa);
+    for zdb in [Judge::USUAL, Judge::NEWEST] {
+        if zdb.installed() {
+            zdb.verify(dir.path(), golden.pool_name()).unwrap();
+        }
+    }
+}
