@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use engine::dsl::write::space_throttle::SpaceSource;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
@@ -193,6 +194,19 @@ fn a_suspended_sweep_goes_on_after_an_import() {
     let (all, filled) = bench.initialized();
     assert!(filled >= all / 100 * 98 && bench.read(), "{filled} of {all}");
     drop(bench.again());
+}
+
+#[test]
+fn a_sweep_ends_with_its_leaf_and_is_no_reason_to_wait_for_space() {
+    let bench = Bench::new(2, mirror);
+    bench.order(SweepKind::Initialize, SweepCommand::Start);
+    assert!(bench.spa.run_steps());
+    assert!(!SpaceSource::is_freeing(&*bench.spa), "what has no room fails at once");
+    let guid = bench.leaves()[1];
+    bench.spa.detach(guid).unwrap();
+    bench.finish(SweepKind::Initialize);
+    assert!(bench.read());
+    bench.spa.export().unwrap();
 }
 
 #[test]

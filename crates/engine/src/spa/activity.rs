@@ -69,12 +69,12 @@ pub enum Moment {
     Last,
 }
 
-/// Whose turn steps take without threads.
+/// How long an activity's steps may go on, and so when they are done without threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// [`Spa::start_steps`] does all steps before it returns.
+    /// They end soon, and give space back: [`Spa::start_steps`] does all before it returns.
     AtOnce,
-    /// [`Spa::run_steps`] does one.
+    /// They may go on for days: [`Spa::run_steps`] does one.
     ByStep,
 }
 
@@ -112,7 +112,7 @@ pub trait Activity: Send + Sync + std::fmt::Debug {
         Ok(Step::Done)
     }
 
-    /// Whose turn steps take without threads.
+    /// How long its steps may go on.
     fn pace(&self) -> Pace {
         Pace::AtOnce
     }
@@ -126,13 +126,22 @@ pub(super) struct Activities {
     steps: Arc<Steps>,
 }
 
+/// An activity that waits for its turn.
+#[derive(Debug)]
+struct Waiting {
+    pace: Pace,
+    activity: Weak<dyn Activity>,
+}
+
 /// Activities with steps to do, in the order of their turns.
 #[derive(Debug, Default)]
 struct Steps {
-    waiting: Mutex<VecDeque<Weak<dyn Activity>>>,
+    waiting: Mutex<VecDeque<Waiting>>,
     added: Condvar,
     /// Started and not done.
     count: AtomicUsize,
+    /// Of these, the ones of [`Pace::AtOnce`].
+    urgent: AtomicUsize,
     /// Threads that wait for an activity.
     idle: AtomicUsize,
     ended: AtomicBool,
@@ -140,17 +149,18 @@ struct Steps {
 }
 
 impl Steps {
-    fn put(&self, activity: Weak<dyn Activity>) {
-        self.waiting.lock().push_back(activity);
+    fn put(&self, activity: &Arc<dyn Activity>) {
+        let waiting = Waiting { pace: activity.pace(), activity: Arc::downgrade(activity) };
+        self.waiting.lock().push_back(waiting);
         self.added.notify_one();
     }
 
     /// The next activity that still exists.
-    fn pop(&self, waiting: &mut VecDeque<Weak<dyn Activity>>) -> Option<Arc<dyn Activity>> {
-        while let Some(activity) = waiting.pop_front() {
+    fn pop(&self, waiting: &mut VecDeque<Waiting>) -> Option<Arc<dyn Activity>> {
+        while let Some(Waiting { pace, activity }) = waiting.pop_front() {
             match activity.upgrade() {
                 Some(activity) => return Some(activity),
-                None => self.done(),
+                None => self.done(pace),
             }
         }
         None
@@ -167,8 +177,14 @@ impl Steps {
         self.pop(&mut waiting)
     }
 
-    fn done(&self) {
+    fn started(&self, pace: Pace) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+        self.urgent.fetch_add(usize::from(pace == Pace::AtOnce), Ordering::AcqRel);
+    }
+
+    fn done(&self, pace: Pace) {
         self.count.fetch_sub(1, Ordering::AcqRel);
+        self.urgent.fetch_sub(usize::from(pace == Pace::AtOnce), Ordering::AcqRel);
     }
 
     fn has_ended(&self) -> bool {
@@ -179,6 +195,11 @@ impl Steps {
 impl Activities {
     pub(super) fn new(all: Vec<Arc<dyn Activity>>) -> Self {
         Self { all, steps: Arc::default() }
+    }
+
+    /// Whether activities are under way that end soon: what waits for space may wait for them.
+    pub(super) fn are_draining(&self) -> bool {
+        self.steps.urgent.load(Ordering::Acquire) > 0
     }
 
     /// Whether steps are left to do.
@@ -216,16 +237,16 @@ impl Spa {
     /// Call it without locks or transactions: without threads an activity of [`Pace::AtOnce`] is done here.
     pub fn start_steps(&self, activity: &Arc<dyn Activity>) {
         let steps = &self.activities.steps;
-        steps.count.fetch_add(1, Ordering::AcqRel);
+        steps.started(activity.pace());
         if self.is_threaded() {
-            steps.put(Arc::downgrade(activity));
+            steps.put(activity);
             self.staff();
         } else if activity.pace() == Pace::ByStep {
-            steps.put(Arc::downgrade(activity));
+            steps.put(activity);
         } else {
             // A step that fails is tried again after the next mount or import.
             while activity.step().is_ok_and(|step| step == Step::More) {}
-            steps.done();
+            steps.done(activity.pace());
         }
     }
 
@@ -249,8 +270,8 @@ impl Spa {
             None => activity.step(),
         };
         match step {
-            Ok(Step::Done) => self.activities.steps.done(),
-            _ => self.activities.steps.put(Arc::downgrade(activity)),
+            Ok(Step::Done) => self.activities.steps.done(activity.pace()),
+            _ => self.activities.steps.put(activity),
         }
         !matches!(step, Ok(Step::More | Step::Done))
     }

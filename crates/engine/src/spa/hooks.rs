@@ -166,7 +166,7 @@ impl SpaceSource for Spa {
     }
 
     fn is_freeing(&self) -> bool {
-        self.activities.have_steps() || self.freeing.is_waiting()
+        self.activities.are_draining() || self.freeing.is_waiting()
     }
 
     fn sync(&self) -> Result<()> {

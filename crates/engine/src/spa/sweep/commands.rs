@@ -8,7 +8,7 @@ use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::Result;
 use crate::spa::Spa;
-use crate::vdev::top::Layout;
+use crate::vdev::top::{Layout, Top};
 
 /// What becomes of sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +103,13 @@ impl Spa {
         Ok(refused)
     }
 
+    /// Whether the vdev is being removed or expanded: its sweeps rest.
+    pub(super) fn is_reshaped(&self, top: &Top) -> bool {
+        let is_leaving =
+            self.config.lock().top(top.id).is_some_and(|config| config.u64("removing") == Some(1));
+        is_leaving || matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing())
+    }
+
     fn check_sweep(
         &self,
         kind: SweepKind,
@@ -117,9 +124,10 @@ impl Spa {
         };
         let Some(sweep) = self.sweep_of(kind, guid)? else { return Ok(Err(SweepRefusal::BadDevice)) };
         let state = sweep.progress.lock().state;
-        let is_expanding = matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing());
         let refusal = match command {
-            SweepCommand::Start if state == SweepState::Active || is_expanding => Some(SweepRefusal::Busy),
+            SweepCommand::Start if state == SweepState::Active || self.is_reshaped(&top) => {
+                Some(SweepRefusal::Busy)
+            }
             SweepCommand::Cancel if !matches!(state, SweepState::Active | SweepState::Suspended) => {
                 Some(SweepRefusal::NotActive)
             }

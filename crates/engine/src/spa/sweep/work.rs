@@ -17,7 +17,7 @@ use crate::taskq::Promise;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::plan::DATA_START;
 use crate::vdev::stats::IoClass;
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::Top;
 
 /// Ranges of a step, and how long it may take.
 const RANGES: usize = 64;
@@ -38,18 +38,20 @@ impl Sweep {
     pub(super) fn next(&self, spa: &Arc<Spa>) -> Result<Step> {
         let _held = self.step.lock();
         if self.progress.lock().state != SweepState::Active {
-            return Ok(self.stop(spa));
+            return Ok(self.stop());
         }
         let tree = spa.pool.zio.tree();
         let Some((leaf, top)) = tree.leaf(self.leaf).zip(tree.top_of(self.leaf)) else {
-            return Ok(self.stop(spa));
+            // The leaf has left the pool, and its ZAP with it.
+            spa.sweeps.all.lock().remove(&(self.kind, self.leaf));
+            return Ok(Step::Done);
         };
         if leaf.health().state == VdevState::Faulted {
             self.end(spa, SweepState::Canceled)?;
-            return Ok(self.stop(spa));
+            return Ok(self.stop());
         }
-        let reflows = matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing());
-        let Some(child) = top.child_of(self.leaf).filter(|_| leaf.is_writable() && !reflows) else {
+        let may_go_on = leaf.is_writable() && !spa.is_reshaped(&top);
+        let Some(child) = top.child_of(self.leaf).filter(|_| may_go_on) else {
             return Ok(Step::Later);
         };
         let clock = || spa.pool.env.clock.monotonic();
@@ -63,7 +65,7 @@ impl Sweep {
                 Some(Done::Away) => return Ok(Step::Later),
                 None => {
                     self.end(spa, SweepState::Complete)?;
-                    return Ok(self.stop(spa));
+                    return Ok(self.stop());
                 }
             }
             if clock().saturating_sub(began) > LONGEST || self.progress.lock().state != SweepState::Active {
@@ -74,7 +76,7 @@ impl Sweep {
     }
 
     /// The steps end, unless a command has started the sweep anew meanwhile.
-    fn stop(&self, _: &Spa) -> Step {
+    fn stop(&self) -> Step {
         self.runs.store(false, Ordering::Release);
         let again = self.progress.lock().state == SweepState::Active;
         if again && !self.runs.swap(true, Ordering::AcqRel) { Step::More } else { Step::Done }
