@@ -163,7 +163,11 @@ impl Receiver {
             self.bytes = self.bytes.saturating_add(input.offset() - before);
             before = input.offset();
             let name = item.drr.body.name();
-            if matches!(item.drr.body, DrrBody::End(_)) {
+            if let DrrBody::End(end) = &item.drr.body {
+                if end.checksum == [0; 4] {
+                    let e = Error::new(Kind::Checksum, "the checksum of the stream is missing");
+                    return Err(input.place(e, name, offset));
+                }
                 return self.complete();
             }
             self.apply(item).map_err(|e| input.place(e, name, offset))?;

@@ -15,12 +15,12 @@ use testkit::tree::{self, Tree};
 
 use crate::tools::{Place, stream};
 
-fn read(pool: &Golden, name: &str) -> Vec<u8> {
+pub fn read(pool: &Golden, name: &str) -> Vec<u8> {
     std::fs::read(pool.dir.join(format!("{name}.zstream"))).expect("a golden stream")
 }
 
 /// The same stream, but for the name of its snapshot in BEGIN.
-fn assert_same(ours: &[u8], real: &[u8]) {
+pub fn assert_same(ours: &[u8], real: &[u8]) {
     let (ours, real) = (records(ours), records(real));
     for (at, (ours, real)) in ours.iter().zip(&real).enumerate() {
         assert!(ours.0 == real.0, "record {at} is {:?}, not {:?}", ours.0, real.0);
@@ -142,7 +142,7 @@ fn a_raw_stream_of_a_dataset_with_children_of_other_keys_opens_with_its_own() {
 }
 
 /// Every file is what the manifest says.
-fn assert_holds(opened: &Arc<Pool>, pool: &Golden, manifest: &str, dataset: &str) {
+pub fn assert_holds(opened: &Arc<Pool>, pool: &Golden, manifest: &str, dataset: &str) {
     let covers = Covers { dataset: dataset.into(), recursive: false, checkpoint: false };
     let wanted = pool.manifest(manifest).expect("a manifest");
     let excuse = |path: &[u8], have: &mut Record, want: &Record| {

@@ -3,5 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
 
+mod cut;
+mod forged;
 mod golden;
 mod tools;

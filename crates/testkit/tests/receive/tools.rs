@@ -1,7 +1,9 @@
 //! Receiving into a pool of ours, and what it is worth afterwards.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use engine::Error;
 use engine::dsl::write::Encryption;
 use engine::env::Env;
 use engine::recv::{Input, Receiver, Wish, begin};
@@ -32,31 +34,9 @@ impl Place {
         self.spa.as_ref().expect("imported")
     }
 
-    /// Begins to receive a stream.
-    pub fn begin<'a>(
-        &self,
-        input: &mut Input<'a>,
-        target: &str,
-        change: &dyn Fn(&mut Wish),
-    ) -> engine::Result<Receiver> {
-        let item = input.next()?.expect("a record");
-        let DrrBody::Begin(record) = item.drr.body else { panic!("the stream has no BEGIN") };
-        let (target, snapshot) = target.split_once('@').expect("a snapshot");
-        let mut wish = Wish::of(&record, &item.payload, target, snapshot)?;
-        change(&mut wish);
-        begin(self.spa(), wish, input.endian())
-    }
-
     /// Receives a stream whole, or as far as it goes.
     pub fn receive(&self, stream: &[u8], target: &str, change: &dyn Fn(&mut Wish)) -> engine::Result<()> {
-        let mut from = stream;
-        let mut input = Input::new(&mut from);
-        let mut receiver = self.begin(&mut input, target, change)?;
-        let filled = receiver.fill(&mut input, &mut |_| true).and_then(|()| receiver.end().map(drop));
-        if filled.is_err() {
-            receiver.abort(receiver.begun().wish.resumable).expect("what was begun is given up");
-        }
-        filled
+        receive_into(self.spa(), stream, target, change)
     }
 
     /// The pool as readers see it once it is exported, judged by both zdbs.
@@ -71,10 +51,47 @@ impl Place {
     }
 
     fn open(&self) -> Arc<Pool> {
-        let env = Env::system(64 << 20).expect("a world");
-        let options = engine::spa::OpenOptions::default();
-        open_pool(&env, &[self.dir.path().to_path_buf()], POOL, options).expect("the pool opens")
+        open(self.dir.path(), POOL)
     }
+}
+
+/// Begins to receive a stream.
+fn begin_one(
+    spa: &Arc<Spa>,
+    input: &mut Input<'_>,
+    target: &str,
+    change: &dyn Fn(&mut Wish),
+) -> engine::Result<Receiver> {
+    let item = input.next()?.ok_or_else(|| Error::not_found("an empty stream"))?;
+    let DrrBody::Begin(record) = item.drr.body else { return Err(Error::corrupt("the stream has no BEGIN")) };
+    let (target, snapshot) = target.split_once('@').expect("a snapshot");
+    let mut wish = Wish::of(&record, &item.payload, target, snapshot)?;
+    change(&mut wish);
+    begin(spa, wish, input.endian())
+}
+
+/// Receives a stream whole, or as far as it goes.
+pub fn receive_into(
+    spa: &Arc<Spa>,
+    stream: &[u8],
+    target: &str,
+    change: &dyn Fn(&mut Wish),
+) -> engine::Result<()> {
+    let mut from = stream;
+    let mut input = Input::new(&mut from);
+    let mut receiver = begin_one(spa, &mut input, target, change)?;
+    let filled = receiver.fill(&mut input, &mut |_| true).and_then(|()| receiver.end().map(drop));
+    if filled.is_err() {
+        receiver.abort(receiver.begun().wish.resumable).expect("what was begun is given up");
+    }
+    filled
+}
+
+/// An exported pool.
+pub fn open(dir: &Path, name: &str) -> Arc<Pool> {
+    let env = Env::system(64 << 20).expect("a world");
+    let options = engine::spa::OpenOptions::default();
+    open_pool(&env, &[dir.to_path_buf()], name, options).expect("the pool opens")
 }
 
 /// The stream of a snapshot.

@@ -1,0 +1,107 @@
+//! Streams that break off, and go on; also where OpenZFS began.
+
+use engine::dsl::props::resume;
+use engine::send::{Meter, Options, SendFlags, send_with};
+use engine::spa::Pool;
+use nvpair::NvList;
+use ondisk::drr::DrrBody;
+use testkit::golden;
+use testkit::pools::{copy, import_dir};
+use testkit::zdb::Judge;
+
+use crate::golden::{assert_holds, assert_same, read};
+use crate::tools::{Place, receive_into, stream};
+
+/// Where records begin in a stream.
+fn boundaries(stream: &[u8]) -> Vec<usize> {
+    let mut from = stream;
+    let mut input = engine::recv::Input::new(&mut from);
+    let mut all = Vec::new();
+    while let Some(item) = input.next().expect("a record") {
+        all.push(usize::try_from(item.offset).unwrap());
+        if matches!(item.drr.body, DrrBody::End(_)) {
+            break;
+        }
+    }
+    all
+}
+
+/// The rest of a stream, as a token asks for it.
+fn rest(source: &Pool, to: &str, flags: SendFlags, state: &NvList) -> Vec<u8> {
+    let at = (state.u64("object").unwrap(), state.u64("offset").unwrap());
+    let options = Options { flags, resume: Some(at), ..Options::default() };
+    let mut out = Vec::new();
+    send_with(&source.dsl.dataset(to).unwrap(), &options, &mut out, &Meter::default()).expect("the rest");
+    out
+}
+
+fn state(pool: &Pool, name: &str) -> Option<NvList> {
+    resume::state(&pool.dsl.dataset(name).expect("a dataset")).expect("its state")
+}
+
+/// Receives in pieces: each stream is cut at the record after a share of it, and the next one goes on.
+fn in_pieces(pool: &str, file: &str, to: &str, flags: SendFlags) {
+    let Some(golden) = golden::get(pool) else { return };
+    let whole = read(&golden, file);
+    let source = golden.open_with_keys(engine::spa::OpenOptions::default()).expect("the sender's pool");
+    let mut place = Place::new();
+    let mut next = whole.clone();
+    for round in 1..=4 {
+        let cuts = boundaries(&next);
+        // Once within a record.
+        let cut = cuts[cuts.len() * round / 5] + if round == 2 { 100 } else { 0 };
+        let failed = place.receive(&next[..cut], "ours/part@s", &|wish| wish.resumable = true);
+        assert!(failed.is_err(), "a part is not the whole");
+        let spa = place.spa();
+        spa.sync().unwrap();
+        let state = state(&spa.pool, "ours/part").expect("it can go on");
+        next = rest(&source, to, flags, &state);
+        assert!(next.len() <= whole.len() + 2000, "what came need not come again");
+    }
+    place.receive(&next, "ours/part@s", &|wish| wish.resumable = true).expect("the rest");
+    let opened = place.exported();
+    assert!(state(&opened, "ours/part").is_none(), "nothing is left to go on with");
+    assert_same(&stream(&opened, "ours/part@s", None, flags), &whole);
+}
+
+#[test]
+fn a_stream_that_was_cut_goes_on_to_the_same_end() {
+    in_pieces("streams", "full-a", "tank/src@a", SendFlags::default());
+}
+
+#[test]
+fn a_raw_stream_that_was_cut_goes_on_to_the_same_end() {
+    in_pieces("encrypted", "raw-pass", "tank/pass@s", SendFlags { raw: true, ..SendFlags::default() });
+}
+
+/// The kernel's OpenZFS received a part, we receive the rest.
+#[test]
+fn a_receive_that_openzfs_began_is_finished() {
+    let Some(golden) = golden::get("streams") else { return };
+    let source = golden.open().expect("the sender's pool");
+    let dir = tempfile::tempdir().unwrap();
+    copy(&golden.dir, dir.path());
+    let spa = import_dir(dir.path(), "tank").expect("imported");
+    let heads = source.dsl.walk(source.dsl.dir("tank").unwrap()).filter_map(Result::ok);
+    let partial = heads.filter_map(|dir| dir.head().ok()).find(|head| head.is_inconsistent());
+    let partial = partial.expect("a partly received dataset").name;
+    let state = state(&source, &partial).expect("it can go on");
+    let guid = state.u64("toguid").unwrap();
+    let all = source.dsl.dataset("tank/src").unwrap().snapshots().unwrap();
+    let snapshot = all.iter().find(|snapshot| snapshot.phys.guid == guid).expect("what was sent");
+    let rest = rest(&source, &snapshot.name, SendFlags::default(), &state);
+    let part = snapshot.name.split_once('@').unwrap().1;
+    receive_into(&spa, &rest, &format!("{partial}@{part}"), &|wish| wish.resumable = true).expect("the rest");
+    spa.export().expect("exported");
+    drop(spa);
+    for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
+        judge.verify(dir.path(), "tank").expect("a whole pool");
+    }
+    let opened = crate::tools::open(dir.path(), "tank");
+    assert_holds(&opened, &golden, &format!("at-{part}"), &format!("{partial}@{part}"));
+    let plain = SendFlags::default();
+    assert_same(
+        &stream(&opened, &format!("{partial}@{part}"), None, plain),
+        &stream(&source, &snapshot.name, None, plain),
+    );
+}
