@@ -1,15 +1,15 @@
-# make demo   set-up and the main job on real data
-# make test   set-up and every test
-# make test-long  that, and all that takes hours
-# make posix  other people's file system suites on a mount, fsx for SECONDS=60 each; snapshot tools against our zfs
+# make demo   set up and show the main uses on real data
+# make test   set up and run every test
+# make test-long  the same, and all tests that take hours
+# make posix  third-party file system suites on a mount, fsx for SECONDS=60 each; snapshot tools with our zfs
 # make bench  speed, as ratios to real OpenZFS and to the raw devices
 # make crash  power cuts from SEED=1, COUNT=20000 images; COUNT=EVENT:VARIANT replays one
 # make simulate  pools on disks that fail and lie, from SEED=1, COUNT=20000 runs
 # make full   pools of every layout, filled to the last byte and emptied, from SEED=1, COUNT=20000 pools
-# make install  program, links, man pages, completions, units: PREFIX=/usr/local, DESTDIR=; make uninstall takes them away
+# make install  program, links, man pages, completions, units: PREFIX=/usr/local, DESTDIR=; make uninstall removes them
 # make deb    a Debian package in target/
 # make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
-# make kernel  pools of ours in a kernel's OpenZFS (in a virtual machine) and back (root; the machine is made once)
+# make kernel  pools of ours in a kernel's OpenZFS (in a virtual machine) and back (root; the machine is created once)
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
 CARGO ?= cargo
@@ -26,7 +26,7 @@ BINARY ?= target/release/aquifer
 build:
 	$(CARGO) build --release --bin aquifer
 
-# A program that was built already is taken as it is, so that root needs no compiler: make build && sudo make install
+# An existing binary is not rebuilt, so that root needs no compiler: make build && sudo make install
 $(BINARY):
 	$(CARGO) build --release --bin aquifer
 
@@ -47,7 +47,7 @@ test: lint
 	tests/oracle.sh
 	$(CARGO) run -p xtask -- test
 
-# Everything that takes long: the suite with its slow tests, then power cuts, simulation, fuzzing, kills, mounts, a kernel.
+# All long tests: the suite with its slow tests, then power cuts, simulation, fuzzing, kills, mounts, a kernel.
 test-long: test
 	$(CARGO) run -p xtask -- test sim testkit -- --ignored
 	$(MAKE) crash COUNT=20000

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Speed of a mount, beside its peers in one run: ours, zfs-fuse (the other ZFS without a kernel module), ext4 on a loop device.
+# Speed of a mount, compared with peers in the same run: ours, zfs-fuse (the other ZFS without a kernel module), ext4 on a loop device.
 #
-#   bench/mounts.sh           RUNS=3 rounds, in which they take turns; the median of each figure is printed
+#   bench/mounts.sh           RUNS=3 rounds, in which they alternate; the median of each figure is printed
 #
-# Each has one file of 8 GiB on the same disk, with its defaults. What is read cold is read after an unmount and an import.
+# Each has one file of 8 GiB on the same disk, with its defaults. Cold reads follow an unmount and an import.
 # Needs root.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -49,7 +49,7 @@ peer zpool create -f -m "$dir/mnt/zfs-fuse" bmpeer "$dir/peer/disk"
 mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$dir/ext4/disk"
 mount -o loop "$dir/ext4/disk" "$dir/mnt/ext4"
 
-# Nothing of it is in a cache afterwards.
+# Afterwards no cache contains any of it.
 cold() {
   sync
   case $1 in

@@ -3,7 +3,7 @@
 #
 #   /usr/lib/aquifer/{bin,share}   the program, its links (zpool, zfs, …), man pages, completions
 #   /usr/sbin/aquifer              a link to the program; man pages aquifer(8), aquifer-settings(5); systemd units
-#   /usr/sbin/zpool, …             links made when it is installed, only where there is nothing; removed with it
+#   /usr/sbin/zpool, …             links for unused names, created at installation; removed with the package
 #
 #   BINARY=target/release/aquifer OUT=target packaging/deb.sh
 set -euo pipefail
@@ -28,7 +28,7 @@ home=/usr/lib/aquifer
 BINARY=$BINARY PREFIX=$home BINDIR=$home/bin DESTDIR=$root SYSCONFDIR=/etc UNITDIR=/usr/lib/systemd/system \
     USERUNITDIR=/usr/lib/systemd/user "$here/install.sh" install >/dev/null
 rm -rf "$root$home/share/aquifer"
-# Units call the program where everybody finds it.
+# Units call the program at its public path.
 sed -i "s#$home/bin/aquifer#/usr/sbin/aquifer#" "$root"/usr/lib/systemd/{system,user}/*.service
 mkdir -p "$root/usr/sbin" "$root/usr/share/man/man5" "$root/usr/share/man/man8" "$root/usr/share/bash-completion/completions"
 ln -s ../lib/aquifer/bin/aquifer "$root/usr/sbin/aquifer"
@@ -38,7 +38,7 @@ ln -s ../../../lib/aquifer/share/bash-completion/completions/aquifer "$root/usr/
 install -D -m 644 "$here/../README.md" "$root/usr/share/doc/aquifer/README.md"
 cat "$here/../LICENSE-MIT" "$here/../LICENSE-APACHE" >"$root/usr/share/doc/aquifer/copyright"
 
-# The oldest C library that has all symbols the program asks for.
+# The oldest C library with all symbols that the program needs.
 libc=$(grep -ao 'GLIBC_[0-9.]*' "$BINARY" | sed 's/GLIBC_//' | sort -uV | tail -1)
 mkdir -p "$root/DEBIAN"
 cat >"$root/DEBIAN/control" <<CONTROL

@@ -3,8 +3,8 @@
 #
 #   BINARY=target/release/aquifer PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc packaging/install.sh install|uninstall
 #
-# What is there and is not ours is never overwritten: one such file, and nothing is installed. What was installed is
-# listed in PREFIX/share/aquifer/manifest, and only that is removed.
+# Foreign files are never overwritten: if there is one, nothing is installed. PREFIX/share/aquifer/manifest lists the
+# installed files, and only those are removed.
 set -euo pipefail
 
 action=${1:-install}
@@ -43,7 +43,7 @@ install_all() {
     stage=$(mktemp -d)
     trap 'rm -rf -- "$stage"' EXIT
     "$BINARY" pages --bindir "$BINDIR" "$stage/pages"
-    # Everything is laid out first, so that it can be looked at as a whole.
+    # Everything is laid out first, so that it can be checked as a whole.
     local root=$stage/root
     install -D -m 755 "$BINARY" "$root$BINDIR/aquifer"
     if command -v strip >/dev/null; then strip --strip-debug "$root$BINDIR/aquifer"; fi
@@ -61,7 +61,7 @@ install_all() {
     units "$here/systemd" "$root$UNITDIR"
     units "$here/systemd-user" "$root$USERUNITDIR"
     local conf=$SYSCONFDIR/aquifer/aquifer.conf
-    # A file of settings that somebody wrote stays as it is, and no uninstall takes it.
+    # An existing settings file is not changed, and no uninstall removes it.
     [ -e "$DESTDIR$conf" ] || install -D -m 644 "$here/aquifer.conf" "$DESTDIR$conf"
 
     local clashes=0 list=$stage/list

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/clients.sh BINARY: programs that people run against zpool and zfs, unmodified, with ours first in PATH. They are
+# tests/clients.sh BINARY: third-party programs that use zpool and zfs, unmodified, with ours first in PATH. They are
 # unpacked from Debian's archive, not installed.
 . "$(dirname "$0")/mount_lib.sh"
 command -v apt-get >/dev/null || skip "no apt-get here"

@@ -1,4 +1,4 @@
-# A daemon of its own and a mounted pool of sparse files; sourced by what works on a mount as people do. $1: the binary.
+# A daemon of its own and a mounted pool of sparse files; sourced by tests that use a mount. $1: the binary.
 set -uo pipefail
 binary=$(realpath "${1:?the aquifer binary}")
 work=$(mktemp -d "${TMPDIR:-/tmp}/aquifer-mount.XXXXXX")
@@ -25,7 +25,7 @@ trap finish EXIT
 [ "$(id -u)" = 0 ] || skip "needs root"
 [ -e /dev/fuse ] || skip "no /dev/fuse here"
 
-# get PACKAGE COMMAND: installs a package whose command is missing; false when it can't be had
+# get PACKAGE COMMAND: installs a package whose command is missing; false if it is unavailable
 get() {
   command -v "$2" >/dev/null && return 0
   command -v apt-get >/dev/null || return 1
@@ -40,7 +40,7 @@ make_pool() {
     skip "the pool can't be mounted here"
 }
 
-# check NAME COMMAND...: one line of the table; what it said when it failed
+# check NAME COMMAND...: one line of the table; the output on failure
 check() {
   local name=$1 began=$SECONDS; shift
   if timeout "${LIMIT:-600}" "$@" >"$work/said" 2>&1; then
@@ -52,7 +52,7 @@ check() {
   fi
 }
 
-# The pool as real zdb finds it once it is exported.
+# Checks the exported pool with the real zdb.
 judge() {
   zpool export scratch || { echo "export: FAILED"; failed=1; return; }
   if command -v zdb >/dev/null && ! [ "$(command -v zdb)" = "$work/bin/zdb" ]; then

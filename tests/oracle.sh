@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real OpenZFS user-space tools (zdb, ztest, zstream) that tests compare with, from Debian's own
-# archive. Does nothing when they are there; says so and goes on when they can't be had.
+# archive. Does nothing if they are installed; prints a notice and continues if they are unavailable.
 set -uo pipefail
 export DEBIAN_FRONTEND=noninteractive
 if command -v zdb >/dev/null && command -v ztest >/dev/null; then exit 0; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/posix.sh BINARY [SECONDS]: what other people test file systems with, on a mount of ours. Installs what is
-# missing where it can; what can't be had is SKIPPED. fsx works for SECONDS (60), a seed after the other from SEED (1).
+# tests/posix.sh BINARY [SECONDS]: third-party file system tests on a mount of ours. Installs missing tools
+# where it can; tests without their tool are SKIPPED. fsx runs for SECONDS (60), one seed after the other from SEED (1).
 . "$(dirname "$0")/mount_lib.sh"
 seconds=${2:-60} seed=${SEED:-1}
 tools=$(dirname "$binary")/tools

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # tests/xfstests.sh BINARY [TEST…]: xfstests' generic tests on mounts of ours; run by hand before a release, as root.
 #
-# XFSTESTS_DIR names a built checkout (nothing of it stands here; docs/testing.md says how it is built). Without tests, all
-# generic ones. Each has LIMIT seconds (120). RESULTS (target/xfstests) keeps one line for each test that has run, and what
-# those said that failed; what stands there is not run again, so that a run goes on where it stopped.
+# XFSTESTS_DIR names a built checkout (not part of this repository; docs/testing.md describes the build). Without tests, all
+# generic ones. Each has LIMIT seconds (120). RESULTS (target/xfstests) keeps one line for each test that has run, and the
+# output of failed ones; listed tests are not run again, so that a run continues where it stopped.
 #
 # Everything happens in name spaces of its own: the mount helper, the test users, the daemon and its mounts end with it.
 set -uo pipefail
@@ -29,7 +29,7 @@ mkdir "$work/test" "$work/scratch" "$work/over" "$work/bin"
 for name in zpool zfs mount.zfs; do ln -s "$binary" "$work/bin/$name"; done
 PATH=$work/bin:$PATH
 
-# over FOLDER: what is written there is gone with the name space
+# over FOLDER: changes below it disappear with the name space
 over() {
   mount -t tmpfs tmpfs "$work/over" && mkdir "$work/over/up" "$work/over/work" &&
     mount -t overlay overlay -o "lowerdir=$1,upperdir=$work/over/up,workdir=$work/over/work" "$1"
@@ -67,7 +67,7 @@ begin() {
     zfs create -o mountpoint=legacy -o quota=2G xfstests/test && zfs create -o mountpoint=legacy -o quota=2G xfstests/scratch
 }
 
-# All processes of this name space but this shell: a test that hangs leaves some, and a daemon that hangs, too.
+# All processes of this name space except this shell: a hanging test or daemon leaves some.
 end() {
   umount -l "$work/test" "$work/scratch" 2>/dev/null
   for pid in $(ps -e -o pid= --no-headers); do [ "$pid" = 1 ] || [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null; done

@@ -96,7 +96,7 @@ struct Group {
     later: BTreeMap<u64, Vec<Itx>>,
 }
 
-/// The lists of all open groups.
+/// The lists of all open txgs.
 #[derive(Debug, Default)]
 pub(super) struct Itxs {
     groups: BTreeMap<u64, Group>,

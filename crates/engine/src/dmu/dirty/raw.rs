@@ -1,11 +1,13 @@
-//! Object sets that are filled by a raw stream: encrypted, and nobody has the key.
+//! Object sets that a raw stream fills: encrypted, without the key.
 //!
-//! Data blocks come with salt, IV and MAC of their own ([`super::StoredBlock`]). A block of dnodes is put together here: the
-//! stream says how each was sealed ([`LiveObjset::set_range`]) and gives bonus buffers as they were encrypted; pointers in the
-//! dnodes are authenticated by what is the same on both sides. Until the last of its objects has come, the MAC of a block does
-//! not fit it, and the dataset is marked as inconsistent.
+//! Data blocks come with salt, IV and MAC of their own ([`super::StoredBlock`]). Blocks of dnodes are assembled
+//! here: the stream contains the encryption parameters of each ([`LiveObjset::set_range`]) and the encrypted bonus
+//! buffers; the authentication of pointers in the dnodes covers only fields that are the same on both sides. Until
+//! the last of its objects has arrived, the MAC of a block does not match it, and the dataset is marked as
+//! inconsistent.
 //!
-//! The root block keeps the sender's portable MAC. Its local MAC is none: accounts of users are made when the key is there.
+//! The root block keeps the sender's portable MAC. It has no local MAC: user accounting is created when the key is
+//! loaded.
 //!
 //! Source: `dmu_convert_mdn_block_to_raw`, `dsl_crypto_recv_raw_objset_sync`, OpenZFS 2.3.
 
@@ -19,16 +21,16 @@ use super::LiveObjset;
 use crate::dmu::SpecialObject;
 use crate::zio::write::AsStored;
 
-/// What a raw stream says of the object set's own blocks.
+/// The raw stream's parameters of the object set's own blocks.
 #[derive(Debug, Default)]
 pub(super) struct Raw {
     portable_mac: [u8; 32],
-    /// How blocks of dnodes were sealed, by number.
+    /// Encryption parameters of blocks of dnodes, by number.
     ranges: Mutex<BTreeMap<u64, BlockParams>>,
 }
 
 impl LiveObjset {
-    /// From now on a raw stream fills it; `portable_mac` authenticates its root block.
+    /// Marks it as being filled by a raw stream; `portable_mac` authenticates its root block.
     pub fn set_raw(&self, portable_mac: [u8; 32]) {
         *self.raw.write() = Some(Raw { portable_mac, ranges: Mutex::default() });
     }
@@ -38,15 +40,15 @@ impl LiveObjset {
         self.raw.read().is_some()
     }
 
-    /// Block `blkid` of dnodes was sealed so.
+    /// Sets the encryption parameters of block `blkid` of dnodes.
     pub fn set_range(&self, blkid: u64, params: BlockParams) {
         if let Some(raw) = &*self.raw.read() {
             raw.ranges.lock().insert(blkid, params);
         }
     }
 
-    /// The form of `bytes`, which are block `blkid` of an object that is written without its key. A block that the stream
-    /// says nothing of can't be read afterwards: such a stream is forged.
+    /// The form of `bytes`, which are block `blkid` of an object that is written without its key. A block that the
+    /// stream does not describe cannot be read afterwards: such a stream is forged.
     pub(super) fn raw_form(&self, object: u64, blkid: u64, bytes: usize) -> Option<AsStored> {
         let raw = self.raw.read();
         let raw = raw.as_ref().filter(|_| object == SpecialObject::Meta.number())?;
@@ -59,7 +61,7 @@ impl LiveObjset {
         self.is_raw().then(|| sealed(bytes, BlockParams::default()))
     }
 
-    /// The MAC that the root block has in place of one of ours.
+    /// The MAC of the root block in place of one of ours.
     pub(super) fn raw_mac(&self) -> Option<[u8; 32]> {
         self.raw.read().as_ref().map(|raw| raw.portable_mac)
     }
