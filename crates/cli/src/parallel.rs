@@ -2,9 +2,6 @@
 //!
 //! Each call may wait for a device, so there are more threads than cores.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use crate::interrupt::Interrupt;
 
 /// Maximum number of threads.
@@ -19,29 +16,9 @@ pub fn map<T: Sync, R: Send>(
     answer: impl Fn(&T) -> R + Sync,
 ) -> Option<Vec<R>> {
     let chunks: Vec<&[T]> = items.chunks(CHUNK).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        while !interrupt.is_set() {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(chunk) = chunks.get(at) else { break };
-            done.push((at, chunk.iter().map(&answer).collect::<Vec<R>>()));
-        }
-        done
-    };
-    let mut done = thread::scope(|scope| {
-        let helpers: Vec<_> = (1..chunks.len().min(THREADS)).map(|_| scope.spawn(work)).collect();
-        let mut done = work();
-        for helper in helpers {
-            match helper.join() {
-                Ok(theirs) => done.extend(theirs),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        done
-    });
-    done.sort_unstable_by_key(|(at, _)| *at);
-    (done.len() == chunks.len()).then(|| done.into_iter().flat_map(|(_, answers)| answers).collect())
+    let work = |chunk: &&[T]| (!interrupt.is_set()).then(|| chunk.iter().map(&answer).collect::<Vec<R>>());
+    let done: Option<Vec<_>> = daemon::parallel::map(&chunks, THREADS, work).into_iter().collect();
+    done.map(|done| done.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub mod foreign;
 pub mod memory;
 pub mod mounts;
 pub mod ops;
+pub mod parallel;
 pub mod paths;
 pub mod registry;
 pub mod server;

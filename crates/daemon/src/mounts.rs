@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
 use zcommon::props::ZfsProp;
 
+use crate::parallel;
 use crate::registry::Imported;
-use crate::server::STACK;
 
 /// Maximum concurrent mounts and unmounts: each waits for the kernel and a child.
 const AT_ONCE: usize = 8;
@@ -420,31 +420,9 @@ pub fn rounds(places: &[&Path]) -> Vec<Vec<usize>> {
     all
 }
 
-/// Applies `work` to many items concurrently; returns the results in order.
+/// Applies `work` to many mounts concurrently; returns the results in order.
 pub fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let some = || {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(thing) = things.get(at) else { return done };
-            done.push((at, work(thing)));
-        }
-    };
-    let mut done = std::thread::scope(|scope| {
-        let helper = |_| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, some).ok();
-        let helpers: Vec<_> = (1..things.len().min(AT_ONCE)).filter_map(helper).collect();
-        let mut done = some();
-        for helper in helpers {
-            match helper.join() {
-                Ok(theirs) => done.extend(theirs),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        done
-    });
-    done.sort_unstable_by_key(|(at, _)| *at);
-    done.into_iter().map(|(_, done)| done).collect()
+    parallel::map(things, AT_ONCE, work)
 }
 
 #[cfg(test)]
