@@ -279,6 +279,11 @@ impl Spa {
         Ok(Tx::begin(&self.txgs, &self.dirty))
     }
 
+    /// For tests: see [`Dirty::break_off_after`].
+    pub fn break_off_after(&self, changes: u64) {
+        self.dirty.break_off_after(changes);
+    }
+
     /// As [`Spa::begin`], for a transaction that frees blocks. Waits for another group while the open one frees enough,
     /// so that neither the memory nor the time that a group takes depends on what is freed; writers go on.
     #[doc(alias = "zfs_per_txg_dirty_frees_percent")]

@@ -43,10 +43,25 @@ pub enum Kind {
     Truncate,
     /// Writes with individual commits.
     Sync,
+    /// A volume is written in order.
+    VolumeWrite,
+    /// Parts of blocks of a volume are written, in any order.
+    VolumeScatter,
+    /// A volume is written in order, each write committed.
+    VolumeSync,
+    /// Parts of a volume are discarded.
+    VolumeDiscard,
+}
+
+impl Kind {
+    /// Whether it is done to a volume ([`crate::fill_volume`]).
+    pub fn is_of_volume(self) -> bool {
+        matches!(self, Self::VolumeWrite | Self::VolumeScatter | Self::VolumeSync | Self::VolumeDiscard)
+    }
 }
 
 /// All of them.
-pub const KINDS: [Kind; 16] = [
+pub const KINDS: [Kind; 20] = [
     Kind::Write,
     Kind::Scatter,
     Kind::Sparse,
@@ -63,6 +78,10 @@ pub const KINDS: [Kind; 16] = [
     Kind::Punch,
     Kind::Truncate,
     Kind::Sync,
+    Kind::VolumeWrite,
+    Kind::VolumeScatter,
+    Kind::VolumeSync,
+    Kind::VolumeDiscard,
 ];
 
 /// Records of the long file.
@@ -93,7 +112,7 @@ pub struct Files {
     sparse: Option<(u64, u64)>,
 }
 
-fn bytes(random: &mut Rng, len: u64) -> Vec<u8> {
+pub(crate) fn bytes(random: &mut Rng, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     random.fill(&mut bytes);
     bytes

@@ -20,6 +20,7 @@ use crate::actor::is_refusal;
 use crate::disk::Disk;
 use crate::fill_ops::{Files, KINDS, Kind};
 use crate::fill_tasks::{Made, TASKS, Task};
+use crate::fill_volume::Volume;
 use crate::image::Pages;
 use crate::world::{self, Machine, POOL, Shape};
 use crate::{check, keys};
@@ -123,6 +124,7 @@ struct Full {
     name: String,
     fs: Arc<FsWriter>,
     files: Files,
+    volume: Volume,
     snapshots: Vec<String>,
     tasks: Made,
     filled: Filled,
@@ -205,8 +207,9 @@ impl Full {
         })?;
         let fs = mount(&spa, &name, Overrides::default())?;
         let files = Files::new(&fs, case.recordsize);
+        let volume = Volume::new(&name, case.recordsize);
         let (snapshots, filled, tasks) = (Vec::new(), Filled::default(), Made::default());
-        Ok(Self { spa, case, random, name, fs, files, snapshots, tasks, filled })
+        Ok(Self { spa, case, random, name, fs, files, volume, snapshots, tasks, filled })
     }
 
     fn work(&mut self, kinds: &[Kind], effort: Effort) -> Result<()> {
@@ -246,7 +249,11 @@ impl Full {
     fn fill(&mut self, kind: Kind, most: u64) -> Result<()> {
         let (mut done, mut refused) = (0, 0);
         while done < most && refused < REFUSALS {
-            match self.files.step(&self.fs, kind, &mut self.random) {
+            let step = match kind.is_of_volume() {
+                true => self.volume.step(&self.spa, kind, &mut self.random),
+                false => self.files.step(&self.fs, kind, &mut self.random),
+            };
+            match step {
                 Ok(()) => done += 1,
                 Err(e) if is_refusal(&e) => refused += 1,
                 Err(e) => return Err(Error::new(e.kind(), format!("{kind:?} after {done}")).because(e)),
@@ -283,6 +290,8 @@ impl Full {
             let named = |e: Error| Error::new(e.kind(), "a snapshot can't be destroyed").because(e);
             self.spa.dsl_task(move |tasks| tasks.destroy(&name, false)).map_err(named)?;
         }
+        let named = |e: Error| Error::new(e.kind(), "the volume can't be discarded and destroyed").because(e);
+        self.volume.destroy(&self.spa).map_err(named)?;
         let named = |e: Error| Error::new(e.kind(), "a dataset can't be destroyed").because(e);
         self.tasks.destroy(&self.spa).map_err(named)?;
         (0..4).try_for_each(|_| self.spa.sync())?;

@@ -30,6 +30,7 @@ mod file_ops;
 pub mod files;
 pub mod fill_ops;
 pub mod fill_tasks;
+pub mod fill_volume;
 pub mod full;
 pub mod image;
 pub mod keys;

@@ -5,6 +5,7 @@
 //! At most as many disks misbehave as the pool tolerates. From time to time all recover, a resilver and a scrub
 //! repair them, and other disks misbehave from then on.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use blkdev::{Device, Fault, FaultyDevice};
@@ -36,6 +37,8 @@ pub struct Course {
     pub cuts: u64,
     /// Number of times the pool was full.
     pub fills: u64,
+    /// Panics within transactions.
+    pub panics: u64,
     /// Scrubs that left nothing to repair.
     pub scrubs: u64,
     /// A fingerprint of the final content of the disks.
@@ -156,7 +159,7 @@ impl Run {
     }
 
     fn round(&mut self) -> Result<(), String> {
-        match self.random.below(42) {
+        match self.random.below(44) {
             0..24 => self.step(),
             24..27 => self.look(),
             27..32 => self.misbehave(),
@@ -164,7 +167,8 @@ impl Run {
             34 | 35 => self.restart(),
             36..=38 => self.cut(),
             39 | 40 => self.put_right(),
-            _ => self.fill_up(),
+            41 => self.fill_up(),
+            _ => self.break_off(),
         }
     }
 
@@ -319,6 +323,40 @@ impl Run {
         events.iter().take(at).for_each(|event| replay.step(event));
         let variant = self.random.below(replay.variants(64));
         self.course.cuts += 1;
+        let pages = replay.image(variant, &mut self.random);
+        self.boot(pages)
+    }
+
+    /// A panic within a transaction suspends the pool: nothing can be changed or written any more, and the next import finds
+    /// nothing of the step that broke off.
+    fn break_off(&mut self) -> Result<(), String> {
+        let (before, synced) = (self.record.len(), self.actor.spa.txgs.synced());
+        let spa = Arc::clone(&self.actor.spa);
+        let changes = 1 + self.random.below(60);
+        self.actor.tell(format!("change {changes} from now panics"));
+        spa.break_off_after(changes);
+        let ended = catch_unwind(AssertUnwindSafe(|| self.actor.change()));
+        spa.break_off_after(0);
+        let split = std::mem::take(&mut self.actor.was_split);
+        if let Ok(done) = ended {
+            done.map_err(|e| e.to_string())?;
+            self.was_split |= split;
+            self.note(if split { Ended::Synced } else { Ended::Open });
+            return Ok(());
+        }
+        self.course.panics += 1;
+        let why = spa.suspension().ok_or("a transaction broke off and the pool is not suspended")?;
+        if !why.is_ours || spa.begin().is_ok() || spa.sync().is_ok() {
+            return Err(format!("a transaction broke off, and the pool goes on: {why:?}"));
+        }
+        // A writer that waited for space closed groups: what those hold of the step has no number.
+        let whole = spa.txgs.synced() == synced;
+        let events = self.record.take();
+        let mut replay = Replay::new(self.base.clone());
+        let kept = if whole { events.len() } else { before };
+        events.iter().take(kept).for_each(|event| replay.step(event));
+        let variant = self.random.below(replay.variants(64));
+        self.course.restarts += 1;
         let pages = replay.image(variant, &mut self.random);
         self.boot(pages)
     }

@@ -3,33 +3,36 @@
 mod common;
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::{Machine, Shape};
 
 const ROUNDS: u64 = 60;
 
-fn run(seed: u64, machine: Machine) {
+fn run(seed: u64, machine: Machine) -> u64 {
     let (course, disks) =
         simulate(seed, machine, ROUNDS).unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
     println!("{machine:?} seed {seed}: {course:?}");
     common::show(&disks);
+    course.panics
 }
 
 #[test]
 fn disks_fail_and_lie_and_the_power_goes_and_all_is_right() {
-    let work = Mutex::new((1..).zip(Machine::all()));
+    let (work, panics) = (Mutex::new((1..).zip(Machine::all())), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
                     let next = work.lock().unwrap().next();
                     let Some((seed, machine)) = next else { return };
-                    run(seed, machine);
+                    panics.fetch_add(run(seed, machine), Ordering::Relaxed);
                 }
             });
         }
     });
+    assert!(panics.into_inner() > 0, "no transaction broke off");
 }
 
 #[test]

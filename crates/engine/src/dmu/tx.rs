@@ -28,6 +28,8 @@ pub struct Dirty {
     freed: [AtomicU64; SIZE],
     /// Blocks that will be written: bytes, and number.
     needs: [[AtomicU64; SIZE]; 2],
+    /// Changes until a transaction breaks off; 0: none does. See [`Dirty::break_off_after`].
+    breaks_off: AtomicU64,
 }
 
 fn add(cells: &[AtomicU64; SIZE], txg: u64, bytes: u64) {
@@ -44,6 +46,11 @@ fn sum(cells: &[AtomicU64; SIZE]) -> u64 {
 pub const FREED_BLOCK: u64 = 256;
 
 impl Dirty {
+    /// For tests of what a panic leaves: the `count`th change of an object from now on unwinds, within its transaction. 0: none.
+    pub fn break_off_after(&self, count: u64) {
+        self.breaks_off.store(count, Ordering::Relaxed);
+    }
+
     /// Adds a block that a transaction changed.
     pub fn add(&self, txg: u64, bytes: u64) {
         add(&self.slots, txg, bytes);
@@ -149,6 +156,15 @@ impl Tx {
     /// Whether it is the sync thread's own.
     pub fn is_syncing(&self) -> bool {
         self.hold.is_none()
+    }
+
+    /// Called before each change of an object: unwinds where [`Dirty::break_off_after`] says so.
+    pub(crate) fn may_break_off(&self) {
+        let left = &self.dirty.breaks_off;
+        if left.load(Ordering::Relaxed) > 0 && !self.is_syncing() && left.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            std::panic::resume_unwind(Box::new("a change breaks off"));
+        }
     }
 
     /// Counts freed blocks, as far as known: a txg frees a bounded number.

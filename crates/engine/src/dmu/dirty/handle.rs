@@ -168,6 +168,7 @@ impl Handle {
         tx: &Tx,
         work: impl FnOnce(&mut Dnode, &mut Change) -> T,
     ) -> Result<T> {
+        tx.may_break_off();
         let objset = self.objset()?;
         let mut state = self.state.write();
         let State { now, changes, .. } = &mut *state;
