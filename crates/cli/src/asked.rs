@@ -88,6 +88,8 @@ fn of_zpool(zpool: &Zpool) -> (Deed, Vec<String>) {
         ZpoolVerb::Checkpoint(v) => (Change, v.pools.clone()),
         ZpoolVerb::Initialize(v) => (Change, v.names.iter().take(1).cloned().collect()),
         ZpoolVerb::Trim(v) => (Change, v.names.iter().take(1).cloned().collect()),
+        ZpoolVerb::Ddtprune(v) => (Change, v.pools.clone()),
+        ZpoolVerb::Prefetch(v) => (Change, v.pools.clone()),
         ZpoolVerb::Resilver(v) => (Change, v.pools.clone()),
         ZpoolVerb::Upgrade(v) => (Change, v.pools.clone()),
         ZpoolVerb::Wait(v) => (Change, one(&v.pool)),

@@ -50,6 +50,8 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
         ZpoolVerb::Checkpoint(v) => quoted("checkpoint", &first(&v.pools)),
         ZpoolVerb::Initialize(v) => quoted("initialize", &first(&v.names)),
         ZpoolVerb::Trim(v) => quoted("trim", &first(&v.names)),
+        ZpoolVerb::Ddtprune(v) => quoted("prune dedup table on", &first(&v.pools)),
+        ZpoolVerb::Prefetch(v) => quoted("prefetch ddt in", &first(&v.pools)),
         ZpoolVerb::Reguid(v) => quoted("reguid", &v.pool),
         ZpoolVerb::Scrub(v) => plain("scrub", &first(&v.pools)),
         ZpoolVerb::Resilver(v) => plain("restart resilver on", &first(&v.pools)),

@@ -105,9 +105,7 @@ pub fn find(command: &str, verb: &str) -> Option<&'static Form> {
 }
 
 /// The synopses of verbs whose lines are not parsed here.
-const USED: [(&str, &str, &str); 7] = [
-    ("zpool", "ddtprune", "-d days | -p percentage <pool>"),
-    ("zpool", "prefetch", "[-t type[,...]] <pool>"),
+const USED: [(&str, &str, &str); 5] = [
     ("zfs", "rewrite", "[-CPrvx] [-l length] [-o offset] <file|directory> ..."),
     ("zfs", "zone", "<nsfile> <filesystem>"),
     ("zfs", "unzone", "<nsfile> <filesystem>"),

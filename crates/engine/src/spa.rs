@@ -212,6 +212,7 @@ impl Spa {
             Arc::clone(&sweeps) as _,
             Arc::clone(&scanning) as _,
             Arc::clone(&removing) as _,
+            Arc::new(shared::LogFlush),
         ]);
         let spa = Arc::new_cyclic(|me| Self {
             datasets: DslPool::new(&mos, &pool.dsl.keys),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use engine::ddt::prune::Prune;
 use engine::ddt::{self, Totals};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
@@ -14,6 +15,7 @@ use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
 use stdx::rng::Rng;
+use testkit::golden;
 use testkit::pools;
 use testkit::zdb::Judge;
 use zcommon::features::{Feature, of_openzfs_2_3};
@@ -72,11 +74,9 @@ impl Bed {
         mount(&self.spa, name, Overrides::default()).unwrap()
     }
 
-    /// The images as a power cut would leave them, judged; returns what `zdb -D` says.
-    fn judge(&self) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        pools::copy(self.dir.path(), dir.path());
-        judged(dir.path())
+    /// The images as a power cut would leave them, judged by the newest zdb.
+    fn judge(&self) {
+        judged(self.dir.path(), &[Judge::NEWEST]);
     }
 
     /// Entries and references that the statistics count.
@@ -87,11 +87,13 @@ impl Bed {
     }
 }
 
-fn judged(dir: &Path) -> String {
-    let mut said = String::new();
-    for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
-        judge.verify(dir, POOL).unwrap_or_else(|why| panic!("{judge:?}: {why}"));
-        said = judge.run(dir, POOL, &["-DDDD"]).unwrap();
+/// What `zdb -D` says of a copy in which all blocks have an owner.
+fn judged(dir: &Path, judges: &[Judge]) -> String {
+    let (copy, mut said) = (tempfile::tempdir().unwrap(), String::new());
+    pools::copy(dir, copy.path());
+    for judge in judges.iter().filter(|judge| judge.installed()) {
+        judge.verify(copy.path(), POOL).unwrap_or_else(|why| panic!("{judge:?}: {why}"));
+        said = judge.run(copy.path(), POOL, &["-D"]).unwrap();
     }
     said
 }
@@ -101,7 +103,7 @@ fn block(tag: u64) -> Vec<u8> {
     Rng::new(tag + 1).fill(&mut bytes);
     // Some compress.
     if tag.is_multiple_of(3) {
-        bytes[300..].fill(u8::try_from(tag).unwrap() | 1);
+        bytes[300..].fill(tag as u8 | 1);
     }
     bytes
 }
@@ -215,10 +217,11 @@ fn work(fast: bool, dedup: u64, seed: u64) {
         fs.unlink(fs.root, &entry.name).unwrap();
         model.remove(&number);
     }
-    for _ in 0..4 {
-        bed.spa.sync().unwrap();
+    // The log is flushed in some txgs.
+    for _ in 0..30 {
+        bed.spa.dsl_task(|_| Ok(())).unwrap();
     }
-    let said = bed.judge();
+    let said = judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
     assert!(said.is_empty() || said.contains("All DDTs are empty"), "{said}");
     assert_eq!(bed.spa.features.count(Feature::FastDedup), 0);
     fs.unmount().unwrap();
@@ -254,5 +257,116 @@ fn copies_and_settings_change() {
             bed.judge();
         }
         fs.unmount().unwrap();
+    }
+}
+
+/// Pruned blocks and those beyond the quota are ordinary ones: they stay, and their space is freed with them.
+#[test]
+fn tables_are_pruned_and_limited() {
+    let bed = Bed::new(true);
+    bed.set("dedup", ON);
+    let fs = bed.mount(POOL);
+    let write = |name: &str, tags: std::ops::Range<u64>| {
+        let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+        let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+        let bytes: Vec<u8> = tags.clone().flat_map(block).collect();
+        fs.write(number, 0, &bytes, true).unwrap();
+        (number, tags.map(Some).collect::<Vec<_>>())
+    };
+    let txgs = || (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
+    let mut model: Model = [write("a", 0..40), write("b", 0..10)].into();
+    txgs();
+    assert_eq!(bed.counts(), (40, 50));
+    bed.spa.prune_ddt(Prune::Age(1 << 20)).unwrap();
+    assert_eq!(bed.counts(), (40, 50));
+    bed.spa.prefetch_ddt().unwrap();
+    bed.spa.prune_ddt(Prune::Percentage(100)).unwrap();
+    assert_eq!(bed.counts(), (10, 20));
+    check(&fs, &model);
+    bed.judge();
+    // A pruned block that is written again has an entry of another place.
+    model.extend([write("c", 30..40)]);
+    txgs();
+    assert_eq!(bed.counts(), (20, 30));
+    bed.judge();
+    let settings = [("dedup_table_quota".to_owned(), PropValue::Number(1))];
+    bed.spa.sync_task(move |spa, tx| spa.set_props(&settings, tx)).unwrap();
+    txgs();
+    model.extend([write("d", 0..80)]);
+    bed.spa.sync().unwrap();
+    check(&fs, &model);
+    assert_eq!(bed.counts(), (20, 50), "no entries are made, those there are used");
+    bed.judge();
+    for entry in fs.entries(fs.root).unwrap() {
+        fs.unlink(fs.root, &entry.name).unwrap();
+    }
+    txgs();
+    assert_eq!(bed.counts(), (0, 0));
+    bed.judge();
+    fs.unmount().unwrap();
+}
+
+/// Pools that OpenZFS made, with tables, logs and clones of theirs: what is there is written once more, then all of it goes.
+#[test]
+fn tables_of_openzfs_are_written_on() {
+    for name in ["dedup-fast", "dedup-legacy", "v24-cloned"] {
+        let Some(golden) = golden::get(name) else { continue };
+        let dir = tempfile::tempdir().unwrap();
+        pools::copy(&golden.dir, dir.path());
+        let pool = golden.pool_name();
+        let verify = |when: &str| {
+            if golden.judge().installed() {
+                let crashed = tempfile::tempdir().unwrap();
+                pools::copy(dir.path(), crashed.path());
+                golden
+                    .judge()
+                    .verify(crashed.path(), pool)
+                    .unwrap_or_else(|why| panic!("{name} {when}: {why}"));
+            }
+        };
+        let spa = pools::import_dir(dir.path(), pool).unwrap();
+        let all = [("dedup", Some(PropValue::Number(SHA256)))];
+        spa.dsl_task(move |tasks| tasks.set(pool, &all, Source::Local)).unwrap();
+        let dsl = &spa.pool.dsl;
+        let heads: Vec<String> = dsl
+            .walk(dsl.root().unwrap())
+            .filter_map(Result::ok)
+            .filter(|dir| !dir.is_internal())
+            .map(|dir| dir.name)
+            .collect();
+        for head in &heads {
+            let Ok(fs) = mount(&spa, head, Overrides::default()) else { continue };
+            let entries = fs.entries(fs.root).unwrap();
+            for entry in entries.iter().filter(|entry| entry.kind == Some(FileKind::Regular)) {
+                let size = usize::try_from(fs.attr(entry.object).unwrap().size).unwrap().min(8 << 20);
+                let mut bytes = vec![0; size];
+                fs.read(entry.object, 0, &mut bytes).unwrap();
+                let copy = [b"copy of ".as_slice(), &entry.name].concat();
+                let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+                let number = fs.create(fs.root, &copy, &node).unwrap();
+                fs.write(number, 0, &bytes, true).unwrap();
+            }
+            spa.sync().unwrap();
+            fs.unmount().unwrap();
+        }
+        verify("written on");
+        for _ in 0..12 {
+            spa.dsl_task(|_| Ok(())).unwrap();
+        }
+        verify("some txgs later");
+        for head in &heads {
+            let Ok(fs) = mount(&spa, head, Overrides::default()) else { continue };
+            for entry in fs.entries(fs.root).unwrap() {
+                if entry.kind == Some(FileKind::Regular) {
+                    fs.unlink(fs.root, &entry.name).unwrap();
+                }
+            }
+            fs.unmount().unwrap();
+        }
+        for _ in 0..24 {
+            spa.dsl_task(|_| Ok(())).unwrap();
+        }
+        verify("emptied");
+        spa.export().unwrap();
     }
 }

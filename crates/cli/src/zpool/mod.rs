@@ -6,6 +6,7 @@ mod attach;
 mod checkpoint;
 mod condition;
 pub mod create;
+mod ddt;
 mod dedup;
 mod destroy;
 mod device;
@@ -112,6 +113,10 @@ pub enum ZpoolVerb {
     Trim(sweep::Trim),
     /// Take or discard a checkpoint of a pool
     Checkpoint(checkpoint::Checkpoint),
+    /// Remove old entries with one reference from the dedup tables
+    Ddtprune(ddt::Ddtprune),
+    /// Read dedup and clone tables into memory
+    Prefetch(ddt::Prefetch),
     /// Forget errors that devices had
     Clear(device::Clear),
     /// Take devices out of use
@@ -185,6 +190,8 @@ impl Verb for Zpool {
             ZpoolVerb::Checkpoint(v) => v.run(ctx),
             ZpoolVerb::Initialize(v) => v.run(ctx),
             ZpoolVerb::Trim(v) => v.run(ctx),
+            ZpoolVerb::Ddtprune(v) => v.run(ctx),
+            ZpoolVerb::Prefetch(v) => v.run(ctx),
             ZpoolVerb::Clear(v) => v.run(ctx),
             ZpoolVerb::Offline(v) => v.run(ctx),
             ZpoolVerb::Online(v) => v.run(ctx),

@@ -17,7 +17,7 @@ const MAX_ENTRIES: usize = 1 << 22;
 /// An entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Its target class.
+    /// The class of the ZAP that has an older entry of the key, if any.
     pub class: Option<Class>,
     /// Its variants.
     pub phys: Vec<DdtPhys>,
@@ -64,7 +64,16 @@ pub(super) fn load(
             Err(e) => notes.push(e),
         }
     }
+    hide(&mut all);
     all
+}
+
+/// The log that takes entries hides the same keys in the one that is being flushed.
+fn hide(logs: &mut [Log]) {
+    let [one, two] = logs else { return };
+    let is_flushing = one.header.flags() & DdtLogHeader::FLAG_FLUSHING != 0;
+    let (active, flushing) = if is_flushing { (two, one) } else { (one, two) };
+    flushing.entries.retain(|key, _| !active.entries.contains_key(key));
 }
 
 fn one(object: &Object, number: u32, flat: bool, notes: &mut Vec<Error>) -> Result<Log> {

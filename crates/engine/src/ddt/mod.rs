@@ -9,6 +9,8 @@
 
 mod entries;
 mod log;
+mod log_sync;
+pub mod prune;
 mod stats;
 mod table_sync;
 pub mod write;

@@ -25,7 +25,8 @@ impl Totals {
             }
             for log in &table.logs {
                 for (key, entry) in &log.entries {
-                    for phys in &entry.phys {
+                    // Blocks without references are freed when the log is flushed.
+                    for phys in entry.phys.iter().filter(|phys| phys.refcnt > 0) {
                         let bp = phys.blkptr(key, table.checksum);
                         totals.count(&of_block(&bp, dsize(&bp), phys.refcnt), phys.refcnt);
                     }

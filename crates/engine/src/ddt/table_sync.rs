@@ -1,18 +1,15 @@
 //! Storing the entries of a table: classes, statistics, the end of a table.
 
-use std::collections::BTreeMap;
-
 use ondisk::ddt::{
-    DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DdtHistogram, DdtKey, DdtLogHeader, DdtPhys,
-    compress_value, encode_value,
+    DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DdtHistogram, DdtKey, DdtPhys, compress_value, encode_value,
 };
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT, ddt_dir, mos};
 use ondisk::zap::ZapFlags;
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
-use super::write::{Host, Live, decode};
-use super::{Class, Log, stats};
+use super::write::{Changed, Host, Live, Pending, Stored, no_copies};
+use super::{Class, stats};
 use crate::dmu::edit::NewObject;
 use crate::error::{Kind, Result};
 use crate::zap::{NewZap, Value, ZapEdit};
@@ -26,51 +23,61 @@ const DIRECTORY: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
 
 impl Live {
     /// Stores what changed since the last pass. Blocks without references go to `freed`.
-    #[doc(alias = "ddt_sync_table_flush")]
+    #[doc(alias = "ddt_sync_table")]
     pub(super) fn store_pending(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
         self.close();
         let pending = std::mem::take(&mut self.pending);
-        let is_changed = |stored: &Option<(Class, Vec<DdtPhys>)>, phys: &[DdtPhys]| match stored {
-            Some((_, stored)) => stored != phys,
-            None => !phys.is_empty(),
+        let is_changed = |p: &Pending| match &p.stored {
+            Some(stored) => stored.phys != p.phys,
+            None => !p.phys.is_empty(),
         };
-        let changed = pending.into_iter().filter(|(_, p)| is_changed(&p.stored, &p.phys));
-        let changed: Vec<_> = changed.map(|(key, p)| (key, p.stored, p.phys)).collect();
-        if changed.is_empty() {
-            return Ok(());
+        let mut changed = Vec::new();
+        for (key, mut entry) in pending.into_iter().filter(|(_, p)| is_changed(p)) {
+            if let Some(Stored { class: Some(class), phys, logged: false }) = &entry.stored {
+                self.count(host, *class, (&key, phys), true);
+            }
+            for start in entry.phys.iter_mut().filter_map(|p| p.class_start.as_mut()) {
+                *start = host.now();
+            }
+            changed.push((key, entry.stored, entry.phys));
         }
-        let was_logged = self.settle_logs(host, freed)?;
-        for (key, mut stored, phys) in changed {
-            if was_logged {
-                stored = self.find(host, &key)?;
-            }
-            if let Some((class, old)) = &stored {
-                self.count(host, *class, (&key, old), true);
-            }
-            self.put(host, &key, stored.map(|(class, _)| class), phys, freed)?;
+        if self.has_log {
+            let changed = self.end_unused(host, changed, freed)?;
+            return if changed.is_empty() { Ok(()) } else { self.append(host, changed) };
+        }
+        for (key, stored, phys) in changed {
+            self.put(host, &key, stored.and_then(|stored| stored.class), phys, freed)?;
         }
         Ok(())
     }
 
-    /// The stored entry of a key, and where it is.
-    fn find(&self, host: &dyn Host, key: &DdtKey) -> Result<Option<(Class, Vec<DdtPhys>)>> {
-        for (class, object) in &self.objects {
-            let mut edit = host.objects().edit(*object)?;
-            let words = key.to_words();
-            let Some(value) = ZapEdit::open(&mut *edit)?.lookup(words.as_slice())? else { continue };
-            return Ok(Some((*class, decode(self.flat, &value)?)));
+    /// Takes entries without references from their ZAPs; returns what the log must say: that a key that it has is gone, and
+    /// the other entries.
+    fn end_unused(
+        &mut self,
+        host: &dyn Host,
+        changed: Vec<Changed>,
+        freed: &mut Vec<Blkptr>,
+    ) -> Result<Vec<Changed>> {
+        let is_unused = |(_, _, phys): &Changed| phys.iter().all(|p| p.refcnt == 0);
+        let (unused, mut rest): (Vec<_>, Vec<_>) = changed.into_iter().partition(is_unused);
+        for (key, stored, phys) in unused {
+            self.put(host, &key, stored.as_ref().and_then(|stored| stored.class), phys, freed)?;
+            if let Some(stored) = stored.filter(|stored| stored.logged) {
+                rest.push((key, Some(Stored { class: None, ..stored }), vec![no_copies()]));
+            }
         }
-        Ok(None)
+        Ok(rest)
     }
 
-    fn count(&mut self, host: &dyn Host, class: Class, entry: (&DdtKey, &[DdtPhys]), out: bool) {
+    pub(super) fn count(&mut self, host: &dyn Host, class: Class, entry: (&DdtKey, &[DdtPhys]), out: bool) {
         let histogram = self.histograms.entry(class).or_default();
         stats::tally(histogram, entry, self.checksum, &|bp| host.dsize(bp), out);
     }
 
     /// Stores an entry where its references say, and takes it from where it was. What has none goes to `freed`.
     #[doc(alias = "ddt_sync_flush_entry")]
-    fn put(
+    pub(super) fn put(
         &mut self,
         host: &dyn Host,
         key: &DdtKey,
@@ -80,16 +87,12 @@ impl Live {
     ) -> Result<()> {
         self.dirty = true;
         // Ditto copies, which old versions made, are not kept up.
-        let (mut stay, gone): (Vec<_>, Vec<_>) =
-            phys.into_iter().partition(|p| p.variant != 0 && p.refcnt > 0);
+        let (stay, gone): (Vec<_>, Vec<_>) = phys.into_iter().partition(|p| p.variant != 0 && p.refcnt > 0);
         freed.extend(gone.iter().filter(|p| p.phys_birth != 0).map(|p| {
             let mut bp = p.blkptr(key, self.checksum);
             bp.set_dedup(false);
             bp
         }));
-        for start in stay.iter_mut().filter_map(|p| p.class_start.as_mut()) {
-            *start = host.now();
-        }
         let references = stay.iter().map(|p| p.refcnt).fold(0, u64::saturating_add);
         let class = if references > 1 { Class::Duplicate } else { Class::Unique };
         let words = key.to_words();
@@ -113,18 +116,20 @@ impl Live {
         if let Some(object) = self.objects.get(&class) {
             return Ok(*object);
         }
-        if self.root == 0 {
-            self.root = self.create_directory(host)?;
-        }
+        let root = self.directory(host)?;
         let hashed = if self.checksum.is_dedup_strong() { ZapFlags::PRE_HASHED_KEY.0 } else { 0 };
         let flags = ZapFlags(ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0 | hashed);
-        let object = create_zap(host, ObjectType::DDT_ZAP, ZAP_BLOCK, flags, (self.root, &self.name(class)))?;
+        let object = create_zap(host, ObjectType::DDT_ZAP, ZAP_BLOCK, flags, (root, &self.name(class)))?;
         self.objects.insert(class, object);
         Ok(object)
     }
 
+    /// The directory that names the table's objects; made when it is not there.
     #[doc(alias = "ddt_create_dir")]
-    fn create_directory(&self, host: &dyn Host) -> Result<u64> {
+    pub(super) fn directory(&mut self, host: &dyn Host) -> Result<u64> {
+        if self.root != 0 {
+            return Ok(self.root);
+        }
         let name = names::ddt_directory(self.checksum.name());
         let within = (MOS_DIRECTORY_OBJECT, name.as_str());
         let root = create_zap(host, DIRECTORY, 512, ZapFlags::default(), within)?;
@@ -133,36 +138,8 @@ impl Live {
         zap.insert(ddt_dir::VERSION, DDT_VERSION_FDT)?;
         zap.insert(ddt_dir::FLAGS, DDT_FLAG_FLAT | DDT_FLAG_LOG)?;
         host.count_feature(Feature::FastDedup, 1)?;
+        self.root = root;
         Ok(root)
-    }
-
-    /// Moves what the logs hold to the ZAPs; false when there was nothing.
-    #[doc(alias = "ddt_sync_flush_log")]
-    fn settle_logs(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<bool> {
-        let mut newest = BTreeMap::new();
-        // The one that is being flushed is the older.
-        self.logs.sort_by_key(|log| log.header.flags() & DdtLogHeader::FLAG_FLUSHING == 0);
-        for log in &mut self.logs {
-            newest.append(&mut log.entries);
-            if log.header.length > 0 {
-                truncate(host, log)?;
-            }
-        }
-        if newest.is_empty() {
-            return Ok(false);
-        }
-        for (key, entry) in newest {
-            let from = self.find(host, &key)?.map(|(class, _)| class);
-            self.put(host, &key, from, entry.phys, freed)?;
-        }
-        // The statistics on disk do not say what they count of entries that a log had hidden.
-        let view = host.view();
-        for (class, object) in &self.objects {
-            let store = super::store(&view, *class, self.name(*class), *object, self.flat, None)?;
-            let histogram = self.count_store(&store, &|bp| host.dsize(bp))?;
-            self.histograms.insert(*class, histogram);
-        }
-        Ok(true)
     }
 
     /// Writes the statistics; true when there are no entries any more: then the table is gone.
@@ -173,6 +150,7 @@ impl Live {
         for object in self.objects.values() {
             entries += ZapEdit::open(&mut *objects.edit(*object)?)?.count()?;
         }
+        entries += self.sides.as_ref().map_or(0, |sides| u64::try_from(sides.len()).unwrap_or(u64::MAX));
         let mut edit = objects.edit(MOS_DIRECTORY_OBJECT)?;
         let statistics = ZapEdit::open(&mut *edit)?.lookup(mos::DDT_STATS)?.and_then(|v| v.first());
         drop(edit);
@@ -197,7 +175,9 @@ impl Live {
             objects.free(*object)?;
         }
         if entries == 0 && self.root != MOS_DIRECTORY_OBJECT && self.root != 0 {
-            self.logs.iter().try_for_each(|log| objects.free(log.object))?;
+            if let Some(sides) = &self.sides {
+                sides.objects().into_iter().try_for_each(|log| objects.free(log.object))?;
+            }
             let mut edit = objects.edit(MOS_DIRECTORY_OBJECT)?;
             ZapEdit::open(&mut *edit)?.remove(&names::ddt_directory(self.checksum.name()))?;
             objects.free(self.root)?;
@@ -221,17 +201,6 @@ fn create_zap(
     ZapEdit::create(&mut *objects.edit(object)?, &new)?;
     ZapEdit::open(&mut *objects.edit(within)?)?.insert(name, object)?;
     Ok(object)
-}
-
-/// Empties a log; it keeps its part in turns.
-#[doc(alias = "ddt_log_truncate")]
-fn truncate(host: &dyn Host, log: &mut Log) -> Result<()> {
-    let mut edit = host.objects().edit(log.object)?;
-    edit.free_from(0)?;
-    log.header.length = 0;
-    log.header.info &= !(u64::from(DdtLogHeader::FLAG_CHECKPOINT) << 8);
-    log.header.checkpoint = DdtKey::default();
-    edit.set_bonus(&log.header.to_bytes())
 }
 
 fn words(histogram: DdtHistogram) -> Value {

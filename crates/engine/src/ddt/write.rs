@@ -12,24 +12,26 @@
 //! Locks: `all` is held for changes of memory only while writes are under way; tables are read without it. The sync holds
 //! it while it stores entries: then no write is under way. Nothing else is locked inside.
 //!
-//! Differs from OpenZFS: nothing is put into a table's logs; what others left there is moved to the ZAPs before the
-//! table's first change. A free whose entry cannot be read leaks the block, where OpenZFS panics.
+//! Tables of `fast_dedup` have a log before their ZAPs ([`super::log_sync`]).
+//!
+//! Differs from OpenZFS: a free whose entry cannot be read leaks the block, where OpenZFS panics.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ondisk::ddt::{
-    DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_TRAD_SIZE, DDT_VERSION_FDT, DdtHistogram, DdtKey, DdtLogHeader, DdtPhys,
-    DdtPhysFlat, decode_value, decompress_value,
+    DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_TRAD_SIZE, DDT_VERSION_FDT, DdtHistogram, DdtKey, DdtPhys, DdtPhysFlat,
+    decode_value, decompress_value,
 };
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
 use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
-use super::{Class, Log, STORE_TYPE, stats};
+use super::log_sync::Sides;
+use super::{Class, STORE_TYPE, stats};
 use crate::dmu::Objset;
 use crate::dmu::edit::Objects;
 use crate::error::{Error, Kind, Result};
@@ -49,6 +51,8 @@ pub trait Host {
     fn dsize(&self, bp: &Blkptr) -> u64;
     /// Any number.
     fn salt(&self) -> u64;
+    /// The txg that is being written, and its sync pass.
+    fn txg(&self) -> (u64, u64);
     /// Seconds since 1970.
     fn now(&self) -> u64;
     /// Changes how often a feature is in use.
@@ -68,6 +72,12 @@ pub trait Source {
 pub struct Tables {
     all: Mutex<BTreeMap<u8, Live>>,
     saved: AtomicU64,
+    /// Bytes on disk of all tables.
+    size: AtomicU64,
+    /// No entries are made.
+    is_full: AtomicBool,
+    /// Entries in logs.
+    logged: AtomicU64,
 }
 
 /// One table.
@@ -79,7 +89,12 @@ pub(super) struct Live {
     pub root: u64,
     pub objects: BTreeMap<Class, u64>,
     pub histograms: BTreeMap<Class, DdtHistogram>,
-    pub logs: Vec<Log>,
+    /// Changes go to a log first.
+    pub has_log: bool,
+    /// The log; `None` until it is made.
+    pub sides: Option<Sides>,
+    /// Statistics of the log's entries.
+    pub logged: DdtHistogram,
     pub pending: BTreeMap<DdtKey, Pending>,
     /// ZAPs open for reading until the next sync.
     opened: BTreeMap<Class, Zap>,
@@ -90,7 +105,7 @@ pub(super) struct Live {
 #[derive(Default)]
 pub(super) struct Pending {
     /// As the table has it.
-    pub stored: Option<(Class, Vec<DdtPhys>)>,
+    pub stored: Option<Stored>,
     /// As it is now.
     pub phys: Vec<DdtPhys>,
     /// A new copy is being written.
@@ -106,10 +121,24 @@ impl std::fmt::Debug for Pending {
     }
 }
 
+/// A stored entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stored {
+    /// Class of the ZAP that has the key.
+    pub class: Option<Class>,
+    /// The newest variants.
+    pub phys: Vec<DdtPhys>,
+    /// They are in the log.
+    pub logged: bool,
+}
+
+/// An entry that changed: its key, as it is stored, as it is now.
+pub(super) type Changed = (DdtKey, Option<Stored>, Vec<DdtPhys>);
+
 /// Where an entry may be.
 struct Places {
     flat: bool,
-    logged: Option<(Class, Vec<DdtPhys>)>,
+    logged: Option<Stored>,
     zaps: Vec<(Class, u64, Option<Zap>)>,
 }
 
@@ -129,8 +158,43 @@ impl Tables {
         for table in tables {
             all.insert(table.checksum.raw(), Live::new(mos, table, dsize)?);
         }
-        let saved = AtomicU64::new(saved.ref_dsize.saturating_sub(saved.dsize));
-        Ok(Self { all: Mutex::new(all), saved })
+        let tables = Self::default();
+        tables.saved.store(saved.ref_dsize.saturating_sub(saved.dsize), Ordering::Relaxed);
+        *tables.all.lock() = all;
+        tables.count_logged(&tables.all.lock());
+        tables.measure(&tables.all.lock(), mos);
+        Ok(tables)
+    }
+
+    /// Whether logs have entries that are not in their tables.
+    pub fn has_logged(&self) -> bool {
+        self.logged.load(Ordering::Relaxed) > 0
+    }
+
+    /// Bytes that the tables take on disk, as of the last txg that changed them.
+    #[doc(alias = "ddt_get_ddt_dsize")]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// While a table is full, blocks that it does not have are written without dedup.
+    #[doc(alias = "ddt_over_quota")]
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    fn measure(&self, all: &BTreeMap<u8, Live>, view: &Arc<Objset>) {
+        let bytes = |number: u64| view.object(number).map_or(0, |object| object.dnode.used_bytes());
+        let numbers = all.values().flat_map(|table| {
+            let logs = table.sides.iter().flat_map(|sides| sides.objects().map(|log| log.object));
+            table.objects.values().copied().chain(logs)
+        });
+        self.size.store(numbers.map(bytes).fold(0, u64::saturating_add), Ordering::Relaxed);
+    }
+
+    fn count_logged(&self, all: &BTreeMap<u8, Live>) {
+        let logged = all.values().filter_map(|table| table.sides.as_ref()).map(Sides::len).sum::<usize>();
+        self.logged.store(u64::try_from(logged).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// Bytes that the pool would need more without the tables.
@@ -155,11 +219,15 @@ impl Tables {
         let Some(table) = all.get_mut(&checksum.raw()) else { return Ok(Claim::Refused) };
         let variant = table.variant(want.copies);
         let Some(entry) = table.pending.get_mut(&key) else { return Ok(Claim::Refused) };
+        let is_new = entry.stored.is_none() && entry.phys.is_empty() && !entry.writing;
+        if is_new && self.is_full.load(Ordering::Relaxed) {
+            return Ok(Claim::Refused);
+        }
         if entry.writing {
             entry.waiting.extend(again.take());
             return Ok(Claim::InFlight);
         }
-        if let Some(first) = entry.phys.iter().find(|p| want.verify && p.variant != 0) {
+        if let Some(first) = entry.phys.iter().find(|p| want.verify && p.variant != 0 && p.phys_birth != 0) {
             let stored = filled(bp, first, want.txg);
             if !want.equal.is_some_and(|equal| equal.same_block(&stored)) {
                 return Ok(Claim::Compare(stored));
@@ -247,10 +315,15 @@ impl Tables {
         let table = all.entry(checksum.raw()).or_insert_with(|| Live::fresh(checksum, source.makes_fast()));
         table.opened.extend(opened);
         if let Slot::Vacant(slot) = table.pending.entry(*key) {
-            let phys = stored.as_ref().map(|(_, phys)| phys.clone()).unwrap_or_default();
+            let phys = stored.as_ref().map(|stored| stored.phys.clone()).unwrap_or_default();
             slot.insert(Pending { stored, phys, ..Pending::default() });
         }
         Ok(())
+    }
+
+    /// Changes a table, if there is one of that checksum.
+    pub(super) fn with_table(&self, checksum: u8, work: impl FnOnce(&mut Live) -> Result<()>) -> Result<()> {
+        self.all.lock().get_mut(&checksum).map_or(Ok(()), work)
     }
 
     /// Stores pending entries and statistics, and removes tables without entries. Returns the blocks that nothing refers to
@@ -261,6 +334,9 @@ impl Tables {
         let (mut freed, mut gone, mut changed) = (Vec::new(), Vec::new(), false);
         for (raw, table) in &mut *all {
             table.store_pending(host, &mut freed)?;
+            if host.txg().1 == 1 {
+                table.flush_log(host, &mut freed)?;
+            }
             if std::mem::take(&mut table.dirty) {
                 changed = true;
                 if table.sync(host)? {
@@ -274,7 +350,9 @@ impl Tables {
         if changed {
             let saved = all.values().map(Live::saved).fold(0, u64::saturating_add);
             self.saved.store(saved, Ordering::Relaxed);
+            self.measure(&all, &host.view());
         }
+        self.count_logged(&all);
         Ok(freed)
     }
 }
@@ -289,7 +367,9 @@ impl Live {
             root: if fast { 0 } else { MOS_DIRECTORY_OBJECT },
             objects: BTreeMap::new(),
             histograms: BTreeMap::new(),
-            logs: Vec::new(),
+            has_log: fast,
+            sides: None,
+            logged: DdtHistogram::default(),
             pending: BTreeMap::new(),
             opened: BTreeMap::new(),
             dirty: false,
@@ -305,7 +385,15 @@ impl Live {
         let root = Zap::open(&mos.object(table.root)?)?;
         let mut live = Self::fresh(table.checksum, table.is_flat());
         live.root = table.root;
-        live.logs = table.logs;
+        live.has_log = table.flags & DDT_FLAG_LOG != 0;
+        if !table.logs.is_empty() {
+            let sides = Sides::of(table.logs);
+            let sides = sides.ok_or_else(|| Error::corrupt("a dedup log without its other side"))?;
+            for (key, entry) in sides.entries() {
+                stats::tally(&mut live.logged, (key, &entry.phys), live.checksum, dsize, false);
+            }
+            live.sides = Some(sides);
+        }
         for class in Class::ALL {
             if let Some(object) = root.u64(&live.name(class))? {
                 live.objects.insert(class, object);
@@ -345,16 +433,13 @@ impl Live {
     }
 
     fn saved(&self) -> u64 {
-        let all = self.histograms.values().flat_map(|h| h.stat.iter());
+        let all = self.histograms.values().chain([&self.logged]).flat_map(|h| h.stat.iter());
         all.map(|stat| stat.ref_dsize.saturating_sub(stat.dsize)).fold(0, u64::saturating_add)
     }
 
     fn places(&self, key: &DdtKey) -> Places {
-        // The log that is being flushed is the older.
-        let is_older = |log: &&Log| log.header.flags() & DdtLogHeader::FLAG_FLUSHING != 0;
-        let newest = self.logs.iter().filter(|log| !is_older(log)).chain(self.logs.iter().filter(is_older));
-        let logged = newest.filter_map(|log| log.entries.get(key)).next();
-        let logged = logged.map(|entry| (entry.class.unwrap_or(Class::Unique), entry.phys.clone()));
+        let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
+        let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
         let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
         Places { flat: self.flat, logged, zaps: self.objects.iter().map(zap).collect() }
     }
@@ -372,7 +457,7 @@ impl Places {
         source: &dyn Source,
         key: &DdtKey,
         opened: &mut Vec<(Class, Zap)>,
-    ) -> Result<Option<(Class, Vec<DdtPhys>)>> {
+    ) -> Result<Option<Stored>> {
         if self.logged.is_some() {
             return Ok(self.logged);
         }
@@ -386,7 +471,8 @@ impl Places {
                 }
             };
             if let Some(value) = zap.lookup_words(&key.to_words())? {
-                return Ok(Some((class, decode(self.flat, &value)?)));
+                let phys = decode(self.flat, &value)?;
+                return Ok(Some(Stored { class: Some(class), phys, logged: false }));
             }
         }
         Ok(None)
@@ -399,6 +485,11 @@ pub(super) fn decode(flat: bool, value: &Value) -> Result<Vec<DdtPhys>> {
     let size = if flat { DdtPhysFlat::SIZE } else { DDT_TRAD_SIZE };
     let value = decompress_value(&value.bytes(), size).map_err(bad)?;
     decode_value(flat, &value).map_err(bad)
+}
+
+/// An entry of a log that says that its key has none.
+pub(super) fn no_copies() -> DdtPhys {
+    unused(FLAT)
 }
 
 fn unused(variant: u8) -> DdtPhys {

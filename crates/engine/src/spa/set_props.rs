@@ -8,6 +8,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
 use super::Spa;
 use super::growth::AUTOEXPAND;
+use super::shared::QUOTA;
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::dsl::write::Hooks;
@@ -24,6 +25,9 @@ impl Spa {
                 "comment" => self.config.lock().change_facts(|facts| facts.comment = text),
                 "compatibility" => self.config.lock().change_facts(|facts| facts.compatibility = text),
                 _ => self.set_prop(name, value, tx)?,
+            }
+            if let (QUOTA, PropValue::Number(quota)) = (name.as_str(), value) {
+                self.shared.set_quota(*quota);
             }
             if name == AUTOEXPAND {
                 self.set_autoexpand(*value != PropValue::Number(0));

@@ -1,24 +1,48 @@
 //! Blocks with more than one owner: writes that share a stored block; frees, which end a reference or release space.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use ondisk::Blkptr;
+use ondisk::names::mos;
 use zcommon::features::Feature;
 
 use super::Spa;
+use super::activity::{Activity, Due};
 use super::pool::Pool;
+use crate::ddt::prune::{Prune, candidates, least_age};
 use crate::dmu::dirty::within::Within;
 use crate::dmu::edit::Objects;
 use crate::dmu::{Objset, Tx};
 use crate::dsl::write::Hooks;
 use crate::error::Result;
+use crate::zio::alloc::Class;
 use crate::zio::dedup::{Again, Claim, DedupTables, Want};
 use crate::{brt, ddt, zio};
+
+/// The property that limits dedup tables.
+pub(super) const QUOTA: &str = "dedup_table_quota";
+/// Percent of the vdevs for dedup tables at which these are full.
+const FULL: u64 = 85;
+/// Bytes that a large one keeps free at most.
+const LARGE_REST: u64 = 1 << 33;
+
+/// Flushing the logs of dedup tables goes on though no user changes anything.
+#[derive(Debug, Default)]
+pub(super) struct LogFlush;
+
+impl Activity for LogFlush {
+    fn is_due(&self, spa: &Spa) -> Due {
+        if spa.shared.has_logged() { Due::Soon } else { Due::No }
+    }
+}
 
 /// The tables of blocks with more than one owner.
 #[derive(Debug, Default)]
 pub struct Shared {
     ddt: ddt::write::Tables,
+    /// The property `dedup_table_quota`: bytes, 0 for none, `u64::MAX` for what the dedup vdevs hold.
+    quota: AtomicU64,
     brt: brt::write::Tables,
 }
 
@@ -28,10 +52,23 @@ impl Shared {
         let tree = pool.tree();
         let dsize = |bp: &Blkptr| zio::deflated(&tree, bp);
         let words = pool.features.is_active(Feature::BlockCloningEndian.info().guid);
+        let props = pool.directory()?.u64(mos::PROPS)?.unwrap_or(0);
+        let quota = pool.dsl.zap(props)?.map(|zap| zap.u64(QUOTA)).transpose()?.flatten();
         Ok(Self {
             ddt: ddt::write::Tables::load(&pool.mos, &dsize)?,
+            quota: AtomicU64::new(quota.unwrap_or(u64::MAX)),
             brt: brt::write::Tables::load(&pool.mos, words)?,
         })
+    }
+
+    /// The property `dedup_table_quota` has a new value.
+    pub(super) fn set_quota(&self, quota: u64) {
+        self.quota.store(quota, Ordering::Relaxed);
+    }
+
+    /// Whether entries of dedup tables wait in their logs.
+    pub(super) fn has_logged(&self) -> bool {
+        self.ddt.has_logged()
     }
 
     /// Bytes that the pool would need more if every block had one owner.
@@ -60,6 +97,10 @@ impl ddt::write::Host for TablesAt<'_> {
 
     fn salt(&self) -> u64 {
         self.spa.pool.env.guid()
+    }
+
+    fn txg(&self) -> (u64, u64) {
+        (self.within.tx.txg(), self.spa.pass.load(Ordering::Relaxed))
     }
 
     fn now(&self) -> u64 {
@@ -111,6 +152,21 @@ impl Spa {
         if self.shared.ddt.free(self, bp)? { Ok(()) } else { self.release(&tables, bp, tx) }
     }
 
+    /// Whether the dedup tables have all the space that they may take.
+    #[doc(alias = "ddt_over_quota")]
+    fn is_over_quota(&self) -> bool {
+        let is_full = |class: Class| {
+            let stats = self.space.class_stats(class);
+            let limit = (stats.space / 100 * FULL).max(stats.space.saturating_sub(LARGE_REST));
+            (stats.space > 0).then_some(stats.allocated >= limit)
+        };
+        match self.shared.quota.load(Ordering::Relaxed) {
+            0 => false,
+            u64::MAX => is_full(Class::Dedup).or_else(|| is_full(Class::Special)).unwrap_or(false),
+            quota => self.shared.ddt.size() > quota,
+        }
+    }
+
     fn release(&self, tables: &TablesAt<'_>, bp: &Blkptr, tx: &Tx) -> Result<()> {
         match self.shared.brt.release(tables, bp)? {
             true => Ok(()),
@@ -135,10 +191,64 @@ impl Spa {
         Ok(())
     }
 
+    /// Takes entries with one reference from the dedup tables; their blocks stay.
+    #[doc(alias = "ddt_prune_unique_entries")]
+    pub fn prune_ddt(&self, which: Prune) -> Result<()> {
+        let now = self.pool.env.now();
+        let least = {
+            let _quiet = self.quiet();
+            least_age(&self.mos.view(), now, which)?
+        };
+        loop {
+            let found = {
+                let _quiet = self.quiet();
+                candidates(&self.mos.view(), now, least)?
+            };
+            let mut pruned = 0;
+            for part in found {
+                pruned += self.sync_task(move |spa, tx| {
+                    let tables = TablesAt { spa, within: spa.mos.within(tx) };
+                    spa.shared.ddt.prune(&tables, &part)
+                })?;
+            }
+            if pruned == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads the dedup tables, so that the cache holds them as far as it can.
+    #[doc(alias = "ddt_prefetch_all")]
+    pub fn prefetch_ddt(&self) -> Result<()> {
+        let view = self.mos.view();
+        let mut notes = Vec::new();
+        for table in ddt::tables(&view, &mut notes) {
+            for store in table.stores {
+                let object = view.object(store.object)?;
+                (0..=object.dnode.maxblkid).try_for_each(|blkid| object.block(blkid).map(drop))?;
+            }
+        }
+        notes.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Reads the clone tables, so that the cache holds them as far as it can.
+    #[doc(alias = "brt_prefetch_all")]
+    pub fn prefetch_brt(&self) -> Result<()> {
+        let view = self.mos.view();
+        for config in &self.pool.tree().config.children {
+            let Some(table) = brt::table(&view, config.id)? else { continue };
+            table.entries().try_for_each(|entry| entry.map(drop))?;
+        }
+        Ok(())
+    }
+
     /// Writes what changed in the tables, and frees blocks that lost their last reference.
     pub(super) fn sync_shared(&self, tx: &Tx) -> Result<()> {
         let tables = TablesAt { spa: self, within: self.mos.within(tx) };
         let freed = self.shared.ddt.sync(&tables)?;
+        if self.pass.load(Ordering::Relaxed) == 1 {
+            self.shared.ddt.set_full(self.is_over_quota());
+        }
         freed.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;
         self.shared.brt.sync(&tables)
     }

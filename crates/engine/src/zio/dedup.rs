@@ -9,14 +9,14 @@
 //!                          └─ Refused: an ordinary write
 //! ```
 //!
-//! The tables stand above zio (`ddt`); [`DedupTables`] is what zio asks of them. No lock of the tables is held
+//! The tables stand above zio (the module `ddt`); [`DedupTables`] is what zio asks of them. No lock of the tables is held
 //! while a block is read or written.
 //!
 //! Crash argument: as of any other write. The table entry and the pointer reach the disk with the same txg, and a stored
 //! copy with an entry is freed only in the sync of a txg in which its last reference ends.
 //!
-//! Differs from OpenZFS: a write that finds the same block in flight starts over when that has ended, instead of becoming a
-//! parent of its zio; blocks that the intent log has placed (`zil`) stay outside the table.
+//! Differs from OpenZFS: `verify` compares stored bytes, not logical ones; a write that finds the same block in flight starts
+//! over when that has ended, instead of becoming a parent of its zio; blocks that the intent log has placed stay outside the table.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use stdx::Buf;
 
 use super::suspend::is_of_devices;
 use super::write::{Job, WriteDone, WriteProps, WriteRequest};
-use super::{ReadOptions, Zio};
+use super::{Form, ReadOptions, Zio};
 use crate::error::Result;
 
 /// Whether a block is looked up in the dedup tables before it is written.
@@ -158,9 +158,10 @@ impl Zio {
     #[doc(alias = "zio_ddt_collision")]
     fn compare(self: &Arc<Self>, block: Prepared, stored: Blkptr, done: WriteDone) {
         let (zio, at) = (Arc::clone(self), block.request.at);
-        let options = ReadOptions { speculative: true, ..ReadOptions::default() };
+        // Equal keys mean equal sizes, compression and salts: stored bytes can be compared as they are, without a key.
+        let options = ReadOptions { speculative: true, form: Form::Physical, ..ReadOptions::default() };
         let compared = move |outcome: super::ReadOutcome| {
-            let same = outcome.data.is_ok_and(|data| *data == *block.request.data);
+            let same = outcome.data.is_ok_and(|data| *data == *block.data);
             let next = Arc::clone(&zio);
             let job = move || match same {
                 true => next.write_shared(block, Some(stored), done),

@@ -40,6 +40,17 @@ pub fn encode_value(flat: bool, phys: &[DdtPhys]) -> Vec<u8> {
     bytes
 }
 
+/// A record of a log. `class` is the number of the class whose ZAP has the key's entry; `None`: there is none.
+#[doc(alias = "ddt_log_entry")]
+pub fn log_record(flat: bool, class: Option<u8>, key: &DdtKey, phys: &[DdtPhys]) -> Vec<u8> {
+    // Types and classes beyond the last mean: not stored.
+    let (kind, class) = class.map_or((1, 3), |class| (0, class));
+    let value = encode_value(flat, phys);
+    let len = (8 + DdtKey::SIZE + value.len()) as u64;
+    let info: u64 = 1 | len << 8 | kind << 48 | u64::from(class) << 56;
+    [info.to_le_bytes().as_slice(), &key.to_bytes(), &value].concat()
+}
+
 /// Packs a value (little-endian) as the ZAP stores it.
 #[doc(alias = "ddt_zap_compress")]
 pub fn compress_value(value: &[u8]) -> Vec<u8> {

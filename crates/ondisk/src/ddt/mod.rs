@@ -7,7 +7,7 @@
 
 mod encode;
 
-pub use encode::{compress_value, encode_value};
+pub use encode::{compress_value, encode_value, log_record};
 
 use crate::byteswap::{self, Words};
 use crate::words::word_struct;
@@ -224,9 +224,9 @@ impl DdtLogHeader {
 /// A record of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DdtLogEntry {
-    /// Kind of storage that the entry goes to.
+    /// Kind of storage that has an older entry of the key; 1: none has.
     pub ddt_type: u8,
-    /// Class that the entry goes to: 0 ditto, 1 duplicate, 2 unique.
+    /// Class of that entry: 0 ditto, 1 duplicate, 2 unique; 3: there is none.
     pub class: u8,
     /// Its key.
     pub key: DdtKey,

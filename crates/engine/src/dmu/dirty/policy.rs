@@ -141,7 +141,7 @@ impl Policy {
             compress,
             complevel,
             copies: self.copies_of(kind, level, metadata),
-            class: self.class(metadata, size),
+            class: self.class(kind, metadata, size),
             embed: self.embed && !self.encrypt,
             hole_birth: self.hole_birth,
             encrypt: self.encrypt,
@@ -170,7 +170,11 @@ impl Policy {
         (self.copies + u8::from(extra)).min(most)
     }
 
-    fn class(&self, metadata: bool, size: u64) -> Class {
+    #[doc(alias = "spa_preferred_class")]
+    fn class(&self, kind: ObjectType, metadata: bool, size: u64) -> Class {
+        if kind == ObjectType::DDT_ZAP {
+            return Class::Dedup;
+        }
         let small = self.special_small > 0 && size > 0 && size <= self.special_small;
         if metadata || small { Class::Special } else { Class::Normal }
     }

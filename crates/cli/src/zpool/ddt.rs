@@ -1,0 +1,89 @@
+//! `zpool ddtprune` and `zpool prefetch`.
+
+use clap::Args;
+use engine::ddt::prune::Prune;
+
+use super::simple::named;
+use crate::ctx::Ctx;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
+
+/// Remove old entries with one reference from the dedup tables; their blocks stay.
+#[derive(Debug, Args)]
+pub struct Ddtprune {
+    /// Entries that have not changed for so many days.
+    #[arg(short = 'd', value_name = "DAYS")]
+    pub days: Option<String>,
+    /// The oldest entries, in percent of all with one reference.
+    #[arg(short = 'p', value_name = "PERCENTAGE")]
+    pub percentage: Option<String>,
+    /// The pool.
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+}
+
+fn number(text: &str, most: u64, what: &str) -> Result<u64, Failure> {
+    let number = text.parse().ok().filter(|n| (1..=most).contains(n));
+    number.ok_or_else(|| Failure::usage(format!("invalid {what} value")))
+}
+
+fn one_pool(pools: &[String], missing: &str) -> Result<String, Failure> {
+    match pools {
+        [] => Err(Failure::usage(missing)),
+        [name] => Ok(name.clone()),
+        _ => Err(Failure::usage("too many arguments")),
+    }
+}
+
+impl Verb for Ddtprune {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let which = match (&self.days, &self.percentage) {
+            (Some(_), Some(_)) => return Err(Failure::usage("-p cannot be combined with -d option")),
+            (Some(days), None) => Prune::Age(number(days, u64::MAX / DAY, "days")? * DAY),
+            (None, Some(percentage)) => Prune::Percentage(number(percentage, 100, "percentage")?),
+            (None, None) => return Err(Failure::usage("missing amount option (-d|-p <value>)")),
+        };
+        let name = one_pool(&self.pools, "missing pool argument")?;
+        let pool = named(&name, ctx)?;
+        let cannot = |e: engine::Error| Failure::cannot("prune dedup table on", &name, e.what());
+        pool.spa().map_err(cannot)?.prune_ddt(which).map_err(cannot)?;
+        ctx.log(&pool)?;
+        Ok(Exit::OK)
+    }
+}
+
+/// Read the dedup and clone tables, so that they are in memory when they are needed.
+#[derive(Debug, Args)]
+pub struct Prefetch {
+    /// ddt or brt; both when none is given.
+    #[arg(short = 't', value_name = "TYPE")]
+    pub kind: Option<String>,
+    /// The pool.
+    #[arg(value_name = "POOL")]
+    pub pools: Vec<String>,
+}
+
+impl Verb for Prefetch {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let name = one_pool(&self.pools, "missing pool name argument")?;
+        let kinds: &[&str] = match self.kind.as_deref() {
+            None => &["ddt", "brt"],
+            Some("ddt") => &["ddt"],
+            Some("brt") => &["brt"],
+            Some(_) => return Err(Failure::usage("unsupported prefetch type")),
+        };
+        let pool = named(&name, ctx)?;
+        for kind in kinds {
+            let cannot = |e: engine::Error| Failure::cannot(&format!("prefetch {kind} in"), &name, e.what());
+            let spa = pool.spa().map_err(cannot)?;
+            match *kind {
+                "ddt" => spa.prefetch_ddt(),
+                _ => spa.prefetch_brt(),
+            }
+            .map_err(cannot)?;
+        }
+        Ok(Exit::OK)
+    }
+}

@@ -1,0 +1,216 @@
+//! The log of a table: changed entries are appended in each txg, and moved to the ZAPs in key order, a bounded number in
+//! each txg.
+//!
+//! A table with a log has two sides. The active side takes new records; the flushing side is emptied into the ZAPs. When it
+//! is empty, and the active side is old or large enough, they change places. An entry in a log hides the same key's entry
+//! in a ZAP; the active side hides the flushing side. A record says in which ZAP the key's entry is, if in any.
+//!
+//! Crash argument: records, the checkpoint and the ZAPs are of the MOS: a txg changes them together.
+//!
+//! Differs from OpenZFS: an entry whose last reference ends leaves its ZAP at once, and its blocks are freed; when the log
+//! has the key, a record without copies follows. There such blocks stay allocated until the log is flushed, which zdb counts
+//! as leaks. The pace depends on the number of entries alone, not on time, so that a seed replays it.
+//!
+//! Format source: ddt_log.c, OpenZFS 2.3.
+
+use std::collections::BTreeMap;
+
+use ondisk::ddt::{DdtKey, DdtLogHeader, DdtPhys, log_record};
+use ondisk::names;
+use ondisk::{Blkptr, Byteswap, ObjectType};
+use stdx::AlignedBuf;
+
+use super::write::{Changed, Host, Live};
+use super::{Log, LogEntry, stats};
+use crate::dmu::edit::{NewObject, Objects};
+use crate::error::Result;
+use crate::zap::ZapEdit;
+
+/// Type of a log and of its bonus buffer.
+#[doc(alias = "DMU_OTN_UINT64_METADATA")]
+const LOG_TYPE: ObjectType = ObjectType::newtype(Byteswap::Uint64, true, false);
+/// Bytes of a block of a log.
+#[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
+const LOG_BLOCK: u64 = 128 << 10;
+/// Txgs after which the sides change places.
+#[doc(alias = "zfs_dedup_log_txg_max")]
+const SWAP_TXGS: u64 = 8;
+/// Entries at which they do, whatever their age: 1 MiB of flat ones in OpenZFS's memory is some 3,800.
+#[doc(alias = "zfs_dedup_log_mem_max")]
+const SWAP_ENTRIES: usize = 1 << 17;
+/// Txgs in which all entries should be flushed.
+#[doc(alias = "zfs_dedup_log_flush_txgs")]
+const FLUSH_TXGS: usize = 100;
+/// Entries that a txg flushes at least.
+#[doc(alias = "zfs_dedup_log_flush_entries_min")]
+const FLUSH_LEAST: usize = 200;
+
+/// Both sides of a log.
+#[derive(Debug)]
+pub(super) struct Sides {
+    /// Takes records.
+    pub active: Log,
+    /// Is moved to the ZAPs.
+    pub flushing: Log,
+}
+
+impl Sides {
+    /// The sides, as they were loaded; `None` when there are not two, one of each kind.
+    pub(super) fn of(logs: Vec<Log>) -> Option<Self> {
+        let [one, two]: [Log; 2] = logs.try_into().ok()?;
+        let (active, flushing) = match (is_flushing(&one), is_flushing(&two)) {
+            (false, true) => (one, two),
+            (true, false) => (two, one),
+            _ => return None,
+        };
+        Some(Self { active, flushing })
+    }
+
+    /// The newest record of a key.
+    pub(super) fn find(&self, key: &DdtKey) -> Option<&LogEntry> {
+        self.active.entries.get(key).or_else(|| self.flushing.entries.get(key))
+    }
+
+    /// Entries of both.
+    pub(super) fn len(&self) -> usize {
+        self.active.entries.len().saturating_add(self.flushing.entries.len())
+    }
+
+    /// All records.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&DdtKey, &LogEntry)> {
+        self.active.entries.iter().chain(&self.flushing.entries)
+    }
+
+    /// The objects.
+    pub(super) fn objects(&self) -> [&Log; 2] {
+        [&self.active, &self.flushing]
+    }
+}
+
+fn is_flushing(log: &Log) -> bool {
+    log.header.flags() & DdtLogHeader::FLAG_FLUSHING != 0
+}
+
+fn set_flag(log: &mut Log, flag: u8, on: bool) {
+    let bit = u64::from(flag) << 8;
+    log.header.info = log.header.info & !bit | if on { bit } else { 0 };
+}
+
+fn store_header(objects: &dyn Objects, log: &Log) -> Result<()> {
+    objects.edit(log.object)?.set_bonus(&log.header.to_bytes())
+}
+
+/// Empties a log on disk; it keeps its side.
+#[doc(alias = "ddt_log_truncate")]
+fn truncate(objects: &dyn Objects, log: &mut Log) -> Result<()> {
+    objects.edit(log.object)?.free_from(0)?;
+    log.header.length = 0;
+    set_flag(log, DdtLogHeader::FLAG_CHECKPOINT, false);
+    log.header.checkpoint = DdtKey::default();
+    store_header(objects, log)
+}
+
+impl Live {
+    /// Appends what changed to the active side.
+    #[doc(alias = "ddt_sync_table_log")]
+    pub(super) fn append(&mut self, host: &dyn Host, changed: Vec<Changed>) -> Result<()> {
+        let mut sides = match self.sides.take() {
+            Some(sides) => sides,
+            None => self.create_log(host)?,
+        };
+        let mut blocks: Vec<AlignedBuf> = Vec::new();
+        let (size, mut at) = (usize::try_from(LOG_BLOCK).unwrap_or(0), usize::MAX);
+        for (key, stored, phys) in changed {
+            if let Some(old) = stored.as_ref().filter(|stored| stored.logged) {
+                self.count_logged(host, (&key, &old.phys), true);
+            }
+            self.count_logged(host, (&key, &phys), false);
+            let class = stored.and_then(|stored| stored.class);
+            let record = log_record(self.flat, class.map(|class| class as u8), &key, &phys);
+            if at.saturating_add(record.len()) > size {
+                blocks.push(AlignedBuf::zeroed(size));
+                at = 0;
+            }
+            if let Some(to) = blocks.last_mut().and_then(|block| block.get_mut(at..at + record.len())) {
+                to.copy_from_slice(&record);
+            }
+            at += record.len();
+            sides.flushing.entries.remove(&key);
+            sides.active.entries.insert(key, LogEntry { class, phys });
+        }
+        let log = &mut sides.active;
+        let mut edit = host.objects().edit(log.object)?;
+        for block in blocks {
+            edit.write_block(log.header.length / LOG_BLOCK, block)?;
+            log.header.length = log.header.length.saturating_add(LOG_BLOCK);
+        }
+        edit.set_bonus(&log.header.to_bytes())?;
+        drop(edit);
+        self.sides = Some(sides);
+        self.dirty = true;
+        Ok(())
+    }
+
+    fn count_logged(&mut self, host: &dyn Host, entry: (&DdtKey, &[DdtPhys]), out: bool) {
+        stats::tally(&mut self.logged, entry, self.checksum, &|bp| host.dsize(bp), out);
+    }
+
+    #[doc(alias = "ddt_log_create")]
+    fn create_log(&mut self, host: &dyn Host) -> Result<Sides> {
+        let root = self.directory(host)?;
+        let objects = host.objects();
+        let create = |number: u32| -> Result<Log> {
+            let bonus_len = DdtLogHeader::SIZE;
+            let new = NewObject { kind: LOG_TYPE, block_size: LOG_BLOCK, bonus_kind: LOG_TYPE, bonus_len };
+            let object = objects.create(&new)?;
+            let name = names::ddt_log(self.checksum.name(), number);
+            ZapEdit::open(&mut *objects.edit(root)?)?.insert(name.as_str(), object)?;
+            let header = DdtLogHeader { info: 1, first_txg: host.txg().0, ..DdtLogHeader::default() };
+            let mut log = Log { number, object, header, entries: BTreeMap::new() };
+            set_flag(&mut log, DdtLogHeader::FLAG_FLUSHING, number == 1);
+            store_header(objects, &log)?;
+            Ok(log)
+        };
+        Ok(Sides { active: create(0)?, flushing: create(1)? })
+    }
+
+    /// Moves a share of the flushing side to the ZAPs, and lets the sides change places when it is empty.
+    #[doc(alias = "ddt_sync_flush_log")]
+    pub(super) fn flush_log(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
+        let Some(mut sides) = self.sides.take() else { return Ok(()) };
+        let count = (sides.len() / FLUSH_TXGS).max(FLUSH_LEAST);
+        let mut last = None;
+        for _ in 0..count {
+            let Some((key, entry)) = sides.flushing.entries.pop_first() else { break };
+            self.count_logged(host, (&key, &entry.phys), true);
+            self.put(host, &key, entry.class, entry.phys, freed)?;
+            last = Some(key);
+        }
+        let objects = host.objects();
+        if let Some(last) = last {
+            let log = &mut sides.flushing;
+            if log.entries.is_empty() {
+                truncate(objects, log)?;
+            } else {
+                set_flag(log, DdtLogHeader::FLAG_CHECKPOINT, true);
+                log.header.checkpoint = last;
+                store_header(objects, log)?;
+            }
+        }
+        let active = &sides.active;
+        let is_old = host.txg().0 >= active.header.first_txg.saturating_add(SWAP_TXGS);
+        let wants = !active.entries.is_empty() && (is_old || active.entries.len() >= SWAP_ENTRIES);
+        if sides.flushing.entries.is_empty() && wants {
+            if sides.flushing.header.length > 0 {
+                truncate(objects, &mut sides.flushing)?;
+            }
+            std::mem::swap(&mut sides.active, &mut sides.flushing);
+            set_flag(&mut sides.active, DdtLogHeader::FLAG_FLUSHING, false);
+            set_flag(&mut sides.flushing, DdtLogHeader::FLAG_FLUSHING, true);
+            sides.active.header.first_txg = host.txg().0;
+            sides.objects().into_iter().try_for_each(|log| store_header(objects, log))?;
+        }
+        self.sides = Some(sides);
+        Ok(())
+    }
+}
