@@ -21,6 +21,7 @@ mod accounts;
 mod activity;
 mod admin;
 pub mod attach;
+mod autotrim;
 pub mod checkpoint;
 pub mod config;
 pub mod create;
@@ -158,6 +159,7 @@ pub struct Spa {
     discarding: Arc<Discarding>,
     removing: Arc<Removing>,
     sweeps: Arc<self::sweep::Sweeps>,
+    autotrim: Arc<self::autotrim::Autotrim>,
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     stop: AtomicBool,
@@ -242,6 +244,7 @@ impl Spa {
             discarding,
             removing,
             sweeps,
+            autotrim: Arc::default(),
             activities,
             thread: Mutex::default(),
             stop: AtomicBool::new(false),

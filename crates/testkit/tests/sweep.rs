@@ -5,8 +5,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use engine::dsl::props::PropValue;
 use engine::dsl::write::space_throttle::SpaceSource;
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::sweep::{SweepCommand, SweepKind, SweepRefusal, TrimOptions};
@@ -226,6 +228,36 @@ fn trimmed_space_takes_none_of_the_file_below() {
         let bench = bench.again();
         assert!(bench.read());
     }
+}
+
+#[test]
+fn with_autotrim_freed_space_is_trimmed_soon() {
+    let bench = Bench::new(4, raidz);
+    let set = |on| {
+        let settings = [("autotrim".to_owned(), PropValue::Number(on))];
+        bench.spa.sync_task(move |spa, tx| spa.set_props(&settings, tx)).unwrap();
+    };
+    bench.spa.pool.env.memory.set(Limit::TrimTxgBatch, 1).unwrap();
+    bench.spa.pool.env.memory.set(Limit::TrimExtentMin, 4096).unwrap();
+    set(1);
+    let blocks =
+        |bench: &Bench| (0..bench.disks).map(|n| bench.disk(n).metadata().unwrap().blocks()).sum::<u64>();
+    let file = bench.fill();
+    let full = blocks(&bench);
+    let data = bench.spa.datasets.open(&*bench.spa, bench.file.0).unwrap();
+    let tx = bench.spa.begin().unwrap();
+    data.objset.handle(file).unwrap().free_blocks(&tx, 0, BLOCKS as u64).unwrap();
+    drop(tx);
+    (0..4).for_each(|_| bench.spa.sync().unwrap());
+    assert!(bench.spa.run_steps(), "it goes on for as long as the property is on");
+    let after = blocks(&bench);
+    let freed = (BLOCKS * BLOCK / 512) as u64;
+    assert!(after + freed / 10 * 8 < full, "{after} of {full} sectors of 512 bytes");
+    set(0);
+    assert!(!bench.spa.run_steps());
+    assert!(bench.read());
+    let bench = bench.again();
+    assert!(bench.read());
 }
 
 #[test]

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use ondisk::Dva;
 use ondisk::space_map::SpaceMapDecoder;
@@ -137,6 +137,8 @@ pub struct SpaceAllocator {
     pub(super) dirty: [Mutex<SlabNames>; 4],
     pub(super) sync: Mutex<SyncState>,
     checkpoint_txg: AtomicU64,
+    /// Freed space is noted for [`SpaceAllocator::with_freed`].
+    pub(super) trims: AtomicBool,
     pub(super) checkpoint_space: AtomicI64,
     problems: Mutex<Vec<Error>>,
     notes: Mutex<Vec<Error>>,
@@ -157,6 +159,7 @@ impl SpaceAllocator {
             dirty: Default::default(),
             sync: Mutex::default(),
             checkpoint_txg: AtomicU64::new(0),
+            trims: AtomicBool::new(false),
             checkpoint_space: AtomicI64::new(0),
             problems: Mutex::default(),
             notes: Mutex::default(),

@@ -6,6 +6,10 @@
 //!
 //! Differs from OpenZFS, which takes a whole metaslab out of use meanwhile (`metaslab_disable`).
 
+use std::sync::atomic::Ordering;
+
+use stdx::RangeSet;
+
 use super::allocator::SpaceAllocator;
 use super::unit::Metaslab;
 
@@ -33,6 +37,41 @@ impl SpaceAllocator {
             }
         }
         None
+    }
+
+    /// Whether space that becomes free is noted for [`SpaceAllocator::with_freed`].
+    pub fn set_trims(&self, on: bool) {
+        self.trims.store(on, Ordering::Relaxed);
+        if !on {
+            let vdevs = self.all_vdevs();
+            vdevs.iter().flat_map(|vdev| &vdev.slabs).for_each(|slab| slab.lock().to_trim = RangeSet::new());
+        }
+    }
+
+    /// Lends what was freed on the vdev since the last call, and is free still, to `work`, range by range.
+    #[doc(alias = "ms_trim")]
+    pub fn with_freed(&self, vdev: u64, work: &mut dyn FnMut(u64, u64)) {
+        for slab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.slabs) {
+            let freed = std::mem::take(&mut slab.lock().to_trim);
+            if !freed.is_empty() {
+                self.load(slab);
+                self.with_these(slab, &freed, work);
+            }
+        }
+    }
+
+    /// Lends those parts of `wanted`, in one metaslab, that are free.
+    fn with_these(&self, slab: &Metaslab, wanted: &RangeSet, work: &mut dyn FnMut(u64, u64)) {
+        for (mut from, end) in wanted.iter() {
+            while from < end {
+                let Some((start, until)) = slab.lend(from, end - from) else { break };
+                if start < end {
+                    work(start, until.min(end));
+                }
+                self.take_back(slab, start, until);
+                from = until;
+            }
+        }
     }
 
     fn take_back(&self, slab: &Metaslab, start: u64, end: u64) {

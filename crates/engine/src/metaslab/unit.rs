@@ -35,6 +35,9 @@ pub(super) const DEFER: u64 = 2;
 #[doc(alias = "zfs_metaslab_switch_threshold")]
 const SWITCH: u32 = 2;
 
+/// Ranges of a metaslab that wait to be trimmed; more are left to `zpool trim`.
+const MAX_TO_TRIM: usize = 1 << 14;
+
 /// A space map as it stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MapState {
@@ -81,6 +84,8 @@ pub(super) struct State {
     loaders: u32,
     /// Free, but lent to something that works on it: see [`super::lend`].
     pub lent: RangeSet,
+    /// Freed since it was last trimmed, and free still: see [`super::lend`].
+    pub to_trim: RangeSet,
     returned: RangeSet,
     /// Allocated in the open, quiescing and syncing txg, by its last two bits.
     pub allocating: [RangeSet; TXGS],
@@ -247,6 +252,7 @@ impl Metaslab {
         }
         let start = policy::dynamic_fit(free, cursor, size, self.size)?;
         free.remove(start, start + size);
+        state.to_trim.remove(start, start + size);
         let largest = free.largest();
         self.largest.store(largest, Ordering::Relaxed);
         let slot = state.slot(txg);
@@ -399,7 +405,8 @@ impl Metaslab {
 
     /// After a synced txg: see the picture above. Gives by how many bytes what is allocated, and what is deferred, has
     /// grown.
-    pub fn sync_done(&self, txg: u64) -> (i64, i64) {
+    /// `trims`: what becomes free is to be trimmed.
+    pub fn sync_done(&self, txg: u64, trims: bool) -> (i64, i64) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let freed = std::mem::take(&mut state.freed);
@@ -416,6 +423,9 @@ impl Metaslab {
         }
         for (start, end) in ripe.iter().flat_map(|(_, ranges)| ranges.iter()) {
             delta -= i64::try_from(end - start).unwrap_or(i64::MAX);
+            if trims && state.to_trim.len() < MAX_TO_TRIM {
+                state.to_trim.insert(start, end);
+            }
             match &mut state.free {
                 Some(free) => {
                     free.insert(start, end);

@@ -165,6 +165,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     spa.discard_at_import()?;
     spa.remove_at_import()?;
     spa.sweep_at_import()?;
+    spa.autotrim_at_import()?;
     spa.scan_at_import()?;
     spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;

@@ -7,6 +7,7 @@ use ondisk::ObjectType;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
 use super::Spa;
+use super::autotrim::AUTOTRIM;
 use super::growth::AUTOEXPAND;
 use super::shared::QUOTA;
 use crate::dmu::Tx;
@@ -28,6 +29,9 @@ impl Spa {
             }
             if let (QUOTA, PropValue::Number(quota)) = (name.as_str(), value) {
                 self.shared.set_quota(*quota);
+            }
+            if name == AUTOTRIM {
+                self.set_autotrim(*value != PropValue::Number(0));
             }
             if name == AUTOEXPAND {
                 self.set_autoexpand(*value != PropValue::Number(0));

@@ -104,7 +104,7 @@ impl Spa {
     }
 
     /// Whether the vdev is being removed or expanded: its sweeps rest.
-    pub(super) fn is_reshaped(&self, top: &Top) -> bool {
+    pub(in crate::spa) fn is_reshaped(&self, top: &Top) -> bool {
         let is_leaving =
             self.config.lock().top(top.id).is_some_and(|config| config.u64("removing") == Some(1));
         is_leaving || matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing())

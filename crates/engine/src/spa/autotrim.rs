@@ -1,0 +1,105 @@
+//! `autotrim=on`: devices are told of space soon after it was freed.
+//!
+//! The allocator notes what becomes free ([`crate::metaslab`]). Every `zfs_trim_txg_batch` txgs these ranges are lent and
+//! trimmed on all leaves of their vdev, but for ranges that are too short, and leaves that `zpool trim` works on. Nothing of
+//! this is kept on disk: what a crash or an export leaves untrimmed is left to `zpool trim`.
+//!
+//! Source: `vdev_autotrim_thread`, OpenZFS 2.4.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use ondisk::names::mos;
+use parking_lot::Mutex;
+
+use super::Spa;
+use super::activity::{Activity, Pace, Step};
+use super::sweep::SweepKind;
+use crate::error::Result;
+use crate::memory::Limit;
+use crate::taskq::Promise;
+use crate::vdev::leaf::Leaf;
+use crate::vdev::plan::DATA_START;
+use crate::vdev::top::Top;
+use crate::zap::Zap;
+
+/// The property.
+pub(super) const AUTOTRIM: &str = "autotrim";
+
+/// The activity.
+#[derive(Debug, Default)]
+pub(super) struct Autotrim {
+    spa: Mutex<Weak<Spa>>,
+    on: AtomicBool,
+    /// Its steps are started.
+    runs: AtomicBool,
+    /// The txg on disk when it last trimmed.
+    last: AtomicU64,
+}
+
+impl Activity for Autotrim {
+    fn step(&self) -> Result<Step> {
+        let spa = self.spa.lock().upgrade();
+        let Some(spa) = spa.filter(|_| self.on.load(Ordering::Acquire)) else {
+            self.runs.store(false, Ordering::Release);
+            return Ok(Step::Done);
+        };
+        let (synced, batch) = (spa.txgs.synced(), spa.limits().get(Limit::TrimTxgBatch));
+        if synced < self.last.load(Ordering::Relaxed).saturating_add(batch) {
+            return Ok(Step::Later);
+        }
+        self.last.store(synced, Ordering::Relaxed);
+        let tree = spa.pool.zio.tree();
+        tree.tops().filter(|top| !top.is_removed() && !spa.is_reshaped(top)).for_each(|top| trim(&spa, top));
+        Ok(Step::Later)
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::ByStep
+    }
+}
+
+/// Trims what was freed on a vdev.
+fn trim(spa: &Spa, top: &Top) {
+    let least = spa.limits().get(Limit::TrimExtentMin);
+    let leaves = top.leaves().filter(|leaf| leaf.is_writable());
+    let leaves: Vec<(u32, Arc<Leaf>)> = leaves
+        .filter(|leaf| spa.sweep_left(SweepKind::Trim, &[leaf.guid]).is_none())
+        .filter_map(|leaf| Some((top.child_of(leaf.guid)?, leaf)))
+        .collect();
+    spa.space.with_freed(top.id, &mut |start, end| {
+        for (child, leaf) in &leaves {
+            for (from, to) in
+                top.physical(*child, start, end).into_iter().filter(|(from, to)| to - from >= least)
+            {
+                let promise = Promise::default();
+                let theirs = promise.clone();
+                leaf.trim(from + DATA_START, to - from, Box::new(move |result| theirs.set(result)));
+                // A device that cannot do it goes on without.
+                let _ = promise.wait(&*spa.pool.env.executor);
+            }
+        }
+    });
+}
+
+impl Spa {
+    /// Whether freed space is trimmed, from now on.
+    pub(super) fn set_autotrim(&self, on: bool) {
+        *self.autotrim.spa.lock() = Weak::clone(&self.me);
+        self.space.set_trims(on);
+        self.autotrim.on.store(on, Ordering::Release);
+        if on && !self.autotrim.runs.swap(true, Ordering::AcqRel) {
+            self.start_steps(&(Arc::clone(&self.autotrim) as Arc<dyn Activity>));
+        }
+    }
+
+    /// The property as an earlier import left it.
+    #[doc(alias = "vdev_autotrim_restart")]
+    pub(super) fn autotrim_at_import(&self) -> Result<()> {
+        let view = self.mos.view();
+        let props = self.pool.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0);
+        let word = props.map(|props| Zap::open(&view.object(props)?)?.u64(AUTOTRIM)).transpose()?.flatten();
+        self.set_autotrim(word.is_some_and(|word| word != 0));
+        Ok(())
+    }
+}
