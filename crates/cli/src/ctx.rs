@@ -1,7 +1,9 @@
 //! The environment of a verb: its streams and its connection to the outside world.
 
 use std::fmt::{self, Debug};
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use crate::interrupt::Interrupt;
 use crate::session::{Home, Session};
@@ -10,6 +12,8 @@ use crate::session::{Home, Session};
 pub struct Ctx {
     /// Standard output, buffered; flushed when the verb ends.
     pub out: Box<dyn Write>,
+    /// The descriptor behind standard output, for streams of any length; `None`: they go to `out`.
+    pub raw_out: Option<File>,
     /// Standard error.
     pub err: Box<dyn Write>,
     /// Set when the user pressed Ctrl-C; long work polls it.
@@ -33,6 +37,7 @@ impl Ctx {
     pub fn from_process() -> Self {
         Self {
             out: Box::new(BufWriter::with_capacity(64 << 10, io::stdout())),
+            raw_out: io::stdout().as_fd().try_clone_to_owned().ok().map(File::from),
             err: Box::new(io::stderr()),
             interrupt: Interrupt::on_signals(),
             out_is_terminal: io::stdout().is_terminal(),
@@ -48,6 +53,7 @@ impl Ctx {
     pub fn with_streams(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
         Self {
             out,
+            raw_out: None,
             err,
             interrupt: Interrupt::default(),
             out_is_terminal: false,
@@ -63,6 +69,13 @@ impl Ctx {
     pub fn warn(&mut self, line: impl fmt::Display) {
         self.let_sync();
         let _ = self.out.flush();
+        let _ = writeln!(self.err, "{line}");
+    }
+}
+
+impl Ctx {
+    /// Prints a line on standard error at once, whatever datasets are kept as they are.
+    pub fn err_line(&mut self, line: &str) {
         let _ = writeln!(self.err, "{line}");
     }
 }

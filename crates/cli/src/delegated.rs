@@ -32,6 +32,8 @@ use crate::zpool::ZpoolVerb;
 struct Need {
     dataset: String,
     perms: Vec<String>,
+    /// Any of these is enough, too.
+    instead: Vec<String>,
 }
 
 impl Need {
@@ -40,13 +42,15 @@ impl Need {
         target.dataset()?;
         let _quiet = target.pool.quiet();
         let have = permissions(&target.view, &self.dataset, guest)?;
-        Ok(self.perms.iter().all(|perm| have.contains(perm)))
+        let has = |perm: &String| have.contains(perm);
+        Ok(self.perms.iter().all(has) || self.instead.iter().any(has))
     }
 }
 
 fn need(dataset: &str, perms: &[&str]) -> Need {
     let dataset = dataset.split(['@', '#']).next().unwrap_or_default().to_owned();
-    Need { dataset, perms: perms.iter().map(|perm| (*perm).to_owned()).collect() }
+    let perms = perms.iter().map(|perm| (*perm).to_owned()).collect();
+    Need { dataset, perms, instead: Vec::new() }
 }
 
 fn denied(action: &str, name: &str) -> Failure {
@@ -266,6 +270,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             // The permission counts on the dataset that gets the bookmark, not on the source's.
             vec![need(&v.names()?.1, &["bookmark"])]
         }
+        ZfsVerb::Send(v) => sent(v, ctx)?,
         ZfsVerb::Allow(v) => allowed(v)?,
         _ => return Err(refused),
     })
@@ -281,6 +286,27 @@ fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
     let mut all = need(name, &given);
     all.perms.push("allow".to_owned());
     Ok(vec![all])
+}
+
+/// A raw stream of what is encrypted tells nothing but sizes, so other permissions are enough for it.
+#[doc(alias = "zfs_secpolicy_send_impl")]
+fn sent(v: &crate::zfs::send::Send, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    let names = v.names();
+    let Some(name) = names.first() else { return Ok(Vec::new()) };
+    let mut all = below(name, v.options.replicate, &["send"], ctx)?;
+    if !v.options.raw {
+        return Ok(all);
+    }
+    for need in &mut all {
+        need.instead.push("send:raw".to_owned());
+        let target = Target::of(&need.dataset, ctx)?;
+        let dir = target.dir()?;
+        let _quiet = target.pool.quiet();
+        if target.view.dsl.keys.root_of(&dir)?.is_some() {
+            need.instead.push("send:encrypted".to_owned());
+        }
+    }
+    Ok(all)
 }
 
 fn tagged(names: &[String], recurse: bool, perm: &str, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
@@ -403,6 +429,9 @@ mod tests {
         assert_eq!(setting("userquota@7").unwrap(), "userquota");
         assert_eq!(setting("com.example:a").unwrap(), "userprop");
         assert!(setting("mountpoint").is_err() && setting("nonsense").is_err());
-        assert_eq!(need("a/b@c", &["x"]), Need { dataset: "a/b".into(), perms: vec!["x".into()] });
+        assert_eq!(
+            need("a/b@c", &["x"]),
+            Need { dataset: "a/b".into(), perms: vec!["x".into()], instead: Vec::new() }
+        );
     }
 }

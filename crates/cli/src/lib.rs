@@ -34,6 +34,7 @@ mod route;
 pub mod session;
 pub mod settings;
 pub mod source;
+mod stream_out;
 pub mod tunables;
 pub mod unsupported;
 mod unsupported_usage;

@@ -74,10 +74,6 @@ fn without_module(words: &[std::ffi::OsString]) -> Failure {
     match words.first().and_then(|word| word.to_str()).unwrap_or_default() {
         "remove" => plain("remove", name(1)),
         "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
-        "send" => Failure::failed(format!(
-            "warning: cannot send '{}': {DENIED}",
-            names.last().map_or("", String::as_str)
-        )),
         "program" => Failure::failed("Permission denied. Channel programs must be run as root."),
         _ => Failure::failed(DENIED),
     }
@@ -103,6 +99,11 @@ fn of_zfs(verb: &ZfsVerb, name: &str) -> Failure {
         ZfsVerb::Hold(_) => return Failure::failed(format!("cannot hold: {DENIED}")),
         ZfsVerb::Release(_) => return Failure::failed(format!("cannot release: {DENIED}")),
         ZfsVerb::Bookmark(v) => return quoted("create bookmark", &v.name),
+        ZfsVerb::Send(v) => {
+            let names = v.names();
+            let name = names.last().map_or("", String::as_str);
+            return Failure::failed(format!("warning: cannot send '{name}': {DENIED}"));
+        }
         ZfsVerb::Allow(_) | ZfsVerb::Unallow(_) => "set permissions on",
         ZfsVerb::Mount(_) => return mount(name),
         ZfsVerb::Unmount(_) => "unmount",

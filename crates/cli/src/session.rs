@@ -102,6 +102,7 @@ impl Commands for Verbs {
         };
         let patient = |stream| Patient::new(stream, &held, &call.interrupt);
         let terminals = (call.stdout.is_terminal(), call.stderr.is_terminal());
+        let raw_out = call.stdout.try_clone().ok();
         let (out, err): (Box<dyn Write>, Box<dyn Write>) = match is_guest {
             true => (Box::new(patient(call.stdout)), Box::new(patient(call.stderr))),
             false => (Box::new(Page::new(call.stdout)), Box::new(call.stderr)),
@@ -114,7 +115,7 @@ impl Commands for Verbs {
             return Exit::FAILED.0;
         }
         ctx.interrupt = Interrupt::of(call.interrupt);
-        ctx.session = Some(session);
+        (ctx.session, ctx.raw_out) = (Some(session), raw_out);
         multicall::run(call.argv, &mut ctx).0
     }
 

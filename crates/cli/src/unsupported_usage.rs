@@ -44,7 +44,7 @@ const PLAIN: Form = Form {
 };
 
 /// The unimplemented verbs.
-const FORMS: [Form; 5] = [
+const FORMS: [Form; 4] = [
     Form {
         verb: "split",
         options: "gLR:lno:P",
@@ -53,16 +53,6 @@ const FORMS: [Form; 5] = [
         ..PLAIN
     },
     Form { verb: "remove", options: "npsw", usage: "[-npsw] <pool> <device> ...", ..PLAIN },
-    Form {
-        command: "zfs",
-        verb: "send",
-        options: "i:I:RsDpVvnPLeht:cwbd:SX:",
-        long: &SEND,
-        missing: &["missing snapshot argument"],
-        most: 1,
-        usage: "[-DLPVbcehnpsvw] [-i|-I snapshot] [-R [-X dataset[,dataset]...]] <snapshot>",
-        ..PLAIN
-    },
     Form {
         command: "zfs",
         verb: "redact",
@@ -79,24 +69,6 @@ const FORMS: [Form; 5] = [
         usage: "[-jn] [-t <instruction limit>] [-m <memory limit (b)>]\n\t    <pool> <program file> [lua args...]",
         ..PLAIN
     },
-];
-
-const SEND: [(&str, char); 15] = [
-    ("replicate", 'R'),
-    ("skip-missing", 's'),
-    ("redact", 'd'),
-    ("props", 'p'),
-    ("parsable", 'P'),
-    ("dedup", 'D'),
-    ("proctitle", 'V'),
-    ("verbose", 'v'),
-    ("dryrun", 'n'),
-    ("large-block", 'L'),
-    ("embed", 'e'),
-    ("compressed", 'c'),
-    ("raw", 'w'),
-    ("backup", 'b'),
-    ("holds", 'h'),
 ];
 
 /// The grammar of an unimplemented verb.
@@ -156,10 +128,6 @@ impl Form {
         if let [first, second, ..] = given.as_slice() {
             let what = format!("invalid option combination: -{first} and -{second} are mutually exclusive");
             return Err(Failure::usage(what));
-        }
-        // A resumed stream names no dataset.
-        if self.verb == "send" && line.options.contains(&'t') {
-            return Ok(line);
         }
         if let Some(missing) = self.missing.get(line.arguments.len()) {
             return Err(Failure::usage(*missing));

@@ -4,7 +4,7 @@ mod dump;
 mod recompress;
 mod redup;
 mod stream;
-mod token;
+pub(crate) mod token;
 
 use std::ffi::OsString;
 

@@ -220,7 +220,7 @@ const SET_NAME: usize = 64;
 
 /// Permissions other than property names.
 #[doc(alias = "zfs_deleg_perm_tab")]
-const PERMISSIONS: [&str; 36] = [
+const PERMISSIONS: [&str; 37] = [
     "allow",
     "bookmark",
     "clone",
@@ -236,6 +236,7 @@ const PERMISSIONS: [&str; 36] = [
     "rename",
     "rollback",
     "send",
+    "send:encrypted",
     "send:raw",
     "share",
     "snapshot",

@@ -24,6 +24,7 @@ mod rename;
 mod rollback;
 pub mod rows;
 pub mod select;
+pub(crate) mod send;
 mod set;
 mod simple;
 pub(crate) mod snapshot;
@@ -112,6 +113,8 @@ pub enum ZfsVerb {
     UnloadKey(keys::UnloadKey),
     /// Give a dataset another key
     ChangeKey(keys::ChangeKey),
+    /// Write a stream of a snapshot
+    Send(send::Send),
     /// Give permissions, or show them
     Allow(allow::Allow),
     /// Take permissions away
@@ -148,6 +151,7 @@ impl ZfsVerb {
             Self::Get(v) => v.source.home_with(true, false),
             Self::Diff(v) => v.source.home(),
             Self::Holds(v) => v.source.home(),
+            Self::Send(v) => v.home(),
             Self::Userspace(v) => v.options.space.source.home(),
             Self::Groupspace(v) => v.options.space.source.home(),
             Self::Projectspace(v) => v.options.source.home(),
@@ -165,6 +169,7 @@ impl Verb for Zfs {
             ZfsVerb::Get(v) => v.run(ctx),
             ZfsVerb::Diff(v) => v.run(ctx),
             ZfsVerb::Holds(v) => v.run(ctx),
+            ZfsVerb::Send(v) => v.run(ctx),
             ZfsVerb::Userspace(v) => v.run(ctx),
             ZfsVerb::Groupspace(v) => v.run(ctx),
             ZfsVerb::Projectspace(v) => v.run(ctx),

@@ -18,7 +18,7 @@ use crate::output::row::{DatasetKind, Prop, Source};
 use crate::output::value::{Raw, dataset as printed};
 
 /// What property tables say of inheritance, for the engine.
-const RULES: PropRules = PropRules {
+pub(crate) const RULES: PropRules = PropRules {
     is_inherited: |name| ZfsProp::from_name(name).is_none_or(|p| p.info().inheritable()),
     is_for_snapshots: |name| {
         ZfsProp::from_name(name).is_none_or(|p| p.info().types.contains(DatasetTypes::SNAPSHOT))

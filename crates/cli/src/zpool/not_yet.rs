@@ -39,14 +39,13 @@ fn check_dataset(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure>
     let Some(name) = line.arguments.first() else { return Ok(()) };
     match form.verb {
         "program" if ctx.pool(name).is_none() => Err(Failure::failed(format!("cannot open pool '{name}'"))),
-        "send" | "redact" => {
+        "redact" => {
             let of = name.split('@').next().unwrap_or_default();
             let target = Target::of(of, ctx)?;
             target.dir()?;
             match target.view.dsl.dataset(name) {
                 Ok(_) => Ok(()),
-                Err(e) if form.verb == "redact" => Err(Failure::cannot("open", name, why(&e))),
-                Err(_) => Err(Failure::failed(format!("WARNING: could not send {name}: does not exist"))),
+                Err(e) => Err(Failure::cannot("open", name, why(&e))),
             }
         }
         _ => Ok(()),

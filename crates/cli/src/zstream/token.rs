@@ -1,22 +1,15 @@
 //! `zstream token`: what a resume token says: where an interrupted receive stopped.
 //!
-//! Format source: `zfs_send_resume_token_to_nvlist`, libzfs_sendrecv.c, OpenZFS 2.3; the other way is
-//! `engine::dsl::props::resume`. Differs from OpenZFS: it needs no kernel module.
+//! `engine::dsl::props::resume` reads and makes tokens. Differs from OpenZFS: it needs no kernel module.
 
 use std::fmt::Write as _;
 
 use clap::Args;
+use engine::dsl::props::resume::decode;
 use nvpair::{NvList, NvValue};
 
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-
-/// The version of tokens that there is.
-#[doc(alias = "ZFS_SEND_RESUME_TOKEN_VERSION")]
-const VERSION: u32 = 1;
-/// Largest list that a token is unpacked to. Those of OpenZFS have some hundred bytes, with the guids of redaction
-/// snapshots some thousand.
-const MOST: usize = 16 << 20;
 
 /// Print what a resume token says.
 #[derive(Debug, Args)]
@@ -35,46 +28,9 @@ impl Verb for Token {
     }
 }
 
-/// Unpacks a token: `1-FLETCHER4-SIZE-ZLIB`, numbers and bytes in hexadecimal.
-///
-/// # Errors
-/// What is wrong with it.
-fn decode(token: &str) -> Result<NvList, String> {
-    let corrupt = |what: &str| format!("resume token is corrupt ({what})");
-    let mut fields = token.splitn(4, '-');
-    let mut field = |what: &str| fields.next().ok_or_else(|| corrupt(what));
-    let version: u32 = field("invalid version")?.parse().map_err(|_| corrupt("invalid version"))?;
-    if version != VERSION {
-        return Err(corrupt("invalid version"));
-    }
-    let bad = "payload is not valid";
-    let sum = u64::from_str_radix(field(bad)?, 16).map_err(|_| corrupt(bad))?;
-    let size = usize::from_str_radix(field(bad)?, 16).ok().filter(|size| *size <= MOST);
-    let size = size.ok_or_else(|| corrupt("size of the list"))?;
-    let packed = bytes(field(bad)?).ok_or_else(|| corrupt("payload is not hex-encoded"))?;
-    // What is summed are whole words.
-    let words = packed.get(..packed.len() - packed.len() % 4).unwrap_or_default();
-    if checksum::fletcher::fletcher4(words, false).first() != Some(&sum) {
-        return Err(corrupt("incorrect checksum"));
-    }
-    let mut list = vec![0; size];
-    compress::decompress(compress::Algorithm::Gzip, &packed, &mut list)
-        .map_err(|e| corrupt(&format!("decompression failed: {e}")))?;
-    NvList::decode(&list).map_err(|e| corrupt(&format!("the list can't be read: {e}")))
-}
-
-fn bytes(hex: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let pair = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(high)? << 4 | digit(low)?),
-        _ => None,
-    };
-    hex.as_bytes().chunks(2).map(pair).collect()
-}
-
 /// The list as OpenZFS prints lists: a tab, the name, numbers in hexadecimal.
 #[doc(alias = "nvlist_print")]
-fn print(list: &NvList) -> String {
+pub(crate) fn print(list: &NvList) -> String {
     let mut text = "nvlist version: 0\n".to_owned();
     for pair in list.iter() {
         let name = pair.name.to_string_lossy();

@@ -43,12 +43,16 @@ impl Dir {
     /// Names (last components) and object numbers of all children, in the order of their names. Those
     /// that start with `$` or contain `%` are the pool's own.
     pub fn children(&self) -> Result<Vec<(String, u64)>> {
-        let Some(zap) = self.dsl.zap(self.phys.child_dir_zapobj)? else { return Ok(Vec::new()) };
-        let entries = zap.to_vec()?;
-        let mut all: Vec<(String, u64)> =
-            entries.iter().filter_map(|e| Some((e.name_lossy(), e.value.first()?))).collect();
+        let mut all = self.children_as_stored()?;
         all.sort();
         Ok(all)
+    }
+
+    /// As [`Dir::children`], in the order of their ZAP, in which OpenZFS lists them.
+    pub fn children_as_stored(&self) -> Result<Vec<(String, u64)>> {
+        let Some(zap) = self.dsl.zap(self.phys.child_dir_zapobj)? else { return Ok(Vec::new()) };
+        let entries = zap.to_vec()?;
+        Ok(entries.iter().filter_map(|e| Some((e.name_lossy(), e.value.first()?))).collect())
     }
 
     /// The live file system or volume.

@@ -9,8 +9,7 @@
 use std::collections::VecDeque;
 
 use ondisk::Blkptr;
-use ondisk::bookmark::SPILL_BLKID;
-use stdx::Buf;
+use stdx::{AlignedBuf, Buf};
 
 use super::event::{Event, Sink};
 use super::records::Sender;
@@ -30,6 +29,8 @@ pub(super) struct Ahead<'a> {
     sender: Sender<'a>,
     queue: VecDeque<Waiting>,
     bytes: u64,
+    /// Blocks are not read.
+    dry: bool,
 }
 
 struct Waiting {
@@ -39,8 +40,8 @@ struct Waiting {
 }
 
 impl<'a> Ahead<'a> {
-    pub(super) fn new(sender: Sender<'a>) -> Self {
-        Self { sender, queue: VecDeque::new(), bytes: 0 }
+    pub(super) fn new(sender: Sender<'a>, dry: bool) -> Self {
+        Self { sender, queue: VecDeque::new(), bytes: 0, dry }
     }
 
     /// All events were taken.
@@ -56,6 +57,7 @@ impl<'a> Ahead<'a> {
         let block = self.sender.wants(&event);
         let data = match (read, block) {
             (Some(read), Some((object, bp, blkid))) => Some(self.read(&read, object, &bp, blkid)?),
+            (None, Some((_, bp, _))) => Some(self.zeros(&bp)),
             _ => None,
         };
         self.sender.write(&event, data.as_ref())
@@ -67,6 +69,11 @@ impl<'a> Ahead<'a> {
             return Ok(data);
         }
         zio.read_wait(bp, place(object, blkid), self.options(bp)).data
+    }
+
+    fn zeros(&self, bp: &Blkptr) -> Buf {
+        let size = if self.sender.form_of(bp).is_cached() { bp.lsize() } else { bp.psize() };
+        AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into()
     }
 
     fn options(&self, bp: &Blkptr) -> ReadOptions {
@@ -83,14 +90,13 @@ impl<'a> Ahead<'a> {
 }
 
 fn place(object: &Object, blkid: u64) -> Bookmark {
-    let blkid = if blkid == SPILL_BLKID { SPILL_BLKID } else { blkid };
     Bookmark::new(object.objset.id, object.number, 0, blkid)
 }
 
 impl Sink for Ahead<'_> {
     fn take(&mut self, event: Event) -> Result<()> {
         let (mut read, mut cost) = (None, EVENT);
-        if let Some((object, bp, blkid)) = self.sender.wants(&event) {
+        if let Some((object, bp, blkid)) = self.sender.wants(&event).filter(|_| !self.dry) {
             cost += bp.lsize();
             read = Some(self.start(object, &bp, blkid));
         }

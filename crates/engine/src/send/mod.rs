@@ -7,6 +7,8 @@
 //! ahead      blocks are read before they are wanted
 //! records    what is met becomes records; neighbouring frees become one
 //! stream     records with their running checksum
+//! compound   the records around the streams of several snapshots
+//! estimate   how long a stream will be, without making it
 //! ```
 //!
 //! A stream says of every object that it exists, of every block what it holds, of everything else that it
@@ -20,6 +22,8 @@
 
 mod ahead;
 mod begin;
+pub mod compound;
+pub mod estimate;
 mod event;
 mod merge;
 mod meter;
@@ -120,6 +124,8 @@ pub struct Options {
     pub redact: Option<u64>,
     /// The dataset is what a receive left; its stream has no end.
     pub saved: Option<Saved>,
+    /// Blocks are not read: payloads are zeros, for those who only count.
+    pub dry: bool,
 }
 
 /// Writes a stream of `dataset` to `out`: all of it, or what came after `from`.
@@ -160,7 +166,7 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
     stream.begin(begin.record, &begin.payload)?;
     let toguid = dataset.phys.guid;
     let sender = Sender::new(stream, &objset, begin.features, toguid, (from.txg, resume.0));
-    let mut ahead = Ahead::new(sender);
+    let mut ahead = Ahead::new(sender, options.dry);
     let place = walk::Begin { from_txg: from.txg, resume };
     let ahead = if redact.is_some() || older.is_some() {
         let redact = redact.as_ref().map(|list| list.runs(resume));

@@ -24,6 +24,12 @@ use crate::zap::Zap;
 
 /// Name of the hidden child that an interrupted incremental receive fills.
 const RECEIVE_CHILD: &str = "%recv";
+/// The version of tokens that there is.
+#[doc(alias = "ZFS_SEND_RESUME_TOKEN_VERSION")]
+const VERSION: u32 = 1;
+/// Largest list that a token is unpacked to. Those of OpenZFS have some hundred bytes, with the guids of redaction
+/// snapshots some thousand.
+const MOST: usize = 16 << 20;
 /// Level of gzip that OpenZFS uses for tokens.
 const LEVEL: u8 = 6;
 
@@ -100,4 +106,41 @@ fn encode(state: &NvList) -> Result<String> {
         let _ = write!(token, "{byte:02x}");
     });
     Ok(token)
+}
+
+/// Unpacks a token: `1-FLETCHER4-SIZE-ZLIB`, numbers and bytes in hexadecimal.
+///
+/// # Errors
+/// What is wrong with it, in the words of `zfs send -t`.
+pub fn decode(token: &str) -> std::result::Result<NvList, String> {
+    let corrupt = |what: &str| format!("resume token is corrupt ({what})");
+    let mut fields = token.splitn(4, '-');
+    let mut field = |what: &str| fields.next().ok_or_else(|| corrupt(what));
+    let version: u32 = field("invalid version")?.parse().map_err(|_| corrupt("invalid version"))?;
+    if version != VERSION {
+        return Err(corrupt("invalid version"));
+    }
+    let bad = "payload is not valid";
+    let sum = u64::from_str_radix(field(bad)?, 16).map_err(|_| corrupt(bad))?;
+    let size = usize::from_str_radix(field(bad)?, 16).ok().filter(|size| *size <= MOST);
+    let size = size.ok_or_else(|| corrupt("size of the list"))?;
+    let packed = bytes(field(bad)?).ok_or_else(|| corrupt("payload is not hex-encoded"))?;
+    // What is summed are whole words.
+    let words = packed.get(..packed.len() - packed.len() % 4).unwrap_or_default();
+    if checksum::fletcher::fletcher4(words, false).first() != Some(&sum) {
+        return Err(corrupt("incorrect checksum"));
+    }
+    let mut list = vec![0; size];
+    compress::decompress(compress::Algorithm::Gzip, &packed, &mut list)
+        .map_err(|e| corrupt(&format!("decompression failed: {e}")))?;
+    NvList::decode(&list).map_err(|e| corrupt(&format!("the list can't be read: {e}")))
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    hex.as_bytes().chunks(2).map(pair).collect()
 }

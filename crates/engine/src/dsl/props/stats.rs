@@ -157,7 +157,7 @@ impl HeadStats {
 }
 
 /// The name of a clone's origin; every dataset comes from the pool's hidden first snapshot, which is none.
-fn clone_origin(dsl: &Arc<Dsl>, snapshot: u64) -> Result<Option<String>> {
+pub fn clone_origin(dsl: &Arc<Dsl>, snapshot: u64) -> Result<Option<String>> {
     let name = dataset_name(dsl, snapshot)?;
     Ok((!name.contains("/$")).then_some(name))
 }

@@ -29,6 +29,7 @@ mod limits;
 pub(crate) mod lists;
 mod livelist;
 pub mod log;
+pub mod long_holds;
 mod mos_tx;
 pub mod names;
 pub mod open_datasets;
@@ -48,6 +49,7 @@ pub mod tree;
 mod tree_walk;
 
 pub use crypto::{Cipher, Encryption, NewKey};
+pub use long_holds::LongHold;
 pub use mos_tx::{Hooks, MosTx, MosView, version};
 pub use open_datasets::{DslPool, LiveDataset};
 pub use received_key::RawKey;

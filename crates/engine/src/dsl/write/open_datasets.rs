@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use super::account::Account;
+use super::long_holds::LongHolds;
 use super::mos_tx::{Hooks, MosTx, MosView};
 use super::received_key::RawKey;
 use super::space::{self, Delta};
@@ -121,12 +122,19 @@ pub struct DslPool {
     /// Keys of encrypted datasets.
     pub keys: Arc<KeyStore>,
     open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
+    /// Datasets that must stay as they are.
+    pub long_holds: LongHolds,
 }
 
 impl DslPool {
     /// None is open yet.
     pub fn new(mos: &Arc<LiveObjset>, keys: &Arc<KeyStore>) -> Arc<Self> {
-        Arc::new(Self { mos: Arc::clone(mos), keys: Arc::clone(keys), open: Mutex::default() })
+        Arc::new(Self {
+            mos: Arc::clone(mos),
+            keys: Arc::clone(keys),
+            open: Mutex::default(),
+            long_holds: LongHolds::default(),
+        })
     }
 
     /// The MOS as it is now.
@@ -142,11 +150,14 @@ impl DslPool {
     /// Opens head `number` for writing; whoever asks again gets the same.
     ///
     /// # Errors
-    /// `KeyMissing` when it is encrypted and its key is not loaded.
+    /// `KeyMissing` when it is encrypted and its key is not loaded, `Busy` while it must stay as it is.
     pub fn open(&self, hooks: &dyn Hooks, number: u64) -> Result<Arc<LiveDataset>> {
         let mut open = self.open.lock();
         if let Some(dataset) = open.get(&number) {
             return Ok(Arc::clone(dataset));
+        }
+        if self.long_holds.is_owned(number) {
+            return Err(Error::new(Kind::Busy, "dataset is busy"));
         }
         let phys = self.view().dataset(number)?;
         if phys.is_snapshot() {
@@ -256,6 +267,15 @@ impl DslPool {
         open.retain(|number, _| !below.contains(number));
         self.mos.arc().forget_all();
         Ok(())
+    }
+
+    /// Whether somebody has head `number` open, or a group changed it and is not on disk.
+    pub fn is_used(&self, number: u64) -> bool {
+        let open = self.open.lock();
+        open.get(&number).is_some_and(|dataset| {
+            let held = Arc::strong_count(dataset) > 1 || Arc::strong_count(&dataset.objset) > 1;
+            held || dataset.objset.has_log() || dataset.is_changed()
+        })
     }
 
     /// Whether a group changed a dataset.

@@ -108,7 +108,8 @@ impl Tasks<'_> {
 
     /// Refuses a dataset that is mounted, or a volume in use.
     fn refuse_used(&self, head: u64, name: &str) -> Result<()> {
-        match self.datasets.opened(head).is_some_and(|live| live.objset.has_log()) {
+        let has_log = self.datasets.opened(head).is_some_and(|live| live.objset.has_log());
+        match has_log || self.datasets.long_holds.has(head) {
             true => Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name)),
             false => Ok(()),
         }
@@ -262,6 +263,9 @@ impl Tasks<'_> {
         for &name in all {
             let (of, number) = names::find_snapshot(&self.at, self.pool, name)?;
             destroy::check_snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
+            if self.datasets.long_holds.has(number) {
+                return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name));
+            }
             let turn = heads.len();
             let turn = *heads.entry(of.head).or_insert(turn);
             found.push((turn, Reverse(self.at.dataset(number)?.creation_txg), name, number));
