@@ -151,13 +151,13 @@ impl Receiver {
     /// Takes the records up to END. `going` is asked after each, with the bytes read so far, whether to go on.
     ///
     /// # Errors
-    /// Naming record and offset: of the stream, as [`Input::next`], `Io` when it ends without END; of the pool.
+    /// Naming record and offset: of the stream, as [`Input::record`], `Io` when it ends without END; of the pool.
     #[doc(alias = "dmu_recv_stream")]
     pub fn fill(&mut self, input: &mut Input<'_>, going: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let mut before = input.offset();
         loop {
             let offset = input.offset();
-            let Some(item) = input.next()? else {
+            let Some(item) = input.record()? else {
                 return Err(input.place(Error::new(Kind::Io, "incomplete stream"), "", offset));
             };
             self.bytes = self.bytes.saturating_add(input.offset() - before);

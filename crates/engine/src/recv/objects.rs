@@ -228,7 +228,10 @@ impl Receiver {
         if body.flags & drr_flag::RAW_BYTESWAP != 0 {
             return Err(big_endian());
         }
-        if body.numslots != SLOTS || body.firstobj % SLOTS != 0 || body.firstobj >= dnode::MAX_OBJECT {
+        if body.numslots != SLOTS
+            || !body.firstobj.is_multiple_of(SLOTS)
+            || body.firstobj >= dnode::MAX_OBJECT
+        {
             return Err(malformed(format!("a range of {} objects from {} on", body.numslots, body.firstobj)));
         }
         let params = BlockParams { salt: body.salt.0, iv: body.iv.0, mac: body.mac.0 };

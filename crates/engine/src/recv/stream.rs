@@ -68,7 +68,7 @@ impl<'a> Input<'a> {
     /// # Errors
     /// `Checksum` when the record or what came before it is not what was sent; `Corrupt` for what is no record; `Io` when
     /// the stream ends within a record or can't be read.
-    pub fn next(&mut self) -> Result<Option<Item>> {
+    pub fn record(&mut self) -> Result<Option<Item>> {
         let offset = self.offset;
         match self.read() {
             Ok(Some((drr, payload))) => {

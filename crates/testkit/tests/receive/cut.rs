@@ -17,7 +17,7 @@ fn boundaries(stream: &[u8]) -> Vec<usize> {
     let mut from = stream;
     let mut input = engine::recv::Input::new(&mut from);
     let mut all = Vec::new();
-    while let Some(item) = input.next().expect("a record") {
+    while let Some(item) = input.record().expect("a record") {
         all.push(usize::try_from(item.offset).unwrap());
         if matches!(item.drr.body, DrrBody::End(_)) {
             break;

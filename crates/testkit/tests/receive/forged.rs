@@ -19,7 +19,7 @@ const WORDS: [u64; 10] = [0, 1, 2, 511, 1 << 17, 1 << 31, 1 << 48, 1 << 60, i64:
 fn items(stream: &[u8]) -> Vec<Item> {
     let mut from = stream;
     let mut input = Input::new(&mut from);
-    std::iter::from_fn(|| input.next().expect("a record")).collect()
+    std::iter::from_fn(|| input.record().expect("a record")).collect()
 }
 
 /// A stream of these records with checksums that are right. Bytes of a record are changed by `change`.

@@ -35,7 +35,7 @@ fn records(stream: &[u8]) -> Vec<(DrrBody, Vec<u8>)> {
     let mut from = stream;
     let mut input = Input::new(&mut from);
     let (mut all, mut ends) = (Vec::new(), BTreeMap::new());
-    while let Some(item) = input.next().expect("a record") {
+    while let Some(item) = input.record().expect("a record") {
         let mut body = item.drr.body;
         match &mut body {
             DrrBody::Begin(begin) => {

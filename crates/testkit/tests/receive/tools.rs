@@ -62,7 +62,7 @@ fn begin_one(
     target: &str,
     change: &dyn Fn(&mut Wish),
 ) -> engine::Result<Receiver> {
-    let item = input.next()?.ok_or_else(|| Error::not_found("an empty stream"))?;
+    let item = input.record()?.ok_or_else(|| Error::not_found("an empty stream"))?;
     let DrrBody::Begin(record) = item.drr.body else { return Err(Error::corrupt("the stream has no BEGIN")) };
     let (target, snapshot) = target.split_once('@').expect("a snapshot");
     let mut wish = Wish::of(&record, &item.payload, target, snapshot)?;

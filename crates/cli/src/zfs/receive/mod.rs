@@ -105,7 +105,7 @@ impl Verb for Receive {
         }
         let mut stdin = input::Stdin::of(ctx)?;
         let mut input = Input::new(&mut stdin);
-        let Some(item) = input.next().map_err(|e| of_stream(&e, PLAIN))? else {
+        let Some(item) = input.record().map_err(|e| of_stream(&e, PLAIN))? else {
             return Err(failed(PLAIN, "failed to read from stream"));
         };
         let DrrBody::Begin(begin) = item.drr.body else {

@@ -117,7 +117,7 @@ pub fn receive(
 
 /// Reads over a stream.
 fn skip(input: &mut Input<'_>, action: &str) -> Result<(), Failure> {
-    while let Some(item) = input.next().map_err(|e| of_stream(&e, action))? {
+    while let Some(item) = input.record().map_err(|e| of_stream(&e, action))? {
         if matches!(item.drr.body, DrrBody::End(_)) {
             return Ok(());
         }

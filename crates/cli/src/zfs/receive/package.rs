@@ -70,7 +70,7 @@ pub fn receive(
     if verb.name.contains('@') && package.is_recursive() && package.text("fromsnap").is_some() {
         return Err(failed(PLAIN, "invalid argument - snapshot not allowed with a replication stream"));
     }
-    let next = |input: &mut Input<'_>| input.next().map_err(|e| of_stream(&e, PLAIN));
+    let next = |input: &mut Input<'_>| input.record().map_err(|e| of_stream(&e, PLAIN));
     if !matches!(next(input)?.map(|item| item.drr.body), Some(DrrBody::End(_))) {
         return Err(failed(PLAIN, "invalid stream (corrupt header)"));
     }

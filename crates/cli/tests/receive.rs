@@ -1,0 +1,87 @@
+//! `zfs receive` in a daemon: messages, properties, what is kept of a stream that breaks off.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+
+use testkit::golden;
+use testkit::live::{Live, Run};
+
+/// Runs a line with a file as standard input.
+fn fed(live: &Live, line: &str, stream: &Path) -> Run {
+    let file = File::open(stream).expect("a stream");
+    live.command(line).stdin(Stdio::from(file)).output().expect("it can be started").into()
+}
+
+#[test]
+fn streams_are_received_as_openzfs_says() {
+    let Some(pool) = golden::get("streams") else { return };
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 512)));
+    let stream = |name: &str| pool.dir.join(format!("{name}.zstream"));
+    let said = |line: &str, name: &str, code: i32, begins: &str| {
+        let run = fed(&live, line, &stream(name));
+        let text = format!("{}{}", run.out, run.err);
+        assert!(run.code == code && text.starts_with(begins), "{line}: {}: {text}", run.code);
+    };
+    said(
+        "zfs receive -vu tank/src",
+        "full-a",
+        0,
+        "receiving full stream of tank/src@a into tank/src@a\nreceived 4.18M stream",
+    );
+    let exists = "cannot receive new filesystem stream: destination 'tank/src' exists\nmust specify -F to overwrite it\n";
+    said("zfs receive -u tank/src", "full-a", 1, exists);
+    said(
+        "zfs receive -vu tank/src",
+        "incr-a-b",
+        0,
+        "receiving incremental stream of tank/src@b into tank/src@b\n",
+    );
+    said(
+        "zfs receive -u tank/src",
+        "incr-a-b",
+        1,
+        "cannot restore to tank/src@b: destination already exists\n",
+    );
+    let missing = "cannot receive incremental stream: destination 'tank/none' does not exist\n";
+    said("zfs receive -u tank/none", "incr-a-b", 1, missing);
+    said(
+        "zfs receive -u -d tank/none",
+        "full-a",
+        1,
+        "cannot receive: specified fs (tank/none) does not exist\n",
+    );
+    said(
+        "zfs receive -vnu tank/dry",
+        "full-a",
+        0,
+        "would receive full stream of tank/src@a into tank/dry@a\n",
+    );
+    said("zfs receive -u -o compression=gzip tank/props", "props-b", 0, "");
+    let shown = live.ok("zfs get -H -o property,value,source compression,recordsize tank/props");
+    assert_eq!(shown, "compression\tgzip\tlocal\nrecordsize\t128K\treceived\n");
+    live.ok("zfs inherit -S compression tank/props");
+    let shown = live.ok("zfs get -H -o value,source compression tank/props");
+    assert_eq!(shown, "lz4\treceived\n");
+
+    let part = live.disks().join("part");
+    let whole = std::fs::read(stream("full-a")).unwrap();
+    std::fs::write(&part, &whole[..2_000_000]).unwrap();
+    let run = fed(&live, "zfs receive -u tank/part", &part);
+    assert!(run.code == 1 && run.err.contains("incomplete stream (record 117"), "{}", run.err);
+    assert!(!live.ok("zfs list -H -o name").contains("part"));
+    let run = fed(&live, "zfs receive -s -u tank/part", &part);
+    assert!(
+        run.err.contains("Partially received snapshot is saved.") && run.err.contains("zfs send -t 1-"),
+        "{}",
+        run.err
+    );
+    assert!(live.ok("zfs get -H -o value receive_resume_token tank/part").starts_with("1-"));
+    live.ok("zfs receive -A tank/part");
+    let none = "'tank/src' does not have any resumable receive state to abort\n";
+    assert_eq!(live.fails("zfs receive -A tank/src"), none);
+    live.export_and_verify("tank");
+}
