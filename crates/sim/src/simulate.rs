@@ -12,7 +12,11 @@ use blkdev::{Device, Fault, FaultyDevice};
 use engine::Kind;
 use engine::dsl::write::{MosView, scan_state};
 use engine::spa::Spa;
+use engine::spa::attach::{Attach, NewDevice};
+use engine::spa::layout::LeafSpec;
 use engine::spa::scrub::ScanCommand;
+use engine::vdev::top::Layout;
+use engine::vdev::tree::Tree;
 use ondisk::pool::DslScan;
 use stdx::rng::Rng;
 
@@ -129,10 +133,13 @@ impl Run {
         let mut random = Rng::new(seed);
         let env = world::env(seed);
         let record = Arc::new(Record::default());
-        let base = machine.blank();
+        let mut base = machine.blank();
+        // One more than the pool needs: disks are exchanged for it.
+        base.extend(base.first().cloned());
         let disks = world::recorded(&base, &record);
         let faulty = wrap(&disks, seed);
-        let spa = world::create_pool(&env, machine, &devices_of(&faulty)).map_err(|e| e.to_string())?;
+        let devices: Vec<Device> = devices_of(&faulty).into_iter().take(machine.disks()).collect();
+        let spa = world::create_pool(&env, machine, &devices).map_err(|e| e.to_string())?;
         if random.below(3) == 0 {
             // Occasionally blocks of at least this many bytes become gangs.
             spa.space.force_ganging(4096 << random.below(3));
@@ -159,7 +166,7 @@ impl Run {
     }
 
     fn round(&mut self) -> Result<(), String> {
-        match self.random.below(44) {
+        match self.random.below(46) {
             0..24 => self.step(),
             24..27 => self.look(),
             27..32 => self.misbehave(),
@@ -168,6 +175,7 @@ impl Run {
             36..=38 => self.cut(),
             39 | 40 => self.put_right(),
             41 => self.fill_up(),
+            42 | 43 => self.exchange(),
             _ => self.break_off(),
         }
     }
@@ -289,6 +297,57 @@ impl Run {
         }
     }
 
+    /// Has an idle disk replace one of the pool, or join a mirror; without an idle disk, detaches one.
+    fn exchange(&mut self) -> Result<(), String> {
+        let spa = Arc::clone(&self.actor.spa);
+        let tree = spa.pool.tree();
+        let idle = self.faulty.iter().find(|disk| guid_of(&spa, disk).is_none()).map(Arc::clone);
+        // Those of logs and classes, which stand behind the data, have to be reliable.
+        let data = if self.machine.shape == world::Shape::Stripe { 2 } else { 1 };
+        let of_data = tree.tops().filter(|top| top.id < data);
+        let mut leaves: Vec<u64> = of_data.flat_map(|top| top.leaves()).map(|leaf| leaf.guid).collect();
+        leaves.sort_unstable();
+        let count = u64::try_from(leaves.len()).unwrap_or(1);
+        let target = usize::try_from(self.random.below(count)).ok().and_then(|at| leaves.get(at));
+        let Some(&target) = target else { return Ok(()) };
+        let replacing = self.random.below(3) > 0;
+        let done = match idle {
+            Some(disk) => {
+                disk.clear();
+                let name = blkdev::BlockDevice::name(&*disk).to_owned();
+                let how = if replacing { "replaces" } else { "is attached to" };
+                self.actor.tell(format!("{name} {how} {}", tree.leaf_name(target, 0)));
+                let leaf =
+                    LeafSpec { path: name, is_disk: false, whole_disk: None, devid: None, device: disk };
+                let device = NewDevice::Fresh { leaf, ashift: None };
+                spa.attach(Attach { target, device, replacing, sequential: false })
+            }
+            // Without it the disks that are left might be those that misbehave.
+            None if !self.is_spared(&tree, target) => return Ok(()),
+            None => {
+                self.actor.tell(format!("{} is detached", tree.leaf_name(target, 0)));
+                spa.detach(target)
+            }
+        };
+        match done {
+            Err(e) if !matches!(e.kind(), Kind::Busy | Kind::Unsupported | Kind::Invalid) => {
+                Err(e.to_string())
+            }
+            _ => {
+                self.actor.spa.sync().map_err(|e| e.to_string())?;
+                self.promised = self.past.all_safe(&self.actor);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a leaf of a mirror leaves as many behind as the machine had at first.
+    fn is_spared(&self, tree: &Tree, leaf: u64) -> bool {
+        let Some(top) = tree.top_of(leaf) else { return false };
+        let least = if self.machine.shape == world::Shape::Mirror { 2 } else { 1 };
+        matches!(top.layout, Layout::Mirror) && top.leaves().count() > least
+    }
+
     fn export(&mut self) -> Result<(), String> {
         self.actor.unmount_all().map_err(|e| format!("it can't be unmounted: {e}"))?;
         self.actor.spa.export().map_err(|e| format!("it can't be exported: {e}"))
@@ -309,7 +368,10 @@ impl Run {
         self.actor.tell("power cut".into());
         let (before, promised) = (self.record.len(), self.promised);
         self.was_split = false;
-        self.step()?;
+        match self.random.below(4) {
+            0 => self.exchange()?,
+            _ => self.step()?,
+        }
         if self.was_split {
             // In its middle the disks have a state without a number.
             return Ok(());

@@ -48,7 +48,8 @@ pub fn source_with(candidate: &PoolCandidate, options: blkdev::OpenOptions) -> I
 }
 
 /// As [`source`], with devices that are open already.
-pub fn gathered(candidate: &PoolCandidate, opened: OpenedPool) -> ImportSource {
+pub fn gathered(candidate: &PoolCandidate, mut opened: OpenedPool) -> ImportSource {
+    add_other_names(candidate, &mut opened);
     let found = opened.uberblocks.into_iter();
     let devices: Vec<_> = opened.devices.values().cloned().collect();
     let newest = Newest::by(move || {
@@ -62,6 +63,20 @@ pub fn gathered(candidate: &PoolCandidate, opened: OpenedPool) -> ImportSource {
         config: candidate.config.clone(),
         devices: opened.devices,
         uberblocks: found.map(|f| FoundUberblock { uberblock: f.uberblock, copies: f.copies }).collect(),
+    }
+}
+
+/// A device whose labels name two leaves of the pool is found under both guids: the last leaf of a mirror takes the mirror's
+/// guid, and a power cut may leave two labels of before and two of after, whichever of the two the pool's state is.
+fn add_other_names(candidate: &PoolCandidate, opened: &mut OpenedPool) {
+    for member in candidate.members.values() {
+        let Some(device) = opened.devices.get(&member.guid).cloned() else { continue };
+        let others = member.device.labels.others().into_iter();
+        for (_, guid) in others.filter(|(pool, _)| *pool == candidate.guid) {
+            if !candidate.members.contains_key(&guid) {
+                opened.devices.entry(guid).or_insert_with(|| device.clone());
+            }
+        }
     }
 }
 
