@@ -330,7 +330,10 @@ impl Run {
             }
         };
         match done {
-            Err(e) if !matches!(e.kind(), Kind::Busy | Kind::Unsupported | Kind::Invalid) => {
+            // A disk that was being replaced may have left meanwhile.
+            Err(e)
+                if !matches!(e.kind(), Kind::Busy | Kind::Unsupported | Kind::Invalid | Kind::NotFound) =>
+            {
                 Err(e.to_string())
             }
             _ => {
