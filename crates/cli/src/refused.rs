@@ -53,6 +53,8 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
         ZpoolVerb::Ddtprune(v) => quoted("prune dedup table on", &first(&v.pools)),
         ZpoolVerb::Prefetch(v) => quoted("prefetch ddt in", &first(&v.pools)),
         ZpoolVerb::Reguid(v) => quoted("reguid", &v.pool),
+        ZpoolVerb::Remove(v) if v.stop => Failure::failed(format!("cannot cancel removal: {DENIED}")),
+        ZpoolVerb::Remove(v) => plain("remove", &first(&v.devices)),
         ZpoolVerb::Scrub(v) => plain("scrub", &first(&v.pools)),
         ZpoolVerb::Resilver(v) => plain("restart resilver on", &first(&v.pools)),
         ZpoolVerb::Upgrade(v) => quoted("upgrade", &first(&v.pools)),
@@ -72,7 +74,6 @@ fn without_module(words: &[std::ffi::OsString]) -> Failure {
     let names = other(words);
     let name = |at: usize| names.get(at).map_or("", String::as_str);
     match words.first().and_then(|word| word.to_str()).unwrap_or_default() {
-        "remove" => plain("remove", name(1)),
         "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
         "program" => Failure::failed("Permission denied. Channel programs must be run as root."),
         _ => Failure::failed(DENIED),

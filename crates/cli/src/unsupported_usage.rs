@@ -44,7 +44,7 @@ const PLAIN: Form = Form {
 };
 
 /// The unimplemented verbs.
-const FORMS: [Form; 4] = [
+const FORMS: [Form; 3] = [
     Form {
         verb: "split",
         options: "gLR:lno:P",
@@ -52,7 +52,6 @@ const FORMS: [Form; 4] = [
         usage: "[-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]",
         ..PLAIN
     },
-    Form { verb: "remove", options: "npsw", usage: "[-npsw] <pool> <device> ...", ..PLAIN },
     Form {
         command: "zfs",
         verb: "redact",

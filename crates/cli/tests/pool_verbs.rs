@@ -542,3 +542,53 @@ fn what_can_not_be_done_yet_looks_at_its_words_first() {
         assert!(run.code == code && run.err.starts_with(why), "{line}: {}: {}", run.code, run.err);
     }
 }
+
+#[test]
+fn devices_are_removed() {
+    let live = Live::new();
+    let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|name| live.disk(name, 128));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} {b} log {c} cache {d} spare {e}"));
+    (0..20).for_each(|n| drop(live.ok(&format!("zfs create tank/{n}"))));
+    assert_eq!(live.fails("zpool remove tank nodisk"), "cannot remove nodisk: no such device in pool\n");
+    assert_eq!(live.fails("zpool remove -s tank"), "cannot cancel removal: No anode\n");
+    for gone in [&c, &d, &e] {
+        live.ok(&format!("zpool remove tank {gone}"));
+        assert!(!live.ok("zpool status -P tank").contains(gone.as_str()));
+        assert_eq!(
+            live.fails(&format!("zpool remove tank {gone}")),
+            format!("cannot remove {gone}: no such device in pool\n")
+        );
+    }
+    let memory = live.ok(&format!("zpool remove -n tank {b}"));
+    assert!(memory.starts_with(&format!("Memory that will be used after removing {b}: ")), "{memory}");
+    let exact = live.ok(&format!("zpool remove -np tank {b}"));
+    assert!(exact.trim_end().rsplit(' ').next().unwrap().parse::<u64>().unwrap() >= 24, "{exact}");
+    // What is left would be too small with what is kept back.
+    assert_eq!(live.fails(&format!("zpool remove tank {b}")), format!("cannot remove {b}: out of space\n"));
+    let large = live.disk("large", 512);
+    live.ok(&format!("zpool add -f tank {large}"));
+    live.ok(&format!("zpool remove -w tank {b}"));
+    let status = live.ok("zpool status -P tank");
+    assert!(status.contains("remove: Removal of vdev 1 copied ") && !status.contains(b.as_str()), "{status}");
+    assert!(status.contains(" memory used for removed device mappings\n"), "{status}");
+    live.ok("zpool wait -t remove tank");
+    let raidz = ["r1", "r2", "r3"].map(|name| live.disk(name, 128)).join(" ");
+    let what =
+        "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";
+    assert_eq!(
+        live.fails(&format!("zpool add -f tank raidz {raidz}")),
+        format!("cannot add to 'tank': {what}\n")
+    );
+    let internal = live.ok("zpool history -il tank");
+    for record in [
+        "vdev remove tank vdev (log) ",
+        "vdev remove started tank vdev 1 ",
+        "vdev remove completed tank vdev 1",
+    ] {
+        assert!(internal.contains(record), "{record}: {internal}");
+    }
+    // The disk belongs to no pool any more.
+    live.ok(&format!("zpool create -O mountpoint=none other {b}"));
+    live.ok("zpool destroy other");
+    live.export_and_verify("tank");
+}

@@ -28,6 +28,7 @@ mod list_vdevs;
 pub(crate) mod not_yet;
 mod progress;
 pub mod prop;
+mod remove;
 mod reopen;
 pub(crate) mod repeat;
 pub mod scripts;
@@ -105,6 +106,8 @@ pub enum ZpoolVerb {
     Scrub(scrub::Scrub),
     /// Begin a resilver anew
     Resilver(scrub::Resilver),
+    /// Remove devices from a pool
+    Remove(remove::Remove),
     /// Wait until something is done
     Wait(wait::Wait),
     /// Write to the free space of devices
@@ -186,6 +189,7 @@ impl Verb for Zpool {
             ZpoolVerb::Upgrade(v) => v.run(ctx),
             ZpoolVerb::Scrub(v) => v.run(ctx),
             ZpoolVerb::Resilver(v) => v.run(ctx),
+            ZpoolVerb::Remove(v) => v.run(ctx),
             ZpoolVerb::Wait(v) => v.run(ctx),
             ZpoolVerb::Checkpoint(v) => v.run(ctx),
             ZpoolVerb::Initialize(v) => v.run(ctx),

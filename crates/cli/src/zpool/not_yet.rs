@@ -1,6 +1,5 @@
 //! Verbs that can't be done yet: what is wrong with the pools, devices and datasets that they name is said first.
 
-use super::device;
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::unsupported_usage::{Form, Line};
@@ -13,26 +12,18 @@ use crate::zfs::target::Target;
 /// What is wrong with that.
 pub fn check(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
     match form.command {
-        "zpool" => check_pool(form, line, ctx),
+        "zpool" => check_pool(line, ctx),
         _ => check_dataset(form, line, ctx),
     }
 }
 
-fn check_pool(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
+fn check_pool(line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(name) = line.arguments.first() else { return Ok(()) };
-    let Some(pool) = ctx.pool(name) else {
+    if ctx.pool(name).is_none() {
         let what = format!("cannot open '{name}': no such pool");
         return Err(Failure::failed(what));
-    };
-    let has = |word: &str| device::find(&pool, word).is_some();
-    match (form.verb, line.arguments.get(1..).unwrap_or_default()) {
-        ("remove", []) if !line.options.contains(&'s') => Err(Failure::usage("missing device")),
-        ("remove", devices) => match devices.iter().find(|device| !has(device)) {
-            Some(device) => Err(Failure::failed(format!("cannot remove {device}: no such device in pool"))),
-            None => Ok(()),
-        },
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 fn check_dataset(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {

@@ -78,6 +78,7 @@ fn left(activity: &str, pool: &Imported, spa: &Spa) -> Result<Option<u64>, Failu
         },
         "initialize" => spa.sweep_left(SweepKind::Initialize, &[]),
         "trim" => spa.sweep_left(SweepKind::Trim, &[]),
+        "remove" => spa.removal_left()?,
         "resilver" => spa.scan_left(ScanFunc::Resilver)?,
         "scrub" => spa.scan_left(ScanFunc::Scrub)?,
         _ => None,

@@ -110,6 +110,9 @@ impl Spa {
                 return Err(Error::new(Kind::Unsupported, what));
             }
             spa.check_no_checkpoint()?;
+            if spa.is_removing() {
+                return Err(Error::new(Kind::Busy, "device removal in progress"));
+            }
             spa.note_checkpoint(tx)
         })
     }

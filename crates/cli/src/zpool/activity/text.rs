@@ -1,5 +1,7 @@
 //! The lines of `zpool status` on what a pool was busy with.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use zcommon::units::{nicebytes, nicenum};
 use zutil::names::{NameStyle, vdev_name};
 
@@ -21,6 +23,13 @@ impl Activity {
         let parts = scan.into_iter().chain(removal.unwrap_or_default()).chain(checkpoint);
         parts.chain(expansion.unwrap_or_default()).collect()
     }
+}
+
+/// Hours from which on no time is told.
+const SLOW_HOURS: u64 = 30 * 24;
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn percent(part: u64, whole: u64) -> f64 {
@@ -98,12 +107,7 @@ impl Removal {
             state::CANCELED => vec![format!("remove: Removal of {name} canceled on {}", clock(self.end))],
             state::SCANNING => vec![
                 format!("remove: Evacuation of {name} in progress since {}", clock(self.start)),
-                format!(
-                    "\t{} copied out of {}, {:.2}% done",
-                    nicenum(self.copied),
-                    nicenum(self.to_copy),
-                    percent(self.copied, self.to_copy)
-                ),
+                self.progress(now()),
             ],
             _ => return Vec::new(),
         };
@@ -111,6 +115,23 @@ impl Removal {
             lines.push(format!("\t{} memory used for removed device mappings", nicenum(self.mapping_memory)));
         }
         lines
+    }
+
+    /// How far the copy has come by `now`, in seconds since 1970.
+    fn progress(&self, now: u64) -> String {
+        let rate = (self.copied.max(1) / now.saturating_sub(self.start).max(1)).max(1);
+        let minutes = self.to_copy.saturating_sub(self.copied) / rate / 60;
+        let end = match minutes / 60 {
+            hours if hours < SLOW_HOURS => format!(", {hours}h{}m to go", minutes % 60),
+            _ => ", (copy is slow, no estimated time)".to_owned(),
+        };
+        format!(
+            "\t{} copied out of {} at {}/s, {:.2}% done{end}",
+            nicenum(self.copied.max(1)),
+            nicenum(self.to_copy),
+            nicenum(rate),
+            percent(self.copied.max(1), self.to_copy)
+        )
     }
 }
 
@@ -214,7 +235,11 @@ mod tests {
             "{}",
             running[0]
         );
-        assert_eq!(running[1], "\t3.81M copied out of 8.58M, 44.44% done");
+        let running = Removal { state: state::SCANNING, copied: 4_000_001, ..removal };
+        let line = running.progress(100 + 100);
+        assert_eq!(line, "\t3.81M copied out of 8.58M at 39.1K/s, 44.44% done, 0h2m to go");
+        let slow = Removal { copied: 1, to_copy: 1 << 40, ..running }.progress(1 << 20);
+        assert!(slow.ends_with("at 1/s, 0.00% done, (copy is slow, no estimated time)"), "{slow}");
         let reflow = Expansion { state: 1, vdev: 0, start: 1, end: 0, to_reflow: 9_000_000, reflowed: 55 };
         assert_eq!(reflow.lines("raidz1-0")[1], "\t55 / 8.58M copied, 0.00% done");
     }

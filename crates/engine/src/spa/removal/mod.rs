@@ -115,6 +115,11 @@ impl Spa {
         Ok(running.map(|removal| removal.to_copy.saturating_sub(removal.copied)))
     }
 
+    /// Whether a top-level vdev is being removed, or about to be.
+    pub(super) fn is_removing(&self) -> bool {
+        self.removing.active.load(Ordering::Acquire) || self.removing.starting.load(Ordering::Acquire)
+    }
+
     /// Txgs that made copies for the removal under way: what a leaf missed of them no scan finds before the removal ends.
     pub(super) fn copied_in(&self) -> BTreeSet<u64> {
         self.removing.births.lock().clone()

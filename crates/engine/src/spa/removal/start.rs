@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nvpair::NvList;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, vdev_top};
 use ondisk::pool::SpaRemoving;
 use zcommon::features::Feature;
@@ -12,6 +13,7 @@ use crate::dmu::edit::Edit as _;
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
+use crate::spa::layout::Layout;
 use crate::spa::layout::config::TOP_ZAP;
 use crate::spa::space_store::set;
 use crate::spa::vdev_props::{self, NON_ALLOCATING};
@@ -26,6 +28,8 @@ pub(super) const BUSY: &str = "pool is busy";
 const NO_SPACE: &str = "out of space";
 const BAD_CONFIG: &str =
     "invalid config; all top-level vdevs must have the same sector size and not be raidz.";
+const NO_STRIPES: &str =
+    "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";
 /// Bytes of an entry of a mapping.
 const ENTRY: u64 = 24;
 /// Longest range that is copied as one.
@@ -39,7 +43,7 @@ impl Spa {
     /// In the words of `zpool remove`; nothing has changed then.
     #[doc(alias = "spa_vdev_remove")]
     pub fn remove(&self, guid: u64) -> Result<()> {
-        self.refuse_with_checkpoint()?;
+        self.check_no_checkpoint()?;
         if self.remove_aux(guid)? {
             return Ok(());
         }
@@ -85,15 +89,25 @@ impl Spa {
         })
     }
 
-    fn refuse_with_checkpoint(&self) -> Result<()> {
-        if !self.features.is_active(Feature::ZpoolCheckpoint) {
+    /// Refuses new vdevs to which nothing could be copied.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(in crate::spa) fn check_beside_removed(&self, layout: &Layout) -> Result<()> {
+        let tree = self.pool.zio.tree();
+        let removing = self.is_removing();
+        if !removing && !tree.tops().any(|top| top.is_removed()) {
             return Ok(());
         }
-        let what = match self.pool.checkpoint_uberblock()? {
-            Some(_) => "checkpoint exists",
-            None => "currently discarding checkpoint",
+        let ashift = self.common_ashift();
+        let refused = |top: &NvList| {
+            let striped = matches!(top.str("type"), Some("raidz" | "draid"));
+            striped || removing && ashift.is_some_and(|ashift| top.u64("ashift") != Some(ashift))
         };
-        Err(Error::new(Kind::Busy, what))
+        match layout.tops.iter().any(refused) {
+            true => Err(Error::new(Kind::Invalid, NO_STRIPES)),
+            false => Ok(()),
+        }
     }
 
     /// The top-level vdev of that guid.
@@ -166,6 +180,7 @@ impl Spa {
     fn check_removal(&self, at: &MosTx<'_>, vdev: u64) -> Result<()> {
         let tree = self.pool.zio.tree();
         let top = tree.top(vdev).ok_or_else(|| Error::not_found("no such device in pool"))?;
+        self.check_no_checkpoint()?;
         let invalid = || Err(Error::new(Kind::Invalid, BAD_CONFIG));
         if !at.enabled(Feature::DeviceRemoval) {
             return Err(Error::unsupported(NOT_SUPPORTED));
