@@ -45,6 +45,9 @@ impl Verb for Daemon {
         let _ = rustix::thread::set_name(c"aquifer");
         zfuse::mount_helper::work_apart();
         zfuse::raise_limits();
+        // The client that starts a daemon reads this process's standard output to its end, which another descriptor of it would put
+        // off until the daemon ends.
+        ctx.raw_out = None;
         let (place, stop) = (RunPaths::of_process(), ctx.interrupt.flag());
         let served = daemon::server::serve(&place, Arc::new(Verbs), stop, self.stay);
         served.map(|()| Exit::OK).map_err(|e| Failure::failed(format!("daemon: {e}")))
