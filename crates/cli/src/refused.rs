@@ -137,7 +137,7 @@ mod tests {
             let words: Vec<_> = words.iter().map(Into::into).collect();
             super::without_module(&words).message().unwrap_or_default()
         };
-        assert_eq!(said(&["remove", "tank", "a"]), "cannot remove a: permission denied");
-        assert_eq!(said(&["trim", "tank"]), "cannot trim 'tank': permission denied");
+        assert_eq!(said(&["split", "tank", "half"]), "Unable to split tank: permission denied");
+        assert_eq!(said(&["redact", "a@b", "c", "a@d"]), "permission denied");
     }
 }

@@ -45,8 +45,8 @@ fn links_act(bin: &Path) {
         ("zpool", "zpool command args"),
         ("zfs", "zfs command args"),
         ("zdb", "leak detection"),
-        ("arcstat", "cache does"),
-        ("arc_summary", "in the cache"),
+        ("arcstat", "cache statistics"),
+        ("arc_summary", "efficiency of the cache"),
     ] {
         let direct = run(name, &["--help"]);
         assert!(direct.contains(about) || direct.contains(&about.to_lowercase()), "{name}: {direct}");
