@@ -26,7 +26,8 @@ create() { # POOL WORDS…, with @N for its disk N and @ for all
       *) words+=("$word") ;;
     esac
   done
-  zpool create -f -O mountpoint="$mnt/$pool" -O acltype=posix "$pool" "${words[@]}"
+  # The guest's OpenZFS is 2.3: what a 2.4 feature is used for, it could only read.
+  zpool create -f -o compatibility=openzfs-2.3-linux -O mountpoint="$mnt/$pool" -O acltype=posix "$pool" "${words[@]}"
 }
 
 work_in() { # POOL
@@ -64,6 +65,46 @@ one classes 6 200 -O special_small_blocks=8K -O dnodesize=auto -O recordsize=16K
 disks keys 1 300; echo password1 > "$pools/keys/key"
 create keys -O encryption=on -O keyformat=passphrase -O keylocation="file://$pools/keys/key" @ && work_in keys &&
   zfs set keylocation=prompt keys && finish keys
+
+small() { # POOL: some files and a snapshot
+  fill "$mnt/$1" "$here/../../docs"; zfs snapshot "$1@one"
+}
+
+small_end() { # POOL
+  manifest "$mnt/$1" > "$pools/$1/manifest"
+  zpool sync "$1"; accounts "$1" > "$pools/$1/accounts"
+  zpool export "$1" && echo "made $1"
+}
+
+# Equal files in both kinds of dedup tables, some freed again.
+for kind in twins twins-old; do
+  disks $kind 2 300; table=; [ $kind = twins ] || table=disabled
+  create $kind ${table:+-o feature@fast_dedup=$table} -O dedup=on mirror @ && small $kind &&
+    cp --reflink=never "$mnt/$kind/rand" "$mnt/$kind/again" && cp --reflink=never -a "$mnt/$kind/src" "$mnt/$kind/twice" &&
+    rm -r "$mnt/$kind/src" && small_end $kind
+done
+
+# A disk was removed, and one is on its way out.
+disks gone 4 250
+create gone @ && small gone && zpool remove -w gone "$pools/gone/d2" && head -c 20000000 /dev/urandom > "$mnt/gone/late" && small_end gone
+
+# Written on after a checkpoint.
+disks kept 2 250
+create kept mirror @ && small kept && zpool checkpoint kept && rm -r "$mnt/kept/src" && echo late > "$mnt/kept/late" && small_end kept
+
+# What another pool sent: plain, compressed, and raw increments.
+disks source 1 300; disks received 2 300
+create source -O compression=zstd @ && zfs create source/fs && zfs set mountpoint="$mnt/source/fs" source/fs &&
+  fill "$mnt/source/fs" "$here/../../docs" && zfs snapshot source/fs@one && rm -r "$mnt/source/fs/src" && zfs snapshot source/fs@two &&
+  create received mirror @ && zfs send -c source/fs@one | zfs receive -o mountpoint="$mnt/received/fs" received/fs &&
+  zfs send -c -i @one source/fs@two | zfs receive received/fs && manifest "$mnt/received/fs" > "$pools/received/manifest.fs" &&
+  small_end received
+zpool export source 2> /dev/null; rm -rf "$pools/source"
+
+# A mirror that was a disk, one disk of it replaced.
+disks swapped 4 250
+create swapped @1 && small swapped && zpool attach -w swapped "$pools/swapped/d1" "$pools/swapped/d2" &&
+  zpool replace -w swapped "$pools/swapped/d1" "$pools/swapped/d3" && small_end swapped
 
 # Its second disk was away while most was written.
 disks away 4 200
