@@ -96,7 +96,7 @@ create kept mirror @ && small kept && zpool checkpoint kept && rm -r "$mnt/kept/
 disks source 1 300; disks received 2 300
 create source -O compression=zstd @ && zfs create source/fs && zfs set mountpoint="$mnt/source/fs" source/fs &&
   fill "$mnt/source/fs" "$here/../../docs" && zfs snapshot source/fs@one && rm -r "$mnt/source/fs/src" && zfs snapshot source/fs@two &&
-  create received mirror @ && zfs send -c source/fs@one | zfs receive -o mountpoint="$mnt/received/fs" received/fs &&
+  create received mirror @ && small received && zfs send -c source/fs@one | zfs receive -o mountpoint="$mnt/received/fs" received/fs &&
   zfs send -c -i @one source/fs@two | zfs receive received/fs && manifest "$mnt/received/fs" > "$pools/received/manifest.fs" &&
   small_end received
 zpool export source 2> /dev/null; rm -rf "$pools/source"

@@ -1,5 +1,5 @@
 //! Files as devices: bytes, bounds, modes, both cache modes, many requests at once.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::io::{ErrorKind, Write};
 use std::sync::mpsc;

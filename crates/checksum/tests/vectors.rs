@@ -4,7 +4,7 @@
 //!   bytes of [`pseudo_random`], by length; under each `salt` line, 0 is all zeros, 1 is `i * 7 + 1`.
 //! - `golden.txt`: blocks of the golden pool `checksums`, one for each dataset, with the checksum that
 //!   zdb shows in the block pointer pointing at it. The salt is that pool's.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use checksum::{Algorithm, Cksum, Salt, Salted, digest};

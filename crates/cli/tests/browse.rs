@@ -1,4 +1,5 @@
 //! The verbs that look into and copy out of a pool, on pools that OpenZFS made.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

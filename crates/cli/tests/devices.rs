@@ -1,5 +1,5 @@
 //! Disks that are taken out of use, declared faulted, lost and brought back, from the command line.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
 

@@ -1,4 +1,5 @@
 //! Disks that are attached, detached and replaced, from the command line.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
 

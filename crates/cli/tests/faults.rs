@@ -1,5 +1,5 @@
 //! What becomes of an error of this program, and what is left of keys.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::expect_used, reason = "tests")]
 
 mod live;
 

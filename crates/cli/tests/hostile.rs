@@ -1,7 +1,7 @@
 //! The commands on pools that lie: each ends soon, in bounded memory, with an exit code of its own choosing.
 //!
 //! `AQUIFER_HOSTILE=TEXT` runs the lies whose names contain the text; without it a few of each kind run.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

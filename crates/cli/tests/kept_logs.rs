@@ -1,6 +1,6 @@
 //! An intent log that can't be replayed, from the command line: what the mount says, what `-o ro` and `readonly=on` show, and how
 //! the log is given up.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
 

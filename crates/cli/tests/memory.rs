@@ -1,5 +1,5 @@
 //! What the daemon keeps in memory: its settings, its counters, and that it keeps its promise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
 

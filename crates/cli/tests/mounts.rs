@@ -1,5 +1,5 @@
 //! Mounts by the built binary: properties that change while the file system is in use, and `.zfs`.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
 

@@ -1,4 +1,5 @@
 //! What is done to whole pools and to their vdevs, from the command line.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
 

@@ -1,5 +1,5 @@
 //! `aquifer zdb` on damaged pools: every option comes to an end and never panics.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
 

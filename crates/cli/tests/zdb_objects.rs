@@ -1,6 +1,6 @@
 //! `zdb -d`, `-i`, `-O`, `-r`, `-B` on pools that OpenZFS made: against its own zdb where that is installed,
 //! against what it printed else; and on pools from an enemy.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};

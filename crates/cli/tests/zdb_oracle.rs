@@ -4,7 +4,7 @@
 //! Not compared, because it must differ: `-k` (zdb pretends to write a txg when it rewinds), numbers of `-s` (what
 //! each program itself read), standard error, and bytes that zdb 2.3.2 prints from memory that it never filled
 //! (`-R` with an lsize and no `d`).
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

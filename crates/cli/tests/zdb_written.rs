@@ -1,5 +1,5 @@
 //! What the real zdb and zhack print of a pool that we wrote is what our zdb prints of it.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

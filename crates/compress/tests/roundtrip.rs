@@ -1,4 +1,5 @@
 //! What is compressed comes back; what is damaged is refused without harm.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use compress::{Algorithm, DecompressError, compress, decompress};
 use proptest::prelude::*;

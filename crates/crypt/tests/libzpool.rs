@@ -4,7 +4,7 @@
 //! `tests/data/libzpool.txt` holds what it gave for the blocks that the functions here build (salt 1 to
 //! 8, IV 1 to 12), with the keys of the datasets in [`common`]: pseudo-random bytes, in which only the
 //! fields that say where things are have been made to fit.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
 
 mod common;

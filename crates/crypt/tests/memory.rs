@@ -1,5 +1,5 @@
 //! Nothing of a key is left in memory once it is dropped.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

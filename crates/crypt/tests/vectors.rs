@@ -4,7 +4,7 @@
 //! pointer, and the SHA-256 of the plaintext where OpenZFS's own tools gave it. `pass`, `raw` and `hex`
 //! come from OpenZFS 2.3.2 (aes-256-gcm, aes-128-ccm, aes-192-gcm); `v0` from the pool `cryptv0` of
 //! OpenZFS's test suite, of the time before version 1 (aes-256-ccm).
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
 
 mod common;

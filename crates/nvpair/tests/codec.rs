@@ -1,4 +1,5 @@
 //! Both encodings against each other, against hand-made bytes, and against hostile ones.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use nvpair::{
     DecodeErrorKind, EncodeError, Encoding, Endian, MAX_DEPTH, NvFlags, NvList, NvString, NvType, NvValue,

@@ -1,4 +1,5 @@
 //! Blocks that OpenZFS wrote, decoded; the expected values are what zdb 2.3.2 prints of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use ondisk::drr::{Drr, DrrBody, stream_feature};
 use ondisk::sa::{SaAttr, SaByteswap, SaHeader};

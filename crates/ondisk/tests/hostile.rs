@@ -1,5 +1,5 @@
 //! No bytes make a decoder or a byte swap panic, and none makes it run or allocate without bound.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::indexing_slicing, reason = "a test")]
 
 use ondisk::*;

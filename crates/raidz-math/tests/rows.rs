@@ -1,5 +1,5 @@
 //! Parity against the textbook, and every set of missing columns of small rows back.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
 //! Power cuts of a mounted file system: what fsync promised is there when it is mounted again, the rest is whole or
 //! not there, and no block is lost or leaked.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

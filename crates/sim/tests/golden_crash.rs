@@ -3,6 +3,7 @@
 //!
 //! A few images in the default run, more of all pools by hand; `sim crash SEED COUNT FOLDER` does the same with any
 //! folder of disks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Logs on devices that fail, or are not there, when a pool is imported.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! The intent log and numbers of objects that are used again: what was done to a file that went is not done to the
 //! next one of its number.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Blocks of the MOS that can't be written over where a pass before put them: they get another place, and the old one is
 //! freed once.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::io;
 use std::ops::Range;

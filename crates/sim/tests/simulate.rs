@@ -1,4 +1,5 @@
 //! The whole engine from a seed, a few of them; `make simulate` goes on from any.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! OpenZFS's own engine goes on with pools that we wrote, and we go on with what it made of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! A pool's checkpoint: taken, gone back to, discarded; both versions of zdb are the judges.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! What is damaged fails where it is used, and nothing else does: neither the pool nor other files.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Disks that fail, are taken out of use and come back while a pool is written: how they are then, what is read, and
 //! what real zdb says of the pool.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::io::Write as _;

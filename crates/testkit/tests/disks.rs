@@ -1,5 +1,5 @@
 //! Disks that come and go: attach, detach, replace and hot spares, judged by real zdb, with power cuts between.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;

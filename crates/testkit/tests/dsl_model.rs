@@ -1,5 +1,6 @@
 //! Random sequences of dataset operations, held to a recount: what every block on disk says of used, referenced
 //! and unique space must be what datasets and directories record.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

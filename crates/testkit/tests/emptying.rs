@@ -1,5 +1,6 @@
 //! Large file systems of pools without `async_destroy` are emptied before they are destroyed; a crash at any point of that leaves
 //! what the next import destroys.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::sync::Arc;

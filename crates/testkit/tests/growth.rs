@@ -1,5 +1,5 @@
 //! Pools whose devices have grown: what they have then, what real zdb says of them, and when they grow by themselves.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
 //! Snapshots that last as long as the work that needs them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use engine::dsl::write::Encryption;
 use testkit::{pools, zdb};

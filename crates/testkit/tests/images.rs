@@ -1,5 +1,5 @@
 //! Folders of images as people bring them: cut short, zeroed, doubled, mixed up, or no images at all.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

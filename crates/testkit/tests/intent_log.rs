@@ -1,4 +1,5 @@
 //! Intent logs that we write, judged by real zdb; and those that OpenZFS left.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Labels and uberblocks of real pools, encoded again by us: the same bytes.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::fs::File;

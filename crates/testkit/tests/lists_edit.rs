@@ -1,6 +1,6 @@
 //! Deadlists, livelists and block lists of the golden pools: their counts are what we count, and edited copies of
 //! them stay right.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

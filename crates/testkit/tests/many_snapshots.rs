@@ -1,6 +1,7 @@
 //! Many snapshots of one file system are destroyed in one txg: accounts stay exact, and the time grows with their number.
 //!
 //! `AQUIFER_SNAPSHOTS=N[,M…]` sets how many (by default 60) and prints the CPU time of each step.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! A pool with `multihost=on` tells others that it is in use, and those who import it listen.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

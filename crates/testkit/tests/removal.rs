@@ -1,5 +1,5 @@
 //! Removal of top-level vdevs: copied, cut anywhere, stopped, condensed; judged by zdb.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Golden pools imported for writing, written, exported, and judged by zdb and by what OpenZFS saw in them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! System attributes of the golden pools: decoded and built again, they are the same bytes.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use engine::sa::{SaAttrs, SaTables};
 use engine::spa::OpenOptions;

@@ -1,6 +1,6 @@
 //! Scrub and resilver: what they repair, what they report, how they go on after an export, and what becomes of a scan when
 //! datasets change beside it.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;

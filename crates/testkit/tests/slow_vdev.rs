@@ -1,5 +1,5 @@
 //! A vdev that is much slower than the other gets fewer blocks.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::sync::{Arc, Mutex, mpsc};

@@ -1,5 +1,6 @@
 //! Pools in which much is written and freed over many groups, so that space maps grow, are flushed and written anew;
 //! real zdb says at several moments whether they are right.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! `zpool initialize` and `zpool trim`: all free space is met, nothing else is touched, and what was cut goes on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};

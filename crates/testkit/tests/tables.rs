@@ -1,5 +1,5 @@
 //! Tables of the golden pools, held against the sums that the pools keep of them.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::HashMap;
 use std::sync::Arc;

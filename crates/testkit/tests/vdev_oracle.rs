@@ -6,7 +6,7 @@
 //! found. And a plan that writes the block's bytes must put on each child just what is there.
 //!
 //! Runs on the golden pools, and on fresh pools by `ztest`; says so and passes where there are none or no `zdb`.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 use engine::vdev::draid::{DraidGeometry, DraidPlan};

@@ -1,5 +1,5 @@
 //! Pools that we make over every kind of vdev, some with devices that die, judged by real zdb.
-
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! ZAPs of the golden pools: their structure by the rules that writers keep, and edited copies of them.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! ZAPs that we write, read by real zdb.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Words that users and disks may say: whatever they are, an answer and no panic.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use proptest::prelude::*;
 use zcommon::draid::DraidConfig;

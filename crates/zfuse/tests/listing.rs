@@ -1,5 +1,5 @@
 //! Listings of a mount, in small steps and from old places, while the directory changes.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

@@ -1,6 +1,6 @@
 //! A mount for writing, held to a directory of this machine: the same operations give the same answers and leave the
 //! same tree. Then real zdb looks at the pool.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bench;
 

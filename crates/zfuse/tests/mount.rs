@@ -1,4 +1,5 @@
 //! Real mounts of golden pools, held to what OpenZFS saw in them through the kernel.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::fs;

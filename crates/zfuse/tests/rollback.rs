@@ -1,6 +1,6 @@
 //! A mounted file system gets the content of a snapshot: the mount stays, and who has files open goes on with them as the
 //! snapshot has them. Then real zdb looks at the pool.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::cell::RefCell;
 use std::fs;

@@ -1,5 +1,5 @@
 //! Files without a name, the time of birth, and set-id bits on a mount.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bench;
 

@@ -1,4 +1,5 @@
 //! Accounts that begin when a file system has files already.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

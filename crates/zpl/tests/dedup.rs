@@ -1,4 +1,5 @@
 //! Dedup tables after random work, in both forms, against a model and real zdb.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Intent logs that can't be replayed: the mount is refused and says why, the log stays, other file systems are mounted,
 //! and the log can be given up.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 

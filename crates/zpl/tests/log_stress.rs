@@ -1,4 +1,5 @@
 //! Mounted file systems under many callers, and on a device for logs that fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Mounted file systems: what fsync promised is there after a crash, as the file system had it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

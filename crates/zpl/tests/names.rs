@@ -4,6 +4,7 @@
 //! (normalization=formD) and `kc` (both: insensitive, formKC). Each has 300 files `File-Number-NNNN.Txt`,
 //! which makes the directory a fat ZAP hashed by folded names, and nine odd ones; `ci` also
 //! `SmallDir/MiXed`. What is expected here is what zfs-fuse gave for the same names.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! File systems of versions 1 to 4: written, read back, replayed, upgraded.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Random operations against models: bytes of a file, and a tree of names.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! File systems that we write, as real zdb and our own reader find them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 

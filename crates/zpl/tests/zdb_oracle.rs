@@ -2,6 +2,7 @@
 //! 3, sparc's byte order, zstd by FreeBSD on ppc64), held against what zdb says of them.
 //!
 //! The images are part of OpenZFS's test suite; where it or zdb is not installed, the test says so.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

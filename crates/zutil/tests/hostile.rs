@@ -1,5 +1,5 @@
 //! Labels from an enemy: whatever they say, the answer comes soon, in bounded memory, without panic.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;
 

@@ -1,5 +1,5 @@
 //! The text of an import listing. Every expectation was taken from OpenZFS 2.3.2, with guids for names.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used, reason = "tests")]
 
 mod common;
 

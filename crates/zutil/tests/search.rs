@@ -1,5 +1,5 @@
 //! Pools from labels: any one label is enough, devices are known by guid, contradictions are noted.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, clippy::expect_used, reason = "tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! A volume made by OpenZFS, byte for byte.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use engine::dmu::Span;
 use sha2::{Digest, Sha256};

@@ -64,6 +64,8 @@ struct Started<T> {
     tag: T,
     promise: Promise<Result<Blkptr>>,
     data: Buf,
+    /// Whether `data` are the logical bytes: those of a stream can be compressed or encrypted.
+    logical: bool,
 }
 
 /// Writes blocks in the order in which `requests` makes them, and waits for all; `done` is told the pointer of each, in
@@ -77,14 +79,18 @@ pub fn write_each<T>(
     let (zio, flow) = (arc.zio(), Flow::of(arc));
     let mut finish = |started: Started<T>| {
         let result = started.promise.wait(&**zio.executor());
-        if let Ok(bp) = &result {
-            arc.insert(bp, Form::Logical, &started.data);
+        match &result {
+            Ok(bp) if started.logical => arc.insert(bp, Form::Logical, &started.data),
+            // Written in place, it has the identity of the block before it.
+            Ok(bp) => arc.freed(bp),
+            Err(_) => {}
         }
         done(started.tag, result);
     };
     let (mut waiting, mut held) = (VecDeque::<Started<T>>::new(), 0_usize);
     for (tag, request) in requests {
         let (promise, data) = (Promise::default(), request.data.clone());
+        let logical = request.stored.is_none_or(|form| form.is_logical());
         let (theirs, bytes, room) = (promise.clone(), data.len().saturating_add(OVERHEAD), Arc::clone(&flow));
         flow.enter(bytes, &**zio.executor());
         let over = move |result| {
@@ -92,7 +98,7 @@ pub fn write_each<T>(
             theirs.set(result);
         };
         zio.write(request, Box::new(over));
-        waiting.push_back(Started { tag, promise, data });
+        waiting.push_back(Started { tag, promise, data, logical });
         held = held.saturating_add(bytes);
         // Those that are written wait for their turn; a slow one at the front must not let them become many.
         while held > flow.window.saturating_mul(2)

@@ -465,6 +465,6 @@ mod tests {
         assert_eq!(kind(KeyFormat::Passphrase, b"a passphrase", Some(99_999)), Err(Kind::Invalid));
         assert_eq!(kind(KeyFormat::Passphrase, b"short", Some(100_000)), Err(Kind::KeyWrong));
         let salts = [(); 2].map(|()| kind(KeyFormat::Passphrase, b"a passphrase", Some(100_000)));
-        assert!(salts[0] != salts[1] && salts[0].clone().unwrap().unwrap().iters == 100_000);
+        assert!(salts[0] != salts[1] && salts[0].unwrap().unwrap().iters == 100_000);
     }
 }

@@ -76,6 +76,13 @@ pub struct AsStored {
     pub crypt: Option<BlockParams>,
 }
 
+impl AsStored {
+    /// Whether the stored bytes are the logical ones.
+    pub fn is_logical(&self) -> bool {
+        self.compress == CompressType::Off && self.crypt.is_none()
+    }
+}
+
 /// A block to be written.
 #[derive(Debug, Clone)]
 pub struct WriteRequest {

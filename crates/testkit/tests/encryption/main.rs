@@ -1,4 +1,5 @@
 //! Encrypted datasets that we write, read by real zdb with the key, and by us.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -100,6 +100,15 @@ fn compressed_and_embedded_blocks_stay_as_they_are() {
     assert_holds(&opened, &pool, "at-b", "ours/src@b");
 }
 
+/// The blocks that were just written are in the cache: those that came compressed are not read as their logical bytes.
+#[test]
+fn what_came_compressed_is_read_decompressed_before_the_next_import() {
+    let Some(pool) = golden::get("streams") else { return };
+    let place = Place::new();
+    place.receive(&read(&pool, "full-b-Lec"), "ours/src@b", &|_| ()).expect("a stream");
+    assert_holds(&place.spa().pool, &pool, "at-b", "ours/src@b");
+}
+
 #[test]
 fn a_redacted_stream_leaves_out_what_it_left_out() {
     let Some(pool) = golden::get("streams") else { return };
