@@ -152,7 +152,7 @@ fn members(bytes: &[u8]) -> Vec<Member> {
         let records = std::mem::take(&mut records);
         all.push(Member { kind: header[156], name, records, data: data.to_vec() });
     }
-    assert!(bytes[at..].len() >= 1024 && bytes.len() % 10_240 == 0);
+    assert!(bytes[at..].len() >= 1024 && bytes.len().is_multiple_of(10_240));
     all
 }
 

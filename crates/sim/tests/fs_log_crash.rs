@@ -94,7 +94,7 @@ fn change(fs: &FsWriter, random: &mut Rng) -> zpl::Result<BTreeSet<&'static str>
         // What a rewrite leaves as it was must stay, too.
         12.. => {
             let mut same = vec![0; 1 + random.below(200_000) as usize];
-            let at = at / 2 & !0x3fff;
+            let at = (at / 2) & !0x3fff;
             let len = fs.read(number, at, &mut same)?;
             fs.write(number, at, &same[..len], true)?;
         }

@@ -49,7 +49,8 @@ impl Bench {
             let mut leaf = pools::leaf(&dir.path().join(format!("disk{number}")), 96 << 20);
             let faulty = Arc::new(FaultyDevice::new(leaf.device, 7));
             leaf.device = Arc::clone(&faulty) as Device;
-            (disks.push(faulty), leaves.push(leaf));
+            disks.push(faulty);
+            leaves.push(leaf);
         }
         // Nothing stays in memory: every read asks the disks.
         let env = Env::system(0).unwrap();

@@ -308,14 +308,14 @@ fn operate(spa: &Spa, random: &mut Random, count: usize) -> String {
         }
         18 => {
             let prop = ["reservation", "refreservation"][random.below(2)];
-            let value = if size % 3 == 0 { 0 } else { size };
+            let value = if size.is_multiple_of(3) { 0 } else { size };
             let set =
                 move |t: &Tasks<'_>| t.set(&head, &[(prop, Some(PropValue::Number(value)))], Source::Local);
             (format!("set {prop}={value}"), spa.dsl_task(set))
         }
         _ => {
             let tag = format!("t{}", size % 2);
-            let release = size % 3 == 0;
+            let release = size.is_multiple_of(3);
             let hold =
                 move |t: &Tasks<'_>| if release { t.release(&snap, &tag) } else { t.hold(&snap, &tag) };
             ("hold or release".to_owned(), spa.dsl_task(hold))

@@ -157,13 +157,13 @@ fn a_rewrite_that_changes_nothing_leaves_the_block_to_the_object() {
         log.commit(OBJECT).unwrap();
     };
     for block in 0..4 {
-        rewrite(block, &bytes[block * 8192..][..8192].to_vec());
+        rewrite(block, &bytes[block * 8192..][..8192]);
     }
     // One gets other bytes afterwards, and its own again, and is freed in the end.
     let other = vec![7u8; 8192];
     rewrite(2, &other);
     rewrite(3, &other);
-    rewrite(3, &bytes[3 * 8192..].to_vec());
+    rewrite(3, &bytes[3 * 8192..]);
     bytes[2 * 8192..3 * 8192].copy_from_slice(&other);
     let crashed = tempfile::tempdir().unwrap();
     pools::copy(dir.path(), crashed.path());

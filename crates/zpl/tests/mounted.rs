@@ -379,7 +379,8 @@ fn clones_have_no_log_and_rollback_ends_it() {
     task(|tasks| tasks.snapshot(&["wpool@snap"], &[])).unwrap();
     fs.write(file, 0, &[9; 90_000], true).unwrap();
     fs.fsync(file).unwrap();
-    for work in [(|t: &Tasks<'_>| t.rollback("wpool", None)) as fn(&Tasks<'_>) -> zpl::Result<()>] {
+    {
+        let work = (|t: &Tasks<'_>| t.rollback("wpool", None)) as fn(&Tasks<'_>) -> zpl::Result<()>;
         assert_eq!(task(work).unwrap_err().kind(), zpl::Kind::Busy);
     }
     task(|tasks| tasks.clone_snapshot("wpool@snap", "wpool/clone").map(drop)).unwrap();

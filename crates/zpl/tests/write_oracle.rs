@@ -38,7 +38,7 @@ fn files_of_all_kinds() {
     let root = fs.root;
     let dir = fs.create(root, b"dir", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
     let plain = fs.create(dir, b"plain", &file(0o644)).unwrap();
-    let body: Vec<u8> = (0..700_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let body: Vec<u8> = (0..700_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
     fs.write(plain, 0, &body, true).unwrap();
     fs.create(dir, b"link", &NewNode::symlink(b"plain", 0, 0)).unwrap();
     fs.create(dir, b"long", &NewNode::symlink(&[b'x'; 3000], 0, 0)).unwrap();

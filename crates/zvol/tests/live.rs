@@ -167,7 +167,7 @@ fn a_thick_volume_keeps_its_space() {
     spa.sync().unwrap();
     assert!(before - free() > reserved - (1 << 20), "{before} {}", free());
     let volume = zvol::open(&spa, "tank/vol").unwrap();
-    let all: Vec<u8> = (0..SIZE).map(|n| (n * 31 >> 7) as u8).collect();
+    let all: Vec<u8> = (0..SIZE).map(|n| ((n * 31) >> 7) as u8).collect();
     volume.write_at(0, &all, false).unwrap();
     volume.close().unwrap();
     // What is written takes what was reserved.
