@@ -120,6 +120,6 @@ mod tests {
     #[test]
     fn device_numbers_are_packed_as_the_kernel_reads_them() {
         assert_eq!(device(8, 1), 0x801);
-        assert_eq!(device(259, 300), 0x1103_2c_u32 & 0xff | 259 << 8 | (300 & 0xf_ff00) << 12);
+        assert_eq!(device(259, 300), 0x2c | (259 << 8) | ((300 & 0xf_ff00) << 12));
     }
 }
