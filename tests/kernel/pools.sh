@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tests/kernel/pools.sh BINARY SHARE: pools that BINARY makes, as images in SHARE/pools, with what a user saw in them.
+# tests/kernel/pools.sh BINARY SHARE: pools that BINARY makes, as images in SHARE/pools, with what a user saw in them;
+# $compatibility: the property of that name.
 set -u
 binary=$(realpath "$1") share=$2 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/lib.sh"
@@ -26,8 +27,7 @@ create() { # POOL WORDS…, with @N for its disk N and @ for all
       *) words+=("$word") ;;
     esac
   done
-  # The guest's OpenZFS is 2.3: what a 2.4 feature is used for, it could only read.
-  zpool create -f -o compatibility=openzfs-2.3-linux -O mountpoint="$mnt/$pool" -O acltype=posix "$pool" "${words[@]}"
+  zpool create -f -o compatibility="${compatibility:-openzfs-2.3-linux}" -O mountpoint="$mnt/$pool" -O acltype=posix "$pool" "${words[@]}"
 }
 
 work_in() { # POOL

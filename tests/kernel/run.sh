@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# tests/kernel/run.sh BINARY [DIR]: BINARY's pools in a kernel's OpenZFS, and back: the files, attributes and space that
+# tests/kernel/run.sh BINARY [DIR [RELEASE]]: BINARY's pools in a kernel's OpenZFS, and back: the files, attributes and space that
 # the kernel shows must be those that our mounts showed, its scrub must find nothing, and what it writes is ours to read.
 # A machine of its own (qemu, without hardware's help) has the kernel; root, a Debian, 12 GiB; made once in DIR.
+# RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. POOLS="a b" takes these pools only.
 set -uo pipefail
 binary=$(realpath "$1") dir=$(realpath -m "${2:-target/kernel}") here=$(cd "$(dirname "$0")" && pwd)
 share=$dir/share
-"$here/image.sh" "$dir" > "$dir.log" 2>&1 || { tail -5 "$dir.log"; exit 1; }
+"$here/image.sh" "$dir" ${3:+"$3"} > "$dir.log" 2>&1 || { tail -5 "$dir.log"; exit 1; }
 mkdir -p "$share"
-"$here/pools.sh" "$binary" "$share" || exit 1
+# OpenZFS 2.3 can only read a pool in which a feature of 2.4 is used.
+[ "${3:-}" = trixie ] && compatibility=off || compatibility=openzfs-2.3-linux
+compatibility=$compatibility "$here/pools.sh" "$binary" "$share" || exit 1
+if [ -n "${POOLS:-}" ]; then
+  for made in "$share"/pools/*; do case " $POOLS " in *" ${made##*/} "*) ;; *) rm -rf "$made" ;; esac; done
+fi
 cp "$here/lib.sh" "$here/guest.sh" "$share/"
 echo "bash -c '. /share/guest.sh' > /share/log" > "$share/run.sh"; : > "$share/log"
 cp --sparse=always "$dir/root.img" "$dir/run.img"

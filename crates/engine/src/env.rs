@@ -26,6 +26,7 @@ pub trait Secrets: Send + Sync + std::fmt::Debug {
 pub struct SystemSecrets;
 
 impl Secrets for SystemSecrets {
+    #[expect(clippy::disallowed_methods, reason = "the source of Env::secrets")]
     fn fill(&self, out: &mut [u8]) -> Result<()> {
         getrandom::fill(out).map_err(|e| Error::new(Kind::Io, format!("no random bytes are to be had: {e}")))
     }
@@ -80,6 +81,7 @@ impl Env {
     }
 
     /// Like [`Env::system`], with shared memory.
+    #[expect(clippy::disallowed_methods, reason = "the machine's own environment")]
     pub fn with_memory(memory: Arc<Memory>) -> Result<Self> {
         let width = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Ok(Self {

@@ -425,6 +425,7 @@ impl Spa {
     }
 
     /// Starts the sync thread.
+    #[expect(clippy::disallowed_methods, reason = "simulations have none: they call Spa::sync")]
     pub fn start_thread(self: &Arc<Self>) -> Result<()> {
         let weak = Weak::clone(&self.me);
         let txgs = Arc::clone(&self.txgs);

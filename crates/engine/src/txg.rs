@@ -270,6 +270,7 @@ impl Txgs {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests of threads")]
     use super::*;
 
     #[test]

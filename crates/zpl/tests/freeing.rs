@@ -1,4 +1,5 @@
 //! What is removed, cut and destroyed is freed in bounded pieces.
+#![expect(clippy::disallowed_methods, reason = "tests of threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

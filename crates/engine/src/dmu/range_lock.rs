@@ -59,6 +59,7 @@ impl Drop for Locked<'_> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests of threads")]
     use super::*;
 
     #[test]

@@ -1,4 +1,5 @@
 //! What the allocator promises, case by case.
+#![expect(clippy::disallowed_methods, reason = "tests of threads")]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -277,6 +277,7 @@ impl Spa {
     }
 
     /// Starts a thread when none waits for an activity. A thread that waits holds no reference to the pool.
+    #[expect(clippy::disallowed_methods, reason = "simulations have none: they call Spa::step")]
     fn staff(&self) {
         let steps = Arc::clone(&self.activities.steps);
         let mut threads = self.activities.steps.threads.lock();

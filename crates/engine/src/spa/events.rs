@@ -53,6 +53,7 @@ impl Events {
     }
 
     /// As [`Self::after`]; waits until there is one, at most so long.
+    #[expect(clippy::disallowed_methods, reason = "the caller is outside of the engine")]
     pub fn wait_after(&self, eid: u64, longest: Duration) -> Vec<Event> {
         let until = Instant::now() + longest;
         let mut state = self.state.lock();

@@ -182,6 +182,7 @@ fn millis(time: Duration) -> u64 {
 /// # Errors
 /// `Busy` when there is one.
 #[doc(alias = "spa_activity_check")]
+#[expect(clippy::disallowed_methods, reason = "another machine writes in real time")]
 pub(super) fn check_activity(source: &ImportSource, hostid: u64) -> Result<()> {
     let (Some(first), Some(newest)) = (best(source.uberblocks.iter().map(|f| f.uberblock)), &source.newest)
     else {

@@ -128,12 +128,14 @@ impl LeafStats {
     }
 
     /// A request comes into the queue.
+    #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
     pub(super) fn arrived(&self, class: IoClass) -> Arrival {
         self.class(class).waiting.fetch_add(1, Ordering::Relaxed);
         Arrival { class, at: Instant::now() }
     }
 
     /// These requests go to the device, as one of `len` bytes.
+    #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
     pub(super) fn started<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, len: u64) -> Instant {
         let now = Instant::now();
         let (mut count, mut last) = (0, None);
@@ -153,6 +155,7 @@ impl LeafStats {
     }
 
     /// The device is done with what it began `then`.
+    #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
     pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Instant) {
         let now = Instant::now();
         let mut kind = None;

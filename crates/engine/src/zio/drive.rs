@@ -179,6 +179,7 @@ impl Gather {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests of threads")]
     use nvpair::NvList;
 
     use super::*;

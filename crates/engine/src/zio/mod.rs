@@ -228,6 +228,7 @@ impl Zio {
 
     /// Waits until all writes have ended that go to vdevs of an old tree, those apart that the tree in force still has.
     #[doc(alias = "SCL_ZIO")]
+    #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
     pub(crate) fn drain(&self, old: &Tree) {
         let now = self.tree();
         let is_kept = |top: &Arc<Top>| now.top(top.id).is_some_and(|kept| Arc::ptr_eq(&kept, top));
@@ -347,6 +348,7 @@ impl Zio {
     }
 
     /// Waits until no repair is under way.
+    #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
     pub fn wait_mended(&self) {
         while self.stats.mending.load(Ordering::Acquire) > 0 {
             if !self.executor.help() {

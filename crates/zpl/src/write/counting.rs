@@ -38,6 +38,7 @@ impl Counting {
         }
         let (spa, dataset, stop) = (Arc::clone(spa), Arc::clone(dataset), Arc::clone(&self.stop));
         let work = move || spa.begin_accounts(&dataset, &stop).unwrap_or(false);
+        #[expect(clippy::disallowed_methods, reason = "only pools with threads come here")]
         match std::thread::Builder::new().name("accounts".to_owned()).spawn(work) {
             Ok(thread) => self.thread = Some(thread),
             Err(_) => self.failed = true,
