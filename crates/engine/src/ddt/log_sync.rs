@@ -9,7 +9,8 @@
 //!
 //! Differs from OpenZFS: an entry whose last reference ends leaves its ZAP at once, and its blocks are freed; when the log
 //! has the key, a record without copies follows. There such blocks stay allocated until the log is flushed, which zdb counts
-//! as leaks. The pace depends on the number of entries alone, not on time, so that a seed replays it.
+//! as leaks. The pace depends on the number of entries alone, not on time, so that a seed replays it; it keeps both sides
+//! together below twice [`SWAP_ENTRIES`] and one txg.
 //!
 //! Format source: ddt_log.c, OpenZFS 2.3.
 
@@ -20,7 +21,8 @@ use ondisk::names;
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use stdx::AlignedBuf;
 
-use super::write::{Changed, Host, Live};
+use super::live::Live;
+use super::write::{Changed, Host};
 use super::{Log, LogEntry, stats};
 use crate::dmu::edit::{NewObject, Objects};
 use crate::error::Result;
@@ -35,9 +37,9 @@ const LOG_BLOCK: u64 = 128 << 10;
 /// Txgs after which the sides change places.
 #[doc(alias = "zfs_dedup_log_txg_max")]
 const SWAP_TXGS: u64 = 8;
-/// Entries at which they do, whatever their age: 1 MiB of flat ones in OpenZFS's memory is some 3,800.
+/// Entries at which they do, whatever their age; some 220 bytes of memory each.
 #[doc(alias = "zfs_dedup_log_mem_max")]
-const SWAP_ENTRIES: usize = 1 << 17;
+const SWAP_ENTRIES: usize = 1 << 16;
 /// Txgs in which all entries should be flushed.
 #[doc(alias = "zfs_dedup_log_flush_txgs")]
 const FLUSH_TXGS: usize = 100;
@@ -52,6 +54,8 @@ pub(super) struct Sides {
     pub active: Log,
     /// Is moved to the ZAPs.
     pub flushing: Log,
+    /// Entries of the active side at the last flush.
+    seen: usize,
 }
 
 impl Sides {
@@ -63,7 +67,7 @@ impl Sides {
             (true, false) => (two, one),
             _ => return None,
         };
-        Some(Self { active, flushing })
+        Some(Self { active, flushing, seen: 0 })
     }
 
     /// The newest record of a key.
@@ -94,6 +98,18 @@ fn is_flushing(log: &Log) -> bool {
 fn set_flag(log: &mut Log, flag: u8, on: bool) {
     let bit = u64::from(flag) << 8;
     log.header.info = log.header.info & !bit | if on { bit } else { 0 };
+}
+
+/// Entries that a txg flushes, when the active side took `added`. Besides its share of all, the flushing side must be empty by
+/// the time that the active side is full, because both are in memory: at this rate it will be.
+fn share(sides: &Sides, added: usize) -> usize {
+    let (active, flushing) = (sides.active.entries.len(), sides.flushing.entries.len());
+    let steady = (sides.len() / FLUSH_TXGS).max(FLUSH_LEAST);
+    let due = match SWAP_ENTRIES.saturating_sub(active) {
+        0 => flushing,
+        room => flushing.saturating_mul(added).div_ceil(room),
+    };
+    steady.max(due).min(flushing)
 }
 
 fn store_header(objects: &dyn Objects, log: &Log) -> Result<()> {
@@ -171,14 +187,16 @@ impl Live {
             store_header(objects, &log)?;
             Ok(log)
         };
-        Ok(Sides { active: create(0)?, flushing: create(1)? })
+        Ok(Sides { active: create(0)?, flushing: create(1)?, seen: 0 })
     }
 
     /// Moves a share of the flushing side to the ZAPs, and lets the sides change places when it is empty.
     #[doc(alias = "ddt_sync_flush_log")]
     pub(super) fn flush_log(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
         let Some(mut sides) = self.sides.take() else { return Ok(()) };
-        let count = (sides.len() / FLUSH_TXGS).max(FLUSH_LEAST);
+        let active = sides.active.entries.len();
+        let count = share(&sides, active.saturating_sub(sides.seen));
+        sides.seen = active;
         let mut last = None;
         for _ in 0..count {
             let Some((key, entry)) = sides.flushing.entries.pop_first() else { break };
@@ -208,9 +226,50 @@ impl Live {
             set_flag(&mut sides.active, DdtLogHeader::FLAG_FLUSHING, false);
             set_flag(&mut sides.flushing, DdtLogHeader::FLAG_FLUSHING, true);
             sides.active.header.first_txg = host.txg().0;
+            sides.seen = 0;
             sides.objects().into_iter().try_for_each(|log| store_header(objects, log))?;
         }
         self.sides = Some(sides);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(number: u32, entries: usize) -> Log {
+        let key = |i| DdtKey { cksum: [u64::from(number), i, 0, 0], prop: 0 };
+        let entry = || LogEntry { class: None, phys: Vec::new() };
+        let entries = (0..entries as u64).map(|i| (key(i), entry())).collect();
+        Log { number, object: 1, header: DdtLogHeader::default(), entries }
+    }
+
+    /// However many entries each txg brings, the log stays bounded.
+    #[test]
+    fn the_pace_bounds_both_sides() {
+        for per_txg in [100, 3_000, 40_000, 200_000] {
+            let mut sides = Sides { active: log(0, 0), flushing: log(1, 0), seen: 0 };
+            let mut most = 0;
+            for txg in 0_usize..60 {
+                let new = log(2, per_txg).entries;
+                let salted = new.into_iter().map(|(mut key, entry)| {
+                    key.cksum[2] = txg as u64;
+                    (key, entry)
+                });
+                sides.active.entries.extend(salted);
+                most = most.max(sides.len());
+                let active = sides.active.entries.len();
+                for _ in 0..share(&sides, active - sides.seen) {
+                    sides.flushing.entries.pop_first();
+                }
+                sides.seen = active;
+                if sides.flushing.entries.is_empty() && (active >= SWAP_ENTRIES || txg % 8 == 7) {
+                    std::mem::swap(&mut sides.active, &mut sides.flushing);
+                    sides.seen = 0;
+                }
+            }
+            assert!(most <= 2 * SWAP_ENTRIES + 2 * per_txg, "{per_txg}: {most}");
+        }
     }
 }

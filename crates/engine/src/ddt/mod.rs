@@ -8,6 +8,7 @@
 //! Format source: ddt.c, ddt_log.c, ddt_zap.c, OpenZFS 2.3.
 
 mod entries;
+mod live;
 mod log;
 mod log_sync;
 pub mod prune;
@@ -112,23 +113,33 @@ impl Table {
 /// Every table of the pool, in the order of their checksums' numbers. What can't be read is left out and
 /// named in `notes`.
 pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<Table> {
-    let directory = mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object));
-    let directory = match directory {
-        Ok(directory) => directory,
+    let each = match each_table(mos) {
+        Ok(each) => each,
         Err(e) => {
             notes.push(e);
             return Vec::new();
         }
     };
     let mut all = Vec::new();
-    for checksum in (0..=u8::MAX).filter_map(ChecksumType::from_raw) {
-        match table(mos, &directory, checksum, notes) {
-            Ok(Some(table)) => all.push(table),
-            Ok(None) => {}
-            Err(e) => notes.push(e),
-        }
+    for (_, table, lost) in each {
+        all.extend(table);
+        notes.extend(lost);
     }
     all
+}
+
+/// Each checksum that may have a table, its table if it has one, and what of that cannot be read.
+fn each_table(mos: &Arc<Objset>) -> Result<impl Iterator<Item = (ChecksumType, Option<Table>, Vec<Error>)>> {
+    let directory = mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object))?;
+    let checksums = (0..=u8::MAX).filter_map(ChecksumType::from_raw);
+    Ok(checksums.map(move |checksum| {
+        let mut notes = Vec::new();
+        let table = table(mos, &directory, checksum, &mut notes).unwrap_or_else(|e| {
+            notes.push(e);
+            None
+        });
+        (checksum, table, notes)
+    }))
 }
 
 fn table(

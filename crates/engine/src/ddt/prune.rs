@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use ondisk::ddt::DdtKey;
 
-use super::write::{Host, Live, Tables, decode};
+use super::live::Live;
+use super::write::{Host, Tables, decode};
 use super::{Class, Store, tables};
 use crate::dmu::Objset;
 use crate::error::Result;
@@ -137,6 +138,10 @@ impl Live {
             return Ok(false);
         };
         let phys = decode(self.flat, &value)?;
+        // Freed like an ordinary block by its first owner, a block with a second one would be lost to that.
+        if phys.iter().map(|p| p.refcnt).fold(0, u64::saturating_add) > 1 {
+            return Ok(false);
+        }
         zap.remove(words.as_slice())?;
         drop(edit);
         self.count(host, Class::Unique, (key, &phys), true);

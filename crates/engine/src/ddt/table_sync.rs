@@ -8,7 +8,8 @@ use ondisk::zap::ZapFlags;
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
-use super::write::{Changed, Host, Live, Pending, Stored, no_copies};
+use super::live::{Live, is_damage};
+use super::write::{Changed, Host, Pending, Stored, no_copies};
 use super::{Class, stats};
 use crate::dmu::edit::NewObject;
 use crate::error::{Kind, Result};
@@ -75,7 +76,8 @@ impl Live {
         stats::tally(histogram, entry, self.checksum, &|bp| host.dsize(bp), out);
     }
 
-    /// Stores an entry where its references say, and takes it from where it was. What has none goes to `freed`.
+    /// Stores an entry where its references say, and takes it from where it was. What has none goes to `freed`. An entry whose
+    /// place is damaged is lost, its blocks leak.
     #[doc(alias = "ddt_sync_flush_entry")]
     pub(super) fn put(
         &mut self,
@@ -88,26 +90,42 @@ impl Live {
         self.dirty = true;
         // Ditto copies, which old versions made, are not kept up.
         let (stay, gone): (Vec<_>, Vec<_>) = phys.into_iter().partition(|p| p.variant != 0 && p.refcnt > 0);
-        freed.extend(gone.iter().filter(|p| p.phys_birth != 0).map(|p| {
-            let mut bp = p.blkptr(key, self.checksum);
+        let checksum = self.checksum;
+        let gone = gone.iter().filter(|p| p.phys_birth != 0).map(|p| {
+            let mut bp = p.blkptr(key, checksum);
             bp.set_dedup(false);
             bp
-        }));
+        });
         let references = stay.iter().map(|p| p.refcnt).fold(0, u64::saturating_add);
         let class = if references > 1 { Class::Duplicate } else { Class::Unique };
         let words = key.to_words();
         if let Some(object) = from.filter(|from| references == 0 || *from != class) {
             let object = self.objects.get(&object).copied().unwrap_or(0);
-            ZapEdit::open(&mut *host.objects().edit(object)?)?.remove(words.as_slice())?;
+            let removed = ZapEdit::open(&mut *host.objects().edit(object)?)?.remove(words.as_slice());
+            match removed {
+                // The entry stays, and no look-up gets past it: the block leaks.
+                Err(e) if e.kind() != Kind::NotFound && is_damage(&e) => return Ok(()),
+                removed => may_be_absent(removed)?,
+            }
         }
+        freed.extend(gone);
         if references == 0 {
             return Ok(());
         }
         let object = self.object(host, class)?;
         let value = compress_value(&encode_value(self.flat, &stay));
-        ZapEdit::open(&mut *host.objects().edit(object)?)?.update(words.as_slice(), value.as_slice())?;
-        self.count(host, class, (key, &stay), false);
-        Ok(())
+        let mut edit = host.objects().edit(object)?;
+        let mut zap = ZapEdit::open(&mut *edit)?;
+        match zap.update(words.as_slice(), value.as_slice()) {
+            // A place that takes no entry must not look as if there were none: then blocks with owners would be freed.
+            Err(e) if is_damage(&e) && zap.lookup(words.as_slice()).is_err_and(|e| is_damage(&e)) => Ok(()),
+            stored => {
+                stored?;
+                drop(edit);
+                self.count(host, class, (key, &stay), false);
+                Ok(())
+            }
+        }
     }
 
     /// The ZAP of a class; made when it is not there.

@@ -21,25 +21,22 @@ use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ondisk::ddt::{
-    DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_TRAD_SIZE, DDT_VERSION_FDT, DdtHistogram, DdtKey, DdtPhys, DdtPhysFlat,
-    decode_value, decompress_value,
-};
-use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
+use ondisk::ddt::{DDT_TRAD_SIZE, DdtKey, DdtPhys, DdtPhysFlat, decode_value, decompress_value};
 use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
+use super::live::{Live, is_damage};
 use super::log_sync::Sides;
-use super::{Class, STORE_TYPE, stats};
+use super::{Class, Table, each_table, stats};
 use crate::dmu::Objset;
 use crate::dmu::edit::Objects;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::zap::{Value, Zap};
 use crate::zio::dedup::{Again, Claim, Want};
 
 /// The variant of a flat value.
-const FLAT: u8 = 4;
+pub(super) const FLAT: u8 = 4;
 
 /// What tables of shared blocks ask of the pool, within one transaction.
 pub trait Host {
@@ -65,6 +62,8 @@ pub trait Source {
     fn view(&self) -> Result<Arc<Objset>>;
     /// New tables have the form of `fast_dedup`.
     fn makes_fast(&self) -> bool;
+    /// Whether the places that a pointer names are within the pool's devices, and its birth is not in the future.
+    fn is_sound(&self, bp: &Blkptr) -> bool;
 }
 
 /// The dedup tables of a pool.
@@ -78,27 +77,6 @@ pub struct Tables {
     is_full: AtomicBool,
     /// Entries in logs.
     logged: AtomicU64,
-}
-
-/// One table.
-#[derive(Debug)]
-pub(super) struct Live {
-    pub checksum: ChecksumType,
-    pub flat: bool,
-    /// Directory that names the ZAPs; 0: it is made with the first entry.
-    pub root: u64,
-    pub objects: BTreeMap<Class, u64>,
-    pub histograms: BTreeMap<Class, DdtHistogram>,
-    /// Changes go to a log first.
-    pub has_log: bool,
-    /// The log; `None` until it is made.
-    pub sides: Option<Sides>,
-    /// Statistics of the log's entries.
-    pub logged: DdtHistogram,
-    pub pending: BTreeMap<DdtKey, Pending>,
-    /// ZAPs open for reading until the next sync.
-    opened: BTreeMap<Class, Zap>,
-    pub dirty: bool,
 }
 
 /// An entry in use since the last sync pass.
@@ -136,27 +114,38 @@ pub(super) struct Stored {
 pub(super) type Changed = (DdtKey, Option<Stored>, Vec<DdtPhys>);
 
 /// Where an entry may be.
-struct Places {
-    flat: bool,
-    logged: Option<Stored>,
-    zaps: Vec<(Class, u64, Option<Zap>)>,
+pub(super) struct Places {
+    pub flat: bool,
+    pub logged: Option<Stored>,
+    pub zaps: Vec<(Class, u64, Option<Zap>)>,
+    /// Why that cannot be known.
+    pub damage: Option<Error>,
 }
 
 impl Tables {
-    /// The tables of an existing pool.
+    /// The tables of an existing pool. A damaged one is kept as such: see [`super::live`].
     ///
     /// # Errors
-    /// When something of them can't be read, or has a form that this build doesn't know: such a pool can't be written.
+    /// When a device is away, or a table has a form that this build doesn't know: such a pool can't be written.
     pub fn load(mos: &Arc<Objset>, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
-        let mut notes = Vec::new();
-        let tables = super::tables(mos, &mut notes);
-        if let Some(why) = notes.into_iter().next() {
-            return Err(why);
+        let (mut all, mut sound) = (BTreeMap::new(), Vec::<Table>::new());
+        for (checksum, table, lost) in each_table(mos)? {
+            match (table, lost.into_iter().next()) {
+                (_, Some(why)) if is_damage(&why) => {
+                    all.insert(checksum.raw(), Live::damaged(checksum, why));
+                }
+                (_, Some(why)) => return Err(why),
+                (table, None) => sound.extend(table),
+            }
         }
-        let saved = stats::Totals::of(&tables, dsize).all();
-        let mut all = BTreeMap::new();
-        for table in tables {
-            all.insert(table.checksum.raw(), Live::new(mos, table, dsize)?);
+        let saved = stats::Totals::of(&sound, dsize).all();
+        for table in sound {
+            let checksum = table.checksum;
+            let live = match Live::new(mos, table, dsize) {
+                Err(why) if is_damage(&why) => Live::damaged(checksum, why),
+                live => live?,
+            };
+            all.insert(checksum.raw(), live);
         }
         let tables = Self::default();
         tables.saved.store(saved.ref_dsize.saturating_sub(saved.dsize), Ordering::Relaxed);
@@ -164,6 +153,12 @@ impl Tables {
         tables.count_logged(&tables.all.lock());
         tables.measure(&tables.all.lock(), mos);
         Ok(tables)
+    }
+
+    /// The tables that change no more, and why.
+    pub fn damaged(&self) -> Vec<(ChecksumType, Error)> {
+        let all = self.all.lock();
+        all.values().filter_map(|table| Some((table.checksum, table.damage.clone()?))).collect()
     }
 
     /// Whether logs have entries that are not in their tables.
@@ -227,6 +222,12 @@ impl Tables {
             entry.waiting.extend(again.take());
             return Ok(Claim::InFlight);
         }
+        // Salt and IV follow from the plaintext: another one means that the entry is not of these bytes.
+        let iv = |p: &DdtPhys| !bp.is_encrypted() || p.phys_birth == 0 || p.dva_words[2] == iv_words(bp);
+        let is_sound = |p: &DdtPhys| p.phys_birth == 0 || source.is_sound(&filled(bp, p, want.txg));
+        if !entry.phys.iter().all(|p| iv(p) && is_sound(p)) {
+            return Ok(Claim::Refused);
+        }
         if let Some(first) = entry.phys.iter().find(|p| want.verify && p.variant != 0 && p.phys_birth != 0) {
             let stored = filled(bp, first, want.txg);
             if !want.equal.is_some_and(|equal| equal.same_block(&stored)) {
@@ -237,7 +238,8 @@ impl Tables {
         if let Some(phys) = entry.phys.iter_mut().find(|p| p.variant == variant) {
             have = u8::try_from(phys.dvas(key.crypt()).count()).unwrap_or(u8::MAX);
             if have >= want.copies {
-                phys.refcnt += 1;
+                let Some(refcnt) = phys.refcnt.checked_add(1) else { return Ok(Claim::Refused) };
+                phys.refcnt = refcnt;
                 return Ok(Claim::Shared(filled(bp, phys, want.txg)));
             }
             is_gang = phys.dvas(key.crypt()).any(|dva| dva.gang);
@@ -267,7 +269,7 @@ impl Tables {
             let phys = entry.phys.iter_mut().find(|p| p.variant == variant);
             phys.map(|phys| {
                 extend(phys, written);
-                phys.refcnt += 1;
+                phys.refcnt = phys.refcnt.saturating_add(1);
                 filled(bp, phys, want.txg)
             })
         });
@@ -286,7 +288,7 @@ impl Tables {
         let key = DdtKey::of(bp);
         match self.fetch(source, checksum, &key) {
             // Who else refers to the block is unknown: it stays.
-            Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum) => return Ok(true),
+            Err(e) if is_damage(&e) => return Ok(true),
             fetched => fetched?,
         }
         let mut all = self.all.lock();
@@ -307,7 +309,7 @@ impl Tables {
         let places = match self.all.lock().get(&checksum.raw()) {
             Some(table) if table.pending.contains_key(key) => return Ok(()),
             Some(table) => table.places(key),
-            None => Places { flat: false, logged: None, zaps: Vec::new() },
+            None => Places { flat: false, logged: None, zaps: Vec::new(), damage: None },
         };
         let mut opened = Vec::new();
         let stored = places.find(source, key, &mut opened)?;
@@ -323,7 +325,8 @@ impl Tables {
 
     /// Changes a table, if there is one of that checksum.
     pub(super) fn with_table(&self, checksum: u8, work: impl FnOnce(&mut Live) -> Result<()>) -> Result<()> {
-        self.all.lock().get_mut(&checksum).map_or(Ok(()), work)
+        let mut all = self.all.lock();
+        all.get_mut(&checksum).filter(|table| table.damage.is_none()).map_or(Ok(()), work)
     }
 
     /// Stores pending entries and statistics, and removes tables without entries. Returns the blocks that nothing refers to
@@ -332,7 +335,7 @@ impl Tables {
     pub fn sync(&self, host: &dyn Host) -> Result<Vec<Blkptr>> {
         let mut all = self.all.lock();
         let (mut freed, mut gone, mut changed) = (Vec::new(), Vec::new(), false);
-        for (raw, table) in &mut *all {
+        for (raw, table) in all.iter_mut().filter(|(_, table)| table.damage.is_none()) {
             table.store_pending(host, &mut freed)?;
             if host.txg().1 == 1 {
                 table.flush_log(host, &mut freed)?;
@@ -357,99 +360,6 @@ impl Tables {
     }
 }
 
-impl Live {
-    /// A table without entries.
-    #[doc(alias = "ddt_configure")]
-    fn fresh(checksum: ChecksumType, fast: bool) -> Self {
-        Self {
-            checksum,
-            flat: fast,
-            root: if fast { 0 } else { MOS_DIRECTORY_OBJECT },
-            objects: BTreeMap::new(),
-            histograms: BTreeMap::new(),
-            has_log: fast,
-            sides: None,
-            logged: DdtHistogram::default(),
-            pending: BTreeMap::new(),
-            opened: BTreeMap::new(),
-            dirty: false,
-        }
-    }
-
-    fn new(mos: &Arc<Objset>, table: super::Table, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
-        let known = table.version <= DDT_VERSION_FDT && table.flags & !(DDT_FLAG_FLAT | DDT_FLAG_LOG) == 0;
-        if !known {
-            let what = format!("dedup table of version {} with flags {:#x}", table.version, table.flags);
-            return Err(Error::unsupported(what));
-        }
-        let root = Zap::open(&mos.object(table.root)?)?;
-        let mut live = Self::fresh(table.checksum, table.is_flat());
-        live.root = table.root;
-        live.has_log = table.flags & DDT_FLAG_LOG != 0;
-        if !table.logs.is_empty() {
-            let sides = Sides::of(table.logs);
-            let sides = sides.ok_or_else(|| Error::corrupt("a dedup log without its other side"))?;
-            for (key, entry) in sides.entries() {
-                stats::tally(&mut live.logged, (key, &entry.phys), live.checksum, dsize, false);
-            }
-            live.sides = Some(sides);
-        }
-        for class in Class::ALL {
-            if let Some(object) = root.u64(&live.name(class))? {
-                live.objects.insert(class, object);
-            }
-        }
-        for store in table.stores {
-            let histogram = match store.histogram {
-                Some(histogram) => histogram,
-                None => live.count_store(&store, dsize)?,
-            };
-            live.histograms.insert(store.class, histogram);
-        }
-        Ok(live)
-    }
-
-    pub(super) fn name(&self, class: Class) -> String {
-        names::ddt(self.checksum.name(), STORE_TYPE, class.name())
-    }
-
-    /// The variant that a block with so many copies uses.
-    #[doc(alias = "DDT_PHYS_FOR_COPIES")]
-    fn variant(&self, copies: u8) -> u8 {
-        if self.flat { FLAT } else { copies }
-    }
-
-    pub(super) fn count_store(
-        &self,
-        store: &super::Store,
-        dsize: &dyn Fn(&Blkptr) -> u64,
-    ) -> Result<DdtHistogram> {
-        let mut histogram = DdtHistogram::default();
-        for entry in store.entries() {
-            let entry = entry?;
-            stats::tally(&mut histogram, (&entry.key, &entry.phys), self.checksum, dsize, false);
-        }
-        Ok(histogram)
-    }
-
-    fn saved(&self) -> u64 {
-        let all = self.histograms.values().chain([&self.logged]).flat_map(|h| h.stat.iter());
-        all.map(|stat| stat.ref_dsize.saturating_sub(stat.dsize)).fold(0, u64::saturating_add)
-    }
-
-    fn places(&self, key: &DdtKey) -> Places {
-        let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
-        let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
-        let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
-        Places { flat: self.flat, logged, zaps: self.objects.iter().map(zap).collect() }
-    }
-
-    /// The ZAPs change: those open for reading are no longer true.
-    pub(super) fn close(&mut self) {
-        self.opened.clear();
-    }
-}
-
 impl Places {
     /// The entry of a key, and its class; ZAPs that had to be opened go to `opened`.
     fn find(
@@ -458,6 +368,9 @@ impl Places {
         key: &DdtKey,
         opened: &mut Vec<(Class, Zap)>,
     ) -> Result<Option<Stored>> {
+        if let Some(why) = self.damage {
+            return Err(why);
+        }
         if self.logged.is_some() {
             return Ok(self.logged);
         }
@@ -497,6 +410,12 @@ fn unused(variant: u8) -> DdtPhys {
     DdtPhys { variant, dva_words: [[0; 2]; 3], refcnt: 0, phys_birth: 0, class_start }
 }
 
+/// The words of an encrypted block's pointer that hold its salt and half of its IV.
+fn iv_words(bp: &Blkptr) -> [u64; 2] {
+    let [_, _, _, _, w4, w5, ..] = *bp.words();
+    [w4, w5]
+}
+
 /// Adds the copies of a new block.
 #[doc(alias = "ddt_phys_extend")]
 fn extend(phys: &mut DdtPhys, new: &Blkptr) {
@@ -506,10 +425,8 @@ fn extend(phys: &mut DdtPhys, new: &Blkptr) {
         let Some(dva) = dvas.next() else { break };
         *slot = dva.to_words();
     }
-    if new.is_encrypted()
-        && let (Some(slot), [_, _, _, _, w4, w5, ..]) = (phys.dva_words.get_mut(2), *new.words())
-    {
-        *slot = [w4, w5];
+    if let Some(slot) = phys.dva_words.get_mut(2).filter(|_| new.is_encrypted()) {
+        *slot = iv_words(new);
     }
     if phys.phys_birth == 0 {
         phys.phys_birth = new.physical_birth();

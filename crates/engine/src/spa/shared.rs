@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use ondisk::Blkptr;
 use ondisk::names::mos;
+use ondisk::{Blkptr, Dva};
 use zcommon::features::Feature;
 
 use super::Spa;
@@ -119,6 +119,17 @@ impl ddt::write::Source for Spa {
 
     fn makes_fast(&self) -> bool {
         self.features.is_enabled(Feature::FastDedup)
+    }
+
+    fn is_sound(&self, bp: &Blkptr) -> bool {
+        let tree = self.pool.zio.tree();
+        let within = |dva: Dva| {
+            let config = tree.config.children.iter().find(|child| child.id == u64::from(dva.vdev));
+            // The size of a gang is that of its pieces, which are elsewhere.
+            let size = if dva.gang { 0 } else { dva.asize };
+            config.is_some_and(|top| dva.offset.saturating_add(size) <= top.asize)
+        };
+        bp.physical_birth() <= bp.logical_birth() && bp.dvas().next().is_some() && bp.dvas().all(within)
     }
 }
 

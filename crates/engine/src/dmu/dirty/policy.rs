@@ -123,6 +123,10 @@ impl Policy {
         // A spill block has no size of its own here.
         if let Some((own, compare)) = self.dedup.filter(|_| !metadata && size > 0) {
             checksum = own;
+            // A table entry of many references to zeros would cost more than holes.
+            if compress == CompressType::Off {
+                compress = CompressType::Empty;
+            }
             let clear = self.encrypt && !kind.is_encrypted();
             dedup = match (clear, compare) {
                 (true, _) => Dedup::Off,

@@ -1,0 +1,144 @@
+//! One dedup table of a pool that is being written.
+//!
+//! A table of which something cannot be read at import is *damaged* as a whole: it changes no more, new blocks do not enter
+//! it, and frees of its blocks leak them, because their references are unknown. The pool itself goes on. A leaf that is found
+//! damaged later affects its own keys only: every look-up of them fails, with the same result.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DdtHistogram, DdtKey};
+use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
+use ondisk::{Blkptr, ChecksumType};
+
+use super::log_sync::Sides;
+use super::write::{FLAT, Pending, Places, Stored};
+use super::{Class, STORE_TYPE, Table, stats};
+use crate::dmu::Objset;
+use crate::error::{Error, Kind, Result};
+use crate::zap::Zap;
+
+/// Whether an error says that bytes are lost for good, not that a device is away.
+pub(super) fn is_damage(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop)
+}
+
+/// One table.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub checksum: ChecksumType,
+    pub flat: bool,
+    /// Directory that names the ZAPs; 0: it is made with the first entry.
+    pub root: u64,
+    pub objects: BTreeMap<Class, u64>,
+    pub histograms: BTreeMap<Class, DdtHistogram>,
+    /// Changes go to a log first.
+    pub has_log: bool,
+    /// The log; `None` until it is made.
+    pub sides: Option<Sides>,
+    /// Statistics of the log's entries.
+    pub logged: DdtHistogram,
+    pub pending: BTreeMap<DdtKey, Pending>,
+    /// ZAPs open for reading until the next sync.
+    pub opened: BTreeMap<Class, Zap>,
+    pub dirty: bool,
+    /// Why it changes no more.
+    pub damage: Option<Error>,
+}
+
+impl Live {
+    /// A table without entries.
+    #[doc(alias = "ddt_configure")]
+    pub fn fresh(checksum: ChecksumType, fast: bool) -> Self {
+        Self {
+            checksum,
+            flat: fast,
+            root: if fast { 0 } else { MOS_DIRECTORY_OBJECT },
+            objects: BTreeMap::new(),
+            histograms: BTreeMap::new(),
+            has_log: fast,
+            sides: None,
+            logged: DdtHistogram::default(),
+            pending: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            dirty: false,
+            damage: None,
+        }
+    }
+
+    /// A table of which something is lost.
+    pub fn damaged(checksum: ChecksumType, why: Error) -> Self {
+        Self { damage: Some(why), ..Self::fresh(checksum, false) }
+    }
+
+    /// An existing table.
+    pub fn new(mos: &Arc<Objset>, table: Table, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
+        let known = table.version <= DDT_VERSION_FDT && table.flags & !(DDT_FLAG_FLAT | DDT_FLAG_LOG) == 0;
+        if !known {
+            let what = format!("dedup table of version {} with flags {:#x}", table.version, table.flags);
+            return Err(Error::unsupported(what));
+        }
+        let root = Zap::open(&mos.object(table.root)?)?;
+        let mut live = Self::fresh(table.checksum, table.is_flat());
+        live.root = table.root;
+        live.has_log = table.flags & DDT_FLAG_LOG != 0;
+        if !table.logs.is_empty() {
+            let sides = Sides::of(table.logs);
+            let sides = sides.ok_or_else(|| Error::corrupt("a dedup log without its other side"))?;
+            for (key, entry) in sides.entries() {
+                stats::tally(&mut live.logged, (key, &entry.phys), live.checksum, dsize, false);
+            }
+            live.sides = Some(sides);
+        }
+        for class in Class::ALL {
+            if let Some(object) = root.u64(&live.name(class))? {
+                live.objects.insert(class, object);
+            }
+        }
+        for store in table.stores {
+            let histogram = match store.histogram {
+                Some(histogram) => histogram,
+                None => live.count_store(&store, dsize)?,
+            };
+            live.histograms.insert(store.class, histogram);
+        }
+        Ok(live)
+    }
+
+    pub fn name(&self, class: Class) -> String {
+        names::ddt(self.checksum.name(), STORE_TYPE, class.name())
+    }
+
+    /// The variant that a block with so many copies uses.
+    #[doc(alias = "DDT_PHYS_FOR_COPIES")]
+    pub fn variant(&self, copies: u8) -> u8 {
+        if self.flat { FLAT } else { copies }
+    }
+
+    pub fn count_store(&self, store: &super::Store, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<DdtHistogram> {
+        let mut histogram = DdtHistogram::default();
+        for entry in store.entries() {
+            let entry = entry?;
+            stats::tally(&mut histogram, (&entry.key, &entry.phys), self.checksum, dsize, false);
+        }
+        Ok(histogram)
+    }
+
+    pub fn saved(&self) -> u64 {
+        let all = self.histograms.values().chain([&self.logged]).flat_map(|h| h.stat.iter());
+        all.map(|stat| stat.ref_dsize.saturating_sub(stat.dsize)).fold(0, u64::saturating_add)
+    }
+
+    pub fn places(&self, key: &DdtKey) -> Places {
+        let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
+        let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
+        let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
+        let damage = self.damage.clone();
+        Places { flat: self.flat, logged, zaps: self.objects.iter().map(zap).collect(), damage }
+    }
+
+    /// The ZAPs change: those open for reading are no longer true.
+    pub fn close(&mut self) {
+        self.opened.clear();
+    }
+}
