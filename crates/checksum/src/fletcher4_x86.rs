@@ -5,7 +5,7 @@
 //!
 //! Why lanes can be put together: a word that r - 1 words follow counts r times in b, r(r+1)/2 times in c and
 //! r(r+1)(r+2)/6 times in d. If in its lane l it counts for x, then r = Lx - l, and the three factors are
-//! combinations of lane l's own x, x(x+1)/2 and x(x+1)(x+2)/6, whose coefficients depend on L and l alone.
+//! combinations of lane l's own x, x(x+1)/2 and x(x+1)(x+2)/6 with coefficients that depend only on L and l.
 
 use std::arch::x86_64::{
     __m256i, __m512i, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256, _mm256_set1_epi64x,

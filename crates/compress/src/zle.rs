@@ -26,7 +26,7 @@ pub(crate) fn decompress(mut src: &[u8], dst: &mut [u8]) -> Result<(), Decompres
     Ok(())
 }
 
-/// Cuts `len` bytes off the front of what is left to fill.
+/// Splits `len` bytes off the front of the unfilled output.
 fn take<'a>(room: &mut &'a mut [u8], len: usize) -> Result<&'a mut [u8], DecompressError> {
     room.split_off_mut(..len).ok_or(DecompressError::WrongLength)
 }

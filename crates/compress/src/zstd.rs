@@ -16,7 +16,7 @@ use crate::{DecompressError, is_default_level};
 
 const HEADER_LEN: usize = 8;
 
-/// What stands before the frame (`zfs_zstdhdr_t`, zstd.h).
+/// The header before the frame (`zfs_zstdhdr_t`, zstd.h).
 #[doc(alias = "zfs_zstdhdr_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {

@@ -1,4 +1,4 @@
-//! What is compressed comes back; what is damaged is refused without harm.
+//! Compressed data decompresses to the original; damaged data is refused.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use compress::{Algorithm, DecompressError, compress, decompress};

@@ -28,7 +28,7 @@ impl BlockKind {
 }
 
 impl DatasetKey {
-    /// Decrypts a block in place. `block` is what lies on disk (physical size, still compressed, not
+    /// Decrypts a block in place. `block` holds the bytes on disk (physical size, still compressed, not
     /// byte-swapped); `order` is the order it was written in. For [`BlockKind::Zil`], `params.mac` is
     /// [`zil_mac`](crate::zil_mac) of the block; MAC and chain header stay as they are.
     ///
@@ -52,7 +52,7 @@ impl DatasetKey {
 
     /// Encrypts a block in place and returns its MAC. `iv` must never have been used with this salt
     /// before, except for equal plaintext ([`dedup_params`](DatasetKey::dedup_params)). An intent-log
-    /// block also gets its MAC written into its trailer and what is unused cleared.
+    /// block also gets its MAC in its trailer, and its unused part is cleared.
     pub fn encrypt(
         &self,
         kind: BlockKind,
@@ -116,7 +116,7 @@ mod tests {
         let mac = key.encrypt(BlockKind::Dnode, ByteOrder::Little, &[1; 8], &[2; 12], &mut block).unwrap();
         assert_eq!(block[..192], plain[..192]);
         assert_ne!(block[192..512], plain[192..512]);
-        // What is not portable may change, what is may not.
+        // Fields that are not portable may change; portable ones may not.
         (block[24], block[7]) = (99, 0);
         let params = BlockParams { salt: [1; 8], iv: [2; 12], mac };
         let mut bad = block.clone();

@@ -105,7 +105,7 @@ const LEVEL: u64 = 0x1f << 56;
 const DEDUP: u64 = 1 << 62;
 const BYTE_ORDER: u64 = 1 << 63;
 
-/// What is authenticated of a block pointer: the portable bits of `blk_prop` and the MAC
+/// The authenticated part of a block pointer: the portable bits of `blk_prop` and the MAC
 /// (`blkptr_auth_buf_t`). 32 bytes; version 0 had 24.
 #[derive(Clone, Copy)]
 pub(crate) struct BpAuth {

@@ -19,7 +19,7 @@ type Block = Array<u8, U16>;
 const BLOCK: usize = 16;
 /// With a 12-byte nonce the length field has 3 bytes.
 const MAX_LEN: usize = (1 << 24) - 1;
-/// The largest additional data whose length is written in 2 bytes.
+/// The largest additional data with a length of 2 bytes.
 const SHORT_AAD: usize = 0xff00;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

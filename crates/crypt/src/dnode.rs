@@ -20,7 +20,7 @@ use crate::{bytes, is_encrypted_type};
 
 /// Size of a dnode slot.
 pub(crate) const DNODE_SIZE: usize = 512;
-/// Size of what stands before the first block pointer.
+/// Size of the fields before the first block pointer.
 const CORE_SIZE: usize = 64;
 const FLAGS: usize = 7;
 const USED: Range<usize> = 24..32;

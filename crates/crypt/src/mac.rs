@@ -28,7 +28,7 @@ fn check(computed: &Mac, stored: &Mac) -> Result<()> {
     if bool::from(computed.ct_eq(stored)) { Ok(()) } else { Err(Error::BadMac) }
 }
 
-/// The MAC of an indirect block: SHA-512 of what is authenticated of each pointer in it, cut to 16
+/// The MAC of an indirect block: SHA-512 of the authenticated part of each pointer in it, cut to 16
 /// bytes. `block` is decompressed, not byte-swapped, written in `order`; `version` is the key's.
 #[doc(alias = "zio_crypt_do_indirect_mac_checksum")]
 pub fn indirect_mac(version: u64, order: ByteOrder, block: &[u8]) -> Mac {

@@ -63,7 +63,7 @@ impl KeyFormat {
 /// How a passphrase is stretched: `pbkdf2salt` and `pbkdf2iters` of the encryption root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pbkdf2 {
-    /// The salt as a number; its little-endian bytes are what is hashed.
+    /// The salt as a number; its little-endian bytes are hashed.
     pub salt: u64,
     /// How many rounds.
     pub iters: u64,

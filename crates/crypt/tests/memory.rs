@@ -27,7 +27,7 @@ fn masked(seed: u8, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// How often the memory of this process has the first 16 bytes of what is kept masked.
+/// Returns how often the memory of this process contains the first 16 bytes of the masked secret.
 fn found(needle: &[u8]) -> usize {
     let (maps, memory) =
         (std::fs::read_to_string("/proc/self/maps").unwrap(), File::open("/proc/self/mem").unwrap());
@@ -38,7 +38,7 @@ fn found(needle: &[u8]) -> usize {
         let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).unwrap());
         let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
         if memory.read_exact_at(&mut bytes, from).is_ok() {
-            // What was read is masked at once, so that the next piece does not find it in here.
+            // Bytes read are masked at once, so that the scan does not find its own copy.
             bytes.iter_mut().for_each(|byte| *byte ^= MASK);
             count += bytes.windows(16).filter(|window| *window == needle).count();
             bytes.fill(0);

@@ -10,11 +10,11 @@ use crate::MAX_DEPTH;
 pub struct DecodeError {
     /// Offset in the input of the field at fault.
     pub offset: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub kind: DecodeErrorKind,
 }
 
-/// What is wrong with the field that a [`DecodeError`] points at.
+/// The fault of the field that a [`DecodeError`] points at.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeErrorKind {
     /// The input ends inside a field.
@@ -25,7 +25,7 @@ pub enum DecodeErrorKind {
         /// Bytes that were left.
         have: u64,
     },
-    /// Nothing but zeros. They would read as an empty native list of the other byte order, which nobody ever wrote.
+    /// Only zeros. They would decode as an empty native list of the other byte order, which no system writes.
     #[error("only zeros")]
     Blank,
     /// The header names an encoding that doesn't exist.
@@ -34,7 +34,7 @@ pub enum DecodeErrorKind {
     /// The header names a byte order that doesn't exist.
     #[error("unknown byte order {0}")]
     Endian(u8),
-    /// The list is of a version that nobody ever wrote.
+    /// No system writes this version of a list.
     #[error("unknown nvlist version {0}")]
     Version(i32),
     /// Lists nest deeper than [`MAX_DEPTH`].

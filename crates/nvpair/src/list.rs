@@ -192,7 +192,7 @@ getters! {
     u32: Uint32 -> u32 = v => Some(*v);
     /// The `Int32` of this name.
     i32: Int32 -> i32 = v => Some(*v);
-    /// The `BooleanValue` of this name. For a `Boolean`, whose presence is its value, use [`NvList::contains`].
+    /// The `BooleanValue` of this name. The presence of a `Boolean` is its value: for those use [`NvList::contains`].
     bool: BooleanValue -> bool = v => Some(*v);
     /// The `String` of this name, if it is UTF-8.
     str: String -> &str = v => v.as_str();

@@ -114,7 +114,7 @@ impl<'a> Reader<'a, '_> {
         Ok(byte)
     }
 
-    /// A NUL-terminated string somewhere in what is left.
+    /// A NUL-terminated string in the remaining bytes.
     fn c_string(&mut self) -> Result<NvString> {
         let start = self.cursor.clone();
         let rest = start.clone().take(start.remaining())?;

@@ -36,7 +36,7 @@ pub mod ace_flags {
     pub const OWNER: u16 = 0x1000;
     pub const GROUP: u16 = 0x2000;
     pub const EVERYONE: u16 = 0x4000;
-    /// The bits that say who.
+    /// The bits of the kind of principal.
     pub const TYPE_FLAGS: u16 = OWNER | GROUP | EVERYONE | IDENTIFIER_GROUP;
 }
 

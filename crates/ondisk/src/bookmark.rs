@@ -40,7 +40,7 @@ word_struct! {
 }
 
 word_struct! {
-    /// A damaged block in an error log of the `head_errlog` feature, whose ZAP tells the dataset.
+    /// A damaged block in an error log of the `head_errlog` feature; the ZAP of the log identifies the dataset.
     #[doc(alias = "zbookmark_err_phys_t")]
     #[derive(PartialOrd, Ord, Hash)]
     ErrBookmark = "error bookmark", 32 bytes {

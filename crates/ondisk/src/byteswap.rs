@@ -1,4 +1,4 @@
-//! Turning a block of the other byte order into little-endian, in place, by what it holds.
+//! Converts a block of the other byte order to little-endian, in place, by the type of its content.
 //!
 //! Every function takes any bytes: what a damaged block claims of itself never leads past its end.
 //! System attributes are not here: see [`crate::sa::to_little_endian`].

@@ -119,7 +119,7 @@ pub struct Dnode {
     nblkptr: u8,
     blkptr: [Blkptr; MAX_NBLKPTR],
     bonus: Box<[u8]>,
-    /// What stands behind the bonus where more was encrypted than is in use; empty when that is zeros.
+    /// The bytes behind the bonus, where more was encrypted than is in use; empty when they are zeros.
     behind_bonus: Box<[u8]>,
     spill: Option<Blkptr>,
 }

@@ -274,7 +274,7 @@ field_struct! {
 }
 
 field_struct! {
-    /// A block whose data was embedded in its pointer; the packed data follow.
+    /// A block embedded in its pointer; the packed data follow.
     #[doc(alias = "drr_write_embedded")]
     DrrWriteEmbedded, 48 bytes {
         /// Object.
@@ -388,7 +388,7 @@ drr_body! {
 pub struct Drr {
     /// Bytes of payload, in BEGIN only; see [`Self::payload_size`].
     pub payloadlen: u32,
-    /// What it says.
+    /// The fields of its type.
     pub body: DrrBody,
     /// Fletcher4 of the stream up to here; `None` in BEGIN, which has no room for it. Zero in streams
     /// of old senders.

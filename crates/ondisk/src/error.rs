@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// A structure that failed its checks: which one, and what is wrong with it.
+/// A structure that failed its checks, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// The structure, in ZFS's own words: "blkptr", "dnode", "zap leaf"...
     pub what: &'static str,
-    /// What was found, for a person.
+    /// The fault found, as text.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! Structures whose byte order is only known at run time: intent log records and send streams.
+//! Structures with a byte order known only at run time: intent log records and send streams.
 //!
 //! Declared field by field in their order on disk, without padding between them.
 

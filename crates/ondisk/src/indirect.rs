@@ -78,7 +78,7 @@ word_struct! {
 }
 
 word_struct! {
-    /// An entry of the births: what lies before `offset` (and after the entry before) was copied in
+    /// An entry of the births: the range before `offset` (and after the previous entry) was copied in
     /// this txg.
     #[doc(alias = "vdev_indirect_birth_entry_phys_t")]
     IndirectBirth = "indirect birth", 16 bytes {

@@ -105,7 +105,7 @@ impl EckPhys {
 
 const _: () = assert!(size_of::<EckPhys>() == EckPhys::SIZE && align_of::<EckPhys>() == 1);
 
-/// A checksum trailer whose magic number was found.
+/// A checksum trailer with the right magic number.
 ///
 /// To check a block: put the verifier in place of the checksum (in the trailer's byte order),
 /// compute the block's checksum, and compare with the words that were there.

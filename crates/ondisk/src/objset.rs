@@ -131,7 +131,7 @@ impl ZilHeader {
 #[doc(alias = "objset_phys_t")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Objset {
-    /// The object whose data is the array of dnodes.
+    /// The object that holds the array of dnodes.
     pub meta_dnode: Dnode,
     /// The intent log.
     pub zil_header: ZilHeader,

@@ -82,7 +82,7 @@ impl SpaceMapDecoder {
         Self { shift: shift.min(63), start, size, txg: 0, sync_pass: 0 }
     }
 
-    /// For a log space map, whose entries name their vdev and are in sectors.
+    /// For a log space map: its entries name their vdev and are in sectors.
     pub fn for_log() -> Self {
         Self::new(MIN_BLOCK_SHIFT, 0, u64::MAX)
     }
@@ -181,14 +181,14 @@ pub struct SpaceMapEncoder {
 }
 
 impl SpaceMapEncoder {
-    /// For a map whose units are `1 << shift` bytes from `start` on, in blocks of `block_size` bytes, that has
+    /// For a map with units of `1 << shift` bytes from `start` on, in blocks of `block_size` bytes, that has
     /// `length` bytes of entries already. `two_words`: the pool has the feature `spacemap_v2`.
     pub fn new(shift: u32, start: u64, block_size: u64, length: u64, two_words: bool) -> Self {
         let block_words = (block_size / 8).max(2);
         Self { shift: shift.min(63), start, block_words, at: length / 8, two_words, words: Vec::new() }
     }
 
-    /// Says of the entries that follow what they are and when they were written.
+    /// Sets the kind and the txg of the entries that follow.
     pub fn debug(&mut self, free: bool, sync_pass: u64, txg: u64) {
         let fields = u64::from(free) << 60 | (sync_pass & 0x3ff) << 50 | txg & ((1 << 50) - 1);
         self.push(0b10 << 62 | fields);

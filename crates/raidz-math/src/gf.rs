@@ -43,7 +43,7 @@ fn power_of_two(exponent: usize) -> u8 {
     POWERS.get(exponent % 255).copied().unwrap_or(1)
 }
 
-/// The element whose product with `a` is 1; `None` for 0.
+/// The inverse of `a`; `None` for 0.
 fn invert(a: u8) -> Option<u8> {
     let exponent = POWERS.iter().position(|power| *power == a)?;
     Some(power_of_two(255 - exponent))
@@ -112,7 +112,7 @@ static FACTORS: [Factor; 256] = {
 /// A square matrix of up to three rows, in the upper left corner.
 type Matrix = [[u8; MAX_PARITY]; MAX_PARITY];
 
-/// How missing data columns follow from the syndromes (parity plus what is left of its sum).
+/// How missing data columns follow from the syndromes (parity plus the sum of the columns present).
 pub(crate) struct Solution {
     /// Which parity rows are used: as many as there are missing columns.
     pub(crate) rows: [bool; MAX_PARITY],

@@ -73,7 +73,7 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), RaidzErr
     Ok(())
 }
 
-/// Rebuilds the columns whose numbers are in `missing`, in place.
+/// Rebuilds the columns with the numbers in `missing`, in place.
 ///
 /// `columns` is the whole row: `nparity` parity columns, then the data columns. What a missing column
 /// holds is ignored and overwritten; its length must be right. A parity column that wasn't read and

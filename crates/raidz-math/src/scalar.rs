@@ -1,4 +1,4 @@
-//! Vectors for any processor: eight elements in a `u64`, and single bytes for what is left.
+//! Vectors for any processor: eight elements in a `u64`, and single bytes for the remainder.
 
 use crate::gf::{Factor, double, multiply};
 use crate::kernel::{Vector, strides};

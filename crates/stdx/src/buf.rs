@@ -15,7 +15,7 @@ use crate::shelf::{self, Block};
 /// Alignment of every buffer: enough for direct I/O on any device with sectors up to 4 KiB.
 const ALIGN: usize = 4096;
 
-/// An owned byte buffer whose start is aligned to 4 KiB.
+/// An owned byte buffer, aligned to 4 KiB.
 ///
 /// Its `len` bytes are initialised always; the memory behind them may be larger and is reused by later
 /// buffers (see `shelf.rs`).
@@ -43,7 +43,7 @@ impl AlignedBuf {
     }
 
     /// A buffer of `len` bytes to be overwritten: zeros, or what an earlier buffer held there. Cheaper than
-    /// [`AlignedBuf::zeroed`]; whoever fills it must treat it as garbage when filling fails.
+    /// [`AlignedBuf::zeroed`]; the caller treats it as garbage when filling fails.
     pub fn scratch(len: usize) -> Self {
         let Block { ptr, cap, written } = Self::block(len);
         if written < len {
@@ -116,7 +116,7 @@ impl Drop for AlignedBuf {
 
 /// Gives a block back to the allocator.
 pub(crate) fn free(block: Block) {
-    // SAFETY: whoever has a block owns it, and it was allocated in `AlignedBuf::block` with this layout.
+    // SAFETY: the holder of a block owns it, and it was allocated in `AlignedBuf::block` with this layout.
     unsafe { dealloc(block.ptr.as_ptr(), AlignedBuf::layout(block.cap)) }
 }
 
@@ -235,7 +235,7 @@ mod tests {
         first.fill(9);
         let longer = first.cap;
         drop(first);
-        // Other tests may take the block meanwhile: whoever has it, its bytes are initialised.
+        // Other tests may take the block meanwhile: its bytes are initialised in any case.
         assert!(AlignedBuf::scratch(longer).iter().all(|b| *b == 0 || *b == 9));
         assert!(AlignedBuf::zeroed(100_001).iter().all(|b| *b == 0));
         assert_eq!(*AlignedBuf::copy_of(&[5; 99_999]), [5; 99_999]);

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Gives memory that was freed back to the system: what stands between blocks in use, too.
+/// Returns freed memory to the system, also memory between blocks in use.
 ///
-/// The C library gives back by itself only what is at the end of its heap.
+/// The C library by itself returns only the end of its heap.
 pub fn release_memory() {
     crate::shelf::clear();
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes a number and touches only memory that nobody has.
+    // SAFETY: it takes a number and touches only free memory.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -27,7 +27,7 @@ pub fn hide_memory() {
     }
 }
 
-/// Bytes of memory that are this process's alone, without mapped files; `None` when nobody tells.
+/// Private bytes of this process, without mapped files; `None` when the system does not report them.
 pub fn resident_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
@@ -48,7 +48,7 @@ pub struct FileAttributes {
     pad: [u32; 2],
 }
 
-/// The flag of [`FileAttributes::flags`] of a directory whose files get its project (`FS_XFLAG_PROJINHERIT`).
+/// The flag of [`FileAttributes::flags`] of a directory that passes its project to new files (`FS_XFLAG_PROJINHERIT`).
 pub const PROJECT_INHERIT: u32 = 0x200;
 
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;

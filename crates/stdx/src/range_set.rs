@@ -15,7 +15,7 @@ impl RangeSet {
         Self::default()
     }
 
-    /// Adds `[start, end)`; what is there already stays. Gives how many numbers were new.
+    /// Adds `[start, end)`. Returns how many numbers are new.
     pub fn insert(&mut self, start: u64, end: u64) -> u64 {
         if start >= end {
             return 0;

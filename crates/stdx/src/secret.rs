@@ -1,4 +1,4 @@
-//! Bytes that nobody else may see: in memory that is not swapped out, not in core files, and cleared before others have it.
+//! Secret bytes: in memory that is not swapped out, not in core files, and cleared before it is freed.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 const SMALL: usize = 128;
 const PAGE: usize = 4096;
 
-/// Addresses of places that nobody has.
+/// Addresses of free places.
 static FREE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// A secret of a length that does not grow.
@@ -116,7 +116,7 @@ impl Deref for Secret {
 
 impl DerefMut for Secret {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; nobody else has it.
+        // SAFETY: as above; the place has no other owner.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.len) }
     }
 }
@@ -152,7 +152,7 @@ impl Drop for Secret {
             FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.at.as_ptr() as usize);
             return;
         }
-        // SAFETY: the pages are its own, and nobody uses them any more.
+        // SAFETY: the pages are its own and no longer used.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.room) };
     }
 }

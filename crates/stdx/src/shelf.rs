@@ -22,7 +22,7 @@ pub(crate) struct Block {
     pub(crate) written: usize,
 }
 
-// SAFETY: a block is owned by whoever holds it, and plain memory has no thread affinity.
+// SAFETY: the holder of a block owns it, and plain memory has no thread affinity.
 unsafe impl Send for Block {}
 
 struct Shelf {

@@ -16,13 +16,13 @@ pub const FEATURE_PROPERTY_PREFIX: &str = "feature@";
 /// Prefix of the pool property of a feature that is in use but unknown.
 pub const UNSUPPORTED_PROPERTY_PREFIX: &str = "unsupported@";
 
-/// What a feature's use means for those who don't know it, and how it is kept count of.
+/// The effect of a feature in use on software without it, and the place of its reference count.
 #[doc(alias = "zfeature_flags_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureFlags(u8);
 
 impl FeatureFlags {
-    /// Needed by everyone who opens the pool, kept count of in the MOS only.
+    /// Required to open the pool; its reference count is in the MOS only.
     pub const NONE: Self = Self(0);
     /// A program that doesn't know the feature may still open the pool read-only.
     #[doc(alias = "ZFEATURE_FLAG_READONLY_COMPAT")]

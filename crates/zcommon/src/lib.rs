@@ -6,7 +6,7 @@
 //! | [`version`] | pool and file system versions |
 //! | [`vdev`] | kinds and states of vdevs, states of pools |
 //! | [`props`] | properties of datasets, pools and vdevs |
-//! | [`status`] | what is the matter with a pool, in `zpool`'s words |
+//! | [`status`] | the health of a pool, in `zpool`'s words |
 //! | [`names`] | rules for names |
 //! | [`units`] | numbers for people |
 //! | [`draid`] | permutation maps and names of distributed-spare RAID |

@@ -1,11 +1,11 @@
-//! Rules for the names of pools, datasets, snapshots and bookmarks, with OpenZFS's words for what is wrong
+//! Rules for the names of pools, datasets, snapshots and bookmarks, with OpenZFS's words for faults
 //! (zfs_namecheck.c and `zfs_validate_name`, libzfs, OpenZFS 2.3).
 //!
 //! ```text
 //! POOL[/COMPONENT…][@SNAPSHOT|#BOOKMARK]
 //! ```
 //! A component has letters, digits and ``-_.: `` (a space too). The rules for what exists already are wider than those
-//! for what is to be created: `%` marks a temporary dataset, and may be read but not made.
+//! for names to be created: `%` marks a temporary dataset, and may be read but not made.
 
 mod parsed;
 
@@ -22,7 +22,7 @@ pub const MAX_NESTING: usize = 50;
 /// A pool's longest name leaves room for `/$ORIGIN@$ORIGIN`.
 const MAX_POOL_NAME_LEN: usize = MAX_NAME_LEN - 2 - 2 * "$ORIGIN".len();
 
-/// What is wrong with a name. Displays in OpenZFS's words.
+/// The fault of a name. Displays in OpenZFS's words.
 #[doc(alias = "namecheck_err_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NameError {

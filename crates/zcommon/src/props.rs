@@ -1,4 +1,4 @@
-//! Properties of datasets, pools and vdevs: name, type, default, who may set them, what they may be.
+//! Properties of datasets, pools and vdevs: name, type, default, source of the value, possible values.
 //!
 //! A property's value is kept on disk as a string or a 64-bit number; an index property shows its number by a word. The
 //! order of each table is the order in which `get all` prints. Tables are OpenZFS 2.3.2's (`zfs_prop_table`,
@@ -29,7 +29,7 @@ pub enum PropType {
     Index,
 }
 
-/// Who gives a property its value.
+/// The source of a property's value.
 #[doc(alias = "zprop_attr_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropAttr {
@@ -45,7 +45,7 @@ pub enum PropAttr {
     OneTimeDefault,
 }
 
-/// The value where nobody set one.
+/// The default value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropDefault {
     /// No value at all.
@@ -108,13 +108,13 @@ pub struct PropInfo {
     pub name: &'static str,
     /// Type of the value.
     pub data_type: PropType,
-    /// The value where nobody set one.
+    /// The default value.
     pub default: PropDefault,
-    /// Who gives the value.
+    /// The source of the value.
     pub attr: PropAttr,
-    /// What has this property.
+    /// The objects that have this property.
     pub types: DatasetTypes,
-    /// What it may be, in the usage text's words; `None` for hidden properties.
+    /// Its possible values, in the usage text's words; `None` for hidden properties.
     pub values: Option<&'static str>,
     /// Column header.
     pub column: &'static str,
@@ -189,7 +189,7 @@ impl PropInfo {
         matches!(self.attr, PropAttr::Inherit | PropAttr::OneTime)
     }
 
-    /// Whether nobody can set it.
+    /// Whether it is read-only.
     pub const fn read_only(&self) -> bool {
         matches!(self.attr, PropAttr::ReadOnly)
     }
@@ -227,7 +227,7 @@ fn is_lower(word: &str) -> bool {
 pub enum PropSource {
     /// Computed: there is no source.
     None,
-    /// Nobody set it.
+    /// The default.
     Default,
     /// For as long as the file system is mounted.
     Temporary,

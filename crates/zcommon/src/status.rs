@@ -1,4 +1,4 @@
-//! What is the matter with a pool, and the words for it: the `status:` and `action:` of `zpool status` and
+//! The health of a pool and its texts: the `status:` and `action:` of `zpool status` and
 //! `zpool import`, and the message ids behind `see:`. Scripts read these words, so they are OpenZFS's to the byte
 //! (2.3.2; the tests hold them to what its `zpool` printed).
 //!

@@ -1,11 +1,11 @@
 //! Versions of pools (SPA) and file systems (ZPL), and what each brought.
 
-/// A version and what it brought, in the words of `zpool upgrade -v` and `zfs upgrade -v`.
+/// A version and its additions, in the words of `zpool upgrade -v` and `zfs upgrade -v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionInfo {
     /// The version number.
     pub version: u64,
-    /// What it brought.
+    /// Its additions.
     pub description: &'static str,
 }
 
@@ -17,7 +17,7 @@ const fn row(version: u64, description: &'static str) -> VersionInfo {
 pub const SPA_VERSION_INITIAL: u64 = 1;
 /// Newest pool version without feature flags.
 pub const SPA_VERSION_BEFORE_FEATURES: u64 = 28;
-/// The pool version whose abilities are said by feature flags.
+/// The pool version that uses feature flags.
 pub const SPA_VERSION_FEATURES: u64 = 5000;
 /// Newest file system version.
 pub const ZPL_VERSION: u64 = 5;

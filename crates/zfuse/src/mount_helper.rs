@@ -33,7 +33,7 @@ const NO_NUMBER: u8 = 255;
 
 /// The verb of a child that reads a file.
 const READ: &str = "read";
-/// Maximum bytes read of a file: they fit into a pipe whose other end waits.
+/// Maximum bytes read of a file: they fit into a pipe.
 const MOST: u64 = 32 << 10;
 /// Timeout of reading a file.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -15,7 +15,7 @@ use zcommon::health::Health;
 #[doc(alias = "VDEV_DRAID_REFLOW_RESERVE")]
 const DRAID_REFLOW_RESERVE: u64 = 2 * ROW_HEIGHT;
 
-/// What stands where a leaf should be.
+/// The device in a leaf's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// Its device.
@@ -40,7 +40,7 @@ pub enum Presence {
     Unlabelled,
 }
 
-/// Sets `health` throughout the tree; `locate` tells what stands where a leaf should be.
+/// Sets `health` throughout the tree; `locate` returns the device in a leaf's place.
 pub fn assess(root: &mut VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) {
     for top in &mut root.children {
         let metaslab = 1u64.checked_shl(u32::try_from(top.metaslab_shift).unwrap_or(64)).unwrap_or(1);

@@ -32,7 +32,7 @@ pub const DEFAULT_DIRS: [&str; 9] = [
 
 /// Entries of one folder that are looked at.
 const MAX_ENTRIES: usize = 1 << 16;
-/// Devices whose labels are read at the same time.
+/// Number of devices with concurrent reads of their labels.
 const MAX_THREADS: usize = 16;
 
 /// A device with at least one usable label.

@@ -66,7 +66,7 @@ pub fn gathered(candidate: &PoolCandidate, mut opened: OpenedPool) -> ImportSour
     }
 }
 
-/// A device whose labels name two leaves of the pool is found under both guids: the last leaf of a mirror takes the mirror's
+/// A device with labels of two leaves of the pool is found under both guids: the last leaf of a mirror takes the mirror's
 /// guid, and a power cut may leave two labels of before and two of after, whichever of the two the pool's state is.
 fn add_other_names(candidate: &PoolCandidate, opened: &mut OpenedPool) {
     for member in candidate.members.values() {

@@ -2,7 +2,7 @@
 //!
 //! Labels alone tell most of it. OpenZFS goes on to load the pool's metadata and shows the configuration
 //! from there, with all top-level vdevs, allocation classes, spares and cache devices, and whether
-//! features are disabled. Whoever can load it hands that in as [`LoadOutcome::Loaded`]; without, the
+//! features are disabled. A caller that can load it passes [`LoadOutcome::Loaded`]; without it, the
 //! labels' own view is shown.
 
 use zcommon::features::Feature;

@@ -1,4 +1,4 @@
-//! What is the matter with an importable pool: one finding, the gravest.
+//! The health of an importable pool: its gravest fault.
 //!
 //! Format source: `check_status` and the message ids in libzfs_status.c, OpenZFS 2.3.
 

@@ -13,7 +13,7 @@ use crate::label::Trust;
 use crate::ring::{Slot, read_uberblocks};
 use crate::search::{Member, PoolCandidate};
 
-/// Members whose rings are read at the same time.
+/// Number of members with concurrent reads of their uberblock rings.
 const WORKERS: usize = 8;
 
 /// An uberblock, and how often it was found.

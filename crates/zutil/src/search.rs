@@ -24,7 +24,7 @@ use crate::tree::VdevNode;
 
 /// Top-level vdevs that a pool may have; more is a forged label.
 const MAX_TOPS: u64 = 1 << 12;
-/// Deepest vdev tree whose paths are put right.
+/// Maximum depth of a vdev tree with corrected paths.
 const MAX_DEPTH: usize = 12;
 
 /// A device that is part of a pool.
@@ -369,7 +369,7 @@ impl PoolCandidate {
         self.members.get(&guid)
     }
 
-    /// What stands where this leaf should be: the device found by its guid, else whatever is at the
+    /// The device in this leaf's place: the device found by its guid, else whatever is at the
     /// path that the configuration names.
     pub fn locate(&self, leaf: &VdevNode) -> Presence {
         match self.members.get(&leaf.guid) {
@@ -378,7 +378,7 @@ impl PoolCandidate {
         }
     }
 
-    /// What stands now at the path that the configuration names for this leaf.
+    /// The device now at the path in this leaf's configuration.
     pub fn look(&self, leaf: &VdevNode) -> Presence {
         let Some(path) = leaf.path.as_deref().map(OsStr::from_bytes).map(Path::new) else {
             return Presence::Absent;

@@ -98,7 +98,7 @@ impl VdevNode {
         })
     }
 
-    /// A root without children: of a pool whose labels have no usable tree.
+    /// A root without children, for a pool without a usable tree in its labels.
     pub fn empty_root(guid: u64) -> Self {
         Self {
             kind: "root".to_owned(),

@@ -1,6 +1,6 @@
 //! Volumes: datasets that hold a block device.
 //!
-//! Object 1 is the device's bytes, object 2 a ZAP with its `size`. What was never written or was
+//! Object 1 is the device's bytes, object 2 a ZAP with its `size`. Bytes that were never written or were
 //! discarded is a hole and reads as zeros. Source: zvol.c, OpenZFS 2.3.
 
 mod create;

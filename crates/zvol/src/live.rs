@@ -131,7 +131,7 @@ impl LiveVolume {
         if frees { self.spa.begin_free() } else { self.spa.begin() }
     }
 
-    /// Frees most of a long range of bytes in bounded pieces, so that what is left goes in one transaction.
+    /// Frees most of a long range of bytes in bounded pieces, so that one transaction frees the rest.
     fn free_long(&self, offset: u64, end: u64) -> Result<()> {
         let size = self.block_size();
         self.handle.free_long(offset.div_ceil(size), end / size, &|| self.begin(true)).map(drop)
@@ -191,7 +191,7 @@ impl LiveVolume {
         self.zil.settle(ZVOL_OBJECT)
     }
 
-    /// What is in a range is no longer needed: whole blocks in it are freed.
+    /// Discards a range: whole blocks in it are freed.
     #[doc(alias = "zvol_discard")]
     pub fn discard(&self, offset: u64, len: u64) -> Result<()> {
         let (end, block) = (self.end(offset, len)?, self.block_size());
@@ -204,7 +204,7 @@ impl LiveVolume {
         self.zil.commit(ZVOL_OBJECT)
     }
 
-    /// Changes the size of the device; what lies past a smaller one is gone. On disk when it returns.
+    /// Changes the size of the device; bytes past a smaller size are freed. On disk when it returns.
     #[doc(alias("zvol_set_volsize", "zvol_update_volsize"))]
     pub fn resize(&self, size: u64) -> Result<()> {
         crate::check(size, self.block_size())?;

@@ -170,7 +170,7 @@ fn a_thick_volume_keeps_its_space() {
     let all: Vec<u8> = (0..SIZE).map(|n| ((n * 31) >> 7) as u8).collect();
     volume.write_at(0, &all, false).unwrap();
     volume.close().unwrap();
-    // What is written takes what was reserved.
+    // Written blocks use the reservation.
     assert!(before - free() < reserved + (1 << 20));
     drop(volume);
     spa.export().unwrap();

@@ -14,7 +14,7 @@ pub struct Properties {
     pub compress: CompressType,
     /// How it is checked.
     pub checksum: ChecksumType,
-    /// What it holds.
+    /// The type of its content.
     pub object_type: ObjectType,
     /// 0 for data.
     pub level: u8,

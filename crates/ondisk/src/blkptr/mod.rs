@@ -1,4 +1,4 @@
-//! Block pointers: where a block is, what it holds, and how to know that it is intact.
+//! Block pointers: location, type and checksum of a block.
 //!
 //! ```text
 //! word 0,1   DVA 0: vdev:24 grid:8 asize:24 | gang:1 offset:63      (sizes in 512-byte units)

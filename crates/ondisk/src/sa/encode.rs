@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 128 << 10;
 /// An attribute with its bytes (little-endian).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaValue<'a> {
-    /// What it is.
+    /// The attribute.
     pub attr: SaAttr,
     /// Its bytes: as many as registered, or up to 65,535.
     pub bytes: &'a [u8],

@@ -82,7 +82,7 @@ fn bad(detail: impl Into<String>) -> Malformed {
 }
 
 impl<'a> LeafMut<'a> {
-    /// Makes an empty leaf of `block`, whose length is the ZAP's block size. `sorted` is for ZAPs whose names
+    /// Makes an empty leaf of `block`, which has the ZAP's block size. `sorted` is for ZAPs whose names
     /// are normalised.
     #[doc(alias = "zap_leaf_init")]
     pub fn init(block: &'a mut [u8], sorted: bool) -> Result<Self, Malformed> {

@@ -1,6 +1,6 @@
 //! Blocks of the log and how they are chained.
 //!
-//! Today the chain header comes first and its checksum covers only what is used (`zilog2`); in pools
+//! The chain header comes first and its checksum covers only the used part (`zilog2`); in pools
 //! before version 26 it comes last (`zilog`). The pointer's checksum words are pool and dataset
 //! guids and the block's sequence number; the next pointer's must be the same with the number one
 //! higher, else the chain ends here.
@@ -43,7 +43,7 @@ pub struct LogBlock<'a> {
 }
 
 impl<'a> LogBlock<'a> {
-    /// Reads a block that `bp` names and whose checksum has been verified; `bytes` as on disk
+    /// Reads the block of `bp`, after its checksum has been verified; `bytes` as on disk
     /// (decrypted), unswapped. An error also means the end of the chain.
     pub fn from_bytes(bytes: &'a [u8], bp: &Blkptr) -> Result<Self, Malformed> {
         let endian = if bp.byteorder_is_little() { Endian::Little } else { Endian::Big };

@@ -122,7 +122,7 @@ fn acl_tables(a: &AclRecord<'_>, out: &mut Vec<u8>) {
     a.domains.iter().for_each(|domain| string(domain, out));
 }
 
-/// A write record whose data follow it: `lr` says where they belong and how many they are.
+/// A write record followed by its data: `lr` has their offset and length.
 pub fn encode_write(lr: &LrWrite, data: &[u8]) -> Vec<u8> {
     let write = super::record::Write { lr: *lr, data: Some(data) };
     LogRecord::Write(write).encode(TxType(TxType::WRITE))

@@ -14,7 +14,7 @@ pub struct DraidConfig {
     pub parity: u64,
     /// Data disks of a group.
     pub data: u64,
-    /// Disks in the vdev, those whose space makes the spares included.
+    /// Disks in the vdev, including those that provide the space of the spares.
     pub children: u64,
     /// Distributed spares.
     pub spares: u64,

@@ -56,7 +56,7 @@ impl ZfsName {
         self.dataset().split('/')
     }
 
-    /// What is behind the dataset.
+    /// The part after the dataset.
     pub fn part(&self) -> NamePart<'_> {
         if let Some((_, snapshot)) = self.0.split_once('@') {
             return NamePart::Snapshot(snapshot);

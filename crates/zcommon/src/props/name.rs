@@ -99,13 +99,13 @@ impl UserQuotaProp {
         Self::ALL.iter().find_map(split)
     }
 
-    /// The id that `who` is, when it isn't a name. OpenZFS reads it as C does a number, for which no digits are 0.
+    /// The id in `who`, unless it is a name. OpenZFS reads it as C does a number, for which no digits are 0.
     #[doc(alias = "userquota_propname_decode")]
     pub fn id(who: &str) -> Option<u64> {
         if who.is_empty() { Some(0) } else { who.parse().ok() }
     }
 
-    /// Whether this is a limit, as opposed to what is used.
+    /// Whether this is a limit, as opposed to a used amount.
     pub fn is_quota(self) -> bool {
         self.prefix().ends_with("quota@")
     }

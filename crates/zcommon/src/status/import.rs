@@ -134,7 +134,7 @@ fn broken_action(status: PoolStatus) -> &'static str {
     }
 }
 
-/// The line behind the action of a pool whose data is corrupt: maybe because it is not what it was taken for.
+/// The line after the action of a pool with corrupt data: perhaps it is not the pool that was meant.
 pub fn import_note(facts: &ImportFacts<'_>) -> Option<&'static str> {
     let closed = matches!(facts.state, VdevState::Closed | VdevState::CantOpen);
     if !closed || facts.aux != VdevAux::CorruptData {

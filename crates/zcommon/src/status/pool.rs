@@ -46,7 +46,7 @@ pub fn pool_status(status: PoolStatus) -> Option<&'static str> {
     })
 }
 
-/// As [`pool_status`], for what is not about broken devices.
+/// As [`pool_status`], for states other than broken devices.
 fn condition_status(status: PoolStatus) -> Option<&'static str> {
     Some(match status {
         OfflineDev => {
@@ -132,7 +132,7 @@ fn errata_status(errata: E) -> &'static str {
     }
 }
 
-/// The `action:` for an open pool; `None` where `zpool status` has no such line. For corrupt pools this is what is said
+/// The `action:` for an open pool; `None` where `zpool status` has no such line. For corrupt pools this is the text
 /// where no rewind would help.
 pub fn pool_action(status: PoolStatus) -> Option<&'static str> {
     Some(match status {

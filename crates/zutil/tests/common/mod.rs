@@ -70,7 +70,7 @@ pub fn list<const N: usize>(pairs: [(&str, NvValue); N]) -> NvList {
     pairs.into_iter().collect()
 }
 
-/// A leaf whose configuration expects it at `path`.
+/// A leaf with `path` in its configuration.
 pub fn leaf(id: u64, guid: u64, path: &str) -> NvList {
     list([("type", "file".into()), ("id", id.into()), ("guid", guid.into()), ("path", path.into())])
 }
