@@ -165,6 +165,8 @@ pub struct Spa {
     stop: AtomicBool,
     /// A group was left half written: nothing can be written any more.
     broken: AtomicBool,
+    /// The first failure of [`Spa::write_early`].
+    early_failure: Mutex<Option<Error>>,
     /// Held for change while a group changes what the MOS says of datasets.
     changing: Arc<RwLock<()>>,
 }
@@ -249,6 +251,7 @@ impl Spa {
             thread: Mutex::default(),
             stop: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            early_failure: Mutex::default(),
             changing: Arc::default(),
         });
         // Each import has a Dsl of its own, so nobody said so before.
@@ -373,15 +376,17 @@ impl Spa {
         promise.wait(&*self.pool.env.executor)
     }
 
-    /// Runs `work` on the pool's datasets, as [`Spa::sync_task`].
+    /// Runs `work` on the pool's datasets, as [`Spa::sync_task`], and then empties the datasets that it replaced.
     pub fn dsl_task<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tasks<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.sync_task(move |spa, tx| {
+        let done = self.sync_task(move |spa, tx| {
             let at = spa.datasets.at(tx, spa);
             work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
-        })
+        });
+        self.destroy_replaced();
+        done
     }
 
     /// Waits until everything that was changed so far is on disk.

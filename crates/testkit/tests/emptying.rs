@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::dsl::write::Begun;
+use engine::dsl::Dir;
+use engine::dsl::write::{Begun, Tasks};
 use engine::env::Env;
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};
@@ -80,12 +81,15 @@ fn free_some(spa: &Arc<Spa>, number: u64, count: usize) {
     spa.sync().unwrap();
 }
 
-fn names(spa: &Arc<Spa>) -> Vec<String> {
-    let root = spa.pool.dsl.dir(POOL).unwrap();
-    let mut all: Vec<String> = root.children().unwrap().into_iter().map(|(name, _)| name).collect();
+fn names(dir: &Dir) -> Vec<String> {
+    let mut all: Vec<String> = dir.children().unwrap().into_iter().map(|(name, _)| name).collect();
     all.retain(|name| !name.starts_with('$'));
     all.sort();
     all
+}
+
+fn root(spa: &Arc<Spa>) -> Dir {
+    spa.pool.dsl.dir(POOL).unwrap()
 }
 
 fn end(spa: Arc<Spa>, dir: &Path) {
@@ -102,7 +106,9 @@ fn crash(dir: &Path, left: &[&str]) {
     let copy = tempfile::tempdir().unwrap();
     pools::copy(dir, copy.path());
     let spa = pools::import_dir(copy.path(), POOL).unwrap();
-    assert_eq!(names(&spa), left);
+    assert_eq!(names(&root(&spa)), left);
+    let large = spa.pool.dsl.dir(NAME).ok();
+    assert!(large.is_none_or(|dir| names(&dir).is_empty()));
     end(spa, copy.path());
 }
 
@@ -124,15 +130,58 @@ fn destroy_with_crashes(version: u64) {
     assert!(left < 1 << 20, "{left} bytes are left for one txg");
     crash(dir.path(), &["large"]);
     spa.dsl_task(|tasks| tasks.begin_destroy("old/clone")).unwrap();
-    assert_eq!(names(&spa), ["large"]);
+    assert_eq!(names(&root(&spa)), ["large"]);
     // With a snapshot it can't be destroyed, and is not marked.
     assert!(spa.destroy_head(NAME).is_err());
     let head = spa.pool.dsl.dataset(NAME).unwrap();
     assert!(!head.is_inconsistent());
     spa.dsl_task(|tasks| tasks.destroy_snapshots(&["old/large@s"], false)).unwrap();
     spa.destroy_head(NAME).unwrap();
-    assert!(names(&spa).is_empty());
+    assert!(names(&root(&spa)).is_empty());
     end(spa, dir.path());
+}
+
+/// A rollback leaves the previous content to a hidden head, which is emptied in later txgs.
+fn roll_back_with_crashes(version: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = new_pool(dir.path(), version);
+    fill(&spa, version);
+    let both = ["clone", "large"];
+    spa.dsl_task(|tasks| tasks.snapshot(&["old/large@t"], &[])).unwrap();
+    for round in 0..2 {
+        write(&spa, NAME, (20 + round) << 20);
+        let used = spa.pool.dsl.dataset(NAME).unwrap().phys.referenced_bytes;
+        // Not as a task of datasets, which would empty it at once.
+        let done = spa.sync_task(|spa, tx| {
+            let at = spa.datasets.at(tx, spa);
+            Tasks { at, datasets: &spa.datasets, pool: POOL }.rollback(NAME, None)
+        });
+        done.unwrap();
+        assert!(spa.pool.dsl.dataset(NAME).unwrap().phys.referenced_bytes < used);
+        let hidden = names(&spa.pool.dsl.dir(NAME).unwrap());
+        let [hidden] = &hidden[..] else { panic!("{hidden:?}") };
+        assert!(hidden.starts_with("%destroyed-"));
+        let number = spa.pool.dsl.dataset(&format!("{NAME}/{hidden}")).unwrap().number;
+        crash(dir.path(), &both);
+        free_some(&spa, number, 8);
+        crash(dir.path(), &both);
+        spa.free_contents(number).unwrap();
+        let left = spa.datasets.view().dataset(number).unwrap().unique_bytes;
+        assert!(left < 1 << 20, "{left} bytes are left for one txg");
+        spa.dsl_task(|_| Ok(())).unwrap();
+        assert!(names(&spa.pool.dsl.dir(NAME).unwrap()).is_empty());
+    }
+    end(spa, dir.path());
+}
+
+#[test]
+fn rollback_with_features_but_async_destroy() {
+    roll_back_with_crashes(5000);
+}
+
+#[test]
+fn rollback_of_version_28() {
+    roll_back_with_crashes(28);
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Destroy {
         let heads: Vec<String> = heads.map(|step| step.name().to_owned()).collect();
         unmount_all_of(&target.pool, &heads)?;
         let left = Left::by(target, &heads);
-        let done = self.destroy_all(target, steps, ctx);
+        let done = destroy_all(target, steps, self.defer, ctx);
         if done.is_ok() {
             // Of a file system that stays after all the folder is in use, or made again.
             left.remove();
@@ -231,41 +231,6 @@ impl Destroy {
             Ok(Some((steps, e))) => Err(refused(&step_of(&e, &steps, &self.name), &e)),
             Err(e) => Err(refused(&step_of(&e, &[], &self.name), &e)),
         }
-    }
-
-    /// Destroys in the order of the steps, a bounded number of file systems and volumes in each txg: what a txg changes is in memory
-    /// until it is written. Snapshots that follow one another go in one. Returns the steps that failed, and why, when others had been
-    /// done before.
-    ///
-    /// # Errors
-    /// Why the first step failed: nothing was changed.
-    fn destroy_all(
-        &self,
-        target: &Target,
-        mut steps: Vec<Step>,
-        ctx: &mut Ctx,
-    ) -> engine::Result<Option<(Vec<Step>, engine::Error)>> {
-        let (defer, mut is_first) = (self.defer, true);
-        while !steps.is_empty() {
-            let later = steps.split_off(first_txg(&steps));
-            let now = std::mem::replace(&mut steps, later);
-            let given = now.clone();
-            let ended = ctx.change(&target.pool, move |tasks, _| destroy_some(tasks, &given, defer));
-            let Ended { done, marked, failed } = match ended {
-                Err(e) if is_first => return Err(e),
-                Err(e) => return Ok(Some((now, e))),
-                Ok(ended) => ended,
-            };
-            if failed.is_some() {
-                return Ok(failed);
-            }
-            is_first = false;
-            if let Some(number) = marked {
-                target.pool.spa()?.free_contents(number)?;
-            }
-            steps.splice(0..0, now.into_iter().skip(done));
-        }
-        Ok(None)
     }
 
     fn say(&self, target: &Target, steps: &[Step], ctx: &mut Ctx) -> Result<(), Failure> {
@@ -329,6 +294,41 @@ fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, O
         }
     }
     Ok((steps, None))
+}
+
+/// Destroys in the order of the steps, a bounded number of file systems and volumes in each txg: what a txg changes is in memory
+/// until it is written. Snapshots that follow one another go in one. Returns the steps that failed, and why, when others had been
+/// done before.
+///
+/// # Errors
+/// Why the first step failed: nothing was changed.
+pub(super) fn destroy_all(
+    target: &Target,
+    mut steps: Vec<Step>,
+    defer: bool,
+    ctx: &mut Ctx,
+) -> engine::Result<Option<(Vec<Step>, engine::Error)>> {
+    let mut is_first = true;
+    while !steps.is_empty() {
+        let later = steps.split_off(first_txg(&steps));
+        let now = std::mem::replace(&mut steps, later);
+        let given = now.clone();
+        let ended = ctx.change(&target.pool, move |tasks, _| destroy_some(tasks, &given, defer));
+        let Ended { done, marked, failed } = match ended {
+            Err(e) if is_first => return Err(e),
+            Err(e) => return Ok(Some((now, e))),
+            Ok(ended) => ended,
+        };
+        if failed.is_some() {
+            return Ok(failed);
+        }
+        is_first = false;
+        if let Some(number) = marked {
+            target.pool.spa()?.free_contents(number)?;
+        }
+        steps.splice(0..0, now.into_iter().skip(done));
+    }
+    Ok(None)
 }
 
 /// File systems and volumes that one txg destroys.

@@ -6,9 +6,11 @@
 use clap::Args;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::bookmarks;
+use engine::dsl::write::Hooks;
 use engine::{Error, Kind};
+use zcommon::features::Feature;
 
-use super::destroy::{Plan, Step};
+use super::destroy::{Plan, Step, destroy_all};
 use super::mount::{mount_created, mounted_below, stands, unmount, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -111,12 +113,30 @@ impl Rollback {
         ctx: &mut Ctx,
     ) -> engine::Result<()> {
         let (dataset, to) = (name.to_owned(), self.snapshot.clone());
+        let steps = self.empty_clones(target, steps, ctx)?;
         ctx.change(&target.pool, move |tasks, _| {
             tasks.check_unused(&steps.iter().map(Step::name).collect::<Vec<_>>())?;
             steps.iter().try_for_each(|step| tasks.destroy(step.name(), false))?;
             marks.iter().try_for_each(|mark| tasks.destroy_bookmark(mark))?;
             tasks.rollback(&dataset, Some(&to))
         })
+    }
+
+    /// Destroys what has to go in tasks of their own if there are clones and the pool can't free their trees in later txgs: large ones
+    /// are then emptied first. Returns the steps that are left.
+    fn empty_clones(&self, target: &Target, steps: Vec<Step>, ctx: &mut Ctx) -> engine::Result<Vec<Step>> {
+        let has_clones = steps.iter().any(|step| matches!(step, Step::Head(_)));
+        if !has_clones || target.pool.spa()?.feature(Feature::AsyncDestroy).is_some() {
+            return Ok(steps);
+        }
+        let names: Vec<String> = steps.iter().map(|step| step.name().to_owned()).collect();
+        ctx.change(&target.pool, move |tasks, _| {
+            tasks.check_unused(&names.iter().map(String::as_str).collect::<Vec<_>>())
+        })?;
+        match destroy_all(target, steps, false, ctx)? {
+            None => Ok(Vec::new()),
+            Some((_, why)) => Err(why),
+        }
     }
 
     /// Unmounts clones that will go, all of them or none. Gives those that were mounted.

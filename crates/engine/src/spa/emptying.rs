@@ -8,6 +8,9 @@
 //! Crash points: after the mark the dataset is never mounted, received into or replayed again, and an import destroys what is left of
 //! it ([`Spa::destroy_inconsistent`]). What was freed by then is gone with the txg that freed it, accounts included.
 //!
+//! A rollback and a receive into an existing dataset do the same with the previous content, which a hidden clone has by then
+//! ([`Spa::dsl_task`]); so does a receive that is given up.
+//!
 //! A dataset whose key is not loaded can't be opened for writing: it is freed in one txg, as a small one is.
 //!
 //! Differs from OpenZFS, which does so with datasets of any size; here one of less than 16 MiB is destroyed in one task.
@@ -16,11 +19,12 @@ use ondisk::Dnode;
 use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::dsl_dataset;
+use zcommon::features::Feature;
 
 use super::Spa;
 use crate::dmu::dirty::LONG;
 use crate::dsl::props::names::dataset_name;
-use crate::dsl::write::Begun;
+use crate::dsl::write::{Begun, Hooks};
 use crate::error::{Kind, Result};
 
 impl Spa {
@@ -66,6 +70,18 @@ impl Spa {
         self.sync()
     }
 
+    /// Empties and destroys the heads that tasks replaced. While the pool is suspended they wait for the next task; what else fails is
+    /// left to the next import.
+    pub(super) fn destroy_replaced(&self) {
+        for number in self.datasets.take_replaced() {
+            let emptied = self.free_contents(number);
+            let done = emptied.and_then(|()| self.dsl_task(move |tasks| tasks.destroy_replaced(number)));
+            if done.is_err_and(|e| e.kind() == Kind::Suspended) {
+                self.datasets.note_replaced(Some(number));
+            }
+        }
+    }
+
     /// Destroys the heads that a crash left half destroyed or half received. One with the state of a receive that can be
     /// resumed stays, and so does one that can't be destroyed: the next import tries again.
     #[doc(alias = "dsl_destroy_inconsistent")]
@@ -81,12 +97,14 @@ impl Spa {
                 found.push(object.number);
             }
         }
+        let freed_later = self.feature(Feature::AsyncDestroy).is_some();
         for number in found {
             if self.datasets.view().extra(number, dsl_dataset::RESUME_TOGUID)?.is_some() {
                 continue;
             }
             let Ok(name) = dataset_name(&self.pool.dsl, number) else { continue };
-            if let Err(e) = self.destroy_head(&name)
+            let emptied = if freed_later { Ok(()) } else { self.free_contents(number) };
+            if let Err(e) = emptied.and_then(|()| self.destroy_head(&name))
                 && e.kind() == Kind::Suspended
             {
                 return Err(e);

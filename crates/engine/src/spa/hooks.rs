@@ -127,6 +127,10 @@ impl Hooks for Spa {
         space.saturating_sub(if netfree { slop / 2 } else { slop })
     }
 
+    fn relieve(&self, tx: &Tx) {
+        self.write_early(tx);
+    }
+
     fn log(&self, what: &str, name: &str, number: u64, details: &str, tx: &Tx) -> Result<()> {
         let dataset = (!name.is_empty()).then(|| (name.to_owned(), number));
         let (name, text) = (what.to_owned(), details.to_owned());

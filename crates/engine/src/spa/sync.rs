@@ -38,6 +38,8 @@ use crate::zio::suspend::Cure;
 const MAX_PASSES: u64 = 60;
 /// So many groups after the next one to be on disk may have written blocks.
 const OPEN_AHEAD: u64 = 2;
+/// Changed objects of the MOS from which a task writes them before it goes on.
+const EARLY_OBJECTS: usize = 2048;
 /// Block of the packed configuration.
 #[doc(alias = "SPA_CONFIG_BLOCKSIZE")]
 const CONFIG_BLOCK: u64 = 16 << 10;
@@ -54,6 +56,9 @@ impl Spa {
         self.sync_datasets(&tx)?;
         self.sync_activities(&tx, Moment::BeforeTasks)?;
         self.run_tasks(&self.tasks, &tx);
+        if let Some(why) = self.early_failure.lock().take() {
+            return Err(why);
+        }
         self.widen_gangs(&tx)?;
         self.sync_activities(&tx, Moment::AfterTasks)?;
         drop(changing);
@@ -89,6 +94,21 @@ impl Spa {
         }
         for task in tasks {
             task(self, tx);
+            self.write_early(tx);
+        }
+    }
+
+    /// Writes the MOS' changed objects, which then leave memory, when there are many: `zfs snapshot -r` changes some for each of any
+    /// number of datasets. Nothing refers to what is written before the passes of [`Spa::sync_mos`] are done. A failure is kept for
+    /// [`Spa::sync_txg`]: the task in the middle of which it happens cannot be undone.
+    pub(super) fn write_early(&self, tx: &Tx) {
+        if self.mos.dirty_objects(tx.txg()) < EARLY_OBJECTS {
+            return;
+        }
+        let ops = MosOps(self);
+        let done = self.mos.sync_objects(tx, &ops).and_then(|_| self.mos.sync_root(tx, &ops));
+        if let Err(why) = done {
+            self.early_failure.lock().get_or_insert(why);
         }
     }
 

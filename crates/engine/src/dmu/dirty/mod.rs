@@ -481,6 +481,11 @@ impl LiveObjset {
         self.dirty.get(slot(txg)).is_some_and(|list| !list.lock().is_empty())
     }
 
+    /// Number of objects that the txg changed.
+    pub fn dirty_objects(&self, txg: u64) -> usize {
+        self.dirty.get(slot(txg)).map_or(0, |list| list.lock().len())
+    }
+
     /// All objects in memory that exist, and those that were freed but are still on disk.
     fn in_memory(&self, first: u64, end: u64) -> Vec<Arc<Handle>> {
         self.handles.lock().range(first..end).map(|(_, h)| Arc::clone(h)).collect()

@@ -19,6 +19,9 @@ use crate::dsl::bptree;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
+/// Bytes of its own from which a dataset is emptied before it is destroyed, where its tree can't be freed in later txgs.
+const EMPTIED_FIRST: u64 = 16 << 20;
+
 /// Blocks of an old deadlist that are moved together.
 const KEPT: usize = 4096;
 
@@ -309,11 +312,35 @@ pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     origin.map_or(Ok(()), |origin| snapshot(at, origin, None, false))
 }
 
+/// Whether a head is emptied in several txgs before it is destroyed: the pool can't free its tree in later txgs, and it is large.
+pub(super) fn is_emptied_first(at: &MosTx<'_>, head: &DslDataset) -> bool {
+    let own = if at.since(version::UNIQUE_ACCURATE) { head.unique_bytes } else { head.referenced_bytes };
+    own >= EMPTIED_FIRST && !at.enabled(Feature::AsyncDestroy)
+}
+
+/// Destroys a hidden clone, named `name` in its parent, that has the previous content of a head since they changed contents. A large one
+/// that is to be emptied first is marked as inconsistent and gets another hidden name, which leaves `name` to the next rollback or
+/// receive; its number is returned.
+pub(super) fn replaced(at: &MosTx<'_>, number: u64, name: &str) -> Result<Option<u64>> {
+    let clone = at.dataset(number)?;
+    // What is noted of the clone's own blocks was of another content.
+    livelist::remove(at, clone.dir_obj)?;
+    if !is_emptied_first(at, &clone) {
+        return head(at, number, Some(name)).map(|()| None);
+    }
+    at.change_dataset(number, |clone| clone.flags |= DslDataset::FLAG_INCONSISTENT)?;
+    let children = at.dir(at.dir(clone.dir_obj)?.parent_obj)?.child_dir_zapobj;
+    at.zap_remove(children, name)?;
+    at.zap_add(children, &format!("%destroyed-{number}"), clone.dir_obj)?;
+    Ok(Some(number))
+}
+
 /// Frees the tree of a head, now or later.
 #[doc(alias("dsl_async_dataset_destroy", "old_synchronous_dataset_destroy"))]
 fn free_tree(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     freeing::destroy_zil(at, head)?;
     if !at.enabled(Feature::AsyncDestroy) {
+        livelist::remove(at, head.dir_obj)?;
         let freed = freeing::free_now(at, &head.bp, head.prev_snap_txg)?;
         return space::charge(at, head.dir_obj, DslDir::USED_HEAD, freed.negated());
     }

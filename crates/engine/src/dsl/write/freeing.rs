@@ -128,21 +128,22 @@ fn process_trees(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
 
 /// Frees a tree's blocks born after `birth` in this very group.
 pub(super) fn free_now(at: &MosTx<'_>, root: &Blkptr, birth: u64) -> Result<Delta> {
-    // Everything is found before anything is freed: a tree that can't be read stays whole.
-    let mut found = Vec::new();
-    let mut entry = BptreeEntry { bp: *root, birth_txg: birth, ..BptreeEntry::default() };
-    let outcome = tree_walk::blocks(at, &mut entry, &mut |bp, _| {
-        found.push(*bp);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if outcome != Outcome::Freed {
-        return Err(Error::corrupt("the blocks of a dataset that is destroyed can't be read"));
-    }
+    let walk = |tell: &mut dyn FnMut(&Blkptr) -> Result<()>| {
+        let mut entry = BptreeEntry { bp: *root, birth_txg: birth, ..BptreeEntry::default() };
+        let outcome =
+            tree_walk::blocks(at, &mut entry, &mut |bp, _| tell(bp).map(|()| ControlFlow::Continue(())))?;
+        match outcome {
+            Outcome::Freed => Ok(()),
+            _ => Err(Error::corrupt("the blocks of a dataset that is destroyed can't be read")),
+        }
+    };
+    // A tree that can't be read stays whole. Walked twice, it takes no memory for each of its blocks.
+    walk(&mut |_| Ok(()))?;
     let mut total = Delta::default();
-    for bp in &found {
+    walk(&mut |bp| {
         total = total.plus(sizes(at, bp));
-        free(at, bp)?;
-    }
+        free(at, bp)
+    })?;
     Ok(total)
 }
 

@@ -64,6 +64,9 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     /// the end, which may use the reserve.
     #[doc(alias = "dsl_pool_adjustedsize")]
     fn pool_space(&self, netfree: bool) -> u64;
+    /// Writes the changed objects of the MOS before their txg is complete, when there are many: they leave memory, and later passes write
+    /// them in place. Called between two datasets that one task changes. A failure suspends the pool when the txg ends.
+    fn relieve(&self, _: &Tx) {}
     /// A line for the pool's history: what happened, to which dataset (name, number), details.
     #[doc(alias = "spa_history_log_internal_ds")]
     fn log(&self, what: &str, name: &str, number: u64, details: &str, tx: &Tx) -> Result<()>;

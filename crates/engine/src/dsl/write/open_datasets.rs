@@ -124,6 +124,8 @@ pub struct DslPool {
     open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
     /// Datasets that must stay as they are.
     pub long_holds: LongHolds,
+    /// Hidden heads, marked as inconsistent, that are emptied and destroyed after the task that replaced them.
+    replaced: Mutex<Vec<u64>>,
 }
 
 impl DslPool {
@@ -134,7 +136,18 @@ impl DslPool {
             keys: Arc::clone(keys),
             open: Mutex::default(),
             long_holds: LongHolds::default(),
+            replaced: Mutex::default(),
         })
+    }
+
+    /// Notes a head that `Spa::dsl_task` empties and destroys once the txg of the task is on disk.
+    pub(crate) fn note_replaced(&self, number: Option<u64>) {
+        self.replaced.lock().extend(number);
+    }
+
+    /// Returns the heads that were noted since the last call.
+    pub(crate) fn take_replaced(&self) -> Vec<u64> {
+        std::mem::take(&mut self.replaced.lock())
     }
 
     /// The MOS as it is now.

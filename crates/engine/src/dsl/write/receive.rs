@@ -538,7 +538,7 @@ impl Tasks<'_> {
         self.datasets.close(head);
         self.datasets.close(begun.number);
         swap::swap(at, begun.number, head)?;
-        destroy::head(at, begun.number, Some(RECEIVE_CHILD))?;
+        self.datasets.note_replaced(destroy::replaced(at, begun.number, RECEIVE_CHILD)?);
         self.datasets.keys.forget(head);
         Ok(())
     }
@@ -606,6 +606,10 @@ impl Tasks<'_> {
         self.datasets.close(number);
         let key_dir = self.at.dataset(number)?.dir_obj;
         self.log("destroy", target, number, " ")?;
+        if destroy::is_emptied_first(&self.at, &self.at.dataset(number)?) {
+            self.datasets.note_replaced(Some(number));
+            return Ok(());
+        }
         destroy::head(&self.at, number, Some(&last))?;
         self.datasets.keys.remove(key_dir);
         Ok(())

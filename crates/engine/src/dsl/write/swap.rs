@@ -60,16 +60,17 @@ pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> 
     Ok(())
 }
 
-/// Takes a head back to its last snapshot.
+/// Takes a head back to its last snapshot. Returns the number of the clone with the previous content if that is to be emptied first
+/// ([`destroy::replaced`]).
 #[doc(alias = "dsl_dataset_rollback_sync")]
-pub(super) fn rollback(at: &MosTx<'_>, head: u64) -> Result<()> {
+pub(super) fn rollback(at: &MosTx<'_>, head: u64) -> Result<Option<u64>> {
     let phys = at.dataset(head)?;
     let origin = Origin { number: phys.prev_snap_obj, head };
     let clone_dir = tree::create_dir(at, Some((phys.dir_obj, TEMPORARY)))?;
     let clone = tree::create_head(at, clone_dir, Some(origin), 0)?;
     log::forget(at, clone)?;
     swap(at, clone, head)?;
-    destroy::head(at, clone, None)
+    destroy::replaced(at, clone, TEMPORARY)
 }
 
 /// A clone of a head's last snapshot and the head change contents.

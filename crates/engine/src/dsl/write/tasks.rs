@@ -41,9 +41,6 @@ pub enum Begun {
     Marked(u64),
 }
 
-/// Bytes of its own from which a dataset is emptied before it is destroyed, where its tree can't be freed in later txgs.
-const EMPTIED_FIRST: u64 = 16 << 20;
-
 /// What fills a new object set: the roots of a file system, or a volume's size.
 pub type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
 
@@ -198,6 +195,7 @@ impl Tasks<'_> {
                 props::set(&self.at, number, prop, Some(value), props::Source::Local)?;
             }
             self.log("snapshot", name, number, " ")?;
+            self.at.hooks.relieve(self.at.tx);
         }
         Ok(())
     }
@@ -233,6 +231,7 @@ impl Tasks<'_> {
         let last = name.rsplit_once('/').map(|(_, last)| last);
         destroy::head(&self.at, found.head, last).map_err(|e| e.in_dataset(name))?;
         self.datasets.keys.remove(found.dir);
+        self.at.hooks.relieve(self.at.tx);
         Ok(())
     }
 
@@ -242,10 +241,8 @@ impl Tasks<'_> {
     pub fn begin_destroy(&self, name: &str) -> Result<Begun> {
         let found = self.head(name)?;
         let head = self.at.dataset(found.head)?;
-        let own =
-            if self.at.since(version::UNIQUE_ACCURATE) { head.unique_bytes } else { head.referenced_bytes };
         let marked = head.flags & DslDataset::FLAG_INCONSISTENT != 0;
-        if marked || own < EMPTIED_FIRST || self.at.enabled(Feature::AsyncDestroy) {
+        if marked || !destroy::is_emptied_first(&self.at, &head) {
             return self.destroy(name, false).map(|()| Begun::Destroyed);
         }
         self.refuse_used(found.head, name)?;
@@ -253,6 +250,15 @@ impl Tasks<'_> {
         self.at.change_dataset(found.head, |head| head.flags |= DslDataset::FLAG_INCONSISTENT)?;
         self.log("destroy begin", name, found.head, " ")?;
         Ok(Begun::Marked(found.head))
+    }
+
+    /// Destroys a head by its number: one that a rollback or a receive has replaced, emptied by now.
+    pub(crate) fn destroy_replaced(&self, number: u64) -> Result<()> {
+        let head = self.at.dataset(number)?;
+        self.datasets.close(number);
+        destroy::head(&self.at, number, None)?;
+        self.datasets.keys.remove(head.dir_obj);
+        Ok(())
     }
 
     /// Destroys snapshots, all or none of them.
@@ -278,6 +284,7 @@ impl Tasks<'_> {
             self.log(if defer { "defer_destroy" } else { "destroy" }, name, number, " ")?;
             let part = name.split_once('@').map(|(_, part)| part);
             destroy::snapshot_of(&mut batch, number, part, defer).map_err(|e| e.in_dataset(name))?;
+            self.at.hooks.relieve(self.at.tx);
         }
         Ok(())
     }
@@ -325,7 +332,8 @@ impl Tasks<'_> {
         self.refuse_used(found.head, name)?;
         swap::check_rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
         self.datasets.close(found.head);
-        swap::rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        let replaced = swap::rollback(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        self.datasets.note_replaced(replaced);
         self.log("rollback", name, found.head, " ")
     }
 
