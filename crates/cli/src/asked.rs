@@ -132,6 +132,7 @@ fn of_zfs(zfs: &Zfs) -> (Deed, Vec<String>) {
         ZfsVerb::Hold(v) => (Change, v.names.clone()),
         ZfsVerb::Release(v) => (Change, v.names.clone()),
         ZfsVerb::Bookmark(v) => (Change, vec![v.source.clone(), v.name.clone()]),
+        ZfsVerb::Redact(v) => (Change, v.names()),
         ZfsVerb::Send(v) => (Change, v.names()),
         ZfsVerb::LoadKey(v) => (Change, v.name.iter().cloned().collect()),
         ZfsVerb::UnloadKey(v) => (Change, v.name.iter().cloned().collect()),

@@ -34,19 +34,12 @@ const PLAIN: Form =
     Form { command: "zpool", verb: "", options: "", long: &[], missing: &[NO_POOL], most: ANY, usage: "" };
 
 /// The unimplemented verbs.
-const FORMS: [Form; 3] = [
+const FORMS: [Form; 2] = [
     Form {
         verb: "split",
         options: "gLR:lno:P",
         missing: &["Missing pool name", "Missing new pool name"],
         usage: "[-gLnPl] [-R altroot] [-o mntopts]\n\t    [-o property=value] <pool> <newpool> [<device> ...]",
-        ..PLAIN
-    },
-    Form {
-        command: "zfs",
-        verb: "redact",
-        missing: &["", "", ""],
-        usage: "<snapshot> <bookmark> <redaction_snapshot> ...",
         ..PLAIN
     },
     Form {

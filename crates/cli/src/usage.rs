@@ -22,7 +22,7 @@ use crate::verb::Exit;
 const WIDTH: usize = 80;
 
 /// OpenZFS's name of a missing argument, where it differs from `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 28] = [
+const MISSING: [(&str, &str, &str); 31] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
@@ -52,6 +52,9 @@ const MISSING: [(&str, &str, &str); 28] = [
     ("zfs rename", "old", "missing source dataset argument"),
     ("zfs rename", "new", "missing target dataset argument"),
     ("zfs promote", "dataset", "missing clone filesystem argument"),
+    ("zfs redact", "snapshot", "too few arguments"),
+    ("zfs redact", "bookmark", "too few arguments"),
+    ("zfs redact", "redaction_snapshot", "too few arguments"),
 ];
 
 /// The commands with OpenZFS's usage messages.

@@ -140,15 +140,23 @@ impl Dnode {
     }
 
     fn from_parts(phys: &DnodePhys, tail: &[u8]) -> Result<Self, Malformed> {
-        let pointers = usize::from(phys.nblkptr) * BLKPTR_SIZE;
+        let flags = DnodeFlags(phys.flags);
+        let mut nblkptr = phys.nblkptr;
+        if flags.has(DnodeFlags::SPILL_BLKPTR)
+            && nblkptr > 1
+            && (usize::from(nblkptr) + 1) * BLKPTR_SIZE > tail.len()
+        {
+            // A redaction list of OpenZFS with many snapshots has no bonus, three pointers and a spill pointer, which is
+            // written over the third one.
+            nblkptr -= 1;
+        }
         let (pointers, mut bonus) = tail
-            .split_at_checked(pointers)
+            .split_at_checked(usize::from(nblkptr) * BLKPTR_SIZE)
             .ok_or_else(|| Malformed::new("dnode", "pointers past its end"))?;
         let mut blkptr = [Blkptr::default(); MAX_NBLKPTR];
         for (bp, raw) in blkptr.iter_mut().zip(pointers.chunks_exact(BLKPTR_SIZE)) {
             *bp = Blkptr::from_bytes(raw).unwrap_or_default();
         }
-        let flags = DnodeFlags(phys.flags);
         let mut spill = None;
         if flags.has(DnodeFlags::SPILL_BLKPTR) {
             let at = bonus.len().checked_sub(BLKPTR_SIZE);
@@ -181,7 +189,7 @@ impl Dnode {
             maxblkid: phys.maxblkid.get(),
             used: phys.used.get(),
             pad3: phys.pad3.map(U64::get),
-            nblkptr: phys.nblkptr,
+            nblkptr,
             blkptr,
             bonus: bonus.into(),
             behind_bonus: behind.into(),
@@ -417,4 +425,24 @@ pub fn slots(block: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         slot += count;
         Some(item)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A redaction list of OpenZFS with many snapshots: three pointers, no bonus, and the spill pointer over the third.
+    #[test]
+    fn a_spill_pointer_over_the_last_pointer_takes_its_place() {
+        let kind = ObjectType::newtype(crate::Byteswap::Uint64, true, false);
+        let mut dnode = Dnode::new(kind, 128 << 10, 1, ObjectType::SA, 0);
+        dnode.set_spill(Some(Blkptr::redacted(512, kind, 7)));
+        let mut bytes = [0; DNODE_MIN_SIZE];
+        assert!(dnode.write_to(&mut bytes));
+        // dn_nblkptr
+        bytes[3] = 3;
+        let read = Dnode::from_bytes(&bytes).unwrap();
+        assert_eq!((read.nblkptr(), read.spill().map(Blkptr::logical_birth)), (2, Some(7)));
+        assert!(read.blkptrs().iter().all(Blkptr::is_hole));
+    }
 }

@@ -215,6 +215,14 @@ impl RedactionList {
             snaps.ok_or_else(|| Malformed::new("redaction list", format!("{} snapshots", head.num_snaps)))?;
         Ok(Self { head, snaps: snaps.iter().map(|w| u64::from_le_bytes(*w)).collect() })
     }
+
+    /// Encodes the bonus buffer. The head's number of snapshots is that of `snaps`.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let num_snaps = u64::try_from(self.snaps.len()).unwrap_or(u64::MAX);
+        let mut bytes = RedactionListHead { num_snaps, ..self.head }.to_bytes().to_vec();
+        bytes.extend(self.snaps.iter().flat_map(|guid| guid.to_le_bytes()));
+        bytes
+    }
 }
 
 word_struct! {
@@ -233,6 +241,18 @@ word_struct! {
 }
 
 impl RedactBlock {
+    /// Most blocks of one entry.
+    #[doc(alias = "REDACT_BLOCK_MAX_COUNT")]
+    pub const MAX_COUNT: u64 = 1 << 48;
+
+    /// An entry for blocks `blkid..blkid + count` (1 to [`Self::MAX_COUNT`] of them) of `block_size` bytes, a
+    /// multiple of 512 below 32 MiB.
+    pub fn new(object: u64, blkid: u64, count: u64, block_size: u64) -> Self {
+        let sectors = block_size >> crate::MIN_BLOCK_SHIFT;
+        let size_count = sectors << 48 | count.saturating_sub(1) & (Self::MAX_COUNT - 1);
+        Self { object, blkid, size_count, ..Self::default() }
+    }
+
     /// Number of blocks.
     pub fn count(&self) -> u64 {
         (self.size_count & ((1 << 48) - 1)) + 1

@@ -20,6 +20,7 @@ pub mod project;
 pub mod prop;
 pub(crate) mod quota;
 pub mod receive;
+mod redact;
 mod rename;
 mod rollback;
 pub mod rows;
@@ -107,6 +108,8 @@ pub enum ZfsVerb {
     Release(hold::Release),
     /// Make a bookmark
     Bookmark(bookmark::Bookmark),
+    /// Make a bookmark that lists what is left out of a redacted stream
+    Redact(redact::Redact),
     /// Load keys
     LoadKey(keys::LoadKey),
     /// Forget keys
@@ -190,6 +193,7 @@ impl Verb for Zfs {
             ZfsVerb::Hold(v) => v.run(ctx),
             ZfsVerb::Release(v) => v.run(ctx),
             ZfsVerb::Bookmark(v) => v.run(ctx),
+            ZfsVerb::Redact(v) => v.run(ctx),
             ZfsVerb::LoadKey(v) => v.run(ctx),
             ZfsVerb::UnloadKey(v) => v.run(ctx),
             ZfsVerb::ChangeKey(v) => v.run(ctx),

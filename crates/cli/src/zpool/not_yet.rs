@@ -1,10 +1,8 @@
 //! Verbs that can't be done yet: what is wrong with the pools, devices and datasets that they name is said first.
 
 use crate::ctx::Ctx;
-use crate::session::why;
 use crate::unsupported_usage::{Form, Line};
 use crate::verb::Failure;
-use crate::zfs::target::Target;
 
 /// Looks at what a line names.
 ///
@@ -30,15 +28,6 @@ fn check_dataset(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure>
     let Some(name) = line.arguments.first() else { return Ok(()) };
     match form.verb {
         "program" if ctx.pool(name).is_none() => Err(Failure::failed(format!("cannot open pool '{name}'"))),
-        "redact" => {
-            let of = name.split('@').next().unwrap_or_default();
-            let target = Target::of(of, ctx)?;
-            target.dir()?;
-            match target.view.dsl.dataset(name) {
-                Ok(_) => Ok(()),
-                Err(e) => Err(Failure::cannot("open", name, why(&e))),
-            }
-        }
         _ => Ok(()),
     }
 }

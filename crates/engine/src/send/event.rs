@@ -18,8 +18,8 @@ pub(super) enum Event {
     NoObject { number: u64 },
     /// Object numbers are free: those in blocks `start..end` of dnodes.
     NoObjects { start: u64, end: u64 },
-    /// Blocks are holes. An `end` of 0 is the end of all numbers.
-    Hole { object: Arc<Object>, start: u64, end: u64 },
+    /// Blocks are holes since txg `birth` (0: unknown). An `end` of 0 is the end of all numbers.
+    Hole { object: Arc<Object>, start: u64, end: u64, birth: u64 },
     /// A data block.
     Data { object: Arc<Object>, bp: Blkptr, blkid: u64 },
     /// Blocks whose content is left out, of `size` bytes each.

@@ -84,7 +84,7 @@ impl Range {
             Event::NoObjects { start, .. } => ((start.saturating_mul(PER_BLOCK), 2, 0), None),
             Event::Object { object, .. } => ((object.number, 1, 0), None),
             Event::NoObject { number } => ((*number, 1, 0), None),
-            Event::Hole { object, start, end: e } => {
+            Event::Hole { object, start, end: e, .. } => {
                 ((object.number, 2, *start), Some((object.number, *start, end(*e))))
             }
             Event::Data { object, blkid, .. } => {
@@ -195,7 +195,8 @@ impl<'a, S: Sink> Merge<'a, S> {
         while at < last {
             let next = blocks.next_within(at, last).map_err(|(_, e)| e)?.unwrap_or(last);
             if next > at {
-                self.to.take(Event::Hole { object: Arc::clone(&object), start: at, end: next })?;
+                let object = Arc::clone(&object);
+                self.to.take(Event::Hole { object, start: at, end: next, birth: 0 })?;
             }
             if next < last {
                 let bp: Option<Blkptr> = object.blkptr(0, next)?;
@@ -214,7 +215,9 @@ fn data(object: &Arc<Object>, bp: Option<Blkptr>, blkid: u64) -> Event {
             Event::Redact { object: number, start: blkid, end: blkid.saturating_add(1), size }
         }
         Some(bp) => Event::Data { object: Arc::clone(object), bp, blkid },
-        None => Event::Hole { object: Arc::clone(object), start: blkid, end: blkid.saturating_add(1) },
+        None => {
+            Event::Hole { object: Arc::clone(object), start: blkid, end: blkid.saturating_add(1), birth: 0 }
+        }
     }
 }
 

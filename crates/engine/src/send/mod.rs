@@ -4,6 +4,7 @@
 //! begin      the BEGIN record: which features, which name, whose key
 //! walk       the object set in the order of objects and offsets, from where a receive stopped
 //! merge      what is met, beside redaction lists
+//! redact     the blocks of a snapshot that clones changed, for redaction lists
 //! ahead      blocks are read before they are wanted
 //! records    what is met becomes records; neighbouring frees become one
 //! stream     records with their running checksum
@@ -28,6 +29,7 @@ mod event;
 mod merge;
 mod meter;
 mod records;
+pub mod redact;
 mod redaction;
 mod stream;
 mod walk;
@@ -167,7 +169,7 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
     let toguid = dataset.phys.guid;
     let sender = Sender::new(stream, &objset, begin.features, toguid, (from.txg, resume.0));
     let mut ahead = Ahead::new(sender, options.dry);
-    let place = walk::Begin { from_txg: from.txg, resume };
+    let place = walk::Begin { from_txg: from.txg, resume, ..walk::Begin::default() };
     let ahead = if redact.is_some() || older.is_some() {
         let redact = redact.as_ref().map(|list| list.runs(resume));
         let older = older.as_ref().map(|list| list.runs(resume));

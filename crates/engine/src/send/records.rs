@@ -79,7 +79,7 @@ impl<'a> Sender<'a> {
                 let first = start.saturating_mul(per_block);
                 self.free_objects(first, end.saturating_mul(per_block).saturating_sub(first))
             }
-            Event::Hole { object, start, end } => self.hole(object, *start, *end),
+            Event::Hole { object, start, end, .. } => self.hole(object, *start, *end),
             Event::Data { object, bp, blkid } => self.data(object, bp, *blkid, data),
             Event::Redact { object, start, end, size } => self.redacted(*object, (*start, *end), *size),
             Event::Spill { object, bp } => match data {

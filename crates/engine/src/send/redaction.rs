@@ -8,7 +8,8 @@ use ondisk::ObjectType;
 use ondisk::dsl::{RedactBlock, RedactionList};
 
 use crate::dmu::{Dense, Object};
-use crate::dsl::{Dsl, malformed};
+use crate::dsl::Dsl;
+use crate::dsl::props::bookmarks::redaction_list;
 use crate::error::{Error, Kind, Result};
 
 /// A redaction list in the MOS.
@@ -23,10 +24,10 @@ impl Redaction {
     /// Opens the list in MOS object `number`.
     ///
     /// # Errors
-    /// `Corrupt` when the object can't be a list, `Unsupported` when the list is not complete.
+    /// `Corrupt` when the object can't be a list.
     pub fn open(dsl: &Dsl, number: u64) -> Result<Self> {
         let object = dsl.mos.object(number)?;
-        let list = RedactionList::from_bytes(object.dnode.bonus()).map_err(|e| malformed(number, &e))?;
+        let list = redaction_list(&object)?;
         let room = object.max_offset() / ENTRY;
         if list.head.num_entries > room || object.dnode.object_type == ObjectType::NONE {
             let what = format!("a redaction list of {} entries has room for {room}", list.head.num_entries);

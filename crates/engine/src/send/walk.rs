@@ -23,6 +23,8 @@ pub(super) struct Begin {
     pub from_txg: u64,
     /// Objects before the first and blocks of it before the second are passed over.
     pub resume: (u64, u64),
+    /// Holes behind the end of their object are met, too.
+    pub past_end: bool,
 }
 
 /// Tells of everything in the object set. Holes are told of whenever they were made: old ones don't know it.
@@ -86,7 +88,7 @@ impl Walk<'_> {
         }
         self.meter.visit()?;
         if bp.is_hole() {
-            return self.hole(object, level, blkid);
+            return self.hole(object, bp, level, blkid);
         }
         if level == 0 {
             return if object.number == 0 {
@@ -129,16 +131,17 @@ impl Walk<'_> {
     fn span(&self, object: &Object, level: u8, blkid: u64) -> Option<(u64, u64)> {
         let span = 1_u64.checked_shl(u32::from(level) * object.dnode.blocks_per_indirect_shift())?;
         let start = span.checked_mul(blkid)?;
-        let inside = start <= object.dnode.maxblkid || object.dnode.object_type.is_metadata();
+        let inside =
+            start <= object.dnode.maxblkid || object.dnode.object_type.is_metadata() || self.begin.past_end;
         inside.then_some((start, span))
     }
 
-    fn hole(&mut self, object: &Arc<Object>, level: u8, blkid: u64) -> Result<()> {
+    fn hole(&mut self, object: &Arc<Object>, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
         let Some((start, span)) = self.span(object, level, blkid) else { return Ok(()) };
         let end = start.wrapping_add(span);
         self.to.take(match object.number {
             0 => Event::NoObjects { start, end },
-            _ => Event::Hole { object: Arc::clone(object), start, end },
+            _ => Event::Hole { object: Arc::clone(object), start, end, birth: bp.logical_birth() },
         })
     }
 

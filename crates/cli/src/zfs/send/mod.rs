@@ -17,7 +17,7 @@
 
 mod one;
 mod package;
-mod running;
+pub(super) mod running;
 mod scene;
 mod sizes;
 mod tree;

@@ -95,7 +95,8 @@ fn redaction(scene: &Scene, to: &Dataset, book: &str) -> Result<u64, Failure> {
     let mark = scene.bookmark(&name).map_err(|_| Failure::cannot("open", &name, "dataset does not exist"))?;
     match mark.phys.redaction_obj {
         0 => Err(cannot(&to.name, "not a redaction bookmark")),
-        list => Ok(list),
+        list if engine::send::Redaction::open(&scene.pool.dsl, list)?.is_complete() => Ok(list),
+        _ => Err(cannot(&to.name, "incomplete redaction bookmark provided")),
     }
 }
 
@@ -146,6 +147,8 @@ fn write(
 ) -> Outcome {
     let failed = |e: &Error| failure(e, &to.name, reason);
     let _hold = scene.hold(to).map_err(|e| failed(&e))?;
+    let from = stream.from.as_ref().map(|from| from.redaction_obj);
+    let _lists = scene.hold_lists(stream.redact.into_iter().chain(from)).map_err(|e| failed(&e))?;
     let to = &scene.dataset(&to.name).map_err(|e| failed(&e))?;
     let mut out = Output::of(ctx)?;
     if let Some(head) = &head {

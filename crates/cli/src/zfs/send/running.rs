@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// What is printed while a stream is written.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Report {
+pub(in crate::zfs) struct Report {
     /// Lines each second at all.
     pub progress: bool,
     /// Tabs and plain numbers.
@@ -100,7 +100,7 @@ pub(super) fn run(
 }
 
 /// Runs `work`, which counts with a meter, and watches it.
-pub(super) fn watched<T: Send>(
+pub(in crate::zfs) fn watched<T: Send>(
     meter: &Meter,
     name: &str,
     report: Report,

@@ -86,6 +86,12 @@ impl Scene {
         }
     }
 
+    /// Keeps redaction lists, by object number (0: none), while they are read.
+    pub(super) fn hold_lists(&self, lists: impl Iterator<Item = u64>) -> Result<Vec<LongHold>> {
+        let Some(Ok(spa)) = self.live.as_ref().map(|pool| pool.spa()) else { return Ok(Vec::new()) };
+        lists.filter(|&list| list != 0).map(|list| spa.datasets.hold_list(list)).collect()
+    }
+
     /// In images a key is loaded where it can be had.
     pub(super) fn ready(
         &self,

@@ -3,6 +3,7 @@
 use ondisk::dsl::{RedactionList, ZfsBookmark};
 use ondisk::names::dsl_dataset::BOOKMARK_NAMES;
 
+use crate::dmu::Object;
 use crate::dsl::{Dataset, malformed};
 use crate::error::Result;
 
@@ -27,13 +28,21 @@ pub fn bookmarks(head: &Dataset) -> Result<Vec<BookmarkInfo>> {
         let phys = ZfsBookmark::from_words(&entry.value.ints).map_err(|e| malformed(number, &e))?;
         let redact_snaps = match phys.redaction_obj {
             0 => None,
-            list => {
-                let object = head.dsl.mos.object(list)?;
-                let list = RedactionList::from_bytes(object.dnode.bonus());
-                Some(list.map_err(|e| malformed(object.number, &e))?.snaps)
-            }
+            list => Some(redaction_list(&head.dsl.mos.object(list)?)?.snaps),
         };
         all.push(BookmarkInfo { name: entry.name_lossy(), phys, redact_snaps });
     }
     Ok(all)
+}
+
+/// The head of a redaction list and the guids of its snapshots: in the object's bonus buffer, or in its spill block.
+///
+/// # Errors
+/// `Corrupt` when the object has neither.
+pub fn redaction_list(object: &Object) -> Result<RedactionList> {
+    let list = match object.spill()? {
+        Some(spill) => RedactionList::from_bytes(&spill),
+        None => RedactionList::from_bytes(object.dnode.bonus()),
+    };
+    list.map_err(|e| malformed(object.number, &e))
 }

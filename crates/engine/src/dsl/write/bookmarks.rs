@@ -12,6 +12,7 @@ use zcommon::features::Feature;
 
 use super::batch::Batch;
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
+use super::redaction;
 use super::space::Delta;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
@@ -92,11 +93,17 @@ pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, deadlist: u64, since: u64) 
     Ok(())
 }
 
-/// Makes a bookmark of a snapshot, or a copy of a bookmark.
+/// Makes a bookmark of a snapshot, or a copy of a bookmark; returns the number of its redaction list, 0 without one.
+/// A bookmark of a redacted snapshot has a complete list without blocks.
 #[doc(alias("dsl_bookmark_create_sync_impl_snap", "dsl_bookmark_create_sync_impl_book"))]
-pub(super) fn create(at: &MosTx<'_>, head: u64, name: &str, from: &Source) -> Result<()> {
+pub(super) fn create(at: &MosTx<'_>, head: u64, name: &str, from: &Source) -> Result<u64> {
     let (phys, count) = match from {
-        Source::Snapshot(snapshot) => of_snapshot(at, *snapshot)?,
+        Source::Snapshot(snapshot) => {
+            let by = at.extra(*snapshot, Feature::RedactedDatasets.info().guid)?;
+            let list = by.map(|by| redaction::create(at, &by.ints, redaction::COMPLETE)).transpose()?;
+            of_snapshot(at, *snapshot, list.unwrap_or(0))?
+        }
+        Source::Redacted(snapshot, by) => of_snapshot(at, *snapshot, redaction::create(at, by, (0, 0))?)?,
         Source::Bookmark(phys) => {
             let mut phys = *phys;
             phys.redaction_obj = 0;
@@ -109,7 +116,8 @@ pub(super) fn create(at: &MosTx<'_>, head: u64, name: &str, from: &Source) -> Re
     if has_sizes(&phys) {
         at.count(Feature::BookmarkWritten, 1)?;
     }
-    add(at, head, name, words(&phys, count))
+    add(at, head, name, words(&phys, count))?;
+    Ok(phys.redaction_obj)
 }
 
 /// Adds an entry to a head's list, which is made when it has none.
@@ -186,10 +194,12 @@ pub(super) fn next_changed(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<(
 }
 
 /// What a bookmark is made of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Source {
     /// A snapshot's number.
     Snapshot(u64),
+    /// A snapshot's number, and the guids of the redaction snapshots of a list that is to be filled.
+    Redacted(u64, Vec<u64>),
     /// Another bookmark.
     Bookmark(ZfsBookmark),
 }
@@ -198,12 +208,13 @@ fn needs_new_form(phys: &ZfsBookmark) -> bool {
     phys.flags != 0 || phys.ivset_guid != 0 || phys.redaction_obj != 0
 }
 
-fn of_snapshot(at: &MosTx<'_>, number: u64) -> Result<(ZfsBookmark, usize)> {
+fn of_snapshot(at: &MosTx<'_>, number: u64, redaction_obj: u64) -> Result<(ZfsBookmark, usize)> {
     let snap = at.dataset(number)?;
     let mut phys = ZfsBookmark {
         guid: snap.guid,
         creation_txg: snap.creation_txg,
         creation_time: snap.creation_time,
+        redaction_obj,
         ..ZfsBookmark::default()
     };
     if let Some(ivset) = at.extra(number, dsl_dataset::IVSET_GUID)?.and_then(|v| v.first()) {
@@ -242,15 +253,7 @@ fn find_words(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<(ZfsBook
 pub(super) fn destroy(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
     let missing = || Error::not_found(format!("no bookmark '{name}'"));
     let (phys, count) = find_words(at, head, name)?.ok_or_else(missing)?;
-    if phys.redaction_obj != 0 {
-        return Err(Error::new(Kind::Unsupported, "redaction bookmarks can't be destroyed yet"));
-    }
-    if count > OLD_WORDS {
-        at.count(Feature::BookmarkV2, -1)?;
-    }
-    if has_sizes(&phys) {
-        at.count(Feature::BookmarkWritten, -1)?;
-    }
+    discount(at, &phys, count)?;
     remove(at, head, name)?;
     if has_sizes(&phys)
         && !stands_at(at, head, phys.creation_txg)?
@@ -261,15 +264,24 @@ pub(super) fn destroy(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A bookmark of `count` words goes: features count it no more, and its redaction list goes with it.
+fn discount(at: &MosTx<'_>, phys: &ZfsBookmark, count: usize) -> Result<()> {
+    if count > OLD_WORDS {
+        at.count(Feature::BookmarkV2, -1)?;
+    }
+    if has_sizes(phys) {
+        at.count(Feature::BookmarkWritten, -1)?;
+    }
+    if phys.redaction_obj != 0 {
+        redaction::free(at, phys.redaction_obj)?;
+    }
+    Ok(())
+}
+
 /// The head is destroyed: so are its bookmarks.
 pub(super) fn destroy_all(at: &MosTx<'_>, head: u64) -> Result<()> {
     for (name, phys, count) in all(at, head)? {
-        if count > OLD_WORDS {
-            at.count(Feature::BookmarkV2, -1)?;
-        }
-        if has_sizes(&phys) {
-            at.count(Feature::BookmarkWritten, -1)?;
-        }
+        discount(at, &phys, count)?;
         remove(at, head, &name)?;
     }
     Ok(())

@@ -73,6 +73,19 @@ impl DslPool {
         self.take(number, false)
     }
 
+    /// Keeps the redaction list in MOS object `number`, and its bookmark with it.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such object any more.
+    #[doc(alias = "dsl_redaction_list_long_hold")]
+    pub fn hold_list(self: &Arc<Self>, number: u64) -> Result<LongHold> {
+        self.long_holds.add(number, false)?;
+        let hold = LongHold { pool: Arc::downgrade(self), number, owned: false };
+        // It may have been freed before it was held.
+        self.view().handle(number)?;
+        Ok(hold)
+    }
+
     /// Keeps head `number` from being destroyed and opened for writing.
     ///
     /// # Errors

@@ -38,6 +38,7 @@ mod promote;
 pub mod props;
 pub mod receive;
 mod received_key;
+pub mod redaction;
 mod remap;
 mod rename;
 pub mod scan_state;

@@ -397,11 +397,11 @@ impl Tasks<'_> {
                 BookmarkSource::Bookmark(found)
             }
         };
-        bookmarks::create(&self.at, head.head, mark, &source)?;
+        let list = bookmarks::create(&self.at, head.head, mark, &source)?;
         let of = match &source {
-            BookmarkSource::Snapshot(number) => {
+            BookmarkSource::Snapshot(number) | BookmarkSource::Redacted(number, _) => {
                 let txg = self.at.dataset(*number)?.creation_txg;
-                format!("creation_txg={txg} target_snap={number} redact_obj=0")
+                format!("creation_txg={txg} target_snap={number} redact_obj={list}")
             }
             BookmarkSource::Bookmark(_) => format!("source={from}"),
         };
@@ -411,7 +411,7 @@ impl Tasks<'_> {
     /// Whether what the dataset `of` was in `txg` is in the past of `head`: they are one, or `head` is a clone that
     /// left it then or later, or a clone of such a one.
     #[doc(alias = "dsl_dataset_is_before")]
-    fn check_before(&self, head: u64, of: u64, txg: u64) -> Result<()> {
+    pub(super) fn check_before(&self, head: u64, of: u64, txg: u64) -> Result<()> {
         let earlier = self.at.dataset(of)?.dir_obj;
         let mut dir = self.at.dataset(head)?.dir_obj;
         for _ in 0..1 << 20 {
@@ -432,10 +432,17 @@ impl Tasks<'_> {
     }
 
     /// Removes a bookmark.
+    ///
+    /// # Errors
+    /// `Busy` while its redaction list is filled or sent with; `NotFound`.
     #[doc(alias = "dsl_bookmark_destroy")]
     pub fn destroy_bookmark(&self, name: &str) -> Result<()> {
         let (dir, mark) = name.split_once('#').ok_or_else(|| invalid("no name of a bookmark", name))?;
         let head = self.head(dir)?;
+        let list = bookmarks::find(&self.at, head.head, mark)?.map_or(0, |known| known.redaction_obj);
+        if list != 0 && self.datasets.long_holds.has(list) {
+            return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name));
+        }
         bookmarks::destroy(&self.at, head.head, mark).map_err(|e| e.in_dataset(name))?;
         self.log("remove bookmark", dir, head.head, &format!("name={mark}"))
     }

@@ -1,0 +1,122 @@
+//! `zfs redact` in a daemon: the kernel's pool, written on.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
+
+use std::path::Path;
+
+use testkit::golden;
+use testkit::live::Live;
+
+/// A daemon with a copy of a golden pool.
+fn with_golden(name: &str) -> Option<(Live, golden::Golden)> {
+    let pool = golden::get(name)?;
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    for entry in std::fs::read_dir(&pool.dir).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_string_lossy().starts_with("disk") {
+            std::fs::copy(entry.path(), live.disks().join(entry.file_name())).unwrap();
+        }
+    }
+    live.ok(&format!("zpool import -N -d {} tank", live.disks().display()));
+    Some((live, pool))
+}
+
+fn refcount(live: &Live, feature: &str) -> String {
+    live.ok(&format!("zpool get -H -o value feature@{feature} tank")).trim().to_owned()
+}
+
+#[test]
+fn a_bookmark_of_ours_makes_the_kernels_stream() {
+    let Some((live, pool)) = with_golden("streams") else { return };
+    live.ok("zfs redact tank/src@a ours tank/red@r");
+    let send = |line: &str| live.command(line).output().expect("it can be started");
+    let real = std::fs::read(pool.dir.join("redacted.zstream")).expect("a golden stream");
+    let ours = send("zfs send --redact ours tank/src@a");
+    assert!(ours.status.success() && ours.stdout == real);
+    let guid = live.ok("zfs get -Hpo value guid tank/red@r");
+    assert_eq!(live.ok("zfs get -Hpo value redact_snaps tank/src#ours"), guid);
+    // A copy of it is an ordinary bookmark.
+    live.ok("zfs bookmark tank/src#ours tank/src#copy");
+    assert!(live.fails("zfs send --redact copy tank/src@a").contains("not a redaction bookmark"));
+    assert!(live.ok("zpool history -i tank").contains("bookmark tank/src (143) name=ours creation_txg=20"));
+
+    live.ok("zfs destroy tank/src#ours");
+    live.ok("zfs destroy tank/src#copy");
+    assert_eq!(refcount(&live, "redaction_bookmarks"), "active");
+    // The kernel's own goes, too.
+    live.ok("zfs destroy tank/src#book");
+    assert_eq!(refcount(&live, "redaction_bookmarks"), "enabled");
+    // With a file system go its bookmarks.
+    live.ok("zfs clone tank/src@a tank/twin");
+    live.ok("zfs snapshot tank/twin@t");
+    live.ok("zfs clone tank/twin@t tank/twins");
+    live.ok("zfs snapshot tank/twins@u");
+    live.ok("zfs redact tank/twin@t none tank/twins@u");
+    assert_eq!(refcount(&live, "redaction_bookmarks"), "active");
+    live.ok("zfs destroy -r tank/twins");
+    live.ok("zfs destroy -r tank/twin");
+    assert_eq!(refcount(&live, "redaction_bookmarks"), "enabled");
+    live.ok("zfs redact tank/src@a last tank/red@r");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_long_list_of_snapshots_is_in_a_spill_block() {
+    let Some((live, _)) = with_golden("streams") else { return };
+    let names: Vec<String> = (0..40).map(|at| format!("tank/red@s{at}")).collect();
+    names.iter().for_each(|name| drop(live.ok(&format!("zfs snapshot {name}"))));
+    live.ok(&format!("zfs redact tank/src@a many {}", names.join(" ")));
+    let guids = live.ok("zfs get -Hpo value redact_snaps tank/src#many");
+    assert_eq!(guids.split(',').count(), 40);
+    assert_eq!(refcount(&live, "redaction_list_spill"), "active");
+    let stream = live.command("zfs send --redact many tank/src@a").output().unwrap();
+    assert!(stream.status.success());
+    live.ok("zpool export tank");
+    testkit::zdb::verify(&live.disks(), "tank").unwrap();
+    live.ok(&format!("zpool import -N -d {} tank", live.disks().display()));
+    live.ok("zfs destroy tank/src#many");
+    assert_eq!(refcount(&live, "redaction_list_spill"), "enabled");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn what_cannot_be_redacted_is_refused_in_openzfs_words() {
+    let Some((live, pool)) = with_golden("streams") else { return };
+    let cases = [
+        ("tank/src@a book tank/red@r", 17, "specified redaction bookmark (book) provided already exists\n"),
+        ("tank/src@a a#b tank/red@r", 22, "redaction bookmark name must not contain '#'\n"),
+        (
+            "tank/src@b new tank/src@a",
+            22,
+            "redaction snapshot must be descendent of snapshot being redacted\n",
+        ),
+        (
+            "tank/src@b new tank/red@r",
+            22,
+            "redaction snapshot must be descendent of snapshot being redacted\n",
+        ),
+        (
+            "tank/src@nope new tank/red@r",
+            2,
+            "cannot open 'tank/src@nope': dataset does not exist\nprovided snapshot tank/src@nope does not exist\n",
+        ),
+        ("tank/src@a new @r", 18, "potentially invalid redaction snapshot; full dataset names required\n"),
+    ];
+    for (words, code, said) in cases {
+        let run = live.run(&format!("zfs redact {words}"));
+        assert_eq!((run.code, run.err.as_str()), (code, said), "{words}");
+    }
+    assert_eq!(live.run("zfs redact tank/src@a new").code, 2);
+    // What is redacted itself, a bookmark of it, and its stream.
+    let stream = std::fs::File::open(pool.dir.join("redacted.zstream")).unwrap();
+    let mut receive = live.command("zfs receive -u tank/less");
+    assert!(receive.stdin(stream).status().unwrap().success());
+    live.ok("zfs snapshot tank/less@b");
+    let run = live.run("zfs redact tank/less@a new tank/less@b");
+    let said = "attempted to redact redacted dataset or with respect to redacted dataset\n";
+    assert_eq!((run.code, run.err.as_str()), (114, said));
+    live.ok("zfs bookmark tank/less@a tank/less#a");
+    let guid = live.ok("zfs get -Hpo value guid tank/red@r");
+    assert_eq!(live.ok("zfs get -Hpo value redact_snaps tank/less#a"), guid);
+    live.export_and_verify("tank");
+}
