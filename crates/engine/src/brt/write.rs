@@ -1,26 +1,61 @@
-//! Clone tables of a pool that is being written: references that end.
+//! Clone tables of a pool that is being written: references that begin and end.
 //!
-//! A block that has an entry is not freed: its entry loses a reference, and goes with the last additional one. A region's
+//! The references of a txg are counted together ([`Tables::add`]) before anything that the txg frees. The first entry of
+//! a vdev makes its table. A block that has an entry is not freed: its entry loses a reference, and goes with the last additional one. A region's
 //! counter tells without a read that no block in it has an entry. Entries change at once; counters and heads are
 //! written, and tables without entries removed, when the pass ends ([`Tables::sync`]).
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ondisk::Blkptr;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::BrtVdev;
+use ondisk::zap::ZapFlags;
+use ondisk::{Blkptr, Byteswap, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
-use crate::ddt::write::Host;
+use crate::ddt;
 use crate::dmu::Objset;
-use crate::error::{Error, Result};
-use crate::zap::{Value, Zap, ZapEdit};
+use crate::dmu::edit::NewObject;
+use crate::error::{Error, Kind, Result};
+use crate::zap::{NewZap, Value, Zap, ZapEdit};
 
+/// Bytes of a region.
+#[doc(alias = "BRT_RANGESIZE")]
+const REGION: u64 = 16 << 20;
+/// Bytes of a block of counters.
+#[doc(alias = "BRT_BLOCKSIZE")]
+const COUNTERS_BLOCK: u64 = 32 << 10;
+/// Bytes of a block of entries.
+#[doc(alias = "brt_zap_default_bs")]
+const ENTRIES_BLOCK: u64 = 1 << 13;
+/// Types of the entries and of the counters.
+#[doc(alias("DMU_OTN_ZAP_METADATA", "DMU_OTN_UINT64_METADATA"))]
+const TYPES: (ObjectType, ObjectType) =
+    (ObjectType::newtype(Byteswap::Zap, true, false), ObjectType::newtype(Byteswap::Uint64, true, false));
 /// Counters that a table may have: those of a vdev of many PiB.
 const MAX_COUNTERS: u64 = 1 << 30;
+
+/// What clone tables ask of the pool, within one transaction.
+pub trait Host: ddt::write::Host {
+    /// How often a feature is in use; `None` if it is not enabled.
+    fn feature(&self, feature: Feature) -> Option<u64>;
+    /// Bytes of top-level vdev `vdev`, whole metaslabs.
+    #[doc(alias = "vdev_get_min_asize")]
+    fn vdev_bytes(&self, vdev: u64) -> Option<u64>;
+}
+
+/// A block that gets more references.
+#[derive(Debug, Clone, Copy)]
+pub struct Added {
+    /// The block.
+    pub bp: Blkptr,
+    /// Its new references.
+    pub count: u64,
+}
 
 /// The clone tables of a pool.
 #[derive(Debug, Default)]
@@ -69,13 +104,36 @@ impl Tables {
         self.saved.store(saved, Ordering::Relaxed);
     }
 
-    /// A reference to a block ends (syncing context). True when others are left.
+    /// Blocks get more references (syncing context). Blocks are best sorted by vdev and offset.
+    ///
+    /// # Errors
+    /// When a table cannot be read: what cannot be counted must not be referred to.
+    #[doc(alias = "brt_pending_apply")]
+    pub fn add(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
+        let mut all = self.all.lock();
+        let vdev_of = |one: &Added| one.bp.dva(0).map_or(u64::MAX, |dva| u64::from(dva.vdev));
+        for group in added.chunk_by(|a, b| vdev_of(a) == vdev_of(b)) {
+            let Some(vdev) = group.first().map(vdev_of) else { continue };
+            let table = match all.entry(vdev) {
+                Entry::Occupied(table) => table.into_mut(),
+                Entry::Vacant(slot) => slot.insert(Live::create(host, vdev)?),
+            };
+            table.add(host, group)?;
+        }
+        Ok(())
+    }
+
+    /// A reference to a block ends (syncing context). True when others are left, and when a damaged table does not tell.
     #[doc(alias = "brt_entry_decref")]
     pub fn release(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
         let mut all = self.all.lock();
         let Some(dva) = bp.dva(0).filter(|_| !all.is_empty()) else { return Ok(false) };
         match all.get_mut(&u64::from(dva.vdev)) {
-            Some(table) => table.release(host, bp, dva.offset),
+            Some(table) => match table.release(host, bp, dva.offset) {
+                // Other references to the block may exist: it stays.
+                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum) => Ok(true),
+                released => released,
+            },
             None => Ok(false),
         }
     }
@@ -117,32 +175,111 @@ impl Live {
         Ok(Self { name, object: number, head, counters, changed: BTreeSet::new(), dirty: false, words })
     }
 
+    #[doc(alias = "brt_vdev_create")]
+    fn create(host: &dyn Host, vdev: u64) -> Result<Self> {
+        let bytes = host.vdev_bytes(vdev).filter(|&bytes| bytes > 0);
+        let bytes = bytes.ok_or_else(|| Error::corrupt(format!("a cloned block lies on vdev {vdev}")))?;
+        let size = bytes.div_ceil(REGION);
+        let objects = host.objects();
+        let mos_entries = objects.create(&NewObject::plain(TYPES.0, ENTRIES_BLOCK))?;
+        let flags = ZapFlags(ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0);
+        let new = NewZap { flags, salt: host.salt(), ..NewZap::default() };
+        ZapEdit::create(&mut *objects.edit(mos_entries)?, &new)?;
+        let head = BrtVdev { mos_entries, size, rangesize: REGION, ..BrtVdev::default() };
+        let (kind, bonus_kind) = (TYPES.1, TYPES.1);
+        let counters = NewObject { kind, block_size: COUNTERS_BLOCK, bonus_kind, bonus_len: BrtVdev::SIZE };
+        let object = objects.create(&counters)?;
+        let name = format!("{}{vdev}", mos::BRT_VDEV_PREFIX);
+        ZapEdit::open(&mut *objects.edit(MOS_DIRECTORY_OBJECT)?)?.insert(&name, object)?;
+        // All tables of a pool have entries of one form.
+        let first = host.feature(Feature::BlockCloning).unwrap_or(0) == 0;
+        let words = host.feature(Feature::BlockCloningEndian).is_some_and(|count| first || count > 0);
+        if words {
+            host.count_feature(Feature::BlockCloningEndian, 1)?;
+        }
+        host.count_feature(Feature::BlockCloning, 1)?;
+        let counters = vec![0; usize::try_from(size).unwrap_or(0)];
+        let changed = (0..counters.len()).collect();
+        Ok(Self { name, object, head, counters, changed, dirty: true, words })
+    }
+
+    #[doc(alias = "brt_vdev_addref")]
+    fn add(&mut self, host: &dyn Host, added: &[Added]) -> Result<()> {
+        let mut edit = host.objects().edit(self.head.mos_entries)?;
+        let mut zap = ZapEdit::open(&mut *edit)?;
+        for Added { bp, count } in added {
+            let Some(offset) = bp.dva(0).map(|dva| dva.offset) else { continue };
+            let region = offset / self.head.rangesize;
+            self.reach(region)?;
+            let at = usize::try_from(region).unwrap_or(usize::MAX);
+            let known = self.counters.get(at).is_some_and(|counter| *counter > 0);
+            let stored = if known { zap.lookup([offset].as_slice())? } else { None };
+            let before = stored.as_ref().map_or(Ok(0), |stored| self.count(stored))?;
+            let dsize = host.dsize(bp);
+            self.head.savedspace = self.head.savedspace.saturating_add(dsize.saturating_mul(*count));
+            self.dirty = true;
+            zap.update([offset].as_slice(), self.value(before.saturating_add(*count)))?;
+            if before == 0 {
+                self.head.usedspace = self.head.usedspace.saturating_add(dsize);
+                self.head.totalcount = self.head.totalcount.saturating_add(1);
+                if let Some(counter) = self.counters.get_mut(at) {
+                    *counter = counter.saturating_add(1);
+                    self.changed.insert(at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the counters reach a region: the vdev may have grown.
+    #[doc(alias = "brt_vdev_realloc")]
+    fn reach(&mut self, region: u64) -> Result<()> {
+        if region < self.head.size && usize::try_from(region).is_ok_and(|at| at < self.counters.len()) {
+            return Ok(());
+        }
+        if region >= MAX_COUNTERS {
+            return Err(Error::corrupt(format!("a cloned block lies in region {region} of its vdev")));
+        }
+        self.head.size = self.head.size.max(region.saturating_add(1));
+        let (from, to) = (self.counters.len(), usize::try_from(self.head.size).unwrap_or(0));
+        self.counters.resize(to, 0);
+        self.changed.extend(from..to);
+        Ok(())
+    }
+
+    fn count(&self, stored: &Value) -> Result<u64> {
+        let count = if self.words { stored.first() } else { self.head.refcount(&stored.bytes()) };
+        count.ok_or_else(|| Error::corrupt("clone table entry that makes no sense"))
+    }
+
+    fn value(&self, count: u64) -> Value {
+        if self.words { Value::from(count) } else { Value::from(self.head.count_bytes(count).as_slice()) }
+    }
+
     fn release(&mut self, host: &dyn Host, bp: &Blkptr, offset: u64) -> Result<bool> {
         let region = usize::try_from(offset / self.head.rangesize).unwrap_or(usize::MAX);
-        let Some(counter) = self.counters.get_mut(region).filter(|counter| **counter > 0) else {
+        if self.counters.get(region).is_none_or(|counter| *counter == 0) {
             return Ok(false);
-        };
+        }
         let mut edit = host.objects().edit(self.head.mos_entries)?;
         let mut zap = ZapEdit::open(&mut *edit)?;
         let key: &[u64] = &[offset];
         let Some(stored) = zap.lookup(key)? else { return Ok(false) };
-        let count = if self.words { stored.first() } else { self.head.refcount(&stored.bytes()) };
-        let count = count.ok_or_else(|| Error::corrupt("clone table entry that makes no sense"))?;
-        let Some(left) = count.checked_sub(1) else { return Ok(false) };
+        let Some(left) = self.count(&stored)?.checked_sub(1) else { return Ok(false) };
         let dsize = host.dsize(bp);
         self.head.savedspace = self.head.savedspace.saturating_sub(dsize);
         self.dirty = true;
         if left > 0 {
-            let bytes = self.head.count_bytes(left);
-            let value = if self.words { Value::from(left) } else { Value::from(bytes.as_slice()) };
-            zap.update(key, value)?;
+            zap.update(key, self.value(left))?;
             return Ok(true);
         }
         zap.remove(key)?;
         self.head.usedspace = self.head.usedspace.saturating_sub(dsize);
         self.head.totalcount = self.head.totalcount.saturating_sub(1);
-        *counter -= 1;
-        self.changed.insert(region);
+        if let Some(counter) = self.counters.get_mut(region) {
+            *counter -= 1;
+            self.changed.insert(region);
+        }
         Ok(true)
     }
 

@@ -293,13 +293,36 @@ impl Tables {
         }
         let mut all = self.all.lock();
         let entry = all.get_mut(&checksum.raw()).and_then(|table| table.pending.get_mut(&key));
-        let ours = |p: &&mut DdtPhys| {
-            let [[w0, w1], ..] = p.dva_words;
-            p.phys_birth == bp.physical_birth() && bp.words().first_chunk() == Some(&[w0, w1])
+        let Some(ours) = entry.and_then(|entry| entry.phys.iter_mut().find(|p| is_of(p, bp))) else {
+            return Ok(false);
         };
-        let Some(ours) = entry.and_then(|entry| entry.phys.iter_mut().find(ours)) else { return Ok(false) };
         // An entry that counted less than there are: what is in doubt is kept.
         ours.refcnt = ours.refcnt.saturating_sub(1);
+        Ok(true)
+    }
+
+    /// A listed block gets `count` more references (syncing context). False when no table lists the block.
+    #[doc(alias = "ddt_addref")]
+    pub fn add_references(&self, source: &dyn Source, bp: &Blkptr, count: u64) -> Result<bool> {
+        let Some(checksum) = bp.checksum() else { return Ok(false) };
+        if !self.all.lock().contains_key(&checksum.raw()) {
+            return Ok(false);
+        }
+        let key = DdtKey::of(bp);
+        match self.fetch(source, checksum, &key) {
+            // A free asks this table first, and leaves the block where it is.
+            Err(e) if is_damage(&e) => return Ok(false),
+            fetched => fetched?,
+        }
+        let mut all = self.all.lock();
+        let entry = all.get_mut(&checksum.raw()).and_then(|table| table.pending.get_mut(&key));
+        let Some(ours) = entry.and_then(|entry| entry.phys.iter_mut().find(|p| is_of(p, bp))) else {
+            return Ok(false);
+        };
+        if ours.refcnt == 0 {
+            return Ok(false);
+        }
+        ours.refcnt = ours.refcnt.saturating_add(count);
         Ok(true)
     }
 
@@ -398,6 +421,12 @@ pub(super) fn decode(flat: bool, value: &Value) -> Result<Vec<DdtPhys>> {
     let size = if flat { DdtPhysFlat::SIZE } else { DDT_TRAD_SIZE };
     let value = decompress_value(&value.bytes(), size).map_err(bad)?;
     decode_value(flat, &value).map_err(bad)
+}
+
+/// Whether a variant lists the block.
+fn is_of(phys: &DdtPhys, bp: &Blkptr) -> bool {
+    let [[w0, w1], ..] = phys.dva_words;
+    phys.phys_birth == bp.physical_birth() && bp.words().first_chunk() == Some(&[w0, w1])
 }
 
 /// An entry of a log that says that its key has none.

@@ -28,6 +28,8 @@ pub struct Dirty {
     freed: [AtomicU64; SIZE],
     /// Blocks that will be written: bytes, and number.
     needs: [[AtomicU64; SIZE]; 2],
+    /// Blocks that transactions clone.
+    clones: [AtomicU64; SIZE],
     /// Changes until a transaction breaks off; 0: none does. See [`Dirty::break_off_after`].
     breaks_off: AtomicU64,
 }
@@ -64,7 +66,7 @@ impl Dirty {
 
     /// Clears a txg that has been written.
     pub fn clear(&self, txg: u64) {
-        for cells in [&self.slots, &self.memory, &self.freed].into_iter().chain(&self.needs) {
+        for cells in [&self.slots, &self.memory, &self.freed, &self.clones].into_iter().chain(&self.needs) {
             if let Some(cell) = cells.get(slot(txg)) {
                 cell.store(0, Ordering::Relaxed);
             }
@@ -80,6 +82,11 @@ impl Dirty {
     /// Blocks freed by transactions of one txg.
     pub fn freed(&self, txg: u64) -> u64 {
         self.freed.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+
+    /// Blocks that transactions of one txg cloned; later ones may have replaced some.
+    pub fn clones(&self, txg: u64) -> u64 {
+        self.clones.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// Blocks that all txgs will write.
@@ -171,6 +178,11 @@ impl Tx {
     #[doc(alias = "dmu_tx_count_free")]
     pub fn frees(&self, blocks: u64) {
         self.dirty.add_freed(self.txg, blocks);
+    }
+
+    /// Counts a cloned block.
+    pub(crate) fn cloned(&self) {
+        add(&self.dirty.clones, self.txg, 1);
     }
 
     /// Counts changed bytes.

@@ -340,6 +340,17 @@ impl KeyStore {
         }
     }
 
+    /// Whether blocks of one object set can be read as blocks of the other: neither is encrypted, or both by one master
+    /// key.
+    #[doc(alias = "dmu_objset_crypto_key_equal")]
+    pub fn same_key(&self, one: u64, other: u64) -> Result<bool> {
+        let guid = |objset: u64| match self.key_object_of(objset)? {
+            Some(object) => self.wrapped(object).map(|(_, key)| Some(key.guid)),
+            None => Ok(None),
+        };
+        Ok(guid(one)? == guid(other)?)
+    }
+
     fn key_object_of(&self, objset: u64) -> Result<Option<u64>> {
         let bonus = self.mos.object(objset)?;
         let phys = DslDataset::from_bytes(bonus.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;

@@ -207,6 +207,10 @@ impl LogHost for LogsOf {
         self.spa()?.sync()
     }
 
+    fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+        self.spa()?.free_block(bp, tx)
+    }
+
     fn random(&self) -> u64 {
         self.0.upgrade().map_or(0, |spa| spa.pool.env.guid())
     }

@@ -286,6 +286,8 @@ fn claim_logs(spa: &Spa, needs_logs: bool) -> Result<()> {
         let allocator = spa.pool.zio.allocator()?;
         let claimed: Vec<_> =
             logs.iter().map(|log| (log.id, claim::claim(log, &*allocator, tx.txg()))).collect();
+        let clones = claimed.iter().flat_map(|(_, claimed)| &claimed.clones).copied().collect();
+        spa.add_references(clones, tx)?;
         let at = MosTx::new(&spa.mos, tx, spa);
         for (number, claimed) in &claimed {
             dsl::write::log::write_header(&at, *number, claimed.header)?;

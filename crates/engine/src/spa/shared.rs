@@ -1,5 +1,6 @@
 //! Blocks with more than one owner: writes that share a stored block; frees, which end a reference or release space.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,6 +11,7 @@ use zcommon::features::Feature;
 use super::Spa;
 use super::activity::{Activity, Due};
 use super::pool::Pool;
+use crate::brt::write::Added;
 use crate::ddt::prune::{Prune, candidates, least_age};
 use crate::dmu::dirty::within::Within;
 use crate::dmu::edit::Objects;
@@ -112,6 +114,19 @@ impl ddt::write::Host for TablesAt<'_> {
     }
 }
 
+impl brt::write::Host for TablesAt<'_> {
+    fn feature(&self, feature: Feature) -> Option<u64> {
+        self.spa.feature(feature)
+    }
+
+    fn vdev_bytes(&self, vdev: u64) -> Option<u64> {
+        let tree = self.spa.pool.zio.tree();
+        let config = tree.config.children.iter().find(|config| config.id == vdev)?;
+        let whole = config.asize.checked_shr(config.metaslab_shift)?.checked_shl(config.metaslab_shift)?;
+        Some(if whole == 0 { config.asize } else { whole })
+    }
+}
+
 impl ddt::write::Source for Spa {
     fn view(&self) -> Result<Arc<Objset>> {
         Ok(self.mos.view())
@@ -161,6 +176,34 @@ impl Spa {
         }
         // Of a listed block only the entry knows when it is free.
         if self.shared.ddt.free(self, bp)? { Ok(()) } else { self.release(&tables, bp, tx) }
+    }
+
+    /// Counts the references of the txg's clones, before anything that it frees.
+    pub(super) fn count_clones(&self, tx: &Tx) -> Result<()> {
+        if self.dirty.clones(tx.txg()) == 0 {
+            return Ok(());
+        }
+        self.add_references(self.datasets.cloned(tx.txg()), tx)
+    }
+
+    /// Blocks get another reference for each of `cloned` (syncing context).
+    #[doc(alias = "brt_pending_apply")]
+    pub(super) fn add_references(&self, cloned: Vec<Blkptr>, tx: &Tx) -> Result<()> {
+        let mut by_place: BTreeMap<(u32, u64), Added> = BTreeMap::new();
+        for bp in cloned {
+            let Some(dva) = bp.dva(0) else { continue };
+            let added = by_place.entry((dva.vdev, dva.offset)).or_insert(Added { bp, count: 0 });
+            added.count += 1;
+        }
+        // What a dedup table lists is counted there: a free could not tell which table a reference is of.
+        let mut rest = Vec::new();
+        for added in by_place.into_values() {
+            if !added.bp.dedup() || !self.shared.ddt.add_references(self, &added.bp, added.count)? {
+                rest.push(added);
+            }
+        }
+        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
+        self.shared.brt.add(&tables, &rest)
     }
 
     /// Whether the dedup tables have all the space that they may take.

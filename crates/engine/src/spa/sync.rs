@@ -1,6 +1,6 @@
 //! Writing a transaction group.
 //!
-//! 1. Datasets, then tasks, and background activities between them ([`super::activity`]): all change the MOS.
+//! 1. References of clones are counted. Datasets, then tasks, and background activities between them ([`super::activity`]): all change the MOS.
 //! 2. Passes: MOS objects and root → the allocator notes what that allocated and freed in space maps, which are MOS
 //!    objects → again, until a pass changes nothing. From the second pass on blocks are written in place.
 //! 3. Labels and uberblock ([`crate::vdev::label`]); only now does anything on disk refer to the new state.
@@ -53,6 +53,7 @@ impl Spa {
         self.pass.store(1, Ordering::Relaxed);
         let changing = self.changing.write();
         self.run_tasks(&self.early_tasks, &tx);
+        self.count_clones(&tx)?;
         self.sync_datasets(&tx)?;
         self.sync_activities(&tx, Moment::BeforeTasks)?;
         self.run_tasks(&self.tasks, &tx);

@@ -17,7 +17,8 @@
 //! Crash argument: claims and the new header reach the disk with the same uberblock. Before it the log is unclaimed
 //! and no part of it is overwritten, because all claims are made before the txg allocates its first block.
 //!
-//! Blocks to be cloned already belong to a file; they need no claim, because replay copies them.
+//! Blocks that are to be cloned are on disk. Until the log is freed each record holds a reference to each of its
+//! blocks ([`Claimed::clones`]), so that replay finds them whatever happens to the files that they were cloned from.
 //!
 //! Source: `zil_claim`, `zil_parse`, zil.c, OpenZFS 2.3. Differs from it: a block that is already allocated
 //! although the log says it is new ends the log, like a failed claim.
@@ -26,7 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::objset::ZilHeader;
-use ondisk::zil::{LogRecord, LrCommon, LrWrite};
+use ondisk::zil::{CloneRange, LogRecord, LrCommon, LrWrite};
 use ondisk::{Blkptr, Dva};
 
 use super::{ChainBlock, chain_as};
@@ -49,6 +50,8 @@ pub struct Claimed {
     pub blocks: u64,
     /// Records.
     pub records: u64,
+    /// Blocks of clone records: each gets a reference for each time that it is listed.
+    pub clones: Vec<Blkptr>,
 }
 
 /// Whether the log of an object set has to be claimed.
@@ -60,7 +63,8 @@ pub fn is_due(header: &ZilHeader) -> bool {
 /// Needs no key.
 #[doc(alias = "zil_claim")]
 pub fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claimed {
-    let mut walk = Walk { objset, allocator, txg, claimed: BTreeSet::new(), newest: txg };
+    let (claimed, clones) = (BTreeSet::new(), Vec::new());
+    let mut walk = Walk { objset, allocator, txg, claimed, clones, newest: txg };
     let header = objset.phys.zil_header;
     let (mut block_seq, mut record_seq, mut blocks, mut records) = (0, 0, 0, 0);
     let mut chain = chain_as(objset, Form::NoKey);
@@ -86,7 +90,7 @@ pub fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claim
         flags: header.flags | needed | ZilHeader::CLAIM_LR_SEQ_VALID,
         ..header
     };
-    Claimed { header, newest: walk.newest, blocks, records }
+    Claimed { header, newest: walk.newest, blocks, records, clones: walk.clones }
 }
 
 /// Checks that devices return all of a log that is to be claimed in txg `txg`. A log ends at a block that was never
@@ -146,6 +150,7 @@ struct Walk<'a> {
     txg: u64,
     /// Blocks by vdev and offset of their first copy: a record may name a block again.
     claimed: BTreeSet<(u32, u64)>,
+    clones: Vec<Blkptr>,
     newest: u64,
 }
 
@@ -186,9 +191,25 @@ impl Walk<'_> {
             {
                 return (count, last, false);
             }
+            if let Ok(LogRecord::CloneRange(clone)) = &record
+                && self.clone_range(clone).is_err()
+            {
+                return (count, last, false);
+            }
             (count, last) = (count + 1, head.seq);
         }
         (count, last, true)
+    }
+
+    /// Takes a reference to each block of a clone record. One that was never on disk ends the log.
+    #[doc(alias = "zil_claim_clone_range")]
+    fn clone_range(&mut self, clone: &CloneRange) -> Result<()> {
+        let stored = || super::referenced(clone);
+        if stored().any(|bp| bp.physical_birth() >= self.txg || bp.dva(0).is_none()) {
+            return Err(Error::corrupt("a clone record names a block that is not on disk"));
+        }
+        self.clones.extend(stored());
+        Ok(())
     }
 
     /// Claims the block of a write record, if it is readable.

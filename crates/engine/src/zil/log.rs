@@ -68,6 +68,8 @@ pub trait LogHost: Send + Sync + std::fmt::Debug {
     fn wait_synced(&self, txg: u64) -> Result<()>;
     /// Waits until all changes so far are on disk.
     fn wait_all(&self) -> Result<()>;
+    /// A reference to a block ends (syncing context).
+    fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// Any number.
     fn random(&self) -> u64;
     /// The pool's version.
@@ -485,7 +487,7 @@ impl Zil {
             }
             chain.lwbs.iter().map(|lwb| lwb.bp).collect::<Vec<_>>()
         };
-        self.destroy(blocks.iter().flat_map(places).collect(), None)
+        self.destroy((blocks.iter().flat_map(places).collect(), Vec::new()), None)
     }
 
     /// Reverts one [`Zil::suspend`].
@@ -497,14 +499,14 @@ impl Zil {
 
     /// Frees a chain and clears its header, and waits for that txg.
     #[doc(alias = "zil_destroy")]
-    fn destroy(&self, space: Vec<Space>, first: Option<Blkptr>) -> Result<()> {
+    fn destroy(&self, (space, clones): (Vec<Space>, Vec<Blkptr>), first: Option<Blkptr>) -> Result<()> {
         let objset = self.objset()?;
         let txg = {
             let tx = self.host.begin()?;
             objset.touch(&tx)?;
             let mut chain = self.chain.lock();
             chain.lwbs.clear();
-            chain.destroy = Some(Destroy { txg: tx.txg(), space, first });
+            chain.destroy = Some(Destroy { txg: tx.txg(), space, clones, first });
             tx.txg()
         };
         self.host.wait_synced(txg)
@@ -534,7 +536,8 @@ impl Zil {
         // An encrypted block that may have been written must not be written again: its IV would be used twice.
         let again = header.log.byteorder_is_little() && !header.log.uses_crypt();
         let keep = keep_first && usable && again;
-        let (space, first) = if keep { (Vec::new(), Some(header.log)) } else { (space_of(view)?, None) };
+        let space = if keep { Default::default() } else { space_of(view)? };
+        let first = keep.then_some(header.log);
         self.destroy(space, first)?;
         let mut chain = self.chain.lock();
         chain.mode = if usable { Mode::Ready } else { Mode::Off };

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::objset::ZilHeader;
-use ondisk::zil::{LogBlock, LogRecord, LrCommon, LrWrite};
+use ondisk::zil::{CloneRange, LogBlock, LogRecord, LrCommon, LrWrite};
 use ondisk::{Blkptr, Malformed, byteswap};
 use stdx::Buf;
 
@@ -204,12 +204,26 @@ fn unswapped(bp: &Blkptr, data: Buf) -> Buf {
     own.into()
 }
 
-/// All blocks of a claimed log: its own, including the one that was never written, and those of its write records
-/// that were claimed with it.
-#[doc(alias = "zil_parse")]
-pub(crate) fn blocks_of(view: &Arc<Objset>) -> Result<Vec<Blkptr>> {
+/// Blocks of a clone record that have references.
+fn referenced(clone: &CloneRange) -> impl Iterator<Item = Blkptr> + '_ {
+    clone.bps.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()).copied()
+}
+
+/// What a claimed log holds.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// Its own blocks, including the one that was never written, and those of its write records that were claimed with
+    /// it.
+    pub blocks: Vec<Blkptr>,
+    /// References to blocks of its clone records.
+    pub clones: Vec<Blkptr>,
+}
+
+/// All that a claimed log holds.
+#[doc(alias("zil_parse", "zil_free_clone_range"))]
+pub(crate) fn held_by(view: &Arc<Objset>) -> Result<Held> {
     let claim_txg = view.phys.zil_header.claim_txg;
-    let (mut seen, mut blocks) = (BTreeSet::new(), Vec::new());
+    let (mut seen, mut blocks, mut clones) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut add = |bp: &Blkptr| {
         let first = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded());
         if first.is_some_and(|dva| seen.insert((dva.vdev, dva.offset))) {
@@ -227,11 +241,12 @@ pub(crate) fn blocks_of(view: &Arc<Objset>) -> Result<Vec<Blkptr>> {
                 {
                     add(&w.lr.blkptr);
                 }
+                Ok(LogRecord::CloneRange(clone)) if claim_txg != 0 => clones.extend(referenced(&clone)),
                 _ => {}
             }
         }
     }
-    Ok(blocks)
+    Ok(Held { blocks, clones })
 }
 
 /// The data of a write whose record holds only a pointer to them, as long as the block: the relevant part is

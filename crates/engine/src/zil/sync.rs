@@ -6,7 +6,7 @@ use ondisk::objset::ZilHeader;
 use ondisk::zil::LogBlock;
 use ondisk::{Blkptr, Dva};
 
-use super::blocks_of;
+use super::held_by;
 use super::log::{LwbState, Mode, Zil};
 use crate::dmu::dirty::IntentLog;
 use crate::dmu::{Objset, Tx};
@@ -19,6 +19,8 @@ use crate::zio::gang_members;
 pub(super) struct Destroy {
     pub txg: u64,
     pub space: Vec<Space>,
+    /// References that end.
+    pub clones: Vec<Blkptr>,
     /// The first block, if it is kept to begin the next chain.
     pub first: Option<Blkptr>,
 }
@@ -37,13 +39,13 @@ impl Filled for Blkptr {
     }
 }
 
-/// All space of a claimed log.
-pub(super) fn space_of(view: &Arc<Objset>) -> Result<Vec<Space>> {
-    let mut space = Vec::new();
-    for bp in blocks_of(view)? {
+/// All space of a claimed log, and the references that its records hold.
+pub(super) fn space_of(view: &Arc<Objset>) -> Result<(Vec<Space>, Vec<Blkptr>)> {
+    let (mut space, held) = (Vec::new(), held_by(view)?);
+    for bp in held.blocks {
         take(view, &bp, &mut space)?;
     }
-    Ok(space)
+    Ok((space, held.clones))
 }
 
 pub(super) fn places(bp: &Blkptr) -> impl Iterator<Item = Space> + '_ {
@@ -70,6 +72,7 @@ impl IntentLog for Zil {
         }
         if let Some(end) = chain.destroy.take_if(|end| end.txg == txg) {
             end.space.iter().for_each(|(dva, birth)| allocator.free_born(dva, *birth, txg));
+            end.clones.iter().try_for_each(|bp| self.host.free(bp, tx))?;
             *header = ZilHeader::default();
             chain.replayed = [0; SIZE];
             if let Some(mut first) = end.first {

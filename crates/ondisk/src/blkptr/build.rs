@@ -125,6 +125,16 @@ impl Blkptr {
         self.set_word(10, logical);
     }
 
+    /// Makes the pointer another reference, of txg `logical`, to the same block: it is not a moved one.
+    pub fn set_cloned(&mut self, logical: u64) {
+        if self.is_embedded() {
+            // The other words have data.
+            return self.set_word(10, logical);
+        }
+        self.set_births(logical, self.physical_birth());
+        self.set_word(7, self.words()[7] & !(1 << 63));
+    }
+
     /// Sets the fill count; of an encrypted level-0 block only the lower half of the word.
     pub fn set_fill(&mut self, fill: u64) {
         let iv2 = if self.is_encrypted() { self.words()[11] & !0xffff_ffff } else { 0 };

@@ -18,7 +18,7 @@ use engine::dmu::range_lock::Locked;
 /// Most bytes that one transaction writes.
 const CHUNK: usize = 1 << 20;
 /// Size that no file reaches.
-const MAX_SIZE: u64 = i64::MAX as u64;
+pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 /// Seconds after which a read is worth a new access time (`relatime`).
 const DAY: i64 = 24 * 60 * 60;
 const SETUID: u64 = 0o4000;
@@ -39,7 +39,7 @@ fn len64(len: usize) -> u64 {
 }
 
 impl FsWriter {
-    fn file(&self, number: u64) -> Result<std::sync::Arc<Node>> {
+    pub(super) fn file(&self, number: u64) -> Result<std::sync::Arc<Node>> {
         let node = self.node(number)?;
         match node.kind {
             FileKind::Regular => Ok(node),
@@ -162,9 +162,14 @@ impl FsWriter {
     fn put(&self, tx: &Tx, node: &Node, offset: u64, data: &[u8], keep_setid: bool, end: u64) -> Result<()> {
         self.grow_block(tx, node, end)?;
         node.handle.write(tx, offset, data)?;
+        self.written(tx, node, offset.saturating_add(len64(data.len())), keep_setid)
+    }
+
+    /// Notes that bytes up to `end` were written.
+    pub(super) fn written(&self, tx: &Tx, node: &Node, end: u64, keep_setid: bool) -> Result<()> {
         let now = self.now();
         self.change(tx, node, |state| {
-            let size = state.word(self.fields.size).max(offset.saturating_add(len64(data.len())));
+            let size = state.word(self.fields.size).max(end);
             state.attrs.set_word(self.fields.size, size)?;
             if !keep_setid {
                 let mode = state.word(self.fields.mode);

@@ -275,11 +275,17 @@ impl FsWriter {
 
     /// A transaction that writes about `bytes`; `frees`: and frees more in the end.
     pub(super) fn begin_for(&self, bytes: u64, frees: bool) -> Result<Tx> {
+        self.check_open()?;
+        // What was promised must not fail for space that is kept back.
+        self.txs.begin(bytes, frees || self.replaying.load(Ordering::Acquire))
+    }
+
+    /// Fails once the file system was unmounted.
+    pub(super) fn check_open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
             // As OpenZFS answers whoever has a file open that was unmounted by force.
             true => Err(Error::new(Kind::Io, "the file system was unmounted")),
-            // What was promised must not fail for space that is kept back.
-            false => self.txs.begin(bytes, frees || self.replaying.load(Ordering::Acquire)),
+            false => Ok(()),
         }
     }
 

@@ -15,9 +15,9 @@ use engine::dmu::Tx;
 use engine::zil::{Itx, Written, Zil};
 use ondisk::acl::Ace;
 use ondisk::zil::{
-    AclRecord, Create, CreateAcl, Link, LogRecord, LrAclCreate, LrCreate, LrLink, LrRemove, LrRename,
-    LrRenameWhiteout, LrSetsaxattr, LrTruncate, Remove, Rename, RenameWhiteout, Setsaxattr, TxType,
-    encode_log_aces,
+    AclRecord, CloneRange, Create, CreateAcl, Link, LogRecord, LrAclCreate, LrCloneRange, LrCreate, LrLink,
+    LrRemove, LrRename, LrRenameWhiteout, LrSetsaxattr, LrTruncate, Remove, Rename, RenameWhiteout,
+    Setsaxattr, TxType, encode_log_aces,
 };
 use zcommon::features::Feature;
 
@@ -160,6 +160,12 @@ impl LogSink for Log {
             }
             LogOp::Write { object, offset, data, block_size, sync } => {
                 self.zil.log_write(&Written { object, offset, data, block_size, sync }, tx);
+            }
+            LogOp::Clone { object, offset, length, block_size, pointers } => {
+                let nbps = size(pointers.len());
+                let lr = LrCloneRange { foid: object, offset, length, blksz: block_size, nbps };
+                let record = LogRecord::CloneRange(CloneRange { lr, bps: pointers.to_vec() });
+                self.file(tx, object, TxType::CLONE_RANGE, &record, false);
             }
             LogOp::Truncate { object, offset, length, sync } => {
                 let record = LogRecord::Truncate(LrTruncate { foid: object, offset, length });

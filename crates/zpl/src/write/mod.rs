@@ -21,6 +21,7 @@
 //! operation that is refused has held one for nothing.
 
 pub mod aces;
+mod clone;
 mod counting;
 pub mod create;
 mod crowd;
@@ -44,6 +45,7 @@ mod xattr;
 mod znode;
 
 pub use aces::{AclInherit, AclMode};
+pub use clone::CloneFrom;
 pub use create::{NewFs, create_fs};
 pub use data::Seek;
 pub use fs::{FsWriter, Options, Transactions};

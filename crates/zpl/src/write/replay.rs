@@ -2,8 +2,6 @@
 //!
 //! Object numbers, generations and times of creation are the record's. Whoever reads the log leaves out records of
 //! groups that are on disk, and those of objects that are gone.
-//!
-//! Differs from OpenZFS: clones of blocks become copies.
 
 use engine::types::Bookmark;
 use engine::zio::ReadOptions;
@@ -130,9 +128,11 @@ impl FsWriter {
         if end > size { self.truncate(object, end) } else { Ok(()) }
     }
 
-    /// The blocks are still those of the file that they were cloned from: their bytes are written once more.
-    #[doc(alias = "zfs_clone_range_replay")]
+    /// Clones the blocks, to which the log has references of its own; where they do not fit their bytes are written.
     fn replay_clones(&self, c: &CloneRange) -> Result<()> {
+        if self.replay_clone(c)? {
+            return Ok(());
+        }
         let (lr, mut at) = (c.lr, c.lr.offset);
         let end = lr.offset.saturating_add(lr.length);
         if lr.blksz > MAX_BLOCK {

@@ -2,6 +2,7 @@
 
 use engine::Result;
 use engine::dmu::Tx;
+use ondisk::Blkptr;
 use ondisk::acl::Ace;
 
 use crate::attr::Time;
@@ -107,6 +108,8 @@ pub enum LogOp<'a> {
     /// Bytes were written; they can be read back from the file while the transaction's group is not on disk. `sync`:
     /// every commit writes it, not only one of this file.
     Write { object: u64, offset: u64, data: &'a [u8], block_size: u64, sync: bool },
+    /// Blocks of a range became references to blocks of other files: `pointers`, holes included.
+    Clone { object: u64, offset: u64, length: u64, block_size: u64, pointers: &'a [Blkptr] },
     /// A range was freed; length 0: the file was cut or extended to `offset`. `sync`: as above.
     Truncate { object: u64, offset: u64, length: u64, sync: bool },
     /// Attributes were set; `mode`, `uid` and `gid` as they are now.

@@ -43,6 +43,9 @@ pub enum Dirty {
     Stored(StoredBlock),
     /// This pointer, which embeds its bytes or has none, replaces the block's.
     Pointer(Blkptr),
+    /// This pointer to a block that is on disk and has other references replaces the block's. The reference counts
+    /// when the txg is written, and not before.
+    Cloned(Blkptr),
 }
 
 impl Dirty {
@@ -51,6 +54,7 @@ impl Dirty {
             Self::Data(buf) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
             Self::Stored(block) => Said::Stored(block.clone()),
             Self::Pointer(bp) => Said::Pointer(*bp),
+            Self::Cloned(bp) => Said::Cloned(*bp),
         }
     }
 }
@@ -91,15 +95,16 @@ pub struct Change {
 }
 
 impl Said {
-    /// The bytes of a block of `size` bytes; `None` when nothing is said.
+    /// The bytes of a block of `size` bytes; `None` when nothing is said. `read` reads a block on disk.
     ///
     /// # Errors
-    /// As [`StoredBlock::open`]; `Unsupported` for a redacted block.
-    pub fn bytes(self, size: u64) -> Result<Option<Buf>> {
+    /// As [`StoredBlock::open`]; `Unsupported` for a redacted block; errors of `read`.
+    pub fn bytes(self, size: u64, read: impl FnOnce(&Blkptr) -> Result<Buf>) -> Result<Option<Buf>> {
         Ok(Some(match self {
             Self::Bytes(buf) => buf,
             Self::Stored(block) => block.open()?,
             Self::Pointer(bp) => transform::embedded(&bp, Form::Logical)?,
+            Self::Cloned(bp) => read(&bp)?,
             Self::Hole => stdx::AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into(),
             Self::Nothing => return Ok(None),
         }))
@@ -115,6 +120,8 @@ pub enum Said {
     Stored(StoredBlock),
     /// The data embedded in this pointer.
     Pointer(Blkptr),
+    /// The content of the block at this location, which is on disk.
+    Cloned(Blkptr),
     /// Zeros.
     Hole,
     /// Unchanged: consult the earlier changes.
@@ -135,6 +142,14 @@ impl Change {
         if self.gives_up(blkid) { Said::Hole } else { Said::Nothing }
     }
 
+    /// Pointers to stored blocks that get one more reference each when the txg is written.
+    pub fn cloned(&self) -> impl Iterator<Item = &Blkptr> {
+        self.blocks.values().filter_map(|dirty| match dirty {
+            Dirty::Cloned(bp) if !bp.is_embedded() => Some(bp),
+            _ => None,
+        })
+    }
+
     /// Whether it frees the previous content of block `blkid`.
     pub fn gives_up(&self, blkid: u64) -> bool {
         self.wipe || self.freed.contains(blkid, blkid.saturating_add(1))
@@ -153,7 +168,7 @@ impl Change {
         let mut block = match self.blocks.get_mut(&blkid) {
             Some(Dirty::Data(buf)) => std::mem::replace(buf, Buf::empty()).into_owned(),
             Some(Dirty::Written(_, buf)) => buf.clone().into_owned(),
-            Some(Dirty::Stored(_) | Dirty::Pointer(_)) | None => return false,
+            Some(Dirty::Stored(_) | Dirty::Pointer(_) | Dirty::Cloned(_)) | None => return false,
         };
         let fits = overwrite(&mut block, skip, bytes);
         self.put(blkid, Dirty::Data(block.into()));

@@ -51,7 +51,7 @@ pub struct Handle {
 
 impl State {
     /// Changes, newest first.
-    fn newest_first(&self) -> Vec<&Change> {
+    pub(super) fn newest_first(&self) -> Vec<&Change> {
         let mut all: Vec<&Change> = self.changes.iter().flatten().map(|c| &**c).collect();
         all.sort_by_key(|change| std::cmp::Reverse(change.txg));
         all
@@ -107,7 +107,7 @@ impl Handle {
     /// Whether block `blkid` is stored, if unwritten changes determine it; `None` if the disk does.
     pub fn pending(&self, blkid: u64) -> Option<bool> {
         match self.state.read().says(blkid) {
-            Said::Bytes(_) | Said::Stored(_) | Said::Pointer(_) => Some(true),
+            Said::Bytes(_) | Said::Stored(_) | Said::Pointer(_) | Said::Cloned(_) => Some(true),
             Said::Hole => Some(false),
             Said::Nothing => None,
         }
@@ -127,8 +127,15 @@ impl Handle {
             (state.says(blkid), Arc::clone(&state.synced), state.now.datablksz())
         };
         let zeros = || AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into();
-        if let Some(bytes) = said.bytes(size).map_err(|e| e.at_block(synced.at(0, blkid)))? {
-            return Ok(bytes);
+        let read = |bp: &Blkptr| synced.objset.read(bp, synced.at(0, blkid));
+        match said.bytes(size, read) {
+            Ok(Some(bytes)) => return Ok(bytes),
+            Ok(None) => {}
+            // The block was written, freed and its space reused during the read.
+            Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => {
+                return self.block(blkid);
+            }
+            Err(e) => return Err(e.at_block(synced.at(0, blkid))),
         }
         // When the block size changes, a stored block is rewritten at once: an unwritten one was a hole.
         let resized = synced.dnode.datablksz() != size;
@@ -241,8 +248,9 @@ impl Handle {
             None => Waiting::Nothing,
             Some(Dirty::Data(bytes)) => Waiting::Bytes(bytes.clone()),
             Some(Dirty::Written(bp, _) | Dirty::Pointer(bp)) => Waiting::Written(*bp),
-            // Only receives write such blocks, and they have no intent log.
-            Some(Dirty::Stored(_)) => Waiting::Nothing,
+            // Only receives write such blocks, and they have no intent log. A clone has a record of its own, which is
+            // later than that of a write.
+            Some(Dirty::Stored(_) | Dirty::Cloned(_)) => Waiting::Nothing,
         }
     }
 

@@ -18,6 +18,7 @@
 //! by level; data buffers belong to txgs, not to blocks with lists of dirty records.
 
 mod change;
+mod clone;
 mod handle;
 pub mod needs;
 mod object_sync;
@@ -39,6 +40,7 @@ use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
 pub use change::StoredBlock;
+pub use clone::CloneSource;
 pub(crate) use handle::Waiting;
 pub use handle::{Editor, Handle};
 use needs::Needs;

@@ -142,7 +142,7 @@ impl Work {
     fn data_block(&self, policy: &Policy, blkid: u64, dirty: &Dirty) -> Result<Wanted> {
         let old = self.old_pointer(0, blkid)?;
         let request = match dirty {
-            Dirty::Written(bp, _) | Dirty::Pointer(bp) => Request::Known(*bp),
+            Dirty::Written(bp, _) | Dirty::Pointer(bp) | Dirty::Cloned(bp) => Request::Known(*bp),
             Dirty::Data(bytes) => {
                 let fill = tree::data_fill(self.dnode.object_type, bytes);
                 let raw = self.handle.objset()?.raw_form(self.handle.number, blkid, bytes.len());

@@ -162,5 +162,6 @@ pub(super) fn destroy_zil(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     if header.claim_txg == 0 {
         return free(at, &header.log);
     }
-    zil::blocks_of(&objset)?.iter().try_for_each(|bp| free(at, bp))
+    let held = zil::held_by(&objset)?;
+    held.blocks.iter().chain(&held.clones).try_for_each(|bp| free(at, bp))
 }

@@ -319,6 +319,12 @@ impl DslPool {
         self.open.lock().retain(|_, dataset| used(dataset));
     }
 
+    /// Pointers that `txg` cloned in all datasets, one for each new reference.
+    pub fn cloned(&self, txg: u64) -> Vec<ondisk::Blkptr> {
+        let open: Vec<_> = self.open.lock().values().cloned().collect();
+        open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect()
+    }
+
     /// Writes one dataset and puts its accounts in order.
     #[doc(alias = "dsl_dataset_sync")]
     pub fn sync_dataset(&self, at: &MosTx<'_>, dataset: &LiveDataset) -> Result<()> {

@@ -1,0 +1,139 @@
+//! Blocks that become references to blocks of other objects.
+//!
+//! A clone is a pointer in a change ([`Dirty::Cloned`]): the source's, born in the txg of the change. Its reference is
+//! counted when the txg is written, before the txg frees anything (`Spa::count_clones`); what the same txg overwrites or
+//! frees again is never counted.
+//!
+//! The caller keeps the source as it is from [`Handle::clone_source`] until the transaction of [`Handle::clone_block`]
+//! has ended. So the source's own reference ends in that txg at the earliest, after the new one is counted.
+//!
+//! Only blocks on disk are cloned: the intent log could not describe others.
+
+use std::sync::Arc;
+
+use ondisk::Blkptr;
+
+use super::change::Dirty;
+use super::needs::Needs;
+use super::{Handle, LiveObjset};
+use crate::dmu::Object;
+use crate::dmu::tx::Tx;
+use crate::error::{Error, Kind, Result};
+use crate::txg::slot;
+
+/// A block to be cloned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloneSource {
+    /// Zeros.
+    Hole,
+    /// A stored block, or a pointer that embeds its bytes.
+    Block(Blkptr),
+    /// The block is not on disk yet: it can be cloned when all txgs until now are.
+    Unwritten,
+}
+
+impl CloneSource {
+    /// Of a pointer that is on disk when txg `synced` is. `None` for a hole.
+    fn of(bp: Option<Blkptr>, synced: u64) -> Result<Self> {
+        let Some(bp) = bp.filter(|bp| !bp.is_hole()) else { return Ok(Self::Hole) };
+        if bp.level() != 0 {
+            return Err(Error::corrupt(format!("a pointer of level {} stands here", bp.level())));
+        }
+        if bp.is_redacted() {
+            return Err(Error::unsupported("a redacted block cannot be cloned"));
+        }
+        Ok(if bp.physical_birth() > synced { Self::Unwritten } else { Self::Block(bp) })
+    }
+}
+
+impl Object {
+    /// Block `blkid` as the source of a clone; `synced` is the last txg on disk.
+    ///
+    /// # Errors
+    /// Errors of reading indirect blocks; `Unsupported` for a redacted block.
+    #[doc(alias = "dmu_read_l0_bps")]
+    pub fn clone_source(&self, blkid: u64, synced: u64) -> Result<CloneSource> {
+        if let Some(handle) = self.handle() {
+            return handle.clone_source(blkid, synced);
+        }
+        let bp = self.blkptr(0, blkid)?;
+        CloneSource::of(bp, synced).map_err(|e| e.at_block(self.at(0, blkid)))
+    }
+}
+
+impl Handle {
+    fn clone_source(&self, blkid: u64, synced: u64) -> Result<CloneSource> {
+        let on_disk = {
+            let state = self.state.read();
+            for change in state.newest_first() {
+                match change.blocks.get(&blkid) {
+                    Some(Dirty::Cloned(bp)) => return CloneSource::of(Some(*bp), synced),
+                    Some(_) => return Ok(CloneSource::Unwritten),
+                    None if change.gives_up(blkid) => return Ok(CloneSource::Hole),
+                    None => {}
+                }
+            }
+            // A block that is stored when the block size changes is rewritten at once.
+            let is_same = state.synced.dnode.datablksz() == state.now.datablksz();
+            if state.synced.dnode.is_free() || blkid > state.synced.dnode.maxblkid || !is_same {
+                return Ok(CloneSource::Hole);
+            }
+            Arc::clone(&state.synced)
+        };
+        on_disk.clone_source(blkid, synced)
+    }
+
+    /// Makes block `blkid` another reference to `source`, whose logical size is the object's block size.
+    ///
+    /// # Errors
+    /// `Invalid` if the sizes differ; errors of reading indirect blocks.
+    #[doc(alias = "dmu_brt_clone")]
+    pub fn clone_block(self: &Arc<Self>, tx: &Tx, blkid: u64, source: &Blkptr) -> Result<()> {
+        if source.is_hole() {
+            return self.free_blocks(tx, blkid, blkid.saturating_add(1));
+        }
+        if source.lsize() != self.dnode().datablksz() {
+            return Err(Error::new(Kind::Invalid, "a cloned block has another size than the file's blocks"));
+        }
+        let mut bp = *source;
+        bp.set_cloned(tx.txg());
+        self.check_way_to(tx, blkid)?;
+        let first = self.change(tx, |dnode, change| {
+            dnode.maxblkid = dnode.maxblkid.max(blkid);
+            change.put(blkid, Dirty::Cloned(bp))
+        })?;
+        tx.cloned();
+        if first { self.counts_clone(tx, blkid, &bp) } else { Ok(()) }
+    }
+
+    /// Charges the blocks above a clone, and its bytes to the dataset's quotas, but no space.
+    fn counts_clone(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: &Blkptr) -> Result<()> {
+        let objset = self.objset()?;
+        let needs = self.change(tx, |dnode, change| {
+            let mut needs = change.touched.path(&objset.policy.read(), dnode, blkid);
+            needs += Needs::block(0, 1);
+            needs
+        })?;
+        tx.needs(needs);
+        tx.dirtied(ondisk::blkptr::BLKPTR_SIZE);
+        objset.changed.add(tx.txg(), bp.psize());
+        Ok(())
+    }
+}
+
+impl LiveObjset {
+    /// Pointers that `txg` cloned, one for each new reference. Called when no transaction of the txg is open.
+    pub fn cloned(&self, txg: u64) -> Vec<Blkptr> {
+        let handles: Vec<Arc<Handle>> = match self.dirty.get(slot(txg)) {
+            Some(list) => list.lock().values().cloned().collect(),
+            None => return Vec::new(),
+        };
+        let mut all = Vec::new();
+        for handle in handles {
+            let state = handle.state.read();
+            let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
+            all.extend(change.into_iter().flat_map(|change| change.cloned()).copied());
+        }
+        all
+    }
+}
