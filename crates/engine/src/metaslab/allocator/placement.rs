@@ -1,0 +1,194 @@
+//! The place of a block: class, vdev and metaslab.
+//!
+//! Vdevs of a class take turns: each receives about a mebibyte for each of its data disks, more if more of it is free
+//! than of the others, so that all fill evenly. A vdev with a backlog of writes is passed over while others have none.
+//! Copies of a block go to consecutive vdevs. A class without space falls back on the next.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ondisk::Dva;
+
+use super::{GANG_HEADER, Group, MAX_ASIZE, SpaceAllocator, Want};
+use crate::error::{Error, Kind, Result};
+use crate::zio::alloc::{AllocRequest, Allocator, Class};
+
+impl SpaceAllocator {
+    /// One DVA, on another vdev than the copies in `done` if possible.
+    fn one(&self, request: &AllocRequest, class: Class, done: &[Dva], hard: bool) -> Option<Dva> {
+        let tables = self.tables();
+        let groups = tables.of(class);
+        let count = groups.len();
+        if count == 0 {
+            return None;
+        }
+        let freed = self.freed.load(Ordering::Acquire);
+        let first = self.first_group(class, groups, done);
+        let backlogs = groups.iter().map(|group| group.backlog()).collect::<Vec<_>>();
+        let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
+        // Those that are behind come last; among equals each has its turn.
+        order.sort_by_key(|at| backlogs.get(*at));
+        for at in order {
+            let group = groups.get(at)?;
+            let asize = group.top.get().asize_of(request.psize, request.txg);
+            if asize == 0 || asize > MAX_ASIZE {
+                continue;
+            }
+            let vdev = u32::try_from(group.vdev).ok()?;
+            let others: Vec<u64> = done.iter().filter(|d| d.vdev == vdev).map(|d| d.offset).collect();
+            let want = Want { asize, txg: request.txg, copy: done.len(), others: &others, hard };
+            let lacks = group.lacks(asize, freed);
+            let found = if lacks { None } else { group.allocate(&want, &|slab| self.load(slab)) };
+            if found.is_none() && hard && others.is_empty() && !lacks && group.is_known(asize) {
+                group.note_lack(asize, freed);
+            }
+            if let Some((offset, changed)) = found {
+                self.advance(class, groups, at, asize);
+                if let Some(slab) = changed {
+                    self.mark_dirty(slab, request.txg);
+                }
+                return Some(Dva { vdev, offset, asize, gang: request.gang, ..Dva::default() });
+            }
+            self.advance(class, groups, at, u64::MAX);
+        }
+        None
+    }
+
+    fn first_group(&self, class: Class, groups: &[Arc<Group>], done: &[Dva]) -> usize {
+        let after = |dva: &Dva| groups.iter().position(|g| g.vdev == u64::from(dva.vdev)).map(|at| at + 1);
+        let next = done.last().and_then(after);
+        next.unwrap_or_else(|| self.rotors.lock().entry(class).or_default().at) % groups.len().max(1)
+    }
+
+    /// Notes that a group was used, and passes on to the next when it has had its turn.
+    fn advance(&self, class: Class, groups: &[Arc<Group>], at: usize, asize: u64) {
+        let mut rotors = self.rotors.lock();
+        let rotor = rotors.entry(class).or_default();
+        if rotor.at != at {
+            (rotor.at, rotor.used) = (at, 0);
+        }
+        if rotor.used == 0 {
+            let free = groups.iter().map(|group| group.free()).sum();
+            let many = u64::try_from(groups.len()).unwrap_or(1);
+            rotor.turn = groups.get(at).map_or(0, |group| group.turn(free, many));
+        }
+        rotor.used = rotor.used.saturating_add(asize);
+        // Blocks of the intent log are spread: each is waited for.
+        if rotor.used >= rotor.turn || matches!(class, Class::Log | Class::EmbeddedLog) {
+            (rotor.at, rotor.used) = ((at + 1) % groups.len().max(1), 0);
+        }
+    }
+
+    /// All copies in one class, or none.
+    fn copies(&self, request: &AllocRequest, class: Class) -> Vec<Dva> {
+        let mut done = Vec::new();
+        for _ in 0..request.copies.clamp(1, 3) {
+            let dva = self.one(request, class, &done, false);
+            match dva.or_else(|| self.one(request, class, &done, true)) {
+                Some(dva) => done.push(dva),
+                None if request.fewer_will_do => break,
+                None => {
+                    let whole = done.drain(..).map(|dva| Dva { gang: false, ..dva });
+                    whole.for_each(|dva| self.unallocate(&dva, request.txg));
+                    break;
+                }
+            }
+        }
+        done
+    }
+
+    /// Why there was no space.
+    fn refusal(&self, request: &AllocRequest) -> Error {
+        let tables = self.tables();
+        let pieces = |class: &Class| {
+            tables
+                .of(*class)
+                .iter()
+                .any(|group| group.longest() >= group.top.get().asize_of(GANG_HEADER, request.txg))
+        };
+        let kind = match request.psize > GANG_HEADER && chain(request.class).iter().any(pieces) {
+            true => Kind::Fragmented,
+            false => Kind::NoSpace,
+        };
+        Error::new(kind, format!("no space for a block of {} bytes", request.psize))
+    }
+}
+
+/// A class and what it falls back on.
+fn chain(class: Class) -> &'static [Class] {
+    match class {
+        Class::Normal => &[Class::Normal],
+        Class::Log => &[Class::Log, Class::EmbeddedLog, Class::Normal],
+        Class::EmbeddedLog => &[Class::EmbeddedLog, Class::Normal],
+        Class::Special => &[Class::Special, Class::Normal],
+        Class::Dedup => &[Class::Dedup, Class::Special, Class::Normal],
+    }
+}
+
+impl Allocator for SpaceAllocator {
+    fn allocate(&self, request: &AllocRequest) -> Result<Vec<Dva>> {
+        let forced = request.psize >= self.gang_above.load(Ordering::Relaxed);
+        if request.psize == 0 || forced && !request.gang {
+            let kind = if forced { Kind::Fragmented } else { Kind::Invalid };
+            return Err(Error::new(kind, format!("a block of {} bytes is refused", request.psize)));
+        }
+        for class in chain(request.class) {
+            let done = self.copies(request, *class);
+            if !done.is_empty() {
+                return Ok(done);
+            }
+        }
+        Err(self.refusal(request))
+    }
+
+    fn unallocate(&self, dva: &Dva, txg: u64) {
+        if self.is_moved(dva.vdev) {
+            return self.free(dva, txg);
+        }
+        let done = self.place(dva).and_then(|(slab, start, end)| {
+            slab.unallocate(start, end, txg)?;
+            self.note_freed();
+            self.mark_dirty(&slab, txg);
+            Ok(())
+        });
+        done.unwrap_or_else(|e| self.problem(e));
+    }
+
+    fn free(&self, dva: &Dva, txg: u64) {
+        // Of a block whose birth is not told, a checkpoint may need every byte.
+        self.free_born(dva, 0, txg);
+    }
+
+    fn free_born(&self, dva: &Dva, birth: u64, txg: u64) {
+        let checkpoint = self.checkpoint_txg.load(Ordering::Relaxed);
+        let kept = checkpoint != 0 && birth <= checkpoint;
+        let free = |dva: &Dva| {
+            let (slab, start, end) = self.place(dva)?;
+            slab.free(start, end, kept)?;
+            self.mark_dirty(&slab, txg);
+            Ok(())
+        };
+        let done = match self.is_moved(dva.vdev) {
+            false => free(dva),
+            true => self.moved(dva, true).and_then(|pieces| pieces.iter().try_for_each(free)),
+        };
+        done.unwrap_or_else(|e| self.problem(e));
+    }
+
+    fn claim(&self, dva: &Dva, txg: u64) -> Result<bool> {
+        if self.removed(u64::from(dva.vdev)).is_some_and(|removed| removed.evacuation.is_none()) {
+            let mut claimed = false;
+            for piece in self.moved(dva, false)? {
+                claimed |= self.claim(&piece, txg)?;
+            }
+            return Ok(claimed);
+        }
+        let (slab, start, end) = self.place(dva)?;
+        self.load(&slab);
+        let claimed = slab.claim(start, end, txg)?;
+        if claimed {
+            self.mark_dirty(&slab, txg);
+        }
+        Ok(claimed)
+    }
+}
