@@ -1,7 +1,8 @@
 //! `make bench`, the write path: the write speed of pools, without any mount.
 //!
 //! ```text
-//! bench DIR [MIB]     writes pools on files in DIR, of that many MiB of data each (2048)
+//! bench DIR [MIB]          writes pools on files in DIR, of that many MiB of data each (2048)
+//! bench --dedup DIR [MIB]  the same with and without dedup (256): see `dedup`
 //! ```
 //!
 //! After each work item the same devices get as many bytes and flushes without a pool; the ratio is the part of
@@ -9,6 +10,7 @@
 //! the cost of compression, checksums and parity of these bytes on one core, measured separately.
 
 mod cost;
+mod dedup;
 mod device;
 mod raw;
 mod work;
@@ -54,12 +56,14 @@ const ARC: u64 = 512 << 20;
 const MIB: f64 = 1_048_576.0;
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    let dedup = args.next_if(|arg| arg == "--dedup").is_some();
     let dir = args.next().map(PathBuf::from);
-    let mib = args.next().map_or(Ok(2048), |arg| arg.parse::<u64>());
+    let mib = args.next().map_or(Ok(if dedup { 256 } else { 2048 }), |arg| arg.parse::<u64>());
     let done = match (dir, mib) {
+        (Some(dir), Ok(mib)) if dedup => dedup::run(&dir, mib),
         (Some(dir), Ok(mib)) => run(&dir, mib),
-        _ => Err(Error::new(Kind::Invalid, "usage: bench DIR [MIB]")),
+        _ => Err(Error::new(Kind::Invalid, "usage: bench [--dedup] DIR [MIB]")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -523,6 +523,7 @@ impl Drop for Spa {
     fn drop(&mut self) {
         self.stop_thread();
         self.pool.zio.clear_allocator();
+        self.shared.forget_indices(&self.pool.env.memory);
     }
 }
 

@@ -9,14 +9,25 @@ use std::sync::Arc;
 
 use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DdtHistogram, DdtKey};
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
+use ondisk::zap::ZapFlags;
 use ondisk::{Blkptr, ChecksumType};
 
+use super::known::{BUCKETS, Known, first_hash};
 use super::log_sync::Sides;
 use super::write::{FLAT, Pending, Places, Stored};
 use super::{Class, STORE_TYPE, Table, stats};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Zap;
+
+/// Bits by which a position in a ZAP is shorter than a hash.
+const HASH_UNUSED: u32 = 16;
+/// Entries of a leaf, about.
+const LEAF_ENTRIES: u64 = 150;
+/// Leaves that a slice reads at least.
+const LEAST_LEAVES: u64 = 32;
+/// Leaves that it reads at most.
+const MOST_LEAVES: u64 = 2048;
 
 /// Whether an error says that bytes are lost for good, not that a device is away.
 pub(super) fn is_damage(e: &Error) -> bool {
@@ -42,6 +53,10 @@ pub(super) struct Live {
     /// ZAPs open for reading until the next sync.
     pub opened: BTreeMap<Class, Zap>,
     pub dirty: bool,
+    /// What the ZAPs have; `None`: of this checksum that is not kept.
+    pub known: Option<Known>,
+    /// Look-ups in ZAPs, since the last slice of them was read.
+    pub looked_up: u64,
     /// Why it changes no more.
     pub damage: Option<Error>,
 }
@@ -62,13 +77,15 @@ impl Live {
             pending: BTreeMap::new(),
             opened: BTreeMap::new(),
             dirty: false,
+            known: checksum.is_dedup_strong().then(Known::complete),
+            looked_up: 0,
             damage: None,
         }
     }
 
     /// A table of which something is lost.
     pub fn damaged(checksum: ChecksumType, why: Error) -> Self {
-        Self { damage: Some(why), ..Self::fresh(checksum, false) }
+        Self { damage: Some(why), known: None, ..Self::fresh(checksum, false) }
     }
 
     /// An existing table.
@@ -94,6 +111,9 @@ impl Live {
             if let Some(object) = root.u64(&live.name(class))? {
                 live.objects.insert(class, object);
             }
+        }
+        if !live.objects.is_empty() && live.known.is_some() {
+            live.known = Some(Known::nothing());
         }
         for store in table.stores {
             let histogram = match store.histogram {
@@ -129,12 +149,59 @@ impl Live {
         all.map(|stat| stat.ref_dsize.saturating_sub(stat.dsize)).fold(0, u64::saturating_add)
     }
 
-    pub fn places(&self, key: &DdtKey) -> Places {
+    /// Whether a ZAP may have the key.
+    pub fn may_have(&self, key: &DdtKey) -> bool {
+        self.known.as_ref().and_then(|known| known.has(key)).unwrap_or(true)
+    }
+
+    /// Reads the next slice of the ZAPs' keys, if keys were looked up in vain of knowing them; keeps what is known within `room`
+    /// bytes. The slice costs about as much as the look-ups did.
+    pub fn learn(&mut self, view: &Arc<Objset>, room: u64) {
+        let looked_up = std::mem::take(&mut self.looked_up);
+        let Some(known) = &mut self.known else { return };
+        known.fit(room);
+        if looked_up == 0 || known.covered() == BUCKETS {
+            return;
+        }
+        let zaps = self.objects.values().map(|object| Zap::open(&view.object(*object)?));
+        let zaps = zaps.collect::<Result<Vec<Zap>>>().unwrap_or_default();
+        let is_hashed = |zap: &Zap| {
+            let wanted = ZapFlags(ZapFlags::PRE_HASHED_KEY.0 | ZapFlags::HASH64.0);
+            zap.fat_header().is_some_and(|header| header.flags.has(wanted))
+        };
+        if zaps.len() != self.objects.len() || !zaps.iter().all(is_hashed) {
+            return known.give_up(0);
+        }
+        let total = zaps.iter().map(|zap| zap.count().unwrap_or(0)).fold(0, u64::saturating_add);
+        let entries = looked_up.clamp(LEAST_LEAVES, MOST_LEAVES).saturating_mul(LEAF_ENTRIES);
+        let slice = known.slice(entries, total, room);
+        let Some(start) = first_hash(slice.start).filter(|_| !slice.is_empty()) else { return };
+        let end = first_hash(slice.end);
+        let mut words = Vec::new();
+        for zap in zaps {
+            for entry in zap.entries_from(start >> HASH_UNUSED) {
+                match entry {
+                    Ok(entry) if end.is_some_and(|end| entry.hash >= end) => break,
+                    Ok(entry) => words.push(entry.hash),
+                    Err(_) => return known.give_up(slice.start),
+                }
+            }
+        }
+        known.cover(slice, words.into_iter());
+    }
+
+    /// Where the entry of a key may be.
+    pub fn places(&mut self, key: &DdtKey) -> Places {
         let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
         let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
         let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
         let damage = self.damage.clone();
-        Places { flat: self.flat, logged, zaps: self.objects.iter().map(zap).collect(), damage }
+        let zaps = match logged.is_none() && self.may_have(key) {
+            true => self.objects.iter().map(zap).collect(),
+            false => Vec::new(),
+        };
+        self.looked_up += u64::from(!zaps.is_empty());
+        Places { flat: self.flat, logged, zaps, damage }
     }
 
     /// The ZAPs change: those open for reading are no longer true.

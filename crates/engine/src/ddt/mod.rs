@@ -8,6 +8,7 @@
 //! Format source: ddt.c, ddt_log.c, ddt_zap.c, OpenZFS 2.3.
 
 mod entries;
+mod known;
 mod live;
 mod log;
 mod log_sync;

@@ -99,18 +99,29 @@ impl Live {
         let references = stay.iter().map(|p| p.refcnt).fold(0, u64::saturating_add);
         let class = if references > 1 { Class::Duplicate } else { Class::Unique };
         let words = key.to_words();
+        let mut is_known = from.is_some();
         if let Some(object) = from.filter(|from| references == 0 || *from != class) {
             let object = self.objects.get(&object).copied().unwrap_or(0);
             let removed = ZapEdit::open(&mut *host.objects().edit(object)?)?.remove(words.as_slice());
             match removed {
                 // The entry stays, and no look-up gets past it: the block leaks.
                 Err(e) if e.kind() != Kind::NotFound && is_damage(&e) => return Ok(()),
-                removed => may_be_absent(removed)?,
+                removed => {
+                    is_known = removed.is_ok();
+                    may_be_absent(removed)?;
+                }
             }
         }
         freed.extend(gone);
         if references == 0 {
+            self.known.iter_mut().filter(|_| is_known).for_each(|known| known.remove(key));
             return Ok(());
+        }
+        // Known first: a place that takes no entry must be looked up in vain.
+        match &mut self.known {
+            Some(known) if is_known => known.ensure(key),
+            Some(known) => known.insert(key),
+            None => {}
         }
         let object = self.object(host, class)?;
         let value = compress_value(&encode_value(self.flat, &stay));

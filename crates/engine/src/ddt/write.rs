@@ -26,6 +26,7 @@ use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
+use super::known::Known;
 use super::live::{Live, is_damage};
 use super::log_sync::Sides;
 use super::{Class, Table, each_table, stats};
@@ -52,6 +53,8 @@ pub trait Host {
     fn txg(&self) -> (u64, u64);
     /// Seconds since 1970.
     fn now(&self) -> u64;
+    /// Takes note of the bytes that indices of tables hold in memory; returns how many they may.
+    fn index_room(&self, held: u64) -> u64;
     /// Changes how often a feature is in use.
     fn count_feature(&self, feature: Feature, delta: i64) -> Result<()>;
 }
@@ -329,7 +332,7 @@ impl Tables {
     /// Puts the entry of `key` among the pending ones.
     #[doc(alias = "ddt_lookup")]
     fn fetch(&self, source: &dyn Source, checksum: ChecksumType, key: &DdtKey) -> Result<()> {
-        let places = match self.all.lock().get(&checksum.raw()) {
+        let places = match self.all.lock().get_mut(&checksum.raw()) {
             Some(table) if table.pending.contains_key(key) => return Ok(()),
             Some(table) => table.places(key),
             None => Places { flat: false, logged: None, zaps: Vec::new(), damage: None },
@@ -350,6 +353,25 @@ impl Tables {
     pub(super) fn with_table(&self, checksum: u8, work: impl FnOnce(&mut Live) -> Result<()>) -> Result<()> {
         let mut all = self.all.lock();
         all.get_mut(&checksum).filter(|table| table.damage.is_none()).map_or(Ok(()), work)
+    }
+
+    /// Reads more of what the ZAPs have, within the memory for that.
+    fn learn(&self, host: &dyn Host, all: &mut BTreeMap<u8, Live>) {
+        let held = |all: &BTreeMap<u8, Live>| {
+            all.values()
+                .filter_map(|table| table.known.as_ref())
+                .map(Known::bytes)
+                .fold(0, u64::saturating_add)
+        };
+        let mut others = held(all);
+        let room = host.index_room(others);
+        for table in all.values_mut().filter(|table| table.damage.is_none()) {
+            let own = table.known.as_ref().map_or(0, Known::bytes);
+            others = others.saturating_sub(own);
+            table.learn(&host.view(), room.saturating_sub(others));
+            others = others.saturating_add(table.known.as_ref().map_or(0, Known::bytes));
+        }
+        host.index_room(held(all));
     }
 
     /// Stores pending entries and statistics, and removes tables without entries. Returns the blocks that nothing refers to
@@ -373,6 +395,9 @@ impl Tables {
         gone.iter().for_each(|raw| {
             all.remove(raw);
         });
+        if host.txg().1 == 1 {
+            self.learn(host, &mut all);
+        }
         if changed {
             let saved = all.values().map(Live::saved).fold(0, u64::saturating_add);
             self.saved.store(saved, Ordering::Relaxed);

@@ -52,6 +52,8 @@ pub enum Limit {
     CondenseMinMapping,
     /// Size of an obsolete space map from which on its mapping is condensed.
     CondenseMaxObsolete,
+    /// Maximum bytes of indices of dedup tables.
+    DedupIndexMax,
 }
 
 /// The description of a setting.
@@ -78,7 +80,7 @@ pub struct Info {
 const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 22] = [
+pub const LIMITS: [Info; 23] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -309,6 +311,17 @@ pub const LIMITS: [Info; 22] = [
         zero_is_default: false,
         about: "Bytes of a removed vdev's obsolete space map from which on its mapping is condensed. Default: 1 GiB.",
     },
+    Info {
+        limit: Limit::DedupIndexMax,
+        name: "zfs_dedup_index_max",
+        bytes: true,
+        least: 0,
+        most: u64::MAX,
+        plain: 32 * MIB,
+        zero_is_default: true,
+        about: "Bytes of memory for the keys of dedup tables, of all pools together, 5 for each key: a new block whose key is \
+                not in a table costs no look-up there. Default: a 64th of the machine's memory, 16 MiB to 512 MiB.",
+    },
 ];
 
 impl Limit {
@@ -351,6 +364,7 @@ impl Limits {
             (Limit::ArcMin, (memory / 32).max(32 * MIB)),
             (Limit::ArcSysFree, (memory / 64).max(512 << 10)),
             (Limit::DirtyMax, (memory / 10).clamp(MIB, 512 * MIB)),
+            (Limit::DedupIndexMax, (memory / 64).clamp(16 * MIB, 512 * MIB)),
         ];
         for (limit, value) in rules {
             if let Some(default) = limits.defaults.get_mut(limit as usize) {

@@ -56,6 +56,8 @@ pub struct Memory {
     /// Bytes that the machine is short of, subtracted from the limit to get the target.
     short: AtomicU64,
     pools: AtomicU32,
+    /// Bytes of indices of dedup tables.
+    indices: AtomicU64,
     store: Mutex<Store>,
     /// Objects of open object sets.
     pub objects: objects::Objects,
@@ -89,6 +91,7 @@ impl Memory {
             stats: Stats::default(),
             short,
             pools,
+            indices: AtomicU64::new(0),
             store: Mutex::default(),
             objects: objects::Objects::default(),
         }
@@ -153,6 +156,19 @@ impl Memory {
         if bytes < wanted {
             self.evict(&mut self.store.lock());
         }
+    }
+
+    /// The indices of a pool's dedup tables held `before` bytes and hold `now`. Returns the bytes that this pool's may: what
+    /// other pools' leave of `zfs_dedup_index_max`, and less when the machine is short of memory, as the cache.
+    pub fn dedup_index(&self, before: u64, now: u64) -> u64 {
+        let _ = self.indices.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
+            Some(all.saturating_sub(before).saturating_add(now))
+        });
+        let (most, cache) = (self.limits.get(Limit::DedupIndexMax), self.limits.get(Limit::ArcMax).max(1));
+        let short = self.short.load(Ordering::Relaxed).min(cache);
+        let most = u128::from(most) * u128::from(cache - short) / u128::from(cache);
+        let others = self.indices.load(Ordering::Relaxed).saturating_sub(now);
+        u64::try_from(most).unwrap_or(u64::MAX).saturating_sub(others)
     }
 
     /// The present content.

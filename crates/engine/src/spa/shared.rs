@@ -18,6 +18,7 @@ use crate::dmu::edit::Objects;
 use crate::dmu::{Objset, Tx};
 use crate::dsl::write::Hooks;
 use crate::error::Result;
+use crate::memory::Memory;
 use crate::zio::alloc::Class;
 use crate::zio::dedup::{Again, Claim, DedupTables, Want};
 use crate::{brt, ddt, zio};
@@ -45,6 +46,8 @@ pub struct Shared {
     ddt: ddt::write::Tables,
     /// The property `dedup_table_quota`: bytes, 0 for none, `u64::MAX` for what the dedup vdevs hold.
     quota: AtomicU64,
+    /// Bytes of memory that the tables' indices hold.
+    indexed: AtomicU64,
     brt: brt::write::Tables,
 }
 
@@ -59,8 +62,14 @@ impl Shared {
         Ok(Self {
             ddt: ddt::write::Tables::load(&pool.mos, &dsize)?,
             quota: AtomicU64::new(quota.unwrap_or(u64::MAX)),
+            indexed: AtomicU64::new(0),
             brt: brt::write::Tables::load(&pool.mos, words)?,
         })
+    }
+
+    /// The pool is closed: its indices no longer count.
+    pub(super) fn forget_indices(&self, memory: &Memory) {
+        memory.dedup_index(self.indexed.swap(0, Ordering::Relaxed), 0);
     }
 
     /// The property `dedup_table_quota` has a new value.
@@ -107,6 +116,11 @@ impl ddt::write::Host for TablesAt<'_> {
 
     fn now(&self) -> u64 {
         self.spa.pool.env.now()
+    }
+
+    fn index_room(&self, held: u64) -> u64 {
+        let before = self.spa.shared.indexed.swap(held, Ordering::Relaxed);
+        self.spa.pool.env.memory.dedup_index(before, held)
     }
 
     fn count_feature(&self, feature: Feature, delta: i64) -> Result<()> {
