@@ -72,7 +72,8 @@ fn what_must_not_wait_is_no_gang() {
         };
         let data = vec![1; 8 << 10].as_slice().into();
         let (old, at) = (Blkptr::default(), Bookmark::default());
-        let request = WriteRequest { stored: None, data, props, old, txg: hold.txg(), at, may_wait };
+        let request =
+            WriteRequest { stored: None, data, props, old, placed: None, txg: hold.txg(), at, may_wait };
         spa.pool.zio.write(request, Box::new(move |end| theirs.set(end)));
         promise.wait(&**spa.pool.zio.executor())
     };

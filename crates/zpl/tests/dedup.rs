@@ -326,6 +326,54 @@ fn blocks_of_damaged_tables_leak() {
     }
 }
 
+/// Blocks that an `fsync` has placed for the intent log enter the table with their txg, or give way to what it has.
+#[test]
+fn blocks_of_the_intent_log_are_shared() {
+    const LARGE: usize = 64 << 10;
+    for (fast, dedup, copies) in [(true, ON, 1), (false, ON | VERIFY, 1), (true, ON, 2)] {
+        let bed = Bed::new(fast);
+        bed.set("recordsize", LARGE as u64);
+        bed.set("dedup", dedup);
+        let fs = bed.mount(POOL);
+        let large = |tag: u64| {
+            let mut bytes = vec![0; LARGE];
+            Rng::new(tag).fill(&mut bytes);
+            bytes
+        };
+        let write = |name: &str, tags: std::ops::Range<u64>| {
+            let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+            let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+            fs.fsync(number).unwrap();
+            for (i, tag) in tags.clone().enumerate() {
+                fs.write(number, (i * LARGE) as u64, &large(tag), true).unwrap();
+                fs.fsync(number).unwrap();
+            }
+            (number, tags)
+        };
+        let mut files = vec![write("a", 0..6), write("b", 3..9)];
+        bed.set("copies", copies);
+        bed.spa.sync().unwrap();
+        files.push(write("c", 0..9));
+        bed.spa.sync().unwrap();
+        assert_eq!(bed.counts(), (9, 21), "fast {fast}");
+        for (number, tags) in &files {
+            for (i, tag) in tags.clone().enumerate() {
+                let mut out = vec![0; LARGE];
+                fs.read(*number, (i * LARGE) as u64, &mut out).unwrap();
+                assert!(out == large(tag), "file {number} block {i}");
+            }
+        }
+        bed.judge();
+        for name in [b"a", b"b", b"c"] {
+            fs.unlink(fs.root, name).unwrap();
+        }
+        (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
+        assert_eq!(bed.counts(), (0, 0));
+        bed.judge();
+        fs.unmount().unwrap();
+    }
+}
+
 /// A block of zeros is a hole where dedup is on, as in OpenZFS, though nothing is compressed.
 #[test]
 fn zeros_have_no_entry() {

@@ -147,9 +147,10 @@ impl Zil {
         let props = objset.policy().block(&handle.dnode(), 0);
         let on_disk = || handle.settled(txg, blkid).filter(|bp| bp.logical_birth() <= self.host.synced());
         let old = props.nopwrite.then(on_disk).flatten();
-        // The dedup tables change in syncing context only.
+        // The dedup tables change in syncing context only: there the block enters them, or gives way to a stored copy.
         let props = WriteProps { nopwrite: old.is_some(), dedup: Dedup::Off, ..props };
         let at = Bookmark::new(objset.id, object, 0, blkid);
-        WriteRequest { stored: None, data, props, old: old.unwrap_or_default(), txg, at, may_wait: false }
+        let old = old.unwrap_or_default();
+        WriteRequest { stored: None, data, props, old, placed: None, txg, at, may_wait: false }
     }
 }

@@ -16,11 +16,13 @@
 //! copy with an entry is freed only in the sync of a txg in which its last reference ends.
 //!
 //! Differs from OpenZFS: `verify` compares stored bytes, not logical ones; a write that finds the same block in flight starts
-//! over when that has ended, instead of becoming a parent of its zio; blocks that the intent log has placed stay outside the table.
+//! over when that has ended, instead of becoming a parent of its zio; a block that the intent log has placed is compressed and
+//! checksummed once more when it enters the table.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use ondisk::ddt::DdtKey;
 use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
 use stdx::Buf;
@@ -91,6 +93,12 @@ pub trait DedupTables: Send + Sync + Debug {
     fn written(&self, bp: &Blkptr, want: &Want, written: Option<&Blkptr>) -> Option<Blkptr>;
 }
 
+/// The pointer of a block that no table lists.
+fn unlisted(mut bp: Blkptr) -> Blkptr {
+    bp.set_dedup(false);
+    bp
+}
+
 /// A block that is compressed, sealed and checksummed.
 #[derive(Debug, Clone)]
 pub(super) struct Prepared {
@@ -107,6 +115,14 @@ impl Prepared {
         self.bp.set_dedup(false);
         self.request.props.dedup = Dedup::Off;
         self
+    }
+
+    /// The same block where the intent log has it, for the tables.
+    fn placed(&self) -> Option<Blkptr> {
+        let mut placed = self.request.placed?;
+        let is_same = placed.checksum() == self.bp.checksum() && DdtKey::of(&placed) == DdtKey::of(&self.bp);
+        placed.set_dedup(true);
+        (is_same && !placed.uses_crypt()).then_some(placed)
     }
 }
 
@@ -145,12 +161,20 @@ impl Zio {
             Ok(Claim::Shared(bp)) => done(Ok(bp)),
             Ok(Claim::Compare(stored)) => self.compare(block, stored, done),
             Ok(Claim::Write { copies, extends }) => self.lead(&tables, block, &want, (copies, extends), done),
-            Ok(Claim::Refused | Claim::InFlight) => self.write_placed(block.plain(), done),
+            Ok(Claim::Refused | Claim::InFlight) => self.write_alone(block, done),
             Err(e) if block.request.may_wait && is_of_devices(&e) => {
                 self.write_later(&block.request, e, done);
             }
             // A damaged table costs what it would save, not the write.
-            Err(_) => self.write_placed(block.plain(), done),
+            Err(_) => self.write_alone(block, done),
+        }
+    }
+
+    /// Writes the block as an ordinary one, unless the intent log has done that.
+    fn write_alone(self: &Arc<Self>, block: Prepared, done: WriteDone) {
+        match block.placed() {
+            Some(placed) => done(Ok(unlisted(placed))),
+            None => self.write_placed(block.plain(), done),
         }
     }
 
@@ -175,7 +199,7 @@ impl Zio {
     /// Writes a block whose checksum is that of a stored copy with other bytes.
     fn write_differing(self: &Arc<Self>, block: Prepared, done: WriteDone) {
         if block.request.props.checksum.is_dedup_strong() {
-            return self.write_placed(block.plain(), done);
+            return self.write_alone(block, done);
         }
         let mut request = block.request;
         request.props.checksum = ChecksumType::Sha256;
@@ -192,6 +216,11 @@ impl Zio {
         done: WriteDone,
     ) {
         let (tables, want, bp) = (Arc::clone(tables), *want, block.bp);
+        let enough = |placed: &Blkptr| !extends && placed.dvas().count() >= usize::from(copies);
+        if let Some(placed) = block.placed().filter(enough) {
+            let whole = tables.written(&bp, &want, Some(&placed));
+            return done(Ok(whole.unwrap_or_else(|| unlisted(placed))));
+        }
         let mut own = block.clone();
         own.request.props.dedup = Dedup::Off;
         own.request.props.copies = copies;

@@ -120,6 +120,7 @@ fn write_pieces(
             data: data.slice(part),
             props,
             old,
+            placed: None,
             txg,
             at: Bookmark::default(),
             may_wait: true,

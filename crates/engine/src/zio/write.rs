@@ -94,6 +94,10 @@ pub struct WriteRequest {
     pub props: WriteProps,
     /// What stands in its place now; written over when this group wrote it.
     pub old: Blkptr,
+    /// The same block, written for the intent log in this txg already: it becomes the stored copy if the dedup tables have
+    /// none. Another pointer than this one means that the caller frees it.
+    #[doc(alias = "io_bp_override")]
+    pub placed: Option<Blkptr>,
     /// The group that is being written.
     pub txg: u64,
     /// Where it stands.

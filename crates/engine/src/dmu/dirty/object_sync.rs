@@ -18,6 +18,7 @@ use super::tree;
 use crate::dmu::Object;
 use crate::error::{Error, Result};
 use crate::txg::slot;
+use crate::zio::dedup::Dedup;
 use crate::zio::write::{AsStored, WriteRequest};
 
 /// The role of a written block.
@@ -142,6 +143,14 @@ impl Work {
     fn data_block(&self, policy: &Policy, blkid: u64, dirty: &Dirty) -> Result<Wanted> {
         let old = self.old_pointer(0, blkid)?;
         let request = match dirty {
+            Dirty::Written(bp, bytes) if self.enters_tables(policy, bp) => {
+                let mut request =
+                    self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), None), old, 1);
+                if let Request::Write(request, _) = &mut request {
+                    request.placed = Some(*bp);
+                }
+                request
+            }
             Dirty::Written(bp, _) | Dirty::Pointer(bp) | Dirty::Cloned(bp) => Request::Known(*bp),
             Dirty::Data(bytes) => {
                 let fill = tree::data_fill(self.dnode.object_type, bytes);
@@ -153,6 +162,13 @@ impl Work {
             }
         };
         Ok(Wanted { place: Place::Block(0, blkid), old, request })
+    }
+
+    /// Whether a block that was written for the intent log is still to be deduplicated.
+    fn enters_tables(&self, policy: &Policy, bp: &Blkptr) -> bool {
+        let is_new = (bp.logical_birth(), bp.physical_birth()) == (self.txg, self.txg);
+        let is_stored = !bp.is_hole() && !bp.is_embedded();
+        is_new && is_stored && policy.block(&self.dnode, 0).dedup != Dedup::Off
     }
 
     fn spill_block(&self, policy: &Policy) -> Option<Wanted> {
@@ -180,7 +196,16 @@ impl Work {
     ) -> Request {
         let at = self.old.at(at.0, at.1);
         Request::Write(
-            Box::new(WriteRequest { data, stored, props, old, txg: self.txg, at, may_wait: true }),
+            Box::new(WriteRequest {
+                data,
+                stored,
+                props,
+                old,
+                placed: None,
+                txg: self.txg,
+                at,
+                may_wait: true,
+            }),
             fill,
         )
     }
@@ -266,6 +291,14 @@ impl Work {
                 if !new.is_hole() {
                     self.born.push(new);
                 }
+            }
+            if let Place::Block(0, blkid) = place
+                && let Some(Dirty::Written(placed, _)) = self.change.blocks.get(&blkid)
+                && !placed.is_hole()
+                && !placed.is_embedded()
+                && placed.dvas().next() != new.dvas().next()
+            {
+                self.change.dropped.push(*placed);
             }
             match place {
                 Place::Spill if new.is_hole() => {}

@@ -94,6 +94,7 @@ impl LiveObjset {
             data: (&*bytes).into(),
             props: self.policy().root(),
             old,
+            placed: None,
             txg,
             at,
             may_wait: true,

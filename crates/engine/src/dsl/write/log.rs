@@ -49,6 +49,7 @@ pub fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()
         data,
         props,
         old,
+        placed: None,
         txg: at.tx.txg(),
         at: Bookmark::root(number),
         may_wait: true,
