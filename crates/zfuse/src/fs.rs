@@ -89,7 +89,7 @@ impl Fuse {
         }
     }
 
-    fn inode(&self, node: Node) -> Result<Inode> {
+    pub(crate) fn inode(&self, node: Node) -> Result<Inode> {
         match self.thing(node)? {
             Thing::File(inode) => Ok(inode),
             _ => Err(Error::new(Kind::Invalid, "not a file")),

@@ -117,6 +117,11 @@ impl Inode {
         self.number
     }
 
+    /// Its object; `None` if an intent log that waits changes it.
+    pub fn stored(&self) -> Option<&Object> {
+        self.changes.is_none().then_some(&self.object)
+    }
+
     /// Its attributes.
     pub fn attr(&self) -> &Attr {
         &self.attr

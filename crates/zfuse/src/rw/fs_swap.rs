@@ -32,9 +32,9 @@ use std::time::SystemTime;
 
 use crate::wire::{
     BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use engine::{Error, Result};
 use parking_lot::RwLock;
@@ -278,6 +278,10 @@ impl Filesystem for Front {
             ino: INodeNo, fh: FileHandle, flags: IoctlFlags, cmd: u32, data: &[u8], size: u32; ReplyIoctl
         );
         fallocate [ino] (ino: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32; ReplyEmpty);
+        copy_file_range [ino to] (
+            ino: INodeNo, fh: FileHandle, offset: u64, to: INodeNo, to_fh: FileHandle, to_offset: u64, len: u64,
+            wide: bool; ReplyCopied
+        );
         lseek [ino] (ino: INodeNo, fh: FileHandle, offset: i64, whence: i32; ReplyLseek);
     }
 }

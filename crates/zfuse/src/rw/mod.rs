@@ -16,6 +16,7 @@
 //! unsupported (the kernel asks, too). A rollback keeps the file system mounted ([`fs_swap`]).
 
 mod convert;
+mod copy;
 mod ctl;
 mod files;
 mod flags;

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use crate::wire::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use engine::{Error, Kind, Result};
 use zpl::write::{Seek, XattrMode};
@@ -17,7 +17,7 @@ use zpl::write::{Seek, XattrMode};
 use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
 use super::privileges::Setter;
-use super::{Asker, Live, convert, posix_acl};
+use super::{Asker, Live, convert, copy, posix_acl};
 use crate::attr::{errno, nothing};
 use crate::dir::Item;
 use crate::fs::{READ_AHEAD, is_shown, reply_xattr};
@@ -539,6 +539,38 @@ impl Filesystem for Live {
             self.dropping_set_ids(object, setter.as_ref(), || self.allocate(object, offset, length, mode))
         };
         empty(allocate(), reply);
+    }
+
+    fn copy_file_range(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        to: INodeNo,
+        to_fh: FileHandle,
+        to_offset: u64,
+        len: u64,
+        wide: bool,
+        reply: ReplyCopied,
+    ) {
+        let is_ours = |ino: INodeNo, fh| self.object(ino.0).is_none_or(|object| self.is_of(fh, object));
+        if !is_ours(ino, fh) || !is_ours(to, to_fh) {
+            return reply.error(Errno::ESTALE);
+        }
+        let setter = Some(Setter::of(req)).filter(|setter| !setter.is_privileged());
+        let clone = || {
+            let object = self.writable(to.0)?;
+            self.dropping_set_ids(object, setter.as_ref(), || {
+                self.clone_range((ino.0, offset), (object, to_offset), len)
+            })
+        };
+        match clone() {
+            Ok(bytes) => reply.copied(bytes, wide),
+            // The kernel then copies the bytes itself.
+            Err(e) if copy::is_left_to_kernel(&e) => reply.error(Errno::ENOTSUP),
+            Err(e) => reply.error(errno(&e)),
+        }
     }
 
     fn lseek(

@@ -45,6 +45,8 @@ impl Lane {
             | Opcode::Releasedir => Self::Names,
             Opcode::Read | Opcode::Lseek => Self::Read,
             Opcode::Write => Self::Write,
+            // What is to be cloned may have to be on disk first.
+            Opcode::CopyFileRange | Opcode::CopyFileRange64 => Self::Sync,
             Opcode::Fsync | Opcode::Fsyncdir => Self::Sync,
             Opcode::Setattr
             | Opcode::Symlink

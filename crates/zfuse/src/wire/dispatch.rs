@@ -9,9 +9,9 @@ use super::filesystem::{Filesystem, Request};
 use super::reply::Answer;
 use super::words::Words;
 use super::{
-    Errno, FileHandle, INodeNo, IoctlFlags, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
+    Errno, FileHandle, INodeNo, IoctlFlags, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCopied,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 
 /// The operation of a request.
@@ -56,6 +56,8 @@ pub enum Opcode {
     Readdirplus,
     Rename2,
     Lseek,
+    CopyFileRange,
+    CopyFileRange64,
     Tmpfile,
     Statx,
     /// An unknown operation.
@@ -102,8 +104,10 @@ impl Opcode {
             44 => Self::Readdirplus,
             45 => Self::Rename2,
             46 => Self::Lseek,
+            47 => Self::CopyFileRange,
             51 => Self::Tmpfile,
             52 => Self::Statx,
+            53 => Self::CopyFileRange64,
             _ => Self::Other,
         }
     }
@@ -167,6 +171,8 @@ struct Call<'a> {
     req: Request,
 }
 
+/// Bytes of a range whose copied bytes fit into 32 bits, whole blocks of any size.
+const MAX_NARROW: u64 = 1 << 31;
 const MODE: u32 = 1 << 0;
 const UID: u32 = 1 << 1;
 const GID: u32 = 1 << 2;
@@ -368,6 +374,15 @@ impl Call<'_> {
             Opcode::Fallocate => {
                 let (handle, offset, length) = (FileHandle(words.u64()?), words.u64()?, words.u64()?);
                 files.fallocate(req, node, handle, offset, length, words.i32()?, empty());
+            }
+            Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
+                let (from, offset, to) = (FileHandle(words.u64()?), words.u64()?, INodeNo(words.u64()?));
+                let (to_handle, to_offset, len) = (FileHandle(words.u64()?), words.u64()?, words.u64()?);
+                let wide = self.header.opcode == Opcode::CopyFileRange64;
+                // The answer of the older form has 32 bits.
+                let len = if wide { len } else { len.min(MAX_NARROW) };
+                let reply = ReplyCopied::new(self.answer());
+                files.copy_file_range(req, node, from, offset, to, to_handle, to_offset, len, wide, reply);
             }
             Opcode::Lseek => {
                 let (handle, offset) = (FileHandle(words.u64()?), words.i64()?);

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 use super::dispatch::Header;
 use super::{
     BsdFileFlags, Errno, FileHandle, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, TimeOrNow,
-    WriteFlags,
+    ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
+    TimeOrNow, WriteFlags,
 };
 
 /// The sender of a request.
@@ -150,6 +150,11 @@ pub trait Filesystem: Debug + Send + Sync {
         ioctl(ino: INodeNo, fh: FileHandle, flags: IoctlFlags, cmd: u32, data: &[u8], size: u32; ReplyIoctl);
         /// Changes the space of a file.
         fallocate(ino: INodeNo, fh: FileHandle, offset: u64, length: u64, mode: i32; ReplyEmpty);
+        /// Copies a range of one file into another; `wide`: the answer has 64 bits.
+        copy_file_range(
+            ino: INodeNo, fh: FileHandle, offset: u64, to: INodeNo, to_fh: FileHandle, to_offset: u64, len: u64,
+            wide: bool; ReplyCopied
+        );
         /// Finds the next hole or data.
         lseek(ino: INodeNo, fh: FileHandle, offset: i64, whence: i32; ReplyLseek);
     }

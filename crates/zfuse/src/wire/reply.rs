@@ -85,6 +85,8 @@ replies! {
     ReplyOpen;
     /// The number of bytes written.
     ReplyWrite;
+    /// The number of bytes copied.
+    ReplyCopied;
     /// Success.
     ReplyEmpty;
     /// The usage of the file system.
@@ -146,6 +148,18 @@ impl ReplyWrite {
     /// The number of bytes.
     pub fn written(self, size: u32) {
         self.0.send(&[Out::default().u32(size).u32(0).bytes()]);
+    }
+}
+
+impl ReplyCopied {
+    /// The number of bytes, at most `u32::MAX` unless the answer is `wide`.
+    #[doc(alias("fuse_write_out", "fuse_copy_file_range_out"))]
+    pub fn copied(self, bytes: u64, wide: bool) {
+        let narrow = || u32::try_from(bytes).unwrap_or(u32::MAX);
+        match wide {
+            true => self.0.send(&[Out::default().u64(bytes).bytes()]),
+            false => self.0.send(&[Out::default().u32(narrow()).u32(0).bytes()]),
+        }
     }
 }
 

@@ -1,0 +1,107 @@
+//! `copy_file_range` on a mount shares blocks, and copies what cannot be shared.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod bench;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use bench::Bench;
+use rustix::fs::copy_file_range;
+use stdx::rng::Rng;
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Rng::new(5).fill(&mut bytes);
+    bytes
+}
+
+/// Copies all that the kernel copies.
+fn copy(from: &Path, to: &Path) -> u64 {
+    let (from, to) = (File::open(from).unwrap(), File::options().write(true).create(true).open(to).unwrap());
+    let mut done = 0;
+    loop {
+        match copy_file_range(&from, None, &to, None, 1 << 30).unwrap() as u64 {
+            0 => return done,
+            more => done += more,
+        }
+    }
+}
+
+fn saved(bench: &Bench) -> u64 {
+    bench.pool.spa.sync().unwrap();
+    let view = bench.pool.spa.mos.view();
+    engine::brt::table(&view, 0).unwrap().map_or(0, |table| table.head.savedspace)
+}
+
+#[test]
+fn copied_ranges_are_cloned_and_coherent() {
+    let Some(bench) = Bench::new() else { return };
+    let (one, two, three) = (bench.mnt().join("one"), bench.mnt().join("two"), bench.mnt().join("three"));
+    let mut bytes = noise((5 << 20) + 777);
+    fs::write(&one, &bytes).unwrap();
+    assert_eq!(copy(&one, &two), bytes.len() as u64);
+    assert!(fs::read(&two).unwrap() == bytes);
+    assert!(saved(&bench) >= 5 << 20, "{}", saved(&bench));
+    // Pages of the target that the kernel has are not read again.
+    fs::write(&three, vec![9; 5 << 20]).unwrap();
+    let target = File::options().read(true).write(true).open(&three).unwrap();
+    let mut page = [0; 4096];
+    target.read_exact_at(&mut page, 1 << 20).unwrap();
+    assert_eq!(page, [9; 4096]);
+    let before = saved(&bench);
+    let source = File::open(&one).unwrap();
+    let (mut at, mut to) = (0, 1 << 20);
+    assert_eq!(copy_file_range(&source, Some(&mut at), &target, Some(&mut to), 2 << 20).unwrap(), 2 << 20);
+    target.read_exact_at(&mut page, 1 << 20).unwrap();
+    assert!(page == bytes[..4096]);
+    assert_eq!(saved(&bench) - before, 2 << 20);
+    // At other offsets the kernel copies.
+    let (mut at, mut to) = (100, 5000);
+    assert_eq!(copy_file_range(&source, Some(&mut at), &target, Some(&mut to), 10_000).unwrap(), 10_000);
+    let mut part = vec![0; 10_000];
+    target.read_exact_at(&mut part, 5000).unwrap();
+    assert!(part == bytes[100..10_100]);
+    drop((source, target));
+    // `cp` finds the way, too; the source changes, its copy does not.
+    let copied = Command::new("cp").args(["--reflink=auto"]).arg(&one).arg(bench.mnt().join("four")).status();
+    assert!(copied.unwrap().success());
+    assert!(saved(&bench) - before >= 7 << 20);
+    fs::write(&one, b"other").unwrap();
+    assert!(fs::read(bench.mnt().join("four")).unwrap() == bytes);
+    bytes.truncate(0);
+    for name in ["one", "two", "three", "four"] {
+        fs::remove_file(bench.mnt().join(name)).unwrap();
+    }
+    let is_gone = || {
+        bench.pool.spa.sync().unwrap();
+        engine::brt::table(&bench.pool.spa.mos.view(), 0).unwrap().is_none()
+    };
+    let tries = (0..100).find(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        is_gone()
+    });
+    assert!(tries.is_some(), "the table is gone with the last clone");
+    bench.end();
+}
+
+#[test]
+fn files_of_snapshots_are_cloned() {
+    let Some(bench) = Bench::new() else { return };
+    let bytes = noise(3 << 20);
+    fs::write(bench.mnt().join("one"), &bytes).unwrap();
+    bench.pool.spa.dsl_task(|tasks| tasks.snapshot(&[&format!("{}@s", sim::files::POOL)], &[])).unwrap();
+    fs::remove_file(bench.mnt().join("one")).unwrap();
+    let kept = bench.mnt().join(".zfs/snapshot/s/one");
+    assert_eq!(copy(&kept, &bench.mnt().join("back")), bytes.len() as u64);
+    assert!(saved(&bench) >= 3 << 20, "{}", saved(&bench));
+    bench
+        .pool
+        .spa
+        .dsl_task(|tasks| tasks.destroy_snapshots(&[&format!("{}@s", sim::files::POOL)], false))
+        .unwrap();
+    assert!(fs::read(bench.mnt().join("back")).unwrap() == bytes);
+    bench.end();
+}
