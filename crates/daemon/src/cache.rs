@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct Cache {
     path: PathBuf,
+    /// The lock file of the daemon that writes this file, with its device and inode.
+    lock: Option<(PathBuf, (u64, u64))>,
     /// Held while the file is read, changed and replaced.
     writing: Mutex<()>,
 }
@@ -21,7 +23,26 @@ pub struct Cache {
 impl Cache {
     /// The file of this path, which may be missing.
     pub fn at(path: PathBuf) -> Self {
-        Self { path, writing: Mutex::default() }
+        Self { path, lock: None, writing: Mutex::default() }
+    }
+
+    /// The file of the daemon that holds `lock`. When the run folder was removed and made again, the same paths belong to another
+    /// daemon, and nothing is written.
+    pub fn of_daemon(path: PathBuf, lock: PathBuf) -> Self {
+        let id = id_of(&lock);
+        Self { lock: id.map(|id| (lock, id)), ..Self::at(path) }
+    }
+
+    /// Refuses to write what belongs to another daemon.
+    fn check_owner(&self) -> io::Result<()> {
+        let Some((lock, id)) = &self.lock else { return Ok(()) };
+        match id_of(lock).is_some_and(|now| now != *id) {
+            true => {
+                let what = "another daemon writes it now, because this one's run folder was replaced";
+                Err(io::Error::other(format!("the cache file {}: {what}", self.path.display())))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Whether it names no pool. An unreadable file may name some, unless another user prevents this one from
@@ -86,6 +107,7 @@ impl Cache {
 
     fn change(&self, work: impl FnOnce(&mut NvList)) -> io::Result<()> {
         let _held = self.writing.lock();
+        self.check_owner()?;
         let old = self.read_to_replace()?;
         let mut list = old.clone();
         work(&mut list);
@@ -104,6 +126,12 @@ impl Cache {
         // The name must survive a power cut like the content.
         File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
     }
+}
+
+/// Device and inode of a file that exists.
+fn id_of(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 #[cfg(test)]
@@ -137,5 +165,26 @@ mod tests {
         let why = cache.put("tank", config).unwrap_err().to_string();
         assert!(why.contains("zpool.cache: "), "{why}");
         assert!(!again.is_empty());
+    }
+
+    #[test]
+    fn a_daemon_whose_folder_was_replaced_leaves_its_successors_file_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, lock) = (dir.path().join("zpool.cache"), dir.path().join("lock"));
+        let config = NvList::new();
+        fs::write(&lock, b"1").unwrap();
+        let old = Cache::of_daemon(path.clone(), lock.clone());
+        old.put("tank", config.clone()).unwrap();
+        // The first lock file still exists, so that its inode is not reused.
+        fs::rename(&lock, dir.path().join("old")).unwrap();
+        old.put("data", config.clone()).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&lock, b"2").unwrap();
+        let new = Cache::of_daemon(path, lock);
+        new.put("other", config.clone()).unwrap();
+        let why = old.put("tank", config.clone()).unwrap_err().to_string();
+        assert!(why.contains("another daemon"), "{why}");
+        assert!(old.remove("other").is_err());
+        assert_eq!(new.pools().unwrap(), [("other".to_owned(), config)]);
     }
 }

@@ -305,7 +305,7 @@ impl Registry {
         Ok(Arc::new(Self {
             pools: Mutex::default(),
             changed: Condvar::new(),
-            cache: Cache::at(place.cache()),
+            cache: Cache::of_daemon(place.cache(), place.lock()),
             memory: crate::memory::of_place(place),
             mounter: RwLock::default(),
             failed: Mutex::default(),

@@ -209,8 +209,8 @@ impl StripePlan {
         if self.phase == Phase::Known && !self.degraded {
             return Vec::new();
         }
-        // The columns that `Known` read made up a good block, so none of them is wrong.
-        let compared = data.filter(|_| self.phase != Phase::Known);
+        // Without parity the columns that `Known` read made up a good block, so none of them is wrong.
+        let compared = data.filter(|_| self.phase != Phase::Known || self.degraded);
         let thorough = self.depth == Depth::All || data.is_none();
         compare::bad_copies(grid, &self.gather, &self.faults, compared, thorough, data.is_none())
     }
@@ -226,24 +226,19 @@ fn known(grid: &Grid, gather: &Gather, children: &dyn Children, degraded: &mut b
     let mut wanted = Vec::new();
     for stripe in grid.stripes() {
         let (parity, data) = stripe.split_at_checked(grid.nparity).unwrap_or_default();
-        let mut missing = 0;
+        let mut missing = 0usize;
         for column in data.iter().filter(|column| column.len > 0) {
             match source(gather, children, column) {
                 Source::Here(_) => {}
                 Source::Ask(read) => wanted.push(read),
-                Source::Nowhere => missing += 1usize,
+                Source::Nowhere => missing += 1,
             }
         }
         *degraded |= missing > 0;
-        for column in parity {
-            match source(gather, children, column) {
-                _ if missing == 0 => break,
-                Source::Here(_) => missing -= 1,
-                Source::Ask(read) => {
-                    wanted.push(read);
-                    missing -= 1;
-                }
-                Source::Nowhere => {}
+        // All parity, as in OpenZFS: some of it serves, and the rest is compared with the block.
+        for column in parity.iter().filter(|_| missing > 0) {
+            if let Source::Ask(read) = source(gather, children, column) {
+                wanted.push(read);
             }
         }
     }

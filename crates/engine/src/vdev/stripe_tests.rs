@@ -248,7 +248,35 @@ fn a_healthy_read_touches_only_data() {
     assert_eq!(leaves.take_log().len(), 4, "one read for each data column");
     leaves.set_fault(3, 0, Fault::Unreadable);
     run(&mut RaidzPlan::new(&geometry, 0, 1 << 17, 1, Depth::First), &leaves, &block);
-    assert_eq!(leaves.take_log().len(), 4, "three data columns and one of parity");
+    assert_eq!(leaves.take_log().len(), 5, "three data columns and all parity");
+}
+
+/// A read that reconstructs what a missing or stale leaf has also finds bad parity that it did not need.
+#[test]
+fn a_degraded_read_checks_all_parity() {
+    let mut rng = Rng::new(15);
+    for nparity in 2..=3u32 {
+        let geometry = raidz(nparity + 3, nparity, 9);
+        let size = 512 * 12;
+        let block = random_block(&mut rng, size);
+        let grid = geometry.grid(0, size, 1).unwrap();
+        for fault in [Fault::Unreadable, Fault::Stale] {
+            for bad in 0..nparity as usize {
+                let mut leaves = noise(&mut rng, &vec![1; geometry.width as usize]);
+                lay_out(&grid, &block, &mut leaves);
+                leaves.set_fault(grid.columns[nparity as usize].child, 0, fault);
+                let parity = grid.columns[bad];
+                leaves.corrupt_at(parity.child, parity.area, parity.offset, 1);
+                let outcome = run(&mut RaidzPlan::new(&geometry, 0, size, 1, Depth::First), &leaves, &block);
+                assert!(outcome.data.is_some());
+                assert_eq!(
+                    children_of(&outcome.bad, Fault::Wrong),
+                    vec![parity.child],
+                    "raidz{nparity} {bad}"
+                );
+            }
+        }
+    }
 }
 
 /// Damage in more columns than there is parity, but in different rows.
