@@ -16,6 +16,7 @@
 //! as busy instead.
 
 pub mod access;
+mod bad_logs;
 pub mod cache;
 pub mod client;
 pub mod conf;

@@ -15,7 +15,7 @@ use crate::paths::RunPaths;
 const TICK: Duration = Duration::from_secs(1);
 /// Bytes beyond those of cached blocks at which freed memory is returned to the system, and the minimum interval.
 const SLACK: u64 = 64 << 20;
-const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// Memory limits from the settings file, with the machine's defaults. Invalid lines are reported on standard error.
 pub fn of_place(place: &RunPaths) -> Arc<Memory> {

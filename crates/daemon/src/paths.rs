@@ -94,6 +94,11 @@ impl RunPaths {
         self.run.join("log")
     }
 
+    /// Intent logs whose replay has suspended a pool.
+    pub(crate) fn bad_logs(&self) -> PathBuf {
+        self.state.join("bad-logs")
+    }
+
     /// Imported pools and their devices.
     pub fn cache(&self) -> PathBuf {
         self.state.join("zpool.cache")

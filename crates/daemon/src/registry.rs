@@ -102,10 +102,17 @@ impl Imported {
         };
         if let Held::Live(spa) = &held {
             let name = spa.pool.name.clone();
+            let notes = crate::bad_logs::BadLogs::at(crate::paths::RunPaths::of_process().bad_logs());
+            spa.refuse_logs(notes.read());
+            let pool = Arc::downgrade(spa);
             // Standard error is the daemon's log. If it is gone nothing can be reported.
             spa.when_suspended(Arc::new(move |why: &Suspension| {
                 let whose = if why.is_ours { "an error of this program" } else { "its devices" };
                 let _ = writeln!(io::stderr(), "pool {name} is suspended because of {whose}: {}", why.cause);
+                let replaying = pool.upgrade().filter(|_| why.is_ours).map(|spa| spa.replaying_logs());
+                if let Err(e) = notes.add(&replaying.unwrap_or_default()) {
+                    let _ = writeln!(io::stderr(), "the intent logs of {name} cannot be noted: {e}");
+                }
             }));
         }
         if let Some(root) = &manner.altroot {

@@ -116,8 +116,9 @@ fn a_replay_that_suspends_the_pool_says_the_way_out() {
             panic!("a fault of ours");
         }
     }
-    drop(spa.note_replay("wpool/other"));
-    let note = spa.note_replay("wpool");
+    let other = spa.datasets.open(&*spa, spa.pool.dsl.dataset("wpool/other").unwrap().number).unwrap();
+    drop(spa.note_replay("wpool/other", &other.objset).unwrap());
+    let note = spa.note_replay("wpool", &live.objset).unwrap();
     assert!(spa.suspension().is_none());
     let done = replay(&zil, &mut Torn(&spa)).unwrap();
     assert!(done.error.is_some());
@@ -125,11 +126,21 @@ fn a_replay_that_suspends_the_pool_says_the_way_out() {
     let said = spa.suspension().unwrap().cause;
     let ways = ["the intent log of wpool was being replayed", "'zpool import -N'", "'zfs discard-log wpool'"];
     assert!(ways.iter().all(|way| said.contains(way)) && !said.contains("other"), "{said}");
+    let logs = spa.replaying_logs();
+    assert_eq!(logs.len(), 1);
     zil.abandon();
-    drop((zil, live, spa));
-    // What is on disk is as it was.
+    drop((zil, live, other, spa));
+    // What is on disk is as it was. The daemon tells the next import of the log: only its file system is not mounted.
     let spa = pools::import_dir(dir.path(), "wpool").unwrap();
+    spa.refuse_logs(logs);
+    for _ in 0..2 {
+        let why = mount(&spa, "wpool", Overrides::default()).unwrap_err().to_string();
+        assert!(why.contains("'zfs discard-log wpool'"), "{why}");
+    }
+    mount(&spa, "wpool/other", Overrides::default()).unwrap().unmount().unwrap();
     let live = spa.datasets.open(&*spa, spa.pool.dsl.dataset("wpool").unwrap().number).unwrap();
     assert_eq!(discard(&live.objset, spa.log_host()).unwrap().len(), 3);
+    drop(live);
+    mount(&spa, "wpool", Overrides::default()).unwrap().unmount().unwrap();
     spa.export().unwrap();
 }

@@ -65,9 +65,8 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
         }
         done.complete()
     };
-    let note = zil.needs_replay().then(|| spa.note_replay(name));
-    let done = replay(&zil, &mut VolumeReplay::new(spa, objset)).and_then(told);
-    drop(note);
+    let note = zil.needs_replay().then(|| spa.note_replay(name, objset)).transpose();
+    let done = note.and_then(|_note| replay(&zil, &mut VolumeReplay::new(spa, objset)).and_then(told));
     let replayed = match done {
         Ok(replayed) => replayed,
         Err(e) => {

@@ -4,7 +4,7 @@
 //! that must not be, found while a group was written, or a panic. The two need different things of the administrator, so
 //! each place that speaks of a suspension ([`Spa::suspension`]) says which of them it was, and gives the cause.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::Spa;
-use crate::error::{Error, Kind};
+use crate::dmu::LiveObjset;
+use crate::error::{Error, Kind, Result};
 
 /// Told of a suspension, on any thread; must be short.
 pub type Told = Arc<dyn Fn(&Suspension) + Send + Sync>;
@@ -42,7 +43,18 @@ pub(super) struct Telling {
     listener: Mutex<Option<Told>>,
     is_told: AtomicBool,
     /// Datasets whose intent logs are being replayed, or were when the pool was suspended.
-    replaying: Mutex<BTreeSet<String>>,
+    replaying: Mutex<BTreeMap<String, LogId>>,
+    /// Logs that are not replayed: see [`Spa::refuse_logs`].
+    refused: Mutex<BTreeSet<LogId>>,
+}
+
+/// The seed of an intent log's chain, which no other log of the pool has.
+#[doc(alias("ZIL_ZC_GUID_0", "ZIL_ZC_GUID_1"))]
+pub type LogId = [u64; 2];
+
+fn log_id(objset: &LiveObjset) -> LogId {
+    let [first, second, ..] = objset.zil_header().log.checksum_words();
+    [first, second]
 }
 
 /// The intent log of a dataset is being replayed, until this is dropped: see [`Spa::note_replay`].
@@ -79,9 +91,30 @@ impl Spa {
 
     /// Notes that the intent log of `dataset` is being replayed: a suspension by an error of this program then says how the
     /// pool is imported without meeting that log again.
-    pub fn note_replay(&self, dataset: &str) -> ReplayNote<'_> {
-        self.telling.replaying.lock().insert(dataset.to_owned());
-        ReplayNote { spa: self, dataset: dataset.to_owned() }
+    ///
+    /// # Errors
+    /// `Invalid` for a log that [`Spa::refuse_logs`] names.
+    pub fn note_replay(&self, dataset: &str, objset: &LiveObjset) -> Result<ReplayNote<'_>> {
+        let log = log_id(objset);
+        if self.telling.refused.lock().contains(&log) {
+            let what = format!(
+                "an error of this program suspended the pool when the intent log of {dataset} was last replayed; \
+                 'zfs discard-log {dataset}' gives that log up"
+            );
+            return Err(Error::new(Kind::Invalid, what));
+        }
+        self.telling.replaying.lock().insert(dataset.to_owned(), log);
+        Ok(ReplayNote { spa: self, dataset: dataset.to_owned() })
+    }
+
+    /// Returns the logs that are being replayed, or were when the pool was suspended.
+    pub fn replaying_logs(&self) -> Vec<LogId> {
+        self.telling.replaying.lock().values().copied().collect()
+    }
+
+    /// Refuses to replay these logs: an earlier replay of each has suspended the pool, and would do so again.
+    pub fn refuse_logs(&self, logs: impl IntoIterator<Item = LogId>) {
+        self.telling.refused.lock().extend(logs);
     }
 
     fn way_out_of_replays(&self) -> String {
@@ -92,7 +125,7 @@ impl Spa {
                  and 'zfs discard-log {name}' then gives that log up"
             )
         };
-        replaying.iter().map(told).collect()
+        replaying.keys().map(told).collect()
     }
 
     /// From now on `told` is told when the pool is suspended, once each time.

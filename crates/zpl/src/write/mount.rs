@@ -152,9 +152,8 @@ fn mount_some(
         }
         done.complete()
     };
-    let note = zil.needs_replay().then(|| spa.note_replay(name));
-    let done = fs.replay_log(&zil).and_then(told);
-    drop(note);
+    let note = zil.needs_replay().then(|| spa.note_replay(name, &place.dataset.objset)).transpose();
+    let done = note.and_then(|_note| fs.replay_log(&zil).and_then(told));
     let replayed = match done {
         Ok(replayed) => replayed,
         Err(e) => {
