@@ -1,6 +1,7 @@
 //! Intent logs that we write, judged by real zdb; and those that OpenZFS left.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,7 +39,8 @@ impl engine::zil::replay::Replayer for Writer {
 }
 
 /// Commits go to the log; at a crash zdb finds the chain, and import and replay give everything back.
-fn logged(tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
+/// With `torn`, the crash has interrupted the last commit before that disk had it.
+fn logged(torn: Option<&str>, tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
     let spa = pools::create_pool(&env, "logged", tops(dir.path()), &|_, _| Ok(())).unwrap();
@@ -73,6 +75,13 @@ fn logged(tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
     }
     let crashed = tempfile::tempdir().unwrap();
     pools::copy(dir.path(), crashed.path());
+    if let Some(disk) = torn {
+        let last = engine::zil::chain(&objset.view()).last().unwrap().bp;
+        let dva = last.dvas().next().unwrap();
+        let file = std::fs::File::options().write(true).open(crashed.path().join(disk)).unwrap();
+        let labels = 4 << 20;
+        file.write_all_at(&vec![0; last.psize() as usize], labels + dva.offset).unwrap();
+    }
     log.close().unwrap();
     spa.export().unwrap();
     drop((log, objset, object, spa));
@@ -107,12 +116,12 @@ fn top(vdev: VdevSpec, class: AllocBias) -> TopSpec {
 
 #[test]
 fn logs_on_a_disk() {
-    logged(|dir| vec![top(VdevSpec::Leaf(leaf(dir, "disk1")), AllocBias::Normal)]);
+    logged(None, |dir| vec![top(VdevSpec::Leaf(leaf(dir, "disk1")), AllocBias::Normal)]);
 }
 
 #[test]
 fn logs_on_a_device_of_their_own() {
-    logged(|dir| {
+    logged(None, |dir| {
         let mirror = VdevSpec::Mirror(vec![leaf(dir, "disk1"), leaf(dir, "disk2")]);
         let log = VdevSpec::Leaf(leaf(dir, "disk3"));
         vec![top(mirror, AllocBias::Normal), top(log, AllocBias::Log)]
@@ -121,10 +130,20 @@ fn logs_on_a_device_of_their_own() {
 
 #[test]
 fn logs_on_raidz() {
-    logged(|dir| {
+    logged(None, |dir| {
         let children = (1..=4).map(|n| leaf(dir, &format!("disk{n}"))).collect();
         vec![top(VdevSpec::Raidz { parity: 1, children }, AllocBias::Normal)]
     });
+}
+
+#[test]
+fn a_commit_that_reached_one_side_of_a_mirror_blames_no_disk() {
+    for disk in ["disk1", "disk2"] {
+        logged(Some(disk), |dir| {
+            let sides = vec![leaf(dir, "disk1"), leaf(dir, "disk2")];
+            vec![top(VdevSpec::Mirror(sides), AllocBias::Normal)]
+        });
+    }
 }
 
 /// The block, where a rewrite with the same bytes left it.

@@ -57,7 +57,7 @@ pub struct ReadOptions {
     pub heal: bool,
     /// With `heal`: also writes the block to leaves that are known to lack it.
     pub resilver: bool,
-    /// The block may never have been written: that nothing good is there is no fault of a disk.
+    /// The block may never have been written, or not everywhere: bad copies are no fault of a disk.
     #[doc(alias = "ZIO_FLAG_SPECULATIVE")]
     pub speculative: bool,
 }
@@ -370,7 +370,9 @@ impl Zio {
         } else {
             self.stats.failed.fetch_add(1, Ordering::Relaxed);
         }
-        if outcome.damage.is_empty() || options.speculative && !ok {
+        // A commit that a crash interrupted may have reached some devices only: a log block that is good somewhere blames none.
+        let interrupted = ok && at.level == Bookmark::ZIL;
+        if outcome.damage.is_empty() || options.speculative || interrupted {
             return;
         }
         self.blame(&outcome.damage);
