@@ -30,6 +30,7 @@ mod patient;
 mod posix;
 pub mod progress;
 mod refused;
+mod replicate;
 mod route;
 pub mod session;
 pub mod settings;

@@ -20,6 +20,7 @@ use crate::mount::Mount;
 use crate::output::json::{document, print};
 use crate::pages::Pages;
 use crate::posix;
+use crate::replicate::Replicate;
 use crate::route::forward;
 use crate::session::{Home, cleaned};
 use crate::tunables;
@@ -68,6 +69,8 @@ pub enum Command {
     Browse(Browse),
     /// Read and check every block of a pool
     Verify(Verify),
+    /// Keep a copy of datasets, here or on another machine
+    Replicate(Replicate),
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
     /// Mount at the place given by `mount -t zfs`
@@ -103,6 +106,7 @@ impl Verb for Command {
             Command::Zstream(v) => v.run(ctx),
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
+            Command::Replicate(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
             Command::MountHelper(v) => v.run(ctx),
             Command::Daemon(v) => v.run(ctx),

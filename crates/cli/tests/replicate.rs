@@ -1,0 +1,285 @@
+//! `aquifer replicate` between two daemons: the far one is reached by a script, as ssh would reach it.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use testkit::golden;
+use testkit::live::{Live, Run};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_aquifer");
+
+/// A daemon with the golden pool `tank`, and another with an empty pool `far`.
+struct Two {
+    near: Live,
+    far: Live,
+}
+
+impl Two {
+    fn new(name: &str) -> Option<Self> {
+        let pool = golden::get(name)?;
+        let [near, far] = [(); 2].map(|()| Live::new(Path::new(BINARY)));
+        for entry in std::fs::read_dir(&pool.dir).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name().to_string_lossy().starts_with("disk") {
+                std::fs::copy(entry.path(), near.disks().join(entry.file_name())).unwrap();
+            }
+        }
+        near.ok(&format!("zpool import -N -d {} tank", near.disks().display()));
+        far.ok(&format!("zpool create -m none far {}", far.disk("d", 512)));
+        let two = Self { near, far };
+        let bin = two.far.dir.path().join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        symlink(BINARY, bin.join("zfs")).unwrap();
+        two.script("via", "exec sh -c \"$1\"");
+        Some(two)
+    }
+
+    /// Writes a script that reaches the far side, with the line for a shell in `$1`.
+    fn script(&self, name: &str, body: &str) -> String {
+        let path = self.far.dir.path().join(name);
+        let (run, bin) = (self.far.run_dir(), self.far.dir.path().join("bin"));
+        let head = format!(
+            "#!/bin/sh\nexport AQUIFER_RUN={} AQUIFER_GUESTS= PATH={}:$PATH\ncd {}\n",
+            run.display(),
+            bin.display(),
+            self.far.disks().display()
+        );
+        std::fs::write(&path, head + body + "\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    }
+
+    fn line(&self, script: &str, line: &str) -> String {
+        format!("replicate --via {} {line}", self.far.dir.path().join(script).display())
+    }
+
+    fn run(&self, line: &str) -> Run {
+        self.near.run(&self.line("via", line))
+    }
+
+    fn ok(&self, line: &str) -> String {
+        let run = self.run(line);
+        assert_eq!(run.code, 0, "{line}: {}{}\nfar: {}", run.out, run.err, self.far.log());
+        run.err
+    }
+
+    fn status(&self, line: &str) -> Run {
+        let via = self.far.dir.path().join("via");
+        self.near.run(&format!("replicate status --via {} {line}", via.display()))
+    }
+
+    /// Names of snapshots below a dataset, relative to it, with their guids.
+    fn snapshots(live: &Live, root: &str) -> Vec<String> {
+        let list = live.ok(&format!("zfs list -Hp -r -t snapshot -o name,guid {root}"));
+        let mut all: Vec<String> =
+            list.lines().map(|line| line.strip_prefix(root).unwrap().to_owned()).collect();
+        all.sort();
+        all
+    }
+
+    fn assert_same(&self, source: &str, target: &str) {
+        let [source, target] = [Self::snapshots(&self.near, source), Self::snapshots(&self.far, target)];
+        assert!(!source.is_empty());
+        assert_eq!(source, target);
+    }
+
+    fn finish(&self) {
+        self.near.export_and_verify("tank");
+        self.far.export_and_verify("far");
+    }
+}
+
+#[test]
+fn a_tree_is_copied_continued_and_compared() {
+    let Some(two) = Two::new("streams") else { return };
+    // A clone comes as a clone.
+    two.near.ok("zfs clone tank/src@b tank/src/a-clone");
+    two.near.ok("zfs snapshot tank/src/a-clone@k");
+    assert_eq!(two.status("-r tank/src far/src").code, 3);
+    let plan = two.ok("-n -r tank/src far/src");
+    assert!(plan.contains("would send tank/src@a to far/src ("), "{plan}");
+    assert!(plan.contains("would send tank/src/a-clone@k since tank/src@b to far/src/a-clone"), "{plan}");
+    assert!(!two.far.ok("zfs list -Ho name").contains("src"));
+    let said = two.ok("-r --verify tank/src far/src");
+    assert_eq!(said.matches("both sides are equal").count(), 3, "{said}");
+    two.assert_same("tank/src", "far/src");
+    assert_eq!(two.far.ok("zfs get -Ho value origin far/src/a-clone").trim(), "far/src@b");
+    assert_eq!(two.far.ok("zfs get -Ho value readonly far/src").trim(), "on");
+    assert_eq!(two.status("-r tank/src far/src").code, 0);
+
+    // The newest common snapshots are held on both sides and have bookmarks.
+    assert!(two.near.fails("zfs destroy tank/src@c").contains("dataset is busy"));
+    assert!(two.far.fails("zfs destroy far/src@c").contains("dataset is busy"));
+    assert!(two.near.ok("zfs list -Ho name -t bookmark tank/src").contains("tank/src#aquifer_replicate_c"));
+    two.near.ok("zfs snapshot -r tank/src@d");
+    let status = two.status("-r tank/src far/src");
+    assert!(status.code == 3 && status.out.contains("behind\tfar/src\t1 snapshots behind"), "{}", status.out);
+    let said = two.ok("-r tank/src far/src");
+    assert!(said.contains("send tank/src@d since @c to far/src"), "{said}");
+    two.assert_same("tank/src", "far/src");
+    // Older holds and bookmarks are gone.
+    two.near.ok("zfs holds tank/src@c");
+    assert_eq!(two.near.ok("zfs holds -H tank/src@c tank/src@d").lines().count(), 1);
+    assert_eq!(two.far.ok("zfs holds -H far/src@c far/src@d").lines().count(), 1);
+    assert!(!two.near.ok("zfs list -Ho name -t bookmark tank/src").contains("aquifer_replicate_c"));
+
+    // The common snapshot is lost: its bookmark is the base.
+    two.near.ok("zfs release aquifer_replicate tank/src@d");
+    two.near.ok("zfs destroy tank/src@d");
+    two.near.ok("zfs snapshot tank/src@e");
+    let said = two.ok("tank/src far/src");
+    assert!(said.contains("send tank/src@e since #aquifer_replicate_d to far/src"), "{said}");
+    // JSON for scripts.
+    two.near.ok("zfs snapshot tank/src@f");
+    let json = two.run("-j -q tank/src far/src");
+    let doc: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(doc["jobs"][0]["steps"][0]["dataset"], "");
+    assert!(doc["jobs"][0]["bytes"].as_u64().unwrap() > 300 && json.err.is_empty(), "{}", json.err);
+    two.finish();
+}
+
+#[test]
+fn a_cut_transfer_goes_on_where_it_stopped() {
+    let Some(two) = Two::new("streams") else { return };
+    // The far side's input ends early, the first time in the full stream, then in an increment of the child.
+    let cut = |bytes: u64| {
+        let body = format!(
+            "case \"$1\" in 'zfs receive'*) head -c {bytes} | sh -c \"$1\" ;; *) exec sh -c \"$1\" ;; esac"
+        );
+        two.script("cut", &body);
+        two.near.run(&two.line("cut", "-r tank/src far/src"))
+    };
+    let run = cut(1_500_000);
+    assert_eq!(run.code, 1, "{}", run.err);
+    let status = two.status("-r tank/src far/src");
+    assert!(status.code == 3 && status.out.contains("far/src\tpartly received"), "{}", status.out);
+    let said = two.ok("-r --verify tank/src far/src");
+    assert!(said.contains("continue the receive of far/src"), "{said}");
+    assert_eq!(said.matches("both sides are equal").count(), 2, "{said}");
+    two.assert_same("tank/src", "far/src");
+
+    // The user stops it.
+    two.far.ok("zfs release -r aquifer_replicate far/src@c");
+    two.far.ok("zfs destroy -r far/src");
+    let line = two.line("via", "-r --rate 300K tank/src far/src");
+    let mut child = two.near.command(&line).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let token = || two.far.run("zfs get -Ho value receive_resume_token far/src").out;
+    let until = Instant::now() + Duration::from_secs(60);
+    while token().trim().len() < 20 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(token().trim().len() > 20, "{}", token());
+    // A token that the source can't continue is dropped.
+    two.near.ok("zfs snapshot tank/src@z");
+    two.near.ok("zfs release -r aquifer_replicate tank/src@c");
+    two.near.ok("zfs rename tank/src tank/was");
+    two.near.ok("zfs create -o mountpoint=none tank/src");
+    two.near.ok("zfs snapshot tank/src@a");
+    two.near.ok("zfs destroy -r tank/was/kid");
+    let said = two.run("tank/was far/src");
+    assert_eq!(said.code, 0, "{}", said.err);
+    two.finish();
+}
+
+#[test]
+fn a_changed_target_and_a_failing_side_are_told() {
+    let Some(two) = Two::new("streams") else { return };
+    two.ok("tank/src far/src");
+    two.far.ok("zfs snapshot far/src@mine");
+    two.near.ok("zfs snapshot tank/src@d");
+    let run = two.run("tank/src far/src");
+    let why = "the target has newer snapshots than the common one, @c: --force rolls it back";
+    assert!(run.code == 1 && run.err.contains(why), "{}", run.err);
+    let status = two.status("tank/src far/src");
+    assert!(status.code == 4 && status.out.starts_with("stuck\tfar/src\t"), "{}", status.out);
+    two.ok("--force tank/src far/src");
+    assert_eq!(two.status("tank/src far/src").code, 0);
+    // Nothing in common is never overwritten.
+    two.far.ok("zfs create -o mountpoint=none far/other");
+    let run = two.run("--force tank/src far/other");
+    assert!(run.code == 1 && run.err.contains("without a common snapshot"), "{}", run.err);
+
+    two.near.ok("zfs snapshot tank/src@e");
+    two.script("broken", "case \"$1\" in 'zfs receive'*) echo 'no space on device' >&2; exit 1 ;; *) exec sh -c \"$1\" ;; esac");
+    let run = two.near.run(&two.line("broken", "tank/src far/src"));
+    assert!(run.code == 1 && run.err.contains("tank/src: no space on device"), "{}", run.err);
+    two.script("dead", "echo 'connection refused' >&2; exit 255");
+    let run = two.near.run(&two.line("dead", "tank/src far/src"));
+    assert!(run.code == 1 && run.err.contains("connection refused"), "{}", run.err);
+    two.ok("tank/src far/src");
+    for (line, code, why) in [
+        ("replicate tank/none far/x", 1, "tank/none: dataset does not exist"),
+        ("replicate tank/src", 2, "a source and a target are needed"),
+        ("replicate tank/src ssh://host", 2, "no dataset after the host"),
+        ("replicate --name a_b tank/src tank/x", 2, "a job's name"),
+    ] {
+        let run = two.near.run(line);
+        assert!(run.code == code && run.err.contains(why), "{line}: {} {}", run.code, run.err);
+    }
+    two.finish();
+}
+
+#[test]
+fn own_snapshots_are_taken_and_pruned() {
+    let Some(two) = Two::new("streams") else { return };
+    let config = two.near.dir.path().join("jobs.toml");
+    let via = two.far.dir.path().join("via");
+    std::fs::write(
+        &config,
+        format!(
+            "[job.home]\nsource = \"tank/src\"\ntarget = \"far/src\"\nvia = \"{}\"\nrecursive = true\nsnapshot = true\n\
+             exclude = [\"kid\"]\nkeep = \"2\"\nkeep_target = \"3\"\n",
+            via.display()
+        ),
+    )
+    .unwrap();
+    let line = format!("replicate -q --config={}", config.display());
+    for _ in 0..5 {
+        two.near.ok(&line);
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    let own = |live: &Live, root: &str| {
+        let all = Two::snapshots(live, root);
+        all.into_iter().filter(|name| name.contains("@aquifer_home_2")).collect::<Vec<_>>()
+    };
+    let (source, target) = (own(&two.near, "tank/src"), own(&two.far, "far/src"));
+    assert_eq!((source.len(), target.len()), (2, 3));
+    // The newest is common, foreign snapshots stay, the excluded child is not there.
+    assert_eq!(source.last(), target.last());
+    assert!(two.far.ok("zfs list -Ho name -t snapshot far/src").contains("far/src@a\n"));
+    assert!(!two.far.ok("zfs list -Ho name").contains("kid"));
+    // With the far side away nothing is pruned, however many are taken.
+    two.script("via", "exit 1");
+    for _ in 0..3 {
+        assert_eq!(two.near.run(&line).code, 1);
+        std::thread::sleep(Duration::from_millis(1100));
+    }
+    assert_eq!(own(&two.near, "tank/src").len(), 5);
+    two.script("via", "exec sh -c \"$1\"");
+    two.near.ok(&line);
+    assert_eq!((own(&two.near, "tank/src").len(), own(&two.far, "far/src").len()), (2, 3));
+    two.near.ok(&format!("replicate status --config={} --max-age 1h home", config.display()));
+    assert!(
+        two.near.fails(&format!("replicate --config={} none", config.display())).contains("no job 'none'")
+    );
+    two.finish();
+}
+
+#[test]
+fn encrypted_datasets_come_without_their_keys() {
+    let Some(two) = Two::new("encrypted") else { return };
+    let said = two.ok("-r --verify tank/pass far/pass");
+    assert!(said.contains("both sides are equal"), "{said}");
+    two.assert_same("tank/pass", "far/pass");
+    assert_eq!(two.far.ok("zfs get -Ho value encryption,keystatus far/pass"), "aes-256-gcm\nunavailable\n");
+    two.near.ok("zfs snapshot -r tank/pass@next");
+    two.ok("-r tank/pass far/pass");
+    two.assert_same("tank/pass", "far/pass");
+    two.finish();
+}

@@ -1,0 +1,190 @@
+//! Runs `zfs` on a side.
+
+use std::fmt;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use crate::Around;
+use crate::place::{Place, Reach};
+
+/// How often a running command is looked at.
+const TICK: Duration = Duration::from_millis(20);
+/// Most bytes of a command's error output that are kept.
+const MAX_ERR: u64 = 64 << 10;
+
+/// A command that failed, or that could not be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// What it said.
+    pub text: String,
+    /// Whether the user stopped it.
+    pub is_stopped: bool,
+}
+
+impl Failed {
+    /// A failure with this message.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_stopped: false }
+    }
+
+    pub(crate) fn stopped() -> Self {
+        Self { text: "interrupted".to_owned(), is_stopped: true }
+    }
+
+    /// Whether it says that a dataset is not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.text.contains("dataset does not exist")
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A side that runs commands.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    reach: Reach,
+    around: Around,
+}
+
+impl Host {
+    pub fn of(place: &Place, around: &Around) -> Self {
+        Self { reach: place.reach.clone(), around: around.clone() }
+    }
+
+    /// `zfs` with these words.
+    pub fn zfs(&self, words: &[&str]) -> Command {
+        let line = || {
+            let words: Vec<String> =
+                std::iter::once("zfs").chain(words.iter().copied()).map(quoted).collect();
+            words.join(" ")
+        };
+        let mut command = match &self.reach {
+            Reach::Here => {
+                let mut command = Command::new(&self.around.program);
+                command.arg("zfs").args(words);
+                command
+            }
+            Reach::Ssh { host, port } => {
+                let mut command = Command::new("ssh");
+                if let Some(port) = port {
+                    command.arg("-p").arg(port.to_string());
+                }
+                command.arg("--").arg(host).arg(line());
+                command
+            }
+            Reach::Via(via) => {
+                let mut command = Command::new("sh");
+                command.arg("-c").arg(format!("{via} \"$1\"")).arg("sh").arg(line());
+                command
+            }
+        };
+        if !matches!(self.reach, Reach::Ssh { .. }) {
+            // A Ctrl-C is for the replication, which ends its commands in order. ssh may ask for a password.
+            command.process_group(0);
+        }
+        command
+    }
+
+    /// Runs `zfs` to its end; returns its output.
+    ///
+    /// # Errors
+    /// What it wrote to standard error when it failed.
+    pub fn run(&self, words: &[&str]) -> Result<String, Failed> {
+        let mut command = self.zfs(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| Failed::new(format!("zfs cannot be run: {e}")))?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let out = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            out.map(|mut out| out.read_to_end(&mut bytes));
+            bytes
+        });
+        let err = text_of(err);
+        let status = self.wait(&mut child);
+        let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+        match status? {
+            true => String::from_utf8(out).map_err(|_| Failed::new("zfs wrote what is no text")),
+            false => Err(Failed::new(said(&err, words))),
+        }
+    }
+
+    /// Waits until a command ends, and ends it when the run is stopped. Returns whether it succeeded.
+    pub fn wait(&self, child: &mut Child) -> Result<bool, Failed> {
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) => return Ok(status.success()),
+                Ok(None) if self.around.stop.load(Ordering::Relaxed) => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(Failed::stopped());
+                }
+                Ok(None) => thread::sleep(TICK),
+                Err(e) => return Err(Failed::new(e.to_string())),
+            }
+        }
+    }
+}
+
+/// Collects what a command writes to standard error.
+pub(crate) fn text_of(err: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut err) = err {
+            let _ = (&mut err).take(MAX_ERR).read_to_end(&mut bytes);
+            // The rest is read, so that the command does not wait.
+            let _ = std::io::copy(&mut err, &mut std::io::sink());
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// What a failed command said, in one line.
+pub(crate) fn said(err: &str, words: &[&str]) -> String {
+    let lines: Vec<&str> = err.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.is_empty() {
+        true => format!("zfs {} failed", words.first().unwrap_or(&"")),
+        false => lines.join("; "),
+    }
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@#=,%+".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_a_shell_as_they_are() {
+        for word in ["tank/a", "a b", "it's", "", "$(x)", "a;b", "a\"b", "*"] {
+            let out =
+                Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(word))).output().unwrap();
+            assert_eq!(String::from_utf8(out.stdout).unwrap(), word);
+        }
+    }
+
+    #[test]
+    fn a_command_reaches_a_side_and_its_failure_is_told() {
+        let around = Around { program: "/bin/echo".into(), stop: Default::default() };
+        let here = Host::of(&Place::parse("a", None).unwrap(), &around);
+        assert_eq!(here.run(&["list", "x y"]).unwrap(), "zfs list x y\n");
+        let via = |command| Host::of(&Place::parse("a", Some(command)).unwrap(), &around);
+        assert_eq!(via("echo far").run(&["get", "x y"]).unwrap(), "far zfs get 'x y'\n");
+        let failed = via("echo oops >&2; false #").run(&["get"]).unwrap_err();
+        assert_eq!(failed.text, "oops");
+    }
+}

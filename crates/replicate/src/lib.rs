@@ -1,0 +1,149 @@
+//! `aquifer replicate`: keeps a dataset, or a tree of them, equal to another one, here or on another machine.
+//!
+//! ```text
+//! place      where a side is, and how commands reach it
+//! host       runs zfs on a side
+//! look       datasets, snapshots and bookmarks of a side
+//! plan       what has to be sent, from both sides' states alone
+//! retention  which snapshots a rule keeps
+//! pump       bytes from one command to the other: counted, limited, stopped
+//! run        one replication: snapshot, plan, send, hold, prune
+//! verify     compares what both sides have in a snapshot
+//! status     whether a target is behind
+//! config     standing jobs from a file
+//! report     lines, a bar, JSON
+//! ```
+//!
+//! Both sides are driven by `zfs` command lines only, so either can be Aquifer or another OpenZFS. A step of a plan is
+//! one stream of one snapshot of one dataset, received with `-s`. An interruption at any point leaves each dataset of the
+//! target at a snapshot of the source, with or without a partial receive beside it; nothing else is kept between runs,
+//! and the next run looks at both sides again. The newest common snapshot is held on both sides and has a bookmark on the
+//! source, and a prune never removes it.
+//!
+//! Exit codes of a run: 0 everything is at the target; 1 something failed; 130 interrupted. Of the status: 0 up to
+//! date, 3 behind, 4 cannot be continued, 1 failed.
+
+pub mod config;
+mod host;
+mod look;
+pub mod place;
+mod plan;
+mod pump;
+pub mod report;
+pub mod retention;
+mod run;
+mod status;
+mod streams;
+mod time;
+mod verify;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub use host::Failed;
+use place::Place;
+use retention::Rule;
+pub use run::{Done, run};
+pub use status::{State, status};
+
+/// How encrypted datasets are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Raw {
+    /// As they are on disk, unless the target's dataset is not encrypted.
+    #[default]
+    WhenEncrypted,
+    /// Everything is sent as it is on disk.
+    Always,
+    /// Decrypted; the source's keys must be loaded.
+    Never,
+}
+
+/// One replication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Its name: part of the names of its snapshots, bookmarks and holds.
+    pub name: String,
+    /// What is copied.
+    pub source: Place,
+    /// Where it is copied to.
+    pub target: Place,
+    /// Everything below, too.
+    pub recursive: bool,
+    /// Datasets below the source that are left out, with what is below them; names relative to the source.
+    pub exclude: Vec<String>,
+    /// Take a snapshot of the source first.
+    pub snapshot: bool,
+    /// Send only the newest snapshot, without those between it and the last common one.
+    pub newest: bool,
+    /// Which of the job's own snapshots stay on the source; `None`: all.
+    pub keep: Option<Rule>,
+    /// Which of them stay on the target; `None`: all.
+    pub keep_target: Option<Rule>,
+    /// Most bytes a second; `None`: no limit.
+    pub rate: Option<u64>,
+    /// How encrypted datasets are sent.
+    pub raw: Raw,
+    /// Roll the target back when it changed or has newer snapshots.
+    pub force: bool,
+    /// New datasets of the target may be changed there; otherwise they get `readonly=on`.
+    pub writable: bool,
+    /// Properties are sent, too.
+    pub props: bool,
+    /// Keep no holds.
+    pub no_holds: bool,
+    /// Compare both sides at the end.
+    pub verify: bool,
+    /// Age in seconds from which the status reports a target as behind; `None`: as soon as a snapshot is missing.
+    pub max_age: Option<u64>,
+}
+
+impl Job {
+    /// A job with defaults.
+    pub fn new(name: &str, source: Place, target: Place) -> Self {
+        Self {
+            name: name.to_owned(),
+            source,
+            target,
+            recursive: false,
+            exclude: Vec::new(),
+            snapshot: false,
+            newest: false,
+            keep: None,
+            keep_target: None,
+            rate: None,
+            raw: Raw::default(),
+            force: false,
+            writable: false,
+            props: false,
+            no_holds: false,
+            verify: false,
+            max_age: None,
+        }
+    }
+
+    /// What the names of its own snapshots begin with.
+    pub(crate) fn prefix(&self) -> String {
+        format!("aquifer_{}_", self.name)
+    }
+
+    /// The tag of its holds.
+    pub(crate) fn tag(&self) -> String {
+        format!("aquifer_{}", self.name)
+    }
+}
+
+/// What a run needs of its process.
+#[derive(Debug, Clone)]
+pub struct Around {
+    /// The program that has a `zfs` command: `aquifer`.
+    pub program: PathBuf,
+    /// Set when the run is to stop.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Around {
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}

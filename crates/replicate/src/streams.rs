@@ -1,0 +1,163 @@
+//! A send stream as a sequence of what it says of objects and blocks, for comparisons.
+//!
+//! Source: `dmu_replay_record_t`, OpenZFS 2.4.
+
+use std::io::Read;
+
+use ondisk::drr::{Drr, DrrBody};
+use sha2::{Digest, Sha256};
+
+/// Bytes of a record.
+const RECORD: usize = 312;
+/// Most bytes that a record of any sender has behind it: a block, a bonus buffer or a list.
+const MAX_PAYLOAD: u64 = 64 << 20;
+
+/// What a stream says of an object or a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Item {
+    /// The object.
+    pub object: u64,
+    /// Byte offset of the block; `None`: the object itself or its spill block.
+    pub offset: Option<u64>,
+    /// Checksum of all of it that both sides must have.
+    pub digest: [u8; 32],
+}
+
+impl Item {
+    fn new(kind: u8, (object, offset): (u64, Option<u64>), parts: &[&[u8]]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update([kind]);
+        for part in parts {
+            hash.update(u64::try_from(part.len()).unwrap_or(0).to_le_bytes());
+            hash.update(part);
+        }
+        Self { object, offset, digest: hash.finalize().into() }
+    }
+}
+
+/// Reads items of one snapshot's stream.
+#[derive(Debug)]
+pub(crate) struct Items<R> {
+    from: R,
+    endian: Option<ondisk::Endian>,
+    records: u64,
+    done: bool,
+}
+
+impl<R: Read> Items<R> {
+    pub fn new(from: R) -> Self {
+        Self { from, endian: None, records: 0, done: false }
+    }
+
+    /// The next item; `None` behind the END record.
+    ///
+    /// # Errors
+    /// A message with the number of the record that can't be read.
+    pub fn next(&mut self) -> Result<Option<Item>, String> {
+        while !self.done {
+            let (body, payload) = self.record().map_err(|e| format!("record {}: {e}", self.records))?;
+            self.records += 1;
+            if let Some(item) = self.item(&body, &payload) {
+                return Ok(Some(item));
+            }
+        }
+        Ok(None)
+    }
+
+    fn record(&mut self) -> Result<(DrrBody, Vec<u8>), String> {
+        let mut bytes = [0; RECORD];
+        self.from.read_exact(&mut bytes).map_err(|_| "the stream ends early".to_owned())?;
+        let endian = match self.endian {
+            Some(endian) => endian,
+            None => *self.endian.insert(Drr::detect(&bytes).map_err(|e| e.to_string())?),
+        };
+        let drr = Drr::from_bytes(&bytes, endian).map_err(|e| e.to_string())?;
+        let size = drr.payload_size();
+        let len = usize::try_from(size).ok().filter(|_| size <= MAX_PAYLOAD);
+        let mut payload = vec![0; len.ok_or_else(|| format!("a payload of {size} bytes"))?];
+        self.from.read_exact(&mut payload).map_err(|_| "the stream ends early".to_owned())?;
+        Ok((drr.body, payload))
+    }
+
+    /// What both sides must have alike. Holes, and what was free in one way or another, need not be: a block of zeros
+    /// may be a hole at the other side.
+    fn item(&mut self, body: &DrrBody, payload: &[u8]) -> Option<Item> {
+        match body {
+            DrrBody::Object(o) => {
+                let shape = [o.object_type, o.bonustype, o.blksz, o.bonuslen, u32::from(o.dn_slots.max(1))];
+                let shape: Vec<u8> = shape.iter().flat_map(|word| word.to_le_bytes()).collect();
+                Some(Item::new(1, (o.object, None), &[&shape, payload]))
+            }
+            DrrBody::Write(w) if w.compressiontype == 0 && payload.iter().all(|&byte| byte == 0) => None,
+            DrrBody::Write(w) => {
+                let form = [w.compressiontype];
+                let parts = [&form[..], &w.salt.0, &w.iv.0, &w.mac.0, payload];
+                Some(Item::new(2, (w.object, Some(w.offset)), &parts))
+            }
+            DrrBody::WriteEmbedded(w) => {
+                let form = [w.compression, w.etype];
+                Some(Item::new(3, (w.object, Some(w.offset)), &[&form, payload]))
+            }
+            DrrBody::Spill(s) => {
+                Some(Item::new(4, (s.object, None), &[&s.salt.0, &s.iv.0, &s.mac.0, payload]))
+            }
+            DrrBody::Redact(r) => Some(Item::new(5, (r.object, Some(r.offset)), &[&r.length.to_le_bytes()])),
+            DrrBody::ObjectRange(r) => {
+                Some(Item::new(6, (r.firstobj, None), &[&r.salt.0, &r.iv.0, &r.mac.0]))
+            }
+            DrrBody::End(_) => {
+                self.done = true;
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ondisk::Endian;
+    use ondisk::drr::{DRR_MAGIC, DrrBegin, DrrEnd, DrrWrite};
+
+    fn stream(blocks: &[(u64, u8)]) -> Vec<u8> {
+        let record = |body, checksum| Drr { payloadlen: 0, body, checksum }.to_bytes(Endian::Little);
+        let begin = DrrBegin { magic: DRR_MAGIC, versioninfo: 1, ..Default::default() };
+        let mut bytes = record(DrrBody::Begin(begin), None);
+        for (offset, fill) in blocks {
+            let write = DrrWrite { object: 7, offset: *offset, logical_size: 512, ..Default::default() };
+            bytes.extend(record(DrrBody::Write(write), Some([0; 4])));
+            bytes.extend([*fill; 512]);
+        }
+        bytes.extend(record(DrrBody::End(DrrEnd::default()), Some([0; 4])));
+        bytes
+    }
+
+    fn items(bytes: &[u8]) -> Result<Vec<Item>, String> {
+        let (mut from, mut all) = (Items::new(bytes), Vec::new());
+        while let Some(item) = from.next()? {
+            all.push(item);
+        }
+        Ok(all)
+    }
+
+    #[test]
+    fn streams_are_equal_if_their_content_is() {
+        let one = items(&stream(&[(0, 1), (512, 0), (1024, 2)])).unwrap();
+        assert_eq!(one, items(&stream(&[(0, 1), (1024, 2)])).unwrap());
+        assert_ne!(one, items(&stream(&[(0, 1), (1024, 3)])).unwrap());
+        assert_eq!(one.last().map(|item| (item.object, item.offset)), Some((7, Some(1024))));
+    }
+
+    #[test]
+    fn a_hostile_stream_is_an_error() {
+        let whole = stream(&[(0, 1)]);
+        for len in [0, 100, 312, 700, whole.len() - 1] {
+            assert!(items(&whole[..len]).unwrap_err().contains("record "), "{len}");
+        }
+        let mut huge = whole.clone();
+        // The size of the WRITE record's block.
+        huge[312 + 8 + 24..312 + 8 + 32].fill(0xff);
+        assert!(items(&huge).unwrap_err().contains("record 1"));
+    }
+}
