@@ -70,6 +70,7 @@ posix: build
 kernel: build
 	tests/oracle.sh
 	tests/kernel/run.sh target/release/aquifer target/kernel
+	tests/kernel/run.sh target/release/aquifer target/kernel-2.4 trixie
 
 bench: build
 	tests/oracle.sh
