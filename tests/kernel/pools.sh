@@ -84,6 +84,13 @@ for kind in twins twins-old; do
     rm -r "$mnt/$kind/src" && small_end $kind
 done
 
+# Files that share blocks: one was removed, one overwritten in part, one rewritten.
+disks cloned 2 300
+create cloned mirror @ && small cloned && zpool sync cloned && cp --reflink=auto "$mnt/cloned/rand" "$mnt/cloned/again" &&
+  cp --reflink=auto "$mnt/cloned/rand" "$mnt/cloned/third" && cp --reflink=auto -a "$mnt/cloned/src" "$mnt/cloned/twice" &&
+  head -c 300000 /dev/urandom | dd of="$mnt/cloned/again" bs=1000 seek=400 conv=notrunc status=none &&
+  zfs rewrite -l 1M "$mnt/cloned/third" && rm -r "$mnt/cloned/src" && small_end cloned
+
 # A disk was removed, and one is on its way out.
 disks gone 4 250
 create gone @ && small gone && zpool remove -w gone "$pools/gone/d2" && head -c 20000000 /dev/urandom > "$mnt/gone/late" && small_end gone

@@ -143,7 +143,7 @@ fn of_zfs(zfs: &Zfs) -> (Deed, Vec<String>) {
         ZfsVerb::Share(v) => (Change, v.names.clone()),
         ZfsVerb::Unshare(v) => (Change, v.names.clone()),
         ZfsVerb::Other(words) => (Change, other(words)),
-        ZfsVerb::Project(_) | ZfsVerb::Version(_) => (Change, Vec::new()),
+        ZfsVerb::Project(_) | ZfsVerb::Rewrite(_) | ZfsVerb::Version(_) => (Change, Vec::new()),
     }
 }
 

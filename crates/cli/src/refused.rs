@@ -138,6 +138,6 @@ mod tests {
             super::without_module(&words).message().unwrap_or_default()
         };
         assert_eq!(said(&["split", "tank", "half"]), "Unable to split tank: permission denied");
-        assert_eq!(said(&["rewrite", "a"]), "permission denied");
+        assert_eq!(said(&["zone", "a"]), "permission denied");
     }
 }

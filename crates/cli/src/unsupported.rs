@@ -72,7 +72,6 @@ pub const ZFS_VERBS: &[(&str, &str)] = &[
     ("redact", "creating a redaction bookmark"),
     ("release", "releasing a hold"),
     ("rename", "renaming a dataset"),
-    ("rewrite", "rewriting files in place"),
     ("rollback", "rolling back to a snapshot"),
     ("send", "sending a stream"),
     ("set", "setting dataset properties"),

@@ -59,8 +59,7 @@ pub fn find(command: &str, verb: &str) -> Option<&'static Form> {
 }
 
 /// The synopses of verbs whose lines are not parsed here.
-const USED: [(&str, &str, &str); 5] = [
-    ("zfs", "rewrite", "[-CPrvx] [-l length] [-o offset] <file|directory> ..."),
+const USED: [(&str, &str, &str); 4] = [
     ("zfs", "zone", "<nsfile> <filesystem>"),
     ("zfs", "unzone", "<nsfile> <filesystem>"),
     ("zfs", "jail", "<jailid|jailname> <filesystem>"),

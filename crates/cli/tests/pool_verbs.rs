@@ -543,7 +543,6 @@ fn words_are_looked_at_first() {
         ("zpool resilver", 2, "missing pool name argument"),
         ("zpool remove tank a", 1, "cannot remove a: out of space"),
         ("zfs redact", 2, "too few arguments\nusage:\n\tredact <snapshot> <bookmark> <redaction_snapshot>"),
-        ("zfs rewrite", 1, "zfs rewrite: not supported yet"),
         ("zfs receive", 2, "missing snapshot argument"),
         ("zfs receive -c tank/new", 1, "cannot receive: corrective receives (-c) are not supported yet"),
     ] {

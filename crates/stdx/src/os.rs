@@ -77,6 +77,20 @@ impl FileAttributes {
     }
 }
 
+/// `ZFS_IOC_REWRITE`.
+const ZFS_IOC_REWRITE: u32 = 0x4020_8303;
+
+/// Asks the file system, a ZFS, to write stored blocks of a range again. `flags`: those of `zfs_rewrite_args_t`.
+///
+/// # Errors
+/// When it does not know the request, or refuses.
+pub fn rewrite(file: &File, offset: u64, len: u64, flags: u64) -> io::Result<()> {
+    let arguments = [offset, len, flags, 0];
+    // SAFETY: the request reads one `zfs_rewrite_args_t` of four words.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), ZFS_IOC_REWRITE as _, arguments.as_ptr()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

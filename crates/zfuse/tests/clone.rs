@@ -105,3 +105,26 @@ fn files_of_snapshots_are_cloned() {
     assert!(fs::read(bench.mnt().join("back")).unwrap() == bytes);
     bench.end();
 }
+
+#[test]
+fn files_are_rewritten_in_place() {
+    let Some(bench) = Bench::new() else { return };
+    let bytes = noise(3 << 20);
+    let path = bench.mnt().join("one");
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(copy(&path, &bench.mnt().join("two")), bytes.len() as u64);
+    let shared = saved(&bench);
+    assert!(shared >= 3 << 20);
+    let file = File::options().write(true).open(&path).unwrap();
+    let before = file.metadata().unwrap().modified().unwrap();
+    stdx::os::rewrite(&file, 1 << 20, 1 << 20, 0).unwrap();
+    assert_eq!(shared - saved(&bench), 1 << 20, "what is rewritten is shared no more");
+    stdx::os::rewrite(&file, 0, 0, 0).unwrap();
+    stdx::os::rewrite(&file, 1 << 40, 5, 0).unwrap();
+    assert_eq!(saved(&bench), 0);
+    assert!(stdx::os::rewrite(&file, 0, 0, 1).is_err() && stdx::os::rewrite(&file, 0, 0, 2).is_err());
+    assert_eq!(file.metadata().unwrap().modified().unwrap(), before);
+    assert!(fs::read(&path).unwrap() == bytes && fs::read(bench.mnt().join("two")).unwrap() == bytes);
+    drop(file);
+    bench.end();
+}

@@ -22,6 +22,7 @@ pub(crate) mod quota;
 pub mod receive;
 mod redact;
 mod rename;
+mod rewrite;
 mod rollback;
 pub mod rows;
 pub mod select;
@@ -73,6 +74,8 @@ pub enum ZfsVerb {
     Projectspace(userspace::Projectspace),
     /// List, check and set projects of files
     Project(project::Project),
+    /// Write blocks of files again, with today's properties
+    Rewrite(rewrite::Rewrite),
     /// Create a file system or volume
     Create(create::Create),
     /// Destroy datasets
@@ -159,7 +162,7 @@ impl ZfsVerb {
             Self::Groupspace(v) => v.options.space.source.home(),
             Self::Projectspace(v) => v.options.source.home(),
             Self::Other(words) => unsupported::home("zfs", words),
-            Self::Project(_) | Self::Version(_) => Home::Here,
+            Self::Project(_) | Self::Rewrite(_) | Self::Version(_) => Home::Here,
             _ => Home::Daemon,
         }
     }
@@ -177,6 +180,7 @@ impl Verb for Zfs {
             ZfsVerb::Groupspace(v) => v.run(ctx),
             ZfsVerb::Projectspace(v) => v.run(ctx),
             ZfsVerb::Project(v) => v.run(ctx),
+            ZfsVerb::Rewrite(v) => v.run(ctx),
             ZfsVerb::Create(v) => v.run(ctx),
             ZfsVerb::Destroy(v) => v.run(ctx),
             ZfsVerb::Snapshot(v) => v.run(ctx),

@@ -14,6 +14,10 @@ const SETFLAGS: u32 = 0x4008_6602;
 const FSGETXATTR: u32 = 0x801c_581f;
 /// `FS_IOC_FSSETXATTR`.
 const FSSETXATTR: u32 = 0x401c_5820;
+/// `ZFS_IOC_REWRITE`: `zfs_rewrite_args_t`, 32 bytes: offset, length, flags, 0.
+const REWRITE: u32 = 0x4020_8303;
+/// `ZFS_REWRITE_PHYSICAL`.
+const PHYSICAL: u64 = 1;
 const FSXATTR: usize = 28;
 /// Offset of the project in `struct fsxattr`.
 const PROJECT_AT: usize = 12;
@@ -29,6 +33,10 @@ const FLAGS: [(u32, u32, u64); 4] = [
 fn word(bytes: &[u8], at: usize) -> Result<u32> {
     let word = bytes.get(at..).and_then(|b| b.first_chunk());
     word.map(|b| u32::from_le_bytes(*b)).ok_or_else(|| Error::new(Kind::Invalid, "a short request"))
+}
+
+fn long(bytes: &[u8], at: usize) -> Result<u64> {
+    Ok(u64::from(word(bytes, at)?) | u64::from(word(bytes, at + 4)?) << 32)
 }
 
 impl Live {
@@ -55,8 +63,21 @@ impl Live {
                 self.set_flags(object, word(input, 0)?, |(_, xfs, _)| xfs, changed.then_some(project))?;
                 Ok(Some(Vec::new()))
             }
+            REWRITE => self.rewrite(object, input).map(|()| Some(Vec::new())),
             _ => Ok(None),
         }
+    }
+
+    fn rewrite(&self, object: u64, input: &[u8]) -> Result<()> {
+        let [offset, len, flags, zero] = [0, 8, 16, 24].map(|at| long(input, at));
+        let (offset, len, flags) = (offset?, len?, flags?);
+        if flags & !PHYSICAL != 0 || zero? != 0 {
+            return Err(Error::new(Kind::Invalid, "unknown flags of a rewrite"));
+        }
+        if flags != 0 {
+            return Err(Error::unsupported("blocks are rewritten with a new birth only"));
+        }
+        self.files.rewrite(object, offset, len).map(drop)
     }
 
     /// Flags in the encodings of the two interfaces.

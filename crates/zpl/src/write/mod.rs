@@ -39,6 +39,7 @@ mod quota;
 mod remove;
 mod rename;
 mod replay;
+mod rewrite;
 mod setattr;
 pub mod sink;
 mod xattr;

@@ -1,0 +1,72 @@
+//! Blocks written anew with the same bytes, so that they take on today's properties and places.
+//!
+//! Each transaction marks some stored blocks as written; holes stay holes. A block that waits to be written anyway is left
+//! out. Times do not change, and the log needs no record: what a crash leaves has the same bytes.
+//!
+//! Blocks of a snapshot stay, so space is used twice.
+//!
+//! Source: `zfs_rewrite`, zfs_vnops.c, OpenZFS 2.4. Differs from it: the file is locked for one transaction at a time,
+//! not for all of them, and a physical rewrite (`-P`) is refused.
+
+use engine::dmu::Object;
+use engine::{Error, Result};
+
+use super::fs::FsWriter;
+use super::node::Node;
+
+/// Most bytes that one transaction rewrites, if they are more than a block.
+const CHUNK: u64 = 1 << 20;
+
+impl FsWriter {
+    /// Writes the stored blocks of `len` bytes (0: all) of file `number` from `offset` on again. Returns how many bytes
+    /// it wrote; what is past the end of the file is left out.
+    ///
+    /// # Errors
+    /// Those of reads and writes; the blocks before are rewritten.
+    #[doc(alias = "zfs_rewrite")]
+    pub fn rewrite(&self, number: u64, offset: u64, len: u64) -> Result<u64> {
+        let node = self.file(number)?;
+        let end = if len == 0 { u64::MAX } else { offset.saturating_add(len) };
+        let (mut at, mut written) = (offset, 0);
+        loop {
+            let span = node.handle.dnode().datablksz().saturating_add(CHUNK);
+            let _range = node.ranges.lock(at..at.saturating_add(span), true);
+            let end = end.min(node.word(self.fields.size));
+            let object = self.object(&node)?;
+            let block = object.dnode.datablksz().max(1);
+            let next = object.next_block(at / block).map_err(|(_, e)| e)?;
+            let Some(first) = next.filter(|blkid| blkid.saturating_mul(block) < end) else {
+                return Ok(written);
+            };
+            if first > at / block {
+                // The lock does not cover what follows the hole.
+                at = first.saturating_mul(block);
+                continue;
+            }
+            let stop = first.saturating_add((CHUNK / block).max(1)).min(end.div_ceil(block));
+            written += self.rewrite_locked(&node, &object, first..stop)?;
+            at = stop.saturating_mul(block);
+        }
+    }
+
+    fn rewrite_locked(&self, node: &Node, object: &Object, blocks: std::ops::Range<u64>) -> Result<u64> {
+        self.check_quota(node)?;
+        let size = object.dnode.datablksz();
+        let mut read = Vec::new();
+        for blkid in blocks {
+            if node.handle.pending(blkid).is_none() && object.is_stored(blkid)? {
+                read.push((blkid, object.block(blkid)?));
+            }
+        }
+        if read.is_empty() {
+            return Ok(0);
+        }
+        let bytes = size.saturating_mul(u64::try_from(read.len()).unwrap_or(u64::MAX));
+        let tx = self.begin_for(bytes, false)?;
+        if node.handle.is_free() {
+            return Err(Error::not_found("the file was removed"));
+        }
+        read.into_iter().try_for_each(|(blkid, bytes)| node.handle.write_block(&tx, blkid, bytes))?;
+        Ok(bytes)
+    }
+}
