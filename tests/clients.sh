@@ -63,5 +63,43 @@ if [ -x "$root/usr/sbin/zfSnap" ] && [ -e /sbin/zfs ]; then
   export -f zfsnap rounds; export binary
   check zfsnap bash -c rounds
 else echo "zfsnap                       SKIPPED: can't be had"; fi
+
+# The second pool of the tools that copy.
+truncate -s 512M "$work/copies.img" && zpool create -O mountpoint=none copies "$work/copies.img"
+zfs create -o mountpoint=none scratch/send && zfs create -V 8M scratch/send/vol
+# What both sides have in their snapshots, below two datasets.
+same() { diff <(zfs list -Hp -r -t snapshot -o name,guid "$1" | sed "s#^$1##" | sort) <(zfs list -Hp -r -t snapshot -o name,guid "$2" | sed "s#^$2##" | sort); }
+export -f same
+
+if [ -x "$root/usr/sbin/syncoid" ]; then
+  syncoid() { perl "$root/usr/sbin/syncoid" --no-privilege-elevation --compress=none "$@"; }
+  rounds() {
+    zfs snapshot -r scratch/send@one
+    syncoid -r scratch/send copies/send && syncoid -r scratch/send copies/send && same scratch/send/vol copies/send/vol || return 1
+    # A partial receive is continued by its token.
+    zfs create -o mountpoint=none -o encryption=on -o keyformat=passphrase -o keylocation="file://$work/pass" scratch/secret || return 1
+    zfs snapshot scratch/secret@s
+    zfs send -w scratch/secret@s > "$work/stream" && head -c $(($(stat -c %s "$work/stream") * 2 / 3)) "$work/stream" | zfs receive -s -u copies/secret
+    [ "$(zfs get -Ho value receive_resume_token copies/secret)" != - ] || return 1
+    syncoid --sendoptions=w scratch/secret copies/secret || return 1
+    syncoid --sendoptions=w scratch/secret copies/secret && same scratch/secret copies/secret &&
+      [ "$(zfs get -Ho value encryption copies/secret)" = aes-256-gcm ]
+  }
+  echo correct horse battery > "$work/pass"
+  export -f syncoid rounds
+  check syncoid bash -c rounds
+else echo "syncoid                      SKIPPED: can't be had"; fi
+
+if python3 -m pip install -q --target "$work/py" zfs-autobackup >/dev/null 2>&1; then
+  autobackup() { PYTHONPATH=$work/py python3 -c 'from zfs_autobackup.ZfsAutobackup import cli; cli()' "$@"; }
+  rounds() {
+    zfs set autobackup:off1=true scratch/send && zfs create copies/auto || return 1
+    autobackup --verbose --allow-empty off1 copies/auto && sleep 1 && autobackup --verbose --allow-empty off1 copies/auto || return 1
+    [ "$(snapshots copies/auto/scratch/send/vol -r | grep -c @off1-)" = 2 ]
+  }
+  export -f autobackup rounds
+  check zfs-autobackup bash -c rounds
+else echo "zfs-autobackup               SKIPPED: can't be had"; fi
+zpool export copies || failed=1
 judge
 exit $failed
