@@ -256,6 +256,7 @@ impl Registry {
         let pool = Arc::new(held);
         pool.hold(self.spares_of(&pool));
         place.fill(Arc::clone(&pool));
+        self.use_caches(&pool);
         self.lend_spares(&pool);
         self.note(&pool)?;
         Ok(pool)
@@ -269,6 +270,21 @@ impl Registry {
         let paths = facts.spares.iter().chain(&facts.l2cache).filter_map(|aux| aux.path.clone());
         let paths = paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path)));
         paths.filter_map(|path| self.held(&path).or_else(|| devices::open(&path).ok())).collect()
+    }
+
+    /// Takes the cache devices of an imported pool into use, as far as they are at their places.
+    fn use_caches(&self, pool: &Imported) {
+        let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
+        let (Ok(spa), Some(facts)) = (pool.spa(), facts) else { return };
+        for vdev in facts.l2cache.iter().filter(|vdev| !vdev.offline && !vdev.faulted) {
+            let path = PathBuf::from(std::ffi::OsString::from_vec(vdev.path.clone().unwrap_or_default()));
+            // Another device at that path must not be written.
+            if devices::in_use(&path) == Some(devices::InUse::Cache(vdev.guid))
+                && let Some(device) = self.held(&path)
+            {
+                spa.use_cache(vdev.guid, &path.to_string_lossy(), device);
+            }
+        }
     }
 
     /// Writes the pool into the cache file, or removes it, according to its manner.

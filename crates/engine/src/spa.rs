@@ -22,6 +22,7 @@ mod activity;
 mod admin;
 pub mod attach;
 mod autotrim;
+mod cache;
 pub mod checkpoint;
 pub mod config;
 pub mod create;
@@ -160,6 +161,7 @@ pub struct Spa {
     removing: Arc<Removing>,
     sweeps: Arc<self::sweep::Sweeps>,
     autotrim: Arc<self::autotrim::Autotrim>,
+    feeding: Arc<self::cache::Feeding>,
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     stop: AtomicBool,
@@ -247,6 +249,7 @@ impl Spa {
             removing,
             sweeps,
             autotrim: Arc::default(),
+            feeding: Arc::default(),
             activities,
             thread: Mutex::default(),
             stop: AtomicBool::new(false),

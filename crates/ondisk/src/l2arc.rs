@@ -6,7 +6,7 @@
 use crate::blkptr::BLKPTR_SIZE;
 use crate::byteswap::{self, Words};
 use crate::words::word_struct;
-use crate::{CompressType, Dva, MIN_BLOCK_SHIFT, Malformed, ObjectType};
+use crate::{ChecksumType, CompressType, Dva, MIN_BLOCK_SHIFT, Malformed, ObjectType};
 
 /// "ZFSCACHE"
 pub const L2ARC_DEV_HDR_MAGIC: u64 = 0x5a46_5343_4143_4845;
@@ -14,6 +14,14 @@ pub const L2ARC_DEV_HDR_MAGIC: u64 = 0x5a46_5343_4143_4845;
 pub const L2ARC_LOG_BLK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
 /// Entries of a log block.
 pub const L2ARC_LOG_BLK_MAX_ENTRIES: usize = 1022;
+
+/// Bytes of a log block before compression.
+pub const LOG_BLOCK_SIZE: u64 = 64 << 10;
+/// Version of the format.
+pub const L2ARC_PERSISTENT_VERSION: u64 = 1;
+/// Flag of the header: the device has not been filled once yet.
+#[doc(alias = "L2ARC_DEV_HDR_EVICT_FIRST")]
+pub const L2ARC_FIRST_SWEEP: u64 = 1;
 
 const _: () = assert!(L2arcLogBlkHead::SIZE == BLKPTR_SIZE);
 
@@ -113,11 +121,58 @@ impl L2arcLogEnt {
     }
 }
 
+/// The facts about a buffer that [`L2arcProp::of_buffer`] records besides its sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferKind {
+    /// Read ahead and not used since.
+    pub prefetch: bool,
+    /// Encrypted or authenticated.
+    pub protected: bool,
+    /// Metadata; otherwise the content of a file or volume.
+    pub metadata: bool,
+    /// Seen more than once.
+    pub frequent: bool,
+}
+
 /// The property word of a buffer or log block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct L2arcProp(pub u64);
 
 impl L2arcProp {
+    /// The word of a log block that takes `psize` bytes, checked with fletcher4; `lz4`: it is compressed.
+    pub fn of_log(psize: u64, lz4: bool) -> Self {
+        let compress = if lz4 { CompressType::Lz4 } else { CompressType::Off };
+        Self(
+            Self::sizes(LOG_BLOCK_SIZE, psize)
+                | (compress as u64) << 32
+                | (ChecksumType::Fletcher4 as u64) << 40,
+        )
+    }
+
+    /// The word of a buffer of `lsize` bytes that takes `psize` bytes.
+    pub fn of_buffer(lsize: u64, psize: u64, compress_raw: u8, kind: BufferKind) -> Self {
+        let flags = u64::from(kind.prefetch) << 39 | u64::from(kind.protected) << 56;
+        let contents = if kind.metadata { 2_u64 } else { 1 };
+        let state = if kind.frequent { 3_u64 } else { 1 };
+        let compress = u64::from(compress_raw & 0x7f) << 32;
+        Self(Self::sizes(lsize, psize) | compress | flags | contents << 48 | state << 57)
+    }
+
+    fn sizes(lsize: u64, psize: u64) -> u64 {
+        let sectors = |bytes: u64| (bytes >> MIN_BLOCK_SHIFT).saturating_sub(1) & 0xffff;
+        sectors(lsize) | sectors(psize) << 16
+    }
+
+    /// Whether the buffer was on the list of blocks seen more than once (`ARC_STATE_MFU`, `ARC_STATE_MFU_GHOST`).
+    pub fn frequent(self) -> bool {
+        matches!(self.0 >> 57 & 0xf, 3 | 4)
+    }
+
+    /// Whether it is metadata (`ARC_BUFC_METADATA` + 1).
+    pub fn metadata(self) -> bool {
+        self.0 >> 48 & 0xff == 2
+    }
+
     /// Bytes of data.
     pub fn lsize(self) -> u64 {
         ((self.0 & 0xffff) + 1) << MIN_BLOCK_SHIFT
@@ -171,6 +226,15 @@ pub fn decode_log_block(bytes: &[u8]) -> Result<(L2arcLogBlkHead, Vec<L2arcLogEn
     let head = L2arcLogBlkHead::from_bytes(&copy)?;
     let entries = copy.get(L2arcLogBlkHead::SIZE..).unwrap_or(&[]).chunks_exact(L2arcLogEnt::SIZE);
     Ok((head, entries.map(L2arcLogEnt::from_bytes).collect::<Result<_, _>>()?))
+}
+
+/// The [`LOG_BLOCK_SIZE`] bytes of a log block, not compressed; entries beyond the 1022nd are left out.
+pub fn encode_log_block(prev: &L2arcLogBlkptr, entries: &[L2arcLogEnt]) -> Vec<u8> {
+    let head = L2arcLogBlkHead { magic: L2ARC_LOG_BLK_MAGIC, prev_lbp: *prev, ..L2arcLogBlkHead::default() };
+    let mut bytes = head.to_bytes();
+    entries.iter().take(L2ARC_LOG_BLK_MAX_ENTRIES).for_each(|entry| bytes.extend(entry.to_bytes()));
+    bytes.resize(L2arcLogBlkHead::SIZE + L2ARC_LOG_BLK_MAX_ENTRIES * L2arcLogEnt::SIZE, 0);
+    bytes
 }
 
 fn to_little(bytes: &mut [u8], magic: u64, what: &'static str) -> Result<(), Malformed> {

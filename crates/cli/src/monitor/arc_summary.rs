@@ -96,7 +96,7 @@ impl ArcSummary {
         match section {
             "arc" => page.arc(stats),
             "archits" => page.accesses(stats),
-            "l2arc" => page.line("L2ARC not detected, skipping section\n"),
+            "l2arc" => page.l2arc(stats),
             "tunables" => page.tunables(limits, self.alternate, self.description),
             other => page.line(&format!("Nothing is counted here for {other}, skipping section\n")),
         }
@@ -236,6 +236,55 @@ impl Page {
         for (name, key) in states {
             self.part(name, &percent(of(key), all), &hits(of(key)));
         }
+        self.line("");
+    }
+
+    fn l2arc(&mut self, stats: &Arcstats) {
+        let of = |name: &str| stats.get(name);
+        let errors = of("l2_writes_error") + of("l2_cksum_bad") + of("l2_io_error");
+        if of("l2_size") == 0 && of("l2_log_blk_count") == 0 {
+            return self.line("L2ARC not detected, skipping section\n");
+        }
+        self.heading("L2ARC status:", "", if errors > 0 { "DEGRADED" } else { "HEALTHY" });
+        let counts = [
+            ("Low memory aborts:", "l2_abort_lowmem"),
+            ("Free on write:", "l2_free_on_write"),
+            ("R/W clashes:", "l2_rw_clash"),
+            ("Bad checksums:", "l2_cksum_bad"),
+            ("Read errors:", "l2_io_error"),
+            ("Write errors:", "l2_writes_error"),
+        ];
+        counts.iter().for_each(|(name, key)| self.part(name, "", &hits(of(key))));
+        self.line("");
+        let size = of("l2_size");
+        self.heading("L2ARC size (adaptive):", "", &bytes(size));
+        let sizes = [
+            ("Compressed:", "l2_asize"),
+            ("Header size:", "l2_hdr_size"),
+            ("MFU allocated size:", "l2_mfu_asize"),
+            ("MRU allocated size:", "l2_mru_asize"),
+            ("Prefetch allocated size:", "l2_prefetch_asize"),
+            ("Data (buffer content) allocated size:", "l2_bufc_data_asize"),
+            ("Metadata (buffer content) allocated size:", "l2_bufc_metadata_asize"),
+        ];
+        for (at, (name, key)) in sizes.into_iter().enumerate() {
+            let whole = if at < 2 { size } else { of("l2_asize") };
+            self.part(name, &percent(of(key), whole), &bytes(of(key)));
+        }
+        self.line("");
+        let all = of("l2_hits") + of("l2_misses");
+        self.heading("L2ARC breakdown:", "", &hits(all));
+        for (name, key) in [("Hit ratio:", "l2_hits"), ("Miss ratio:", "l2_misses")] {
+            self.part(name, &percent(of(key), all), &hits(of(key)));
+        }
+        self.line("");
+        self.line("L2ARC I/O:");
+        self.part("Reads:", "", &bytes(of("l2_read_bytes")));
+        self.part("Writes:", "", &bytes(of("l2_write_bytes")));
+        self.line("");
+        self.line("L2ARC evicts:");
+        self.part("L1 cached:", "", &hits(of("l2_evict_l1cached")));
+        self.part("While reading:", "", &hits(of("l2_evict_reading")));
         self.line("");
     }
 

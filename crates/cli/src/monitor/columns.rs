@@ -114,7 +114,7 @@ pub(super) const COLUMNS: &[Column] = &[
     col("mrug", Rate("mru_ghost_hits"), "Reads of blocks seen once that had left, a second"),
     col("unc", Rate("uncached_hits"), "Hits of blocks not to be cached, a second (there are none)"),
     col("eskip", Rate("evict_skip"), "Blocks passed over when room is made, a second (there are none)"),
-    col("el2skip", Rate("evict_l2_skip"), "The same for second-level writes (there are none)"),
+    col("el2skip", Rate("evict_l2_skip"), "The same for second-level writes, a second (there are none)"),
     col(
         "el2cach",
         BytesRate("evict_l2_cached"),
@@ -127,7 +127,7 @@ pub(super) const COLUMNS: &[Column] = &[
     col("pread", AllReads(AHEAD), "Prefetch reads a second"),
     col("pdread", AllReads(AHEAD_DATA), "Prefetch data reads a second"),
     col("pmread", AllReads(AHEAD_METADATA), "Prefetch metadata reads a second"),
-    col("l2hits", Rate("l2_hits"), "Second-level hits a second (there is no second level)"),
+    col("l2hits", Rate("l2_hits"), "Second-level hits a second"),
     col("l2miss", Rate("l2_misses"), "Second-level misses a second"),
     col("l2asize", Bytes("l2_asize"), "Allocated bytes of the second level"),
     col("l2size", Bytes("l2_size"), "Bytes of the second level"),

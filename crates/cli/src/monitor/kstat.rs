@@ -1,7 +1,7 @@
 //! `aquifer kstat`: the counters of the cache under the names and in the format of `/proc/spl/kstat/zfs/arcstats`.
 //!
-//! Differs from OpenZFS: lists only counters of things that exist here; counters that are always 0 (a second-level
-//! cache, blocks that are not to be cached) are included, because programs read them. `anon_size`, the changed and
+//! Differs from OpenZFS: lists only counters of things that exist here; counters that are always 0 (blocks
+//! that are not to be cached) are included, because programs read them. `anon_size`, the changed and
 //! unwritten data, has a limit of its own and is not part of `size`. Reads ahead of a scrub count as predictive.
 
 use std::io::Write;
@@ -83,31 +83,6 @@ const PURPOSES: [(Purpose, [&str; 3]); 4] = [
     ),
 ];
 
-/// Counters that are always 0 here, but are read by monitors.
-const ZERO: [&str; 21] = [
-    "l2_hits",
-    "l2_misses",
-    "l2_prefetch_asize",
-    "l2_mru_asize",
-    "l2_mfu_asize",
-    "l2_bufc_data_asize",
-    "l2_bufc_metadata_asize",
-    "l2_feeds",
-    "l2_rw_clash",
-    "l2_read_bytes",
-    "l2_write_bytes",
-    "l2_writes_sent",
-    "l2_writes_done",
-    "l2_writes_error",
-    "l2_evict_reading",
-    "l2_free_on_write",
-    "l2_cksum_bad",
-    "l2_io_error",
-    "l2_size",
-    "l2_asize",
-    "l2_hdr_size",
-];
-
 impl Arcstats {
     /// The counters of all pools.
     pub(super) fn of(registry: &Registry) -> Self {
@@ -141,7 +116,7 @@ impl Arcstats {
         ];
         listed.into_iter().for_each(|(name, value)| all.add(name, value));
         all.add_sizes(registry);
-        ZERO.into_iter().for_each(|name| all.add(name, 0));
+        stats.second.all().for_each(|(name, value)| all.add(name, value));
         all.add_machine(registry);
         let joined = stats.prefetch_joined.load(Ordering::Relaxed);
         let used = stats.prefetch_used.load(Ordering::Relaxed);
@@ -160,7 +135,7 @@ impl Arcstats {
         let (recent, frequent) = (sizes.recent, sizes.frequent);
         let (ghost_recent, ghost_frequent) = (sizes.ghost_recent, sizes.ghost_frequent);
         let listed = [
-            ("size", now.bytes + headers),
+            ("size", now.bytes + headers + registry.memory.second()),
             ("compressed_size", now.bytes),
             ("uncompressed_size", now.bytes),
             ("overhead_size", 0),

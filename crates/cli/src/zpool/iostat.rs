@@ -377,9 +377,8 @@ impl Report<'_, '_> {
     }
 
     fn counts(&self, vdev: &VdevNode) -> (Counts, Extended) {
-        let tree = self.view.pool.tree();
-        let leaves = vdev.walk().filter_map(|vdev| tree.leaf(vdev.guid));
-        let extended = leaves.fold(Extended::default(), |sum, leaf| sum.plus(Extended::of(leaf)));
+        let leaves = vdev.walk().filter_map(|vdev| self.view.leaf(vdev.guid));
+        let extended = leaves.fold(Extended::default(), |sum, leaf| sum.plus(Extended::of(&leaf)));
         (Counts { numbers: self.view.traffic_of(vdev), at: 0.0 }, extended)
     }
 }

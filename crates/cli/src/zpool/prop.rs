@@ -97,7 +97,10 @@ impl<'a> PoolView<'a> {
         let facts = facts.map(|facts| assessed_aux(candidate, &facts));
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         let devices = live.is_some().then(|| pool.tree());
-        let sizes = Sizes::of(&tree, facts.as_ref(), &space, candidate, devices.as_deref());
+        let mut sizes = Sizes::of(&tree, facts.as_ref(), &space, candidate, devices.as_deref());
+        if let Some(spa) = live.as_ref().and_then(|live| live.spa().ok()) {
+            sizes.add_caches(&spa.cache_devices());
+        }
         Self { pool, tree, facts, space, sizes, live, stats, settings }
     }
 
@@ -144,9 +147,13 @@ impl<'a> PoolView<'a> {
         matches!(self.settings.get("failmode"), Some(PropValue::Number(FAILMODE_CONTINUE)))
     }
 
-    /// The leaf of a vdev, in a pool that is in use.
-    fn leaf(&self, guid: u64) -> Option<Arc<Leaf>> {
-        self.live.as_ref().and_then(|_| self.pool.tree().leaf(guid).cloned())
+    /// The leaf of a vdev or cache device, in a pool that is in use.
+    pub fn leaf(&self, guid: u64) -> Option<Arc<Leaf>> {
+        let live = self.live.as_ref()?;
+        self.pool.tree().leaf(guid).cloned().or_else(|| {
+            let caches = live.spa().ok()?.cache_devices();
+            caches.into_iter().map(|cache| cache.leaf).find(|leaf| leaf.guid == guid)
+        })
     }
 
     /// Whether a device in use lacks what was written while it was not.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use engine::arc::l2arc::CacheStats;
 use engine::spa::growth;
 use engine::spa::space::{PoolSpace, VdevSpace};
 use engine::vdev::tree::Tree;
@@ -103,6 +104,15 @@ impl Sizes {
         sizes
     }
 
+    /// Adds what the cache devices in use hold.
+    pub fn add_caches(&mut self, caches: &[CacheStats]) {
+        for cache in caches {
+            if let Some(sizes) = self.by_guid.get_mut(&cache.leaf.guid) {
+                (sizes.allocated, sizes.size) = (cache.allocated, cache.size);
+            }
+        }
+    }
+
     /// What is known of the vdev of this guid.
     pub fn get(&self, guid: u64) -> VdevSizes {
         self.by_guid.get(&guid).copied().unwrap_or_default()
@@ -189,8 +199,8 @@ impl Devices<'_> {
         VdevSizes { physical, replaceable, ..VdevSizes::default() }
     }
 
-    /// A cache device: while its pool is in use there is room for blocks, all but the header. Nothing of it is
-    /// allocated, as no block is put there.
+    /// A cache device: while its pool is in use there is room for blocks, all but the header. What it holds
+    /// is added by [`Sizes::add_caches`].
     fn cache(&self, vdev: &VdevNode) -> VdevSizes {
         let whole = self.whole(vdev);
         if self.live.is_none() || whole.physical == 0 {

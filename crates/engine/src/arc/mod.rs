@@ -6,21 +6,25 @@
 //!
 //! Lock order: reads under way, then the memory's own lock; zio and waiters are called without either.
 
+pub mod l2arc;
 pub mod write;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use ondisk::Blkptr;
 use parking_lot::Mutex;
 use stdx::Buf;
 
+use self::l2arc::L2arc;
+use crate::env::Env;
 use crate::error::Result;
 use crate::memory::stats::Purpose;
 use crate::memory::{Key, Memory};
 use crate::taskq::{Promise, start_and_wait};
 use crate::types::Bookmark;
+use crate::zio::stored::Second;
 use crate::zio::{Form, ReadOptions, Zio};
 
 type Waiter = Box<dyn FnOnce(Result<Buf>) + Send>;
@@ -39,6 +43,8 @@ pub struct ArcCache {
     /// Its number in there.
     pool: u32,
     pending: Mutex<HashMap<Key, Pending>>,
+    /// Its cache devices, once it had one.
+    second: OnceLock<Arc<L2arc>>,
 }
 
 impl std::fmt::Debug for ArcCache {
@@ -67,7 +73,7 @@ impl ArcCache {
     /// A pool's blocks in `memory`, in front of `zio`.
     pub fn new(zio: Arc<Zio>, memory: Arc<Memory>) -> Arc<Self> {
         let pool = memory.pool();
-        Arc::new(Self { zio, memory, pool, pending: Mutex::default() })
+        Arc::new(Self { zio, memory, pool, pending: Mutex::default(), second: OnceLock::new() })
     }
 
     /// The read path behind it.
@@ -78,6 +84,16 @@ impl ArcCache {
     /// Where its blocks are kept.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
+    }
+
+    /// The pool's cache devices; `None`: it has had none since it was opened.
+    pub fn l2arc(&self) -> Option<Arc<L2arc>> {
+        self.second.get().cloned()
+    }
+
+    /// As [`ArcCache::l2arc`], for a pool of that guid that gets a cache device.
+    pub(crate) fn start_l2arc(&self, env: &Env, guid: u64) -> Arc<L2arc> {
+        Arc::clone(self.second.get_or_init(|| L2arc::new(env, self.pool, guid, &self.zio)))
     }
 
     fn key(&self, bp: &Blkptr, form: Form) -> Option<Key> {
@@ -124,6 +140,8 @@ impl ArcCache {
             Found::Answered | Found::Joined => {}
             Found::Absent(done) => {
                 let cache = Arc::clone(self);
+                let second = if ahead { Second::Ahead } else { Second::Demand };
+                let options = ReadOptions { second, ..options };
                 let finish = Box::new(move |outcome: crate::zio::ReadOutcome| {
                     cache.finish(key, purpose, done, outcome.data);
                 });
@@ -149,6 +167,9 @@ impl ArcCache {
     pub fn insert(&self, bp: &Blkptr, form: Form, data: &Buf) {
         let key = self.key(bp, form).filter(|_| !bp.is_hole() && !bp.is_embedded());
         let Some(key) = key else { return };
+        if let Some(l2) = self.second.get() {
+            l2.forget(bp);
+        }
         if bp.is_protected() {
             // Written in place: its bytes without the key are others now.
             self.memory.remove(Key { keyless: true, ..key });
@@ -160,6 +181,9 @@ impl ArcCache {
     #[doc(alias = "arc_freed")]
     pub fn freed(&self, bp: &Blkptr) {
         if let Some(key) = self.key(bp, Form::Logical) {
+            if let Some(l2) = self.second.get() {
+                l2.forget(bp);
+            }
             self.memory.remove(key);
             if bp.is_protected() {
                 self.memory.remove(Key { keyless: true, ..key });

@@ -54,6 +54,28 @@ pub enum Limit {
     CondenseMaxObsolete,
     /// Maximum bytes of indices of dedup tables.
     DedupIndexMax,
+    /// Maximum bytes written to a cache device in one interval.
+    L2WriteMax,
+    /// Bytes added to that until blocks are evicted from memory.
+    L2WriteBoost,
+    /// Seconds between two rounds of writing to a cache device.
+    L2FeedSecs,
+    /// The same in milliseconds, after a round that wrote much.
+    L2FeedMinMs,
+    /// Whether a round that wrote much is followed by the next one soon.
+    L2FeedAgain,
+    /// Whether blocks that were read ahead and not used are left out.
+    L2NoPrefetch,
+    /// Whether only blocks seen more than once are written.
+    L2MfuOnly,
+    /// Whether blocks on special and dedup vdevs are left out.
+    L2ExcludeSpecial,
+    /// Maximum percentage of the memory for blocks that headers may take.
+    L2MetaPercent,
+    /// Whether contents are restored at import.
+    L2RebuildEnabled,
+    /// Size of a device from which on it gets log blocks.
+    L2RebuildMinSize,
 }
 
 /// The description of a setting.
@@ -80,7 +102,7 @@ pub struct Info {
 const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 23] = [
+pub const LIMITS: [Info; 34] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -322,7 +344,127 @@ pub const LIMITS: [Info; 23] = [
         about: "Bytes of memory for the keys of dedup tables, of all pools together, 5 for each key: a new block whose key is \
                 not in a table costs no look-up there. Default: a 64th of the machine's memory, 16 MiB to 512 MiB.",
     },
+    Info {
+        limit: Limit::L2WriteMax,
+        name: "l2arc_write_max",
+        bytes: true,
+        least: 1,
+        most: u64::MAX,
+        plain: 32 * MIB,
+        zero_is_default: true,
+        about: "Bytes that a cache device is fed in one interval at most. Default: 32 MiB.",
+    },
+    Info {
+        limit: Limit::L2WriteBoost,
+        name: "l2arc_write_boost",
+        bytes: true,
+        least: 0,
+        most: u64::MAX,
+        plain: 32 * MIB,
+        zero_is_default: false,
+        about: "Bytes added to l2arc_write_max until the cache of blocks has been full once. Default: 32 MiB.",
+    },
+    Info {
+        limit: Limit::L2FeedSecs,
+        name: "l2arc_feed_secs",
+        bytes: false,
+        least: 1,
+        most: 3600,
+        plain: 1,
+        zero_is_default: true,
+        about: "Seconds between two rounds of feeding a cache device. Default: 1.",
+    },
+    Info {
+        limit: Limit::L2FeedMinMs,
+        name: "l2arc_feed_min_ms",
+        bytes: false,
+        least: 1,
+        most: 3_600_000,
+        plain: 200,
+        zero_is_default: true,
+        about: "Milliseconds between them after a round that wrote more than half of what it was allowed to. Default: 200.",
+    },
+    Info {
+        limit: Limit::L2FeedAgain,
+        name: "l2arc_feed_again",
+        bytes: false,
+        least: 0,
+        most: 1,
+        plain: 1,
+        zero_is_default: false,
+        about: "1: after a round that wrote much the next one begins after l2arc_feed_min_ms. Default: 1.",
+    },
+    Info {
+        limit: Limit::L2NoPrefetch,
+        name: "l2arc_noprefetch",
+        bytes: false,
+        least: 0,
+        most: 1,
+        plain: 1,
+        zero_is_default: false,
+        about: "1: blocks that were read ahead and not used are not written to cache devices. Default: 1.",
+    },
+    Info {
+        limit: Limit::L2MfuOnly,
+        name: "l2arc_mfuonly",
+        bytes: false,
+        least: 0,
+        most: 2,
+        plain: 0,
+        zero_is_default: true,
+        about: "1: only blocks seen more than once are written to cache devices; 2: of metadata all. Default: 0.",
+    },
+    Info {
+        limit: Limit::L2ExcludeSpecial,
+        name: "l2arc_exclude_special",
+        bytes: false,
+        least: 0,
+        most: 1,
+        plain: 0,
+        zero_is_default: true,
+        about: "1: blocks on special and dedup vdevs are not written to cache devices. Default: 0.",
+    },
+    Info {
+        limit: Limit::L2MetaPercent,
+        name: "l2arc_meta_percent",
+        bytes: false,
+        least: 0,
+        most: 100,
+        plain: 33,
+        zero_is_default: false,
+        about: "Percent of zfs_arc_max that the headers of what is on cache devices may take. Default: 33.",
+    },
+    Info {
+        limit: Limit::L2RebuildEnabled,
+        name: "l2arc_rebuild_enabled",
+        bytes: false,
+        least: 0,
+        most: 1,
+        plain: 1,
+        zero_is_default: false,
+        about: "1: an import restores the contents of cache devices. Default: 1.",
+    },
+    Info {
+        limit: Limit::L2RebuildMinSize,
+        name: "l2arc_rebuild_blocks_min_l2size",
+        bytes: true,
+        least: 0,
+        most: u64::MAX,
+        plain: 1 << 30,
+        zero_is_default: false,
+        about: "Cache devices below this size get no log blocks, so that their contents end with the import. Default: 1 GiB.",
+    },
 ];
+
+/// The word of a setting that is 0, where that is not its default.
+const EXPLICIT_ZERO: u64 = u64::MAX;
+
+impl Info {
+    /// Whether 0 is a value of its own.
+    fn takes_zero(&self) -> bool {
+        self.least == 0 && !self.zero_is_default
+    }
+}
 
 impl Limit {
     /// Its description.
@@ -381,12 +523,16 @@ impl Limits {
 
     /// The configured value; 0 if there is none.
     pub fn stored(&self, limit: Limit) -> u64 {
-        self.word(limit).load(Ordering::Relaxed)
+        match self.word(limit).load(Ordering::Relaxed) {
+            EXPLICIT_ZERO if limit.info().takes_zero() => 0,
+            word => word,
+        }
     }
 
     /// The value in effect.
     pub fn get(&self, limit: Limit) -> u64 {
-        match (self.stored(limit), self.defaults.get(limit as usize)) {
+        match (self.word(limit).load(Ordering::Relaxed), self.defaults.get(limit as usize)) {
+            (EXPLICIT_ZERO, _) if limit.info().takes_zero() => 0,
             (0, Some(0) | None) => limit.info().plain,
             (0, Some(&default)) => default,
             (set, _) => set,
@@ -407,7 +553,8 @@ impl Limits {
             };
             return Err(format!("{} is {range}", info.name));
         }
-        self.word(limit).store(value, Ordering::Relaxed);
+        let word = if value == 0 && info.takes_zero() { EXPLICIT_ZERO } else { value };
+        self.word(limit).store(word, Ordering::Relaxed);
         Ok(())
     }
 
@@ -440,6 +587,9 @@ mod tests {
         limits.set(Limit::ArcMax, 0).unwrap();
         assert_eq!(limits.get(Limit::ArcMax), 4 << 30);
         assert!(limits.set(Limit::TxgTimeout, 0).is_err());
+        assert_eq!(limits.get(Limit::L2NoPrefetch), 1);
+        limits.set(Limit::L2NoPrefetch, 0).unwrap();
+        assert_eq!((limits.get(Limit::L2NoPrefetch), limits.stored(Limit::L2NoPrefetch)), (0, 0));
         assert_eq!(
             limits.set(Limit::DelayMinDirtyPercent, 100).unwrap_err(),
             "zfs_delay_min_dirty_percent is from 1 to 99"

@@ -154,6 +154,12 @@ impl Lists {
         self.forget(limit);
     }
 
+    /// The standing of a block: whether it was seen more than once, and whether it was read ahead and not used since.
+    pub(super) fn standing(&self, key: Key) -> Option<(bool, bool)> {
+        let entry = self.entries.get(&key)?;
+        Some((matches!(entry.side, Side::Frequent | Side::GhostFrequent), entry.ahead))
+    }
+
     /// Removes a cached block; returns its bytes.
     pub(super) fn remove(&mut self, key: Key) -> u64 {
         self.unlink(key).map_or(0, |entry| entry.size)

@@ -53,6 +53,8 @@ pub struct Memory {
     pub limits: Limits,
     /// Counters.
     pub stats: Stats,
+    /// Bytes held for cache devices: headers, and blocks that wait to be written.
+    second: AtomicU64,
     /// Bytes that the machine is short of, subtracted from the limit to get the target.
     short: AtomicU64,
     pools: AtomicU32,
@@ -89,6 +91,7 @@ impl Memory {
         Self {
             limits,
             stats: Stats::default(),
+            second: AtomicU64::new(0),
             short,
             pools,
             indices: AtomicU64::new(0),
@@ -171,6 +174,32 @@ impl Memory {
         u64::try_from(most).unwrap_or(u64::MAX).saturating_sub(others)
     }
 
+    /// Counts bytes that are held for cache devices from now on: blocks have as much less space.
+    pub(crate) fn hold_second(&self, bytes: u64) {
+        self.second.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Ends [`Memory::hold_second`].
+    pub(crate) fn release_second(&self, bytes: u64) {
+        self.second.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes held for cache devices.
+    pub fn second(&self) -> u64 {
+        self.second.load(Ordering::Relaxed)
+    }
+
+    /// Whether blocks were evicted since the start of the process.
+    #[doc(alias = "arc_warm")]
+    pub fn is_warm(&self) -> bool {
+        self.store.lock().evicted > 0
+    }
+
+    /// The standing of a block that is in memory or was: seen more than once; read ahead and not used since.
+    pub(crate) fn standing(&self, key: Key) -> Option<(bool, bool)> {
+        self.store.lock().lists.standing(key)
+    }
+
     /// The present content.
     pub fn contents(&self) -> Contents {
         let target = self.target();
@@ -247,8 +276,8 @@ impl Memory {
     }
 
     fn evict(&self, store: &mut Store) {
-        let target = self.target();
-        while store.size() > target {
+        let (target, second) = (self.target(), self.second());
+        while store.size().saturating_add(second) > target {
             let Some((victim, bytes)) = store.lists.evict(target) else { break };
             store.cached.remove(&victim);
             store.bytes = store.bytes.saturating_sub(bytes);

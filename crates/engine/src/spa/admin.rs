@@ -39,7 +39,7 @@ impl Spa {
             spa.check_beside_removed(&layout)?;
             let facts = spa.config.lock().facts_of(0, &[]);
             let guid = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);
-            spares::label_all(&layout, &facts, guid, &*spa.pool.env.executor)?;
+            spares::label_all(&layout, &facts, guid, &spa.pool.env)?;
             if !layout.tops.is_empty() {
                 spa.add_laid_out(first, &layout, tx)?;
             }
@@ -117,6 +117,7 @@ impl Spa {
 
     fn close_as(&self, state: PoolState) -> Result<()> {
         self.activities.end();
+        self.close_caches();
         self.sync()?;
         self.space.request_flush_all();
         self.sync_task(move |spa, _| {

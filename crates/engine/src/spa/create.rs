@@ -101,7 +101,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     let facts = facts(&new);
     let tree = Tree::build(VdevConfig::parse(&root)?, None, &new.layout.devices, None)?;
     label_all(env, &tree, &facts, &root)?;
-    spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), &*env.executor)?;
+    spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), env)?;
     let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
     zio.set_min_alloc(min_alloc(&zio.tree()));
     let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));

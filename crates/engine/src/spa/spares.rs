@@ -5,36 +5,26 @@
 use std::sync::Arc;
 
 use nvpair::NvList;
-use ondisk::l2arc::{L2ARC_DEV_HDR_MAGIC, L2arcDevHdr};
 use ondisk::label::LABEL_START_SIZE;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{EckPhys, MIN_BLOCK_SIZE};
 
 use super::Spa;
 use super::layout::config::PoolFacts;
 use super::layout::{Layout, size};
 use super::load::packed_nvlist;
+use crate::arc::l2arc::place::{Place, empty_header, header_block};
 use crate::dmu::Tx;
+use crate::env::Env;
 use crate::error::{Error, Kind, Result};
-use crate::taskq::{Executor, Promise};
-use crate::vdev::label::{init_leaf, sealed};
+use crate::memory::Limit;
+use crate::taskq::Promise;
+use crate::vdev::label::init_leaf;
 use crate::vdev::leaf::Leaf;
 use crate::zap::Zap;
 
-/// Version of a cache device's header.
-#[doc(alias = "L2ARC_PERSISTENT_VERSION")]
-const HEADER_VERSION: u64 = 1;
-/// The device has not been filled once yet.
-#[doc(alias = "L2ARC_DEV_HDR_EVICT_FIRST")]
-const FIRST_SWEEP: u64 = 1;
-
 /// Labels every spare and cache device; cache devices get a header that says they are empty.
-pub(super) fn label_all(
-    layout: &Layout,
-    facts: &PoolFacts,
-    pool_guid: u64,
-    executor: &dyn Executor,
-) -> Result<()> {
+pub(super) fn label_all(layout: &Layout, facts: &PoolFacts, pool_guid: u64, env: &Env) -> Result<()> {
+    let executor = &*env.executor;
     for entry in &layout.spares {
         if let Some(leaf) = leaf_of(layout, entry) {
             init_leaf(&leaf, &facts.spare_label(entry), executor)?;
@@ -43,7 +33,7 @@ pub(super) fn label_all(
     for entry in &layout.cache {
         if let Some(leaf) = leaf_of(layout, entry) {
             init_leaf(&leaf, &facts.cache_label(entry), executor)?;
-            write_header(&leaf, entry, pool_guid, executor)?;
+            write_header(&leaf, entry, pool_guid, env)?;
         }
     }
     Ok(())
@@ -58,30 +48,19 @@ fn leaf_of(layout: &Layout, entry: &NvList) -> Option<Arc<Leaf>> {
 
 /// The header of an empty cache device, in its first sector behind the labels.
 #[doc(alias = "l2arc_dev_hdr_update")]
-fn write_header(leaf: &Arc<Leaf>, entry: &NvList, pool_guid: u64, executor: &dyn Executor) -> Result<()> {
+fn write_header(leaf: &Arc<Leaf>, entry: &NvList, pool_guid: u64, env: &Env) -> Result<()> {
     let ashift = entry.u64("ashift").unwrap_or(0).min(16);
-    let sector = (1u64 << ashift).max(MIN_BLOCK_SIZE);
-    let space = size::leaf_asize(leaf.device().map_or(0, |device| device.geometry().size))?;
-    let start = LABEL_START_SIZE + sector;
-    let header = L2arcDevHdr {
-        magic: L2ARC_DEV_HDR_MAGIC,
-        version: HEADER_VERSION,
-        spa_guid: pool_guid,
-        vdev_guid: leaf.guid,
-        evict: start,
-        flags: FIRST_SWEEP,
-        start,
-        end: LABEL_START_SIZE + space,
-        ..L2arcDevHdr::default()
-    };
-    let bytes = header.to_bytes();
-    // The trailer stands at the end of the sector, which may be longer than the header.
-    let body = bytes.get(..bytes.len() - EckPhys::SIZE).unwrap_or_default();
+    let size = leaf.device().map_or(0, |device| device.geometry().size);
+    size::leaf_asize(size)?;
+    let place = Place::of(size, 1 << ashift)
+        .ok_or_else(|| Error::new(Kind::Invalid, "the cache device is too small").on_vdev(&leaf.path))?;
+    let least = env.memory.limits.get(Limit::L2RebuildMinSize);
+    let header = empty_header(pool_guid, leaf.guid, place, place.log_entries(least));
+    let block = header_block(&header, place.sector);
     let promise = Promise::default();
     let theirs = promise.clone();
-    let block = sealed(body, sector, LABEL_START_SIZE);
     leaf.write(LABEL_START_SIZE, block, Box::new(move |result| theirs.set(result.is_ok())));
-    match promise.wait(executor) {
+    match promise.wait(&*env.executor) {
         true => Ok(()),
         false => Err(Error::new(Kind::Io, "the cache device can't be written").on_vdev(&leaf.path)),
     }
@@ -111,6 +90,7 @@ impl Spa {
             all.extend(entries.iter().cloned());
             self.store_aux(name, all, tx)?;
         }
+        self.use_caches(layout);
         self.spares_wanted();
         Ok(())
     }

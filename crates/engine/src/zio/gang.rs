@@ -19,6 +19,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::drive::Judge;
 use super::read::{CopyDone, CopyResult, Range, mend, read_range};
+use super::stored::Second;
 use super::{Damage, Form, ReadOptions, Zio, verify};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
@@ -232,7 +233,8 @@ impl Assemble {
             return done(CopyResult { data: Some(data.into()), damage, error: None });
         };
         let zio = Arc::clone(&self.zio);
-        let options = ReadOptions { form: Form::Physical, ..self.options };
+        // A member is no block of its own for a cache device.
+        let options = ReadOptions { form: Form::Physical, second: Second::No, ..self.options };
         let nesting = self.nesting.clone();
         let done = Box::new(move |outcome| self.arrived(outcome));
         super::read::start(&zio, &member, Bookmark::default(), options, nesting, done);

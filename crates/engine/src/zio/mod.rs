@@ -1,6 +1,6 @@
 //! Zio: from a block pointer to its bytes.
 //!
-//! A read passes these stages: embedded or hole (done at once) → copies (each DVA in turn; gang
+//! A read passes these stages: embedded or hole (done at once) → cache device, if one has it ([`stored`]) → copies (each DVA in turn; gang
 //! blocks are assembled, removed vdevs remapped, redundancy tried through the vdev's read plan, every
 //! candidate judged by the block's checksum) → open (decrypt or authenticate) → decompress → byte
 //! order. No stage waits: devices complete on their threads, stages run on the executor, and the end
@@ -17,6 +17,7 @@ mod gang_write;
 mod read;
 mod remap;
 mod seal;
+pub mod stored;
 pub mod suspend;
 pub(crate) mod transform;
 pub mod verify;
@@ -40,6 +41,7 @@ use crate::vdev::top::{Entered, Top};
 use crate::vdev::tree::Tree;
 use alloc::Allocator;
 use dedup::DedupTables;
+use stored::{Second, StoredCache};
 use suspend::SuspendedIo;
 
 /// How often a caller that waits for repairs looks whether they have ended.
@@ -60,6 +62,8 @@ pub struct ReadOptions {
     /// The block may never have been written, or not everywhere: bad copies are no fault of a disk.
     #[doc(alias = "ZIO_FLAG_SPECULATIVE")]
     pub speculative: bool,
+    /// Whether cache devices are asked first and offered the bytes.
+    pub second: Second,
 }
 
 /// How far the bytes of a block are transformed.
@@ -160,6 +164,7 @@ pub struct Zio {
     wide_gangs: AtomicBool,
     /// A piece of a gang was a gang, and a larger header would have named more pieces.
     gangs_nest: AtomicBool,
+    stored: RwLock<Option<Arc<dyn StoredCache>>>,
     allocator: RwLock<Option<Arc<dyn Allocator>>>,
     dedup: RwLock<Option<Arc<dyn DedupTables>>>,
     /// Smallest allocation of any vdev, in bytes.
@@ -183,6 +188,7 @@ impl Zio {
             faults: RwLock::default(),
             wide_gangs: AtomicBool::new(false),
             gangs_nest: AtomicBool::new(false),
+            stored: RwLock::default(),
             allocator: RwLock::default(),
             dedup: RwLock::default(),
             min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
@@ -199,7 +205,7 @@ impl Zio {
     }
 
     /// Whether a block born in `birth` stays as it is until it is freed.
-    fn is_settled(&self, birth: u64) -> bool {
+    pub(crate) fn is_settled(&self, birth: u64) -> bool {
         birth <= self.synced.load(Ordering::Acquire)
     }
 
@@ -262,6 +268,15 @@ impl Zio {
     /// Sets who is told of damage.
     pub fn set_faults(&self, faults: Arc<dyn FaultSink>) {
         *self.faults.write() = Some(faults);
+    }
+
+    /// Sets what reads ask before the pool's vdevs; `None`: nothing.
+    pub fn set_stored(&self, stored: Option<Arc<dyn StoredCache>>) {
+        *self.stored.write() = stored;
+    }
+
+    fn stored(&self) -> Option<Arc<dyn StoredCache>> {
+        self.stored.read().clone()
     }
 
     /// Says that gang headers may fill a whole minimum allocation (`dynamic_gang_header`).

@@ -9,6 +9,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::drive::{Drive, Judge};
 use super::gang::Nesting;
+use super::stored::{Found, Second, StoredCache, Verdict};
 use super::{Damage, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, transform, verify};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
@@ -88,7 +89,7 @@ pub fn start(
         error: None,
         done,
     };
-    Box::new(logical).next();
+    Box::new(logical).begin();
 }
 
 fn hole(bp: &Blkptr) -> Result<Buf> {
@@ -111,6 +112,40 @@ fn order(zio: &Zio, bp: &Blkptr) -> VecDeque<Dva> {
 }
 
 impl Logical {
+    /// Asks a cache device first, if one has the block.
+    fn begin(self: Box<Self>) {
+        let second = self.options.second;
+        if second == Second::No || self.options.depth != Depth::First {
+            return self.next();
+        }
+        let Some(stored) = self.zio.stored() else { return self.next() };
+        let Some(found) = stored.find(&self.bp, second) else { return self.next() };
+        let (leaf, offset, size) = (Arc::clone(&found.leaf), found.offset, found.size);
+        let executor = Arc::clone(self.zio.executor());
+        let done = Box::new(move |result: std::io::Result<Buf>| {
+            executor.spawn(Box::new(move || self.cached(&*stored, &found, result.ok())));
+        });
+        leaf.read(offset, size, done);
+    }
+
+    /// Goes on after the read of a cache device. Whatever it returned, the pool has the block, too.
+    fn cached(mut self: Box<Self>, stored: &dyn StoredCache, found: &Found, data: Option<Buf>) {
+        let psize = usize::try_from(self.bp.psize()).unwrap_or(usize::MAX);
+        let data = data.filter(|data| data.len() >= psize).map(|data| data.slice(0..psize));
+        let Some(data) = data else {
+            stored.judged(&self.bp, found, Verdict::Unreadable);
+            return self.next();
+        };
+        if !(self.judge)(&data) {
+            stored.judged(&self.bp, found, Verdict::Wrong);
+            return self.next();
+        }
+        stored.judged(&self.bp, found, Verdict::Good);
+        self.data = Some(data);
+        self.options.second = Second::No;
+        self.finish();
+    }
+
     fn next(mut self: Box<Self>) {
         let Some(dva) = self.copies.pop_front() else { return self.finish() };
         let zio = Arc::clone(&self.zio);
@@ -160,6 +195,11 @@ impl Logical {
     fn finish(self: Box<Self>) {
         if let Some(data) = &self.data {
             self.heal(data);
+            if self.options.second != Second::No
+                && let Some(stored) = self.zio.stored()
+            {
+                stored.offer(&self.bp, self.at, data, self.options.second);
+            }
         }
         let Self { zio, bp, at, options, data, damage, error, done, .. } = *self;
         let data = match data {

@@ -40,7 +40,7 @@ impl Spa {
         if !self.is_aux(guid)? {
             return Ok(false);
         }
-        self.sync_task(move |spa, tx| {
+        let done = self.sync_task(move |spa, tx| {
             for (name, kind) in LISTS {
                 let Some((number, mut all)) = spa.aux(name)? else { continue };
                 let Some(at) = all.iter().position(|entry| entry.u64("guid") == Some(guid)) else { continue };
@@ -60,6 +60,10 @@ impl Spa {
                 spa.notify("vdev_remove_aux");
             }
             Ok(true)
-        })
+        });
+        if done.is_ok() {
+            self.drop_cache(guid);
+        }
+        done
     }
 }

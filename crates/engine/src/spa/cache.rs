@@ -1,0 +1,141 @@
+//! The cache devices of a pool that is being written: which ones there are, and the thread that feeds them.
+//!
+//! The devices themselves are [`crate::arc::l2arc`]'s. They are no part of the vdev tree: nothing that happens to one of
+//! them changes what the pool may do. The feeding is an activity whose steps never wait for a cache device; it begins with
+//! the first device and ends with the last.
+//!
+//! Differs from OpenZFS: a pool that is imported read-only does not use its cache devices.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use blkdev::Device;
+use parking_lot::Mutex;
+
+use super::Spa;
+use super::activity::{Activity, Pace, Step};
+use super::layout::Layout;
+use crate::arc::l2arc::{CacheStats, Fed, L2arc};
+use crate::dsl::write::props::inherited;
+use crate::dsl::write::{Hooks as _, MosView};
+use crate::error::Result;
+use crate::vdev::leaf::Leaf;
+use crate::zio::stored::StoredCache;
+
+/// The property that tells what cache devices may have of a dataset, and its values (`ZFS_CACHE_*`).
+const SECONDARYCACHE: &str = "secondarycache";
+const NONE: u64 = 0;
+const METADATA: u64 = 1;
+const ALL: u64 = 2;
+
+/// The activity that feeds cache devices.
+#[derive(Debug, Default)]
+pub(super) struct Feeding {
+    spa: Mutex<Weak<Spa>>,
+    /// Its steps are started.
+    runs: AtomicBool,
+}
+
+impl Activity for Feeding {
+    fn step(&self) -> Result<Step> {
+        let Some(spa) = self.spa.lock().upgrade() else { return Ok(Step::Done) };
+        let Some(l2) = spa.pool.arc.l2arc() else { return Ok(Step::Done) };
+        for end in l2.take_rebuilt() {
+            spa.sync_task(move |spa, tx| spa.log("L2ARC rebuild", "", 0, &end.text, tx))?;
+        }
+        let mut known = HashMap::new();
+        let mut may = |objset: u64, metadata: bool| {
+            let cached = *known.entry(objset).or_insert_with(|| spa.secondary(objset).unwrap_or(NONE));
+            cached == ALL || cached == METADATA && metadata
+        };
+        if l2.feed(&mut may) != Fed::NoDevice {
+            return Ok(Step::Later);
+        }
+        self.runs.store(false, Ordering::Release);
+        // A device that came meanwhile did not start the steps.
+        let again = l2.is_used() && !self.runs.swap(true, Ordering::AcqRel);
+        Ok(if again { Step::Later } else { Step::Done })
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::ByStep
+    }
+}
+
+impl Spa {
+    /// The property in force on a dataset; the meta object set has all of its blocks cached.
+    #[doc(alias = "os_secondary_cache")]
+    fn secondary(&self, objset: u64) -> Result<u64> {
+        if objset == 0 {
+            return Ok(ALL);
+        }
+        let at = MosView { mos: &self.mos };
+        let dir = at.dataset(objset)?.dir_obj;
+        Ok(inherited(&at, dir, SECONDARYCACHE)?.and_then(|value| value.number()).unwrap_or(ALL))
+    }
+
+    /// Takes a cache device into use that the pool lists under `guid`. The caller has made sure that the device's label
+    /// says so: its header is overwritten when it does not fit. False when it is too small or in use already.
+    #[doc(alias = "l2arc_add_vdev")]
+    pub fn use_cache(&self, guid: u64, path: &str, device: Device) -> bool {
+        let geometry = device.geometry();
+        let sector = u64::from(geometry.logical_sector.max(512));
+        if geometry.read_only {
+            return false;
+        }
+        let leaf = Leaf::new(guid, path.to_owned(), Some(device));
+        let l2 = self.pool.arc.start_l2arc(&self.pool.env, self.pool.guid);
+        if !l2.add(&leaf, sector) {
+            return false;
+        }
+        self.pool.zio.set_stored(Some(Arc::clone(&l2) as Arc<dyn StoredCache>));
+        self.feed_caches();
+        true
+    }
+
+    fn feed_caches(&self) {
+        *self.feeding.spa.lock() = Weak::clone(&self.me);
+        if !self.feeding.runs.swap(true, Ordering::AcqRel) {
+            self.start_steps(&(Arc::clone(&self.feeding) as Arc<dyn Activity>));
+        }
+    }
+
+    /// Takes the cache devices of a layout into use, which the pool has got.
+    pub(super) fn use_caches(&self, layout: &Layout) {
+        for entry in &layout.cache {
+            let guid = entry.u64("guid").unwrap_or(0);
+            if let Some(device) = layout.devices.get(&guid) {
+                self.use_cache(guid, entry.str("path").unwrap_or_default(), Arc::clone(device));
+            }
+        }
+    }
+
+    /// Lets a cache device go, after the writes under way.
+    #[doc(alias = "l2arc_remove_vdev")]
+    pub fn drop_cache(&self, guid: u64) {
+        if let Some(l2) = self.pool.arc.l2arc() {
+            l2.remove(guid);
+            if !l2.is_used() {
+                self.pool.zio.set_stored(None);
+            }
+        }
+    }
+
+    /// Begins no more writes of cache devices, and waits for those under way.
+    pub(super) fn close_caches(&self) {
+        if let Some(l2) = self.pool.arc.l2arc() {
+            l2.close();
+        }
+    }
+
+    /// Cache devices in use.
+    pub fn cache_devices(&self) -> Vec<CacheStats> {
+        self.pool.arc.l2arc().map(|l2| l2.devices()).unwrap_or_default()
+    }
+
+    /// The cache of stored blocks, when the pool has cache devices.
+    pub fn l2arc(&self) -> Option<Arc<L2arc>> {
+        self.pool.arc.l2arc()
+    }
+}
