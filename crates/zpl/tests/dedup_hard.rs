@@ -1,0 +1,132 @@
+//! Dedup where it is hardest: gangs, forged collisions.
+
+mod common;
+
+use std::sync::Arc;
+
+use engine::Result;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::Encryption;
+use engine::dsl::write::props::Source;
+use engine::spa::Spa;
+use engine::zio::dedup::{Again, Claim, DedupTables, Want};
+use ondisk::Blkptr;
+use parking_lot::Mutex;
+use stdx::rng::Rng;
+use testkit::pools;
+use testkit::zdb::Judge;
+use zpl::FileKind;
+use zpl::write::{FsWriter, NewNode, Overrides, mount};
+
+const POOL: &str = "hard";
+const BLOCK: usize = 8 << 10;
+const SHA256_VERIFY: u64 = 8 | 256;
+const EDONR_VERIFY: u64 = 13 | 256;
+
+fn bed(dedup: u64) -> (tempfile::TempDir, Arc<Spa>) {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_fs_dir(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
+    set(&spa, "recordsize", BLOCK as u64);
+    set(&spa, "dedup", dedup);
+    (dir, spa)
+}
+
+fn set(spa: &Arc<Spa>, name: &'static str, value: u64) {
+    let all = [(name, Some(PropValue::Number(value)))];
+    spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+}
+
+fn block(tag: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Rng::new(tag).fill(&mut bytes);
+    bytes
+}
+
+fn write(fs: &FsWriter, name: &str, tags: std::ops::Range<u64>) -> (u64, std::ops::Range<u64>) {
+    let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let bytes: Vec<u8> = tags.clone().flat_map(block).collect();
+    fs.write(number, 0, &bytes, true).unwrap();
+    (number, tags)
+}
+
+fn check(fs: &FsWriter, (number, tags): &(u64, std::ops::Range<u64>)) {
+    let mut out = vec![0; BLOCK];
+    for (i, tag) in tags.clone().enumerate() {
+        fs.read(*number, (i * BLOCK) as u64, &mut out).unwrap();
+        assert!(out == block(tag), "file {number} block {i}");
+    }
+}
+
+fn judge(dir: &std::path::Path) {
+    let copy = tempfile::tempdir().unwrap();
+    pools::copy(dir, copy.path());
+    for judge in [Judge::USUAL, Judge::NEWEST].iter().filter(|judge| judge.installed()) {
+        judge.verify(copy.path(), POOL).unwrap_or_else(|why| panic!("{judge:?}: {why}"));
+    }
+}
+
+/// Gangs are shared and freed whole; more copies than a gang has are written without dedup.
+#[test]
+fn gangs_are_shared() {
+    let (dir, spa) = bed(SHA256_VERIFY);
+    spa.space.force_ganging(4 << 10);
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let mut files = vec![write(&fs, "a", 0..20), write(&fs, "b", 10..30)];
+    spa.sync().unwrap();
+    set(&spa, "copies", 2);
+    files.push(write(&fs, "c", 5..25));
+    spa.sync().unwrap();
+    files.iter().for_each(|file| check(&fs, file));
+    judge(dir.path());
+    for name in [b"a", b"c", b"b"] {
+        fs.unlink(fs.root, name).unwrap();
+        (0..4).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
+    }
+    (0..20).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
+    judge(dir.path());
+    fs.unmount().unwrap();
+}
+
+/// Tables in which every block has the key of the first one.
+#[derive(Debug, Default)]
+struct Colliding(Mutex<(Option<Blkptr>, u64)>);
+
+impl DedupTables for Colliding {
+    fn claim(&self, _: &Blkptr, want: &Want, _: &mut Option<Again>) -> Result<Claim> {
+        let (first, compared) = &mut *self.0.lock();
+        Ok(match (want.equal, *first) {
+            (_, None) => Claim::Write { copies: want.copies, extends: false },
+            (Some(equal), _) => Claim::Shared(equal),
+            (None, Some(first)) => {
+                *compared += 1;
+                Claim::Compare(first)
+            }
+        })
+    }
+
+    fn written(&self, _: &Blkptr, _: &Want, written: Option<&Blkptr>) -> Option<Blkptr> {
+        let (first, _) = &mut *self.0.lock();
+        *first = first.or(written.copied());
+        written.copied()
+    }
+}
+
+/// With `verify` a block of other bytes is never taken for a stored one, however its checksum was forged: a weak checksum is
+/// replaced by a strong one, and then the block is an ordinary one.
+#[test]
+fn forged_collisions_do_not_share() {
+    for dedup in [SHA256_VERIFY, EDONR_VERIFY] {
+        let (_dir, spa) = bed(dedup);
+        let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+        let tables = Arc::new(Colliding::default());
+        spa.pool.zio.set_dedup(Arc::clone(&tables) as _);
+        let first = write(&fs, "first", 7..8);
+        spa.sync().unwrap();
+        let others = write(&fs, "others", 100..120);
+        spa.sync().unwrap();
+        assert!(tables.0.lock().1 >= 20, "each block was compared");
+        check(&fs, &first);
+        check(&fs, &others);
+        fs.unmount().unwrap();
+    }
+}
