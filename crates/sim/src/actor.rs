@@ -195,6 +195,12 @@ impl Actor {
         Ok(writer)
     }
 
+    /// Names of mounted file systems.
+    pub(crate) fn mounted_files(&self) -> Vec<String> {
+        let files = self.mounted.iter().filter(|(_, mounted)| matches!(mounted, Mounted::Files(_)));
+        files.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Unmounts a file system. All changes are on disk on return.
     pub(crate) fn unmount(&mut self, dataset: &str) -> Result<()> {
         self.open.retain(|(of, _)| of != dataset);

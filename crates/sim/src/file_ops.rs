@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{Kind, Result};
 use ondisk::acl::{Ace, ace_flags, ace_mask, ace_type};
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, QuotaKind, RenameKind, Seek, Settings, XattrMode};
+use zpl::write::{CloneFrom, FsWriter, NewNode, QuotaKind, RenameKind, Seek, Settings, XattrMode};
 
 use crate::actor::{Actor, MARK, is_refusal};
 use crate::content::Content;
@@ -100,7 +100,7 @@ impl Actor {
         let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
         let Some(place) = self.place(&tree) else { return Ok(()) };
         let target = self.some_file(&tree).filter(|n| dataset != POOL || tree.get(fs.root, MARK) != Some(*n));
-        let what = self.random.below(26);
+        let what = self.random.below(28);
         let name = String::from_utf8_lossy(&place.name);
         self.tell(format!(
             "{dataset}: file operation {what} at {}/{name}={:?} on {target:?}",
@@ -123,6 +123,8 @@ impl Actor {
             (21, _) => self.close_one(),
             (22, Some(number)) => self.set_acl(dataset, &fs, number),
             (23, _) => self.set_quota(dataset, &fs),
+            (24, Some(number)) => self.clone_range(dataset, &fs, number),
+            (25, Some(number)) => self.rewrite(dataset, &fs, number),
             _ => self.look(dataset),
         }
     }
@@ -205,6 +207,41 @@ impl Actor {
                 tree.change(number, |item| Arc::make_mut(&mut item.bytes).zero(offset, offset + len))
             });
         }
+        Ok(())
+    }
+
+    /// Makes blocks of a file references to those of another one, maybe in another file system.
+    fn clone_range(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        let mounted: Vec<String> = self.mounted_files();
+        let from = match self.random.below(2) {
+            0 => self.pick(&mounted).unwrap_or_else(|| dataset.to_owned()),
+            _ => dataset.to_owned(),
+        };
+        let (theirs, tree) = (self.writer(&from)?, self.tree(&from));
+        let Some(source) = self.some_file(&tree) else { return Ok(()) };
+        let block = theirs.objset.handle(source)?.dnode().datablksz();
+        let mut offset = || if self.random.below(3) == 0 { self.random.below(3) * block } else { 0 };
+        let (at, to) = (offset(), offset());
+        let len = if self.random.below(2) == 0 { self.random.below(4) * block } else { LARGE };
+        let cloned = fs.clone_range((CloneFrom::File(&theirs, source), at), (number, to), len, true);
+        let left_to_us = |e: &engine::Error| {
+            matches!(e.kind(), Kind::Invalid | Kind::OtherDevice | Kind::Unsupported | Kind::Busy)
+        };
+        let cloned = match cloned {
+            Err(e) if left_to_us(&e) => return Ok(()),
+            other => expected(other, true, "clone")?.unwrap_or(0),
+        };
+        let Some(item) = tree.items.get(&source) else { return Ok(()) };
+        let bytes: Vec<u8> = (at..at.saturating_add(cloned)).map(|byte| item.bytes.byte(byte)).collect();
+        if cloned > 0 {
+            self.edit(dataset, |tree| tree.change(number, |item| overlay(item, to, &bytes)));
+        }
+        Ok(())
+    }
+
+    /// Writes a file's blocks again, which changes nothing.
+    fn rewrite(&mut self, _: &str, fs: &FsWriter, number: u64) -> Result<()> {
+        expected(fs.rewrite(number, self.random.below(SPAN), self.random.below(SPAN)), true, "rewrite")?;
         Ok(())
     }
 
