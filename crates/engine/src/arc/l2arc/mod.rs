@@ -56,6 +56,8 @@ pub use rebuild::Rebuilt;
 const MAX_FAILURES: u32 = 3;
 /// Longest wait for a round under way when a device is let go, in milliseconds.
 const PATIENCE: u32 = 10_000;
+/// Ids of freed blocks that may stay in the queue.
+const SPARE_IDS: usize = 1024;
 /// Share of the cache's memory that staged blocks may take: one in so many.
 const STAGED_SHARE: u64 = 8;
 
@@ -357,6 +359,11 @@ impl StoredCache for L2arc {
         let data = if stored.footprint() > 2 * stored.len() { Buf::from(&**stored) } else { stored.clone() };
         let bytes = footprint(&data);
         state.staged_bytes += bytes;
+        // Freed blocks leave their ids behind; a device that does not answer must not let them grow.
+        if state.queue.len() > 2 * state.staged.len() + SPARE_IDS {
+            let State { queue, staged, .. } = &mut *state;
+            queue.retain(|id| staged.contains_key(id));
+        }
         state.queue.push_back(id);
         state.staged.insert(id, Staged { bp: *bp, objset: at.objset, second, data });
         drop(state);
