@@ -1,6 +1,5 @@
 //! Dedup where it is hardest: gangs, forged collisions.
-
-mod common;
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 
