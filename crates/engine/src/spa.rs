@@ -32,6 +32,7 @@ mod dtl;
 mod emptying;
 pub mod errlog;
 pub mod events;
+mod expansion;
 mod faults;
 pub mod feature_set;
 pub mod features;
@@ -159,6 +160,7 @@ pub struct Spa {
     growth: Arc<Growth>,
     discarding: Arc<Discarding>,
     removing: Arc<Removing>,
+    expanding: Arc<self::expansion::Expanding>,
     sweeps: Arc<self::sweep::Sweeps>,
     autotrim: Arc<self::autotrim::Autotrim>,
     feeding: Arc<self::cache::Feeding>,
@@ -207,6 +209,7 @@ impl Spa {
         let sweeps = Arc::<self::sweep::Sweeps>::default();
         let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
         let removing = Arc::<Removing>::default();
+        let expanding = Arc::<self::expansion::Expanding>::default();
         let sparing = Arc::<self::sparing::Sparing>::default();
         let activities = Activities::new(vec![
             Arc::<self::detach::Pairs>::default() as _,
@@ -218,6 +221,7 @@ impl Spa {
             Arc::clone(&sweeps) as _,
             Arc::clone(&scanning) as _,
             Arc::clone(&removing) as _,
+            Arc::clone(&expanding) as _,
             Arc::new(shared::LogFlush),
         ]);
         let spa = Arc::new_cyclic(|me| Self {
@@ -247,6 +251,7 @@ impl Spa {
             growth,
             discarding,
             removing,
+            expanding,
             sweeps,
             autotrim: Arc::default(),
             feeding: Arc::default(),

@@ -16,6 +16,7 @@ pub mod log;
 mod mapping;
 pub mod policy;
 mod record;
+mod reflow;
 mod removed;
 mod store;
 mod sync;

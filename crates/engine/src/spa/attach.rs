@@ -72,13 +72,13 @@ pub struct Attach {
 }
 
 /// The new leaf as the configuration is to have it.
-struct Joining {
-    list: NvList,
-    guid: u64,
-    path: String,
-    is_spare: bool,
-    asize: Option<u64>,
-    ashift: Option<u32>,
+pub(super) struct Joining {
+    pub list: NvList,
+    pub guid: u64,
+    pub path: String,
+    pub is_spare: bool,
+    pub asize: Option<u64>,
+    pub ashift: Option<u32>,
 }
 
 impl Spa {
@@ -104,7 +104,7 @@ impl Spa {
             return Err(missing());
         };
         if old.str("type") == Some("raidz") && !what.replacing {
-            return self.attach_to_raidz(what.target);
+            return self.attach_to_raidz(&what, old, tx);
         }
         let refused = |text: &str| Err(Error::unsupported(text));
         let not_here = match what.replacing {
@@ -197,16 +197,8 @@ impl Spa {
         Ok(())
     }
 
-    fn attach_to_raidz(&self, _: u64) -> Result<u64> {
-        if !self.features.is_enabled(Feature::RaidzExpansion) {
-            let what = "raidz_expansion feature must be enabled in order to attach a device to raidz";
-            return Err(Error::unsupported(what));
-        }
-        Err(Error::unsupported("not supported yet: expanding a raidz vdev"))
-    }
-
     /// The configuration of the leaf that joins.
-    fn joining(&self, device: &NewDevice, old: &NvList, tx: &Tx) -> Result<Joining> {
+    pub(super) fn joining(&self, device: &NewDevice, old: &NvList, tx: &Tx) -> Result<Joining> {
         let mut list = NvList::new();
         let joining = match device {
             NewDevice::Fresh { leaf, ashift } => {
@@ -254,7 +246,7 @@ impl Spa {
     }
 
     /// Whether the device is large enough, and its sectors small enough. A spare's sectors are taken as they come.
-    fn fits(&self, joining: &Joining, target: u64, top: &NvList) -> Result<()> {
+    pub(super) fn fits(&self, joining: &Joining, target: u64, top: &NvList) -> Result<()> {
         let tree = self.pool.zio.tree();
         let id = top.u64("id").unwrap_or(u64::MAX);
         let config: Option<&VdevConfig> = tree.config.children.iter().find(|config| config.id == id);
@@ -270,7 +262,7 @@ impl Spa {
         Ok(())
     }
 
-    fn told_attached(&self, what: &Attach, joining: &Joining, old: &str, tx: &Tx) -> Result<()> {
+    pub(super) fn told_attached(&self, what: &Attach, joining: &Joining, old: &str, tx: &Tx) -> Result<()> {
         let tree = self.pool.zio.tree();
         if let Some(leaf) = tree.leaf(joining.guid) {
             if joining.is_spare {

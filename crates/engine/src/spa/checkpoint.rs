@@ -113,6 +113,9 @@ impl Spa {
             if spa.is_removing() {
                 return Err(Error::new(Kind::Busy, "device removal in progress"));
             }
+            if spa.is_expanding() {
+                return Err(Error::new(Kind::Busy, super::expansion::BUSY));
+            }
             spa.note_checkpoint(tx)
         })
     }

@@ -164,6 +164,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     make_vdev_zaps(&spa)?;
     spa.discard_at_import()?;
     spa.remove_at_import()?;
+    spa.continue_expansion();
     spa.sweep_at_import()?;
     spa.autotrim_at_import()?;
     spa.scan_at_import()?;
@@ -235,9 +236,11 @@ fn check_writable(pool: &Pool) -> Result<()> {
             let what = "one or more devices is currently unavailable";
             return Err(Error::new(Kind::NoDevice, what).on_vdev(&top.name));
         }
-        let reflowing = matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing());
-        if reflowing {
-            return refuse("a raidz vdev is being expanded".into());
+        let again = |geometry: &crate::vdev::raidz::RaidzGeometry| {
+            geometry.is_reflowing() && geometry.expansion.as_ref().is_some_and(|grown| !grown.txgs.is_empty())
+        };
+        if matches!(&top.layout, Layout::Raidz(geometry) if again(geometry)) {
+            return refuse("a raidz vdev is being expanded for the second time".into());
         }
     }
     Ok(())

@@ -210,8 +210,18 @@ impl Spa {
             let last = self.uberblock.lock();
             let (version, guid_sum) = (config.facts().version, guid_sum(config.root()));
             let timestamp = self.pool.env.now();
+            let raidz_reflow_info = self.reflow_info(last.raidz_reflow_info);
             // Set only in the copy that a checkpoint keeps.
-            Uberblock { version, txg, rootbp, guid_sum, timestamp, checkpoint_txg: 0, ..*last }
+            Uberblock {
+                version,
+                txg,
+                rootbp,
+                guid_sum,
+                timestamp,
+                raidz_reflow_info,
+                checkpoint_txg: 0,
+                ..*last
+            }
         };
         self.sign(&mut uberblock);
         let facts = config.facts_of(txg, &self.features.in_labels());
@@ -233,6 +243,10 @@ impl Spa {
         }) {
             if !self.pool.zio.suspended.wait(&why) {
                 return Err(why);
+            }
+            // What was copied may be lost with the flush; blocks are still read where they were.
+            if uberblock.raidz_reflow_info != 0 {
+                uberblock.raidz_reflow_info = self.uberblock.lock().raidz_reflow_info;
             }
         }
         self.pool.zio.suspended.settle(txg);

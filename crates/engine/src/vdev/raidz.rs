@@ -304,7 +304,10 @@ mod tests {
     #[test]
     fn reflow_info_is_taken_apart() {
         let info = 1 << 55 | 18_350_080 >> 9;
-        assert_eq!(ReflowState::from_uberblock(info), ReflowState { offset: 18_350_080, scratch: true });
+        assert_eq!(
+            ReflowState::from_uberblock(info),
+            ReflowState { offset: 18_350_080, scratch: true, next: None }
+        );
         assert!(!ReflowState::from_uberblock(4 << 55 | 7).scratch);
     }
 

@@ -13,8 +13,11 @@
 //! Format source: `raidz_expand_txgs` and `raidz_expanding` in the vdev's config,
 //! `ub_raidz_reflow_info` in the uberblock; vdev_raidz.c, OpenZFS 2.3.
 
+use ondisk::uberblock::ReflowScratchState;
+
 use super::plan::Area;
 use super::raidz::{RaidzGeometry, RowPlace};
+use super::stripe::{Column, Grid};
 
 /// Growth of a raidz vdev, as its config tells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,23 +30,57 @@ pub struct Expansion {
     pub reflow: Option<ReflowState>,
 }
 
-/// How far a reflow has come (`ub_raidz_reflow_info` of the uberblock that the pool is opened at).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReflowState {
+/// How far a reflow has come, and where the moved bytes stand (`ub_raidz_reflow_info`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
     /// Bytes of the vdev, from its start, that have been moved.
     pub offset: u64,
     /// The moved bytes are still in the scratch area (`RRSS_SCRATCH_VALID`).
     pub scratch: bool,
 }
 
+impl Moved {
+    fn area(self) -> Area {
+        if self.scratch { Area::Boot } else { Area::Data }
+    }
+
+    /// The value of `ub_raidz_reflow_info`. `RRSS_SCRATCH_INVALID_SYNCED_REFLOW` once the scratch area is out of use.
+    #[doc(alias = "RAIDZ_REFLOW_SET")]
+    pub fn to_uberblock(self) -> u64 {
+        let state = match self.scratch {
+            true => ReflowScratchState::Valid,
+            false => ReflowScratchState::InvalidSyncedReflow,
+        };
+        (state as u64) << OFFSET_BITS | self.offset >> ondisk::MIN_BLOCK_SHIFT
+    }
+}
+
+/// A reflow as the last uberblock on disk has it, and what the txg being written makes of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReflowState {
+    /// Bytes of the vdev, from its start, that have been moved.
+    pub offset: u64,
+    /// The moved bytes are still in the scratch area (`RRSS_SCRATCH_VALID`).
+    pub scratch: bool,
+    /// What the next uberblock may say. Reads do not follow it; writes go to the places of both states.
+    pub next: Option<Moved>,
+}
+
+/// Bits of `ub_raidz_reflow_info` that count 512-byte sectors; the others are the state.
+const OFFSET_BITS: u32 = 55;
+
 impl ReflowState {
+    /// The state that the last uberblock has.
+    pub fn synced(&self) -> Moved {
+        Moved { offset: self.offset, scratch: self.scratch }
+    }
+
     /// Takes `ub_raidz_reflow_info` apart: 55 bits of 512-byte sectors, 9 bits of state of which 1
     /// says that the scratch area holds the moved bytes.
     pub fn from_uberblock(reflow_info: u64) -> Self {
-        const OFFSET_BITS: u32 = 55;
         const SCRATCH_VALID: u64 = 1;
         let sectors = reflow_info & ((1 << OFFSET_BITS) - 1);
-        Self { offset: sectors << 9, scratch: reflow_info >> OFFSET_BITS == SCRATCH_VALID }
+        Self { offset: sectors << 9, scratch: reflow_info >> OFFSET_BITS == SCRATCH_VALID, next: None }
     }
 }
 
@@ -70,10 +107,73 @@ impl Expansion {
         let moved = reflow.offset >> geometry.ashift;
         if first.saturating_add(columns) > moved {
             RowPlace { width: width.saturating_sub(1), area: Area::Data }
-        } else if reflow.scratch {
-            RowPlace { width, area: Area::Boot }
         } else {
-            RowPlace { width, area: Area::Data }
+            RowPlace { width, area: reflow.synced().area() }
         }
+    }
+}
+
+/// Where the bytes of a block go while a reflow is under way.
+#[derive(Debug)]
+pub(super) struct WritePlaces {
+    /// Where the block is read now, and where it is read once the next state is on disk. All bytes of each are needed.
+    pub read: Vec<Grid>,
+    /// Columns that the reflow will not copy any more, at their new places, in the order of the columns of `read`; empty
+    /// columns are not written.
+    pub moved: Vec<Vec<Column>>,
+}
+
+impl RaidzGeometry {
+    /// The places of a block while a reflow is under way.
+    ///
+    /// A row that the reflow's position cuts is read from its old place, but its first sectors are copied already: they are
+    /// written to both places, as no copy will bring them to the new one.
+    pub(super) fn write_places(&self, offset: u64, size: u64, birth_txg: u64) -> Option<WritePlaces> {
+        let reflow = self.expansion.as_ref()?.reflow?;
+        let now = self.with_reflow(ReflowState { next: None, ..reflow }).grid(offset, size, birth_txg)?;
+        let mut states = vec![reflow.synced()];
+        states.extend(reflow.next);
+        let moved =
+            states.iter().map(|state| self.moved_columns(&now, *state)).collect::<Option<Vec<_>>>()?;
+        let mut read = vec![now];
+        if let Some(Moved { offset: next, scratch }) = reflow.next {
+            let state = ReflowState { offset: next, scratch, next: None };
+            read.push(self.with_reflow(state).grid(offset, size, birth_txg)?);
+        }
+        Some(WritePlaces { read, moved })
+    }
+
+    /// The columns of `grid` that lie before a position, where they stand once moved; others are empty.
+    fn moved_columns(&self, grid: &Grid, state: Moved) -> Option<Vec<Column>> {
+        let (width, limit) = (u64::from(self.width), state.offset >> self.ashift);
+        let place = |column: &Column| {
+            let row = column.sector.checked_div(width)?;
+            Some(Column {
+                child: u32::try_from(column.sector.checked_rem(width)?).ok()?,
+                area: state.area(),
+                offset: row.checked_mul(1 << self.ashift)?,
+                len: if column.sector < limit { column.len } else { 0 },
+                ..*column
+            })
+        };
+        grid.columns.iter().map(place).collect()
+    }
+
+    /// The same vdev with another state of its reflow.
+    #[must_use]
+    pub fn with_reflow(&self, reflow: ReflowState) -> Self {
+        let txgs = self.expansion.as_ref().map(|expansion| expansion.txgs.clone()).unwrap_or_default();
+        Self { expansion: Some(Expansion { txgs, reflow: Some(reflow) }), ..self.clone() }
+    }
+
+    /// The same vdev, whose config says that it is being expanded, in a state that is known from before.
+    #[must_use]
+    pub(super) fn resumed(&self, reflow: ReflowState) -> Self {
+        self.with_reflow(reflow)
+    }
+
+    /// The state of the reflow under way.
+    pub fn reflow(&self) -> Option<ReflowState> {
+        self.expansion.as_ref()?.reflow
     }
 }

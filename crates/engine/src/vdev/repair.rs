@@ -10,6 +10,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use stdx::Buf;
@@ -60,9 +61,16 @@ impl Top {
         mend: Mend,
         done: RepairDone,
     ) {
-        let Some(writes) = self.repairs((offset, birth), data, bad, mend) else {
+        let entered = Self::enter(Arc::clone(self));
+        // The places of another state of an expansion may hold something else by now.
+        let moves = self.replaced.load(Ordering::SeqCst) || self.reflow().is_some_and(|r| r.next.is_some());
+        let Some(writes) = self.repairs((offset, birth), data, bad, mend).filter(|_| !moves) else {
             return done(Repaired { failed: true, ..Repaired::default() });
         };
+        let done: RepairDone = Box::new(move |repaired| {
+            drop(entered);
+            done(repaired);
+        });
         let pending = Pending { left: writes.len() + 1, mended: Repaired::default(), done: Some(done) };
         let pending = Arc::new(Mutex::new(pending));
         for (leaf, at, parts) in writes {

@@ -179,7 +179,7 @@ fn expanded_raidz_survives_all_losses() {
         for grown in 1..=2u32 {
             for reflow in [None, Some(0), Some(1 << 16), Some(1 << 40)] {
                 for scratch in [false, true] {
-                    let reflow = reflow.map(|offset| ReflowState { offset, scratch });
+                    let reflow = reflow.map(|offset| ReflowState { offset, scratch, next: None });
                     let txgs = (1..=grown).map(|n| u64::from(n) * 10).collect();
                     let width = nparity + 2 + grown + u32::from(reflow.is_some());
                     let expansion = Some(Expansion { txgs, reflow });

@@ -5,9 +5,9 @@
 //! address space of a top-level vdev is then served by the plan that its layout makes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::config::{AllocBias, Kind, VdevConfig};
 use super::draid::{DraidGeometry, DraidPlan};
@@ -17,6 +17,7 @@ use super::mirror::MirrorPlan;
 use super::plan::{ChildRead, Children, Depth, Fault, ReadPlan};
 use super::queue::ReadDone;
 use super::raidz::{RaidzGeometry, RaidzPlan};
+use super::raidz_expand::ReflowState;
 use crate::error::{Error, Kind as ErrorKind, Result};
 
 /// Block whose cost stands for what space on a vdev is worth to users.
@@ -70,11 +71,30 @@ pub struct Top {
     children: Vec<Vec<Side>>,
     /// Bytes of blocks that are being written here, shared with the tops that had its place in earlier trees.
     pub(super) in_flight: Arc<AtomicU64>,
-    /// Writes under way that were started through this top.
+    /// Reads and writes under way that were started through this top.
     pub(super) writing: AtomicU64,
+    /// Another top has taken its place: repairs through it are refused.
+    pub(super) replaced: AtomicBool,
+    /// While set, writes to its range wait.
+    pub(super) gate: Mutex<Option<Gate>>,
 }
 
-/// A [`Top`] that somebody is about to write to.
+/// A write that waits until a range is copied.
+pub(super) type Held = Box<dyn FnOnce() + Send>;
+
+/// A range of the vdev that is being copied to its new place: its writes wait.
+pub(super) struct Gate {
+    range: std::ops::Range<u64>,
+    held: Vec<Held>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Gate({:?}, {} held)", self.range, self.held.len())
+    }
+}
+
+/// A [`Top`] that is about to be read or written.
 #[derive(Debug)]
 pub struct Entered(Arc<Top>);
 
@@ -119,18 +139,68 @@ impl Top {
             children,
             in_flight: before.map(|top| Arc::clone(&top.in_flight)).unwrap_or_default(),
             writing: AtomicU64::new(0),
+            replaced: AtomicBool::new(false),
+            gate: Mutex::default(),
         })
     }
 
-    /// Counts somebody who is about to write as a write under way.
+    /// The same vdev with another state of the expansion of its raidz; `None` when it is no raidz. While `copied` is being
+    /// copied, until [`Top::open_gate`], writes to that range of the new top wait.
+    pub fn reflowing(&self, state: ReflowState, copied: Option<std::ops::Range<u64>>) -> Option<Arc<Self>> {
+        let Layout::Raidz(geometry) = &self.layout else { return None };
+        Some(Arc::new(Self {
+            id: self.id,
+            name: self.name.clone(),
+            bias: self.bias,
+            ashift: self.ashift,
+            layout: Layout::Raidz(geometry.with_reflow(state)),
+            children: self.children.clone(),
+            in_flight: Arc::clone(&self.in_flight),
+            writing: AtomicU64::new(0),
+            replaced: AtomicBool::new(false),
+            gate: Mutex::new(copied.map(|range| Gate { range, held: Vec::new() })),
+        }))
+    }
+
+    /// Issues the writes that waited, and lets others pass.
+    pub fn open_gate(&self) {
+        let gate = self.gate.lock().take();
+        gate.into_iter().flat_map(|gate| gate.held).for_each(|write| write());
+    }
+
+    /// Keeps a write of these bytes while their range is being copied, or returns it.
+    pub(super) fn hold(&self, start: u64, end: u64, write: Held) -> Option<Held> {
+        match &mut *self.gate.lock() {
+            Some(gate) if start < gate.range.end && gate.range.start < end => {
+                gate.held.push(write);
+                None
+            }
+            _ => Some(write),
+        }
+    }
+
+    /// Says that another top has taken its place in the tree.
+    pub fn set_replaced(&self) {
+        self.replaced.store(true, Ordering::SeqCst);
+    }
+
+    /// The state of the expansion of its raidz, while one is under way.
+    pub fn reflow(&self) -> Option<ReflowState> {
+        match &self.layout {
+            Layout::Raidz(geometry) => geometry.reflow(),
+            _ => None,
+        }
+    }
+
+    /// Counts a read or write that is about to begin as one under way.
     pub fn enter(top: Arc<Self>) -> Entered {
-        top.writing.fetch_add(1, Ordering::AcqRel);
+        top.writing.fetch_add(1, Ordering::SeqCst);
         Entered(top)
     }
 
-    /// Writes under way that were started through this top.
+    /// Reads and writes under way that were started through this top.
     pub fn writing(&self) -> u64 {
-        self.writing.load(Ordering::Acquire)
+        self.writing.load(Ordering::SeqCst)
     }
 
     /// Bytes of blocks that are being written here now.
@@ -158,6 +228,8 @@ impl Top {
             children,
             in_flight: Arc::default(),
             writing: AtomicU64::new(0),
+            replaced: AtomicBool::new(false),
+            gate: Mutex::default(),
         })
     }
 

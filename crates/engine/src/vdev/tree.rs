@@ -93,6 +93,12 @@ impl Tree {
                 Layout::Indirect(_) => {
                     Layout::Indirect(RwLock::new(before.as_ref().and_then(|top| top.mapping())))
                 }
+                Layout::Raidz(geometry) if child.expanding && !geometry.is_reflowing() => {
+                    let state = before.as_ref().and_then(|top| top.reflow());
+                    let lost =
+                        || Error::corrupt("the state of the expansion is not known").on_vdev(&child.name());
+                    Layout::Raidz(geometry.resumed(state.ok_or_else(lost)?))
+                }
                 layout => layout,
             };
             let nested = nested(child, &leaves)?;

@@ -5,6 +5,7 @@
 //! Differs from OpenZFS: the sectors that raidz leaves unused at a block's end (skip sectors) are never written;
 //! it writes zeros there where that joins two writes. draid's padding is written as zeros, as there.
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use stdx::{AlignedBuf, Buf};
@@ -52,8 +53,9 @@ impl ChildWrite {
 pub struct WritePlan {
     /// The writes, by child and offset.
     pub writes: Vec<ChildWrite>,
-    /// `None`: one write, which is needed.
-    grid: Option<Grid>,
+    /// The places from which the block is to be readable, more than one while a reflow moves it. Empty: one write, which is
+    /// needed.
+    grids: Vec<Grid>,
 }
 
 impl WritePlan {
@@ -64,12 +66,38 @@ impl WritePlan {
         if rest > 0 {
             parts.push(zeros(rest));
         }
-        Self { writes: vec![ChildWrite { child: 0, area: Area::Data, offset, parts }], grid: None }
+        Self { writes: vec![ChildWrite { child: 0, area: Area::Data, offset, parts }], grids: Vec::new() }
     }
 
     /// A block on a raidz, born in `birth_txg`; `None` when the request makes no sense.
     pub fn raidz(geometry: &RaidzGeometry, offset: u64, data: &Buf, birth_txg: u64) -> Option<Self> {
-        Self::striped(geometry.grid(offset, u64::try_from(data.len()).ok()?, birth_txg)?, data)
+        let size = u64::try_from(data.len()).ok()?;
+        if !geometry.is_reflowing() {
+            return Self::striped(geometry.grid(offset, size, birth_txg)?, data);
+        }
+        let places = geometry.write_places(offset, size, birth_txg)?;
+        let mut grids = places.read.into_iter();
+        let mut plan = Self::striped(grids.next()?, data)?;
+        let columns = plan.grids.first()?.columns.clone();
+        let contents = contents(plan.grids.first()?, data)?;
+        let mut taken: HashSet<_> =
+            columns.iter().filter(|c| c.len > 0).map(|c| (c.child, c.area, c.offset)).collect();
+        plan.grids.extend(grids);
+        let next = plan.grids.get(1..)?.iter().map(|grid| &grid.columns);
+        for others in next.chain(&places.moved) {
+            for (column, parts) in others.iter().zip(&contents).filter(|(column, _)| column.len > 0) {
+                if taken.insert((column.child, column.area, column.offset)) {
+                    plan.writes.push(ChildWrite {
+                        child: column.child,
+                        area: column.area,
+                        offset: column.offset,
+                        parts: parts.clone(),
+                    });
+                }
+            }
+        }
+        plan.writes = joined(plan.writes);
+        Some(plan)
     }
 
     /// A block on a draid; `None` when the request makes no sense.
@@ -78,24 +106,10 @@ impl WritePlan {
     }
 
     fn striped(grid: Grid, data: &Buf) -> Option<Self> {
-        let parity = parity(&grid, data)?;
-        let mut parity_at = 0;
+        let contents = contents(&grid, data)?;
         let mut writes = Vec::with_capacity(grid.columns.len());
-        for (number, column) in grid.columns.iter().enumerate() {
-            let mut parts = Vec::with_capacity(2);
-            if grid.is_parity(number.checked_rem(grid.width)?) {
-                let end = usize::try_from(column.len).ok()?.checked_add(parity_at)?;
-                parts.push(parity.slice(parity_at..end));
-                parity_at = end;
-            } else {
-                parts.push(stretch(data, column)?);
-            }
-            let have = parts.iter().map(|part| part.len()).sum();
-            let want = usize::try_from(column.len.checked_add(column.zeros)?).ok()?;
-            if want > have {
-                parts.push(zeros(want - have));
-            }
-            if want > 0 {
+        for (column, parts) in grid.columns.iter().zip(contents) {
+            if parts.iter().any(|part| !part.is_empty()) {
                 writes.push(ChildWrite {
                     child: column.child,
                     area: column.area,
@@ -104,19 +118,44 @@ impl WritePlan {
                 });
             }
         }
-        Some(Self { writes: joined(writes), grid: Some(grid) })
+        Some(Self { writes: joined(writes), grids: vec![grid] })
     }
 
     /// Whether the block can still be read when the writes with these numbers failed on all sides.
     pub fn can_lose(&self, lost: &[usize]) -> bool {
         let lost: Vec<&ChildWrite> = lost.iter().filter_map(|&number| self.writes.get(number)).collect();
-        let Some(grid) = &self.grid else { return lost.is_empty() };
-        lost.is_empty()
-            || grid.stripes().all(|stripe| {
+        let survives = |grid: &Grid| {
+            grid.stripes().all(|stripe| {
                 let columns = stripe.iter().filter(|column| column.len > 0);
                 columns.filter(|column| lost.iter().any(|write| write.covers(column))).count() <= grid.nparity
             })
+        };
+        lost.is_empty() || !self.grids.is_empty() && self.grids.iter().all(survives)
     }
+}
+
+/// The bytes of each column, with the zeros that follow them.
+fn contents(grid: &Grid, data: &Buf) -> Option<Vec<Vec<Buf>>> {
+    let parity = parity(grid, data)?;
+    let mut parity_at = 0;
+    let mut all = Vec::with_capacity(grid.columns.len());
+    for (number, column) in grid.columns.iter().enumerate() {
+        let mut parts = Vec::with_capacity(2);
+        if grid.is_parity(number.checked_rem(grid.width)?) {
+            let end = usize::try_from(column.len).ok()?.checked_add(parity_at)?;
+            parts.push(parity.slice(parity_at..end));
+            parity_at = end;
+        } else {
+            parts.push(stretch(data, column)?);
+        }
+        let have = parts.iter().map(|part| part.len()).sum();
+        let want = usize::try_from(column.len.checked_add(column.zeros)?).ok()?;
+        if want > have {
+            parts.push(zeros(want - have));
+        }
+        all.push(parts);
+    }
+    Some(all)
 }
 
 /// A data column's bytes, fewer than its length where the block ends within a sector.

@@ -219,9 +219,9 @@ impl Zio {
         *self.tree.write() = tree;
     }
 
-    /// The top-level vdev of that number, to write to: until the guard is dropped, and as long as a write through it is
+    /// The top-level vdev of that number, to read or write: until the guard is dropped, and as long as a write through it is
     /// under way, [`Zio::drain`] waits. It is of the tree in force at some moment after the guard was made.
-    pub(crate) fn top_to_write(&self, id: u64) -> Option<Entered> {
+    pub(crate) fn top_to_use(&self, id: u64) -> Option<Entered> {
         loop {
             let top = Top::enter(self.tree().top(id)?);
             match self.tree().top(id) {
@@ -232,13 +232,14 @@ impl Zio {
         }
     }
 
-    /// Waits until all writes have ended that go to vdevs of an old tree, those apart that the tree in force still has.
+    /// Waits until all reads and writes have ended of vdevs of an old tree, those apart that the tree in force still has.
     #[doc(alias = "SCL_ZIO")]
     #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
     pub(crate) fn drain(&self, old: &Tree) {
         let now = self.tree();
         let is_kept = |top: &Arc<Top>| now.top(top.id).is_some_and(|kept| Arc::ptr_eq(&kept, top));
         for top in old.tops().filter(|top| !is_kept(top)) {
+            top.set_replaced();
             while top.writing() > 0 {
                 if !self.executor.help() {
                     std::thread::sleep(MENDING_TICK);

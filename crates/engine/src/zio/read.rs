@@ -284,10 +284,11 @@ impl Range {
 
 /// Reads a range of a top-level vdev, through its mapping when it was removed.
 pub fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
-    let Some(top) = zio.tree().top(range.vdev) else {
+    let Some(entered) = zio.top_to_use(range.vdev) else {
         let error = Error::corrupt(format!("top-level vdev {} does not exist", range.vdev));
         return done(CopyResult { error: Some(error), ..CopyResult::default() });
     };
+    let top = Arc::clone(entered.top());
     if top.is_removed() {
         return remap::read(zio, &top, range, depth, judge, done);
     }
@@ -296,7 +297,12 @@ pub fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done
         Ok(plan) => {
             let told = Arc::clone(&top);
             let executor = Arc::clone(zio.executor());
-            let done = Box::new(move |outcome| done(copy_result(&told, outcome)));
+            let done = Box::new(move |outcome| {
+                let result = copy_result(&told, outcome);
+                // What follows may write or wait for a change of the tree.
+                drop(entered);
+                done(result);
+            });
             Box::new(Drive { top, txg: range.birth, plan, judge, executor, done }).start();
         }
     }

@@ -243,7 +243,7 @@ impl Zio {
     fn write_again(self: &Arc<Self>, bp: &Blkptr, data: &stdx::Buf) -> Result<()> {
         for dva in bp.dvas() {
             let missing = || Error::new(Kind::NoDevice, "no such top-level vdev");
-            let top = self.top_to_write(u64::from(dva.vdev)).ok_or_else(missing)?;
+            let top = self.top_to_use(u64::from(dva.vdev)).ok_or_else(missing)?;
             let promise = Promise::default();
             let theirs = promise.clone();
             top.top().write(

@@ -287,7 +287,7 @@ impl Zio {
         for (index, dva) in dvas.into_iter().enumerate() {
             let (zio, left) = (Arc::clone(self), Arc::clone(&left));
             let finish = Box::new(move |outcome: Result<Vec<u64>>| zio.copy_done(&left, index, outcome));
-            match self.top_to_write(u64::from(dva.vdev)) {
+            match self.top_to_use(u64::from(dva.vdev)) {
                 Some(top) => top.top().write_as(class, dva.offset, data.clone(), txg, finish),
                 None => finish(Err(Error::new(Kind::NoDevice, "no such top-level vdev"))),
             }

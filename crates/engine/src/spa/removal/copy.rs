@@ -38,12 +38,15 @@ struct Join<T> {
 }
 
 /// Told how a request ended.
-type Told<T> = Box<dyn FnOnce(T) + Send>;
+pub(in crate::spa) type Told<T> = Box<dyn FnOnce(T) + Send>;
 /// Starts a request.
-type Start<'a, T> = Box<dyn FnOnce(Told<T>) + 'a>;
+pub(in crate::spa) type Start<'a, T> = Box<dyn FnOnce(Told<T>) + 'a>;
 
 /// Starts all and waits for all; returns how each ended.
-fn all<T: Send + 'static>(executor: &dyn Executor, starts: Vec<Start<'_, T>>) -> Vec<Option<T>> {
+pub(in crate::spa) fn all<T: Send + 'static>(
+    executor: &dyn Executor,
+    starts: Vec<Start<'_, T>>,
+) -> Vec<Option<T>> {
     if starts.is_empty() {
         return Vec::new();
     }

@@ -30,7 +30,7 @@
 //! under way; ranges that nothing refers to are never copied with their neighbours.
 
 mod condense;
-mod copy;
+pub(super) mod copy;
 mod evacuate;
 mod finish;
 mod log_vdev;

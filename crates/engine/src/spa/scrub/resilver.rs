@@ -27,7 +27,7 @@ impl Spa {
     }
 
     /// Whether the next txg begins a resilver.
-    pub(super) fn is_resilver_due(&self) -> bool {
+    pub(in crate::spa) fn is_resilver_due(&self) -> bool {
         let lacking = self.lacking();
         lacking.is_some()
             && lacking != *self.scanning.kept.lock()

@@ -1,0 +1,48 @@
+//! The allocator's part in the expansion of a raidz vdev: which ranges have to be copied.
+
+use std::ops::Range;
+
+use stdx::RangeSet;
+
+use super::allocator::SpaceAllocator;
+
+impl SpaceAllocator {
+    /// First byte after the last metaslab of a vdev: where the expansion of a raidz ends. 0 for an unknown vdev.
+    pub fn end_of_slabs(&self, vdev: u64) -> u64 {
+        self.vdev(vdev).and_then(|vdev| vdev.slabs.last().map(|slab| slab.end())).unwrap_or(0)
+    }
+
+    /// Ranges of a vdev, within `within`, that nothing may be allocated in: what is in use, and what was freed in the last
+    /// txgs. Stops after about `most` bytes; returns the ranges and where the search ended. Loads metaslabs; one that
+    /// cannot be loaded counts as in use.
+    pub fn not_allocatable(&self, vdev: u64, within: Range<u64>, most: u64) -> (RangeSet, u64) {
+        let mut found = RangeSet::new();
+        let mut reached = within.start;
+        let vdev = self.vdev(vdev);
+        for slab in vdev.iter().flat_map(|vdev| &vdev.slabs).filter(|slab| slab.end() > within.start) {
+            let (start, end) = (slab.start.max(within.start), slab.end().min(within.end));
+            if start >= end {
+                break;
+            }
+            self.load(slab);
+            let mut used = RangeSet::new();
+            used.insert(start, end);
+            for (start, end) in slab.lock().free.iter().flat_map(stdx::SizedRanges::iter) {
+                used.remove(start, end);
+            }
+            for (start, end) in used.iter() {
+                let left = most.saturating_sub(found.covered());
+                if left == 0 {
+                    return (found, reached);
+                }
+                reached = end.min(start.saturating_add(left));
+                found.insert(start, reached);
+                if reached < end {
+                    return (found, reached);
+                }
+            }
+            reached = end;
+        }
+        (found, reached)
+    }
+}

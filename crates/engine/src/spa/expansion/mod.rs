@@ -1,0 +1,357 @@
+//! Expansion of raidz vdevs: sectors move, txg by txg, to rows that have one more child.
+//!
+//! The geometry of reads and writes while sectors move is [`crate::vdev::raidz_expand`]'s. This module moves them.
+//!
+//! The state on disk is `ub_raidz_reflow_info` of the uberblock, a position and whether the moved bytes stand in the
+//! scratch area; the vdev's configuration says that it is being expanded, its ZAP how many bytes were copied and when.
+//!
+//! States, each a position (`n` is the width before):
+//! 1. *Attached*: position 0. Every block is read at width `n`.
+//! 2. *Scratch*: the first rows, as many as the boot areas hold, stand in the boot areas at width `n + 1`, and are read there.
+//! 3. *Moving*: rows before the position stand in their new places. Each txg copies the next ranges that are in use.
+//! 4. *Finished*: the configuration lists the expansion, the position is 0 again, the vdev has the new disk's space, and a
+//!    scrub begins.
+//!
+//! One txg makes one step, at the end of its work: the vdev gets the next position ([`crate::vdev::raidz_expand::ReflowState`]);
+//! reads and writes that know only the position before are waited for; the ranges between the positions are copied while
+//! writes to them wait; from then on such writes go to both places; the children are flushed; and the uberblock of the txg
+//! has the next position.
+//!
+//! Why power may be lost at any moment: until that uberblock is on disk, everything is read from where the position before
+//! has it. No copy overwrites that: the new place of sector `s` covers old places in row `s / (n + 1)`, and a step ends
+//! before that row comes within a row of the position on disk ([`safe_end`]). From position 0 there is no such step, so
+//! the first rows go to the boot areas first, which nothing else uses. From there they are copied to their new places, as
+//! often as it takes. Rows that a position cuts are read from their old places.
+//!
+//! A step needs all children. While one is absent, lacks something, is being replaced, or fails a request, the position
+//! stays; the vdev can be read and written, and resilvered.
+//!
+//! Lock order: the locks here are leaf locks.
+//!
+//! Source: vdev_raidz.c, OpenZFS 2.4. Differs from OpenZFS: copies are made in syncing context, not by a thread beside it;
+//! the scratch state takes two txgs, where OpenZFS writes the uberblock of one txg three times; no metaslab is closed to
+//! allocation, as writes to ranges being copied go to both places.
+
+mod copy;
+mod start;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nvpair::NvList;
+use ondisk::names::vdev_top;
+use parking_lot::Mutex;
+use zcommon::health::Health;
+
+pub(super) use self::start::BUSY;
+
+use self::copy::Form;
+use super::Spa;
+use super::activity::{Activity, Due, Moment};
+use super::layout::config::{TOP_ZAP, edit};
+use super::scrub::ScanFunc;
+use super::vdev_change::{NOT_YET, VdevChange};
+use crate::dmu::Tx;
+use crate::dsl::write::{Hooks as _, scan_state};
+use crate::error::{Error, Result};
+use crate::vdev::leaf::Leaf;
+use crate::vdev::plan::{Area, BOOT_START, DATA_START};
+use crate::vdev::raidz_expand::{Moved, ReflowState};
+use crate::vdev::top::{Layout, Top};
+use crate::zap::{Zap, ZapEdit};
+
+/// In a vdev's configuration: it is being expanded.
+const EXPANDING: &str = "raidz_expanding";
+/// In a vdev's configuration: the txgs of its expansions.
+const EXPAND_TXGS: &str = "raidz_expand_txgs";
+/// `DSS_FINISHED` of the expansion's state.
+const FINISHED: u64 = 2;
+/// Bytes that a txg copies, about.
+const STEP: u64 = 64 << 20;
+/// The same where nothing else advances while a txg is written.
+const SMALL_STEP: u64 = 1 << 20;
+/// How long a paused expansion rests before it looks at its devices again.
+const REST: Duration = Duration::from_secs(2);
+/// Bytes of the boot area.
+#[doc(alias = "VDEV_BOOT_SIZE")]
+const BOOT_SIZE: u64 = DATA_START - BOOT_START;
+
+/// The expansion under way.
+#[derive(Debug, Default)]
+pub(super) struct Expanding {
+    active: AtomicBool,
+    /// It waits for its devices.
+    paused: AtomicBool,
+    /// When it looks at them again.
+    rest_until: Mutex<Duration>,
+    /// What the uberblock of the txg being written says of it.
+    next: Mutex<Option<u64>>,
+}
+
+impl Activity for Expanding {
+    fn is_due(&self, spa: &Spa) -> Due {
+        let rests = || *self.rest_until.lock() > spa.pool.env.clock.monotonic();
+        if self.active.load(Ordering::Acquire) && !rests() { Due::Now } else { Due::No }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        if !self.active.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match moment {
+            Moment::BeforeTasks => Ok(()),
+            Moment::AfterTasks => spa.end_expansion(tx),
+            Moment::Last => spa.expand_step(tx),
+        }
+    }
+}
+
+/// The first sector that may not be copied while the position on disk is sector `position`, for a vdev that had `width`
+/// children: the row of its new place would come within a row of what is read at the old width.
+#[doc(alias = "raidz_reflow_impl")]
+fn safe_end(position: u64, width: u64) -> u64 {
+    let rows = position.checked_div(width).unwrap_or(0).saturating_sub(1);
+    rows.saturating_mul(width.saturating_add(1))
+}
+
+/// Bytes of the vdev that its boot areas hold at the new width.
+fn scratch_size(top: &Top) -> u64 {
+    let width = u64::try_from(top.children().len()).unwrap_or(0);
+    ((BOOT_SIZE >> top.ashift) << top.ashift).saturating_mul(width)
+}
+
+/// Whether a raidz that gets its `width`th child can be expanded: from the scratch area on each step must come further.
+#[doc(alias = "vdev_raidz_attach_check")]
+pub(super) fn can_expand(width: u64, ashift: u32) -> bool {
+    let scratch = (BOOT_SIZE >> ashift).saturating_mul(width);
+    width > 1 && safe_end(scratch, width - 1) > scratch
+}
+
+/// Whether every child is there and lacks nothing.
+fn is_whole(top: &Top) -> bool {
+    let well = |leaf: &Arc<Leaf>| {
+        leaf.is_writable() && leaf.health() == Health::ONLINE && leaf.dtl.read().ranges().is_empty()
+    };
+    copy::leaves(top).is_some_and(|leaves| leaves.iter().all(well))
+}
+
+impl Spa {
+    /// The vdev that is being expanded.
+    fn expanding_top(&self) -> Option<Arc<Top>> {
+        self.pool.zio.tree().tops().find(|top| top.reflow().is_some()).cloned()
+    }
+
+    /// Whether a raidz is being expanded.
+    #[doc(alias = "spa_raidz_expand")]
+    pub fn is_expanding(&self) -> bool {
+        self.expanding.active.load(Ordering::Acquire)
+    }
+
+    /// Whether the expansion waits for its devices (`pres_waiting_for_resilver`).
+    pub fn expansion_waits(&self) -> bool {
+        self.is_expanding() && self.expanding.paused.load(Ordering::Acquire)
+    }
+
+    /// Bytes that the expansion under way has still to copy, about; `None` when there is none.
+    pub fn expansion_left(&self) -> Option<u64> {
+        let top = self.expanding_top()?;
+        let at = top.reflow().map_or(0, |reflow| reflow.offset);
+        let allocated = self.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated);
+        let size = u128::from(self.space.end_of_slabs(top.id)).max(1);
+        let done = u128::from(allocated) * u128::from(at).min(size) / size;
+        Some(allocated.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX)))
+    }
+
+    /// Continues what an earlier import has begun.
+    pub(super) fn continue_expansion(&self) {
+        self.expanding.active.store(self.expanding_top().is_some(), Ordering::Release);
+    }
+
+    /// What the uberblock of the txg says of the expansion; `last` is what the one before says.
+    pub(super) fn reflow_info(&self, last: u64) -> u64 {
+        let next = self.expanding.next.lock().take();
+        // A child that has missed something since the copy may lack it at the new place.
+        let whole = || self.expanding_top().is_none_or(|top| is_whole(&top));
+        next.filter(|next| *next == 0 || whole()).unwrap_or(last)
+    }
+
+    /// Puts the vdev into another state of its expansion, and waits for what was begun in the one before.
+    fn set_reflow(
+        &self,
+        top: &Top,
+        state: ReflowState,
+        copied: Option<std::ops::Range<u64>>,
+    ) -> Option<Arc<Top>> {
+        let new = top.reflowing(state, copied)?;
+        let zio = &self.pool.zio;
+        let old = zio.tree();
+        zio.set_tree(Arc::new(old.with_top(old.config.clone(), new.id, Some(Arc::clone(&new)))));
+        self.space.set_top(&new);
+        zio.drain(&old);
+        Some(new)
+    }
+
+    /// Where the next step ends, and what is to be copied for it; `None` when no step can be made safely.
+    fn next_step(&self, top: &Top, synced: Moved) -> Option<(Moved, Vec<(u64, u64)>)> {
+        if synced.offset == 0 {
+            let offset = scratch_size(top);
+            return Some((Moved { offset, scratch: true }, vec![(0, offset)]));
+        }
+        if synced.scratch {
+            return Some((Moved { scratch: false, ..synced }, vec![(0, synced.offset)]));
+        }
+        let width = u64::try_from(top.children().len()).ok()?.checked_sub(1)?;
+        let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
+        let limit = limit.min(self.space.end_of_slabs(top.id));
+        let most = if self.is_threaded() { STEP } else { SMALL_STEP };
+        let (_, offset) = self.space.not_allocatable(top.id, synced.offset..limit, most);
+        (offset > synced.offset).then_some((Moved { offset, scratch: false }, Vec::new()))
+    }
+
+    /// One step of the expansion.
+    fn expand_step(&self, tx: &Tx) -> Result<()> {
+        let Some(top) = self.expanding_top() else { return Ok(()) };
+        let synced = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info);
+        let step = match is_whole(&top) {
+            true => self.next_step(&top, synced.synced()),
+            false => None,
+        };
+        let Some((next, ranges)) = step else { return self.pause_expansion(&top, synced) };
+        let from = if synced.offset == next.offset { 0 } else { synced.offset };
+        let state = ReflowState { next: Some(next), ..synced };
+        let range = from..next.offset;
+        let Some(top) = self.set_reflow(&top, state, Some(range.clone())) else { return Ok(()) };
+        let done = self.copy_step(&top, synced.synced(), (next, range), ranges, tx);
+        top.open_gate();
+        match done {
+            Ok(bytes) => {
+                self.expanding.paused.store(false, Ordering::Release);
+                *self.expanding.next.lock() = Some(next.to_uberblock());
+                self.note_copied_bytes(top.id, bytes, tx)
+            }
+            Err(_) => self.pause_expansion(&top, synced),
+        }
+    }
+
+    /// Copies what lies between two positions; returns how many bytes.
+    fn copy_step(
+        &self,
+        top: &Top,
+        synced: Moved,
+        (next, range): (Moved, std::ops::Range<u64>),
+        ranges: Vec<(u64, u64)>,
+        tx: &Tx,
+    ) -> Result<u64> {
+        let width = u64::try_from(top.children().len()).unwrap_or(0);
+        let area = |scratch: bool| if scratch { Area::Boot } else { Area::Data };
+        let from = match synced.scratch {
+            true => Form { width, area: Area::Boot },
+            false => Form { width: width.saturating_sub(1), area: Area::Data },
+        };
+        let to = Form { width, area: area(next.scratch) };
+        let ranges = match ranges.is_empty() {
+            true => self.space.not_allocatable(top.id, range, u64::MAX).0.iter().collect(),
+            false => ranges,
+        };
+        copy::copy(&*self.pool.env.executor, top, &ranges, (from, to), tx.txg())?;
+        let bytes = ranges.iter().map(|(start, end)| end - start).sum();
+        // The bytes of the scratch area count when they are at their places.
+        Ok(if next.scratch { 0 } else { bytes })
+    }
+
+    /// The position stays where it is on disk until the devices are well.
+    fn pause_expansion(&self, top: &Top, synced: ReflowState) -> Result<()> {
+        let end = self.space.end_of_slabs(top.id);
+        if synced.offset >= end && !synced.scratch {
+            return Ok(());
+        }
+        self.expanding.paused.store(true, Ordering::Release);
+        *self.expanding.rest_until.lock() = self.pool.env.clock.monotonic().saturating_add(REST);
+        if top.reflow() != Some(synced) {
+            self.set_reflow(top, synced, None);
+        }
+        Ok(())
+    }
+
+    fn expanding_zap(&self, vdev: u64) -> Result<u64> {
+        let zap = self.config.lock().top(vdev).and_then(|top| top.u64(TOP_ZAP));
+        zap.ok_or_else(|| Error::corrupt(format!("vdev {vdev} has no ZAP")))
+    }
+
+    fn note_copied_bytes(&self, vdev: u64, bytes: u64, tx: &Tx) -> Result<()> {
+        let number = self.expanding_zap(vdev)?;
+        let name = vdev_top::RAIDZ_EXPAND_BYTES_COPIED;
+        let before = Zap::open(&self.mos.view().object(number)?)?.u64(name)?.unwrap_or(0);
+        ZapEdit::open(&mut self.mos.handle(number)?.edit(tx))?.update(name, before.saturating_add(bytes))
+    }
+
+    /// Ends the expansion when the uberblock on disk says that everything has moved.
+    #[doc(alias = "raidz_reflow_complete_sync")]
+    fn end_expansion(&self, tx: &Tx) -> Result<()> {
+        let Some(top) = self.expanding_top() else { return Ok(()) };
+        let synced = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info);
+        if synced.offset < self.space.end_of_slabs(top.id) || synced.scratch {
+            return Ok(());
+        }
+        let Layout::Raidz(geometry) = &top.layout else { return Ok(()) };
+        let mut txgs = geometry.expansion.as_ref().map(|grown| grown.txgs.clone()).unwrap_or_default();
+        txgs.push(tx.txg().saturating_add(NOT_YET));
+        let mut change = VdevChange::of(self);
+        let guid = self.config.lock().top(top.id).and_then(|top| top.u64("guid")).unwrap_or(0);
+        edit(&mut change.root, guid, &mut |vdev: &mut NvList| {
+            vdev.remove(EXPANDING);
+            vdev.remove(EXPAND_TXGS);
+            vdev.add(EXPAND_TXGS, txgs.clone());
+        });
+        self.change_vdevs(change, tx)?;
+        self.expanding.active.store(false, Ordering::Release);
+        self.expanding.paused.store(false, Ordering::Release);
+        *self.expanding.next.lock() = Some(0);
+        let number = self.expanding_zap(top.id)?;
+        let object = self.mos.handle(number)?;
+        ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_STATE, FINISHED)?;
+        ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_END_TIME, self.pool.env.now())?;
+        let (name, width) = (&self.pool.name, top.children().len());
+        let text = format!("{name} vdev {} new width {width}", top.id);
+        self.log("raidz vdev expansion completed", "", 0, &text, tx)?;
+        // Without the space of the new disk the vdev is whole, too; `zpool online -e` tries again.
+        let _ = self.grow(&[top.id], tx);
+        let at = self.datasets.at(tx, self);
+        if scan_state::running(&at)?.is_none() && !self.is_resilver_due() {
+            self.begin_scan(&at, ScanFunc::Scrub)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Below the end that [`safe_end`] returns, no new place covers an old one that is still read.
+    #[test]
+    fn no_copy_covers_what_is_still_read_at_the_old_width() {
+        for width in 2..12_u64 {
+            for position in (width * 3..width * 60).step_by(7) {
+                let end = safe_end(position, width);
+                for sector in position..end {
+                    let row = sector / (width + 1);
+                    // The last old sector of that row; rows of `width` sectors that the position cuts are still read.
+                    assert!(row * width + width - 1 + width <= position, "{width} {position} {sector}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn steps_advance_from_the_scratch_area_on() {
+        assert!(can_expand(3, 9) && can_expand(255, 12) && can_expand(20, 16) && !can_expand(60, 16));
+        let mut position = (BOOT_SIZE >> 12) * 5;
+        for _ in 0..40 {
+            let next = safe_end(position, 4);
+            assert!(next > position);
+            position = next;
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! raidz vdevs that get another disk: what real zdb says at each stop, and after the end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::sync::Arc;
+
+use engine::dmu::NewObject;
+use engine::env::Env;
+use engine::spa::attach::{Attach, NewDevice};
+use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::{OpenOptions, Spa};
+use engine::vdev::config::AllocBias;
+use ondisk::{ObjectType, ObjsetType};
+use stdx::rng::Rng;
+use testkit::golden;
+use testkit::{pools, tree, zdb};
+
+const POOL: &str = "wide";
+const SIZE: u64 = 96 << 20;
+const BLOCK: usize = 128 << 10;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    spa: Option<Arc<Spa>>,
+    /// Data written: dataset, object, seed, number of blocks.
+    written: Vec<((u64, u64), u64, usize)>,
+}
+
+impl Bench {
+    fn new(nparity: u32, disks: usize, ashift: u32) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let children = (1..=disks).map(|n| pools::leaf(&dir.path().join(format!("disk{n}")), SIZE)).collect();
+        let vdev = VdevSpec::Raidz { parity: nparity, children };
+        let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: Some(ashift) }];
+        let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+        Self { dir, spa: Some(spa), written: Vec::new() }
+    }
+
+    fn spa(&self) -> &Arc<Spa> {
+        self.spa.as_ref().unwrap()
+    }
+
+    /// Writes blocks of several sizes into a new dataset.
+    fn fill(&mut self, seed: u64, blocks: usize) {
+        let spa = Arc::clone(self.spa());
+        let name = format!("{POOL}/data{seed}");
+        let number =
+            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+        let data = spa.datasets.open(&*spa, number).unwrap();
+        let tx = spa.begin().unwrap();
+        let size = if seed % 2 == 0 { BLOCK } else { 8 << 10 };
+        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, size as u64);
+        let object = data.objset.create_object(&tx, new).unwrap();
+        drop(tx);
+        let mut random = Rng::new(seed);
+        for at in 0..blocks {
+            let tx = spa.begin().unwrap();
+            object.write(&tx, (at * BLOCK) as u64, &bytes(&mut random)).unwrap();
+        }
+        self.written.push(((number, object.number), seed, blocks));
+    }
+
+    fn compare(&self) {
+        let spa = self.spa();
+        for ((dataset, object), seed, blocks) in &self.written {
+            let data = spa.datasets.open(&**spa, *dataset).unwrap();
+            let stored = data.objset.view().object(*object).unwrap();
+            let mut random = Rng::new(*seed);
+            for at in 0..*blocks {
+                let read = stored.read_vec((at * BLOCK) as u64, BLOCK).unwrap();
+                assert!(read == bytes(&mut random), "other bytes in block {at} of data{seed}");
+            }
+        }
+    }
+
+    fn attach(&self, name: &str, size: u64) -> engine::Result<()> {
+        let spa = self.spa();
+        let target = spa.pool.tree().config.children[0].guid;
+        let leaf = pools::leaf(&self.dir.path().join(name), size);
+        let device = NewDevice::Fresh { leaf, ashift: None };
+        spa.attach(Attach { target, device, replacing: false, sequential: false })
+    }
+
+    /// Exports, asks zdb, imports.
+    fn cycle(&mut self) {
+        self.close();
+        self.open();
+    }
+
+    fn close(&mut self) {
+        self.spa.take().unwrap().export().unwrap();
+        if zdb::installed() {
+            zdb::verify(self.dir.path(), POOL).unwrap();
+        }
+    }
+
+    fn open(&mut self) {
+        self.spa = Some(pools::import_dir(self.dir.path(), POOL).unwrap());
+    }
+
+    fn finish(&self) {
+        for _ in 0..3000 {
+            if !self.spa().is_expanding() {
+                self.spa().sync().unwrap();
+                return;
+            }
+            self.spa().sync().unwrap();
+        }
+        panic!("the expansion does not end: {:?} left", self.spa().expansion_left());
+    }
+}
+
+fn bytes(random: &mut Rng) -> Vec<u8> {
+    (0..BLOCK / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect()
+}
+
+#[test]
+fn a_raidz_is_whole_at_each_stop_of_its_expansion() {
+    let mut bench = Bench::new(1, 3, 12);
+    bench.fill(1, 20);
+    bench.fill(2, 30);
+    for round in 0..1_u64 {
+        let space = bench.spa().space.vdev_stats(0).unwrap().space;
+        bench.attach(&format!("new{round}"), SIZE).unwrap();
+        assert!(bench.attach("other", SIZE).is_err());
+        let mut stops = 0;
+        while bench.spa().is_expanding() {
+            bench.fill(10 + round * 100 + stops, 2);
+            bench.cycle();
+            stops += 1;
+            assert!(stops < 60);
+        }
+        assert!(stops > 1, "the pool was never seen amid its expansion");
+        bench.spa().sync().unwrap();
+        assert!(bench.spa().space.vdev_stats(0).unwrap().space > space);
+        bench.fill(50 + round, 20);
+        bench.cycle();
+        bench.compare();
+    }
+    assert!(bench.attach("third", SIZE).unwrap_err().to_string().contains("expanded before"));
+}
+
+#[test]
+fn all_parities_grow_under_writers() {
+    for (nparity, disks, ashift) in [(1, 2, 9), (2, 4, 9), (3, 5, 12)] {
+        let mut bench = Bench::new(nparity, disks, ashift);
+        bench.fill(1, 150);
+        bench.attach("new", SIZE).unwrap();
+        for seed in 3..9 {
+            bench.fill(seed, 30);
+        }
+        bench.finish();
+        bench.fill(20, 30);
+        bench.cycle();
+        bench.compare();
+    }
+}
+
+#[test]
+fn any_one_disk_may_be_lost_after_an_expansion() {
+    let mut bench = Bench::new(1, 3, 9);
+    bench.fill(1, 100);
+    bench.attach("new", SIZE).unwrap();
+    bench.fill(2, 100);
+    bench.finish();
+    bench.close();
+    // A lost disk must not be found under the path that its label names.
+    let saved = tempfile::tempdir().unwrap();
+    pools::copy(bench.dir.path(), saved.path());
+    for disk in ["disk1", "disk2", "disk3", "new"] {
+        std::fs::remove_file(bench.dir.path().join(disk)).unwrap();
+    }
+    for lost in ["disk1", "disk3", "new"] {
+        let aside = tempfile::tempdir().unwrap();
+        pools::copy(saved.path(), aside.path());
+        std::fs::remove_file(aside.path().join(lost)).unwrap();
+        bench.spa = Some(pools::import_dir(aside.path(), POOL).unwrap());
+        bench.compare();
+        bench.spa.take().unwrap().export().unwrap();
+    }
+}
+
+/// The pool has no sync thread: between two calls its images are what power lost then would leave.
+#[test]
+fn power_may_be_lost_after_each_txg() {
+    let mut bench = Bench::new(1, 3, 12);
+    bench.fill(1, 60);
+    bench.attach("new", SIZE).unwrap();
+    let mut scratch = 0;
+    for txg in 0..8 {
+        scratch += u32::from(bench.spa().uberblock().raidz_reflow_info >> 55 == 1);
+        let aside = tempfile::tempdir().unwrap();
+        pools::copy(bench.dir.path(), aside.path());
+        let live = bench.spa.replace(pools::import_dir(aside.path(), POOL).unwrap());
+        bench.compare();
+        bench.finish();
+        bench.spa.take().unwrap().export().unwrap();
+        if zdb::installed() {
+            zdb::verify(aside.path(), POOL).unwrap();
+        }
+        bench.spa = live;
+        if txg % 2 == 0 {
+            bench.fill(10 + txg, 2);
+        }
+        bench.spa().sync().unwrap();
+    }
+    assert!(scratch > 0, "no image was of the scratch state");
+}
+
+#[test]
+fn disks_that_do_not_fit_are_refused() {
+    let bench = Bench::new(1, 3, 9);
+    let why = bench.attach("small", SIZE / 2).unwrap_err().to_string();
+    assert!(why.contains("device is too small"), "{why}");
+    assert!(!bench.spa().is_expanding());
+}
+
+#[test]
+fn an_expansion_that_the_kernel_began_comes_to_its_end() {
+    let Some(golden) = golden::get("expand-cut") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(&golden.dir, dir.path());
+    let spa = pools::import_at(dir.path(), golden.pool_name(), OpenOptions::default()).unwrap();
+    let space = spa.space.vdev_stats(0).unwrap().space;
+    for _ in 0..3000 {
+        if !spa.is_expanding() {
+            break;
+        }
+        spa.sync().unwrap();
+    }
+    spa.sync().unwrap();
+    assert!(!spa.is_expanding() && spa.space.vdev_stats(0).unwrap().space > space);
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), golden.pool_name()).unwrap();
+    }
+    let (name, covers) = golden.manifests().into_iter().find(|(name, _)| name == "live").unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let dirs = [dir.path().to_owned()];
+    let pool = zutil::import::open_pool(&env, &dirs, golden.pool_name(), OpenOptions::default()).unwrap();
+    let found = tree::Tree::read(&pool, &covers).unwrap();
+    let label = format!("expand-cut/{name}");
+    let excuse = |path: &[u8], have: &mut _, want: &_| tree::excuse_golden(&label, path, have, want);
+    let wrong = found.differences(&label, &golden.manifest(&name).unwrap(), &excuse);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
