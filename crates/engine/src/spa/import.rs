@@ -236,12 +236,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
             let what = "one or more devices is currently unavailable";
             return Err(Error::new(Kind::NoDevice, what).on_vdev(&top.name));
         }
-        let again = |geometry: &crate::vdev::raidz::RaidzGeometry| {
-            geometry.is_reflowing() && geometry.expansion.as_ref().is_some_and(|grown| !grown.txgs.is_empty())
-        };
-        if matches!(&top.layout, Layout::Raidz(geometry) if again(geometry)) {
-            return refuse("a raidz vdev is being expanded for the second time".into());
-        }
     }
     Ok(())
 }

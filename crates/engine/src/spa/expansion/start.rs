@@ -11,7 +11,7 @@ use nvpair::NvList;
 use ondisk::names::vdev_top;
 use zcommon::features::Feature;
 
-use super::{EXPAND_TXGS, EXPANDING, can_expand, copy, is_whole};
+use super::{EXPANDING, can_expand, copy, is_whole};
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
@@ -46,10 +46,6 @@ impl Spa {
         // A raidz below another vdev has the number that it has there.
         let top =
             self.pool.zio.tree().top(id).filter(|top| self.is_top(top, what.target)).ok_or_else(missing)?;
-        if old.contains(EXPAND_TXGS) {
-            let what = "not supported yet: expanding a raidz vdev that was expanded before";
-            return Err(Error::unsupported(what));
-        }
         let joining = self.joining(&what.device, old, tx)?;
         let first = old.nvlist_array("children").and_then(|children| children.first()?.u64("guid"));
         self.fits(&joining, first.unwrap_or(0), old)?;
