@@ -6,6 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
+use engine::spa::Spa;
 use engine::taskq::Promise;
 use engine::types::Bookmark;
 use engine::zio::alloc::Class;
@@ -46,6 +47,48 @@ fn the_mos_of_a_fragmented_pool_is_written_to_an_end() {
     }
 }
 
+const PROPS: WriteProps = WriteProps {
+    object_type: ObjectType::PLAIN_FILE_CONTENTS,
+    level: 0,
+    checksum: ChecksumType::Fletcher4,
+    compress: CompressType::Off,
+    complevel: 0,
+    copies: 1,
+    gang_copies: 0,
+    class: Class::Normal,
+    embed: false,
+    hole_birth: true,
+    nopwrite: false,
+    dedup: Dedup::Off,
+    encrypt: false,
+};
+
+/// Writes a block that is too large for any free piece.
+fn gang(spa: &Spa, props: WriteProps, (txg, may_wait): (u64, bool)) -> engine::Result<Blkptr> {
+    let promise = Promise::default();
+    let theirs = promise.clone();
+    let data = vec![1; 8 << 10].as_slice().into();
+    let (old, at) = (Blkptr::default(), Bookmark::default());
+    let request = WriteRequest { stored: None, data, props, old, placed: None, txg, at, may_wait };
+    spa.pool.zio.write(request, Box::new(move |end| theirs.set(end)));
+    promise.wait(&**spa.pool.zio.executor())
+}
+
+/// Whatever the copies of its headers, the pointer of a gang of gangs counts all space that was allocated for it.
+#[test]
+fn the_pointer_of_a_gang_counts_all_of_its_space() {
+    for (copies, gang_copies) in [(1, 0), (1, 1), (2, 2), (2, 0), (3, 0)] {
+        let (spa, _disks) = new_pool(&env(7), Shape::Single.into(), &Arc::new(Record::default())).unwrap();
+        spa.space.force_ganging(SMALLEST);
+        let hold = spa.begin().unwrap();
+        let free = || spa.space.allocatable(0).covered();
+        let before = free();
+        let bp = gang(&spa, WriteProps { copies, gang_copies, ..PROPS }, (hold.txg(), true)).unwrap();
+        let counted: u64 = bp.dvas().map(|dva| dva.asize).sum();
+        assert_eq!(counted, before - free(), "{copies} copies, {gang_copies} of headers");
+    }
+}
+
 /// A commit holds a transaction while it places a block: a block that would be a gang goes into the log instead, as its
 /// pieces would wait for devices.
 #[test]
@@ -53,30 +96,7 @@ fn what_must_not_wait_is_no_gang() {
     let (spa, _disks) = new_pool(&env(7), Shape::Single.into(), &Arc::new(Record::default())).unwrap();
     spa.space.force_ganging(SMALLEST);
     let hold = spa.begin().unwrap();
-    let written = |may_wait: bool| {
-        let promise = Promise::default();
-        let theirs = promise.clone();
-        let props = WriteProps {
-            object_type: ObjectType::PLAIN_FILE_CONTENTS,
-            level: 0,
-            checksum: ChecksumType::Fletcher4,
-            compress: CompressType::Off,
-            complevel: 0,
-            copies: 1,
-            class: Class::Normal,
-            embed: false,
-            hole_birth: true,
-            nopwrite: false,
-            dedup: Dedup::Off,
-            encrypt: false,
-        };
-        let data = vec![1; 8 << 10].as_slice().into();
-        let (old, at) = (Blkptr::default(), Bookmark::default());
-        let request =
-            WriteRequest { stored: None, data, props, old, placed: None, txg: hold.txg(), at, may_wait };
-        spa.pool.zio.write(request, Box::new(move |end| theirs.set(end)));
-        promise.wait(&**spa.pool.zio.executor())
-    };
+    let written = |may_wait| gang(&spa, PROPS, (hold.txg(), may_wait));
     assert!(written(true).unwrap().is_gang());
     assert_eq!(written(false).unwrap_err().kind(), engine::Kind::Fragmented);
 }

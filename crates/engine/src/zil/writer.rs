@@ -39,6 +39,7 @@ const PROPS: WriteProps = WriteProps {
     compress: CompressType::Off,
     complevel: 0,
     copies: 1,
+    gang_copies: 0,
     class: Class::Log,
     embed: false,
     hole_birth: false,

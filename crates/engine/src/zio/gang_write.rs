@@ -52,7 +52,10 @@ struct Pieces {
 /// Writes `data` (compressed and checked already: `bp` says so) as a gang.
 pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, txg: u64, done: WriteDone) {
     let unit = u64::try_from(GANG_SIZE).unwrap_or(MIN_BLOCK_SIZE);
-    let copies = (props.copies + 1).min(if bp.is_encrypted() { 2 } else { 3 });
+    let copies = match props.gang_copies {
+        0 => (props.copies + 1).min(if bp.is_encrypted() { 2 } else { 3 }),
+        given => given,
+    };
     let request =
         AllocRequest { psize: unit, copies, class: props.class, txg, gang: true, fewer_will_do: true };
     let header = match zio.allocator().and_then(|a| a.allocate(&request)) {
@@ -102,7 +105,11 @@ fn write_pieces(
     done: WriteDone,
 ) {
     let (props, txg) = (gang.props, gang.txg);
+    // The space of what lies below is counted copy by copy in this header's DVAs: below, nothing has more copies.
+    let copies = u8::try_from(gang.header.len()).unwrap_or(u8::MAX);
     let props = WriteProps {
+        copies: props.copies.min(copies),
+        gang_copies: copies,
         compress: CompressType::Off,
         level: 0,
         embed: false,

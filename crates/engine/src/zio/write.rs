@@ -48,6 +48,9 @@ pub struct WriteProps {
     pub complevel: u8,
     /// Copies.
     pub copies: u8,
+    /// Copies of the header, should it become a gang; 0: one more than of the block, as far as its pointer has room.
+    #[doc(alias = "zp_gang_copies")]
+    pub gang_copies: u8,
     /// Allocation class.
     pub class: Class,
     /// It may lie in its pointer.

@@ -145,6 +145,7 @@ impl Policy {
             compress,
             complevel,
             copies: self.copies_of(kind, level, metadata),
+            gang_copies: 0,
             class: self.class(kind, metadata, size),
             embed: self.embed && !self.encrypt,
             hole_birth: self.hole_birth,
