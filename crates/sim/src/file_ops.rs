@@ -219,7 +219,12 @@ impl Actor {
         };
         let (theirs, tree) = (self.writer(&from)?, self.tree(&from));
         let Some(source) = self.some_file(&tree) else { return Ok(()) };
-        let block = theirs.objset.handle(source)?.dnode().datablksz();
+        let handle = theirs.objset.handle(source)?;
+        // Blocks that are not written yet are waited for, which closes the txg.
+        if !handle.is_clean() && !self.may_split && !self.syncs_splits {
+            return Ok(());
+        }
+        let block = handle.dnode().datablksz();
         let mut offset = || if self.random.below(3) == 0 { self.random.below(3) * block } else { 0 };
         let (at, to) = (offset(), offset());
         let len = if self.random.below(2) == 0 { self.random.below(4) * block } else { LARGE };
