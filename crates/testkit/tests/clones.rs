@@ -1,4 +1,5 @@
 //! Cloned blocks: files against a model, reference counts against the real zdb, and clone tables that come to nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
