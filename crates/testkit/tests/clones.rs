@@ -271,7 +271,8 @@ impl Run {
         let key = self.file();
         let fs = &self.fs[key.0];
         fs.unlink(fs.root, &[b'f', b'0' + key.1]).unwrap();
-        (self.files.remove(&key), self.model.remove(&key));
+        self.files.remove(&key);
+        self.model.remove(&key);
     }
 
     fn snapshot(&mut self) {
