@@ -3,6 +3,9 @@
 //! ```text
 //! cargo run -p xtask -- zts [OPTIONS] [GROUP | GROUP/TEST]...
 //!   --full             tests of common.run and linux.run, not only of sanity.run
+//!   --all              all groups with --full; those with results of the same binary are left out
+//!   --tree FOLDER      a file system tree with another release's zfs-test (default /: the machine's own)
+//!   --jobs N           groups that run side by side (default 1)
 //!   --binary PATH      the binary to test (default target/debug/aquifer)
 //!   --disks N          loop devices given to the tests (default 3)
 //!   --timeout SECONDS  for one test (default: the run file's)
@@ -23,6 +26,9 @@ mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use results::Results;
 use runfile::Group;
@@ -36,6 +42,9 @@ const PACKAGE: &str = "/usr/share/zfs";
 #[derive(Debug)]
 struct Options {
     full: bool,
+    all: bool,
+    tree: PathBuf,
+    jobs: usize,
     binary: PathBuf,
     disks: u32,
     timeout: Option<u64>,
@@ -49,6 +58,9 @@ impl Options {
     fn parse(args: &[String], root: &Path) -> Result<Self, String> {
         let mut options = Self {
             full: false,
+            all: false,
+            tree: PathBuf::from("/"),
+            jobs: 1,
             binary: root.join("target/debug/aquifer"),
             disks: 3,
             timeout: None,
@@ -63,6 +75,9 @@ impl Options {
             let number = |word: &String| word.parse().map_err(|_| format!("{arg} needs a number"));
             match arg.as_str() {
                 "--full" => options.full = true,
+                "--all" => (options.all, options.full) = (true, true),
+                "--tree" => options.tree = PathBuf::from(value()?),
+                "--jobs" => options.jobs = usize::try_from(number(value()?)?).unwrap_or(1).max(1),
                 "--list" => options.list = true,
                 "--table" => options.table = true,
                 "--binary" => options.binary = PathBuf::from(value()?),
@@ -91,31 +106,57 @@ pub fn main(args: &[String], root: &Path) -> ExitCode {
 
 fn run(args: &[String], root: &Path) -> Result<bool, String> {
     let options = Options::parse(args, root)?;
+    if options.all {
+        results::of_build(&options.out, &options.binary)?;
+    }
     let mut results = Results::open(&options.out.join("results"))?;
     if options.table {
         return table::write(&results, &root.join("docs/zts.md")).map(|()| true);
     }
-    let groups = wanted(&options)?;
+    let mut groups = wanted(&options)?;
+    if options.all {
+        groups.retain(|group| !group.tests.iter().all(|test| results.has(&format!("{}/{test}", group.name))));
+    }
     if options.list {
         for group in &groups {
             println!("{}: {}", group.name, group.tests.join(" "));
         }
         return Ok(true);
     }
-    let mut good = true;
-    for group in &groups {
-        let lines = room::run(group, &options)?;
-        good &= lines.iter().all(|line| line.outcome != results::Outcome::Fail);
-        println!("{}: {}", group.name, results::tally(&lines));
-        results.merge(lines)?;
-    }
-    Ok(good)
+    run_all(&groups, &options, &mut results)
+}
+
+/// Runs groups, `jobs` of them at a time. A group whose sandbox fails does not stop the others.
+fn run_all(groups: &[Group], options: &Options, results: &mut Results) -> Result<bool, String> {
+    let (next, state) = (AtomicUsize::new(0), Mutex::new((results, true, Vec::new())));
+    let work = || {
+        while let Some(group) = groups.get(next.fetch_add(1, Relaxed)) {
+            let ended = room::run(group, options);
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (results, good, broken) = &mut *state;
+            match ended.and_then(|lines| {
+                println!("{}: {}", group.name, results::tally(&lines));
+                *good &= lines.iter().all(|line| line.outcome != results::Outcome::Fail);
+                results.merge(lines)
+            }) {
+                Ok(()) => {}
+                Err(why) => broken.push(why),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(work);
+        }
+    });
+    let (_, good, broken) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if broken.is_empty() { Ok(good) } else { Err(broken.join("; ")) }
 }
 
 /// The groups the words name: all of the run file where there are none.
 fn wanted(options: &Options) -> Result<Vec<Group>, String> {
-    let short = runfile::read(&["sanity.run"])?;
-    let full = || runfile::read(&["common.run", "linux.run"]);
+    let short = runfile::read(&options.tree, &["sanity.run"])?;
+    let full = || runfile::read(&options.tree, &["common.run", "linux.run"]);
     if options.words.is_empty() {
         return if options.full { full() } else { Ok(short) };
     }

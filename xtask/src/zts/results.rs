@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// How a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +76,23 @@ pub fn tally(lines: &[Line]) -> String {
     text
 }
 
+/// Keeps the results in a folder if they are of this binary; otherwise they move to `results.old`.
+pub fn of_build(out: &Path, binary: &Path) -> Result<(), String> {
+    let told = |e: std::io::Error| format!("{}: {e}", out.display());
+    fs::create_dir_all(out).map_err(told)?;
+    let meta = fs::metadata(binary).map_err(|e| format!("{}: {e}", binary.display()))?;
+    let modified = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    let build = format!("{} {}\n", meta.len(), modified.as_nanos());
+    let (mark, lines) = (out.join("build"), out.join("results"));
+    if fs::read_to_string(&mark).is_ok_and(|text| text == build) {
+        return Ok(());
+    }
+    if lines.exists() {
+        fs::rename(&lines, out.join("results.old")).map_err(told)?;
+    }
+    fs::write(mark, build).map_err(told)
+}
+
 /// The results of all tests that were run.
 #[derive(Debug)]
 pub struct Results {
@@ -101,6 +119,11 @@ impl Results {
         self.lines.extend(lines.into_iter().map(|line| (line.test.clone(), line)));
         let text: String = self.lines.values().map(|line| line.text() + "\n").collect();
         fs::write(&self.path, text).map_err(|e| format!("{}: {e}", self.path.display()))
+    }
+
+    /// Whether a test has a result.
+    pub fn has(&self, test: &str) -> bool {
+        self.lines.contains_key(test)
     }
 
     /// All lines, by name.

@@ -5,10 +5,11 @@
 //! suite's own helper programs and real `zhack`, `zstream`, `ztest` are beside them. All of it ends with the group:
 //! mounts with the mount namespace, daemons and strays with the process namespace.
 //!
-//! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. Of what only a kernel module has
-//! there is one parameter below `/sys/module/zfs`, which says what is always so here: that snapshots may be made by `mkdir`.
-//! A test that reads `/proc/spl` or sets another parameter fails, and is listed with that reason. OpenZFS's event daemon is
-//! a program that does nothing, with empty settings: what it does for pools, ours does itself, and tests of it fail.
+//! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. Module parameters and kstats are
+//! mapped in the suite's library (`shim.ksh`): a parameter with the name of one of the daemon's settings is that
+//! setting, and a kstat is the daemon's counter of that name. Any other parameter does not exist, so its test fails
+//! and is listed with that reason, except for `zfs_admin_snapshot`, which is always on here. OpenZFS's event daemon
+//! is a program that does nothing, with empty settings: the daemon itself does its work for pools, and tests of it fail.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,6 +17,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Options;
 use super::results::Line;
@@ -24,16 +26,19 @@ use super::runfile::Group;
 /// Size of each disk: room for what the tests ask of the smallest machine.
 const DISK_BYTES: u64 = 4 << 30;
 
+/// Number of the next sandbox of this process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
 /// Makes the file system and starts this program again inside.
 const ENTER: &str = r#"
 set -e
-room=$1; shift
+room=$1; tree=$2; shift 2
 mount --make-rprivate /
 mkdir -p "$room/mem"
 mount -t tmpfs tmpfs "$room/mem"
 root=$room/mem/root
 mkdir -p "$room/mem/up" "$room/mem/work" "$root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$room/mem/up,workdir=$room/mem/work" "$root"
+mount -t overlay overlay -o "lowerdir=$tree,upperdir=$room/mem/up,workdir=$room/mem/work" "$root"
 for part in dev proc sys; do mount --rbind /$part "$root/$part"; done
 mount -t tmpfs tmpfs "$root/sys/module"
 mkdir -p "$root/sys/module/zfs/parameters"
@@ -49,6 +54,12 @@ mkdir -m 700 "$root/run/aquifer"
 mkdir -p "$root/etc/zfs"
 ln -sfn /var/lib/aquifer/zpool.cache "$root/etc/zfs/zpool.cache"
 ln -sf /zts/aquifer "$root/sbin/mount.zfs"
+mkdir -p "$root/run/zts-kstat"
+lib=$root/usr/share/zfs/zfs-tests/include
+cat "$root/zts/shim.ksh" >> "$lib/libtest.shlib"
+if [ -e "$lib/kstat.shlib" ]; then
+	sed -i 's|path="/proc/spl/kstat/zfs/|path="/run/zts-kstat/|; s|^\tif \[\[ ! -r "$path" \]\] ; then|\tzts_kstat "$path"\n&|' "$lib/kstat.shlib"
+fi
 chroot "$root" useradd -m zts
 exec chroot "$root" /zts/xtask zts-inside "$@"
 "#;
@@ -69,7 +80,8 @@ struct Room {
 
 impl Room {
     fn make(options: &Options) -> Result<Self, String> {
-        let path = std::env::temp_dir().join(format!("zts-{}", std::process::id()));
+        let number = NEXT.fetch_add(1, Relaxed);
+        let path = std::env::temp_dir().join(format!("zts-{}-{number}", std::process::id()));
         let told = |e: std::io::Error| format!("{}: {e}", path.display());
         for part in ["var", "tools"] {
             fs::create_dir_all(path.join(part)).map_err(told)?;
@@ -78,6 +90,8 @@ impl Room {
         let open = |part| output(Command::new("chmod").args([part, "var"]).current_dir(&path));
         open("1777")?;
         copy(&options.binary, &path.join("tools/aquifer"))?;
+        let shim = path.join("tools/shim.ksh");
+        fs::write(&shim, include_str!("shim.ksh")).map_err(told)?;
         copy(&std::env::current_exe().map_err(told)?, &path.join("tools/xtask"))?;
         for disk in 0..options.disks {
             let file = path.join(format!("var/file-vdev{disk}"));
@@ -106,7 +120,7 @@ impl Room {
                 ENTER,
                 "enter",
             ])
-            .arg(&self.path)
+            .args([&self.path, &options.tree])
             .args([
                 &group.name,
                 &group.pre,

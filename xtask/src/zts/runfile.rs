@@ -22,11 +22,11 @@ pub struct Group {
     pub timeout: u64,
 }
 
-/// Reads run files. A group in two of them has the tests of both.
-pub fn read(names: &[&str]) -> Result<Vec<Group>, String> {
+/// Reads run files of the package in `tree`. A group in two of them has the tests of both.
+pub fn read(tree: &Path, names: &[&str]) -> Result<Vec<Group>, String> {
     let mut groups: Vec<Group> = Vec::new();
     for name in names {
-        let path = Path::new(PACKAGE).join("runfiles").join(name);
+        let path = tree.join(PACKAGE.trim_start_matches('/')).join("runfiles").join(name);
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         for group in parse(&text) {
             match groups.iter_mut().find(|known| known.name == group.name) {
