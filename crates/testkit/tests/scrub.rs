@@ -10,6 +10,7 @@ use engine::Kind;
 use engine::dmu::NewObject;
 use engine::dsl::write::{MosView, scan_state};
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::spa::errlog;
 use engine::spa::layout::{TopSpec, VdevSpec};
@@ -208,6 +209,21 @@ fn a_scrub_is_paused_resumed_and_stopped() {
     bench.spa.scan(ScanCommand::Stop).unwrap();
     assert_eq!((bench.scan().state, bench.scan().queue_obj), (3, 0));
     assert_eq!(bench.spa.scan(ScanCommand::Stop).unwrap_err().kind(), Kind::NotFound);
+    bench.export();
+}
+
+#[test]
+fn a_setting_stops_the_progress_of_scans() {
+    let bench = Bench::new(2, VdevSpec::Mirror);
+    let limits = &bench.spa.pool.env.memory.limits;
+    limits.set(Limit::ScanSuspend, 1).unwrap();
+    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    for _ in 0..3 {
+        bench.spa.sync().unwrap();
+    }
+    assert_eq!((bench.scan().examined, bench.spa.is_scanning()), (0, true));
+    limits.set(Limit::ScanSuspend, 0).unwrap();
+    assert_eq!(bench.finish().state, 2);
     bench.export();
 }
 

@@ -21,7 +21,7 @@ use self::l2arc::L2arc;
 use crate::env::Env;
 use crate::error::Result;
 use crate::memory::stats::Purpose;
-use crate::memory::{Key, Memory};
+use crate::memory::{Key, Limits, Memory};
 use crate::taskq::{Promise, start_and_wait};
 use crate::types::Bookmark;
 use crate::zio::stored::Second;
@@ -70,6 +70,11 @@ fn purpose(bp: &Blkptr, prefetch: bool) -> Purpose {
 }
 
 impl ArcCache {
+    /// The settings of the process.
+    pub fn limits(&self) -> &Limits {
+        &self.memory.limits
+    }
+
     /// A pool's blocks in `memory`, in front of `zio`.
     pub fn new(zio: Arc<Zio>, memory: Arc<Memory>) -> Arc<Self> {
         let pool = memory.pool();

@@ -10,6 +10,7 @@ use super::blocks::{Path, Stuck};
 use super::dirty::LiveObjset;
 use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
 use crate::types::Bookmark;
 use crate::zio::{Form, ReadOptions};
 
@@ -135,7 +136,9 @@ impl Objset {
 
     /// Starts reading one of its blocks that will be needed soon.
     pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark) {
-        self.arc.prefetch_as(bp, at, self.options());
+        if !self.arc.limits().is_on(Limit::PrefetchDisable) {
+            self.arc.prefetch_as(bp, at, self.options());
+        }
     }
 
     /// The cache of its blocks.

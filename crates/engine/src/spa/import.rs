@@ -93,7 +93,7 @@ pub fn import(env: &Env, source: ImportSource, options: &ImportOptions) -> Resul
 fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Result<Arc<Spa>> {
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
     if options.force {
-        check_activity(&source, options.hostid)?;
+        check_activity(&source, options.hostid, &env.memory.limits)?;
     }
     let labels = source.config.clone();
     let mut pool = open_owned(env, source, options.open)?;

@@ -23,6 +23,7 @@ use zcommon::vdev::PoolState;
 use super::Spa;
 use super::source::ImportSource;
 use crate::error::{Error, Kind, Result};
+use crate::memory::{Limit, Limits};
 use crate::vdev::label::write_heartbeat;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::tree::Tree;
@@ -30,18 +31,11 @@ use crate::zap::Zap;
 
 /// The property's name.
 const PROPERTY: &str = "multihost";
-/// Time between heartbeats of all devices together.
-#[doc(alias = "zfs_multihost_interval")]
+/// Default of the time between two heartbeats of a device, which an import assumes at least.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Least time between two heartbeats.
 #[doc(alias = "MMP_MIN_INTERVAL")]
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// Intervals without a heartbeat after which the pool is suspended.
-#[doc(alias = "zfs_multihost_fail_intervals")]
-const FAIL_INTERVALS: u64 = 10;
-/// Intervals that an import waits for a sign of life, where the uberblock does not say how long is safe.
-#[doc(alias = "zfs_multihost_import_intervals")]
-const IMPORT_INTERVALS: u64 = 20;
 /// What an import waits more than the owner would take to give up, as a factor.
 #[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
 const SAFETY: u64 = 2;
@@ -94,9 +88,25 @@ impl Spa {
 
     /// Puts into an uberblock that is to be written how often others come.
     pub(super) fn sign(&self, uberblock: &mut Uberblock) {
+        let interval = self.multihost_interval();
         match self.multihost.is_on() {
-            true => uberblock.set_mmp(nanos(INTERVAL), millis(INTERVAL), 0, FAIL_INTERVALS),
+            true => uberblock.set_mmp(nanos(interval), millis(interval), 0, self.multihost_fails()),
             false => uberblock.clear_mmp(),
+        }
+    }
+
+    /// The time between two heartbeats of a device.
+    #[doc(alias = "zfs_multihost_interval")]
+    fn multihost_interval(&self) -> Duration {
+        Duration::from_millis(self.limits().get(Limit::MultihostInterval))
+    }
+
+    /// Intervals without a heartbeat after which the pool is suspended; 0: it never is.
+    #[doc(alias = "zfs_multihost_fail_intervals")]
+    fn multihost_fails(&self) -> u64 {
+        match self.limits().get(Limit::MultihostFail) {
+            1 => 2,
+            fails => fails,
         }
     }
 
@@ -114,14 +124,15 @@ impl Spa {
             return;
         }
         let many = u32::try_from(leaves.len()).unwrap_or(u32::MAX).max(1);
-        beat.due = now + (INTERVAL / many).max(MIN_INTERVAL);
+        let interval = self.multihost_interval();
+        beat.due = now + (interval / many).max(MIN_INTERVAL);
         let mut uberblock = self.uberblock();
         let second = self.pool.env.now();
         beat.sequence = if beat.second == second { beat.sequence.saturating_add(1) } else { 1 };
         beat.second = second;
         uberblock.timestamp = second;
-        let since = beat.last.map_or(INTERVAL, |last| now.saturating_sub(last).max(INTERVAL));
-        uberblock.set_mmp(nanos(since), millis(INTERVAL), beat.sequence, FAIL_INTERVALS);
+        let since = beat.last.map_or(interval, |last| now.saturating_sub(last).max(interval));
+        uberblock.set_mmp(nanos(since), millis(interval), beat.sequence, self.multihost_fails());
         beat.turn = beat.turn.wrapping_add(1);
         let chosen = leaves.get(beat.turn % leaves.len().max(1));
         let label = u32::try_from(self.pool.env.guid() % 4).unwrap_or(0);
@@ -148,7 +159,8 @@ impl Spa {
 
     fn check_beat(&self, last: Option<Duration>) -> Result<()> {
         let silent = last.map_or(Duration::ZERO, |last| self.pool.env.clock.monotonic().saturating_sub(last));
-        if silent <= INTERVAL * u32::try_from(FAIL_INTERVALS).unwrap_or(u32::MAX) {
+        let fails = u32::try_from(self.multihost_fails()).unwrap_or(u32::MAX);
+        if fails == 0 || silent <= self.multihost_interval() * fails {
             return Ok(());
         }
         let what = "the pool is suspended: other machines could not be told that it is in use";
@@ -183,7 +195,7 @@ fn millis(time: Duration) -> u64 {
 /// `Busy` when there is one.
 #[doc(alias = "spa_activity_check")]
 #[expect(clippy::disallowed_methods, reason = "another machine writes in real time")]
-pub(super) fn check_activity(source: &ImportSource, hostid: u64) -> Result<()> {
+pub(super) fn check_activity(source: &ImportSource, hostid: u64, limits: &Limits) -> Result<()> {
     let (Some(first), Some(newest)) = (best(source.uberblocks.iter().map(|f| f.uberblock)), &source.newest)
     else {
         return Ok(());
@@ -192,7 +204,7 @@ pub(super) fn check_activity(source: &ImportSource, hostid: u64) -> Result<()> {
         return Ok(());
     }
     let seen = |u: &Uberblock| (u.txg, u.timestamp, u.mmp_seq());
-    for _ in 0..polls(&first) {
+    for _ in 0..polls(&first, limits.get(Limit::MultihostImport)) {
         std::thread::sleep(POLL);
         if best(newest.read().into_iter()).is_some_and(|now| seen(&now) != seen(&first)) {
             let name = source.config.str("hostname").unwrap_or("another machine");
@@ -214,14 +226,15 @@ fn may_be_in_use(labels: &NvList, uberblock: &Uberblock, hostid: u64) -> bool {
     beats && number("state") == PoolState::Active as u64 && number("hostid") != hostid
 }
 
-/// How often the labels are looked at, so that an owner would have been heard, or would have given up.
+/// Returns how often the labels are read, so that a living owner is noticed, or has given up. Waits for `intervals`
+/// of the owner where its uberblock does not record after how many it gives up.
 #[doc(alias = "spa_activity_check_duration")]
-fn polls(uberblock: &Uberblock) -> u64 {
+fn polls(uberblock: &Uberblock, intervals: u64) -> u64 {
     let interval = uberblock.mmp_interval_ms().unwrap_or(millis(INTERVAL)).max(millis(INTERVAL));
     let delay = uberblock.mmp_delay / 1_000_000;
     let wait = match uberblock.mmp_fail_intervals() {
         Some(fails) if fails > 0 => interval.saturating_mul(fails).saturating_mul(SAFETY),
-        _ => interval.saturating_add(delay).saturating_mul(IMPORT_INTERVALS),
+        _ => interval.saturating_add(delay).saturating_mul(intervals),
     };
     wait.div_ceil(millis(POLL)).clamp(1, MAX_POLLS)
 }
@@ -241,10 +254,10 @@ mod tests {
         let mut labels = NvList::default();
         labels.add("state", PoolState::Active as u64).add("hostid", 7_u64);
         assert!(!may_be_in_use(&labels, &uberblock, 8));
-        uberblock.set_mmp(1_000_000_000, 1000, 3, FAIL_INTERVALS);
+        uberblock.set_mmp(1_000_000_000, 1000, 3, 10);
         assert!(may_be_in_use(&labels, &uberblock, 8) && !may_be_in_use(&labels, &uberblock, 7));
-        assert_eq!(polls(&uberblock), 20);
+        assert_eq!(polls(&uberblock, 20), 20);
         uberblock.set_mmp(1_000_000_000, 1000, 3, 0);
-        assert_eq!(polls(&uberblock), 40);
+        assert_eq!(polls(&uberblock, 20), 40);
     }
 }

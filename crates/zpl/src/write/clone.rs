@@ -20,6 +20,7 @@ use engine::dmu::dirty::CloneSource;
 use engine::dmu::range_lock::Locked;
 use engine::dmu::{Object, Tx};
 use engine::dsl::write::Hooks;
+use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::{Error, Kind, Result};
 use ondisk::Blkptr;
@@ -91,6 +92,9 @@ impl FsWriter {
         keep_setid: bool,
     ) -> Result<u64> {
         let spa = self.check_pools(&source)?;
+        if !spa.pool.env.memory.limits.is_on(Limit::CloneEnabled) {
+            return Err(Error::unsupported("block cloning is switched off (zfs_bclone_enabled)"));
+        }
         // A snapshot that is destroyed meanwhile would free its blocks unseen.
         let _held = match &source {
             CloneFrom::Snapshot(object, _) => Some(spa.datasets.hold_long(object.objset.id)?),

@@ -17,10 +17,7 @@ use super::{freeing, lists};
 use crate::dsl::bpobj::{BlockList, Lists};
 use crate::dsl::deadlist::{DeadList, unfreed};
 use crate::error::Result;
-
-/// Share of a clone, in percent, that it must have in common with its origin for a livelist.
-#[doc(alias = "zfs_livelist_min_percent_shared")]
-const MIN_SHARED: u64 = 75;
+use crate::memory::Limit;
 
 /// The livelist of a directory.
 pub(super) fn of(at: &MosView<'_>, dir: u64) -> Result<Option<u64>> {
@@ -52,8 +49,9 @@ pub(super) fn review(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     let dir = at.dir(head.dir_obj)?;
     let own = dir.used_breakdown.get(DslDir::USED_HEAD).copied().unwrap_or(0);
     let referenced = head.referenced_bytes;
+    let least = at.mos.view().arc().limits().get(Limit::LivelistShared);
     let shared = u128::from(referenced.saturating_sub(own)) * 100;
-    match shared <= u128::from(referenced) * u128::from(MIN_SHARED) && referenced > 0 {
+    match shared <= u128::from(referenced) * u128::from(least) && referenced > 0 {
         true => remove(at, head.dir_obj),
         false => Ok(()),
     }

@@ -55,6 +55,7 @@ use super::vdev_change::{NOT_YET, VdevChange};
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, scan_state};
 use crate::error::{Error, Result};
+use crate::memory::Limit;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::plan::{Area, BOOT_START, DATA_START};
 use crate::vdev::raidz_expand::{Moved, ReflowState};
@@ -92,7 +93,11 @@ pub(super) struct Expanding {
 impl Activity for Expanding {
     fn is_due(&self, spa: &Spa) -> Due {
         let rests = || *self.rest_until.lock() > spa.pool.env.clock.monotonic();
-        if self.active.load(Ordering::Acquire) && !rests() { Due::Now } else { Due::No }
+        match self.active.load(Ordering::Acquire) && !rests() {
+            true if spa.is_expansion_limited() => Due::Soon,
+            true => Due::Now,
+            false => Due::No,
+        }
     }
 
     fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
@@ -192,6 +197,14 @@ impl Spa {
         Some(new)
     }
 
+    /// Whether the expansion has reached the position of the setting that stops it.
+    #[doc(alias = "raidz_expand_max_reflow_bytes")]
+    fn is_expansion_limited(&self) -> bool {
+        let most = self.limits().get(Limit::ExpandMaxReflow);
+        let at = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info).synced();
+        most != 0 && at.offset >= most && !at.scratch
+    }
+
     /// Where the next step ends, and what is to be copied for it; `None` when no step can be made safely.
     fn next_step(&self, top: &Top, synced: Moved) -> Option<(Moved, Vec<(u64, u64)>)> {
         if synced.offset == 0 {
@@ -212,6 +225,9 @@ impl Spa {
     /// One step of the expansion.
     fn expand_step(&self, tx: &Tx) -> Result<()> {
         let Some(top) = self.expanding_top() else { return Ok(()) };
+        if self.is_expansion_limited() {
+            return Ok(());
+        }
         let synced = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info);
         let step = match is_whole(&top) {
             true => self.next_step(&top, synced.synced()),

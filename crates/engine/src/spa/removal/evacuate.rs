@@ -33,7 +33,7 @@ impl Spa {
     /// When the MOS cannot be read or written. What devices fail ends the removal instead.
     #[doc(alias("spa_vdev_remove_thread", "vdev_mapping_sync"))]
     pub(super) fn evacuate(&self, tx: &Tx) -> Result<()> {
-        if !self.removing.active.load(Ordering::Acquire) {
+        if !self.removing.active.load(Ordering::Acquire) || self.limits().is_on(Limit::RemovalSuspend) {
             return Ok(());
         }
         let at = self.datasets.at(tx, self);

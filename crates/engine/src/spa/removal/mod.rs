@@ -52,6 +52,7 @@ use super::activity::{Activity, Due, Moment};
 use crate::dmu::Tx;
 use crate::dsl::write::MosView;
 use crate::error::Result;
+use crate::memory::Limit;
 use crate::vdev::indirect::MappingEntry;
 use crate::vdev::leaf::Leaf;
 
@@ -89,6 +90,7 @@ impl Activity for Removing {
     fn is_due(&self, spa: &Spa) -> Due {
         let busy = self.active.load(Ordering::Acquire) || self.condensing.load(Ordering::Acquire);
         match busy {
+            true if spa.limits().is_on(Limit::RemovalSuspend) => Due::Soon,
             true => Due::Now,
             false if spa.to_condense().is_some() => Due::Soon,
             false => Due::No,

@@ -37,6 +37,7 @@ use super::activity::{Activity, Due, Moment};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosView, scan_state};
 use crate::error::Result;
+use crate::memory::Limit;
 
 /// What a scan does (`pool_scan_func_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +124,9 @@ impl Scanning {
 impl Activity for Scanning {
     fn is_due(&self, spa: &Spa) -> Due {
         match self.is_active() {
-            true if self.stalled.load(Ordering::Acquire) => Due::Soon,
+            true if self.stalled.load(Ordering::Acquire) || spa.limits().is_on(Limit::ScanSuspend) => {
+                Due::Soon
+            }
             true => Due::Now,
             false if self.restart.load(Ordering::Acquire) != 0 => Due::Now,
             false if spa.is_resilver_due() => Due::Soon,
@@ -136,6 +139,9 @@ impl Activity for Scanning {
             return Ok(());
         }
         spa.resilver_if_due(tx)?;
+        if spa.limits().is_on(Limit::ScanSuspend) {
+            return Ok(());
+        }
         spa.scan_slice(tx)
     }
 }

@@ -1,108 +1,26 @@
-//! The memory limits of the process, under the names of OpenZFS's module parameters.
-//!
-//! A table of words that any thread may read and set at any time: their users read them anew each time. This module
-//! defines the valid values and the meaning of 0, but not the syntax in files and commands.
+//! The settings with their names, bounds and defaults.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::{Info, Limit, MIB};
 
-/// A setting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Limit {
-    /// Maximum bytes of cached blocks.
-    ArcMax,
-    /// Bytes of them that stay when the system is short of memory.
-    ArcMin,
-    /// Bytes of available system memory below which the cache shrinks.
-    ArcSysFree,
-    /// Maximum bytes of a pool's unwritten changes.
-    DirtyMax,
-    /// Percentage of them at which a txg is closed early.
-    DirtySyncPercent,
-    /// Percentage of them above which changes are delayed.
-    DelayMinDirtyPercent,
-    /// Scale of the delays.
-    DelayScale,
-    /// Maximum time before a change is written.
-    TxgTimeout,
-    /// Whether users other than the pools' owner are prevented from viewing them.
-    PrivatePools,
-    /// Maximum blocks freed by one txg.
-    AsyncBlockMax,
-    /// Percentage of the dirty limit that blocks to be freed may take.
-    DirtyFreesPercent,
-    /// Minimum scrub time of a txg, even if other work waits for the txg.
-    ScrubMinTime,
-    /// The same for a resilver.
-    ResilverMinTime,
-    /// Memory for the part of a checkpoint that one txg discards.
-    DiscardMemory,
-    /// Bytes of a write of `zpool initialize`.
-    InitializeChunk,
-    /// The word that `zpool initialize` writes.
-    InitializeValue,
-    /// Maximum range of one trim.
-    TrimExtentMax,
-    /// Shorter ranges are not trimmed.
-    TrimExtentMin,
-    /// Txgs between two automatic trims of a metaslab.
-    TrimTxgBatch,
-    /// Share of a mapping that must be obsolete for it to be condensed.
-    CondenseObsoletePercent,
-    /// Mappings up to this size are not condensed for that.
-    CondenseMinMapping,
-    /// Size of an obsolete space map from which on its mapping is condensed.
-    CondenseMaxObsolete,
-    /// Maximum bytes of indices of dedup tables.
-    DedupIndexMax,
-    /// Maximum bytes written to a cache device in one interval.
-    L2WriteMax,
-    /// Bytes added to that until blocks are evicted from memory.
-    L2WriteBoost,
-    /// Seconds between two rounds of writing to a cache device.
-    L2FeedSecs,
-    /// The same in milliseconds, after a round that wrote much.
-    L2FeedMinMs,
-    /// Whether a round that wrote much is followed by the next one soon.
-    L2FeedAgain,
-    /// Whether blocks that were read ahead and not used are left out.
-    L2NoPrefetch,
-    /// Whether only blocks seen more than once are written.
-    L2MfuOnly,
-    /// Whether blocks on special and dedup vdevs are left out.
-    L2ExcludeSpecial,
-    /// Maximum percentage of the memory for blocks that headers may take.
-    L2MetaPercent,
-    /// Whether contents are restored at import.
-    L2RebuildEnabled,
-    /// Size of a device from which on it gets log blocks.
-    L2RebuildMinSize,
+/// A setting that is on (1) or off (0).
+const fn switch(limit: Limit, name: &'static str, on: bool, about: &'static str) -> Info {
+    let plain = if on { 1 } else { 0 };
+    Info { limit, name, bytes: false, least: 0, most: 1, plain, zero_is_default: !on, about }
 }
 
-/// The description of a setting.
-#[derive(Debug, Clone, Copy)]
-pub struct Info {
-    /// The setting.
-    pub limit: Limit,
-    /// Its name in OpenZFS.
-    pub name: &'static str,
-    /// Whether it counts bytes.
-    pub bytes: bool,
-    /// Minimum value; a setting with a special meaning of 0 may be 0 nevertheless.
-    pub least: u64,
-    /// Maximum value.
-    pub most: u64,
-    /// Its value in an engine without configuration.
-    pub plain: u64,
-    /// Whether 0 selects the machine-dependent default.
-    pub zero_is_default: bool,
-    /// One sentence for documentation.
-    pub about: &'static str,
+/// A setting with bounds and a default.
+const fn number(
+    limit: Limit,
+    name: &'static str,
+    (least, most): (u64, u64),
+    plain: u64,
+    about: &'static str,
+) -> Info {
+    Info { limit, name, bytes: false, least, most, plain, zero_is_default: plain == 0 || least > 0, about }
 }
-
-const MIB: u64 = 1 << 20;
 
 /// All settings.
-pub const LIMITS: [Info; 34] = [
+pub const LIMITS: [Info; 43] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -454,147 +372,58 @@ pub const LIMITS: [Info; 34] = [
         zero_is_default: false,
         about: "Cache devices below this size get no log blocks, so that their contents end with the import. Default: 1 GiB.",
     },
+    switch(
+        Limit::ScanSuspend,
+        "zfs_scan_suspend_progress",
+        false,
+        "1: scrubs and resilvers make no progress. Default: 0.",
+    ),
+    switch(
+        Limit::RemovalSuspend,
+        "zfs_removal_suspend_progress",
+        false,
+        "1: removals of vdevs copy nothing. Default: 0.",
+    ),
+    number(
+        Limit::ExpandMaxReflow,
+        "raidz_expand_max_reflow_bytes",
+        (0, u64::MAX),
+        0,
+        "Bytes of a raidz expansion after which it makes no progress. Default: 0, no limit.",
+    ),
+    switch(Limit::PrefetchDisable, "zfs_prefetch_disable", false, "1: files are not read ahead. Default: 0."),
+    number(
+        Limit::MultihostInterval,
+        "zfs_multihost_interval",
+        (100, 3_600_000),
+        1000,
+        "Milliseconds in which each device of a pool with multihost=on gets a heartbeat. Default: 1000.",
+    ),
+    number(
+        Limit::MultihostFail,
+        "zfs_multihost_fail_intervals",
+        (0, 1000),
+        10,
+        "Such intervals without a heartbeat on disk after which the pool is suspended; 0: never. Default: 10.",
+    ),
+    number(
+        Limit::MultihostImport,
+        "zfs_multihost_import_intervals",
+        (1, 1000),
+        20,
+        "Intervals of the last host that an import watches a pool for. Default: 20.",
+    ),
+    number(
+        Limit::LivelistShared,
+        "zfs_livelist_min_percent_shared",
+        (0, 100),
+        75,
+        "Percent of a clone that it must share with its origin to keep its livelist. Default: 75.",
+    ),
+    switch(
+        Limit::CloneEnabled,
+        "zfs_bclone_enabled",
+        true,
+        "1: files share blocks (block cloning). Default: 1.",
+    ),
 ];
-
-/// The word of a setting that is 0, where that is not its default.
-const EXPLICIT_ZERO: u64 = u64::MAX;
-
-impl Info {
-    /// Whether 0 is a value of its own.
-    fn takes_zero(&self) -> bool {
-        self.least == 0 && !self.zero_is_default
-    }
-}
-
-impl Limit {
-    /// Its description.
-    pub fn info(self) -> &'static Info {
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "the table has a row for each, in their order: see the test"
-        )]
-        &LIMITS[self as usize]
-    }
-
-    /// The setting with that name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        LIMITS.iter().find(|info| info.name == name).map(|info| info.limit)
-    }
-}
-
-/// The current values.
-#[derive(Debug)]
-pub struct Limits {
-    words: [AtomicU64; LIMITS.len()],
-    /// The meaning of 0 on this machine; 0 selects the plain default.
-    defaults: [u64; LIMITS.len()],
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { words: std::array::from_fn(|_| AtomicU64::new(0)), defaults: [0; LIMITS.len()] }
-    }
-}
-
-impl Limits {
-    /// All defaults, derived from the size of the memory.
-    #[doc(alias("arc_default_max", "arc_set_sys_free", "arc_set_limits"))]
-    pub fn of_machine(memory: u64) -> Self {
-        let mut limits = Self::default();
-        let rules = [
-            (Limit::ArcMax, (memory / 4).max(64 * MIB)),
-            (Limit::ArcMin, (memory / 32).max(32 * MIB)),
-            (Limit::ArcSysFree, (memory / 64).max(512 << 10)),
-            (Limit::DirtyMax, (memory / 10).clamp(MIB, 512 * MIB)),
-            (Limit::DedupIndexMax, (memory / 64).clamp(16 * MIB, 512 * MIB)),
-        ];
-        for (limit, value) in rules {
-            if let Some(default) = limits.defaults.get_mut(limit as usize) {
-                *default = value;
-            }
-        }
-        limits
-    }
-
-    fn word(&self, limit: Limit) -> &AtomicU64 {
-        #[expect(clippy::indexing_slicing, reason = "one word for each setting")]
-        &self.words[limit as usize]
-    }
-
-    /// The configured value; 0 if there is none.
-    pub fn stored(&self, limit: Limit) -> u64 {
-        match self.word(limit).load(Ordering::Relaxed) {
-            EXPLICIT_ZERO if limit.info().takes_zero() => 0,
-            word => word,
-        }
-    }
-
-    /// The value in effect.
-    pub fn get(&self, limit: Limit) -> u64 {
-        match (self.word(limit).load(Ordering::Relaxed), self.defaults.get(limit as usize)) {
-            (EXPLICIT_ZERO, _) if limit.info().takes_zero() => 0,
-            (0, Some(0) | None) => limit.info().plain,
-            (0, Some(&default)) => default,
-            (set, _) => set,
-        }
-    }
-
-    /// Sets a value; 0 restores the default.
-    ///
-    /// # Errors
-    /// A message, if the value is out of bounds.
-    pub fn set(&self, limit: Limit, value: u64) -> Result<(), String> {
-        let info = limit.info();
-        let default = value == 0 && info.zero_is_default;
-        if !default && !(info.least..=info.most).contains(&value) {
-            let range = match info.most {
-                u64::MAX => format!("at least {}", info.least),
-                most => format!("from {} to {most}", info.least),
-            };
-            return Err(format!("{} is {range}", info.name));
-        }
-        let word = if value == 0 && info.takes_zero() { EXPLICIT_ZERO } else { value };
-        self.word(limit).store(word, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// That percentage of the limit of dirty bytes.
-    pub fn dirty_share(&self, percent: Limit) -> u64 {
-        let (most, percent) = (u128::from(self.get(Limit::DirtyMax)), u128::from(self.get(percent)));
-        u64::try_from(most * percent / 100).unwrap_or(u64::MAX)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_stand_in_the_order_of_settings() {
-        for (at, info) in LIMITS.iter().enumerate() {
-            assert_eq!(info.limit as usize, at);
-            assert_eq!(Limit::from_name(info.name), Some(info.limit));
-        }
-        assert_eq!(Limit::from_name("zfs_nonsense"), None);
-    }
-
-    #[test]
-    fn zero_is_the_default_and_bounds_hold() {
-        let limits = Limits::of_machine(16 << 30);
-        assert_eq!(limits.get(Limit::ArcMax), 4 << 30);
-        limits.set(Limit::ArcMax, 100).unwrap();
-        assert_eq!(limits.get(Limit::ArcMax), 100);
-        limits.set(Limit::ArcMax, 0).unwrap();
-        assert_eq!(limits.get(Limit::ArcMax), 4 << 30);
-        assert!(limits.set(Limit::TxgTimeout, 0).is_err());
-        assert_eq!(limits.get(Limit::L2NoPrefetch), 1);
-        limits.set(Limit::L2NoPrefetch, 0).unwrap();
-        assert_eq!((limits.get(Limit::L2NoPrefetch), limits.stored(Limit::L2NoPrefetch)), (0, 0));
-        assert_eq!(
-            limits.set(Limit::DelayMinDirtyPercent, 100).unwrap_err(),
-            "zfs_delay_min_dirty_percent is from 1 to 99"
-        );
-        assert_eq!(Limits::of_machine(1 << 30).get(Limit::DirtyMax), (1 << 30) / 10);
-        assert_eq!(limits.dirty_share(Limit::DelayMinDirtyPercent), (512 << 20) * 60 / 100);
-    }
-}
