@@ -5,6 +5,9 @@ use zpl::pflags;
 use zpl::write::Settings;
 
 use super::Live;
+use super::fs_swap::WRITES;
+use crate::attr::errno;
+use crate::wire::{Errno, FileHandle, INodeNo, ReplyIoctl};
 
 /// `FS_IOC_GETFLAGS`: lsattr. The number encodes 8 bytes, but the kernel expects 4.
 const GETFLAGS: u32 = 0x8008_6601;
@@ -30,6 +33,11 @@ const FLAGS: [(u32, u32, u64); 4] = [
     (0x2000_0000, 0x0000_0200, pflags::PROJINHERIT),
 ];
 
+/// Whether a request changes nothing.
+fn is_reading(command: u32) -> bool {
+    matches!(command, GETFLAGS | FSGETXATTR)
+}
+
 fn word(bytes: &[u8], at: usize) -> Result<u32> {
     let word = bytes.get(at..).and_then(|b| b.first_chunk());
     word.map(|b| u32::from_le_bytes(*b)).ok_or_else(|| Error::new(Kind::Invalid, "a short request"))
@@ -40,8 +48,36 @@ fn long(bytes: &[u8], at: usize) -> Result<u64> {
 }
 
 impl Live {
+    /// Answers a request of the file that was opened as `handle`. The kernel checks the user's rights, except for a rewrite.
+    pub(super) fn answer_ioctl(
+        &self,
+        ino: INodeNo,
+        handle: FileHandle,
+        command: u32,
+        input: &[u8],
+        reply: ReplyIoctl,
+    ) {
+        if command == REWRITE && handle.0 & WRITES == 0 {
+            return reply.error(Errno::EBADF);
+        }
+        let object = match is_reading(command) {
+            true => self.object(ino.0).ok_or_else(|| Error::unsupported("files of snapshots have no flags")),
+            false => self.writable(ino.0),
+        };
+        match object.and_then(|object| self.ioctl(object, command, input)) {
+            Ok(Some(answer)) => {
+                if answer.is_empty() {
+                    self.tell_changed(ino);
+                }
+                reply.ioctl(0, &answer);
+            }
+            Ok(None) => reply.error(Errno::ENOTTY),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
     /// Answers a request; `None` if it is none of these.
-    pub(super) fn ioctl(&self, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn ioctl(&self, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
         match command {
             GETFLAGS => Ok(Some(self.linux_flags(object)?.0.to_le_bytes().to_vec())),
             FSGETXATTR => {

@@ -32,7 +32,7 @@ use std::time::SystemTime;
 
 use crate::wire::{
     BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier,
-    OpenFlags, RenameFlags, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory,
+    OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
@@ -45,6 +45,15 @@ use super::Live;
 
 /// A name that no file has: a path component cannot contain this.
 const NO_NAME: &[u8] = b"/";
+
+/// The bit of a handle that says that the file was opened for writing; the others are those of its generation.
+pub(super) const WRITES: u64 = 1 << 63;
+
+/// A handle of a file of this generation, opened with these flags.
+pub(super) fn handle_of(generation: u64, flags: OpenFlags) -> FileHandle {
+    let writes = if flags.acc_mode() == OpenAccMode::O_RDONLY { 0 } else { WRITES };
+    FileHandle(generation & !WRITES | writes)
+}
 
 /// State of earlier contents that the kernel may still use.
 #[derive(Debug, Default)]
@@ -78,12 +87,12 @@ impl Live {
     /// Whether a handle belongs to the present file of the number.
     pub(super) fn is_of(&self, handle: FileHandle, object: u64) -> bool {
         !self.past.happened.load(Ordering::Acquire)
-            || self.files.generation(object).is_ok_and(|generation| generation == handle.0)
+            || self.files.generation(object).is_ok_and(|now| (now ^ handle.0) & !WRITES == 0)
     }
 
-    /// A handle of a file.
-    pub(super) fn handle(&self, object: u64) -> FileHandle {
-        FileHandle(self.files.generation(object).unwrap_or(0))
+    /// A handle of a file that was opened with these flags.
+    pub(super) fn handle(&self, object: u64, flags: OpenFlags) -> FileHandle {
+        handle_of(self.files.generation(object).unwrap_or(0), flags)
     }
 
     fn is_stale(&self, ino: INodeNo) -> bool {

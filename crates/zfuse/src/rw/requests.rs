@@ -16,6 +16,7 @@ use zpl::write::{Seek, XattrMode};
 
 use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
+use super::fs_swap::handle_of;
 use super::privileges::Setter;
 use super::{Asker, Live, convert, copy, posix_acl};
 use crate::attr::{errno, nothing};
@@ -49,11 +50,11 @@ fn empty(done: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-fn created(made: Result<Entry>, reply: ReplyCreate) {
+fn created(made: Result<Entry>, flags: OpenFlags, reply: ReplyCreate) {
     match made {
         Ok(made) => {
             let keep = made.keep_attr.min(made.keep);
-            let handle = FileHandle(made.generation.0);
+            let handle = handle_of(made.generation.0, flags);
             reply.created(&keep, &made.attr, made.generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
         }
         Err(e) => reply.error(errno(&e)),
@@ -229,7 +230,7 @@ impl Filesystem for Live {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let Some(object) = self.object(ino.0) else { return self.frozen.open(req, ino, flags, reply) };
         match self.open_with(object, flags) {
-            Ok(()) => reply.opened(self.handle(object), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(()) => reply.opened(self.handle(object, flags), FopenFlags::FOPEN_KEEP_CACHE),
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -332,7 +333,7 @@ impl Filesystem for Live {
         } else {
             FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE
         };
-        let handle = self.open_dirs.opened(object, self.handle(object));
+        let handle = self.open_dirs.opened(object, self.handle(object, flags));
         reply.opened(handle, keep);
     }
 
@@ -482,7 +483,7 @@ impl Filesystem for Live {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let create = || {
@@ -492,35 +493,28 @@ impl Filesystem for Live {
             self.files.open_file(self.writable(made.attr.ino.0)?)?;
             Ok(made)
         };
-        created(create(), reply);
+        created(create(), OpenFlags(flags), reply);
     }
 
     fn tmpfile(&self, req: &Request, parent: INodeNo, mode: u32, umask: u32, reply: ReplyCreate) {
         let dir = self.writable(parent.0);
-        created(dir.and_then(|dir| self.make_unnamed(dir, mode, caller(req, umask))), reply);
+        let made = dir.and_then(|dir| self.make_unnamed(dir, mode, caller(req, umask)));
+        // It is never opened for reading only.
+        created(made, OpenFlags(libc::O_RDWR), reply);
     }
 
     fn ioctl(
         &self,
         _req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         _flags: IoctlFlags,
         cmd: u32,
         in_data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        match self.writable(ino.0).and_then(|object| self.ioctl(object, cmd, in_data)) {
-            Ok(Some(answer)) => {
-                if answer.is_empty() {
-                    self.tell_changed(ino);
-                }
-                reply.ioctl(0, &answer);
-            }
-            Ok(None) => reply.error(Errno::ENOTTY),
-            Err(e) => reply.error(errno(&e)),
-        }
+        self.answer_ioctl(ino, fh, cmd, in_data, reply);
     }
 
     fn fallocate(
