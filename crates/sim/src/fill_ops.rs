@@ -1,10 +1,10 @@
 //! Operations that fill a file system, one kind each.
 
-use engine::Result;
+use engine::{Kind as ErrorKind, Result};
 use ondisk::acl::{Ace, ace_flags, ace_mask, ace_type};
 use stdx::rng::Rng;
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, RenameKind, Settings, XattrMode};
+use zpl::write::{CloneFrom, FsWriter, NewNode, RenameKind, Settings, XattrMode};
 
 use crate::actor::is_refusal;
 
@@ -43,6 +43,10 @@ pub enum Kind {
     Truncate,
     /// Writes with individual commits.
     Sync,
+    /// Files that refer to the blocks of the long file.
+    Reflink,
+    /// Records of such files, written in any order: each stops to share its block.
+    Unshare,
     /// A volume is written in order.
     VolumeWrite,
     /// Parts of blocks of a volume are written, in any order.
@@ -61,7 +65,7 @@ impl Kind {
 }
 
 /// All of them.
-pub const KINDS: [Kind; 20] = [
+pub const KINDS: [Kind; 22] = [
     Kind::Write,
     Kind::Scatter,
     Kind::Sparse,
@@ -78,6 +82,8 @@ pub const KINDS: [Kind; 20] = [
     Kind::Punch,
     Kind::Truncate,
     Kind::Sync,
+    Kind::Reflink,
+    Kind::Unshare,
     Kind::VolumeWrite,
     Kind::VolumeScatter,
     Kind::VolumeSync,
@@ -110,6 +116,8 @@ pub struct Files {
     growing: Option<(u64, u64)>,
     /// The file with holes, and the number of its records.
     sparse: Option<(u64, u64)>,
+    /// The file that refers to blocks of the long one, and the records that were cloned.
+    clone: Option<(u64, u64)>,
 }
 
 pub(crate) fn bytes(random: &mut Rng, len: u64) -> Vec<u8> {
@@ -122,7 +130,14 @@ impl Files {
     /// No objects yet.
     pub fn new(fs: &FsWriter, record: u64) -> Self {
         let (made, dirs) = (Vec::new(), vec![fs.root]);
-        Self { made, dirs, record, named: 0, long: None, growing: None, sparse: None }
+        Self { made, dirs, record, named: 0, long: None, growing: None, sparse: None, clone: None }
+    }
+
+    /// The same for thread `number`, whose names differ.
+    pub fn beside(&self, number: u64) -> Self {
+        let (made, dirs) = (Vec::new(), self.dirs.clone());
+        let named = number << 32;
+        Self { made, dirs, record: self.record, named, long: None, growing: None, sparse: None, clone: None }
     }
 
     fn name(&mut self, long: bool) -> Vec<u8> {
@@ -170,6 +185,12 @@ impl Files {
                 fs.write(number, at, &bytes(random, self.record), true)
             }
             Kind::Sparse => self.sparse(fs, random),
+            Kind::Reflink => self.reflink(fs, random),
+            Kind::Unshare => {
+                let Some((number, records)) = self.clone else { return self.reflink(fs, random) };
+                let at = random.below(records.max(1)) * self.record;
+                fs.write(number, at, &bytes(random, self.record), true)
+            }
             Kind::Tiny => {
                 let dir = self.dir(random);
                 let number = self.create(fs, dir, &NewNode::new(FileKind::Regular, 0o600, 0, 0))?;
@@ -306,6 +327,27 @@ impl Files {
         Ok(())
     }
 
+    /// Makes part of a new file, or of the last one, refer to blocks of the long file.
+    fn reflink(&mut self, fs: &FsWriter, random: &mut Rng) -> Result<()> {
+        let (source, records) = self.long(fs, random)?;
+        let (number, cloned) = match self.clone {
+            Some(clone) if random.below(4) > 0 => clone,
+            _ => (self.file(fs)?, 0),
+        };
+        self.clone = Some((number, cloned));
+        let count = random.below(records.max(1)) + 1;
+        let (from, to) = (random.below(records.max(1)) * self.record, cloned * self.record);
+        match fs.clone_range((CloneFrom::File(fs, source), from), (number, to), count * self.record, true) {
+            // What cannot be cloned is copied by the kernel: here it is written.
+            Err(e) if matches!(e.kind(), ErrorKind::Invalid | ErrorKind::Busy) => {
+                fs.write(number, to, &bytes(random, self.record), true)?;
+                self.clone = Some((number, cloned + 1));
+            }
+            done => self.clone = Some((number, cloned + done? / self.record)),
+        }
+        Ok(())
+    }
+
     /// Removes the objects selected by `wanted`; returns the number of refused removals. Directories are removed
     /// with their last entry.
     pub fn remove(
@@ -327,7 +369,7 @@ impl Files {
             };
             match done {
                 Ok(()) => drop(gone.insert(file.number)),
-                Err(e) if e.kind() == engine::Kind::NotEmpty => left.push(file),
+                Err(e) if e.kind() == ErrorKind::NotEmpty => left.push(file),
                 Err(e) if is_refusal(&e) => {
                     refused += 1;
                     left.push(file);
@@ -340,7 +382,7 @@ impl Files {
         let named: std::collections::BTreeSet<u64> = self.made.iter().map(|file| file.number).collect();
         let is_gone = |number: &u64| gone.contains(number) && !named.contains(number);
         self.dirs.retain(|number| !is_gone(number));
-        for kept in [&mut self.long, &mut self.growing, &mut self.sparse] {
+        for kept in [&mut self.long, &mut self.growing, &mut self.sparse, &mut self.clone] {
             kept.take_if(|(number, _)| is_gone(number));
         }
         Ok(refused)

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use engine::Result;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use engine::spa::Spa;
+use engine::{Kind, Result};
 use ondisk::ObjsetType;
 use zpl::write::create_fs;
 
@@ -27,11 +27,26 @@ pub enum Task {
     Hold,
     /// Clones.
     Clone,
+    /// Clones, each promoted, which makes the file system before a clone of it.
+    Promote,
+    /// Rollbacks to a snapshot that is made for it.
+    Rollback,
+    /// Renames, each to a longer name.
+    Rename,
 }
 
 /// All of them.
-pub const TASKS: [Task; 6] =
-    [Task::Create, Task::Snapshot, Task::UserProperty, Task::Bookmark, Task::Hold, Task::Clone];
+pub const TASKS: [Task; 9] = [
+    Task::Create,
+    Task::Snapshot,
+    Task::UserProperty,
+    Task::Bookmark,
+    Task::Hold,
+    Task::Clone,
+    Task::Promote,
+    Task::Rollback,
+    Task::Rename,
+];
 
 /// The created datasets and properties.
 #[derive(Debug, Default)]
@@ -39,7 +54,38 @@ pub struct Made {
     datasets: Vec<String>,
     snapshots: Vec<String>,
     holds: Vec<String>,
+    families: Vec<Family>,
     named: u64,
+}
+
+/// A file system with a snapshot and maybe a clone of that.
+#[derive(Debug)]
+struct Family {
+    number: u64,
+    is_promoted: bool,
+}
+
+impl Family {
+    /// Names of the file system, its clone, and the file system that has the snapshot.
+    fn names(&self) -> [String; 3] {
+        let [base, clone] = ["f", "g"].map(|kind| format!("{POOL}/{kind}{}", self.number));
+        let owner = if self.is_promoted { clone.clone() } else { base.clone() };
+        [base, clone, owner]
+    }
+
+    /// Its datasets and snapshots, in the order in which they can be destroyed.
+    fn in_order(&self) -> [String; 3] {
+        let [base, clone, owner] = self.names();
+        let snapshot = format!("{owner}@{FIRST}");
+        if self.is_promoted { [base, snapshot, clone] } else { [clone, snapshot, base] }
+    }
+}
+
+fn create(spa: &Arc<Spa>, name: &str) -> Result<()> {
+    let (made, fs) = (name.to_owned(), new_fs(&spa.pool.env));
+    spa.dsl_task(move |tasks| {
+        tasks.create(&made, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs)).map(|_| ())
+    })
 }
 
 /// The snapshot that gets bookmarks, holds and clones.
@@ -63,11 +109,8 @@ impl Made {
         let number = self.named;
         match task {
             Task::Create => {
-                let (name, fs) = (format!("{POOL}/d{number}"), new_fs(&spa.pool.env));
-                let made = name.clone();
-                spa.dsl_task(move |tasks| {
-                    tasks.create(&made, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))
-                })?;
+                let name = format!("{POOL}/d{number}");
+                create(spa, &name)?;
                 self.datasets.push(name);
             }
             Task::Snapshot => {
@@ -96,13 +139,44 @@ impl Made {
                 spa.dsl_task(move |tasks| tasks.clone_snapshot(&of, &made))?;
                 self.datasets.push(name);
             }
+            Task::Promote | Task::Rollback => self.family(spa, task)?,
+            Task::Rename => {
+                let Some(old) = self.datasets.pop() else { return self.step(spa, Task::Create) };
+                let (from, new) = (old.clone(), format!("{POOL}/r{number}{}", "r".repeat(150)));
+                let to = new.clone();
+                let done = spa.dsl_task(move |tasks| tasks.rename(&from, &to));
+                self.datasets.push(if done.is_ok() { new } else { old });
+                done?;
+            }
         }
         Ok(())
     }
 
+    /// A file system that is rolled back, or whose clone is promoted.
+    fn family(&mut self, spa: &Arc<Spa>, task: Task) -> Result<()> {
+        let mut family = Family { number: self.named, is_promoted: false };
+        let [base, clone, _] = family.names();
+        create(spa, &base)?;
+        let snapshot = format!("{base}@{FIRST}");
+        let steps = || {
+            let of = snapshot.clone();
+            spa.dsl_task(move |tasks| tasks.snapshot(&[&of], &[]))?;
+            if task == Task::Rollback {
+                return spa.dsl_task(move |tasks| tasks.rollback(&base, Some(&snapshot)));
+            }
+            let made = clone.clone();
+            spa.dsl_task(move |tasks| tasks.clone_snapshot(&snapshot, &made))?;
+            spa.dsl_task(move |tasks| tasks.promote(&clone))
+        };
+        let done = steps();
+        family.is_promoted = task == Task::Promote && done.is_ok();
+        self.families.push(family);
+        done
+    }
+
     /// Whether nothing exists.
     pub fn is_empty(&self) -> bool {
-        self.datasets.is_empty() && self.snapshots.is_empty()
+        self.datasets.is_empty() && self.snapshots.is_empty() && self.families.is_empty()
     }
 
     /// Destroys everything, which is never refused.
@@ -111,6 +185,13 @@ impl Made {
         for tag in std::mem::take(&mut self.holds) {
             let of = first.clone();
             spa.dsl_task(move |tasks| tasks.release(&of, &tag))?;
+        }
+        for name in std::mem::take(&mut self.families).iter().flat_map(Family::in_order) {
+            match spa.dsl_task(move |tasks| tasks.destroy(&name, false)) {
+                // A step of it was refused.
+                Err(e) if e.kind() == Kind::NotFound => {}
+                done => done?,
+            }
         }
         for name in std::mem::take(&mut self.datasets).into_iter().chain(std::mem::take(&mut self.snapshots))
         {

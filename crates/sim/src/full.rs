@@ -9,6 +9,7 @@ use crypt::Suite;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::crypto::{Cipher, Encryption};
 use engine::dsl::write::props::Source;
+use engine::env::Env;
 use engine::memory::limits::Limit;
 use engine::spa::Spa;
 use engine::{Error, Result};
@@ -27,6 +28,8 @@ use crate::{check, keys};
 
 /// Maximum dirty bytes of a txg: far more than the pool's reserve could cover.
 const DIRTY: u64 = 512 << 20;
+/// Bytes of the cache where threads are the machine's.
+const ARC: u64 = 16 << 20;
 /// Refusals that end a kind.
 const REFUSALS: u64 = 3;
 
@@ -70,6 +73,10 @@ pub struct Case {
     pub snapshots: bool,
     /// Allocations of at least so many bytes are refused as if space were fragmented.
     pub gangs: Option<u64>,
+    /// The file system is a clone, and shares its first files with a snapshot.
+    pub is_clone: bool,
+    /// Number of threads that fill it at once; with more than one a seed does not repeat a run exactly.
+    pub threads: u64,
 }
 
 fn one<T: Copy>(random: &mut Rng, all: &[T]) -> Option<T> {
@@ -102,6 +109,8 @@ impl Case {
             xattr_sa: random.below(2) == 0,
             snapshots: random.below(2) == 0,
             gangs: (random.below(8) == 0).then_some(8 << 10),
+            is_clone: random.below(4) == 0,
+            threads: if random.below(3) == 0 { 4 } else { 1 },
         }
     }
 }
@@ -124,10 +133,25 @@ struct Full {
     name: String,
     fs: Arc<FsWriter>,
     files: Files,
+    /// Files of the other threads.
+    others: Vec<Files>,
     volume: Volume,
     snapshots: Vec<String>,
     tasks: Made,
     filled: Filled,
+}
+
+/// Repeats one kind of operation; returns it with the number of successes and of refusals.
+fn repeat(kind: Kind, most: u64, step: &mut dyn FnMut() -> Result<()>) -> Result<(Kind, u64, u64)> {
+    let (mut done, mut refused) = (0, 0);
+    while done < most && refused < REFUSALS {
+        match step() {
+            Ok(()) => done += 1,
+            Err(e) if is_refusal(&e) => refused += 1,
+            Err(e) => return Err(Error::new(e.kind(), format!("{kind:?} after {done}")).because(e)),
+        }
+    }
+    Ok((kind, done, refused))
 }
 
 /// Fills the pool of a seed in several ways, and empties it.
@@ -150,13 +174,16 @@ pub fn fill_case(
     kinds: &[Kind],
     effort: Effort,
 ) -> std::result::Result<(Filled, Vec<Pages>), String> {
-    let env = world::env(seed);
+    let env = if case.threads > 1 { Env::system(ARC).map_err(said)? } else { world::env(seed) };
     env.memory.set(Limit::DirtyMax, DIRTY)?;
     let blank = case.machine.blank();
     let disks: Vec<Arc<Disk>> = (0..).zip(blank).map(|(n, pages)| Disk::over(n, pages, None)).collect();
     let spa = world::create_pool(&env, case.machine, &world::as_devices(&disks)).map_err(said)?;
     if let Some(size) = case.gangs {
         spa.space.force_ganging(size);
+    }
+    if case.threads > 1 {
+        spa.start_thread().map_err(said)?;
     }
     let mut full = Full::begin(spa, case, Rng::new(seed ^ 1)).map_err(said)?;
     full.work(kinds, effort).map_err(|e| format!("{:?}: {e}", full.filled))?;
@@ -175,6 +202,15 @@ fn said(e: Error) -> String {
     e.to_string()
 }
 
+/// Sets properties of a file system.
+fn set<const N: usize>(spa: &Arc<Spa>, name: &str, properties: [(&'static str, u64); N]) -> Result<()> {
+    let name = name.to_owned();
+    spa.dsl_task(move |tasks| {
+        let values = properties.map(|(prop, value)| (prop, Some(PropValue::Number(value))));
+        tasks.set(&name, &values, Source::Local)
+    })
+}
+
 impl Full {
     fn begin(spa: Arc<Spa>, case: Case, random: Rng) -> Result<Self> {
         let mut name = POOL.to_owned();
@@ -190,26 +226,35 @@ impl Full {
                 tasks.create_encrypted(&made, ObjsetType::Zfs, 0, encryption, fill)
             })?;
         }
-        let [quota, refquota] = case.quotas;
         let properties = [
             ("recordsize", case.recordsize),
             ("copies", case.copies),
             ("compression", case.compression),
             ("dedup", if case.dedup { 8 } else { 2 }),
             ("xattr", if case.xattr_sa { 2 } else { 1 }),
-            ("quota", quota),
-            ("refquota", refquota),
         ];
-        let task_name = name.clone();
-        spa.dsl_task(move |tasks| {
-            let values = properties.map(|(prop, value)| (prop, Some(PropValue::Number(value))));
-            tasks.set(&task_name, &values, Source::Local)
-        })?;
-        let fs = mount(&spa, &name, Overrides::default())?;
-        let files = Files::new(&fs, case.recordsize);
+        set(&spa, &name, properties)?;
+        let mut fs = mount(&spa, &name, Overrides::default())?;
+        let (mut random, mut files) = (random, Files::new(&fs, case.recordsize));
+        // Objects of the clone have the same numbers.
+        if case.is_clone {
+            for kind in [Kind::Write, Kind::Tiny, Kind::Dirs] {
+                (0..40).try_for_each(|_| files.step(&fs, kind, &mut random))?;
+            }
+            fs.unmount()?;
+            let (origin, clone) = (format!("{name}@origin"), format!("{name}/clone"));
+            let (snapshot, made) = (origin.clone(), clone.clone());
+            spa.dsl_task(move |tasks| tasks.snapshot(&[&snapshot], &[]))?;
+            spa.dsl_task(move |tasks| tasks.clone_snapshot(&origin, &made))?;
+            name = clone;
+            fs = mount(&spa, &name, Overrides::default())?;
+        }
+        let [quota, refquota] = case.quotas;
+        set(&spa, &name, [("quota", quota), ("refquota", refquota)])?;
+        let others = (1..case.threads).map(|n| files.beside(n)).collect();
         let volume = Volume::new(&name, case.recordsize);
         let (snapshots, filled, tasks) = (Vec::new(), Filled::default(), Made::default());
-        Ok(Self { spa, case, random, name, fs, files, volume, snapshots, tasks, filled })
+        Ok(Self { spa, case, random, name, fs, files, others, volume, snapshots, tasks, filled })
     }
 
     fn work(&mut self, kinds: &[Kind], effort: Effort) -> Result<()> {
@@ -222,8 +267,8 @@ impl Full {
             match self.random.below(4) {
                 0 => self.spa.sync()?,
                 // The freed space cannot be used at once.
-                1 => self.remove_some(2)?,
-                2 => self.remove_some(10)?,
+                1 => drop(self.remove_some(2)?),
+                2 => drop(self.remove_some(10)?),
                 _ => {}
             }
             if self.case.snapshots && self.random.below(2) == 0 {
@@ -245,21 +290,31 @@ impl Full {
         Ok(())
     }
 
-    /// Repeats one kind of operation until it is refused.
+    /// Repeats one kind of operation until it is refused, while the other threads do the same with kinds of theirs.
     fn fill(&mut self, kind: Kind, most: u64) -> Result<()> {
-        let (mut done, mut refused) = (0, 0);
-        while done < most && refused < REFUSALS {
-            let step = match kind.is_of_volume() {
-                true => self.volume.step(&self.spa, kind, &mut self.random),
-                false => self.files.step(&self.fs, kind, &mut self.random),
-            };
-            match step {
-                Ok(()) => done += 1,
-                Err(e) if is_refusal(&e) => refused += 1,
-                Err(e) => return Err(Error::new(e.kind(), format!("{kind:?} after {done}")).because(e)),
-            }
+        let (spa, fs, random) = (&self.spa, &self.fs, &mut self.random);
+        let mut beside = Vec::new();
+        for files in &mut self.others {
+            let kind = one(random, &KINDS).filter(|kind| !kind.is_of_volume()).unwrap_or(Kind::Write);
+            beside.push((files, kind, Rng::new(random.next_u64())));
         }
-        self.filled.rounds.push((kind, done, refused));
+        let (files, volume) = (&mut self.files, &mut self.volume);
+        let rounds = std::thread::scope(|scope| {
+            let begun: Vec<_> = beside
+                .into_iter()
+                .map(|(files, kind, mut random)| {
+                    scope.spawn(move || repeat(kind, most, &mut || files.step(fs, kind, &mut random)))
+                })
+                .collect();
+            let first = repeat(kind, most, &mut || match kind.is_of_volume() {
+                true => volume.step(spa, kind, random),
+                false => files.step(fs, kind, random),
+            });
+            let panicked = |_| Err(Error::corrupt("a thread that fills the pool panicked"));
+            let others: Vec<_> = begun.into_iter().map(|t| t.join().unwrap_or_else(panicked)).collect();
+            std::iter::once(first).chain(others).collect::<Result<Vec<_>>>()
+        })?;
+        self.filled.rounds.extend(rounds);
         self.spa.sync().map_err(|e| Error::new(e.kind(), format!("sync of {kind:?}")).because(e))
     }
 
@@ -274,14 +329,18 @@ impl Full {
         Ok(())
     }
 
-    /// Removes one in `of` files.
-    fn remove_some(&mut self, of: u64) -> Result<()> {
-        self.files.remove(&self.fs, &mut |random| random.below(of) == 0, &mut self.random).map(|_| ())
+    /// Removes one in `of` files; returns the number of refused removals.
+    fn remove_some(&mut self, of: u64) -> Result<u64> {
+        let mut refused = 0;
+        for files in self.others.iter_mut().chain([&mut self.files]) {
+            refused += files.remove(&self.fs, &mut |random| random.below(of) == 0, &mut self.random)?;
+        }
+        Ok(refused)
     }
 
     /// Removes everything; while snapshots hold it that may be refused.
     fn empty(&mut self) -> Result<()> {
-        let refused = self.files.remove(&self.fs, &mut |_| true, &mut self.random)?;
+        let refused = self.remove_some(1)?;
         self.filled.kept = refused;
         if refused > 0 && self.snapshots.is_empty() && self.tasks.is_empty() {
             return Err(Error::corrupt(format!("{refused} files can't be removed")));
@@ -295,7 +354,7 @@ impl Full {
         let named = |e: Error| Error::new(e.kind(), "a dataset can't be destroyed").because(e);
         self.tasks.destroy(&self.spa).map_err(named)?;
         (0..4).try_for_each(|_| self.spa.sync())?;
-        if self.files.remove(&self.fs, &mut |_| true, &mut self.random)? > 0 {
+        if self.remove_some(1)? > 0 {
             return Err(Error::corrupt("files can't be removed once the snapshots are gone"));
         }
         (0..4).try_for_each(|_| self.spa.sync())?;

@@ -20,6 +20,8 @@ fn plain(machine: Machine, recordsize: u64) -> Case {
         xattr_sa: true,
         snapshots: true,
         gangs: None,
+        is_clone: false,
+        threads: 1,
     }
 }
 

@@ -20,7 +20,10 @@ fn noise(len: usize) -> Vec<u8> {
 
 /// Copies all that the kernel copies.
 fn copy(from: &Path, to: &Path) -> u64 {
-    let (from, to) = (File::open(from).unwrap(), File::options().write(true).create(true).truncate(false).open(to).unwrap());
+    let (from, to) = (
+        File::open(from).unwrap(),
+        File::options().write(true).create(true).truncate(false).open(to).unwrap(),
+    );
     let mut done = 0;
     loop {
         match copy_file_range(&from, None, &to, None, 1 << 30).unwrap() as u64 {
