@@ -138,10 +138,8 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
         (P::Recordsize, PropValue::Number(n)) if !(512..=16 << 20).contains(n) || !n.is_power_of_two() => {
             Err(format!("'{name}' must be power of 2 from 512B to 16M"))
         }
-        (P::SpecialSmallBlocks, PropValue::Number(n))
-            if *n != 0 && (!(512..=16 << 20).contains(n) || !n.is_power_of_two()) =>
-        {
-            Err(format!("invalid '{name}={n}' property: must be zero or a power of 2 from 512B to 16M"))
+        (P::SpecialSmallBlocks, PropValue::Number(n)) if *n > 16 << 20 => {
+            Err(format!("invalid '{name}={n}' property: must be between zero and 16M"))
         }
         (P::Volblocksize, PropValue::Number(n)) if !(512..=128 << 10).contains(n) || !n.is_power_of_two() => {
             Err(format!("'{name}' must be power of 2 from 512B to 128K"))

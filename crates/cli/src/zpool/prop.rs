@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 
 use daemon::Imported;
 use engine::dsl::props::PropValue;
-use engine::dsl::props::names::dataset_name;
 use engine::spa::Pool;
 use engine::spa::props::{PoolStats, settings};
 use engine::spa::scrub::ScanFunc;
@@ -336,11 +335,11 @@ impl<'a> PoolView<'a> {
         }
     }
 
-    /// Kept as the dataset's number.
     fn bootfs(&self) -> Prop {
-        let number = self.settings.get("bootfs").and_then(PropValue::number).filter(|n| *n != 0);
-        let name = number.and_then(|number| dataset_name(&self.pool.dsl, number).ok());
-        name.map_or_else(|| Prop::text("-", Source::Default), |name| Prop::text(name, Source::Local))
+        match self.settings.get("bootfs") {
+            Some(PropValue::Text(name)) => Prop::text(name.clone(), Source::Local),
+            _ => Prop::text("-", Source::Default),
+        }
     }
 
     /// Pools with features show no version.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use daemon::cache::Cache;
+use engine::dsl::DatasetKind;
 use engine::dsl::props::PropValue;
 
 use super::get_vdev;
@@ -9,6 +10,10 @@ use super::prop::PoolView;
 use crate::ctx::Ctx;
 use crate::settings::{PoolSetting, When, of_pool, of_vdev};
 use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Pool version from which on pools have `bootfs`.
+#[doc(alias = "SPA_VERSION_BOOTFS")]
+const BOOTFS_VERSION: u64 = 6;
 
 /// Set a property of a pool, or of one of its vdevs.
 #[derive(Debug, Args)]
@@ -119,7 +124,13 @@ impl Set {
         if !text.starts_with(&format!("{}/", self.pool)) && *text != self.pool {
             return Err(bad());
         }
+        if view.version() < BOOTFS_VERSION {
+            return Err("pool must be upgraded to support 'bootfs' property".into());
+        }
         let head = view.dsl.dataset(text).map_err(|_| bad())?;
-        Ok(PropValue::Number(head.number))
+        match head.kind().map_err(|e| e.to_string())? {
+            DatasetKind::Filesystem => Ok(PropValue::Number(head.number)),
+            _ => Err("operation not supported on this type of pool".into()),
+        }
     }
 }

@@ -102,7 +102,9 @@ pub fn parse(words: &[String], ctx: &Ctx) -> Result<Vdevs, Failure> {
     while let Some(word) = words.next() {
         let word = word.as_str();
         if let Some(next) = section_of(word) {
-            if seen.contains(&word) {
+            // Special and dedup vdevs may follow any number of such words.
+            let repeats = matches!(next, Section::Class(AllocBias::Special | AllocBias::Dedup));
+            if !repeats && seen.contains(&word) {
                 return Err(invalid(format!("'{word}' can be specified only once")));
             }
             let takes_groups = matches!(next, Section::Class(_));

@@ -97,6 +97,7 @@ pub fn create_encrypted(
 }
 
 fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillRoot<'_>) -> Result<Arc<Spa>> {
+    new.layout.check_features(|feature| new.features.contains(&feature))?;
     let root = new.layout.root(env.guid(), txg::INITIAL);
     let facts = facts(&new);
     let tree = Tree::build(VdevConfig::parse(&root)?, None, &new.layout.devices, None)?;

@@ -118,6 +118,17 @@ impl Layout {
         ]
     }
 
+    /// Refuses vdevs whose feature is not enabled (`is_enabled`).
+    ///
+    /// # Errors
+    /// `Unsupported`.
+    pub(crate) fn check_features(&self, is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
+        match self.features().into_iter().find(|(feature, uses)| *uses > 0 && !is_enabled(*feature)) {
+            None => Ok(()),
+            Some(_) => Err(Error::unsupported("operation not supported on this type of pool")),
+        }
+    }
+
     /// The root of a pool with just these top-level vdevs.
     pub fn root(&self, pool_guid: u64, create_txg: u64) -> NvList {
         let mut root = NvList::new();
