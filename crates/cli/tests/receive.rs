@@ -85,3 +85,64 @@ fn streams_are_received_as_openzfs_says() {
     assert_eq!(live.fails("zfs receive -A tank/src"), none);
     live.export_and_verify("tank");
 }
+
+/// Sends with `line` into a new file.
+fn sent(live: &Live, line: &str, to: &Path) {
+    let file = File::create(to).expect("a file");
+    let run: Run = live.command(line).stdout(Stdio::from(file)).output().expect("it can be started").into();
+    assert_eq!(run.code, 0, "{line}: {}", run.err);
+}
+
+/// Keys need not be loaded for raw streams, streams with properties are not encrypted by where they arrive, a slight excess
+/// of the refquota is kept, and the END of a package has sums of any kind.
+#[test]
+fn what_openzfs_receives_is_received() {
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    let dir = tempfile::tempdir().expect("a folder");
+    let (key, stream) = (dir.path().join("key"), dir.path().join("stream"));
+    std::fs::write(&key, "a passphrase").expect("a file");
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 256)));
+    let key = key.display();
+    live.ok(&format!(
+        "zfs create -o encryption=on -o keyformat=passphrase -o keylocation=file://{key} tank/locked"
+    ));
+    live.ok("zfs create -o encryption=off tank/plain");
+    live.ok("zfs snapshot -r tank@s");
+    sent(&live, "zfs send -w tank/locked@s", &stream);
+    let mountpoint = dir.path().join("mnt");
+    let run = fed(&live, &format!("zfs receive -o mountpoint={} tank/raw", mountpoint.display()), &stream);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    assert_eq!(live.ok("zfs get -H -o value mounted,keystatus tank/raw"), "no\nunavailable\n");
+
+    sent(&live, "zfs send -p tank/plain@s", &stream);
+    live.ok("zfs unload-key tank/locked");
+    let run = fed(&live, "zfs receive -u tank/locked/plain", &stream);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert_eq!(live.ok("zfs get -H -o value encryption tank/locked/plain"), "off\n");
+    let run = fed(&live, "zfs receive -u -x encryption tank/locked/asked", &stream);
+    assert!(run.code == 1 && run.err.contains("inherited key must be loaded"), "{}", run.err);
+    let run = fed(&live, "zfs receive -u -x atime -x atime tank/twice", &stream);
+    assert!(run.code != 0 && run.err.contains("specified multiple times"), "{}", run.err);
+
+    live.ok("zfs create tank/src");
+    live.ok("zfs snapshot tank/src@1");
+    sent(&live, "zfs send -R tank/src@1", &stream);
+    assert_eq!(fed(&live, "zfs receive -u tank/dst", &stream).code, 0);
+    live.ok("zfs set refquota=30K tank/dst");
+    live.ok("zfs set user:note=1 tank/src");
+    live.ok("zfs snapshot tank/src@2");
+    let over = live.ok("zfs get -Hp -o value referenced tank/dst").trim().parse::<u64>().expect("a number");
+    live.ok(&format!("zfs set refquota={} tank/dst", over + 512));
+    sent(&live, "zfs send -R -I @1 tank/src@2", &stream);
+    let run = fed(&live, "zfs receive -u tank/dst", &stream);
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+
+    // What zstream redup does to the last record: it gets a sum of all.
+    let mut bytes = std::fs::read(&stream).expect("a stream");
+    let last = bytes.len() - 8;
+    bytes[last..].copy_from_slice(&7u64.to_le_bytes());
+    std::fs::write(&stream, bytes).expect("a file");
+    live.ok("zfs rollback -r tank/dst@1");
+    assert_eq!(fed(&live, "zfs receive -u tank/dst", &stream).code, 0);
+    live.export_and_verify("tank");
+}

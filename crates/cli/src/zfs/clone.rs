@@ -98,6 +98,9 @@ impl Verb for Promote {
         let target = Target::of(&self.name, ctx)?;
         target.dataset()?;
         let cannot = |what: String| Failure::cannot("promote", &self.name, what);
+        if self.name.contains('%') {
+            return Err(cannot("invalid character '%' in name".to_owned()));
+        }
         if target.dir()?.phys.origin_obj == 0 {
             return Err(cannot("not a cloned filesystem".to_owned()));
         }

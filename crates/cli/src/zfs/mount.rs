@@ -313,9 +313,12 @@ fn is_for_all(target: &Target) -> Result<bool, Failure> {
     Ok(!by_hand && property(target, ZfsProp::Canmount)? != "noauto")
 }
 
-/// Mounts a file system that was just made, if its properties say so.
+/// Mounts a file system that was just made, if its properties say so. One whose key is not loaded waits for it.
 pub fn mount_created(name: &str, ctx: &mut Ctx) -> Outcome {
     let target = Target::of(name, ctx)?;
+    if lacks_key(&target) {
+        return Ok(Exit::OK);
+    }
     mount_one(&target, &*mounter(ctx)?, &[], false)?;
     Ok(Exit::OK)
 }

@@ -70,7 +70,8 @@ pub fn receive(
     if verb.dry {
         return skip(input, place.action);
     }
-    let wish = wish(verb, wishes, (&begin, &item), (&place, &target), ctx)?;
+    let with_props = listed.is_some_and(|listed| listed.props.is_some());
+    let wish = wish(verb, (wishes, with_props), (&begin, &item), (&place, &target), ctx)?;
     let is_volume = wish.kind == ObjsetType::Zvol;
     let was_mounted = target.pool.mounts.at(&place.dataset).is_some();
     if was_mounted && place.is_new {
@@ -127,7 +128,7 @@ fn skip(input: &mut Input<'_>, action: &str) -> Result<(), Failure> {
 
 fn wish(
     verb: &Receive,
-    wishes: &Wishes,
+    (wishes, with_props): (&Wishes, bool),
     (begin, item): (&DrrBegin, &Item),
     (place, target): (&Place, &Target),
     ctx: &mut Ctx,
@@ -144,7 +145,12 @@ fn wish(
             _ => DatasetTypes::FILESYSTEM,
         };
         let of_keys = |name: &str| matches!(name, "encryption" | "keyformat" | "keylocation" | "pbkdf2iters");
-        let set = wishes.set.iter().filter(|(name, _)| of_keys(name)).cloned().collect();
+        let mut set: Vec<_> = wishes.set.iter().filter(|(name, _)| of_keys(name)).cloned().collect();
+        // Streams with properties do not have this one; without `-w` they come from datasets that are not encrypted.
+        let is_said = set.iter().map(|(name, _)| name).chain(&wishes.left).any(|name| name == "encryption");
+        if with_props && !is_said {
+            set.push(("encryption".to_owned(), "off".to_owned()));
+        }
         let mut stored = Wishes { set, ..Wishes::default() }.values(types, When::New).map_err(cannot)?;
         let secrets = std::sync::Arc::clone(&target.view.env.secrets);
         if !stored.is_empty() {

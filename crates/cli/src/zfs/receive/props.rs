@@ -28,22 +28,32 @@ impl Wishes {
     pub fn of(verb: &Receive) -> Result<Self, Failure> {
         let mut set = split(&verb.props).map_err(Failure::usage)?;
         let origin = set.iter().position(|(name, _)| name == "origin").map(|at| set.remove(at).1);
-        for name in &verb.exclude {
-            if set.iter().any(|(known, _)| known == name) {
+        let left: Vec<String> = verb.exclude.iter().map(|name| canonical(name)).collect();
+        for (at, name) in left.iter().enumerate() {
+            let again = left.iter().take(at).any(|known| known == name);
+            if again || set.iter().any(|(known, _)| canonical(known) == *name) {
                 return Err(Failure::usage(format!("property '{name}' specified multiple times")));
             }
         }
-        for name in set.iter().map(|(name, _)| name).chain(&verb.exclude) {
+        for name in set.iter().map(|(name, _)| name).chain(&left) {
             if !is_user_property(name) && !matches!(PropName::parse(name), Some(PropName::Native(_))) {
                 return Err(failed(PLAIN, format!("invalid property '{name}'")));
             }
         }
-        Ok(Self { origin, set, left: verb.exclude.clone() })
+        Ok(Self { origin, set, left })
     }
 
     /// The properties to set, with values as they are stored.
     pub fn values(&self, types: DatasetTypes, when: When) -> Result<Vec<(String, PropValue)>, String> {
         self.set.iter().map(|(name, value)| of_dataset(name, value, types, when)).collect()
+    }
+}
+
+/// The name of a property whose abbreviation may be given.
+fn canonical(name: &str) -> String {
+    match PropName::parse(name) {
+        Some(PropName::Native(prop)) => prop.info().name.to_owned(),
+        _ => name.to_owned(),
     }
 }
 

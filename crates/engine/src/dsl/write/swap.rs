@@ -43,6 +43,10 @@ pub(super) fn check_rollback(at: &MosTx<'_>, head_number: u64) -> Result<()> {
     Ok(())
 }
 
+/// Bytes that received content may exceed the refquota by: the last transaction of its source could.
+#[doc(alias("DMU_MAX_ACCESS", "spa_asize_inflation"))]
+const REFQUOTA_SLACK: u64 = (64 << 20) * 24;
+
 /// Whether the head may get the content of a clone of its last snapshot, as far as space goes.
 #[doc(alias = "dsl_dataset_clone_swap_check_impl")]
 pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> {
@@ -54,7 +58,7 @@ pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> 
         return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
     }
     let quota = props::own_number(at, head.dir_obj, "refquota")?;
-    if quota != 0 && clone.referenced_bytes > quota {
+    if quota != 0 && clone.referenced_bytes > quota.saturating_add(REFQUOTA_SLACK) {
         return Err(Error::new(Kind::Quota, "space quota exceeded."));
     }
     Ok(())
