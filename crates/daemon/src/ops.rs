@@ -12,6 +12,7 @@ use engine::dsl::write::props::Source;
 use engine::dsl::write::{Encryption, Tasks};
 use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::PoolSpec;
+use engine::spa::rebuild::Derived;
 use engine::spa::{ImportOptions, NewPool, OpenOptions, Spa};
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
@@ -113,6 +114,8 @@ pub struct ImportPool {
     pub open: OpenOptions,
     /// The manner of the import.
     pub manner: Manner,
+    /// What a walk over the pool derived: it replaces space maps and tables.
+    pub derived: Option<Derived>,
 }
 
 /// The machine's host name.
@@ -246,7 +249,10 @@ impl Registry {
                     paths,
                     needs_logs: !new.missing_log,
                 };
-                let spa = engine::spa::import(&env, source, &options)?;
+                let spa = match new.derived {
+                    Some(derived) => engine::spa::import_rebuilt(&env, source, &options, derived)?,
+                    None => engine::spa::import(&env, source, &options)?,
+                };
                 spa.start_thread()?;
                 // From now on the labels say that it is in use.
                 spa.sync_task(|_, _| Ok(()))?;
@@ -440,7 +446,17 @@ impl Registry {
         let manner = Manner { cached: true, ..Manner::default() };
         let open = OpenOptions::default();
         let (read_only, force, missing_log) = (false, false, false);
-        let new = ImportPool { candidate, rename, temporary, read_only, force, missing_log, open, manner };
+        let new = ImportPool {
+            candidate,
+            rename,
+            temporary,
+            read_only,
+            force,
+            missing_log,
+            open,
+            manner,
+            derived: None,
+        };
         self.import_at(place, new)
     }
 }

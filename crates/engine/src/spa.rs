@@ -50,6 +50,7 @@ pub(crate) mod mapping;
 mod multihost;
 mod pool;
 pub mod props;
+pub mod rebuild;
 pub mod removal;
 mod resume;
 pub mod scrub;
@@ -102,7 +103,7 @@ use crate::zio::{self, suspend::be_patient};
 
 pub use activity::{Activity, Pace, Step};
 pub use create::{FillRoot, NewPool, create, create_encrypted};
-pub use import::{ImportOptions, check_logs, import, missing_logs};
+pub use import::{ImportOptions, check_logs, import, import_rebuilt, missing_logs};
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};
 pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions};

@@ -2,6 +2,7 @@
 
 pub mod golden;
 pub mod hostile;
+pub mod hurt;
 pub mod kept_log;
 pub mod live;
 pub mod manifest;

@@ -2,7 +2,7 @@
 //! that can be opened. Importing itself: [`super::import_one`].
 //!
 //! Differs from OpenZFS: pools are listed in the order of their names; what is odd about devices goes to
-//! the log, and with `--moments` to standard error; `--moments`, `-g`, `-L` and `-P` are additions.
+//! the log, and with `--moments` to standard error; `--moments`, `--rebuild`, `-g`, `-L` and `-P` are additions.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -57,7 +57,7 @@ pub struct Import {
     #[arg(short = 'F')]
     pub rewind: bool,
 
-    /// With -F: only see whether that would help
+    /// With -F: only see whether that would help; with --rebuild: only say what it would do
     #[arg(short = 'n')]
     pub dry: bool,
 
@@ -72,6 +72,14 @@ pub struct Import {
     /// Go back to the pool's checkpoint, for good unless the pool is imported read-only
     #[arg(long)]
     pub rewind_to_checkpoint: bool,
+
+    /// Make space maps, and damaged dedup and clone tables, anew from the pool's blocks; with -n, only say what is damaged
+    #[arg(long, alias = "rebuild-space", requires = "pool", conflicts_with = "rewind_to_checkpoint")]
+    pub rebuild: bool,
+
+    /// With --rebuild: give up what hangs from blocks that can't be read
+    #[arg(long, requires = "rebuild")]
+    pub accept_unreadable: bool,
 
     /// Load keys, and ask for those that nobody else has
     #[arg(short = 'l')]

@@ -38,7 +38,7 @@ struct Wishes {
 impl Import {
     /// Imports the pool named, or all that are found.
     pub(super) fn import(&self, ctx: &mut Ctx) -> Outcome {
-        if (self.dry || self.extreme) && !self.rewind {
+        if (self.dry && !self.rebuild || self.extreme) && !self.rewind {
             return Err(Failure::usage("-n or -X only meaningful with -F"));
         }
         if self.load_keys && self.no_mount {
@@ -110,9 +110,14 @@ impl Import {
             let what = "a pool with that name already exists\nuse the form 'zpool import <pool | id> <newpool>' to give it a new name";
             return Err(Failure::cannot("import", &name, what));
         }
-        if self.dry {
-            return self.try_rewind(candidate, ctx);
+        if self.rebuild && wishes.read_only {
+            return Err(Failure::usage("--rebuild writes: it is incompatible with readonly=on"));
         }
+        let derived = if self.rebuild { self.derive(candidate, ctx)? } else { None };
+        if self.dry {
+            return if self.rebuild { Ok(Exit::OK) } else { self.try_rewind(candidate, ctx) };
+        }
+        let is_rebuilt = derived.is_some();
         let new = ImportPool {
             candidate: candidate.clone(),
             temporary: self.temporary && rename.is_some(),
@@ -122,6 +127,7 @@ impl Import {
             missing_log: self.missing_log,
             open: self.state(),
             manner: wishes.manner.clone(),
+            derived,
         };
         let imported = registry.import(new);
         if matches!(&imported, Err(e) if e.kind() == Kind::NoDevice) && !self.missing_log {
@@ -132,6 +138,9 @@ impl Import {
             Kind::Exists => cannot("a pool with that name already exists"),
             _ => cannot(&e.to_string()),
         })?;
+        if is_rebuilt {
+            writeln!(ctx.out, "The space maps of {name}, and its damaged tables, were written anew.")?;
+        }
         if self.rewind || self.txg.is_some() {
             let opened = match pool.spa() {
                 Ok(spa) => spa.pool.uberblock.txg,
@@ -176,7 +185,7 @@ impl Import {
     }
 
     /// Which of the pool's states is wanted.
-    fn state(&self) -> OpenOptions {
+    pub(super) fn state(&self) -> OpenOptions {
         OpenOptions {
             txg: self.txg,
             rewind: self.rewind || self.txg.is_some(),

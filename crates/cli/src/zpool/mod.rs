@@ -19,6 +19,7 @@ mod get_vdev;
 pub mod history;
 mod import;
 mod import_one;
+mod import_rebuild;
 pub mod iostat;
 mod iostat_columns;
 mod iostat_extended;

@@ -16,6 +16,9 @@ use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::zap::{Cursor, Key, Zap};
 
+/// Most bytes of counters that are read.
+const MAX_COUNTER_BYTES: u64 = 1 << 31;
+
 /// The table of one top-level vdev.
 #[derive(Debug)]
 pub struct Table {
@@ -47,6 +50,46 @@ pub fn table(mos: &Arc<Objset>, vdev: u64) -> Result<Option<Table>> {
         entries => Some(Zap::open(&mos.object(entries)?)?),
     };
     Ok(Some(Table { vdev, head, zap }))
+}
+
+/// The tables that the MOS directory names: the entry's name, and the object.
+///
+/// # Errors
+/// When the MOS directory cannot be read.
+pub fn named(mos: &Arc<Objset>) -> Result<Vec<(String, u64)>> {
+    let directory = Zap::open(&mos.object(MOS_DIRECTORY_OBJECT)?)?;
+    let mut all = Vec::new();
+    for entry in directory.to_vec()? {
+        let name = entry.name_lossy();
+        if vdev_of(&name).is_some() {
+            all.push((name, entry.value.first().unwrap_or(0)));
+        }
+    }
+    Ok(all)
+}
+
+/// The vdev whose table has this name in the MOS directory.
+pub fn vdev_of(name: &str) -> Option<u64> {
+    name.strip_prefix(mos::BRT_VDEV_PREFIX)?.parse().ok()
+}
+
+/// Reads the counters of the table of top-level vdev `vdev`: bytes, two for each region.
+///
+/// # Errors
+/// When the table or its counters cannot be read.
+pub fn counters(mos: &Arc<Objset>, vdev: u64) -> Result<Vec<u8>> {
+    let all = named(mos)?;
+    let number = all.iter().find(|(name, _)| vdev_of(name) == Some(vdev)).map(|(_, number)| *number);
+    let object = mos.object(number.ok_or_else(|| Error::not_found("no such clone table"))?)?;
+    let head = BrtVdev::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+    let stored = head.size.saturating_mul(2).min(object.max_offset()).min(MAX_COUNTER_BYTES);
+    object.read_vec(0, usize::try_from(stored).unwrap_or(usize::MAX))
+}
+
+/// The object with the entries of the table in object `number`, if its head can be read.
+pub fn entries_object(mos: &Arc<Objset>, number: u64) -> Option<u64> {
+    let head = BrtVdev::from_bytes(mos.object(number).ok()?.dnode.bonus()).ok()?;
+    Some(head.mos_entries).filter(|&entries| entries != 0)
 }
 
 impl Table {

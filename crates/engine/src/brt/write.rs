@@ -21,7 +21,7 @@ use crate::ddt;
 use crate::dmu::Objset;
 use crate::dmu::edit::NewObject;
 use crate::error::{Error, Kind, Result};
-use crate::zap::{NewZap, Value, Zap, ZapEdit};
+use crate::zap::{NewZap, Value, ZapEdit};
 
 /// Bytes of a region.
 #[doc(alias = "BRT_RANGESIZE")]
@@ -62,6 +62,8 @@ pub struct Added {
 pub struct Tables {
     all: Mutex<BTreeMap<u64, Live>>,
     saved: AtomicU64,
+    /// Why the tables tell nothing, while they are made anew.
+    unknown: Mutex<Option<Error>>,
 }
 
 #[derive(Debug)]
@@ -75,22 +77,44 @@ struct Live {
     dirty: bool,
     /// Entries are words, not bytes in the writer's order (`block_cloning_endian`).
     words: bool,
+    /// Why it changes no more: frees leak the blocks of the vdev, and none is cloned.
+    damage: Option<Error>,
 }
 
 impl Tables {
     /// The tables of an existing pool.
+    ///
+    /// A table whose head or counters cannot be read is kept as damaged.
     pub fn load(view: &Arc<Objset>, words: bool) -> Result<Self> {
-        let directory = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?;
         let mut all = BTreeMap::new();
-        for entry in directory.to_vec()? {
-            let name = entry.name_lossy();
-            let vdev = name.strip_prefix(mos::BRT_VDEV_PREFIX).and_then(|number| number.parse().ok());
-            let Some((vdev, object)) = vdev.zip(entry.value.first().filter(|&n| n != 0)) else { continue };
-            all.insert(vdev, Live::load(view, name, object, words)?);
+        for (name, object) in super::named(view)?.into_iter().filter(|(_, object)| *object != 0) {
+            let Some(vdev) = super::vdev_of(&name) else { continue };
+            let table = match Live::load(view, name, object, words) {
+                Err(why) if is_damage(&why) => Live::damaged(why),
+                loaded => loaded?,
+            };
+            all.insert(vdev, table);
         }
-        let tables = Self { all: Mutex::new(all), saved: AtomicU64::new(0) };
+        let tables = Self { all: Mutex::new(all), ..Self::default() };
         tables.count_saved(&tables.all.lock());
         Ok(tables)
+    }
+
+    /// Tables of which nothing is known, until [`Tables::replace`]: blocks that are freed leak, and none is cloned.
+    pub fn unknown(why: &Error) -> Self {
+        Self { unknown: Mutex::new(Some(why.clone())), ..Self::default() }
+    }
+
+    /// Makes tables with these entries (syncing context). The objects of the old tables, and their names, are gone.
+    pub fn replace(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
+        *self.unknown.lock() = None;
+        self.all.lock().clear();
+        self.add(host, added)
+    }
+
+    /// The tables that change no more, by vdev, and why.
+    pub fn damaged(&self) -> Vec<(u64, Error)> {
+        self.all.lock().iter().filter_map(|(vdev, table)| Some((*vdev, table.damage.clone()?))).collect()
     }
 
     /// Bytes that the pool would need more without clones.
@@ -126,12 +150,15 @@ impl Tables {
     /// A reference to a block ends (syncing context). True when others are left, and when a damaged table does not tell.
     #[doc(alias = "brt_entry_decref")]
     pub fn release(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
+        if self.unknown.lock().is_some() {
+            return Ok(true);
+        }
         let mut all = self.all.lock();
         let Some(dva) = bp.dva(0).filter(|_| !all.is_empty()) else { return Ok(false) };
         match all.get_mut(&u64::from(dva.vdev)) {
             Some(table) => match table.release(host, bp, dva.offset) {
                 // Other references to the block may exist: it stays.
-                Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum) => Ok(true),
+                Err(e) if is_damage(&e) => Ok(true),
                 released => released,
             },
             None => Ok(false),
@@ -172,7 +199,14 @@ impl Live {
         let stored = (head.size * 2).min(object.max_offset());
         let bytes = object.read_vec(0, usize::try_from(stored).unwrap_or(usize::MAX))?;
         let counters = bytes.as_chunks::<2>().0.iter().map(|raw| head.counter(*raw)).collect();
-        Ok(Self { name, object: number, head, counters, changed: BTreeSet::new(), dirty: false, words })
+        let changed = BTreeSet::new();
+        Ok(Self { name, object: number, head, counters, changed, dirty: false, words, damage: None })
+    }
+
+    fn damaged(why: Error) -> Self {
+        let (name, head, counters, changed) =
+            (String::new(), BrtVdev::default(), Vec::new(), BTreeSet::new());
+        Self { name, object: 0, head, counters, changed, dirty: false, words: false, damage: Some(why) }
     }
 
     #[doc(alias = "brt_vdev_create")]
@@ -200,11 +234,14 @@ impl Live {
         host.count_feature(Feature::BlockCloning, 1)?;
         let counters = vec![0; usize::try_from(size).unwrap_or(0)];
         let changed = (0..counters.len()).collect();
-        Ok(Self { name, object, head, counters, changed, dirty: true, words })
+        Ok(Self { name, object, head, counters, changed, dirty: true, words, damage: None })
     }
 
     #[doc(alias = "brt_vdev_addref")]
     fn add(&mut self, host: &dyn Host, added: &[Added]) -> Result<()> {
+        if let Some(why) = &self.damage {
+            return Err(why.clone());
+        }
         let mut edit = host.objects().edit(self.head.mos_entries)?;
         let mut zap = ZapEdit::open(&mut *edit)?;
         for Added { bp, count } in added {
@@ -257,6 +294,9 @@ impl Live {
     }
 
     fn release(&mut self, host: &dyn Host, bp: &Blkptr, offset: u64) -> Result<bool> {
+        if let Some(why) = &self.damage {
+            return Err(why.clone());
+        }
         let region = usize::try_from(offset / self.head.rangesize).unwrap_or(usize::MAX);
         if self.counters.get(region).is_none_or(|counter| *counter == 0) {
             return Ok(false);
@@ -313,4 +353,9 @@ impl Live {
         }
         Ok(())
     }
+}
+
+/// Whether an error says that bytes are lost for good, not that a device is away.
+fn is_damage(e: &Error) -> bool {
+    matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop)
 }

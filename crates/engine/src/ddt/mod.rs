@@ -13,6 +13,7 @@ mod live;
 mod log;
 mod log_sync;
 pub mod prune;
+pub mod rebuild;
 mod stats;
 mod table_sync;
 pub mod write;

@@ -349,6 +349,11 @@ impl Tables {
         Ok(())
     }
 
+    /// Replaces all tables.
+    pub(super) fn set_all(&self, all: BTreeMap<u8, Live>) {
+        *self.all.lock() = all;
+    }
+
     /// Changes a table, if there is one of that checksum.
     pub(super) fn with_table(&self, checksum: u8, work: impl FnOnce(&mut Live) -> Result<()>) -> Result<()> {
         let mut all = self.all.lock();

@@ -15,6 +15,7 @@ mod lend;
 pub mod log;
 mod mapping;
 pub mod policy;
+pub mod rebuild;
 mod record;
 mod reflow;
 mod removed;

@@ -50,6 +50,10 @@ pub(super) struct SyncState {
     pub unflushed: BTreeSet<(u64, u64, u64)>,
     /// The logs by txg.
     pub logs: BTreeMap<u64, LogRecord>,
+    /// Metaslabs whose maps are to be written anew with the next txg: `(vdev, metaslab)`.
+    pub rewrite: BTreeSet<(u64, u64)>,
+    /// Vdevs whose arrays of maps are to be made with the next txg, also when they have no maps.
+    pub rearray: BTreeSet<u64>,
     /// Flush every metaslab with the next txg.
     pub flush_all: bool,
     /// Sizes.
@@ -110,6 +114,9 @@ impl SpaceAllocator {
             log: Vec::new(),
             wrote: false,
         };
+        if pass == 1 {
+            run.renew_all()?;
+        }
         if pass == 1 && forms.log && (!names.is_empty() || run.state.flush_all) {
             run.flush()?;
         }
@@ -147,20 +154,34 @@ impl SpaceAllocator {
 }
 
 /// One pass.
-struct Run<'a> {
-    of: &'a SpaceAllocator,
-    forms: SpaceMapFeatures,
-    stamp: Stamp,
-    store: &'a mut dyn SpaceMapStore,
+pub(super) struct Run<'a> {
+    pub(super) of: &'a SpaceAllocator,
+    pub(super) forms: SpaceMapFeatures,
+    pub(super) stamp: Stamp,
+    pub(super) store: &'a mut dyn SpaceMapStore,
     state: &'a mut SyncState,
     /// Words to write, by object and index.
     arrays: BTreeMap<u64, BTreeMap<u64, u64>>,
     /// Entries for the log: vdev, allocated, freed.
     log: Vec<(u32, RangeSet, RangeSet)>,
-    wrote: bool,
+    pub(super) wrote: bool,
 }
 
 impl Run<'_> {
+    fn renew_all(&mut self) -> Result<()> {
+        for id in std::mem::take(&mut self.state.rearray) {
+            let vdev = self.of.vdev(id).ok_or_else(|| Error::corrupt("a vdev to be rewritten is gone"))?;
+            self.array(&vdev)?;
+        }
+        for (vdev, id) in std::mem::take(&mut self.state.rewrite) {
+            let vdev = self.of.vdev(vdev).ok_or_else(|| Error::corrupt("a vdev to be rewritten is gone"))?;
+            if let Some(slab) = usize::try_from(id).ok().and_then(|id| vdev.slabs.get(id)) {
+                self.renew(&vdev, slab)?;
+            }
+        }
+        Ok(())
+    }
+
     fn block_size(&self) -> u64 {
         let limits = &self.state.limits;
         if self.forms.log { limits.logged_block } else { limits.classic_block }
@@ -182,20 +203,27 @@ impl Run<'_> {
     }
 
     /// A new map for a metaslab, noted in the vdev's array.
-    fn new_map(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<MapState> {
+    pub(super) fn new_map(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<MapState> {
         let block_size = self.block_size();
         let map = self.create(&SpaceObject::Map { block_size, head: self.head_size() }, block_size)?;
-        let mut array = vdev.array.load(Ordering::Relaxed);
-        if array == 0 {
-            array = self.store.create(&SpaceObject::Array { vdev: vdev.id })?;
-            vdev.array.store(array, Ordering::Relaxed);
-        }
+        let array = self.array(vdev)?;
         self.arrays.entry(array).or_default().insert(slab.id, map.object);
         Ok(map)
     }
 
+    /// The object with the numbers of a vdev's maps; made when it is not there.
+    fn array(&mut self, vdev: &Vdev) -> Result<u64> {
+        let mut array = vdev.array.load(Ordering::Relaxed);
+        if array == 0 {
+            array = self.store.create(&SpaceObject::Array { vdev: vdev.id })?;
+            vdev.array.store(array, Ordering::Relaxed);
+            self.wrote = true;
+        }
+        Ok(array)
+    }
+
     /// Makes the table of unflushed txgs. Before a metaslab's lock is taken: the store may read.
-    fn need_unflushed(&mut self, vdev: &Vdev) -> Result<()> {
+    pub(super) fn need_unflushed(&mut self, vdev: &Vdev) -> Result<()> {
         if self.forms.log && vdev.unflushed_array.load(Ordering::Relaxed) == 0 {
             let array = self.store.create(&SpaceObject::UnflushedTxgs { vdev: vdev.id })?;
             vdev.unflushed_array.store(array, Ordering::Relaxed);
@@ -347,7 +375,7 @@ impl Run<'_> {
 
     /// From this txg on the logs count for the metaslab.
     #[doc(alias = "metaslab_unflushed_bump")]
-    fn bump(&mut self, vdev: &Vdev, slab: &Metaslab, state: &mut State, dirty: bool) {
+    pub(super) fn bump(&mut self, vdev: &Vdev, slab: &Metaslab, state: &mut State, dirty: bool) {
         let txg = self.stamp.txg;
         state.unflushed_dirty = dirty;
         if state.unflushed_txg == txg {
@@ -500,7 +528,7 @@ impl State {
 
     /// The map's histogram when `freeing` is free too: all that is free, allocatable or not. Without a load it is
     /// what it was and more.
-    fn histogram(&self, freeing: &RangeSet, ashift: u32) -> [u64; 32] {
+    pub(super) fn histogram(&self, freeing: &RangeSet, ashift: u32) -> [u64; 32] {
         if !self.map.has_histogram {
             return [0; 32];
         }
@@ -517,7 +545,7 @@ impl State {
     }
 
     /// The metaslab as it was before this txg: all allocated, but what is free, waits, or was allocated since.
-    fn whole(&self, slab: &Metaslab, addition: &mut Addition, stamp: Stamp) {
+    pub(super) fn whole(&self, slab: &Metaslab, addition: &mut Addition, stamp: Stamp) {
         let unit = (slab.ashift, slab.start);
         let mut rest = RangeSet::new();
         let sets = self.deferred.iter().map(|(_, set)| set).chain(&self.allocating).chain([&self.lent]);

@@ -107,6 +107,8 @@ pub(super) struct State {
     pub unflushed_dirty: bool,
     /// Its own map.
     pub map: MapState,
+    /// No map says what is allocated: one is to be written from `free`, which must not be forgotten before.
+    pub unwritten: bool,
     /// Bytes of it that are settled: the rest is of the txg that is being synced.
     pub synced_length: u64,
     /// Bytes allocated as the maps say.
@@ -334,6 +336,7 @@ impl Metaslab {
         let mut state = self.lock();
         let writing = state.synced_length != state.map.head.length;
         if writing
+            || state.unwritten
             || !state.lent.is_empty()
             || state.allocating.iter().any(|set| !set.is_empty())
             || state.free.is_none()

@@ -8,6 +8,8 @@
 //! - [`space`]: comparison of each block's locations with the space maps: leaks, double use;
 //! - [`account`]: all of these together;
 //! - `removal`: copies made by a removal in progress;
+//! - [`damage`]: damage of what can be derived from the blocks: space maps, dedup tables, clone tables;
+//! - [`rebuild`]: derives them;
 //! - [`verify`]: reads every block in device order, and reports damage.
 //!
 //! Unreadable blocks are reported to the visitor and skipped with everything below them; a walk never stops at
@@ -16,7 +18,9 @@
 pub mod account;
 pub mod bitmap;
 pub mod clones;
+pub mod damage;
 pub mod lists;
+pub mod rebuild;
 mod removal;
 pub mod space;
 pub mod space_maps;

@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use ondisk::{Blkptr, Dva};
+use stdx::RangeSet;
 
 use super::bitmap::Bitmap;
 use super::clones::Clones;
@@ -163,6 +164,8 @@ pub struct SpaceCheck<'p> {
     pool: &'p Pool,
     clones: Clones<'p>,
     tops: BTreeMap<u64, Sectors>,
+    /// Claims are compared with space maps, and with each other.
+    compares: bool,
     /// The findings so far.
     pub findings: Findings,
     /// Gang headers and mappings that could not be read.
@@ -190,7 +193,65 @@ impl<'p> SpaceCheck<'p> {
         let wanted = |vdev: u64, ms: u64| window.get(&vdev).is_some_and(|(a, b)| (*a..*b).contains(&ms));
         maps.replay(pool, &wanted, &mut fill);
         maps.checkpointed(pool, &mut |vdev, start, end| fill(vdev, start, end, false));
-        Self { pool, clones: Clones::new(pool), tops, findings: Findings::default(), notes: Vec::new() }
+        let (clones, findings) = (Clones::new(pool), Findings::default());
+        Self { pool, clones, tops, compares: true, findings, notes: Vec::new() }
+    }
+
+    /// A pass that only gathers what is in use; the space maps are not read.
+    pub fn blank(pool: &'p Pool, shape: &SpaceMaps, window: &Window) -> Self {
+        let mut tops = BTreeMap::new();
+        for top in &shape.tops {
+            let Some((first, end)) = window.get(&top.id) else { continue };
+            let (start, end) = (first << top.ms_shift, end << top.ms_shift);
+            let used = Bitmap::new((end - start) >> top.ashift);
+            let (ashift, ms_shift, allocated) = (top.ashift, top.ms_shift, Bitmap::default());
+            tops.insert(top.id, Sectors { ashift, ms_shift, start, end, allocated, used });
+        }
+        let (clones, findings) = (Clones::new(pool), Findings::default());
+        Self { pool, clones, tops, compares: false, findings, notes: Vec::new() }
+    }
+
+    /// Marks all locations of a block as in use. Returns whether the first of them was in use, in this pass's window.
+    pub fn keep(&mut self, bp: &Blkptr) -> bool {
+        let again = bp.dva(0).and_then(|dva| self.is_used(&dva, 0));
+        self.claim(bp, &mut Claiming::default(), 0);
+        again.unwrap_or(false)
+    }
+
+    /// Whether the clone table counts references to a block.
+    pub fn is_cloned(&mut self, bp: &Blkptr) -> bool {
+        bp.dva(0).is_some_and(|dva| self.clones.references(&dva) > 0)
+    }
+
+    /// What is in use in each metaslab of the window, by vdev.
+    pub fn used(&self, shape: &SpaceMaps, window: &Window) -> BTreeMap<u64, Vec<RangeSet>> {
+        let mut all = BTreeMap::new();
+        for top in &shape.tops {
+            let (Some((first, end)), Some(sectors)) = (window.get(&top.id), self.tops.get(&top.id)) else {
+                continue;
+            };
+            let mut runs = sectors.used.difference(&sectors.allocated).peekable();
+            let slabs = all.entry(top.id).or_insert_with(Vec::new);
+            for id in *first..*end {
+                let (from, size) = top.place(id);
+                let mut slab = RangeSet::new();
+                while let Some(&(start, stop)) = runs.peek() {
+                    let run = sectors.run(top.id, start, stop);
+                    let last = run.offset.saturating_add(run.size);
+                    let (start, stop) = (run.offset.max(from), last.min(from.saturating_add(size)));
+                    if start < stop {
+                        slab.insert(start, stop);
+                    }
+                    // A run that goes on belongs to the next metaslab, too.
+                    if last > from.saturating_add(size) {
+                        break;
+                    }
+                    runs.next();
+                }
+                slabs.push(slab);
+            }
+        }
+        all
     }
 
     /// Counts a reference to a block, and claims its locations if it is the first.
@@ -283,6 +344,10 @@ impl<'p> SpaceCheck<'p> {
             return;
         }
         let run = sectors.run(vdev, from, to);
+        if !self.compares {
+            sectors.used.fill(from, to, true);
+            return;
+        }
         if sectors.allocated.count(from, to) != to - from {
             note(&mut self.findings.unallocated, &mut self.findings.unallocated_bytes, run);
         }

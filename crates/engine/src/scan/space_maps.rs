@@ -12,6 +12,7 @@ use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry};
 
 use crate::error::{Error, Result};
 use crate::metaslab::log::Log;
+use crate::metaslab::rebuild::has_metaslabs;
 use crate::metaslab::{self, table};
 use crate::spa::Pool;
 use crate::vdev::config::{AllocBias, Kind, VdevConfig};
@@ -114,6 +115,36 @@ impl SpaceMaps {
             Err(e) => maps.notes.push(e),
         }
         maps
+    }
+
+    /// The metaslabs of all vdevs, without their maps: each may be full.
+    ///
+    /// # Errors
+    /// When a vdev's metaslabs make no sense, or its allocation class cannot be read.
+    pub fn shape(pool: &Pool) -> Result<Self> {
+        let mut shape = Self::default();
+        for config in pool.tree().config.children.iter().filter(|config| has_metaslabs(config)) {
+            let sane = (9..=16).contains(&config.ashift)
+                && (config.ashift..=MAX_METASLAB_SHIFT).contains(&config.metaslab_shift);
+            let count = metaslab::rebuild::count(config).ok().filter(|&n| sane && n <= MAX_METASLABS);
+            let count =
+                count.and_then(|n| usize::try_from(n).ok()).filter(|_| config.asize <= most(pool, config));
+            let count = count.ok_or_else(|| {
+                Error::corrupt("the vdev's metaslabs make no sense").on_vdev(&config.name())
+            })?;
+            shape.tops.push(TopSpace {
+                id: config.id,
+                bias: table::bias(&pool.mos, config)?,
+                row: table::row(config),
+                ashift: config.ashift,
+                ms_shift: config.metaslab_shift,
+                metaslabs: vec![Metaslab { alloc: 1, ..Metaslab::default() }; count],
+                checkpoint: table::checkpoint(&pool.mos, config)?.unwrap_or(0),
+                removing: config.removing,
+                mapping: config.indirect_object,
+            });
+        }
+        Ok(shape)
     }
 
     fn top(&mut self, pool: &Pool, config: &VdevConfig) -> Result<TopSpace> {

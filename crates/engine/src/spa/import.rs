@@ -29,6 +29,7 @@ use super::layout::config::edit;
 use super::load::open_owned;
 use super::multihost::check_activity;
 use super::pool::Pool;
+use super::rebuild::{self, Derived};
 use super::shared::Shared;
 use super::source::{ImportSource, OpenOptions};
 use super::vdev_props;
@@ -87,10 +88,29 @@ pub fn missing_logs(pool: &Pool) -> Vec<u64> {
 /// `Unsupported` with the reason when this build can read the pool but not write it; nothing has been changed then.
 pub fn import(env: &Env, source: ImportSource, options: &ImportOptions) -> Result<Arc<Spa>> {
     let name = source.name.clone();
-    import_some(env, source, options).map_err(|e| e.in_pool(&name))
+    import_some(env, source, options, None).map_err(|e| e.in_pool(&name))
 }
 
-fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Result<Arc<Spa>> {
+/// As [`import()`]; space maps and tables are replaced by what a walk over the pool derived.
+///
+/// # Errors
+/// As [`import()`]; `Busy` when the state on the devices is not the one that was walked.
+pub fn import_rebuilt(
+    env: &Env,
+    source: ImportSource,
+    options: &ImportOptions,
+    derived: Derived,
+) -> Result<Arc<Spa>> {
+    let name = source.name.clone();
+    import_some(env, source, options, Some(derived)).map_err(|e| e.in_pool(&name))
+}
+
+fn import_some(
+    env: &Env,
+    source: ImportSource,
+    options: &ImportOptions,
+    mut derived: Option<Derived>,
+) -> Result<Arc<Spa>> {
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
     if options.force {
         check_activity(&source, options.hostid, &env.memory.limits)?;
@@ -98,6 +118,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     let labels = source.config.clone();
     let mut pool = open_owned(env, source, options.open)?;
     check_writable(&pool)?;
+    derived.as_ref().map_or(Ok(()), |derived| rebuild::check(derived, &pool))?;
     if options.needs_logs {
         check_logs(&pool)?;
     }
@@ -116,7 +137,15 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     let enabled: Vec<Feature> =
         zcommon::features::FEATURES.iter().copied().filter(|f| features.is_enabled(*f)).collect();
     let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
-    let space = Arc::new(SpaceAllocator::open(&pool.mos, &pool.tree(), forms(&enabled), source)?);
+    let (tree, forms) = (pool.tree(), forms(&enabled));
+    let space = match &mut derived {
+        Some(derived) => {
+            let found = std::mem::take(&mut derived.found);
+            SpaceAllocator::rebuilt(&pool.mos, &tree, forms, source, found)?
+        }
+        None => SpaceAllocator::open(&pool.mos, &tree, forms, source).map_err(advise)?,
+    };
+    let space = Arc::new(space);
     pool.zio.set_min_alloc(min_alloc(&pool.tree()));
     pool.zio.set_allocator(Arc::clone(&space) as _);
     let mut config = PoolConfig::from_mos(&pool.config)?;
@@ -145,10 +174,19 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
     for top in pool.tree().tops() {
         space.set_closed(top.id, vdev_props::is_closed(top, &config));
     }
-    let shared = Shared::load(&pool)?;
+    let shared = match &derived {
+        Some(derived) => rebuild::shared(&pool, derived.replaced.which)?,
+        None => Shared::load(&pool).map_err(advise)?,
+    };
     let uberblock = pool.uberblock;
     // Newer states that were given up must not come back: the first group is newer than they all.
     let back = options.open.checkpoint;
+    if back && derived.is_some() {
+        return Err(Error::new(
+            Kind::Invalid,
+            "a pool that goes back to its checkpoint can't be rebuilt at once",
+        ));
+    }
     let synced = uberblock.txg.max(newest) + u64::from(back);
     settle_found(&pool.tree(), &*env.executor, synced + 1);
     let txgs = Txgs::new(synced);
@@ -159,7 +197,7 @@ fn import_some(env: &Env, source: ImportSource, options: &ImportOptions) -> Resu
         spa.go_back(synced)?;
         clear_logs(&spa, uberblock.txg)?;
     } else {
-        claim_logs(&spa, options.needs_logs)?;
+        claim_logs(&spa, options.needs_logs, derived)?;
     }
     make_vdev_zaps(&spa)?;
     spa.discard_at_import()?;
@@ -263,9 +301,20 @@ fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
     Ok(found)
 }
 
-/// Claims all intent logs, in the first group, before it allocates anything.
+/// Tells what to do with a pool whose space maps or tables can't be read.
+fn advise(why: Error) -> Error {
+    if !matches!(why.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop) {
+        return why;
+    }
+    let what = "space maps or tables of the pool are damaged; its data can be read with 'zpool import -o readonly=on', \
+                and 'zpool import --rebuild' makes them anew from the blocks of the pool";
+    Error::new(Kind::Corrupt, what).because(why)
+}
+
+/// Claims all intent logs, in the first group, before it allocates anything; in the same group, `derived` replaces space
+/// maps and tables.
 #[doc(alias = "spa_ld_claim_log_blocks")]
-fn claim_logs(spa: &Spa, needs_logs: bool) -> Result<()> {
+fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>) -> Result<()> {
     // What begins on a log that is gone is given up: nobody could write there, or read it.
     let gone = missing_logs(&spa.pool);
     let is_gone = |log: &Arc<Objset>| {
@@ -275,7 +324,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool) -> Result<()> {
     if needs_logs {
         logs.iter().try_for_each(|log| check_chain(spa, log))?;
     }
-    if logs.is_empty() && lost.is_empty() {
+    if logs.is_empty() && lost.is_empty() && derived.is_none() {
         return Ok(());
     }
     let synced = spa.txgs.synced();
@@ -283,6 +332,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool) -> Result<()> {
         let allocator = spa.pool.zio.allocator()?;
         let claimed: Vec<_> =
             logs.iter().map(|log| (log.id, claim::claim(log, &*allocator, tx.txg()))).collect();
+        derived.map_or(Ok(()), |derived| spa.replace_derived(derived, tx))?;
         let clones = claimed.iter().flat_map(|(_, claimed)| &claimed.clones).copied().collect();
         spa.add_references(clones, tx)?;
         let at = MosTx::new(&spa.mos, tx, spa);

@@ -1,6 +1,6 @@
 //! Blocks with more than one owner: writes that share a stored block; frees, which end a reference or release space.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,11 +13,12 @@ use super::activity::{Activity, Due};
 use super::pool::Pool;
 use crate::brt::write::Added;
 use crate::ddt::prune::{Prune, candidates, least_age};
+use crate::ddt::rebuild::Gathered;
 use crate::dmu::dirty::within::Within;
 use crate::dmu::edit::Objects;
 use crate::dmu::{Objset, Tx};
 use crate::dsl::write::Hooks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::zio::alloc::Class;
 use crate::zio::dedup::{Again, Claim, DedupTables, Want};
@@ -54,16 +55,28 @@ pub struct Shared {
 impl Shared {
     /// The tables of an existing pool.
     pub(super) fn load(pool: &Pool) -> Result<Self> {
+        Self::load_some(pool, true, true)
+    }
+
+    /// As [`Shared::load`], but dedup or clone tables that are not wanted are unknown until they are replaced.
+    pub(super) fn load_some(pool: &Pool, dedup: bool, clones: bool) -> Result<Self> {
+        let unknown = Error::corrupt("the table is made anew");
         let tree = pool.tree();
         let dsize = |bp: &Blkptr| zio::deflated(&tree, bp);
         let words = pool.features.is_active(Feature::BlockCloningEndian.info().guid);
         let props = pool.directory()?.u64(mos::PROPS)?.unwrap_or(0);
         let quota = pool.dsl.zap(props)?.map(|zap| zap.u64(QUOTA)).transpose()?.flatten();
         Ok(Self {
-            ddt: ddt::write::Tables::load(&pool.mos, &dsize)?,
+            ddt: match dedup {
+                true => ddt::write::Tables::load(&pool.mos, &dsize)?,
+                false => ddt::write::Tables::unknown(&unknown),
+            },
             quota: AtomicU64::new(quota.unwrap_or(u64::MAX)),
             indexed: AtomicU64::new(0),
-            brt: brt::write::Tables::load(&pool.mos, words)?,
+            brt: match clones {
+                true => brt::write::Tables::load(&pool.mos, words)?,
+                false => brt::write::Tables::unknown(&unknown),
+            },
         })
     }
 
@@ -80,6 +93,15 @@ impl Shared {
     /// Whether entries of dedup tables wait in their logs.
     pub(super) fn has_logged(&self) -> bool {
         self.ddt.has_logged()
+    }
+
+    /// The tables that are damaged and change no more: each one's name, and why.
+    pub fn damaged(&self) -> Vec<(String, Error)> {
+        let dedup =
+            self.ddt.damaged().into_iter().map(|(c, why)| (format!("dedup table of {}", c.name()), why));
+        let clones =
+            self.brt.damaged().into_iter().map(|(vdev, why)| (format!("clone table of vdev {vdev}"), why));
+        dedup.chain(clones).collect()
     }
 
     /// Bytes that the pool would need more if every block had one owner.
@@ -218,6 +240,20 @@ impl Spa {
         }
         let tables = TablesAt { spa: self, within: self.mos.within(tx) };
         self.shared.brt.add(&tables, &rest)
+    }
+
+    /// Makes the dedup tables anew (syncing context).
+    pub(super) fn replace_dedup(&self, entries: Gathered, fast: &BTreeSet<u8>, tx: &Tx) -> Result<()> {
+        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
+        self.shared.ddt.replace(&tables, entries, fast)
+    }
+
+    /// Makes the clone tables anew (syncing context): each block with its additional references.
+    pub(super) fn replace_clones(&self, clones: Vec<(Blkptr, u64)>, tx: &Tx) -> Result<()> {
+        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
+        let mut added: Vec<Added> = clones.into_iter().map(|(bp, count)| Added { bp, count }).collect();
+        added.sort_by_key(|added| added.bp.dva(0).map(|dva| (dva.vdev, dva.offset)));
+        self.shared.brt.replace(&tables, &added)
     }
 
     /// Whether the dedup tables have all the space that they may take.

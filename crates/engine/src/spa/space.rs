@@ -116,7 +116,7 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
     for config in &tree.config.children {
         let known = newer.iter().find(|c| c.id == config.id && c.guid == config.guid);
         let closed = known.unwrap_or(config).nvlist.u64(NON_ALLOCATING).unwrap_or(0) != 0;
-        let config = known.filter(|_| config.metaslab_array == 0).unwrap_or(config);
+        let config = known.filter(|known| known.metaslab_array != config.metaslab_array).unwrap_or(config);
         let Some(top) = tree.top(config.id) else { continue };
         let mut space = VdevSpace { closed, ..empty(config, &top) };
         let count = sizes(pool, config, room, &mut space).and_then(|()| match detail {

@@ -80,6 +80,8 @@ pub struct Change {
     pub txg: u64,
     /// All blocks that the object had before are freed.
     pub wipe: bool,
+    /// With `wipe`: these blocks are not freed, the object only stops referring to them.
+    pub forgets: bool,
     /// Block numbers freed.
     pub freed: RangeSet,
     /// Blocks written.

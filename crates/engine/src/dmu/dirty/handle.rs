@@ -481,6 +481,16 @@ impl Handle {
         })
     }
 
+    /// Frees the object, but not its blocks: their space is accounted for elsewhere. Nothing of the object is read, so that
+    /// damage below its dnode does not matter.
+    pub fn forget(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+        self.change(tx, |dnode, change| {
+            change.free_all();
+            change.forgets = true;
+            *dnode = Dnode::default();
+        })
+    }
+
     /// Allocates a new object in a free slot.
     pub(super) fn allocate(self: &Arc<Self>, tx: &Tx, new: Dnode) -> Result<()> {
         self.change(tx, |dnode, change| {

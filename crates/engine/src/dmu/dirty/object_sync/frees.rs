@@ -19,6 +19,7 @@ pub(super) fn free(
 ) -> Result<(Vec<BTreeMap<u64, Blkptr>>, u64)> {
     let mut frees = Frees { work, policy, gone, seen: HashSet::new(), holes: Vec::new(), bytes: 0 };
     match work.change.wipe {
+        true if work.change.forgets => {}
         true => frees.all()?,
         false if work.keeps() => frees.ranges()?,
         false => {}

@@ -1,0 +1,108 @@
+//! `zpool import --rebuild`: says what of a pool's space maps and tables is damaged, and derives them from its blocks.
+//!
+//! Additions to OpenZFS: `--rebuild` (`--rebuild-space`), `--accept-unreadable`.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use engine::Kind;
+use engine::scan::account::WINDOW_SECTORS;
+use engine::scan::damage::{Damage, assess, which};
+use engine::scan::rebuild::{Options, Progress, cost, survey};
+use engine::spa::Pool;
+use engine::spa::rebuild::{Derived, Which};
+use zcommon::units::nicenum;
+use zutil::PoolCandidate;
+use zutil::names::printable;
+
+use super::import::Import;
+use crate::ctx::Ctx;
+use crate::verb::Failure;
+
+/// Time between two lines of progress.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// Damaged objects that are listed.
+const MAX_LISTED: usize = 20;
+
+impl Import {
+    /// Says what a rebuild would do, or walks the pool and returns what is to be written. `None` after a dry run.
+    pub(super) fn derive(
+        &self,
+        candidate: &PoolCandidate,
+        ctx: &mut Ctx,
+    ) -> Result<Option<Derived>, Failure> {
+        let cannot = |e: engine::Error| match e.kind() {
+            Kind::Interrupted => Failure::Interrupted,
+            _ => Failure::cannot("import", &candidate.name, e),
+        };
+        let env = ctx.registry()?.env()?;
+        let pool = engine::spa::open(&env, zutil::import::source(candidate), self.state()).map_err(cannot)?;
+        let stop = ctx.interrupt.flag();
+        let damage = assess(&pool, &stop);
+        if ctx.interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        let which = which(&damage);
+        list(&damage, ctx)?;
+        if self.dry {
+            self.say_cost(&pool, which, ctx)?;
+            return Ok(None);
+        }
+        let options = Options { which, window: WINDOW_SECTORS, accept: self.accept_unreadable, stop: &stop };
+        let mut last = Instant::now();
+        let derived = survey(&pool, &options, &mut |now: Progress| {
+            if last.elapsed() >= TELL_EVERY {
+                last = Instant::now();
+                ctx.err_line(&format!(
+                    "rebuild: {} blocks of {} walked, pass {} of {}",
+                    now.blocks,
+                    nicenum(now.bytes),
+                    now.pass,
+                    now.passes
+                ));
+            }
+        });
+        derived.map(Some).map_err(cannot)
+    }
+
+    fn say_cost(&self, pool: &Pool, which: Which, ctx: &mut Ctx) -> Result<(), Failure> {
+        let cost = cost(pool, WINDOW_SECTORS).map_err(|e| Failure::cannot("import", &pool.name, e))?;
+        let passes = if cost.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", cost.passes) };
+        writeln!(ctx.out, "would write anew: {}", scope(cost.metaslabs, which))?;
+        writeln!(
+            ctx.out,
+            "cost: {passes} over the pointers to all blocks of all datasets and snapshots; up to {} of memory for each pass",
+            nicenum(cost.bitmaps)
+        )?;
+        let name = printable(&pool.name);
+        writeln!(ctx.out, "Nothing was written. To do it, use 'zpool import --rebuild {name}'.")?;
+        Ok(())
+    }
+}
+
+fn scope(metaslabs: u64, which: Which) -> String {
+    let mut all = format!("the space maps of {metaslabs} metaslabs and their log");
+    if which.dedup {
+        all.push_str(", dedup tables");
+    }
+    if which.clones {
+        all.push_str(", clone tables");
+    }
+    all
+}
+
+fn list(damage: &[Damage], ctx: &mut Ctx) -> Result<(), Failure> {
+    if damage.is_empty() {
+        writeln!(ctx.out, "no space map, log of space maps, dedup table or clone table is damaged")?;
+        return Ok(());
+    }
+    writeln!(ctx.out, "damaged:")?;
+    for Damage { what, why } in damage.iter().take(MAX_LISTED) {
+        writeln!(ctx.out, "\t{}: {}", printable(&what.to_string()), printable(&why.to_string()))?;
+    }
+    if damage.len() > MAX_LISTED {
+        writeln!(ctx.out, "\tand {} more", damage.len() - MAX_LISTED)?;
+    }
+    ctx.out.flush()?;
+    Ok(())
+}

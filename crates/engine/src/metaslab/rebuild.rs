@@ -1,0 +1,132 @@
+//! An allocator whose knowledge is not from space maps, but from a walk over all blocks.
+//!
+//! Every metaslab starts loaded with what the walk left free, and without a map. The first sync writes a new map for each
+//! metaslab that is not empty, before the changes of that txg. Nothing that the old maps and logs say counts any more; the caller removes
+//! their objects in the same txg.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ondisk::space_map::SpaceMapPhys;
+use parking_lot::RwLock;
+use stdx::{RangeSet, SizedRanges};
+
+use super::allocator::{SpaceAllocator, SpaceMapFeatures};
+use super::append::Addition;
+use super::log::Change;
+use super::record::{self, SlabRecord, TopRecord};
+use super::removed::Removed;
+use super::store::SpaceMapSource;
+use super::sync::Run;
+use super::table;
+use super::unit::{MapState, Metaslab};
+use super::vdev::Vdev;
+use crate::dmu::Objset;
+use crate::error::Result;
+use crate::vdev::config::{Kind, VdevConfig};
+use crate::vdev::tree::Tree;
+
+/// Allocated ranges of each metaslab of a top-level vdev, in order.
+pub type Found = BTreeMap<u64, Vec<RangeSet>>;
+
+/// Whether a top-level vdev of this configuration has metaslabs.
+pub fn has_metaslabs(config: &VdevConfig) -> bool {
+    config.metaslab_shift != 0 && !matches!(config.kind, Kind::Hole | Kind::Missing | Kind::Indirect)
+}
+
+/// How many metaslabs a top-level vdev of this configuration has; 0 when it has none.
+///
+/// # Errors
+/// When they are too many.
+pub fn count(config: &VdevConfig) -> Result<u64> {
+    if has_metaslabs(config) { record::metaslabs(config) } else { Ok(0) }
+}
+
+impl SpaceAllocator {
+    /// The allocator of an existing pool in which `found` is allocated, and nothing else.
+    ///
+    /// # Errors
+    /// When the mapping of a removed vdev, or the map of what a checkpoint keeps, can't be read: these are not derived.
+    pub fn rebuilt(
+        mos: &Arc<Objset>,
+        tree: &Tree,
+        forms: SpaceMapFeatures,
+        source: Arc<dyn SpaceMapSource>,
+        mut found: Found,
+    ) -> Result<Self> {
+        let mut all = Self::new(forms, Some(source));
+        all.removed = RwLock::new(Removed::load_all(mos, tree)?);
+        for config in tree.config.children.iter().filter(|config| has_metaslabs(config)) {
+            let Some(top) = tree.top(config.id) else { continue };
+            let allocated = found.remove(&config.id).unwrap_or_default();
+            let mut record = TopRecord::fresh(top, config)?;
+            record.bias = table::bias(mos, config)?;
+            record.array = 0;
+            if let Some(number) = table::checkpoint(mos, config)? {
+                record.checkpoint = record::map(&mos.object(number)?)?;
+            }
+            for (slab, ranges) in record.metaslabs.iter_mut().zip(&allocated) {
+                *slab = with_count(ranges.covered());
+            }
+            all.add_top(record)?;
+            all.sync.lock().rearray.insert(config.id);
+            let slabs = all.vdev(config.id).map(|vdev| vdev.slabs.clone()).unwrap_or_default();
+            for (slab, ranges) in slabs.iter().zip(allocated) {
+                slab.adopt(&ranges);
+                if !ranges.is_empty() {
+                    all.sync.lock().rewrite.insert((slab.vdev, slab.id));
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A metaslab without a map of which so many bytes are allocated.
+fn with_count(bytes: u64) -> SlabRecord {
+    let head = SpaceMapPhys { alloc: i64::try_from(bytes).unwrap_or(i64::MAX), ..SpaceMapPhys::default() };
+    SlabRecord { map: MapState { head, ..MapState::default() }, ..SlabRecord::default() }
+}
+
+impl Metaslab {
+    /// Makes the metaslab loaded: all but `allocated` is free.
+    fn adopt(&self, allocated: &RangeSet) {
+        let mut free = SizedRanges::new();
+        free.insert(self.start, self.end());
+        for (start, end) in allocated.iter() {
+            free.clear(start, end);
+        }
+        let mut state = self.lock();
+        state.map = MapState::default();
+        state.free = Some(free);
+        state.unwritten = !allocated.is_empty();
+        self.reweigh(&mut state);
+    }
+}
+
+impl Run<'_> {
+    /// Writes a map for a metaslab that has none. Nothing of this txg is in it.
+    pub(super) fn renew(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
+        self.need_unflushed(vdev)?;
+        let map = self.new_map(vdev, slab)?;
+        let mut state = slab.lock();
+        state.map = map;
+        let mut addition = Addition::anew(map);
+        state.whole(slab, &mut addition, self.stamp);
+        addition.map.head.histogram = state.histogram(&RangeSet::new(), slab.ashift);
+        state.map = addition.map;
+        state.synced_length = addition.map.head.length;
+        state.unflushed = Change::default();
+        state.flushing = Change::default();
+        if self.forms.log {
+            self.bump(vdev, slab, &mut state, false);
+        }
+        state.unwritten = false;
+        drop(state);
+        self.wrote = true;
+        let head = addition.write(self.store, &SpaceMapPhys::default())?;
+        slab.lock().map.head = head;
+        self.of.mark_dirty(slab, self.stamp.txg);
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! Damage of what can be derived from the blocks of a pool: space maps, their logs, dedup tables, clone tables.
+//!
+//! Reads each of these objects whole. Nothing else of the pool is read, so it takes seconds also on large pools.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ondisk::space_map::SpaceMapDecoder;
+
+use crate::dmu::Objset;
+use crate::error::{Error, Result};
+use crate::metaslab::rebuild::has_metaslabs;
+use crate::metaslab::table::Metaslabs;
+use crate::metaslab::{self, log};
+use crate::spa::Pool;
+use crate::spa::rebuild::Which;
+use crate::vdev::config::VdevConfig;
+use crate::{brt, ddt};
+
+/// Most damaged objects that are named.
+const MAX_NAMED: usize = 1 << 12;
+
+/// What is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// The space maps of a top-level vdev: their array, or all of them.
+    Maps(String),
+    /// The space map of one metaslab of a top-level vdev.
+    Map(String, u64),
+    /// The log of space maps.
+    SpaceLog,
+    /// A dedup table.
+    Dedup,
+    /// The clone table of a top-level vdev.
+    Clones(u64),
+}
+
+/// One finding.
+#[derive(Debug, Clone)]
+pub struct Damage {
+    /// What is damaged.
+    pub what: What,
+    /// Why.
+    pub why: Error,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Maps(vdev) => write!(f, "space maps of {vdev}"),
+            Self::Map(vdev, id) => write!(f, "space map of metaslab {id} of {vdev}"),
+            Self::SpaceLog => write!(f, "log of space maps"),
+            Self::Dedup => write!(f, "dedup table"),
+            Self::Clones(vdev) => write!(f, "clone table of top-level vdev {vdev}"),
+        }
+    }
+}
+
+/// Which tables must be made anew.
+pub fn which(damage: &[Damage]) -> Which {
+    let clones = damage.iter().any(|damage| matches!(damage.what, What::Clones(_)));
+    // A clone of a block with the dedup bit may be counted in either table: without the clone tables, only new dedup tables
+    // count all.
+    Which { dedup: clones || damage.iter().any(|damage| damage.what == What::Dedup), clones }
+}
+
+/// Reads all that can be derived, and lists what of it is damaged. Ends early when `stop` is set.
+pub fn assess(pool: &Pool, stop: &AtomicBool) -> Vec<Damage> {
+    let mut found = Found { all: Vec::new(), stop };
+    for config in pool.tree().config.children.iter().filter(|config| has_metaslabs(config)) {
+        if config.metaslab_array != 0 {
+            found.vdev(&pool.mos, config);
+        }
+    }
+    found.note(What::SpaceLog, space_log(&pool.mos));
+    found.dedup(&pool.mos);
+    match brt::named(&pool.mos) {
+        Ok(tables) => tables.iter().filter_map(|(name, _)| brt::vdev_of(name)).for_each(|vdev| {
+            found.note(What::Clones(vdev), clones(&pool.mos, vdev));
+        }),
+        Err(why) => found.note(What::Clones(0), Err(why)),
+    }
+    found.all
+}
+
+struct Found<'a> {
+    all: Vec<Damage>,
+    stop: &'a AtomicBool,
+}
+
+impl Found<'_> {
+    fn note(&mut self, what: What, result: Result<()>) {
+        if let (Err(why), true) = (result, self.all.len() < MAX_NAMED) {
+            self.all.push(Damage { what, why });
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn vdev(&mut self, mos: &Arc<Objset>, config: &VdevConfig) {
+        let name = config.name();
+        let table = match Metaslabs::load(mos, config) {
+            Ok(table) => table,
+            Err(why) => return self.note(What::Maps(name), Err(why)),
+        };
+        for (id, slab) in (0..).zip(&table.all) {
+            if self.is_stopped() {
+                return;
+            }
+            let read = slab.as_ref().map_err(Clone::clone).and_then(|slab| map(mos, config, slab));
+            self.note(What::Map(name.clone(), id), read);
+        }
+    }
+
+    fn dedup(&mut self, mos: &Arc<Objset>) {
+        let mut notes = Vec::new();
+        for table in ddt::tables(mos, &mut notes) {
+            for store in table.stores {
+                for entry in store.entries() {
+                    if self.is_stopped() {
+                        return;
+                    }
+                    if let Err(why) = entry {
+                        let why =
+                            Error::corrupt(format!("{}, object {}", store.name, store.object)).because(why);
+                        notes.push(why);
+                        // The cursor may not get past the damage.
+                        break;
+                    }
+                }
+            }
+        }
+        notes.into_iter().for_each(|why| self.note(What::Dedup, Err(why)));
+    }
+}
+
+fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &metaslab::table::Metaslab) -> Result<()> {
+    if slab.space_map == 0 {
+        return Ok(());
+    }
+    let allocated = metaslab::load(&mos.object(slab.space_map)?, config.ashift, slab.start, slab.size)?;
+    if allocated.covered() == slab.allocated() {
+        return Ok(());
+    }
+    let what = format!(
+        "space map {} counts {} bytes and lists {}",
+        slab.space_map,
+        slab.allocated(),
+        allocated.covered()
+    );
+    Err(Error::corrupt(what))
+}
+
+fn space_log(mos: &Arc<Objset>) -> Result<()> {
+    for log in log::logs(mos)? {
+        metaslab::replay(&log.object, SpaceMapDecoder::for_log(), &mut |_| ())?;
+    }
+    Ok(())
+}
+
+fn clones(mos: &Arc<Objset>, vdev: u64) -> Result<()> {
+    let Some(table) = brt::table(mos, vdev)? else { return Ok(()) };
+    brt::counters(mos, vdev)?;
+    table.entries().try_for_each(|entry| entry.map(drop))
+}

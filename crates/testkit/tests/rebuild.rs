@@ -1,0 +1,281 @@
+//! Space maps and tables made anew from the blocks: each kind of object damaged, on pools of many layouts; both zdbs judge.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
+use engine::env::Env;
+use engine::scan::account::WINDOW_SECTORS;
+use engine::scan::damage::{Damage, What, assess, which};
+use engine::scan::rebuild::{Options, survey};
+use engine::spa::{ImportOptions, OpenOptions, Pool, Spa, import_rebuilt};
+use engine::{Kind, Result, brt, ddt};
+use ondisk::names::{mos, vdev_top};
+use ondisk::{Blkptr, ObjsetType};
+use testkit::hurt::{blocks, destroy};
+use testkit::zdb::Judge;
+use testkit::{golden, pools};
+use zpl::write::create_fs;
+use zutil::import::{candidates, select, source_with};
+
+fn candidate(dir: &Path, name: &str) -> zutil::PoolCandidate {
+    select(candidates(&[dir.to_path_buf()]), name).unwrap()
+}
+
+fn view(dir: &Path, name: &str) -> Arc<Pool> {
+    let env = Env::system(64 << 20).unwrap();
+    engine::spa::open(&env, zutil::import::source(&candidate(dir, name)), OpenOptions::default()).unwrap()
+}
+
+/// What is damaged, as a rebuild finds it.
+fn damage(dir: &Path, name: &str) -> Vec<Damage> {
+    assess(&view(dir, name), &AtomicBool::new(false))
+}
+
+fn rebuild_with(dir: &Path, name: &str, window: u64, accept: bool) -> Result<Arc<Spa>> {
+    let pool = view(dir, name);
+    let stop = AtomicBool::new(false);
+    let which = which(&assess(&pool, &stop));
+    let derived = survey(&pool, &Options { which, window, accept, stop: &stop }, &mut |_| ())?;
+    drop(pool);
+    let env = Env::system(64 << 20)?;
+    let write = blkdev::OpenOptions { mode: blkdev::OpenMode::ReadWrite, ..Default::default() };
+    let how = ImportOptions { hostid: 7, hostname: "elsewhere".into(), force: true, ..Default::default() };
+    import_rebuilt(&env, source_with(&candidate(dir, name), write), &how, derived)
+}
+
+fn rebuild(dir: &Path, name: &str) -> Arc<Spa> {
+    rebuild_with(dir, name, WINDOW_SECTORS, false).unwrap()
+}
+
+fn judge(dir: &Path, name: &str, judges: &[Judge]) {
+    for judge in judges.iter().filter(|judge| judge.installed()) {
+        judge.verify(dir, name).unwrap_or_else(|text| panic!("{judge:?}: {text}"));
+    }
+}
+
+/// Objects of a kind in a pool.
+fn objects(pool: &Pool, what: &str) -> Vec<u64> {
+    let directory = pool.directory().unwrap();
+    let tops = pool.tree().config.children.clone();
+    let of_vdev = |name: &str| {
+        let zaps = tops.iter().filter(|top| top.top_zap != 0);
+        let zaps = zaps.map(|top| engine::zap::Zap::open(&pool.mos.object(top.top_zap).unwrap()).unwrap());
+        zaps.filter_map(|zap| zap.u64(name).unwrap()).collect::<Vec<_>>()
+    };
+    match what {
+        "array" => tops.iter().map(|top| top.metaslab_array).filter(|&n| n != 0).collect(),
+        "maps" => {
+            let arrays = objects(pool, "array").into_iter();
+            let words = arrays.flat_map(|n| {
+                let object = pool.mos.object(n).unwrap();
+                let len = usize::try_from(object.max_offset()).unwrap().min(1 << 16);
+                object.read_vec(0, len).unwrap()
+            });
+            let words: Vec<u8> = words.collect();
+            words.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).filter(|&n| n != 0).collect()
+        }
+        "unflushed" => of_vdev(vdev_top::MS_UNFLUSHED_PHYS_TXGS),
+        "log" => {
+            let logs = engine::metaslab::log::logs(&pool.mos).unwrap();
+            logs.iter().map(|log| log.object.number).collect()
+        }
+        "log zap" => directory.u64(mos::LOG_SPACEMAP_ZAP).unwrap().into_iter().collect(),
+        "dedup" => {
+            let tables = ddt::tables(&pool.mos, &mut Vec::new());
+            tables.iter().flat_map(|table| table.stores.iter().map(|store| store.object)).collect()
+        }
+        "dedup directory" => {
+            let tables = ddt::tables(&pool.mos, &mut Vec::new());
+            tables.iter().map(|table| table.root).filter(|&root| root != 1).collect()
+        }
+        "clones" => {
+            let tables = brt::named(&pool.mos).unwrap();
+            tables.iter().filter_map(|(_, number)| brt::entries_object(&pool.mos, *number)).collect()
+        }
+        "clone counters" => brt::named(&pool.mos).unwrap().into_iter().map(|(_, number)| number).collect(),
+        _ => panic!("{what}"),
+    }
+}
+
+fn hurt(dir: &Path, name: &str, what: &str) -> usize {
+    destroy(dir, name, |pool| {
+        let all = objects(pool, what).into_iter();
+        all.flat_map(|number| blocks(pool, number, 0)).collect::<Vec<Blkptr>>()
+    })
+}
+
+fn copy(name: &str) -> Option<tempfile::TempDir> {
+    let golden = golden::get(name)?;
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(&golden.dir, dir.path());
+    Some(dir)
+}
+
+fn name_of(dir: &Path) -> String {
+    candidates(&[dir.to_path_buf()]).remove(0).name
+}
+
+/// Makes a file system, fills its object set, and destroys it again.
+fn write_on(spa: &Arc<Spa>, name: &str) {
+    let number = |name, value| (name, Some(PropValue::Number(value)));
+    for round in 0..3 {
+        let fs = pools::new_fs(&spa.pool.env);
+        let txg = spa.uberblock().txg;
+        let new: &'static str = format!("{name}/new{round}-{txg}").leak();
+        spa.dsl_task(move |tasks| {
+            tasks.create(new, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))?;
+            tasks.set(new, &[number("recordsize", 8192)], Source::Local)
+        })
+        .unwrap();
+        let fs = zpl::write::mount(spa, new, zpl::write::Overrides::default()).unwrap();
+        let node = zpl::write::NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0);
+        let file = fs.create(fs.root, b"file", &node).unwrap();
+        let bytes: Vec<u8> =
+            (0..1_u32 << 18).flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
+        fs.write(file, 0, &bytes, true).unwrap();
+        spa.sync().unwrap();
+        if round == 1 {
+            fs.truncate(file, 4096).unwrap();
+        }
+        fs.unmount().unwrap();
+    }
+    for _ in 0..4 {
+        spa.sync().unwrap();
+    }
+}
+
+/// Damages `what`, rebuilds, and lets zdb judge; then writes on and lets it judge again.
+fn mended(dir: &Path, what: &str, judges: &[Judge]) {
+    let name = name_of(dir);
+    if hurt(dir, &name, what) == 0 {
+        eprintln!("{name} has no {what}");
+        return;
+    }
+    assert!(!damage(dir, &name).is_empty(), "{what}");
+    let spa = rebuild(dir, &name);
+    spa.sync().unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir, &name, judges);
+    assert!(damage(dir, &name).is_empty(), "{what}: {:?}", damage(dir, &name));
+    let spa = pools::import_dir(dir, &name).unwrap();
+    write_on(&spa, &name);
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir, &name, judges);
+}
+
+const BOTH: &[Judge] = &[Judge::USUAL, Judge::NEWEST];
+
+#[test]
+fn space_maps_of_all_layouts() {
+    for pool in
+        ["mirror3", "raidz1-3", "raidz2-6", "draid1", "classes", "encrypted", "stripe-mixed", "removed"]
+    {
+        for what in ["maps", "array"] {
+            let Some(dir) = copy(pool) else { continue };
+            eprintln!("{pool}: {what}");
+            mended(dir.path(), what, BOTH);
+        }
+    }
+}
+
+/// A pool that was not exported has logs of space maps.
+fn unexported() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_dir(dir.path(), "logged", 256 << 20).unwrap();
+    write_on(&spa, "logged");
+    spa.abandon();
+    dir
+}
+
+#[test]
+fn logs_of_space_maps() {
+    for what in ["log", "log zap", "unflushed", "maps", "array"] {
+        let dir = unexported();
+        eprintln!("{what}");
+        mended(dir.path(), what, BOTH);
+    }
+}
+
+#[test]
+fn tables_of_dedup_and_clones() {
+    for (pool, what) in [
+        ("dedup-legacy", "dedup"),
+        ("dedup-fast", "dedup"),
+        ("dedup-fast", "dedup directory"),
+        ("reflink", "clones"),
+        ("reflink", "clone counters"),
+        ("dedup-fast", "maps"),
+        ("reflink", "maps"),
+    ] {
+        let Some(dir) = copy(pool) else { continue };
+        eprintln!("{pool}: {what}");
+        mended(dir.path(), what, BOTH);
+    }
+}
+
+#[test]
+fn jobs_under_way() {
+    for pool in ["checkpoint", "removal-cut", "expand-cut", "unclean-log", "resilver-cut"] {
+        let Some(dir) = copy(pool) else { continue };
+        eprintln!("{pool}");
+        let name = name_of(dir.path());
+        hurt(dir.path(), &name, "maps");
+        let spa = rebuild(dir.path(), &name);
+        spa.sync().unwrap();
+        spa.export().unwrap();
+        drop(spa);
+        judge(dir.path(), &name, BOTH);
+    }
+}
+
+#[test]
+fn several_passes_find_the_same() {
+    let dir = unexported();
+    hurt(dir.path(), "logged", "maps");
+    let spa = rebuild_with(dir.path(), "logged", 1 << 14, false).unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir.path(), "logged", BOTH);
+}
+
+#[test]
+fn a_damaged_map_is_refused_with_advice_and_nothing_is_written() {
+    let dir = unexported();
+    hurt(dir.path(), "logged", "log");
+    assert_eq!(damage(dir.path(), "logged")[0].what, What::SpaceLog);
+    let before = std::fs::read(dir.path().join("disk1")).unwrap();
+    let why = pools::import_dir(dir.path(), "logged").unwrap_err();
+    assert!(why.to_string().contains("zpool import --rebuild"), "{why}");
+    assert!(std::fs::read(dir.path().join("disk1")).unwrap() == before);
+}
+
+#[test]
+fn unreadable_blocks_must_be_accepted() {
+    let dir = unexported();
+    let lost = destroy(dir.path(), "logged", |pool| {
+        let datasets = pool.mos.objects().filter_map(Result::ok);
+        let roots =
+            datasets.filter_map(|object| ondisk::dsl::DslDataset::from_bytes(object.dnode.bonus()).ok());
+        let mut largest = roots.filter(|phys| !phys.bp.is_hole()).collect::<Vec<_>>();
+        largest.sort_by_key(|phys| phys.referenced_bytes);
+        let root = largest.last().unwrap().bp;
+        let objset = engine::dmu::Objset::open(&pool.arc, 99, &root, engine::zio::Form::Logical).unwrap();
+        let objects = objset.objects().filter_map(Result::ok);
+        let large = objects.filter(|object| object.dnode.nlevels > 1);
+        large.filter_map(|object| object.blkptr(1, 0).unwrap()).collect()
+    });
+    assert!(lost > 0);
+    hurt(dir.path(), "logged", "maps");
+    let why = rebuild_with(dir.path(), "logged", WINDOW_SECTORS, false).unwrap_err();
+    assert_eq!(why.kind(), Kind::Corrupt);
+    assert!(why.to_string().contains("--accept-unreadable"), "{why}");
+    let spa = rebuild_with(dir.path(), "logged", WINDOW_SECTORS, true).unwrap();
+    write_on(&spa, "logged");
+    spa.export().unwrap();
+}
