@@ -29,12 +29,14 @@ pub struct Asked {
     pub names: Vec<String>,
     /// Whether it repeats until it is stopped.
     pub repeats: bool,
+    /// Whether it reads its standard input.
+    pub reads: bool,
 }
 
 impl Asked {
     /// Classifies a command.
     pub fn by(command: &Command) -> Self {
-        let plain = |deed| Self { deed, names: Vec::new(), repeats: false };
+        let plain = |deed| Self { deed, names: Vec::new(), repeats: false, reads: false };
         match command {
             Command::Zpool(zpool) => {
                 let (deed, words) = of_zpool(zpool);
@@ -43,11 +45,16 @@ impl Asked {
                     words.into_iter().partition(|word| word.parse::<f64>().is_ok());
                 let follows = matches!(&zpool.verb, ZpoolVerb::Events(v) if v.follow);
                 let repeats = deed == Deed::Look && (!numbers.is_empty() || follows);
-                Self { deed, names, repeats }
+                Self { deed, names, repeats, reads: false }
             }
             Command::Zfs(zfs) => {
                 let (deed, names) = of_zfs(zfs);
-                Self { deed, names, repeats: false }
+                Self {
+                    deed,
+                    names,
+                    repeats: false,
+                    reads: matches!(&zfs.verb, ZfsVerb::Receive(v) if !v.abort),
+                }
             }
             Command::MountHelper(v) => Self { names: vec![v.dataset.clone()], ..plain(Deed::Change) },
             // These concern a single process.

@@ -9,6 +9,8 @@
 //! clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`, streams, and
 //! delegating sets.
 
+mod receive;
+
 use daemon::Registry;
 use daemon::access::{Guest, at_creation, permissions};
 use daemon::deleg::{self, Grant, Scope, Who};
@@ -23,9 +25,10 @@ use crate::refused::refusal;
 use crate::session::Home;
 use crate::verb::Failure;
 use crate::zfs::ZfsVerb;
-use crate::zfs::receive::Receive;
 use crate::zfs::target::Target;
 use crate::zpool::ZpoolVerb;
+
+pub(crate) use receive::{may_receive, received, settable};
 
 /// The permissions that a command needs on one dataset.
 #[derive(Debug, PartialEq, Eq)]
@@ -191,7 +194,8 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Receive(v) => {
             // Only root can mount.
             v.unmounted = true;
-            received(v, ctx)?
+            let Some(guest) = ctx.session()?.guest.clone() else { return Err(refused) };
+            receive::needs(v, &guest, ctx)?
         }
         ZfsVerb::Create(v) => {
             // Only root can mount.
@@ -358,33 +362,6 @@ fn promoted(name: &str, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         all.push(need(&dataset_name(&dir.dsl, dir.phys.origin_obj)?, &["promote"]));
     }
     Ok(all)
-}
-
-/// What a receive needs: on the dataset, or on what is above it when there is none.
-#[doc(alias = "zfs_secpolicy_recv")]
-fn received(verb: &Receive, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
-    let name = verb.name.split('@').next().unwrap_or_default();
-    if verb.abort {
-        return Ok(vec![need(name, &["destroy", "mount"])]);
-    }
-    let there = Target::of(name, ctx)?.exists();
-    let above = name.rsplit_once('/').map_or(name, |(above, _)| above);
-    let name = if there { name } else { above };
-    if there && verb.force {
-        unmounted("receive", name, ctx)?;
-    }
-    let guest = ctx.session()?.guest.clone();
-    let append = need(name, &["receive:append"]);
-    let may_append = match &guest {
-        Some(guest) if !verb.force => append.is_given(guest, ctx)?,
-        _ => false,
-    };
-    let mut all = need(name, &[if may_append { "receive:append" } else { "receive" }, "mount", "create"]);
-    all.perms.extend(settings(&verb.props)?);
-    for name in &verb.exclude {
-        all.perms.push(setting(name)?);
-    }
-    Ok(vec![all])
 }
 
 /// The permission that each `PROPERTY=VALUE` needs.

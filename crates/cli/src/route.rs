@@ -68,7 +68,7 @@ impl Trip<'_> {
     }
 
     fn system(&self, door: &Path, argv: &[OsString], out: BorrowedFd<'_>) -> Outcome {
-        client::run_as_guest(door, argv.to_vec(), self.width, out).map(Exit).map_err(failed)
+        client::run_as_guest(door, argv.to_vec(), self.width, self.asked.reads, out).map(Exit).map_err(failed)
     }
 
     /// A command of a user who is not root.

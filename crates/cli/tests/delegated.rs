@@ -44,6 +44,23 @@ impl House {
         command.output().unwrap().into()
     }
 
+    /// Runs `line` with the file `stdin` as its standard input.
+    fn guest_fed(&self, line: &str, stdin: &std::path::Path) -> Run {
+        let mut command = std::process::Command::new(&self.program);
+        command.args(line.split_whitespace()).uid(GUEST).gid(GUEST).current_dir("/");
+        command.env("AQUIFER_GUESTS", self.door()).env("AQUIFER_RUN", self.live.dir.path().join("none"));
+        command.stdin(fs::File::open(stdin).unwrap()).output().unwrap().into()
+    }
+
+    /// A file with the stream that `line` writes.
+    fn stream(&self, name: &str, line: &str) -> PathBuf {
+        let path = self.live.dir.path().join(name);
+        let mut command = self.live.command(line);
+        command.env("AQUIFER_GUESTS", self.door()).stdout(fs::File::create(&path).unwrap());
+        assert!(command.status().unwrap().success(), "{line}");
+        path
+    }
+
     fn may(&self, line: &str) -> String {
         let run = self.guest(line);
         assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, self.live.log());
@@ -179,6 +196,88 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may("zfs snapshot tank/a@y");
     house.owner(&format!("zfs unallow {GUEST} tank/a"));
     house.may_not("zfs snapshot tank/a@z");
+    house.live.export_and_verify("tank");
+}
+
+/// The stream names the datasets, not only the command line.
+#[test]
+fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 128);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for name in
+        ["tank/src", "tank/src/mine", "tank/src/other", "tank/src/mine/sub", "tank/in", "tank/in/mine"]
+    {
+        house.owner(&format!("zfs create {name}"));
+    }
+    house.owner("zfs set compression=zstd tank/src/mine");
+    house.owner("zfs set atime=off tank/src/mine");
+    house.owner("zfs set com.example:a=b tank/src/mine");
+    house.owner("zfs snapshot -r tank/src@s");
+    house.owner("zfs clone tank/src/other@s tank/src/mine/copy");
+    house.owner("zfs snapshot tank/src/mine/copy@t");
+    let mine = house.stream("mine", "zfs send tank/src/mine@s");
+    let sub = house.stream("sub", "zfs send tank/src/mine/sub@s");
+    let other = house.stream("other", "zfs send tank/src/other@s");
+    let tree = house.stream("tree", "zfs send -R tank/src@s");
+    let with_props = house.stream("props", "zfs send -p tank/src/mine@s");
+    let copy = house.stream("copy", "zfs send -i tank/src/other@s tank/src/mine/copy@t");
+    let fed = |line: &str, stream: &PathBuf| house.guest_fed(line, stream);
+    let may = |line: &str, stream: &PathBuf| {
+        let run = fed(line, stream);
+        assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, house.live.log());
+        run.err
+    };
+    let may_not = |line: &str, stream: &PathBuf| {
+        let run = fed(line, stream);
+        assert!(run.code == 1 && run.err.contains("permission denied"), "{line}: {run:?}");
+    };
+    // Nothing is allowed yet.
+    may_not("zfs receive tank/in/mine/x", &mine);
+    may_not("zfs receive -d tank/in", &mine);
+    house.owner(&format!("zfs allow -u {GUEST} receive,create,mount tank/in/mine"));
+    house.owner("zfs allow -c snapshot tank/in/mine");
+    may("zfs receive tank/in/mine/x", &mine);
+    // The receiver of a dataset has what is granted at creation.
+    house.may("zfs snapshot tank/in/mine/x@own");
+    house.may_not("zfs snapshot tank/in/mine@own");
+    // -e: tank/in/mine/sub is permitted, tank/in/other and tank/in/sub are not.
+    may_not("zfs receive tank/in/x", &mine);
+    may_not("zfs receive -e tank/in", &other);
+    may_not("zfs receive -e tank/in", &sub);
+    may("zfs receive -e tank/in/mine", &sub);
+    may_not("zfs receive -d tank/in", &other);
+    may("zfs receive -d tank/in/mine", &sub);
+    house.may("zfs snapshot tank/in/mine/src@own");
+    // Of a package each dataset counts.
+    house.owner("zfs create tank/two");
+    house.owner(&format!("zfs allow -l -u {GUEST} receive,create,mount tank/two"));
+    may_not("zfs receive tank/two/all", &tree);
+    assert_eq!(house.owner("zfs list -H -o name -r tank/two"), "tank/two\ntank/two/all\n");
+    // Properties that were not allowed stay as they are.
+    house.owner(&format!("zfs allow -u {GUEST} compression tank/in/mine"));
+    let said = may("zfs receive tank/in/mine/p", &with_props);
+    for refused in ["atime", "com.example:a"] {
+        let line = format!("cannot receive {refused} property on tank/in/mine/p: permission denied");
+        assert!(said.contains(&line), "{said}");
+    }
+    let props = house.owner("zfs get -H -o value,source compression,atime,com.example:a tank/in/mine/p");
+    assert_eq!(props, "zstd\treceived\non\tdefault\n-\t-\n");
+    // The origin of a clone is named by the stream.
+    may_not("zfs receive tank/in/mine/copy", &copy);
+    may_not("zfs receive -o origin=tank/src/other@s tank/in/mine/copy", &copy);
+    house.owner(&format!("zfs allow -u {GUEST} clone tank/src/other"));
+    may("zfs receive tank/in/mine/copy", &copy);
+    // A stream that is damaged or stops leaves nothing, and no slot is kept.
+    let bytes = fs::read(&mine).unwrap();
+    let cut = house.live.dir.path().join("cut");
+    fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
+    let run = fed("zfs receive tank/in/mine/cut", &cut);
+    assert!(run.code == 1 && run.err.contains("incomplete stream"), "{run:?}");
+    assert!(!house.owner("zfs list -H -o name").contains("cut"));
     house.live.export_and_verify("tank");
 }
 

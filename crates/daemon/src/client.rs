@@ -63,10 +63,16 @@ pub fn run(place: &RunPaths, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_
 
 /// Like [`run`], in the system's daemon, which serves all users at `socket`.
 ///
-/// It gets pipes and terminals only; for other streams this process copies from a pipe, with its own rights. It
-/// gets no standard input.
-pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_>) -> io::Result<u8> {
-    let stdin = io::pipe()?.0;
+/// It gets pipes and terminals only; for other streams this process copies to or from a pipe, with its own rights.
+/// It gets the standard input only if `reads` is set.
+pub fn run_as_guest(
+    socket: &Path,
+    argv: Vec<OsString>,
+    width: u64,
+    reads: bool,
+    out: BorrowedFd<'_>,
+) -> io::Result<u8> {
+    let stdin = if reads { lent_input(io::stdin().as_fd())? } else { OwnedFd::from(io::pipe()?.0) };
     let streams = [Lent::of(out)?, Lent::of(io::stderr().as_fd())?];
     let [out, err] = &streams;
     let done = run_over(&|| connect_as_guest(socket), argv, width, [stdin.as_fd(), out.end(), err.end()]);
@@ -74,6 +80,19 @@ pub fn run_as_guest(socket: &Path, argv: Vec<OsString>, width: u64, out: Borrowe
     let code = done?;
     copied.into_iter().collect::<io::Result<()>>()?;
     Ok(code)
+}
+
+/// An input that the daemon may have: the stream itself, or a pipe that a thread fills from it.
+fn lent_input(stream: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let stream = stream.try_clone_to_owned()?;
+    if is_harmless(&stream) {
+        return Ok(stream);
+    }
+    let (end, mut pipe) = io::pipe()?;
+    let mut from = File::from(stream);
+    // The thread ends with its input or with the process; when the daemon has closed its end, nothing more is needed.
+    thread::spawn(move || io::copy(&mut from, &mut pipe).map(drop));
+    Ok(end.into())
 }
 
 /// A stream that the daemon may have, or a pipe to it with the copying thread.

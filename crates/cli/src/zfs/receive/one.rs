@@ -15,6 +15,7 @@ use super::place::{Place, by_guid};
 use super::props::{Wishes, apply};
 use super::{Receive, failed, of_stream};
 use crate::ctx::Ctx;
+use crate::delegated;
 use crate::session::why;
 use crate::settings::When;
 use crate::verb::Failure;
@@ -79,6 +80,9 @@ pub fn receive(
     }
     let (started, from) = (Instant::now(), item.offset);
     let done = fill(verb, wish, (&place, &target), input, ctx);
+    if !place.exists {
+        delegated::received(&place.dataset, ctx)?;
+    }
     if let Err(failure) = done {
         if was_mounted && place.is_new {
             mount_created(&place.dataset, ctx)?;
@@ -87,8 +91,6 @@ pub fn receive(
     }
     ctx.log(&target.pool)?;
     let types = if is_volume { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
-    // A stream must not set for others what they may not set themselves.
-    let listed = listed.filter(|_| ctx.session().is_ok_and(|session| session.guest.is_none()));
     let props = listed.and_then(|listed| listed.props);
     apply(&place.dataset, props, Some((wishes, types)), &target, ctx)?;
     if let Some(list) = listed.and_then(|listed| listed.of_snapshot) {

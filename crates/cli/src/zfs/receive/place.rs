@@ -8,6 +8,7 @@ use zcommon::names::check_snapshot;
 
 use super::{First, Receive, failed, sent_name};
 use crate::ctx::Ctx;
+use crate::delegated;
 use crate::verb::Failure;
 use crate::zfs::create::make_ancestors;
 use crate::zfs::target::Target;
@@ -140,6 +141,9 @@ impl Receive {
             (place.dataset, place.exists) = (dataset.to_owned(), true);
         }
         let target = Target { name: place.dataset.clone(), ..target };
+        if !delegated::may_receive(self, &place.dataset, place.origin.as_deref(), ctx)? {
+            return Err(failed(action, "permission denied"));
+        }
         match place.exists {
             true => self.check_existing(begin.objset_type.into(), begin, &place, &target)?,
             false if !is_new => return Err(missing()),
@@ -153,7 +157,10 @@ impl Receive {
             return Err(failed(place.action, format!("destination '{}' does not exist", place.dataset)));
         };
         if self.without_pool && !self.dry {
+            let ends = place.dataset.match_indices('/').filter_map(|(end, _)| place.dataset.get(..end));
+            let missing: Vec<_> = ends.filter(|above| target.view.dsl.dataset(above).is_err()).collect();
             make_ancestors(&place.dataset, target, !self.unmounted, ctx)?;
+            missing.into_iter().try_for_each(|above| delegated::received(above, ctx))?;
         }
         let above = Target { name: parent.to_owned(), ..Target::of(parent, ctx)? };
         if self.dry && !above.exists() {

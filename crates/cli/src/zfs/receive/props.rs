@@ -1,5 +1,7 @@
 //! Properties of what is received: those of the stream, and what the command line says instead.
 
+use std::io::Write;
+
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use nvpair::{NvList, NvValue};
@@ -7,6 +9,7 @@ use zcommon::props::{DatasetTypes, PropName, is_user_property};
 
 use super::{PLAIN, Receive, failed};
 use crate::ctx::Ctx;
+use crate::delegated::settable;
 use crate::session::why;
 use crate::settings::{When, of_dataset, split};
 use crate::verb::Failure;
@@ -90,6 +93,8 @@ fn of_a_number(name: &str) -> bool {
 }
 
 /// Sets the stream's properties as received ones, and what the command line wants. `name`: a dataset or a snapshot.
+///
+/// Properties of the stream that the caller has no permission for stay as they are; a message names each.
 pub fn apply(
     name: &str,
     list: Option<&NvList>,
@@ -97,7 +102,13 @@ pub fn apply(
     target: &Target,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
-    let all = list.map(received);
+    let may = settable(name, ctx)?;
+    let mut all = list.map(received);
+    if let Some(all) = &mut all {
+        for (refused, _) in all.extract_if(.., |(prop, _)| !may.allows(prop)) {
+            writeln!(ctx.err, "cannot receive {refused} property on {name}: permission denied")?;
+        }
+    }
     let mut local = Vec::new();
     let mut left = Vec::new();
     if let Some((wishes, types)) = wishes {
@@ -111,7 +122,7 @@ pub fn apply(
     let dataset = name.to_owned();
     let done = ctx.change(&target.pool, move |tasks, _| {
         if let Some(all) = &all {
-            tasks.set_received(&dataset, all)?;
+            tasks.set_received(&dataset, all, &|prop| may.allows(prop))?;
         }
         let local: Vec<_> = local.iter().map(|(n, v)| (n.as_str(), Some(v.clone()))).collect();
         if !local.is_empty() {

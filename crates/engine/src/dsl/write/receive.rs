@@ -551,9 +551,15 @@ impl Tasks<'_> {
         }
     }
 
-    /// Sets the received properties of a dataset or snapshot: those that came earlier and not again are gone.
+    /// Sets the received properties of a dataset or snapshot. Properties received earlier that are not in `all` are removed
+    /// if `clears` returns true for them.
     #[doc(alias("zfs_ioc_recv_impl", "dsl_prop_set_hasrecvd"))]
-    pub fn set_received(&self, name: &str, all: &[(String, PropValue)]) -> Result<()> {
+    pub fn set_received(
+        &self,
+        name: &str,
+        all: &[(String, PropValue)],
+        clears: &dyn Fn(&str) -> bool,
+    ) -> Result<()> {
         const RECEIVED: &str = "$recvd";
         let found = names::find(&self.at, self.pool, name)?;
         let phys = self.at.dataset(found.dataset())?;
@@ -563,8 +569,8 @@ impl Tasks<'_> {
         };
         for entry in self.at.zap_entries(zap)? {
             let entry = entry.name_lossy();
-            let outdated =
-                entry.strip_suffix(RECEIVED).is_some_and(|name| all.iter().all(|(n, _)| n != name));
+            let is_outdated = |name: &str| all.iter().all(|(n, _)| n != name) && clears(name);
+            let outdated = entry.strip_suffix(RECEIVED).is_some_and(is_outdated);
             if outdated {
                 self.at.zap_remove(zap, &entry)?;
             }
