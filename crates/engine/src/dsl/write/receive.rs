@@ -8,13 +8,15 @@
 //! Crash argument: until the end task's group is on disk the target is as it was; what has been filled is marked, and is
 //! destroyed at the next import unless it can be resumed.
 //!
-//! Source: `dmu_recv_begin_check`, `dmu_recv_begin_sync`, `dmu_recv_end_sync`, dmu_recv.c, OpenZFS 2.3.
+//! Source: `dmu_recv_begin_check`, `dmu_recv_begin_sync`, dmu_recv.c, OpenZFS 2.3.
+
+mod end;
+mod resume;
 
 use std::sync::Arc;
 
 use ondisk::drr::{begin_flag, stream_feature};
 use ondisk::dsl::DslDataset;
-use ondisk::names::dsl_dataset as field;
 use ondisk::objset::ZilHeader;
 use ondisk::{Dnode, ObjsetType};
 use zcommon::features::Feature;
@@ -22,16 +24,15 @@ use zcommon::features::Feature;
 use super::crypto::Encryption;
 use super::mos_tx::MosView;
 use super::open_datasets::LiveDataset;
-use super::props::Source;
 use super::received_key::{self, RawKey};
 use super::tasks::Tasks;
 use super::tree::{self, Origin};
-use super::{crypto, destroy, limits, names, space, swap};
+use super::{crypto, limits, names, space};
 use crate::dmu::{Objset, Tx};
-use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 use crate::zio::Form;
+use resume::has_resume_state;
 
 /// Name of the hidden child that a receive into an existing dataset fills.
 #[doc(alias = "recv_clone_name")]
@@ -138,12 +139,6 @@ fn is_modified(at: &MosView<'_>, head: u64, snapshot: u64) -> Result<bool> {
         Ok(Objset::open(at.mos.arc(), number, bp, Form::NoKey)?.phys.meta_dnode.clone())
     };
     Ok(meta(head, &phys.bp)? != meta(snapshot, &snap.bp)?)
-}
-
-/// Whether a dataset keeps what an interrupted receive left.
-#[doc(alias = "dsl_dataset_has_resume_receive_state")]
-fn has_resume_state(at: &MosView<'_>, dataset: u64) -> Result<bool> {
-    Ok(at.extra(dataset, field::RESUME_TOGUID)?.is_some())
 }
 
 impl Tasks<'_> {
@@ -407,235 +402,7 @@ impl Tasks<'_> {
         own(&live)?;
         Ok(begun)
     }
-
-    /// Notes what a token says.
-    fn note_resumable(&self, number: u64, wish: &Wish) -> Result<()> {
-        let set = |name: &str, value: Value| self.at.set_extra(number, name, value);
-        if wish.from_guid != 0 {
-            set(field::RESUME_FROMGUID, wish.from_guid.into())?;
-        }
-        set(field::RESUME_TOGUID, wish.to_guid.into())?;
-        set(field::RESUME_TONAME, wish.to_name.as_str().into())?;
-        // The first object that a stream may begin with.
-        set(field::RESUME_OBJECT, 1.into())?;
-        set(field::RESUME_OFFSET, 0.into())?;
-        set(field::RESUME_BYTES, 0.into())?;
-        for (bit, name) in [
-            (stream_feature::LARGE_BLOCKS, field::RESUME_LARGEBLOCK),
-            (stream_feature::EMBED_DATA, field::RESUME_EMBEDOK),
-            (stream_feature::COMPRESSED, field::RESUME_COMPRESSOK),
-            (stream_feature::RAW, field::RESUME_RAWOK),
-        ] {
-            if wish.has(bit) {
-                set(name, 1.into())?;
-            }
-        }
-        match &wish.from_redacted {
-            Some(guids) => set(field::RESUME_REDACT_BOOKMARK_SNAPS, Value::from(guids.clone())),
-            None => Ok(()),
-        }
-    }
-
-    /// Goes on where an interrupted receive stopped.
-    #[doc(alias("dmu_recv_resume_begin_check", "dmu_recv_resume_begin_sync"))]
-    fn resume(&self, wish: Wish, found: names::Found) -> Result<Begun> {
-        let child = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
-        let (number, is_new) = match child {
-            Some(dir) => (self.at.dir(dir)?.head_dataset_obj, false),
-            None => (found.head, true),
-        };
-        let phys = self.at.dataset(number)?;
-        let none = || refuse(Kind::Invalid, "the destination has no resumable receive state");
-        if phys.flags & DslDataset::FLAG_INCONSISTENT == 0 || !has_resume_state(&self.at, number)? {
-            return Err(none());
-        }
-        if self.datasets.opened(number).is_some_and(|live| live.objset.has_log()) {
-            return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(&wish.target));
-        }
-        let word =
-            |name| -> Result<u64> { Ok(self.at.extra(number, name)?.and_then(|v| v.first()).unwrap_or(0)) };
-        let is = (word(field::RESUME_OBJECT)?, word(field::RESUME_OFFSET)?);
-        let guids = (word(field::RESUME_TOGUID)?, word(field::RESUME_FROMGUID)?);
-        let raw = self.at.extra(number, field::RESUME_RAWOK)?.is_some();
-        if wish.resumes != Some(is) || guids != (wish.to_guid, wish.from_guid) || raw != wish.is_raw() {
-            return Err(refuse(Kind::Invalid, "the stream does not go on where the receive was interrupted"));
-        }
-        let guid_of =
-            |number| -> Result<u64> { if number == 0 { Ok(0) } else { Ok(self.at.dataset(number)?.guid) } };
-        if wish.from_guid != 0 && guid_of(phys.prev_snap_obj)? != wish.from_guid {
-            return Err(mismatch(&wish.target));
-        }
-        let is_clone = wish.from_guid != 0 || wish.origin.is_some();
-        let from = if is_new || wish.from_guid == 0 { 0 } else { phys.prev_snap_obj };
-        if let Some(key) = &wish.key {
-            received_key::check_received(&self.at, phys.dir_obj, (from, wish.from_guid), key)?;
-        }
-        self.datasets.close(number);
-        let live = self.datasets.open_received(&self.at, number, wish.key.as_ref())?;
-        own(&live)?;
-        let bytes = word(field::RESUME_BYTES)?;
-        Ok(Begun { number, is_new, is_clone, from, wish: Wish { resumable: true, ..wish }, bytes })
-    }
-
-    /// Ends a receive whose last record has come: the snapshot is there from now on. Gives its number.
-    #[doc(alias("dmu_recv_end_check", "dmu_recv_end_sync"))]
-    pub fn end_receive(&self, begun: &Begun) -> Result<u64> {
-        let (at, wish) = (&self.at, &begun.wish);
-        space::check_room(at, 3, true)?;
-        let found = names::find_head(at, self.pool, &wish.target)?;
-        let head = if begun.is_new { begun.number } else { found.head };
-        if begun.is_new && found.head != begun.number {
-            return Err(Error::not_found("the dataset that was received is gone").in_dataset(&wish.target));
-        }
-        self.check_new_snapshot(head, &wish.snapshot).map_err(|e| e.in_dataset(&wish.target))?;
-        if !begun.is_new {
-            self.take_over(begun, found)?;
-        }
-        let number = tree::create_snapshot(at, head, &wish.snapshot)?;
-        at.change_dataset(number, |snapshot| {
-            snapshot.creation_time = wish.creation_time;
-            snapshot.guid = wish.to_guid;
-            snapshot.flags &= !DslDataset::FLAG_INCONSISTENT;
-        })?;
-        at.change_dataset(head, |head| head.flags &= !DslDataset::FLAG_INCONSISTENT)?;
-        if let Some(key) = &wish.key {
-            at.set_extra(number, field::IVSET_GUID, key.to_ivset_guid)?;
-        }
-        self.forget_resume_state(head)?;
-        self.log("finish receiving", &wish.target, head, &format!("snap={}", wish.snapshot))?;
-        self.datasets.close(begun.number);
-        Ok(number)
-    }
-
-    /// The target gets the clone's content.
-    fn take_over(&self, begun: &Begun, found: names::Found) -> Result<()> {
-        let (at, wish, head) = (&self.at, &begun.wish, found.head);
-        self.refuse_mounted(head, &wish.target)?;
-        let mut newer = Vec::new();
-        let mut next = at.dataset(head)?.prev_snap_obj;
-        while next != 0 && next != begun.from {
-            let snapshot = at.dataset(next)?;
-            if snapshot.dir_obj != found.dir {
-                break;
-            }
-            newer.push(next);
-            next = snapshot.prev_snap_obj;
-        }
-        if !wish.force {
-            let since = at.dataset(head)?.prev_snap_obj;
-            if !newer.is_empty() || since != 0 && is_modified(at, head, since)? {
-                return Err(modified(&wish.target));
-            }
-        }
-        newer.iter().try_for_each(|&number| destroy::check_snapshot(at, number, false))?;
-        for &number in &newer {
-            destroy::snapshot(at, number, None, false)?;
-        }
-        swap::check(at, begun.number, head).map_err(|e| e.in_dataset(&wish.target))?;
-        if let Some(key) = &wish.key {
-            received_key::replace_key(at, found.dir, key)?;
-        }
-        self.datasets.close(head);
-        self.datasets.close(begun.number);
-        swap::swap(at, begun.number, head)?;
-        self.datasets.note_replaced(destroy::replaced(at, begun.number, RECEIVE_CHILD)?);
-        self.datasets.keys.forget(head);
-        Ok(())
-    }
-
-    /// Refuses a target that is mounted, or a volume in use: its content would change under it.
-    fn refuse_mounted(&self, head: u64, name: &str) -> Result<()> {
-        match self.datasets.opened(head).is_some_and(|live| live.objset.has_log()) {
-            true => Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name)),
-            false => Ok(()),
-        }
-    }
-
-    /// Sets the received properties of a dataset or snapshot. Properties received earlier that are not in `all` are removed
-    /// if `clears` returns true for them.
-    #[doc(alias("zfs_ioc_recv_impl", "dsl_prop_set_hasrecvd"))]
-    pub fn set_received(
-        &self,
-        name: &str,
-        all: &[(String, PropValue)],
-        clears: &dyn Fn(&str) -> bool,
-    ) -> Result<()> {
-        const RECEIVED: &str = "$recvd";
-        let found = names::find(&self.at, self.pool, name)?;
-        let phys = self.at.dataset(found.dataset())?;
-        let zap = match found.snapshot {
-            Some(_) => phys.props_obj,
-            None => self.at.dir(phys.dir_obj)?.props_zapobj,
-        };
-        for entry in self.at.zap_entries(zap)? {
-            let entry = entry.name_lossy();
-            let is_outdated = |name: &str| all.iter().all(|(n, _)| n != name) && clears(name);
-            let outdated = entry.strip_suffix(RECEIVED).is_some_and(is_outdated);
-            if outdated {
-                self.at.zap_remove(zap, &entry)?;
-            }
-        }
-        if found.snapshot.is_none() {
-            super::props::set(&self.at, found.head, "$hasrecvd", Some(&PropValue::Number(0)), Source::Local)?;
-        }
-        let settings: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
-        if settings.is_empty() { Ok(()) } else { self.set(name, &settings, Source::Received) }
-    }
-
-    fn forget_resume_state(&self, dataset: u64) -> Result<()> {
-        for name in RESUME_FIELDS {
-            if self.at.extra(dataset, name)?.is_some() {
-                self.at.zap_remove(dataset, name)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends a receive that failed: what has been filled goes, unless it can be resumed.
-    #[doc(alias = "dmu_recv_cleanup_ds")]
-    pub fn abort_receive(&self, number: u64, target: &str, keep: bool) -> Result<()> {
-        if let Some(live) = self.datasets.opened(number) {
-            live.objset.set_log(None);
-        }
-        if keep && has_resume_state(&self.at, number)? {
-            return Ok(());
-        }
-        let dir = self.at.dir(self.at.dataset(number)?.dir_obj)?;
-        let last = match dir.parent_obj {
-            0 => return Err(Error::corrupt("a pool's own dataset is being received")),
-            above => names::of_value(
-                &self.at,
-                self.at.dir(above)?.child_dir_zapobj,
-                self.at.dataset(number)?.dir_obj,
-            )?,
-        };
-        self.datasets.close(number);
-        let key_dir = self.at.dataset(number)?.dir_obj;
-        self.log("destroy", target, number, " ")?;
-        if destroy::is_emptied_first(&self.at, &self.at.dataset(number)?) {
-            self.datasets.note_replaced(Some(number));
-            return Ok(());
-        }
-        destroy::head(&self.at, number, Some(&last))?;
-        self.datasets.keys.remove(key_dir);
-        Ok(())
-    }
 }
-
-/// All that a dataset keeps of a receive that was interrupted.
-const RESUME_FIELDS: [&str; 11] = [
-    field::RESUME_FROMGUID,
-    field::RESUME_TONAME,
-    field::RESUME_TOGUID,
-    field::RESUME_OBJECT,
-    field::RESUME_OFFSET,
-    field::RESUME_BYTES,
-    field::RESUME_LARGEBLOCK,
-    field::RESUME_EMBEDOK,
-    field::RESUME_COMPRESSOK,
-    field::RESUME_RAWOK,
-    field::RESUME_REDACT_BOOKMARK_SNAPS,
-];
 
 fn own(live: &Arc<LiveDataset>) -> Result<()> {
     match live.objset.set_log(Some(Arc::new(Owner))) {

@@ -1,0 +1,151 @@
+//! The end of a receive: the snapshot appears, or what was filled is destroyed or kept for a resume.
+//!
+//! Source: `dmu_recv_end_check`, `dmu_recv_end_sync`, `dmu_recv_cleanup_ds`, dmu_recv.c, OpenZFS 2.3.
+
+use ondisk::dsl::DslDataset;
+use ondisk::names::dsl_dataset as field;
+
+use super::super::props::{self, Source};
+use super::super::tasks::Tasks;
+use super::super::{destroy, names, received_key, space, swap, tree};
+use super::resume::has_resume_state;
+use super::{Begun, RECEIVE_CHILD, is_modified, modified};
+use crate::dsl::props::PropValue;
+use crate::error::{Error, Kind, Result};
+
+impl Tasks<'_> {
+    /// Ends a receive whose last record has come: creates the snapshot and returns its object number.
+    #[doc(alias("dmu_recv_end_check", "dmu_recv_end_sync"))]
+    pub fn end_receive(&self, begun: &Begun) -> Result<u64> {
+        let (at, wish) = (&self.at, &begun.wish);
+        space::check_room(at, 3, true)?;
+        let found = names::find_head(at, self.pool, &wish.target)?;
+        let head = if begun.is_new { begun.number } else { found.head };
+        if begun.is_new && found.head != begun.number {
+            return Err(Error::not_found("the dataset that was received is gone").in_dataset(&wish.target));
+        }
+        self.check_new_snapshot(head, &wish.snapshot).map_err(|e| e.in_dataset(&wish.target))?;
+        if !begun.is_new {
+            self.take_over(begun, found)?;
+        }
+        let number = tree::create_snapshot(at, head, &wish.snapshot)?;
+        at.change_dataset(number, |snapshot| {
+            snapshot.creation_time = wish.creation_time;
+            snapshot.guid = wish.to_guid;
+            snapshot.flags &= !DslDataset::FLAG_INCONSISTENT;
+        })?;
+        at.change_dataset(head, |head| head.flags &= !DslDataset::FLAG_INCONSISTENT)?;
+        if let Some(key) = &wish.key {
+            at.set_extra(number, field::IVSET_GUID, key.to_ivset_guid)?;
+        }
+        self.forget_resume_state(head)?;
+        self.log("finish receiving", &wish.target, head, &format!("snap={}", wish.snapshot))?;
+        self.datasets.close(begun.number);
+        Ok(number)
+    }
+
+    /// The target gets the clone's content.
+    fn take_over(&self, begun: &Begun, found: names::Found) -> Result<()> {
+        let (at, wish, head) = (&self.at, &begun.wish, found.head);
+        self.refuse_mounted(head, &wish.target)?;
+        let mut newer = Vec::new();
+        let mut next = at.dataset(head)?.prev_snap_obj;
+        while next != 0 && next != begun.from {
+            let snapshot = at.dataset(next)?;
+            if snapshot.dir_obj != found.dir {
+                break;
+            }
+            newer.push(next);
+            next = snapshot.prev_snap_obj;
+        }
+        if !wish.force {
+            let since = at.dataset(head)?.prev_snap_obj;
+            if !newer.is_empty() || since != 0 && is_modified(at, head, since)? {
+                return Err(modified(&wish.target));
+            }
+        }
+        newer.iter().try_for_each(|&number| destroy::check_snapshot(at, number, false))?;
+        for &number in &newer {
+            destroy::snapshot(at, number, None, false)?;
+        }
+        swap::check(at, begun.number, head).map_err(|e| e.in_dataset(&wish.target))?;
+        if let Some(key) = &wish.key {
+            received_key::replace_key(at, found.dir, key)?;
+        }
+        self.datasets.close(head);
+        self.datasets.close(begun.number);
+        swap::swap(at, begun.number, head)?;
+        self.datasets.note_replaced(destroy::replaced(at, begun.number, RECEIVE_CHILD)?);
+        self.datasets.keys.forget(head);
+        Ok(())
+    }
+
+    /// Refuses a target that is mounted, or a volume in use: its content would change under it.
+    fn refuse_mounted(&self, head: u64, name: &str) -> Result<()> {
+        match self.datasets.opened(head).is_some_and(|live| live.objset.has_log()) {
+            true => Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name)),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets the received properties of a dataset or snapshot. Properties received earlier that are not in `all` are removed
+    /// if `clears` returns true for them.
+    #[doc(alias("zfs_ioc_recv_impl", "dsl_prop_set_hasrecvd"))]
+    pub fn set_received(
+        &self,
+        name: &str,
+        all: &[(String, PropValue)],
+        clears: &dyn Fn(&str) -> bool,
+    ) -> Result<()> {
+        const RECEIVED: &str = "$recvd";
+        let found = names::find(&self.at, self.pool, name)?;
+        let phys = self.at.dataset(found.dataset())?;
+        let zap = match found.snapshot {
+            Some(_) => phys.props_obj,
+            None => self.at.dir(phys.dir_obj)?.props_zapobj,
+        };
+        for entry in self.at.zap_entries(zap)? {
+            let entry = entry.name_lossy();
+            let is_outdated = |name: &str| all.iter().all(|(n, _)| n != name) && clears(name);
+            let outdated = entry.strip_suffix(RECEIVED).is_some_and(is_outdated);
+            if outdated {
+                self.at.zap_remove(zap, &entry)?;
+            }
+        }
+        if found.snapshot.is_none() {
+            props::set(&self.at, found.head, "$hasrecvd", Some(&PropValue::Number(0)), Source::Local)?;
+        }
+        let settings: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
+        if settings.is_empty() { Ok(()) } else { self.set(name, &settings, Source::Received) }
+    }
+
+    /// Ends a receive that failed: what has been filled goes, unless it can be resumed.
+    #[doc(alias = "dmu_recv_cleanup_ds")]
+    pub fn abort_receive(&self, number: u64, target: &str, keep: bool) -> Result<()> {
+        if let Some(live) = self.datasets.opened(number) {
+            live.objset.set_log(None);
+        }
+        if keep && has_resume_state(&self.at, number)? {
+            return Ok(());
+        }
+        let dir = self.at.dir(self.at.dataset(number)?.dir_obj)?;
+        let last = match dir.parent_obj {
+            0 => return Err(Error::corrupt("a pool's own dataset is being received")),
+            above => names::of_value(
+                &self.at,
+                self.at.dir(above)?.child_dir_zapobj,
+                self.at.dataset(number)?.dir_obj,
+            )?,
+        };
+        self.datasets.close(number);
+        let key_dir = self.at.dataset(number)?.dir_obj;
+        self.log("destroy", target, number, " ")?;
+        if destroy::is_emptied_first(&self.at, &self.at.dataset(number)?) {
+            self.datasets.note_replaced(Some(number));
+            return Ok(());
+        }
+        destroy::head(&self.at, number, Some(&last))?;
+        self.datasets.keys.remove(key_dir);
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! State of an interrupted receive: what a token says, kept with the dataset that is filled, and the check of a stream that
+//! continues it.
+//!
+//! Source: `dmu_recv_resume_begin_check`, `dmu_recv_resume_begin_sync`, dmu_recv.c, OpenZFS 2.3.
+
+use ondisk::drr::stream_feature;
+use ondisk::dsl::DslDataset;
+use ondisk::names::dsl_dataset as field;
+
+use super::super::mos_tx::MosView;
+use super::super::tasks::Tasks;
+use super::super::{names, received_key};
+use super::{Begun, RECEIVE_CHILD, Wish, mismatch, own, refuse};
+use crate::error::{Error, Kind, Result};
+use crate::zap::Value;
+
+/// Whether a dataset keeps what an interrupted receive left.
+#[doc(alias = "dsl_dataset_has_resume_receive_state")]
+pub(super) fn has_resume_state(at: &MosView<'_>, dataset: u64) -> Result<bool> {
+    Ok(at.extra(dataset, field::RESUME_TOGUID)?.is_some())
+}
+
+/// All that a dataset keeps of a receive that was interrupted.
+const RESUME_FIELDS: [&str; 11] = [
+    field::RESUME_FROMGUID,
+    field::RESUME_TONAME,
+    field::RESUME_TOGUID,
+    field::RESUME_OBJECT,
+    field::RESUME_OFFSET,
+    field::RESUME_BYTES,
+    field::RESUME_LARGEBLOCK,
+    field::RESUME_EMBEDOK,
+    field::RESUME_COMPRESSOK,
+    field::RESUME_RAWOK,
+    field::RESUME_REDACT_BOOKMARK_SNAPS,
+];
+
+impl Tasks<'_> {
+    /// Notes what a token says.
+    pub(super) fn note_resumable(&self, number: u64, wish: &Wish) -> Result<()> {
+        let set = |name: &str, value: Value| self.at.set_extra(number, name, value);
+        if wish.from_guid != 0 {
+            set(field::RESUME_FROMGUID, wish.from_guid.into())?;
+        }
+        set(field::RESUME_TOGUID, wish.to_guid.into())?;
+        set(field::RESUME_TONAME, wish.to_name.as_str().into())?;
+        // The first object that a stream may begin with.
+        set(field::RESUME_OBJECT, 1.into())?;
+        set(field::RESUME_OFFSET, 0.into())?;
+        set(field::RESUME_BYTES, 0.into())?;
+        for (bit, name) in [
+            (stream_feature::LARGE_BLOCKS, field::RESUME_LARGEBLOCK),
+            (stream_feature::EMBED_DATA, field::RESUME_EMBEDOK),
+            (stream_feature::COMPRESSED, field::RESUME_COMPRESSOK),
+            (stream_feature::RAW, field::RESUME_RAWOK),
+        ] {
+            if wish.has(bit) {
+                set(name, 1.into())?;
+            }
+        }
+        match &wish.from_redacted {
+            Some(guids) => set(field::RESUME_REDACT_BOOKMARK_SNAPS, Value::from(guids.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Goes on where an interrupted receive stopped.
+    #[doc(alias("dmu_recv_resume_begin_check", "dmu_recv_resume_begin_sync"))]
+    pub(super) fn resume(&self, wish: Wish, found: names::Found) -> Result<Begun> {
+        let child = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
+        let (number, is_new) = match child {
+            Some(dir) => (self.at.dir(dir)?.head_dataset_obj, false),
+            None => (found.head, true),
+        };
+        let phys = self.at.dataset(number)?;
+        let none = || refuse(Kind::Invalid, "the destination has no resumable receive state");
+        if phys.flags & DslDataset::FLAG_INCONSISTENT == 0 || !has_resume_state(&self.at, number)? {
+            return Err(none());
+        }
+        if self.datasets.opened(number).is_some_and(|live| live.objset.has_log()) {
+            return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(&wish.target));
+        }
+        let word =
+            |name| -> Result<u64> { Ok(self.at.extra(number, name)?.and_then(|v| v.first()).unwrap_or(0)) };
+        let is = (word(field::RESUME_OBJECT)?, word(field::RESUME_OFFSET)?);
+        let guids = (word(field::RESUME_TOGUID)?, word(field::RESUME_FROMGUID)?);
+        let raw = self.at.extra(number, field::RESUME_RAWOK)?.is_some();
+        if wish.resumes != Some(is) || guids != (wish.to_guid, wish.from_guid) || raw != wish.is_raw() {
+            return Err(refuse(Kind::Invalid, "the stream does not go on where the receive was interrupted"));
+        }
+        let guid_of =
+            |number| -> Result<u64> { if number == 0 { Ok(0) } else { Ok(self.at.dataset(number)?.guid) } };
+        if wish.from_guid != 0 && guid_of(phys.prev_snap_obj)? != wish.from_guid {
+            return Err(mismatch(&wish.target));
+        }
+        let is_clone = wish.from_guid != 0 || wish.origin.is_some();
+        let from = if is_new || wish.from_guid == 0 { 0 } else { phys.prev_snap_obj };
+        if let Some(key) = &wish.key {
+            received_key::check_received(&self.at, phys.dir_obj, (from, wish.from_guid), key)?;
+        }
+        self.datasets.close(number);
+        let live = self.datasets.open_received(&self.at, number, wish.key.as_ref())?;
+        own(&live)?;
+        let bytes = word(field::RESUME_BYTES)?;
+        Ok(Begun { number, is_new, is_clone, from, wish: Wish { resumable: true, ..wish }, bytes })
+    }
+
+    pub(super) fn forget_resume_state(&self, dataset: u64) -> Result<()> {
+        for name in RESUME_FIELDS {
+            if self.at.extra(dataset, name)?.is_some() {
+                self.at.zap_remove(dataset, name)?;
+            }
+        }
+        Ok(())
+    }
+}
