@@ -8,10 +8,12 @@
 //! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
 mod asked;
+mod bar;
 mod browse;
 mod clean;
 pub mod ctx;
 pub mod daemon;
+mod dedup;
 mod delegated;
 mod excess;
 mod fetch;

@@ -12,6 +12,7 @@ use crate::asked::Asked;
 use crate::browse::Browse;
 use crate::ctx::Ctx;
 use crate::daemon::Daemon;
+use crate::dedup::Dedup;
 use crate::delegated;
 use crate::monitor::arc_summary::ArcSummary;
 use crate::monitor::arcstat::Arcstat;
@@ -71,6 +72,8 @@ pub enum Command {
     Verify(Verify),
     /// Keep a copy of datasets, here or on another machine
     Replicate(Replicate),
+    /// Share equal blocks of datasets that are in use
+    Dedup(Dedup),
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
     /// Mount at the place given by `mount -t zfs`
@@ -107,6 +110,7 @@ impl Verb for Command {
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
             Command::Replicate(v) => v.run(ctx),
+            Command::Dedup(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
             Command::MountHelper(v) => v.run(ctx),
             Command::Daemon(v) => v.run(ctx),
@@ -132,7 +136,7 @@ impl Command {
             Command::Kstat(v) => v.home(),
             Command::Get(v) => v.home(),
             Command::Set(v) => v.home(),
-            Command::MountHelper(_) => Home::Daemon,
+            Command::MountHelper(_) | Command::Dedup(_) => Home::Daemon,
             _ => Home::Here,
         }
     }

@@ -57,6 +57,8 @@ pub struct Session {
     pub env: BTreeMap<String, OsString>,
     /// The client's standard input.
     pub stdin: File,
+    /// The client's standard error, if it is a terminal: for a bar.
+    pub bar: Option<File>,
     /// The command line as recorded in the history.
     pub line: String,
     /// Set while `leases` is not empty.
@@ -95,6 +97,7 @@ impl Commands for Verbs {
             cwd: call.cwd,
             env: call.env,
             stdin: call.stdin,
+            bar: call.stderr.is_terminal().then(|| call.stderr.try_clone().ok()).flatten(),
             line: line(&call.argv),
             leases: Vec::new(),
             quiet: Vec::new(),

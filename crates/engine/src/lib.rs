@@ -1,7 +1,7 @@
 //! The pool engine: from labels on devices to objects, bottom to top.
 //!
 //! Modules import only downwards: `error`, `types` → `taskq` → `memory` → `vdev` → `zio` → `arc` → `dmu` →
-//! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `traverse` → `send` → `spa` → `recv` → `scan`. Clock, randomness, devices
+//! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `traverse` → `send` → `spa` → `recv` → `scan`, `sharing`. Clock, randomness, devices
 //! and threads come from outside through [`env::Env`].
 
 pub mod arc;
@@ -17,6 +17,7 @@ pub mod recv;
 pub mod sa;
 pub mod scan;
 pub mod send;
+pub mod sharing;
 pub mod spa;
 pub mod taskq;
 pub mod traverse;

@@ -130,7 +130,7 @@ impl Objset {
     }
 
     /// Reads one of its blocks.
-    pub(super) fn read(&self, bp: &Blkptr, at: Bookmark) -> Result<Buf> {
+    pub(crate) fn read(&self, bp: &Blkptr, at: Bookmark) -> Result<Buf> {
         self.arc.read_as(bp, at, self.options())
     }
 

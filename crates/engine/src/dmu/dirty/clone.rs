@@ -8,12 +8,18 @@
 //! has ended. So the source's own reference ends in that txg at the earliest, after the new one is counted.
 //!
 //! Only blocks on disk are cloned: the intent log could not describe others.
+//!
+//! [`Handle::share_block`] replaces a block by a reference to an equal one while the object is in use. It needs no lock of
+//! the file: the check that the block is still the one that was compared, and the change, are one step under the lock of
+//! the handle's state, so a writer comes before it, and wins, or after it, and reads equal bytes. A crash leaves the same
+//! bytes either way, so the intent log needs no record.
 
 use std::sync::Arc;
 
 use ondisk::Blkptr;
 
-use super::change::Dirty;
+use super::change::{Change, Dirty};
+use super::handle::State;
 use super::needs::Needs;
 use super::{Handle, LiveObjset};
 use crate::dmu::Object;
@@ -104,6 +110,43 @@ impl Handle {
         })?;
         tx.cloned();
         if first { self.counts_clone(tx, blkid, &bp) } else { Ok(()) }
+    }
+
+    /// Makes block `blkid`, whose pointer is `was`, another reference to `source`, which has the same content. Returns false,
+    /// and changes nothing, when the block is no longer that one or waits to be written.
+    ///
+    /// # Errors
+    /// Errors of reading indirect blocks.
+    pub fn share_block(self: &Arc<Self>, tx: &Tx, blkid: u64, was: &Blkptr, source: &Blkptr) -> Result<bool> {
+        let synced = self.synced();
+        let is_same = |pointer: Result<Blkptr>| match pointer {
+            Ok(bp) => Ok(bp == *was),
+            // The indirect block was freed, and its space reused, during the read.
+            Err(_) if !Arc::ptr_eq(&synced, &self.synced()) => Ok(false),
+            Err(e) => Err(e),
+        };
+        let is_there = !synced.dnode.is_free() && blkid <= synced.dnode.maxblkid;
+        if !is_there || source.is_hole() || !is_same(synced.pointer(0, blkid))? {
+            return Ok(false);
+        }
+        self.check_way_to(tx, blkid)?;
+        let mut bp = *source;
+        bp.set_cloned(tx.txg());
+        let fits = |state: &State| {
+            let touches = |change: &Change| change.blocks.contains_key(&blkid) || change.gives_up(blkid);
+            let changes = state.changes.iter().flatten();
+            Arc::ptr_eq(&state.synced, &synced)
+                && !changes.into_iter().any(|change| touches(change))
+                && !state.now.is_free()
+                && blkid <= state.now.maxblkid
+                && state.now.datablksz() == source.lsize()
+        };
+        if self.change_if(tx, fits, |_, change| change.put(blkid, Dirty::Cloned(bp)))?.is_none() {
+            return Ok(false);
+        }
+        tx.cloned();
+        self.counts_clone(tx, blkid, &bp)?;
+        Ok(true)
     }
 
     /// Charges the blocks above a clone, and its bytes to the dataset's quotas, but no space.

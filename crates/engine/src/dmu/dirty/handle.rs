@@ -175,9 +175,23 @@ impl Handle {
         tx: &Tx,
         work: impl FnOnce(&mut Dnode, &mut Change) -> T,
     ) -> Result<T> {
+        let done = self.change_if(tx, |_| true, work)?;
+        done.ok_or_else(|| Error::new(Kind::Invalid, "the object is not changed"))
+    }
+
+    /// Changes the object under `tx` if its state fits; `None` if it does not, and nothing is changed.
+    pub(super) fn change_if<T>(
+        self: &Arc<Self>,
+        tx: &Tx,
+        fits: impl FnOnce(&State) -> bool,
+        work: impl FnOnce(&mut Dnode, &mut Change) -> T,
+    ) -> Result<Option<T>> {
         tx.may_break_off();
         let objset = self.objset()?;
         let mut state = self.state.write();
+        if !fits(&state) {
+            return Ok(None);
+        }
         let State { now, changes, .. } = &mut *state;
         // The first change of a txg fixes the state left by the previous txgs.
         if changes.get(slot(tx.txg())).is_some_and(Option::is_none) {
@@ -200,7 +214,7 @@ impl Handle {
             change.txg,
             change.left.is_some()
         );
-        Ok(work(now, change))
+        Ok(Some(work(now, change)))
     }
 
     /// Replaces a block; `bytes` has the object's block size.
