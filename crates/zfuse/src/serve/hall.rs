@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::event::Timespec;
@@ -16,10 +16,15 @@ use rustix::io::Errno;
 
 use super::lane::Lane;
 use super::line::{Line, Load};
+use super::seat::{Seat, Watch};
 use crate::wire::{Device, Filesystem, Header, MAX_WRITE, dispatch, greet};
 
 /// The name of the threads.
 const NAME: &str = "fuse";
+/// The name of the thread that replaces readers.
+const WATCH: &str = "fuse-watch";
+/// Requests in succession that find another one behind them, after which another thread helps.
+const BEHIND: u32 = 2;
 /// Buffer size for any request.
 const ROOM: usize = MAX_WRITE + (4 << 10);
 /// Idle time after which a surplus thread ends.
@@ -39,6 +44,8 @@ struct Hall {
     next: AtomicU64,
     crew: Mutex<Crew>,
     load: Load,
+    watch: Watch,
+    watched: Mutex<bool>,
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -56,6 +63,11 @@ pub fn enter(device: OwnedFd, mut files: Box<dyn Filesystem>) -> io::Result<Arc<
     let device = Device::new(device);
     greet(&device, files.as_mut())?;
     device.set_nonblocking()?;
+    hall()?.enter(Line::new(Arc::new(device), Arc::from(files)))
+}
+
+/// The hall, with its watch: without one a request that waits would delay others.
+fn hall() -> io::Result<&'static Hall> {
     let hall = match HALL.get() {
         Some(hall) => hall,
         None => {
@@ -63,7 +75,18 @@ pub fn enter(device: OwnedFd, mut files: Box<dyn Filesystem>) -> io::Result<Arc<
             HALL.get_or_init(|| fresh)
         }
     };
-    hall.enter(Line::new(Arc::new(device), Arc::from(files)))
+    let mut watched = hall.watched.lock();
+    if !*watched {
+        thread::Builder::new().name(WATCH.to_owned()).spawn(|| {
+            hall.watch.run(|key, line| {
+                // Without another thread only the next request is delayed.
+                let _ = hall.man();
+                hall.listen(key, line);
+            });
+        })?;
+        *watched = true;
+    }
+    Ok(hall)
 }
 
 impl Hall {
@@ -74,6 +97,8 @@ impl Hall {
             next: AtomicU64::new(0),
             crew: Mutex::default(),
             load: Load::default(),
+            watch: Watch::default(),
+            watched: Mutex::default(),
             spare: Mutex::default(),
         })
     }
@@ -103,13 +128,17 @@ impl Hall {
     }
 
     fn work(&'static self) {
+        let seat = self.watch.seat();
         while let Some(key) = self.event() {
             let line = self.lines.read().get(&key).cloned();
             if let Some(line) = line {
-                self.take_in(key, &line);
+                self.watch.sit(&seat, key, &line);
+                self.attend(&seat, key, &line);
+                seat.leave();
             }
             self.crew.lock().idle += 1;
         }
+        self.watch.remove(&seat);
     }
 
     /// Waits for a request; `None` if there are enough threads.
@@ -138,16 +167,37 @@ impl Hall {
         }
     }
 
-    /// Reads a request, lets another thread wait for the next, and answers it unless it has to queue.
-    fn take_in(&'static self, key: u64, line: &Arc<Line>) {
+    /// Reads requests and answers them until there is none, or they are left to other threads.
+    fn attend(&'static self, seat: &Seat, key: u64, line: &Arc<Line>) {
         let mut room = self.spare.lock().pop().unwrap_or_else(|| vec![0; ROOM]);
-        match line.device.read(&mut room) {
-            // Never from the kernel: a request has a header.
-            Ok(0) => self.hang_up(key, line),
-            Ok(len) => self.take(key, line, room.get(..len).unwrap_or_default()),
-            // The request was cancelled before a thread read it.
-            Err(Errno::AGAIN | Errno::INTR | Errno::NOENT | Errno::NOMEM) => self.listen(key, line),
-            Err(_) => self.hang_up(key, line),
+        let mut role = Role { reader: true, behind: 0 };
+        loop {
+            let mut read = line.device.read(&mut room);
+            if role.reader && read == Err(Errno::AGAIN) {
+                let again = || match line.device.read(&mut room) {
+                    Err(Errno::AGAIN) => None,
+                    read => Some(read),
+                };
+                read = line.spin.wait(again).unwrap_or(read);
+            }
+            match read {
+                // Never from the kernel: a request has a header.
+                Ok(0) => break self.hang_up(key, line),
+                Ok(len) => {
+                    let request = room.get(..len).unwrap_or_default();
+                    if !self.take(seat, &mut role, key, line, request) {
+                        break;
+                    }
+                }
+                // None is there, or it was cancelled before a thread read it.
+                Err(Errno::AGAIN | Errno::INTR | Errno::NOENT | Errno::NOMEM) => {
+                    if role.reader {
+                        self.listen(key, line);
+                    }
+                    break;
+                }
+                Err(_) => break self.hang_up(key, line),
+            }
         }
         let mut spare = self.spare.lock();
         if spare.len() < SPARE {
@@ -161,28 +211,42 @@ impl Hall {
         line.hang_up(&self.load);
     }
 
-    fn take(&'static self, key: u64, line: &Arc<Line>, request: &[u8]) {
+    /// Answers a request, or queues it in its lane. Returns whether the thread may read the next one.
+    fn take(&'static self, seat: &Seat, role: &mut Role, key: u64, line: &Arc<Line>, request: &[u8]) -> bool {
         let lane = Header::split(request).and_then(|(header, _)| Lane::of(header.opcode));
         let Some(lane) = lane else {
-            self.listen(key, line);
-            return answer(line, request);
+            answer(line, request);
+            return true;
         };
         let verdict = line.take_in(lane, request, &self.load);
-        if verdict.now {
+        if !verdict.now {
+            // Without more, the answer that makes room lets another thread read.
+            return verdict.more;
+        }
+        role.behind = if line.device.has_request() { role.behind + 1 } else { 0 };
+        if verdict.more && role.reader && !line.may_wait(lane) && role.behind < BEHIND {
+            let turn = seat.begin();
+            self.answer_all(key, line, lane, request);
+            role.reader = seat.end(turn);
+            return true;
+        }
+        if role.reader {
             // Without another thread only the next request is delayed.
             let _ = self.man();
         }
-        if verdict.more {
+        if verdict.more && role.reader {
             self.listen(key, line);
         }
-        if verdict.now {
-            self.answer_all(key, line, lane, request);
-        }
+        *role = Role::default();
+        self.answer_all(key, line, lane, request);
+        verdict.more
     }
 
     /// Answers a request, and those that queued in its lane meanwhile.
     fn answer_all(&self, key: u64, line: &Arc<Line>, lane: Lane, request: &[u8]) {
+        let begun = Instant::now();
         answer(line, request);
+        line.took(lane, begun.elapsed());
         let mut after = line.done(lane, request.len(), &self.load);
         loop {
             if after.resume {
@@ -199,6 +263,15 @@ impl Hall {
         // An ended connection is no longer registered.
         let _ = epoll::modify(&self.epoll, &*line.device, EventData::new_u64(key), wanted());
     }
+}
+
+/// The state of a thread that reads requests.
+#[derive(Debug, Default)]
+struct Role {
+    /// The connection's event is disarmed, and this thread re-arms it.
+    reader: bool,
+    /// Requests in succession that found another one behind them.
+    behind: u32,
 }
 
 /// One thread is notified of a request, and no other until it re-arms the event.

@@ -2,13 +2,19 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::lane::{ALL_THREADS, BYTES, COST, LANES, Lane};
+use super::spin::Spin;
 use crate::wire::{Device, Filesystem, Notifier};
+
+/// Time after which a request is taken for one that has waited.
+const LONG: Duration = Duration::from_micros(300);
+/// Requests after such a one that are expected to wait, too.
+const WARY: u32 = 16;
 
 /// The resources used by the requests of all mounts.
 #[derive(Debug, Default)]
@@ -26,6 +32,10 @@ pub struct Line {
     state: Mutex<State>,
     over: AtomicBool,
     ended: Condvar,
+    /// Requests of each lane that are expected to wait, because one before them has.
+    wary: [AtomicU32; LANES],
+    /// Whether readers find requests by spinning.
+    pub spin: Spin,
 }
 
 #[derive(Debug, Default)]
@@ -77,6 +87,8 @@ impl Line {
             state: Mutex::default(),
             over: AtomicBool::new(false),
             ended: Condvar::new(),
+            wary: Default::default(),
+            spin: Spin::default(),
         })
     }
 
@@ -105,6 +117,26 @@ impl Line {
             }
         }
         true
+    }
+
+    /// Whether a request of a lane may wait, according to those before it.
+    pub fn may_wait(&self, lane: Lane) -> bool {
+        lane == Lane::Sync || self.wary(lane).is_some_and(|wary| wary.load(Ordering::Relaxed) > 0)
+    }
+
+    /// A request of a lane took so long.
+    pub fn took(&self, lane: Lane, time: Duration) {
+        let Some(wary) = self.wary(lane) else { return };
+        if time > LONG {
+            wary.store(WARY, Ordering::Relaxed);
+        } else if wary.load(Ordering::Relaxed) > 0 {
+            // Threads may do this at the same time: the number is a guess.
+            wary.store(wary.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+        }
+    }
+
+    fn wary(&self, lane: Lane) -> Option<&AtomicU32> {
+        self.wary.get(lane.index())
     }
 
     /// Registers a request that was read.

@@ -1,16 +1,20 @@
 //! Threads that answer the requests of all mounts of this process.
 //!
 //! ```text
-//!  /dev/fuse of each mount ─▶ epoll ─▶ a thread reads one request ─▶ its lane has room: answers it at once
-//!                                      (another thread waits in      it has none: the request waits in the lane,
-//!                                       its place already)            the thread goes back
+//!  /dev/fuse of each mount ─▶ epoll ─▶ a thread becomes the reader: reads a request ─▶ its lane has room: answers it
+//!                                      and re-arms the event only when   ▲             it has none: the request waits
+//!                                      there is nothing to read          └──── reads the next one ◀────┘  in the lane
 //! ```
+//!
+//! **No handoff.** The reader of a connection answers what it reads, and reads again; it waits a moment for the next
+//! request before it sleeps ([`spin`]). No other thread is woken meanwhile, unless requests pile up behind it.
 //!
 //! **A waiting request delays no other.** Requests of a mount are classified by the resources they may wait for
 //! ([`lane`]): names for a cold block, writes for space among the dirty data, fsync for a log write. Each lane of
 //! each mount may occupy a number of threads; when they all wait, further requests of that lane queue, and the
-//! other lanes continue. The thread that has taken a request ensures that another one waits for the next before it
-//! begins ([`hall`]).
+//! other lanes continue. Before a request that is expected to wait (fsync; a lane whose last requests took long) the
+//! reader leaves its role to another thread ([`hall`]); when a request waits unexpectedly, the watch does so within two
+//! milliseconds ([`seat`]).
 //!
 //! **Bounds**: threads working in a lane of a mount, threads working in all; bytes of requests in memory. A mount
 //! without active requests may always begin one, whatever the others do: a pool may lie on a file in a mount of the
@@ -21,6 +25,8 @@
 mod hall;
 mod lane;
 mod line;
+mod seat;
+mod spin;
 
 pub use hall::enter;
 pub use line::Line;

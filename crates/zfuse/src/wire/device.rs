@@ -43,6 +43,13 @@ impl Device {
             && polled.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
     }
 
+    /// Whether a request can be read.
+    pub fn has_request(&self) -> bool {
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec::default();
+        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+
     /// Reads one request.
     pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         rustix::io::read(&self.0, buffer)
