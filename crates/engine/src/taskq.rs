@@ -215,9 +215,17 @@ impl<T> Promise<T> {
         self.0.1.notify_all();
     }
 
+    /// Waits for the value and leaves it there: cheaper than one wait for each of several values is a first one for
+    /// the last of them. Panics like [`Promise::wait`].
+    pub fn wait_until_set(&self, executor: &dyn Executor) {
+        let value = self.wait(executor);
+        *self.0.0.lock() = Some(value);
+    }
+
     /// Waits for the value and takes it. Panics if the setter is gone: it has panicked, and waiting would never
     /// end.
     pub fn wait(&self, executor: &dyn Executor) -> T {
+        crate::plug::release();
         let mut slot = self.0.0.lock();
         loop {
             if let Some(value) = slot.take() {

@@ -11,13 +11,15 @@ use super::ArcCache;
 use crate::error::Result;
 use crate::memory::limits::Limit;
 use crate::taskq::{Executor, Promise};
-use crate::zio::Form;
-use crate::zio::write::WriteRequest;
+use crate::zio::write::{WriteDone, WriteRequest};
+use crate::zio::{Form, Zio};
 
 /// Most bytes of blocks that are on their way at once.
 const WINDOW: usize = 32 << 20;
 /// Least.
 const SMALLEST_WINDOW: usize = 4 << 20;
+/// Bytes, and blocks, that one job writes: small blocks cost less than to wake a thread for each of them.
+const BATCH: (usize, usize) = (128 << 10, 32);
 /// What a block on its way takes besides its content.
 const OVERHEAD: usize = 2048;
 
@@ -36,13 +38,15 @@ impl Flow {
     }
 
     /// Waits while too much is on its way. Any end makes room: one slow device does not hold up the others.
-    fn enter(&self, bytes: usize, executor: &dyn Executor) {
+    /// `before` a wait everything is started.
+    fn enter(&self, bytes: usize, executor: &dyn Executor, before: impl FnOnce()) {
         let room = {
             let mut state = self.state.lock();
             state.0 = state.0.saturating_add(bytes);
             (state.0 > self.window && state.0 > bytes).then(|| state.1.get_or_insert_default().clone())
         };
         if let Some(room) = room {
+            before();
             room.wait(executor);
         }
     }
@@ -68,6 +72,34 @@ struct Started<T> {
     logical: bool,
 }
 
+/// Blocks that will be written by one job.
+struct Batch<'a> {
+    zio: &'a Arc<Zio>,
+    blocks: Vec<(WriteRequest, WriteDone)>,
+    bytes: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn new(zio: &'a Arc<Zio>) -> Self {
+        Self { zio, blocks: Vec::new(), bytes: 0 }
+    }
+
+    fn add(&mut self, request: WriteRequest, done: WriteDone) {
+        self.bytes = self.bytes.saturating_add(request.data.len());
+        self.blocks.push((request, done));
+        if self.bytes >= BATCH.0 || self.blocks.len() >= BATCH.1 {
+            self.start();
+        }
+    }
+
+    fn start(&mut self) {
+        self.bytes = 0;
+        if !self.blocks.is_empty() {
+            self.zio.write_batch(std::mem::take(&mut self.blocks));
+        }
+    }
+}
+
 /// Writes blocks in the order in which `requests` makes them, and waits for all; `done` is told the pointer of each, in
 /// that order. A block is made when there is room for it only, so that the memory taken does not grow with their number.
 /// What was written is in the cache.
@@ -88,25 +120,32 @@ pub fn write_each<T>(
         done(started.tag, result);
     };
     let (mut waiting, mut held) = (VecDeque::<Started<T>>::new(), 0_usize);
+    let mut batch = Batch::new(zio);
     for (tag, request) in requests {
         let (promise, data) = (Promise::default(), request.data.clone());
         let logical = request.stored.is_none_or(|form| form.is_logical());
         let (theirs, bytes, room) = (promise.clone(), data.len().saturating_add(OVERHEAD), Arc::clone(&flow));
-        flow.enter(bytes, &**zio.executor());
+        flow.enter(bytes, &**zio.executor(), || batch.start());
         let over = move |result| {
             room.leave(bytes);
             theirs.set(result);
         };
-        zio.write(request, Box::new(over));
+        batch.add(request, Box::new(over));
         waiting.push_back(Started { tag, promise, data, logical });
         held = held.saturating_add(bytes);
         // Those that are written wait for their turn; a slow one at the front must not let them become many.
         while held > flow.window.saturating_mul(2)
             && let Some(first) = waiting.pop_front()
         {
+            batch.start();
             held = held.saturating_sub(first.data.len().saturating_add(OVERHEAD));
             finish(first);
         }
+    }
+    batch.start();
+    // Then most of the others need no wait of their own.
+    if let Some(last) = waiting.back() {
+        last.promise.wait_until_set(&**zio.executor());
     }
     waiting.into_iter().for_each(finish);
 }

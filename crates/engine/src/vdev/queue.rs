@@ -10,7 +10,7 @@
 //! many at a time, and find their neighbours here.
 //!
 //! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
-//! that fails is split. Reads go first: while any wait, one write at most is on the device.
+//! that fails is split. The writes of blocks that one thread starts together are issued together ([`crate::plug`]). Reads go first: while any wait, one write at most is on the device.
 //!
 //! Flushes run one at a time; those that arrive meanwhile share the next one. Linux reports a failed write-back to one
 //! `fdatasync` only, so of two flushes at once the one that succeeds could be the one whose bytes are lost.
@@ -30,6 +30,7 @@ use stdx::{AlignedBuf, Buf};
 use super::stats::{Arrival, IoClass, LeafStats};
 use super::window::{Found, WINDOW, Waiter, Windows};
 use super::writes::{self, Writes};
+use crate::plug;
 use crate::taskq::{take_wait, will_wait};
 
 /// Reads on the device at once.
@@ -165,7 +166,13 @@ impl Queue {
     pub fn write(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, class: IoClass, done: WriteDone) {
         let arrival = self.stats.arrived(class);
         self.state.lock().writes.push(offset, parts, arrival, done);
-        self.issue();
+        let held = plug::hold_back(Arc::as_ptr(self).addr(), || {
+            let queue = Arc::clone(self);
+            move || queue.issue()
+        });
+        if !held {
+            self.issue();
+        }
     }
 
     /// Makes the writes durable that have completed.

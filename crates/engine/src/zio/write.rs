@@ -27,6 +27,7 @@ use super::alloc::{AllocRequest, Class};
 use super::dedup::{Dedup, Prepared};
 use super::suspend::is_of_devices;
 use crate::error::{Error, Kind, Result};
+use crate::plug::plugged;
 use crate::types::Bookmark;
 use crate::vdev::stats::IoClass;
 
@@ -124,6 +125,14 @@ impl Zio {
     pub fn write(self: &Arc<Self>, request: WriteRequest, done: WriteDone) {
         let zio = Arc::clone(self);
         self.executor().spawn_waiting(Box::new(move || zio.write_now(&request, done)));
+    }
+
+    /// Starts writing several blocks, one after the other on one thread; neighbours on a device are written together.
+    pub fn write_batch(self: &Arc<Self>, batch: Vec<(WriteRequest, WriteDone)>) {
+        let zio = Arc::clone(self);
+        self.executor().spawn_waiting(Box::new(move || {
+            plugged(|| batch.into_iter().for_each(|(request, done)| zio.write_now(&request, done)));
+        }));
     }
 
     fn write_now(self: &Arc<Self>, request: &WriteRequest, done: WriteDone) {
