@@ -323,6 +323,9 @@ impl Spa {
         if dirty >= most {
             return self.wait_synced(self.txgs.synced() + 1);
         }
+        if dirty > limits.dirty_share(Limit::DirtySyncPercent) {
+            self.txgs.note_full();
+        }
         let from = limits.dirty_share(Limit::DelayMinDirtyPercent);
         if dirty > from && self.thread.lock().is_some() {
             let nanos = limits.get(Limit::DelayScale).saturating_mul(dirty - from) / (most - dirty);
@@ -464,8 +467,10 @@ impl Spa {
                     continue;
                 }
                 drop(spa);
-                txgs.wait_change(tick);
-                idle += tick;
+                // Changes of state come with txgs, and far more often than ticks when many are written.
+                if txgs.wait_change(tick) {
+                    idle += tick;
+                }
             }
         };
         let weak = Weak::clone(&self.me);

@@ -51,6 +51,10 @@ struct State {
     suspended: Option<Error>,
     /// A transaction was aborted in the middle: the open txg must never be written.
     is_torn: bool,
+    /// The last txg whose size was announced.
+    full: u64,
+    /// How often ends of transactions have notified waiters.
+    wakes: u64,
 }
 
 impl State {
@@ -89,13 +93,19 @@ impl Drop for Hold {
             assert!(*count > 0, "a transaction group is let go as often as it is held");
             *count -= 1;
         }
+        // Waiters depend on the last hold of a closed txg only: a transaction in the open one wakes no thread.
+        let mut over = state.quiescing == Some(self.txg) && !state.held(self.txg);
         // Only some of a set of related changes may have been made. They cannot be undone, so they must not reach
         // the disk.
         if std::thread::panicking() && !self.in_panic {
             state.is_torn = true;
             state.suspended.get_or_insert_with(|| Error::new(Kind::Suspended, TORN));
+            over = true;
         }
-        self.txgs.changed.notify_all();
+        if over {
+            state.wakes += 1;
+            self.txgs.changed.notify_all();
+        }
     }
 }
 
@@ -111,6 +121,8 @@ impl Txgs {
             wanted: 0,
             suspended: None,
             is_torn: false,
+            full: 0,
+            wakes: 0,
         };
         Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() })
     }
@@ -204,6 +216,15 @@ impl Txgs {
         self.changed.notify_all();
     }
 
+    /// The open txg has become large enough to be written: notifies the waiters once for each txg.
+    pub fn note_full(&self) {
+        let mut state = self.state.lock();
+        if state.full < state.open {
+            state.full = state.open;
+            self.changed.notify_all();
+        }
+    }
+
     /// Whether there is a waiter for a txg that is not on disk yet.
     pub fn wanted(&self) -> bool {
         let state = self.state.lock();
@@ -261,10 +282,11 @@ impl Txgs {
         }
     }
 
-    /// Waits for a change of state, at most `timeout`.
-    pub fn wait_change(&self, timeout: Duration) {
+    /// Waits for a change of state, at most `timeout`. Returns whether the time has passed without one. The end of a
+    /// transaction is none, unless it is the last one of a closed txg.
+    pub fn wait_change(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
-        self.changed.wait_for(&mut state, timeout);
+        self.changed.wait_for(&mut state, timeout).timed_out()
     }
 }
 
@@ -289,6 +311,19 @@ mod tests {
         assert!(txgs.close() && txgs.take().is_none());
         txgs.done(4);
         assert_eq!((txgs.synced(), txgs.take(), txgs.open()), (4, Some(5), 6));
+    }
+
+    #[test]
+    fn transactions_of_the_open_group_wake_no_thread() {
+        let txgs = Txgs::new(3);
+        (0..1000).for_each(|_| drop(txgs.begin()));
+        assert_eq!(txgs.state.lock().wakes, 0);
+        let (first, last) = (txgs.begin(), txgs.begin());
+        assert!(txgs.close());
+        drop(first);
+        assert_eq!(txgs.state.lock().wakes, 0);
+        drop(last);
+        assert_eq!(txgs.state.lock().wakes, 1);
     }
 
     #[test]
