@@ -72,7 +72,7 @@ impl Object {
         Ok(bp)
     }
 
-    pub(super) fn at(&self, level: u8, blkid: u64) -> Bookmark {
+    pub(crate) fn at(&self, level: u8, blkid: u64) -> Bookmark {
         Bookmark::new(self.objset.id, self.number, i64::from(level), blkid)
     }
 

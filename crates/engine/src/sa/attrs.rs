@@ -1,5 +1,7 @@
 //! A file's attributes.
 
+use std::ops::Range;
+
 use ondisk::sa::{SaAttr, SaHeader, SaSplit, SaValue, ZPL_ATTRS, encode, to_little_endian};
 use ondisk::{Endian, ZnodePhys};
 
@@ -7,10 +9,13 @@ use super::{SaTables, corrupt};
 use crate::error::{Error, Kind, Result};
 
 /// A file's attributes, in the order in which they are stored: those of the bonus buffer, then those of the
-/// spill block.
+/// spill block. A copy costs two allocations, however many attributes there are: each change of a file makes one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SaAttrs {
-    values: Vec<(SaAttr, Vec<u8>)>,
+    /// The attributes, and the lengths of their values.
+    values: Vec<(SaAttr, usize)>,
+    /// The values one after the other.
+    bytes: Vec<u8>,
     /// The bytes after an old znode in its bonus buffer; `None` for system attributes.
     tail: Option<Vec<u8>>,
 }
@@ -55,33 +60,55 @@ impl SaAttrs {
     fn take(&mut self, header: &SaHeader<'_>, layout: &[SaAttr]) -> Result<()> {
         for item in header.attrs(layout) {
             let (attr, bytes) = item.map_err(corrupt)?;
-            self.values.push((*attr, bytes.to_vec()));
+            self.push(*attr, bytes);
         }
         Ok(())
+    }
+
+    fn push(&mut self, attr: SaAttr, bytes: &[u8]) {
+        self.values.push((attr, bytes.len()));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Index of an attribute, and the range of its value.
+    fn place(&self, attr: SaAttr) -> Option<(usize, Range<usize>)> {
+        let mut start = 0;
+        for (index, (other, len)) in self.values.iter().enumerate() {
+            if other.num == attr.num {
+                return Some((index, start..start + len));
+            }
+            start += len;
+        }
+        None
     }
 
     /// Decodes the (little-endian) bonus buffer of a file system older than version 5.
     pub fn decode_znode(bonus: &[u8]) -> Result<Self> {
         let (_, tail) = ZnodePhys::from_bonus(bonus).map_err(corrupt)?;
         let mut rest = bonus;
-        let mut values = Vec::new();
+        let mut attrs = Self { tail: Some(tail.to_vec()), ..Self::new() };
         for (num, attr) in (0u16..16).zip(ZPL_ATTRS) {
             let (bytes, after) = rest.split_at_checked(attr.len.into()).unwrap_or_default();
-            values.push((SaAttr { num, len: attr.len, byteswap: attr.byteswap }, bytes.to_vec()));
+            attrs.push(SaAttr { num, len: attr.len, byteswap: attr.byteswap }, bytes);
             rest = after;
         }
-        Ok(Self { values, tail: Some(tail.to_vec()) })
+        Ok(attrs)
     }
 
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = (SaAttr, &[u8])> {
-        self.values.iter().map(|(attr, bytes)| (*attr, bytes.as_slice()))
+        let mut start = 0;
+        self.values.iter().map(move |(attr, len)| {
+            let range = start..start + len;
+            start = range.end;
+            (*attr, self.bytes.get(range).unwrap_or_default())
+        })
     }
 
     /// An attribute's bytes.
     #[doc(alias = "sa_lookup")]
     pub fn get(&self, attr: SaAttr) -> Option<&[u8]> {
-        self.values.iter().find(|(a, _)| a.num == attr.num).map(|(_, bytes)| bytes.as_slice())
+        self.place(attr).and_then(|(_, range)| self.bytes.get(range))
     }
 
     /// An attribute's first word.
@@ -91,18 +118,23 @@ impl SaAttrs {
 
     /// Replaces an attribute's bytes in place, or adds it at the end.
     #[doc(alias = "sa_update")]
-    pub fn set(&mut self, attr: SaAttr, bytes: impl Into<Vec<u8>>) -> Result<()> {
-        let bytes = bytes.into();
+    pub fn set(&mut self, attr: SaAttr, bytes: impl AsRef<[u8]>) -> Result<()> {
+        let bytes = bytes.as_ref();
         let fits = if attr.len == 0 { bytes.len() <= 0xffff } else { bytes.len() == usize::from(attr.len) };
         if !fits {
             return Err(Error::new(Kind::TooLong, format!("an attribute of {} bytes", bytes.len())));
         }
-        match self.values.iter_mut().find(|(a, _)| a.num == attr.num) {
-            Some((_, old)) => *old = bytes,
+        match self.place(attr) {
+            Some((index, range)) => {
+                if let Some((_, len)) = self.values.get_mut(index) {
+                    *len = bytes.len();
+                    self.bytes.splice(range, bytes.iter().copied());
+                }
+            }
             None if self.tail.is_some() => {
                 return Err(Error::unsupported("files of a file system this old have no such attribute"));
             }
-            None => self.values.push((attr, bytes)),
+            None => self.push(attr, bytes),
         }
         Ok(())
     }
@@ -116,7 +148,10 @@ impl SaAttrs {
     #[doc(alias = "sa_remove")]
     pub fn remove(&mut self, attr: SaAttr) -> bool {
         let before = self.values.len();
-        self.values.retain(|(a, _)| a.num != attr.num || self.tail.is_some());
+        while let Some((index, range)) = self.place(attr).filter(|_| self.tail.is_none()) {
+            self.values.remove(index);
+            self.bytes.drain(range);
+        }
         self.values.len() < before
     }
 
@@ -136,8 +171,7 @@ impl SaAttrs {
     #[doc(alias = "sa_build_layouts")]
     pub fn encode(&self, tables: &mut SaTables, space: usize) -> Result<SaBuffers> {
         if let Some(tail) = &self.tail {
-            let mut bonus: Vec<u8> =
-                self.values.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+            let mut bonus = self.bytes.clone();
             bonus.extend_from_slice(tail);
             return Ok(SaBuffers { bonus, spill: None });
         }

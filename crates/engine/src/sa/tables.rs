@@ -49,6 +49,8 @@ pub struct SaTables {
     names: HashMap<String, u16>,
     layouts: BTreeMap<u16, Layout>,
     numbers: HashMap<Vec<u16>, u16>,
+    /// Some part is not stored yet.
+    pending: bool,
 }
 
 impl SaTables {
@@ -62,6 +64,7 @@ impl SaTables {
             names: HashMap::new(),
             layouts: BTreeMap::new(),
             numbers: HashMap::new(),
+            pending: false,
         };
         tables.add_zpl();
         tables
@@ -93,6 +96,7 @@ impl SaTables {
         if let Some(registry) = tables.registry {
             tables.attrs.clear();
             tables.names.clear();
+            tables.pending = false;
             for entry in zap(registry)? {
                 let attr = SaAttr::from_registry(entry.value.first().unwrap_or_default()).map_err(corrupt)?;
                 tables.add(entry.name_lossy(), attr, true);
@@ -122,11 +126,13 @@ impl SaTables {
     fn add_layout(&mut self, number: u16, attrs: Vec<SaAttr>, stored: bool) {
         let key = attrs.iter().map(|a| a.num).collect();
         self.numbers.entry(key).or_insert(number);
+        self.pending |= !stored;
         self.layouts.insert(number, Layout { attrs: attrs.into(), stored });
     }
 
     fn add(&mut self, name: String, attr: SaAttr, stored: bool) {
         self.names.insert(name.clone(), attr.num);
+        self.pending |= !stored;
         self.attrs.insert(attr.num, Registered { name, attr, stored });
     }
 
@@ -179,7 +185,7 @@ impl SaTables {
 
     /// Whether everything is stored.
     pub fn is_stored(&self) -> bool {
-        self.attrs.values().all(|a| a.stored) && self.layouts.values().all(|l| l.stored)
+        !self.pending
     }
 
     /// Stores the new parts; to be called in the transaction that stores the first file that needs them.
@@ -211,6 +217,7 @@ impl SaTables {
             }
             self.layouts.values_mut().for_each(|l| l.stored = true);
         }
+        self.pending = false;
         Ok(())
     }
 }

@@ -1,9 +1,11 @@
 //! The source of a ZAP's blocks.
 
+use std::sync::Arc;
+
 use stdx::Buf;
 
-use crate::dmu::Object;
 use crate::dmu::edit::Edit;
+use crate::dmu::{Handle, Object};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 
@@ -28,6 +30,21 @@ impl Source for Object {
 
     fn place(&self, error: Error, blkid: u64) -> Error {
         error.at_block(Bookmark::new(self.objset.id, self.number, 0, blkid))
+    }
+}
+
+/// The current content of an object that is being written.
+impl Source for &Arc<Handle> {
+    fn block(&self, blkid: u64) -> Result<Buf> {
+        Handle::block(self, blkid)
+    }
+
+    fn last_block(&self) -> u64 {
+        self.max_block()
+    }
+
+    fn place(&self, error: Error, blkid: u64) -> Error {
+        error.at_block(self.synced().at(0, blkid))
     }
 }
 

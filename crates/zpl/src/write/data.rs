@@ -183,7 +183,7 @@ impl FsWriter {
 
     /// Tells the log of a write; `sync`: every commit writes it.
     pub(super) fn log_write(&self, tx: &Tx, node: &Node, (offset, data): (u64, &[u8]), sync: bool) {
-        let block_size = node.handle.dnode().datablksz();
+        let block_size = node.handle.block_size();
         self.log_of(node, tx, &LogOp::Write { object: node.number, offset, data, block_size, sync });
     }
 
@@ -206,20 +206,19 @@ impl FsWriter {
     }
 
     fn may_grow(&self, node: &Node, end: u64) -> bool {
-        let dnode = node.handle.dnode();
-        let (block, record) = (dnode.datablksz(), self.options.read().recordsize);
-        end > block && dnode.maxblkid == 0 && (!block.is_power_of_two() || block < record)
+        let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid));
+        let record = self.options.read().recordsize;
+        end > block && last == 0 && (!block.is_power_of_two() || block < record)
     }
 
     /// Lets the file's only block grow so that `end` bytes fit, or to the record size.
     #[doc(alias = "zfs_grow_blocksize")]
     fn grow_block(&self, tx: &Tx, node: &Node, end: u64) -> Result<()> {
-        let dnode = node.handle.dnode();
-        let (block, record) = (dnode.datablksz(), self.options.read().recordsize);
+        let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid));
+        let record = self.options.read().recordsize;
         let size = node.word(self.fields.size);
         let end = end.max(size);
-        if end <= block || dnode.maxblkid > 0 || size > block || (block.is_power_of_two() && block >= record)
-        {
+        if end <= block || last > 0 || size > block || (block.is_power_of_two() && block >= record) {
             return Ok(());
         }
         // A block that outgrew a smaller record size may only become a power of two.
@@ -249,7 +248,7 @@ impl FsWriter {
     /// Frees most of what is behind `size` in bounded pieces, so that the cut itself is one, too. After a crash in the
     /// middle the file is as long as before, with a hole in it.
     pub(super) fn free_end(&self, node: &Node, size: u64) -> Result<()> {
-        let block = node.handle.dnode().datablksz().max(1);
+        let block = node.handle.block_size().max(1);
         self.free_in_pieces(node, size.div_ceil(block), u64::MAX)
     }
 
@@ -277,8 +276,8 @@ impl FsWriter {
 
     /// Makes a range read as zeros: whole blocks are freed, the rest is overwritten.
     fn free_bytes(&self, tx: &Tx, node: &Node, range: Range<u64>, size: u64) -> Result<()> {
-        let block = node.handle.dnode().datablksz().max(1);
-        let last = node.handle.dnode().maxblkid;
+        let block = node.handle.block_size().max(1);
+        let last = node.handle.max_block();
         let to_end = range.end >= size;
         let first_whole = range.start.div_ceil(block);
         let end_whole = if to_end { u64::MAX } else { range.end / block };
@@ -313,7 +312,7 @@ impl FsWriter {
         self.check_writable(&node, Some(offset))?;
         let end = offset.saturating_add(len);
         let _range = node.ranges.lock(0..u64::MAX, true);
-        let block = node.handle.dnode().datablksz().max(1);
+        let block = node.handle.block_size().max(1);
         self.free_in_pieces(&node, offset.div_ceil(block), end / block)?;
         let frees = offset.div_ceil(block) < end / block || end >= node.word(self.fields.size);
         let tx = self.begin_for(0, frees)?;

@@ -42,7 +42,7 @@ impl FsWriter {
         if dir.handle.is_free() {
             return Err(Error::not_found("the directory was removed"));
         }
-        let zap = Zap::open(&self.object(dir)?)?;
+        let zap = Zap::open(&&dir.handle)?;
         let (name, value) = match self.matching() {
             engine::zap::Match::Exact => match zap.lookup(name)?.and_then(|v| v.first()) {
                 Some(value) => (name.to_vec(), value),

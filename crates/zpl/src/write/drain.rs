@@ -131,7 +131,7 @@ impl FsWriter {
     /// Frees the next piece of a file of the delete queue that is not open; false: that was the last.
     #[doc(alias = "zfs_rmnode")]
     fn free_piece(&self, node: &Node, at: &mut u64) -> Result<bool> {
-        if node.handle.dnode().maxblkid.saturating_sub(*at) >= LONG {
+        if node.handle.max_block().saturating_sub(*at) >= LONG {
             let piece = node.handle.piece(*at, u64::MAX, PIECE)?;
             if !piece.last {
                 let tx = self.begin_for(0, true)?;

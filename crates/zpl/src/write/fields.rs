@@ -5,7 +5,7 @@ use engine::{Error, Result};
 use ondisk::ZnodePhys;
 use ondisk::sa::SaAttr;
 
-use crate::attr::Time;
+use crate::attr::{Time, Words};
 
 /// Attributes of a file system.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +63,39 @@ impl Fields {
             projid: get("ZPL_PROJID")?,
             znode_acl: get("ZPL_ZNODE_ACL")?,
             scanstamp: get("ZPL_SCANSTAMP")?,
+        })
+    }
+}
+
+impl Fields {
+    /// What a file's attributes say as words.
+    ///
+    /// # Errors
+    /// `Corrupt` without a mode.
+    pub(crate) fn words(&self, attrs: &SaAttrs) -> Result<Words> {
+        let word = |attr| attrs.word(attr).unwrap_or(0);
+        let pair = |attr| {
+            let bytes = attrs.get(attr).unwrap_or_default();
+            let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            [word(bytes), word(bytes.get(8..).unwrap_or_default())]
+        };
+        let mode = attrs.word(self.mode);
+        Ok(Words {
+            atime: pair(self.atime),
+            mtime: pair(self.mtime),
+            ctime: pair(self.ctime),
+            crtime: pair(self.crtime),
+            r#gen: word(self.r#gen),
+            mode: mode.ok_or_else(|| Error::corrupt("the system attributes have no mode"))?,
+            size: word(self.size),
+            parent: word(self.parent),
+            links: word(self.links),
+            xattr: word(self.xattr),
+            rdev: word(self.rdev),
+            flags: word(self.flags),
+            uid: word(self.uid),
+            gid: word(self.gid),
+            projid: word(self.projid),
         })
     }
 }

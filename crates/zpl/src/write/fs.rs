@@ -24,7 +24,6 @@ use super::sink::{LogOp, LogSink};
 use crate::attr::{Attr, FileKind, Time};
 use crate::filesystem::{CaseSensitivity, VERSION_SA};
 use crate::master::Master;
-use crate::sa::SaFile;
 
 /// Who begins transactions, and refuses when there is no space.
 pub trait Transactions: Send + Sync + std::fmt::Debug {
@@ -229,7 +228,7 @@ impl FsWriter {
         if let Some(sink) = self.sink.read().clone() {
             sink.forget(object);
         }
-        let blocks = self.objset.handle(object)?.dnode().maxblkid.saturating_add(1);
+        let blocks = self.objset.handle(object)?.max_block().saturating_add(1);
         tx.frees(blocks.min(engine::dmu::dirty::LONG));
         self.objset.free_object(tx, object)?;
         self.forget(object);
@@ -360,12 +359,8 @@ impl FsWriter {
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
         }
-        let file = SaFile::of(&self.tables.lock(), &state.attrs)?;
-        let mut attr = crate::inode::attr(&file.words, &node.handle.dnode())?;
-        let used = node.handle.dnode().used_bytes();
-        attr.blocks =
-            used.saturating_add(256) / 512 + u64::try_from(node.handle.dnode().slots()).unwrap_or(0);
-        Ok(attr)
+        let words = self.fields.words(&state.attrs)?;
+        node.handle.with_dnode(|dnode| crate::inode::attr(&words, dnode))
     }
 
     /// Whether a file's attributes stay as they are until somebody changes it: its space is known when it is written.

@@ -227,7 +227,7 @@ impl FsWriter {
             }
             built.set_word(self.fields.size, u64::try_from(target.len()).unwrap_or(0))?;
         }
-        let slots = u8::try_from(handle.dnode().slots()).unwrap_or(1);
+        let slots = u8::try_from(handle.slots()).unwrap_or(1);
         let file = NewFile {
             object: handle.number,
             slots,

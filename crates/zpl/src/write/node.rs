@@ -110,7 +110,7 @@ impl Node {
 
     /// Whether it has more blocks than are freed at once.
     pub(super) fn is_long(&self) -> bool {
-        self.handle.dnode().maxblkid >= engine::dmu::dirty::LONG
+        self.handle.max_block() >= engine::dmu::dirty::LONG
     }
 
     pub(super) fn word(&self, attr: SaAttr) -> u64 {
@@ -142,10 +142,10 @@ impl FsWriter {
     /// Writes attributes to bonus buffer and spill block.
     pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut State) -> Result<()> {
         let is_znode = state.attrs.znode_tail().is_some();
-        let dnode = node.handle.dnode();
+        let (pointers, size) = node.handle.with_dnode(|dnode| (dnode.nblkptr(), dnode.size()));
         // A file that had a znode may have more than the one pointer of others.
-        let more = dnode.nblkptr().saturating_sub(1) * BLKPTR_SIZE;
-        let space = dnode.size().saturating_sub(super::create::BONUS_LESS + more);
+        let more = pointers.saturating_sub(1) * BLKPTR_SIZE;
+        let space = size.saturating_sub(super::create::BONUS_LESS + more);
         let mut tables = self.tables.lock();
         let built = state.attrs.encode(&mut tables, space)?;
         if !is_znode && !tables.is_stored() {

@@ -51,10 +51,10 @@ pub struct Handle {
 
 impl State {
     /// Changes, newest first.
-    pub(super) fn newest_first(&self) -> Vec<&Change> {
-        let mut all: Vec<&Change> = self.changes.iter().flatten().map(|c| &**c).collect();
-        all.sort_by_key(|change| std::cmp::Reverse(change.txg));
-        all
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Change> {
+        let mut all = self.changes.each_ref().map(|change| change.as_deref());
+        all.sort_unstable_by_key(|change| std::cmp::Reverse(change.map(|change| change.txg)));
+        all.into_iter().flatten()
     }
 
     fn says(&self, blkid: u64) -> Said {
@@ -87,6 +87,26 @@ impl Handle {
     /// The current dnode. Its block pointers are those on disk.
     pub fn dnode(&self) -> Dnode {
         self.state.read().now.clone()
+    }
+
+    /// What `read` returns for the current dnode, which is not copied. `read` must not use the object.
+    pub fn with_dnode<T>(&self, read: impl FnOnce(&Dnode) -> T) -> T {
+        read(&self.state.read().now)
+    }
+
+    /// Bytes of a data block.
+    pub fn block_size(&self) -> u64 {
+        self.with_dnode(Dnode::datablksz)
+    }
+
+    /// Largest block number ever written.
+    pub fn max_block(&self) -> u64 {
+        self.with_dnode(|dnode| dnode.maxblkid)
+    }
+
+    /// Slots of its dnode.
+    pub fn slots(&self) -> usize {
+        self.with_dnode(Dnode::slots)
     }
 
     /// Whether the object has been freed, or never existed.

@@ -12,7 +12,7 @@
 //! Crash argument: no block that an on-disk uberblock refers to is overwritten; new blocks go to free space, and
 //! the new root is reachable only through the uberblock that the caller writes last.
 //!
-//! Lock order: handle state → dirty list; handles map → nothing.
+//! Lock order: handles map → handle state → dirty list.
 //!
 //! Differs from OpenZFS: indirect blocks have no buffers of their own: a sync reads, changes and writes them level
 //! by level; data buffers belong to txgs, not to blocks with lists of dirty records.
@@ -362,7 +362,7 @@ impl LiveObjset {
         }
         let meta = self.special(SpecialObject::Meta)?;
         let (blkid, slot) = slots::place(number);
-        if number >= dnode::MAX_OBJECT || blkid > meta.dnode().maxblkid {
+        if number >= dnode::MAX_OBJECT || blkid > meta.max_block() {
             return Err(self.missing(number));
         }
         let dnode = slots::dnode_at(&meta.block(blkid)?, slot)

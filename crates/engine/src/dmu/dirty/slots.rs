@@ -48,11 +48,10 @@ impl LiveObjset {
     /// The used slots of a block.
     fn taken(&self, blkid: u64) -> Result<u32> {
         let meta = self.special(SpecialObject::Meta)?;
-        let mut bits = if blkid <= meta.dnode().maxblkid { taken_on_disk(&meta.block(blkid)?) } else { 0 };
+        let mut bits = if blkid <= meta.max_block() { taken_on_disk(&meta.block(blkid)?) } else { 0 };
         let first = blkid * PER_BLOCK;
-        for handle in self.in_memory(first, first + PER_BLOCK) {
-            let (_, slot) = place(handle.number);
-            bits |= mask(slot, handle.dnode().slots());
+        for (&number, handle) in self.handles.lock().range(first..first + PER_BLOCK) {
+            bits |= mask(place(number).1, handle.slots());
         }
         Ok(bits | u32::from(blkid == 0))
     }
