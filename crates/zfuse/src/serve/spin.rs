@@ -32,7 +32,7 @@ impl Spin {
     pub fn wait<T>(&self, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
         // Threads of one connection may do this at the same time: the numbers are guesses.
         let luck = self.luck.load(Ordering::Relaxed);
-        if luck == 0 && self.skipped.fetch_add(1, Ordering::Relaxed) % PROBE != 0 {
+        if luck == 0 && !self.skipped.fetch_add(1, Ordering::Relaxed).is_multiple_of(PROBE) {
             return None;
         }
         let begun = Instant::now();
