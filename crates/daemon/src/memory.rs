@@ -6,16 +6,20 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use engine::memory::limits::Limit;
 use engine::memory::{Limits, Memory};
 
 use crate::conf;
 use crate::paths::RunPaths;
 
-/// Interval of checking the available memory.
-const TICK: Duration = Duration::from_secs(1);
+/// Interval of checking the process's memory, and number of these checks for each one of the machine's.
+const TICK: Duration = Duration::from_millis(250);
+const TICKS: u32 = 4;
 /// Bytes beyond those of cached blocks at which freed memory is returned to the system, and the minimum interval.
 const SLACK: u64 = 64 << 20;
 const PAUSE: Duration = Duration::from_secs(3);
+/// The share of the time that this takes is at most one in so many.
+const REST: u32 = 10;
 
 /// Memory limits from the settings file, with the machine's defaults. Invalid lines are reported on standard error.
 pub fn of_place(place: &RunPaths) -> Arc<Memory> {
@@ -30,13 +34,19 @@ pub fn of_place(place: &RunPaths) -> Arc<Memory> {
 pub fn watch(memory: &Arc<Memory>) {
     let weak = Arc::downgrade(memory);
     let look = move || {
-        let mut tidied = Instant::now();
+        let (mut tidied, mut took, mut ticks) = (Instant::now(), Duration::ZERO, 0u32);
         while let Some(memory) = Weak::upgrade(&weak) {
-            memory.available(available());
-            let held = memory.contents().bytes.saturating_add(SLACK);
-            if tidied.elapsed() >= PAUSE && stdx::os::resident_memory().is_some_and(|bytes| bytes > held) {
+            if ticks.is_multiple_of(TICKS) {
+                memory.available(available());
+            }
+            ticks = ticks.wrapping_add(1);
+            let bytes = stdx::os::resident_memory().unwrap_or(0);
+            let is_worth = bytes > memory.contents().bytes.saturating_add(SLACK);
+            let pause = if bytes > near(&memory) { took.saturating_mul(REST) } else { PAUSE };
+            if is_worth && tidied.elapsed() >= pause {
+                let begun = Instant::now();
                 stdx::os::release_memory();
-                tidied = Instant::now();
+                (tidied, took) = (Instant::now(), begun.elapsed());
             }
             drop(memory);
             thread::sleep(TICK);
@@ -45,6 +55,13 @@ pub fn watch(memory: &Arc<Memory>) {
     if let Err(e) = thread::Builder::new().name("memory".into()).spawn(look) {
         eprintln!("the machine's memory is not monitored: {e}");
     }
+}
+
+/// Bytes of the process from which on freed memory is returned without delay: what docs/memory.md promises for everything
+/// but the cache and one pool's changes is left then.
+fn near(memory: &Memory) -> u64 {
+    let limits = [Limit::ArcMax, Limit::DirtyMax].map(|limit| memory.limits.get(limit));
+    limits.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Maximum bytes for this process: the machine's memory, or less if its control group has a limit.

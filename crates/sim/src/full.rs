@@ -239,7 +239,7 @@ impl Full {
         // Objects of the clone have the same numbers.
         if case.is_clone {
             for kind in [Kind::Write, Kind::Tiny, Kind::Dirs] {
-                (0..40).try_for_each(|_| files.step(&fs, kind, &mut random))?;
+                (0..8).try_for_each(|_| files.step(&fs, kind, &mut random))?;
             }
             fs.unmount()?;
             let (origin, clone) = (format!("{name}@origin"), format!("{name}/clone"));

@@ -35,6 +35,8 @@ use super::sink::LogOp;
 
 /// Blocks that one transaction clones, and one record of the log names.
 const CHUNK: u64 = 512;
+/// Bytes that one transaction clones at most, if they are more than a block: quotas are checked before each.
+const CHUNK_BYTES: u64 = 64 << 20;
 /// Times that unwritten blocks are waited for before the caller has to copy them.
 const WAITS: u32 = 3;
 
@@ -216,8 +218,9 @@ impl FsWriter {
     /// Clones chunk by chunk. An error after the first chunk ends the range there.
     fn clone_locked(&self, job: &Job<'_>) -> Result<u64> {
         let (mut done, mut waits) = (0, 0);
+        let blocks = (CHUNK_BYTES / job.block.max(1)).clamp(1, CHUNK);
         while done < job.len {
-            let len = (job.len - done).min(job.block.saturating_mul(CHUNK));
+            let len = (job.len - done).min(job.block.saturating_mul(blocks));
             match self.clone_chunk(job, done, len) {
                 Ok(true) => (done, waits) = (done + len, 0),
                 Ok(false) if waits < WAITS => {
