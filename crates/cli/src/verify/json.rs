@@ -42,6 +42,9 @@ pub fn print(
     let unreadable =
         account.unreadable.iter().map(|(at, e)| json!({ "at": at.to_string(), "why": e.to_string() }));
     doc.insert("unreadable".into(), unreadable.collect());
+    let derived = report.derived.iter();
+    let derived = derived.map(|d| json!({ "what": d.what.to_string(), "why": d.why.to_string() }));
+    doc.insert("rebuildable".into(), derived.collect());
     let absent = report.absent.iter().map(|(leaf, absent)| {
         let name = pool.tree().leaf_name(*leaf, 0);
         json!({ "vdev": name, "guid": number(*leaf), "stale": absent.stale, "blocks": number(absent.blocks) })

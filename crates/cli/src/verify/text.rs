@@ -34,6 +34,16 @@ pub fn print(
     for (at, error) in &report.account.unreadable {
         writeln!(out, "unreadable, with all below it: {at} {error}")?;
     }
+    for damage in &report.derived {
+        writeln!(out, "damaged {}: {}", damage.what, damage.why)?;
+    }
+    if !report.derived.is_empty() {
+        let name = &pool.name;
+        writeln!(
+            out,
+            "to derive it anew from the pool's blocks: 'zpool export {name}', 'zpool import --rebuild {name}'"
+        )?;
+    }
     for (leaf, absent) in &report.absent {
         let what = if absent.stale { "lacks writes" } else { "is missing" };
         let name = pool.tree().leaf_name(*leaf, 0);

@@ -12,7 +12,7 @@ use clap::Args;
 use engine::env::Env;
 use engine::spa::{ImportSource, OpenOptions};
 use zutil::PoolCandidate;
-use zutil::import_listing::{Listing, ListingOptions};
+use zutil::import_listing::{Listing, ListingOptions, LoadOutcome};
 use zutil::import_status::system_hostid;
 use zutil::names::printable;
 
@@ -204,7 +204,10 @@ impl Import {
         let outcome = zutil::load::load(env, pool);
         let options = ListingOptions { names, hostid: system_hostid() };
         write!(ctx.out, "{}", Listing::new(pool, &outcome, options))?;
-        Ok(())
+        match outcome {
+            LoadOutcome::Corrupt => super::import_older::say(pool, env, ctx),
+            _ => Ok(()),
+        }
     }
 }
 

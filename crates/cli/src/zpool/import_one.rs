@@ -133,6 +133,11 @@ impl Import {
         if matches!(&imported, Err(e) if e.kind() == Kind::NoDevice) && !self.missing_log {
             self.name_missing_logs(candidate, ctx)?;
         }
+        if matches!(&imported, Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::Io))
+            && !self.rewind
+        {
+            super::import_older::say(candidate, &registry.env()?, ctx)?;
+        }
         let pool = imported.map_err(|e| match e.kind() {
             Kind::NoDevice | Kind::Busy => cannot(e.what()),
             Kind::Exists => cannot("a pool with that name already exists"),

@@ -18,6 +18,7 @@ pub mod get;
 mod get_vdev;
 pub mod history;
 mod import;
+mod import_older;
 mod import_one;
 mod import_rebuild;
 pub mod iostat;

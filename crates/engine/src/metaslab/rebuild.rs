@@ -1,6 +1,6 @@
 //! An allocator whose knowledge is not from space maps, but from a walk over all blocks.
 //!
-//! Every metaslab starts loaded with what the walk left free, and without a map. The first sync writes a new map for each
+//! Every metaslab starts loaded with what the walk left free, and without a map; the array of a vdev's maps is empty. The first sync writes a new map for each
 //! metaslab that is not empty, before the changes of that txg. Nothing that the old maps and logs say counts any more; the caller removes
 //! their objects in the same txg.
 
@@ -61,7 +61,6 @@ impl SpaceAllocator {
             let allocated = found.remove(&config.id).unwrap_or_default();
             let mut record = TopRecord::fresh(top, config)?;
             record.bias = table::bias(mos, config)?;
-            record.array = 0;
             if let Some(number) = table::checkpoint(mos, config)? {
                 record.checkpoint = record::map(&mos.object(number)?)?;
             }

@@ -4,8 +4,8 @@
 //! - *Dedup entries* follow from block pointers with the dedup bit ([`crate::ddt::rebuild`]).
 //! - *Clone entries*: a block without the dedup bit that is met a second time has another reference.
 //!
-//! The walk takes several passes when the bitmaps of one would be larger than granted. Objects that will be replaced do not count:
-//! their space becomes free.
+//! The walk takes several passes when the bitmaps of one would be larger than granted. Objects that will be replaced do not
+//! count: their space becomes free, except what a checkpoint refers to.
 //!
 //! What hangs from an unreadable block is unknown, and its space would be taken for free. The survey fails then, unless the
 //! user accepts that ([`Options::accept`]). In that case all blocks in deadlists and livelists stay allocated, because destroying
@@ -115,7 +115,9 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
         found: Found::new(),
         dedup: Gathered::default(),
         clones: Vec::new(),
+        kept: Vec::new(),
     };
+    let checkpoint = pool.checkpoint_uberblock()?.map_or(0, |checkpoint| checkpoint.txg);
     let passes = u64::try_from(windows.len()).unwrap_or(0);
     let mut clones = HashMap::new();
     for (pass, window) in (1..).zip(&windows) {
@@ -124,6 +126,8 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
             space: SpaceCheck::blank(pool, &shape, window),
             dedup: (options.which.dedup && pass == 1).then_some(&mut all.dedup),
             clones: &mut clones,
+            checkpoint,
+            kept: Vec::new(),
             unreadable: Vec::new(),
             unreadable_count: 0,
             progress: Progress { pass, passes, ..Progress::default() },
@@ -135,7 +139,10 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
         }
         walk.also(pool, options)?;
         walk.check(options.accept)?;
-        let mut space = walk.space;
+        let (mut space, kept) = (walk.space, walk.kept);
+        if pass == 1 {
+            all.kept = kept;
+        }
         for config in pool.tree().config.children.iter().filter(|config| is_being_removed(config)) {
             copies(pool, &mut space, &shape, (config.id, config.indirect_object))?;
         }
@@ -175,6 +182,10 @@ struct Walk<'a, 'p> {
     dedup: Option<&'a mut Gathered>,
     /// Blocks met more than once, by place.
     clones: &'a mut HashMap<(u32, u64), (Blkptr, u64)>,
+    /// The txg of the checkpoint; 0 without one.
+    checkpoint: u64,
+    /// Blocks of replaced objects that it refers to.
+    kept: Vec<Blkptr>,
     unreadable: Vec<Error>,
     unreadable_count: u64,
     progress: Progress,
@@ -287,6 +298,10 @@ impl Visitor for Walk<'_, '_> {
             return Ok(());
         }
         if visit.origin == Origin::Tree && self.is_replaced(visit.at) {
+            if bp.physical_birth() <= self.checkpoint {
+                self.space.keep(bp);
+                self.kept.push(*bp);
+            }
             return Ok(());
         }
         let again = self.space.keep(bp);

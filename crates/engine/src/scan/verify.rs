@@ -18,6 +18,7 @@ use super::account::{Account, Event, Options as AccountOptions, WINDOW_SECTORS, 
 use super::space::Met;
 use super::traverse::{Origin, SPILL, Visit};
 use crate::error::{Error, Kind};
+use crate::scan::damage::{Damage as Derived, assess};
 use crate::spa::Pool;
 use crate::traverse::reader::{INFLIGHT, Reader, Request};
 use crate::types::Bookmark;
@@ -149,6 +150,8 @@ pub struct Report {
     pub failed: Vec<(Request, Error)>,
     /// More lines of damage were found than kept.
     pub more_lines: bool,
+    /// Damaged space maps and tables, which `zpool import --rebuild` derives anew.
+    pub derived: Vec<Derived>,
 }
 
 impl Report {
@@ -165,6 +168,7 @@ impl Report {
             || !self.absent.is_empty()
             || space
             || !self.account.notes.is_empty()
+            || !self.derived.is_empty()
     }
 }
 
@@ -221,6 +225,14 @@ pub fn verify(
     drop(reader);
     let found = std::mem::take(&mut *found.lock());
     let mut report = found.report(account, bytes_read);
+    if options.which != Which::None {
+        report.derived = assess(pool, options.stop);
+        if !report.derived.is_empty() {
+            // Of a pool that is being written, a map may change while it is read: damage is found again.
+            let again = assess(pool, options.stop);
+            report.derived.retain(|damage| again.iter().any(|other| other.what == damage.what));
+        }
+    }
     report.account.stopped |= options.stop.load(std::sync::atomic::Ordering::Relaxed);
     report
 }
@@ -350,6 +362,7 @@ impl Found {
             bytes_read,
             failed: self.failed,
             more_lines: self.more_lines,
+            derived: Vec::new(),
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Replaced {
     pub which: Which,
     /// Their numbers.
     pub objects: BTreeSet<u64>,
+    /// Those of them that are emptied and keep their number: the arrays of space maps, which the configuration names.
+    arrays: BTreeSet<u64>,
     /// Entries of the MOS directory.
     names: Vec<String>,
     /// ZAPs of top-level vdevs with a table of unflushed txgs.
@@ -76,6 +78,8 @@ pub struct Derived {
     pub found: Found,
     /// Entries of the dedup tables.
     pub dedup: Gathered,
+    /// Blocks of replaced objects that the checkpoint refers to: they are freed, so that their space is kept for it.
+    pub kept: Vec<Blkptr>,
     /// Additional references of cloned blocks: each block, and how many.
     pub clones: Vec<(Blkptr, u64)>,
 }
@@ -114,6 +118,7 @@ impl Replaced {
         for config in tree.config.children.iter().filter(|config| has_metaslabs(config)) {
             if config.metaslab_array != 0 {
                 self.objects.insert(config.metaslab_array);
+                self.arrays.insert(config.metaslab_array);
                 let count = config.asize.checked_shr(config.metaslab_shift).unwrap_or(0).min(MAX_METASLABS);
                 match words(&pool.mos, config.metaslab_array, count) {
                     Ok(maps) => self.objects.extend(maps),
@@ -198,7 +203,8 @@ pub(super) fn shared(pool: &Pool, which: Which) -> Result<Shared> {
 impl Spa {
     /// Replaces what was derived (syncing context, in the first txg).
     pub(super) fn replace_derived(&self, derived: Derived, tx: &Tx) -> Result<()> {
-        let Derived { replaced, dedup, clones, .. } = derived;
+        let Derived { replaced, dedup, clones, kept, .. } = derived;
+        kept.iter().try_for_each(|bp| self.free_places(bp, tx))?;
         let within = self.mos.within(tx);
         let mut histograms = 0;
         for number in &replaced.objects {
@@ -206,8 +212,10 @@ impl Spa {
             let dnode = handle.dnode();
             let is_map = dnode.object_type == ObjectType::SPACE_MAP;
             histograms += i64::from(is_map && dnode.bonus().len() >= WITH_HISTOGRAM);
-            if !dnode.is_free() {
-                handle.forget(tx)?;
+            match (dnode.is_free(), replaced.arrays.contains(number)) {
+                (true, _) => {}
+                (false, true) => handle.forget_content(tx)?,
+                (false, false) => handle.forget(tx)?,
             }
         }
         self.reduce(Feature::SpacemapHistogram, histograms, tx)?;

@@ -14,13 +14,13 @@ const XATTR_DIR: &[u8] = b"<xattrdir>";
 
 /// One line of the report.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(crate) struct Change {
     /// `+`, `-`, `M` or `R`.
-    pub(super) sign: char,
+    pub(crate) sign: char,
     /// What kind of file.
     pub(super) kind: FileKind,
     /// Its path below the file system's root; before it was renamed.
-    pub(super) path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     /// Its path afterwards.
     pub(super) renamed: Option<Vec<u8>>,
     /// Hard links more or fewer.
@@ -30,14 +30,14 @@ pub(super) struct Change {
 }
 
 /// One state of the file system, with the names of directories that were looked at.
-pub(super) struct Side {
+pub(crate) struct Side {
     fs: Arc<Filesystem>,
     root: u64,
     names: RefCell<HashMap<u64, Rc<HashMap<u64, Vec<u8>>>>>,
 }
 
 impl Side {
-    pub(super) fn new(fs: Arc<Filesystem>) -> Self {
+    pub(crate) fn new(fs: Arc<Filesystem>) -> Self {
         let root = fs.root().map_or(0, |root| root.number());
         Self { fs, root, names: RefCell::default() }
     }
@@ -91,7 +91,7 @@ impl Side {
 
 /// What became of an object between two states.
 #[doc(alias = "write_inuse_diffs_one")]
-pub(super) fn of_object(from: &Side, to: &Side, number: u64) -> Vec<Change> {
+pub(crate) fn of_object(from: &Side, to: &Side, number: u64) -> Vec<Change> {
     let line = |sign: char, side: &(Inode, Vec<u8>)| Change {
         sign,
         kind: side.0.attr().kind,

@@ -6,7 +6,7 @@
 //! Differs from OpenZFS: the file system need not be mounted; paths begin with its `mountpoint` property, or
 //! with its name where that is no path.
 
-mod changes;
+pub(crate) mod changes;
 
 use std::io::Write;
 use std::sync::Arc;

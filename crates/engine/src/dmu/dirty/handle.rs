@@ -525,6 +525,15 @@ impl Handle {
         })
     }
 
+    /// Empties the object as [`Handle::forget`] does; it keeps its number and its bonus.
+    pub fn forget_content(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+        self.change(tx, |dnode, change| {
+            change.free_all();
+            change.forgets = true;
+            (dnode.maxblkid, dnode.nlevels) = (0, 1);
+        })
+    }
+
     /// Allocates a new object in a free slot.
     pub(super) fn allocate(self: &Arc<Self>, tx: &Tx, new: Dnode) -> Result<()> {
         self.change(tx, |dnode, change| {
