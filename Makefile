@@ -76,6 +76,8 @@ bench: build
 	tests/oracle.sh
 	bench/run.sh
 	bench/mounts.sh
+	$(CARGO) build --release -p zfuse --example nothing
+	bench/small.sh
 	$(CARGO) run --release -p bench -- $${BENCH_DIR:-target/bench}/write
 
 fuzz:

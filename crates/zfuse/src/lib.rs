@@ -19,6 +19,7 @@ mod helper;
 mod kernel;
 pub mod mount_helper;
 mod node;
+mod nothing;
 mod rw;
 mod serve;
 mod space;
@@ -42,6 +43,7 @@ use wire::INodeNo;
 
 pub use kernel::{detach, raise_limits};
 pub use mount_helper::{Ready, Spot};
+pub use nothing::serve_nothing;
 pub use rw::{Asker, LiveOptions, Snapdir, SnapshotAdmin, mount_live};
 pub use space::Space;
 use zpl::differences::Differences;
