@@ -9,15 +9,17 @@ use blkdev::Device;
 use engine::Kind;
 use engine::dmu::NewObject;
 use engine::env::Env;
-use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
 use engine::spa::sparing::SpareSource;
+use engine::spa::{OpenOptions, Pool, Spa};
 use engine::vdev::config::AllocBias;
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
-use testkit::{golden, pools, zdb};
+use testkit::golden::Golden;
+use testkit::{golden, pools, tree, zdb};
+use zcommon::health::Health;
 
 const POOL: &str = "disks";
 const BLOCKS: usize = 300;
@@ -277,22 +279,48 @@ fn a_hot_spare_takes_over_and_returns() {
     bench.end();
 }
 
-/// The pool that the kernel left in the middle of a job, carried to its end.
-fn carried_on(name: &str, wanted: &str) {
-    let Some(golden) = golden::get(name) else { return };
+/// A golden pool, imported for writing in a copy of its directory.
+fn imported(golden: &Golden) -> Bench {
     let dir = tempfile::tempdir().unwrap();
     pools::copy(&golden.dir, dir.path());
-    let spa = pools::import_dir(dir.path(), "tank").unwrap();
-    let bench = Bench { dir, spa, file: (0, 0) };
+    let spa = pools::import_dir(dir.path(), golden.pool_name()).unwrap();
+    Bench { dir, spa, file: (0, 0) }
+}
+
+/// Carries a golden pool's job to its end: `wanted` is the shape then. A scrub finds nothing to repair, both zdbs find
+/// neither error nor leak, and every file is as its manifest says. Returns the pool, opened again read-only.
+fn to_its_end(golden: &Golden, bench: Bench, wanted: &str) -> Arc<Pool> {
     bench.spa.sync().unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
-    assert_eq!(bench.shape(), wanted, "{name}");
+    assert_eq!(bench.shape(), wanted, "{}", golden.name);
     bench.scrub_is_clean();
     bench.spa.export().unwrap();
     let Bench { dir, spa, .. } = bench;
     drop(spa);
-    check(dir.path(), "tank");
+    for judge in [zdb::Judge::USUAL, zdb::Judge::NEWEST] {
+        if judge.installed() {
+            judge.verify(dir.path(), golden.pool_name()).unwrap();
+        }
+    }
+    let dirs = [dir.path().to_owned()];
+    let env = Env::system(64 << 20).unwrap();
+    let pool = zutil::import::open_pool(&env, &dirs, golden.pool_name(), OpenOptions::default()).unwrap();
+    for (name, covers) in golden.manifests() {
+        let label = format!("{}/{name}", golden.name);
+        let excuse = |path: &[u8], have: &mut _, want: &_| tree::excuse_golden(&label, path, have, want);
+        let manifest = golden.manifest(&name).unwrap();
+        assert!(!manifest.files.is_empty(), "{label}");
+        let wrong = tree::Tree::read(&pool, &covers).unwrap().differences(&label, &manifest, &excuse);
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+    pool
+}
+
+/// The pool that the kernel left in the middle of a job, carried to its end.
+fn carried_on(name: &str, wanted: &str) {
+    let Some(golden) = golden::get(name) else { return };
+    to_its_end(&golden, imported(&golden), wanted);
 }
 
 #[test]
@@ -301,5 +329,67 @@ fn what_the_kernel_began_is_carried_on() {
     carried_on("resilver-due", "raidz(disk1 disk2 disk3 disk4)");
     carried_on("spare-in-use", "raidz(disk1 disk2 spare(disk3 disk5) disk4)");
     carried_on("draid-spare-in-use", "draid(disk1 disk2 disk3 spare(disk4 draid1-0-0) disk5 disk6)");
-    carried_on("rebuild-cut", "mirror(disk1 disk2 disk3)");
+}
+
+#[test]
+fn a_rebuild_that_the_kernel_began_ends_with_its_record() {
+    let Some(golden) = golden::get("rebuild-cut") else { return };
+    let state = |pool: &Arc<Pool>| {
+        let active = pool.features.is_active("org.openzfs:device_rebuild");
+        (active, zutil::load::facts(pool).unwrap().rebuilding)
+    };
+    assert_eq!(state(&golden.open().unwrap()), (true, true));
+    let bench = imported(&golden);
+    bench.spa.sync().unwrap();
+    // The first txg cancels the rebuild: after a power cut from then on no rebuild starts again.
+    let dirs = [bench.dir.path().to_owned()];
+    let env = Env::system(64 << 20).unwrap();
+    let now = zutil::import::open_pool(&env, &dirs, golden.pool_name(), OpenOptions::default()).unwrap();
+    assert_eq!(state(&now), (false, false));
+    drop(now);
+    bench.spa.sync().unwrap();
+    let classes = bench.spa.events().after(0).into_iter().map(|event| event.class);
+    let steps: Vec<String> = classes.filter(|class| class.contains("resilver_")).take(2).collect();
+    assert_eq!(steps, ["sysevent.fs.zfs.resilver_finish", "sysevent.fs.zfs.resilver_start"]);
+    let pool = to_its_end(&golden, bench, "mirror(disk1 disk2 disk3)");
+    assert_eq!(state(&pool), (false, false));
+    let tree = pool.config.nvlist("vdev_tree").unwrap();
+    let leaves = tree.nvlist_array("children").unwrap()[0].nvlist_array("children").unwrap();
+    for leaf in leaves {
+        assert!(!leaf.contains("rebuild_txg") && !leaf.contains("resilver_txg"), "{leaf:?}");
+    }
+}
+
+#[test]
+fn a_stale_disk_of_the_kernels_pool_comes_back_or_is_replaced() {
+    let Some(golden) = golden::get("replacing") else { return };
+    let disk2 = |bench: &Bench| {
+        let tree = bench.spa.pool.tree();
+        let all = tree.config.walk();
+        let found = all.into_iter().find(|v| v.path.as_ref().is_some_and(|path| path.ends_with("/disk2")));
+        found.unwrap().guid
+    };
+    let back = imported(&golden);
+    let device = pools::open(&back.dir.path().join("disk2"));
+    assert_eq!(back.spa.online(disk2(&back), Some(Ok(device)), false).unwrap(), Health::ONLINE);
+    to_its_end(&golden, back, "raidz(disk1 disk2 disk3)");
+    let replaced = imported(&golden);
+    let size = std::fs::metadata(replaced.path("disk1")).unwrap().len();
+    replaced.join(disk2(&replaced), replaced.new_leaf("fresh", size), true).unwrap();
+    assert_eq!(replaced.shape(), "raidz(disk1 replacing(disk2 fresh) disk3)");
+    to_its_end(&golden, replaced, "raidz(disk1 fresh disk3)");
+}
+
+#[test]
+fn a_pool_that_the_kernel_removed_a_disk_from_gets_a_mirrored_one() {
+    let Some(golden) = golden::get("removed") else { return };
+    let bench = imported(&golden);
+    let shape = bench.shape();
+    let size = std::fs::metadata(bench.path("disk1")).unwrap().len();
+    let first = bench.spa.pool.tree().config.children[0].guid;
+    bench.join(first, bench.new_leaf("fresh", size), false).unwrap();
+    // Blocks of the removed disk are read through its mapping, and resilvered where they are now.
+    let wanted = shape.replacen("disk1", "mirror(disk1 fresh)", 1);
+    assert_ne!(wanted, shape);
+    to_its_end(&golden, bench, &wanted);
 }

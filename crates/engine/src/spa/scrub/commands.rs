@@ -70,6 +70,9 @@ impl Spa {
     /// Begins a scan of the whole pool, or a resilver of what leaves lack.
     #[doc(alias = "dsl_scan_setup_sync")]
     pub(in crate::spa) fn begin_scan(&self, at: &MosTx<'_>, func: ScanFunc) -> Result<()> {
+        if func == ScanFunc::Resilver {
+            self.clear_rebuilds(at)?;
+        }
         let (min_txg, max_txg) = match func {
             ScanFunc::Scrub => (0, at.tx.txg()),
             ScanFunc::Resilver => self.lacking().unwrap_or((0, at.tx.txg())),

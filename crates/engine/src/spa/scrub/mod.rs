@@ -20,6 +20,7 @@
 
 mod commands;
 mod finish;
+mod rebuilds;
 mod resilver;
 mod slice;
 mod walk;
@@ -100,6 +101,8 @@ pub(super) struct Scanning {
     /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
     #[doc(alias = "scn_restart_txg")]
     restart: AtomicU64,
+    /// A sequential rebuild that OpenZFS began is recorded as active: the next txg cancels it.
+    rebuilds: AtomicBool,
     /// What leaves still lacked when the last resilver ended: another one would not help before something changes.
     kept: Mutex<Option<(u64, u64)>>,
 }
@@ -128,6 +131,7 @@ impl Activity for Scanning {
                 Due::Soon
             }
             true => Due::Now,
+            false if self.rebuilds.load(Ordering::Acquire) => Due::Now,
             false if self.restart.load(Ordering::Acquire) != 0 => Due::Now,
             false if spa.is_resilver_due() => Due::Soon,
             false => Due::No,
@@ -138,6 +142,7 @@ impl Activity for Scanning {
         if moment != Moment::Last {
             return Ok(());
         }
+        spa.cancel_rebuilds(tx)?;
         spa.resilver_if_due(tx)?;
         if spa.limits().is_on(Limit::ScanSuspend) {
             return Ok(());
@@ -196,6 +201,7 @@ impl Spa {
                 ScanPass { start: now, paused_at: if paused { now } else { 0 }, ..ScanPass::default() };
             self.scanning.active.store(!paused, Ordering::Release);
         }
+        self.find_rebuilds();
         Ok(())
     }
 }
