@@ -27,6 +27,11 @@ check() { # POOL
     zpool status away | grep -q ' resilvered ' && echo "ok    what the disk lacked was resilvered" || echo "FAIL  no resilver"
     zpool clear away
   fi
+  if [[ $1 = cut-* ]]; then # The job that we began goes on by itself.
+    timeout 600 zpool wait -t scrub,resilver,replace,remove,raidz_expand "$1" && ! zpool status "$1" | grep -q 'in progress' &&
+      echo "ok    the job that was cut has ended" || { echo "FAIL  the job does not end"; zpool status "$1"; }
+    zpool status "$1" | grep -qE 'with 0 errors|completed on|expanded' || { echo "FAIL  no job was there"; zpool status "$1"; }
+  fi
   zpool scrub -w "$1"
   zpool status -v "$1" > /tmp/found
   if grep -q 'scrub repaired 0B in .* with 0 errors' /tmp/found && grep -q 'No known data errors' /tmp/found &&

@@ -99,6 +99,27 @@ create gone @ && small gone && zpool remove -w gone "$pools/gone/d2" && head -c 
 disks kept 2 250
 create kept mirror @ && small kept && zpool checkpoint kept && rm -r "$mnt/kept/src" && echo late > "$mnt/kept/late" && small_end kept
 
+# Jobs that had begun when the pool was exported; the kernel finishes them.
+hold() { "$binary" set "$1=$2" > /dev/null || echo "FAIL  set $1"; }
+begun() { # POOL WORDS: its status has them
+  zpool status "$1" | grep -q "$2" || { echo "FAIL  $1 was not cut: no \"$2\""; zpool status "$1"; }
+}
+disks cut-scrub 3 200
+create cut-scrub raidz1 @ && small cut-scrub && hold zfs_scan_suspend_progress 1 && zpool scrub cut-scrub &&
+  zpool sync cut-scrub && begun cut-scrub 'scrub in progress' && small_end cut-scrub
+disks cut-resilver 4 200
+create cut-resilver raidz1 @1 @2 @3 && small cut-resilver && zpool replace cut-resilver "$pools/cut-resilver/d2" "$pools/cut-resilver/d4" &&
+  zpool sync cut-resilver && begun cut-resilver 'resilver in progress' && small_end cut-resilver
+hold zfs_scan_suspend_progress 0
+disks cut-removal 3 250; hold zfs_removal_suspend_progress 1
+create cut-removal @ && small cut-removal && zpool remove cut-removal "$pools/cut-removal/d2" && echo late > "$mnt/cut-removal/late" &&
+  zpool sync cut-removal && begun cut-removal 'Evacuation of .* in progress' && small_end cut-removal
+hold zfs_removal_suspend_progress 0
+disks cut-expand 5 200; hold raidz_expand_max_reflow_bytes 2000000
+create cut-expand raidz1 @1 @2 @3 @4 && small cut-expand && zpool attach cut-expand raidz1-0 "$pools/cut-expand/d5" &&
+  echo late > "$mnt/cut-expand/late" && zpool sync cut-expand && begun cut-expand 'expansion of .* in progress' && small_end cut-expand
+hold raidz_expand_max_reflow_bytes 0
+
 # What another pool sent: plain, compressed, and raw increments.
 disks source 1 300; disks received 2 300
 create source -O compression=zstd @ && zfs create source/fs && zfs set mountpoint="$mnt/source/fs" source/fs &&
