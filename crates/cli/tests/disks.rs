@@ -102,3 +102,52 @@ fn a_disk_is_replaced_and_a_spare_stands_in() {
     assert_eq!(config(&live).pop(), Some(("s".into(), "AVAIL".into())));
     live.export_and_verify("tank");
 }
+
+/// A device that leaves a pool by any verb is closed when the verb returns, and free for another use.
+#[test]
+fn a_device_that_has_left_is_free_at_once() {
+    let live = Live::new();
+    let [a, b, o, cache, spare, log, third, new, whole] =
+        ["a", "b", "o", "cache", "spare", "log", "third", "new", "whole"].map(|name| live.disk(name, 200));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} cache {cache} spare {spare}"));
+    live.ok(&format!("zpool create -O mountpoint=none other {o} spare {spare}"));
+    let is_free = |disk: &str| {
+        live.ok(&format!("zpool create -O mountpoint=none free {disk}"));
+        live.ok("zpool destroy free");
+    };
+
+    live.ok(&format!("zpool remove tank {cache}"));
+    live.ok(&format!("zpool add tank cache {cache}"));
+    live.ok(&format!("zpool remove tank {cache}"));
+    is_free(&cache);
+
+    // The other pool keeps the spare that both had.
+    live.ok(&format!("zpool remove tank {spare}"));
+    let run = live.run(&format!("zpool create -f -O mountpoint=none free {spare}"));
+    assert!(run.code != 0, "{}", run.out);
+    live.ok(&format!("zpool remove other {spare}"));
+    is_free(&spare);
+
+    live.ok(&format!("zpool add -f tank log {log}"));
+    live.ok(&format!("zpool remove tank {log}"));
+    is_free(&log);
+
+    live.ok(&format!("zpool attach -w tank {b} {third}"));
+    live.ok(&format!("zpool detach tank {third}"));
+    is_free(&third);
+
+    live.ok(&format!("zpool replace -w tank {b} {new}"));
+    is_free(&b);
+
+    // The label of a disk that is out of use is not written when it is detached.
+    live.ok(&format!("zpool offline tank {new}"));
+    live.ok(&format!("zpool detach tank {new}"));
+    live.ok(&format!("zpool create -f -O mountpoint=none free {new}"));
+    live.ok("zpool destroy free");
+
+    live.ok(&format!("zpool add -f tank {whole}"));
+    live.ok(&format!("zpool remove -w tank {whole}"));
+    is_free(&whole);
+    live.ok("zpool destroy other");
+    live.export_and_verify("tank");
+}

@@ -1,7 +1,9 @@
 //! The imported pools, by name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -219,8 +221,30 @@ impl Imported {
         PoolCandidate { name: self.name(), guid: self.guid(), ..self.candidate.read().clone() }
     }
 
+    /// Closes the devices of spares and cache devices that have left the pool, so that they can be used at once.
+    fn let_go(&self) {
+        let facts = {
+            let _quiet = self.quiet();
+            self.view().ok().and_then(|view| zutil::load::facts(&view))
+        };
+        // A pool that cannot be read may still have all of them.
+        let Some(facts) = facts else { return };
+        let paths = facts.spares.iter().chain(&facts.l2cache).filter_map(|aux| aux.path.as_deref());
+        let paths: Vec<&Path> = paths.map(|path| Path::new(OsStr::from_bytes(path))).collect();
+        let is_listed = |device: &Device| {
+            let name = Path::new(device.name());
+            let same = |path: &&Path| match (crate::devices::identity(path), crate::devices::identity(name)) {
+                (Ok(listed), Ok(held)) => listed == held,
+                _ => false,
+            };
+            paths.contains(&name) || paths.iter().any(same)
+        };
+        self.aux.lock().retain(is_listed);
+    }
+
     /// Reads labels again, after devices appeared or disappeared.
     pub fn look_again(&self) {
+        self.let_go();
         let paths = leaf_paths(&self.config());
         if let Some(found) = crate::ops::candidate_at(&paths, self.guid()) {
             *self.candidate.write() = found;
