@@ -73,6 +73,7 @@ fn main() -> std::io::Result<()> {
     }
     for seed in 0..64 {
         save(folder, "whole_image", &format!("seed-{seed}"), &testkit::hostile::mutate::from_seed(seed))?;
+        save(folder, "receive", &format!("seed-{seed}"), &testkit::hostile::streams::changes(seed, 3))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! fill     which record goes where, what is allowed, where an interrupted receive goes on
 //! objects  OBJECT, FREEOBJECTS, OBJECT_RANGE
 //! blocks   WRITE, WRITE_EMBEDDED, FREE, SPILL, REDACT
+//! heal     damaged blocks of a snapshot are repaired with a stream of the same snapshot
 //! ```
 //!
 //! [`begin`] makes the dataset, [`Receiver::fill`] takes the records, [`Receiver::end`] makes the snapshot. What ends before
@@ -21,11 +22,13 @@
 
 mod blocks;
 mod fill;
+mod heal;
 mod objects;
 mod stream;
 
 pub use crate::dsl::write::receive::{Begun, RECEIVE_CHILD, Wish};
 pub use fill::{Receiver, begin};
+pub use heal::heal;
 pub use stream::{Input, Item};
 
 use crate::error::{Error, Kind};

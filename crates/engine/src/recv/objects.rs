@@ -66,6 +66,13 @@ impl Wanted {
             if !(12..=17).contains(&body.indblkshift) || !(1..=dnode::MAX_LEVELS).contains(&body.nlevels) {
                 return Err(malformed("an object with impossible indirect blocks"));
             }
+            // Block pointers that the levels have room for; none of this is authenticated until the key is loaded.
+            let fanout = u32::from(body.nlevels - 1) * u32::from(body.indblkshift.saturating_sub(7));
+            let most =
+                1u64.checked_shl(fanout).and_then(|fanout| fanout.checked_mul(u64::from(body.nblkptr)));
+            if most.is_some_and(|most| body.maxblkid >= most.max(1)) {
+                return Err(malformed(format!("block {} in {} levels", body.maxblkid, body.nlevels)));
+            }
             new.indirect_shift = body.indblkshift;
             shape = Some((body.nlevels, body.maxblkid));
         } else {
@@ -106,7 +113,12 @@ impl Wanted {
 }
 
 impl Receiver {
+    /// The object of that number. Numbers of objects that no stream has, such as those with the space used by users, count as
+    /// unused.
     fn existing(&self, number: u64) -> Result<Option<Arc<Handle>>> {
+        if number == 0 || number >= dnode::MAX_OBJECT {
+            return Ok(None);
+        }
         match self.dataset.objset.handle(number) {
             Ok(handle) => Ok(Some(handle)),
             Err(e) if e.kind() == Kind::NotFound => Ok(None),

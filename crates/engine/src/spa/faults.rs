@@ -36,13 +36,13 @@ const ENA_FORMAT: u64 = 1;
 const ZIO_TYPE_WRITE: u32 = 2;
 const ZIO_TYPE_FLUSH: u32 = 5;
 
-/// Errors that wait to be written.
+/// Errors that wait to be written, and those that wait to be removed.
 #[derive(Debug, Default)]
-pub(super) struct Lost(Mutex<BTreeSet<LoggedError>>);
+pub(super) struct Lost(Mutex<BTreeSet<LoggedError>>, Mutex<BTreeSet<LoggedError>>);
 
 impl Activity for Lost {
     fn is_due(&self, _: &Spa) -> Due {
-        if self.0.lock().is_empty() { Due::No } else { Due::Soon }
+        if self.0.lock().is_empty() && self.1.lock().is_empty() { Due::No } else { Due::Soon }
     }
 
     fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
@@ -184,6 +184,15 @@ impl Spa {
         }
     }
 
+    /// Removes a block from the error log: it was repaired.
+    #[doc(alias = "spa_remove_error")]
+    pub(crate) fn forget_error(&self, bp: &Blkptr, at: Bookmark) {
+        let Bookmark { objset, object, level, blkid } = at;
+        let error = LoggedError { objset, object, level, blkid, birth: Some(bp.logical_birth()) };
+        self.lost.0.lock().remove(&error);
+        self.lost.1.lock().insert(error);
+    }
+
     /// Lost blocks that are not in the error log on disk yet, as that log will name them.
     pub fn unlogged_errors(&self) -> Vec<LoggedError> {
         let waiting: Vec<LoggedError> = self.lost.0.lock().iter().copied().collect();
@@ -198,11 +207,13 @@ impl Spa {
     /// Writes what waits into the log.
     #[doc(alias = "spa_errlog_sync")]
     fn sync_errlog(&self, tx: &Tx) -> Result<()> {
+        let at = self.datasets.at(tx, self);
+        let mended = std::mem::take(&mut *self.lost.1.lock());
+        mended.iter().try_for_each(|error| unlog_one(&at, error))?;
         let waiting = std::mem::take(&mut *self.lost.0.lock());
         if waiting.is_empty() {
             return Ok(());
         }
-        let at = self.datasets.at(tx, self);
         // What a scan finds belongs to that scan; its end makes its log the last one.
         let name = if self.is_scanning() { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST };
         let log = match at.zap_word(MOS_DIRECTORY_OBJECT, name)?.filter(|&number| number != 0) {
@@ -241,6 +252,29 @@ impl Spa {
 fn head_of(at: &MosView<'_>, objset: u64) -> u64 {
     let dir = at.dataset(objset).and_then(|dataset| at.dir(dataset.dir_obj));
     dir.map_or(objset, |dir| dir.head_dataset_obj)
+}
+
+/// Removes an error from both logs.
+fn unlog_one(at: &MosTx<'_>, error: &LoggedError) -> Result<()> {
+    let LoggedError { objset, object, level, blkid, birth } = *error;
+    for log in [mos::ERRLOG_LAST, mos::ERRLOG_SCRUB] {
+        let Some(log) = at.zap_word(MOS_DIRECTORY_OBJECT, log)?.filter(|&number| number != 0) else {
+            continue;
+        };
+        let (list, name) = match at.active(Feature::HeadErrlog) {
+            false => (Some(log), StoredBookmark { objset, object, level, blkid }.to_name()),
+            true => {
+                let list = at.zap_word(log, &crate::zap::int_name(head_of(at, objset)))?;
+                (list, ErrBookmark { object, level, blkid, birth: birth.unwrap_or(0) }.to_name())
+            }
+        };
+        if let Some(list) = list
+            && at.zap_get(list, &name)?.is_some()
+        {
+            at.zap_remove(list, &name)?;
+        }
+    }
+    Ok(())
 }
 
 fn log_one(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result<()> {

@@ -42,6 +42,8 @@ pub enum Mend {
     Unexpected,
     /// Also those on leaves that are known to lack the block: a resilver's work.
     Stale,
+    /// All copies on all leaves, whatever the read found: no copy was good.
+    All,
 }
 
 struct Pending {
@@ -93,9 +95,9 @@ impl Top {
         bad: &[BadCopy],
         mend: Mend,
     ) -> Option<Vec<(Arc<Leaf>, u64, Vec<Buf>)>> {
-        let wanted = |copy: &&BadCopy| mend == Mend::Stale || copy.fault != Fault::Stale;
+        let wanted = |copy: &&BadCopy| mend != Mend::Unexpected || copy.fault != Fault::Stale;
         let bad: Vec<&ChildRead> = bad.iter().filter(wanted).map(|copy| &copy.read).collect();
-        if bad.is_empty() {
+        if bad.is_empty() && mend != Mend::All {
             return Some(Vec::new());
         }
         // A block that can't be written now can be mended later.
@@ -103,7 +105,8 @@ impl Top {
         let mut writes = Vec::new();
         for write in &plan.writes {
             for side in 0..self.side_count(write.child) {
-                let is_bad = bad.iter().any(|read| read.side == side && touches(write, read));
+                let of_side = |read: &&ChildRead| read.side == side && touches(write, read);
+                let is_bad = mend == Mend::All || bad.iter().any(|read| of_side(&read));
                 let leaf = self.leaf_at(write.child, side, write.offset).filter(|leaf| leaf.is_writable());
                 if let (true, Some(leaf), Some(at)) = (is_bad, leaf, write.area.leaf_offset(write.offset)) {
                     writes.push((leaf, at, write.parts.clone()));

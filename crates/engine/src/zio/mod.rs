@@ -10,6 +10,7 @@
 //! state machine per copy, because redundancy is decided in the read plans.
 
 pub mod alloc;
+pub(crate) mod correct;
 pub mod dedup;
 pub mod drive;
 mod gang;

@@ -441,7 +441,7 @@ fn same_content(old: &Blkptr, new: &Blkptr) -> bool {
 }
 
 /// The algorithm and level behind a compression number.
-fn algorithm(kind: CompressType, level: u8) -> Option<(compress::Algorithm, u8)> {
+pub(super) fn algorithm(kind: CompressType, level: u8) -> Option<(compress::Algorithm, u8)> {
     use compress::Algorithm;
     Some(match kind {
         CompressType::Inherit | CompressType::Off | CompressType::Empty => return None,

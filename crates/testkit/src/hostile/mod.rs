@@ -9,3 +9,4 @@ pub mod exercise;
 pub mod forge;
 pub mod mutate;
 pub mod overlay;
+pub mod streams;

@@ -6,4 +6,5 @@
 mod cut;
 mod forged;
 mod golden;
+mod heal;
 mod tools;

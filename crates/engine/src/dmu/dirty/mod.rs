@@ -495,6 +495,10 @@ impl LiveObjset {
 
     /// The number of the first object in memory from `first` on.
     fn first_in_memory(&self, first: u64) -> Option<u64> {
+        // A caller may have the number from a stream.
+        if first >= dnode::MAX_OBJECT {
+            return None;
+        }
         let handles = self.handles.lock();
         let mut all = handles.range(first..dnode::MAX_OBJECT);
         all.find(|(_, h)| !h.is_free()).map(|(&n, _)| n)

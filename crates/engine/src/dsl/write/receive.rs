@@ -11,6 +11,7 @@
 //! Source: `dmu_recv_begin_check`, `dmu_recv_begin_sync`, dmu_recv.c, OpenZFS 2.3.
 
 mod end;
+mod heal;
 mod resume;
 
 use std::sync::Arc;
@@ -178,7 +179,7 @@ impl Tasks<'_> {
         if missing || old || (wish.resumable && lacks(Feature::ExtensibleDataset)) {
             return Err(upgrade());
         }
-        if wish.flags & begin_flag::CLONE != 0 && wish.origin.is_none() {
+        if wish.flags & begin_flag::CLONE != 0 && wish.origin.is_none() && wish.resumes.is_none() {
             return Err(refuse(Kind::Invalid, "the stream makes a clone, and no origin is given"));
         }
         Ok(())
@@ -273,15 +274,10 @@ impl Tasks<'_> {
             return Err(refuse(Kind::Invalid, "a clone can't be received into an existing dataset"));
         }
         let dir = self.at.dir(found.dir)?;
-        let partial = || {
-            let what =
-                format!("destination {target} contains partially-complete state from \"zfs receive -s\".");
-            refuse(Kind::Busy, what)
-        };
         if self.at.zap_word(dir.child_dir_zapobj, RECEIVE_CHILD)?.is_some()
             || has_resume_state(&self.at, found.head)?
         {
-            return Err(partial());
+            return Err(partial(target));
         }
         let head = self.at.dataset(found.head)?;
         if head.flags & DslDataset::FLAG_INCONSISTENT != 0 {
@@ -417,6 +413,11 @@ fn mismatch(target: &str) -> Error {
 
 fn modified(target: &str) -> Error {
     refuse(Kind::Busy, format!("destination {target} has been modified\nsince most recent snapshot"))
+}
+
+fn partial(target: &str) -> Error {
+    let what = format!("destination {target} contains partially-complete state from \"zfs receive -s\".");
+    refuse(Kind::Busy, what)
 }
 
 fn embedded() -> Error {
