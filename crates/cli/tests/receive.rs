@@ -67,6 +67,17 @@ fn streams_are_received_as_openzfs_says() {
     let shown = live.ok("zfs get -H -o value,source compression tank/props");
     assert_eq!(shown, "lz4\treceived\n");
 
+    // Corrective receives of a snapshot that is not damaged.
+    let corrective = "receiving corrective full stream of tank/src@a into tank/src@a\nreceived 4.18M stream";
+    said("zfs receive -vc tank/src@a", "full-a", 0, corrective);
+    let begins = "cannot receive new filesystem stream: ";
+    let no_snapshot = format!("{begins}corrective recv must specify an existing snapshot to heal\n");
+    said("zfs receive -c tank/src@none", "full-a", 1, &no_snapshot);
+    let other = format!("{begins}local snapshot doesn't match the snapshot in the provided stream\n");
+    said("zfs receive -c tank/src@b", "full-a", 1, &other);
+    let flag = format!("{begins}corrective recv can not be used when combined with this flag\n");
+    said("zfs receive -c -F tank/src@a", "full-a", 1, &flag);
+
     let part = live.disks().join("part");
     let whole = std::fs::read(stream("full-a")).unwrap();
     std::fs::write(&part, &whole[..2_000_000]).unwrap();
@@ -144,5 +155,63 @@ fn what_openzfs_receives_is_received() {
     std::fs::write(&stream, bytes).expect("a file");
     live.ok("zfs rollback -r tank/dst@1");
     assert_eq!(fed(&live, "zfs receive -u tank/dst", &stream).code, 0);
+    live.export_and_verify("tank");
+}
+
+/// What the sender renamed, promoted and destroyed is renamed, promoted and, with -F, destroyed.
+#[test]
+fn packages_rename_promote_and_destroy() {
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    let dir = tempfile::tempdir().expect("a folder");
+    let stream = dir.path().join("stream");
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 256)));
+    for name in
+        ["src", "src/keep", "src/old", "src/old/kid", "src/gone", "src/gone/too", "src/swap", "src/other"]
+    {
+        live.ok(&format!("zfs create tank/{name}"));
+    }
+    live.ok("zfs snapshot -r tank/src@1");
+    live.ok("zfs clone tank/src/keep@1 tank/src/clone");
+    live.ok("zfs snapshot tank/src/keep@extra");
+    live.ok("zfs snapshot -r tank/src@2");
+    sent(&live, "zfs send -R tank/src@2", &stream);
+    let fed_ok = |line: &str| {
+        let run = fed(&live, line, &stream);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{line}: {}", run.out);
+    };
+    fed_ok("zfs receive -u tank/dst");
+    fed_ok("zfs receive -u tank/tame");
+    live.ok("zfs rename tank/src/old tank/src/new");
+    live.ok("zfs destroy -r tank/src/gone");
+    live.ok("zfs destroy tank/src/keep@extra");
+    live.ok("zfs promote tank/src/clone");
+    live.ok("zfs rename tank/src/new@1 tank/src/new@first");
+    // Two datasets exchange their names.
+    live.ok("zfs rename tank/src/swap tank/src/third");
+    live.ok("zfs rename tank/src/other tank/src/swap");
+    live.ok("zfs rename tank/src/third tank/src/other");
+    live.ok("zfs snapshot -r tank/src@3");
+    sent(&live, "zfs send -R -I @2 tank/src@3", &stream);
+    live.ok("zfs create tank/dst/local");
+    live.ok("zfs snapshot tank/dst/keep@local");
+    fed_ok("zfs receive -F -u tank/dst");
+    let list = |top: &str| {
+        let text = live.ok(&format!("zfs list -H -r -t all -o name,origin,guid tank/{top}"));
+        let lines = text.lines().map(|line| {
+            let mut words = line.split('\t');
+            let (name, origin, guid) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+            // The guids of heads differ.
+            let guid = if name.contains('@') { guid } else { "" };
+            format!("{name} {origin} {guid}").replace(&format!("tank/{top}"), "")
+        });
+        lines.collect::<Vec<_>>()
+    };
+    assert_eq!(list("dst"), list("src"));
+    // Without -F nothing is destroyed.
+    let run = fed(&live, "zfs receive -u tank/tame", &stream);
+    assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+    let tame = list("tame");
+    assert!(tame.iter().any(|line| line.starts_with("/gone/too@2")), "{tame:?}");
+    assert!(tame.iter().any(|line| line.starts_with("/new/kid@3")), "{tame:?}");
     live.export_and_verify("tank");
 }

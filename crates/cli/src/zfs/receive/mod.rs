@@ -4,16 +4,20 @@
 //! input    standard input that a sender may stall
 //! place    which snapshot the stream becomes, and what stands there already
 //! one      one stream: dataset begun, filled, ended; properties; mounts
+//! heal     -c: a stream repairs the blocks of a snapshot
+//! reconcile  what the sender renamed or destroyed since the last package
 //! package  streams of -R, -I and -p: a list of datasets, then one stream for each snapshot
 //! ```
 //!
 //! Source: `zfs_receive`, libzfs_sendrecv.c, OpenZFS 2.3.
 
+mod heal;
 mod input;
 mod one;
 mod package;
 mod place;
 mod props;
+mod reconcile;
 
 use std::io::IsTerminal;
 
@@ -90,9 +94,6 @@ impl Verb for Receive {
         }
         if self.abort {
             return self.abort(ctx);
-        }
-        if self.heal {
-            return Err(failed(PLAIN, "corrective receives (-c) are not supported yet"));
         }
         if ctx.session()?.stdin.is_terminal() {
             let what =

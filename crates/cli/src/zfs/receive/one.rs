@@ -63,9 +63,10 @@ pub fn receive(
     let (begin, item) = first;
     if verb.verbose {
         let how = if verb.dry { "would receive" } else { "receiving" };
+        let corrective = if verb.heal { "corrective " } else { "" };
         let kind = if begin.fromguid == 0 { "full" } else { "incremental" };
         let sent = String::from_utf8_lossy(begin.name()).into_owned();
-        writeln!(ctx.out, "{how} {kind} stream of {sent} into {}", place.whole())?;
+        writeln!(ctx.out, "{how} {corrective}{kind} stream of {sent} into {}", place.whole())?;
         ctx.out.flush()?;
     }
     if verb.dry {
@@ -73,12 +74,16 @@ pub fn receive(
     }
     let with_props = listed.is_some_and(|listed| listed.props.is_some());
     let wish = wish(verb, (wishes, with_props), (&begin, &item), (&place, &target), ctx)?;
+    let (started, from) = (Instant::now(), item.offset);
+    if verb.heal {
+        super::heal::run(&wish, (&place, &target), input, ctx)?;
+        return report(verb, (started, input.offset().saturating_sub(from)), ctx);
+    }
     let is_volume = wish.kind == ObjsetType::Zvol;
     let was_mounted = target.pool.mounts.at(&place.dataset).is_some();
     if was_mounted && place.is_new {
         unmount(&target.pool, &place.dataset, verb.force_unmount)?;
     }
-    let (started, from) = (Instant::now(), item.offset);
     let done = fill(verb, wish, (&place, &target), input, ctx);
     if !place.exists {
         delegated::received(&place.dataset, ctx)?;
@@ -96,10 +101,18 @@ pub fn receive(
     if let Some(list) = listed.and_then(|listed| listed.of_snapshot) {
         apply(&place.whole(), Some(list), None, &target, ctx)?;
     }
+    report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
+    let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
+    if is_new && !is_volume && !verb.unmounted {
+        mount_created(&place.dataset, ctx)?;
+    }
+    Ok(())
+}
+
+/// Prints how much was received, with -v.
+fn report(verb: &Receive, (started, bytes): (Instant, u64), ctx: &mut Ctx) -> Result<(), Failure> {
     if verb.verbose {
-        let bytes = input.offset().saturating_sub(from);
         let seconds = started.elapsed().as_secs_f64().max(0.01);
-        // Whole bytes do.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -110,10 +123,6 @@ pub fn receive(
         let (bytes, rate) = (nicebytes(bytes), nicebytes(rate));
         writeln!(ctx.out, "received {bytes} stream in {seconds:.2} seconds ({rate}/sec)")?;
         ctx.out.flush()?;
-    }
-    let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
-    if is_new && !is_volume && !verb.unmounted {
-        mount_created(&place.dataset, ctx)?;
     }
     Ok(())
 }

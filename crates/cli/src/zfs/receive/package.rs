@@ -6,27 +6,30 @@ use nvpair::{NvList, NvValue};
 use ondisk::drr::DrrBody;
 
 use super::one::{self, Listed, Stream};
+use super::place::appended;
 use super::props::Wishes;
+use super::reconcile::Reconcile;
 use super::{PLAIN, Receive, failed, of_stream, sent_name};
 use crate::ctx::Ctx;
-use crate::verb::{Exit, Outcome};
+use crate::verb::{Exit, Failure, Outcome};
 
 /// The list at the head of a package.
 #[derive(Debug, Default)]
-struct Package {
+pub(super) struct Package {
     list: NvList,
 }
 
 /// What the list says of a snapshot's dataset.
-struct Found<'p> {
-    dataset: &'p NvList,
-    snapshot: String,
+pub(super) struct Found<'p> {
+    pub(super) dataset: &'p NvList,
+    /// The name behind the `@`.
+    pub(super) snapshot: String,
 }
 
 impl Package {
     /// The dataset that has the snapshot with this guid.
     #[doc(alias = "fsavl_find")]
-    fn find(&self, guid: u64) -> Option<Found<'_>> {
+    pub(super) fn find(&self, guid: u64) -> Option<Found<'_>> {
         self.list.nvlist("fss")?.iter().find_map(|pair| {
             let NvValue::List(dataset) = &pair.value else { return None };
             let snapshots = dataset.nvlist("snaps")?;
@@ -74,11 +77,18 @@ pub fn receive(
     if !matches!(next(input)?.map(|item| item.drr.body), Some(DrrBody::End(_))) {
         return Err(failed(PLAIN, "invalid stream (corrupt header)"));
     }
+    let mut reconcile = match package.text("fromsnap").filter(|_| package.is_recursive() && !verb.dry) {
+        Some(from) => Some(Reconcile::new(verb, &package, top(verb, head)?, from)),
+        None => None,
+    };
+    if let Some(reconcile) = &mut reconcile {
+        reconcile.run(ctx)?;
+    }
     let mut root = None;
     loop {
-        let Some(item) = next(input)? else { return Ok(Exit::OK) };
+        let Some(item) = next(input)? else { break };
         let begin = match item.drr.body {
-            DrrBody::End(_) => return Ok(Exit::OK),
+            DrrBody::End(_) => break,
             DrrBody::Begin(begin) => begin,
             _ => return Err(failed(PLAIN, "invalid stream (bad record type)")),
         };
@@ -97,4 +107,23 @@ pub fn receive(
         let wishes = if is_first { wishes } else { &none };
         one::receive(verb, wishes, Stream { begin, item, root: &root, listed }, input, ctx)?;
     }
+    // What was received may be the new parent of what is here.
+    match reconcile.map_or(Ok(true), |mut reconcile| reconcile.run(ctx))? {
+        true => Ok(Exit::OK),
+        false => Ok(Exit::FAILED),
+    }
+}
+
+/// The dataset that the topmost dataset of a package becomes.
+fn top(verb: &Receive, head: &Item) -> Result<String, Failure> {
+    let DrrBody::Begin(begin) = &head.drr.body else {
+        return Err(failed(PLAIN, "invalid stream (bad magic number)"));
+    };
+    let rest = match verb.without_pool || verb.last_part {
+        true => appended(verb, &sent_name(begin)?, "")?,
+        false => String::new(),
+    };
+    let slash = if rest.is_empty() || rest.starts_with(['/', '@']) { "" } else { "/" };
+    let whole = format!("{}{slash}{rest}", verb.name);
+    Ok(whole.split('@').next().unwrap_or_default().to_owned())
 }

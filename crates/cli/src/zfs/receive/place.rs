@@ -45,7 +45,7 @@ impl Place {
 }
 
 /// The part of the sent name that is appended to the one given.
-fn appended(verb: &Receive, sent: &str, root: &str) -> Result<String, Failure> {
+pub(super) fn appended(verb: &Receive, sent: &str, root: &str) -> Result<String, Failure> {
     let dataset = sent.split('@').next().unwrap_or_default();
     let no_snapshot = |option: &str| match verb.name.contains('@') {
         true => Err(failed(super::PLAIN, format!("invalid argument - snapshot not allowed with {option}"))),
@@ -68,14 +68,19 @@ fn appended(verb: &Receive, sent: &str, root: &str) -> Result<String, Failure> {
     }
 }
 
-/// A snapshot of the pool with this guid.
+/// A snapshot of the pool with this guid. The same snapshot may have been received several times: the one nearest to the
+/// target is found, at it or below the nearest of its ancestors.
 #[doc(alias = "guid_to_name")]
 pub fn by_guid(target: &Target, guid: u64) -> Option<String> {
     let _quiet = target.pool.quiet();
-    let root = target.view.dsl.dir(&target.pool.name()).ok()?;
-    let all = target.view.dsl.walk(root).filter_map(Result::ok);
-    let heads = all.filter(|dir| !dir.is_internal()).filter_map(|dir| dir.head().ok());
-    heads.filter_map(|head| head.snapshots().ok()).flatten().find(|s| s.phys.guid == guid).map(|s| s.name)
+    let ends = target.name.match_indices('/').map(|(end, _)| end).chain([target.name.len()]);
+    let tops: Vec<_> = ends.filter_map(|end| target.name.get(..end)).collect();
+    tops.into_iter().rev().find_map(|top| {
+        let all = target.view.dsl.walk(target.view.dsl.dir(top).ok()?).filter_map(Result::ok);
+        let heads = all.filter(|dir| !dir.is_internal()).filter_map(|dir| dir.head().ok());
+        let snapshots = heads.filter_map(|head| head.snapshots().ok()).flatten();
+        snapshots.into_iter().find(|snapshot| snapshot.phys.guid == guid).map(|snapshot| snapshot.name)
+    })
 }
 
 impl Receive {
@@ -143,6 +148,10 @@ impl Receive {
         let target = Target { name: place.dataset.clone(), ..target };
         if !delegated::may_receive(self, &place.dataset, place.origin.as_deref(), ctx)? {
             return Err(failed(action, "permission denied"));
+        }
+        if self.heal {
+            self.check_healed(begin, &place, &target, ctx)?;
+            return Ok((place, target));
         }
         match place.exists {
             true => self.check_existing(begin.objset_type.into(), begin, &place, &target)?,
