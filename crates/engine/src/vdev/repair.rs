@@ -106,7 +106,7 @@ impl Top {
         for write in &plan.writes {
             for side in 0..self.side_count(write.child) {
                 let of_side = |read: &&ChildRead| read.side == side && touches(write, read);
-                let is_bad = mend == Mend::All || bad.iter().any(|read| of_side(&read));
+                let is_bad = mend == Mend::All || bad.iter().any(of_side);
                 let leaf = self.leaf_at(write.child, side, write.offset).filter(|leaf| leaf.is_writable());
                 if let (true, Some(leaf), Some(at)) = (is_bad, leaf, write.area.leaf_offset(write.offset)) {
                     writes.push((leaf, at, write.parts.clone()));

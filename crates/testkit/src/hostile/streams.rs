@@ -1,4 +1,10 @@
 //! Forged send streams, with checksums that are right unless the checksum is what is forged.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "only tests run this, and end with it"
+)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

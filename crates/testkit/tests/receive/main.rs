@@ -1,7 +1,13 @@
 //! Streams that OpenZFS made, received into pools of ours: judged by zdb, by what the source held, and by sending what
 //! was received again.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test must say so"
+)]
 
 mod cut;
 mod forged;

@@ -85,8 +85,7 @@ pub fn receive(
         reconcile.run(ctx)?;
     }
     let mut root = None;
-    loop {
-        let Some(item) = next(input)? else { break };
+    while let Some(item) = next(input)? {
         let begin = match item.drr.body {
             DrrBody::End(_) => break,
             DrrBody::Begin(begin) => begin,
