@@ -1,6 +1,7 @@
 //! `aquifer dedup`: out-of-band dedup of datasets of imported pools ([`engine::sharing`]).
 
 use std::fs::File;
+use std::io::Write as _;
 
 use clap::Args;
 use engine::sharing::{Amount, Found, MEMORY_MIN, Outcome as Done, Step, Target as Shared, Watch, share};
@@ -209,6 +210,24 @@ impl Dedup {
         document.insert("passes".into(), style.number(done.passes));
         document.insert("datasets".into(), Value::Object(rows.iter().map(dataset).collect()));
         Ok(print(&mut *ctx.out, &Value::Object(document))?)
+    }
+}
+
+/// Tells the user at a terminal that `dedup=on` does not change what is stored already. Programs take a line on standard
+/// error for a failure, so nothing is written elsewhere.
+pub(crate) fn remark(settings: &[String], target: &Target, ctx: &Ctx) {
+    const LEAST: u64 = 1 << 20;
+    let turns_on = |word: &String| word.strip_prefix("dedup=").is_some_and(|value| value != "off");
+    let Some(mut terminal) = ctx.terminal().filter(|_| settings.iter().any(turns_on)) else { return };
+    let stored = target.dataset().map_or(0, |dataset| dataset.phys.referenced_bytes);
+    if stored >= LEAST {
+        let (stored, name) = (nicebytes(stored), &target.name);
+        // A terminal that is gone shows nothing.
+        let _ = writeln!(
+            terminal,
+            "{stored} are stored already and stay as they are: 'aquifer advise dedup {name}' estimates what is equal, \
+             'aquifer dedup {name}' shares it"
+        );
     }
 }
 

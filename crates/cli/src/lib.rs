@@ -7,6 +7,7 @@
 //!
 //! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
+mod advise;
 mod asked;
 mod bar;
 mod browse;

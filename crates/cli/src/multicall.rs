@@ -8,6 +8,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::json;
 
+use crate::advise::Advise;
 use crate::asked::Asked;
 use crate::browse::Browse;
 use crate::ctx::Ctx;
@@ -72,6 +73,8 @@ pub enum Command {
     Verify(Verify),
     /// Keep a copy of datasets, here or on another machine
     Replicate(Replicate),
+    /// Say what dedup, compression or a record size would save and cost
+    Advise(Advise),
     /// Share equal blocks of datasets that are in use
     Dedup(Dedup),
     /// Mount a pool's file systems over FUSE
@@ -110,6 +113,7 @@ impl Verb for Command {
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
             Command::Replicate(v) => v.run(ctx),
+            Command::Advise(v) => v.run(ctx),
             Command::Dedup(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
             Command::MountHelper(v) => v.run(ctx),

@@ -10,6 +10,7 @@ use super::quota;
 use super::target::Target;
 use super::unheeded;
 use crate::ctx::Ctx;
+use crate::dedup::remark;
 use crate::session::why;
 use crate::settings::{When, of_dataset};
 use crate::verb::{Exit, Failure, Outcome, Verb};
@@ -43,7 +44,13 @@ impl Verb for Set {
         for name in names {
             let target = Target::of(name, ctx).and_then(|target| Ok((target.types()?, target)));
             let (done, code) = match target {
-                Ok((types, target)) => (self.one(settings, &target, types, ctx), Exit::MINUS_ONE),
+                Ok((types, target)) => {
+                    let done = self.one(settings, &target, types, ctx);
+                    if done.is_ok() {
+                        remark(settings, &target, ctx);
+                    }
+                    (done, Exit::MINUS_ONE)
+                }
                 Err(failure) => (Err(failure), Exit::FAILED),
             };
             if let Err(failure) = done {
