@@ -279,3 +279,26 @@ fn unreadable_blocks_must_be_accepted() {
     write_on(&spa, "logged");
     spa.export().unwrap();
 }
+
+#[test]
+fn a_damaged_clone_table_refuses_clones_and_the_pool_goes_on() {
+    let Some(dir) = copy("reflink") else { return };
+    let name = name_of(dir.path());
+    let hurt = destroy(dir.path(), &name, |pool| {
+        let heads = objects(pool, "clones").into_iter().chain(objects(pool, "clone counters"));
+        heads.flat_map(|number| blocks(pool, number, 0)).collect()
+    });
+    assert!(hurt > 0);
+    let spa = pools::import_dir(dir.path(), &name).unwrap();
+    let damaged = spa.shared.damaged();
+    assert!(damaged[0].0.starts_with("clone table"), "{damaged:?}");
+    write_on(&spa, &name);
+    assert!(spa.shared.refuses_clones().is_some());
+    spa.export().unwrap();
+    drop(spa);
+    let spa = rebuild(dir.path(), &name);
+    assert!(spa.shared.damaged().is_empty());
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir.path(), &name, BOTH);
+}

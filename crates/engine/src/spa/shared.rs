@@ -104,6 +104,11 @@ impl Shared {
         dedup.chain(clones).collect()
     }
 
+    /// Why no block can be cloned: a clone table that is damaged.
+    pub fn refuses_clones(&self) -> Option<Error> {
+        self.brt.damaged().into_iter().map(|(_, why)| why).next()
+    }
+
     /// Bytes that the pool would need more if every block had one owner.
     pub fn saved(&self) -> u64 {
         self.ddt.saved().saturating_add(self.brt.saved())

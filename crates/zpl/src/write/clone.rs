@@ -143,6 +143,10 @@ impl FsWriter {
         if spa.feature(Feature::BlockCloning).is_none() {
             return Err(Error::unsupported("the feature block_cloning of the pool is not enabled"));
         }
+        // A reference that cannot be counted would suspend the pool when it is written.
+        if let Some(why) = spa.shared.refuses_clones() {
+            return Err(Error::unsupported("a clone table of the pool is damaged").because(why));
+        }
         let theirs = source.objset();
         if theirs != self.objset.id && !spa.pool.dsl.keys.same_key(theirs, self.objset.id)? {
             return Err(Error::new(Kind::OtherDevice, "the files are encrypted by different keys"));
