@@ -61,6 +61,7 @@ pub mod space;
 mod space_store;
 mod spares;
 pub mod sparing;
+pub mod split;
 pub mod suspension;
 pub mod sweep;
 mod sync;
@@ -111,6 +112,9 @@ pub use upgrade::is_version;
 
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_millis(100);
+
+/// Stack of the sync thread. `zpool split` writes txgs of another pool on it.
+const STACK: usize = 8 << 20;
 
 /// How often is asked whether a heartbeat is due.
 const BEAT_TICK: Duration = Duration::from_millis(100);
@@ -483,7 +487,7 @@ impl Spa {
         };
         std::thread::Builder::new().name(format!("mmp-{}", self.pool.name)).spawn(beat)?;
         let name = format!("txg-{}", self.pool.name);
-        *self.thread.lock() = Some(std::thread::Builder::new().name(name).spawn(work)?);
+        *self.thread.lock() = Some(std::thread::Builder::new().name(name).stack_size(STACK).spawn(work)?);
         self.start_activities();
         Ok(())
     }

@@ -82,6 +82,7 @@ fn facts(label: &NvList) -> PoolFacts {
         hostid: number("hostid"),
         hostname: word("hostname").unwrap_or_default(),
         features_for_read: features.unwrap_or_default(),
+        split: None,
     }
 }
 

@@ -196,6 +196,7 @@ impl Import {
             rewind: self.rewind || self.txg.is_some(),
             checkpoint: self.rewind_to_checkpoint,
             force: false,
+            split: false,
         }
     }
 

@@ -35,10 +35,13 @@ pub(super) struct Autotrim {
     runs: AtomicBool,
     /// The txg on disk when it last trimmed.
     last: AtomicU64,
+    /// Held during a step.
+    step: Mutex<()>,
 }
 
 impl Activity for Autotrim {
     fn step(&self) -> Result<Step> {
+        let _held = self.step.lock();
         let spa = self.spa.lock().upgrade();
         let Some(spa) = spa.filter(|_| self.on.load(Ordering::Acquire)) else {
             self.runs.store(false, Ordering::Release);
@@ -91,6 +94,11 @@ impl Spa {
         if on && !self.autotrim.runs.swap(true, Ordering::AcqRel) {
             self.start_steps(&(Arc::clone(&self.autotrim) as Arc<dyn Activity>));
         }
+    }
+
+    /// Waits for the step under way. The next one sees the vdev tree that is in force now.
+    pub(super) fn settle_autotrim(&self) {
+        drop(self.autotrim.step.lock());
     }
 
     /// The property as an earlier import left it.

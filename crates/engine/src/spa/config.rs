@@ -42,6 +42,8 @@ impl PoolConfig {
             hostid: list.u64("hostid").unwrap_or(0),
             hostname: text("hostname").unwrap_or_default(),
             features_for_read: Vec::new(),
+            // Only the import that wrote it knows what to do with it.
+            split: None,
         };
         Ok(Self { facts, root: root.clone(), dirty: false })
     }

@@ -167,6 +167,7 @@ fn facts(new: &NewPool) -> PoolFacts {
         hostid: new.hostid,
         hostname: new.hostname.clone(),
         features_for_read: Vec::new(),
+        split: None,
     }
 }
 

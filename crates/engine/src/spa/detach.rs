@@ -115,7 +115,7 @@ impl Spa {
     }
 
     #[doc(alias = "vdev_dtl_required")]
-    fn may_leave(&self, tree: &Tree, guid: u64) -> Result<()> {
+    pub(super) fn may_leave(&self, tree: &Tree, guid: u64) -> Result<()> {
         let Some(leaf) = tree.leaf(guid) else { return Ok(()) };
         let needed = tree
             .tops()
@@ -159,17 +159,7 @@ impl Spa {
                 last.remove("is_spare");
                 set(last, UNSPARE, 1);
             }
-            match children.as_mut_slice() {
-                [only] => {
-                    let only = std::mem::take(only);
-                    *parent = take_place(parent, only, is_top, kind == "spare", &mut out.renamed);
-                }
-                _ => {
-                    (0..).zip(&mut children).for_each(|(id, child)| set(child, "id", id));
-                    parent.remove("children");
-                    parent.add("children", children);
-                }
-            }
+            close_ranks(parent, children, (is_top, kind == "spare"), &mut out.renamed);
         });
         out.root = root;
         Ok(out)
@@ -247,6 +237,34 @@ fn change_place(vdev: &mut NvList, guid: u64, change: &mut dyn FnMut(&mut NvList
             children.iter_mut().any(|child| change_place(child, guid, change))
         }
         _ => false,
+    }
+}
+
+/// Takes a leaf from a mirror that is a top-level vdev; `renamed` gets the leaf whose guid changes, if there is one.
+#[doc(alias = "vdev_split")]
+pub(super) fn leave_mirror(mirror: &mut NvList, leaf: u64, renamed: &mut Vec<(u64, u64)>) {
+    let mut children = mirror.nvlist_array("children").unwrap_or_default().to_vec();
+    children.retain(|child| child.u64("guid") != Some(leaf));
+    close_ranks(mirror, children, (true, false), renamed);
+}
+
+/// What becomes of a vdev whose `children` are left.
+fn close_ranks(
+    parent: &mut NvList,
+    mut children: Vec<NvList>,
+    (is_top, was_spare): (bool, bool),
+    renamed: &mut Vec<(u64, u64)>,
+) {
+    match children.as_mut_slice() {
+        [only] => {
+            let only = std::mem::take(only);
+            *parent = take_place(parent, only, is_top, was_spare, renamed);
+        }
+        _ => {
+            (0..).zip(&mut children).for_each(|(id, child)| set(child, "id", id));
+            parent.remove("children");
+            parent.add("children", children);
+        }
     }
 }
 

@@ -88,7 +88,7 @@ pub fn missing_logs(pool: &Pool) -> Vec<u64> {
 /// `Unsupported` with the reason when this build can read the pool but not write it; nothing has been changed then.
 pub fn import(env: &Env, source: ImportSource, options: &ImportOptions) -> Result<Arc<Spa>> {
     let name = source.name.clone();
-    import_some(env, source, options, None).map_err(|e| e.in_pool(&name))
+    import_some(env, source, options, None, None).map_err(|e| e.in_pool(&name))
 }
 
 /// As [`import()`]; space maps and tables are replaced by what a walk over the pool derived.
@@ -102,14 +102,33 @@ pub fn import_rebuilt(
     derived: Derived,
 ) -> Result<Arc<Spa>> {
     let name = source.name.clone();
-    import_some(env, source, options, Some(derived)).map_err(|e| e.in_pool(&name))
+    import_some(env, source, options, Some(derived), None).map_err(|e| e.in_pool(&name))
 }
+
+/// Opens a pool that is being split off; `first` makes its first txg, and nothing is continued that the other pool had
+/// begun.
+///
+/// # Errors
+/// As [`import()`], and those of `first`.
+pub(super) fn import_split(
+    env: &Env,
+    source: ImportSource,
+    options: &ImportOptions,
+    first: First<'_>,
+) -> Result<Arc<Spa>> {
+    let name = source.name.clone();
+    import_some(env, source, options, None, Some(first)).map_err(|e| e.in_pool(&name))
+}
+
+/// Makes the first txg of a pool.
+pub(super) type First<'a> = &'a dyn Fn(&Spa) -> Result<()>;
 
 fn import_some(
     env: &Env,
     source: ImportSource,
     options: &ImportOptions,
     mut derived: Option<Derived>,
+    first: Option<First<'_>>,
 ) -> Result<Arc<Spa>> {
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
     if options.force {
@@ -193,6 +212,10 @@ fn import_some(
     let dirty = Arc::new(Dirty::default());
     let config = Mutex::new(config);
     let spa = Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, shared), uberblock);
+    if let Some(first) = first {
+        first(&spa)?;
+        return Ok(spa);
+    }
     if back {
         spa.go_back(synced)?;
         clear_logs(&spa, uberblock.txg)?;

@@ -92,6 +92,7 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let directory = Zap::open(&mos.object(names::MOS_DIRECTORY_OBJECT)?)?;
     let mut notes = Vec::new();
     let config = match trusted_config(&mos, &directory) {
+        _ if options.split => source.config.clone(),
         Ok(config) => {
             trust(&zio, source, &config, reflow)?;
             config

@@ -135,6 +135,16 @@ impl Spa {
         self.store_aux(mos::SPARES, all, tx)
     }
 
+    /// Lists no spares and cache devices any more (syncing context).
+    pub(super) fn unlist_all_aux(&self, tx: &Tx) -> Result<()> {
+        for name in [mos::SPARES, mos::L2CACHE] {
+            if self.aux_list(name)?.0.is_some() {
+                self.store_aux(name, Vec::new(), tx)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Lists spares and cache devices under the paths where they are now, by guid: who opens the pool from its
     /// configuration alone finds them there.
     #[doc(alias("spa_load_spares", "spa_load_l2cache"))]

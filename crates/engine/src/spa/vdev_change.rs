@@ -160,7 +160,7 @@ impl Spa {
 
     /// Frees DTLs and ZAPs of vdevs that are no longer in the tree.
     #[doc(alias("vdev_destroy_unlink_zap", "vdev_dtl_sync"))]
-    fn free_left(&self, before: &NvList, tx: &Tx) -> Result<()> {
+    pub(super) fn free_left(&self, before: &NvList, tx: &Tx) -> Result<()> {
         let kept = objects(self.config.lock().root());
         let gone: Vec<(bool, u64)> = objects(before).difference(&kept).copied().collect();
         if gone.is_empty() {

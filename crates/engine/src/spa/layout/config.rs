@@ -98,6 +98,32 @@ pub struct PoolFacts {
     pub hostname: String,
     /// Guids of active features without which the MOS can't be read, in the order of the pool's first use.
     pub features_for_read: Vec<String>,
+    /// What is left to say of `zpool split`.
+    pub split: Option<SplitNote>,
+}
+
+/// What configurations say of `zpool split`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SplitNote {
+    /// The pool is being split: the guids of the leaves that leave, by top-level vdev; 0 for one that stays.
+    #[doc(alias = "ZPOOL_CONFIG_SPLIT_LIST")]
+    Leaving(Vec<u64>),
+    /// The pool was split off the pool of this guid, and has not been imported since.
+    #[doc(alias = "ZPOOL_CONFIG_SPLIT_GUID")]
+    From(u64),
+}
+
+impl SplitNote {
+    /// The entry `split` of the MOS's configuration.
+    #[doc(alias = "spa_config_splitting")]
+    fn list(&self) -> NvList {
+        let mut list = NvList::new();
+        match self {
+            Self::Leaving(leaves) => list.add("split_list", leaves.clone()),
+            Self::From(guid) => list.add("split_guid", *guid),
+        };
+        list
+    }
 }
 
 impl PoolFacts {
@@ -125,7 +151,11 @@ impl PoolFacts {
         if !holes.is_empty() {
             list.add("hole_array", holes);
         }
-        list.add("vdev_children", count(tops)).add("vdev_tree", tree);
+        list.add("vdev_children", count(tops));
+        if let Some(SplitNote::From(guid)) = self.split {
+            list.add("split_guid", guid);
+        }
+        list.add("vdev_tree", tree);
         let mut features = NvList::new();
         for guid in &self.features_for_read {
             features.add(guid.as_str(), NvValue::Boolean);
@@ -136,6 +166,9 @@ impl PoolFacts {
     /// The configuration that the pool keeps in its MOS; `root` is its vdev tree.
     pub fn mos_config(&self, root: &NvList) -> NvList {
         let mut list = self.head(root.u64("guid").unwrap_or(0));
+        if let Some(split) = &self.split {
+            list.add("split", split.list());
+        }
         list.add("com.delphix:has_per_vdev_zaps", NvValue::Boolean);
         self.tail(&mut list, root, root.clone());
         list

@@ -162,6 +162,7 @@ fn labels_have_what_openzfs_writes() {
         hostid: 1,
         hostname: "host".into(),
         features_for_read: vec!["com.delphix:hole_birth".into()],
+        split: None,
     };
     let edited = config::find(&root, leaf).unwrap();
     assert_eq!(keys(edited), ["type", "id", "guid", "path", "DTL", "create_txg", config::LEAF_ZAP]);

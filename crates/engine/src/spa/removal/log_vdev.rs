@@ -21,7 +21,11 @@ impl Spa {
                 if spa.space.bytes_in_use(vdev) != 0 {
                     return Err(Error::new(Kind::Busy, BUSY));
                 }
-                spa.leave_hole(&spa.datasets.at(tx, spa), vdev)
+                let path = spa.top_config(vdev)?.str("path").unwrap_or("-").to_owned();
+                spa.leave_hole(&spa.datasets.at(tx, spa), vdev)?;
+                spa.log("vdev remove", "", 0, &format!("{} vdev (log) {path}", spa.pool.name), tx)?;
+                spa.notify("vdev_remove_dev");
+                Ok(())
             })
         });
         if done.is_err() {
@@ -30,7 +34,11 @@ impl Spa {
         done
     }
 
-    fn leave_hole(&self, at: &MosTx<'_>, vdev: u64) -> Result<()> {
+    /// A log vdev from which nothing is allocated leaves the configuration (syncing context).
+    ///
+    /// # Errors
+    /// When the MOS cannot be read or written.
+    pub(in crate::spa) fn leave_hole(&self, at: &MosTx<'_>, vdev: u64) -> Result<()> {
         let old = self.top_config(vdev)?;
         let tops = self.config.lock().root().nvlist_array("children").map_or(0, <[_]>::len);
         let is_last = u64::try_from(tops).is_ok_and(|tops| vdev.saturating_add(1) == tops);
@@ -51,9 +59,6 @@ impl Spa {
             self.destroy_zap(at, zap)?;
         }
         self.pool.zio.set_tree(Arc::new(tree));
-        let path = old.str("path").unwrap_or("-");
-        self.log("vdev remove", "", 0, &format!("{} vdev (log) {path}", self.pool.name), at.tx)?;
-        self.notify("vdev_remove_dev");
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ impl Spa {
     /// # Errors
     /// `Busy` when records wait to be replayed.
     #[doc(alias("spa_reset_logs", "zil_reset"))]
-    pub(super) fn reset_logs(&self) -> Result<()> {
+    pub(in crate::spa) fn reset_logs(&self) -> Result<()> {
         for log in self.datasets.logs() {
             let suspended = log.suspend();
             log.resume();
@@ -58,7 +58,7 @@ impl Spa {
     }
 
     /// Object sets of file systems and volumes that name a log.
-    fn logged(&self) -> Result<Vec<Arc<Objset>>> {
+    pub(in crate::spa) fn logged(&self) -> Result<Vec<Arc<Objset>>> {
         let view = self.mos.view();
         let mut found = Vec::new();
         for object in view.objects() {

@@ -45,7 +45,7 @@ pub enum SweepKind {
 }
 
 impl SweepKind {
-    const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
+    pub(super) const ALL: [Self; 2] = [Self::Initialize, Self::Trim];
 
     /// Its word in the history.
     fn word(self) -> &'static str {
