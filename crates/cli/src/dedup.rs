@@ -147,6 +147,10 @@ impl Verb for Dedup {
         let done = share(spa, &targets, memory, self.dry_run, &mut shown);
         shown.bar.clear();
         let done = done.map_err(|e| refused(first, &e))?;
+        if !self.dry_run {
+            // What is reported is on disk.
+            spa.sync()?;
+        }
         let rows: Vec<_> = targets.iter().map(|target| target.name.as_str()).zip(&done.found).collect();
         match self.json {
             true => self.print_json(&rows, &done, ctx)?,
