@@ -88,6 +88,7 @@ fn of_zpool(zpool: &Zpool) -> (Deed, Vec<String>) {
         ZpoolVerb::Attach(v) => (Change, one(&v.pool)),
         ZpoolVerb::Replace(v) => (Change, one(&v.pool)),
         ZpoolVerb::Detach(v) => (Change, one(&v.pool)),
+        ZpoolVerb::Split(v) => (Change, one(&v.pool)),
         ZpoolVerb::Export(v) => (Change, v.pools.clone()),
         ZpoolVerb::Set(v) => (Change, one(&v.pool)),
         ZpoolVerb::Sync(v) => (Change, v.pools.clone()),

@@ -2,7 +2,7 @@
 //!
 //! Source: the messages of libzfs and of the commands of OpenZFS 2.3.2, run without privileges.
 
-use crate::asked::{Asked, other};
+use crate::asked::Asked;
 use crate::multicall::Command;
 use crate::verb::Failure;
 use crate::zfs::ZfsVerb;
@@ -44,6 +44,7 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
             plain("replace", &format!("{} with {}", v.device, v.new_device.as_ref().unwrap_or(&v.device)))
         }
         ZpoolVerb::Detach(v) => plain("detach", &v.device),
+        ZpoolVerb::Split(v) => Failure::failed(format!("Unable to split {}: {DENIED}", v.pool)),
         ZpoolVerb::Export(v) => quoted("export", &first(&v.pools)),
         ZpoolVerb::Set(v) => quoted("set property for", &v.pool),
         ZpoolVerb::Checkpoint(v) if v.discard => quoted("discard checkpoint in", &first(&v.pools)),
@@ -71,10 +72,7 @@ fn of_zpool(verb: &ZpoolVerb) -> Failure {
 
 /// Verbs without a module.
 fn without_module(words: &[std::ffi::OsString]) -> Failure {
-    let names = other(words);
-    let name = |at: usize| names.get(at).map_or("", String::as_str);
     match words.first().and_then(|word| word.to_str()).unwrap_or_default() {
-        "split" => Failure::failed(format!("Unable to split {}: {DENIED}", name(0))),
         "program" => Failure::failed("Permission denied. Channel programs must be run as root."),
         _ => Failure::failed(DENIED),
     }

@@ -22,7 +22,7 @@ use crate::verb::Exit;
 const WIDTH: usize = 80;
 
 /// OpenZFS's name of a missing argument, where it differs from `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 31] = [
+const MISSING: [(&str, &str, &str); 33] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
@@ -34,6 +34,8 @@ const MISSING: [(&str, &str, &str); 31] = [
     ("zpool replace", "device", "missing <device> specification"),
     ("zpool detach", "pool", "missing pool name argument"),
     ("zpool detach", "device", "missing <device> specification"),
+    ("zpool split", "pool", "Missing pool name"),
+    ("zpool split", "newpool", "Missing new pool name"),
     ("zpool resilver", "pool", "missing pool name argument"),
     ("zpool online", "pool", "missing pool name"),
     ("zpool online", "device", "missing device name"),

@@ -151,3 +151,43 @@ fn a_device_that_has_left_is_free_at_once() {
     live.ok("zpool destroy other");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn mirrors_are_split() {
+    let live = Live::new();
+    let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} mirror {c} {d} log {e}"));
+    live.ok("zfs create -o mountpoint=none tank/home");
+    live.ok("zfs snapshot tank/home@now");
+    assert_eq!(
+        live.ok("zpool split -n tank half"),
+        format!("would create 'half' with the following layout:\n\n\thalf\n\t  {b}\n\t  {d}\n")
+    );
+    assert_eq!(live.fails("zpool split tank tank"), "Unable to split tank: pool already exists\n");
+    assert_eq!(live.fails("zpool split tank mirror"), "Unable to split tank: name is reserved\n");
+    assert_eq!(
+        live.fails(&format!("zpool split tank half {a} {b}")),
+        "Unable to split tank: Device list must include at most one disk from each mirror\n"
+    );
+    assert_eq!(live.fails("zpool split tank half mirror"), "Cannot use 'mirror' as a device for splitting\n");
+    assert_eq!(names(&live), "tank mirror-0 a b mirror-1 c d logs e");
+    live.ok(&format!("zpool split tank half {a}"));
+    assert_eq!(names(&live), "tank b c logs e");
+    let history = live.ok("zpool history -i tank");
+    assert!(history.contains(&format!("detach vdev={a}")) && history.contains("zpool split tank half"));
+    live.ok(&format!("zpool import -d {} half", live.disks().display()));
+    assert!(live.ok("zpool history -i half").contains("split from pool tank"));
+    assert_eq!(live.ok("zfs list -H -o name -t all -r half"), "half\nhalf/home\nhalf/home@now\n");
+    assert_eq!(
+        live.fails("zpool split half third"),
+        "Unable to split half: Source pool must be composed only of mirrors\n\n"
+    );
+    live.ok(&format!("zpool attach -w half {a} {}", live.disk("f", 80)));
+    live.ok(&format!("zpool attach -w half {d} {}", live.disk("g", 80)));
+    let root = live.dir.path().join("root");
+    live.ok(&format!("zpool split -R {} -o comment=copy half third", root.display()));
+    assert_eq!(live.ok("zpool get -H -o value comment third"), "copy\n");
+    for pool in ["third", "half", "tank"] {
+        live.export_and_verify(pool);
+    }
+}

@@ -38,6 +38,7 @@ mod scrub;
 mod set;
 mod simple;
 pub mod sizes;
+mod split;
 pub mod status;
 mod status_json;
 mod sweep;
@@ -94,6 +95,8 @@ pub enum ZpoolVerb {
     Replace(attach::Replace),
     /// Detach a device from a mirror
     Detach(attach::Detach),
+    /// Make a new pool of one device of each mirror
+    Split(split::Split),
     /// Export pools
     Export(export::Export),
     /// Set a property of a pool
@@ -184,6 +187,7 @@ impl Verb for Zpool {
             ZpoolVerb::Attach(v) => v.run(ctx),
             ZpoolVerb::Replace(v) => v.run(ctx),
             ZpoolVerb::Detach(v) => v.run(ctx),
+            ZpoolVerb::Split(v) => v.run(ctx),
             ZpoolVerb::Export(v) => v.run(ctx),
             ZpoolVerb::Set(v) => v.run(ctx),
             ZpoolVerb::Sync(v) => v.run(ctx),

@@ -1,0 +1,229 @@
+//! `zpool split`.
+//!
+//! Source of what is said: `zpool_do_split`, zpool_main.c; `zpool_vdev_split`, libzfs_pool.c; OpenZFS 2.4.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use clap::Args;
+use daemon::ops::ImportPool;
+use daemon::registry::Manner;
+use engine::Kind;
+use engine::dsl::props::PropValue;
+use engine::spa::OpenOptions;
+use engine::spa::split::Split as Request;
+use engine::vdev::config::AllocBias;
+use zcommon::names::check_new_pool;
+use zutil::names::vdev_name;
+use zutil::tree::VdevNode;
+
+use super::device::means;
+use super::layouts::Sections;
+use super::simple::named;
+use super::vdev_names::VdevNames;
+use super::vdevs;
+use crate::ctx::Ctx;
+use crate::session;
+use crate::settings::{self, PoolSetting, When, of_pool};
+use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zfs::keys::LoadKey;
+
+/// Words that stand for several devices.
+const GROUPS: [&str; 8] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special", "dedup"];
+
+/// Make a new pool of one device of each mirror of a pool.
+#[derive(Debug, Args)]
+pub struct Split {
+    #[command(flatten)]
+    pub(crate) names: VdevNames,
+    /// Only show what the new pool would be made of.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// Load the keys of the new pool (with -R).
+    #[arg(short = 'l')]
+    pub load_keys: bool,
+    /// Import the new pool with this folder as its root; without, it is left exported.
+    #[arg(short = 'R', value_name = "ALTROOT")]
+    pub root: Option<String>,
+    /// A property of the new pool, or (with -R) mount options.
+    #[arg(short = 'o', value_name = "PROPERTY=VALUE|MNTOPTS")]
+    pub options: Vec<String>,
+    /// The pool.
+    pub pool: String,
+    /// Name of the new pool.
+    pub newpool: String,
+    /// Its devices, at most one of each mirror; of the other mirrors the last one.
+    #[arg(value_name = "DEVICE")]
+    pub devices: Vec<String>,
+}
+
+/// What the new pool gets.
+struct Wishes {
+    stored: Vec<(String, PropValue)>,
+    manner: Manner,
+}
+
+impl Split {
+    fn cannot(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::failed(format!("Unable to split {}: {why}", self.pool))
+    }
+
+    /// The properties, and the mount options.
+    fn options(&self) -> (Vec<String>, Vec<String>) {
+        self.options.iter().cloned().partition(|word| word.contains('='))
+    }
+
+    fn wishes(&self, props: &[String]) -> Result<Wishes, String> {
+        let altroot = self.root.clone();
+        let mut wishes = Wishes {
+            stored: Vec::new(),
+            manner: Manner { altroot, cached: false, cachefile: None, no_mount: false },
+        };
+        for (name, value) in settings::split(props)? {
+            match of_pool(&name, &value, When::New)? {
+                PoolSetting::Stored(name, value) => wishes.stored.push((name, value)),
+                PoolSetting::Altroot(root) => wishes.manner.altroot = Some(root),
+                PoolSetting::Cachefile(path) => wishes.manner.set_cachefile(&path),
+                PoolSetting::Readonly(false) => {}
+                _ => return Err(format!("property '{name}' can only be set at import time")),
+            }
+        }
+        Ok(wishes)
+    }
+
+    /// The paths of the devices that were named.
+    #[doc(alias = "split_mirror_vdev")]
+    fn paths(&self, ctx: &Ctx) -> Result<Vec<PathBuf>, Failure> {
+        if let Some(word) = self.devices.iter().find(|word| GROUPS.contains(&word.as_str())) {
+            return Err(Failure::failed(format!("Cannot use '{word}' as a device for splitting")));
+        }
+        let path = |word: &String| match vdevs::find(word, ctx) {
+            Ok(leaf) => Ok(leaf.path),
+            Err(why) => {
+                let why = why.message().unwrap_or_default();
+                let what = "Unable to build a pool from the specified devices";
+                Err(Failure::failed(format!("{why}\n{what}")))
+            }
+        };
+        self.devices.iter().map(path).collect()
+    }
+
+    /// The devices of the new pool, each with its class.
+    #[doc(alias = "zpool_vdev_split")]
+    fn choose(&self, tree: &VdevNode, ctx: &Ctx) -> Result<Vec<(AllocBias, VdevNode)>, Failure> {
+        let paths = self.paths(ctx)?;
+        let is_named = |leaf: &VdevNode| {
+            let path = leaf.path.as_deref().unwrap_or_default();
+            paths.iter().any(|named| named.as_os_str().as_bytes() == path)
+                || paths.iter().any(|named| named.to_str().is_some_and(|named| means(leaf, named)))
+        };
+        let (mut chosen, mut found) = (Vec::new(), 0);
+        for top in &tree.children {
+            if top.is_log || matches!(top.kind.as_str(), "hole" | "indirect") {
+                continue;
+            }
+            let Some(last) = top.children.last().filter(|_| top.kind == "mirror") else {
+                return Err(self.cannot("Source pool must be composed only of mirrors\n"));
+            };
+            let named = top.children.iter().find(|leaf| is_named(leaf));
+            found += usize::from(named.is_some());
+            let class = match top.bias.as_deref() {
+                Some("special") => AllocBias::Special,
+                Some("dedup") => AllocBias::Dedup,
+                _ => AllocBias::Normal,
+            };
+            chosen.push((class, named.unwrap_or(last).clone()));
+        }
+        match found == paths.len() {
+            true => Ok(chosen),
+            false => Err(self.cannot("Device list must include at most one disk from each mirror")),
+        }
+    }
+
+    fn show(&self, chosen: &[(AllocBias, VdevNode)], ctx: &mut Ctx) -> Outcome {
+        let mut sections = Sections::default();
+        for (class, leaf) in chosen {
+            sections.add(*class, vec![(0, vdev_name(leaf, self.names.style(), false))]);
+        }
+        writeln!(ctx.out, "would create '{}' with the following layout:\n", self.newpool)?;
+        ctx.out.write_all(sections.text(&self.newpool).as_bytes())?;
+        Ok(Exit::OK)
+    }
+
+    /// Imports the new pool and mounts its file systems.
+    fn import(
+        &self,
+        guid: u64,
+        paths: &[PathBuf],
+        manner: Manner,
+        options: &[String],
+        ctx: &mut Ctx,
+    ) -> Outcome {
+        let candidate = zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid);
+        let missing = || Failure::cannot("open", &self.newpool, "no such pool");
+        let new = ImportPool {
+            candidate: candidate.ok_or_else(missing)?,
+            rename: None,
+            temporary: false,
+            read_only: false,
+            force: false,
+            missing_log: false,
+            open: OpenOptions::default(),
+            manner,
+            derived: None,
+        };
+        let imported = ctx.registry()?.import(new);
+        drop(imported.map_err(|e| Failure::cannot("import", &self.newpool, e.what()))?);
+        let keys = if self.load_keys { LoadKey::all_of(&self.newpool).run(ctx)? } else { Exit::OK };
+        crate::zfs::mount::mount_pool(&self.newpool, options, ctx)?;
+        Ok(keys)
+    }
+}
+
+impl Verb for Split {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let (props, options) = self.options();
+        if self.root.is_none() && !options.is_empty() {
+            return Err(Failure::usage("setting mntopts is only valid when importing the pool"));
+        }
+        if self.root.is_none() && self.load_keys {
+            return Err(Failure::usage("loading keys is only valid when importing the pool"));
+        }
+        if let Some(root) = self.root.as_ref().filter(|root| !root.starts_with('/')) {
+            return Err(self.cannot(format!("bad alternate root '{root}'")));
+        }
+        let pool = named(&self.pool, ctx)?;
+        check_new_pool(&self.newpool).map_err(|why| self.cannot(why))?;
+        let wishes = self.wishes(&props).map_err(|why| self.cannot(why))?;
+        let tree = zutil::load::facts(&*pool.view()?).map(|facts| facts.tree);
+        let tree = tree.ok_or_else(|| self.cannot("Source pool is missing vdev tree"))?;
+        let chosen = self.choose(&tree, ctx)?;
+        if self.dry {
+            return self.show(&chosen, ctx);
+        }
+        if ctx.registry()?.get(&self.newpool).is_some() {
+            return Err(self.cannot("pool already exists"));
+        }
+        let leaves = chosen.iter().map(|(_, leaf)| leaf.guid).collect();
+        let request = Request { name: self.newpool.clone(), leaves, props: wishes.stored };
+        let done = pool.spa().and_then(|spa| spa.split(request));
+        let guid = done.map_err(|e| match (e.kind(), e.what()) {
+            (Kind::Suspended, _) => self.cannot(session::suspended(&e)),
+            (Kind::Busy, what) if what != "currently discarding checkpoint" => self.cannot("pool is busy"),
+            (_, what) => self.cannot(what),
+        })?;
+        pool.look_again();
+        ctx.registry()?.note(&pool)?;
+        ctx.log(&pool)?;
+        drop(pool);
+        if self.root.is_none() {
+            return Ok(Exit::OK);
+        }
+        let path = |leaf: &VdevNode| {
+            PathBuf::from(std::ffi::OsStr::from_bytes(leaf.path.as_deref().unwrap_or_default()))
+        };
+        let paths: Vec<PathBuf> = chosen.iter().map(|(_, leaf)| path(leaf)).collect();
+        self.import(guid, &paths, wishes.manner, &options, ctx)
+    }
+}
