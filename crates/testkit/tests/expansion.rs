@@ -47,7 +47,7 @@ impl Bench {
             spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
         let data = spa.datasets.open(&*spa, number).unwrap();
         let tx = spa.begin().unwrap();
-        let size = if seed % 2 == 0 { BLOCK } else { 8 << 10 };
+        let size = if seed.is_multiple_of(2) { BLOCK } else { 8 << 10 };
         let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, size as u64);
         let object = data.objset.create_object(&tx, new).unwrap();
         drop(tx);

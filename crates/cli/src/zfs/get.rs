@@ -10,7 +10,7 @@ use crate::ctx::Ctx;
 use crate::listing::{Json, Lines};
 use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
 use crate::output::json::{JsonStyle, document, print};
-use crate::output::row::{DatasetRow, Prop, Source};
+use crate::output::row::{DatasetKind, DatasetRow, Prop, Source};
 use crate::output::sort::sort;
 use crate::output::value::width;
 use crate::source::PoolSource;
@@ -121,8 +121,9 @@ impl Get {
     /// One line a property; with `all`, only those that the dataset has.
     fn lines(&self, row: &DatasetRow, wanted: &[PropName], all: bool) -> Vec<GetRow> {
         let names = wanted.iter().map(word);
+        let shown = |name: &str, prop: Option<&Prop>| prop.is_some_and(|prop| !is_news(row, name, prop));
         let present =
-            names.map(|name| (row.props.get(&name), name)).filter(|(prop, _)| prop.is_some() || !all);
+            names.map(|name| (row.props.get(&name), name)).filter(|(prop, name)| !all || shown(name, *prop));
         present.map(|(prop, name)| self.line(row, name, prop)).collect()
     }
 
@@ -162,6 +163,12 @@ impl Get {
         doc.insert("datasets".into(), datasets.into());
         Ok(print(&mut *ctx.out, &Value::Object(doc))?)
     }
+}
+
+/// OpenZFS 2.4 gave volumes `special_small_blocks`. `all` lists it once it is set, so that a pool of an
+/// older release lists what it always listed.
+fn is_news(row: &DatasetRow, name: &str, prop: &Prop) -> bool {
+    row.kind == DatasetKind::Volume && name == "special_small_blocks" && prop.source == Source::Default
 }
 
 /// Columns are as wide as the widest value that a property of bounded width may have, used or not.

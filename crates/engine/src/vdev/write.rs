@@ -1,4 +1,3 @@
-// NOTICE FROM THE LEAD: read LEAD-NOTE.md in the root of your clone first: you are NOT to write raidz expansion.
 //! Writing a block to a top-level vdev: its plan's writes are issued together to every side of every child.
 //!
 //! A leaf that is absent or fails its write gets the txg into its DTL. The write as a whole succeeds when the
