@@ -544,7 +544,7 @@ fn words_are_looked_at_first() {
         ("zpool remove tank a", 1, "cannot remove a: out of space"),
         ("zfs redact", 2, "too few arguments\nusage:\n\tredact <snapshot> <bookmark> <redaction_snapshot>"),
         ("zfs receive", 2, "missing snapshot argument"),
-        ("zfs receive -c tank/new", 1, "cannot receive: corrective receives (-c) are not supported yet"),
+        ("zfs receive -c tank/new", 1, "cannot receive: failed to read from stream"),
     ] {
         let run = live.run(line);
         assert!(run.code == code && run.err.starts_with(why), "{line}: {}: {}", run.code, run.err);
