@@ -78,8 +78,8 @@ mod tests {
     #[test]
     fn lines_have_share_and_time_left() {
         let text = line("dedup: finding", 1 << 30, 4 << 30, Duration::from_secs(10));
-        assert_eq!(text, "dedup: finding [======                  ]  25% of 4.00G, 0:30 left");
+        assert_eq!(text, "dedup: finding [======                  ]  25% of 4G, 0:30 left");
         assert_eq!(line("x", 2048, 0, Duration::from_secs(1)), "x: 2K");
-        assert!(line("x", 1, 4 << 30, Duration::from_secs(1)).contains("  0% of 4.00G, 2777:46:40 left"));
+        assert!(line("x", 1, 4 << 30, Duration::from_secs(1)).contains("  0% of 4G, 2777:46:40 left"));
     }
 }

@@ -135,7 +135,8 @@ mod tests {
             let words: Vec<_> = words.iter().map(Into::into).collect();
             super::without_module(&words).message().unwrap_or_default()
         };
-        assert_eq!(said(&["split", "tank", "half"]), "Unable to split tank: permission denied");
+        let root = "Permission denied. Channel programs must be run as root.";
+        assert_eq!(said(&["program", "tank", "x.lua"]), root);
         assert_eq!(said(&["zone", "a"]), "permission denied");
     }
 }

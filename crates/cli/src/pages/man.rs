@@ -253,7 +253,7 @@ mod tests {
         {
             assert!(text(name).contains(".SH NAME"), "{name}");
         }
-        assert!(text("zpool-split").contains("does not support this verb yet"));
+        assert!(text("zfs-program").contains("does not support this verb yet"));
         for (name, table) in [("zpool", unsupported::ZPOOL_VERBS), ("zfs", unsupported::ZFS_VERBS)] {
             let tree = command(name);
             for (verb, _) in table.iter().filter(|(verb, _)| *verb != "recv") {
