@@ -93,10 +93,12 @@ impl Tasks<'_> {
         if wish.from_guid != 0 && guid_of(phys.prev_snap_obj)? != wish.from_guid {
             return Err(mismatch(&wish.target));
         }
-        let is_clone = wish.from_guid != 0 || wish.origin.is_some();
+        // The caller need not repeat `-o origin`: the dataset says what it is a clone of.
+        let empty = self.origin()?.map_or(0, |origin| origin.number);
+        let is_clone = ![0, empty].contains(&phys.prev_snap_obj);
         let from = if is_new || wish.from_guid == 0 { 0 } else { phys.prev_snap_obj };
         if let Some(key) = &wish.key {
-            received_key::check_received(&self.at, phys.dir_obj, (from, wish.from_guid), key)?;
+            received_key::check_received(&self.at, phys.dir_obj, (phys.prev_snap_obj, wish.from_guid), key)?;
         }
         self.datasets.close(number);
         let live = self.datasets.open_received(&self.at, number, wish.key.as_ref())?;
