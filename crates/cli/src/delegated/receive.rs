@@ -116,3 +116,11 @@ pub(crate) fn received(dataset: &str, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(guest) = ctx.session()?.guest.clone() else { return Ok(()) };
     created(&Created(dataset.to_owned()), &guest, ctx)
 }
+
+/// Whether the caller may hold snapshots of `dataset`, as a package asks for. Returns true for the owner.
+pub(crate) fn may_hold(dataset: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
+    match ctx.session()?.guest.clone() {
+        Some(guest) => need(dataset, &["hold"]).is_given(&guest, ctx),
+        None => Ok(true),
+    }
+}

@@ -6,6 +6,7 @@
 //! one      one stream: dataset begun, filled, ended; properties; mounts
 //! heal     -c: a stream repairs the blocks of a snapshot
 //! reconcile  what the sender renamed or destroyed since the last package
+//! roots    encryption roots after a raw package
 //! package  streams of -R, -I and -p: a list of datasets, then one stream for each snapshot
 //! ```
 //!
@@ -18,6 +19,7 @@ mod package;
 mod place;
 mod props;
 mod reconcile;
+mod roots;
 
 use std::io::IsTerminal;
 

@@ -12,7 +12,7 @@ use zcommon::props::DatasetTypes;
 use zcommon::units::nicebytes;
 
 use super::place::{Place, by_guid};
-use super::props::{Wishes, apply};
+use super::props::{Kind as Fit, Wishes, apply, apply_to_blocks, is_of_keys};
 use super::{Receive, failed, of_stream};
 use crate::ctx::Ctx;
 use crate::delegated;
@@ -30,6 +30,10 @@ pub struct Listed<'s> {
     pub props: Option<&'s NvList>,
     /// Properties of the snapshot.
     pub of_snapshot: Option<&'s NvList>,
+    /// Tags of its holds that are to be received.
+    pub holds: Option<&'s NvList>,
+    /// The package is one of `-R`.
+    pub recursive: bool,
 }
 
 /// A stream whose first record has been read.
@@ -73,18 +77,28 @@ pub fn receive(
         return skip(input, place.action);
     }
     let with_props = listed.is_some_and(|listed| listed.props.is_some());
+    let is_volume = ObjsetType::from_raw(begin.objset_type.into()) == Some(ObjsetType::Zvol);
+    let types = if is_volume { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
+    let kind = Fit {
+        types,
+        recursive: listed.is_some_and(|listed| listed.recursive),
+        is_new: place.is_new,
+        raw: begin.features() & stream_feature::RAW != 0,
+    };
+    let fitting = wishes.fitting(kind, place.action, &place.dataset, ctx)?;
+    let wishes = &fitting;
     let wish = wish(verb, (wishes, with_props), (&begin, &item), (&place, &target), ctx)?;
     let (started, from) = (Instant::now(), item.offset);
     if verb.heal {
         super::heal::run(&wish, (&place, &target), input, ctx)?;
         return report(verb, (started, input.offset().saturating_sub(from)), ctx);
     }
-    let is_volume = wish.kind == ObjsetType::Zvol;
     let was_mounted = target.pool.mounts.at(&place.dataset).is_some();
     if was_mounted && place.is_new {
         unmount(&target.pool, &place.dataset, verb.force_unmount)?;
     }
-    let done = fill(verb, wish, (&place, &target), input, ctx);
+    let props = listed.and_then(|listed| listed.props);
+    let done = fill(verb, wish, (&place, &target), (props, wishes, types), input, ctx);
     if !place.exists {
         delegated::received(&place.dataset, ctx)?;
     }
@@ -95,16 +109,31 @@ pub fn receive(
         return Err(failure);
     }
     ctx.log(&target.pool)?;
-    let types = if is_volume { DatasetTypes::VOLUME } else { DatasetTypes::FILESYSTEM };
-    let props = listed.and_then(|listed| listed.props);
     apply(&place.dataset, props, Some((wishes, types)), &target, ctx)?;
     if let Some(list) = listed.and_then(|listed| listed.of_snapshot) {
         apply(&place.whole(), Some(list), None, &target, ctx)?;
+    }
+    if let Some(tags) = listed.and_then(|listed| listed.holds) {
+        hold(&place, tags, &target, ctx)?;
     }
     report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
     let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
     if is_new && !is_volume && !verb.unmounted {
         mount_created(&place.dataset, ctx)?;
+    }
+    Ok(())
+}
+
+/// Holds the snapshot as the sender does. Holds that cannot be are left out.
+fn hold(place: &Place, tags: &NvList, target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
+    if !delegated::may_hold(&place.dataset, ctx)? {
+        return Ok(());
+    }
+    let tags: Vec<String> = tags.iter().map(|pair| pair.name.to_string_lossy().into_owned()).collect();
+    for tag in tags {
+        let whole = place.whole();
+        // As in OpenZFS: the snapshot was received, with a hold or without.
+        let _ = ctx.change(&target.pool, move |tasks, _| tasks.hold(&whole, &tag));
     }
     Ok(())
 }
@@ -155,10 +184,10 @@ fn wish(
             ObjsetType::Zvol => DatasetTypes::VOLUME,
             _ => DatasetTypes::FILESYSTEM,
         };
-        let of_keys = |name: &str| matches!(name, "encryption" | "keyformat" | "keylocation" | "pbkdf2iters");
-        let mut set: Vec<_> = wishes.set.iter().filter(|(name, _)| of_keys(name)).cloned().collect();
+        let mut set: Vec<_> = wishes.set.iter().filter(|(name, _)| is_of_keys(name)).cloned().collect();
         // Streams with properties do not have this one; without `-w` they come from datasets that are not encrypted.
-        let is_said = set.iter().map(|(name, _)| name).chain(&wishes.left).any(|name| name == "encryption");
+        let said = set.iter().map(|(name, _)| name).chain(&wishes.left).chain(&wishes.inherited);
+        let is_said = said.into_iter().any(|name| name == "encryption");
         if with_props && !is_said {
             set.push(("encryption".to_owned(), "off".to_owned()));
         }
@@ -176,8 +205,9 @@ fn fill(
     verb: &Receive,
     wish: Wish,
     (place, target): (&Place, &Target),
+    (props, wishes, types): (Option<&NvList>, &Wishes, DatasetTypes),
     input: &mut Input<'_>,
-    ctx: &Ctx,
+    ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let spa = target.pool.spa()?;
     let refused = |e: &Error| failed(place.action, sentence(e, &place.dataset));
@@ -195,8 +225,12 @@ fn fill(
         Err(e) => return Err(refused(&e)),
     };
     let interrupt = ctx.interrupt.clone();
-    let filled = receiver.fill(input, &mut |_| !interrupt.is_set());
-    let done = filled.map_err(|e| broken(&e, verb, place, target, &receiver));
+    let of_blocks =
+        apply_to_blocks((&place.dataset, receiver.begun().is_new), props, (wishes, types), target, ctx);
+    let done = of_blocks.and_then(|()| {
+        let filled = receiver.fill(input, &mut |_| !interrupt.is_set());
+        filled.map_err(|e| broken(&e, verb, place, target, &receiver))
+    });
     let done = done.and_then(|()| end(&receiver, place, target).map_err(|e| refused(&e)));
     if done.is_err() {
         // What can't be destroyed now is when the pool is imported next.

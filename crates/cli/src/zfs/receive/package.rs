@@ -3,13 +3,13 @@
 
 use engine::recv::{Input, Item};
 use nvpair::{NvList, NvValue};
-use ondisk::drr::DrrBody;
+use ondisk::drr::{DrrBody, stream_feature};
 
 use super::one::{self, Listed, Stream};
 use super::place::appended;
 use super::props::Wishes;
 use super::reconcile::Reconcile;
-use super::{PLAIN, Receive, failed, of_stream, sent_name};
+use super::{PLAIN, Receive, failed, of_stream, roots, sent_name};
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 
@@ -39,16 +39,29 @@ impl Package {
         })
     }
 
-    fn text(&self, name: &str) -> Option<String> {
-        match self.list.get(name) {
-            Some(NvValue::String(text)) => Some(text.to_string_lossy().into_owned()),
+    /// What it says of each dataset.
+    pub(super) fn datasets(&self) -> impl Iterator<Item = &NvList> {
+        self.list.nvlist("fss").into_iter().flat_map(NvList::iter).filter_map(|pair| match &pair.value {
+            NvValue::List(dataset) => Some(dataset),
             _ => None,
-        }
+        })
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        text(&self.list, name)
     }
 
     /// All below a dataset was sent, with what it looks like there.
     fn is_recursive(&self) -> bool {
         !self.list.contains("not_recursive") && self.list.contains("fss")
+    }
+}
+
+/// A text of a list.
+pub(super) fn text(list: &NvList, name: &str) -> Option<String> {
+    match list.get(name) {
+        Some(NvValue::String(text)) => Some(text.to_string_lossy().into_owned()),
+        _ => None,
     }
 }
 
@@ -84,6 +97,8 @@ pub fn receive(
     if let Some(reconcile) = &mut reconcile {
         reconcile.run(ctx)?;
     }
+    let with_holds = !verb.no_holds
+        && matches!(&head.drr.body, DrrBody::Begin(begin) if begin.features() & stream_feature::HOLDS != 0);
     let mut root = None;
     while let Some(item) = next(input)? {
         let begin = match item.drr.body {
@@ -99,15 +114,25 @@ pub fn receive(
         let listed = found.as_ref().map(|found| Listed {
             props: found.dataset.nvlist("props"),
             of_snapshot: found.dataset.nvlist("snapprops").and_then(|all| all.nvlist(&found.snapshot)),
+            holds: found
+                .dataset
+                .nvlist("snapholds")
+                .filter(|_| with_holds)
+                .and_then(|all| all.nvlist(&found.snapshot)),
+            recursive: package.is_recursive(),
         });
         let is_first = root == dataset;
-        let none = Wishes { left: wishes.left.clone(), ..Wishes::default() };
         // Below the first dataset properties of the command line are inherited.
-        let wishes = if is_first { wishes } else { &none };
+        let below = wishes.below();
+        let wishes = if is_first { wishes } else { &below };
         one::receive(verb, wishes, Stream { begin, item, root: &root, listed }, input, ctx)?;
     }
     // What was received may be the new parent of what is here.
-    match reconcile.map_or(Ok(true), |mut reconcile| reconcile.run(ctx))? {
+    let done = reconcile.map_or(Ok(true), |mut reconcile| reconcile.run(ctx))?;
+    if package.list.contains("raw") && !verb.dry {
+        roots::restore(&package, &top(verb, head)?, ctx)?;
+    }
+    match done {
         true => Ok(Exit::OK),
         false => Ok(Exit::FAILED),
     }

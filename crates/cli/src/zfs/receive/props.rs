@@ -4,6 +4,7 @@ use std::io::Write;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
+use engine::recv::RECEIVE_CHILD;
 use nvpair::{NvList, NvValue};
 use zcommon::props::{DatasetTypes, PropName, is_user_property};
 
@@ -24,6 +25,57 @@ pub struct Wishes {
     pub set: Vec<(String, String)>,
     /// Properties that the stream does not set.
     pub left: Vec<String>,
+    /// Properties that are inherited from the first dataset of a package, where the command line sets them.
+    pub inherited: Vec<String>,
+}
+
+/// What a stream is of, as far as properties depend on it.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// File system or volume.
+    pub types: DatasetTypes,
+    /// It is one of a package of `-R`.
+    pub recursive: bool,
+    /// It makes a dataset.
+    pub is_new: bool,
+    /// It is raw.
+    pub raw: bool,
+}
+
+/// Properties that say how new blocks are written. They are set before the first block arrives.
+const OF_BLOCKS: [&str; 6] =
+    ["compression", "checksum", "copies", "dedup", "redundant_metadata", "special_small_blocks"];
+
+/// Whether a property says how a new dataset is encrypted: it is set when the dataset is made, and only then.
+pub fn is_of_keys(name: &str) -> bool {
+    matches!(name, "encryption" | "keyformat" | "keylocation" | "pbkdf2iters")
+}
+
+/// Whether datasets of these types have the property. All have user properties.
+fn applies(name: &str, types: DatasetTypes) -> bool {
+    match PropName::parse(name) {
+        Some(PropName::Native(prop)) => prop.info().types.intersects(types),
+        _ => true,
+    }
+}
+
+/// Whether children inherit the property.
+fn is_inheritable(name: &str) -> bool {
+    match PropName::parse(name) {
+        Some(PropName::Native(prop)) => prop.info().inheritable(),
+        _ => true,
+    }
+}
+
+/// Whether the property belongs to the content of a stream, so that nothing else can be asked for.
+fn is_of_content(name: &str) -> bool {
+    match PropName::parse(name) {
+        Some(PropName::Native(prop)) => {
+            let info = prop.info();
+            (info.read_only() || info.set_once() || info.name == "version") && !is_of_keys(info.name)
+        }
+        _ => false,
+    }
 }
 
 impl Wishes {
@@ -43,7 +95,72 @@ impl Wishes {
                 return Err(failed(PLAIN, format!("invalid property '{name}'")));
             }
         }
-        Ok(Self { origin, set, left })
+        let of_stream = |name: &&String| is_of_content(name);
+        let of_content = set.iter().map(|(name, _)| name).chain(&left).find(of_stream);
+        if let Some(name) = of_content.or(left.iter().find(|name| *name == "volsize")) {
+            return Err(failed(PLAIN, format!("property '{name}' belongs to the stream")));
+        }
+        Ok(Self { origin, set, left, inherited: Vec::new() })
+    }
+
+    /// What holds for the datasets below the first one of a package.
+    pub fn below(&self) -> Self {
+        let inherited = self.set.iter().map(|(name, _)| canonical(name)).collect();
+        Self { left: self.left.clone(), inherited, ..Self::default() }
+    }
+
+    /// The part of the wishes that a stream of this kind can fulfil. `action` begins the messages, `name` is the dataset.
+    ///
+    /// # Errors
+    /// For keys of raw and of incremental streams, and for properties that datasets of the type lack.
+    #[doc(alias = "zfs_setup_cmdline_props")]
+    pub fn fitting(&self, kind: Kind, action: &str, name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
+        let Kind { types, recursive, is_new, raw } = kind;
+        let all =
+            self.set.iter().map(|(prop, _)| (prop, true)).chain(self.left.iter().map(|prop| (prop, false)));
+        for (prop, is_set) in all.filter(|(prop, _)| is_of_keys(prop)) {
+            let what = match (raw, is_new || recursive || !is_set) {
+                (true, _) => "set or excluded for raw streams",
+                (false, false) => "set for incremental streams",
+                (false, true) => continue,
+            };
+            return Err(failed(action, format!("encryption property '{prop}' cannot be {what}.")));
+        }
+        let mut fit = Self { origin: self.origin.clone(), ..Self::default() };
+        for (prop, value) in &self.set {
+            match applies(prop, types) {
+                true => fit.set.push((prop.clone(), value.clone())),
+                false if recursive => {}
+                false => {
+                    let what = format!("property '{prop}' does not apply to datasets of this type");
+                    return Err(failed(action, what));
+                }
+            }
+        }
+        for prop in &self.left {
+            match applies(prop, types) {
+                true => fit.left.push(prop.clone()),
+                false => writeln!(
+                    ctx.err,
+                    "Warning: {name}: property '{prop}' does not apply to datasets of this type"
+                )?,
+            }
+        }
+        fit.inherited = self.inherited.iter().filter(|prop| applies(prop, types)).cloned().collect();
+        // A value that cannot be is refused before anything is received.
+        fit.later(types).map_err(|what| failed(action, what))?;
+        Ok(fit)
+    }
+
+    /// The properties to set on a dataset that exists.
+    fn later(&self, types: DatasetTypes) -> Result<Vec<(String, PropValue)>, String> {
+        let all = self.set.iter().filter(|(name, _)| !is_of_keys(name));
+        all.map(|(name, value)| of_dataset(name, value, types, When::Later)).collect()
+    }
+
+    /// Whether the property comes from the command line or the parent, whatever the stream says.
+    fn hides(&self, name: &str) -> bool {
+        self.left.iter().chain(&self.inherited).any(|hidden| hidden == name)
     }
 
     /// The properties to set, with values as they are stored.
@@ -60,7 +177,8 @@ fn canonical(name: &str) -> String {
     }
 }
 
-/// Properties of a stream, as they are stored. Those that are not known here, or can't be set, are left out.
+/// Properties of a stream, as they are stored. Those that are not known here, or can't be set, are left out, and so is the
+/// place of the key, which only encryption roots have: see [`super::roots`].
 fn received(list: &NvList) -> Vec<(String, PropValue)> {
     let mut all = Vec::new();
     for pair in list.iter() {
@@ -74,7 +192,10 @@ fn received(list: &NvList) -> Vec<(String, PropValue)> {
             Some(PropName::Native(prop)) => {
                 let info = prop.info();
                 let is_number = matches!(value, PropValue::Number(_));
-                !info.read_only() && !info.set_once() && of_a_number(info.name) == is_number
+                !info.read_only()
+                    && !info.set_once()
+                    && !is_of_keys(info.name)
+                    && of_a_number(info.name) == is_number
             }
             Some(PropName::User(_)) => matches!(value, PropValue::Text(_)),
             _ => false,
@@ -110,13 +231,18 @@ pub fn apply(
         }
     }
     let mut local = Vec::new();
-    let mut left = Vec::new();
+    let (mut left, mut inherited) = (Vec::new(), Vec::new());
     if let Some((wishes, types)) = wishes {
-        let when = When::Later;
-        local = wishes.values(types, when).map_err(|what| failed(PLAIN, what))?;
-        left.clone_from(&wishes.left);
+        local = wishes.later(types).map_err(|what| failed(PLAIN, what))?;
+        let explicit = |all: &[String]| -> Vec<String> {
+            all.iter().filter(|name| is_inheritable(name) && !is_of_keys(name)).cloned().collect()
+        };
+        (left, inherited) = (explicit(&wishes.left), explicit(&wishes.inherited));
+        if let Some(all) = &mut all {
+            all.retain(|(name, _)| is_inheritable(name) || !wishes.hides(name));
+        }
     }
-    if all.is_none() && local.is_empty() && left.is_empty() {
+    if all.is_none() && local.is_empty() && left.is_empty() && inherited.is_empty() {
         return Ok(());
     }
     let dataset = name.to_owned();
@@ -128,8 +254,49 @@ pub fn apply(
         if !local.is_empty() {
             tasks.set(&dataset, &local, Source::Local)?;
         }
-        let left: Vec<_> = left.iter().map(|name| (name.as_str(), None)).collect();
-        if left.is_empty() { Ok(()) } else { tasks.set(&dataset, &left, Source::Inherited) }
+        // A local setting hides the received one already, and stays.
+        for name in left {
+            if !tasks.is_set_locally(&dataset, &name)? {
+                inherited.push(name);
+            }
+        }
+        let inherited: Vec<_> = inherited.iter().map(|name| (name.as_str(), None)).collect();
+        if inherited.is_empty() { Ok(()) } else { tasks.set(&dataset, &inherited, Source::Inherited) }
+    });
+    done.map_err(|e| failed(PLAIN, why(&e)))
+}
+
+/// Sets the properties that say how blocks are written on the dataset that is about to be filled, so that they hold for what
+/// is received: on the target itself if it is `new`, otherwise on its hidden child, which goes with a failed receive.
+pub fn apply_to_blocks(
+    (name, new): (&str, bool),
+    list: Option<&NvList>,
+    (wishes, types): (&Wishes, DatasetTypes),
+    target: &Target,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    let may = settable(name, ctx)?;
+    let is_of_blocks = |name: &str| OF_BLOCKS.contains(&name);
+    let mut received = list.map(received).unwrap_or_default();
+    received.retain(|(prop, _)| is_of_blocks(prop) && may.allows(prop) && !wishes.hides(prop));
+    let mut local = wishes.later(types).map_err(|what| failed(PLAIN, what))?;
+    local.retain(|(prop, _)| is_of_blocks(prop));
+    received.retain(|(prop, _)| local.iter().all(|(set, _)| set != prop));
+    if received.is_empty() && local.is_empty() {
+        return Ok(());
+    }
+    let target_name = name.to_owned();
+    let done = ctx.change(&target.pool, move |tasks, _| {
+        let filled = if new { target_name.clone() } else { format!("{target_name}/{RECEIVE_CHILD}") };
+        for (prop, value) in received {
+            let source = if new { Source::Received } else { Source::Local };
+            if !tasks.is_set_locally(&target_name, &prop)? {
+                tasks.set(&filled, &[(prop.as_str(), Some(value))], source)?;
+            }
+        }
+        local
+            .into_iter()
+            .try_for_each(|(prop, value)| tasks.set(&filled, &[(prop.as_str(), Some(value))], Source::Local))
     });
     done.map_err(|e| failed(PLAIN, why(&e)))
 }

@@ -314,6 +314,34 @@ pub(super) fn change_key(
     }
 }
 
+/// The dataset, received raw as an encryption root, inherits its parent's key from now on. No key is needed: its sender wrapped its
+/// key with the key that the parent's root has.
+#[doc(alias = "DCP_CMD_FORCE_INHERIT")]
+pub(super) fn inherit_as_wrapped(at: &MosTx<'_>, keys: &KeyStore, (dir, head): (u64, u64)) -> Result<()> {
+    let phys = at.dir(dir)?;
+    if root_of(at, dir)? != Some(dir) {
+        return Err(invalid("the dataset is no encryption root: it inherits already"));
+    }
+    let above = if phys.parent_obj == 0 { None } else { root_of(at, phys.parent_obj)? };
+    let above = above.ok_or_else(|| invalid("the parent is not encrypted"))?;
+    for object in keys_below(at, dir, dir)? {
+        at.zap_set(object, crypto_key::ROOT_DDOBJ, above)?;
+    }
+    keys.remove(dir);
+    props::set(at, head, "keylocation", None, Source::None)
+}
+
+/// The dataset becomes an encryption root with the key that wraps its own already.
+#[doc(alias = "DCP_CMD_FORCE_NEW_KEY")]
+pub(super) fn root_as_wrapped(at: &MosTx<'_>, (dir, head): (u64, u64)) -> Result<()> {
+    let root = root_of(at, dir)?.ok_or_else(|| invalid("the dataset is not encrypted"))?;
+    for object in keys_below(at, root, dir)? {
+        at.zap_set(object, crypto_key::ROOT_DDOBJ, dir)?;
+    }
+    let location = PropValue::Text("prompt".to_owned());
+    props::set(at, head, "keylocation", Some(&location), Source::Local)
+}
+
 /// Whether a directory may go below `parent`: what inherits its key must find the same key there.
 #[doc(alias = "dsl_dir_rename_crypt_check")]
 pub(super) fn check_move(at: &MosView<'_>, dir: u64, parent: u64) -> Result<()> {

@@ -7,7 +7,7 @@ use ondisk::names::dsl_dataset as field;
 
 use super::super::props::{self, Source};
 use super::super::tasks::Tasks;
-use super::super::{destroy, names, received_key, space, swap, tree};
+use super::super::{crypto, destroy, names, received_key, space, swap, tree};
 use super::resume::has_resume_state;
 use super::{Begun, RECEIVE_CHILD, is_modified, modified};
 use crate::dsl::props::PropValue;
@@ -115,8 +115,42 @@ impl Tasks<'_> {
         if found.snapshot.is_none() {
             props::set(&self.at, found.head, "$hasrecvd", Some(&PropValue::Number(0)), Source::Local)?;
         }
-        let settings: Vec<_> = all.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
+        // A refquota that was exceeded slightly could not be set again; values that stay are not.
+        let mut settings = Vec::new();
+        for (name, value) in all {
+            // A snapshot without properties has no ZAP for them.
+            let have = match zap {
+                0 => None,
+                zap => self.at.zap_get(zap, format!("{name}{RECEIVED}").as_str())?,
+            };
+            if have.as_ref().map(PropValue::from_zap).as_ref() != Some(value) {
+                settings.push((name.as_str(), Some(value.clone())));
+            }
+        }
         if settings.is_empty() { Ok(()) } else { self.set(name, &settings, Source::Received) }
+    }
+
+    /// Makes a dataset that was received raw an encryption root, as it is on the sending side, or not. No key is needed.
+    ///
+    /// # Errors
+    /// `Invalid` for a dataset that is not encrypted, is a root already, or whose parent is not encrypted.
+    #[doc(alias = "recv_fix_encryption_hierarchy")]
+    pub fn set_encryption_root(&self, name: &str, is_root: bool) -> Result<()> {
+        space::check_room(&self.at, 15, true)?;
+        let found = names::find_head(&self.at, self.pool, name)?;
+        let of = (found.dir, found.head);
+        let done = match is_root {
+            true => crypto::root_as_wrapped(&self.at, of),
+            false => crypto::inherit_as_wrapped(&self.at, &self.datasets.keys, of),
+        };
+        done.map_err(|e| e.in_dataset(name))?;
+        self.log("change-key", name, found.head, " ")
+    }
+
+    /// Whether a dataset has a setting of its own for a property, which hides a received one.
+    pub fn is_set_locally(&self, name: &str, prop: &str) -> Result<bool> {
+        let found = names::find_head(&self.at, self.pool, name)?;
+        Ok(self.at.zap_get(self.at.dir(found.dir)?.props_zapobj, prop)?.is_some())
     }
 
     /// Ends a receive that failed: what has been filled goes, unless it can be resumed.

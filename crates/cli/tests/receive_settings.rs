@@ -1,0 +1,181 @@
+//! `zfs receive` in a daemon: what `-o`, `-x`, `-h` and raw packages make of properties, holds and encryption roots.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use testkit::golden;
+use testkit::live::{Live, Run};
+
+struct Side {
+    live: Live,
+    dir: tempfile::TempDir,
+}
+
+impl Side {
+    fn new() -> Self {
+        let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+        live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 512)));
+        Self { live, dir: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn stream(&self) -> PathBuf {
+        self.dir.path().join("stream")
+    }
+
+    fn send(&self, line: &str) {
+        let file = File::create(self.stream()).expect("a file");
+        let run: Run = self.live.command(line).stdout(Stdio::from(file)).output().expect("it starts").into();
+        assert_eq!(run.code, 0, "{line}: {}", run.err);
+    }
+
+    fn receive(&self, line: &str) -> Run {
+        let file = File::open(self.stream()).expect("a stream");
+        self.live.command(line).stdin(Stdio::from(file)).output().expect("it starts").into()
+    }
+
+    fn received(&self, line: &str) {
+        let run = self.receive(line);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{line}: {}", run.out);
+    }
+
+    fn refused(&self, line: &str, why: &str) {
+        let run = self.receive(line);
+        assert!(run.code != 0 && run.err.contains(why), "{line}: {}: {}", run.code, run.err);
+        assert_eq!(self.live.fails("zfs list tank/none").lines().count(), 1);
+    }
+
+    fn get(&self, what: &str) -> String {
+        self.live.ok(&format!("zfs get -H -o value,source {what}"))
+    }
+}
+
+/// Properties that say how blocks are written hold for the blocks of the stream.
+#[test]
+fn properties_hold_for_what_is_received() {
+    let Some(pool) = golden::get("streams") else { return };
+    let side = Side::new();
+    let live = &side.live;
+    std::fs::copy(pool.dir.join("full-a.zstream"), side.stream()).expect("a stream");
+    side.received("zfs receive -u -o compression=gzip -o checksum=sha256 tank/packed");
+    side.received("zfs receive -u -o compression=off tank/plain");
+    std::fs::copy(pool.dir.join("incr-a-b.zstream"), side.stream()).expect("a stream");
+    side.received("zfs receive -u tank/packed");
+    side.received("zfs receive -u -o compression=gzip-9 tank/plain");
+    assert_eq!(side.get("compression tank/plain"), "gzip-9\tlocal\n");
+    let used = |name: &str| live.ok(&format!("zfs get -Hpo value logicalreferenced,referenced tank/{name}"));
+    let number = |text: &str, n: usize| text.lines().nth(n).unwrap().parse::<u64>().unwrap();
+    let (packed, plain) = (used("packed"), used("plain"));
+    assert!(number(&packed, 1) * 2 < number(&plain, 1), "{packed} {plain}");
+    assert_eq!(side.get("compression,checksum tank/packed"), "gzip\tlocal\nsha256\tlocal\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn options_apply_to_the_stream_that_fits() {
+    let side = Side::new();
+    let live = &side.live;
+    live.ok("zfs create -o atime=off -o user:a=sent tank/src");
+    live.ok("zfs create -o user:b=sent tank/src/sub");
+    live.ok("zfs create -s -V 1M tank/src/vol");
+    live.ok("zfs snapshot -r tank/src@1");
+    live.ok("zfs set user:s=snap tank/src@1");
+    side.send("zfs send tank/src/vol@1");
+    side.refused(
+        "zfs receive -o atime=off tank/none",
+        "property 'atime' does not apply to datasets of this type",
+    );
+    side.send("zfs send tank/src@1");
+    for prop in ["version", "normalization", "volsize"] {
+        side.refused(&format!("zfs receive -u -x {prop} tank/none"), prop);
+    }
+    side.refused("zfs receive -u -o version=1 tank/none", "version");
+    side.refused("zfs receive -u -o copies=9 tank/none", "copies");
+    side.received("zfs receive -u -o encryption=off tank/off");
+    side.send("zfs send -R tank/src@1");
+    side.refused("zfs receive -u -o volblock=64K tank/none", "volblock");
+    side.received("zfs receive -u -o atime=on -o copies=2 -x user:b tank/all");
+    assert_eq!(side.get("atime,copies tank/all"), "on\tlocal\n2\tlocal\n");
+    assert_eq!(
+        side.get("atime,copies tank/all/sub"),
+        "on\tinherited from tank/all\n2\tinherited from tank/all\n"
+    );
+    assert_eq!(side.get("user:s tank/all@1"), "snap\treceived\n");
+    assert_eq!(side.get("user:a,user:b tank/all/sub"), "sent\tinherited from tank/all\n-\t-\n");
+    // A local setting stays with -x, and hides the received one.
+    live.ok("zfs set user:a=here tank/all");
+    live.ok("zfs set user:a=new tank/src");
+    live.ok("zfs snapshot -r tank/src@2");
+    side.send("zfs send -R -I @1 tank/src@2");
+    side.received("zfs receive -u -x user:a tank/all");
+    assert_eq!(side.get("user:a tank/all"), "here\tlocal\n");
+    assert_eq!(live.ok("zfs get -H -o received user:a tank/all"), "new\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn holds_are_received_unless_they_are_left_out() {
+    let side = Side::new();
+    let live = &side.live;
+    live.ok("zfs create tank/src");
+    live.ok("zfs snapshot tank/src@1");
+    live.ok("zfs hold keep tank/src@1");
+    live.ok("zfs hold also tank/src@1");
+    side.send("zfs send -h -R tank/src@1");
+    side.received("zfs receive -u tank/held");
+    side.received("zfs receive -u -h tank/free");
+    let tags = live.ok("zfs holds -H tank/held@1");
+    assert!(tags.contains("\tkeep\t") && tags.contains("\talso\t"), "{tags}");
+    assert_eq!(live.ok("zfs holds -H tank/free@1"), "");
+    side.send("zfs send -h tank/src@1");
+    side.received("zfs receive -u tank/single");
+    assert_eq!(live.ok("zfs holds -H tank/single@1").lines().count(), 2);
+    assert!(live.fails("zfs destroy tank/held@1").contains("busy"));
+    live.export_and_verify("tank");
+}
+
+/// Datasets inherit their keys after `send -Rw | receive` as on the sending side, and one key opens all of them.
+#[test]
+fn encryption_roots_are_those_of_the_sender() {
+    let side = Side::new();
+    let live = &side.live;
+    let key = side.dir.path().join("key");
+    std::fs::write(&key, "a passphrase").expect("a file");
+    let own = format!("-o encryption=on -o keyformat=passphrase -o keylocation=file://{}", key.display());
+    live.ok(&format!("zfs create {own} tank/src"));
+    live.ok("zfs create tank/src/kid");
+    live.ok("zfs create tank/src/kid/kid");
+    live.ok(&format!("zfs create {own} tank/src/own"));
+    live.ok("zfs create tank/src/own/kid");
+    live.ok("zfs create -o encryption=off tank/src/open");
+    live.ok("zfs snapshot -r tank/src@1");
+    let roots = |top: &str| {
+        let text = live
+            .ok(&format!("zfs get -H -r -t filesystem -o name,value encryptionroot,keylocation tank/{top}"));
+        text.replace(&format!("tank/{top}"), "")
+    };
+    side.send("zfs send -Rw tank/src@1");
+    side.received("zfs receive -u tank/dst");
+    assert_eq!(roots("dst"), roots("src"));
+    live.ok("zfs load-key -r tank/dst");
+    assert!(!live.ok("zfs get -H -r -t filesystem -o value keystatus tank/dst").contains("unavailable"));
+    // The sender's tree changes: a root of its own inherits, and one that inherited does not.
+    live.ok("zfs change-key -i tank/src/own");
+    live.ok(&format!(
+        "zfs change-key -o keyformat=passphrase -o keylocation=file://{} tank/src/kid",
+        key.display()
+    ));
+    live.ok("zfs snapshot -r tank/src@2");
+    side.send("zfs send -Rw -I @1 tank/src@2");
+    side.received("zfs receive -u tank/dst");
+    assert_eq!(roots("dst"), roots("src"));
+    // All of it opens after an import with the one key that each root names.
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    live.ok("zfs load-key -r tank/dst");
+    assert!(!live.ok("zfs get -H -r -t filesystem -o value keystatus tank/dst").contains("unavailable"));
+    live.ok("zfs change-key -i tank/dst/kid");
+    live.export_and_verify("tank");
+}
