@@ -48,6 +48,7 @@ pub mod verb;
 pub mod verify;
 pub mod zdb;
 pub mod zfs;
+pub mod zinject;
 pub mod zpool;
 pub mod zstream;
 

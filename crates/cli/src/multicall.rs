@@ -1,4 +1,4 @@
-//! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zstream`, `mount.zfs`, `arcstat` or `arc_summary` if
+//! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zinject`, `zstream`, `mount.zfs`, `arcstat` or `arc_summary` if
 //! called by that name, otherwise as `aquifer COMMAND …`.
 
 use std::ffi::{OsStr, OsString};
@@ -33,13 +33,14 @@ use crate::zdb::Zdb;
 use crate::zfs::Zfs;
 use crate::zfs::by_path::with_mount_points;
 use crate::zfs::mount_helper::MountHelper;
+use crate::zinject::Zinject;
 use crate::zpool::Zpool;
 use crate::zpool::scripts::Scripts;
 use crate::zstream::Zstream;
 
 /// OpenZFS in user space: open pools, inspect them, recover every file.
 ///
-/// Called as zpool, zfs, zdb, zstream, arcstat or arc_summary (through a link with that name), it acts as that
+/// Called as zpool, zfs, zdb, zinject, zstream, arcstat or arc_summary (through a link with that name), it acts as that
 /// command.
 #[derive(Debug, Parser)]
 #[command(
@@ -64,6 +65,8 @@ pub enum Command {
     Zfs(Zfs),
     /// On-disk structures, as OpenZFS's debugger prints them
     Zdb(Zdb),
+    /// Inject faults into imported pools
+    Zinject(Zinject),
     /// Send streams: print their records
     Zstream(Zstream),
     /// The verbs that take a path inside a dataset.
@@ -109,6 +112,7 @@ impl Verb for Command {
             Command::Zpool(v) => v.run(ctx),
             Command::Zfs(v) => v.run(ctx),
             Command::Zdb(v) => v.run(ctx),
+            Command::Zinject(v) => v.run(ctx),
             Command::Zstream(v) => v.run(ctx),
             Command::Browse(v) => v.run(ctx),
             Command::Verify(v) => v.run(ctx),
@@ -135,6 +139,7 @@ impl Command {
         match self {
             Command::Zpool(v) => v.verb.home(),
             Command::Zfs(v) => v.verb.home(),
+            Command::Zinject(v) => v.home(),
             Command::Arcstat(v) => v.home(),
             Command::ArcSummary(v) => v.home(),
             Command::Kstat(v) => v.home(),
@@ -179,7 +184,10 @@ impl Command {
             let out = std::mem::replace(&mut ctx.out, Box::new(std::io::sink()));
             ctx.out = cleaned(out, true);
         }
-        let by_path = with_mount_points(argv, self.names_or_paths());
+        let by_path = match &self {
+            Command::Zinject(v) if ctx.may_forward => v.located(argv),
+            _ => with_mount_points(argv, self.names_or_paths()),
+        };
         let forwarded = if ctx.may_forward { forward(ctx.home, &Asked::by(&self), &by_path) } else { None };
         forwarded.unwrap_or_else(|| self.run(ctx))
     }
@@ -221,8 +229,18 @@ impl Verb for Version {
 }
 
 /// The names of links to the program, beside its own.
-pub const NAMES: [&str; 9] =
-    ["zpool", "zfs", "zdb", "zstream", "arcstat", "zarcstat", "arc_summary", "zarcsummary", "mount.zfs"];
+pub const NAMES: [&str; 10] = [
+    "zpool",
+    "zfs",
+    "zdb",
+    "zinject",
+    "zstream",
+    "arcstat",
+    "zarcstat",
+    "arc_summary",
+    "zarcsummary",
+    "mount.zfs",
+];
 
 /// The command tree of one name, as clap sees it: for parsing, man pages and completions.
 pub fn command(name: &str) -> clap::Command {
@@ -230,6 +248,7 @@ pub fn command(name: &str) -> clap::Command {
         "zpool" => as_own_command::<Zpool>("zpool"),
         "zfs" => as_own_command::<Zfs>("zfs"),
         "zdb" => as_own_command::<Zdb>("zdb"),
+        "zinject" => as_own_command::<Zinject>("zinject"),
         "zstream" => as_own_command::<Zstream>("zstream"),
         "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
         "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
@@ -286,6 +305,7 @@ fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         "zpool" => parse::<Zpool>(name, argv).map(Command::Zpool),
         "zfs" => parse::<Zfs>(name, argv).map(Command::Zfs),
         "zdb" => parse::<Zdb>(name, argv).map(Command::Zdb),
+        "zinject" => parse::<Zinject>(name, argv).map(Command::Zinject),
         "zstream" => parse::<Zstream>(name, argv).map(Command::Zstream),
         "arcstat" | "zarcstat" => parse::<Arcstat>(name, argv).map(Command::Arcstat),
         "arc_summary" | "zarcsummary" => parse::<ArcSummary>(name, argv).map(Command::ArcSummary),

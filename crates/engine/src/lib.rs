@@ -1,6 +1,6 @@
 //! The pool engine: from labels on devices to objects, bottom to top.
 //!
-//! Modules import only downwards: `error`, `types` → `plug`, `taskq` → `memory` → `vdev` → `zio` → `arc` → `dmu` →
+//! Modules import only downwards: `error`, `types` → `plug`, `taskq` → `memory` → `inject` → `vdev` → `zio` → `arc` → `dmu` →
 //! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `traverse` → `send` → `spa` → `recv` → `scan`, `sharing`. Clock, randomness, devices
 //! and threads come from outside through [`env::Env`].
 
@@ -11,6 +11,7 @@ pub mod dmu;
 pub mod dsl;
 pub mod env;
 pub mod error;
+pub mod inject;
 pub mod memory;
 pub mod metaslab;
 pub mod plug;

@@ -43,6 +43,7 @@ pub mod history;
 pub mod history_log;
 mod hooks;
 pub mod import;
+mod injecting;
 mod keys;
 pub mod layout;
 mod load;

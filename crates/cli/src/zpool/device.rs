@@ -76,7 +76,7 @@ const NO_POWER: &str = "Power control not supported";
 
 /// The vdev that a word means: its name, its path or the end of it, its guid.
 #[doc(alias = "zpool_find_vdev")]
-pub(super) fn find(pool: &Imported, word: &str) -> Option<VdevNode> {
+pub(crate) fn find(pool: &Imported, word: &str) -> Option<VdevNode> {
     let config = pool.config();
     let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config)?;
     tree.walk().skip(1).find(|vdev| means(vdev, word)).cloned()

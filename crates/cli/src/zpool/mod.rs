@@ -9,7 +9,7 @@ pub mod create;
 mod ddt;
 mod dedup;
 mod destroy;
-mod device;
+pub(crate) mod device;
 mod draid_word;
 mod errors;
 mod events;

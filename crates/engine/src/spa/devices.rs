@@ -58,6 +58,19 @@ impl Spa {
         })
     }
 
+    /// Declares a device degraded until the pool is exported.
+    ///
+    /// # Errors
+    /// `NotFound` if the pool has no such device.
+    #[doc(alias = "vdev_degrade")]
+    pub fn declare_degraded(&self, guid: u64) -> Result<()> {
+        self.sync_task(move |spa, _| {
+            let (leaf, _) = spa.device(guid)?;
+            spa.degrade(&leaf, VdevAux::External, keep(true));
+            Ok(())
+        })
+    }
+
     /// Brings a device back that was out of use, with what was found in its place; how it is then. A faulted one stays
     /// so, until its errors are cleared. All devices of its top-level vdev are measured again; to `expand`, what this one
     /// has gained counts from now on.
@@ -133,6 +146,7 @@ impl Spa {
     fn take_back(&self, leaf: &Leaf, reopened: Reopened) {
         let before = leaf.health();
         match reopened {
+            Ok(_) if leaf.inject.refuses_open() => leaf.set_health(Health::cant_open(VdevAux::OpenFailed)),
             Ok(device) => {
                 leaf.open(device, Health::ONLINE);
                 self.note_return(leaf.guid);

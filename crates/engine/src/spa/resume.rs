@@ -113,6 +113,7 @@ fn revive(leaf: &Leaf, reopen: &dyn Fn(u64) -> Reopened) {
     // Nobody may have it open twice.
     leaf.set_health(Health::cant_open(VdevAux::OpenFailed));
     match reopen(leaf.guid) {
+        Ok(_) if leaf.inject.refuses_open() => {}
         Ok(device) => leaf.open(device, if is_lost { Health::ONLINE } else { before }),
         Err(health) => leaf.set_health(health),
     }

@@ -16,6 +16,8 @@ use zcommon::vdev::VdevAux;
 pub use super::dtl::Dtl;
 use super::queue::{Queue, ReadDone};
 use super::stats::{IoClass, LeafStats};
+use crate::inject::device::{Decision, Request};
+use crate::inject::{IoType, LeafFaults};
 
 /// Errors seen on a leaf since the pool was opened.
 #[derive(Debug, Default)]
@@ -142,6 +144,8 @@ pub struct LeafState {
     pub reads: LeafTraffic,
     /// What was written to it.
     pub writes: LeafTraffic,
+    /// Faults injected by `zinject`.
+    pub inject: LeafFaults,
 }
 
 impl Leaf {
@@ -177,6 +181,7 @@ impl Leaf {
             errors: LeafErrors::default(),
             reads: LeafTraffic::default(),
             writes: LeafTraffic::default(),
+            inject: LeafFaults::default(),
         };
         Arc::new(Self { guid, path, state: Arc::new(state) })
     }
@@ -295,7 +300,10 @@ impl Leaf {
             }
             done(result);
         });
-        queue.read(offset, len, counted);
+        match self.injected(IoType::Read, offset, len) {
+            None => queue.read(offset, len, counted),
+            Some(decision) => decision.read(len, counted, |done| queue.read(offset, len, done)),
+        }
     }
 
     /// Writes at `offset` from the start of the device, labels included. Not durable before a flush. Two writes
@@ -311,7 +319,11 @@ impl Leaf {
         };
         let len = parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum();
         self.writes.add(len);
-        queue.write(offset, parts, class, self.watching(FailedIo::Write, (offset, len), done));
+        let done = self.watching(FailedIo::Write, (offset, len), done);
+        match self.injected(IoType::Write, offset, len) {
+            None => queue.write(offset, parts, class, done),
+            Some(decision) => decision.write(done, |done| queue.write(offset, parts, class, done)),
+        }
     }
 
     /// Tells the device that bytes are unused; they read as anything afterwards. No write may be under way there.
@@ -321,12 +333,18 @@ impl Leaf {
             return done(Err(absent()));
         };
         let leaf = Arc::clone(self);
-        let told: blkdev::Completion = Box::new(move |result, _| {
-            leaf.changed(offset, len);
-            done(result);
-        });
-        let buf = stdx::AlignedBuf::zeroed(0);
-        queue.device().submit(blkdev::Io { kind: blkdev::IoKind::Trim(len), offset, buf, done: told });
+        let start = move |done: WriteDone| {
+            let told: blkdev::Completion = Box::new(move |result, _| {
+                leaf.changed(offset, len);
+                done(result);
+            });
+            let buf = stdx::AlignedBuf::zeroed(0);
+            queue.device().submit(blkdev::Io { kind: blkdev::IoKind::Trim(len), offset, buf, done: told });
+        };
+        match self.injected(IoType::Trim, offset, len) {
+            None => start(done),
+            Some(decision) => decision.write(done, start),
+        }
     }
 
     /// Makes all writes durable that completed before this call, while the group `next` is the next to be on disk. Costs
@@ -344,7 +362,17 @@ impl Leaf {
             }
             done(result);
         });
-        queue.flush(self.watching(FailedIo::Flush, (0, 0), noted));
+        let done = self.watching(FailedIo::Flush, (0, 0), noted);
+        match self.injected(IoType::Flush, 0, 0) {
+            None => queue.flush(done),
+            Some(decision) => decision.write(done, |done| queue.flush(done)),
+        }
+    }
+
+    /// What injected faults do to a request.
+    #[inline]
+    fn injected(&self, io: IoType, offset: u64, len: u64) -> Option<Decision> {
+        self.inject.decide(|| Request { io, offset, len, size: self.size() })
     }
 
     /// Whether a flush has failed since the group `since` was the next to be on disk.

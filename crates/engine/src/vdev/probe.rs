@@ -42,10 +42,14 @@ pub fn probe(leaf: &Leaf) -> Probe {
         Ok(()) => good(&mut found),
         Err(e) => found.gone |= e.raw_os_error().is_some_and(|number| GONE.contains(&number)),
     };
+    if leaf.inject.refuses_open() {
+        return Probe { gone: true, ..found };
+    }
     for index in 0..LABELS {
         let Some(at) = label_offset(leaf.size(), index) else { continue };
         let at = at.saturating_add(BOOTENV_OFFSET);
-        let bytes = match blkdev::read_at(&*device, at, LEN) {
+        let read = leaf.inject.probe_error().map_or_else(|| blkdev::read_at(&*device, at, LEN), Err);
+        let bytes = match read {
             Ok(bytes) => bytes,
             Err(e) => {
                 note(Err(e), |_| ());

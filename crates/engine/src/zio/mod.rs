@@ -35,6 +35,7 @@ use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
 use crate::error::{Error, Kind, Result};
+use crate::inject::BlockFaults;
 use crate::taskq::{Executor, Promise};
 use crate::types::Bookmark;
 use crate::vdev::plan::{BadCopy, Depth, Fault};
@@ -172,6 +173,8 @@ pub struct Zio {
     min_alloc: AtomicU64,
     /// The last group that is on disk.
     synced: AtomicU64,
+    /// Faults injected by `zinject`.
+    pub inject: BlockFaults,
     /// What waits for the pool to be resumed.
     pub suspended: SuspendedIo,
     /// Counters.
@@ -194,6 +197,7 @@ impl Zio {
             dedup: RwLock::default(),
             min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
             synced: AtomicU64::new(0),
+            inject: BlockFaults::default(),
             suspended: SuspendedIo::default(),
             stats: ZioStats::default(),
         })

@@ -12,6 +12,7 @@ use super::gang::Nesting;
 use super::stored::{Found, Second, StoredCache, Verdict};
 use super::{Damage, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, transform, verify};
 use crate::error::{Error, Kind, Result};
+use crate::inject::FaultError;
 use crate::taskq::Promise;
 use crate::types::Bookmark;
 use crate::vdev::plan::{BadCopy, Depth, Fault, Outcome};
@@ -149,10 +150,23 @@ impl Logical {
     fn next(mut self: Box<Self>) {
         let Some(dva) = self.copies.pop_front() else { return self.finish() };
         let zio = Arc::clone(&self.zio);
-        let (depth, bp, nesting, judge) =
-            (self.options.depth, self.bp, self.nesting.clone(), Arc::clone(&self.judge));
+        let (depth, bp, nesting) = (self.options.depth, self.bp, self.nesting.clone());
+        let injected = zio.inject.of_copy(&bp, self.at, &dva);
+        let judge = if injected.is_some() { Arc::new(|_: &[u8]| false) } else { Arc::clone(&self.judge) };
         let (members_known, self_options) = (self.ganged, self.options);
-        let done: CopyDone = Box::new(move |copy| self.copied(dva, copy));
+        let done: CopyDone = Box::new(move |mut copy| {
+            if injected == Some(FaultError::Io) {
+                unreadable(&self.zio, &mut copy);
+            }
+            self.copied(dva, copy);
+        });
+        if dva.gang
+            && let Some(error) = injected
+        {
+            let kind = if error == FaultError::Io { Kind::Io } else { Kind::Checksum };
+            let error = Some(Error::new(kind, "the gang cannot be read (injected)"));
+            return done(CopyResult { error, ..CopyResult::default() });
+        }
         if dva.gang {
             let wanted = if members_known { gang::Wanted::Header } else { gang::Wanted::Block };
             gang::read(&zio, &bp, (dva, wanted), self_options, &nesting, done);
@@ -205,7 +219,10 @@ impl Logical {
         let data = match data {
             None => Err(error.unwrap_or_else(|| lost(&zio, &damage))),
             Some(data) if options.form == Form::Physical => Ok(data),
-            Some(data) => transform::logical(&zio, &bp, at, options.form, data),
+            Some(data) => match zio.inject.of_transform(&bp, at) {
+                None => transform::logical(&zio, &bp, at, options.form, data),
+                Some(error) => Err(untransformed(error)),
+            },
         };
         done(ReadOutcome { data: data.map_err(|e| e.at_block(at)), damage });
     }
@@ -241,6 +258,25 @@ pub(super) fn mend(
     });
     let mend = if options.resilver { Mend::Stale } else { Mend::Unexpected };
     top.repair((dva.offset, birth), data, bad, mend, mended);
+}
+
+/// Turns the wrong bytes of an injected fault into failed reads, which count against the leaves.
+fn unreadable(zio: &Zio, copy: &mut CopyResult) {
+    let tree = zio.tree();
+    for damage in copy.damage.iter_mut().filter(|damage| damage.bad.fault == Fault::Wrong) {
+        damage.bad.fault = Fault::Unreadable;
+        if let Some(leaf) = tree.leaf(damage.leaf) {
+            leaf.errors.read.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The error of a good block that an injected fault keeps from being decrypted or decompressed.
+fn untransformed(error: FaultError) -> Error {
+    match error {
+        FaultError::Decrypt => Error::new(Kind::Checksum, "the block's MAC does not match (injected)"),
+        _ => Error::corrupt("a block with a good checksum does not decompress (injected)"),
+    }
 }
 
 /// The error of a block of which no copy is good.

@@ -1,0 +1,160 @@
+//! Faults injected into imported pools: counted, seen, survived, cancelled.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::expect_used, reason = "tests")]
+
+mod live;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use live::{Live, Run};
+
+/// A mirror `tank` of the disks `a` and `b`, mounted at the path; `None`, said so, where nothing can be mounted.
+fn mirror(live: &Live) -> Option<PathBuf> {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return None;
+    }
+    let at = live.dir.path().join("mnt");
+    let disks = format!("{} {}", live.disk("a", 128), live.disk("b", 128));
+    let line = format!("zpool create -O mountpoint={} -O compression=off tank mirror {disks}", at.display());
+    let run: Run = live.command(&line).output().unwrap().into();
+    if run.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+        return None;
+    }
+    assert_eq!(run.code, 0, "{}", run.err);
+    Some(at)
+}
+
+fn disk(live: &Live, name: &str) -> String {
+    live.disks().join(name).display().to_string()
+}
+
+/// Runs a line that must fail, or be refused.
+fn fails(live: &Live, line: &str) {
+    let run = live.run(line);
+    assert!(matches!(run.code, 1 | 2), "{line}: {}: {}{}", run.code, run.out, run.err);
+}
+
+/// Read, write and checksum errors of a device, as `zpool status` shows them.
+fn errors(live: &Live, device: &str) -> [u64; 3] {
+    let status = live.ok("zpool status -p tank");
+    let line = status.lines().find(|line| line.contains(device)).unwrap().to_owned();
+    let mut words = line.split_whitespace().skip(2).map(|word| word.parse().unwrap());
+    [words.next().unwrap(), words.next().unwrap(), words.next().unwrap()]
+}
+
+#[test]
+fn a_device_that_fails_reads_is_counted_and_its_mirror_answers() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    let (a, data) = (disk(&live, "a"), vec![0x5a; 4 << 20]);
+    fs::write(at.join("file"), &data).unwrap();
+    live.ok("zpool sync tank");
+    assert!(live.ok("zinject").starts_with("No handlers registered.\n"));
+    let said = live.ok(&format!("zinject -a -d {a} -e io -T read tank"));
+    assert!(
+        said.starts_with("Added handler 1 with the following properties:\n  pool: tank\n  vdev: "),
+        "{said}"
+    );
+    live.ok("zpool scrub -w tank");
+    let [reads, writes, wrong] = errors(&live, &a);
+    assert!(reads > 0 && writes == 0 && wrong == 0, "{reads} {writes} {wrong}");
+    let list = live.ok("zinject");
+    assert!(list.contains("  read   io          100.0000%  "), "{list}");
+    assert!(live.ok("zpool events").contains("ereport.fs.zfs.io"));
+    assert_eq!(live.ok("zinject -c 1"), "removed handler 1\n");
+    fails(&live, "zinject -c 1");
+    live.ok("zpool clear tank");
+    live.ok("zpool scrub -w tank");
+    assert_eq!(errors(&live, &a), [0, 0, 0]);
+    assert_eq!(fs::read(at.join("file")).unwrap(), data);
+}
+
+#[test]
+fn flipped_bits_are_checksum_errors_and_a_device_that_fails_all_is_faulted() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    let (a, b) = (disk(&live, "a"), disk(&live, "b"));
+    fs::write(at.join("file"), vec![0x5a; 4 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    fails(&live, &format!("zinject -d {a} -e corrupt -T write -f 50 tank"));
+    fails(&live, &format!("zinject -d {a} -e checksum tank"));
+    fails(&live, "zinject -d nothing -e io tank");
+    live.ok(&format!("zinject -q -d {a} -e corrupt -T read -f 100 tank"));
+    live.ok("zpool scrub -w tank");
+    let [reads, _, wrong] = errors(&live, &a);
+    assert!(reads == 0 && wrong > 0, "{reads} {wrong}");
+    live.ok("zinject -c all");
+    live.ok("zpool clear tank");
+    // nxio: the probe fails, too, and the device does not come back before the handler is cancelled.
+    live.ok(&format!("zinject -d {b} -e nxio -T all tank"));
+    fs::write(at.join("more"), vec![1; 1 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    let status = || live.ok("zpool status tank");
+    let start = Instant::now();
+    while !status().contains("DEGRADED") && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let lost = status();
+    assert!(["FAULTED", "REMOVED", "UNAVAIL"].iter().any(|state| lost.contains(state)), "{lost}");
+    live.ok("zpool clear tank");
+    assert!(!status().contains("state: ONLINE"), "{}", status());
+    assert_eq!(live.ok("zinject -c all"), "removed all registered handlers\n");
+    live.ok("zpool clear tank");
+    live.ok("zpool wait -t resilver tank");
+    assert!(status().contains("state: ONLINE"), "{}", status());
+    // Handlers end with the export.
+    live.ok(&format!("zinject -d {b} -e io -T write -f 0.0001 tank"));
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert!(live.ok("zinject").starts_with("No handlers registered.\n"));
+}
+
+#[test]
+fn a_file_whose_blocks_fail_gives_an_error_and_is_listed() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    let file = at.join("file");
+    fs::write(&file, vec![0x5a; 1 << 20]).unwrap();
+    fs::write(at.join("other"), vec![0x5a; 1 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    let path = file.display();
+    fails(&live, "zinject -t data -e checksum relative");
+    fails(&live, &format!("zinject -t nothing -e checksum {path}"));
+    // The second record only.
+    let said = live.ok(&format!("zinject -a -t data -e checksum -r 131072 {path}"));
+    assert!(said.contains("range: [1, 1)\n"), "{said}");
+    assert_eq!(fs::read(&file).unwrap_err().raw_os_error(), Some(5));
+    assert_eq!(fs::read(at.join("other")).unwrap().len(), 1 << 20);
+    live.ok("zpool sync tank");
+    let status = live.ok("zpool status -v tank");
+    assert!(
+        status.contains("mnt/file") || status.contains("tank:/file") || status.contains("tank/file"),
+        "{status}"
+    );
+    let list = live.ok("zinject");
+    assert!(list.contains("[1, 1]"), "{list}");
+    live.ok("zinject -c all");
+    assert_eq!(fs::read(&file).unwrap(), vec![0x5a; 1 << 20]);
+    live.ok(&format!("zinject -a -t data -C 0 -e io {path}"));
+    assert_eq!(fs::read(&file).unwrap_err().raw_os_error(), Some(5));
+}
+
+#[test]
+fn a_delayed_device_makes_a_sync_slow() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    let a = disk(&live, "a");
+    fails(&live, &format!("zinject -d {a} -D 0:1 tank"));
+    live.ok(&format!("zinject -d {a} -D 200:1 -T write tank"));
+    fs::write(at.join("file"), vec![0x5a; 1 << 20]).unwrap();
+    let start = Instant::now();
+    live.ok("zpool sync tank");
+    assert!(start.elapsed() >= Duration::from_millis(200), "{:?}", start.elapsed());
+    let list = live.ok("zinject");
+    assert!(list.contains("       200      1  100.0000%"), "{list}");
+    live.ok("zinject -c all");
+    fails(&live, "zinject -p spa_vdev_exit tank");
+}
