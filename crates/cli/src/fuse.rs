@@ -242,7 +242,7 @@ impl Mounter for Fuse {
             Box::new(Standing { mounted, files, dataset, options })
         };
         let only_read = |head, options: &[String]| {
-            let how = MountOptions { allow_other: is_root(), ready, inherited };
+            let how = MountOptions { allow_other: is_root(), ready, inherited, without_volumes: true };
             let mounted = zfuse::mount(&view, head, at, how).map_err(cause)?;
             Ok::<Box<dyn Mount>, Error>(standing(mounted, None, options))
         };

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use testkit::golden;
-use testkit::live::Live;
+use testkit::live::{Live, Run};
 
 /// A daemon with a copy of a golden pool.
 fn with_golden(name: &str) -> Option<(Live, golden::Golden)> {
@@ -100,6 +100,7 @@ fn what_cannot_be_redacted_is_refused_in_openzfs_words() {
             2,
             "cannot open 'tank/src@nope': dataset does not exist\nprovided snapshot tank/src@nope does not exist\n",
         ),
+        ("tank/src@a #new @r", 18, "potentially invalid redaction snapshot; full dataset names required\n"),
         ("tank/src@a new @r", 18, "potentially invalid redaction snapshot; full dataset names required\n"),
     ];
     for (words, code, said) in cases {
@@ -118,5 +119,62 @@ fn what_cannot_be_redacted_is_refused_in_openzfs_words() {
     live.ok("zfs bookmark tank/less@a tank/less#a");
     let guid = live.ok("zfs get -Hpo value guid tank/red@r");
     assert_eq!(live.ok("zfs get -Hpo value redact_snaps tank/less#a"), guid);
+    live.export_and_verify("tank");
+}
+
+/// What builds on a redacted snapshot is received if it needs nothing of what was left out, and redacted datasets are mounted only
+/// with `-f` and the setting.
+#[test]
+fn what_builds_on_redacted_snapshots_is_received() {
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 256)));
+    live.ok("zfs create tank/src");
+    live.ok("zfs snapshot tank/src@1");
+    for name in ["a", "b", "c"] {
+        live.ok(&format!("zfs clone tank/src@1 tank/{name}"));
+        live.ok(&format!("zfs snapshot tank/{name}@s"));
+    }
+    live.ok("zfs redact tank/src@1 book tank/a@s tank/b@s");
+    let stream = live.disks().join("stream");
+    let send = |line: &str| {
+        let file = std::fs::File::create(&stream).unwrap();
+        assert!(live.command(line).stdout(file).status().unwrap().success(), "{line}");
+    };
+    let receive = |line: &str| -> Run {
+        let file = std::fs::File::open(&stream).unwrap();
+        live.command(line).stdin(file).output().unwrap().into()
+    };
+    let received = |line: &str| {
+        let run = receive(line);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{line}");
+    };
+    send("zfs send --redact book tank/src@1");
+    let at = live.disks().join("mnt");
+    received(&format!("zfs receive -o mountpoint={} tank/less", at.display()));
+    assert_eq!(live.ok("zfs get -H -o value mounted tank/less"), "no\n");
+    let said = "cannot mount 'tank/less': Dataset is not complete, was created by receiving a redacted zfs send stream.\n";
+    assert_eq!(live.fails("zfs mount tank/less"), said);
+    assert_eq!(live.fails("zfs mount -f tank/less"), "cannot mount 'tank/less': dataset is busy\n");
+    // Of one of the redaction snapshots, and of one that is none.
+    send("zfs send -i tank/src@1 tank/a@s");
+    received("zfs receive -u tank/less-a");
+    send("zfs send -i tank/src@1 tank/c@s");
+    assert!(receive("zfs receive -u tank/less-c").err.contains("redacted by other snapshots"));
+    // A full stream needs nothing of its origin.
+    send("zfs send tank/c@s");
+    received("zfs receive -u -o origin=tank/less@1 tank/full-c");
+    // Redacted by other snapshots, and by some of them.
+    live.ok("zfs clone tank/src@1 tank/c-top");
+    live.ok("zfs snapshot tank/c-top@s");
+    live.ok("zfs clone tank/c-top@s tank/d");
+    live.ok("zfs snapshot tank/d@s");
+    live.ok("zfs redact tank/c-top@s other tank/d@s");
+    send("zfs send -i tank/src@1 --redact other tank/c-top@s");
+    assert!(receive("zfs receive -u tank/less-d").err.contains("redacted by other snapshots"));
+    live.ok("zfs redact tank/src@1 less tank/c-top@s tank/d@s");
+    send("zfs send --redact less tank/src@1");
+    received("zfs receive -u tank/more");
+    send("zfs send -i tank/src@1 --redact other tank/c-top@s");
+    received("zfs receive -u -o origin=tank/more@1 tank/more-d");
     live.export_and_verify("tank");
 }

@@ -59,6 +59,8 @@ pub struct MountOptions {
     pub ready: Ready,
     /// Same as [`Spot::inherited`].
     pub inherited: usize,
+    /// Leave volumes out of a read-only tree: for pools whose volumes are devices.
+    pub without_volumes: bool,
 }
 
 /// Timeout of the last requests: after it the kernel must have removed another mount.
@@ -239,7 +241,7 @@ pub fn mount(
     // Children of such a dataset can still be mounted by themselves.
     space::check_complete(&dataset).map_err(io::Error::other)?;
     let name = dataset.name.clone();
-    let space = Space::new(Arc::clone(pool), dataset);
+    let space = Space::new(Arc::clone(pool), dataset, !options.without_volumes);
     let place = kernel::Place {
         spot: Spot { at: mountpoint, ready: options.ready, inherited: options.inherited },
         source: &name,

@@ -39,6 +39,8 @@ pub struct Slot {
     posix_acl: OnceLock<bool>,
     /// Snapshots are created and destroyed: they are looked up each time.
     live: bool,
+    /// Whether volumes below it are shown, as files.
+    volumes: bool,
     /// Number of its open files and directories.
     open: AtomicUsize,
     /// Names under which it was entered: for a renamed snapshot the kernel uses the old one.
@@ -57,14 +59,16 @@ struct Table {
 pub struct Space {
     pool: Arc<Pool>,
     table: RwLock<Table>,
+    /// Whether volumes are shown.
+    volumes: bool,
 }
 
 impl Slot {
-    fn new(dataset: Dataset, parent: usize, live: bool) -> Arc<Self> {
+    fn new(dataset: Dataset, parent: usize, (live, volumes): (bool, bool)) -> Arc<Self> {
         let (content, children) = (OnceLock::new(), OnceLock::new());
         let (open, names) = (AtomicUsize::new(0), Mutex::default());
         let posix_acl = OnceLock::new();
-        Arc::new(Self { dataset, parent, content, children, posix_acl, live, open, names })
+        Arc::new(Self { dataset, parent, content, children, posix_acl, live, volumes, open, names })
     }
 
     /// Registers an open file or directory.
@@ -107,9 +111,17 @@ impl Slot {
             let all = self.dataset.dir().and_then(|dir| dir.children()).unwrap_or_default();
             let mut all: Vec<_> =
                 all.into_iter().filter(|(name, _)| !name.starts_with('$') && !name.contains('%')).collect();
+            all.retain(|(name, number)| self.volumes || !self.is_volume(name, *number));
             all.sort();
             all
         })
+    }
+
+    /// Whether a child is a volume. Its directory object is `number`.
+    fn is_volume(&self, name: &str, number: u64) -> bool {
+        let dir = engine::dsl::Dir::open(&self.dataset.dsl, number, format!("{}/{name}", self.dataset.name));
+        let kind = dir.and_then(|dir| dir.head()).and_then(|head| head.kind());
+        kind.is_ok_and(|kind| kind == DatasetKind::Volume)
     }
 
     /// When a snapshot was last created or destroyed, in seconds since 1970; 0 if never, as far as is known.
@@ -160,20 +172,20 @@ fn open(dataset: &Dataset) -> Result<Content> {
 }
 
 impl Space {
-    /// A tree with `top` at the mount point.
-    pub fn new(pool: Arc<Pool>, top: Dataset) -> Arc<Self> {
-        Self::with(pool, Slot::new(top, 0, false))
+    /// A tree with `top` at the mount point. With `volumes`, volumes appear in it as files.
+    pub fn new(pool: Arc<Pool>, top: Dataset, volumes: bool) -> Arc<Self> {
+        Self::with(pool, Slot::new(top, 0, (false, volumes)))
     }
 
     /// The tree beside the live file system `top`: its current snapshots.
     pub fn live(pool: Arc<Pool>, top: Dataset) -> Arc<Self> {
-        Self::with(pool, Slot::new(top, 0, true))
+        Self::with(pool, Slot::new(top, 0, (true, false)))
     }
 
     fn with(pool: Arc<Pool>, top: Arc<Slot>) -> Arc<Self> {
-        let by_dataset = HashMap::from([(top.dataset.phys.guid, 0)]);
+        let (by_dataset, volumes) = (HashMap::from([(top.dataset.phys.guid, 0)]), top.volumes);
         let table = Table { slots: vec![top], by_dataset };
-        Arc::new(Self { pool, table: RwLock::new(table) })
+        Arc::new(Self { pool, table: RwLock::new(table), volumes })
     }
 
     /// The pool.
@@ -226,7 +238,7 @@ impl Space {
             return Err(Error::new(Kind::Limit, "too many datasets and snapshots in one mount"));
         }
         table.by_dataset.insert(dataset.phys.guid, id);
-        table.slots.push(Slot::new(dataset, parent, false));
+        table.slots.push(Slot::new(dataset, parent, (false, self.volumes)));
         Ok(id)
     }
 }

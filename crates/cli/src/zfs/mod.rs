@@ -12,6 +12,7 @@ mod discard_log;
 pub mod get;
 mod hold;
 pub mod holds;
+mod incomplete;
 pub mod keys;
 pub mod list;
 pub mod mount;

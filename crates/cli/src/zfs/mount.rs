@@ -14,6 +14,7 @@ use engine::dsl::{Dataset, DatasetKind};
 use serde_json::{Value, json};
 use zcommon::props::ZfsProp;
 
+use super::incomplete::{Asked, may_mount};
 use super::keys::{load_key_of, unload_key_of};
 use super::prop::{Node, Props};
 use super::target::Target;
@@ -29,9 +30,6 @@ const ENDING_ROUNDS: usize = 100;
 const NOTED: usize = 32;
 /// Mount points that are the business of mount(8) and umount(8).
 const LEGACY: &str = "legacy";
-/// Why what an interrupted receive has left is not mounted.
-const PARTLY_RECEIVED: &str =
-    "Contains partially completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"";
 /// Option by which a place may have files.
 const OVERLAY: &str = "overlay";
 
@@ -131,7 +129,8 @@ impl Mount {
         if self.load_keys {
             load_key_of(&target, ctx)?;
         }
-        mount_one(&target, &*mounter(ctx)?, options, true)?;
+        let asked = if self.force { Asked::Forced } else { Asked::ByName };
+        mount_one(&target, &*mounter(ctx)?, options, asked)?;
         Ok(Exit::OK)
     }
 
@@ -319,7 +318,7 @@ pub fn mount_created(name: &str, ctx: &mut Ctx) -> Outcome {
     if lacks_key(&target) {
         return Ok(Exit::OK);
     }
-    mount_one(&target, &*mounter(ctx)?, &[], false)?;
+    mount_one(&target, &*mounter(ctx)?, &[], Asked::No)?;
     Ok(Exit::OK)
 }
 
@@ -365,7 +364,7 @@ fn mount_sorted(all: Vec<Target>, mounter: &dyn Mounter, options: &[String]) -> 
 fn mount_together(together: &[&Target], mounter: &dyn Mounter, options: &[String]) -> Vec<Failure> {
     let mut failures = Vec::new();
     for some in together.chunks(NOTED) {
-        let done = at_once(some, |target| make_one(target, mounter, options, false));
+        let done = at_once(some, |target| make_one(target, mounter, options, Asked::No));
         let mut noted: Vec<(&Arc<Imported>, Vec<Made>)> = Vec::new();
         for (target, done) in some.iter().zip(done) {
             match (done, noted.last_mut()) {
@@ -405,7 +404,12 @@ pub(super) fn stands(target: &Target) -> bool {
 }
 
 /// Mounts one file system. `asked`: it was named, so what keeps it from being mounted is an error.
-fn mount_one(target: &Target, mounter: &dyn Mounter, options: &[String], asked: bool) -> Result<(), Failure> {
+fn mount_one(
+    target: &Target,
+    mounter: &dyn Mounter,
+    options: &[String],
+    asked: Asked,
+) -> Result<(), Failure> {
     let made = make_one(target, mounter, options, asked)?;
     target.pool.mounts.note_all(made.into_iter().collect());
     Ok(())
@@ -416,8 +420,9 @@ fn make_one(
     target: &Target,
     mounter: &dyn Mounter,
     options: &[String],
-    asked: bool,
+    how: Asked,
 ) -> Result<Option<Made>, Failure> {
+    let asked = how.by_name();
     let name = &target.name;
     let dataset = target.dataset()?;
     let cannot = |what: &str| Failure::cannot("mount", name, what);
@@ -427,8 +432,8 @@ fn make_one(
     if asked && matches!(dataset.kind(), Ok(DatasetKind::Volume)) {
         return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
     }
-    if dataset.is_inconsistent() {
-        return if asked { Err(cannot(PARTLY_RECEIVED)) } else { Ok(None) };
+    if !may_mount(target, &dataset, how)? {
+        return Ok(None);
     }
     let Some(at) = place_of(&dataset, asked).map_err(|what| cannot(&what))? else {
         return Ok(None);

@@ -85,6 +85,12 @@ impl Redact {
     }
 
     fn redact(&self, ctx: &mut Ctx) -> Result<(), Refused> {
+        let pool = |name: &str| name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
+        let of_pool = pool(&self.snapshot);
+        if self.by.iter().any(|name| pool(name) != of_pool) {
+            let text = "potentially invalid redaction snapshot; full dataset names required";
+            return Err(Refused(18, text.to_owned()));
+        }
         if self.bookmark.contains('#') {
             return Err(Refused(22, "redaction bookmark name must not contain '#'".to_owned()));
         }
@@ -129,13 +135,7 @@ impl Redact {
 
     /// The snapshot and the redaction snapshots, which must exist.
     fn datasets(&self, ctx: &mut Ctx) -> Result<(Target, Dataset, Vec<Dataset>), Refused> {
-        let pool = |name: &str| name.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
-        let of_pool = pool(&self.snapshot);
         let target = Target::of(&self.snapshot, ctx).map_err(|_| self.missing(&[&self.snapshot]))?;
-        if self.by.iter().any(|name| pool(name) != of_pool) {
-            let text = "potentially invalid redaction snapshot; full dataset names required";
-            return Err(Refused(18, text.to_owned()));
-        }
         let _quiet = target.pool.quiet();
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for name in std::iter::once(&self.snapshot).chain(&self.by) {

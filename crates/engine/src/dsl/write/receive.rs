@@ -248,13 +248,21 @@ impl Tasks<'_> {
         Ok(Origin { number, head: of.head })
     }
 
-    /// What was redacted of a snapshot must not be needed by the stream.
+    /// What was redacted of a snapshot must not be needed by a stream that builds on it. A full stream needs nothing. A stream from
+    /// a redaction bookmark, or one that is redacted itself, leaves out what a subset of the snapshots changed with respect to
+    /// which the snapshot is redacted; any other stream must be of one of them.
     #[doc(alias = "redact_check")]
     fn check_redaction(&self, snapshot: u64, wish: &Wish) -> Result<()> {
         let Some(by) = self.at.extra(snapshot, Feature::RedactedDatasets.info().guid)? else { return Ok(()) };
-        let within =
-            wish.from_redacted.as_ref().is_some_and(|all| all.iter().all(|guid| by.ints.contains(guid)));
-        match within || by.ints.contains(&wish.to_guid) {
+        let is_subset =
+            |guids: &[u64]| guids.len() <= by.ints.len() && guids.iter().all(|guid| by.ints.contains(guid));
+        let fits = match (&wish.from_redacted, wish.has(stream_feature::REDACTED)) {
+            _ if wish.from_guid == 0 => true,
+            (Some(guids), _) => is_subset(guids),
+            (None, true) => wish.redacted.as_deref().is_some_and(is_subset),
+            (None, false) => by.ints.contains(&wish.to_guid),
+        };
+        match fits {
             true => Ok(()),
             false => {
                 Err(refuse(Kind::Invalid, "the destination was redacted by other snapshots than the stream"))

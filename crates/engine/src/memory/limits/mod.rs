@@ -98,6 +98,8 @@ pub enum Limit {
     LivelistShared,
     /// Whether blocks are cloned.
     CloneEnabled,
+    /// Whether redacted datasets are mounted on request.
+    RedactedMount,
 }
 
 /// The description of a setting.

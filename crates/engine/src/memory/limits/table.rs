@@ -20,7 +20,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 43] = [
+pub const LIMITS: [Info; 44] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -425,5 +425,11 @@ pub const LIMITS: [Info; 43] = [
         "zfs_bclone_enabled",
         true,
         "1: files share blocks (block cloning). Default: 1.",
+    ),
+    switch(
+        Limit::RedactedMount,
+        "zfs_allow_redacted_dataset_mount",
+        false,
+        "1: zfs mount -f mounts datasets from which blocks were redacted. Default: 0.",
     ),
 ];
