@@ -391,5 +391,9 @@ fn a_pool_that_the_kernel_removed_a_disk_from_gets_a_mirrored_one() {
     // Blocks of the removed disk are read through its mapping, and resilvered where they are now.
     let wanted = shape.replacen("disk1", "mirror(disk1 fresh)", 1);
     assert_ne!(wanted, shape);
+    bench.settle();
+    for leaf in bench.spa.pool.tree().leaves() {
+        assert!(leaf.dtl.read().is_empty(), "{} lacks {:?}", leaf.path, leaf.dtl.read());
+    }
     to_its_end(&golden, bench, &wanted);
 }

@@ -2,13 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::Spa;
+use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
+use engine::spa::scrub::ScanCommand;
 use engine::vdev::config::{AllocBias, Kind};
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
@@ -39,8 +42,12 @@ fn top(vdev: VdevSpec, class: AllocBias) -> TopSpec {
 
 impl Bench {
     fn new(make: impl Fn(&dyn Fn(usize) -> LeafSpec) -> Vec<TopSpec>) -> Self {
+        Self::sized(128 << 20, make)
+    }
+
+    fn sized(size: u64, make: impl Fn(&dyn Fn(usize) -> LeafSpec) -> Vec<TopSpec>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let leaf = |number: usize| pools::leaf(&dir.path().join(format!("disk{number}")), 128 << 20);
+        let leaf = |number: usize| pools::leaf(&dir.path().join(format!("disk{number}")), size);
         let env = Env::system(0).unwrap();
         let spa = pools::create_pool(&env, POOL, make(&leaf), &|_, _| Ok(())).unwrap();
         let name = format!("{POOL}/data");
@@ -206,6 +213,99 @@ fn vdevs_are_removed_one_after_another() {
     // What is left would not hold it with what is kept back.
     let refused = bench.spa.remove(bench.guid(3)).unwrap_err();
     assert_eq!(refused.what(), "out of space");
+}
+
+/// A mirror and a disk, with blocks on both.
+fn mirror_and_disk() -> (Bench, u64) {
+    let bench = Bench::sized(256 << 20, |leaf| {
+        let mirror = VdevSpec::Mirror(vec![leaf(1), leaf(2)]);
+        vec![top(mirror, AllocBias::Normal), top(VdevSpec::Leaf(leaf(3)), AllocBias::Normal)]
+    });
+    let object = bench.write(1, BLOCKS);
+    (bench, object)
+}
+
+/// The disk is removed into the mirror.
+fn removed_into_a_mirror() -> (Bench, u64) {
+    let (bench, object) = mirror_and_disk();
+    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.finish();
+    (bench, object)
+}
+
+impl Bench {
+    fn scanned(&self) -> ondisk::pool::DslScan {
+        for _ in 0..1000 {
+            self.spa.sync().unwrap();
+            if !self.spa.is_scanning() && !self.spa.is_replacing() {
+                break;
+            }
+        }
+        let view = engine::dsl::write::MosView { mos: &self.spa.mos };
+        engine::dsl::write::scan_state::load(&view).unwrap().unwrap()
+    }
+
+    /// The leaf of a disk.
+    fn leaf(&self, disk: usize) -> Arc<engine::vdev::leaf::Leaf> {
+        let path = self.dir.path().join(format!("disk{disk}"));
+        let tree = self.spa.pool.tree();
+        tree.leaves().find(|leaf| Path::new(&leaf.path) == path).cloned().unwrap()
+    }
+
+    /// Only this disk of the mirror is left, and everything can be read from it.
+    fn reads_from(mut self, disk: usize, object: u64) {
+        let guid = self.leaf(disk).guid;
+        let mirror = self.spa.pool.tree().config.children[0].clone();
+        for other in mirror.children.iter().filter(|other| other.guid != guid) {
+            self.spa.detach(other.guid).unwrap();
+        }
+        self.judged();
+        self.read(object, 1, BLOCKS);
+    }
+}
+
+#[test]
+fn a_new_disk_gets_what_was_moved_from_a_removed_one() {
+    let (bench, object) = removed_into_a_mirror();
+    let leaf = pools::leaf(&bench.dir.path().join("disk4"), 256 << 20);
+    let target = bench.leaf(1).guid;
+    let device = NewDevice::Fresh { leaf, ashift: None };
+    bench.spa.attach(Attach { target, device, replacing: true, sequential: false }).unwrap();
+    let scan = bench.scanned();
+    assert_eq!((scan.errors, bench.leaf(4).dtl.read().is_empty()), (0, true));
+    assert!(bench.spa.pool.tree().leaves().count() == 2, "the replacement is over");
+    bench.reads_from(4, object);
+}
+
+#[test]
+fn a_disk_that_was_away_during_a_removal_gets_the_copies() {
+    let (bench, object) = mirror_and_disk();
+    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.sync().unwrap();
+    bench.spa.offline(bench.leaf(2).guid, true).unwrap();
+    bench.finish();
+    assert!(!bench.leaf(2).dtl.read().is_empty());
+    let device = pools::open(&bench.dir.path().join("disk2"));
+    bench.spa.online(bench.leaf(2).guid, Some(Ok(device)), false).unwrap();
+    assert_eq!(bench.scanned().errors, 0);
+    assert!(bench.leaf(2).dtl.read().is_empty(), "{:?}", bench.leaf(2).dtl.read());
+    bench.reads_from(2, object);
+}
+
+#[test]
+fn a_scrub_mends_what_was_moved_from_a_removed_disk() {
+    let (mut bench, object) = removed_into_a_mirror();
+    bench.spa.export().unwrap();
+    let disk = std::fs::OpenOptions::new().write(true).open(bench.dir.path().join("disk2")).unwrap();
+    // All but the labels.
+    let zeros = vec![0_u8; 1 << 20];
+    (4..248).for_each(|at| disk.write_all_at(&zeros, at << 20).unwrap());
+    drop(disk);
+    bench.spa = pools::import_dir(bench.dir.path(), POOL).unwrap();
+    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    let scan = bench.scanned();
+    assert!(scan.errors == 0 && scan.processed > (BLOCKS * BLOCK * 9 / 10) as u64, "{scan:?}");
+    bench.reads_from(2, object);
 }
 
 #[test]

@@ -2,15 +2,57 @@
 
 use std::sync::Arc;
 
-use ondisk::indirect::{IndirectMappingEntry, IndirectMappingEntryPhys};
+use ondisk::indirect::{IndirectBirth, IndirectBirths, IndirectMappingEntry, IndirectMappingEntryPhys};
 
-use crate::dmu::{Dense, Objset};
+use crate::dmu::{Dense, Object, Objset};
 use crate::error::{Error, Result};
-use crate::vdev::indirect::{IndirectMapping, MappingEntry};
+use crate::vdev::indirect::{CopyBirth, IndirectMapping, MappingEntry};
 
 /// Most entries of a mapping that are kept: 64 Mi of them are 1.5 GiB of table on disk.
 const MAX_ENTRIES: u64 = 1 << 26;
 const ENTRY_SIZE: u64 = 24;
+
+/// Most txgs of one removal that are kept.
+const MAX_BIRTHS: u64 = 1 << 22;
+
+/// The txgs of the copies of a removed vdev, from the bonus buffer and the bytes of their object: `read` takes a length in
+/// bytes.
+///
+/// # Errors
+/// When the object is damaged or cannot be read.
+#[doc(alias = "vdev_indirect_births_open")]
+pub fn births(
+    number: u64,
+    bonus: &[u8],
+    read: impl FnOnce(usize) -> Result<Vec<u8>>,
+) -> Result<Arc<[CopyBirth]>> {
+    let bad = |e: ondisk::Malformed| Error::corrupt(format!("indirect births {number}: {e}"));
+    let count = IndirectBirths::from_bytes(bonus).map_err(bad)?.count;
+    let count = usize::try_from(count.min(MAX_BIRTHS)).unwrap_or(0);
+    let bytes = read(count.saturating_mul(IndirectBirth::SIZE))?;
+    let decode = |entry: &[u8; IndirectBirth::SIZE]| {
+        let entry = IndirectBirth::from_bytes(entry).map_err(bad)?;
+        Ok(CopyBirth { end: entry.offset, txg: entry.phys_birth_txg })
+    };
+    let births: Arc<[CopyBirth]> = bytes.as_chunks().0.iter().map(decode).collect::<Result<_>>()?;
+    if !births.is_sorted_by_key(|birth| birth.end) {
+        return Err(Error::corrupt(format!("indirect births {number} are out of order")));
+    }
+    Ok(births)
+}
+
+/// The births of an object that is not being changed.
+///
+/// # Errors
+/// As [`births`].
+pub fn load_births(object: &Object) -> Result<Arc<[CopyBirth]>> {
+    births(object.number, object.dnode.bonus(), |len| {
+        if u64::try_from(len).unwrap_or(u64::MAX) > object.max_offset() {
+            return Err(Error::corrupt(format!("indirect births {} of {len} bytes", object.number)));
+        }
+        object.read_vec(0, len)
+    })
+}
 
 /// The mapping of the object `number` of the MOS; empty when that is 0.
 pub fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {

@@ -40,7 +40,7 @@ use crate::error::{Error, Kind, Result};
 
 pub use allocator::{SpaceAllocator, SpaceMapFeatures, SpaceStats};
 pub use append::rewrite;
-pub use mapping::load_mapping;
+pub use mapping::{births, load_births, load_mapping};
 pub use record::{SlabRecord, TopRecord};
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};
 pub use unit::MapState;

@@ -275,7 +275,8 @@ pub(super) fn all_vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, tx: &Tx) -> Result
     ZapEdit::open(&mut directory.edit(tx))?.insert(mos::VDEV_ZAP_MAP, object.number)
 }
 
-/// A ZAP for the root (`of_root`: if the pool has such), each top-level vdev and each leaf that has none. `class` says what a top-level vdev serves.
+/// A ZAP for the root (`of_root`: if the pool has such), each top-level vdev and each leaf that has none; vdevs
+/// that were removed need none. `class` says what a top-level vdev serves.
 #[doc(alias = "vdev_construct_zaps")]
 pub(super) fn vdev_zaps(
     env: &Env,
@@ -290,6 +291,10 @@ pub(super) fn vdev_zaps(
     };
     let all = mos.handle(all)?;
     config.lock().change_all(&mut |vdev, depth| {
+        // Of what was removed only a place is left.
+        if matches!(vdev.str("type"), Some("indirect" | "hole" | "missing")) {
+            return Ok(());
+        }
         let is_leaf = !vdev.contains("children");
         let named =
             [(depth == 0 && of_root, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];

@@ -10,8 +10,9 @@ use ondisk::pool::SpaRemoving;
 
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
-use crate::metaslab::load_mapping;
+use crate::metaslab::{load_births, load_mapping};
 use crate::vdev::config::VdevConfig;
+use crate::vdev::indirect::CopyBirth;
 use crate::vdev::leaf::Dtl;
 use crate::vdev::top::Layout;
 use crate::vdev::tree::Tree;
@@ -23,7 +24,14 @@ pub fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
         let Some(top) = tree.top(config.id) else { continue };
         let Layout::Indirect(slot) = &top.layout else { continue };
         match load_mapping(mos, config.indirect_object) {
-            Ok(mapping) => *slot.write() = Some(Arc::new(mapping)),
+            Ok(mapping) => {
+                // Without them a leaf that lacks copies is found out by checksums.
+                let births = births_of(mos, config).unwrap_or_else(|e| {
+                    notes.push(e.on_vdev(&top.name));
+                    Arc::default()
+                });
+                *slot.write() = Some(Arc::new(mapping.with_births(births)));
+            }
             Err(e) => notes.push(e.on_vdev(&top.name)),
         }
     }
@@ -58,6 +66,13 @@ fn last_removed(mos: &Arc<Objset>) -> Result<Option<u64>> {
     let directory = Zap::open(&mos.object(MOS_DIRECTORY_OBJECT)?)?;
     let Some(value) = directory.lookup(names::REMOVING.as_bytes())? else { return Ok(None) };
     Ok(SpaRemoving::from_words(&value.ints).ok().map(|removal| removal.prev_indirect_vdev))
+}
+
+fn births_of(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Arc<[CopyBirth]>> {
+    match config.indirect_births {
+        0 => Ok(Arc::default()),
+        number => load_births(&mos.object(number)?),
+    }
 }
 
 /// A DTL is a space map whose "offsets" are transaction groups.

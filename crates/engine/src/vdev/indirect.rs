@@ -6,6 +6,8 @@
 //!
 //! Format source: `vdev_indirect_mapping_entry_phys_t`, vdev_indirect_mapping.h, OpenZFS 2.3.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 
 /// One copied segment.
@@ -21,9 +23,22 @@ pub struct MappingEntry {
     pub len: u64,
 }
 
+/// What one txg of a removal has copied: everything before an offset of the removed vdev, and behind the one before.
+#[doc(alias = "vdev_indirect_birth_entry_phys_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyBirth {
+    /// End of the bytes.
+    pub end: u64,
+    /// The txg that wrote the copies.
+    pub txg: u64,
+}
+
 /// The table of one removed vdev, sorted by source offset.
 #[derive(Debug, Default, Clone)]
-pub struct IndirectMapping(Vec<MappingEntry>);
+pub struct IndirectMapping {
+    entries: Vec<MappingEntry>,
+    births: Arc<[CopyBirth]>,
+}
 
 /// A piece of a block, where it stands now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +49,8 @@ pub struct Segment {
     pub offset: u64,
     /// Length in bytes.
     pub len: u64,
+    /// The txg that wrote the copy, when it is known.
+    pub born: Option<u64>,
 }
 
 impl IndirectMapping {
@@ -42,6 +59,23 @@ impl IndirectMapping {
         let mut mapping = Self::default();
         entries.into_iter().try_for_each(|entry| mapping.push(entry))?;
         Ok(mapping)
+    }
+
+    /// The table with the txgs of its copies, ascending by offset.
+    pub fn with_births(self, births: Arc<[CopyBirth]>) -> Self {
+        Self { births, ..self }
+    }
+
+    /// The txgs of the copies.
+    pub fn births(&self) -> Arc<[CopyBirth]> {
+        Arc::clone(&self.births)
+    }
+
+    /// The txg that wrote the copy of the byte at `offset`; `None` when that is not known.
+    #[doc(alias = "vdev_indirect_births_physbirth")]
+    fn born(&self, offset: u64) -> Option<u64> {
+        let at = self.births.partition_point(|birth| birth.end <= offset);
+        self.births.get(at).map(|birth| birth.txg)
     }
 
     /// Adds the entry that follows; refuses one that overlaps or is out of order.
@@ -54,28 +88,28 @@ impl IndirectMapping {
         if overflows {
             return Err(Error::corrupt("a mapping entry ends past 2^64").at_offset(entry.source));
         }
-        self.0.push(entry);
+        self.entries.push(entry);
         Ok(())
     }
 
     /// First byte of the vdev after the last entry; 0 without entries.
     #[doc(alias = "vdev_indirect_mapping_max_offset")]
     pub fn end(&self) -> u64 {
-        self.0.last().map_or(0, |last| last.source.saturating_add(last.len))
+        self.entries.last().map_or(0, |last| last.source.saturating_add(last.len))
     }
 
     /// The entries.
     pub fn entries(&self) -> &[MappingEntry] {
-        &self.0
+        &self.entries
     }
 
     /// The pieces that hold `[offset, offset + len)`, in order.
     pub fn resolve(&self, offset: u64, len: u64) -> Result<Vec<Segment>> {
         let end = offset.checked_add(len).ok_or_else(|| Error::corrupt("offset overflows"))?;
-        let first = self.0.partition_point(|e| e.source + e.len <= offset);
+        let first = self.entries.partition_point(|e| e.source + e.len <= offset);
         let mut at = offset;
         let mut pieces = Vec::new();
-        for entry in self.0.iter().skip(first) {
+        for entry in self.entries.iter().skip(first) {
             if at >= end {
                 break;
             }
@@ -84,7 +118,8 @@ impl IndirectMapping {
             }
             let skip = at - entry.source;
             let take = (entry.len - skip).min(end - at);
-            pieces.push(Segment { vdev: entry.vdev, offset: entry.offset + skip, len: take });
+            let (vdev, offset) = (entry.vdev, entry.offset + skip);
+            pieces.push(Segment { vdev, offset, len: take, born: self.born(at) });
             at += take;
         }
         if at < end {
@@ -104,10 +139,13 @@ mod tests {
 
     #[test]
     fn a_block_over_two_segments_is_split() {
+        let births = [CopyBirth { end: 1024, txg: 7 }, CopyBirth { end: 1536, txg: 9 }];
         let map = IndirectMapping::new(vec![entry(0, 4096, 1024), entry(1024, 65536, 1024)]).unwrap();
+        let map = map.with_births(births.into());
         let pieces = map.resolve(512, 1024).unwrap();
-        assert_eq!(pieces[0], Segment { vdev: 1, offset: 4608, len: 512 });
-        assert_eq!(pieces[1], Segment { vdev: 1, offset: 65536, len: 512 });
+        assert_eq!(pieces[0], Segment { vdev: 1, offset: 4608, len: 512, born: Some(7) });
+        assert_eq!(pieces[1], Segment { vdev: 1, offset: 65536, len: 512, born: Some(9) });
+        assert_eq!(map.resolve(1536, 512).unwrap()[0].born, None);
         assert!(map.resolve(1536, 1024).is_err());
         assert!(IndirectMapping::new(vec![entry(0, 0, 1024), entry(512, 0, 512)]).is_err());
     }

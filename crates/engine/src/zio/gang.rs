@@ -108,8 +108,7 @@ impl Gang {
 
     fn headed(self: Box<Self>, copy: CopyResult) {
         if let Some(header) = copy.data.as_ref().filter(|_| self.options.heal && !copy.damage.is_empty()) {
-            let bad: Vec<_> = copy.damage.iter().map(|damage| damage.bad).collect();
-            mend(&self.zio, (&self.dva, self.bp.physical_birth()), header, &bad, self.options);
+            mend(&self.zio, (&self.dva, self.bp.physical_birth()), header, &copy.damage, self.options);
         }
         match copy.data {
             Some(_) if self.wanted == Wanted::Header => (self.done)(copy),

@@ -25,6 +25,7 @@ pub mod verify;
 pub mod write;
 
 pub use gang::{GangMembers, gang_members};
+pub use remap::written_in;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::inject::FaultError;
 use crate::taskq::Promise;
 use crate::types::Bookmark;
-use crate::vdev::plan::{BadCopy, Depth, Fault, Outcome};
+use crate::vdev::plan::{Depth, Fault, Outcome};
 use crate::vdev::repair::{Mend, Repaired};
 use crate::vdev::top::Top;
 
@@ -46,7 +46,7 @@ struct Logical {
     ganged: bool,
     damage: Vec<Damage>,
     /// Copies with something bad, for [`ReadOptions::heal`].
-    spoilt: Vec<(Dva, Vec<BadCopy>)>,
+    spoilt: Vec<(Dva, Vec<Damage>)>,
     error: Option<Error>,
     done: ReadDone,
 }
@@ -178,7 +178,7 @@ impl Logical {
 
     fn copied(mut self: Box<Self>, dva: Dva, copy: CopyResult) {
         if self.options.heal && !copy.damage.is_empty() {
-            self.spoilt.push((dva, copy.damage.iter().map(|damage| damage.bad).collect()));
+            self.spoilt.push((dva, copy.damage.clone()));
         }
         self.damage.extend(copy.damage);
         self.error = self.error.or(copy.error);
@@ -228,23 +228,37 @@ impl Logical {
     }
 }
 
-/// Overwrites what is bad of the copy of `data` at a DVA, if the pool is written and the block stays where it is. A resilver
-/// learns what could not be written.
+/// Overwrites what is bad of the copy of `data` at a DVA, if the pool is written and the block stays where it is; of a block
+/// of a removed vdev, where its parts are now. A resilver learns what could not be written.
 pub(super) fn mend(
     zio: &Arc<Zio>,
     (dva, birth): (&Dva, u64),
     data: &Buf,
-    bad: &[BadCopy],
+    bad: &[Damage],
     options: ReadOptions,
 ) {
-    let sink = zio.faults.read().clone();
-    let top = zio.tree().top(u64::from(dva.vdev)).filter(|top| !top.is_removed());
-    let Some(top) = top.filter(|_| zio.is_settled(birth) && zio.allocator().is_ok()) else {
-        if let Some(sink) = sink.filter(|_| options.resilver) {
-            sink.not_mended(birth);
+    let size = u64::try_from(data.len()).unwrap_or(u64::MAX);
+    let parts = remap::parts(zio, Range::of(dva, size, birth), data);
+    let is_stable = zio.is_settled(birth) && zio.allocator().is_ok();
+    match parts {
+        Ok(parts) if is_stable => {
+            parts.iter().for_each(|(place, bytes)| mend_part(zio, place, bytes, bad, options));
         }
-        return;
-    };
+        Ok(parts) => parts.iter().for_each(|(place, _)| not_mended(zio, place.birth, options)),
+        Err(_) => not_mended(zio, birth, options),
+    }
+}
+
+fn not_mended(zio: &Zio, birth: u64, options: ReadOptions) {
+    if let Some(sink) = zio.faults.read().as_ref().filter(|_| options.resilver) {
+        sink.not_mended(birth);
+    }
+}
+
+fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[Damage], options: ReadOptions) {
+    let Some(top) = zio.tree().top(place.vdev) else { return not_mended(zio, place.birth, options) };
+    let bad: Vec<_> = bad.iter().filter(|damage| damage.top == place.vdev).map(|damage| damage.bad).collect();
+    let (sink, birth) = (zio.faults.read().clone(), place.birth);
     zio.stats.mending.fetch_add(1, Ordering::AcqRel);
     let theirs = Arc::clone(zio);
     let mended = Box::new(move |done: Repaired| {
@@ -257,7 +271,7 @@ pub(super) fn mend(
         theirs.stats.mending.fetch_sub(1, Ordering::AcqRel);
     });
     let mend = if options.resilver { Mend::Stale } else { Mend::Unexpected };
-    top.repair((dva.offset, birth), data, bad, mend, mended);
+    top.repair((place.offset, birth), data, &bad, mend, mended);
 }
 
 /// Turns the wrong bytes of an injected fault into failed reads, which count against the leaves.

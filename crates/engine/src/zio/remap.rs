@@ -1,13 +1,19 @@
 //! Blocks of removed vdevs: read from where the removal put them.
 //!
 //! A block that was split has no checksum per piece. Each piece is read once; when the whole does not
-//! match, every version of each piece is collected and combinations are tried, up to a bound.
+//! match, every version of each piece is collected and combinations are tried, up to a bound. Once the bytes are known,
+//! the copies of each piece are compared with them where it matters which are bad: for scans, and after a mismatch.
+//!
+//! The copies of a removal have births of their own: a leaf that lacks the txg of a block may have its copy, and the
+//! reverse. Leaves are asked for the txg of the copy.
 //!
 //! Differs from OpenZFS: it walks combinations at random beyond a limit; here the first
 //! [`MAX_COMBINATIONS`] in order are tried.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ondisk::Blkptr;
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
@@ -46,12 +52,70 @@ pub fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge,
             versions.push(part.data.into_iter().collect::<Vec<Buf>>());
         }
         result.data = combine(&versions, &judge);
-        if result.data.is_some() {
-            return done(result);
+        match &result.data {
+            Some(data) if depth == Depth::All => {
+                let data = data.clone();
+                compare(&again.0, again.1, &data, result, done);
+            }
+            Some(_) => done(result),
+            None => collect(&again.0, again.1, result, judge, done),
         }
-        collect(&again.0, again.1, result, judge, done);
     };
     read_all(zio, pieces, depth, |_| Arc::new(|_| true), Box::new(whole));
+}
+
+/// Reads all copies of all pieces and compares them with the right bytes: the damage of `result` is what differs.
+fn compare(zio: &Arc<Zio>, pieces: Vec<Range>, data: &Buf, mut result: CopyResult, done: CopyDone) {
+    let parts = split(&pieces, data);
+    let judges = move |i: usize| -> Judge {
+        let part = parts.get(i).cloned();
+        Arc::new(move |bytes: &[u8]| part.as_ref().is_some_and(|part| **part == *bytes))
+    };
+    let whole = Box::new(move |found: Vec<CopyResult>| {
+        result.damage = found.into_iter().flat_map(|piece| piece.damage).collect();
+        done(result);
+    });
+    read_all(zio, pieces, Depth::All, judges, whole);
+}
+
+/// The bytes of each piece.
+fn split(pieces: &[Range], data: &Buf) -> Vec<Buf> {
+    let mut at = 0;
+    let part = |piece: &Range| {
+        let end = usize::try_from(piece.size).unwrap_or(usize::MAX).saturating_add(at).min(data.len());
+        let part = data.slice(at.min(end)..end);
+        at = end;
+        part
+    };
+    pieces.iter().map(part).collect()
+}
+
+/// Where the parts of a block of these bytes at a DVA are, each with its bytes: one part unless it was on a removed vdev.
+///
+/// # Errors
+/// When a mapping is not known, or damaged.
+pub fn parts(zio: &Zio, range: Range, data: &Buf) -> Result<Vec<(Range, Buf)>, Error> {
+    let pieces = places(zio, range)?;
+    let parts = split(&pieces, data);
+    Ok(pieces.into_iter().zip(parts).collect())
+}
+
+/// The txgs that wrote a block: its own, or those of the copies of its parts from a removed vdev.
+pub fn written_in(zio: &Zio, bp: &Blkptr) -> BTreeSet<u64> {
+    let birth = bp.physical_birth();
+    let places = bp.dvas().filter_map(|dva| places(zio, Range::of(&dva, bp.psize(), birth)).ok());
+    places.flatten().map(|place| place.birth).chain([birth]).collect()
+}
+
+/// Where the pieces of a range are.
+///
+/// # Errors
+/// When a mapping is not known, or damaged.
+fn places(zio: &Zio, range: Range) -> Result<Vec<Range>, Error> {
+    match zio.tree().top(range.vdev).filter(|top| top.is_removed()) {
+        None => Ok(vec![range]),
+        Some(top) => ranges(zio, &top, range),
+    }
 }
 
 /// Where the pieces of a range of a removed vdev are now, on vdevs that are still there. All removals are
@@ -87,7 +151,7 @@ fn moved(top: &Top, range: Range) -> Result<Vec<Range>, Error> {
         offset: s.offset,
         size: s.len,
         hops,
-        ..range
+        birth: s.born.unwrap_or(range.birth),
     };
     Ok(pieces.into_iter().map(to).collect())
 }
@@ -133,6 +197,7 @@ fn read_all(
 fn collect(zio: &Arc<Zio>, pieces: Vec<Range>, mut result: CopyResult, judge: Judge, done: CopyDone) {
     let seen: Arc<Vec<Mutex<Vec<Buf>>>> = Arc::new(pieces.iter().map(|_| Mutex::default()).collect());
     let collectors = Arc::clone(&seen);
+    let again = (Arc::clone(zio), pieces.clone());
     let collector = move |i: usize| -> Judge {
         let collectors = Arc::clone(&collectors);
         Arc::new(move |bytes| {
@@ -148,7 +213,10 @@ fn collect(zio: &Arc<Zio>, pieces: Vec<Range>, mut result: CopyResult, judge: Ju
     let whole = Box::new(move |_parts: Vec<CopyResult>| {
         let versions: Vec<Vec<Buf>> = seen.iter().map(|slot| std::mem::take(&mut *slot.lock())).collect();
         result.data = combine(&versions, &judge);
-        done(result);
+        match result.data.clone() {
+            Some(data) => compare(&again.0, again.1, &data, result, done),
+            None => done(result),
+        }
     });
     read_all(zio, pieces, Depth::First, collector, whole);
 }

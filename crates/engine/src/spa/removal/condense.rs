@@ -136,7 +136,9 @@ impl Spa {
         self.describe_top(vdev, &mut |top| set(top, MAPPING, state.next_mapping_object))?;
         let tree = self.pool.zio.tree();
         if let Some(Layout::Indirect(slot)) = tree.top(vdev).as_deref().map(|top: &Top| &top.layout) {
-            *slot.write() = Some(Arc::new(new));
+            let mut slot = slot.write();
+            let births = slot.as_ref().map(|old| old.births()).unwrap_or_default();
+            *slot = Some(Arc::new(new.with_births(births)));
         }
         objects::free_mapping(at, old)?;
         if state.prev_obsolete_sm_object != 0 {

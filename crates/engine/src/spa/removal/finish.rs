@@ -62,6 +62,7 @@ impl Spa {
             left.add(PREVIOUS, removal.prev_indirect_vdev);
         }
         let copies = self.space.copied(vdev).ok_or_else(|| Error::corrupt("the removal is not known"))?;
+        let copies = copies.with_births(objects::births(at, births)?);
         let config = self.label_leaving(vdev, &old, Some(left))?;
         let described = config.children.iter().find(|child| child.id == vdev);
         let described = described.ok_or_else(|| Error::corrupt("the indirect vdev is not in its tree"))?;

@@ -53,6 +53,7 @@ use crate::dmu::Tx;
 use crate::dsl::write::MosView;
 use crate::error::Result;
 use crate::memory::Limit;
+use crate::metaslab::load_births;
 use crate::vdev::indirect::MappingEntry;
 use crate::vdev::leaf::Leaf;
 
@@ -129,7 +130,8 @@ impl Spa {
 
     fn births_of(&self, vdev: u64) -> Result<BTreeSet<u64>> {
         let (_, births) = self.mapping_objects(vdev)?;
-        objects::birth_txgs(&self.mos.view().object(births)?)
+        let births = load_births(&self.mos.view().object(births)?)?;
+        Ok(births.iter().map(|birth| birth.txg).collect())
     }
 
     /// Continues what an earlier import has begun.

@@ -3,7 +3,7 @@
 //! All are arrays that are only appended to. The counts, 32 bits for each entry, say how many bytes of the entry are
 //! obsolete; condensing brings them up to date.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ondisk::indirect::{
     IndirectBirth, IndirectBirths, IndirectMapping as MappingHead, IndirectMappingEntry,
@@ -16,7 +16,7 @@ use crate::dmu::NewObject;
 use crate::dmu::edit::Edit as _;
 use crate::dsl::write::MosTx;
 use crate::error::{Error, Result};
-use crate::vdev::indirect::MappingEntry;
+use crate::vdev::indirect::{CopyBirth, MappingEntry};
 
 /// Bytes of a block of all of them.
 #[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
@@ -123,15 +123,8 @@ pub(super) fn add_birth(at: &MosTx<'_>, births: u64, offset: u64) -> Result<()> 
     object.set_bonus(at.tx, &IndirectBirths { count: count.saturating_add(1) }.to_bytes())
 }
 
-/// The txgs of a list of births that is being read.
-pub(super) fn birth_txgs(object: &crate::dmu::Object) -> Result<BTreeSet<u64>> {
-    let bad = |e: ondisk::Malformed| Error::corrupt(format!("indirect births {}: {e}", object.number));
-    let count = IndirectBirths::from_bytes(object.dnode.bonus()).map_err(bad)?.count;
-    let bytes = count.saturating_mul(size(IndirectBirth::SIZE));
-    if bytes > object.max_offset() {
-        return Err(Error::corrupt(format!("indirect births {} of {count} entries", object.number)));
-    }
-    let bytes = object.read_vec(0, usize::try_from(bytes).unwrap_or(usize::MAX))?;
-    let entries = bytes.as_chunks::<{ IndirectBirth::SIZE }>().0.iter();
-    entries.map(|entry| Ok(IndirectBirth::from_bytes(entry).map_err(bad)?.phys_birth_txg)).collect()
+/// The births of a removal that is under way.
+pub(super) fn births(at: &MosTx<'_>, births: u64) -> Result<Arc<[CopyBirth]>> {
+    let object = at.handle(births)?;
+    crate::metaslab::births(births, object.dnode().bonus(), |len| object.edit(at.tx).read_at(0, len))
 }

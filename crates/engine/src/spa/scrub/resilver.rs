@@ -9,6 +9,16 @@ use crate::dmu::Tx;
 use crate::dsl::write::scan_state;
 use crate::error::Result;
 use crate::spa::Spa;
+use crate::vdev::leaf::Dtl;
+use crate::vdev::tree::Tree;
+
+/// Whether a leaf lacks copies that a removal has made. Their blocks are older, as old as the pool perhaps.
+///
+/// Differs from OpenZFS: it looks only at blocks that are as young as what the leaf lacks.
+fn lacks_copies(tree: &Tree, dtl: &Dtl) -> bool {
+    let mut mappings = tree.tops().filter_map(|top| top.mapping());
+    mappings.any(|mapping| mapping.births().iter().any(|birth| dtl.contains(birth.txg)))
+}
 
 impl Spa {
     /// The txgs that leaves may lack which could have them now: after the first, up to the second.
@@ -19,7 +29,8 @@ impl Spa {
         for leaf in tree.leaves().filter(|leaf| leaf.takes_resilver()) {
             let dtl = leaf.dtl.read();
             if let (Some(first), Some(last)) = (dtl.ranges().first(), dtl.ranges().last()) {
-                let (after, until) = (first.0.saturating_sub(1), last.1.saturating_sub(1));
+                let after = if lacks_copies(&tree, &dtl) { 0 } else { first.0.saturating_sub(1) };
+                let until = last.1.saturating_sub(1);
                 span = Some(span.map_or((after, until), |(a, u)| (a.min(after), u.max(until))));
             }
         }

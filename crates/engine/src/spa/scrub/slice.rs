@@ -22,7 +22,7 @@ use crate::vdev::config::AllocBias;
 use crate::vdev::plan::Depth;
 use crate::vdev::top::{Layout, Top};
 use crate::vdev::tree::Tree;
-use crate::zio::{Form, ReadOptions, ReadOutcome};
+use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 
 /// Bytes of devices that a scan may have under way at once: little enough that other requests do not wait long.
 const INFLIGHT: u64 = 16 << 20;
@@ -60,11 +60,11 @@ pub(super) struct Slice<'a> {
 impl<'a> Slice<'a> {
     fn new(spa: &'a Spa, func: ScanFunc) -> Self {
         let found = Arc::<Found>::default();
-        let theirs = Arc::clone(&found);
+        let (theirs, zio) = (Arc::clone(&found), Arc::clone(&spa.pool.zio));
         let told = Box::new(move |request: &Request, outcome: ReadOutcome| {
             if outcome.data.is_err() {
                 theirs.errors.fetch_add(1, Ordering::Relaxed);
-                theirs.failed.lock().insert(request.bp.physical_birth());
+                theirs.failed.lock().extend(written_in(&zio, &request.bp));
             }
         });
         let read = ReadOptions {
