@@ -132,6 +132,9 @@ impl Hall {
         while let Some(key) = self.event() {
             let line = self.lines.read().get(&key).cloned();
             if let Some(line) = line {
+                // The reader may stay with this connection for long; another thread waits for the other connections.
+                // Without one they are only delayed.
+                let _ = self.man();
                 self.watch.sit(&seat, key, &line);
                 self.attend(&seat, key, &line);
                 seat.leave();
@@ -147,8 +150,9 @@ impl Hall {
             let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
             match epoll::wait(&self.epoll, &mut events, Some(&IDLE)) {
                 Ok(0) => {
-                    let kept = if self.lines.read().is_empty() { 0 } else { KEPT };
+                    // The lock is taken first: `enter` adds a connection and then counts the idle threads.
                     let mut crew = self.crew.lock();
+                    let kept = if self.lines.read().is_empty() { 0 } else { KEPT };
                     if crew.idle > kept {
                         crew.idle -= 1;
                         return None;

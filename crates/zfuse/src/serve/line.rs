@@ -145,7 +145,8 @@ impl Line {
         let cost = request.len().saturating_add(COST);
         state.bytes = state.bytes.saturating_add(cost);
         let all = load.bytes.fetch_add(cost, Ordering::AcqRel).saturating_add(cost);
-        state.paused = !allowed(state.bytes, BYTES.0, all, BYTES.1);
+        // Only `done` ends a pause: its caller re-arms the event, which the reader that met the limit left disarmed.
+        state.paused |= !allowed(state.bytes, BYTES.0, all, BYTES.1);
         let more = !state.paused;
         let Some(traffic) = state.lanes.get_mut(lane.index()) else { return Verdict { now: true, more } };
         let threads = load.threads.load(Ordering::Acquire);

@@ -9,9 +9,11 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+use super::lane::Lane;
+use super::line::Load;
 use super::{Line, enter};
 use crate::wire::{
-    Errno, FileHandle, Filesystem, INodeNo, LockOwner, OpenFlags, ReplyEmpty, ReplyEntry, ReplyWrite,
+    Device, Errno, FileHandle, Filesystem, INodeNo, LockOwner, OpenFlags, ReplyEmpty, ReplyEntry, ReplyWrite,
     Request, WriteFlags,
 };
 
@@ -150,4 +152,21 @@ fn a_request_that_panics_or_makes_no_sense_is_answered() {
     }
     kernel.ask(52, 6, &[0; 32]);
     assert_eq!(kernel.answer(), Some((6, -libc::ENOSYS)));
+}
+
+#[test]
+fn a_line_that_is_paused_stays_so_until_an_answer_resumes_it() {
+    let socket =
+        || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap().0;
+    let line = || Line::new(Arc::new(Device::new(socket())), Arc::new(Slow::default()));
+    let (line, other, load) = (line(), line(), Load::default());
+    let (large, small) = (vec![0; 30 << 20], [0; 64]);
+    assert!(other.take_in(Lane::Write, &large, &load).more);
+    // All mounts together have too many bytes: the reader of this one leaves the event disarmed.
+    assert!(!line.take_in(Lane::Write, &large, &load).more);
+    other.done(Lane::Write, large.len(), &load);
+    // A thread that was relieved of its role reads one more, although there is room again.
+    assert!(!line.take_in(Lane::Names, &small, &load).more);
+    assert!(line.done(Lane::Names, small.len(), &load).resume, "no thread would read this mount again");
+    assert!(!line.done(Lane::Write, large.len(), &load).resume);
 }
