@@ -153,10 +153,10 @@ impl Zinject {
     fn refuse(&self) -> Result<(), Failure> {
         let given =
             [self.panic.is_some(), self.ignored, self.ready_delay.is_some(), self.pool_delay.is_some()];
-        for ((option, why), _) in UNSUPPORTED.iter().zip(given).filter(|(_, given)| *given) {
-            return Err(Failure::failed(format!("invalid option '{option}': {why}")));
+        match UNSUPPORTED.iter().zip(given).find(|(_, given)| *given) {
+            Some(((option, why), _)) => Err(Failure::failed(format!("invalid option '{option}': {why}"))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The only operand.

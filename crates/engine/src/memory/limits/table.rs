@@ -102,7 +102,7 @@ pub const LIMITS: [Info; 44] = [
         name: "zfs_txg_timeout",
         bytes: false,
         least: 1,
-        most: 3600,
+        most: 4_294_967_295,
         plain: 5,
         zero_is_default: false,
         about: "Seconds after which a transaction group with changes is written. Default: 5.",
