@@ -23,11 +23,19 @@ const BATCH: (usize, usize) = (128 << 10, 32);
 /// What a block on its way takes besides its content.
 const OVERHEAD: usize = 2048;
 
-/// How much is on its way, and who waits until it is less.
+/// The bytes on their way, and the waiter for room.
 #[derive(Debug)]
 struct Flow {
     window: usize,
-    state: Mutex<(usize, Option<Promise<()>>)>,
+    state: Mutex<(usize, Option<Room>)>,
+}
+
+/// The wait of a block for room.
+#[derive(Debug)]
+struct Room {
+    promise: Promise<()>,
+    /// Its own bytes, which are counted already. A block larger than the window has room when it is alone.
+    own: usize,
 }
 
 impl Flow {
@@ -37,13 +45,17 @@ impl Flow {
         Arc::new(Self { window: (most / 8).clamp(SMALLEST_WINDOW, WINDOW), state: Mutex::default() })
     }
 
-    /// Waits while too much is on its way. Any end makes room: one slow device does not hold up the others.
+    /// Waits while too much is on its way; called by one thread. Any end makes room: one slow device does not hold up the others.
     /// `before` a wait everything is started.
     fn enter(&self, bytes: usize, executor: &dyn Executor, before: impl FnOnce()) {
         let room = {
             let mut state = self.state.lock();
             state.0 = state.0.saturating_add(bytes);
-            (state.0 > self.window && state.0 > bytes).then(|| state.1.get_or_insert_default().clone())
+            (state.0 > self.window.max(bytes)).then(|| {
+                let promise = Promise::default();
+                state.1 = Some(Room { promise: promise.clone(), own: bytes });
+                promise
+            })
         };
         if let Some(room) = room {
             before();
@@ -54,11 +66,10 @@ impl Flow {
     fn leave(&self, bytes: usize) {
         let mut state = self.state.lock();
         state.0 = state.0.saturating_sub(bytes);
-        if state.0 <= self.window
-            && let Some(room) = state.1.take()
-        {
+        let (all, window) = (state.0, self.window);
+        if let Some(room) = state.1.take_if(|room| all <= window.max(room.own)) {
             drop(state);
-            room.set(());
+            room.promise.set(());
         }
     }
 }
@@ -155,4 +166,30 @@ pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result
     let mut results = Vec::with_capacity(requests.len());
     write_each(arc, requests.into_iter().map(|request| ((), request)), |(), result| results.push(result));
     results
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests of threads")]
+    use super::*;
+    use crate::taskq::Inline;
+
+    #[test]
+    fn a_block_larger_than_the_window_waits_until_it_is_alone() {
+        let flow = Flow { window: 4 << 20, state: Mutex::default() };
+        let (block, small) = (16 << 20, 1 << 20);
+        flow.enter(block, &Inline::default(), || unreachable!("nothing else is on its way"));
+        let (sender, waits) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                flow.enter(block, &Inline::default(), || sender.send(()).unwrap());
+                flow.leave(block);
+                flow.enter(small, &Inline::default(), || unreachable!("there is room"));
+            });
+            waits.recv().unwrap();
+            assert!(!second.is_finished());
+            flow.leave(block);
+        });
+        assert_eq!(flow.state.lock().0, small);
+    }
 }

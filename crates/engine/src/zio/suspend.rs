@@ -108,6 +108,7 @@ impl SuspendedIo {
 
     /// Waits until the pool is resumed; `false`, perhaps at once, when it is not going to be.
     pub fn wait(&self, why: &Error) -> bool {
+        crate::plug::release();
         let mut state = self.state.lock();
         let Some(sink) = state.sink.clone() else { return false };
         sink(why);
