@@ -36,6 +36,8 @@ pub struct Input<'a> {
     ended: bool,
     offset: u64,
     records: u64,
+    /// Longest list behind a BEGIN, in bytes.
+    most_list: u64,
 }
 
 impl std::fmt::Debug for Input<'_> {
@@ -47,7 +49,14 @@ impl std::fmt::Debug for Input<'_> {
 impl<'a> Input<'a> {
     /// A stream from its beginning.
     pub fn new(from: &'a mut dyn Read) -> Self {
-        Self { from, sum: Fletcher4::new(false), endian: Endian::Little, ended: false, offset: 0, records: 0 }
+        let (sum, endian, most_list) = (Fletcher4::new(false), Endian::Little, MAX_LIST);
+        Self { from, sum, endian, ended: false, offset: 0, records: 0, most_list }
+    }
+
+    /// Refuses lists of more than `bytes` bytes. Lists are decoded in memory, which takes several times their size.
+    #[must_use]
+    pub fn with_lists_up_to(self, bytes: u64) -> Self {
+        Self { most_list: bytes.min(MAX_LIST), ..self }
     }
 
     /// The byte order of the record that was read last.
@@ -123,9 +132,9 @@ impl<'a> Input<'a> {
         }
         self.sum.update(tail);
         let size = drr.payload_size();
-        let most = if matches!(drr.body, DrrBody::Begin(_)) { MAX_LIST } else { MAX_BLOCK };
+        let most = if matches!(drr.body, DrrBody::Begin(_)) { self.most_list } else { MAX_BLOCK };
         if size > most {
-            return Err(malformed(format!("a record says that {size} bytes follow")));
+            return Err(malformed(format!("a record says that {size} bytes follow, and at most {most} may")));
         }
         let mut payload = Vec::new();
         self.fill(&mut payload, size)?;
@@ -161,5 +170,32 @@ fn broken(e: io::Error) -> Error {
     match e.kind() {
         io::ErrorKind::Interrupted => Error::new(Kind::Interrupted, "interrupted"),
         _ => Error::new(Kind::Io, format!("the stream can't be read: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::Raw;
+    use ondisk::drr::{DRR_MAGIC, DrrBegin};
+
+    use super::*;
+
+    #[test]
+    fn longer_lists_than_the_caller_may_send_are_refused_before_they_are_read() {
+        let begin = DrrBegin {
+            magic: DRR_MAGIC,
+            versioninfo: 2,
+            creation_time: 0,
+            objset_type: 0,
+            flags: 0,
+            toguid: 0,
+            fromguid: 0,
+            toname: Raw([0; 256]),
+        };
+        let record = Drr { payloadlen: 4096, body: DrrBody::Begin(begin), checksum: None };
+        let bytes = record.to_bytes(Endian::Little);
+        let mut stream = bytes.as_slice().chain(io::repeat(0));
+        let why = Input::new(&mut stream).with_lists_up_to(1024).record().unwrap_err();
+        assert!(why.what().contains("4096 bytes follow, and at most 1024 may"), "{why}");
     }
 }

@@ -80,6 +80,9 @@ pub struct Receive {
     pub name: String,
 }
 
+/// Longest list of a package from a user other than the owner, in bytes: that of some 50,000 snapshots.
+const GUEST_LIST: u64 = 8 << 20;
+
 /// The first lines of messages.
 pub(super) const PLAIN: &str = "cannot receive";
 
@@ -108,6 +111,9 @@ impl Verb for Receive {
         }
         let mut stdin = input::Stdin::of(ctx)?;
         let mut input = Input::new(&mut stdin);
+        if ctx.session()?.guest.is_some() {
+            input = input.with_lists_up_to(GUEST_LIST);
+        }
         let Some(item) = input.record().map_err(|e| of_stream(&e, PLAIN))? else {
             return Err(failed(PLAIN, "failed to read from stream"));
         };
