@@ -170,7 +170,6 @@ pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::disallowed_methods, reason = "tests of threads")]
     use super::*;
     use crate::taskq::Inline;
 

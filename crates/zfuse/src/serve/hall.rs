@@ -150,6 +150,7 @@ impl Hall {
             let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
             match epoll::wait(&self.epoll, &mut events, Some(&IDLE)) {
                 Ok(0) => {
+                    self.rearm_unread();
                     // The lock is taken first: `enter` adds a connection and then counts the idle threads.
                     let mut crew = self.crew.lock();
                     let kept = if self.lines.read().is_empty() { 0 } else { KEPT };
@@ -167,6 +168,16 @@ impl Hall {
                     eprintln!("waiting for requests of mounts failed: {e}");
                     thread::sleep(Duration::from_secs(1));
                 }
+            }
+        }
+    }
+
+    /// Re-arms the events of connections with a request that may be read. Re-arming one that has a reader is harmless;
+    /// a connection whose event were lost would otherwise wait for ever.
+    fn rearm_unread(&self) {
+        for (key, line) in &*self.lines.read() {
+            if line.may_read() && line.device.has_request() {
+                self.listen(*key, line);
             }
         }
     }

@@ -161,6 +161,12 @@ impl Line {
         Verdict { now, more }
     }
 
+    /// Whether requests may be read: none has exceeded a bound, and the kernel has not ended the connection.
+    pub fn may_read(&self) -> bool {
+        let state = self.state.lock();
+        !state.paused && !state.gone
+    }
+
     /// A request of that length was answered.
     pub fn done(&self, lane: Lane, len: usize, load: &Load) -> After {
         let mut state = self.state.lock();
