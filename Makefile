@@ -9,6 +9,7 @@
 # make install  program, links, man pages, completions, units: PREFIX=/usr/local, DESTDIR=; make uninstall removes them
 # make deb    a Debian package in target/
 # make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
+# make life   COUNT pools from SEED=1 under random administration, damage and kills, by the built program (needs FUSE, zdb)
 # make kernel  pools of ours in a kernel's OpenZFS (in a virtual machine) and back (root; the machine is created once)
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
@@ -21,7 +22,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= target/release/aquifer
 
-.PHONY: install uninstall deb build demo test test-long lint posix kernel bench fuzz crash simulate full kill clean
+.PHONY: install uninstall deb build demo test test-long lint posix kernel bench fuzz crash simulate full kill life clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -54,6 +55,7 @@ test-long: test
 	$(MAKE) simulate COUNT=2000
 	$(MAKE) full COUNT=500
 	$(MAKE) kill COUNT=200
+	$(MAKE) life COUNT=100
 	$(MAKE) fuzz
 	$(MAKE) posix
 	$(MAKE) kernel
@@ -94,6 +96,10 @@ crash:
 
 kill: build
 	$(CARGO) run --release -p sim --bin kill -- target/release/aquifer $(SEED) $(COUNT)
+
+life: build
+	tests/oracle.sh
+	tests/life.py target/release/aquifer $(SEED) $(COUNT)
 
 clean:
 	$(CARGO) clean
