@@ -5,7 +5,8 @@ Each pool has a random layout. Two writers change files in four datasets (one is
 administrator runs random commands: snapshots, clones, send and receive, rewrites, dedup, properties, scrubs; with odd
 luck also attach, detach, replace, add, remove, offline, checkpoints, initialize and trim, otherwise damage on one disk at
 a time. The daemon is killed in most rounds. Judges: every file that was synced and not touched since has its bytes after
-each import, and every third round zdb finds neither error nor leak in the exported pool. Needs FUSE and zdb 2.4; keeps
+each import, and every third round zdb finds neither error nor leak in the exported pool, also
+without a disk that it can do without. Needs FUSE and zdb 2.4; keeps
 what it made in the folder that it names when something is wrong.
 """
 import hashlib
@@ -51,7 +52,7 @@ class Pool:
         self.disks, self.names = 0, 0
         # Digest of each synced file, None for one that was removed; files that are being changed are not in it.
         self.model, self.lock = {}, threading.Lock()
-        self.over, self.damaged = False, False
+        self.over, self.damaged, self.spared = False, False, 0
         self.rots = self.luck.random() < 0.5
         layouts = [name for name in LAYOUTS if not (self.rots and name == "stripe")]
         self.layout = self.luck.choice(layouts)
@@ -160,7 +161,7 @@ class Pool:
         name, dataset = self.names, luck.choice(DATASETS)
         snapshots = self.listed("zfs list -H -o name -t snapshot -r tank")
         leaves = self.leaves()
-        if self.rots and luck.random() < 0.12:
+        if self.rots and leaves and luck.random() < 0.12:
             return self.rot(luck, leaves)
         some = {
             "snapshot": [f"zfs snapshot -r tank@{name}", f"zfs snapshot tank/{dataset}@{name}"],
@@ -250,15 +251,40 @@ class Pool:
         if "SUSPENDED" in text or "ermanent errors" in text:
             raise Wrong(f"{when}: {text}")
 
+    def spare_disk(self):
+        """A disk that the pool can do without, when every disk has what it must have."""
+        for leaf in self.leaves():
+            self.run(f"zpool online tank {leaf}")
+        self.run("zpool wait -t resilver,replace,remove tank")
+        text = self.run("zpool status -P tank")[1]
+        if "awaiting" in text or "DEGRADED" in text or "OFFLINE" in text or "in progress" in text:
+            return None
+        rows = [row for row in text.splitlines() if row.startswith("\t")]
+        sections = [n for n, row in enumerate(rows) if row.split()[0] in ("logs", "cache", "spares")]
+        rows = rows[:min(sections, default=len(rows))]
+        found = [row.split()[0] for row in rows if row.startswith("\t    " + self.dir)]
+        return self.luck.choice(found) if found else None
+
     def judge_bytes(self):
+        """Lets zdb judge the exported pool: with all disks, and without one that it can do without."""
         self.run("zpool checkpoint -d -w tank")
+        spare = self.spare_disk()
         self.must("zpool export tank")
+        self.judge_by_zdb("with all disks")
+        if spare:
+            os.rename(spare, f"{self.dir}/hidden")
+            self.judge_by_zdb(f"without {spare}")
+            os.rename(f"{self.dir}/hidden", spare)
+            self.spared += 1
+        self.come_back()
+
+    def judge_by_zdb(self, how):
         done = subprocess.run(["zdb-2.4", "-e", "-p", f"{self.dir}/disks", "-bcc", "tank"],
                               capture_output=True, check=False)
         text = (done.stdout + done.stderr).decode(errors="replace")
+        self.log.write(f"zdb {how} -> {done.returncode}\n")
         if done.returncode or "No leaks" not in text:
-            raise Wrong(f"zdb: {text[-2000:]}")
-        self.come_back()
+            raise Wrong(f"zdb {how}: {text[-2000:]}")
 
     def round(self, number):
         self.over = False
@@ -323,7 +349,7 @@ def main():
             print(f"seed {life} ({pool.layout}): {wrong}\nkept: {pool.dir}")
             sys.exit(1)
         print(f"seed {life}: {pool.layout}{', with damage' if pool.rots else ''}: "
-              f"{len(pool.model)} files right, no leak", flush=True)
+              f"{len(pool.model)} files right, no leak, {pool.spared} times without a disk", flush=True)
         pool.end()
 
 
