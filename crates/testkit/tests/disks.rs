@@ -182,6 +182,24 @@ fn a_disk_becomes_a_mirror_and_the_mirror_a_disk() {
 }
 
 #[test]
+fn what_is_to_be_rebuilt_in_sequence_is_resilvered_and_a_raidz_refuses() {
+    let rebuilt = |bench: &Bench, target: &str| {
+        let device = NewDevice::Fresh { leaf: bench.new_leaf("fresh", SIZE), ashift: None };
+        let what = Attach { target: bench.guid(target), device, replacing: true, sequential: true };
+        bench.spa.attach(what)
+    };
+    let bench = Bench::new(1, one);
+    rebuilt(&bench, "disk1").unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "fresh");
+    bench.end();
+    let bench = Bench::new(3, raidz);
+    let refused = rebuilt(&bench, "disk1").unwrap_err();
+    assert_eq!(refused.what(), "only mirror and dRAID vdevs support sequential reconstruction");
+    bench.end();
+}
+
+#[test]
 fn a_disk_of_a_raidz_is_replaced_and_the_old_one_leaves() {
     let mut bench = Bench::new(3, raidz);
     let old = bench.guid("disk2");

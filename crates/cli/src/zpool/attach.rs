@@ -66,7 +66,8 @@ pub(crate) struct How {
     /// Although the device seems to be in use.
     #[arg(short = 'f')]
     force: bool,
-    /// Reconstruct sequentially, without checksums; a scrub follows.
+    /// Reconstruct sequentially (mirrors and draid). This release fills the device by a healing resilver all the same, which
+    /// checks what it copies.
     #[arg(short = 's')]
     sequential: bool,
     /// Return when the device has been filled.
@@ -91,6 +92,10 @@ impl Verb for Replace {
         line.run(&self.how, ctx)
     }
 }
+
+/// Said of `-s`.
+const HEALED: &str =
+    "filled by a healing resilver, which checks what it copies; sequential reconstruction comes later";
 
 /// One command line.
 struct Line<'a> {
@@ -125,6 +130,9 @@ impl Line<'_> {
             _ => self.cannot(e.what()),
         })?;
         drop(spa);
+        if how.sequential {
+            writeln!(ctx.err, "{}: {HEALED}", self.new)?;
+        }
         changed(&pool, ctx)?;
         drop(pool);
         if how.wait { self.wait(ctx) } else { Ok(Exit::OK) }

@@ -67,7 +67,8 @@ pub struct Attach {
     pub device: NewDevice,
     /// It replaces the leaf.
     pub replacing: bool,
-    /// By sequential reconstruction, not by a healing resilver.
+    /// Asks for a sequential reconstruction: refused where OpenZFS has none. The device is filled by a healing resilver all
+    /// the same, which checks what it copies, so that no scrub has to follow.
     pub sequential: bool,
 }
 
@@ -103,10 +104,14 @@ impl Spa {
         let (&[old, parent, ..], Some(top)) = (above.as_slice(), above.iter().rev().nth(1)) else {
             return Err(missing());
         };
+        let refused = |text: &str| Err(Error::unsupported(text));
+        let rebuilds = ["mirror", "draid", "disk", "file"].contains(&top.str("type").unwrap_or_default());
+        if what.sequential && !rebuilds {
+            return refused("only mirror and dRAID vdevs support sequential reconstruction");
+        }
         if old.str("type") == Some("raidz") && !what.replacing {
             return self.attach_to_raidz(&what, old, tx);
         }
-        let refused = |text: &str| Err(Error::unsupported(text));
         let not_here = match what.replacing {
             true => "cannot replace a replacing device",
             false => "can only attach to mirrors and top-level disks",
@@ -125,10 +130,6 @@ impl Spa {
             return refused("dRAID spares can only replace child devices in their parent's dRAID vdev");
         }
         let above = parent.str("type").unwrap_or_default();
-        let rebuilds = ["mirror", "draid", "disk", "file"].contains(&top.str("type").unwrap_or_default());
-        if what.sequential && !rebuilds {
-            return refused("only mirror and dRAID vdevs support sequential reconstruction");
-        }
         let was_spare = old.u64("is_spare").unwrap_or(0) != 0;
         let op = match (what.replacing, joining.is_spare) {
             (false, _) if above == "mirror" || above == "root" => "mirror",
@@ -160,7 +161,7 @@ impl Spa {
             change.brings.renamed.insert(what.target, what.target);
         }
         let mut list = joining.list.clone();
-        set(&mut list, if what.sequential { "rebuild_txg" } else { "resilver_txg" }, tx.txg());
+        set(&mut list, "resilver_txg", tx.txg());
         let parent_guid = parent.u64("guid").unwrap_or(0);
         match above == op {
             true => edit(&mut change.root, parent_guid, &mut |parent| add_child(parent, &list)),
@@ -186,9 +187,6 @@ impl Spa {
         }
         if sequential && self.is_resilvering() {
             return busy("currently resilvering");
-        }
-        if sequential {
-            return Err(Error::unsupported("not supported yet: sequential reconstruction"));
         }
         let tops = self.pool.zio.tree();
         if tops.config.children.iter().any(|top| top.removing) {
