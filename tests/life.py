@@ -216,7 +216,7 @@ class Pool:
             while not self.over and time.monotonic() < until:
                 self.administer(luck)
         except Wrong as wrong:
-            # A kill ends commands in the middle; what is wrong for good is seen by the judges.
+            # A kill ends commands in the middle; the judges see lasting faults.
             self.log.write(f"{wrong}\n")
 
     def daemon(self):

@@ -122,7 +122,7 @@ fn what_cannot_be_redacted_is_refused_in_openzfs_words() {
     live.export_and_verify("tank");
 }
 
-/// What builds on a redacted snapshot is received if it needs nothing of what was left out, and redacted datasets are mounted only
+/// A stream that builds on a redacted snapshot is received if it needs no block that was left out, and redacted datasets are mounted only
 /// with `-f` and the setting.
 #[test]
 fn what_builds_on_redacted_snapshots_is_received() {

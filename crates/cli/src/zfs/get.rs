@@ -165,8 +165,8 @@ impl Get {
     }
 }
 
-/// OpenZFS 2.4 gave volumes `special_small_blocks`. `all` lists it once it is set, so that a pool of an
-/// older release lists what it always listed.
+/// Volumes have `special_small_blocks` since OpenZFS 2.4. `all` lists it only once it is set: the listing of a pool of an
+/// older release stays the same.
 fn is_news(row: &DatasetRow, name: &str, prop: &Prop) -> bool {
     row.kind == DatasetKind::Volume && name == "special_small_blocks" && prop.source == Source::Default
 }

@@ -169,7 +169,7 @@ fn blocks(known: &[(String, Arc<Handler>)]) -> String {
     })
 }
 
-/// What `zinject` says of a new handler.
+/// The description of a new handler.
 #[doc(alias = "register_handler")]
 pub(super) fn added(handler: &Handler, pool: &str) -> String {
     let mut text = format!("Added handler {} with the following properties:\n  pool: {pool}\n", handler.id);

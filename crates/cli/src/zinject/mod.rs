@@ -98,7 +98,7 @@ pub struct Zinject {
     /// Seconds of a delay: not supported.
     #[arg(short = 's', value_name = "SECONDS", hide = true)]
     pub seconds: Option<String>,
-    /// What fails: data, dnode, mos, mosdir, metaslab, config, bpobj, spacemap or errlog.
+    /// The failing blocks: data, dnode, mos, mosdir, metaslab, config, bpobj, spacemap or errlog.
     #[arg(short = 't', value_name = "TYPE")]
     pub kind: Option<String>,
     /// Requests: read, write, free, claim, flush, trim, probe or all.
@@ -141,7 +141,7 @@ impl Zinject {
         let Some(path) = self.names.first().filter(|_| self.names_file()) else { return argv.to_vec() };
         let Ok(found) = std::fs::metadata(path) else { return argv.to_vec() };
         if let Ok(file) = std::fs::File::open(path).filter_file(self.flush || self.remount) {
-            // What stays cached is read from there, as it is with OpenZFS without -a.
+            // Blocks that stay in the cache are read from it, as with OpenZFS without -a.
             let _ = file.sync_all();
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }
@@ -175,7 +175,7 @@ impl Zinject {
         self.frequency.as_deref().map_or(Ok(0), words::frequency)
     }
 
-    /// What a device is to do.
+    /// The action of a device handler.
     fn device_action(&self) -> Result<Action, Failure> {
         let io = self.io.as_deref().map(words::io).transpose()?;
         if let Some(delay) = &self.delay {

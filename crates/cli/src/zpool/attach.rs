@@ -66,8 +66,8 @@ pub(crate) struct How {
     /// Although the device seems to be in use.
     #[arg(short = 'f')]
     force: bool,
-    /// Reconstruct sequentially (mirrors and draid). This release fills the device by a healing resilver all the same, which
-    /// checks what it copies.
+    /// Reconstruct sequentially (mirrors and draid). This release fills the device by a healing resilver instead, which
+    /// verifies the blocks that it copies.
     #[arg(short = 's')]
     sequential: bool,
     /// Return when the device has been filled.
@@ -93,7 +93,7 @@ impl Verb for Replace {
     }
 }
 
-/// Said of `-s`.
+/// The notice on `-s`.
 const HEALED: &str =
     "filled by a healing resilver, which checks what it copies; sequential reconstruction comes later";
 

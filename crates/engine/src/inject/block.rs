@@ -7,7 +7,7 @@ use ondisk::{Blkptr, Dva, ObjectType};
 use super::{Action, FaultError, Handler, Handlers};
 use crate::types::Bookmark;
 
-/// Which blocks a handler matches, and what their reads meet.
+/// The blocks that a handler matches, and the result of their reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockFault {
     /// Object set; 0 is the MOS.
@@ -24,7 +24,7 @@ pub struct BlockFault {
     pub end: u64,
     /// One bit for each DVA that is to fail; 0: all.
     pub dvas: u32,
-    /// What fails.
+    /// The injected error.
     pub error: FaultError,
 }
 
@@ -59,7 +59,7 @@ impl BlockFaults {
         self.0.list()
     }
 
-    /// What the copy of a block at a DVA meets: [`FaultError::Checksum`], [`FaultError::Io`] or nothing. A handler decides
+    /// The error of the copy of a block at a DVA: [`FaultError::Checksum`], [`FaultError::Io`] or none. A handler decides
     /// once for each copy.
     #[doc(alias = "zio_handle_fault_injection")]
     pub(crate) fn of_copy(&self, bp: &Blkptr, at: Bookmark, dva: &Dva) -> Option<FaultError> {
@@ -74,8 +74,8 @@ impl BlockFaults {
         })
     }
 
-    /// What the transformation of a good block meets: [`FaultError::Decrypt`] if it is protected,
-    /// [`FaultError::Decompress`] if it is compressed, or nothing.
+    /// The error of the transformation of a good block: [`FaultError::Decrypt`] if it is protected,
+    /// [`FaultError::Decompress`] if it is compressed, or none.
     #[doc(alias = "zio_handle_decrypt_injection")]
     pub(crate) fn of_transform(&self, bp: &Blkptr, at: Bookmark) -> Option<FaultError> {
         if !self.0.any() {

@@ -24,7 +24,7 @@ pub struct LeafFaults {
     timer: Mutex<Option<Arc<Timer>>>,
 }
 
-/// What handlers decided about one request.
+/// The decision of the handlers on one request.
 #[derive(Debug, Default)]
 pub struct Decision {
     error: Option<FaultError>,
@@ -36,7 +36,7 @@ pub struct Decision {
 /// A request of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// What it is.
+    /// Its type.
     pub io: IoType,
     /// From the start of the device.
     pub offset: u64,
@@ -100,7 +100,7 @@ impl LeafFaults {
         self.handlers.all.read().iter().any(fails).then(injected)
     }
 
-    /// What becomes of a request; `None`: nothing is injected.
+    /// The decision on a request; `None`: nothing is injected.
     #[inline]
     pub fn decide(&self, request: impl FnOnce() -> Request) -> Option<Decision> {
         if self.handlers.any() { self.judge(request()) } else { None }

@@ -1,6 +1,6 @@
 //! Faults injected into an imported pool at run time (`zinject`).
 //!
-//! A [`Handler`] describes which requests it matches, what becomes of them, and counts both. Handlers of devices belong to
+//! A [`Handler`] describes the requests that it matches and their results, and counts both. Handlers of devices belong to
 //! the leaf ([`LeafFaults`]): a request that matches fails, is dropped, has a bit flipped or ends late, and everything above
 //! the leaf treats the result as the device's own. Handlers of blocks belong to the read path ([`BlockFaults`]): a copy
 //! that matches does not verify. Without handlers each check costs one relaxed atomic load.
@@ -60,7 +60,7 @@ impl IoType {
     }
 }
 
-/// What becomes of a request.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultError {
     /// It fails with EIO; the device opens again.
@@ -81,7 +81,7 @@ pub enum FaultError {
     Dtl,
 }
 
-/// What a handler does.
+/// The effect of a handler.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Fails requests outside the labels, flushes and probes.
@@ -121,7 +121,7 @@ pub struct Handler {
     pub id: u64,
     /// Guid of the leaf; 0 for blocks.
     pub guid: u64,
-    /// What it does.
+    /// Its effect.
     pub action: Action,
     /// Of [`ALWAYS`] matched requests, the number that is injected; 0: all.
     pub frequency: u64,

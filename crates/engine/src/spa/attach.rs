@@ -67,8 +67,8 @@ pub struct Attach {
     pub device: NewDevice,
     /// It replaces the leaf.
     pub replacing: bool,
-    /// Asks for a sequential reconstruction: refused where OpenZFS has none. The device is filled by a healing resilver all
-    /// the same, which checks what it copies, so that no scrub has to follow.
+    /// Asks for a sequential reconstruction: refused where OpenZFS has none. The device is filled by a healing resilver
+    /// instead, which verifies the blocks that it copies: no scrub has to follow.
     pub sequential: bool,
 }
 

@@ -291,7 +291,7 @@ pub(super) fn vdev_zaps(
     };
     let all = mos.handle(all)?;
     config.lock().change_all(&mut |vdev, depth| {
-        // Of what was removed only a place is left.
+        // A removed vdev is only a place in the tree.
         if matches!(vdev.str("type"), Some("indirect" | "hole" | "missing")) {
             return Ok(());
         }

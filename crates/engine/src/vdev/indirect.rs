@@ -23,7 +23,7 @@ pub struct MappingEntry {
     pub len: u64,
 }
 
-/// What one txg of a removal has copied: everything before an offset of the removed vdev, and behind the one before.
+/// The bytes that one txg of a removal has copied: those before `end`, and behind the end of the txg before.
 #[doc(alias = "vdev_indirect_birth_entry_phys_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyBirth {

@@ -369,7 +369,7 @@ impl Leaf {
         }
     }
 
-    /// What injected faults do to a request.
+    /// The decision of injected faults on a request.
     #[inline]
     fn injected(&self, io: IoType, offset: u64, len: u64) -> Option<Decision> {
         self.inject.decide(|| Request { io, offset, len, size: self.size() })

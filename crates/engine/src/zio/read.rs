@@ -228,8 +228,8 @@ impl Logical {
     }
 }
 
-/// Overwrites what is bad of the copy of `data` at a DVA, if the pool is written and the block stays where it is; of a block
-/// of a removed vdev, where its parts are now. A resilver learns what could not be written.
+/// Overwrites the bad parts of the copy of `data` at a DVA, if the pool is written and the block stays in place; the parts of
+/// a block of a removed vdev are overwritten where they are now. A resilver learns the births of parts that could not be written.
 pub(super) fn mend(
     zio: &Arc<Zio>,
     (dva, birth): (&Dva, u64),

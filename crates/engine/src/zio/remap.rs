@@ -64,7 +64,7 @@ pub fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge,
     read_all(zio, pieces, depth, |_| Arc::new(|_| true), Box::new(whole));
 }
 
-/// Reads all copies of all pieces and compares them with the right bytes: the damage of `result` is what differs.
+/// Reads all copies of all pieces and compares them with the right bytes: the damage of `result` lists the copies that differ.
 fn compare(zio: &Arc<Zio>, pieces: Vec<Range>, data: &Buf, mut result: CopyResult, done: CopyDone) {
     let parts = split(&pieces, data);
     let judges = move |i: usize| -> Judge {

@@ -39,7 +39,7 @@ impl Package {
         })
     }
 
-    /// What it says of each dataset.
+    /// Its entry for each dataset.
     pub(super) fn datasets(&self) -> impl Iterator<Item = &NvList> {
         self.list.nvlist("fss").into_iter().flat_map(NvList::iter).filter_map(|pair| match &pair.value {
             NvValue::List(dataset) => Some(dataset),

@@ -248,7 +248,7 @@ impl Tasks<'_> {
         Ok(Origin { number, head: of.head })
     }
 
-    /// What was redacted of a snapshot must not be needed by a stream that builds on it. A full stream needs nothing. A stream from
+    /// A stream must not need blocks that were redacted of the snapshot it builds on. A full stream needs nothing. A stream from
     /// a redaction bookmark, or one that is redacted itself, leaves out what a subset of the snapshots changed with respect to
     /// which the snapshot is redacted; any other stream must be of one of them.
     #[doc(alias = "redact_check")]

@@ -14,7 +14,7 @@ use crate::vdev::tree::Tree;
 
 /// Whether a leaf lacks copies that a removal has made. Their blocks are older, as old as the pool perhaps.
 ///
-/// Differs from OpenZFS: it looks only at blocks that are as young as what the leaf lacks.
+/// Differs from OpenZFS: its resilver visits only blocks born in the txgs that the leaf lacks.
 fn lacks_copies(tree: &Tree, dtl: &Dtl) -> bool {
     let mut mappings = tree.tops().filter_map(|top| top.mapping());
     mappings.any(|mapping| mapping.births().iter().any(|birth| dtl.contains(birth.txg)))

@@ -93,7 +93,7 @@ impl Tasks<'_> {
         if wish.from_guid != 0 && guid_of(phys.prev_snap_obj)? != wish.from_guid {
             return Err(mismatch(&wish.target));
         }
-        // The caller need not repeat `-o origin`: the dataset says what it is a clone of.
+        // The caller need not repeat `-o origin`: the dataset names its origin.
         let empty = self.origin()?.map_or(0, |origin| origin.number);
         let is_clone = ![0, empty].contains(&phys.prev_snap_obj);
         let from = if is_new || wish.from_guid == 0 { 0 } else { phys.prev_snap_obj };
