@@ -118,7 +118,7 @@ impl<'a> Namer<'a> {
         let objset = self.objsets.entry(dataset).or_insert_with(|| open().ok());
         let (Some(objset), Ok(level)) = (objset, u8::try_from(error.level)) else { return false };
         let block = objset.object(error.object).and_then(|object| object.blkptr(level, error.blkid));
-        block.ok().flatten().is_some_and(|bp| bp.logical_birth() == birth)
+        block.ok().flatten().is_some_and(|bp| bp.physical_birth() == birth)
     }
 
     /// `tank/home:/a/file`, `tank/home:<0x2a>`, `<metadata>:<0x1f>` or `<0x36>:<0x2>`.
@@ -160,7 +160,7 @@ mod tests {
         let objset = dataset.objset().unwrap();
         let inode = Filesystem::open_committed(&dataset).unwrap().resolve(path, false).unwrap();
         let object = objset.object(inode.number()).unwrap();
-        let birth = object.blkptr(0, 0).unwrap().unwrap().logical_birth();
+        let birth = object.blkptr(0, 0).unwrap().unwrap().physical_birth();
         let error = LoggedError {
             objset: dataset.number,
             object: inode.number(),

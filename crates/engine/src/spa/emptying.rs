@@ -116,5 +116,5 @@ impl Spa {
 
 /// Whether a block of an object was born after `txg`.
 fn is_newer(dnode: &Dnode, txg: u64) -> bool {
-    dnode.blkptrs().iter().chain(dnode.spill()).any(|bp| bp.logical_birth() > txg)
+    dnode.blkptrs().iter().chain(dnode.spill()).any(|bp| bp.accounting_birth() > txg)
 }

@@ -177,7 +177,7 @@ impl Spa {
         block(&mut list, bp, at);
         self.events.post(&self.pool.env, class.to_owned(), list);
         let Bookmark { objset, object, level, blkid } = at;
-        let error = LoggedError { objset, object, level, blkid, birth: Some(bp.logical_birth()) };
+        let error = LoggedError { objset, object, level, blkid, birth: Some(bp.physical_birth()) };
         let mut waiting = self.lost.0.lock();
         if waiting.len() < MAX_LOST {
             waiting.insert(error);
@@ -188,7 +188,7 @@ impl Spa {
     #[doc(alias = "spa_remove_error")]
     pub(crate) fn forget_error(&self, bp: &Blkptr, at: Bookmark) {
         let Bookmark { objset, object, level, blkid } = at;
-        let error = LoggedError { objset, object, level, blkid, birth: Some(bp.logical_birth()) };
+        let error = LoggedError { objset, object, level, blkid, birth: Some(bp.physical_birth()) };
         self.lost.0.lock().remove(&error);
         self.lost.1.lock().insert(error);
     }

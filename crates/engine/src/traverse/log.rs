@@ -49,7 +49,7 @@ pub fn walk(walk: &mut Walk<'_>, header: &ZilHeader) -> Result<(), Stop> {
         if bp.is_hole() || seq > claim.block_seq {
             break;
         }
-        if claim.txg == 0 && bp.logical_birth() >= claim.unsynced {
+        if claim.txg == 0 && bp.accounting_birth() >= claim.unsynced {
             break;
         }
         let at = Bookmark::new(walk.objset, 0, Bookmark::ZIL, seq);
@@ -94,7 +94,7 @@ fn block(
         }
         if let Ok(LogRecord::Write(write)) = record {
             let bp = &write.lr.blkptr;
-            if !bp.is_hole() && claim.txg != 0 && bp.logical_birth() >= claim.txg {
+            if !bp.is_hole() && claim.txg != 0 && bp.accounting_birth() >= claim.txg {
                 let blkid = write.lr.offset.checked_div(bp.lsize()).unwrap_or(0);
                 met(walk, seen, bp, Bookmark::new(walk.objset, write.lr.foid, Bookmark::ZIL, blkid))?;
             }

@@ -112,9 +112,9 @@ pub trait Visitor {
 /// Which blocks of an object set count: those born after the one group and up to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Births {
-    /// Blocks born up to this group are passed over with everything below them.
+    /// Blocks allocated up to this txg are passed over with everything below them ([`Blkptr::accounting_birth`]).
     pub after: u64,
-    /// Younger blocks are only followed: something below them may be older.
+    /// Blocks written after this txg ([`Blkptr::physical_birth`]) are only followed: something below them may be older.
     pub until: u64,
 }
 
@@ -249,7 +249,7 @@ impl Walk<'_> {
     pub fn object_set(&mut self, root: &Blkptr, objset: u64, bound: u64, with_log: bool) -> Result<(), Stop> {
         (self.objset, self.births.after) = (objset, bound);
         let at = Bookmark::root(objset);
-        let new = root.logical_birth() > bound;
+        let new = root.accounting_birth() > bound;
         if self.resume.is_none() && self.visitor.pauses(at) {
             self.paused = Some(at);
             return Err(Stop);
@@ -264,7 +264,7 @@ impl Walk<'_> {
         if !new {
             return Ok(());
         }
-        if self.resume.is_none() && root.logical_birth() <= self.births.until {
+        if self.resume.is_none() && root.physical_birth() <= self.births.until {
             self.visitor.block(&Visit { bp: root, at, origin: Origin::Tree, dnode: None })?;
         }
         if root.dva(0).is_some_and(|dva| !self.roots.insert(dva)) {
@@ -314,14 +314,14 @@ impl Walk<'_> {
     }
 
     fn visit(&mut self, owner: &Owner<'_>, bp: &Blkptr, at: Bookmark) -> Result<(), Stop> {
-        if bp.logical_birth() <= self.births.after || self.is_met(owner, at)? {
+        if bp.accounting_birth() <= self.births.after || self.is_met(owner, at)? {
             return Ok(());
         }
         let visit = Visit { bp, at, origin: Origin::Tree, dnode: Some(owner.dnode) };
         if bp.is_hole() {
             return self.visitor.hole(&visit);
         }
-        if bp.logical_birth() <= self.births.until && !self.is_resuming(owner, at) {
+        if bp.physical_birth() <= self.births.until && !self.is_resuming(owner, at) {
             self.visitor.block(&visit)?;
         }
         if bp.is_embedded() {
@@ -373,7 +373,7 @@ impl Walk<'_> {
             if bytes >= WINDOW {
                 return i;
             }
-            if let Some(bp) = pointer(block, i).filter(|bp| bp.logical_birth() > self.births.after) {
+            if let Some(bp) = pointer(block, i).filter(|bp| bp.accounting_birth() > self.births.after) {
                 bytes += bp.lsize();
                 self.arc.prefetch(&bp, place(i), Form::NoKey);
             }
@@ -398,7 +398,7 @@ impl Walk<'_> {
         }
         for (object, dnode) in decoded.iter().filter(|(_, d)| d.nlevels > 1) {
             let level = i64::from(dnode.nlevels) - 1;
-            let new = (0..).zip(dnode.blkptrs()).filter(|(_, bp)| bp.logical_birth() > self.births.after);
+            let new = (0..).zip(dnode.blkptrs()).filter(|(_, bp)| bp.accounting_birth() > self.births.after);
             for (i, bp) in new {
                 self.arc.prefetch(bp, Bookmark::new(self.objset, *object, level, i), Form::NoKey);
             }

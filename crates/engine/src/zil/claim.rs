@@ -134,7 +134,7 @@ fn judge(objset: &Arc<Objset>, bp: &Blkptr, at: Bookmark, why: &Error) -> Result
 
 /// Reads the block of a write record, if it was born in a txg that never reached the disk; returns whether it was.
 fn read_placed(objset: &Arc<Objset>, lr: &LrWrite, txg: u64) -> Result<bool> {
-    if lr.blkptr.is_hole() || lr.blkptr.logical_birth() < txg {
+    if lr.blkptr.is_hole() || lr.blkptr.accounting_birth() < txg {
         return Ok(false);
     }
     let at = super::place_of_write(objset, lr);
@@ -160,10 +160,10 @@ impl Walk<'_> {
         let Some(first) = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded()) else {
             return Ok(());
         };
-        if bp.logical_birth() < self.txg || !self.claimed.insert((first.vdev, first.offset)) {
+        if bp.accounting_birth() < self.txg || !self.claimed.insert((first.vdev, first.offset)) {
             return Ok(());
         }
-        self.newest = self.newest.max(bp.logical_birth());
+        self.newest = self.newest.max(bp.accounting_birth());
         if bp.is_gang() {
             for member in gang_members(self.objset.arc().zio(), bp)?.members {
                 self.block(&member)?;

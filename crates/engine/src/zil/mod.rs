@@ -237,7 +237,7 @@ pub(crate) fn held_by(view: &Arc<Objset>) -> Result<Held> {
         for (_, record) in block.records() {
             match record {
                 Ok(LogRecord::Write(w))
-                    if w.data.is_none() && claim_txg != 0 && w.lr.blkptr.logical_birth() >= claim_txg =>
+                    if w.data.is_none() && claim_txg != 0 && w.lr.blkptr.accounting_birth() >= claim_txg =>
                 {
                     add(&w.lr.blkptr);
                 }

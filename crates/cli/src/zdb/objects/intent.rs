@@ -65,7 +65,7 @@ struct Log<'a> {
 
 impl Log<'_> {
     fn will_claim(&self, dump: &Dump<'_>, bp: &Blkptr) -> bool {
-        bp.logical_birth() > dump.session.pool.uberblock.txg
+        bp.accounting_birth() > dump.session.pool.uberblock.txg
     }
 
     fn block(&self, dump: &mut Dump<'_>, bp: &Blkptr) -> Done {
@@ -183,7 +183,7 @@ impl Log<'_> {
             out!(dump, "{TAB}LSIZE {:#x}\n{TAB}<hole>\n", bp.lsize());
             return Ok(());
         }
-        if bp.logical_birth() < self.claimed {
+        if bp.accounting_birth() < self.claimed {
             out!(dump, "{TAB}<block already committed>\n");
             return Ok(());
         }

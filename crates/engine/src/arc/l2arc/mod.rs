@@ -341,7 +341,7 @@ impl StoredCache for L2arc {
 
     fn offer(&self, bp: &Blkptr, at: Bookmark, stored: &Buf, second: Second) {
         let Some(id) = BlockId::of(bp).filter(|_| is_eligible(bp)) else { return };
-        if !self.zio.upgrade().is_some_and(|zio| zio.is_settled(bp.logical_birth())) {
+        if !self.zio.upgrade().is_some_and(|zio| zio.is_settled(bp.physical_birth())) {
             return;
         }
         let mut state = self.state.lock();

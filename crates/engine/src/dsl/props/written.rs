@@ -162,7 +162,7 @@ fn list_space(dsl: &Dsl, list: &Object, max_txg: u64) -> Result<Space> {
         let pointers: Vec<Blkptr> =
             block.as_chunks::<128>().0.iter().take(left).filter_map(|raw| Blkptr::from_bytes(raw)).collect();
         left = left.saturating_sub(pointers.len());
-        for bp in pointers.into_iter().filter(|bp| bp.logical_birth() <= max_txg) {
+        for bp in pointers.into_iter().filter(|bp| bp.accounting_birth() <= max_txg) {
             let used = crate::zio::deflated(&dsl.arc.zio().tree(), &bp);
             total = total.plus(Space { used, comp: bp.psize(), uncomp: bp.ucsize() });
         }

@@ -156,7 +156,7 @@ impl<'a> Account<'a> {
     }
 
     fn is_in_livelist(&self, bp: &Blkptr) -> bool {
-        self.livelist.is_some() && bp.logical_birth() > self.origin_txg && !bp.is_embedded()
+        self.livelist.is_some() && bp.accounting_birth() > self.origin_txg && !bp.is_embedded()
     }
 }
 
@@ -185,7 +185,8 @@ fn features_of(bp: &Blkptr) -> impl Iterator<Item = Feature> {
         _ => None,
     };
     let zstd = (bp.compress() == Some(CompressType::Zstd)).then_some(Feature::ZstdCompress);
-    [large, checksum, zstd].into_iter().flatten()
+    let moved = bp.is_rewritten().then_some(Feature::PhysicalRewrite);
+    [large, checksum, zstd, moved].into_iter().flatten()
 }
 
 impl BlockOps for Account<'_> {
@@ -213,7 +214,7 @@ impl BlockOps for Account<'_> {
             return Ok(());
         }
         let size = sizes(&self.at, bp);
-        let birth = bp.logical_birth();
+        let birth = bp.accounting_birth();
         let mut sums = self.sums.lock();
         sums.referenced = sums.referenced.plus(size.negated());
         if self.is_in_livelist(bp) {

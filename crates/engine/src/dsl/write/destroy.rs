@@ -163,7 +163,7 @@ fn process_old_deadlist(at: &MosTx<'_>, number: u64, snap: &DslDataset, branched
     let (mut kept, mut gone, mut unique) = (Vec::new(), Delta::default(), 0);
     let _ = BlockList::open(at, next.deadlist_obj)?.iterate(&mut |bp, _| {
         let size = super::account::sizes(at, bp);
-        if bp.logical_birth() > snap.prev_snap_txg {
+        if bp.accounting_birth() > snap.prev_snap_txg {
             gone = gone.plus(size);
             freeing::free(at, bp)?;
         } else {
@@ -171,7 +171,7 @@ fn process_old_deadlist(at: &MosTx<'_>, number: u64, snap: &DslDataset, branched
             if kept.len() >= KEPT {
                 kept_list.insert(&std::mem::take(&mut kept), false)?;
             }
-            unique += if bp.logical_birth() > since { size.used } else { 0 };
+            unique += if bp.accounting_birth() > since { size.used } else { 0 };
         }
         Ok(ControlFlow::Continue(()))
     })?;

@@ -60,7 +60,7 @@ struct Walk<'a, 'b> {
 
 impl Walk<'_, '_> {
     fn wants(&self, bp: &Blkptr) -> bool {
-        !bp.is_hole() && !bp.is_redacted() && bp.logical_birth() > self.birth
+        !bp.is_hole() && !bp.is_redacted() && bp.accounting_birth() > self.birth
     }
 
     /// Tells a block; the walk may stop before it when there is a bookmark for that.
