@@ -6,7 +6,7 @@ use std::sync::Arc;
 use engine::{Kind, Result};
 use ondisk::acl::{Ace, ace_flags, ace_mask, ace_type};
 use zpl::FileKind;
-use zpl::write::{CloneFrom, FsWriter, NewNode, QuotaKind, RenameKind, Seek, Settings, XattrMode};
+use zpl::write::{CloneFrom, FsWriter, NewNode, QuotaKind, RenameKind, Rewriting, Seek, Settings, XattrMode};
 
 use crate::actor::{Actor, MARK, is_refusal};
 use crate::content::Content;
@@ -246,8 +246,12 @@ impl Actor {
 
     /// Writes a file's blocks again, which changes nothing.
     fn rewrite(&mut self, _: &str, fs: &FsWriter, number: u64) -> Result<()> {
-        expected(fs.rewrite(number, self.random.below(SPAN), self.random.below(SPAN)), true, "rewrite")?;
-        Ok(())
+        let how = if self.random.below(2) == 0 { Rewriting::Logical } else { Rewriting::Physical };
+        match fs.rewrite(number, self.random.below(SPAN), self.random.below(SPAN), how) {
+            // An old pool.
+            Err(e) if how == Rewriting::Physical && e.kind() == Kind::Unsupported => Ok(()),
+            done => expected(done, true, "rewrite").map(drop),
+        }
     }
 
     fn make_dir(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {

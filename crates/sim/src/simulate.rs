@@ -102,6 +102,18 @@ fn scrub(spa: &Spa) -> Result<DslScan, String> {
     scan.ok_or_else(|| "the scrub left no state".into())
 }
 
+/// Brings a disk that is well again back into its pool.
+fn bring_back(spa: &Arc<Spa>, disk: &Arc<FaultyDevice>) -> Result<(), String> {
+    let Some(guid) = guid_of(spa, disk) else { return Ok(()) };
+    let device = || Ok(Arc::clone(disk) as Device);
+    let back = spa.online(guid, Some(device()), false);
+    match back.and_then(|_| spa.clear(vec![(guid, Some(device()))])) {
+        // A resilver that ended meanwhile detached the disk: another one has replaced it.
+        Err(_) if guid_of(spa, disk).is_none() => Ok(()),
+        done => done.map_err(|e| e.to_string()),
+    }
+}
+
 /// The leaf on a disk.
 fn guid_of(spa: &Spa, disk: &FaultyDevice) -> Option<u64> {
     let tree = spa.pool.tree();
@@ -251,10 +263,7 @@ impl Run {
         if let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) {
             self.actor.tell(format!("{} is well", blkdev::BlockDevice::name(&**disk)));
             disk.clear();
-            let (disk, spa) = (Arc::clone(disk), Arc::clone(&self.actor.spa));
-            let Some(guid) = guid_of(&spa, &disk) else { return Ok(()) };
-            let back = spa.online(guid, Some(Ok(Arc::clone(&disk) as Device)), false);
-            back.and_then(|_| spa.clear(vec![(guid, Some(Ok(disk)))])).map_err(|e| e.to_string())?;
+            bring_back(&self.actor.spa, disk)?;
         }
         Ok(())
     }
@@ -265,10 +274,7 @@ impl Run {
         let spa = Arc::clone(&self.actor.spa);
         for disk in &self.faulty {
             disk.clear();
-            let Some(guid) = guid_of(&spa, disk) else { continue };
-            let device = || Ok(Arc::clone(disk) as Device);
-            let back = spa.online(guid, Some(device()), false);
-            back.and_then(|_| spa.clear(vec![(guid, Some(device()))])).map_err(|e| e.to_string())?;
+            bring_back(&spa, disk)?;
         }
         scanned(&spa)?;
         let first = scrub(&spa)?;

@@ -176,6 +176,7 @@ impl Machine {
     fn features(self) -> Vec<Feature> {
         of_openzfs_2_3()
             .into_iter()
+            .chain([Feature::PhysicalRewrite])
             .filter(|f| self.log_maps || !matches!(f, Feature::LogSpacemap | Feature::FastDedup))
             .collect()
     }

@@ -69,7 +69,8 @@ fn gang(spa: &Spa, props: WriteProps, (txg, may_wait): (u64, bool)) -> engine::R
     let theirs = promise.clone();
     let data = vec![1; 8 << 10].as_slice().into();
     let (old, at) = (Blkptr::default(), Bookmark::default());
-    let request = WriteRequest { stored: None, data, props, old, placed: None, txg, at, may_wait };
+    let (stored, placed, keeps_birth) = (None, None, false);
+    let request = WriteRequest { stored, data, props, old, placed, keeps_birth, txg, at, may_wait };
     spa.pool.zio.write(request, Box::new(move |end| theirs.set(end)));
     promise.wait(&**spa.pool.zio.executor())
 }

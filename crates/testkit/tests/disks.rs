@@ -19,7 +19,6 @@ use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
 use testkit::golden::Golden;
 use testkit::{golden, pools, tree, zdb};
-use zcommon::features::Feature;
 use zcommon::health::Health;
 
 const POOL: &str = "disks";
@@ -180,20 +179,6 @@ fn a_disk_becomes_a_mirror_and_the_mirror_a_disk() {
     assert!(bench.is_right());
     bench.fill();
     bench.end();
-}
-
-#[test]
-fn a_pool_with_blocks_of_physical_rewrites_is_not_written() {
-    let Some(golden) = golden::get("v24-rewritten") else { return };
-    let Bench { dir, spa, .. } = imported(&golden);
-    spa.sync_task(|spa, tx| spa.datasets.at(tx, spa).count(Feature::PhysicalRewrite, 1)).unwrap();
-    spa.export().unwrap();
-    drop(spa);
-    let refused = pools::import_dir(dir.path(), golden.pool_name()).unwrap_err();
-    assert!(refused.what().contains("its feature com.truenas:physical_rewrite is active"), "{refused:?}");
-    let env = Env::system(0).unwrap();
-    let dirs = [dir.path().to_owned()];
-    zutil::import::open_pool(&env, &dirs, golden.pool_name(), OpenOptions::default()).unwrap();
 }
 
 #[test]

@@ -19,7 +19,9 @@ use engine::vdev::config::AllocBias;
 use ondisk::pool::DslScan;
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
+use testkit::zdb::Judge;
 use testkit::{pools, zdb};
+use zcommon::features::Feature;
 
 const POOL: &str = "scanned";
 /// More blocks than a slice reads where no thread measures time.
@@ -66,6 +68,20 @@ impl Bench {
         drop(tx);
         self.spa.sync().unwrap();
         object.number
+    }
+
+    /// Writes the blocks of the file again, as `zfs rewrite -P` does.
+    fn move_blocks(&self) {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let handle = data.objset.handle(self.file.1).unwrap();
+        let tx = self.spa.begin().unwrap();
+        (0..BLOCKS).for_each(|number| {
+            handle.move_block(&tx, number as u64, body(number).as_slice().into()).unwrap();
+        });
+        drop(tx);
+        self.spa.sync().unwrap();
+        let moved = handle.synced().blkptr(0, 5).unwrap().unwrap();
+        assert!(moved.is_rewritten() && moved.logical_birth() < moved.physical_birth(), "{moved}");
     }
 
     fn scan(&self) -> DslScan {
@@ -278,6 +294,40 @@ fn a_disk_that_comes_back_is_resilvered() {
         bench.reimport();
         assert!(!bench.spa.is_scanning() && bench.read());
         bench.export();
+    }
+}
+
+/// Blocks that moved while the disk was away are as old as a snapshot for sends, and young for the resilver.
+#[test]
+fn a_resilver_brings_what_moved_meanwhile() {
+    for bench in [Bench::new(2, VdevSpec::Mirror), Bench::new(3, raidz(1))] {
+        bench.spa.enable_features(vec![Feature::PhysicalRewrite]).unwrap();
+        bench.spa.dsl_task(|tasks| tasks.snapshot(&["scanned/data@before"], &[])).unwrap();
+        (0..3).for_each(|_| bench.spa.sync().unwrap());
+        let guid = bench.guid(1);
+        bench.spa.offline(guid, false).unwrap();
+        bench.move_blocks();
+        bench.spa.dsl_task(|tasks| tasks.snapshot(&["scanned/data@after"], &[])).unwrap();
+        let device = pools::open(&bench.dir.path().join("disk1"));
+        bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+        bench.spa.sync().unwrap();
+        let end = bench.finish();
+        assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
+        assert!(end.processed > 0, "{end:?}");
+        bench.spoil(2, 4..80);
+        assert!(bench.read(), "the disk that was away has what it missed");
+        let end = bench.scrub();
+        assert_eq!((end.state, end.errors), (2, 0));
+        // Only the disk's own copies are left to read.
+        bench.spoil(1, 4..80);
+        assert!(bench.read(), "the scrub repaired both snapshots' blocks");
+        bench.scrub();
+        let Bench { dir, spa, .. } = bench;
+        spa.export().unwrap();
+        drop(spa);
+        if Judge::NEWEST.installed() {
+            Judge::NEWEST.verify(dir.path(), POOL).unwrap();
+        }
     }
 }
 

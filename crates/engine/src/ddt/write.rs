@@ -241,6 +241,9 @@ impl Tables {
         if let Some(phys) = entry.phys.iter_mut().find(|p| p.variant == variant) {
             have = u8::try_from(phys.dvas(key.crypt()).count()).unwrap_or(u8::MAX);
             if have >= want.copies {
+                if want.moves.is_some_and(|old| is_named(&old, bp, phys)) {
+                    return Ok(Claim::Kept);
+                }
                 let Some(refcnt) = phys.refcnt.checked_add(1) else { return Ok(Claim::Refused) };
                 phys.refcnt = refcnt;
                 return Ok(Claim::Shared(filled(bp, phys, want.txg)));
@@ -457,6 +460,11 @@ pub(super) fn decode(flat: bool, value: &Value) -> Result<Vec<DdtPhys>> {
 fn is_of(phys: &DdtPhys, bp: &Blkptr) -> bool {
     let [[w0, w1], ..] = phys.dva_words;
     phys.phys_birth == bp.physical_birth() && bp.words().first_chunk() == Some(&[w0, w1])
+}
+
+/// Whether `old`, a block that is written again as `bp`, is the stored copy.
+fn is_named(old: &Blkptr, bp: &Blkptr, phys: &DdtPhys) -> bool {
+    old.dedup() && filled(bp, phys, old.logical_birth()).same_block(old)
 }
 
 /// An entry of a log that says that its key has none.

@@ -274,10 +274,6 @@ pub fn check_logs(pool: &Pool) -> Result<()> {
     Err(Error::new(Kind::NoDevice, "one or more devices is currently unavailable"))
 }
 
-/// Features whose blocks are read, but not freed and resilvered as they must be: pools are read-only while one is active.
-/// A block of `zfs rewrite -P` is as old as the one that it replaced for sends, and young for everything else.
-const UNFINISHED: [Feature; 1] = [Feature::PhysicalRewrite];
-
 /// Refuses what would be damaged.
 fn check_writable(pool: &Pool) -> Result<()> {
     if let Some(why) = pool.notes.first() {
@@ -291,10 +287,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
     let mut guids = pool.features.for_read.keys().chain(pool.features.for_write.keys());
     if let Some(guid) = guids.find(|guid| Feature::from_guid(guid).is_none()) {
         return refuse(format!("it has the feature {guid}"));
-    }
-    let active = |feature: &&Feature| pool.features.is_active(feature.info().guid);
-    if let Some(feature) = UNFINISHED.iter().find(active) {
-        return refuse(format!("its feature {} is active", feature.info().guid));
     }
     for top in pool.tree().tops() {
         if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {

@@ -145,12 +145,13 @@ impl Zil {
         txg: u64,
     ) -> WriteRequest {
         let props = objset.policy().block(&handle.dnode(), 0);
-        let on_disk = || handle.settled(txg, blkid).filter(|bp| bp.logical_birth() <= self.host.synced());
+        let on_disk = || handle.settled(txg, blkid).filter(|bp| bp.physical_birth() <= self.host.synced());
         let old = props.nopwrite.then(on_disk).flatten();
         // The dedup tables change in syncing context only: there the block enters them, or gives way to a stored copy.
         let props = WriteProps { nopwrite: old.is_some(), dedup: Dedup::Off, ..props };
         let at = Bookmark::new(objset.id, object, 0, blkid);
         let old = old.unwrap_or_default();
-        WriteRequest { stored: None, data, props, old, placed: None, txg, at, may_wait: false }
+        let (stored, placed, keeps_birth) = (None, None, false);
+        WriteRequest { stored, data, props, old, placed, keeps_birth, txg, at, may_wait: false }
     }
 }

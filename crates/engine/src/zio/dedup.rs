@@ -58,6 +58,8 @@ pub struct Want {
     pub verify: bool,
     /// The stored copy that was compared and is equal.
     pub equal: Option<Blkptr>,
+    /// The block whose data only move: if it is the stored copy itself, nothing changes.
+    pub moves: Option<Blkptr>,
 }
 
 /// What becomes of a block that is to be deduplicated.
@@ -65,6 +67,8 @@ pub struct Want {
 pub enum Claim {
     /// This pointer names a stored copy; its reference is counted.
     Shared(Blkptr),
+    /// The block that was to be moved is the stored copy: it stays as it is, and no reference is added.
+    Kept,
     /// This stored copy must be compared first.
     Compare(Blkptr),
     /// The caller writes so many copies, then calls [`DedupTables::written`].
@@ -143,7 +147,9 @@ impl Zio {
         let Some(tables) = self.dedup.read().clone() else { return self.write_placed(block.plain(), done) };
         block.bp.set_dedup(true);
         let WriteProps { copies, dedup, .. } = block.request.props;
-        let want = Want { copies, txg: block.request.txg, verify: dedup == Dedup::Verify, equal };
+        let (txg, old) = (block.request.txg, block.request.old);
+        let moves = block.request.keeps_birth.then_some(old);
+        let want = Want { copies, txg, verify: dedup == Dedup::Verify, equal, moves };
         let bp = block.bp;
         let held = Arc::new(Mutex::new(Some((block, done))));
         let (zio, theirs) = (Arc::clone(self), Arc::clone(&held));
@@ -159,6 +165,7 @@ impl Zio {
         let Some((block, done)) = held.lock().take() else { return };
         match claim {
             Ok(Claim::Shared(bp)) => done(Ok(bp)),
+            Ok(Claim::Kept) => done(Ok(old)),
             Ok(Claim::Compare(stored)) => self.compare(block, stored, done),
             Ok(Claim::Write { copies, extends }) => self.lead(&tables, block, &want, (copies, extends), done),
             Ok(Claim::Refused | Claim::InFlight) => self.write_alone(block, done),
@@ -224,7 +231,7 @@ impl Zio {
         let mut own = block.clone();
         own.request.props.dedup = Dedup::Off;
         own.request.props.copies = copies;
-        own.request.old = Blkptr::default();
+        (own.request.old, own.request.keeps_birth) = (Blkptr::default(), false);
         if !extends {
             let finish = move |outcome: Result<Blkptr>| {
                 // A write that waited for devices was made anew, perhaps with another IV.

@@ -128,6 +128,7 @@ fn write_pieces(
             props,
             old,
             placed: None,
+            keeps_birth: false,
             txg,
             at: Bookmark::default(),
             may_wait: true,

@@ -102,6 +102,10 @@ pub struct WriteRequest {
     /// none. Another pointer than this one means that the caller frees it.
     #[doc(alias = "io_bp_override")]
     pub placed: Option<Blkptr>,
+    /// The data are those of `old`, a stored or embedded block, and only move: the new block keeps the logical birth of
+    /// `old`. A gang, an embedded block and a new entry of a dedup table are new all the same, as OpenZFS has it.
+    #[doc(alias = "zp_rewrite")]
+    pub keeps_birth: bool,
     /// The group that is being written.
     pub txg: u64,
     /// Where it stands.
@@ -176,6 +180,8 @@ impl Zio {
     pub(super) fn write_placed(self: &Arc<Self>, block: Prepared, done: WriteDone) {
         let Prepared { request, mut bp, data } = block;
         let (props, old, psize) = (&request.props, &request.old, bp.psize());
+        let logical = if request.keeps_birth { old.logical_birth() } else { request.txg };
+        let is_moved = logical < request.txg;
         bp.set_births(request.txg, request.txg);
         let in_place = !old.is_hole()
             && !old.is_embedded()
@@ -200,6 +206,9 @@ impl Zio {
             }
             Err(e) if may_wait && is_of_devices(&e) => return self.write_later(&request, e, done),
             Err(e) => return done(Err(e.at_block(request.at))),
+        }
+        if is_moved {
+            bp.set_moved(logical, request.txg);
         }
         self.write_copies(
             Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place, may_wait },

@@ -135,6 +135,15 @@ impl Blkptr {
         self.set_word(7, self.words()[7] & !(1 << 63));
     }
 
+    /// Makes the pointer that of a block which was moved: written again in txg `physical` with the bytes of txg `logical`.
+    /// Source: `BP_SET_REWRITE`, spa.h, OpenZFS 2.4.
+    #[doc(alias = "BP_SET_REWRITE")]
+    pub fn set_moved(&mut self, logical: u64, physical: u64) {
+        assert!(!self.is_embedded(), "an embedded block is nowhere to be moved from");
+        self.set_births(logical, physical);
+        self.set_word(7, self.words()[7] | 1 << 63);
+    }
+
     /// Sets the fill count; of an encrypted level-0 block only the lower half of the word.
     pub fn set_fill(&mut self, fill: u64) {
         let iv2 = if self.is_encrypted() { self.words()[11] & !0xffff_ffff } else { 0 };

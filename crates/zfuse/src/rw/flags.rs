@@ -2,7 +2,7 @@
 
 use engine::{Error, Kind, Result};
 use zpl::pflags;
-use zpl::write::Settings;
+use zpl::write::{Rewriting, Settings};
 
 use super::Live;
 use super::fs_swap::WRITES;
@@ -110,10 +110,8 @@ impl Live {
         if flags & !PHYSICAL != 0 || zero? != 0 {
             return Err(Error::new(Kind::Invalid, "unknown flags of a rewrite"));
         }
-        if flags != 0 {
-            return Err(Error::unsupported("blocks are rewritten with a new birth only"));
-        }
-        self.files.rewrite(object, offset, len).map(drop)
+        let how = if flags == PHYSICAL { Rewriting::Physical } else { Rewriting::Logical };
+        self.files.rewrite(object, offset, len, how).map(drop)
     }
 
     /// Flags in the encodings of the two interfaces.

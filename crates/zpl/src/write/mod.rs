@@ -54,5 +54,6 @@ pub use make::{Given, NewNode};
 pub use mount::{Overrides, Space, mount, mount_after};
 pub use node::Node;
 pub use quota::QuotaKind;
+pub use rewrite::Rewriting;
 pub use sink::{LogOp, LogSink, RenameKind, Settings};
 pub use xattr::XattrMode;

@@ -37,6 +37,9 @@ impl StoredBlock {
 pub enum Dirty {
     /// These bytes are to be written.
     Data(Buf),
+    /// These bytes, which the block has already, are to be written elsewhere: the block keeps its logical birth.
+    #[doc(alias = "dr_rewrite")]
+    Moved(Buf),
     /// The block is already on disk (an intent-log write); this pointer replaces the old one.
     Written(Blkptr, Buf),
     /// These bytes are to be written unchanged.
@@ -51,7 +54,7 @@ pub enum Dirty {
 impl Dirty {
     fn said(&self) -> Said {
         match self {
-            Self::Data(buf) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
+            Self::Data(buf) | Self::Moved(buf) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
             Self::Stored(block) => Said::Stored(block.clone()),
             Self::Pointer(bp) => Said::Pointer(*bp),
             Self::Cloned(bp) => Said::Cloned(*bp),
@@ -168,7 +171,7 @@ impl Change {
     /// Overwrites part of block `blkid` if the txg has it, and it is long enough; returns whether it did.
     pub fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
         let mut block = match self.blocks.get_mut(&blkid) {
-            Some(Dirty::Data(buf)) => std::mem::replace(buf, Buf::empty()).into_owned(),
+            Some(Dirty::Data(buf) | Dirty::Moved(buf)) => std::mem::replace(buf, Buf::empty()).into_owned(),
             Some(Dirty::Written(_, buf)) => buf.clone().into_owned(),
             Some(Dirty::Stored(_) | Dirty::Pointer(_) | Dirty::Cloned(_)) | None => return false,
         };

@@ -249,6 +249,21 @@ impl Handle {
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
+    /// Writes block `blkid` again, elsewhere: `bytes` are its content on disk, and it keeps its logical birth. A later
+    /// write of the same txg replaces this.
+    #[doc(alias = "dmu_buf_will_rewrite")]
+    pub fn move_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf) -> Result<()> {
+        let len = bytes.len();
+        self.check_way_to(tx, blkid)?;
+        let first = self.change(tx, |dnode, change| {
+            assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
+            // What the txg writes or frees anyway stays new.
+            let is_new = !change.gives_up(blkid) && !change.blocks.contains_key(&blkid);
+            is_new && change.put(blkid, Dirty::Moved(bytes))
+        })?;
+        if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
+    }
+
     /// Replaces a block by one of a send stream, which is written unchanged. Its logical size is the object's block
     /// size.
     pub fn write_stored(self: &Arc<Self>, tx: &Tx, blkid: u64, block: StoredBlock) -> Result<()> {
@@ -280,7 +295,7 @@ impl Handle {
         let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
         match change.and_then(|c| c.blocks.get(&blkid)) {
             None => Waiting::Nothing,
-            Some(Dirty::Data(bytes)) => Waiting::Bytes(bytes.clone()),
+            Some(Dirty::Data(bytes) | Dirty::Moved(bytes)) => Waiting::Bytes(bytes.clone()),
             Some(Dirty::Written(bp, _) | Dirty::Pointer(bp)) => Waiting::Written(*bp),
             // Only receives write such blocks, and they have no intent log. A clone has a record of its own, which is
             // later than that of a write.

@@ -152,16 +152,25 @@ impl Work {
                 request
             }
             Dirty::Written(bp, _) | Dirty::Pointer(bp) | Dirty::Cloned(bp) => Request::Known(*bp),
-            Dirty::Data(bytes) => {
-                let fill = tree::data_fill(self.dnode.object_type, bytes);
-                let raw = self.handle.objset()?.raw_form(self.handle.number, blkid, bytes.len());
-                self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), raw), old, fill)
+            Dirty::Data(bytes) => self.content(policy, blkid, bytes, old)?,
+            Dirty::Moved(bytes) => {
+                let mut request = self.content(policy, blkid, bytes, old)?;
+                if let Request::Write(request, _) = &mut request {
+                    request.keeps_birth = !old.is_hole() && !old.is_redacted();
+                }
+                request
             }
             Dirty::Stored(StoredBlock { bytes, form }) => {
                 self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), Some(*form)), old, 1)
             }
         };
         Ok(Wanted { place: Place::Block(0, blkid), old, request })
+    }
+
+    fn content(&self, policy: &Policy, blkid: u64, bytes: &Buf, old: Blkptr) -> Result<Request> {
+        let fill = tree::data_fill(self.dnode.object_type, bytes);
+        let raw = self.handle.objset()?.raw_form(self.handle.number, blkid, bytes.len());
+        Ok(self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), raw), old, fill))
     }
 
     /// Whether a block that was written for the intent log is still to be deduplicated.
@@ -202,6 +211,7 @@ impl Work {
                 props,
                 old,
                 placed: None,
+                keeps_birth: false,
                 txg: self.txg,
                 at,
                 may_wait: true,

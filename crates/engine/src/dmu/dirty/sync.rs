@@ -95,6 +95,7 @@ impl LiveObjset {
             props: self.policy().root(),
             old,
             placed: None,
+            keeps_birth: false,
             txg,
             at,
             may_wait: true,

@@ -50,6 +50,7 @@ pub fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()
         props,
         old,
         placed: None,
+        keeps_birth: false,
         txg: at.tx.txg(),
         at: Bookmark::root(number),
         may_wait: true,
