@@ -34,9 +34,13 @@ struct Bed {
 
 impl Bed {
     fn new(features: Vec<Feature>) -> Self {
+        Self::sized(features, 256 << 20)
+    }
+
+    fn sized(features: Vec<Feature>, size: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let env = Env::system(64 << 20).unwrap();
-        let vdev = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 256 << 20));
+        let vdev = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), size));
         let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
         let new = NewPool {
             name: POOL.into(),
@@ -88,6 +92,13 @@ impl Bed {
     /// Until what is freed in the background is free.
     fn settle(&self) {
         (0..3).for_each(|_| self.spa.sync().unwrap());
+    }
+
+    /// The newest zdb, and the images as a power cut would leave them.
+    fn zdb(&self, args: &[&str]) -> Option<String> {
+        let copy = tempfile::tempdir().unwrap();
+        pools::copy(self.dir.path(), copy.path());
+        Judge::NEWEST.installed().then(|| Judge::NEWEST.run(copy.path(), POOL, args).unwrap())
     }
 
     /// The images as a power cut would leave them, judged by the newest zdb.
@@ -196,6 +207,14 @@ fn a_moved_block_keeps_its_logical_birth_and_is_not_sent() {
     let twice = births(&pointers(&fs, file, 0, BLOCKS));
     assert!(twice.iter().zip(&last).all(|(now, then)| now.0 == then.0 && now.1 > then.1 && now.2));
     bed.judge("moved twice");
+    if let Some(said) = bed.zdb(&["-ddddddbbbb"]) {
+        let shown = |(logical, physical, _): &(u64, u64, bool)| {
+            assert!(logical < physical);
+            said.matches(&format!(" B={logical}/{physical} ")).count()
+        };
+        // The one block that was written in between was sent by the logical rewrite as the others were.
+        assert!(twice.iter().all(|births| shown(births) >= BLOCKS), "{said}");
+    }
     ["moved@b", "moved@a", "moved@c"].iter().for_each(|name| bed.destroy(name));
     bed.judge("without snapshots");
     is(&fs, file, &bytes);
@@ -397,5 +416,53 @@ fn cloned_and_deduplicated_blocks_move() {
     fs.unlink(fs.root, b"copy").unwrap();
     bed.settle();
     bed.judge("removed");
+    fs.unmount().unwrap();
+}
+
+/// What a checkpoint needs stays, whatever moves, and goes with it.
+#[test]
+fn blocks_move_beside_a_checkpoint() {
+    let bed = Bed::whole();
+    let fs = bed.mount(POOL);
+    let bytes = content(6, BLOCKS);
+    let file = make(&fs, "file", &bytes);
+    bed.spa.sync().unwrap();
+    fs.rewrite(file, 0, (BLOCK * BLOCKS / 2) as u64, Rewriting::Physical).unwrap();
+    bed.spa.checkpoint().unwrap();
+    for _ in 0..2 {
+        fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+        bed.settle();
+    }
+    bed.judge("beside the checkpoint");
+    bed.spa.discard_checkpoint().unwrap();
+    while bed.spa.discard_left().is_some() {
+        bed.spa.sync().unwrap();
+    }
+    bed.judge("without the checkpoint");
+    is(&fs, file, &bytes);
+    fs.unmount().unwrap();
+}
+
+/// A rewrite that finds no space ends there; what it did stays, and nothing is lost.
+#[test]
+fn a_full_pool_refuses_to_move_more() {
+    let bed = Bed::sized(FEATURES.to_vec(), 96 << 20);
+    bed.set("recordsize", 128 << 10);
+    let fs = bed.mount(POOL);
+    let bytes = content(7, (36 << 20) / BLOCK);
+    let file = make(&fs, "file", &bytes);
+    bed.snapshot("moved@a");
+    let refused = fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap_err();
+    assert_eq!(refused.kind(), engine::Kind::NoSpace);
+    bed.settle();
+    is(&fs, file, &bytes);
+    let moved = pointers(&fs, file, 0, bytes.len() >> 17).iter().filter(|bp| bp.is_rewritten()).count();
+    assert!(moved > 0 && moved < bytes.len() >> 17, "{moved}");
+    bed.judge("full");
+    bed.destroy("moved@a");
+    assert_eq!(fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap(), bytes.len() as u64);
+    bed.settle();
+    is(&fs, file, &bytes);
+    bed.judge("moved");
     fs.unmount().unwrap();
 }

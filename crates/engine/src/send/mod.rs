@@ -169,7 +169,7 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
     let toguid = dataset.phys.guid;
     let sender = Sender::new(stream, &objset, begin.features, toguid, (from.txg, resume.0));
     let mut ahead = Ahead::new(sender, options.dry);
-    let place = walk::Begin { from_txg: from.txg, resume, ..walk::Begin::default() };
+    let place = walk::Begin { from_txg: from.txg, resume, raw: options.flags.raw, past_end: false };
     let ahead = if redact.is_some() || older.is_some() {
         let redact = redact.as_ref().map(|list| list.runs(resume));
         let older = older.as_ref().map(|list| list.runs(resume));

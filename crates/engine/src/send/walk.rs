@@ -25,6 +25,17 @@ pub(super) struct Begin {
     pub resume: (u64, u64),
     /// Holes behind the end of their object are met, too.
     pub past_end: bool,
+    /// Encrypted blocks go as they are, with their MACs.
+    pub raw: bool,
+}
+
+impl Begin {
+    /// Whether the receiver has the block (or what is below it) already. OpenZFS's `zfs rewrite -P` seals a block anew and
+    /// keeps its logical birth; what stands above authenticates the new MAC, so a raw stream needs the block.
+    fn is_old(&self, bp: &Blkptr) -> bool {
+        let birth = if self.raw && bp.is_encrypted() { bp.accounting_birth() } else { bp.logical_birth() };
+        birth != 0 && birth <= self.from_txg
+    }
 }
 
 /// Tells of everything in the object set. Holes are told of whenever they were made: old ones don't know it.
@@ -65,7 +76,7 @@ impl Walk<'_> {
     }
 
     fn is_old(&self, bp: &Blkptr) -> bool {
-        bp.logical_birth() != 0 && bp.logical_birth() <= self.begin.from_txg
+        self.begin.is_old(bp)
     }
 
     /// Whether all below a pointer comes before the place where the walk begins.
@@ -176,5 +187,38 @@ impl Walk<'_> {
             self.object(&object)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ondisk::blkptr::Properties;
+    use ondisk::{ChecksumType, CompressType, Dva, ObjectType};
+
+    use super::*;
+
+    #[test]
+    fn a_raw_stream_has_the_encrypted_blocks_that_moved() {
+        let moved = |crypt: bool| {
+            let mut bp = Blkptr::stored(&Properties {
+                lsize: 4096,
+                psize: 4096,
+                compress: CompressType::Off,
+                checksum: ChecksumType::Sha256,
+                object_type: ObjectType::PLAIN_FILE_CONTENTS,
+                level: 0,
+                crypt,
+                dedup: false,
+            });
+            bp.set_dvas(&[Dva { offset: 8192, asize: 4096, ..Dva::default() }]);
+            bp.set_moved(5, 50);
+            bp
+        };
+        let old = |raw: bool, from_txg: u64, crypt: bool| {
+            Begin { from_txg, raw, ..Begin::default() }.is_old(&moved(crypt))
+        };
+        assert!(old(false, 10, false) && old(true, 10, false) && old(false, 10, true));
+        assert!(!old(true, 10, true), "its MAC is new");
+        assert!(old(true, 50, true) && !old(false, 4, false));
     }
 }

@@ -22,7 +22,7 @@ use stdx::rng::Rng;
 use testkit::{golden, pools, zdb};
 use zcommon::features::Feature;
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, Options, Overrides, RenameKind, XattrMode, create_fs, mount};
+use zpl::write::{FsWriter, NewNode, Options, Overrides, RenameKind, Rewriting, XattrMode, create_fs, mount};
 
 mod keys;
 mod secrecy;

@@ -13,4 +13,5 @@ mod cut;
 mod forged;
 mod golden;
 mod heal;
+mod moved;
 mod tools;

@@ -6,7 +6,8 @@
 //! Blocks of a snapshot stay, so space is used twice.
 //!
 //! Source: `zfs_rewrite`, zfs_vnops.c, OpenZFS 2.4. Differs from it: the file is locked for one transaction at a time,
-//! not for all of them; a block that waits in an older txg is left out, too.
+//! not for all of them; a block that waits in an older txg is left out, too; and encrypted blocks are new after a physical
+//! rewrite, because a raw incremental stream that lacks a block with a new MAC cannot be authenticated once received.
 
 use engine::dmu::Object;
 use engine::dsl::write::Hooks;

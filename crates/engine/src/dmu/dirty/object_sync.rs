@@ -156,7 +156,9 @@ impl Work {
             Dirty::Moved(bytes) => {
                 let mut request = self.content(policy, blkid, bytes, old)?;
                 if let Request::Write(request, _) = &mut request {
-                    request.keeps_birth = !old.is_hole() && !old.is_redacted();
+                    // A sealed block gets another MAC, and the dnode above authenticates it: a raw stream without the block
+                    // could not be opened.
+                    request.keeps_birth = !old.is_hole() && !old.is_redacted() && !request.props.encrypt;
                 }
                 request
             }
