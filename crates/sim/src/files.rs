@@ -55,7 +55,7 @@ impl FilePool {
         let (sec, nsec) = env.clock.wall();
         // As OpenZFS creates a pool's root: no feature is enabled yet at that moment.
         let new = change(NewFs { projects: false, ..NewFs::new(Time { sec, nsec }, env.guid()) });
-        let spa = pool_on(env, (POOL, shape), devices, &|objset, tx| create_fs(objset, tx, &new))?;
+        let spa = pool_on(env, (POOL, shape), devices, &[], &|objset, tx| create_fs(objset, tx, &new))?;
         spa.start_thread()?;
         let fs = mount(&spa, POOL, Overrides::default())?;
         Ok(Self { spa, fs })

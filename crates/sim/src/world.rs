@@ -176,7 +176,6 @@ impl Machine {
     fn features(self) -> Vec<Feature> {
         of_openzfs_2_3()
             .into_iter()
-            .chain([Feature::PhysicalRewrite])
             .filter(|f| self.log_maps || !matches!(f, Feature::LogSpacemap | Feature::FastDedup))
             .collect()
     }
@@ -196,14 +195,16 @@ pub fn new_fs(env: &Env) -> NewFs {
 pub fn create_pool(env: &Env, machine: Machine, devices: &[Device]) -> Result<Arc<Spa>> {
     // As OpenZFS creates a pool's root: no feature is enabled yet at that moment.
     let fs = NewFs { projects: false, ..new_fs(env) };
-    pool_on(env, (POOL, machine), devices.to_vec(), &|objset, tx| create_fs(objset, tx, &fs))
+    let more = [Feature::PhysicalRewrite];
+    pool_on(env, (POOL, machine), devices.to_vec(), &more, &|objset, tx| create_fs(objset, tx, &fs))
 }
 
-/// A new pool of that name on `devices`.
+/// A new pool of that name on `devices`, with OpenZFS 2.3's features and `more`.
 pub fn pool_on(
     env: &Env,
     (name, machine): (&str, impl Into<Machine>),
     devices: Vec<Device>,
+    more: &[Feature],
     fill_root: FillRoot<'_>,
 ) -> Result<Arc<Spa>> {
     let machine = machine.into();
@@ -222,7 +223,7 @@ pub fn pool_on(
         name: name.into(),
         label_name: None,
         version: 5000,
-        features: machine.features(),
+        features: machine.features().into_iter().chain(more.iter().copied()).collect(),
         layout,
         hostid: 1,
         hostname: "sim".into(),

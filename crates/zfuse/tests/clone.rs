@@ -125,7 +125,8 @@ fn files_are_rewritten_in_place() {
     stdx::os::rewrite(&file, 0, 0, 0).unwrap();
     stdx::os::rewrite(&file, 1 << 40, 5, 0).unwrap();
     assert_eq!(saved(&bench), 0);
-    stdx::os::rewrite(&file, 1 << 40, 5, 1).unwrap();
+    let refused = stdx::os::rewrite(&file, 0, 0, 1).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENOTSUP), "the feature physical_rewrite is not enabled");
     assert!(stdx::os::rewrite(&file, 0, 0, 2).is_err());
     assert_eq!(file.metadata().unwrap().modified().unwrap(), before);
     // Reading a file does not permit rewriting it, which takes space where snapshots keep the blocks.
