@@ -10,6 +10,7 @@
 mod advise;
 mod asked;
 mod bar;
+mod bench;
 mod browse;
 mod clean;
 pub mod ctx;

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::advise::Advise;
 use crate::asked::Asked;
+use crate::bench::Bench;
 use crate::browse::Browse;
 use crate::ctx::Ctx;
 use crate::daemon::Daemon;
@@ -78,6 +79,8 @@ pub enum Command {
     Replicate(Replicate),
     /// Say what dedup, compression or a record size would save and cost
     Advise(Advise),
+    /// Measure pools on devices, files or a directory, or an existing pool
+    Bench(Bench),
     /// Share equal blocks of datasets that are in use
     Dedup(Dedup),
     /// Mount a pool's file systems over FUSE
@@ -118,6 +121,7 @@ impl Verb for Command {
             Command::Verify(v) => v.run(ctx),
             Command::Replicate(v) => v.run(ctx),
             Command::Advise(v) => v.run(ctx),
+            Command::Bench(v) => v.run(ctx),
             Command::Dedup(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
             Command::MountHelper(v) => v.run(ctx),

@@ -106,6 +106,8 @@ enum Kind {
     /// An importable pool.
     Importable,
     Dataset,
+    /// A dataset, or a path.
+    DatasetOrPath,
     /// A word for a kind of vdev, or a device.
     Vdev,
     /// A property of a pool if `true`, else of a dataset.
@@ -131,6 +133,7 @@ impl Kind {
             () if is("PROPERTY=VALUE… DATASET") => Self::SettingOrDataset,
             () if is("PROPERTY=VALUE") => Self::Setting(of_pool),
             () if is("PROPERTY") => Self::Property(of_pool),
+            () if is("DATASET") && is("DIR") => Self::DatasetOrPath,
             () if is("SNAPSHOT") || is("DATASET") || is("FILESYSTEM") || is("BOOKMARK") => Self::Dataset,
             () if value == "VDEV" => Self::Vdev,
             () if value.starts_with("POOL") && verb == "import" => Self::Importable,
@@ -148,6 +151,10 @@ impl Kind {
             let words = words.map(CompletionCandidate::new);
             return words.chain(PathCompleter::any().complete(typed)).collect();
         }
+        if self == Self::DatasetOrPath {
+            let datasets = Self::Dataset.candidates(typed);
+            return datasets.into_iter().chain(PathCompleter::any().complete(typed)).collect();
+        }
         let typed = &*typed.to_string_lossy();
         // Lists separate their words by commas; the last one is being typed.
         let is_list = matches!(self, Self::Property(_));
@@ -163,7 +170,7 @@ impl Kind {
 
     fn all(self, typed: &str) -> Vec<String> {
         match self {
-            Self::Vdev => Vec::new(),
+            Self::Vdev | Self::DatasetOrPath => Vec::new(),
             Self::Property(true) => ZpoolProp::ALL.iter().map(|prop| prop.name().to_owned()).collect(),
             Self::Property(false) => ZfsProp::ALL.iter().map(|prop| prop.name().to_owned()).collect(),
             Self::Setting(of_pool) => settings(of_pool, typed),
