@@ -52,6 +52,7 @@ mod multihost;
 mod pool;
 pub mod props;
 pub mod rebuild;
+pub mod reconstruct;
 pub mod removal;
 mod resume;
 pub mod scrub;
@@ -167,6 +168,7 @@ pub struct Spa {
     discarding: Arc<Discarding>,
     removing: Arc<Removing>,
     expanding: Arc<self::expansion::Expanding>,
+    reconstruction: Arc<self::reconstruct::Reconstruction>,
     sweeps: Arc<self::sweep::Sweeps>,
     autotrim: Arc<self::autotrim::Autotrim>,
     feeding: Arc<self::cache::Feeding>,
@@ -216,6 +218,7 @@ impl Spa {
         let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
         let removing = Arc::<Removing>::default();
         let expanding = Arc::<self::expansion::Expanding>::default();
+        let reconstruction = Arc::<self::reconstruct::Reconstruction>::default();
         let sparing = Arc::<self::sparing::Sparing>::default();
         let activities = Activities::new(vec![
             Arc::<self::detach::Pairs>::default() as _,
@@ -225,6 +228,7 @@ impl Spa {
             Arc::clone(&lost) as _,
             Arc::clone(&discarding) as _,
             Arc::clone(&sweeps) as _,
+            Arc::clone(&reconstruction) as _,
             Arc::clone(&scanning) as _,
             Arc::clone(&removing) as _,
             Arc::clone(&expanding) as _,
@@ -258,6 +262,7 @@ impl Spa {
             discarding,
             removing,
             expanding,
+            reconstruction,
             sweeps,
             autotrim: Arc::default(),
             feeding: Arc::default(),

@@ -19,6 +19,7 @@ use super::Spa;
 use super::layout::config::{TOP_ZAP, edit, find, line, put_in_order};
 use super::layout::size::{self, Sectors, leaf_asize, least_asize};
 use super::layout::{LeafSpec, describe, leaf_kind};
+use super::scrub::REBUILDING;
 use super::space_store::set;
 use super::vdev_change::{NOT_YET, VdevChange};
 use crate::dmu::Tx;
@@ -67,8 +68,8 @@ pub struct Attach {
     pub device: NewDevice,
     /// It replaces the leaf.
     pub replacing: bool,
-    /// Asks for a sequential reconstruction: refused where OpenZFS has none. The device is filled by a healing resilver
-    /// instead, which verifies the blocks that it copies: no scrub has to follow.
+    /// Fills the device by a sequential reconstruction, which a scrub follows: refused where OpenZFS has none. In a draid
+    /// the device is filled by a healing resilver instead.
     pub sequential: bool,
 }
 
@@ -161,7 +162,8 @@ impl Spa {
             change.brings.renamed.insert(what.target, what.target);
         }
         let mut list = joining.list.clone();
-        set(&mut list, "resilver_txg", tx.txg());
+        let rebuilds = what.sequential && Self::can_rebuild(top);
+        set(&mut list, if rebuilds { "rebuild_txg" } else { "resilver_txg" }, tx.txg());
         let parent_guid = parent.u64("guid").unwrap_or(0);
         match above == op {
             true => edit(&mut change.root, parent_guid, &mut |parent| add_child(parent, &list)),
@@ -173,7 +175,10 @@ impl Spa {
         self.change_vdevs(change, tx)?;
         self.told_attached(&what, &joining, &old_path, tx)?;
         let begins = tx.txg() + NOT_YET;
-        self.restart_resilver_at(begins);
+        match rebuilds {
+            true => self.rebuild_at(joining.guid, begins),
+            false => self.restart_resilver_at(begins),
+        }
         Ok(begins)
     }
 
@@ -187,6 +192,9 @@ impl Spa {
         }
         if sequential && self.is_resilvering() {
             return busy("currently resilvering");
+        }
+        if !sequential && self.is_rebuilding() {
+            return busy(REBUILDING);
         }
         let tops = self.pool.zio.tree();
         if tops.config.children.iter().any(|top| top.removing) {

@@ -115,6 +115,15 @@ impl Spa {
         self.events.post(&self.pool.env, class, payload);
     }
 
+    /// As [`Spa::notify`], of a sequential reconstruction.
+    #[doc(alias = "vdev_rebuild_log_notify")]
+    pub(super) fn notify_sequential(&self, what: &str) {
+        let class = format!("sysevent.fs.zfs.{what}");
+        let mut list = self.event_of(&class, PoolState::Active);
+        list.add("resilver_type", "sequential");
+        self.events.post(&self.pool.env, class, list);
+    }
+
     /// Notes that a part of a dataset's intent log could not be replayed, and is lost.
     #[doc(alias = "FM_EREPORT_ZFS_LOG_REPLAY")]
     pub fn notify_log_lost(&self, dataset: &str, lost: u64, why: &Error) {

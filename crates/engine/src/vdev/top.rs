@@ -148,18 +148,29 @@ impl Top {
     /// copied, until [`Top::open_gate`], writes to that range of the new top wait.
     pub fn reflowing(&self, state: ReflowState, copied: Option<std::ops::Range<u64>>) -> Option<Arc<Self>> {
         let Layout::Raidz(geometry) = &self.layout else { return None };
-        Some(Arc::new(Self {
+        Some(self.replaced_by(Layout::Raidz(geometry.with_reflow(state)), copied))
+    }
+
+    /// The same mirror, on which writes to `range` wait until [`Top::open_gate`]; `None` when it is no mirror or disk.
+    pub fn holding(&self, range: std::ops::Range<u64>) -> Option<Arc<Self>> {
+        let Layout::Mirror = &self.layout else { return None };
+        Some(self.replaced_by(Layout::Mirror, Some(range)))
+    }
+
+    /// A top in the place of this one; its writes to `copied` wait.
+    fn replaced_by(&self, layout: Layout, copied: Option<std::ops::Range<u64>>) -> Arc<Self> {
+        Arc::new(Self {
             id: self.id,
             name: self.name.clone(),
             bias: self.bias,
             ashift: self.ashift,
-            layout: Layout::Raidz(geometry.with_reflow(state)),
+            layout,
             children: self.children.clone(),
             in_flight: Arc::clone(&self.in_flight),
             writing: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
             gate: Mutex::new(copied.map(|range| Gate { range, held: Vec::new() })),
-        }))
+        })
     }
 
     /// Issues the writes that waited, and lets others pass.

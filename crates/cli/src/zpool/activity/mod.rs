@@ -4,6 +4,7 @@
 //! not imported is taken to have been paused when the pool was last written.
 
 mod json;
+mod rebuild;
 mod text;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,6 +18,7 @@ use ondisk::pool::{DslScan, SpaRemoving};
 
 use zcommon::features::Feature;
 
+use self::rebuild::Rebuild;
 use super::prop::PoolView;
 
 /// Bytes of memory for each entry of a removed vdev's mapping.
@@ -37,6 +39,7 @@ mod state {
 #[derive(Debug, Clone, Default)]
 pub struct Activity {
     scan: Option<Scan>,
+    rebuilds: Vec<Rebuild>,
     removal: Option<Removal>,
     checkpoint: Option<Checkpoint>,
     expansion: Option<Expansion>,
@@ -101,6 +104,7 @@ impl Activity {
     pub fn of(view: &PoolView<'_>) -> Self {
         Self {
             scan: Scan::of(view).ok().flatten(),
+            rebuilds: Rebuild::all(view).unwrap_or_default(),
             removal: Removal::of(view.pool).ok().flatten(),
             checkpoint: Checkpoint::of(view).ok().flatten(),
             expansion: Expansion::of(view).ok().flatten(),

@@ -6,6 +6,7 @@ use zcommon::units::{nicebytes, nicenum};
 use zutil::names::{NameStyle, vdev_name};
 
 use super::super::prop::PoolView;
+use super::rebuild::Rebuild;
 use super::{Activity, Checkpoint, Expansion, Removal, Scan, state};
 use crate::output::time::{clock, duration};
 
@@ -16,12 +17,34 @@ impl Activity {
             let top = view.tree.children.iter().find(|top| top.id == vdev);
             top.map_or_else(|| vdev.to_string(), |top| vdev_name(top, NameStyle::default(), with_id))
         };
-        let scan = self.scan.map(|scan| scan.lines()).unwrap_or_default();
+        let scan = self.scan_lines(&|vdev| name(vdev, true));
         let removal = self.removal.map(|removal| removal.lines(&name(removal.vdev, true)));
         let checkpoint = self.checkpoint.map(|checkpoint| checkpoint.line());
         let expansion = self.expansion.map(|e| e.lines(&name(e.vdev, true)));
         let parts = scan.into_iter().chain(removal.unwrap_or_default()).chain(checkpoint);
         parts.chain(expansion.unwrap_or_default()).collect()
+    }
+}
+
+/// `pool_scan_func_t`.
+const RESILVER: u64 = 2;
+
+impl Activity {
+    /// The last scan, and reconstructions where one is under way or ended after the last resilver.
+    #[doc(alias = "print_scan_status")]
+    fn scan_lines(&self, name: &dyn Fn(u64) -> String) -> Vec<String> {
+        let resilver = self.scan.filter(|scan| scan.func == RESILVER);
+        let resilvering = resilver.is_some_and(|scan| scan.state == state::SCANNING);
+        let rebuilding = self.rebuilds.iter().any(Rebuild::is_active);
+        let ended = self.rebuilds.iter().map(Rebuild::end).max().unwrap_or(0);
+        let later = ended > resilver.map_or(0, |scan| scan.end);
+        let shows_rebuilds = !resilvering && (rebuilding || later);
+        let scan = self.scan.filter(|scan| scan.func != RESILVER || !shows_rebuilds);
+        let mut lines = scan.map(|scan| scan.lines()).unwrap_or_default();
+        if shows_rebuilds {
+            lines.extend(self.rebuilds.iter().flat_map(|rebuild| rebuild.lines(&name(rebuild.vdev))));
+        }
+        lines
     }
 }
 
@@ -32,7 +55,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn percent(part: u64, whole: u64) -> f64 {
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 

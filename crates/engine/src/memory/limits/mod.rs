@@ -82,6 +82,8 @@ pub enum Limit {
     L2RebuildMinSize,
     /// Whether scrubs and resilvers make no progress.
     ScanSuspend,
+    /// Whether a scrub follows a sequential reconstruction.
+    RebuildScrub,
     /// Whether removals of vdevs make no progress.
     RemovalSuspend,
     /// Bytes of a raidz expansion after which it makes no progress.

@@ -20,7 +20,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 44] = [
+pub const LIMITS: [Info; 45] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -377,6 +377,12 @@ pub const LIMITS: [Info; 44] = [
         "zfs_scan_suspend_progress",
         false,
         "1: scrubs and resilvers make no progress. Default: 0.",
+    ),
+    switch(
+        Limit::RebuildScrub,
+        "zfs_rebuild_scrub_enabled",
+        true,
+        "1: a scrub follows a sequential reconstruction (zpool attach -s, zpool replace -s). Default: 1.",
     ),
     switch(
         Limit::RemovalSuspend,

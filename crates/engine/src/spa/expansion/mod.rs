@@ -334,7 +334,7 @@ impl Spa {
         // Without the space of the new disk the vdev is whole, too; `zpool online -e` tries again.
         let _ = self.grow(&[top.id], tx);
         let at = self.datasets.at(tx, self);
-        if scan_state::running(&at)?.is_none() && !self.is_resilver_due() {
+        if scan_state::running(&at)?.is_none() && !self.is_resilver_due() && !self.is_rebuilding() {
             self.begin_scan(&at, ScanFunc::Scrub)?;
         }
         Ok(())

@@ -11,6 +11,10 @@ use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
 use crate::zio::alloc::Class;
 
+/// Why no scan begins while a device is reconstructed.
+#[doc(alias = "EZFS_REBUILDING")]
+pub(in crate::spa) const REBUILDING: &str = "currently sequentially resilvering";
+
 /// What becomes of the pool's scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanCommand {
@@ -37,6 +41,10 @@ impl Spa {
         self.sync_task(move |spa, tx| {
             let at = spa.datasets.at(tx, spa);
             let running = scan_state::running(&at)?;
+            let begins = running.is_none() && !matches!(command, ScanCommand::Pause | ScanCommand::Stop);
+            if begins && spa.is_rebuilding() {
+                return Err(Error::new(Kind::Busy, REBUILDING));
+            }
             match (command, running) {
                 (ScanCommand::Scrub | ScanCommand::ScrubFromLast, None) => spa.begin_scrub(&at, command),
                 (ScanCommand::Scrub | ScanCommand::ScrubFromLast, Some(scan)) => spa.resume_scrub(&at, scan),

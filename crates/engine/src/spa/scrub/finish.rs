@@ -19,7 +19,7 @@ impl Spa {
     /// Ends the scan, `complete` or not (syncing context): what leaves lacked and have now leaves their DTLs, and the log of
     /// errors is the one of this scan from now on.
     #[doc(alias = "dsl_scan_done")]
-    pub(super) fn finish_scan(
+    pub(in crate::spa) fn finish_scan(
         &self,
         at: &MosTx<'_>,
         scan: &mut DslScan,

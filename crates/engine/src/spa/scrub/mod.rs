@@ -20,11 +20,11 @@
 
 mod commands;
 mod finish;
-mod rebuilds;
 mod resilver;
 mod slice;
 mod walk;
 
+pub(super) use commands::REBUILDING;
 pub use commands::ScanCommand;
 
 use std::collections::BTreeSet;
@@ -66,7 +66,7 @@ impl ScanFunc {
         }
     }
 
-    fn of(scan: &DslScan) -> Option<Self> {
+    pub(super) fn of(scan: &DslScan) -> Option<Self> {
         [Self::Scrub, Self::Resilver].into_iter().find(|func| func.number() == scan.func)
     }
 }
@@ -101,8 +101,6 @@ pub(super) struct Scanning {
     /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
     #[doc(alias = "scn_restart_txg")]
     restart: AtomicU64,
-    /// A sequential rebuild that OpenZFS began is recorded as active: the next txg cancels it.
-    rebuilds: AtomicBool,
     /// What leaves still lacked when the last resilver ended: another one would not help before something changes.
     kept: Mutex<Option<(u64, u64)>>,
 }
@@ -131,7 +129,7 @@ impl Activity for Scanning {
                 Due::Soon
             }
             true => Due::Now,
-            false if self.rebuilds.load(Ordering::Acquire) => Due::Now,
+            false if spa.is_rebuilding() => Due::No,
             false if self.restart.load(Ordering::Acquire) != 0 => Due::Now,
             false if spa.is_resilver_due() => Due::Soon,
             false => Due::No,
@@ -142,7 +140,6 @@ impl Activity for Scanning {
         if moment != Moment::Last {
             return Ok(());
         }
-        spa.cancel_rebuilds(tx)?;
         spa.resilver_if_due(tx)?;
         if spa.limits().is_on(Limit::ScanSuspend) {
             return Ok(());
@@ -171,7 +168,8 @@ impl Spa {
         let scan = scan_state::running(&MosView { mos: &self.mos })?;
         let runs = scan.filter(|scan| scan.func == func.number() && scan.flags & scan_state::PAUSED == 0);
         let left = runs.map(|scan| scan.to_examine.saturating_sub(scan.examined));
-        Ok(left.or(due.then_some(0)))
+        let rebuilt = if func == ScanFunc::Resilver { self.rebuild_left() } else { None };
+        Ok(left.or(rebuilt).or(due.then_some(0)))
     }
 
     /// Whether a resilver is under way or waits for its turn.
@@ -201,7 +199,7 @@ impl Spa {
                 ScanPass { start: now, paused_at: if paused { now } else { 0 }, ..ScanPass::default() };
             self.scanning.active.store(!paused, Ordering::Release);
         }
-        self.find_rebuilds();
+        self.continue_rebuilds();
         Ok(())
     }
 }

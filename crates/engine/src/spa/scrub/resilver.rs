@@ -23,7 +23,7 @@ fn lacks_copies(tree: &Tree, dtl: &Dtl) -> bool {
 impl Spa {
     /// The txgs that leaves may lack which could have them now: after the first, up to the second.
     #[doc(alias = "vdev_resilver_needed")]
-    pub(super) fn lacking(&self) -> Option<(u64, u64)> {
+    pub(in crate::spa) fn lacking(&self) -> Option<(u64, u64)> {
         let tree = self.pool.zio.tree();
         let mut span: Option<(u64, u64)> = None;
         for leaf in tree.leaves().filter(|leaf| leaf.takes_resilver()) {
@@ -43,6 +43,7 @@ impl Spa {
         lacking.is_some()
             && lacking != *self.scanning.kept.lock()
             && !self.is_scanning()
+            && !self.is_rebuilding()
             && !self.is_scrub_paused()
     }
 
@@ -61,6 +62,9 @@ impl Spa {
     /// When the MOS cannot be read or written.
     #[doc(alias = "SPA_ASYNC_RESILVER")]
     pub(super) fn resilver_if_due(&self, tx: &Tx) -> Result<()> {
+        if self.is_rebuilding() {
+            return Ok(());
+        }
         let restart = self.scanning.restart.load(Ordering::Acquire);
         let joined = restart != 0 && restart <= tx.txg();
         if joined {

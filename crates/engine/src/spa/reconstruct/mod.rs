@@ -1,0 +1,501 @@
+//! Sequential reconstruction of mirrors: a new leaf gets all allocated ranges of its top-level vdev in the order of their
+//! offsets, without block pointers and checksums. A scrub follows.
+//!
+//! The state on disk is a record in the ZAP of the top-level vdev ([`record`]), with the offset up to which the leaves are
+//! done. A leaf that is to be filled has a `rebuild_txg`, the txg that attached it. While the record is *active*, it holds
+//! one reference of the feature `device_rebuild`, and OpenZFS can continue the work, as this module continues OpenZFS's.
+//!
+//! States: none → active → complete, or canceled. An attach of another leaf resets an active record to offset 0.
+//! - *Begin*: [`NOT_YET`](super::vdev_change::NOT_YET) txgs after the attach. All txgs whose writes may have missed the leaf
+//!   are on disk then, and `max_txg` of the record is the newest of them.
+//! - *Slice*: at the end of a txg's work. The vdev is replaced by one that holds back writes to a range
+//!   ([`Top::holding`]); requests that began before are waited for; the ranges that are not free are copied and the targets
+//!   flushed; the writes go on; the record of the txg has the end of the range. Intent log blocks and direct writes, which
+//!   are not bound to a txg, cannot overtake the copy. What is written later is written to all leaves by itself.
+//! - *Complete*: the end of the last metaslab is reached. The leaves' DTLs lose the txgs up to `max_txg`, unless a range
+//!   could not be read from any side: then all stays in the DTLs, and a healing resilver follows in place of the scrub.
+//! - *Canceled*: no leaf is left to be filled; one cannot be written; there is no leaf that lacks nothing, or the vdev is
+//!   being removed, or is a draid. The DTLs stay: a healing resilver is due wherever a leaf lacks something.
+//!
+//! Why power may be lost at any moment. The DTLs cover everything until completion, so that no read relies on the copies.
+//! Before the uberblock of the attach nothing has happened. Between attach and begin there is no record: a healing resilver
+//! fills the leaf. During a slice the record on disk has the offset before it, and the ranges are copied again; its
+//! uberblock is written after the targets were flushed. A leaf attached during a reconstruction has a `rebuild_txg` above
+//! the record's `max_txg`: whether it was reset before the crash or not, the slice after the import resets it. Completion
+//! changes record, feature, DTLs, and the scrub's state in one txg.
+//!
+//! While a reconstruction is under way or about to begin, no resilver or scrub begins.
+//!
+//! Lock order: the locks here are leaf locks.
+//!
+//! Format source: vdev_rebuild.c, OpenZFS 2.4. Differs from OpenZFS: copies are made in syncing context, with writes to one
+//! range held back, where OpenZFS closes a metaslab to allocation; a leaf that fails a write ends the reconstruction; draid
+//! is resilvered.
+
+mod copy;
+mod record;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nvpair::NvList;
+use parking_lot::Mutex;
+use zcommon::features::Feature;
+
+use self::copy::{Copied, Sides};
+use self::record::{Recorded, state};
+use super::Spa;
+use super::activity::{Activity, Due, Moment};
+use super::layout::config::{edit, line};
+use super::scrub::ScanFunc;
+use super::space_store::set;
+use crate::dmu::Tx;
+use crate::dsl::write::{Hooks as _, MosTx, MosView, scan_state};
+use crate::error::Result;
+use crate::memory::Limit;
+use crate::vdev::leaf::Leaf;
+use crate::vdev::top::{Layout, Top};
+
+/// In a leaf's configuration: the txg that attached it for a reconstruction.
+const REBUILD_TXG: &str = "rebuild_txg";
+/// Bytes whose writes are held back at once, about.
+const STEP: u64 = 64 << 20;
+/// The same where nothing else advances while a txg is written, which is then all that a txg copies.
+const SMALL_STEP: u64 = 1 << 20;
+/// How long a txg copies, at most.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// What this import has done of a reconstruction.
+#[doc(alias = "vdev_rebuild_stat_t")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RebuildPass {
+    /// Milliseconds since its first slice.
+    pub time_ms: u64,
+    /// Bytes scanned.
+    pub scanned: u64,
+    /// Bytes issued.
+    pub issued: u64,
+}
+
+/// A pass under way.
+#[derive(Debug)]
+struct Pass {
+    began: Duration,
+    /// `scan_time_ms` of the record when it began.
+    before: u64,
+    done: RebuildPass,
+}
+
+/// The reconstructions of a pool.
+#[derive(Debug, Default)]
+pub(super) struct Reconstruction {
+    /// A record is active.
+    active: AtomicBool,
+    /// The last slice could not do anything.
+    stalled: AtomicBool,
+    /// Leaves that were attached, each with the first txg in which its reconstruction can begin.
+    joined: Mutex<BTreeMap<u64, u64>>,
+    /// By number of the top-level vdev.
+    passes: Mutex<BTreeMap<u64, Pass>>,
+    /// A reconstruction was completed, and the scrub has not begun.
+    unchecked: AtomicBool,
+}
+
+/// How a slice of one vdev ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slice {
+    /// There is more to be done.
+    More,
+    /// Nothing can be done now.
+    Stalled,
+    /// The record is active no more.
+    Ended,
+}
+
+/// What can be done for a vdev.
+enum Plan {
+    Copy(Sides),
+    /// Another leaf has joined: all begins anew, when its txgs are on disk.
+    Reset,
+    Wait,
+    Cancel,
+}
+
+impl Activity for Reconstruction {
+    fn is_due(&self, spa: &Spa) -> Due {
+        let rests = || self.stalled.load(Ordering::Acquire) || spa.limits().is_on(Limit::ScanSuspend);
+        match self.active.load(Ordering::Acquire) {
+            _ if !self.joined.lock().is_empty() => Due::Now,
+            true if rests() => Due::Soon,
+            true => Due::Now,
+            false if self.unchecked.load(Ordering::Acquire) => Due::Soon,
+            false => Due::No,
+        }
+    }
+
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        match moment {
+            Moment::Last if spa.is_rebuilding() || self.unchecked.load(Ordering::Acquire) => {
+                spa.reconstruct(tx)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The leaves below `top`, each with its `rebuild_txg`, that are to be filled.
+fn wanted(top: &NvList, found: &mut Vec<(u64, u64)>) {
+    if let (Some(guid), Some(txg)) = (top.u64("guid"), top.u64(REBUILD_TXG)) {
+        found.push((guid, txg));
+    }
+    top.nvlist_array("children").unwrap_or_default().iter().for_each(|child| wanted(child, found));
+}
+
+impl Spa {
+    /// Whether a device is being filled by a sequential reconstruction, or is about to be.
+    #[doc(alias = "vdev_rebuild_active")]
+    pub fn is_rebuilding(&self) -> bool {
+        self.reconstruction.active.load(Ordering::Acquire) || !self.reconstruction.joined.lock().is_empty()
+    }
+
+    /// What this import has done of the reconstruction of a top-level vdev.
+    pub fn rebuild_pass(&self, vdev: u64) -> RebuildPass {
+        self.reconstruction.passes.lock().get(&vdev).map(|pass| pass.done).unwrap_or_default()
+    }
+
+    /// Bytes that reconstructions have still to scan; `None` when there is none.
+    pub fn rebuild_left(&self) -> Option<u64> {
+        let records = self.rebuild_records(&MosView { mos: &self.mos });
+        let left = |top: &Recorded| top.record.bytes_est.saturating_sub(top.record.bytes_scanned);
+        self.is_rebuilding().then(|| records.iter().filter(|top| top.is_active()).map(left).sum())
+    }
+
+    /// Whether `top` (its configuration) can be reconstructed sequentially by this build.
+    pub(super) fn can_rebuild(top: &NvList) -> bool {
+        ["mirror", "disk", "file", "replacing", "spare"].contains(&top.str("type").unwrap_or_default())
+    }
+
+    /// Has the reconstruction for a leaf that has joined begin with the txg `begins`.
+    #[doc(alias = "vdev_rebuild")]
+    pub(super) fn rebuild_at(&self, leaf: u64, begins: u64) {
+        self.reconstruction.joined.lock().insert(leaf, begins);
+    }
+
+    /// Continues what an earlier import has begun.
+    #[doc(alias = "vdev_rebuild_restart")]
+    pub(super) fn continue_rebuilds(&self) {
+        let records = self.rebuild_records(&MosView { mos: &self.mos });
+        self.reconstruction.active.store(records.iter().any(Recorded::is_active), Ordering::Release);
+    }
+
+    /// Begins what is due, does a slice of what is under way, and ends what is done (syncing context).
+    fn reconstruct(&self, tx: &Tx) -> Result<()> {
+        let at = self.datasets.at(tx, self);
+        self.begin_rebuilds(&at)?;
+        let (mut active, mut stalled) = (false, true);
+        for top in self.rebuild_records(&at).into_iter().filter(Recorded::is_active) {
+            let slice = self.rebuild_slice(&at, top)?;
+            active |= slice != Slice::Ended;
+            stalled &= slice == Slice::Stalled;
+        }
+        self.reconstruction.stalled.store(stalled, Ordering::Release);
+        self.reconstruction.active.store(active, Ordering::Release);
+        match self.is_rebuilding() {
+            true => Ok(()),
+            false => self.check_rebuilt(&at),
+        }
+    }
+
+    /// Begins the reconstructions of leaves that have joined.
+    #[doc(alias = "vdev_rebuild_initiate_sync")]
+    fn begin_rebuilds(&self, at: &MosTx<'_>) -> Result<()> {
+        let txg = at.tx.txg();
+        let joined = self.reconstruction.joined.lock().clone();
+        for leaf in joined.into_iter().filter(|(_, begins)| *begins <= txg).map(|(leaf, _)| leaf) {
+            let root = self.config.lock().root().clone();
+            let above = line(&root, leaf);
+            let id = above.iter().rev().nth(1).and_then(|top| top.u64("id"));
+            if id.and_then(|id| self.lacking_in(id)).is_some_and(|(_, until)| until >= txg) {
+                // Another leaf has joined meanwhile; writes of the txgs that are open may miss it still.
+                continue;
+            }
+            self.reconstruction.joined.lock().remove(&leaf);
+            let records = self.rebuild_records(at);
+            // None for a leaf that has left already, and where a slice finds it by itself.
+            let Some(mut top) = records.into_iter().find(|top| Some(top.id) == id && !top.is_active()) else {
+                continue;
+            };
+            top.record.rebuild_state = state::ACTIVE;
+            self.reset(at, &mut top)?;
+            at.count(Feature::DeviceRebuild, 1)?;
+            self.tell_rebuild(at, &top, "started")?;
+            self.notify_sequential("resilver_start");
+        }
+        Ok(())
+    }
+
+    /// Has a reconstruction begin at offset 0.
+    #[doc(alias = "vdev_rebuild_reset_sync")]
+    fn reset(&self, at: &MosTx<'_>, top: &mut Recorded) -> Result<()> {
+        let (min_txg, max_txg) = self.lacking_in(top.id).unwrap_or((0, at.tx.txg()));
+        top.record = ondisk::pool::VdevRebuild {
+            rebuild_state: state::ACTIVE,
+            min_txg,
+            max_txg,
+            start_time: at.seconds(),
+            bytes_est: self.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated),
+            ..ondisk::pool::VdevRebuild::default()
+        };
+        self.reconstruction.passes.lock().remove(&top.id);
+        top.store(at)
+    }
+
+    /// The txgs that the leaves to be filled lack, after the first, up to the second.
+    fn lacking_in(&self, vdev: u64) -> Option<(u64, u64)> {
+        let tree = self.pool.zio.tree();
+        let leaves = self.to_fill(vdev);
+        let leaves = leaves.iter().filter_map(|(guid, _)| tree.leaf(*guid));
+        let spans = leaves.filter_map(|leaf| {
+            let dtl = leaf.dtl.read();
+            let (first, last) = (dtl.ranges().first()?.0, dtl.ranges().last()?.1);
+            Some((first.saturating_sub(1), last.saturating_sub(1)))
+        });
+        spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
+    /// The leaves of a vdev that are to be filled and lack something, each with the txg that attached it.
+    fn to_fill(&self, vdev: u64) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        if let Some(top) = self.config.lock().top(vdev) {
+            wanted(top, &mut found);
+        }
+        let tree = self.pool.zio.tree();
+        found.retain(|(guid, _)| tree.leaf(*guid).is_some_and(|leaf| !leaf.dtl.read().is_empty()));
+        found
+    }
+
+    fn plan(&self, top: &Top, record: &Recorded) -> Plan {
+        let wanted = self.to_fill(top.id);
+        let tree = self.pool.zio.tree();
+        let targets: Vec<Arc<Leaf>> =
+            wanted.iter().filter_map(|(guid, _)| tree.leaf(*guid).cloned()).collect();
+        let removing = self.config.lock().top(top.id).is_some_and(|c| c.u64("removing") == Some(1));
+        let all_there = !targets.is_empty() && targets.iter().all(|leaf| leaf.is_writable());
+        if removing || !all_there || !matches!(top.layout, Layout::Mirror) {
+            return Plan::Cancel;
+        }
+        if wanted.iter().any(|(_, attached)| *attached > record.record.max_txg) {
+            return Plan::Reset;
+        }
+        let there: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.device().is_some()).collect();
+        let sources: Vec<Arc<Leaf>> =
+            there.iter().filter(|leaf| leaf.dtl.read().is_empty()).map(Arc::clone).collect();
+        let guids: BTreeSet<u64> = targets.iter().map(|leaf| leaf.guid).collect();
+        match (sources.is_empty(), there.iter().all(|leaf| guids.contains(&leaf.guid))) {
+            (false, _) => Plan::Copy(Sides { sources, targets }),
+            // The old sides are away: the vdev cannot be read at all.
+            (true, true) => Plan::Wait,
+            (true, false) => Plan::Cancel,
+        }
+    }
+
+    /// A slice of one vdev.
+    fn rebuild_slice(&self, at: &MosTx<'_>, mut top: Recorded) -> Result<Slice> {
+        let vdev = self.pool.zio.tree().top(top.id);
+        let plan = vdev.as_ref().map_or(Plan::Cancel, |vdev| self.plan(vdev, &top));
+        let sides = match plan {
+            Plan::Copy(sides) => sides,
+            Plan::Cancel => return self.end_rebuild(at, top, state::CANCELED),
+            Plan::Wait => return Ok(Slice::Stalled),
+            Plan::Reset => {
+                // Writes of the txgs that are open may miss the leaf still.
+                if self.lacking_in(top.id).is_some_and(|(_, until)| until < at.tx.txg()) {
+                    self.reset(at, &mut top)?;
+                }
+                return Ok(Slice::More);
+            }
+        };
+        if self.limits().is_on(Limit::ScanSuspend) {
+            return Ok(Slice::Stalled);
+        }
+        let clock = || self.pool.env.clock.monotonic();
+        let began = clock();
+        while top.record.last_offset < self.space.end_of_slabs(top.id) {
+            let Ok(copied) = self.rebuild_range(&mut top, &sides, at.tx.txg()) else {
+                return self.end_rebuild(at, top, state::CANCELED);
+            };
+            self.note_rebuilt(&mut top, copied);
+            if clock().saturating_sub(began) > LONGEST || !self.is_threaded() || self.is_txg_wanted() {
+                break;
+            }
+        }
+        match top.record.last_offset < self.space.end_of_slabs(top.id) {
+            true => top.store(at).map(|()| Slice::More),
+            false => self.end_rebuild(at, top, state::COMPLETE),
+        }
+    }
+
+    /// Whether something waits for the txg.
+    fn is_txg_wanted(&self) -> bool {
+        self.txgs.wanted()
+            || self.dirty.memory() > self.limits().dirty_share(Limit::DirtySyncPercent)
+            || self.stop.load(Ordering::Acquire)
+            || self.is_suspended()
+    }
+
+    /// Copies the next range of a vdev while writes to it wait.
+    #[doc(alias("vdev_rebuild_ranges", "vdev_rebuild_range"))]
+    fn rebuild_range(&self, top: &mut Recorded, sides: &Sides, txg: u64) -> std::io::Result<Copied> {
+        let most = if self.is_threaded() { STEP } else { SMALL_STEP };
+        let (from, end) = (top.record.last_offset, self.space.end_of_slabs(top.id));
+        let (_, reached) = self.space.not_allocatable(top.id, from..end, most);
+        let Some(held) = self.hold_writes(top.id, from..reached) else {
+            return Err(std::io::Error::other("the vdev is gone"));
+        };
+        let (ranges, _) = self.space.not_allocatable(top.id, from..reached, u64::MAX);
+        let ranges: Vec<(u64, u64)> = ranges.iter().collect();
+        let copied = copy::copy(&*self.pool.env.executor, sides, &ranges, txg);
+        held.open_gate();
+        let copied = copied?;
+        top.record.last_offset = reached;
+        top.record.errors = top.record.errors.saturating_add(copied.lost);
+        let scanned = ranges.iter().map(|(start, end)| end - start).sum();
+        top.record.bytes_scanned = top.record.bytes_scanned.saturating_add(scanned);
+        top.record.bytes_issued = top.record.bytes_issued.saturating_add(copied.read);
+        top.record.bytes_rebuilt = top.record.bytes_rebuilt.saturating_add(copied.written);
+        Ok(Copied { read: scanned, ..copied })
+    }
+
+    /// Replaces a mirror by one that holds back writes to `range`, and waits for requests that began before.
+    fn hold_writes(&self, vdev: u64, range: Range<u64>) -> Option<Arc<Top>> {
+        let zio = &self.pool.zio;
+        let old = zio.tree();
+        let new = old.top(vdev)?.holding(range)?;
+        zio.set_tree(Arc::new(old.with_top(old.config.clone(), vdev, Some(Arc::clone(&new)))));
+        self.space.set_top(&new);
+        zio.drain(&old);
+        Some(new)
+    }
+
+    /// Adds to what this pass has done.
+    fn note_rebuilt(&self, top: &mut Recorded, copied: Copied) {
+        let now = self.pool.env.clock.monotonic();
+        let mut passes = self.reconstruction.passes.lock();
+        let fresh = || Pass { began: now, before: top.record.scan_time_ms, done: RebuildPass::default() };
+        let pass = passes.entry(top.id).or_insert_with(fresh);
+        pass.done.scanned = pass.done.scanned.saturating_add(copied.read);
+        pass.done.issued = pass.done.issued.saturating_add(copied.read);
+        let spent = now.saturating_sub(pass.began).as_millis();
+        pass.done.time_ms = u64::try_from(spent).unwrap_or(u64::MAX);
+        top.record.scan_time_ms = pass.before.saturating_add(pass.done.time_ms);
+    }
+
+    /// Ends a reconstruction, `COMPLETE` or `CANCELED`.
+    #[doc(alias("vdev_rebuild_complete_sync", "vdev_rebuild_cancel_sync"))]
+    fn end_rebuild(&self, at: &MosTx<'_>, mut top: Recorded, how: u64) -> Result<Slice> {
+        (top.record.rebuild_state, top.record.end_time) = (how, at.seconds());
+        top.store(at)?;
+        if at.active(Feature::DeviceRebuild) {
+            at.count(Feature::DeviceRebuild, -1)?;
+        }
+        if how == state::COMPLETE {
+            if top.record.errors == 0 {
+                self.excise_rebuilt(&top);
+            }
+            self.reconstruction.unchecked.store(true, Ordering::Release);
+        } else {
+            self.hand_to_resilver(top.guid);
+            self.restart_resilver_at(at.tx.txg());
+        }
+        self.scanning.look_again();
+        // One that was wanted meanwhile was refused.
+        self.spares_wanted();
+        self.reconstruction.passes.lock().remove(&top.id);
+        self.tell_rebuild(at, &top, if how == state::COMPLETE { "complete" } else { "canceled" })?;
+        self.notify_sequential("resilver_finish");
+        Ok(Slice::Ended)
+    }
+
+    /// The leaves have everything that was born up to the record's `max_txg`.
+    #[doc(alias = "vdev_dtl_should_excise")]
+    fn excise_rebuilt(&self, top: &Recorded) {
+        let tree = self.pool.zio.tree();
+        let mut whole = Vec::new();
+        for leaf in self.to_fill(top.id).into_iter().filter_map(|(guid, _)| tree.leaf(guid).cloned()) {
+            leaf.has_again(0, top.record.max_txg.saturating_add(1), &BTreeSet::new());
+            if leaf.dtl.read().is_empty() {
+                whole.push(leaf.guid);
+            }
+        }
+        self.note_whole(&whole);
+    }
+
+    /// The leaves that were to be reconstructed are a healing resilver's.
+    fn hand_to_resilver(&self, top: u64) {
+        self.config.lock().change_root(|root| {
+            edit(root, top, &mut to_healing);
+        });
+    }
+
+    /// Begins the scrub that checks what was reconstructed, after the resilver of what leaves still lack, if any.
+    fn check_rebuilt(&self, at: &MosTx<'_>) -> Result<()> {
+        if !self.reconstruction.unchecked.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // A scrub under way has passed over what was not there yet.
+        if let Some(mut scan) = scan_state::running(at)? {
+            match ScanFunc::of(&scan) {
+                Some(ScanFunc::Scrub) => self.finish_scan(at, &mut scan, ScanFunc::Scrub, false)?,
+                _ => return Ok(()),
+            }
+        }
+        if self.is_resilver_due() {
+            return Ok(());
+        }
+        self.reconstruction.unchecked.store(false, Ordering::Release);
+        match self.limits().is_on(Limit::RebuildScrub) {
+            true => self.begin_scan(at, ScanFunc::Scrub),
+            false => Ok(()),
+        }
+    }
+
+    fn tell_rebuild(&self, at: &MosTx<'_>, top: &Recorded, what: &str) -> Result<()> {
+        let details = format!("vdev_id={} vdev_guid={} {what}", top.id, top.guid);
+        self.log("rebuild", "", 0, &details, at.tx)
+    }
+}
+
+/// Leaves that a reconstruction was to fill are a resilver's.
+fn to_healing(vdev: &mut NvList) {
+    if let Some(txg) = vdev.u64(REBUILD_TXG) {
+        vdev.remove(REBUILD_TXG);
+        set(vdev, "resilver_txg", txg);
+    }
+    if let Some(nvpair::NvValue::ListArray(children)) = vdev.get_mut("children") {
+        children.iter_mut().for_each(to_healing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_of_all_depths_become_a_resilvers() {
+        let mut leaf = NvList::new();
+        leaf.add("type", "file").add("guid", 5u64).add(REBUILD_TXG, 17u64);
+        let mut above = NvList::new();
+        above.add("type", "spare").add("children", vec![leaf]);
+        let mut root = NvList::new();
+        root.add("type", "root").add("children", vec![above]);
+        let mut found = Vec::new();
+        wanted(&root, &mut found);
+        assert_eq!(found, [(5, 17)]);
+        to_healing(&mut root);
+        let leaf = &root.nvlist_array("children").unwrap()[0].nvlist_array("children").unwrap()[0];
+        assert_eq!((leaf.u64(REBUILD_TXG), leaf.u64("resilver_txg")), (None, Some(17)));
+    }
+}
