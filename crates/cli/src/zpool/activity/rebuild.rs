@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(lines[2], "\t6B resilvered, 44.44% done, no estimated completion time");
         let pass = RebuildPass { time_ms: 999, scanned: 1 << 20, issued: 1 << 20 };
         let live = Rebuild { pass, ..idle }.lines("mirror-0");
-        assert_eq!(live[1], "\t3.81M / 8.58M scanned at 1024K/s, 2.86M / 8.58M issued at 1024K/s");
+        assert_eq!(live[1], "\t3.81M / 8.58M scanned at 1023K/s, 2.86M / 8.58M issued at 1023K/s");
         assert!(live[2].ends_with(" done, 00:00:04 to go"), "{}", live[2]);
         let done = Rebuild { record: VdevRebuild { rebuild_state: COMPLETE, ..record }, ..idle };
         let wanted = "  scan: resilvered (mirror-0) 6B in 00:00:04 with 7 errors on ";
