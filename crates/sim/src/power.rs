@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use blkdev::{BlockDevice, Device, Geometry, Io, IoKind, read_at, write_at};
+use blkdev::{BlockDevice, Device, Geometry, Io, IoKind, write_at};
 use parking_lot::Mutex;
 use stdx::AlignedBuf;
 use stdx::rng::Rng;
@@ -55,6 +55,18 @@ struct Unsafe {
     done: Arc<AtomicBool>,
 }
 
+/// Records the previous content of the range of `io`; its completion records its end.
+fn remember(cached: &Mutex<Vec<Unsafe>>, io: Io, before: AlignedBuf) -> Io {
+    let done = Arc::new(AtomicBool::new(false));
+    cached.lock().push(Unsafe { offset: io.offset, before, done: Arc::clone(&done) });
+    let theirs = io.done;
+    let ended = move |result, buf| {
+        done.store(true, Ordering::SeqCst);
+        theirs(result, buf);
+    };
+    Io { done: Box::new(ended), ..io }
+}
+
 /// A device with a volatile cache.
 #[derive(Debug)]
 pub struct Volatile {
@@ -92,16 +104,16 @@ impl Volatile {
         Ok(())
     }
 
-    /// Records the previous content of the range of `io`; its completion records its end.
-    fn remember(&self, io: Io, before: AlignedBuf) -> Io {
-        let done = Arc::new(AtomicBool::new(false));
-        self.cached.lock().push(Unsafe { offset: io.offset, before, done: Arc::clone(&done) });
-        let theirs = io.done;
-        let ended = move |result, buf| {
-            done.store(true, Ordering::SeqCst);
-            theirs(result, buf);
+    /// Reads the previous content of the range of `io`, then submits it. Its completion records its end. No thread waits:
+    /// the caller may be one of those that carry out requests of the inner device.
+    fn write(&self, io: Io) {
+        let (inner, cached, offset) = (Arc::clone(&self.inner), Arc::clone(&self.cached), io.offset);
+        let before = AlignedBuf::scratch(io.buf.len());
+        let read = move |result: io::Result<()>, before| match result {
+            Ok(()) => inner.submit(remember(&cached, io, before)),
+            Err(why) => (io.done)(Err(why), io.buf),
         };
-        Io { done: Box::new(ended), ..io }
+        self.inner.submit(Io { kind: IoKind::Read, offset, buf: before, done: Box::new(read) });
     }
 
     /// When the flush has ended, the writes that had ended before it are safe.
@@ -141,10 +153,7 @@ impl BlockDevice for Volatile {
             return;
         }
         match io.kind {
-            IoKind::Write => match read_at(&*self.inner, io.offset, io.buf.len()) {
-                Ok(before) => self.inner.submit(self.remember(io, before)),
-                Err(why) => (io.done)(Err(why), io.buf),
-            },
+            IoKind::Write => self.write(io),
             IoKind::Flush => self.inner.submit(self.flushing(io)),
             IoKind::Read | IoKind::Trim(_) => self.inner.submit(io),
         }
@@ -154,7 +163,7 @@ impl BlockDevice for Volatile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use blkdev::{MemDevice, flush};
+    use blkdev::{FileDevice, MemDevice, flush, read_at};
 
     #[test]
     fn what_was_flushed_stays_and_nothing_comes_after_the_end() {
@@ -176,5 +185,33 @@ mod tests {
         assert!(first.iter().all(|b| [1, 2].contains(b)) && rest.iter().all(|b| [0, 2].contains(b)));
         let torn = |page: &[u8]| page.contains(&0) && page.contains(&2);
         assert!(rest.chunks(8).any(torn) && rest.contains(&0) && rest.contains(&2));
+    }
+
+    /// Writes 512 bytes; its completion submits the next write, as the queue of a leaf does.
+    fn chain(device: &Arc<Volatile>, left: u64, ended: std::sync::mpsc::Sender<()>) {
+        let next = Arc::clone(device);
+        let done = move |result: io::Result<()>, _| {
+            result.unwrap();
+            match left {
+                0 => ended.send(()).unwrap(),
+                _ => chain(&next, left - 1, ended),
+            }
+        };
+        let (buf, offset) = (AlignedBuf::zeroed(SECTOR), left * 512);
+        device.submit(Io { kind: IoKind::Write, offset, buf, done: Box::new(done) });
+    }
+
+    #[test]
+    fn completions_that_write_do_not_wait_for_each_other() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let options = blkdev::OpenOptions { mode: blkdev::OpenMode::ReadWrite, ..Default::default() };
+        let inner: Device = Arc::new(FileDevice::open(file.path(), options).unwrap());
+        let device = Volatile::new(inner, &Arc::new(Switch::default()));
+        let (ended, all) = std::sync::mpsc::channel();
+        (0..64).for_each(|_| chain(&device, 20, ended.clone()));
+        for _ in 0..64 {
+            all.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        }
     }
 }
