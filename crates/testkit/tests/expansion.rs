@@ -3,12 +3,17 @@
 
 use std::sync::Arc;
 
+use blkdev::{Device, Fault, FaultyDevice};
 use engine::dmu::NewObject;
+use engine::dsl::write::{MosView, scan_state};
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::attach::{Attach, NewDevice};
-use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
+use engine::spa::scrub::ScanCommand;
 use engine::spa::{OpenOptions, Spa};
 use engine::vdev::config::AllocBias;
+use ondisk::pool::DslScan;
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
 use testkit::golden;
@@ -73,11 +78,36 @@ impl Bench {
     }
 
     fn attach(&self, name: &str, size: u64) -> engine::Result<()> {
+        self.attach_leaf(pools::leaf(&self.dir.path().join(name), size))
+    }
+
+    fn attach_leaf(&self, leaf: LeafSpec) -> engine::Result<()> {
         let spa = self.spa();
         let target = spa.pool.tree().config.children[0].guid;
-        let leaf = pools::leaf(&self.dir.path().join(name), size);
         let device = NewDevice::Fresh { leaf, ashift: None };
         spa.attach(Attach { target, device, replacing: false, sequential: false })
+    }
+
+    /// Scrubs the pool to the end.
+    fn scrub(&self) -> DslScan {
+        let spa = self.spa();
+        spa.scan(ScanCommand::Scrub).unwrap();
+        self.scrubbed()
+    }
+
+    fn scrubbed(&self) -> DslScan {
+        let spa = self.spa();
+        while spa.is_scanning() {
+            spa.sync().unwrap();
+        }
+        scan_state::load(&MosView { mos: &spa.mos }).unwrap().unwrap()
+    }
+
+    /// Writes garbage over a disk, but for its labels and boot area.
+    fn spoil(&self, disk: &str) {
+        let device = pools::open(&self.dir.path().join(disk));
+        (4..(SIZE >> 20) - 1)
+            .for_each(|at| blkdev::write_at(&*device, at << 20, &vec![0x5a; 1 << 20]).unwrap());
     }
 
     /// Exports, asks zdb, imports.
@@ -208,6 +238,53 @@ fn power_may_be_lost_after_each_txg() {
         bench.spa().sync().unwrap();
     }
     assert!(scratch > 0, "no image was of the scratch state");
+}
+
+#[test]
+fn what_is_found_bad_amid_an_expansion_is_mended() {
+    let mut bench = Bench::new(1, 3, 12);
+    bench.fill(1, 200);
+    bench.attach("new", SIZE).unwrap();
+    let memory = Arc::clone(&bench.spa().pool.env.memory);
+    // It stops when more than the first rows, which leave the scratch area, stand at their new places.
+    memory.limits.set(Limit::ExpandMaxReflow, 20 << 20).unwrap();
+    (0..30).for_each(|_| bench.spa().sync().unwrap());
+    assert!(bench.spa().is_expanding());
+    bench.spoil("disk2");
+    let (first, second) = (bench.scrub(), bench.scrub());
+    assert!(first.processed > 0, "{first:?}");
+    assert_eq!((first.errors, second.processed, second.errors), (0, 0, 0));
+    // Nothing bad was left that a copy could have taken along.
+    bench.spoil("disk3");
+    memory.limits.set(Limit::ExpandMaxReflow, 0).unwrap();
+    bench.finish();
+    let scan = bench.scrubbed();
+    assert_eq!(scan.errors, 0);
+    bench.cycle();
+    bench.compare();
+}
+
+#[test]
+fn an_expansion_waits_for_a_disk_that_loses_copies() {
+    let mut bench = Bench::new(1, 3, 12);
+    bench.fill(1, 200);
+    let mut leaf = pools::leaf(&bench.dir.path().join("new"), SIZE);
+    let lossy = Arc::new(FaultyDevice::new(leaf.device, 3));
+    lossy.inject(Fault::LostWrites(8 << 20..SIZE - (1 << 20)));
+    leaf.device = Arc::clone(&lossy) as Device;
+    bench.attach_leaf(leaf).unwrap();
+    (0..200).for_each(|_| bench.spa().sync().unwrap());
+    assert!(bench.spa().is_expanding() && bench.spa().expansion_waits());
+    let tree = bench.spa().pool.tree();
+    let checksum_errors = |name: &str| {
+        let leaf = tree.leaves().find(|leaf| leaf.path.ends_with(name)).unwrap();
+        leaf.errors.counts()[2]
+    };
+    assert!(checksum_errors("/new") > 0 && checksum_errors("/disk1") == 0);
+    lossy.clear();
+    bench.finish();
+    bench.cycle();
+    bench.compare();
 }
 
 #[test]

@@ -473,3 +473,20 @@ impl Leaf {
 fn absent() -> io::Error {
     io::Error::from(io::ErrorKind::NotFound)
 }
+
+/// Has leaves read from their devices themselves until it is dropped.
+pub struct PastCaches(Vec<Arc<Leaf>>);
+
+impl PastCaches {
+    /// Of these leaves, from now on.
+    pub fn of(leaves: Vec<Arc<Leaf>>) -> Self {
+        leaves.iter().for_each(|leaf| leaf.read_past_caches(true));
+        Self(leaves)
+    }
+}
+
+impl Drop for PastCaches {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|leaf| leaf.read_past_caches(false));
+    }
+}

@@ -13,6 +13,8 @@
 //! Format source: `raidz_expand_txgs` and `raidz_expanding` in the vdev's config,
 //! `ub_raidz_reflow_info` in the uberblock; vdev_raidz.c, OpenZFS 2.3.
 
+use std::ops::Range;
+
 use ondisk::uberblock::ReflowScratchState;
 
 use super::plan::Area;
@@ -73,6 +75,18 @@ impl ReflowState {
     /// The state that the last uberblock has.
     pub fn synced(&self) -> Moved {
         Moved { offset: self.offset, scratch: self.scratch }
+    }
+
+    /// Bytes of the vdev that stand in two places, of which one is read by now: a block that has any of them is written to
+    /// both. Never empty, as a row that the position cuts is one of these.
+    pub fn doubled(&self) -> Range<u64> {
+        let last = self.offset.saturating_add(1);
+        match self.next {
+            None => self.offset.saturating_sub(1)..last,
+            // The scratch area and the places for good.
+            Some(next) if next.offset == self.offset => 0..last,
+            Some(next) => self.offset.saturating_sub(1)..last.max(next.offset),
+        }
     }
 
     /// Takes `ub_raidz_reflow_info` apart: 55 bits of 512-byte sectors, 9 bits of state of which 1

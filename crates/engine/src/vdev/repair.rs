@@ -65,8 +65,8 @@ impl Top {
     ) {
         let entered = Self::enter(Arc::clone(self));
         // The places of another state of an expansion may hold something else by now.
-        let moves = self.replaced.load(Ordering::SeqCst) || self.reflow().is_some_and(|r| r.next.is_some());
-        let Some(writes) = self.repairs((offset, birth), data, bad, mend).filter(|_| !moves) else {
+        let is_old = self.replaced.load(Ordering::SeqCst);
+        let Some(writes) = self.repairs((offset, birth), data, bad, mend).filter(|_| !is_old) else {
             return done(Repaired { failed: true, ..Repaired::default() });
         };
         let done: RepairDone = Box::new(move |repaired| {
@@ -100,6 +100,7 @@ impl Top {
         if bad.is_empty() && mend != Mend::All {
             return Some(Vec::new());
         }
+        let mend = self.mend_while_moving((offset, birth), data, mend)?;
         // A block that can't be written now can be mended later.
         let plan = self.write_plan(offset, data, birth).ok()?;
         let mut writes = Vec::new();
@@ -114,6 +115,18 @@ impl Top {
             }
         }
         Some(writes)
+    }
+
+    /// What is mended of a block while an expansion moves sectors. A block that stands, in part, in two places is written
+    /// to both: the bad bytes may have been copied, and no read compares the other place. `None` while it is being copied.
+    fn mend_while_moving(&self, (offset, birth): (u64, u64), data: &Buf, mend: Mend) -> Option<Mend> {
+        let Some(reflow) = self.reflow() else { return Some(mend) };
+        let end = offset.saturating_add(self.asize_of(u64::try_from(data.len()).ok()?, birth));
+        let doubled = reflow.doubled();
+        match offset < doubled.end && doubled.start < end {
+            true => self.gate.lock().is_none().then_some(Mend::All),
+            false => Some(mend),
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use super::{Form, ReadOptions, ReadOutcome, Zio};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
 use crate::types::Bookmark;
-use crate::vdev::leaf::Leaf;
+use crate::vdev::leaf::{Leaf, PastCaches};
 use crate::vdev::plan::Depth;
 
 /// Told that something is held, and why.
@@ -164,22 +164,6 @@ impl Written {
     }
 }
 
-/// Has leaves read from their devices themselves until it is dropped.
-struct PastCaches<'a>(&'a [Arc<Leaf>]);
-
-impl<'a> PastCaches<'a> {
-    fn of(leaves: &'a [Arc<Leaf>]) -> Self {
-        leaves.iter().for_each(|leaf| leaf.read_past_caches(true));
-        Self(leaves)
-    }
-}
-
-impl Drop for PastCaches<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|leaf| leaf.read_past_caches(false));
-    }
-}
-
 /// What is done about a leaf that has lost a block which others have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cure {
@@ -205,7 +189,7 @@ impl Zio {
         };
         let written: Vec<Blkptr> = self.suspended.written.lock().0.values().filter(is_due).copied().collect();
         let mut bad = Vec::new();
-        let past_caches = PastCaches::of(suspects);
+        let past_caches = PastCaches::of(suspects.to_vec());
         for bp in written {
             let outcome = self.read_again(&bp);
             if outcome.data.is_err() || !outcome.damage.is_empty() {

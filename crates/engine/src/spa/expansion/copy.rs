@@ -1,4 +1,8 @@
 //! Moves sectors of a raidz vdev from one width to another, without knowing what they hold.
+//!
+//! The copy of a sector that was damaged is damaged, too, and stands on another child: a block that lacks one sector of a row
+//! because its child had lost it must not lack another because a child loses the copy. So each copy is flushed and read back
+//! from the device before the position says that it is there.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +12,7 @@ use stdx::{AlignedBuf, Buf};
 use crate::error::{Error, Kind, Result};
 use crate::spa::removal::copy::{Start, all};
 use crate::taskq::Executor;
-use crate::vdev::leaf::Leaf;
+use crate::vdev::leaf::{Leaf, PastCaches};
 use crate::vdev::plan::Area;
 use crate::vdev::stats::IoClass;
 use crate::vdev::top::{Side, Top};
@@ -87,10 +91,12 @@ pub(super) fn leaves(top: &Top) -> Option<Vec<Arc<Leaf>>> {
     top.children().iter().map(only).collect()
 }
 
-/// Copies `ranges` (bytes of the vdev, ascending, whole sectors) from one form to another and flushes the children.
+/// Copies `ranges` (bytes of the vdev, ascending, whole sectors) from one form to another, flushes the children, and compares
+/// what they return with what they got.
 ///
 /// # Errors
-/// `Io` when a device fails. What stands at the old places is as it was, where the new ones do not cover it.
+/// `Io` when a device fails, or returns other bytes. What stands at the old places is as it was, where the new ones do not
+/// cover it.
 pub(super) fn copy(
     executor: &dyn Executor,
     top: &Top,
@@ -102,29 +108,34 @@ pub(super) fn copy(
     let pieces = pieces(ranges, top.ashift);
     let batch = usize::try_from(BATCH / PIECE).unwrap_or(1);
     for batch in pieces.chunks(batch) {
-        copy_batch(executor, top, &leaves, batch, (from, to))?;
+        let copies = read_batch(executor, top, &leaves, batch, (from, to))?;
+        write_all(executor, top, &copies)?;
+        flush_all(executor, top, &leaves, txg)?;
+        compare_all(executor, top, &copies)?;
     }
-    let flushes = leaves.iter().map(|leaf| {
-        let start: Start<'_, io::Result<()>> = Box::new(move |told| leaf.flush(txg, told));
-        start
-    });
-    match all(executor, flushes.collect()).into_iter().all(|result| matches!(result, Some(Ok(())))) {
-        true => Ok(()),
-        false => Err(failed(top, "a device cannot be flushed")),
-    }
+    Ok(())
 }
 
 fn failed(top: &Top, what: &str) -> Error {
     Error::new(Kind::Io, what).on_vdev(&top.name)
 }
 
-fn copy_batch(
+/// What a child gets.
+struct ChildCopy {
+    leaf: Arc<Leaf>,
+    /// Byte offset on its device.
+    at: u64,
+    bytes: Buf,
+}
+
+/// Reads pieces from their old places; returns what goes to the new ones.
+fn read_batch(
     executor: &dyn Executor,
     top: &Top,
     leaves: &[Arc<Leaf>],
     pieces: &[Piece],
     (from, to): (Form, Form),
-) -> Result<()> {
+) -> Result<Vec<ChildCopy>> {
     let sector = 1_u64 << top.ashift;
     let overflow = || Error::corrupt("a sector lies beyond its device").on_vdev(&top.name);
     let place = |share: &Share, form: Form| {
@@ -140,7 +151,7 @@ fn copy_batch(
         }
     }
     let mut read = all(executor, starts).into_iter();
-    let mut writes: Vec<Start<'_, io::Result<()>>> = Vec::new();
+    let mut copies = Vec::new();
     for piece in pieces {
         let mut sectors: Vec<Option<Buf>> = vec![None; usize::try_from(piece.count).unwrap_or(0)];
         for share in piece.shares(from) {
@@ -152,12 +163,56 @@ fn copy_batch(
         for share in piece.shares(to) {
             let bytes = collect(sector, &share, to, &sectors).ok_or_else(overflow)?;
             let (leaf, at) = place(&share, to)?;
-            writes.push(Box::new(move |told| leaf.write_parts(at, vec![bytes], IoClass::AsyncWrite, told)));
+            copies.push(ChildCopy { leaf: Arc::clone(leaf), at, bytes });
         }
     }
-    match all(executor, writes).into_iter().all(|result| matches!(result, Some(Ok(())))) {
+    Ok(copies)
+}
+
+fn write_all(executor: &dyn Executor, top: &Top, copies: &[ChildCopy]) -> Result<()> {
+    let writes = copies.iter().map(|copy| {
+        let parts = vec![copy.bytes.clone()];
+        let start: Start<'_, io::Result<()>> =
+            Box::new(move |told| copy.leaf.write_parts(copy.at, parts, IoClass::AsyncWrite, told));
+        start
+    });
+    match all(executor, writes.collect()).into_iter().all(|result| matches!(result, Some(Ok(())))) {
         true => Ok(()),
         false => Err(failed(top, "a device cannot be written")),
+    }
+}
+
+fn flush_all(executor: &dyn Executor, top: &Top, leaves: &[Arc<Leaf>], txg: u64) -> Result<()> {
+    let flushes = leaves.iter().map(|leaf| {
+        let start: Start<'_, io::Result<()>> = Box::new(move |told| leaf.flush(txg, told));
+        start
+    });
+    match all(executor, flushes.collect()).into_iter().all(|result| matches!(result, Some(Ok(())))) {
+        true => Ok(()),
+        false => Err(failed(top, "a device cannot be flushed")),
+    }
+}
+
+/// Reads copies from the devices themselves; a leaf that returns other bytes than it got has a checksum error more.
+fn compare_all(executor: &dyn Executor, top: &Top, copies: &[ChildCopy]) -> Result<()> {
+    let past_caches = PastCaches::of(copies.iter().map(|copy| Arc::clone(&copy.leaf)).collect());
+    let reads = copies.iter().map(|copy| {
+        let len = u64::try_from(copy.bytes.len()).unwrap_or(u64::MAX);
+        let start: Start<'_, io::Result<Buf>> = Box::new(move |told| copy.leaf.read(copy.at, len, told));
+        start
+    });
+    let mut kept = true;
+    for (copy, found) in copies.iter().zip(all(executor, reads.collect())) {
+        let Some(Ok(found)) = found else { return Err(failed(top, "a device cannot be read")) };
+        if found[..] != copy.bytes[..] {
+            copy.leaf.gave_wrong_bytes();
+            kept = false;
+        }
+    }
+    drop(past_caches);
+    match kept {
+        true => Ok(()),
+        false => Err(failed(top, "a device did not keep what was written")),
     }
 }
 

@@ -30,7 +30,7 @@
 //!
 //! Source: vdev_raidz.c, OpenZFS 2.4. Differs from OpenZFS: copies are made in syncing context, not by a thread beside it;
 //! the scratch state takes two txgs, where OpenZFS writes the uberblock of one txg three times; no metaslab is closed to
-//! allocation, as writes to ranges being copied go to both places.
+//! allocation, as writes to ranges being copied go to both places; copies are read back from the devices.
 
 mod copy;
 mod start;
@@ -42,7 +42,7 @@ use std::time::Duration;
 use nvpair::NvList;
 use ondisk::names::vdev_top;
 use parking_lot::Mutex;
-use zcommon::health::Health;
+use zcommon::vdev::VdevState;
 
 pub(super) use self::start::BUSY;
 
@@ -133,10 +133,11 @@ pub(super) fn can_expand(width: u64, ashift: u32) -> bool {
     width > 1 && safe_end(scratch, width - 1) > scratch
 }
 
-/// Whether every child is there and lacks nothing.
+/// Whether every child is there and lacks nothing. One that has returned wrong bytes is still used.
 fn is_whole(top: &Top) -> bool {
     let well = |leaf: &Arc<Leaf>| {
-        leaf.is_writable() && leaf.health() == Health::ONLINE && leaf.dtl.read().ranges().is_empty()
+        let is_used = matches!(leaf.health().state, VdevState::Healthy | VdevState::Degraded);
+        leaf.is_writable() && is_used && leaf.dtl.read().ranges().is_empty()
     };
     copy::leaves(top).is_some_and(|leaves| leaves.iter().all(well))
 }
