@@ -262,7 +262,7 @@ fn worked_on(
     (promised, known): (u64, &Known),
     go_on: bool,
 ) -> Result<(), String> {
-    let mut actor = story.past.resume(devices, promised, story.boot, known)?;
+    let mut actor = story.past.resume(devices, promised, story.boot.into(), known)?;
     for _ in 0..if go_on { 3 } else { 0 } {
         actor.step().map_err(|e| format!("working on: {e}{}", actor.story()))?;
     }

@@ -53,6 +53,9 @@ impl Record {
     }
 }
 
+/// Bytes of a trimmed range that become one event.
+const TRIM_PIECE: usize = 1 << 20;
+
 /// A disk in memory. Requests complete before `submit` returns.
 #[derive(Debug)]
 pub struct Disk {
@@ -99,15 +102,36 @@ impl Disk {
         match io.kind {
             IoKind::Read => self.pages.lock().read(io.offset, &mut io.buf),
             IoKind::Write => self.pages.lock().write(io.offset, &io.buf),
-            IoKind::Flush | IoKind::Trim(_) => {}
+            IoKind::Trim(len) => return self.trim(io.offset, len),
+            IoKind::Flush => {}
         }
         let event = match io.kind {
             IoKind::Write => Event::Write(self.number, io.offset, Arc::from(&*io.buf)),
             IoKind::Flush => Event::Flush(self.number),
             IoKind::Read | IoKind::Trim(_) => return Ok(()),
         };
+        self.note(event);
+        Ok(())
+    }
+
+    fn note(&self, event: Event) {
         if let Some(record) = &self.record {
             record.events.lock().push(event);
+        }
+    }
+
+    /// Overwrites a range with zeros: whatever is still needed there is lost.
+    fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.shown());
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let zeros: Arc<[u8]> = Arc::from(vec![0; TRIM_PIECE]);
+        let mut at = offset;
+        while at < end {
+            let left = usize::try_from(end - at).unwrap_or(TRIM_PIECE).min(TRIM_PIECE);
+            let piece = if left == TRIM_PIECE { Arc::clone(&zeros) } else { Arc::from(vec![0; left]) };
+            self.pages.lock().write(at, &piece);
+            self.note(Event::Write(self.number, at, piece));
+            at += u64::try_from(left).unwrap_or(u64::MAX);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! At most as many disks misbehave as the pool tolerates. From time to time all recover, a resilver and a scrub
 //! repair them, and other disks misbehave from then on.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -13,8 +14,9 @@ use engine::Kind;
 use engine::dsl::write::{MosView, scan_state};
 use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
-use engine::spa::layout::LeafSpec;
+use engine::spa::checkpoint::CheckpointState;
 use engine::spa::scrub::ScanCommand;
+use engine::vdev::config::AllocBias;
 use engine::vdev::top::Layout;
 use engine::vdev::tree::Tree;
 use ondisk::pool::DslScan;
@@ -25,8 +27,10 @@ use crate::check;
 use crate::disk::{Disk, Record};
 use crate::image::{Pages, Replay};
 use crate::model::{Known, compare};
-use crate::timeline::Timeline;
+use crate::timeline::{Boot, Timeline};
 use crate::world::{self, DISK_SIZE, Machine};
+
+mod jobs;
 
 /// The results of a run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -45,6 +49,10 @@ pub struct Course {
     pub panics: u64,
     /// Scrubs that left nothing to repair.
     pub scrubs: u64,
+    /// Jobs that were accepted, by kind.
+    pub jobs: BTreeMap<&'static str, u64>,
+    /// Returns to a checkpoint.
+    pub rewinds: u64,
     /// A fingerprint of the final content of the disks.
     pub print: u64,
 }
@@ -71,6 +79,9 @@ struct Run {
 fn devices_of(faulty: &[Arc<FaultyDevice>]) -> Vec<Device> {
     faulty.iter().map(|disk| Arc::clone(disk) as Device).collect()
 }
+
+/// Disks that a pool has not got at first: others are exchanged for them, or added.
+const IDLE_DISKS: usize = 2;
 
 /// Disks that may misbehave.
 fn victims(machine: Machine, random: &mut Rng) -> Vec<usize> {
@@ -146,8 +157,7 @@ impl Run {
         let env = world::env(seed);
         let record = Arc::new(Record::default());
         let mut base = machine.blank();
-        // One more than the pool needs: disks are exchanged for it.
-        base.extend(base.first().cloned());
+        base.extend(base.first().cloned().into_iter().cycle().take(IDLE_DISKS));
         let disks = world::recorded(&base, &record);
         let faulty = wrap(&disks, seed);
         let devices: Vec<Device> = devices_of(&faulty).into_iter().take(machine.disks()).collect();
@@ -178,7 +188,7 @@ impl Run {
     }
 
     fn round(&mut self) -> Result<(), String> {
-        match self.random.below(46) {
+        match self.random.below(50) {
             0..24 => self.step(),
             24..27 => self.look(),
             27..32 => self.misbehave(),
@@ -188,6 +198,7 @@ impl Run {
             39 | 40 => self.put_right(),
             41 => self.fill_up(),
             42 | 43 => self.exchange(),
+            44..48 => self.job(),
             _ => self.break_off(),
         }
     }
@@ -277,16 +288,22 @@ impl Run {
             bring_back(&spa, disk)?;
         }
         scanned(&spa)?;
+        if self.random.below(2) == 0 {
+            self.settle(true)?;
+        }
         let first = scrub(&spa)?;
         if let Some(leaf) = spa.pool.tree().leaves().find(|leaf| !leaf.dtl.read().is_empty()) {
             return Err(format!("{} still lacks {:?} after {first:?}", leaf.path, leaf.dtl.read()));
         }
+
         let second = scrub(&spa)?;
+
         if (first.errors, second.processed, second.errors) != (0, 0, 0) {
             return Err(format!("scrubs end with {first:?}, then {second:?}"));
         }
         self.course.scrubs += 1;
         self.victims = victims(self.machine, &mut self.random);
+        self.keep_needed_disks_well();
         self.promised = self.past.all_safe(&self.actor);
         Ok(())
     }
@@ -307,10 +324,9 @@ impl Run {
     fn exchange(&mut self) -> Result<(), String> {
         let spa = Arc::clone(&self.actor.spa);
         let tree = spa.pool.tree();
-        let idle = self.faulty.iter().find(|disk| guid_of(&spa, disk).is_none()).map(Arc::clone);
-        // Those of logs and classes, which stand behind the data, have to be reliable.
-        let data = if self.machine.shape == world::Shape::Stripe { 2 } else { 1 };
-        let of_data = tree.tops().filter(|top| top.id < data);
+        let idle = self.idle();
+        // Those of logs and classes have to be reliable.
+        let of_data = tree.tops().filter(|top| top.bias == AllocBias::Normal && !top.is_removed());
         let mut leaves: Vec<u64> = of_data.flat_map(|top| top.leaves()).map(|leaf| leaf.guid).collect();
         leaves.sort_unstable();
         let count = u64::try_from(leaves.len()).unwrap_or(1);
@@ -323,9 +339,7 @@ impl Run {
                 let name = blkdev::BlockDevice::name(&*disk).to_owned();
                 let how = if replacing { "replaces" } else { "is attached to" };
                 self.actor.tell(format!("{name} {how} {}", tree.leaf_name(target, 0)));
-                let leaf =
-                    LeafSpec { path: name, is_disk: false, whole_disk: None, devid: None, device: disk };
-                let device = NewDevice::Fresh { leaf, ashift: None };
+                let device = NewDevice::Fresh { leaf: jobs::spec_of(disk), ashift: None };
                 spa.attach(Attach { target, device, replacing, sequential: false })
             }
             // Without it the disks that are left might be those that misbehave.
@@ -335,10 +349,14 @@ impl Run {
                 spa.detach(target)
             }
         };
+        self.keep_needed_disks_well();
         match done {
             // A disk that was being replaced may have left meanwhile.
             Err(e)
-                if !matches!(e.kind(), Kind::Busy | Kind::Unsupported | Kind::Invalid | Kind::NotFound) =>
+                if !matches!(
+                    e.kind(),
+                    Kind::Busy | Kind::Unsupported | Kind::Invalid | Kind::NotFound | Kind::Exists
+                ) =>
             {
                 Err(e.to_string())
             }
@@ -365,10 +383,15 @@ impl Run {
     /// Shuts the machine down, and starts it again.
     fn restart(&mut self) -> Result<(), String> {
         self.actor.tell("restart".into());
+        let has_checkpoint =
+            self.actor.spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::Exists);
         self.export()?;
         let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();
         self.promised = self.past.all_safe(&self.actor);
         self.course.restarts += 1;
+        if has_checkpoint && self.random.below(2) == 0 {
+            return self.boot_into(pages, true);
+        }
         self.boot(pages)
     }
 
@@ -377,8 +400,9 @@ impl Run {
         self.actor.tell("power cut".into());
         let (before, promised) = (self.record.len(), self.promised);
         self.was_split = false;
-        match self.random.below(4) {
-            0 => self.exchange()?,
+        match self.random.below(8) {
+            0 | 1 => self.exchange()?,
+            2 => self.job()?,
             _ => self.step()?,
         }
         if self.was_split {
@@ -434,6 +458,11 @@ impl Run {
 
     /// Starts the machine with these disks.
     fn boot(&mut self, pages: Vec<Pages>) -> Result<(), String> {
+        self.boot_into(pages, false)
+    }
+
+    /// As [`Run::boot`]; the pool returns to its checkpoint if `rewinds`.
+    fn boot_into(&mut self, pages: Vec<Pages>, rewinds: bool) -> Result<(), String> {
         self.record = Arc::new(Record::default());
         self.disks = world::recorded(&pages, &self.record);
         self.base = pages;
@@ -445,11 +474,18 @@ impl Run {
             self.actor.tell(format!("{} is not there", blkdev::BlockDevice::name(&**disk)));
             disk.inject(Fault::Dead);
         }
+        if rewinds {
+            self.actor.tell("the pool returns to its checkpoint".into());
+            self.promised = 0;
+            self.course.rewinds += 1;
+        }
+        let boot = Boot { number: boot, rewinds };
         let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot, &Known::default())?;
         let before = std::mem::replace(&mut self.actor, resumed);
         self.actor.told = before.told;
         self.actor.syncs_splits = true;
         self.past.forget_after(&self.actor);
+        self.keep_needed_disks_well();
         // The state after the log replay is a new one.
         let ended = self.actor.change().and_then(|()| self.actor.spa.sync());
         ended.map_err(|e| e.to_string())?;
@@ -461,6 +497,8 @@ impl Run {
     /// Writes files until there is no space; then they can be removed.
     fn fill_up(&mut self) -> Result<(), String> {
         self.course.fills += 1;
+        self.discard()?;
+        self.settle(false)?;
         self.actor.may_split = true;
         let done = self.actor.fill_up();
         self.actor.may_split = false;
@@ -516,7 +554,7 @@ pub fn lose_too_much(seed: u64, machine: Machine) -> Result<(), String> {
     let pages: Vec<Pages> = run.disks.iter().map(|disk| disk.pages()).collect();
     let devices = world::as_devices(&world::disks_of(&pages));
     run.past
-        .resume(&devices, run.promised, seed ^ 1 << 32, &Known::default())
+        .resume(&devices, run.promised, (seed ^ 1 << 32).into(), &Known::default())
         .map_err(|e| format!("after {why}: {e}"))?;
     Ok(())
 }

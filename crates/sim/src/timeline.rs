@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blkdev::Device;
-use engine::spa::{ImportOptions, Spa, import};
+use engine::spa::{ImportOptions, OpenOptions, Spa, import};
 use ondisk::Blkptr;
 use stdx::rng::Rng;
 
@@ -12,6 +12,21 @@ use crate::keys;
 use crate::model::{Known, Model, Tree, compare, read_dataset};
 use crate::promise::{Promises, is_kept};
 use crate::world;
+
+/// A start of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Boot {
+    /// A number that no earlier start had; names of logs must not repeat.
+    pub number: u64,
+    /// The pool returns to its checkpoint.
+    pub rewinds: bool,
+}
+
+impl From<u64> for Boot {
+    fn from(number: u64) -> Self {
+        Self { number, rewinds: false }
+    }
+}
 
 /// The history since the pool was created.
 #[derive(Debug, Default)]
@@ -58,25 +73,24 @@ impl Timeline {
     }
 
     /// Imports the pool for writing: it matches the state after a step, and after the log replay committed changes
-    /// are present. `boot` is a number that no earlier boot of this machine had; names of logs must not repeat.
-    /// `known` holds earlier comparisons.
+    /// are present. `known` holds earlier comparisons.
     pub fn resume(
         &self,
         devices: &[Device],
         promised: u64,
-        boot: u64,
+        boot: Boot,
         known: &Known,
     ) -> Result<Actor, String> {
         let mut spa = started(devices, boot)?;
         let step = step_of(&spa.pool).map_err(|e| format!("its mark is damaged: {e}"))?;
         let state = self.state(step, promised)?;
-        let mut random = Rng::new(boot ^ step);
+        let mut random = Rng::new(boot.number ^ step);
         if random.below(2) == 0 && state.heads.values().any(|head| head.encrypted) {
             // The keys are missing for a while, perhaps until the next boot; logs wait.
             keys::stay_locked(&spa, state)?;
             if random.below(2) == 0 {
                 spa.export().map_err(|e| format!("it can't be exported without its keys: {e}"))?;
-                spa = started(devices, boot ^ 1 << 62)?;
+                spa = started(devices, (boot.number ^ 1 << 62).into())?;
             }
         }
         compare(&spa.pool, state, known).map_err(|why| format!("after step {step}: {why}"))?;
@@ -114,11 +128,16 @@ impl Timeline {
 }
 
 /// The pool on `devices`, imported for writing.
-fn started(devices: &[Device], boot: u64) -> Result<Arc<Spa>, String> {
+fn started(devices: &[Device], boot: Boot) -> Result<Arc<Spa>, String> {
     let source = world::found(devices).ok_or("no pool is found")?;
-    let options =
-        ImportOptions { hostid: 1, hostname: "sim".into(), needs_logs: true, ..ImportOptions::default() };
-    import(&world::env(boot), source, &options).map_err(|e| format!("it can't be imported: {e}"))
+    let options = ImportOptions {
+        open: OpenOptions { checkpoint: boot.rewinds, ..OpenOptions::default() },
+        hostid: 1,
+        hostname: "sim".into(),
+        needs_logs: true,
+        ..ImportOptions::default()
+    };
+    import(&world::env(boot.number), source, &options).map_err(|e| format!("it can't be imported: {e}"))
 }
 
 /// The on-disk location of a head's root block.

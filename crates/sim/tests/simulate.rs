@@ -3,37 +3,48 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::{Machine, Shape};
 
 const ROUNDS: u64 = 60;
 
-fn run(seed: u64, machine: Machine) -> u64 {
+/// How often each thing happened that does not happen in every run.
+type Counts = Mutex<BTreeMap<&'static str, u64>>;
+
+fn run(seed: u64, machine: Machine, counts: &Counts) {
     let (course, disks) =
         simulate(seed, machine, ROUNDS).unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
     println!("{machine:?} seed {seed}: {course:?}");
     common::show(&disks);
-    course.panics
+    let rare = [("panic", course.panics), ("return to a checkpoint", course.rewinds)];
+    for (what, count) in course.jobs.into_iter().chain(rare) {
+        *counts.lock().unwrap().entry(what).or_default() += count;
+    }
 }
 
 #[test]
 fn disks_fail_and_lie_and_the_power_goes_and_all_is_right() {
-    let (work, panics) = (Mutex::new((1..).zip(Machine::all())), AtomicU64::new(0));
+    let (work, counts) = (Mutex::new((1..).zip(Machine::all())), Counts::default());
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 loop {
                     let next = work.lock().unwrap().next();
                     let Some((seed, machine)) = next else { return };
-                    panics.fetch_add(run(seed, machine), Ordering::Relaxed);
+                    run(seed, machine, &counts);
                 }
             });
         }
     });
-    assert!(panics.into_inner() > 0, "no transaction broke off");
+    let counts = counts.into_inner().unwrap();
+    println!("{counts:?}");
+    let jobs = ["add", "remove", "cancel", "expand", "checkpoint", "discard", "initialize", "trim"];
+    for what in jobs.into_iter().chain(["panic", "return to a checkpoint"]) {
+        assert!(counts.get(what).is_some_and(|count| *count > 0), "never: {what}");
+    }
 }
 
 #[test]

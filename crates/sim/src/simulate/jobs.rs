@@ -1,0 +1,174 @@
+//! Jobs of an administrator beside the workload: top-level vdevs come and go, a raidz is expanded, checkpoints are taken,
+//! discarded and returned to, leaves are initialized and trimmed.
+//!
+//! Each command is accepted or refused in the words of OpenZFS; a refusal changes nothing. What was accepted continues
+//! during the following rounds, through faults, restarts and power cuts.
+
+use std::sync::Arc;
+
+use blkdev::FaultyDevice;
+use engine::Kind;
+use engine::spa::attach::{Attach, NewDevice};
+use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
+use engine::vdev::config::AllocBias;
+use engine::vdev::top::{Layout, Top};
+
+use super::{MOST_GROUPS, Run, guid_of};
+
+/// Kinds of errors that are refusals: the pool's state does not permit the job.
+fn is_refused(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Busy
+            | Kind::Unsupported
+            | Kind::Invalid
+            | Kind::NotFound
+            | Kind::Exists
+            | Kind::NoSpace
+            | Kind::NoDevice
+    )
+}
+
+/// Whether a top-level vdev keeps its content without one of its leaves.
+fn is_redundant(top: &Top) -> bool {
+    match top.layout {
+        Layout::Mirror => top.leaves().count() > 1,
+        _ => top.children().len() > 1,
+    }
+}
+
+impl Run {
+    /// Starts or stops a job.
+    pub(super) fn job(&mut self) -> Result<(), String> {
+        let (name, done) = match self.random.below(12) {
+            0 | 1 => ("add", self.add_top()),
+            2..=4 => ("remove", self.remove_top()),
+            5 => ("cancel", self.ask(|run| run.actor.spa.cancel_remove())),
+            6 | 7 => ("expand", self.expand()),
+            8 => ("checkpoint", self.ask(|run| run.actor.spa.checkpoint())),
+            9 => ("discard", self.ask(|run| run.actor.spa.discard_checkpoint())),
+            10 => ("initialize", self.sweep(SweepKind::Initialize)),
+            _ => ("trim", self.sweep(SweepKind::Trim)),
+        };
+        match done.map_err(|why| format!("{name}: {why}"))? {
+            true => *self.course.jobs.entry(name).or_insert(0) += 1,
+            false => self.actor.tell(format!("{name} is refused")),
+        }
+        self.actor.spa.sync().map_err(|e| e.to_string())?;
+        self.promised = self.past.all_safe(&self.actor);
+        Ok(())
+    }
+
+    /// Whether a command is accepted.
+    fn ask(&mut self, command: impl FnOnce(&mut Self) -> engine::Result<()>) -> Result<bool, String> {
+        match command(self) {
+            Ok(()) => Ok(true),
+            Err(e) if is_refused(e.kind()) => Ok(false),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    /// A disk that the pool does not have.
+    pub(super) fn idle(&self) -> Option<Arc<FaultyDevice>> {
+        let spa = &self.actor.spa;
+        self.faulty.iter().find(|disk| guid_of(spa, disk).is_none()).map(Arc::clone)
+    }
+
+    fn guid_of_top(&self, id: u64) -> Option<u64> {
+        self.actor.spa.pool.tree().config.children.iter().find(|top| top.id == id).map(|top| top.guid)
+    }
+
+    fn add_top(&mut self) -> Result<bool, String> {
+        let Some(disk) = self.idle() else { return Ok(false) };
+        let class = match self.random.below(6) {
+            0 => AllocBias::Log,
+            1 => AllocBias::Special,
+            _ => AllocBias::Normal,
+        };
+        disk.clear();
+        self.actor.tell(format!("{} is added for {class:?}", blkdev::BlockDevice::name(&*disk)));
+        let top = TopSpec { vdev: VdevSpec::Leaf(spec_of(disk)), class, ashift: None };
+        let spec = PoolSpec { tops: vec![top], ashift: self.machine.ashift, ..PoolSpec::default() };
+        let done = self.ask(|run| run.actor.spa.add(spec, true));
+        self.keep_needed_disks_well();
+        done
+    }
+
+    fn remove_top(&mut self) -> Result<bool, String> {
+        let tree = self.actor.spa.pool.tree();
+        let tops: Vec<u64> = tree.tops().filter(|top| !top.is_removed()).map(|top| top.id).collect();
+        let Some(id) = self.actor.pick(&tops) else { return Ok(false) };
+        let Some(guid) = self.guid_of_top(id) else { return Ok(false) };
+        self.actor.tell(format!("vdev {id} is removed"));
+        // A vdev whose disk is degraded is refused so; the pool continues.
+        match self.actor.spa.remove(guid) {
+            Err(e) if e.kind() == Kind::Io && self.actor.spa.suspension().is_none() => Ok(false),
+            done => self.ask(|_| done),
+        }
+    }
+
+    /// Attaches an idle disk to a raidz.
+    fn expand(&mut self) -> Result<bool, String> {
+        let tree = self.actor.spa.pool.tree();
+        let raidz = tree.tops().find(|top| matches!(top.layout, Layout::Raidz(_)));
+        let target = raidz.and_then(|top| self.guid_of_top(top.id));
+        let (Some(disk), Some(target)) = (self.idle(), target) else { return Ok(false) };
+        disk.clear();
+        self.actor.tell(format!("{} expands a raidz", blkdev::BlockDevice::name(&*disk)));
+        let device = NewDevice::Fresh { leaf: spec_of(disk), ashift: None };
+        let attach = Attach { target, device, replacing: false, sequential: false };
+        self.ask(|run| run.actor.spa.attach(attach))
+    }
+
+    fn sweep(&mut self, kind: SweepKind) -> Result<bool, String> {
+        let command = match self.random.below(5) {
+            0 => SweepCommand::Suspend,
+            1 => SweepCommand::Cancel,
+            _ => SweepCommand::Start,
+        };
+        let leaves: Vec<u64> = self.actor.spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
+        self.actor.tell(format!("{kind:?}: {command:?}"));
+        let refused = self.actor.spa.sweep(kind, command, TrimOptions::default(), &leaves);
+        Ok(refused.map_err(|e| e.to_string())?.len() < leaves.len())
+    }
+
+    /// Disks without which data would be lost do not misbehave.
+    pub(super) fn keep_needed_disks_well(&mut self) {
+        let (spa, faulty) = (&self.actor.spa, &self.faulty);
+        let tree = spa.pool.tree();
+        self.victims.retain(|disk| {
+            let guid = faulty.get(*disk).and_then(|disk| guid_of(spa, disk));
+            guid.and_then(|guid| tree.top_of(guid)).is_none_or(|top| is_redundant(&top))
+        });
+    }
+
+    /// Waits until no removal, expansion or discard is under way; an expansion may wait for a disk unless `all_well`.
+    pub(super) fn settle(&self, all_well: bool) -> Result<(), String> {
+        let spa = &self.actor.spa;
+        for _ in 0..MOST_GROUPS {
+            spa.sync().map_err(|e| e.to_string())?;
+            let removes = spa.removal_left().map_err(|e| e.to_string())?.is_some();
+            let expands = spa.is_expanding() && (all_well || !spa.expansion_waits());
+            if !removes && !expands && spa.discard_left().is_none() {
+                return Ok(());
+            }
+        }
+        let left = (spa.removal_left().ok().flatten(), spa.expansion_left(), spa.discard_left());
+        Err(format!("jobs do not end: bytes left to remove, expand, discard {left:?}"))
+    }
+
+    /// Gives up the checkpoint, if there is one: what it keeps would not become free.
+    pub(super) fn discard(&mut self) -> Result<(), String> {
+        if self.ask(|run| run.actor.spa.discard_checkpoint())? {
+            self.actor.tell("the checkpoint is discarded".into());
+        }
+        Ok(())
+    }
+}
+
+/// The description of a disk for a command.
+pub(super) fn spec_of(disk: Arc<FaultyDevice>) -> LeafSpec {
+    let path = blkdev::BlockDevice::name(&*disk).to_owned();
+    LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device: disk }
+}
