@@ -2,7 +2,7 @@
 exec 2>&1
 . /share/lib.sh
 mkfs.ext4 -q -F /dev/vdb; mkdir -p /mnt; mount /dev/vdb /mnt
-cp -r --sparse=always /share/pools /mnt/
+tar -C /mnt -xSf /share/pools.tar
 modprobe zfs; zfs version; uname -r
 rm -rf /share/back; mkdir -p /share/back
 
