@@ -98,7 +98,7 @@ const MOST_GROUPS: u32 = 10_000;
 fn scanned(spa: &Spa) -> Result<(), String> {
     for _ in 0..MOST_GROUPS {
         spa.sync().map_err(|e| e.to_string())?;
-        if !spa.is_scanning() {
+        if !spa.is_scanning() && !spa.is_rebuilding() {
             return Ok(());
         }
     }
@@ -340,10 +340,13 @@ impl Run {
                 let how = if replacing { "replaces" } else { "is attached to" };
                 self.actor.tell(format!("{name} {how} {}", tree.leaf_name(target, 0)));
                 let device = NewDevice::Fresh { leaf: jobs::spec_of(disk), ashift: None };
-                spa.attach(Attach { target, device, replacing, sequential: false })
+                let sequential = self.random.below(3) == 0;
+                spa.attach(Attach { target, device, replacing, sequential })
             }
-            // Without it the disks that are left might be those that misbehave.
-            None if !self.is_spared(&tree, target) => return Ok(()),
+            // Without it the disks that are left might be those that misbehave, or hold the unchecked copy of one.
+            None if !self.is_spared(&tree, target) || spa.is_rebuilding() || spa.is_scanning() => {
+                return Ok(());
+            }
             None => {
                 self.actor.tell(format!("{} is detached", tree.leaf_name(target, 0)));
                 spa.detach(target)

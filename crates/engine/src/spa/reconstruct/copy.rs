@@ -19,8 +19,10 @@ const BATCH: usize = 16;
 
 /// The leaves of a copy.
 pub(super) struct Sides {
-    /// Leaves that lack nothing.
-    pub sources: Vec<Arc<Leaf>>,
+    /// Leaves that lack nothing and are being replaced: they are read wherever they can be.
+    pub leaving: Vec<Arc<Leaf>>,
+    /// Other leaves that lack nothing.
+    pub staying: Vec<Arc<Leaf>>,
     /// Leaves that get everything.
     pub targets: Vec<Arc<Leaf>>,
 }
@@ -59,7 +61,7 @@ pub(super) fn copy(
     let mut copied = Copied::default();
     for batch in pieces(ranges).chunks(BATCH) {
         let mut writes: Vec<Start<'_, io::Result<()>>> = Vec::new();
-        for (&(offset, len), data) in batch.iter().zip(read(executor, &sides.sources, batch)?) {
+        for (&(offset, len), data) in batch.iter().zip(read(executor, sides, batch)?) {
             let Some(data) = data else {
                 copied.lost += 1;
                 continue;
@@ -90,16 +92,25 @@ fn ended(results: Vec<Option<io::Result<()>>>) -> io::Result<()> {
     results.into_iter().try_for_each(|result| result.unwrap_or_else(lost))
 }
 
-/// Reads the pieces, each from one of the sources, in turn; a source that fails is replaced by the next one.
-fn read(
+/// Reads the pieces from leaves that leave, or else from those that stay.
+fn read(executor: &dyn Executor, sides: &Sides, batch: &[(u64, u64)]) -> io::Result<Vec<Option<Buf>>> {
+    let mut found: Vec<Option<Buf>> = vec![None; batch.len()];
+    read_from(executor, &sides.leaving, batch, &mut found)?;
+    read_from(executor, &sides.staying, batch, &mut found)?;
+    Ok(found)
+}
+
+/// Reads the pieces that were not found, each from one of the sources, in turn; a source that fails is replaced by the next
+/// one.
+fn read_from(
     executor: &dyn Executor,
     sources: &[Arc<Leaf>],
     batch: &[(u64, u64)],
-) -> io::Result<Vec<Option<Buf>>> {
-    let mut found: Vec<Option<Buf>> = vec![None; batch.len()];
+    found: &mut [Option<Buf>],
+) -> io::Result<()> {
     for shift in 0..sources.len() {
         let (mut starts, mut slots): (Vec<Start<'_, io::Result<Buf>>>, _) = (Vec::new(), Vec::new());
-        for (slot, (&(offset, len), have)) in batch.iter().zip(&found).enumerate() {
+        for (slot, (&(offset, len), have)) in batch.iter().zip(&*found).enumerate() {
             let source = slot.saturating_add(shift).checked_rem(sources.len());
             let (None, Some(leaf)) = (have, source.and_then(|source| sources.get(source))) else { continue };
             let at = place(offset)?;
@@ -112,7 +123,7 @@ fn read(
             }
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 #[cfg(test)]

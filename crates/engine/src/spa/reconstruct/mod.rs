@@ -24,6 +24,9 @@
 //! the record's `max_txg`: whether it was reset before the crash or not, the slice after the import resets it. Completion
 //! changes record, feature, DTLs, and the scrub's state in one txg.
 //!
+//! A leaf that is replaced is the source of its own copy wherever it can be read: no checksum tells whether another side is
+//! right, and the copy must not have that side's damage when the old leaf, which was right, is detached.
+//!
 //! While a reconstruction is under way or about to begin, no resilver or scrub begins.
 //!
 //! Lock order: the locks here are leaf locks.
@@ -144,6 +147,16 @@ impl Activity for Reconstruction {
             _ => Ok(()),
         }
     }
+}
+
+/// Adds the leaves that share a `replacing` or `spare` vdev below `vdev` with the leaf `guid`.
+fn beside(vdev: &NvList, guid: u64, found: &mut BTreeSet<u64>) {
+    let children = vdev.nvlist_array("children").unwrap_or_default();
+    let guids = || children.iter().filter_map(|child| child.u64("guid"));
+    if matches!(vdev.str("type"), Some("replacing" | "spare")) && guids().any(|one| one == guid) {
+        found.extend(guids().filter(|one| *one != guid));
+    }
+    children.iter().for_each(|child| beside(child, guid, found));
 }
 
 /// The leaves below `top`, each with its `rebuild_txg`, that are to be filled.
@@ -277,6 +290,15 @@ impl Spa {
         found
     }
 
+    /// The leaves that some of `targets` replace.
+    fn replaced_by(&self, vdev: u64, targets: &[Arc<Leaf>]) -> BTreeSet<u64> {
+        let mut found = BTreeSet::new();
+        if let Some(top) = self.config.lock().top(vdev) {
+            targets.iter().for_each(|leaf| beside(top, leaf.guid, &mut found));
+        }
+        found
+    }
+
     fn plan(&self, top: &Top, record: &Recorded) -> Plan {
         let wanted = self.to_fill(top.id);
         let tree = self.pool.zio.tree();
@@ -293,9 +315,13 @@ impl Spa {
         let there: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.device().is_some()).collect();
         let sources: Vec<Arc<Leaf>> =
             there.iter().filter(|leaf| leaf.dtl.read().is_empty()).map(Arc::clone).collect();
+        let leaving = self.replaced_by(top.id, &targets);
+        let (leaving, staying): (Vec<_>, Vec<_>) =
+            sources.into_iter().partition(|leaf| leaving.contains(&leaf.guid));
         let guids: BTreeSet<u64> = targets.iter().map(|leaf| leaf.guid).collect();
-        match (sources.is_empty(), there.iter().all(|leaf| guids.contains(&leaf.guid))) {
-            (false, _) => Plan::Copy(Sides { sources, targets }),
+        match (leaving.is_empty() && staying.is_empty(), there.iter().all(|leaf| guids.contains(&leaf.guid)))
+        {
+            (false, _) => Plan::Copy(Sides { leaving, staying, targets }),
             // The old sides are away: the vdev cannot be read at all.
             (true, true) => Plan::Wait,
             (true, false) => Plan::Cancel,
