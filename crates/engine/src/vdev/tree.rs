@@ -1,6 +1,6 @@
 //! The vdev tree of an open pool: every leaf with its device, every top-level vdev as a read target.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use blkdev::Device;
@@ -39,7 +39,8 @@ pub struct Tree {
     /// As configured.
     pub config: VdevConfig,
     tops: Vec<Option<Arc<Top>>>,
-    leaves: HashMap<u64, Arc<Leaf>>,
+    /// Ordered, so that what is done to all of them is done in the same order in each run of a seed.
+    leaves: BTreeMap<u64, Arc<Leaf>>,
 }
 
 impl Tree {
@@ -61,7 +62,7 @@ impl Tree {
     /// When a vdev cannot be what its configuration says.
     pub fn changed(config: VdevConfig, known: Option<&Tree>, change: &Change) -> Result<Self> {
         let (devices, reflow) = (&change.devices, change.reflow);
-        let mut leaves = HashMap::new();
+        let mut leaves = BTreeMap::new();
         for vdev in config.walk().into_iter().filter(|v| v.kind.is_leaf()) {
             let leaf = known.and_then(|tree| tree.known_leaf(vdev, &change.renamed));
             let leaf = leaf.unwrap_or_else(|| open_leaf(vdev, devices));
@@ -166,7 +167,7 @@ impl Tree {
         self.leaves.get(&guid)
     }
 
-    /// All leaves, in no order.
+    /// All leaves, by guid.
     pub fn leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
         self.leaves.values()
     }
@@ -205,12 +206,12 @@ fn is_alike(a: &VdevConfig, b: &VdevConfig) -> bool {
         && a.children.iter().zip(&b.children).all(|(a, b)| is_alike(a, b))
 }
 
-fn is_one_of(leaf: &Arc<Leaf>, leaves: &HashMap<u64, Arc<Leaf>>) -> bool {
+fn is_one_of(leaf: &Arc<Leaf>, leaves: &BTreeMap<u64, Arc<Leaf>>) -> bool {
     leaves.get(&leaf.guid).is_some_and(|known| Arc::ptr_eq(known, leaf))
 }
 
 /// Every raidz and draid below a mirror, by guid. Their sectors are the top-level vdev's.
-fn nested(top: &VdevConfig, leaves: &HashMap<u64, Arc<Leaf>>) -> Result<HashMap<u64, Arc<Top>>> {
+fn nested(top: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> Result<HashMap<u64, Arc<Top>>> {
     let striped = |vdev: &VdevConfig| matches!(vdev.kind, Kind::Raidz | Kind::Draid);
     let mut found = HashMap::new();
     for vdev in top.walk().into_iter().skip(1).filter(|vdev| striped(vdev)) {

@@ -101,11 +101,17 @@ impl Run {
         let Some(id) = self.actor.pick(&tops) else { return Ok(false) };
         let Some(guid) = self.guid_of_top(id) else { return Ok(false) };
         self.actor.tell(format!("vdev {id} is removed"));
-        // A vdev whose disk is degraded is refused so; the pool continues.
-        match self.actor.spa.remove(guid) {
-            Err(e) if e.kind() == Kind::Io && self.actor.spa.suspension().is_none() => Ok(false),
-            done => self.ask(|_| done),
+        let done = match self.actor.spa.remove(guid) {
+            // A vdev whose disk is degraded is refused so; the pool continues.
+            Err(e) if e.kind() == Kind::Io && self.actor.spa.suspension().is_none() => return Ok(false),
+            done => self.ask(|_| done)?,
+        };
+        // Most are over before another job can stop them.
+        if done && self.random.below(4) == 0 && self.ask(|run| run.actor.spa.cancel_remove())? {
+            self.actor.tell("the removal is canceled".into());
+            *self.course.jobs.entry("cancel").or_insert(0) += 1;
         }
+        Ok(done)
     }
 
     /// Attaches an idle disk to a raidz.

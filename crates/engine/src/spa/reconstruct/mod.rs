@@ -200,8 +200,13 @@ impl Spa {
     /// Continues what an earlier import has begun.
     #[doc(alias = "vdev_rebuild_restart")]
     pub(super) fn continue_rebuilds(&self) {
-        let records = self.rebuild_records(&MosView { mos: &self.mos });
-        self.reconstruction.active.store(records.iter().any(Recorded::is_active), Ordering::Release);
+        let is_active = self.has_rebuild_record(&MosView { mos: &self.mos });
+        self.reconstruction.active.store(is_active, Ordering::Release);
+    }
+
+    /// Whether a record says that a reconstruction is under way.
+    pub(super) fn has_rebuild_record(&self, at: &MosView<'_>) -> bool {
+        self.rebuild_records(at).iter().any(Recorded::is_active)
     }
 
     /// Begins what is due, does a slice of what is under way, and ends what is done (syncing context).

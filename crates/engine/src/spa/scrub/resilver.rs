@@ -79,6 +79,8 @@ impl Spa {
         }
         let at = self.datasets.at(tx, self);
         match scan_state::running(&at)? {
+            // The txg of an import that claims logs: the reconstruction continues in the next one.
+            None if self.has_rebuild_record(&at) => Ok(()),
             None => self.begin_scan(&at, ScanFunc::Resilver),
             Some(mut scan) if joined => match ScanFunc::of(&scan) {
                 Some(ScanFunc::Resilver) if self.features.is_enabled(Feature::ResilverDefer) => Ok(()),

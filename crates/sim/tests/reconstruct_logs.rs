@@ -1,0 +1,62 @@
+//! A sequential reconstruction, and a log that an import has to claim.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+use std::sync::Arc;
+
+use blkdev::{BlockDevice, Device};
+use engine::spa::attach::{Attach, NewDevice};
+use engine::spa::layout::LeafSpec;
+use engine::spa::{ImportOptions, import};
+use sim::world::{self, Machine, POOL, Shape};
+use stdx::rng::Rng;
+use zpl::FileKind;
+use zpl::write::{NewNode, Overrides, mount};
+
+const BYTES: u64 = 14 << 20;
+
+#[test]
+fn a_reconstruction_goes_on_after_an_import_that_claims_a_log() {
+    let machine = Machine::from(Shape::Mirror);
+    let mut blank = machine.blank();
+    blank.extend(blank.first().cloned());
+    let disks = world::disks_of(&blank);
+    let spa = world::create_pool(&world::env(1), machine, &world::as_devices(&disks[..2])).unwrap();
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let mut random = Rng::new(5);
+    for at in (0..BYTES).step_by(1 << 20) {
+        let bytes: Vec<u8> = (0..1 << 17).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+        fs.write(file, at, &bytes, true).unwrap();
+        spa.sync().unwrap();
+    }
+    let device = Arc::clone(&disks[2]) as Device;
+    let leaf = LeafSpec { path: device.name().into(), is_disk: false, whole_disk: None, devid: None, device };
+    let target = spa.pool.tree().leaves().find(|leaf| leaf.path == disks[0].name()).unwrap().guid;
+    let device = NewDevice::Fresh { leaf, ashift: None };
+    spa.attach(Attach { target, device, replacing: false, sequential: true }).unwrap();
+    (0..6).for_each(|_| spa.sync().unwrap());
+    assert!(spa.is_rebuilding());
+    fs.fsync(file).unwrap();
+    fs.write(file, 0, b"these are in the log", true).unwrap();
+    fs.fsync(file).unwrap();
+    // The power fails.
+    let pages: Vec<_> = disks.iter().map(|disk| disk.pages()).collect();
+    drop((fs, spa));
+
+    let disks = world::disks_of(&pages);
+    let source = world::found(&world::as_devices(&disks)).unwrap();
+    let spa =
+        import(&world::env(2), source, &ImportOptions { hostid: 1, ..ImportOptions::default() }).unwrap();
+    assert!(spa.is_rebuilding() && !spa.is_scanning(), "a healing resilver took its place");
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    assert!(fs.replayed().unwrap().error.is_none());
+    while spa.is_rebuilding() {
+        spa.sync().unwrap();
+    }
+    let new = spa.pool.tree().leaves().find(|leaf| leaf.path == disks[2].name()).cloned().unwrap();
+    assert!(new.dtl.read().is_empty());
+    while spa.is_scanning() {
+        spa.sync().unwrap();
+    }
+    assert_eq!(new.errors.counts(), [0; 3]);
+}
