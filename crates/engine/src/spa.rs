@@ -2,14 +2,14 @@
 //!
 //! Trust grows in steps, each a type that the next consumes:
 //!
-//! 1. [`ImportSource`]: what labels said, and the devices found by guid. Nothing verified but each
-//!    label's own checksum.
+//! 1. [`ImportSource`]: the labels' content, and the devices found by guid. Only each label's own checksum
+//!    has been verified.
 //! 2. an uberblock candidate: the newest whose root block can be read ([`load`]).
 //! 3. the trusted config: the one stored in the MOS, which replaces the labels' tree.
 //! 4. [`Pool`]: features checked, removed vdevs' mappings and the leaves' DTLs loaded.
 //!
-//! When the newest uberblock can't be opened, older ones may be tried; what was tried and what it
-//! costs is kept in [`Pool::rewind`].
+//! When the newest uberblock can't be opened, older ones may be tried; the attempts and their cost are kept
+//! in [`Pool::rewind`].
 //!
 //! [`Spa`] is a pool that is open for writing. Commands and mounts change objects in transactions
 //! ([`Spa::begin`]); sync tasks ([`Spa::sync_task`]) change the MOS in syncing context. The sync thread (without
@@ -121,26 +121,26 @@ const STACK: usize = 8 << 20;
 /// How often is asked whether a heartbeat is due.
 const BEAT_TICK: Duration = Duration::from_millis(100);
 
-/// How often who waits for a quiet pool looks whether it is suspended.
+/// Interval at which a caller waiting for [`Quiet`] checks whether the pool is suspended.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Work in syncing context. What it finds wrong it must find before it changes anything.
+/// Work in syncing context. It must complete its checks before it changes anything.
 type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
 
 /// A pool that is being written.
 #[derive(Debug)]
 pub struct Spa {
-    /// What readers see.
+    /// The pool as readers see it.
     pub pool: Arc<Pool>,
     /// The meta object set.
     pub mos: Arc<LiveObjset>,
-    /// Transaction groups.
+    /// Its txgs.
     pub txgs: Arc<Txgs>,
     /// Changed bytes.
     pub dirty: Arc<Dirty>,
     /// Datasets that are open for writing.
     pub datasets: Arc<DslPool>,
-    /// Gives and takes space.
+    /// Allocates and frees space.
     pub space: Arc<SpaceAllocator>,
     /// Features in use.
     pub features: FeatureSet,
@@ -154,7 +154,7 @@ pub struct Spa {
     /// Tasks that come before anything else of their txg.
     early_tasks: Waiting,
     mos_delta: Mutex<[i64; 3]>,
-    /// Pass of the group that is being written.
+    /// Pass of the syncing txg.
     pass: AtomicU64,
     multihost: Multihost,
     events: Arc<Events>,
@@ -175,22 +175,22 @@ pub struct Spa {
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     stop: AtomicBool,
-    /// A group was left half written: nothing can be written any more.
+    /// A txg was left half written: nothing can be written any more.
     broken: AtomicBool,
     /// The first failure of [`Spa::write_early`].
     early_failure: Mutex<Option<Error>>,
-    /// Held for change while a group changes what the MOS says of datasets.
+    /// Held for change while a txg changes the datasets' state in the MOS.
     changing: Arc<RwLock<()>>,
 }
 
-/// While it is kept, the MOS says the same of all datasets, and nothing that it refers to is overwritten. Groups
-/// wait for its end: keep it for as long as it takes to look something up, and never while waiting for a group.
+/// While it is held, the datasets' state in the MOS does not change, and nothing that it refers to is
+/// overwritten. Txgs wait for its end: hold it only for a look-up, and never while waiting for a txg.
 #[derive(Debug)]
 pub struct Quiet {
     _held: Option<ArcRwLockReadGuard<parking_lot::RawRwLock, ()>>,
 }
 
-/// Tasks by group.
+/// Tasks by txg.
 #[derive(Default)]
 struct Waiting(pub Mutex<BTreeMap<u64, Vec<Task>>>);
 
@@ -210,7 +210,7 @@ impl Spa {
         uberblock: Uberblock,
     ) -> Arc<Self> {
         pool.dsl.keys.set_secrets(&pool.env.secrets);
-        // What is on disk can be mended from the first read on.
+        // Blocks on disk can be repaired from the first read on.
         pool.zio.set_synced(uberblock.txg);
         let (freeing, growth) = (Arc::<Freeing>::default(), Arc::<Growth>::default());
         let discarding = Arc::<Discarding>::default();
@@ -273,7 +273,7 @@ impl Spa {
             early_failure: Mutex::default(),
             changing: Arc::default(),
         });
-        // Each import has a Dsl of its own, so nobody said so before.
+        // Each import has a Dsl of its own, so the cell is still empty.
         let _ = spa.pool.dsl.writer.set(Arc::downgrade(&spa.datasets));
         spa.pool.zio.set_dedup(Arc::new(shared::DedupOf(Arc::downgrade(&spa))));
         spa.watch();
@@ -283,7 +283,8 @@ impl Spa {
     /// Keeps datasets as they are until it is dropped.
     #[doc(alias = "dsl_pool_config_enter")]
     pub fn quiet(&self) -> Quiet {
-        // A suspended pool may stand still in the middle of a group: nothing changes, and who looks must not wait.
+        // A suspended pool may stand still in the middle of a txg: nothing changes, and a reader must not
+        // wait.
         loop {
             let held = self.changing.try_read_arc_for(LOOK);
             if held.is_some() || self.is_suspended() {
@@ -296,7 +297,7 @@ impl Spa {
         &self.pool.env.memory.limits
     }
 
-    /// A transaction in the open group. Waits while too much is changed and not written.
+    /// Begins a transaction in the open txg. Waits while there is too much dirty data.
     pub fn begin(&self) -> Result<Tx> {
         if let Some(why) = self.txgs.suspended() {
             return Err(why);
@@ -310,8 +311,9 @@ impl Spa {
         self.dirty.break_off_after(changes);
     }
 
-    /// As [`Spa::begin`], for a transaction that frees blocks. Waits for another group while the open one frees enough,
-    /// so that neither the memory nor the time that a group takes depends on what is freed; writers go on.
+    /// As [`Spa::begin`], for a transaction that frees blocks. Waits for another txg while the open one frees
+    /// enough, so that neither memory nor duration of a txg depends on the amount that is freed; writers are
+    /// not delayed.
     #[doc(alias = "zfs_per_txg_dirty_frees_percent")]
     pub fn begin_free(&self) -> Result<Tx> {
         let share = self.limits().dirty_share(Limit::DirtyFreesPercent);
@@ -324,8 +326,8 @@ impl Spa {
         self.begin()
     }
 
-    /// Makes writers as slow as the disks before there is too much to write: from a share of the limit on each
-    /// waits a little, the longer the nearer the limit is; at the limit all wait for a group.
+    /// Slows writers down to the speed of the disks: above a share of the limit of dirty data each writer
+    /// waits briefly, the longer the nearer the limit is; at the limit all wait for a txg.
     #[doc(alias("dmu_tx_delay", "dmu_tx_wait"))]
     fn throttle(&self) -> Result<()> {
         let (dirty, limits) = (self.dirty.memory(), self.limits());
@@ -344,7 +346,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Runs `work` in syncing context and waits until what it changed is on disk; gives what it gave.
+    /// Runs `work` in syncing context and waits until its changes are on disk; returns its result.
     #[doc(alias = "dsl_sync_task")]
     pub fn sync_task<T: Send + 'static>(
         &self,
@@ -372,11 +374,11 @@ impl Spa {
         }
         let promise = Promise::default();
         let theirs = promise.clone();
-        // Set by the task when it begins, or by its caller when that gives up: whoever is first.
+        // Set by the task when it begins, or by its caller when that gives up; the first one decides.
         let taken = Arc::new(AtomicBool::new(false));
         let begins = Arc::clone(&taken);
         let txg = {
-            // Held, so that the group can't be closed before the task is in it.
+            // Held, so that the txg can't be closed before the task is in it.
             let hold = self.txgs.begin();
             let task: Task = Box::new(move |spa, tx| {
                 if !begins.swap(true, Ordering::AcqRel) {
@@ -422,7 +424,7 @@ impl Spa {
         self.txgs.wait_synced(txg, &|| self.step_unless_threaded())
     }
 
-    /// Whether groups are written by a thread of the pool's own. Without, whoever waits for one writes it.
+    /// Whether the pool has a sync thread. Without one, a caller that waits for a txg writes it.
     pub fn is_threaded(&self) -> bool {
         self.thread.lock().is_some()
     }
@@ -431,10 +433,10 @@ impl Spa {
         self.thread.lock().is_none() && self.step(true)
     }
 
-    /// Does the next thing that is due: writes a group that is ready, or closes the open one when `force`d,
+    /// Does the next thing that is due: syncs a txg that is ready, or closes the open one when `force`d,
     /// wanted, or full. True when something was done.
     pub fn step(&self, force: bool) -> bool {
-        // A transaction that broke off suspends the pool where nobody can tell.
+        // A transaction that broke off suspends the pool without reporting it.
         self.tell_suspension();
         self.tend();
         if let Some(txg) = self.txgs.take() {
@@ -498,7 +500,7 @@ impl Spa {
         Ok(())
     }
 
-    /// As [`Spa::step`]. When an invariant breaks, whoever waits is told so, instead of waiting for ever.
+    /// As [`Spa::step`]. When an invariant breaks, waiters get an error instead of waiting for ever.
     fn step_or_suspend(&self, force: bool) -> bool {
         std::panic::catch_unwind(AssertUnwindSafe(|| self.step(force))).unwrap_or_else(|panic| {
             let what = "the pool is suspended: writing it stopped at an error of this program";
@@ -512,7 +514,7 @@ impl Spa {
         })
     }
 
-    /// Whether the open group has something to write.
+    /// Whether the open txg has something to write.
     fn has_changes(&self) -> bool {
         let open = self.txgs.open();
         self.datasets.is_dirty(open)
@@ -524,7 +526,7 @@ impl Spa {
 
     /// Stops the sync thread.
     fn stop_thread(&self) {
-        // A step of theirs may wait for a group, which the sync thread has to write, or for a disk.
+        // A step of an activity may wait for a txg, which the sync thread has to write, or for a disk.
         self.pool.zio.suspended.close();
         self.activities.end();
         self.stop.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
 //! A pool's side of the adaptive replacement cache: reads go through it, writes leave their bytes in it.
 //!
-//! One entry a block, keyed by where its first copy stands and when it was born; what is cached is
-//! what consumers want (decrypted, decompressed, little-endian). Concurrent readers of one block
-//! share one read. What stays is decided for all pools together, by [`crate::memory`].
+//! One entry per block, keyed by its first DVA and its birth txg. Cached bytes are in the consumers' form
+//! (decrypted, decompressed, little-endian). Concurrent readers of one block share one read.
+//! [`crate::memory`] decides for all pools together which entries stay.
 //!
 //! Lock order: reads under way, then the memory's own lock; zio and waiters are called without either.
 
@@ -32,7 +32,7 @@ type Waiter = Box<dyn FnOnce(Result<Buf>) + Send>;
 /// A read that is under way.
 struct Pending {
     waiters: Vec<Waiter>,
-    /// Somebody waits for it; else it is read ahead.
+    /// A caller waits for it; else it is read ahead.
     demanded: bool,
 }
 
@@ -168,7 +168,7 @@ impl ArcCache {
         self.start(bp, at, options, true, Box::new(|_| ()));
     }
 
-    /// Puts the bytes of a block that was just written in, in the place of what was there.
+    /// Inserts the bytes of a block that was just written; replaces an entry with the same key.
     pub fn insert(&self, bp: &Blkptr, form: Form, data: &Buf) {
         let key = self.key(bp, form).filter(|_| !bp.is_hole() && !bp.is_embedded());
         let Some(key) = key else { return };
@@ -196,7 +196,7 @@ impl ArcCache {
         }
     }
 
-    /// Forgets everything: a key was unloaded, and what it opened must not be read from memory.
+    /// Forgets everything: a key was unloaded, and blocks that it decrypted must not be read from memory.
     pub fn forget_all(&self) {
         self.memory.forget(self.pool);
     }

@@ -1,4 +1,4 @@
-//! Writing through the cache: what was just written is read from memory.
+//! Writing through the cache: blocks that were just written are read from memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const WINDOW: usize = 32 << 20;
 const SMALLEST_WINDOW: usize = 4 << 20;
 /// Bytes, and blocks, that one job writes: small blocks cost less than to wake a thread for each of them.
 const BATCH: (usize, usize) = (128 << 10, 32);
-/// What a block on its way takes besides its content.
+/// Memory of a block in flight besides its content.
 const OVERHEAD: usize = 2048;
 
 /// The bytes on their way, and the waiter for room.
@@ -39,7 +39,7 @@ struct Room {
 }
 
 impl Flow {
-    /// A share of what may be changed and not written: what is made to be written belongs to that.
+    /// A share of the limit of dirty data: blocks made for writing count against it.
     fn of(arc: &ArcCache) -> Arc<Self> {
         let most = usize::try_from(arc.memory().limits.get(Limit::DirtyMax)).unwrap_or(usize::MAX);
         Arc::new(Self { window: (most / 8).clamp(SMALLEST_WINDOW, WINDOW), state: Mutex::default() })
@@ -111,9 +111,9 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Writes blocks in the order in which `requests` makes them, and waits for all; `done` is told the pointer of each, in
-/// that order. A block is made when there is room for it only, so that the memory taken does not grow with their number.
-/// What was written is in the cache.
+/// Writes blocks in the order in which `requests` makes them, and waits for all; `done` receives the pointer
+/// of each, in that order. A block is made only when there is room for it, so memory use does not grow with
+/// their number. The written blocks are in the cache afterwards.
 pub fn write_each<T>(
     arc: &Arc<ArcCache>,
     requests: impl Iterator<Item = (T, WriteRequest)>,
@@ -161,7 +161,8 @@ pub fn write_each<T>(
     waiting.into_iter().for_each(finish);
 }
 
-/// Writes many blocks and waits; pointers in the order of the requests. What was written is in the cache.
+/// Writes many blocks and waits; returns pointers in the order of the requests. The written blocks are in the
+/// cache afterwards.
 pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result<Blkptr>> {
     let mut results = Vec::with_capacity(requests.len());
     write_each(arc, requests.into_iter().map(|request| ((), request)), |(), result| results.push(result));

@@ -39,7 +39,7 @@ const TYPES: (ObjectType, ObjectType) =
 /// Counters that a table may have: those of a vdev of many PiB.
 const MAX_COUNTERS: u64 = 1 << 30;
 
-/// What clone tables ask of the pool, within one transaction.
+/// The pool operations that clone tables need, within one transaction.
 pub trait Host: ddt::write::Host {
     /// How often a feature is in use; `None` if it is not enabled.
     fn feature(&self, feature: Feature) -> Option<u64>;
@@ -100,7 +100,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Tables of which nothing is known, until [`Tables::replace`]: blocks that are freed leak, and none is cloned.
+    /// Tables with unknown content, until [`Tables::replace`]: freed blocks leak, and no block is cloned.
     pub fn unknown(why: &Error) -> Self {
         Self { unknown: Mutex::new(Some(why.clone())), ..Self::default() }
     }
@@ -131,7 +131,7 @@ impl Tables {
     /// Blocks get more references (syncing context). Blocks are best sorted by vdev and offset.
     ///
     /// # Errors
-    /// When a table cannot be read: what cannot be counted must not be referred to.
+    /// When a table cannot be read: a block whose references can't be counted must not get another one.
     #[doc(alias = "brt_pending_apply")]
     pub fn add(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
         let mut all = self.all.lock();
@@ -165,7 +165,7 @@ impl Tables {
         }
     }
 
-    /// Writes counters and heads of what changed, and removes tables without entries.
+    /// Writes changed counters and heads, and removes tables without entries.
     #[doc(alias = "brt_sync")]
     pub fn sync(&self, host: &dyn Host) -> Result<()> {
         let mut all = self.all.lock();

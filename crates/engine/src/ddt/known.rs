@@ -135,7 +135,7 @@ impl Known {
     /// The buckets to be read next: about `entries` of the `total` of all ZAPs, as far as `room` bytes allow.
     pub fn slice(&self, entries: u64, total: u64, room: u64) -> std::ops::Range<usize> {
         let left = room.saturating_sub(self.bytes) / 5;
-        // Nearly full is full: what is covered must not shrink with the next key.
+        // A nearly full index counts as full: the covered part must not shrink with the next key.
         let may = entries.min(left.saturating_sub(room / 64));
         let count = u128::from(may) * BUCKETS as u128 / u128::from(total.max(1));
         let count = if may == 0 { 0 } else { usize::try_from(count).unwrap_or(BUCKETS).max(1) };

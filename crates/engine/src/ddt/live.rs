@@ -1,8 +1,9 @@
 //! One dedup table of a pool that is being written.
 //!
-//! A table of which something cannot be read at import is *damaged* as a whole: it changes no more, new blocks do not enter
-//! it, and frees of its blocks leak them, because their references are unknown. The pool itself goes on. A leaf that is found
-//! damaged later affects its own keys only: every look-up of them fails, with the same result.
+//! A table that cannot be read completely at import is *damaged* as a whole: it changes no more, new blocks
+//! do not enter it, and frees of its blocks leak them, because their references are unknown. The pool stays
+//! in use. A leaf that is found damaged later affects its own keys only: every look-up of them fails, with
+//! the same result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(super) struct Live {
     /// ZAPs open for reading until the next sync.
     pub opened: BTreeMap<Class, Zap>,
     pub dirty: bool,
-    /// What the ZAPs have; `None`: of this checksum that is not kept.
+    /// The index of the ZAPs' keys; `None`: not kept for this checksum.
     pub known: Option<Known>,
     /// Look-ups in ZAPs, since the last slice of them was read.
     pub looked_up: u64,
@@ -83,7 +84,7 @@ impl Live {
         }
     }
 
-    /// A table of which something is lost.
+    /// A table that is damaged.
     pub fn damaged(checksum: ChecksumType, why: Error) -> Self {
         Self { damage: Some(why), known: None, ..Self::fresh(checksum, false) }
     }
@@ -154,8 +155,9 @@ impl Live {
         self.known.as_ref().and_then(|known| known.has(key)).unwrap_or(true)
     }
 
-    /// Reads the next slice of the ZAPs' keys, if keys were looked up in vain of knowing them; keeps what is known within `room`
-    /// bytes. The slice costs about as much as the look-ups did.
+    /// Reads the next slice of the ZAPs' keys into the index, if look-ups reached the ZAPs because the index
+    /// did not cover them; keeps the index within `room` bytes. The slice costs about as much as the look-ups
+    /// did.
     pub fn learn(&mut self, view: &Arc<Objset>, room: u64) {
         let looked_up = std::mem::take(&mut self.looked_up);
         let Some(known) = &mut self.known else { return };

@@ -127,7 +127,7 @@ fn truncate(objects: &dyn Objects, log: &mut Log) -> Result<()> {
 }
 
 impl Live {
-    /// Appends what changed to the active side.
+    /// Appends the changes to the active side.
     #[doc(alias = "ddt_sync_table_log")]
     pub(super) fn append(&mut self, host: &dyn Host, changed: Vec<Changed>) -> Result<()> {
         let mut sides = match self.sides.take() {

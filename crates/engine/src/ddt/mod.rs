@@ -1,4 +1,4 @@
-//! Dedup tables: which there are, what they say in sum, every entry; and their changes ([`write`]).
+//! Dedup tables: their list, their totals, and their entries; and their changes ([`write`]).
 //!
 //! A pool has a table for each checksum that dedup was used with. A table has up to three ZAPs by class
 //! (ditto, duplicate, unique). Tables made with `fast_dedup` have a directory of their own and two logs:
@@ -35,7 +35,7 @@ use crate::zap::Zap;
 /// The only kind of storage that OpenZFS has.
 const STORE_TYPE: &str = "zap";
 
-/// What the entries of one ZAP have in common.
+/// Class of the entries of one ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// Entries with extra copies, made by old versions.
@@ -112,8 +112,8 @@ impl Table {
     }
 }
 
-/// Every table of the pool, in the order of their checksums' numbers. What can't be read is left out and
-/// named in `notes`.
+/// Every table of the pool, in the order of their checksums' numbers. Tables that can't be read are skipped
+/// and reported in `notes`.
 pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<Table> {
     let each = match each_table(mos) {
         Ok(each) => each,
@@ -130,7 +130,7 @@ pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<Table> {
     all
 }
 
-/// Each checksum that may have a table, its table if it has one, and what of that cannot be read.
+/// Each checksum that may have a table, its table if it has one, and the errors of its unreadable parts.
 fn each_table(mos: &Arc<Objset>) -> Result<impl Iterator<Item = (ChecksumType, Option<Table>, Vec<Error>)>> {
     let directory = mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object))?;
     let checksums = (0..=u8::MAX).filter_map(ChecksumType::from_raw);

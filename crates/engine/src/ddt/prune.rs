@@ -89,7 +89,8 @@ pub fn least_age(mos: &Arc<Objset>, now: u64, which: Prune) -> Result<u64> {
     Ok(oldest)
 }
 
-/// What is at least `least` seconds old: so many entries at most, in parts for a sync task each.
+/// Returns entries that are at least `least` seconds old, at most [`MOST`] of them, in parts for one sync
+/// task each.
 ///
 /// # Errors
 /// When a table cannot be read.

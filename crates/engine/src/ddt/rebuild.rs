@@ -68,7 +68,7 @@ pub fn named(mos: &Arc<Objset>, makes_fast: bool) -> Result<Named> {
     found.fast = fast;
     for (checksum, number) in inner {
         let Some(checksum) = ChecksumType::from_raw(checksum) else { continue };
-        // What a damaged directory names is found by its type.
+        // Objects of a damaged directory are found by their type.
         let Ok(own) = mos.object(number).and_then(|object| Zap::open(&object)) else { continue };
         let zaps = Class::ALL.map(|class| names::ddt(checksum.name(), STORE_TYPE, class.name()));
         let logs = [0, 1].map(|number| names::ddt_log(checksum.name(), number));
@@ -165,7 +165,7 @@ fn listed(bp: &Blkptr, variant: u8, refcnt: u64) -> DdtPhys {
 }
 
 impl Tables {
-    /// Tables of which nothing is known: frees of listed blocks leak them, and no block enters.
+    /// Tables with unknown content: frees of listed blocks leak them, and no block enters.
     pub fn unknown(why: &Error) -> Self {
         let tables = Self::default();
         let checksums = (0..=u8::MAX).filter_map(ChecksumType::from_raw);

@@ -23,7 +23,7 @@ const ZAP_BLOCK: u64 = 1 << 15;
 const DIRECTORY: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
 
 impl Live {
-    /// Stores what changed since the last pass. Blocks without references go to `freed`.
+    /// Stores the changes since the last pass. Blocks without references go to `freed`.
     #[doc(alias = "ddt_sync_table")]
     pub(super) fn store_pending(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
         self.close();
@@ -52,8 +52,8 @@ impl Live {
         Ok(())
     }
 
-    /// Takes entries without references from their ZAPs; returns what the log must say: that a key that it has is gone, and
-    /// the other entries.
+    /// Removes entries without references from their ZAPs; returns the records for the log: one without
+    /// copies for each removed key that the log has, and the other entries.
     fn end_unused(
         &mut self,
         host: &dyn Host,
@@ -76,8 +76,8 @@ impl Live {
         stats::tally(histogram, entry, self.checksum, &|bp| host.dsize(bp), out);
     }
 
-    /// Stores an entry where its references say, and takes it from where it was. What has none goes to `freed`. An entry whose
-    /// place is damaged is lost, its blocks leak.
+    /// Stores an entry in the ZAP for its number of references, and removes it from its old one. Blocks
+    /// without references go to `freed`. An entry whose place is damaged is lost, and its blocks leak.
     #[doc(alias = "ddt_sync_flush_entry")]
     pub(super) fn put(
         &mut self,

@@ -39,7 +39,7 @@ use crate::zio::dedup::{Again, Claim, Want};
 /// The variant of a flat value.
 pub(super) const FLAT: u8 = 4;
 
-/// What tables of shared blocks ask of the pool, within one transaction.
+/// The pool operations that tables of shared blocks need, within one transaction.
 pub trait Host {
     /// The MOS, for change.
     fn objects(&self) -> &dyn Objects;
@@ -59,7 +59,7 @@ pub trait Host {
     fn count_feature(&self, feature: Feature, delta: i64) -> Result<()>;
 }
 
-/// What a look-up of an entry asks of the pool.
+/// The pool operations that a look-up of an entry needs.
 pub trait Source {
     /// The MOS, read as it is now.
     fn view(&self) -> Result<Arc<Objset>>;
@@ -293,7 +293,7 @@ impl Tables {
         }
         let key = DdtKey::of(bp);
         match self.fetch(source, checksum, &key) {
-            // Who else refers to the block is unknown: it stays.
+            // The other references to the block are unknown, so it stays allocated.
             Err(e) if is_damage(&e) => return Ok(true),
             fetched => fetched?,
         }
@@ -302,7 +302,7 @@ impl Tables {
         let Some(ours) = entry.and_then(|entry| entry.phys.iter_mut().find(|p| is_of(p, bp))) else {
             return Ok(false);
         };
-        // An entry that counted less than there are: what is in doubt is kept.
+        // The entry counted fewer references than exist: keep the block when in doubt.
         ours.refcnt = ours.refcnt.saturating_sub(1);
         Ok(true)
     }
@@ -363,7 +363,7 @@ impl Tables {
         all.get_mut(&checksum).filter(|table| table.damage.is_none()).map_or(Ok(()), work)
     }
 
-    /// Reads more of what the ZAPs have, within the memory for that.
+    /// Reads more of the ZAPs' keys into the indices, within their memory limit.
     fn learn(&self, host: &dyn Host, all: &mut BTreeMap<u8, Live>) {
         let held = |all: &BTreeMap<u8, Live>| {
             all.values()

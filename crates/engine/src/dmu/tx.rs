@@ -48,7 +48,8 @@ fn sum(cells: &[AtomicU64; SIZE]) -> u64 {
 pub const FREED_BLOCK: u64 = 256;
 
 impl Dirty {
-    /// For tests of what a panic leaves: the `count`th change of an object from now on unwinds, within its transaction. 0: none.
+    /// For tests of panic recovery: the `count`th change of an object from now on panics within its
+    /// transaction. 0: none.
     pub fn break_off_after(&self, count: u64) {
         self.breaks_off.store(count, Ordering::Relaxed);
     }

@@ -161,8 +161,9 @@ impl Memory {
         }
     }
 
-    /// The indices of a pool's dedup tables held `before` bytes and hold `now`. Returns the bytes that this pool's may: what
-    /// other pools' leave of `zfs_dedup_index_max`, and less when the machine is short of memory, as the cache.
+    /// The indices of a pool's dedup tables held `before` bytes and hold `now`. Returns the limit for this
+    /// pool's indices: the part of `zfs_dedup_index_max` that other pools' indices leave, and, as for the
+    /// cache, less when the machine is short of memory.
     pub fn dedup_index(&self, before: u64, now: u64) -> u64 {
         let _ = self.indices.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
             Some(all.saturating_sub(before).saturating_add(now))

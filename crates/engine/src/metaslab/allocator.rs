@@ -60,7 +60,7 @@ pub struct SpaceMapFeatures {
     pub two_words: bool,
     /// `spacemap_histogram`.
     pub histogram: bool,
-    /// `obsolete_counts`: what is freed on removed vdevs is noted.
+    /// `obsolete_counts`: frees on removed vdevs are recorded.
     pub obsolete_counts: bool,
 }
 
@@ -74,7 +74,7 @@ impl SpaceMapFeatures {
 pub struct SpaceStats {
     /// In metaslabs.
     pub space: u64,
-    /// Allocated, with what was freed but waits.
+    /// Allocated bytes, including deferred frees.
     #[doc(alias = "mc_alloc")]
     pub allocated: u64,
     /// Freed, but waits.
@@ -102,7 +102,7 @@ struct Rotor {
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     pub vdevs: BTreeMap<u64, Arc<Vdev>>,
-    /// What may be allocated from now, by class.
+    /// Groups that are open for allocation, by class.
     classes: BTreeMap<Class, Vec<Arc<Group>>>,
 }
 
@@ -189,7 +189,8 @@ impl SpaceAllocator {
         Ok(all)
     }
 
-    /// Changes what the maps may use, from the next txg that is synced on (a feature was enabled).
+    /// Changes the space map features that the maps may use, from the next synced txg on (a feature was
+    /// enabled).
     pub fn set_forms(&self, forms: SpaceMapFeatures) {
         *self.forms.write() = forms;
     }
@@ -243,7 +244,7 @@ impl SpaceAllocator {
         Ok(())
     }
 
-    /// What a vdev serves; `None` for one without metaslabs.
+    /// Allocation class of a vdev; `None` for one without metaslabs.
     pub fn bias(&self, vdev: u64) -> Option<AllocBias> {
         Some(match self.vdev(vdev)?.groups.first()?.class {
             Class::Normal | Class::EmbeddedLog => AllocBias::Normal,
@@ -351,8 +352,8 @@ impl SpaceAllocator {
         std::mem::take(&mut self.notes.lock())
     }
 
-    /// What went wrong where nobody could be told: space freed twice, or where there is none. [`Self::sync`] fails with
-    /// the first.
+    /// Returns errors that their callers could not return: space freed twice, or outside of any vdev.
+    /// [`Self::sync`] fails with the first.
     pub fn take_problems(&self) -> Vec<Error> {
         std::mem::take(&mut self.problems.lock())
     }
@@ -424,7 +425,7 @@ impl SpaceAllocator {
                     false => allocated.insert(entry.offset, end),
                 };
                 if changed != entry.run {
-                    // Whoever allocates by such a map may overwrite what is used.
+                    // Allocation by such a map may overwrite blocks in use.
                     return Err(Error::corrupt(format!("space map {object} contradicts itself")));
                 }
             }
@@ -463,7 +464,7 @@ impl SpaceAllocator {
         }
     }
 
-    /// What was not found before may be there now.
+    /// An allocation that failed before may succeed now.
     pub(super) fn note_freed(&self) {
         self.freed.fetch_add(1, Ordering::AcqRel);
     }

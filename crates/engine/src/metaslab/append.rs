@@ -8,7 +8,7 @@ use super::unit::MapState;
 use crate::dmu::edit::Edit;
 use crate::error::{Error, Result};
 
-/// Who writes, for debug entries, and in what form.
+/// Txg and pass of the writer, for debug entries, and the form of entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamp {
     pub txg: u64,
@@ -102,7 +102,8 @@ impl Addition {
     }
 }
 
-/// Replaces all that a map of single units says: `ranges` are allocated, nothing else is. `(txg, pass)` is who writes.
+/// Replaces the content of a map of single units: `ranges` are allocated, nothing else is. `(txg, pass)` are
+/// those of the writer.
 pub fn rewrite(
     store: &mut dyn SpaceMapStore,
     map: MapState,

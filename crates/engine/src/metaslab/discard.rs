@@ -1,7 +1,8 @@
-//! Discarding a checkpoint: what it kept becomes free, from the end of each vdev's checkpoint space map to its start.
+//! Discarding a checkpoint: the space that it kept becomes free, from the end of each vdev's checkpoint space
+//! map to its start.
 //!
 //! Whole blocks of the map are taken, so that an entry of two words is never cut. The frees and the shorter map are written
-//! with one txg: after a crash the rest of the map is what is still kept.
+//! with one txg: after a crash the rest of the map describes the space still kept.
 //!
 //! Source: `spa_checkpoint_discard_thread_sync`, `space_map_incremental_destroy`, OpenZFS 2.4.
 
@@ -17,8 +18,9 @@ use super::vdev::Vdev;
 use crate::error::{Error, Result};
 
 impl SpaceAllocator {
-    /// Frees, in the syncing txg, what at most `budget` bytes of checkpoint space maps name (at least a block of one). To be
-    /// called before [`SpaceAllocator::sync`], when blocks are no longer kept. Returns whether maps are left.
+    /// Frees, in the syncing txg, the space named by at most `budget` bytes of checkpoint space maps (at
+    /// least a block of one). Must be called before [`SpaceAllocator::sync`], when blocks are no longer kept.
+    /// Returns whether maps are left.
     ///
     /// # Errors
     /// When a map cannot be read or makes no sense.
@@ -35,7 +37,7 @@ impl SpaceAllocator {
         Ok(false)
     }
 
-    /// Frees what the end of a vdev's map names; whether the map is gone.
+    /// Frees the space named by the end of a vdev's map; returns whether the map is gone.
     fn discard_from(
         &self,
         vdev: &Vdev,
@@ -68,7 +70,8 @@ impl SpaceAllocator {
         Ok(is_done)
     }
 
-    /// Frees what the first `used` bytes of a block of the map name; returns how many bytes that are.
+    /// Frees the space named by the first `used` bytes of a block of the map; returns how many bytes that
+    /// are.
     fn free_block_of(
         &self,
         vdev: &Vdev,

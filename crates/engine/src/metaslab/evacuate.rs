@@ -1,6 +1,7 @@
-//! The allocator's part in the removal of a top-level vdev: what is to be copied, what was, and the vdev's end.
+//! The allocator's part in the removal of a top-level vdev: the ranges to copy, the copied ones, and the
+//! vdev's end.
 //!
-//! All of it is for syncing context, but for what only tells something.
+//! Methods that change state are for syncing context only.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +42,7 @@ impl Metaslab {
 }
 
 impl SpaceAllocator {
-    /// Bytes of a vdev that something refers to: what its removal copies.
+    /// Referenced bytes of a vdev: a removal copies them.
     pub fn bytes_in_use(&self, vdev: u64) -> u64 {
         let vdev = self.vdev(vdev);
         vdev.iter().flat_map(|vdev| &vdev.slabs).map(|slab| slab.bytes_in_use()).sum()
@@ -65,7 +66,7 @@ impl SpaceAllocator {
     }
 
     /// Takes the next range to be copied, of at most so many bytes; `None` when nothing is left. Ranges come in ascending
-    /// order. What is taken must be copied, or the removal given up.
+    /// order. A taken range must be copied, or the removal cancelled.
     ///
     /// # Errors
     /// When a space map cannot be read.
@@ -132,8 +133,8 @@ impl SpaceAllocator {
         evacuation.map_or(0, |evacuation| evacuation.spared.swap(0, Ordering::Relaxed))
     }
 
-    /// Gives a removal up: what was copied is freed. Returns the obsolete space map with its object, which is the caller's
-    /// to free.
+    /// Cancels a removal: the copies are freed. Returns the obsolete space map with its object, which is the
+    /// caller's to free.
     ///
     /// # Errors
     /// When a space map cannot be read.
@@ -161,11 +162,11 @@ impl SpaceAllocator {
         Ok(obsolete_object(vdev, &removed.obsolete.lock()))
     }
 
-    /// Ends a removal: the vdev is gone, `top` is what is left of it. Its space maps are freed. Returns the object with the
-    /// unflushed txgs, which is the caller's to free; 0: none.
+    /// Ends a removal: the vdev is gone, and the indirect vdev `top` replaces it. Its space maps are freed.
+    /// Returns the object with the unflushed txgs, which is the caller's to free; 0: none.
     ///
     /// # Errors
-    /// What the store fails with.
+    /// Errors of the store.
     pub fn end_evacuation(&self, top: Arc<Top>, store: &mut dyn SpaceMapStore) -> Result<u64> {
         let removed = self.evacuation(top.id)?;
         let unflushed = self.forget_top(top.id, store)?;
@@ -185,7 +186,7 @@ impl SpaceAllocator {
     /// 0: none.
     ///
     /// # Errors
-    /// What the store fails with.
+    /// Errors of the store.
     #[doc(alias("vdev_destroy_spacemaps", "vdev_metaslab_fini"))]
     pub fn forget_top(&self, vdev: u64, store: &mut dyn SpaceMapStore) -> Result<u64> {
         let Some(of) = self.vdev(vdev) else { return Ok(0) };
@@ -218,8 +219,8 @@ impl SpaceAllocator {
         all.collect()
     }
 
-    /// Takes the obsolete space map away from a removed vdev, whose mapping is about to be condensed by it: what becomes
-    /// obsolete from now on goes into another. Returns its object; 0: none.
+    /// Detaches the obsolete space map from a removed vdev, whose mapping is about to be condensed by it:
+    /// later obsolete ranges go into another map. Returns its object; 0: none.
     pub fn take_obsolete(&self, vdev: u64) -> u64 {
         let removed = self.removed(vdev).filter(|removed| removed.evacuation.is_none());
         removed.map_or(0, |removed| std::mem::take(&mut *removed.obsolete.lock()).object)

@@ -1,8 +1,8 @@
 //! Free space lent out: nothing is allocated from it while something is done to it that must not touch a block.
 //!
-//! Initializing and trimming walk over what is free and write there, or tell the device. What they work on is taken out of
-//! the allocatable ranges of its metaslab, and put back afterwards; the rest of the metaslab stays in use. On disk it is free
-//! all the time.
+//! Initialize and trim walk over free ranges and write there, or trim the device. A range in work is taken
+//! out of the allocatable ranges of its metaslab, and put back afterwards; the rest of the metaslab stays in
+//! use. On disk it is free all the time.
 //!
 //! Differs from OpenZFS, which takes a whole metaslab out of use meanwhile (`metaslab_disable`).
 
@@ -48,7 +48,8 @@ impl SpaceAllocator {
         }
     }
 
-    /// Lends what was freed on the vdev since the last call, and is free still, to `work`, range by range.
+    /// Lends the ranges that were freed on the vdev since the last call, and are still free, to `work`, one
+    /// by one.
     #[doc(alias = "ms_trim")]
     pub fn with_freed(&self, vdev: u64, work: &mut dyn FnMut(u64, u64)) {
         for slab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.slabs) {
@@ -82,7 +83,7 @@ impl SpaceAllocator {
 }
 
 impl Metaslab {
-    /// Takes the first free range at or after `from` out of what may be allocated.
+    /// Takes the first free range at or after `from` out of the allocatable ranges.
     fn lend(&self, from: u64, most: u64) -> Option<(u64, u64)> {
         let mut guard = self.lock();
         let state = &mut *guard;

@@ -30,7 +30,7 @@ pub struct Log {
     pub object: Object,
 }
 
-/// What the logs say of one metaslab: never both of a place.
+/// Changes of one metaslab in the logs; no place is in both sets.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
     /// Allocated since the metaslab's map was written.
@@ -82,7 +82,7 @@ impl Unflushed {
         Ok(unflushed)
     }
 
-    /// What the logs say of a metaslab.
+    /// Changes of a metaslab in the logs.
     pub fn change(&self, vdev: u64, metaslab: u64) -> Option<&Change> {
         self.changes.get(&(vdev, metaslab))
     }
@@ -127,7 +127,7 @@ impl Change {
         } else {
             (&mut self.allocated, &mut self.freed)
         };
-        // What was done and undone since the flush leaves no trace: only the rest is a change.
+        // Changes that were undone since the flush cancel out: only the rest is a change.
         let mut rest = RangeSet::new();
         rest.insert(start, end);
         let undone: Vec<(u64, u64)> = from.within(start, end).collect();

@@ -2,10 +2,10 @@
 //!
 //! A top-level vdev is cut into metaslabs ([`table`]), each with a space map: the log of its allocations and
 //! frees. With the feature `log_spacemap` recent changes stand in pool-wide logs ([`log`]) until a metaslab
-//! is flushed, so what is free is told by both.
+//! is flushed, so both together define the free space.
 //!
-//! To write, a [`SpaceAllocator`] keeps what may be allocated in core and gives it out; the sync thread has it write
-//! what changed ([`SpaceAllocator::sync`]) through a [`SpaceMapStore`].
+//! To write, a [`SpaceAllocator`] keeps the allocatable ranges in core and allocates from them; the sync
+//! thread makes it write the changes ([`SpaceAllocator::sync`]) through a [`SpaceMapStore`].
 
 mod allocator;
 mod append;
@@ -52,7 +52,7 @@ const MAX_LENGTH: u64 = 1 << 30;
 const MAX_RANGES: usize = 1 << 22;
 
 /// Replays the space map in `object`, whose units are `1 << shift` bytes from `start` on, over `size`
-/// bytes. Gives what is allocated.
+/// bytes. Returns the allocated ranges.
 pub fn load(object: &Object, shift: u32, start: u64, size: u64) -> Result<RangeSet> {
     let (mut allocated, mut many) = (RangeSet::new(), false);
     replay(object, SpaceMapDecoder::new(shift, start, size), &mut |entry| {

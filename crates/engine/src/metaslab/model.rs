@@ -15,7 +15,7 @@ use crate::error::{Error, Kind};
 use crate::vdev::config::AllocBias;
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
-/// Blocks that are allocated, and what was freed and may not come back yet.
+/// Allocated blocks, and freed ones that may not be reused yet.
 #[derive(Debug, Clone, Default)]
 struct Ledger {
     live: BTreeMap<(u32, u64), (Dva, u64)>,
@@ -47,7 +47,7 @@ impl Ledger {
         self.freed.push((txg, dva));
     }
 
-    /// What of a vdev is not allocated.
+    /// The unallocated space of a vdev.
     fn free_space(&self, vdev: u32, shape: &Shape) -> RangeSet {
         let mut free = RangeSet::new();
         for id in 0..shape.metaslabs {
@@ -65,13 +65,13 @@ struct Pool {
     shapes: Vec<Shape>,
     forms: SpaceMapFeatures,
     limits: Limits,
-    /// Loads that have begun: the metaslab, where it started, and what the map said, once read.
+    /// Loads that have begun: the metaslab, where it started, and the content of the map, once read.
     loads: Vec<(Arc<Metaslab>, LoadStart, Option<RangeSet>)>,
     store: Shared,
     all: SpaceAllocator,
     ledger: Ledger,
     rng: Rng,
-    /// As the last uberblock has it: the store and what is live.
+    /// State at the last uberblock: the store and the live blocks.
     synced: (Objects, Ledger),
     txg: u64,
 }
@@ -226,7 +226,7 @@ impl Pool {
         }
     }
 
-    /// The machine stops: what is left is what the last uberblock says.
+    /// The machine stops: the state of the last uberblock remains.
     fn crash(&mut self) {
         let (objects, ledger) = self.synced.clone();
         self.store = Shared(std::sync::Arc::new(parking_lot::Mutex::new(objects)));

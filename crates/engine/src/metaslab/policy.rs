@@ -35,7 +35,8 @@ impl Weight {
         Self(u64::from(index + 1) << 48 | count.min((1 << 48) - 1))
     }
 
-    /// Of what a loaded metaslab has free; sizes above what a map's histogram knows count as its last bucket.
+    /// From the free ranges of a loaded metaslab; sizes above the largest bucket of a map's histogram count
+    /// as that bucket.
     pub fn of(free: &SizedRanges, ashift: u32) -> Self {
         let last = BUCKETS + ashift - 1;
         let mut count = 0_u64;
@@ -48,7 +49,7 @@ impl Weight {
         Self::default()
     }
 
-    /// Of a metaslab that is not loaded, from its map's histogram, less what is not to be used yet.
+    /// For a metaslab that is not loaded, from its map's histogram, less space that may not be used yet.
     pub fn of_map(histogram: &[u64; 32], deferred: &[u64; 32], ashift: u32) -> Self {
         for (i, (&n, &not_yet)) in (0..BUCKETS).zip(histogram.iter().zip(deferred)).rev() {
             if n > not_yet {
@@ -58,7 +59,7 @@ impl Weight {
         Self::default()
     }
 
-    /// Of a metaslab with `free` bytes free of which nothing more is known.
+    /// For a metaslab of which only the number of free bytes is known.
     pub fn of_space(free: u64) -> Self {
         free.checked_ilog2().map_or(Self::default(), |index| Self::new(index, 1))
     }
@@ -85,7 +86,8 @@ impl Weight {
 }
 
 /// Where in `free` to put `size` bytes (not 0). Blocks of like alignment lie together and follow one another: `cursor` is
-/// where the last of them ended. A nearly full or much cut metaslab gives the piece that fits best.
+/// where the last of them ended. From a nearly full or much fragmented metaslab, the best fitting piece is
+/// returned.
 #[doc(alias = "metaslab_df_alloc")]
 pub fn dynamic_fit(free: &SizedRanges, cursor: &mut u64, size: u64, capacity: u64) -> Option<u64> {
     let roomy = free.covered() >= capacity / 100 * DF_FREE_PERCENT && free.largest() >= DF_THRESHOLD;
@@ -122,7 +124,7 @@ pub fn add_histogram(head: &mut [u64; 32], of: &[u64; 64], shift: u32) {
         let at = i - from;
         let last = head.len() - 1;
         if let Some(bucket) = head.get_mut(at.min(last)) {
-            // A range of several times what the last bucket means counts as so many.
+            // A range of several times the last bucket's size counts as so many ranges.
             let many =
                 n.checked_shl(u32::try_from(at.saturating_sub(last)).unwrap_or(63)).unwrap_or(u64::MAX);
             *bucket = bucket.saturating_add(many);
@@ -142,7 +144,7 @@ pub fn histogram_of(ranges: impl Iterator<Item = (u64, u64)>) -> [u64; 64] {
     histogram
 }
 
-/// Bytes that a map would take that only says what `free` says.
+/// Bytes of a condensed map: one that describes just `free`.
 #[doc(alias = "space_map_estimate_optimal_size")]
 pub fn condensed_size(free: &SizedRanges, shift: u32, two_words: bool, block_size: u64) -> u64 {
     let mut size = 0_u64;
@@ -162,7 +164,7 @@ pub fn condensed_size(free: &SizedRanges, shift: u32, two_words: bool, block_siz
     }
 }
 
-/// A map of that head is worth to be written anew. What it would take then is `condensed`.
+/// Whether a map with that head is worth condensing; `condensed` is its size afterwards.
 #[doc(alias = "metaslab_should_condense")]
 pub fn should_condense(head: &SpaceMapPhys, condensed: u64, record: u64, nothing_free: bool) -> bool {
     let worth = head.length >= condensed.saturating_mul(CONDENSE_PERCENT) / 100;
@@ -241,8 +243,8 @@ pub fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &Limits) -> u64 {
     most
 }
 
-/// Size of a metaslab, as a shift, for a new vdev of `asize` bytes: 16 to 200 metaslabs of 16 MiB to 16 GiB, 512 MiB
-/// where that gives as many.
+/// Size of a metaslab, as a shift, for a new vdev of `asize` bytes: 16 to 200 metaslabs of 16 MiB to 16 GiB,
+/// 512 MiB where that results in such a number.
 #[doc(alias = "vdev_metaslab_set_size")]
 pub fn metaslab_shift(asize: u64) -> u32 {
     const MIN: u32 = 24;

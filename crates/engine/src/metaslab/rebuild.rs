@@ -1,8 +1,8 @@
-//! An allocator whose knowledge is not from space maps, but from a walk over all blocks.
+//! An allocator built from a walk over all blocks instead of from space maps.
 //!
-//! Every metaslab starts loaded with what the walk left free, and without a map; the array of a vdev's maps is empty. The first sync writes a new map for each
-//! metaslab that is not empty, before the changes of that txg. Nothing that the old maps and logs say counts any more; the caller removes
-//! their objects in the same txg.
+//! Every metaslab starts loaded with the space that the walk left free, and without a map; the array of a
+//! vdev's maps is empty. The first sync writes a new map for each metaslab that is not empty, before the
+//! changes of that txg. The old maps and logs are ignored; the caller removes their objects in the same txg.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl SpaceAllocator {
     /// The allocator of an existing pool in which `found` is allocated, and nothing else.
     ///
     /// # Errors
-    /// When the mapping of a removed vdev, or the map of what a checkpoint keeps, can't be read: these are not derived.
+    /// When the mapping of a removed vdev, or a checkpoint's space map, can't be read: these are not derived.
     pub fn rebuilt(
         mos: &Arc<Objset>,
         tree: &Tree,
@@ -81,7 +81,7 @@ impl SpaceAllocator {
     }
 }
 
-/// A metaslab without a map of which so many bytes are allocated.
+/// A metaslab without a map, with `bytes` bytes allocated.
 fn with_count(bytes: u64) -> SlabRecord {
     let head = SpaceMapPhys { alloc: i64::try_from(bytes).unwrap_or(i64::MAX), ..SpaceMapPhys::default() };
     SlabRecord { map: MapState { head, ..MapState::default() }, ..SlabRecord::default() }

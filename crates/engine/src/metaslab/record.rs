@@ -1,4 +1,4 @@
-//! What the allocator learns of a top-level vdev when it is opened.
+//! The state of a top-level vdev that the allocator reads when the vdev is opened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -28,7 +28,7 @@ pub struct SlabRecord {
     pub map: MapState,
     /// Since when its changes are in logs; 0: it has never been in one.
     pub unflushed_txg: u64,
-    /// What the logs say.
+    /// Its changes in the logs.
     pub change: Change,
 }
 
@@ -37,7 +37,7 @@ pub struct SlabRecord {
 pub struct TopRecord {
     /// The vdev.
     pub top: Arc<Top>,
-    /// What it serves.
+    /// Its allocation class.
     pub bias: AllocBias,
     /// Bytes of a metaslab, as a shift.
     pub metaslab_shift: u32,
@@ -47,7 +47,7 @@ pub struct TopRecord {
     pub array: u64,
     /// Object with the unflushed txgs; 0: to be made when needed.
     pub unflushed_array: u64,
-    /// What the checkpoint keeps; object 0: nothing.
+    /// The checkpoint's space map; object 0: none.
     pub checkpoint: MapState,
     /// The metaslabs, in order.
     pub metaslabs: Vec<SlabRecord>,
@@ -90,7 +90,7 @@ impl TopRecord {
             Self::load(mos, top, config, table, &unflushed).map_err(|e| e.on_vdev(&config.name()))
         };
         let mut all: Vec<Self> = tables.into_iter().map(load).collect::<Result<_>>()?;
-        // What nothing was ever written to has no maps yet, and all of its space.
+        // A vdev that was never written to has no maps yet; all of its space is free.
         let holds = |kind| !matches!(kind, Kind::Hole | Kind::Indirect | Kind::Missing);
         let unused = |c: &&VdevConfig| c.metaslab_array == 0 && c.metaslab_shift != 0 && holds(c.kind);
         for config in tree.config.children.iter().filter(unused) {

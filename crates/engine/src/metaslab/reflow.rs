@@ -12,9 +12,9 @@ impl SpaceAllocator {
         self.vdev(vdev).and_then(|vdev| vdev.slabs.last().map(|slab| slab.end())).unwrap_or(0)
     }
 
-    /// Ranges of a vdev, within `within`, that nothing may be allocated in: what is in use, and what was freed in the last
-    /// txgs. Stops after about `most` bytes; returns the ranges and where the search ended. Loads metaslabs; one that
-    /// cannot be loaded counts as in use.
+    /// Returns ranges of a vdev, within `within`, that are not allocatable: space in use, and space freed in
+    /// the last txgs. Stops after about `most` bytes; returns the ranges and where the search ended. Loads
+    /// metaslabs; one that cannot be loaded counts as in use.
     pub fn not_allocatable(&self, vdev: u64, within: Range<u64>, most: u64) -> (RangeSet, u64) {
         let mut found = RangeSet::new();
         let mut reached = within.start;

@@ -1,11 +1,13 @@
-//! Removed vdevs, and the one that is being removed: what is freed on them is freed where it went, and noted as obsolete.
+//! Removed vdevs, and the one that is being removed: space freed on them is freed at its new place, and
+//! recorded as obsolete.
 //!
 //! A removed vdev has no metaslabs. Each range that loses its last reference is appended to the vdev's obsolete space
 //! map, by which its mapping can be made smaller (`spa::removal::condense`).
 //!
-//! While a vdev is being removed, nothing is allocated on it, and its allocated ranges are copied in ascending order. What
-//! is freed lies before the end of the mapping (it was copied: both places are freed), or behind it (it need not be
-//! copied any more), or partly both. Source: `free_from_removing_vdev`, vdev_removal.c, OpenZFS 2.3.
+//! While a vdev is being removed, nothing is allocated on it, and its allocated ranges are copied in
+//! ascending order. A freed range lies before the end of the mapping (it was copied: both places are freed),
+//! or behind it (it need not be copied any more), or partly both. Source: `free_from_removing_vdev`,
+//! vdev_removal.c, OpenZFS 2.3.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ pub(super) struct Removed {
     pub top: Arc<Top>,
     /// Became obsolete in the syncing txg, not yet written.
     pub freed: Mutex<RangeSet>,
-    /// What is obsolete.
+    /// The obsolete space map.
     pub obsolete: Mutex<MapState>,
     /// Set while the vdev is being removed.
     pub evacuation: Option<Evacuation>,
@@ -46,13 +48,13 @@ pub(super) struct Removed {
 pub(super) struct Evacuation {
     /// Copies made so far.
     pub copies: Mutex<IndirectMapping>,
-    /// What of one metaslab is still to be copied.
+    /// The ranges of one metaslab that are still to be copied.
     pub pending: Mutex<Pending>,
     /// Bytes that were freed before they were copied, since [`SpaceAllocator::take_spared`].
     pub spared: AtomicU64,
 }
 
-/// What is still to be copied of one metaslab.
+/// The ranges of one metaslab that are still to be copied.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// The metaslab to look at next.
@@ -114,8 +116,8 @@ impl SpaceAllocator {
         self.removed.read().contains_key(&u64::from(vdev))
     }
 
-    /// Where the bytes of a removed vdev's DVA are now. `freed`: they are no longer needed, and become obsolete there; of a
-    /// vdev that is being removed, their copies are among what is returned.
+    /// Where the bytes of a removed vdev's DVA are now. `freed`: they are no longer needed, and become
+    /// obsolete there; for a vdev that is being removed, the result includes their copies.
     #[doc(alias("vdev_indirect_remap", "vdev_indirect_mark_obsolete", "free_from_removing_vdev"))]
     pub(super) fn moved(&self, dva: &Dva, freed: bool) -> Result<Vec<Dva>> {
         let noted = freed && self.forms.read().obsolete_counts;

@@ -1,4 +1,4 @@
-//! What the allocator needs of the pool's meta object set: hooks, set by the layer that owns it.
+//! The operations on the pool's MOS that the allocator needs: hooks, set by the layer that owns the MOS.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub enum SpaceObject {
         /// As of a map.
         head: usize,
     },
-    /// What frees of a vdev the pool's checkpoint keeps from reuse: as [`SpaceObject::Map`]; the store notes it in the
-    /// vdev's own ZAP as `com.delphix:pool_checkpoint_sm`.
+    /// Freed space of a vdev that the pool's checkpoint keeps from reuse: as [`SpaceObject::Map`]; the store
+    /// records it in the vdev's own ZAP as `com.delphix:pool_checkpoint_sm`.
     Checkpoint {
         /// The vdev.
         vdev: u64,
@@ -39,8 +39,8 @@ pub enum SpaceObject {
         /// As of a map.
         head: usize,
     },
-    /// What nothing refers to any more on a removed vdev: as [`SpaceObject::Map`]; the store notes it in the vdev's own
-    /// ZAP as `com.delphix:indirect_obsolete_sm`, and the feature `obsolete_counts` counts it.
+    /// Obsolete space of a removed vdev: as [`SpaceObject::Map`]; the store records it in the vdev's own ZAP
+    /// as `com.delphix:indirect_obsolete_sm`, and the feature `obsolete_counts` counts it.
     Obsolete {
         /// The vdev.
         vdev: u64,
@@ -65,7 +65,7 @@ pub enum SpaceObject {
 
 /// Changes space maps in syncing context. Everything happens in the txg that is being synced.
 pub trait SpaceMapStore {
-    /// Makes an object, and notes it where `what` says.
+    /// Creates an object, and records it at the place of `what`.
     fn create(&mut self, what: &SpaceObject) -> Result<u64>;
     /// Opens an object for change.
     fn open(&mut self, object: u64) -> Result<Box<dyn Edit + '_>>;
@@ -75,10 +75,10 @@ pub trait SpaceMapStore {
 
 /// Reads space maps of the open pool, at any time and from any thread.
 pub trait SpaceMapSource: Send + Sync + Debug {
-    /// Gives the first `length` bytes of an object, block by block, the last cut.
+    /// Passes the first `length` bytes of an object to `each`, block by block, the last one truncated.
     ///
     /// # Errors
-    /// What `each` fails with, too.
+    /// Also errors of `each`.
     fn read(&self, object: u64, length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 }
 

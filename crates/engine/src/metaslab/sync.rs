@@ -1,19 +1,21 @@
-//! The allocator in syncing context: what changed in a txg goes into the space maps.
+//! The allocator in syncing context: writes the changes of a txg to the space maps.
 //!
 //! *Classic*: each metaslab's changes are appended to its own map. *Logged*: the changes of all go to one log of the
-//! txg, and some metaslabs each txg are *flushed*: their changes of many txgs go to their own map, and what the logs
-//! say of them is obsolete from then on. Logs older than every metaslab's last flush are freed.
+//! txg, and some metaslabs each txg are *flushed*: their changes of many txgs go to their own map, and their
+//! entries in the logs are obsolete from then on. Logs older than every metaslab's last flush are freed.
 //!
-//! A map that has grown to twice what it needs is *condensed*: written anew from what is known to be free.
+//! A map that has grown to twice the size it needs is *condensed*: rewritten from the known free ranges.
 //!
 //! [`SpaceAllocator::sync`] is called in every pass of a txg, after the objects were written. Writing maps dirties the
 //! meta object set; its blocks need space in the next pass, which goes to the maps in that pass. From pass 2 on, blocks
 //! are rewritten where they are unless they grow, so that a pass comes in which nothing is allocated or freed.
 //!
-//! Within a txg a piece may be allocated and then freed (both are written, in this order), but what is freed is never
-//! allocated again. So the order allocations, frees, next pass is one in which the entries can be replayed.
+//! Within a txg a piece may be allocated and then freed (both are written, in this order), but a freed piece
+//! is never allocated again. So the order allocations, frees, next pass is one in which the entries can be
+//! replayed.
 //!
-//! Only the sync thread comes here. It holds [`SyncState`]'s lock throughout, a metaslab's only to take what it writes.
+//! Only the sync thread runs this code. It holds [`SyncState`]'s lock throughout, a metaslab's only while it
+//! takes the ranges to write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,7 +45,7 @@ impl LogRecord {
     }
 }
 
-/// What the sync thread keeps.
+/// State of the sync thread.
 #[derive(Debug, Default)]
 pub(super) struct SyncState {
     /// Metaslabs that logs speak of, by the txg since when: `(txg, vdev, metaslab)`.
@@ -92,10 +94,11 @@ impl SpaceAllocator {
         names.into_iter().filter(changed).collect()
     }
 
-    /// Writes what changed since the last pass. True when something was written.
+    /// Writes the changes since the last pass. Returns true when something was written.
     ///
     /// # Errors
-    /// What the store fails with; also what [`SpaceAllocator::take_problems`] would give. The pool can't go on then.
+    /// Errors of the store, and those that [`SpaceAllocator::take_problems`] would return. The pool can't
+    /// stay in use then.
     pub fn sync(&self, txg: u64, pass: u64, store: &mut dyn SpaceMapStore) -> Result<bool> {
         if let Some(problem) = self.take_problems().into_iter().next() {
             return Err(problem);
@@ -130,7 +133,8 @@ impl SpaceAllocator {
         run.finish()
     }
 
-    /// After the uberblock of `txg` is on disk: what was freed two txgs ago may be allocated again. May wait for reads.
+    /// After the uberblock of `txg` is on disk: space freed two txgs ago becomes allocatable. May wait for
+    /// reads.
     pub fn sync_done(&self, txg: u64) {
         let mut state = self.sync.lock();
         let mut names = std::mem::take(&mut *self.dirty_slot(txg).lock());
@@ -232,7 +236,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What changed in one metaslab.
+    /// Writes the changes of one metaslab.
     #[doc(alias = "metaslab_sync")]
     fn metaslab(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
         if !slab.lock().has_changes(self.stamp.txg) {
@@ -526,8 +530,8 @@ impl State {
         self.allocated_now += signed(allocated) - signed(freed);
     }
 
-    /// The map's histogram when `freeing` is free too: all that is free, allocatable or not. Without a load it is
-    /// what it was and more.
+    /// The map's histogram with `freeing` counted as free too: all free space, allocatable or not. Without a
+    /// load, `freeing` is added to the old histogram.
     pub(super) fn histogram(&self, freeing: &RangeSet, ashift: u32) -> [u64; 32] {
         if !self.map.has_histogram {
             return [0; 32];
@@ -544,7 +548,8 @@ impl State {
         histogram
     }
 
-    /// The metaslab as it was before this txg: all allocated, but what is free, waits, or was allocated since.
+    /// Appends the metaslab's state before this txg: all is allocated, except space that is free, deferred,
+    /// or was allocated since.
     pub(super) fn whole(&self, slab: &Metaslab, addition: &mut Addition, stamp: Stamp) {
         let unit = (slab.ashift, slab.start);
         let mut rest = RangeSet::new();

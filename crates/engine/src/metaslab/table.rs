@@ -1,4 +1,4 @@
-//! The metaslabs of a top-level vdev, one by one, and what is free in each.
+//! The metaslabs of a top-level vdev, one by one, and the free space in each.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl Metaslabs {
         Ok(table)
     }
 
-    /// What is free in a metaslab: its own map, and the changes that the logs hold.
+    /// Free space of a metaslab: its own map, and the changes that the logs hold.
     pub fn free(&self, metaslab: &Metaslab, change: Option<&Change>) -> Result<RangeSet> {
         let mut free = RangeSet::new();
         free.insert(metaslab.start, metaslab.start.saturating_add(metaslab.size));
@@ -132,7 +132,7 @@ pub fn row(config: &VdevConfig) -> u64 {
     width.and_then(|width| width.checked_shl(config.ashift)).filter(|&row| row > 0).unwrap_or(1)
 }
 
-/// What a vdev serves. Labels name it; the MOS keeps it in the vdev's own ZAP.
+/// Allocation class of a vdev. Labels name it; the MOS keeps it in the vdev's own ZAP.
 pub fn bias(mos: &Arc<Objset>, config: &VdevConfig) -> Result<AllocBias> {
     if config.top_zap == 0 || config.bias == AllocBias::Log {
         return Ok(config.bias);
@@ -147,7 +147,7 @@ pub fn bias(mos: &Arc<Objset>, config: &VdevConfig) -> Result<AllocBias> {
     })
 }
 
-/// The space map of what a checkpoint keeps on the vdev.
+/// The space map of the space that a checkpoint keeps on the vdev.
 pub fn checkpoint(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>> {
     if config.top_zap == 0 {
         return Ok(None);
@@ -156,7 +156,7 @@ pub fn checkpoint(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>>
     Ok(zap.u64(vdev_top::POOL_CHECKPOINT_SM)?.filter(|&number| number != 0))
 }
 
-/// The space map of what nothing refers to any more on a removed vdev.
+/// The obsolete space map of a removed vdev.
 pub fn obsolete(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>> {
     if config.top_zap == 0 {
         return Ok(None);

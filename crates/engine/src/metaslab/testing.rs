@@ -19,7 +19,7 @@ use crate::vdev::raidz::RaidzGeometry;
 use crate::vdev::top::{Layout, Top};
 use zcommon::draid::DraidConfig;
 
-/// What a pool has of space maps.
+/// The space maps of a pool.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Objects {
     objects: BTreeMap<u64, MemObject>,

@@ -1,4 +1,4 @@
-//! What the allocator promises, case by case.
+//! The allocator's guarantees, case by case.
 #![expect(clippy::disallowed_methods, reason = "tests of threads")]
 
 use std::collections::BTreeSet;
@@ -82,7 +82,7 @@ fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
         unload();
     }
     assert_eq!(reads(), before);
-    // What is freed there counts again.
+    // Frees there count again.
     let offset = slabs().next().unwrap().start + 4096;
     all.free(&Dva { vdev: 0, offset, asize: 4096, ..Dva::default() }, 9);
     (9..12).for_each(|txg| sync(&all, &store, txg));
@@ -166,7 +166,8 @@ fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
     assert_eq!(all.class_stats(Class::Normal).space, 64 << 20);
 }
 
-/// What it has goes on, what is new is free, and one that has become big keeps a metaslab for the intent log.
+/// Existing metaslabs stay in use, new ones are free, and a vdev that has become big reserves a metaslab for
+/// the intent log.
 #[test]
 fn a_vdev_grows_by_whole_metaslabs() {
     let store = Shared::default();
@@ -497,7 +498,7 @@ fn a_closed_vdev_gets_nothing() {
     assert_eq!(one(&all, want(128 << 10, 4)).vdev, 0);
 }
 
-/// Figures for those who ask: `cargo test --release -p engine --lib metaslab::tests::speed -- --ignored --nocapture`.
+/// Prints figures: `cargo test --release -p engine --lib metaslab::tests::speed -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

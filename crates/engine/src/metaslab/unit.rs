@@ -1,4 +1,4 @@
-//! One metaslab in core: what of it may be allocated, and what waits on its way there.
+//! One metaslab in core: its allocatable ranges, and those on their way to becoming allocatable.
 //!
 //! ```text
 //!            allocate                     sync(T)
@@ -11,9 +11,10 @@
 //! A piece freed in T is written as free in T, but is given out again only when T + 2 is on disk: the uberblocks
 //! of T - 1 and before may refer to it, and three of them must stay good.
 //!
-//! What is allocatable is kept only while the metaslab is *loaded*. Nothing is allocated from one that is not, but
-//! frees come all the same. A load reads the map without a lock; what became allocatable meanwhile is kept in
-//! `returned` and added at its end. Several loads of one metaslab may run at once: the first to end wins.
+//! The allocatable ranges are kept only while the metaslab is *loaded*. Nothing is allocated from an unloaded
+//! one, but it accepts frees. A load reads the map without a lock; ranges that become allocatable meanwhile
+//! are kept in `returned` and added at its end. Several loads of one metaslab may run at once: the first to
+//! end wins.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -74,10 +75,10 @@ pub(super) struct Metaslab {
     state: Mutex<State>,
 }
 
-/// What changes.
+/// The mutable state.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// What may be allocated, while loaded.
+    /// Allocatable ranges, while loaded.
     pub free: Option<SizedRanges>,
     /// How often it was unloaded: a load that began before that ends in vain.
     epoch: u64,
@@ -97,9 +98,10 @@ pub(super) struct State {
     pub checkpointing: RangeSet,
     /// Freed in that txg and synced.
     pub deferred: Vec<(u64, RangeSet)>,
-    /// What only the logs say.
+    /// Changes that are only in the logs.
     pub unflushed: Change,
-    /// What only the logs said, and is being written to the metaslab's own map in the syncing txg.
+    /// Changes that were only in the logs, and are being written to the metaslab's own map in the syncing
+    /// txg.
     pub flushing: Change,
     /// Since when `unflushed` is only in logs; 0: the metaslab has never been in a log.
     pub unflushed_txg: u64,
@@ -107,7 +109,7 @@ pub(super) struct State {
     pub unflushed_dirty: bool,
     /// Its own map.
     pub map: MapState,
-    /// No map says what is allocated: one is to be written from `free`, which must not be forgotten before.
+    /// No map describes the metaslab: one must be written from `free`, which must not be dropped before.
     pub unwritten: bool,
     /// Bytes of it that are settled: the rest is of the txg that is being synced.
     pub synced_length: u64,
@@ -132,7 +134,7 @@ pub(super) struct Placed {
     pub spent: bool,
 }
 
-/// What a load starts from.
+/// Starting point of a load.
 #[derive(Debug)]
 pub(super) struct LoadStart {
     pub object: u64,
@@ -190,8 +192,8 @@ impl Metaslab {
         self.largest.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// A piece of that length may be there. With `hard` a guess does not rule it out, but what is remembered of an
-    /// unloaded metaslab does: else a full pool reads all maps for each block.
+    /// Whether a piece of that length may be there. With `hard` an estimate does not rule it out, but facts
+    /// remembered of an unloaded metaslab do: else a full pool reads all maps for each block.
     #[doc(alias = "metaslab_should_allocate")]
     pub fn may_hold(&self, size: u64, hard: bool) -> bool {
         if self.unreadable.load(Ordering::Relaxed) {
@@ -292,8 +294,8 @@ impl Metaslab {
         Some(LoadStart { object: state.map.object, length, epoch: state.epoch, changes, not_yet })
     }
 
-    /// Ends a load with what the first bytes of the map say is allocated. In vain, when the metaslab was loaded and
-    /// unloaded meanwhile.
+    /// Ends a load with the ranges that the read part of the map has as allocated. The load is void when the
+    /// metaslab was loaded and unloaded meanwhile.
     pub fn end_load(&self, start: &LoadStart, allocated: Result<&RangeSet>) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -330,8 +332,8 @@ impl Metaslab {
         self.lock().epoch == start.epoch
     }
 
-    /// Forgets what is allocatable, if nothing is being allocated or written: a load takes the settled part of the map,
-    /// and the logs.
+    /// Drops the allocatable ranges, if nothing is being allocated or written: a load reads the settled part
+    /// of the map, and the logs.
     pub fn unload(&self) -> bool {
         let mut state = self.lock();
         let writing = state.synced_length != state.map.head.length;
@@ -353,7 +355,7 @@ impl Metaslab {
         true
     }
 
-    /// Takes back what was allocated in `txg`. What was already written as allocated goes the long way.
+    /// Undoes an allocation of `txg`. Ranges that were already written as allocated become ordinary frees.
     pub fn unallocate(&self, start: u64, end: u64, txg: u64) -> Result<()> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -406,9 +408,8 @@ impl Metaslab {
         Ok(true)
     }
 
-    /// After a synced txg: see the picture above. Gives by how many bytes what is allocated, and what is deferred, has
-    /// grown.
-    /// `trims`: what becomes free is to be trimmed.
+    /// After a synced txg: see the picture above. Returns the growth of the allocated and of the deferred
+    /// bytes. `trims`: ranges that become free are to be trimmed.
     pub fn sync_done(&self, txg: u64, trims: bool) -> (i64, i64) {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -448,7 +449,7 @@ impl Metaslab {
 }
 
 impl State {
-    /// What is allocated in a txg and not yet written.
+    /// Ranges allocated in a txg and not yet written.
     pub fn slot(&mut self, txg: u64) -> &mut RangeSet {
         let [a, b, c, d] = &mut self.allocating;
         match txg & 3 {

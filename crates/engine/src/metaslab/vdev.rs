@@ -1,8 +1,8 @@
 //! A top-level vdev as the allocator sees it: its metaslabs, in one or two groups.
 //!
-//! A group is what one allocation class has of a vdev: all metaslabs, but a big normal vdev keeps one of them for the
-//! intent log. Each group allocates from one metaslab, the *active* one, until that has no more pieces of the kind
-//! for which it was chosen; copies of a block come from another.
+//! A group is the share of one allocation class in a vdev: all metaslabs, except that a big normal vdev
+//! reserves one of them for the intent log. Each group allocates from one metaslab, the *active* one, until
+//! that has no more pieces of the kind for which it was chosen; copies of a block come from another.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -65,14 +65,14 @@ pub(super) struct Vdev {
     pub array: AtomicU64,
     /// Object with the unflushed txgs; 0: none yet.
     pub unflushed_array: AtomicU64,
-    /// What the checkpoint keeps.
+    /// The checkpoint's space map.
     pub checkpoint: Mutex<MapState>,
     /// Nothing is allocated here.
     pub closed: AtomicBool,
     pub deflate_ratio: u64,
 }
 
-/// What a class has of a vdev.
+/// The share of an allocation class in a vdev.
 #[derive(Debug)]
 pub(super) struct Group {
     pub class: Class,
@@ -97,7 +97,7 @@ pub(super) struct Group {
 /// Where a block goes, and the metaslab if it had no changes in the txg before.
 type Piece<'a> = (u64, Option<&'a Metaslab>);
 
-/// What is wanted of a group.
+/// A request to a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Want<'a> {
     pub asize: u64,
@@ -144,8 +144,8 @@ impl Vdev {
         groups
     }
 
-    /// The same with `count` metaslabs, those beyond its own all free. `row` is that of the vdev's draid, else 1. Metaslabs
-    /// are those that it has, so that whoever allocates meanwhile goes on.
+    /// The same with `count` metaslabs, those beyond its own all free. `row` is that of the vdev's draid,
+    /// else 1. Existing metaslabs are shared with the old state, so that concurrent allocations continue.
     #[doc(alias("vdev_expand", "vdev_metaslab_init"))]
     pub fn grown(&self, row: u64, count: u64) -> Self {
         let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);

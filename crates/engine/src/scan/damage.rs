@@ -1,4 +1,5 @@
-//! Damage of what can be derived from the blocks of a pool: space maps, their logs, dedup tables, clone tables.
+//! Damage of structures that can be derived from the blocks of a pool: space maps, their logs, dedup tables,
+//! clone tables.
 //!
 //! Reads each of these objects whole. Nothing else of the pool is read, so it takes seconds also on large pools.
 
@@ -21,7 +22,7 @@ use crate::{brt, ddt};
 /// Most damaged objects that are named.
 const MAX_NAMED: usize = 1 << 12;
 
-/// What is damaged.
+/// The damaged structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// The space maps of a top-level vdev: their array, or all of them.
@@ -39,7 +40,7 @@ pub enum What {
 /// One finding.
 #[derive(Debug, Clone)]
 pub struct Damage {
-    /// What is damaged.
+    /// The damaged structure.
     pub what: What,
     /// Why.
     pub why: Error,
@@ -65,7 +66,7 @@ pub fn which(damage: &[Damage]) -> Which {
     Which { dedup: clones || damage.iter().any(|damage| damage.what == What::Dedup), clones }
 }
 
-/// Reads all that can be derived, and lists what of it is damaged. Ends early when `stop` is set.
+/// Reads all structures that can be derived, and lists the damaged ones. Ends early when `stop` is set.
 pub fn assess(pool: &Pool, stop: &AtomicBool) -> Vec<Damage> {
     let mut found = Found { all: Vec::new(), stop };
     for config in pool.tree().config.children.iter().filter(|config| has_metaslabs(config)) {

@@ -8,7 +8,8 @@
 //! - [`space`]: comparison of each block's locations with the space maps: leaks, double use;
 //! - [`account`]: all of these together;
 //! - `removal`: copies made by a removal in progress;
-//! - [`damage`]: damage of what can be derived from the blocks: space maps, dedup tables, clone tables;
+//! - [`damage`]: damage of structures that can be derived from the blocks: space maps, dedup tables, clone
+//!   tables;
 //! - [`rebuild`]: derives them;
 //! - [`verify`]: reads every block in device order, and reports damage.
 //!

@@ -1,16 +1,18 @@
 //! Derives space maps, dedup tables and clone tables from the blocks of a pool, for [`crate::spa::import_rebuilt`].
 //!
-//! - *Allocated space* is what blocks occupy, what a checkpoint keeps, and copies of a removal in progress.
+//! - *Allocated space* is the space of blocks, the space that a checkpoint keeps, and copies of a removal in
+//!   progress.
 //! - *Dedup entries* follow from block pointers with the dedup bit ([`crate::ddt::rebuild`]).
 //! - *Clone entries*: a block without the dedup bit that is met a second time has another reference.
 //!
 //! The walk takes several passes when the bitmaps of one would be larger than granted. Objects that will be replaced do not
-//! count: their space becomes free, except what a checkpoint refers to.
+//! count: their space becomes free, except blocks that a checkpoint refers to.
 //!
-//! What hangs from an unreadable block is unknown, and its space would be taken for free. The survey fails then, unless the
-//! user accepts that ([`Options::accept`]). In that case all blocks in deadlists and livelists stay allocated, because destroying
-//! a snapshot frees them without reading the tree; they are leaks at worst. The same holds for blocks that an intact dedup table
-//! lists, in every case: a later write could share them.
+//! The blocks below an unreadable block are unknown, and their space would be taken for free. The survey
+//! fails then, unless the user accepts that ([`Options::accept`]). In that case all blocks in deadlists and
+//! livelists stay allocated, because destroying a snapshot frees them without reading the tree; they are
+//! leaks at worst. The same holds for blocks that an intact dedup table lists, in every case: a later write
+//! could share them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +67,7 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// What a survey would do.
+/// The estimated cost of a survey.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Walks over the metadata of the pool.
@@ -104,7 +106,8 @@ fn bound(pool: &Pool, window: u64) -> u64 {
 /// Walks the pool.
 ///
 /// # Errors
-/// `Interrupted` when stopped; `Corrupt` with the places of unreadable blocks; `Unsupported` for what cannot be derived.
+/// `Interrupted` when stopped; `Corrupt` with the places of unreadable blocks; `Unsupported` for structures
+/// that cannot be derived.
 pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Derived> {
     let replaced = Replaced::find(pool, options.which)?;
     let shape = SpaceMaps::shape(pool)?;
@@ -156,7 +159,7 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
     Ok(all)
 }
 
-/// Claims the copies that the removal of a vdev has made of what is in use there.
+/// Claims the copies that the removal of a vdev has made of its blocks in use.
 fn copies(
     pool: &Pool,
     space: &mut SpaceCheck<'_>,
@@ -198,7 +201,7 @@ impl Walk<'_, '_> {
         at.objset == 0 && self.replaced.objects.contains(&at.object)
     }
 
-    /// Claims what stays allocated though no tree refers to it.
+    /// Claims space that stays allocated though no tree refers to it.
     fn also(&mut self, pool: &Pool, options: &Options<'_>) -> Result<()> {
         let mut maps = SpaceMaps::shape(pool)?;
         maps.checkpointed(pool, &mut |vdev, start, end| self.space.claim_moved(vdev, start, end - start));

@@ -197,7 +197,7 @@ impl<'p> SpaceCheck<'p> {
         Self { pool, clones, tops, compares: true, findings, notes: Vec::new() }
     }
 
-    /// A pass that only gathers what is in use; the space maps are not read.
+    /// A pass that only gathers the space in use; the space maps are not read.
     pub fn blank(pool: &'p Pool, shape: &SpaceMaps, window: &Window) -> Self {
         let mut tops = BTreeMap::new();
         for top in &shape.tops {
@@ -223,7 +223,7 @@ impl<'p> SpaceCheck<'p> {
         bp.dva(0).is_some_and(|dva| self.clones.references(&dva) > 0)
     }
 
-    /// What is in use in each metaslab of the window, by vdev.
+    /// The space in use in each metaslab of the window, by vdev.
     pub fn used(&self, shape: &SpaceMaps, window: &Window) -> BTreeMap<u64, Vec<RangeSet>> {
         let mut all = BTreeMap::new();
         for top in &shape.tops {

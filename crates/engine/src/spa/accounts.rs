@@ -2,17 +2,18 @@
 //! or the features that count them later.
 //!
 //! ```text
-//!  every object is touched ─▶ its dnode is written, flagged as counted, and what it adds goes into the accounts
-//!                             (`sa::usage`) ─▶ all that is on disk ─▶ the object set says that it is complete
+//!  every object is touched ─▶ its dnode is written, flagged as counted, and its usage goes into the accounts
+//!  (`sa::usage`) ─▶ all that is on disk ─▶ the object set says that it is complete
 //! ```
 //!
-//! An object that was counted for its owners' bytes before adds nothing there, but is one object more. For projects,
-//! too, only what changes after their accounts began is counted, as OpenZFS does it: what project 0 has may get less
-//! than nothing (kept as a word that wraps) when files leave it.
+//! An object whose bytes were already counted for its owners adds no bytes, but one object. For projects, as
+//! in OpenZFS, only changes after their accounts began are counted: the usage of project 0 may become
+//! negative (kept as a word that wraps) when files leave it.
 //!
-//! Crash argument: a dnode's flags and the accounts are written by one group, so after a power cut the accounts are
-//! right for exactly the dnodes that are flagged. The flag of the object set comes with a later group than the last
-//! of them. While it is missing, the next mount begins again; objects that are flagged then change nothing.
+//! Crash argument: a dnode's flags and the accounts are written in one txg, so after a power cut the accounts
+//! are right for exactly the dnodes that are flagged. The flag of the object set is set in a later txg than
+//! the last of them. While it is missing, the next mount begins again; objects that are flagged then change
+//! nothing.
 //!
 //! Source: `dmu_objset_space_upgrade`, `dmu_objset_id_quota_upgrade_cb`, dmu_objset.c; OpenZFS 2.3.
 
@@ -30,7 +31,7 @@ use crate::error::{Kind, Result};
 const BATCH: usize = 64;
 
 impl Spa {
-    /// What could be counted in a file system and is not yet, as flags of its object set.
+    /// Returns the kinds of accounts that a file system could have and lacks, as flags of its object set.
     #[doc(alias("dmu_objset_userobjspace_upgradable", "dmu_objset_projectquota_upgradable"))]
     pub fn uncounted(&self, dataset: &LiveDataset) -> ObjsetFlags {
         match dataset.objset.objset_type() {
@@ -39,8 +40,9 @@ impl Spa {
         }
     }
 
-    /// Puts what is in a file system into the accounts that it lacks, and waits until that is on disk. Others may use
-    /// it meanwhile. `stop` ends it early; it can be begun again. False: it was stopped.
+    /// Counts a file system's objects in the accounts that it lacks, and waits until these are on disk. The
+    /// file system stays usable meanwhile. `stop` ends it early; it can be restarted. Returns false when it
+    /// was stopped.
     #[doc(alias("dmu_objset_userspace_upgrade", "dmu_objset_id_quota_upgrade"))]
     pub fn begin_accounts(&self, dataset: &LiveDataset, stop: &AtomicBool) -> Result<bool> {
         let _alone = dataset.counting.lock();
@@ -48,7 +50,7 @@ impl Spa {
         if flags == ObjsetFlags::default() {
             return Ok(true);
         }
-        // What is written from here on is flagged, whenever the dataset was opened.
+        // Dnodes written from here on are flagged, no matter when the dataset was opened.
         let view = self.datasets.view();
         dataset.objset.set_policy(policy(&view, self, view.dataset(dataset.number)?.dir_obj)?);
         let mut objects = dataset.objset.view().objects();

@@ -1,4 +1,4 @@
-//! Background activities: what a pool does besides serving its users, such as freeing, growth, resilver and scrub.
+//! Background activities of a pool, such as freeing, growth, resilver and scrub.
 //!
 //! An activity has up to two sides, and each method has a default that does nothing:
 //!
@@ -19,9 +19,10 @@
 //! To add one: a struct with interior state, `impl Activity`, a field of `Spa`, a line in `Spa::new`; if the state is kept
 //! on disk, a call at import that loads it and calls [`Spa::start_steps`] where steps are left.
 //!
-//! Crash safety: what an activity has done becomes durable with a txg. `sync` stores progress in the same txg as the work
-//! that it describes. `step` may only write to devices what is harmless without its record (free space, repairs, copies
-//! that nothing refers to), and publishes its progress through a later `sync`.
+//! Crash safety: the progress of an activity becomes durable with a txg. `sync` stores progress in the same
+//! txg as the work that it describes. `step` may only do device writes that are harmless without their record
+//! (to free space, repairs, copies that nothing refers to), and publishes its progress through a later
+//! `sync`.
 //!
 //! Lock order: an activity's locks are leaf locks and are not held while it waits for a txg or a device.
 //!
@@ -78,7 +79,7 @@ pub enum Pace {
     ByStep,
 }
 
-/// What a step leaves.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Another step can be done at once.
@@ -99,7 +100,7 @@ pub trait Activity: Send + Sync + std::fmt::Debug {
     /// Does a bounded part in syncing context.
     ///
     /// # Errors
-    /// Only what must suspend the pool: the MOS cannot be read or written.
+    /// Only errors that must suspend the pool: the MOS cannot be read or written.
     fn sync(&self, _: &Spa, _: &Tx, _: Moment) -> Result<()> {
         Ok(())
     }
@@ -197,7 +198,7 @@ impl Activities {
         Self { all, steps: Arc::default() }
     }
 
-    /// Whether activities are under way that end soon: what waits for space may wait for them.
+    /// Whether activities are under way that end soon: callers that wait for space may wait for them.
     pub(super) fn are_draining(&self) -> bool {
         self.steps.urgent.load(Ordering::Acquire) > 0
     }
@@ -207,7 +208,7 @@ impl Activities {
         self.steps.count.load(Ordering::Acquire) > 0
     }
 
-    /// Ends the threads after the steps under way; what is left is found again at the next import or mount.
+    /// Ends the threads after the steps under way; remaining work is found again at the next import or mount.
     pub(super) fn end(&self) {
         self.steps.ended.store(true, Ordering::Release);
         self.steps.added.notify_all();

@@ -1,7 +1,7 @@
-//! What administrators do to a whole pool: add devices, change its guid, enable features, destroy it.
+//! Administrative operations on a whole pool: add devices, change its guid, enable features, destroy it.
 //!
-//! Each runs in syncing context, so that the labels of its group say it. A crash before leaves the pool as it was;
-//! devices that were labelled for nothing belong to no pool, because their labels have txg 0.
+//! Each runs in syncing context, so that the labels of its txg have the result. A crash before leaves the
+//! pool as it was; devices that were already labelled belong to no pool, because their labels have txg 0.
 
 use nvpair::NvValue;
 use zcommon::features::Feature;
@@ -78,7 +78,7 @@ impl Spa {
             let bias = self.pool.tree().top(id).map(|top| top.bias);
             bias == Some(AllocBias::Normal) && top.u64("is_log").unwrap_or(0) == 0
         });
-        // What a removed log left has none.
+        // Holes of removed logs have none.
         let mut ashifts = ordinary.filter_map(|top| top.u64("ashift")).filter(|ashift| *ashift != 0);
         let first = ashifts.next()?;
         ashifts.all(|ashift| ashift == first).then_some(first)
@@ -110,7 +110,7 @@ impl Spa {
     /// Writes everything, says in the labels that the pool is exported, and stops.
     ///
     /// # Errors
-    /// Why the last group could not be written; the pool is then as a crash would leave it.
+    /// When the last txg could not be written; the pool is then as a crash would leave it.
     #[doc(alias = "spa_export")]
     pub fn export(&self) -> Result<()> {
         self.close_as(PoolState::Exported)

@@ -27,7 +27,7 @@ use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::{AllocBias, VdevConfig};
 
-/// What a top-level vdev has that its successor in that place takes over.
+/// Entries of a top-level vdev that its successor in that place takes over.
 const OF_TOP: [&str; 9] = [
     "metaslab_array",
     "metaslab_shift",
@@ -59,7 +59,7 @@ pub enum NewDevice {
     },
 }
 
-/// What is to be attached to what.
+/// Parameters of an attach.
 #[derive(Debug, Clone)]
 pub struct Attach {
     /// Guid of the leaf (or raidz) that the device is attached to.
@@ -322,7 +322,7 @@ fn put_above(old: &mut NvList, kind: &str, guid: u64, new: &NvList) {
     *old = above;
 }
 
-/// Moves what only a top-level vdev has.
+/// Moves the entries that only a top-level vdev has.
 #[doc(alias = "vdev_top_transfer")]
 pub(super) fn move_top(from: &mut NvList, to: &mut NvList) {
     for key in OF_TOP {

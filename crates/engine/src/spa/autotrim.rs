@@ -1,8 +1,9 @@
 //! `autotrim=on`: devices are told of space soon after it was freed.
 //!
-//! The allocator notes what becomes free ([`crate::metaslab`]). Every `zfs_trim_txg_batch` txgs these ranges are lent and
-//! trimmed on all leaves of their vdev, but for ranges that are too short, and leaves that `zpool trim` works on. Nothing of
-//! this is kept on disk: what a crash or an export leaves untrimmed is left to `zpool trim`.
+//! The allocator records ranges that become free ([`crate::metaslab`]). Every `zfs_trim_txg_batch` txgs these
+//! ranges are lent and trimmed on all leaves of their vdev, except ranges that are too short, and leaves that
+//! `zpool trim` works on. Nothing of this is kept on disk: ranges left untrimmed by a crash or an export are
+//! left to `zpool trim`.
 //!
 //! Source: `vdev_autotrim_thread`, OpenZFS 2.4.
 
@@ -62,7 +63,7 @@ impl Activity for Autotrim {
     }
 }
 
-/// Trims what was freed on a vdev.
+/// Trims the freed ranges of a vdev.
 fn trim(spa: &Spa, top: &Top) {
     let least = spa.limits().get(Limit::TrimExtentMin);
     let leaves = top.leaves().filter(|leaf| leaf.is_writable());

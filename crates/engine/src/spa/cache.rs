@@ -1,7 +1,7 @@
 //! The cache devices of a pool that is being written: which ones there are, and the thread that feeds them.
 //!
-//! The devices themselves are [`crate::arc::l2arc`]'s. They are no part of the vdev tree: nothing that happens to one of
-//! them changes what the pool may do. The feeding is an activity whose steps never wait for a cache device; it begins with
+//! The devices themselves are [`crate::arc::l2arc`]'s. They are no part of the vdev tree: their failures do
+//! not affect the pool. The feeding is an activity whose steps never wait for a cache device; it begins with
 //! the first device and ends with the last.
 //!
 //! Differs from OpenZFS: a pool that is imported read-only does not use its cache devices.
@@ -23,7 +23,8 @@ use crate::error::Result;
 use crate::vdev::leaf::Leaf;
 use crate::zio::stored::StoredCache;
 
-/// The property that tells what cache devices may have of a dataset, and its values (`ZFS_CACHE_*`).
+/// The property that selects the blocks of a dataset that cache devices may hold, and its values
+/// (`ZFS_CACHE_*`).
 const SECONDARYCACHE: &str = "secondarycache";
 const NONE: u64 = 0;
 const METADATA: u64 = 1;

@@ -32,7 +32,7 @@ use crate::zap::Value;
 /// Bytes of memory that a byte of a checkpoint space map takes while it is discarded.
 const MEMORY_PER_BYTE: u64 = 8;
 
-/// What a pool's checkpoint is doing.
+/// State of a pool's checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "checkpoint_state_t")]
 pub enum CheckpointState {
@@ -72,7 +72,7 @@ impl Activity for Discarding {
 }
 
 impl Spa {
-    /// What the checkpoint is doing.
+    /// Returns the state of the checkpoint.
     ///
     /// # Errors
     /// When the MOS cannot be read.
@@ -136,7 +136,7 @@ impl Spa {
         self.log("spa checkpoint", "", 0, &what, tx)
     }
 
-    /// Gives up the checkpoint. Returns when that is on disk; the space that it kept becomes free bit by bit.
+    /// Discards the checkpoint. Returns when that is on disk; the space that it kept becomes free gradually.
     ///
     /// # Errors
     /// `NotFound` when there is none, `Busy` when it is being discarded.
@@ -163,7 +163,7 @@ impl Spa {
         self.discarding.active.load(Ordering::Acquire).then(|| self.space.checkpoint_space())
     }
 
-    /// Goes on with what an earlier import began to discard.
+    /// Continues a discard that an earlier import began.
     pub(super) fn discard_at_import(&self) -> Result<()> {
         let discarding = self.checkpoint_state()? == CheckpointState::Discarding;
         self.discarding.active.store(discarding, Ordering::Release);

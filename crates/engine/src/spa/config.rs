@@ -42,13 +42,13 @@ impl PoolConfig {
             hostid: list.u64("hostid").unwrap_or(0),
             hostname: text("hostname").unwrap_or_default(),
             features_for_read: Vec::new(),
-            // Only the import that wrote it knows what to do with it.
+            // Only the import that wrote it can use it.
             split: None,
         };
         Ok(Self { facts, root: root.clone(), dirty: false })
     }
 
-    /// What is not about vdevs.
+    /// The entries that are not about vdevs.
     pub fn facts(&self) -> &PoolFacts {
         &self.facts
     }
@@ -76,7 +76,7 @@ impl PoolConfig {
         self.dirty
     }
 
-    /// The disk has it all; gives whether it was dirty.
+    /// Marks the configuration as written; returns whether it was dirty.
     pub fn clean(&mut self) -> bool {
         std::mem::take(&mut self.dirty)
     }

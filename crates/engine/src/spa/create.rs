@@ -1,7 +1,7 @@
 //! Making a pool.
 //!
-//! Labels come first, with txg 0: they count for nothing. The first group (txg 4) writes the MOS and, last, labels
-//! and uberblock that count. A crash before that leaves devices that belong to no pool.
+//! Labels come first, with txg 0, so that they are ignored. The first txg (4) writes the MOS and, last,
+//! labels and uberblock that count. A crash before that leaves devices that belong to no pool.
 //!
 //! Source: `spa_create`, `dsl_pool_create`, OpenZFS 2.3; the content of the MOS directory as its pools have it.
 
@@ -192,14 +192,14 @@ pub(super) fn label_leaves(
     Ok(())
 }
 
-/// Bytes of the smallest allocation. What a removed log leaves has no sectors.
+/// Bytes of the smallest allocation. Holes of removed logs have no sectors.
 #[doc(alias = "spa_min_alloc")]
 pub(super) fn min_alloc(tree: &Tree) -> u64 {
     let shifts = tree.tops().map(|top| top.ashift).filter(|shift| *shift >= MIN_BLOCK_SHIFT);
     1 << shifts.min().unwrap_or(MIN_BLOCK_SHIFT)
 }
 
-/// What the space maps may use.
+/// Features that the space maps may use.
 pub(super) fn forms(features: &[Feature]) -> SpaceMapFeatures {
     let has = |feature| features.contains(&feature);
     SpaceMapFeatures {
@@ -276,7 +276,7 @@ pub(super) fn all_vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, tx: &Tx) -> Result
 }
 
 /// A ZAP for the root (`of_root`: if the pool has such), each top-level vdev and each leaf that has none; vdevs
-/// that were removed need none. `class` says what a top-level vdev serves.
+/// that were removed need none. `class` returns the allocation class of a top-level vdev.
 #[doc(alias = "vdev_construct_zaps")]
 pub(super) fn vdev_zaps(
     env: &Env,

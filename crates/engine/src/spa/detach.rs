@@ -5,8 +5,8 @@
 //! a leaf that was away when it happened still name the same top-level vdev.
 //!
 //! A `replacing` vdev is dissolved when its newest leaf lacks nothing; so is a `spare` whose original has come back or was
-//! replaced. Both are looked for at the start of every txg ([`Pairs`]): what a resilver has written is on disk with the
-//! txg before, so that the old leaf's label may go.
+//! replaced. Both are looked for at the start of every txg ([`Pairs`]): a resilver's writes are on disk with
+//! the txg before, so the old leaf's label may be cleared.
 //!
 //! Crash safety is that of [`super::vdev_change`].
 //!
@@ -39,7 +39,7 @@ pub(super) struct Pairs {
     refused: AtomicBool,
 }
 
-/// The configuration without a leaf, and what else the edit means.
+/// The configuration without a leaf, and other consequences of the edit.
 struct Without {
     root: NvList,
     /// New guid and old guid of leaves whose guid or path changes.
@@ -107,7 +107,7 @@ impl Spa {
             self.unlist_spare(spare, tx)?;
         }
         if let Some(top) = top.filter(|_| self.expands_by_itself()) {
-            // What can't grow stays as it is.
+            // A vdev that can't grow stays as it is.
             let _ = self.grow(&[top], tx);
         }
         self.spares_wanted();
@@ -211,7 +211,7 @@ impl Spa {
         (is_whole(new) && old.kind.is_leaf()).then_some(old.guid)
     }
 
-    /// Whether a device is being replaced: what `zpool wait -t replace` waits for.
+    /// Whether a device is being replaced; `zpool wait -t replace` waits for the end of it.
     #[doc(alias("spa_vdev_replace_in_progress", "ZPOOL_WAIT_REPLACE"))]
     pub fn is_replacing(&self) -> bool {
         let tree = self.pool.zio.tree();
@@ -248,7 +248,7 @@ pub(super) fn leave_mirror(mirror: &mut NvList, leaf: u64, renamed: &mut Vec<(u6
     close_ranks(mirror, children, (true, false), renamed);
 }
 
-/// What becomes of a vdev whose `children` are left.
+/// Collapses a vdev whose `children` are left.
 fn close_ranks(
     parent: &mut NvList,
     mut children: Vec<NvList>,

@@ -1,7 +1,7 @@
-//! What administrators do to single devices: take them out of use, bring them back, forget their errors.
+//! Administrative operations on single devices: take them out of use, bring them back, clear their errors.
 //!
-//! A device that was out of use lacks what was written meanwhile; its DTL knows, and reads pass it by for that. A
-//! resilver then begins by itself ([`super::scrub`]).
+//! A device that was out of use lacks the writes of that time; its DTL records them, and reads of such blocks
+//! skip the device. A resilver then begins by itself ([`super::scrub`]).
 
 use std::sync::Arc;
 
@@ -71,9 +71,9 @@ impl Spa {
         })
     }
 
-    /// Brings a device back that was out of use, with what was found in its place; how it is then. A faulted one stays
-    /// so, until its errors are cleared. All devices of its top-level vdev are measured again; to `expand`, what this one
-    /// has gained counts from now on.
+    /// Brings a device back that was out of use, reopened as `reopened`; returns its health. A faulted one
+    /// stays so, until its errors are cleared. All devices of its top-level vdev are measured again; with
+    /// `expand`, this device's full size is used from now on.
     #[doc(alias = "vdev_online")]
     pub fn online(&self, guid: u64, reopened: Option<Reopened>, expand: bool) -> Result<Health> {
         self.sync_task(move |spa, tx| {
@@ -112,8 +112,8 @@ impl Spa {
         })
     }
 
-    /// Forgets the errors of devices. Those that were given up on come with what was found in their place; those that
-    /// are offline stay so.
+    /// Clears the errors of devices. Faulted or absent ones are passed with the devices reopened in their
+    /// place; those that are offline stay so.
     #[doc(alias = "vdev_clear")]
     pub fn clear(&self, devices: Vec<(u64, Option<Reopened>)>) -> Result<()> {
         for (guid, _) in &devices {

@@ -1,8 +1,8 @@
-//! What leaves lack, written into the MOS with the group that they missed it in.
+//! DTLs of leaves, written to the MOS in the txg whose writes they missed.
 //!
-//! Each leaf with a DTL has a space map whose "offsets" are transaction groups; its number stands in the leaf's
-//! configuration. The map is short and is written anew whenever it changes. Writes of the map may be missed by the
-//! same leaf, but only in the same txg, so this comes to an end.
+//! Each leaf with a DTL has a space map whose "offsets" are txgs; its number stands in the leaf's
+//! configuration. The map is short and is written anew whenever it changes. Writes of the map may be missed
+//! by the same leaf, but only in the same txg, so this comes to an end.
 //!
 //! Format source: `vdev_dtl_sync`, vdev.c, OpenZFS 2.3.
 

@@ -5,8 +5,9 @@
 //!  task: mark as inconsistent ─▶ objects are freed in open context, a bounded piece in each transaction ─▶ task: destroy
 //! ```
 //!
-//! Crash points: after the mark the dataset is never mounted, received into or replayed again, and an import destroys what is left of
-//! it ([`Spa::destroy_inconsistent`]). What was freed by then is gone with the txg that freed it, accounts included.
+//! Crash points: after the mark the dataset is never mounted, received into or replayed again, and an import
+//! destroys the rest of it ([`Spa::destroy_inconsistent`]). Blocks freed by then were removed by the txg that
+//! freed them, accounts included.
 //!
 //! A rollback and a receive into an existing dataset do the same with the previous content, which a hidden clone has by then
 //! ([`Spa::dsl_task`]); so does a receive that is given up.
@@ -31,7 +32,8 @@ impl Spa {
     /// Destroys the file system or volume `name`, which has neither snapshots nor children.
     ///
     /// # Errors
-    /// As [`crate::dsl::write::Tasks::destroy`]. What is freed before an error is gone; the dataset stays inconsistent.
+    /// As [`crate::dsl::write::Tasks::destroy`]. Blocks freed before an error are lost; the dataset stays
+    /// inconsistent.
     #[doc(alias = "dsl_destroy_head")]
     pub fn destroy_head(&self, name: &str) -> Result<()> {
         loop {
@@ -47,7 +49,7 @@ impl Spa {
     /// that is on disk. Objects that are as the origin of a clone has them stay.
     ///
     /// # Errors
-    /// What can't be read or written.
+    /// When something can't be read or written.
     #[doc(alias = "dmu_free_long_object")]
     pub fn free_contents(&self, number: u64) -> Result<()> {
         let live = match self.datasets.open(self, number) {
@@ -70,8 +72,8 @@ impl Spa {
         self.sync()
     }
 
-    /// Empties and destroys the heads that tasks replaced. While the pool is suspended they wait for the next task; what else fails is
-    /// left to the next import.
+    /// Empties and destroys the heads that tasks replaced. While the pool is suspended they wait for the next
+    /// task; other failures are left to the next import.
     pub(super) fn destroy_replaced(&self) {
         for number in self.datasets.take_replaced() {
             let emptied = self.free_contents(number);

@@ -1,7 +1,7 @@
-//! What happened to the pool, as `zpool events` tells it: a bounded list in memory, the oldest forgotten first.
+//! The pool's events, as `zpool events` shows them: a bounded list in memory that drops the oldest first.
 //!
-//! Each event has a class (`sysevent.fs.zfs.config_sync`, `ereport.fs.zfs.checksum`), a payload as OpenZFS gives it, the
-//! time and a number that grows by one. Source: fm.c, spa_event_create (spa.c), OpenZFS 2.3.
+//! Each event has a class (`sysevent.fs.zfs.config_sync`, `ereport.fs.zfs.checksum`), a payload as in
+//! OpenZFS, the time and a number that grows by one. Source: fm.c, spa_event_create (spa.c), OpenZFS 2.3.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub struct Event {
     pub eid: u64,
     /// Seconds since 1970, nanoseconds.
     pub time: (i64, i64),
-    /// What it is: `sysevent.fs.zfs.history_event`.
+    /// Its class, such as `sysevent.fs.zfs.history_event`.
     pub class: String,
     /// All that `zpool events -v` prints, class, time and number included.
     pub payload: NvList,
@@ -39,7 +39,7 @@ struct State {
     newest: u64,
 }
 
-/// The events of a pool. Whoever holds them may go on reading when the pool is gone.
+/// The events of a pool. They stay readable after the pool is gone.
 #[derive(Debug, Default)]
 pub struct Events {
     state: Mutex<State>,
@@ -84,12 +84,13 @@ impl Events {
 }
 
 impl Spa {
-    /// What happened to the pool since it was opened.
+    /// Returns the pool's events since it was opened.
     pub fn events(&self) -> &std::sync::Arc<Events> {
         &self.events
     }
 
-    /// What every event says of the pool. Takes no lock: reads under any lock may have something to tell.
+    /// Returns an event with the entries that describe the pool. Takes no lock: reads under any lock may post
+    /// events.
     pub(super) fn event_of(&self, class: &str, state: PoolState) -> NvList {
         let mut list = NvList::new();
         list.add("version", NvValue::Uint8(0)).add("class", class);

@@ -1,6 +1,7 @@
-//! What reads found wrong: told as events, and, where no good bytes were left, written into the pool's error log.
+//! Damage found by reads: posted as events, and written to the pool's error log where no good bytes were
+//! left.
 //!
-//! The log of errors since the last scrub takes them, with the next group. Rotating the logs is a scrub's business.
+//! The log of errors since the last scrub takes them, with the next txg. A scrub rotates the logs.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -25,7 +26,7 @@ use crate::vdev::plan::Fault;
 use crate::zap::Value;
 use crate::zio::{Damage, FaultSink};
 
-/// Errors that wait to be written; what comes on top is found again by the next scrub.
+/// Maximum errors that wait to be written; the next scrub finds further ones again.
 const MAX_LOST: usize = 1 << 16;
 
 /// An error's number is the time, and the format of the number.
@@ -50,7 +51,7 @@ impl Activity for Lost {
     }
 }
 
-/// Tells a pool what its reads find.
+/// Reports to a pool the damage that its reads find.
 #[derive(Debug)]
 struct Sink(Weak<Spa>);
 
@@ -76,7 +77,7 @@ fn block(list: &mut NvList, bp: &Blkptr, at: Bookmark) {
     list.add("zio_level", NvValue::Int64(at.level)).add("zio_blkid", at.blkid);
 }
 
-/// What an event says of the device that it is about.
+/// Adds the entries that describe the device of an event.
 fn device(list: &mut NvList, leaf: &Leaf) {
     list.add("vdev_guid", leaf.guid).add("vdev_path", leaf.path.as_str());
     let counts = leaf.errors.counts();
@@ -98,7 +99,7 @@ impl Spa {
         self.events.post(&self.pool.env, class.to_owned(), list);
     }
 
-    /// What every report of an error says: of the pool, and of the device if there is one.
+    /// Returns an ereport with the entries that describe the pool, and the device if there is one.
     #[doc(alias = "fm_ereport_set")]
     fn ereport(&self, class: &str, leaf: Option<&Leaf>) -> NvList {
         let mut detector = NvList::new();
@@ -204,7 +205,7 @@ impl Spa {
         waiting.into_iter().map(named).collect()
     }
 
-    /// Writes what waits into the log.
+    /// Writes the waiting errors to the log.
     #[doc(alias = "spa_errlog_sync")]
     fn sync_errlog(&self, tx: &Tx) -> Result<()> {
         let at = self.datasets.at(tx, self);
@@ -214,7 +215,7 @@ impl Spa {
         if waiting.is_empty() {
             return Ok(());
         }
-        // What a scan finds belongs to that scan; its end makes its log the last one.
+        // Errors found during a scan belong to that scan; its end makes its log the last one.
         let name = if self.is_scanning() { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST };
         let log = match at.zap_word(MOS_DIRECTORY_OBJECT, name)?.filter(|&number| number != 0) {
             Some(log) => log,
@@ -248,7 +249,7 @@ impl Spa {
     }
 }
 
-/// The head of the dataset that `objset` belongs to; itself for the MOS and for what can't be read.
+/// The head of the dataset that `objset` belongs to; itself for the MOS and for datasets that can't be read.
 fn head_of(at: &MosView<'_>, objset: u64) -> u64 {
     let dir = at.dataset(objset).and_then(|dataset| at.dir(dataset.dir_obj));
     dir.map_or(objset, |dir| dir.head_dataset_obj)

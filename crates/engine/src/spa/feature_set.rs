@@ -1,7 +1,7 @@
 //! The features of a pool that is being written: enabling them and counting their use.
 //!
-//! Changes are made in syncing context and reach the disk with that group, together with what made them
-//! necessary. Source: zfeature.c, OpenZFS 2.3 (`feature_sync`, `feature_enable_sync`).
+//! Changes are made in syncing context and reach the disk in that txg, together with the change that made
+//! them necessary. Source: zfeature.c, OpenZFS 2.3 (`feature_sync`, `feature_enable_sync`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::zap::{NewZap, Zap, ZapEdit};
 #[doc(alias = "DMU_OTN_ZAP_METADATA")]
 pub(super) const ZAP_METADATA: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
 
-/// The ZAPs that say what is enabled.
+/// The ZAPs of enabled features.
 #[derive(Debug, Clone, Copy, Default)]
 struct Numbers {
     for_read: u64,
@@ -68,7 +68,7 @@ impl FeatureSet {
         Self { mos: Arc::clone(mos), state: Mutex::default() }
     }
 
-    /// In a new pool of version 5000: makes the ZAPs and enables `wanted` with what they depend on.
+    /// In a new pool of version 5000: creates the ZAPs and enables `wanted` with their dependencies.
     #[doc(alias = "spa_feature_create_zap_objects")]
     pub fn create(&self, wanted: &[Feature], salt: u64, tx: &Tx) -> Result<()> {
         let mos = &self.mos;
@@ -104,7 +104,7 @@ impl FeatureSet {
         self.state.lock().counts.get(&feature).copied().unwrap_or(0)
     }
 
-    /// Guids of features in use that must be known to find the MOS: what labels name.
+    /// Guids of features in use that a reader must know to find the MOS; labels list them.
     pub fn in_labels(&self) -> Vec<&'static str> {
         let state = self.state.lock();
         let of_mos = |f: &Feature| f.info().flags.contains(FeatureFlags::MOS);

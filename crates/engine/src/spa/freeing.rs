@@ -1,5 +1,5 @@
-//! Freeing what destroyed datasets and snapshots leave behind, a bounded number of blocks in each txg
-//! ([`crate::dsl::write::freeing`]).
+//! Freeing the blocks that destroyed datasets and snapshots leave behind, a bounded number of blocks in each
+//! txg ([`crate::dsl::write::freeing`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,26 +1,28 @@
 //! Vdevs that grow because their devices did.
 //!
 //! A device is measured when it is opened, and when an administrator brings it online, opens the pool's devices anew or
-//! sets `autoexpand`; with `autoexpand=on` also every few seconds. What it has gained does not *count* before somebody
-//! says so: `zpool online -e` for that one device, `autoexpand=on` for all. A top-level vdev has the size that its
-//! devices' counted bytes give, and more metaslabs when that is a whole one more. The difference of what all devices have
-//! to what counts is what `EXPANDSZ` shows. Nothing ever shrinks: a device that has less than its vdev needs is not
-//! opened, and one that becomes smaller while it is in use fails what is asked of its end.
+//! sets `autoexpand`; with `autoexpand=on` also every few seconds. Its new space does not *count* before
+//! `zpool online -e` (for that one device) or `autoexpand=on` (for all) releases it. The size of a top-level
+//! vdev follows from its devices' counted bytes, and it gains metaslabs when there is room for a whole one
+//! more. `EXPANDSZ` shows the difference between the devices' full sizes and the counted ones. Nothing ever
+//! shrinks: a device that has less than its vdev needs is not opened, and one that becomes smaller while it
+//! is in use fails requests at its end.
 //!
-//! All of this happens in syncing context, in a group `n`. Why power may be lost at any moment:
-//! - The labels at a grown device's end are written first by the sync of `n`, elsewhere than those before. Whatever is
-//!   lost of them, the first two labels are in their place, written one before and one after the uberblock
+//! All of this happens in syncing context, in a txg `n`. Why power may be lost at any moment:
+//! - The labels at a grown device's end are written first by the sync of `n`, elsewhere than those before. If
+//!   they are lost, the first two labels are in their place, written one before and one after the uberblock
 //!   ([`crate::vdev::label`]).
-//! - The size stands in the configuration of `n`, in the MOS and in labels: of `n - 1`, until the uberblock of `n` is
-//!   there, nobody knows more than the size before. Blocks that `n` or later groups put into the new metaslabs are
-//!   referred to from there only; what they overwrite is the place of the old last labels, which nobody looks for on a
-//!   device of the new size, and bytes that never belonged to the pool.
-//! - The uberblock of `n` has everything: new metaslabs have no space map yet, which says that they are free, and what
-//!   `n` allocated in them is in its log or their first maps, like everywhere.
+//! - The size stands in the configuration of `n`, in the MOS and in labels: until the uberblock of `n` is
+//!   there, the configurations of `n - 1` only have the old size. Blocks that `n` or later txgs put into the
+//!   new metaslabs are referred to from there only; they overwrite the place of the old last labels, which
+//!   are not looked for on a device of the new size, and bytes that never belonged to the pool.
+//! - The uberblock of `n` refers to everything: new metaslabs have no space map yet, which means that they
+//!   are free, and the allocations of `n` in them are in its log or their first maps, as everywhere.
 //!
 //! Source: `vdev_open`, `vdev_online`, `vdev_expand`, vdev.c; `spa_async_autoexpand`, `spa_config_update`, OpenZFS 2.3.
-//! Differs from OpenZFS: there a daemon beside it sees that disks have grown, and of files nobody does; a partition that
-//! `zpool create` made of a whole disk is not made larger here: the disk's partition table is the administrator's.
+//! Differs from OpenZFS: there a separate daemon notices that disks have grown, and growth of files goes
+//! unnoticed; a partition that `zpool create` made of a whole disk is not made larger here: the disk's
+//! partition table is the administrator's.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -174,7 +176,7 @@ impl Spa {
         self.grow(&all, tx)
     }
 
-    /// Notes when somebody asked for a device to be used in full.
+    /// Records the time of a request to use a device in full.
     pub(super) fn note_expansion(&self, leaf: u64) {
         let now = self.pool.env.now();
         self.config.lock().change_root(|root| {
@@ -182,8 +184,8 @@ impl Spa {
         });
     }
 
-    /// Makes top-level vdevs as large as what counts of their devices (syncing context); those with devices that are not
-    /// well stay as they are.
+    /// Grows top-level vdevs to the counted size of their devices (syncing context); those with devices that
+    /// are not healthy stay as they are.
     ///
     /// # Errors
     /// When that can't be.
@@ -241,7 +243,8 @@ impl Spa {
 /// Whose space makes up the pool's, in its history.
 const COUNTED: [Class; 4] = [Class::Normal, Class::Special, Class::Dedup, Class::EmbeddedLog];
 
-/// What a top-level vdev would have, if that is more than it has and its devices are well.
+/// Returns the new size of a top-level vdev, if that is larger than the present one and its devices are
+/// healthy.
 fn larger(tree: &Tree, id: u64) -> Option<u64> {
     let config = tree.config.children.iter().find(|child| child.id == id)?;
     let top = tree.top(id)?;

@@ -1,12 +1,13 @@
-//! What becomes of devices that fail while the pool is in use.
+//! Handling of devices that fail while the pool is in use.
 //!
-//! The sync thread looks after them between two groups. A device that failed a request is probed; if nothing can be read
-//! from it or written to it, it is faulted, or removed if there is no device any more. One that works, but failed too
-//! often, is faulted; one that gave wrong bytes too often is degraded, and stays in use. A device without which
-//! something could not be read is never given up: it is degraded, and if it does not work at all the pool is
-//! suspended.
+//! The sync thread checks them between two txgs. A device that failed a request is probed; if nothing can be
+//! read from it or written to it, it is faulted, or removed if there is no device any more. One that works,
+//! but failed too often, is faulted; one that returned wrong bytes too often is degraded, and stays in use. A
+//! device without which something could not be read is never faulted: it is degraded, and if it does not work
+//! at all the pool is suspended.
 //!
-//! From then on nothing is written to a faulted device; its DTL says what it lacks, and the configuration how it is.
+//! From then on nothing is written to a faulted device; its DTL records the txgs that it lacks, and the
+//! configuration its state.
 //!
 //! Format source: `vdev_probe`, `vdev_fault`, `spa_async_fault_vdev`, OpenZFS 2.3; the limits are those of its
 //! `zfs-diagnosis` module. Differs from OpenZFS: the daemon that decides there is part of the engine.
@@ -37,13 +38,13 @@ struct Limit {
     within: Duration,
 }
 
-/// Errors, unless properties of the vdev, or of what it is part of, say otherwise.
+/// Limit of errors, unless properties of the vdev or its parents set another.
 const ERRORS: Limit = Limit { count: 10, within: Duration::from_secs(600) };
-/// Slow requests, where a property gives one of the two numbers: without any they are only counted.
+/// Limit of slow requests, where a property sets one of the two numbers: without any they are only counted.
 const SLOW: Limit = Limit { count: 10, within: Duration::from_secs(30) };
 /// Errors that are remembered of a device, at most.
 const REMEMBERED: usize = 10_000;
-/// What sets the limits: count and seconds of each kind.
+/// Properties that set the limits: count and seconds of each kind.
 #[doc(alias = "VDEV_PROP_IO_N")]
 const LIMITS: [&str; 6] = ["io_n", "io_t", "checksum_n", "checksum_t", "slow_io_n", "slow_io_t"];
 
@@ -84,7 +85,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// From the numbers of [`LIMITS`] that somebody set.
+    /// From the values of [`LIMITS`] that are set.
     fn of(set: [Option<u64>; 6]) -> Self {
         let [io_n, io_t, checksum_n, checksum_t, slow_n, slow_t] = set;
         let limit = |count: Option<u64>, seconds: Option<u64>, or: Limit| Limit {
@@ -99,10 +100,10 @@ impl Limits {
     }
 }
 
-/// What is known of one device's errors.
+/// Error record of one device.
 #[derive(Debug, Default)]
 struct Record {
-    /// Of each counter, what was already taken in; slow requests last.
+    /// The part of each counter that was already processed; slow requests last.
     seen: [u64; 4],
     io: Serd,
     checksum: Serd,
@@ -128,16 +129,16 @@ impl Rate {
     }
 }
 
-/// What is known of all devices' errors.
+/// Error records of all devices.
 #[derive(Debug, Default)]
 pub(super) struct Diagnosis(Mutex<HashMap<u64, Record>>);
 
-/// What too many errors say of a device.
+/// Verdict on a device with too many errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Fine,
     Fails,
-    /// It gives wrong bytes, or is slow.
+    /// It returns wrong bytes, or is slow.
     IsPoor,
 }
 
@@ -180,7 +181,7 @@ impl Diagnosis {
         self.0.lock().entry(guid).or_default().reports.allows(now)
     }
 
-    /// Forgets what a device did.
+    /// Drops the record of a device.
     pub fn forget(&self, guid: u64) {
         self.0.lock().remove(&guid);
     }
@@ -256,8 +257,8 @@ impl Spa {
         self.set_health(leaf, Health { state: VdevState::Degraded, aux: why }, keep);
     }
 
-    /// Sets a device's state, notes it in the configuration, and tells it. One that goes out of use lacks what the groups
-    /// wrote that are not on disk yet: what they wrote to it may not be durable.
+    /// Sets a device's state, records it in the configuration, and posts an event. A device that goes out of
+    /// use lacks the writes of txgs that are not on disk yet, as they may not be durable on it.
     #[doc(alias("vdev_set_state", "vdev_state_dirty"))]
     pub(super) fn set_health(&self, leaf: &Leaf, health: Health, keep: Keep) {
         let before = leaf.health();

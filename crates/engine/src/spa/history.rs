@@ -1,4 +1,4 @@
-//! The pool's history: what was done to it, kept in a ring inside the pool.
+//! The pool's history: records of operations, kept in a ring inside the pool.
 //!
 //! The first record, the `zpool create`, is never overwritten; behind it the ring starts anew when it is
 //! full, and the oldest records are lost.
@@ -16,14 +16,14 @@ const MAX_HISTORY: u64 = 1 << 30;
 /// Bytes that are read at once.
 const CHUNK: u64 = 1 << 20;
 
-/// What of the history could be read.
+/// The readable part of the history.
 #[derive(Debug, Default)]
 pub struct History {
     /// Records, oldest first.
     pub records: Vec<NvList>,
     /// Records that were overwritten.
     pub lost: u64,
-    /// What could not be read.
+    /// Errors of unreadable parts.
     pub damage: Vec<Error>,
 }
 

@@ -27,7 +27,7 @@ pub enum HistoryEvent {
     Command(String),
     /// A change that the pool made: its name (`create`), the dataset's name and number, and details.
     Internal {
-        /// What was done.
+        /// Name of the operation.
         name: String,
         /// Dataset, when it is about one.
         dataset: Option<(String, u64)>,
@@ -36,7 +36,7 @@ pub enum HistoryEvent {
     },
 }
 
-/// Who did it.
+/// User and host of an operation.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryOrigin {
     /// User number.
@@ -137,7 +137,7 @@ fn place(head: &SpaHistory, logical: u64) -> (u64, u64) {
     (head.pool_create_len + at, room(head) - at)
 }
 
-/// Gives up the oldest records until `len` bytes fit.
+/// Drops the oldest records until `len` bytes fit.
 #[doc(alias = "spa_history_advance_bof")]
 fn make_room(object: &Object, head: &mut SpaHistory, len: u64) -> Result<()> {
     while head.eof.saturating_sub(head.bof).saturating_add(len) > room(head) {

@@ -1,4 +1,5 @@
-//! What the DSL asks of a pool: one that is being made, and one that is open; and what intent logs ask.
+//! The operations that the DSL needs of a pool, one that is being created or one that is open, and those that
+//! intent logs need.
 
 use std::sync::{Arc, Weak};
 
@@ -23,7 +24,7 @@ const INFLATION: u64 = 24;
 /// Copies of a block, twice: as much again for the blocks above it.
 const COPIES_AND_METADATA: u64 = 6;
 
-/// A block that is long enough to tell what a byte takes.
+/// A block large enough to measure the allocated size per byte.
 const MIB: u64 = 1 << 20;
 
 /// A pool that is being made.
@@ -123,7 +124,7 @@ impl Hooks for Spa {
     fn pool_space(&self, netfree: bool) -> u64 {
         let slop = self.slop();
         let space = self.dspace().saturating_sub(self.space.checkpoint_space());
-        // What frees in the end may use half of the reserve.
+        // Operations that free space in the end may use half of the slop.
         space.saturating_sub(if netfree { slop / 2 } else { slop })
     }
 
@@ -178,7 +179,7 @@ impl SpaceSource for Spa {
     }
 }
 
-/// What intent logs ask of a pool, which they don't keep open.
+/// The pool operations for intent logs, which don't keep the pool open.
 #[derive(Debug)]
 struct LogsOf(Weak<Spa>);
 
@@ -225,18 +226,18 @@ impl LogHost for LogsOf {
 }
 
 impl Spa {
-    /// What intent logs ask of the pool.
+    /// Returns the pool operations for intent logs.
     pub fn log_host(&self) -> Arc<dyn LogHost> {
         Arc::new(LogsOf(Weak::clone(&self.me)))
     }
 
-    /// Deflated bytes of the normal class, without vdevs on which nothing is allocated: what is overwritten there needs
-    /// as much elsewhere.
+    /// Deflated bytes of the normal class, without vdevs on which nothing is allocated: data overwritten
+    /// there needs as much space elsewhere.
     fn real_dspace(&self) -> u64 {
         self.space.class_stats(Class::Normal).dspace.saturating_sub(self.space.closed_dspace())
     }
 
-    /// Bytes that datasets may refer to, all together: what several refer to counts for each.
+    /// Bytes that datasets may refer to, all together: shared blocks count once per reference.
     #[doc(alias = "spa_get_dspace")]
     pub fn dspace(&self) -> u64 {
         self.real_dspace().saturating_add(self.shared.saved())

@@ -1,13 +1,14 @@
 //! Opening a pool for writing.
 //!
-//! The pool is first opened as for reading; only what can be read whole is written. Then its MOS becomes a live
-//! object set, space maps are loaded, and the first group writes labels that say who has it.
+//! The pool is first opened as for reading; only a pool that can be read completely is opened for writing.
+//! Then its MOS becomes writable, space maps are loaded, and the first txg writes labels that name the
+//! importing host.
 //!
-//! A process that was killed may have left its last group in the system's memory. All devices are flushed before anything
-//! is written: the first group uses space that only the groups before that one refer to.
+//! The last txg of a process that was killed may be only in the system's page cache. All devices are flushed
+//! before anything is written: the first txg uses space that only the txgs before that one refer to.
 //!
-//! Nothing on disk changes before the first group: a pool that is refused is as it was. When intent logs wait for
-//! their replay, that group claims them; else it is whoever writes first that makes it.
+//! Nothing on disk changes before the first txg: a refused pool is unchanged. When intent logs wait for their
+//! replay, that txg claims them; else the first write opens it.
 
 use std::sync::Arc;
 
@@ -66,12 +67,13 @@ pub struct ImportOptions {
     pub force: bool,
     /// Where leaves, spares and cache devices are now, by guid: the configuration follows.
     pub paths: Vec<(u64, String)>,
-    /// Not without the devices of intent logs: what is in a log, and nowhere else, would be lost.
+    /// Refuse the import when devices of intent logs are missing: records that are only in a log would be
+    /// lost.
     pub needs_logs: bool,
 }
 
-/// Log vdevs, by number, that nothing can be read from because devices are not there. What somebody took out of use is
-/// not missed.
+/// Returns the numbers of log vdevs that can't be read because devices are absent. Devices taken out of use
+/// by the administrator do not count as missing.
 #[doc(alias = "spa_check_for_missing_logs")]
 pub fn missing_logs(pool: &Pool) -> Vec<u64> {
     let tree = pool.tree();
@@ -91,7 +93,7 @@ pub fn import(env: &Env, source: ImportSource, options: &ImportOptions) -> Resul
     import_some(env, source, options, None, None).map_err(|e| e.in_pool(&name))
 }
 
-/// As [`import()`]; space maps and tables are replaced by what a walk over the pool derived.
+/// As [`import()`]; space maps and tables are replaced by those that a walk over the pool derived.
 ///
 /// # Errors
 /// As [`import()`]; `Busy` when the state on the devices is not the one that was walked.
@@ -141,7 +143,7 @@ fn import_some(
     if options.needs_logs {
         check_logs(&pool)?;
     }
-    // An older state says who used the pool then.
+    // An older state names the host that used the pool then.
     let is_newest = pool.uberblock.txg >= newest;
     check_host(if is_newest { &pool.config } else { &labels }, options)?;
     let rootbp = pool.uberblock.rootbp;
@@ -198,7 +200,7 @@ fn import_some(
         None => Shared::load(&pool).map_err(advise)?,
     };
     let uberblock = pool.uberblock;
-    // Newer states that were given up must not come back: the first group is newer than they all.
+    // Newer states that were discarded must not come back: the first txg is newer than all of them.
     let back = options.open.checkpoint;
     if back && derived.is_some() {
         return Err(Error::new(
@@ -274,7 +276,7 @@ pub fn check_logs(pool: &Pool) -> Result<()> {
     Err(Error::new(Kind::NoDevice, "one or more devices is currently unavailable"))
 }
 
-/// Refuses what would be damaged.
+/// Refuses pools that writing would damage.
 fn check_writable(pool: &Pool) -> Result<()> {
     if let Some(why) = pool.notes.first() {
         let what = "the pool is damaged where writing needs it whole; open it read-only";
@@ -310,7 +312,7 @@ fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
             continue;
         }
         let phys = DslDataset::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-        // What was being received or destroyed has no log.
+        // Datasets that were being received or destroyed have no log.
         if phys.is_snapshot() || phys.bp.is_hole() || phys.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             continue;
         }
@@ -324,7 +326,7 @@ fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
     Ok(found)
 }
 
-/// Tells what to do with a pool whose space maps or tables can't be read.
+/// Adds advice to the error of a pool whose space maps or tables can't be read.
 fn advise(why: Error) -> Error {
     if !matches!(why.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop) {
         return why;
@@ -334,11 +336,11 @@ fn advise(why: Error) -> Error {
     Error::new(Kind::Corrupt, what).because(why)
 }
 
-/// Claims all intent logs, in the first group, before it allocates anything; in the same group, `derived` replaces space
-/// maps and tables.
+/// Claims all intent logs, in the first txg, before it allocates anything; in the same txg, `derived`
+/// replaces space maps and tables.
 #[doc(alias = "spa_ld_claim_log_blocks")]
 fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>) -> Result<()> {
-    // What begins on a log that is gone is given up: nobody could write there, or read it.
+    // A chain that begins on a missing log vdev is dropped: it can be neither read nor written.
     let gone = missing_logs(&spa.pool);
     let is_gone = |log: &Arc<Objset>| {
         log.phys.zil_header.log.dvas().next().is_some_and(|dva| gone.contains(&u64::from(dva.vdev)))
@@ -369,7 +371,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>) -> Result<(
     spa.wait_synced(newest)
 }
 
-/// Refuses a pool with a log that devices don't give now: to claim what is left of it would give up the rest.
+/// Refuses a pool with a log whose blocks can't be read now: claiming its readable part would lose the rest.
 fn check_chain(spa: &Spa, log: &Arc<Objset>) -> Result<()> {
     claim::check(log, spa.txgs.open()).map_err(|why| {
         let what = format!(
@@ -381,8 +383,8 @@ fn check_chain(spa: &Spa, log: &Arc<Objset>) -> Result<()> {
     })
 }
 
-/// What intent logs hold is of the time after the checkpoint, to which the pool was taken back: they are dropped. Of
-/// their blocks, those up to the checkpoint's group are known as allocated.
+/// Drops the intent logs, which postdate the checkpoint that the pool was rewound to. Of their blocks, those
+/// up to the checkpoint's txg are recorded as allocated.
 fn clear_logs(spa: &Spa, until: u64) -> Result<()> {
     let logs = unclaimed_logs(&spa.pool)?;
     if logs.is_empty() {

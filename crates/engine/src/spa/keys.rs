@@ -40,7 +40,7 @@ impl Spa {
         self.pool.dsl.keys.check(&self.encryption_root(name)?, input)
     }
 
-    /// Unloads the key of an encryption root; what it opened can't be read any more.
+    /// Unloads the key of an encryption root; blocks encrypted with it can't be read any more.
     ///
     /// # Errors
     /// `Busy` while a dataset below is in use; `KeyMissing` when it is not loaded.
@@ -54,7 +54,7 @@ impl Spa {
     /// Gives a dataset a new key of its own, or (`None`) its parent's.
     ///
     /// # Errors
-    /// `KeyMissing` when its present key is not loaded; `Invalid` for what can't be.
+    /// `KeyMissing` when its present key is not loaded; `Invalid` for an impossible change.
     #[doc(alias = "spa_keystore_change_key")]
     pub fn change_key(&self, name: &str, new: Option<NewKey>) -> Result<()> {
         let name = name.to_owned();

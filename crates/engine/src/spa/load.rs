@@ -30,7 +30,7 @@ pub fn open(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Arc
     open_owned(env, source, options).map(Arc::new).map_err(|e| e.in_pool(&name))
 }
 
-/// As [`open`], for who goes on with the pool.
+/// As [`open`], for a caller that continues with the pool.
 pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Pool> {
     let candidates = candidates(&source, options)?;
     let newest = candidates.first().map_or(0, |u| u.txg);
@@ -105,7 +105,7 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let wide_gangs = zcommon::features::Feature::DynamicGangHeader.info().guid;
     let early = PoolFeatures::load(&mos, &directory).ok();
     zio.set_wide_gangs(early.is_some_and(|features| features.is_active(wide_gangs)));
-    // What the MOS says besides may have been moved by a removal, the features too.
+    // Other objects of the MOS may have been moved by a removal, the features too.
     mapping::load_all(&zio.tree(), &mos, &mut notes);
     let features = PoolFeatures::load(&mos, &directory)?;
     if !options.force {

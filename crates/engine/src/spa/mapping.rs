@@ -1,4 +1,4 @@
-//! What the MOS knows of vdevs: where removed ones went, and what leaves lack.
+//! Vdev state in the MOS: mappings of removed vdevs, and DTLs of leaves.
 //!
 //! Damage here never stops an open: a mapping that can't be read makes only its vdev unreadable, and
 //! without a DTL a stale leaf is found out by checksums.
@@ -18,7 +18,7 @@ use crate::vdev::top::Layout;
 use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 
-/// Loads every mapping and DTL of `tree`; what fails is noted.
+/// Loads every mapping and DTL of `tree`; errors are added to `notes`.
 pub fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
     for config in newest_first(tree, mos) {
         let Some(top) = tree.top(config.id) else { continue };
@@ -75,7 +75,7 @@ fn births_of(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Arc<[CopyBirth]>>
     }
 }
 
-/// A DTL is a space map whose "offsets" are transaction groups.
+/// A DTL is a space map whose "offsets" are txgs.
 fn load_dtl(mos: &Arc<Objset>, number: u64) -> Result<Dtl> {
     let object = mos.object(number)?;
     let ranges = crate::metaslab::load(&object, 0, 0, u64::MAX)?;

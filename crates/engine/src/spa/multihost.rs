@@ -1,12 +1,13 @@
 //! Multihost protection: a heartbeat tells other machines that the pool is in use.
 //!
 //! While the property `multihost` is on, an uberblock with the time and a sequence number goes to a reserved slot of one
-//! label at a time, about once a second for all devices together. Who imports a pool that another machine did not
-//! export waits, and refuses it when such a sign of life comes. When no heartbeat could be written for long enough
-//! that another machine may believe the pool abandoned, the pool is suspended. That counts from the last heartbeat
-//! whatever kept the next one away: a device, a suspension, or this process, which may have been stopped and gone on
-//! (a paused virtual machine). So time is looked at before a heartbeat is written, before a group is, before its
-//! uberblock, before the intent log, and before a suspended pool goes on.
+//! label at a time, about once a second for all devices together. An import of a pool that another machine
+//! did not export waits, and refuses the pool when such a heartbeat appears. When no heartbeat could be
+//! written for long enough that another machine may believe the pool abandoned, the pool is suspended. The
+//! time counts from the last heartbeat, whatever the reason for the missing one: a device, a suspension, or
+//! this process, which may have been stopped and continued (a paused virtual machine). So the time is checked
+//! before writing a heartbeat, a txg, its uberblock, or the intent log, and before a suspended pool is
+//! resumed.
 //!
 //! Source: mmp.c, OpenZFS 2.3.
 
@@ -36,7 +37,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Least time between two heartbeats.
 #[doc(alias = "MMP_MIN_INTERVAL")]
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// What an import waits more than the owner would take to give up, as a factor.
+/// Safety factor of an import's wait over the time after which the owner gives up.
 #[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
 const SAFETY: u64 = 2;
 /// Time between two looks at the labels.
@@ -110,7 +111,7 @@ impl Spa {
         }
     }
 
-    /// Writes a heartbeat when one is due. For a thread of its own: it must not wait for groups.
+    /// Writes a heartbeat when one is due. For a thread of its own: it must not wait for txgs.
     #[doc(alias = "mmp_write_uberblock")]
     pub fn heartbeat(&self) {
         if !self.multihost.is_on() || self.txgs.suspended().is_some() {
@@ -226,8 +227,9 @@ fn may_be_in_use(labels: &NvList, uberblock: &Uberblock, hostid: u64) -> bool {
     beats && number("state") == PoolState::Active as u64 && number("hostid") != hostid
 }
 
-/// Returns how often the labels are read, so that a living owner is noticed, or has given up. Waits for `intervals`
-/// of the owner where its uberblock does not record after how many it gives up.
+/// Returns how often the labels are read, so that a living owner is noticed, or has given up. Waits for
+/// `intervals` heartbeats of the owner where its uberblock does not record the number after which it gives
+/// up.
 #[doc(alias = "spa_activity_check_duration")]
 fn polls(uberblock: &Uberblock, intervals: u64) -> u64 {
     let interval = uberblock.mmp_interval_ms().unwrap_or(millis(INTERVAL)).max(millis(INTERVAL));

@@ -15,7 +15,7 @@ use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 use crate::zio::Zio;
 
-/// What an open with fallback had to give up.
+/// The losses of an open with fallback.
 #[derive(Debug, Clone)]
 pub struct Rewind {
     /// Newest state found.

@@ -1,4 +1,4 @@
-//! Properties of a pool: what somebody set, and what the pool computes.
+//! Properties of a pool: set by the administrator, or computed by the pool.
 //!
 //! Nothing here says how a value is printed. Properties that only an imported pool has (`load_guid`,
 //! `altroot`, `cachefile`) are not here.
@@ -37,12 +37,12 @@ pub struct PoolStats {
     pub freeing: u64,
     /// Bytes of destroyed datasets that could not be freed.
     pub leaked: u64,
-    /// Transaction group up to which the last scrub went.
+    /// Txg up to which the last scrub went.
     pub last_scrubbed_txg: u64,
 }
 
 impl PoolStats {
-    /// Computes them from the pool's space; what can't be read counts as nothing.
+    /// Computes them from the pool's space; unreadable values count as 0.
     #[doc(alias = "spa_prop_get_config")]
     pub fn of(pool: &Pool, space: &PoolSpace) -> Self {
         let dedup = space.dedup;
@@ -68,7 +68,7 @@ impl PoolStats {
     }
 }
 
-/// What somebody set, by property name. `bootfs` is the dataset's name.
+/// Values that were set, by property name. `bootfs` is the dataset's name.
 pub fn settings(pool: &Pool) -> Result<BTreeMap<String, PropValue>> {
     let mut all = BTreeMap::new();
     let number = pool.directory()?.u64(mos::PROPS)?;

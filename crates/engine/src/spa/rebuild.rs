@@ -11,7 +11,7 @@
 //! 3. tables are stored, then maps of all metaslabs.
 //!
 //! Crash argument: until the uberblock of this txg is on disk, the pool is as it was, except that blocks of the old objects may be
-//! overwritten. They are read only as what they are, a damaged map or table, and the next rebuild does not need them.
+//! overwritten. They read as damaged maps or tables, and the next rebuild does not need them.
 //!
 //! Blocks that are freed in that txg before the tables are stored leak: [`shared`].
 
@@ -67,12 +67,12 @@ pub struct Replaced {
     fast: BTreeSet<u8>,
 }
 
-/// What a walk derived.
+/// The result of a walk.
 #[derive(Debug)]
 pub struct Derived {
     /// The state that was walked.
     pub txg: u64,
-    /// What is replaced.
+    /// The structures to replace.
     pub replaced: Replaced,
     /// Allocated space.
     pub found: Found,
@@ -161,7 +161,7 @@ impl Replaced {
     }
 }
 
-/// Space maps that are not of metaslabs: what leaves lack, what a checkpoint keeps, what is obsolete.
+/// Space maps that are not of metaslabs: DTLs, checkpoint space maps, obsolete space maps.
 fn kept_maps(pool: &Pool) -> Result<BTreeSet<u64>> {
     let tree = pool.tree();
     if pool.directory()?.lookup(mos::CONDENSING_INDIRECT.as_bytes())?.is_some() {
@@ -201,7 +201,7 @@ pub(super) fn shared(pool: &Pool, which: Which) -> Result<Shared> {
 }
 
 impl Spa {
-    /// Replaces what was derived (syncing context, in the first txg).
+    /// Replaces the old structures by the derived ones (syncing context, in the first txg).
     pub(super) fn replace_derived(&self, derived: Derived, tx: &Tx) -> Result<()> {
         let Derived { replaced, dedup, clones, kept, .. } = derived;
         kept.iter().try_for_each(|bp| self.free_places(bp, tx))?;

@@ -1,15 +1,16 @@
 //! Going on with a pool that was suspended.
 //!
-//! What devices failed waits in the write path ([`crate::zio::suspend`]) while the group that is being written stands still
-//! where it is. To go on:
+//! Requests that devices failed wait in the write path ([`crate::zio::suspend`]) while the syncing txg stands
+//! still. Steps of a resume:
 //!
-//! 1. Leaves that don't work are opened anew. One whose labels tell of a later state was used by somebody else: it is not
-//!    taken (that is for the caller of [`Spa::resume`] to see, who opens devices).
-//! 2. All that the group under way has written so far is read again: disks that were away may have lost what they had not
-//!    yet made durable. Where redundancy has it, the leaf lacks that group; where nothing has it, the pool stays as it is.
-//! 3. What waits goes on, and then the labels are written as always.
+//! 1. Leaves that don't work are opened anew. A leaf whose labels have a later state was used by another
+//!    host: it is not taken (the caller of [`Spa::resume`], which opens the devices, checks that).
+//! 2. All writes of the syncing txg so far are read again: disks that were away may have lost writes that
+//!    were not durable yet. Where redundancy has the block, the leaf's DTL gets that txg; where nothing has
+//!    it, the pool stays suspended.
+//! 3. Waiting requests are reissued, and then the labels are written as always.
 //!
-//! Crash argument: until step 3 ends nothing on disk refers to the group, as in [`super::sync`].
+//! Crash argument: until step 3 ends nothing on disk refers to the txg, as in [`super::sync`].
 //!
 //! Differs from OpenZFS: step 2. There, a disk that comes back is believed to have kept all that it acknowledged.
 
@@ -28,11 +29,12 @@ use crate::vdev::probe::probe;
 use crate::vdev::top::Top;
 use crate::zio::suspend::Cure;
 
-/// What is left to do with a pool that can't go on.
+/// Advice for a pool that can't be resumed.
 const LEAVE: &str = "export it with -f and import it again";
 
 impl Spa {
-    /// From now on what devices fail waits for [`Spa::resume`]. Only where somebody else than the writer can call that.
+    /// From now on requests that devices fail wait for [`Spa::resume`]. Only where another thread than the
+    /// writer can call that.
     pub(super) fn hold_what_fails(&self) {
         let me = self.me.clone();
         let sink = Arc::new(move |why: &Error| {
@@ -48,11 +50,12 @@ impl Spa {
         self.txgs.suspended().is_some()
     }
 
-    /// Lets a suspended pool go on, on devices that `reopen` gives for the guids of leaves that don't work. Does nothing
-    /// to one that is not suspended. When devices still fail it is suspended again soon.
+    /// Resumes a suspended pool, on devices that `reopen` returns for the guids of leaves that don't work.
+    /// Does nothing when the pool is not suspended. When devices still fail it is suspended again soon.
     ///
     /// # Errors
-    /// `Suspended`: why it can't go on. Exported by force and imported again it is as the last group left it.
+    /// `Suspended`, with the reason, when it can't be resumed. A forced export and an import then return to
+    /// the last synced txg.
     #[doc(alias("spa_clear", "zio_resume"))]
     pub fn resume(&self, reopen: &dyn Fn(u64) -> Reopened) -> Result<()> {
         if !self.is_suspended() {
@@ -77,7 +80,7 @@ impl Spa {
             tree.leaves().filter(|leaf| tree.top_of(leaf.guid).is_some()).collect();
         leaves.sort_unstable_by_key(|leaf| leaf.guid);
         leaves.into_iter().for_each(|leaf| revive(leaf, reopen));
-        // What removed vdevs left has no devices that could be missing.
+        // Holes and indirect vdevs have no devices that could be missing.
         let has_devices = |top: &Top| top.leaves().next().is_some();
         let is_missing =
             |top: &&Arc<Top>| top.bias != AllocBias::Log && has_devices(top) && !top.is_readable();
@@ -96,7 +99,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Gives up what waits for a suspended pool: nothing is written any more.
+    /// Fails requests that wait for a suspended pool: nothing is written any more.
     pub fn abandon(&self) {
         self.broken.store(true, Ordering::Release);
         self.pool.zio.suspended.close();
@@ -110,7 +113,7 @@ fn revive(leaf: &Leaf, reopen: &dyn Fn(u64) -> Reopened) {
     if !is_lost && (!before.is_readable() || probe(leaf).is_fine()) {
         return;
     }
-    // Nobody may have it open twice.
+    // A device must not be open twice.
     leaf.set_health(Health::cant_open(VdevAux::OpenFailed));
     match reopen(leaf.guid) {
         Ok(_) if leaf.inject.refuses_open() => {}

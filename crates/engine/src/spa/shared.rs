@@ -45,7 +45,7 @@ impl Activity for LogFlush {
 #[derive(Debug, Default)]
 pub struct Shared {
     ddt: ddt::write::Tables,
-    /// The property `dedup_table_quota`: bytes, 0 for none, `u64::MAX` for what the dedup vdevs hold.
+    /// The property `dedup_table_quota`: bytes, 0 for none, `u64::MAX` for the capacity of the dedup vdevs.
     quota: AtomicU64,
     /// Bytes of memory that the tables' indices hold.
     indexed: AtomicU64,
@@ -236,7 +236,8 @@ impl Spa {
             let added = by_place.entry((dva.vdev, dva.offset)).or_insert(Added { bp, count: 0 });
             added.count += 1;
         }
-        // What a dedup table lists is counted there: a free could not tell which table a reference is of.
+        // References to blocks in a dedup table are counted there: a free could not tell which table counts a
+        // reference.
         let mut rest = Vec::new();
         for added in by_place.into_values() {
             if !added.bp.dedup() || !self.shared.ddt.add_references(self, &added.bp, added.count)? {
@@ -295,7 +296,7 @@ impl Spa {
         }
         let allocator = self.pool.zio.allocator()?;
         self.pool.arc.freed(bp);
-        // A clone is younger than its bytes: what counts for a checkpoint is when they were written.
+        // A clone is younger than its bytes: a checkpoint goes by the physical birth txg.
         bp.dvas().for_each(|dva| allocator.free_born(&dva, bp.physical_birth(), tx.txg()));
         Ok(())
     }
@@ -351,7 +352,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Writes what changed in the tables, and frees blocks that lost their last reference.
+    /// Writes changes of the tables, and frees blocks that lost their last reference.
     pub(super) fn sync_shared(&self, tx: &Tx) -> Result<()> {
         let tables = TablesAt { spa: self, within: self.mos.within(tx) };
         let freed = self.shared.ddt.sync(&tables)?;

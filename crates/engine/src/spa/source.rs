@@ -1,4 +1,4 @@
-//! What a pool is opened from.
+//! The sources that a pool is opened from.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct FoundUberblock {
     pub copies: u32,
 }
 
-/// What a search of devices found of one pool.
+/// One pool found by a search of devices.
 #[derive(Debug, Clone, Default)]
 pub struct ImportSource {
     /// The pool's name as its labels give it.
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Newest {
 /// Which state of the pool to open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenOptions {
-    /// The newest state at or before this transaction group.
+    /// The newest state at or before this txg.
     pub txg: Option<u64>,
     /// When the newest can't be opened, try older ones.
     pub rewind: bool,

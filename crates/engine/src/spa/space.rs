@@ -1,12 +1,12 @@
 //! Space of a pool and of its top-level vdevs: how much there is, is allocated, and is fragmented.
 //!
-//! A top-level vdev is cut into metaslabs of equal size; what is left at its end is not used. Each metaslab
-//! that was ever written has a space map whose head tells how much of it is allocated; with
-//! `log_spacemap` the changes since its last flush stand in pool-wide logs, which are replayed here.
+//! A top-level vdev is cut into metaslabs of equal size; the rest at its end is not used. Each metaslab that
+//! was ever written has a space map whose head tells how much of it is allocated; with `log_spacemap` the
+//! changes since its last flush stand in pool-wide logs, which are replayed here.
 //!
-//! *Deflated* space is what users see: sizes are divided by what a block of 128 KiB takes on the vdev, so
-//! that a raidz shows about what it can hold. The pool keeps back some *slop* (1/32, within bounds) so that
-//! a full pool can still be cleaned up.
+//! Users see *deflated* space: sizes are scaled by the allocated size of a 128 KiB block on the vdev, so that
+//! a raidz shows about its usable capacity. The pool keeps back some *slop* (1/32, within bounds) so that a
+//! full pool can still be cleaned up.
 //!
 //! Differs from OpenZFS: space that a bigger device would add (`expandsize`) is not computed.
 
@@ -99,7 +99,7 @@ impl VdevSpace {
 /// How much of a vdev's space is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// How big metaslabs are: enough to know what datasets may use, and quick on any pool.
+    /// Sizes of metaslabs: enough to compute the space for datasets, and quick on any pool.
     Sizes,
     /// How much of each is allocated, too: reads every space map's head, and the logs.
     Allocation,
@@ -110,7 +110,7 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
     let tree = pool.tree();
     let mut room = MAX_METASLABS;
     let mut vdevs = Vec::new();
-    // Of a pool that is being written, the configuration knows what came to be since its tree was built.
+    // In a pool that is being written, the configuration includes vdevs and objects newer than its tree.
     let newer = pool.config.nvlist("vdev_tree").and_then(|list| VdevConfig::parse(list).ok());
     let newer = newer.map(|root| root.children).unwrap_or_default();
     for config in &tree.config.children {
@@ -148,7 +148,7 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
     vdevs.into_iter().map(finish).collect()
 }
 
-/// What the logs add. Without heads to add it to, nothing.
+/// Changes in the logs; nothing without heads to add them to.
 fn unflushed(pool: &Pool, vdevs: &[(&VdevConfig, VdevSpace, Option<Metaslabs>)]) -> Result<Unflushed> {
     let known = vdevs.iter().filter_map(|(config, _, table)| Some((config, table.as_ref()?)));
     let by_id: HashMap<_, _> = known.map(|(c, table)| (c.id, (c.metaslab_shift, table))).collect();
@@ -170,7 +170,7 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
     }
 }
 
-/// Its class, its metaslabs as if all were full, and what a checkpoint keeps.
+/// Its class, its metaslabs as if all were full, and the bytes that a checkpoint keeps.
 fn sizes(pool: &Pool, config: &VdevConfig, room: u64, space: &mut VdevSpace) -> Result<()> {
     space.bias = table::bias(&pool.mos, config)?;
     if config.metaslab_shift == 0 || matches!(config.kind, Kind::Indirect | Kind::Hole | Kind::Missing) {
@@ -191,7 +191,7 @@ fn sizes(pool: &Pool, config: &VdevConfig, room: u64, space: &mut VdevSpace) -> 
     Ok(())
 }
 
-/// What a metaslab's space map and the logs say.
+/// Adds a metaslab from its space map and the logs.
 fn metaslab(
     pool: &Pool,
     config: &VdevConfig,
@@ -219,7 +219,7 @@ fn keeps_histograms(pool: &Pool) -> bool {
 /// Bytes that the checkpoint keeps on a vdev from being used again.
 fn checkpoint(pool: &Pool, config: &VdevConfig) -> Result<u64> {
     let Some(number) = table::checkpoint(&pool.mos, config)? else { return Ok(0) };
-    // What the checkpoint holds is recorded as freed: a negative allocation.
+    // Space held by the checkpoint is recorded as freed: a negative allocation.
     let head = crate::metaslab::head(&pool.mos.object(number)?)?;
     Ok(u64::try_from(head.alloc.saturating_neg()).unwrap_or(0))
 }

@@ -66,7 +66,7 @@ fn write_header(leaf: &Arc<Leaf>, entry: &NvList, pool_guid: u64, env: &Env) -> 
     }
 }
 
-/// Gives a device the path where it is now; `None` when it has that already.
+/// Sets a device's present path; `None` when it has that already.
 fn moved(entry: &mut NvList, paths: &[(u64, String)]) -> Option<()> {
     let guid = entry.u64("guid")?;
     let (_, now) = paths.iter().find(|(found, _)| *found == guid)?;
@@ -145,14 +145,14 @@ impl Spa {
         Ok(())
     }
 
-    /// Lists spares and cache devices under the paths where they are now, by guid: who opens the pool from its
-    /// configuration alone finds them there.
+    /// Lists spares and cache devices under their present paths, by guid: a caller that opens the pool from
+    /// its configuration alone finds them there.
     #[doc(alias("spa_load_spares", "spa_load_l2cache"))]
     pub(super) fn move_spares(&self, paths: &[(u64, String)]) -> Result<()> {
         for name in [mos::SPARES, mos::L2CACHE] {
             let view = self.mos.view();
             let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
-            // A list that can't be read only lacks in what is shown.
+            // A list that can't be read is only missing in the output.
             let list =
                 number.and_then(|number| Some((number, packed_nvlist(&view.object(number).ok()?).ok()?)));
             let Some((number, mut list)) = list else { continue };

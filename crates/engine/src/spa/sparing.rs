@@ -30,7 +30,7 @@ use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::vdev::leaf::Leaf;
 use crate::vdev::tree::Tree;
 
-/// Gives the devices of hot spares.
+/// Opens the devices of hot spares.
 pub trait SpareSource: Send + Sync + Debug {
     /// The device of a spare, open for writing; `None` when it is not there, or another pool uses it. Called in syncing
     /// context: it must not wait for the pool.

@@ -1,9 +1,9 @@
 //! `zpool split`: one leaf of each mirror leaves the pool, and these leaves are a pool of their own.
 //!
-//! The new pool has the MOS of the last txg `n` of the old one; its own first txg `n + 1` replaces what is not its own
-//! there: the configuration (name, guid, vdev tree), vdev ZAPs and DTLs of the leaves that stay, logs and intent logs, the
-//! lists of spares and cache devices. It is opened on the devices of its leaves as any pool is ([`super::import`]), from a
-//! configuration that is made here.
+//! The new pool has the MOS of the last txg `n` of the old one; its own first txg `n + 1` replaces the old
+//! pool's parts of it: the configuration (name, guid, vdev tree), vdev ZAPs and DTLs of the leaves that stay,
+//! logs and intent logs, the lists of spares and cache devices. It is opened on the devices of its leaves as
+//! any pool is ([`super::import`]), from a configuration that is made here.
 //!
 //! Order of writes:
 //! 1. Intent logs are emptied, sweeps of the leaves suspended, and a txg of the old pool notes the leaves that leave
@@ -22,7 +22,7 @@
 //! cannot be written in one step: power lost within step 3's label writes leaves the old pool without those leaves that
 //! have new labels, and with all of its data.
 //!
-//! When step 3 fails, the leaves return to the old pool, and lack what it wrote meanwhile.
+//! When step 3 fails, the leaves return to the old pool, and lack its writes of the meantime.
 //!
 //! Format source: `spa_vdev_split_mirror`, spa.c; `spa_config_generate`, spa_config.c; OpenZFS 2.4. Differs from OpenZFS: the
 //! first txg of the new pool is its only one; sweeps of the leaves stay suspended in the new pool.
@@ -213,7 +213,7 @@ impl Spa {
         spa.export()
     }
 
-    /// What the first txg of the new pool changes (syncing context).
+    /// The changes of the first txg of the new pool (syncing context).
     fn first_of_split(
         &self,
         before: &NvList,

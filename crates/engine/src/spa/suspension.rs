@@ -1,8 +1,9 @@
-//! Why a pool is suspended, and who is told.
+//! The reason of a pool's suspension, and its listeners.
 //!
-//! A pool is suspended because devices failed what it can't do without, or because of an error of this program: something
-//! that must not be, found while a group was written, or a panic. The two need different things of the administrator, so
-//! each place that speaks of a suspension ([`Spa::suspension`]) says which of them it was, and gives the cause.
+//! A pool is suspended because devices failed requests that it can't do without, or because of an error of
+//! this program: a violated invariant, found while a txg was synced, or a panic. The two require different
+//! actions of the administrator, so each message about a suspension ([`Spa::suspension`]) states which of
+//! them it was, and the cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,7 +38,7 @@ impl Suspension {
     }
 }
 
-/// Who wants to be told.
+/// The listeners.
 #[derive(Default)]
 pub(super) struct Telling {
     listener: Mutex<Option<Told>>,
@@ -134,7 +135,7 @@ impl Spa {
         self.tell_suspension();
     }
 
-    /// Stops writing: whoever waits is told why, and so is who begins something new.
+    /// Stops writing: waiting and new callers get the reason as an error.
     #[doc(alias = "zio_suspend")]
     pub(super) fn suspend(&self, why: Error) {
         let what = "the pool is suspended: what was changed can't be written";
@@ -147,7 +148,7 @@ impl Spa {
         self.tell_suspension();
     }
 
-    /// Tells of a suspension that was not told yet: the events, and who listens.
+    /// Reports a suspension that was not reported yet, to the events and the listeners.
     pub(super) fn tell_suspension(&self) {
         let Some(suspension) = self.suspension() else { return };
         if !self.telling.is_told.swap(true, Ordering::AcqRel) {

@@ -1,19 +1,22 @@
-//! Writing a transaction group.
+//! Writing a txg.
 //!
 //! 1. References of clones are counted. Datasets, then tasks, and background activities between them ([`super::activity`]): all change the MOS.
-//! 2. Passes: MOS objects and root → the allocator notes what that allocated and freed in space maps, which are MOS
-//!    objects → again, until a pass changes nothing. From the second pass on blocks are written in place.
+//! 2. Passes: MOS objects and root → the allocator records their allocations and frees in space maps, which
+//!    are MOS objects → again, until a pass changes nothing. From the second pass on blocks are written in
+//!    place.
 //! 3. Labels and uberblock ([`crate::vdev::label`]); only now does anything on disk refer to the new state.
-//! 4. Space freed two groups ago may be used again.
+//! 4. Space freed two txgs ago may be used again.
 //!
-//! Crash argument: steps 1 and 2 write only to space that the last uberblock does not refer to (neither does any of
-//! the two before, because freed space waits for two groups). A crash before step 3 is done leaves the old state, or
-//! the new one when enough labels have it; both are whole. It rests on flushes: a device that says that it flushed has kept
-//! what it had taken. After a flush that failed nothing of the kind is believed, though the next one succeeds: what this group
-//! has written is read from that device itself, and written again where it is lost, before the labels are ([`Spa::recheck`]).
+//! Crash argument: steps 1 and 2 write only to space that the last uberblock does not refer to (neither does
+//! any of the two before, because freed space waits for two txgs). A crash before step 3 is done leaves the
+//! old state, or the new one when enough labels have it; both are whole. It rests on flushes: a device that
+//! reports a successful flush has made its earlier writes durable. After a failed flush this is not assumed,
+//! even if the next one succeeds: the writes of this txg are read from that device itself, and repeated where
+//! they are lost, before the labels are written ([`Spa::recheck`]).
 //!
-//! When anything fails the pool is suspended: what is on disk is the last group. What devices failed waits for the pool to
-//! be resumed ([`super::resume`]), and then the group goes on where it stopped; after anything else it can't.
+//! When anything fails the pool is suspended: the state on disk is the last txg. Requests that devices failed
+//! wait for the pool to be resumed ([`super::resume`]), and then the txg continues where it stopped; after
+//! any other error it can't.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +39,7 @@ use crate::zio::suspend::Cure;
 
 /// Passes after which something is wrong: sizes must have settled long before.
 const MAX_PASSES: u64 = 60;
-/// So many groups after the next one to be on disk may have written blocks.
+/// Number of txgs after the next one to be on disk that may have written blocks.
 const OPEN_AHEAD: u64 = 2;
 /// Changed objects of the MOS from which a task writes them before it goes on: some 20 MiB. Few in test builds, so that every test of
 /// datasets and power cuts meets it.
@@ -46,7 +49,7 @@ const EARLY_OBJECTS: usize = if cfg!(debug_assertions) { 24 } else { 2048 };
 const CONFIG_BLOCK: u64 = 16 << 10;
 
 impl Spa {
-    /// Writes `txg`, which was taken from the groups.
+    /// Writes `txg`, which was taken from [`Txgs`].
     #[doc(alias = "spa_sync")]
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
         self.check_claim()?;
@@ -101,8 +104,8 @@ impl Spa {
     }
 
     /// Writes the MOS' changed objects, which then leave memory, when there are many: `zfs snapshot -r` changes some for each of any
-    /// number of datasets. Nothing refers to what is written before the passes of [`Spa::sync_mos`] are done. A failure is kept for
-    /// [`Spa::sync_txg`]: the task in the middle of which it happens cannot be undone.
+    /// number of datasets. Nothing refers to these blocks before the passes of [`Spa::sync_mos`] are done. A
+    /// failure is kept for [`Spa::sync_txg`]: the task in the middle of which it happens cannot be undone.
     pub(super) fn write_early(&self, tx: &Tx) {
         if self.mos.dirty_objects(tx.txg()) < EARLY_OBJECTS {
             return;
@@ -125,7 +128,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Passes until nothing changes; gives the MOS's root.
+    /// Passes until nothing changes; returns the MOS's root.
     #[doc(alias = "spa_sync_iterate_to_convergence")]
     fn sync_mos(&self, tx: &Tx) -> Result<ondisk::Blkptr> {
         let ops = MosOps(self);
@@ -186,7 +189,7 @@ impl Spa {
         let block = usize::try_from(CONFIG_BLOCK).unwrap_or(1);
         padded.resize(packed.len().next_multiple_of(block), 0);
         let len = u64::try_from(packed.len()).unwrap_or(0);
-        // The list is asked for in every pass; what is as it was must not change anything.
+        // The list is written in every pass; an unchanged one must not change anything.
         let old = self.mos.view().object(number)?;
         if old.dnode.bonus() == len.to_le_bytes() && old.read_vec(0, packed.len())? == packed {
             return Ok(());
@@ -226,7 +229,7 @@ impl Spa {
         self.sign(&mut uberblock);
         let facts = config.facts_of(txg, &self.features.in_labels());
         let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();
-        // Labels may be among what a failed flush has lost.
+        // A failed flush may have lost labels, too.
         let labels = labels || tree.leaves().any(|leaf| is_suspect(leaf, txg));
         while let Err(why) = self.recheck(txg).and_then(|known| {
             self.check_claim()?;
@@ -244,7 +247,7 @@ impl Spa {
             if !self.pool.zio.suspended.wait(&why) {
                 return Err(why);
             }
-            // What was copied may be lost with the flush; blocks are still read where they were.
+            // The copies may be lost with the flush; blocks are still read from their old places.
             if uberblock.raidz_reflow_info != 0 {
                 uberblock.raidz_reflow_info = self.uberblock.lock().raidz_reflow_info;
             }
@@ -257,8 +260,9 @@ impl Spa {
         Ok(())
     }
 
-    /// Where a flush has failed since something of the group may have been written, all blocks of the group are read from
-    /// the devices themselves, and written again where they are lost. Gives how many flushes of each leaf had failed before.
+    /// Where a flush has failed since the txg may have written something, all blocks of the txg are read from
+    /// the devices themselves, and written again where they are lost. Returns the number of flushes of each
+    /// leaf that had failed before.
     fn recheck(&self, txg: u64) -> Result<HashMap<u64, u64>> {
         let tree = self.pool.zio.tree();
         let known = tree.leaves().map(|leaf| (leaf.guid, leaf.failed_flushes())).collect();
@@ -275,7 +279,7 @@ impl Spa {
     }
 }
 
-/// Whether a flush of the leaf has failed that something written for the group came before.
+/// Whether a flush of the leaf has failed after something may have been written for the txg.
 fn is_suspect(leaf: &Leaf, txg: u64) -> bool {
     leaf.is_doubted(txg.saturating_sub(OPEN_AHEAD))
 }

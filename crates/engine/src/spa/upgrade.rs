@@ -40,7 +40,7 @@ impl Spa {
             let enabled = zcommon::features::FEATURES.iter().copied();
             let enabled: Vec<_> = enabled.filter(|f| spa.features.is_enabled(*f)).collect();
             spa.space.set_forms(forms(&enabled));
-            // Some change what objects are counted for and how blocks are written, from now on.
+            // Some features change the accounting of objects and the form of new blocks, from now on.
             spa.datasets.refresh_policies(spa)
         })
     }
@@ -51,7 +51,7 @@ impl Spa {
         if from >= to {
             return Ok(());
         }
-        // What is made from here on is of the new form.
+        // Objects created from here on have the new form.
         self.config.lock().change_facts(|facts| facts.version = to);
         let at = self.datasets.at(tx, self);
         let passes = |version| from < version && version <= to;

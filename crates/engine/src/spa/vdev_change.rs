@@ -1,24 +1,25 @@
 //! One transaction for any change of the vdev tree.
 //!
-//! A caller (add, attach, detach, replace, growth, removal, expansion) edits a copy of the configuration and says what the
-//! edit cannot: devices of new leaves, their DTLs, classes of new tops. [`Spa::change_vdevs`] then makes configuration,
-//! tree, allocator, labels, DTLs, vdev ZAPs change together, in syncing context of a txg `n`.
+//! A caller (add, attach, detach, replace, growth, removal, expansion) edits a copy of the configuration and
+//! adds what it cannot express: devices of new leaves, their DTLs, classes of new tops. [`Spa::change_vdevs`]
+//! then makes configuration, tree, allocator, labels, DTLs, vdev ZAPs change together, in syncing context of
+//! a txg `n`.
 //!
 //! States of a change:
-//! 1. *Checked.* The tree of the new configuration is built; new leaves are labelled, with txg 0. What can be refused is
-//!    refused here: nothing of the pool has changed.
+//! 1. *Checked.* The tree of the new configuration is built; new leaves are labelled, with txg 0. All
+//!    refusals happen here: nothing of the pool has changed.
 //! 2. *In force in memory.* The new tree serves reads and writes. A top-level vdev that the edit leaves alone is the same
-//!    object as before; a changed one shares with the one before what is in flight. All writes through the old tree are
-//!    waited for, so that DTLs say everything that they missed; [`VdevChange::judge`] may still refuse then, and the old
-//!    tree is put back.
+//!    object as before; a changed one shares the requests in flight with the one before. The change waits for
+//!    all writes through the old tree, so that DTLs are complete; [`VdevChange::judge`] may still refuse
+//!    then, and the old tree is put back.
 //! 3. *Noted.* Leaves that leave lose their labels; the configuration, ZAPs and the allocator follow. The commit of `n`
 //!    writes it into the MOS and the labels.
 //!
 //! Why power may be lost at any moment: until the uberblock of `n` is written, the pool is that of `n - 1`, whose
 //! configuration the MOS and the odd labels have. New leaves have a label that counts for nothing. A leaf that leaves has
-//! lost its label and is missing from that tree, which can do without it: nobody lets a leaf go that something requires.
-//! New leaves are written to by txgs that are open while `n` is written only in part (those of blocks that were already
-//! under way are missing): the DTL of a new leaf therefore covers [`NOT_YET`] txgs from `n` on.
+//! lost its label and is missing from that tree, which can do without it: a required leaf is never let go.
+//! New leaves are written to by txgs that are open while `n` is written only in part (those of blocks that
+//! were already under way are missing): the DTL of a new leaf therefore covers [`NOT_YET`] txgs from `n` on.
 //!
 //! Lock order: as in syncing context; the configuration's lock is held for moments only, never while anything is read,
 //! written or waited for.
@@ -50,7 +51,7 @@ use crate::zap::{Zap, ZapEdit, int_name};
 #[doc(alias = "TXG_CONCURRENT_STATES")]
 pub(super) const NOT_YET: u64 = 3;
 
-/// What a leaf is left with that leaves the tree.
+/// The label left on a leaf that leaves the tree.
 #[derive(Debug)]
 pub(super) enum Retired {
     /// A label that belongs to no pool.
@@ -64,12 +65,12 @@ pub(super) type Judge<'a> = Box<dyn Fn(&Tree) -> Result<()> + 'a>;
 
 /// A change of the vdev tree that a caller wants.
 pub(super) struct VdevChange<'a> {
-    /// The tree after the change, as the MOS keeps it: an edited copy of the configuration's. What only exists in the MOS
-    /// (ZAPs, DTL objects) of new vdevs is made by the change.
+    /// The tree after the change, as the MOS keeps it: an edited copy of the configuration's. The change
+    /// creates the MOS objects (ZAPs, DTLs) of new vdevs.
     pub root: NvList,
     /// Devices of new leaves, leaves with another guid or path, and the state of an expansion.
     pub brings: Change,
-    /// New top-level vdevs with metaslabs, by number, and what they serve.
+    /// New top-level vdevs with metaslabs, by number, and their allocation classes.
     pub new_tops: BTreeMap<u64, AllocBias>,
     /// Leaves, by guid, that lack everything born before the change.
     pub blank: Vec<u64>,
@@ -118,7 +119,7 @@ impl Spa {
         self.pool.zio.drain(&known);
         if let Some(Err(why)) = judge.map(|judge| judge(&known)) {
             self.pool.zio.set_tree(known);
-            // What was written meanwhile is lacking on leaves that were to leave.
+            // Leaves that were to leave lack the writes of the meantime.
             let open = self.txgs.synced() + 1..=self.txgs.open();
             let back = self.pool.zio.tree();
             let left = back.leaves().filter(|leaf| !tree.leaves().any(|kept| kept.is_same(leaf)));
@@ -194,7 +195,7 @@ fn objects(vdev: &NvList) -> HashSet<(bool, u64)> {
     found
 }
 
-/// What the allocator is to know of new tops.
+/// The records of new tops for the allocator.
 fn fresh(tree: &Tree, new: &BTreeMap<u64, AllocBias>) -> Result<Vec<TopRecord>> {
     let mut records = Vec::new();
     for (id, bias) in new {

@@ -1,8 +1,8 @@
 //! Properties of vdevs.
 //!
 //! Each vdev's are kept in a ZAP of its own in the MOS, which its configuration names: the root's, a top-level vdev's,
-//! or a leaf's; of a leaf that is a top-level vdev, too, the latter's. What is about to be done with the vdev besides is
-//! in the configuration: `allocating=off` is there as `non_allocating`, `path` as itself.
+//! or a leaf's; a leaf that is a top-level vdev uses the latter's. Properties that affect the vdev's use are
+//! also in the configuration: `allocating=off` is there as `non_allocating`, `path` as itself.
 //!
 //! Source: `vdev_prop_set`, `vdev_props_set_sync`, vdev.c; `spa_vdev_noalloc`, spa.c; OpenZFS 2.3.
 
@@ -37,8 +37,8 @@ pub(super) fn is_closed(top: &Top, config: &PoolConfig) -> bool {
 }
 
 impl Spa {
-    /// Numbers that somebody set, each for the vdev itself or the nearest above it: `None` where nobody has, or where it
-    /// can't be read. `u64::MAX` counts as not set.
+    /// Numbers that are set, each for the vdev itself or the nearest ancestor: `None` where none is set, or
+    /// where it can't be read. `u64::MAX` counts as not set.
     #[doc(alias = "vdev_prop_get_inherited")]
     pub(super) fn set_numbers<const N: usize>(&self, vdev: u64, names: [&str; N]) -> [Option<u64>; N] {
         let objects: Vec<u64> = {
@@ -94,7 +94,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Allows or forbids to allocate on a top-level vdev. What is there stays, and can be freed.
+    /// Allows or forbids to allocate on a top-level vdev. Existing blocks stay, and can be freed.
     #[doc(alias("spa_vdev_alloc", "spa_vdev_noalloc"))]
     fn set_allocating(&self, vdev: u64, allowed: bool) -> Result<()> {
         let tree = self.pool.tree();

@@ -1,7 +1,7 @@
 //! Intent logs as a walk meets them: the blocks of the chain, and blocks that write records name.
 //!
-//! Which part of a chain counts: when the log was claimed at an import, up to what was claimed; when
-//! not, blocks born in transaction groups that are synced (later ones are not in the space maps).
+//! The part of a chain that counts: up to the claimed record when the log was claimed at an import; else
+//! blocks born in synced txgs (later ones are not in the space maps).
 //!
 //! Format source: `traverse_zil`, `zil_parse`, OpenZFS 2.3.
 
@@ -15,7 +15,7 @@ use crate::zio::{Form, ReadOptions};
 /// Longest chain that is followed: sequence numbers rise, so this only bounds hostile images.
 const MAX_BLOCKS: u64 = 1 << 24;
 
-/// What of a log counts.
+/// The part of a log that counts.
 struct Claim {
     txg: u64,
     /// Blocks born from here on are not in the space maps.
@@ -74,8 +74,8 @@ fn met(walk: &mut Walk<'_>, seen: &mut Places, bp: &Blkptr, at: Bookmark) -> Res
     walk.visitor.block(&Visit { bp, at, origin: Origin::IntentLog, dnode: None })
 }
 
-/// Meets what a block's records name; gives the next block and the last record's number, or nothing
-/// where the chain ends.
+/// Visits the blocks that a log block's records name; returns the next log block and the last record's
+/// number, or nothing where the chain ends.
 fn block(
     walk: &mut Walk<'_>,
     seen: &mut Places,

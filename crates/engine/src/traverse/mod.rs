@@ -5,8 +5,8 @@
 //! - `log`: intent logs, as a walk meets them;
 //! - [`reader`]: many blocks read in device order.
 //!
-//! Serves verification, the leak check, scrub and resilver. Which object sets there are and in which order they are met is
-//! the caller's business. What can't be read is told to the visitor and left out with all that hangs from it.
+//! Serves verification, the leak check, scrub and resilver. The caller chooses the object sets and their
+//! order. An unreadable block is reported to the visitor and skipped with everything below it.
 
 mod log;
 pub mod reader;

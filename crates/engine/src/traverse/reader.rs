@@ -2,8 +2,8 @@
 //!
 //! Requests wait in a map sorted by place. While fewer bytes are under way than allowed, the next one
 //! after the last started goes out (and from the front again when the end is reached): each device sees
-//! a nearly sequential stream, whose neighbours its queue joins. Every completion starts what may follow,
-//! so that the devices stay busy while the walk gathers more.
+//! a nearly sequential stream, whose neighbours its queue joins. Every completion starts the requests that
+//! may follow, so that the devices stay busy while the walk gathers more.
 //!
 //! Lock order: `state` is a leaf lock; zio and the callback run without it.
 
@@ -46,11 +46,11 @@ struct State {
     waiting: BTreeMap<(u32, u64, u64), Request>,
     arrivals: u64,
     head: (u32, u64, u64),
-    /// Bytes of what waits.
+    /// Bytes of waiting requests.
     queued: u64,
     inflight: u64,
     done: u64,
-    /// What waits goes out however little it is: nothing more will come, or little may wait.
+    /// Waiting requests go out however few they are: no more will come, or few may wait.
     draining: bool,
 }
 
@@ -115,7 +115,7 @@ impl Reader {
         self.state.lock().done
     }
 
-    /// Drops what was not started yet.
+    /// Drops requests that were not started yet.
     pub fn cancel(&self) {
         let mut state = self.state.lock();
         state.waiting.clear();
@@ -151,8 +151,8 @@ impl Reader {
         }
     }
 
-    /// Starts what may start. Only one caller works at a time, so that a read that ends at once doesn't
-    /// recurse; the others leave word that there may be more.
+    /// Starts the requests that may start. Only one caller does it at a time, so that a read that ends at
+    /// once doesn't recurse; the others signal that there may be more.
     fn pump(self: &Arc<Self>) {
         if self.pumps.fetch_add(1, Ordering::AcqRel) > 0 {
             return;

@@ -6,7 +6,7 @@
 //!
 //! The walk is one thread's; the work of reading ahead (checksum, decompression) is the executor's.
 //!
-//! Differs from OpenZFS: a pointer whose level contradicts its place is told as damage, not followed.
+//! Differs from OpenZFS: a pointer whose level contradicts its place is reported as damage, not followed.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ pub const SPILL: u64 = u64::MAX - 1;
 /// Bytes of children that are read ahead in one block of pointers.
 const WINDOW: u64 = 4 << 20;
 
-/// What refers to a block.
+/// The kind of reference to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// An object set's tree.
@@ -47,7 +47,7 @@ pub struct Visit<'a> {
     pub bp: &'a Blkptr,
     /// Its place.
     pub at: Bookmark,
-    /// What refers to it.
+    /// The reference to it.
     pub origin: Origin,
     /// The object it belongs to; `None` for roots, logs and lists.
     pub dnode: Option<&'a Dnode>,
@@ -145,7 +145,7 @@ pub struct Walk<'a> {
     pub(super) arc: &'a Arc<ArcCache>,
     pub(super) visitor: &'a mut dyn Visitor,
     pub(super) objset: u64,
-    /// The newest group whose intent-log blocks count; `None`: logs are passed over.
+    /// The newest txg whose intent-log blocks count; `None`: logs are skipped.
     pub(super) log_until: Option<u64>,
     births: Births,
     /// Everything before this place was met by an earlier walk.
@@ -366,7 +366,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Starts reading children from `from` on; gives where to call again.
+    /// Starts reading children from `from` on; returns the position from which to call again.
     fn read_ahead(&self, block: &Buf, from: u64, count: u64, place: &dyn Fn(u64) -> Bookmark) -> u64 {
         let mut bytes = 0;
         for i in from..count {

@@ -1,4 +1,4 @@
-//! Many writes or flushes of leaves at once, waited for: what the sync actor does with labels.
+//! Issues many writes or flushes of leaves at once and waits for them; the sync actor uses it for labels.
 
 use std::sync::Arc;
 

@@ -6,10 +6,10 @@ use super::stripe::{Column, Grid};
 use super::stripe_plan::{padding_of, read_of};
 use std::borrow::Cow;
 
-/// Everything that could not serve the read or was not what it must be. `data` is the block when
-/// what was read is to be compared with it; `thorough` also names known faults of leaves that were
-/// not needed. When the block is `lost` although enough of it was read, every column that was read
-/// counts as wrong: which of them are is not known.
+/// Returns every copy that could not serve the read or whose bytes are wrong. `data` is the block to compare
+/// the copies with; `thorough` also names known faults of leaves that were not needed. When the block is
+/// `lost` although enough of it was read, every column that was read counts as wrong, as the wrong ones can't
+/// be told apart.
 #[doc(alias = "vdev_raidz_io_done_unrecoverable")]
 pub(super) fn bad_copies(
     grid: &Grid,
@@ -82,12 +82,12 @@ fn is_enough(grid: &Grid, gather: &Gather, children: &dyn Children, stripe: &[Co
     missing.count() <= grid.nparity
 }
 
-/// What a column must hold.
+/// The expected content of a column.
 #[derive(Clone, Copy)]
 enum Expected<'a> {
     These(&'a [u8]),
     Unknown,
-    /// Not what was read, as far as anything can tell.
+    /// Unknown, but different from the bytes that were read.
     Other,
 }
 

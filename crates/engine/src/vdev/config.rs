@@ -11,7 +11,7 @@ const MAX_VDEVS: usize = 1 << 16;
 /// Deepest nesting: root, top, spare, replacing, leaf, and some.
 const MAX_DEPTH: usize = 8;
 
-/// What a vdev is.
+/// Type of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The pool itself.
@@ -105,10 +105,10 @@ pub enum AllocBias {
     Dedup,
 }
 
-/// One vdev of a config: what reading needs, and the nvlist with all the rest.
+/// One vdev of a config: the parsed fields that reading needs, and the complete nvlist.
 #[derive(Debug, Clone)]
 pub struct VdevConfig {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// Index among its siblings, as recorded.
     pub id: u64,

@@ -31,7 +31,7 @@ pub struct DraidGeometry {
 }
 
 impl DraidGeometry {
-    /// Checks what the vdev's config says: `nparity`, `draid_ndata`, `draid_nspares`, the number of
+    /// Checks the values of the vdev's config: `nparity`, `draid_ndata`, `draid_nspares`, the number of
     /// children and `draid_ngroups`.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl DraidGeometry {
         REFLOW_RESERVE.saturating_add(asize.div_ceil(self.disks()))
     }
 
-    /// Allocatable bytes when each child gives `child_asize`: whole groups in whole rows.
+    /// Allocatable bytes when each child provides `child_asize`: whole groups in whole rows.
     #[doc(alias = "vdev_draid_open")]
     pub fn capacity(&self, child_asize: u64) -> u64 {
         let usable = child_asize.saturating_sub(REFLOW_RESERVE);
@@ -163,7 +163,7 @@ impl DraidGeometry {
         Some(Grid { nparity, width, sector, size, columns, older_widths: Vec::new() })
     }
 
-    /// Bytes of a row of sectors of a group: what an allocation is a multiple of.
+    /// Bytes of a row of sectors of a group: allocations are multiples of it.
     pub(super) fn unit(&self) -> u64 {
         self.group_width() << self.ashift
     }

@@ -20,7 +20,7 @@ impl Dtl {
         Self(set.iter().collect())
     }
 
-    /// True when the leaf may lack what was written in `txg`.
+    /// True when the leaf may lack blocks written in `txg`.
     pub fn contains(&self, txg: u64) -> bool {
         self.0.iter().any(|&(start, end)| start <= txg && txg < end)
     }

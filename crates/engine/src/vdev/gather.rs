@@ -1,4 +1,4 @@
-//! What a plan has asked of its children and what came back.
+//! Reads that a plan has issued to its children, and their results.
 
 use super::plan::{Area, ChildRead, ChildResult};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const MAX_JOINED: u64 = 1 << 20;
 /// Pieces that one failed read is cut into.
 const MAX_PIECES: u64 = 64;
 
-/// What is known of some bytes of a leaf.
+/// State of some bytes of a leaf.
 #[derive(Debug, Clone)]
 pub(super) enum Bytes {
     /// Not asked for yet.
@@ -54,8 +54,8 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// What is known of the bytes that `read` names: they must be wholly in one extent, or in pieces
-    /// that follow each other.
+    /// Returns the state of the bytes that `read` names. They must be wholly in one extent, or in consecutive
+    /// pieces.
     pub fn look_up(&self, read: &ChildRead) -> Bytes {
         let leaf = (read.child, read.side, read.area);
         let Some(end) = read.offset.checked_add(read.len) else { return Bytes::Failed };
@@ -108,8 +108,8 @@ impl Gather {
         pieces
     }
 
-    /// Joins the wanted reads into few and takes note of them. `gap` is how far apart they may be; a
-    /// later question must not reach over what was asked before, so it takes 0.
+    /// Joins the wanted reads into few and records them. `gap` is the largest distance between joined reads;
+    /// a later call must not read across ranges that were asked for before, so it passes 0.
     pub fn ask(&mut self, mut wanted: Vec<ChildRead>, gap: u64) -> Vec<ChildRead> {
         wanted.sort_unstable();
         let mut joined: Vec<ChildRead> = Vec::new();

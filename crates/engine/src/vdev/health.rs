@@ -1,7 +1,8 @@
-//! How leaves are: what a configuration records of it, and whether a top-level vdev can do without one.
+//! Health of leaves: how a configuration records it, and whether a top-level vdev can do without a leaf.
 //!
-//! Recorded are `offline`, `faulted`, `degraded` and `removed`, with the reason in `aux_state`. Of a fault only one that
-//! the administrator asked for outlives the time that a pool is open: what was diagnosed may be over.
+//! Recorded are `offline`, `faulted`, `degraded` and `removed`, with the reason in `aux_state`. Only a fault
+//! that the administrator requested survives an export or restart; the cause of a diagnosed fault may be
+//! gone.
 //!
 //! Format source: `vdev_alloc`, vdev.c; `vdev_config_generate`, vdev_label.c; OpenZFS 2.3.
 
@@ -59,12 +60,13 @@ impl Top {
         self.can_lose(&|leaf| leaf.is_out())
     }
 
-    /// Whether something can only be read with the help of this leaf: what others lack counts, too.
+    /// Whether some data can only be read with this leaf. DTLs of the other leaves are taken into account.
     #[doc(alias = "vdev_dtl_required")]
     pub fn requires(&self, leaf: &Leaf) -> bool {
         let lacks = |other: &Leaf, txg: u64| other.dtl.read().contains(txg);
         let is_out = |other: &Leaf| other.guid == leaf.guid || other.is_out();
-        // What is lacking at any time was lacking at the beginning of some leaf's gap.
+        // The set of lacking leaves only grows at the start of some leaf's DTL range, so checking the starts
+        // is enough.
         let starts = self
             .leaves_and_spares()
             .flat_map(|leaf| leaf.dtl.read().ranges().iter().map(|&(start, _)| start).collect::<Vec<_>>());

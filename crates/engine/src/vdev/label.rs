@@ -4,7 +4,7 @@
 //! ring of uberblocks. The pool *is* the best uberblock that can be read anywhere, and a configuration that is
 //! not newer than it. A sync of txg `n` does, each step ended by a flush of every leaf it wrote to:
 //!
-//! 1. flush what the txg wrote: all blocks of its tree are durable;
+//! 1. flush all leaves: all blocks that the txg wrote are then durable;
 //! 2. if the configuration changed, write it to the even labels (L0, L2) of every leaf;
 //! 3. write the uberblock to a slot of the rings, in all four labels of the leaves of a few top-level vdevs
 //!    (of all, if the configuration changed);
@@ -24,7 +24,7 @@
 //! Format source: `vdev_config_sync`, `vdev_label_init`, vdev_label.c, OpenZFS 2.3.
 //!
 //! Differs from OpenZFS: when the configuration changed, all leaves get it, not just those of changed top-level
-//! vdevs; a failed flush in step 1 is an error when what it may have lost can't be reconstructed.
+//! vdevs; a failed flush in step 1 is an error when blocks that it may have lost can't be reconstructed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ use crate::taskq::Executor;
 #[doc(alias = "SPA_SYNC_MIN_VDEVS")]
 const FEW: usize = 3;
 
-/// What to write at the end of a sync.
+/// Labels and uberblocks to write at the end of a sync.
 pub struct ConfigSync<'a> {
     /// The pool's devices.
     pub tree: &'a Tree,
@@ -59,7 +59,7 @@ pub struct ConfigSync<'a> {
     pub executor: &'a dyn Executor,
     /// The uberblock; its txg says which slot.
     pub uberblock: &'a Uberblock,
-    /// What each leaf's label says, when the configuration changed; `None`: only uberblocks are written.
+    /// Returns the label of each leaf, when the configuration changed; `None`: only uberblocks are written.
     pub label: Option<&'a dyn Fn(&Leaf) -> NvList>,
     /// The last slots of the rings are another's.
     pub multihost: bool,
@@ -80,9 +80,9 @@ impl ConfigSync<'_> {
     /// Does all steps, and returns when the txg is durable.
     ///
     /// # Errors
-    /// `Io` when what the txg wrote may not be durable, when a top-level vdev other than a log took no label, or
-    /// no leaf took the uberblock, after a second try with all leaves. The txg is then not committed as far as
-    /// the caller may know; the pool must be suspended.
+    /// `Io` when writes of the txg may not be durable, when a top-level vdev other than a log took no label,
+    /// or when no leaf took the uberblock, after a second try with all leaves. The caller must then treat the
+    /// txg as not committed; the pool must be suspended.
     #[doc(alias = "vdev_config_sync")]
     pub fn run(&self) -> Result<()> {
         self.flush_data()?;
@@ -208,9 +208,10 @@ impl ConfigSync<'_> {
     }
 }
 
-/// Makes durable what an earlier process has left in the system's memory, so that the uberblock that was found there, and
-/// all that it refers to, survives a power cut. Before that nothing may be written to space that the uberblocks before it
-/// refer to. A flush that fails is noted by its leaf; `next` is the group that is written next.
+/// Makes writes of an earlier process durable that may still be in the system's page cache, so that the
+/// uberblock that was found, and all blocks that it refers to, survive a power cut. Before this, space
+/// referred to by older uberblocks must not be overwritten. A leaf records its failed flush; `next` is the
+/// txg that is written next.
 pub fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
     let leaves: Vec<Arc<Leaf>> = tree.leaves().filter(|leaf| leaf.is_writable()).map(Arc::clone).collect();
     flush_all(executor, &leaves, next);

@@ -1,8 +1,9 @@
 //! The labels of a device that has become larger: the last two stand at its end, which is elsewhere now.
 //!
-//! Their rings of uberblocks are copied from the first label, so that all four say the same. The configuration and the
-//! next uberblock come with the sync that follows; until then the first two labels have it all, so power may be lost at
-//! any moment. What the old last labels leave behind is beyond the vdev's size, and free when that has grown.
+//! Their rings of uberblocks are copied from the first label, so that all four are the same. The
+//! configuration and the next uberblock come with the sync that follows; until then the first two labels are
+//! complete, so power may be lost at any moment. Remains of the old last labels lie beyond the vdev's size,
+//! and become free space when the vdev has grown.
 //!
 //! Source: `vdev_copy_uberblocks`, vdev_label.c, OpenZFS 2.3.
 
@@ -17,8 +18,8 @@ use super::label::{place, sealed};
 use super::leaf::Leaf;
 use crate::taskq::Executor;
 
-/// Copies the uberblocks of the first label to those at the device's end; `ashift` is the top-level vdev's. What the
-/// first label lacks, or what can't be written, is left to the syncs that follow.
+/// Copies the uberblocks of the first label to those at the device's end; `ashift` is the top-level vdev's.
+/// Slots that the first label lacks, or that can't be written, are left to the syncs that follow.
 #[doc(alias = "vdev_copy_uberblocks")]
 pub fn copy_uberblocks(leaf: &Arc<Leaf>, ashift: u32, executor: &dyn Executor) {
     let len = usize::try_from(RING_SIZE).unwrap_or(0);
@@ -32,8 +33,8 @@ pub fn copy_uberblocks(leaf: &Arc<Leaf>, ashift: u32, executor: &dyn Executor) {
     write_all(executor, writes.collect());
 }
 
-/// The ring that stands at the first of two offsets as it must be at the second. Slots without an uberblock become
-/// empty: at the new end may be what another pool left.
+/// Converts the ring at offset `from` for its place at offset `to`. Slots without an uberblock become empty,
+/// as the new end may hold uberblocks of another pool.
 fn moved(ring: &[u8], (from, to): (u64, u64), ashift: u32) -> Buf {
     let mut copy = AlignedBuf::zeroed(ring.len());
     let len = 1_u64 << uberblock_shift(ashift);

@@ -15,10 +15,10 @@ use super::leaf::Leaf;
 use super::tree::{Devices, Tree};
 use crate::taskq::Inline;
 
-/// What happened on all devices, in order.
+/// Events of all devices, in order.
 type Log = Arc<Mutex<Vec<(u64, Event)>>>;
 
-/// Passes on to a device, and notes in one list what all of them are asked.
+/// Forwards requests to a device, and records the requests of all devices in one list.
 #[derive(Debug)]
 struct Noted {
     guid: u64,
@@ -119,7 +119,7 @@ fn sync(rig: &Rig, txg: u64, dirty: bool) -> crate::Result<()> {
     .run()
 }
 
-/// What a write is: label 0 to 3 and `true` for the configuration, `false` for a ring slot.
+/// Classifies a write: label 0 to 3 and `true` for the configuration, `false` for a ring slot.
 fn part(offset: u64) -> (u64, bool) {
     let from_end = (MIN_DEVICE_SIZE - 2 * LABEL_SIZE..).contains(&offset);
     let label = if from_end {
@@ -259,7 +259,7 @@ fn the_heartbeat_has_the_last_slot_and_syncs_leave_it_alone() {
 fn labels_that_cannot_be_flushed_are_none() {
     let rig = rig();
     sync(&rig, 10, true).unwrap();
-    // The first is for what the group wrote, in either attempt the others are for labels.
+    // The first flush is for the txg's blocks; in either attempt the others are for labels.
     let fail = |count| rig.faulty[0].inject(Fault::FlushErrors { count, lost: 0 });
     let leaf = rig.tree.leaf(1).unwrap();
     fail(2);

@@ -1,7 +1,7 @@
-//! A leaf vdev: one device, how it is, what it lacks (DTL), and what went wrong on it.
+//! A leaf vdev: one device, its health, its DTL (the txgs that it lacks), and its errors.
 //!
-//! States: in use (`ONLINE`, `DEGRADED`) with a device behind a queue; out of use (all others) without one, so that
-//! nothing is read from it and every write misses it. Who decides on the state is `spa`.
+//! States: in use (`ONLINE`, `DEGRADED`) with a device behind a queue; out of use (all others) without one,
+//! so that nothing is read from it and every write misses it. `spa` decides on the state.
 
 use std::io;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl LeafErrors {
     }
 }
 
-/// What was read from a leaf, or written to it, since the pool was opened.
+/// Reads of a leaf, or writes to it, since the pool was opened.
 #[derive(Debug, Default)]
 pub struct LeafTraffic {
     /// Requests.
@@ -58,13 +58,13 @@ impl LeafTraffic {
     }
 }
 
-/// Failures that are remembered until somebody looks; of more only the number is known.
+/// Failures kept until the next [`Leaf::take_alarm`]; further ones are only counted.
 const REMEMBERED: usize = 16;
 
 /// A request that the device failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// What was asked.
+    /// The kind of request.
     pub kind: FailedIo,
     /// From the start of the device.
     pub offset: u64,
@@ -74,7 +74,7 @@ pub struct Failure {
     pub errno: i32,
 }
 
-/// What a failed request asked for.
+/// Kind of a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailedIo {
     /// Bytes.
@@ -125,24 +125,24 @@ pub struct LeafState {
     size: AtomicU64,
     /// Of these, the bytes that count for the size of the vdev that it is part of.
     counted: AtomicU64,
-    /// Something went wrong since somebody looked.
+    /// A failure happened since the last [`Leaf::take_alarm`].
     alarm: AtomicBool,
     failures: Mutex<Vec<Failure>>,
     /// The group that was next to be on disk when a flush failed last; 0: none has.
     doubted: AtomicU64,
     /// Flushes that failed.
     failed_flushes: AtomicU64,
-    /// What it may lack.
+    /// Txgs whose blocks the leaf may lack.
     pub dtl: RwLock<Dtl>,
     /// The DTL has changed since it was last written to the pool.
     dtl_changed: AtomicBool,
-    /// What went wrong on it.
+    /// Error counters.
     pub errors: LeafErrors,
     /// How long requests took.
     pub stats: Arc<LeafStats>,
-    /// What was read from it.
+    /// Reads since the pool was opened.
     pub reads: LeafTraffic,
-    /// What was written to it.
+    /// Writes since the pool was opened.
     pub writes: LeafTraffic,
     /// Faults injected by `zinject`.
     pub inject: LeafFaults,
@@ -211,8 +211,8 @@ impl Leaf {
         self.slot.read().health
     }
 
-    /// Sets how it is. Out of use it lets its device go, when what is under way has ended; into use it only comes
-    /// by [`Leaf::open`].
+    /// Sets the leaf's health. A leaf that goes out of use releases its device when requests in flight have
+    /// ended; only [`Leaf::open`] brings it into use.
     #[doc(alias = "vdev_set_state")]
     pub fn set_health(&self, health: Health) {
         let mut slot = self.slot.write();
@@ -227,7 +227,7 @@ impl Leaf {
     pub fn open(&self, device: Device, health: Health) {
         let mut slot = self.slot.write();
         let size = device.geometry().size;
-        // What it has more than before is not used before it is measured, as there are no labels at its end.
+        // Space beyond the known size is not used before it is measured, as there are no labels at its end.
         for known in [&self.size, &self.counted] {
             if known.load(Ordering::Acquire) == 0 {
                 known.store(size, Ordering::Release);
@@ -350,8 +350,8 @@ impl Leaf {
     /// Makes all writes durable that completed before this call, while the group `next` is the next to be on disk. Costs
     /// nothing when there were none since the last flush.
     ///
-    /// What was written before a flush that failed may be lost although later flushes succeed: the system reports a failed
-    /// write-back once, and forgets what it could not write. See [`Leaf::is_doubted`].
+    /// Data written before a failed flush may be lost although later flushes succeed: the system reports a
+    /// failed write-back once, and drops the pages that it could not write. See [`Leaf::is_doubted`].
     pub fn flush(self: &Arc<Self>, next: u64, done: WriteDone) {
         let Some(queue) = self.queue() else { return done(Err(absent())) };
         let leaf = Arc::clone(self);
@@ -426,7 +426,7 @@ impl Leaf {
         self.alarm.load(Ordering::Acquire)
     }
 
-    /// What the device failed since the last call, the first of it; `None` when nothing went wrong at all.
+    /// Returns the first failed requests since the last call; `None` when nothing failed.
     pub fn take_alarm(&self) -> Option<Vec<Failure>> {
         self.alarm.swap(false, Ordering::AcqRel).then(|| std::mem::take(&mut *self.failures.lock()))
     }
@@ -446,7 +446,8 @@ impl Leaf {
         self.dtl_changed.store(true, Ordering::Release);
     }
 
-    /// The leaf has what was born in the txgs `[start, end)`, but for those of `failed` that it lacked.
+    /// Removes the txgs `[start, end)` from the DTL: the leaf has their blocks again, except for txgs in
+    /// `failed` that it lacked before.
     pub fn has_again(&self, start: u64, end: u64, failed: &std::collections::BTreeSet<u64>) {
         let mut dtl = self.dtl.write();
         let before = dtl.clone();

@@ -4,8 +4,8 @@
 //! sequential readers keep each side's head in one region while the sides share the load; the next
 //! is asked when that copy is missing or wrong. Sides that are known to lack the block come last.
 //!
-//! When no copy is right as a whole, what could not be read is asked for again in pieces, and the
-//! block is put together from all of them ([`super::blend`]).
+//! When no copy is right as a whole, unreadable parts are read again in pieces, and the block is put together
+//! from all of them ([`super::blend`]).
 //!
 //! Differs from OpenZFS: that last step; the load of a side's queue and whether it rotates are not considered, and
 //! in [`Depth::All`] a copy equal to the accepted one is not checksummed again.

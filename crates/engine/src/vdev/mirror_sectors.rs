@@ -11,7 +11,7 @@ pub(super) const UNIT: usize = 512;
 /// Candidates shown to the judge.
 const MAX_TRIES: u32 = 4096;
 
-/// What one leaf has of the block.
+/// The part of the block that one leaf holds.
 #[derive(Debug)]
 pub(super) struct Scrap {
     bytes: Vec<u8>,

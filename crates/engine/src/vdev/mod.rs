@@ -1,12 +1,13 @@
 //! Vdevs: the tree of devices, and how a block at an offset of a top-level vdev is read from it.
 //!
 //! A top-level vdev turns a read of `[offset, offset + size)` into reads of its children by a
-//! [`plan::ReadPlan`]: a state machine without I/O that says what to read next, takes the results,
-//! judges candidates by the block's checksum, and ends with the bytes and a list of the copies that
-//! were bad. The zio layer drives it over real devices; a test drives it over vectors.
+//! [`plan::ReadPlan`]: a state machine without I/O that returns the next reads, takes their results, judges
+//! candidates by the block's checksum, and ends with the bytes and a list of the copies that were bad. The
+//! zio layer drives it over real devices; a test drives it over vectors.
 //!
 //! A write becomes writes of its children by a [`write_plan::WritePlan`], which needs no steps: parity is
-//! computed, everything is written at once, and the plan tells whether what failed can be done without.
+//! computed, everything is written at once, and the plan decides whether the block survives the writes that
+//! failed.
 
 mod batch;
 mod compare;

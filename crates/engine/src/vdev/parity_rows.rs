@@ -1,5 +1,5 @@
-//! All sectors of a block in rows, for the search: what is missing, what contradicts the parity, and
-//! what a row would be if some of its sectors were wrong.
+//! All sectors of a block in rows, for the search: the missing sectors, the rows that contradict the parity,
+//! and the content of a row under the assumption that some of its sectors are wrong.
 
 use super::gather::Gather;
 use super::plan::{ChildRead, Children};
@@ -30,7 +30,7 @@ impl Fill {
         }
     }
 
-    /// What stands there now.
+    /// Returns the present bytes of the same place.
     pub fn of(&self, image: &[u8]) -> Self {
         let now = image.get(self.at..self.at.saturating_add(self.bytes.len()));
         Self { at: self.at, bytes: now.unwrap_or_default().to_vec() }
@@ -46,7 +46,7 @@ pub(super) struct Solved {
     pub sound: Option<bool>,
 }
 
-/// What one column holds.
+/// The content of one column.
 #[derive(Debug, Default)]
 struct Face {
     bytes: Vec<u8>,
@@ -186,8 +186,8 @@ fn is_sound(nparity: usize, cells: &[Vec<u8>], erased: &[usize]) -> bool {
         && parity.iter().zip(&fresh).enumerate().all(|(place, (a, b))| erased.contains(&place) || a == b)
 }
 
-/// What a variant believes of a column: the leaf it names, else the first that was read among those
-/// not known to be faulty. Sectors that were only read in pieces are put together.
+/// The content of a column in a variant: the leaf it names, else the first that was read among those not
+/// known to be faulty. Sectors that were only read in pieces are put together.
 fn face(
     grid: &Grid,
     gather: &Gather,

@@ -1,4 +1,4 @@
-//! The contract between a top-level vdev's geometry and whoever drives its I/O.
+//! The contract between a top-level vdev's geometry and the driver of its I/O.
 //!
 //! States of a plan: `start` → (`Issue` → `resume`)* → `Done`. A plan never issues the same
 //! read twice (though it may ask for pieces of one that failed) and ends after a bounded number of steps.
@@ -46,7 +46,8 @@ pub struct ChildRead {
     pub child: u32,
     /// Which of the child's equivalent leaves.
     pub side: u32,
-    /// What `offset` counts from. `Data` but for a raidz expansion that was cut off in its first rows.
+    /// The area that `offset` counts from. `Data` but for a raidz expansion that was cut off in its first
+    /// rows.
     pub area: Area,
     /// Bytes from the start of the area.
     pub offset: u64,
@@ -70,7 +71,7 @@ impl ChildRead {
 /// there are no bytes.
 #[derive(Debug)]
 pub struct ChildResult {
-    /// What was asked.
+    /// The request.
     pub read: ChildRead,
     /// The bytes, `None` when the device failed.
     pub data: Option<Buf>,
@@ -83,7 +84,7 @@ pub enum Fault {
     Unreadable,
     /// The device is known to lack writes of that transaction group (DTL).
     Stale,
-    /// The bytes differ from what they must be.
+    /// The bytes are wrong.
     Wrong,
 }
 
@@ -92,7 +93,7 @@ pub enum Fault {
 pub struct BadCopy {
     /// Where it stands.
     pub read: ChildRead,
-    /// What is wrong with it.
+    /// The kind of its fault.
     pub fault: Fault,
 }
 
@@ -106,7 +107,7 @@ pub struct Outcome {
     pub bad: Vec<BadCopy>,
 }
 
-/// What a plan wants next.
+/// Next step of a plan.
 #[derive(Debug)]
 pub enum Step {
     /// Issue these reads together, then call `resume` with all their results.
@@ -115,7 +116,7 @@ pub enum Step {
     Done(Outcome),
 }
 
-/// What a plan may know of the children before it reads.
+/// The children's state, as far as a plan may use it before it reads.
 pub trait Children {
     /// Number of direct children (1 for a disk or a mirror).
     fn count(&self) -> u32;
@@ -129,7 +130,7 @@ pub trait Children {
 /// How thorough a read is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Depth {
-    /// Read as little as gives good bytes.
+    /// Read no more than good bytes need.
     #[default]
     First,
     /// Read every copy, every side and all parity, and report each that is bad.

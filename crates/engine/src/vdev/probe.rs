@@ -1,6 +1,6 @@
 //! Whether a device that failed a request works at all: some bytes of each label are read and written back.
 //!
-//! The bytes are those of the boot environment, which nobody else writes while the pool is open.
+//! The bytes are those of the boot environment, which nothing else writes while the pool is open.
 
 use std::io;
 
@@ -14,7 +14,7 @@ const LEN: usize = 8 << 10;
 /// `ENXIO`, `ENODEV`: there is no device any more.
 const GONE: [i32; 2] = [6, 19];
 
-/// What was found.
+/// Result of a probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Probe {
     /// Something could be read.

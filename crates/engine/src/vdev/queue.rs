@@ -1,4 +1,4 @@
-//! A leaf's request queue: sorts what waits by offset and joins neighbours into one device read.
+//! A leaf's request queue: sorts waiting requests by offset and joins neighbours into one device read.
 //!
 //! While fewer than [`MAX_ACTIVE`] reads are on the device a request goes straight through. Above
 //! that, requests wait in offset order, and each completion takes the next run: requests at most
@@ -6,8 +6,8 @@
 //! another command). A run of several requests that fails is split, so that one bad sector fails
 //! only the request that needs it.
 //!
-//! Small reads that somebody waits for are answered from [`super::window`]s. Others (reading ahead, scans) come
-//! many at a time, and find their neighbours here.
+//! Small reads that a caller waits for are answered from [`super::window`]s. Others (reading ahead, scans)
+//! come many at a time, and find their neighbours here.
 //!
 //! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
 //! that fails is split. The writes of blocks that one thread starts together are issued together ([`crate::plug`]). Reads go first: while any wait, one write at most is on the device.
@@ -69,7 +69,7 @@ struct State {
     flushes: Vec<WriteDone>,
 }
 
-/// What the device is asked next.
+/// The next request for the device.
 enum Next {
     Read(Run),
     Write(writes::Run),
@@ -99,9 +99,10 @@ struct Run {
 }
 
 impl Queue {
-    /// A queue in front of `device`, which counts what it does.
+    /// A queue in front of `device`, which counts its requests.
     pub fn new(device: Device, stats: Arc<LeafStats>) -> Arc<Self> {
-        // The first flush always happens: what an earlier process left unflushed is built upon.
+        // The first flush always happens: new writes build upon data that an earlier process may have left
+        // unflushed.
         let state = Mutex::new(State { written: 1, ..State::default() });
         let past_caches = AtomicBool::new(false);
         Arc::new(Self { device, state, windows: Windows::default(), past_caches, stats })

@@ -19,8 +19,8 @@ const SWAP_BIT: u64 = 1 << 20;
 /// A block of 128 KiB defines how raw space is converted to usable space.
 const DEFLATE_BLOCK: u64 = 1 << 17;
 
-/// Usable bytes for each 512 bytes allocated (`vdev_deflate_ratio`, vdev.c), given what a block of
-/// 128 KiB takes in the oldest layout of the vdev. 512 for a disk or mirror.
+/// Usable bytes for each 512 bytes allocated (`vdev_deflate_ratio`, vdev.c), given the allocated size of a
+/// 128 KiB block in the oldest layout of the vdev. 512 for a disk or mirror.
 pub fn deflate_ratio(asize_of_128k: u64) -> u64 {
     DEFLATE_BLOCK.checked_div(asize_of_128k >> 9).unwrap_or(512)
 }
@@ -39,9 +39,9 @@ pub struct RaidzGeometry {
 }
 
 impl RaidzGeometry {
-    /// Checks what the vdev's config says: its ashift, the number of children, `nparity` and
-    /// `raidz_expand_txgs`. `reflow_info` is the uberblock's `ub_raidz_reflow_info` while the config
-    /// has `raidz_expanding`, else `None`.
+    /// Checks the values of the vdev's config: its ashift, the number of children, `nparity` and
+    /// `raidz_expand_txgs`. `reflow_info` is the uberblock's `ub_raidz_reflow_info` while the config has
+    /// `raidz_expanding`, else `None`.
     ///
     /// # Errors
     /// `Corrupt` when no such vdev can be.
@@ -107,8 +107,8 @@ impl RaidzGeometry {
         used.div_ceil(unit).saturating_mul(unit).saturating_mul(1 << self.ashift.min(32))
     }
 
-    /// `vdev_deflate_ratio`: computed from the original width, so that growing does not change what
-    /// old blocks count for.
+    /// `vdev_deflate_ratio`: computed from the original width, so that an expansion does not change the
+    /// deflated size of old blocks.
     pub fn deflate_ratio(&self) -> u64 {
         deflate_ratio(self.asize(DEFLATE_BLOCK, 0))
     }

@@ -6,9 +6,9 @@
 //! sectors stand changes.
 //!
 //! While that reflow is under way, sectors below `ReflowState::offset` have moved. A row that
-//! is not wholly below it is read from its old place. The very first rows can't be moved without
-//! overwriting what they come from, so they are first written to the boot area of each child; when
-//! the pool stopped in that moment, `ReflowState::scratch` is set and they are read from there.
+//! is not wholly below it is read from its old place. The very first rows can't be moved without overwriting
+//! their own source, so they are first written to the boot area of each child; when the pool stopped in that
+//! moment, `ReflowState::scratch` is set and they are read from there.
 //!
 //! Format source: `raidz_expand_txgs` and `raidz_expanding` in the vdev's config,
 //! `ub_raidz_reflow_info` in the uberblock; vdev_raidz.c, OpenZFS 2.3.
@@ -57,14 +57,15 @@ impl Moved {
     }
 }
 
-/// A reflow as the last uberblock on disk has it, and what the txg being written makes of it.
+/// A reflow as the last uberblock on disk records it, and its state after the txg being written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReflowState {
     /// Bytes of the vdev, from its start, that have been moved.
     pub offset: u64,
     /// The moved bytes are still in the scratch area (`RRSS_SCRATCH_VALID`).
     pub scratch: bool,
-    /// What the next uberblock may say. Reads do not follow it; writes go to the places of both states.
+    /// State that the next uberblock may record. Reads do not follow it; writes go to the places of both
+    /// states.
     pub next: Option<Moved>,
 }
 

@@ -1,7 +1,7 @@
-//! Self-healing: what a read found bad is overwritten with what it must be.
+//! Self-healing: copies that a read found bad are overwritten with the right bytes.
 //!
-//! The write plan of the good bytes says what belongs on each child, parity included; of its writes those are done
-//! that touch something bad, on just the side that is bad. A column is always rewritten whole.
+//! The write plan of the good bytes computes the content of each child, parity included; only its writes that
+//! touch a bad column are issued, and only to the bad side. A column is always rewritten whole.
 //!
 //! The caller answers for two things: that the bytes are right, by the block's checksum; and that the block is
 //! still the pool's. Space of a block that was freed meanwhile may hold another by now, and mending the old one
@@ -21,7 +21,7 @@ use super::stats::IoClass;
 use super::top::Top;
 use super::write_plan::ChildWrite;
 
-/// What became of a repair.
+/// Outcome of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// Guids of the leaves that were written, ascending.
@@ -32,13 +32,13 @@ pub struct Repaired {
     pub failed: bool,
 }
 
-/// Told what became of a repair.
+/// Called with the outcome of a repair.
 pub type RepairDone = Box<dyn FnOnce(Repaired) + Send>;
 
 /// Which bad copies are overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mend {
-    /// Those that nobody expected to be bad.
+    /// Only copies that were expected to be good.
     Unexpected,
     /// Also those on leaves that are known to lack the block: a resilver's work.
     Stale,
@@ -53,8 +53,9 @@ struct Pending {
 }
 
 impl Top {
-    /// Overwrites what `bad` names of the block of these (right) bytes at `offset`, born in `birth`. Leaves that
-    /// are absent or don't take writes are passed over; nothing is told to their DTLs, as nothing is lost.
+    /// Overwrites the copies in `bad` of the block at `offset` with birth txg `birth`, from its right bytes
+    /// `data`. Leaves that are absent or not writable are skipped; their DTLs do not change, as nothing is
+    /// lost.
     pub fn repair(
         self: &Arc<Self>,
         (offset, birth): (u64, u64),
@@ -87,7 +88,8 @@ impl Top {
         arrived(&pending, &Repaired::default());
     }
 
-    /// What is to be written where: leaf, offset on the device, bytes. `None` when the vdev can't be written now.
+    /// Returns the writes of a repair: leaf, offset on the device, bytes. `None` when the vdev can't be
+    /// written now.
     fn repairs(
         &self,
         (offset, birth): (u64, u64),
@@ -117,8 +119,9 @@ impl Top {
         Some(writes)
     }
 
-    /// What is mended of a block while an expansion moves sectors. A block that stands, in part, in two places is written
-    /// to both: the bad bytes may have been copied, and no read compares the other place. `None` while it is being copied.
+    /// Selects the copies to mend while an expansion moves sectors. A block that stands partly in two places
+    /// is written to both: the bad bytes may have been copied, and no read compares the other place. `None`
+    /// while it is being copied.
     fn mend_while_moving(&self, (offset, birth): (u64, u64), data: &Buf, mend: Mend) -> Option<Mend> {
         let Some(reflow) = self.reflow() else { return Some(mend) };
         let end = offset.saturating_add(self.asize_of(u64::try_from(data.len()).ok()?, birth));

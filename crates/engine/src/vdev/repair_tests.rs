@@ -1,4 +1,4 @@
-//! Damage, read, repair: every byte is again what it was.
+//! Damage, read, repair: every byte is restored.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn repair(top: &Arc<Top>, at: (u64, u64), block: &Buf, outcome: &Outcome, mend: 
     rx.recv().unwrap().leaves
 }
 
-/// Spoils some devices wholly, and checks that a thorough read and a repair bring back what the block has there.
+/// Spoils some devices wholly, and checks that a thorough read and a repair restore the block's bytes there.
 fn heals(rng: &mut Rng, layout: Layout, sides: &[usize], offset: u64, birth: u64, most: usize) {
     let (top, devices) = top(layout, sides);
     let mut bytes = vec![0; 512 * (1 + rng.below(40)) as usize];
@@ -120,7 +120,7 @@ fn every_layout_heals() {
     }
 }
 
-/// What a leaf is known to lack is a resilver's work, not that of any read.
+/// Blocks in a leaf's DTL are left to a resilver; reads do not repair them.
 #[test]
 fn stale_copies_are_left_to_resilver() {
     let (top, devices) = top(Layout::Mirror, &[2]);

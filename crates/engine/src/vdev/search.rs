@@ -1,4 +1,4 @@
-//! The search for a block's bytes when what was read is wrong somewhere and nobody says where.
+//! The search for a block's bytes when some of the bytes that were read are wrong at an unknown place.
 //!
 //! Everything stands on a [`ParityRows`]: all sectors in rows, one row being the sectors that one set of
 //! parity equations ties together. A row whose equations hold is taken as it is: to hide damage from
@@ -8,9 +8,9 @@
 //!   the reflow have since been spread over all.
 //! - Then each row is blamed on columns of its own.
 //!
-//! An assumption that leaves parity over is tested by that parity; only what passes, or what can't be
-//! tested, is shown to the judge. All of this is repeated for each *variant*: where a child has
-//! several leaves that disagree, which one is believed. Time is bounded by [`Budget`].
+//! An assumption that leaves parity over is tested by that parity; only candidates that pass, or that can't
+//! be tested, are shown to the judge. All of this is repeated for each *variant*: a choice of the believed
+//! leaf for each child whose leaves disagree. Time is bounded by [`Budget`].
 
 use super::gather::{Bytes, Gather};
 use super::parity_rows::{Fill, ParityRows, Row};
@@ -32,7 +32,7 @@ const MAX_EXPLANATIONS: usize = 4096;
 /// Leaves believed instead of the first one, as (child, side).
 pub(super) type Variant = Vec<(u32, u32)>;
 
-/// What a search may cost.
+/// Limits of a search's cost.
 #[derive(Debug)]
 struct Budget {
     /// Candidates that may still be shown to the judge.
@@ -59,7 +59,7 @@ impl Budget {
     }
 }
 
-/// One search: what is fixed during it.
+/// One search: its fixed inputs.
 struct Search<'a> {
     size: usize,
     budget: Budget,
@@ -168,8 +168,8 @@ impl Search<'_> {
         None
     }
 
-    /// Each suspect row explained by itself: first by what the parity confirms where it confirms
-    /// something, then by anything that it can't rule out.
+    /// Explains each suspect row by itself: first by assumptions that the parity confirms, if any, then by
+    /// all that it can't rule out.
     fn blame_rows(&mut self, rows: &ParityRows<'_>) -> Option<Buf> {
         let mut likely = Vec::new();
         let mut open = 0;
@@ -232,7 +232,7 @@ impl Search<'_> {
         Some(found)
     }
 
-    /// Applies what is not open, then tries all choices of the rest.
+    /// Applies the explanations that have no alternative, then tries all choices of the rest.
     fn combine(&mut self, rows: &ParityRows<'_>, explained: &[Explained]) -> Option<Buf> {
         let mut image = rows.image.clone();
         let (settled, open): (Vec<&Explained>, _) = explained.iter().partition(|(_, sets)| sets.len() == 1);

@@ -1,4 +1,4 @@
-//! How long requests take and how large they are, counted per leaf: what `zpool iostat -l`, `-q`, `-r` and `-w` show.
+//! Latencies and sizes of requests, counted per leaf; shown by `zpool iostat -l`, `-q`, `-r` and `-w`.
 //!
 //! Histograms have a bucket for each power of two. Counting is a few relaxed additions a request.
 //!
@@ -22,13 +22,13 @@ const SLOW: Duration = Duration::from_secs(30);
 #[doc(alias = "zio_priority_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoClass {
-    /// A read that somebody waits for.
+    /// A read that a caller waits for.
     SyncRead,
-    /// A write that somebody waits for: intent logs, labels.
+    /// A write that a caller waits for: intent logs, labels.
     SyncWrite,
     /// Reading ahead.
     AsyncRead,
-    /// What a transaction group writes.
+    /// Writes of a txg's sync.
     AsyncWrite,
 }
 
@@ -41,7 +41,7 @@ impl IoClass {
     }
 }
 
-/// How often what size was met; bucket `n` has what is at least `1 << n`.
+/// A histogram with power-of-2 buckets; bucket `n` counts values of at least `1 << n`.
 #[derive(Debug)]
 pub struct Histogram<const N: usize>([AtomicU64; N]);
 
@@ -154,7 +154,7 @@ impl LeafStats {
         now
     }
 
-    /// The device is done with what it began `then`.
+    /// The device has finished the requests that it started at `then`.
     #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
     pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Instant) {
         let now = Instant::now();

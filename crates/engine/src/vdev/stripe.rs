@@ -59,7 +59,7 @@ impl Grid {
         place < self.nparity
     }
 
-    /// What may have spoilt a column, as numbers: its child, or a child of an older width.
+    /// Returns the children that may have spoilt a column: its own child, or a child of an older width.
     pub fn suspects(&self, column: &Column) -> impl Iterator<Item = u64> {
         let sector = column.sector;
         let older = self.older_widths.iter().zip(1u64..);

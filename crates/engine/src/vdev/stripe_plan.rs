@@ -6,12 +6,12 @@
 //!   the rest of the stripe is verified too.
 //! - `Fresh`: read every column from every leaf that should be up to date, then search for an
 //!   assumption of wrong columns under which the bytes are accepted ([`super::search`]).
-//! - `Pieces`: ask again for what a device failed to read, in small pieces, and search again: often
-//!   only a few of its sectors are unreadable.
-//! - `Stale`: add what leaves hold that are known to lack writes, and search again.
+//! - `Pieces`: read again in small pieces where a device failed, and search again: often only a few of its
+//!   sectors are unreadable.
+//! - `Stale`: add the bytes of leaves that are known to lack writes, and search again.
 //!
-//! A thorough read starts in `Fresh`. At the end everything that was read is compared with what it
-//! should have been ([`super::compare`]).
+//! A thorough read starts in `Fresh`. At the end all bytes that were read are compared with the expected ones
+//! ([`super::compare`]).
 //!
 //! Differs from OpenZFS: no more parity is read than is missing; the search looks at each row of
 //! sectors by itself, so it also recovers blocks whose damage is spread over more columns than there
@@ -32,7 +32,7 @@ enum Phase {
     Stale,
 }
 
-/// What is known of the children that the block touches, as it was when the plan began.
+/// Known faults of the children that the block touches, at the start of the plan.
 #[derive(Debug, Default)]
 struct Faults(Vec<Vec<Option<Fault>>>);
 
@@ -221,7 +221,7 @@ pub(super) fn is_doubtful(fault: Option<Fault>) -> bool {
     matches!(fault, Some(Fault::Stale | Fault::Wrong))
 }
 
-/// What `Known` still has to ask for.
+/// Returns the reads that `Known` still has to issue.
 fn known(grid: &Grid, gather: &Gather, children: &dyn Children, degraded: &mut bool) -> Vec<ChildRead> {
     let mut wanted = Vec::new();
     for stripe in grid.stripes() {

@@ -251,7 +251,7 @@ fn a_healthy_read_touches_only_data() {
     assert_eq!(leaves.take_log().len(), 5, "three data columns and all parity");
 }
 
-/// A read that reconstructs what a missing or stale leaf has also finds bad parity that it did not need.
+/// A read that reconstructs the column of a missing or stale leaf also finds bad parity that it did not need.
 #[test]
 fn a_degraded_read_checks_all_parity() {
     let mut rng = Rng::new(15);

@@ -1,8 +1,8 @@
 //! Top-level vdevs as targets of reads.
 //!
-//! A [`Top`] flattens what stands below it: each direct child becomes a list of *sides*, the leaves
-//! that hold the same bytes (a plain disk has one; a `replacing` or `spare` has more). The block
-//! address space of a top-level vdev is then served by the plan that its layout makes.
+//! A [`Top`] flattens its subtree: each direct child becomes a list of *sides*, the leaves that hold the same
+//! bytes (a plain disk has one; a `replacing` or `spare` has more). The block address space of a top-level
+//! vdev is then served by the plan of its layout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use super::raidz::{RaidzGeometry, RaidzPlan};
 use super::raidz_expand::ReflowState;
 use crate::error::{Error, Kind as ErrorKind, Result};
 
-/// Block whose cost stands for what space on a vdev is worth to users.
+/// Block size by whose cost raw space of a vdev is converted to usable space.
 const DEFLATE_BLOCK: u64 = 128 << 10;
 
 /// One leaf that holds a child's bytes.
@@ -62,7 +62,7 @@ pub struct Top {
     pub id: u64,
     /// Its name for people.
     pub name: String,
-    /// What it serves.
+    /// Its allocation class.
     pub bias: AllocBias,
     /// Sector shift.
     pub ashift: u32,
@@ -118,8 +118,9 @@ pub struct View<'a> {
 }
 
 impl Top {
-    /// From a checked config; `find` gives each leaf, and each raidz or draid that is no top-level vdev, by guid. `before`
-    /// is the top that has its place in the tree that is changed: bytes in flight there count here, too.
+    /// Builds a top from a checked config; `find` returns each leaf, and each raidz or draid that is no
+    /// top-level vdev, by guid. `before` is the top at the same place in the tree before the change: its
+    /// bytes in flight count here, too.
     pub fn new(
         config: &VdevConfig,
         layout: Layout,
@@ -249,7 +250,7 @@ impl Top {
         &self.children
     }
 
-    /// What a plan for a block born in `txg` may know of the children.
+    /// The children's state as a plan for a block born in `txg` sees it.
     pub fn view(&self, txg: u64) -> View<'_> {
         View { top: self, txg }
     }
@@ -364,7 +365,7 @@ impl Top {
         }
     }
 
-    /// Bytes of user space that a sector of the vdev gives: 512 for mirrors and disks.
+    /// Bytes of user space per sector of the vdev: 512 for mirrors and disks.
     #[doc(alias = "vdev_set_deflate_ratio")]
     pub fn deflate_ratio(&self) -> u64 {
         let sectors = self.asize_of(DEFLATE_BLOCK, 0) >> ondisk::MIN_BLOCK_SHIFT;

@@ -22,7 +22,7 @@ const MAX_TOPS: u64 = 1 << 16;
 /// Devices found, by leaf guid.
 pub type Devices = HashMap<u64, Device>;
 
-/// What a change of the tree brings besides the configuration.
+/// Inputs of a change of the tree besides the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Change {
     /// Devices of new leaves.
@@ -39,7 +39,7 @@ pub struct Tree {
     /// As configured.
     pub config: VdevConfig,
     tops: Vec<Option<Arc<Top>>>,
-    /// Ordered, so that what is done to all of them is done in the same order in each run of a seed.
+    /// Ordered, so that operations on all leaves run in the same order in each run of a seed.
     leaves: BTreeMap<u64, Arc<Leaf>>,
 }
 
@@ -55,11 +55,11 @@ impl Tree {
         Self::changed(config, known, &Change { devices: devices.clone(), reflow, ..Change::default() })
     }
 
-    /// As [`Tree::build`], after a change of the tree. A top-level vdev of `known` that is the same in `config` is kept as
-    /// it is; one that has become another shares with its successor what is in flight.
+    /// As [`Tree::build`], after a change of the tree. A top-level vdev of `known` that is the same in
+    /// `config` is kept; one that has changed shares its count of bytes in flight with its successor.
     ///
     /// # Errors
-    /// When a vdev cannot be what its configuration says.
+    /// When a vdev's configuration is invalid.
     pub fn changed(config: VdevConfig, known: Option<&Tree>, change: &Change) -> Result<Self> {
         let (devices, reflow) = (&change.devices, change.reflow);
         let mut leaves = BTreeMap::new();
@@ -196,7 +196,7 @@ impl Tree {
     }
 }
 
-/// Whether two configurations describe the same vdevs, apart from sizes and what is recorded of their states.
+/// Whether two configurations describe the same vdevs, apart from sizes and recorded states.
 fn is_alike(a: &VdevConfig, b: &VdevConfig) -> bool {
     let form =
         |v: &VdevConfig| (v.kind, v.guid, v.ashift, v.nparity, v.bias, v.draid, v.spare_of, v.expanding);

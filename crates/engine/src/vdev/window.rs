@@ -14,14 +14,14 @@ use std::collections::{HashMap, VecDeque};
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
-/// Bytes of a window, and what its start is aligned to.
+/// Size and alignment of a window.
 pub const WINDOW: u64 = 64 << 10;
 /// Longest read that is answered from a window.
 pub const SMALL: u64 = 16 << 10;
 /// Windows kept.
 const KEPT: usize = 32;
 
-/// A read that waits for a window: its offset and length on the device, and who wants it.
+/// A read that waits for a window: its offset and length on the device, and its receiver.
 pub struct Waiter<D> {
     /// Byte offset on the device.
     pub offset: u64,
@@ -44,10 +44,10 @@ struct Pending<D> {
     changed: bool,
 }
 
-/// The windows of one leaf; `D` is what waiters are told by.
+/// The windows of one leaf; `D` is the waiters' callback.
 pub struct Windows<D>(Mutex<State<D>>);
 
-/// What is to be done about a small read.
+/// How to serve a small read.
 pub enum Found<D> {
     /// Here are its bytes.
     Here(Buf, D),
@@ -82,7 +82,7 @@ impl<D> Windows<D> {
             return Found::Here(bytes, waiter.done);
         }
         match state.pending.get_mut(&start) {
-            // What this one wants may be just what has changed.
+            // This read may want exactly the bytes that have changed.
             Some(pending) if pending.changed => return Found::Not(waiter),
             Some(pending) => {
                 pending.waiters.push(waiter);
@@ -94,7 +94,7 @@ impl<D> Windows<D> {
         Found::Read(start)
     }
 
-    /// Forgets what was read, or is being read, of `[offset, offset + len)`.
+    /// Drops windows of `[offset, offset + len)`, read or being read.
     pub fn forget(&self, offset: u64, len: u64) {
         let touches =
             |start: u64| start < offset.saturating_add(len) && offset < start.saturating_add(WINDOW);
@@ -105,7 +105,7 @@ impl<D> Windows<D> {
         }
     }
 
-    /// A window was read, or could not be. Gives those who waited for it, each with its bytes.
+    /// Ends the read of a window, successful or not. Returns its waiters, each with its bytes.
     pub fn arrived(&self, start: u64, window: Option<&Buf>) -> Vec<(Waiter<D>, Option<Buf>)> {
         // A window of a joined read must not keep the rest of that read alive.
         let own = window.map(|w| Buf::from(AlignedBuf::copy_of(w)));

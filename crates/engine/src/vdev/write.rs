@@ -25,7 +25,7 @@ pub type WriteOutcome = Result<Vec<u64>>;
 /// Told once, on a device's thread or before the call returns: must be short and hand real work to an executor.
 pub type WriteBlockDone = Box<dyn FnOnce(WriteOutcome) + Send>;
 
-/// Told when every leaf has been flushed, or what went wrong.
+/// Called when every leaf has been flushed, or with the error.
 pub type FlushDone = Box<dyn FnOnce(Result<()>) + Send>;
 
 struct Pending {
@@ -50,7 +50,7 @@ impl Top {
         self.write_as(IoClass::AsyncWrite, offset, data, txg, done);
     }
 
-    /// As [`Top::write`], for somebody who waits, or not.
+    /// As [`Top::write`], with the I/O class of a caller that waits, or does not.
     pub fn write_as(
         self: &Arc<Self>,
         class: IoClass,
@@ -122,9 +122,9 @@ impl Top {
         pending.arrived(None);
     }
 
-    /// Makes durable what a commit of the intent log has written to the vdev since the group `began` was the next to be
-    /// on disk; `next` is that now. A leaf whose flush fails, or has failed since then, counts as one that lacks it.
-    /// An error when what was written could not be read without such leaves.
+    /// Makes writes of an intent-log commit to the vdev durable. `began` was the next txg to be on disk when
+    /// the commit began, `next` is that txg now. A leaf whose flush fails, or has failed since `began`,
+    /// counts as lacking the writes. Returns an error when they could not be read without such leaves.
     pub fn flush(self: &Arc<Self>, began: u64, next: u64, done: FlushDone) {
         let leaves: Vec<Arc<Leaf>> = self.leaves().filter(|leaf| leaf.is_writable()).collect();
         let (left, any) = (leaves.len() + 1, !leaves.is_empty());
@@ -159,9 +159,9 @@ impl Top {
         arrived(None);
     }
 
-    /// Whether everything that was written for these groups can be read without the leaves whose flush failed. The rule of
-    /// intent logs and of groups alike: what leaves out of use, and those that missed a write of these groups, lack counts,
-    /// too.
+    /// Whether everything written for these txgs can be read without the leaves whose flush failed. The rule
+    /// is the same for intent logs and for txgs: leaves out of use, and leaves that missed a write of these
+    /// txgs, count as lacking, too.
     pub(super) fn survives(&self, failed: &[u64], groups: Range<u64>) -> bool {
         let missed = |leaf: &Leaf| {
             let dtl = leaf.dtl.read();
@@ -175,7 +175,7 @@ impl Top {
     pub(crate) fn can_lose(&self, lost: &dyn Fn(&Leaf) -> bool) -> bool {
         let is_lost = |side: &Side| match side {
             Side::Leaf(leaf) => lost(leaf),
-            // Its bytes are those of other children, which are asked themselves; what it lacks is its own.
+            // Its bytes are stored on other children, which are checked by themselves; its DTL is its own.
             Side::DistributedSpare { spare, .. } => spare.as_ref().is_some_and(|spare| lost(spare)),
             Side::Nested(_) => true,
         };
@@ -248,7 +248,7 @@ impl Pending {
         let lost: Vec<usize> =
             self.plan.writes.iter().enumerate().filter(on_no_side).map(|(number, _)| number).collect();
         if !self.plan.can_lose(&lost) {
-            // Nobody is going to look for it there.
+            // Nothing will refer to the block there.
             let what = "too few devices took a write";
             return Err(Error::new(Kind::Io, what).on_vdev(&self.top.name).at_offset(self.offset));
         }

@@ -1,4 +1,4 @@
-//! What a write of a block to a top-level vdev becomes on its children. No I/O.
+//! Converts a write of a block to a top-level vdev into writes of its children. No I/O.
 //!
 //! The bytes of the block are not copied: each child's write refers to stretches of it. Only parity is new.
 //!
@@ -23,7 +23,7 @@ const ZEROS: usize = 128 << 10;
 pub struct ChildWrite {
     /// Index of the direct child of the top-level vdev.
     pub child: u32,
-    /// What `offset` counts from.
+    /// The area that `offset` counts from.
     pub area: Area,
     /// Bytes from the start of the area.
     pub offset: u64,
@@ -205,7 +205,7 @@ fn joined(mut writes: Vec<ChildWrite>) -> Vec<ChildWrite> {
     all
 }
 
-/// That many zero bytes, shared by all who need some.
+/// Returns `len` zero bytes from a shared buffer.
 fn zeros(len: usize) -> Buf {
     static SHARED: OnceLock<Buf> = OnceLock::new();
     let shared = SHARED.get_or_init(|| AlignedBuf::zeroed(ZEROS).into());

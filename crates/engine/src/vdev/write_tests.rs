@@ -1,4 +1,4 @@
-//! What write plans put down, read plans give back: over vectors, and over devices that fail.
+//! Read plans return the bytes that write plans stored: over vectors, and over devices that fail.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ fn apply(plan: &WritePlan, leaves: &mut Leaves, children: &[u32]) {
     }
 }
 
-/// Noise everywhere, and what the plan writes on the children that are left: the block comes back exactly when the
-/// plan says so, and it does with as many lost as there is parity.
+/// Fills the children with noise and applies the plan's writes to the surviving children: the block is
+/// readable exactly when the plan says so, and always while no more children are lost than there is parity.
 fn comes_back(
     rng: &mut Rng,
     width: u32,
@@ -239,7 +239,7 @@ fn a_raidz_needs_all_but_its_parity() {
     assert_eq!(write(&top, 0, &block.slice(0..512), 11).unwrap(), [2]);
     disks[0].faulty.inject(DeviceFault::Dead);
     assert!(write(&top, 0, &block, 12).is_err());
-    // A block that is not there as a whole goes elsewhere: nobody lacks a part of it here.
+    // A block that was not written as a whole goes elsewhere, so no leaf lacks a part of it here.
     assert!(disks[0].leaf.dtl.read().ranges().is_empty());
 }
 
@@ -258,7 +258,7 @@ fn one_side_of_a_child_suffices() {
     assert!(write(&top, 0, &block, 10).is_err());
 }
 
-/// A distributed spare's bytes go to the child that holds them there; what it lacks is noted for both.
+/// A distributed spare's bytes go to the child that holds them there; missed writes are recorded for both.
 #[test]
 fn a_distributed_spare_takes_its_part() {
     let disks: Vec<Disk> = (0..5).map(disk).collect();
@@ -303,8 +303,8 @@ fn absent_leaves_miss_the_txg_and_flush_is_for_what_was_written() {
     assert!(flush().is_err());
 }
 
-/// As many leaves may fail a flush as the vdev can do without, for logs as for groups; and what a flush has failed is not
-/// there because the next one succeeds.
+/// As many leaves may fail a flush as the vdev can do without, for logs as for txgs. A later successful flush
+/// does not make up for a failed one.
 #[test]
 fn a_flush_counts_only_when_what_was_written_can_be_reconstructed() {
     let disks: Vec<Disk> = (0..4).map(disk).collect();

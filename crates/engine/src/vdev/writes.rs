@@ -1,4 +1,4 @@
-//! The writing half of a leaf's queue: what waits, sorted by offset, and runs of neighbours.
+//! The writing half of a leaf's queue: waiting writes, sorted by offset, and runs of neighbours.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ impl Run {
         self.writes.iter().map(|(_, write)| &write.arrival)
     }
 
-    /// The bytes. A run of one write gives them away; of several, keeps them to try again one by one.
+    /// The bytes. A run of one write moves them out; a run of several keeps them, to retry one by one.
     pub fn take_parts(&mut self) -> Vec<Buf> {
         match self.writes.as_mut_slice() {
             [(_, only)] => std::mem::take(&mut only.parts),

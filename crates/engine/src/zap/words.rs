@@ -15,8 +15,8 @@ impl<S: Source + Clone> Zap<S> {
     /// Calls `visit` with the name and the value of each entry, in no order.
     ///
     /// # Errors
-    /// `Corrupt` for a damaged leaf, a name of more than 63 bytes, and a value that is not one 64-bit integer; what
-    /// `visit` returns.
+    /// `Corrupt` for a damaged leaf, a name of more than 63 bytes, and a value that is not one 64-bit
+    /// integer; errors of `visit`.
     pub fn visit_words(&self, visit: &mut dyn FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         match &self.shape {
             Shape::Micro(block) => {

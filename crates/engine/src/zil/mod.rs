@@ -209,7 +209,7 @@ fn referenced(clone: &CloneRange) -> impl Iterator<Item = Blkptr> + '_ {
     clone.bps.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded()).copied()
 }
 
-/// What a claimed log holds.
+/// Content of a claimed log.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// Its own blocks, including the one that was never written, and those of its write records that were claimed with

@@ -1,4 +1,4 @@
-//! Where new blocks go: what a zio asks of the pool's allocator.
+//! The interface between zio and the pool's allocator: where new blocks go.
 //!
 //! The allocator itself (the metaslab room) stands above; this is the door that zio knows.
 
@@ -40,7 +40,7 @@ pub struct AllocRequest {
     pub fewer_will_do: bool,
 }
 
-/// Gives and takes back space. All methods may be called from any thread.
+/// Allocates and frees space. All methods may be called from any thread.
 pub trait Allocator: Send + Sync + Debug {
     /// Space for a block.
     ///
@@ -63,6 +63,7 @@ pub trait Allocator: Send + Sync + Debug {
         self.free(dva, txg);
     }
 
-    /// Marks as allocated what an intent log that is to be replayed lies on. False when it already is.
+    /// Marks the space of an intent-log block that is to be replayed as allocated. Returns false when it
+    /// already is.
     fn claim(&self, dva: &Dva, txg: u64) -> Result<bool>;
 }

@@ -9,8 +9,8 @@
 //!                          └─ Refused: an ordinary write
 //! ```
 //!
-//! The tables stand above zio (the module `ddt`); [`DedupTables`] is what zio asks of them. No lock of the tables is held
-//! while a block is read or written.
+//! The tables stand above zio (the module `ddt`); zio uses them through [`DedupTables`]. No lock of the
+//! tables is held while a block is read or written.
 //!
 //! Crash argument: as of any other write. The table entry and the pointer reach the disk with the same txg, and a stored
 //! copy with an entry is freed only in the sync of a txg in which its last reference ends.
@@ -47,7 +47,7 @@ pub enum Dedup {
 /// A continuation that claims again.
 pub type Again = Box<dyn FnOnce() + Send>;
 
-/// What a write asks of the tables besides its block.
+/// Parameters of a deduplicated write besides its block.
 #[derive(Debug, Clone, Copy)]
 pub struct Want {
     /// Copies, 1 to 3.
@@ -62,7 +62,7 @@ pub struct Want {
     pub moves: Option<Blkptr>,
 }
 
-/// What becomes of a block that is to be deduplicated.
+/// The tables' decision on a block that is to be deduplicated.
 #[derive(Debug)]
 pub enum Claim {
     /// This pointer names a stored copy; its reference is counted.
@@ -172,7 +172,7 @@ impl Zio {
             Err(e) if block.request.may_wait && is_of_devices(&e) => {
                 self.write_later(&block.request, e, done);
             }
-            // A damaged table costs what it would save, not the write.
+            // A damaged table costs the savings of dedup, not the write.
             Err(_) => self.write_alone(block, done),
         }
     }

@@ -1,9 +1,9 @@
 //! Runs one [`ReadPlan`] over real leaves.
 //!
 //! Each step's reads are issued together; the last completion hands the plan to the executor, so
-//! parity and checksums are never computed on a device's thread. When everything was answered while it was
-//! issued, the issuer goes on itself, unless it is deep in such plans already: what a plan's end starts may
-//! again be answered at once, and a hostile pool has chains of any length.
+//! parity and checksums are never computed on a device's thread. When all reads complete while they are
+//! issued, the issuer continues the plan itself, unless it is deep in nested plans already: the completion of
+//! a plan may start another one that also completes at once, and a hostile pool has chains of any length.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Drive {
     pub top: Arc<Top>,
     /// Birth of the block, for leaves that lack some transaction groups.
     pub txg: u64,
-    /// What to read next.
+    /// The plan that returns the next reads.
     pub plan: Box<dyn ReadPlan>,
     /// The block's checksum.
     pub judge: Judge,
@@ -107,7 +107,7 @@ impl Drive {
     }
 }
 
-/// What reads of a nested vdev take over from the plan above.
+/// State that reads of a nested vdev inherit from the plan above.
 struct Below {
     txg: u64,
     judge: Judge,

@@ -67,7 +67,7 @@ struct Gang {
     done: CopyDone,
 }
 
-/// What is read of a gang.
+/// The parts of a gang to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
     /// The block's bytes.
@@ -139,7 +139,7 @@ impl Gang {
     }
 }
 
-/// What a gang is made of.
+/// The header size and the pieces of a gang.
 #[derive(Debug, Clone)]
 pub struct GangMembers {
     /// Bytes of the header.

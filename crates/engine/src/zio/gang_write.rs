@@ -8,8 +8,8 @@
 //! A gang that the same group wrote already is written over piece by piece ([`rewrite`]): passes over the MOS would find
 //! no end if each allocated anew.
 //!
-//! Crash argument: as for any new block; the header is written after its pieces are. What is written over is referred
-//! to by nothing on disk.
+//! Crash argument: as for any new block; the header is written after its pieces. Only blocks that nothing on
+//! disk refers to are overwritten.
 //!
 //! Gangs within gangs make `dynamic_gang_header` active with the next txg, where the feature is enabled and larger
 //! headers exist.
@@ -96,7 +96,7 @@ pub(super) fn rewrite(
     write_pieces(zio, gang, &data, parts, done);
 }
 
-/// Writes pieces, each over what is there (a hole: nothing), then the header.
+/// Writes pieces, each over the block that is there (or to new space for a hole), then the header.
 fn write_pieces(
     zio: &Arc<Zio>,
     gang: Gang,
@@ -105,7 +105,8 @@ fn write_pieces(
     done: WriteDone,
 ) {
     let (props, txg) = (gang.props, gang.txg);
-    // The space of what lies below is counted copy by copy in this header's DVAs: below, nothing has more copies.
+    // The header's DVAs account for the space below it copy by copy, so no piece may have more copies than
+    // the header.
     let copies = u8::try_from(gang.header.len()).unwrap_or(u8::MAX);
     let props = WriteProps {
         copies: props.copies.min(copies),

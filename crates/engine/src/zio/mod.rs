@@ -72,7 +72,7 @@ pub struct ReadOptions {
 /// How far the bytes of a block are transformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
-    /// Decrypted or authenticated, decompressed, little-endian: what a consumer wants.
+    /// Decrypted or authenticated, decompressed, little-endian: the consumers' form.
     #[default]
     Logical,
     /// As [`Form::Logical`] without the key: encrypted parts stay encrypted, nothing is authenticated.
@@ -97,7 +97,7 @@ pub struct Damage {
     pub top: u64,
     /// Guid of the leaf, 0 when there is none.
     pub leaf: u64,
-    /// Which read and what is wrong.
+    /// The read and its fault.
     pub bad: BadCopy,
 }
 
@@ -121,8 +121,9 @@ pub trait KeySource: Send + Sync + std::fmt::Debug {
     fn draw(&self, objset: u64) -> Result<(crypt::Salt, crypt::Iv)>;
     /// Salt and IV for a block of an object set that is deduplicated: equal for equal stored bytes under one key.
     fn derive(&self, objset: u64, data: &[u8]) -> Result<(crypt::Salt, crypt::Iv)>;
-    /// Encrypts `data` (with the salt and IV in `bp`), or makes its MAC, as the pointer's type wants it. Gives the
-    /// MAC for the pointer; that of an object set or an intent-log block has been put into `data`.
+    /// Encrypts `data` (with the salt and IV in `bp`), or makes its MAC, as the pointer's type requires.
+    /// Returns the MAC for the pointer; that of an object set or an intent-log block has been put into
+    /// `data`.
     fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<crypt::Mac>;
 }
 
@@ -176,7 +177,7 @@ pub struct Zio {
     synced: AtomicU64,
     /// Faults injected by `zinject`.
     pub inject: BlockFaults,
-    /// What waits for the pool to be resumed.
+    /// Requests that wait for the pool to be resumed.
     pub suspended: SuspendedIo,
     /// Counters.
     pub stats: ZioStats,
@@ -259,12 +260,12 @@ impl Zio {
         *self.salt.write() = Some(Arc::new(Salted::new(salt)));
     }
 
-    /// Sets who opens protected blocks.
+    /// Sets the source of keys for protected blocks.
     pub fn set_keys(&self, keys: Arc<dyn KeySource>) {
         *self.keys.write() = Some(keys);
     }
 
-    /// Forgets who opens protected blocks, if that is still `keys`.
+    /// Removes the source of keys, if it is still `keys`.
     pub fn clear_keys(&self, keys: &Arc<dyn KeySource>) {
         let mut slot = self.keys.write();
         if slot.as_ref().is_some_and(|have| Arc::ptr_eq(have, keys)) {
@@ -272,12 +273,12 @@ impl Zio {
         }
     }
 
-    /// Sets who is told of damage.
+    /// Sets the receiver of damage reports.
     pub fn set_faults(&self, faults: Arc<dyn FaultSink>) {
         *self.faults.write() = Some(faults);
     }
 
-    /// Sets what reads ask before the pool's vdevs; `None`: nothing.
+    /// Sets the cache that reads ask before the pool's vdevs; `None`: no cache.
     pub fn set_stored(&self, stored: Option<Arc<dyn StoredCache>>) {
         *self.stored.write() = stored;
     }
@@ -300,17 +301,18 @@ impl Zio {
         self.wide_gangs.load(Ordering::Relaxed)
     }
 
-    /// Sets who gives space to new blocks: the pool can be written from now on.
+    /// Sets the allocator: the pool can be written from now on.
     pub fn set_allocator(&self, allocator: Arc<dyn Allocator>) {
         *self.allocator.write() = Some(allocator);
     }
 
-    /// Forgets who gives space: the allocator reads its maps through here, and one of the two must let go.
+    /// Removes the allocator, which reads its space maps through this zio: one of the two references must be
+    /// dropped.
     pub fn clear_allocator(&self) {
         *self.allocator.write() = None;
     }
 
-    /// Who gives space to new blocks.
+    /// Returns the allocator of new blocks.
     ///
     /// # Errors
     /// `ReadOnly` when the pool was opened for reading.

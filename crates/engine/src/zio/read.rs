@@ -19,7 +19,7 @@ use crate::vdev::plan::{Depth, Fault, Outcome};
 use crate::vdev::repair::{Mend, Repaired};
 use crate::vdev::top::Top;
 
-/// What one copy gave.
+/// Result of reading one copy.
 #[derive(Debug, Default)]
 pub struct CopyResult {
     /// Accepted bytes.
@@ -30,7 +30,7 @@ pub struct CopyResult {
     pub error: Option<Error>,
 }
 
-/// Told once what a copy gave.
+/// Called once with the result of a copy.
 pub type CopyDone = Box<dyn FnOnce(CopyResult) + Send>;
 
 struct Logical {
@@ -192,12 +192,12 @@ impl Logical {
         self.next();
     }
 
-    /// Mends the copies that were spoilt, when the bytes are known to be right. Nobody waits for it.
+    /// Repairs the bad copies when the bytes are known to be right. The read does not wait for it.
     fn heal(&self, data: &Buf) {
         // Log blocks are short-lived: they are left alone. Gangs mend their parts themselves.
         let algorithm = self.bp.checksum().filter(|kind| !kind.is_embedded()).and_then(verify::algorithm);
         let is_sure = algorithm.is_some_and(|algorithm| algorithm != checksum::Algorithm::Off);
-        // Without a checksum, what is not stale is as good as it gets.
+        // Without a checksum, only stale copies are known to be bad.
         if is_sure || self.options.resilver {
             let spoilt = self.spoilt.iter().filter(|(dva, _)| !dva.gang);
             spoilt.for_each(|(dva, bad)| {
@@ -349,7 +349,7 @@ pub fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done
             let executor = Arc::clone(zio.executor());
             let done = Box::new(move |outcome| {
                 let result = copy_result(&told, outcome);
-                // What follows may write or wait for a change of the tree.
+                // The callback may write or wait for a change of the tree.
                 drop(entered);
                 done(result);
             });

@@ -1,9 +1,9 @@
 //! New blocks of encrypted datasets: encrypted, or given a MAC.
 //!
-//! A block is sealed as it will lie on disk: after compression, before its checksum is made. An indirect block's MAC is
-//! one over what is authenticated of the pointers in it, before compression, and needs no key. Each time that a block is
-//! written it gets a new IV, also when it is written in place of what the same group wrote before: two plaintexts never
-//! share an IV. With dedup salt and IV follow from the plaintext instead.
+//! A block is sealed as it will lie on disk: after compression, before its checksum is made. An indirect
+//! block's MAC covers the authenticated fields of its pointers, before compression, and needs no key. Each
+//! write of a block uses a new IV, also when it overwrites a block that the same txg wrote before: two
+//! plaintexts never share an IV. With dedup salt and IV follow from the plaintext instead.
 //!
 //! Nothing leaves here unsealed: without a key the write fails.
 //!
@@ -19,8 +19,8 @@ use super::write::WriteRequest;
 use crate::error::Result;
 use crate::types::Bookmark;
 
-/// Seals `data`, the stored bytes of a block whose pointer says whether it is to be. Gives what is written and the
-/// MAC's words for the pointer's checksum.
+/// Seals `data`, the stored bytes of a block if its pointer is marked as encrypted or authenticated. Returns
+/// the bytes to write and the MAC's words for the pointer's checksum.
 pub(super) fn seal(zio: &Zio, request: &WriteRequest, bp: &mut Blkptr, data: Buf) -> Result<(Buf, [u64; 2])> {
     if !bp.uses_crypt() {
         return Ok((data, [0; 2]));
@@ -44,7 +44,8 @@ pub(super) fn seal(zio: &Zio, request: &WriteRequest, bp: &mut Blkptr, data: Buf
     Ok((own.into(), mac))
 }
 
-/// Puts what a block was sealed with elsewhere into its pointer; gives the MAC's words for the checksum.
+/// Stores the encryption parameters of an already sealed block in its pointer; returns the MAC's words for
+/// the checksum.
 fn keep(bp: &mut Blkptr, params: &BlockParams) -> [u64; 2] {
     let (salt_iv1, iv2, mac) = params.to_bp_words(bp.prop());
     if bp.is_encrypted() {

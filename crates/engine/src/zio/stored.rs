@@ -1,4 +1,5 @@
-//! A second place of stored bytes: what a read asks before the pool's vdevs, and offers what it got from them.
+//! A cache of stored bytes: a read asks it before the pool's vdevs, and offers it the bytes that the vdevs
+//! delivered.
 //!
 //! Bytes from there are judged by the block pointer's checksum like those of any copy. Wrong or unreadable ones cost a read
 //! of the pool, and nothing else.

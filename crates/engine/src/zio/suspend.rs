@@ -5,16 +5,16 @@
 //!                                                            └──close()──▶ closed: all of them end with their error
 //! ```
 //!
-//! While it is closed nothing is kept: errors go up at once. That is so while a pool is only read, and where nobody could
-//! resume it (an engine without threads).
+//! While it is closed nothing is kept: errors go up at once. That is the case while a pool is read-only, and
+//! in an engine without threads, where nothing could resume it.
 //!
-//! What the group under way has written is noted, too: a disk that comes back may have lost what it had taken and not been
-//! asked to make durable, and so may one that failed a flush. All of it is read again, from the device itself, before the
-//! pool goes on or the group is committed.
+//! Writes of the txg being synced are recorded, too: a disk that comes back may have lost writes that were
+//! not flushed, and so may a disk whose flush failed. All of them are read again, from the device itself,
+//! before the pool is resumed or the txg is committed.
 //!
 //! Lock order: the state's lock is taken before those of transaction groups; requests go on when it is free again.
 //!
-//! Differs from OpenZFS: reads of callers from outside fail instead of waiting; what was written is checked.
+//! Differs from OpenZFS: reads of outside callers fail instead of waiting; written blocks are checked.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
@@ -36,7 +36,7 @@ pub type Held = Arc<dyn Fn(&Error) + Send + Sync>;
 pub(super) type Request = Box<dyn FnOnce(bool) + Send>;
 
 thread_local! {
-    /// What this thread reads it can't do without.
+    /// Reads of this thread wait until the pool is resumed ([`be_patient`]).
     static PATIENT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -53,7 +53,7 @@ struct State {
     turns: u64,
 }
 
-/// What waits for the pool to be resumed.
+/// Requests that wait for the pool to be resumed.
 #[derive(Default)]
 pub struct SuspendedIo {
     state: Mutex<State>,
@@ -73,13 +73,13 @@ impl SuspendedIo {
         self.state.lock().sink = Some(sink);
     }
 
-    /// From now on errors go up, those of what is held first.
+    /// Returns errors to the callers from now on, those of held requests first.
     pub fn close(&self) {
         let requests = self.turn(|state| state.sink = None);
         requests.into_iter().for_each(|request| request(false));
     }
 
-    /// Lets what is held go on. `before` runs when nothing new can be held yet.
+    /// Reissues the held requests. `before` runs while no new request can be held yet.
     #[doc(alias = "zio_resume")]
     pub fn resume(&self, before: impl FnOnce()) {
         let requests = self.turn(|_| before());
@@ -132,7 +132,8 @@ impl SuspendedIo {
         self.written.lock().note(bp);
     }
 
-    /// What was written for groups up to `txg` is durable. Large synchronous writes of the next one may be there already.
+    /// Drops the records of txgs up to `txg`, whose writes are durable. Large synchronous writes of the next
+    /// txg may be recorded already.
     pub fn settle(&self, txg: u64) {
         self.written.lock().0.retain(|_, bp| bp.physical_birth() > txg);
     }
@@ -151,7 +152,7 @@ impl Written {
     fn note(&mut self, bp: &Blkptr) {
         for dva in bp.dvas() {
             let end = dva.offset.saturating_add(dva.asize);
-            // What stood there was freed by the same group.
+            // The same txg has freed the block that stood there.
             while let Some((&key, old)) = self.0.range((dva.vdev, 0)..(dva.vdev, end)).next_back() {
                 let asize = old.dvas().find(|old| (old.vdev, old.offset) == key).map_or(0, |old| old.asize);
                 if key.1.saturating_add(asize) <= dva.offset {
@@ -164,7 +165,7 @@ impl Written {
     }
 }
 
-/// What is done about a leaf that has lost a block which others have.
+/// How to treat a leaf that has lost a block which other leaves have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cure {
     /// Its DTL says that it lacks the block's group.
@@ -201,7 +202,7 @@ impl Zio {
     }
 
     fn read_again(self: &Arc<Self>, bp: &Blkptr) -> ReadOutcome {
-        // Nothing on disk refers to these blocks: what is missing is no damage of the pool.
+        // Nothing on disk refers to these blocks, so missing ones are no damage of the pool.
         let (depth, form, speculative) = (Depth::All, Form::Physical, true);
         let options = ReadOptions { depth, form, speculative, ..ReadOptions::default() };
         self.read_wait(bp, Bookmark::default(), options)

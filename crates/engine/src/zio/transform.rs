@@ -1,4 +1,4 @@
-//! From physical bytes to what a consumer wants: open, decompress, byte order.
+//! Converts physical bytes into the consumers' form: decrypt or authenticate, decompress, swap bytes.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub fn logical(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, form: Form, data: Buf)
     }
     let mut data = if compressed { expand(bp, &data, bp.lsize())? } else { data.into_owned() };
     if bp.has_indirect_mac() && form == Form::Logical {
-        // The MACs of what lies below are authenticated as they were written, before any swap.
+        // The MACs in the pointers are authenticated as they were written, before any byte swap.
         crypt::verify_indirect(ByteOrder::of_prop(bp.prop()), &data, &bp.mac())
             .map_err(|e| Error::new(Kind::Checksum, e.to_string()))?;
     }

@@ -84,7 +84,7 @@ impl Folding {
     }
 }
 
-/// The checksum words of a new block as its pointer or trailer holds them; `mac`: what words 2 and 3 hold then.
+/// Returns the checksum words for a new block's pointer or trailer; with encryption, words 2 and 3 are `mac`.
 #[doc(alias = "zio_checksum_handle_crypt")]
 pub fn stored_words(kind: ChecksumType, bp: &Blkptr, words: [u64; 4], mac: [u64; 2]) -> [u64; 4] {
     let ([a, b, c, d], [e, f]) = (words, mac);
@@ -157,7 +157,7 @@ fn put_words(block: &mut [u8], at: usize, words: [u64; 4], big: bool) -> Option<
 }
 
 /// Checks a block that ends in a trailer (`zio_eck_t`): the checksum was made with `verifier` in the
-/// trailer's place. Gives the byte order in which it was written.
+/// trailer's place. Returns the byte order in which it was written.
 pub fn embedded(kind: ChecksumType, block: &[u8], verifier: [u64; 4]) -> Option<Endian> {
     trailer(kind, block, verifier, Folding::Whole)
 }

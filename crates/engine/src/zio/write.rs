@@ -37,7 +37,7 @@ const TRIES: u32 = 3;
 /// How a block is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteProps {
-    /// What it holds.
+    /// Type of its content.
     pub object_type: ObjectType,
     /// 0 for data.
     pub level: u8,
@@ -45,7 +45,7 @@ pub struct WriteProps {
     pub checksum: ChecksumType,
     /// How it is compressed if that saves an eighth.
     pub compress: CompressType,
-    /// Level of compression; 0: the default, or what the compression's own name says.
+    /// Level of compression; 0: the default, or the level in the compression's name.
     pub complevel: u8,
     /// Copies.
     pub copies: u8,
@@ -66,8 +66,7 @@ pub struct WriteProps {
     pub encrypt: bool,
 }
 
-/// What is known of bytes that are to be written as they are: from a send stream, in the form that they had on the
-/// sender's disks.
+/// Properties of bytes from a raw send stream, which are written as they were on the sender's disks.
 #[doc(alias("ZIO_FLAG_RAW_COMPRESS", "ZIO_FLAG_RAW_ENCRYPT"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AsStored {
@@ -96,7 +95,7 @@ pub struct WriteRequest {
     pub stored: Option<AsStored>,
     /// How.
     pub props: WriteProps,
-    /// What stands in its place now; written over when this group wrote it.
+    /// The present block at its place; overwritten when this txg wrote it.
     pub old: Blkptr,
     /// The same block, written for the intent log in this txg already: it becomes the stored copy if the dedup tables have
     /// none. Another pointer than this one means that the caller frees it.
@@ -110,7 +109,8 @@ pub struct WriteRequest {
     pub txg: u64,
     /// Where it stands.
     pub at: Bookmark,
-    /// When no device takes it, it waits until the pool is resumed. Not for who has another way, and holds a transaction.
+    /// When no device takes it, it waits until the pool is resumed. False for callers that hold a transaction
+    /// and have another way.
     pub may_wait: bool,
 }
 
@@ -216,7 +216,7 @@ impl Zio {
         );
     }
 
-    /// What is needed to find a place can't be read.
+    /// Handles an allocation that failed because metadata could not be read.
     pub(super) fn write_later(self: &Arc<Self>, request: &WriteRequest, why: Error, done: WriteDone) {
         let (zio, request) = (Arc::clone(self), request.clone());
         let held = why.clone();
@@ -352,7 +352,7 @@ impl Zio {
         let placed = self.place(&job.props, psize, job.txg);
         match (placed, self.allocator()) {
             (Ok(dvas), Ok(allocator)) => {
-                // Whoever wrote over a block knows it and frees it, since the new one is elsewhere.
+                // The caller that overwrites a block frees it, since the new block is elsewhere.
                 if !std::mem::take(&mut job.in_place) {
                     old.iter().for_each(|dva| allocator.unallocate(dva, job.txg));
                 }
@@ -363,8 +363,8 @@ impl Zio {
         }
     }
 
-    /// Nothing takes the block: it waits until the pool is resumed, if it may. Who wants a block of an intent log can wait
-    /// for the group instead; that has its place already, others give theirs back.
+    /// No device takes the block: it waits until the pool is resumed, if it may. A writer of an intent-log
+    /// block can wait for the txg instead; such a block keeps its space, others free theirs.
     fn give_up(self: &Arc<Self>, mut job: Job, why: Error, done: WriteDone) {
         let is_log = job.bp.object_type() == ObjectType::INTENT_LOG;
         if is_log || !is_of_devices(&why) {
@@ -409,7 +409,7 @@ pub(super) struct Job {
     pub props: WriteProps,
     pub txg: u64,
     pub tries: u32,
-    /// Written over what this group wrote there.
+    /// Overwrites a block that this txg wrote there.
     pub in_place: bool,
     /// As in the request.
     pub may_wait: bool,
@@ -462,7 +462,7 @@ pub(super) fn algorithm(kind: CompressType, level: u8) -> Option<(compress::Algo
     })
 }
 
-/// Somebody waits for blocks of intent logs.
+/// Callers wait for blocks of intent logs.
 fn io_class(bp: &Blkptr) -> IoClass {
     if bp.object_type() == ObjectType::INTENT_LOG { IoClass::SyncWrite } else { IoClass::AsyncWrite }
 }

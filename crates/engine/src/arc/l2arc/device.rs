@@ -1,4 +1,5 @@
-//! What memory knows of one cache device: its hands, its log blocks, and which block is where.
+//! In-memory state of one cache device: its write and evict hands, its log blocks, and the index of its
+//! blocks.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -45,7 +46,7 @@ pub(super) const HEADER: u64 = 192;
 /// All blocks on the devices of a pool.
 pub(super) type Index = HashMap<BlockId, Entry>;
 
-/// What a device does.
+/// State of a cache device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Its contents are being restored; it is not fed.
@@ -73,7 +74,7 @@ pub(super) struct CacheDevice {
     pub logs: VecDeque<L2arcLogBlkptr>,
     /// Entries of the next log block.
     pub pending: Vec<L2arcLogEnt>,
-    /// What they take.
+    /// Their size.
     pub payload: u64,
     /// Blocks by their offset.
     pub by_offset: BTreeMap<u64, BlockId>,
@@ -198,7 +199,7 @@ impl CacheDevice {
     }
 }
 
-/// Adds a block to the counters of what is there, or subtracts it.
+/// Adds a block to the counters of cached blocks, or subtracts it.
 fn count(stats: &L2Stats, entry: &Entry, how: fn(&L2Stats, L2, u64)) {
     let asize = u64::from(entry.asize);
     how(stats, L2::Asize, asize);

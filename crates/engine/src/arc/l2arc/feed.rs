@@ -1,7 +1,8 @@
 //! Rounds of writing: staged blocks go to one device after another, at most so many bytes in an interval.
 //!
 //! 1. Blocks are taken from the stage, as far as they may be written ([`L2arc::feed`]).
-//! 2. Room is made behind the hand: what lies there is forgotten before anything is written.
+//! 2. Room is made behind the hand: blocks stored there are dropped from the index before anything is
+//!    written.
 //! 3. Blocks, and a log block after each `log_entries` of them, are written in one run; no lock is held.
 //! 4. When all writes have ended, the blocks are entered in the index, and the header is written.
 //!
@@ -30,7 +31,7 @@ const RUN: usize = 1 << 20;
 /// Buffers of one write.
 const PARTS: usize = 256;
 
-/// What a call of [`L2arc::feed`] did.
+/// Result of a call of [`L2arc::feed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fed {
     /// There is no device.
@@ -241,7 +242,7 @@ impl L2arc {
 /// A round's leaf, blocks, bytes, and log blocks.
 type Planned = (Arc<Leaf>, Vec<(BlockId, Entry)>, u64, (usize, [L2arcLogBlkptr; 2]));
 
-/// Gives each block its place behind the hand, and adds log blocks.
+/// Assigns each block a place behind the hand, and adds log blocks.
 fn plan(
     device: &mut CacheDevice,
     chosen: Vec<(BlockId, Staged, L2arcProp)>,

@@ -4,10 +4,10 @@
 //! *writing* (a round of [`feed`]) → *failed* (after [`MAX_FAILURES`] rounds in a row, or without its device: nothing is read
 //! from it or written to it). `zpool online` and an import begin again with rebuilding.
 //!
-//! A read that memory cannot answer asks here first ([`StoredCache::find`]); what the pool delivered instead is staged
-//! ([`StoredCache::offer`]) and written by the next round. Bytes are the stored ones: compressed stays compressed, encrypted
-//! stays encrypted, and each read is judged by the block pointer's checksum. Blocks without a checksum and gangs are left
-//! to the pool.
+//! A read that misses in memory asks here first ([`StoredCache::find`]); a block that the pool delivered
+//! instead is staged ([`StoredCache::offer`]) and written by the next round. Bytes are the stored ones:
+//! compressed stays compressed, encrypted stays encrypted, and each read is judged by the block pointer's
+//! checksum. Blocks without a checksum and gangs are left to the pool.
 //!
 //! Crash safety: nothing in the pool refers to a cache device. Whatever a crash leaves of a round, the header names log
 //! blocks by checksum, log blocks name blocks by address and birth, and the bytes must match the checksum in the pointer
@@ -21,9 +21,9 @@
 //! Lock order: reads under way (arc) → this module's one lock → memory. It is never held across I/O or a callback; device
 //! threads take it for a moment.
 //!
-//! Differs from OpenZFS: memory holds decoded blocks, so what is written is taken from reads as they arrive, not from the
-//! tails of the lists ("headroom" has no meaning here); a block that was written and never read from a device is not fed.
-//! Each pool feeds its own devices. Devices are not trimmed ahead.
+//! Differs from OpenZFS: memory holds decoded blocks, so blocks to write are taken from reads as they arrive,
+//! not from the tails of the lists ("headroom" has no meaning here); a block that was written and never read
+//! from a device is not fed. Each pool feeds its own devices. Devices are not trimmed ahead.
 //!
 //! Source: arc.c (`l2arc_*`), arc_impl.h, OpenZFS 2.4.
 

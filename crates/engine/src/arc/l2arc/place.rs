@@ -31,7 +31,7 @@ pub struct Place {
     pub start: u64,
     /// End of the usable bytes.
     pub end: u64,
-    /// Unit of what is written, a power of 2.
+    /// Unit of writes, a power of 2.
     pub sector: u64,
 }
 
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// Where the next bytes go, and what has made room for them.
+/// The write hand (where the next bytes go) and the evict hand (up to where space is free for them).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hands {
     /// Next byte to be written.
@@ -178,7 +178,7 @@ pub fn log_block(
     daddr: u64,
 ) -> (Buf, L2arcLogBlkptr) {
     let plain = encode_log_block(prev, entries);
-    // Only what saves a sector is compressed.
+    // Compress only when that saves a sector.
     let most = plain.len() - usize::try_from(place.sector).unwrap_or(0).min(plain.len());
     let packed = compress::compress(compress::Algorithm::Lz4, 0, &plain, most);
     let lz4 = packed.is_some();

@@ -1,8 +1,9 @@
-//! Restores what a device holds from its header and log blocks, newest first, when it is taken into use.
+//! Restores a device's index from its header and log blocks, newest first, when the device is taken into use.
 //!
-//! One log block is in memory at a time; each is checked before its entries are: places outside of the device, in the
-//! evicted part, or of impossible sizes are left out. A chain that comes back to a block that it has passed ends there. What
-//! cannot be restored is lost without harm: a header that is not this pool's or device's is replaced by an empty one.
+//! One log block is in memory at a time; each is checked before its entries are. Entries outside of the
+//! device, in the evicted part, or of impossible sizes are skipped. A chain that comes back to a block that
+//! it has passed ends there. Losing entries is harmless: a header that is not this pool's or device's is
+//! replaced by an empty one.
 //!
 //! Source: `l2arc_rebuild`, OpenZFS 2.4.
 
@@ -43,7 +44,7 @@ enum End {
     Disabled,
 }
 
-/// What comes after a log block.
+/// The next step after a log block.
 enum Next {
     Log([L2arcLogBlkptr; 2]),
     End(End),
@@ -76,7 +77,7 @@ impl L2arc {
             Some(starts) if self.limit(Limit::L2RebuildEnabled) != 0 => self.follow(guid, starts),
             Some(starts) => {
                 if let Some(device) = self.state.lock().devices.get_mut(&guid) {
-                    // What is there may be restored by a later import.
+                    // A later import may restore the contents.
                     device.start = starts;
                 }
                 self.finish_rebuild(guid, End::Disabled);
@@ -131,7 +132,7 @@ impl L2arc {
         Some(header.start_lbps)
     }
 
-    /// Gives up the contents, on the device too.
+    /// Drops the contents, on the device too.
     fn reset(self: &Arc<Self>, guid: u64) {
         let header = {
             let mut state = self.state.lock();
@@ -170,7 +171,7 @@ impl L2arc {
         leaf.read(at.daddr, L2arcProp(at.prop).psize(), done);
     }
 
-    /// Enters what a log block lists; returns where the chains go on.
+    /// Enters the entries of a log block; returns the pointers to the next blocks of the chains.
     #[doc(alias = "l2arc_log_blk_restore")]
     fn restore(&self, guid: u64, [at, next]: [L2arcLogBlkptr; 2], bytes: Option<Buf>) -> Next {
         let stats = &self.memory.stats.second;
@@ -213,7 +214,7 @@ impl L2arc {
         stats.add(L2::RebuildBufs, count);
         stats.add(L2::RebuildSize, lsize);
         stats.add(L2::RebuildAsize, asize);
-        // The newest are the heads of the chains of what is written from now on.
+        // The newest log blocks become the heads of the chains for later writes.
         match device.logs.len() {
             1 => device.start = [at, L2arcLogBlkptr::default()],
             2 => device.start[1] = at,

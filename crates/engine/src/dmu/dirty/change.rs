@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::zio::write::AsStored;
 use crate::zio::{Form, transform};
 
-/// A block of a send stream: its bytes in the form in which they lie on disk, and what is known of them.
+/// A block of a send stream: its bytes in on-disk form, and their properties.
 #[derive(Debug, Clone)]
 pub struct StoredBlock {
     /// The bytes, a multiple of 512.

@@ -1,8 +1,8 @@
 //! Blocks that become references to blocks of other objects.
 //!
 //! A clone is a pointer in a change ([`Dirty::Cloned`]): the source's, born in the txg of the change. Its reference is
-//! counted when the txg is written, before the txg frees anything (`Spa::count_clones`); what the same txg overwrites or
-//! frees again is never counted.
+//! counted when the txg is written, before the txg frees anything (`Spa::count_clones`); a clone that the
+//! same txg overwrites or frees again is never counted.
 //!
 //! The caller keeps the source as it is from [`Handle::clone_source`] until the transaction of [`Handle::clone_block`]
 //! has ended. So the source's own reference ends in that txg at the earliest, after the new one is counted.

@@ -89,7 +89,8 @@ impl Handle {
         self.state.read().now.clone()
     }
 
-    /// What `read` returns for the current dnode, which is not copied. `read` must not use the object.
+    /// Calls `read` on the current dnode, without copying it, and returns its result. `read` must not use the
+    /// object.
     pub fn with_dnode<T>(&self, read: impl FnOnce(&Dnode) -> T) -> T {
         read(&self.state.read().now)
     }
@@ -257,7 +258,7 @@ impl Handle {
         self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
-            // What the txg writes or frees anyway stays new.
+            // Blocks that the txg writes or frees anyway keep their new state.
             let is_new = !change.gives_up(blkid) && !change.blocks.contains_key(&blkid);
             is_new && change.put(blkid, Dirty::Moved(bytes))
         })?;

@@ -48,8 +48,8 @@ impl Handle {
         }
     }
 
-    /// Frees blocks `[start, end)` but for the last ones, a bounded piece in each transaction that `begin` gives. Gives where
-    /// the rest begins, which one transaction can free.
+    /// Frees blocks `[start, end)` but for the last ones, a bounded piece in each transaction that `begin`
+    /// returns. Returns the start of the rest, which one transaction can free.
     #[doc(alias = "dmu_free_long_range")]
     pub fn free_long(self: &Arc<Self>, start: u64, end: u64, begin: &dyn Fn() -> Result<Tx>) -> Result<u64> {
         let mut at = start;

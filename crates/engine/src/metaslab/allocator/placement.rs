@@ -114,7 +114,7 @@ impl SpaceAllocator {
     }
 }
 
-/// A class and what it falls back on.
+/// A class and its fallbacks.
 fn chain(class: Class) -> &'static [Class] {
     match class {
         Class::Normal => &[Class::Normal],
@@ -155,7 +155,7 @@ impl Allocator for SpaceAllocator {
     }
 
     fn free(&self, dva: &Dva, txg: u64) {
-        // Of a block whose birth is not told, a checkpoint may need every byte.
+        // A checkpoint may need every byte of a block whose birth txg is unknown.
         self.free_born(dva, 0, txg);
     }
 

@@ -1,4 +1,4 @@
-//! Moves sectors of a raidz vdev from one width to another, without knowing what they hold.
+//! Moves sectors of a raidz vdev from one width to another, regardless of their content.
 //!
 //! The copy of a sector that was damaged is damaged, too, and stands on another child: a block that lacks one sector of a row
 //! because its child had lost it must not lack another because a child loses the copy. So each copy is flushed and read back
@@ -39,7 +39,7 @@ struct Piece {
     count: u64,
 }
 
-/// What one child has of a piece: every `width`th sector, which follow each other on the child.
+/// One child's share of a piece: every `width`th sector, which follow each other on the child.
 #[derive(Debug, Clone, Copy)]
 struct Share {
     child: u64,
@@ -91,12 +91,12 @@ pub(super) fn leaves(top: &Top) -> Option<Vec<Arc<Leaf>>> {
     top.children().iter().map(only).collect()
 }
 
-/// Copies `ranges` (bytes of the vdev, ascending, whole sectors) from one form to another, flushes the children, and compares
-/// what they return with what they got.
+/// Copies `ranges` (bytes of the vdev, ascending, whole sectors) from one form to another, flushes the
+/// children, and compares their content with the written bytes.
 ///
 /// # Errors
-/// `Io` when a device fails, or returns other bytes. What stands at the old places is as it was, where the new ones do not
-/// cover it.
+/// `Io` when a device fails, or returns other bytes. The old places keep their content where the new ones do
+/// not overlap them.
 pub(super) fn copy(
     executor: &dyn Executor,
     top: &Top,
@@ -120,7 +120,7 @@ fn failed(top: &Top, what: &str) -> Error {
     Error::new(Kind::Io, what).on_vdev(&top.name)
 }
 
-/// What a child gets.
+/// The writes of one child.
 struct ChildCopy {
     leaf: Arc<Leaf>,
     /// Byte offset on its device.
@@ -128,7 +128,7 @@ struct ChildCopy {
     bytes: Buf,
 }
 
-/// Reads pieces from their old places; returns what goes to the new ones.
+/// Reads pieces from their old places; returns the writes to the new ones.
 fn read_batch(
     executor: &dyn Executor,
     top: &Top,
@@ -216,7 +216,7 @@ fn compare_all(executor: &dyn Executor, top: &Top, copies: &[ChildCopy]) -> Resu
     }
 }
 
-/// Cuts what a child had into the sectors of the piece.
+/// Splits a child's bytes into the sectors of the piece.
 fn scatter(bytes: &Buf, sector: u64, share: &Share, form: Form, to: &mut [Option<Buf>]) -> Option<()> {
     let len = usize::try_from(sector).ok()?;
     for row in 0..usize::try_from(share.rows).ok()? {
@@ -229,7 +229,7 @@ fn scatter(bytes: &Buf, sector: u64, share: &Share, form: Form, to: &mut [Option
     Some(())
 }
 
-/// What a child gets.
+/// Joins the sectors that go to one child.
 fn collect(sector: u64, share: &Share, form: Form, sectors: &[Option<Buf>]) -> Option<Buf> {
     let len = usize::try_from(sector).ok()?;
     let mut bytes = AlignedBuf::scratch(usize::try_from(share.rows).ok()?.checked_mul(len)?);

@@ -86,7 +86,7 @@ pub(super) struct Expanding {
     paused: AtomicBool,
     /// When it looks at them again.
     rest_until: Mutex<Duration>,
-    /// What the uberblock of the txg being written says of it.
+    /// Value for the uberblock of the txg being written.
     next: Mutex<Option<u64>>,
 }
 
@@ -113,7 +113,7 @@ impl Activity for Expanding {
 }
 
 /// The first sector that may not be copied while the position on disk is sector `position`, for a vdev that had `width`
-/// children: the row of its new place would come within a row of what is read at the old width.
+/// children: the row of its new place would come within a row of sectors still read at the old width.
 #[doc(alias = "raidz_reflow_impl")]
 fn safe_end(position: u64, width: u64) -> u64 {
     let rows = position.checked_div(width).unwrap_or(0).saturating_sub(1);
@@ -169,12 +169,13 @@ impl Spa {
         Some(allocated.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX)))
     }
 
-    /// Continues what an earlier import has begun.
+    /// Continues an expansion that an earlier import began.
     pub(super) fn continue_expansion(&self) {
         self.expanding.active.store(self.expanding_top().is_some(), Ordering::Release);
     }
 
-    /// What the uberblock of the txg says of the expansion; `last` is what the one before says.
+    /// Returns `ub_raidz_reflow_info` for the uberblock of the txg; `last` is the one of the uberblock
+    /// before.
     pub(super) fn reflow_info(&self, last: u64) -> u64 {
         let next = self.expanding.next.lock().take();
         // A child that has missed something since the copy may lack it at the new place.
@@ -182,7 +183,8 @@ impl Spa {
         next.filter(|next| *next == 0 || whole()).unwrap_or(last)
     }
 
-    /// Puts the vdev into another state of its expansion, and waits for what was begun in the one before.
+    /// Puts the vdev into another state of its expansion, and waits for requests that began in the state
+    /// before.
     fn set_reflow(
         &self,
         top: &Top,
@@ -206,7 +208,8 @@ impl Spa {
         most != 0 && at.offset >= most && !at.scratch
     }
 
-    /// Where the next step ends, and what is to be copied for it; `None` when no step can be made safely.
+    /// Returns the end of the next step, and the ranges to copy for it; `None` when no step can be made
+    /// safely.
     fn next_step(&self, top: &Top, synced: Moved) -> Option<(Moved, Vec<(u64, u64)>)> {
         if synced.offset == 0 {
             let offset = scratch_size(top);
@@ -251,7 +254,7 @@ impl Spa {
         }
     }
 
-    /// Copies what lies between two positions; returns how many bytes.
+    /// Copies the ranges between two positions; returns the number of bytes.
     fn copy_step(
         &self,
         top: &Top,

@@ -1,7 +1,7 @@
 //! How an expansion begins: `zpool attach` of a device to a raidz vdev.
 //!
-//! Source: `spa_vdev_attach`, `vdev_raidz_attach_sync`, OpenZFS 2.4. Differs from OpenZFS: frees that wait for their txgs
-//! are copied like what is in use, so none is waited for.
+//! Source: `spa_vdev_attach`, `vdev_raidz_attach_sync`, OpenZFS 2.4. Differs from OpenZFS: deferred frees are
+//! copied like space in use, so the start does not wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! Configuration nvlists as OpenZFS writes them: the pool's in the MOS, and one for each leaf's labels.
 //!
-//! A vdev tree is kept in the MOS's form, as an nvlist. Labels have the same without what only the MOS needs, and
-//! only the top-level vdev that the leaf belongs to.
+//! A vdev tree is kept in the MOS's form, as an nvlist. Labels have the same without the entries that only
+//! the MOS needs, and only the top-level vdev of the leaf.
 //!
 //! Format source: `spa_config_generate`, spa_config.c; `vdev_config_generate`, vdev_label.c; OpenZFS 2.3.
 
@@ -72,10 +72,10 @@ pub const TOP_ZAP: &str = "com.delphix:vdev_zap_top";
 #[doc(alias = "ZPOOL_CONFIG_VDEV_ROOT_ZAP")]
 pub const ROOT_ZAP: &str = "com.klarasystems:vdev_zap_root";
 const RESILVER_DEFER: &str = "com.datto:resilver_defer";
-/// What stands in the MOS only.
+/// Entries that are in the MOS only.
 const MOS_ONLY: [&str; 4] = [LEAF_ZAP, TOP_ZAP, ROOT_ZAP, RESILVER_DEFER];
 
-/// What every configuration of a pool says besides its vdevs.
+/// Entries of every configuration of a pool besides its vdevs.
 #[derive(Debug, Clone)]
 pub struct PoolFacts {
     /// On-disk version.
@@ -92,17 +92,17 @@ pub struct PoolFacts {
     pub comment: Option<String>,
     /// The property of that name, when set.
     pub compatibility: Option<String>,
-    /// Who has it imported; 0 is left out.
+    /// Host that has it imported; 0 is left out.
     pub hostid: u64,
     /// The same by name.
     pub hostname: String,
     /// Guids of active features without which the MOS can't be read, in the order of the pool's first use.
     pub features_for_read: Vec<String>,
-    /// What is left to say of `zpool split`.
+    /// State of a `zpool split`.
     pub split: Option<SplitNote>,
 }
 
-/// What configurations say of `zpool split`.
+/// The entry of `zpool split` in configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SplitNote {
     /// The pool is being split: the guids of the leaves that leave, by top-level vdev; 0 for one that stays.
@@ -288,7 +288,7 @@ pub fn find(vdev: &NvList, guid: u64) -> Option<&NvList> {
     vdev.nvlist_array("children").unwrap_or_default().iter().find_map(|child| find(child, guid))
 }
 
-/// The vdev of this guid, what it is part of, and so on up to `vdev`; empty when it isn't there.
+/// The vdev of this guid and its ancestors up to `vdev`; empty when it isn't there.
 pub fn line(vdev: &NvList, guid: u64) -> Vec<&NvList> {
     if vdev.u64("guid") == Some(guid) {
         return vec![vdev];
@@ -301,7 +301,7 @@ pub fn line(vdev: &NvList, guid: u64) -> Vec<&NvList> {
     found
 }
 
-/// What an uberblock records to notice a missing device: the sum of all guids, the pool's own included.
+/// The value in an uberblock that reveals a missing device: the sum of all guids, the pool's own included.
 #[doc(alias = "vdev_guid_sum")]
 pub fn guid_sum(vdev: &NvList) -> u64 {
     let children = vdev.nvlist_array("children").unwrap_or_default();

@@ -1,10 +1,10 @@
-//! From what a user wants to the vdev tree of a new pool, and of vdevs added to one.
+//! Converts a user's specification into the vdev tree of a new pool, or of vdevs added to one.
 //!
-//! Everything that OpenZFS would record is decided here: guids, sector shift, size, metaslab size. What only
-//! exists once the MOS does (metaslab arrays, ZAPs) is added by the sync that creates it.
+//! Everything that OpenZFS would record is decided here: guids, sector shift, size, metaslab size. Entries
+//! for MOS objects (metaslab arrays, ZAPs) are added by the sync that creates these.
 //!
-//! What a top-level vdev serves (special, dedup) is not in its configuration but in its ZAP in the MOS, under
-//! [`ALLOCATION_BIAS`]; only logs are marked in both.
+//! The allocation class of a top-level vdev (special, dedup) is not in its configuration but in its ZAP in
+//! the MOS, under [`ALLOCATION_BIAS`]; only logs are marked in both.
 
 pub mod config;
 pub mod size;
@@ -23,7 +23,7 @@ use crate::vdev::draid::DraidGeometry;
 use crate::vdev::tree::Devices;
 use size::Sectors;
 
-/// Key in a top-level vdev's ZAP that says what the vdev serves.
+/// Key of the allocation class in a top-level vdev's ZAP.
 #[doc(alias = "VDEV_TOP_ZAP_ALLOCATION_BIAS")]
 pub const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
 /// The txg in which a new pool begins.
@@ -67,18 +67,18 @@ pub enum VdevSpec {
     },
 }
 
-/// A top-level vdev and what it serves.
+/// A top-level vdev and its allocation class.
 #[derive(Debug, Clone)]
 pub struct TopSpec {
     /// Its devices.
     pub vdev: VdevSpec,
-    /// What is allocated there.
+    /// Its allocation class.
     pub class: AllocBias,
     /// Sector shift, when not to be detected.
     pub ashift: Option<u32>,
 }
 
-/// What a pool is to be made of.
+/// Specification of a pool.
 #[derive(Debug, Clone, Default)]
 pub struct PoolSpec {
     /// Top-level vdevs, in order.
@@ -96,7 +96,7 @@ pub struct PoolSpec {
 pub struct Layout {
     /// Top-level vdevs in order, as [`config`] has them; `metaslab_array` is 0.
     pub tops: Vec<NvList>,
-    /// What each of them serves.
+    /// Allocation class of each of them.
     pub classes: Vec<AllocBias>,
     /// Entries for the MOS's list of spares, those that draids bring included.
     pub spares: Vec<NvList>,
@@ -159,8 +159,8 @@ struct Builder<'a> {
 }
 
 impl PoolSpec {
-    /// Lays the pool out; `first` is the number of its first top-level vdev, 0 for a new pool. `random` gives
-    /// numbers for guids.
+    /// Lays the pool out; `first` is the number of its first top-level vdev, 0 for a new pool. `random`
+    /// returns numbers for guids.
     ///
     /// # Errors
     /// `Invalid` with a sentence for the user.
@@ -353,7 +353,7 @@ fn check_draid(config: &DraidConfig, children: usize) -> Result<()> {
     Ok(())
 }
 
-/// Allocatable bytes of a top-level vdev whose smallest device gives `smallest`.
+/// Allocatable bytes of a top-level vdev whose smallest device has `smallest` usable bytes.
 fn asize(spec: &TopSpec, ashift: u32, smallest: u64) -> Result<u64> {
     match &spec.vdev {
         VdevSpec::Leaf(_) | VdevSpec::Mirror(_) => Ok(smallest),

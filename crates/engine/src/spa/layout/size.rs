@@ -19,7 +19,7 @@ const MAX_AUTO_ASHIFT: u32 = 14;
 #[doc(alias = "VDEV_DRAID_REFLOW_RESERVE")]
 const DRAID_RESERVE: u64 = 2 * zcommon::draid::ROW_HEIGHT;
 
-/// What of a device goes into the choice of a sector shift.
+/// The facts of a device that determine the sector shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sectors {
     /// Log2 of the smallest unit that can be addressed.
@@ -29,13 +29,13 @@ pub struct Sectors {
 }
 
 impl Sectors {
-    /// From what the device says.
+    /// From the device's geometry.
     pub fn of(geometry: &Geometry) -> Self {
         let shift = |bytes: u32| bytes.max(512).ilog2();
         Self { logical: shift(geometry.logical_sector), physical: shift(geometry.physical_sector) }
     }
 
-    /// Of a vdev with several devices: what suits all of them.
+    /// For a vdev with several devices: values that suit all of them.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let kept = |shift: u32| if shift <= MAX_AUTO_ASHIFT { shift } else { 0 };

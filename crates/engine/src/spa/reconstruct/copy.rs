@@ -27,7 +27,7 @@ pub(super) struct Sides {
     pub targets: Vec<Arc<Leaf>>,
 }
 
-/// What a copy has done.
+/// Result of a copy.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Copied {
     /// Bytes of the vdev that were read.

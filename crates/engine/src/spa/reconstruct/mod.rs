@@ -11,11 +11,12 @@
 //! - *Slice*: at the end of a txg's work. The vdev is replaced by one that holds back writes to a range
 //!   ([`Top::holding`]); requests that began before are waited for; the ranges that are not free are copied and the targets
 //!   flushed; the writes go on; the record of the txg has the end of the range. Intent log blocks and direct writes, which
-//!   are not bound to a txg, cannot overtake the copy. What is written later is written to all leaves by itself.
+//!   are not bound to a txg, cannot overtake the copy. Later writes reach all leaves by themselves.
 //! - *Complete*: the end of the last metaslab is reached. The leaves' DTLs lose the txgs up to `max_txg`, unless a range
 //!   could not be read from any side: then all stays in the DTLs, and a healing resilver follows in place of the scrub.
 //! - *Canceled*: no leaf is left to be filled; one cannot be written; there is no leaf that lacks nothing, or the vdev is
-//!   being removed, or is a draid. The DTLs stay: a healing resilver is due wherever a leaf lacks something.
+//!   being removed, or is a draid. The DTLs stay: a healing resilver is due for every leaf that lacks
+//!   something.
 //!
 //! Why power may be lost at any moment. The DTLs cover everything until completion, so that no read relies on the copies.
 //! Before the uberblock of the attach nothing has happened. Between attach and begin there is no record: a healing resilver
@@ -71,7 +72,7 @@ const SMALL_STEP: u64 = 1 << 20;
 /// How long a txg copies, at most.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// What this import has done of a reconstruction.
+/// Progress of a reconstruction during this import.
 #[doc(alias = "vdev_rebuild_stat_t")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RebuildPass {
@@ -118,7 +119,7 @@ enum Slice {
     Ended,
 }
 
-/// What can be done for a vdev.
+/// The next action for a vdev.
 enum Plan {
     Copy(Sides),
     /// Another leaf has joined: all begins anew, when its txgs are on disk.
@@ -174,7 +175,7 @@ impl Spa {
         self.reconstruction.active.load(Ordering::Acquire) || !self.reconstruction.joined.lock().is_empty()
     }
 
-    /// What this import has done of the reconstruction of a top-level vdev.
+    /// Progress of the reconstruction of a top-level vdev during this import.
     pub fn rebuild_pass(&self, vdev: u64) -> RebuildPass {
         self.reconstruction.passes.lock().get(&vdev).map(|pass| pass.done).unwrap_or_default()
     }
@@ -197,7 +198,7 @@ impl Spa {
         self.reconstruction.joined.lock().insert(leaf, begins);
     }
 
-    /// Continues what an earlier import has begun.
+    /// Continues reconstructions that an earlier import began.
     #[doc(alias = "vdev_rebuild_restart")]
     pub(super) fn continue_rebuilds(&self) {
         let is_active = self.has_rebuild_record(&MosView { mos: &self.mos });
@@ -209,7 +210,8 @@ impl Spa {
         self.rebuild_records(at).iter().any(Recorded::is_active)
     }
 
-    /// Begins what is due, does a slice of what is under way, and ends what is done (syncing context).
+    /// Begins reconstructions that are due, does a slice of the active ones, and ends finished ones (syncing
+    /// context).
     fn reconstruct(&self, tx: &Tx) -> Result<()> {
         let at = self.datasets.at(tx, self);
         self.begin_rebuilds(&at)?;
@@ -411,7 +413,7 @@ impl Spa {
         Some(new)
     }
 
-    /// Adds to what this pass has done.
+    /// Adds a copy to the progress of this pass.
     fn note_rebuilt(&self, top: &mut Recorded, copied: Copied) {
         let now = self.pool.env.clock.monotonic();
         let mut passes = self.reconstruction.passes.lock();
@@ -471,12 +473,13 @@ impl Spa {
         });
     }
 
-    /// Begins the scrub that checks what was reconstructed, after the resilver of what leaves still lack, if any.
+    /// Begins the scrub that checks the reconstructed blocks, after the resilver of blocks that leaves still
+    /// lack, if any.
     fn check_rebuilt(&self, at: &MosTx<'_>) -> Result<()> {
         if !self.reconstruction.unchecked.load(Ordering::Acquire) {
             return Ok(());
         }
-        // A scrub under way has passed over what was not there yet.
+        // A running scrub has passed blocks that were not reconstructed yet.
         if let Some(mut scan) = scan_state::running(at)? {
             match ScanFunc::of(&scan) {
                 Some(ScanFunc::Scrub) => self.finish_scan(at, &mut scan, ScanFunc::Scrub, false)?,

@@ -2,7 +2,8 @@
 //!
 //! States: none → *condensing* (a new mapping grows entry by entry, in source order) → none (it is the vdev's mapping). The
 //! state stands in the MOS directory. How far it has come is the end of the new mapping: after a crash or an import the
-//! entries behind it follow. What becomes obsolete meanwhile goes into another obsolete space map, for the next time.
+//! entries behind it follow. Ranges that become obsolete meanwhile go into another obsolete space map, for
+//! the next time.
 //!
 //! Why power may be lost at any moment: the old mapping counts until the txg that names the new one in the configuration.
 //!

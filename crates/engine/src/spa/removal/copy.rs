@@ -1,4 +1,4 @@
-//! Copies ranges of one top-level vdev to others, without knowing what they hold.
+//! Copies ranges of one top-level vdev to others, regardless of their content.
 //!
 //! Nothing is checked by a checksum: a side of a mirror may hold bytes that the other side would mend. So the sides of the
 //! destination get the bytes of different sides of the source as far as there are as many, and a block that one side has
@@ -31,7 +31,7 @@ struct Piece {
     len: u64,
 }
 
-/// What waits for several requests.
+/// A callback that waits for several requests.
 struct Join<T> {
     left: usize,
     results: Vec<Option<T>>,

@@ -1,4 +1,4 @@
-//! What one txg copies.
+//! The copying of one txg.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Spa {
     /// Copies a part of the vdev that is being removed (syncing context); ends the removal when nothing is left.
     ///
     /// # Errors
-    /// When the MOS cannot be read or written. What devices fail ends the removal instead.
+    /// When the MOS cannot be read or written. Errors of devices cancel the removal instead.
     #[doc(alias("spa_vdev_remove_thread", "vdev_mapping_sync"))]
     pub(super) fn evacuate(&self, tx: &Tx) -> Result<()> {
         if !self.removing.active.load(Ordering::Acquire) || self.limits().is_on(Limit::RemovalSuspend) {
@@ -59,7 +59,7 @@ impl Spa {
         };
         removal.copied = removal.copied.saturating_add(self.space.take_spared(vdev));
         match outcome {
-            // What this txg copied is durable with it: the source is needed until then.
+            // The copies of this txg are durable with it: the source is needed until then.
             Ok(()) if any => state::store(&at, &removal),
             Ok(()) => self.complete_removal(&at, removal),
             Err(why) => self.give_up_removal(&at, removal, &why),
@@ -173,8 +173,7 @@ impl Spa {
         }
     }
 
-    /// Makes the copies of the txg once more: a flush has failed that they came before. What they were made of is there
-    /// still.
+    /// Repeats the copies of the txg after a failed flush that followed them. Their sources are still there.
     ///
     /// # Errors
     /// When a device fails.

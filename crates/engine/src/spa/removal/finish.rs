@@ -1,4 +1,4 @@
-//! The end of a removal: the vdev becomes indirect, or is what it was before.
+//! The end of a removal: the vdev becomes indirect, or returns to normal use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -113,7 +113,7 @@ impl Spa {
         Ok(config)
     }
 
-    /// Destroys what the MOS keeps of a vdev's leaves: their ZAPs and DTLs.
+    /// Destroys the MOS objects of a vdev's leaves: their ZAPs and DTLs.
     #[doc(alias("vdev_remove_enlist_zaps", "vdev_destroy_unlink_zap"))]
     pub(super) fn destroy_leaves(&self, at: &MosTx<'_>, vdev: &NvList) -> Result<()> {
         if let Some(zap) = vdev.u64(LEAF_ZAP).filter(|zap| *zap != 0) {
@@ -136,7 +136,7 @@ impl Spa {
         at.free_object(zap)
     }
 
-    /// Gives the removal up (syncing context): the copies are freed, the vdev is allocated from again.
+    /// Cancels the removal (syncing context): the copies are freed, the vdev is allocated from again.
     #[doc(alias = "spa_vdev_remove_cancel_sync")]
     pub(super) fn cancel_removal(&self, at: &MosTx<'_>, removal: SpaRemoving) -> Result<()> {
         let vdev = removal.removing_vdev;
@@ -167,7 +167,7 @@ impl Spa {
         self.log("vdev remove canceled", "", 0, &details, at.tx)
     }
 
-    /// Changes what the configuration says of a top-level vdev.
+    /// Changes the configuration of a top-level vdev.
     pub(super) fn describe_top(&self, vdev: u64, change: &mut dyn FnMut(&mut NvList)) -> Result<()> {
         let described = {
             let mut config = self.config.lock();

@@ -1,4 +1,5 @@
-//! Log devices leave at once: their intent logs are ended, and what is left is a hole, or nothing behind the last vdev.
+//! Log devices leave at once: their intent logs are ended, and a hole remains, or nothing when it was the
+//! last vdev.
 
 use std::sync::Arc;
 
@@ -63,7 +64,7 @@ impl Spa {
     }
 }
 
-/// What the configuration says where a vdev was.
+/// The configuration's entry in place of a removed vdev.
 fn hole(vdev: u64) -> NvList {
     let mut hole = NvList::new();
     hole.add("type", "hole").add("id", vdev).add("guid", 0_u64);

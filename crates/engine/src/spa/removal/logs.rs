@@ -13,7 +13,7 @@ use crate::spa::import::drop_log;
 use crate::zil::Zil;
 use crate::zio::Form;
 
-/// Records wait for somebody with the key, or for a mount.
+/// Records wait for the key, or for a mount.
 const WAITING: &str = "Mount encrypted datasets to replay logs.";
 
 impl Spa {
@@ -34,7 +34,7 @@ impl Spa {
         Ok(())
     }
 
-    /// A log that nobody has open.
+    /// Resets a log whose dataset is not open.
     fn reset_log(&self, objset: &Arc<Objset>) -> Result<()> {
         if objset.phys.zil_header.flags & ZilHeader::REPLAY_NEEDED != 0 {
             return Err(Error::new(Kind::Busy, WAITING));

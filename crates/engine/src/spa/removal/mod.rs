@@ -1,7 +1,7 @@
 //! Removal of top-level vdevs.
 //!
-//! What a disk or mirror holds is copied to the other top-level vdevs. Block pointers are not changed: the vdev becomes an
-//! *indirect* one, with a mapping from its offsets to the copies.
+//! The content of a disk or mirror is copied to the other top-level vdevs. Block pointers are not changed:
+//! the vdev becomes an *indirect* one, with a mapping from its offsets to the copies.
 //!
 //! States: none → *scanning* (the vdev is closed to allocation, its allocated ranges are copied in ascending order) →
 //! *finished* (the vdev is indirect), or *canceled* (the copies are freed, the vdev is open again). The state stands in the
@@ -10,7 +10,7 @@
 //!
 //! - [`start`] checks, closes the vdev, empties the intent logs, and writes the state.
 //! - [`evacuate`] copies in syncing context, as much as one txg has time for, and appends to the mapping in the same txg.
-//! - Frees go to both places: [`crate::metaslab`]'s `moved`. So the copies always are of what is allocated.
+//! - Frees go to both places: [`crate::metaslab`]'s `moved`. So only allocated space has copies.
 //! - [`finish`] ends it: space maps, DTLs and ZAPs of the vdev go, its configuration becomes that of an indirect vdev.
 //! - [`condense`] makes the mapping smaller when much of it has become obsolete.
 //! - [`log_vdev`] removes log devices, which leave a hole, and [`spare`] spares and cache devices.
@@ -70,7 +70,7 @@ const PREVIOUS: &str = "com.delphix:prev_indirect_vdev";
 #[doc(alias = "ZPOOL_CONFIG_REMOVING")]
 const REMOVING: &str = "removing";
 
-/// What is known in memory of the removal and the condensing under way.
+/// In-memory state of the removal and the condensing under way.
 #[derive(Debug, Default)]
 pub(super) struct Removing {
     /// Ranges are copied.
@@ -123,7 +123,8 @@ impl Spa {
         self.removing.active.load(Ordering::Acquire) || self.removing.starting.load(Ordering::Acquire)
     }
 
-    /// Txgs that made copies for the removal under way: what a leaf missed of them no scan finds before the removal ends.
+    /// Txgs that made copies for the removal under way: no scan finds the writes of these that a leaf missed
+    /// before the removal ends.
     pub(super) fn copied_in(&self) -> BTreeSet<u64> {
         self.removing.births.lock().clone()
     }
@@ -134,7 +135,7 @@ impl Spa {
         Ok(births.iter().map(|birth| birth.txg).collect())
     }
 
-    /// Continues what an earlier import has begun.
+    /// Continues a removal that an earlier import began.
     ///
     /// # Errors
     /// When the MOS cannot be read.

@@ -112,7 +112,7 @@ pub(super) fn create_births(at: &MosTx<'_>) -> Result<u64> {
     at.create_object(NewObject::with_bonus(WORDS64, BLOCK, WORDS64, IndirectBirths::SIZE))
 }
 
-/// What lies before `offset`, and behind the entry before, was copied in this txg.
+/// Records that the range from the previous entry up to `offset` was copied in this txg.
 #[doc(alias = "vdev_indirect_births_add_entry")]
 pub(super) fn add_birth(at: &MosTx<'_>, births: u64, offset: u64) -> Result<()> {
     let object = at.handle(births)?;

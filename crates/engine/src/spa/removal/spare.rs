@@ -14,7 +14,7 @@ use crate::zap::Zap;
 const LISTS: [(&str, &str); 2] = [(mos::SPARES, "spare"), (mos::L2CACHE, "l2cache")];
 
 impl Spa {
-    /// The object of a list of spares or cache devices, and what it lists.
+    /// The object of a list of spares or cache devices, and its entries.
     fn aux(&self, list: &str) -> Result<Option<(u64, Vec<NvList>)>> {
         let view = self.mos.view();
         let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(list)?.filter(|number| *number != 0);

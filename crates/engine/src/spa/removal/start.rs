@@ -36,8 +36,8 @@ const ENTRY: u64 = 24;
 const MAX_SEGMENT: u64 = 16 << 20;
 
 impl Spa {
-    /// Removes the device or top-level vdev of this guid: spares, cache and log devices at once, others by copying what they
-    /// hold, which goes on when this returns.
+    /// Removes the device or top-level vdev of this guid: spares, cache and log devices at once, others by
+    /// copying their content, which continues after this returns.
     ///
     /// # Errors
     /// In the words of `zpool remove`; nothing has changed then.
@@ -56,7 +56,7 @@ impl Spa {
         done
     }
 
-    /// Bytes of memory that the mapping of a vdev would take, about; 0 for what is not copied.
+    /// Bytes of memory that the mapping of a vdev would take, about; 0 for vdevs that are not copied.
     ///
     /// # Errors
     /// When no such vdev could be removed.
@@ -73,7 +73,7 @@ impl Spa {
         Ok(self.space.free_pieces(top.id).saturating_add(bytes / MAX_SEGMENT).saturating_mul(ENTRY))
     }
 
-    /// Stops the removal under way: what was copied is freed.
+    /// Cancels the removal under way: the copies are freed.
     ///
     /// # Errors
     /// When there is none.
@@ -83,7 +83,7 @@ impl Spa {
             let at = spa.datasets.at(tx, spa);
             match state::running(&at)? {
                 Some(removal) => spa.cancel_removal(&at, removal),
-                // The number of OpenZFS for what is not active.
+                // OpenZFS' errno when no removal is active.
                 None => Err(Error::not_found("No anode")),
             }
         })
@@ -130,7 +130,7 @@ impl Spa {
             spa.check_removal(&spa.datasets.at(tx, spa), vdev)?;
             spa.close_top(vdev)
         })?;
-        // Groups that may have allocated on it end first, then no intent log is there any more.
+        // Txgs that may have allocated on it end first; then no intent log is there any more.
         let begun = self.drain(vdev).and_then(|()| {
             self.sync_task(move |spa, tx| {
                 let at = spa.datasets.at(tx, spa);

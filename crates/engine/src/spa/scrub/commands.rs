@@ -1,4 +1,4 @@
-//! What administrators tell a scan.
+//! Administrative commands for scans.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::zio::alloc::Class;
 #[doc(alias = "EZFS_REBUILDING")]
 pub(in crate::spa) const REBUILDING: &str = "currently sequentially resilvering";
 
-/// What becomes of the pool's scan.
+/// A command for the pool's scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanCommand {
     /// A scrub begins, or one that is paused goes on.
@@ -75,7 +75,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Begins a scan of the whole pool, or a resilver of what leaves lack.
+    /// Begins a scan of the whole pool, or a resilver of the blocks that leaves lack.
     #[doc(alias = "dsl_scan_setup_sync")]
     pub(in crate::spa) fn begin_scan(&self, at: &MosTx<'_>, func: ScanFunc) -> Result<()> {
         if func == ScanFunc::Resilver {

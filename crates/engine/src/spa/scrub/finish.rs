@@ -16,8 +16,8 @@ const FINISHED: u64 = 2;
 const CANCELED: u64 = 3;
 
 impl Spa {
-    /// Ends the scan, `complete` or not (syncing context): what leaves lacked and have now leaves their DTLs, and the log of
-    /// errors is the one of this scan from now on.
+    /// Ends the scan, `complete` or not (syncing context): restored txgs are removed from the leaves' DTLs,
+    /// and this scan's log of errors becomes the current one.
     #[doc(alias = "dsl_scan_done")]
     pub(in crate::spa) fn finish_scan(
         &self,

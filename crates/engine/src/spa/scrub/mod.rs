@@ -1,22 +1,24 @@
 //! Scrub and resilver.
 //!
-//! A *scrub* reads every block of the pool with all its copies and parity, rewrites what is bad and counts it. A *resilver*
-//! is a scrub of the blocks that some leaf may lack, as its DTL says, which writes them there. Both are one scan, with one
-//! state in the MOS ([`crate::dsl::write::scan_state`]), which OpenZFS can continue, as this module continues its.
+//! A *scrub* reads every block of the pool with all its copies and parity, rewrites bad copies and counts
+//! them. A *resilver* is a scrub of the blocks that some leaf may lack, as its DTL says, which writes them
+//! there. Both are one scan, with one state in the MOS ([`crate::dsl::write::scan_state`]), which OpenZFS can
+//! continue, as this module continues its.
 //!
 //! Each txg does a *slice* of the scan in syncing context, after its tasks: the walk goes on where the last slice stopped,
 //! its blocks are read in device order, and all reads and repairs end before the slice does. So no block is freed and
-//! written anew while the scan holds its pointer: what this txg frees is not allocated in the next two. A slice is as long
-//! as nothing waits for the txg, within bounds.
+//! written anew while the scan holds its pointer: blocks that this txg frees are not allocated in the next
+//! two. A slice is as long as nothing waits for the txg, within bounds.
 //!
 //! States: none → scanning ⇄ paused → finished, or canceled. Why power may be lost at any moment: the state is written with
-//! the txg of its slice; after a crash the scan goes on from the slice before, and reads some blocks twice. Repairs write
-//! what the block must be anyway.
+//! the txg of its slice; after a crash the scan goes on from the slice before, and reads some blocks twice.
+//! Repairs only write the right bytes of a block.
 //!
 //! Lock order: the locks here are leaf locks.
 //!
-//! Differs from OpenZFS: the queue of the datasets is kept in the MOS only; a slice sorts what it reads, where OpenZFS sorts
-//! over many txgs; blocks that dedup tables name are scanned with the datasets that refer to them, never from the tables.
+//! Differs from OpenZFS: the queue of the datasets is kept in the MOS only; a slice sorts its own reads,
+//! where OpenZFS sorts over many txgs; blocks that dedup tables name are scanned with the datasets that refer
+//! to them, never from the tables.
 
 mod commands;
 mod finish;
@@ -40,12 +42,12 @@ use crate::dsl::write::{MosView, scan_state};
 use crate::error::Result;
 use crate::memory::Limit;
 
-/// What a scan does (`pool_scan_func_t`).
+/// The function of a scan (`pool_scan_func_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanFunc {
     /// Reads everything.
     Scrub,
-    /// Reads and writes what leaves lack.
+    /// Reads blocks that leaves lack, and writes them there.
     Resilver,
 }
 
@@ -87,7 +89,7 @@ pub struct ScanPass {
     pub paused: u64,
 }
 
-/// What is known in memory of the scan under way.
+/// In-memory state of the scan under way.
 #[derive(Debug, Default)]
 pub(super) struct Scanning {
     /// A scan is under way and not paused.
@@ -101,7 +103,8 @@ pub(super) struct Scanning {
     /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
     #[doc(alias = "scn_restart_txg")]
     restart: AtomicU64,
-    /// What leaves still lacked when the last resilver ended: another one would not help before something changes.
+    /// Txgs that leaves still lacked when the last resilver ended: another one would not help before
+    /// something changes.
     kept: Mutex<Option<(u64, u64)>>,
 }
 
@@ -111,7 +114,8 @@ impl Scanning {
         self.active.load(Ordering::Acquire)
     }
 
-    /// There is more to be found than when the last resilver ended: what leaves lack is worth another one.
+    /// Allows another resilver of blocks that leaves still lack: more may be readable than when the last one
+    /// ended.
     pub fn look_again(&self) {
         *self.kept.lock() = None;
     }
@@ -154,7 +158,7 @@ impl Spa {
         self.scanning.is_active()
     }
 
-    /// What this run of the program has done of the scan.
+    /// Progress of the scan during this run of the program.
     pub fn scan_pass(&self) -> ScanPass {
         *self.scanning.pass.lock()
     }

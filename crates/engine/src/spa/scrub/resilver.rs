@@ -72,7 +72,7 @@ impl Spa {
         } else if !self.is_resilver_due() {
             return Ok(());
         }
-        // What a leaf missed in this txg, or may miss in one that is open, is not there to be read yet.
+        // Writes that a leaf missed in this txg, or may miss in an open one, can't be read yet.
         let Some((_, until)) = self.lacking() else { return Ok(()) };
         if until >= tx.txg() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What one txg does of a scan.
+//! The part of a scan that one txg does.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const STEP: u64 = 256;
 /// How often the time is looked at, in blocks.
 const LOOK: u64 = 64;
 
-/// What the reads of a slice have found.
+/// Results of the reads of a slice.
 #[derive(Debug, Default)]
 struct Found {
     errors: AtomicU64,
@@ -71,7 +71,7 @@ impl<'a> Slice<'a> {
             depth: Depth::All,
             form: Form::Physical,
             heal: true,
-            // A scrub, too, brings leaves what they lack: its end takes that from their DTLs.
+            // A scrub, too, restores blocks that leaves lack: its end removes their txgs from the DTLs.
             resilver: true,
             ..ReadOptions::default()
         };
@@ -128,18 +128,18 @@ impl<'a> Slice<'a> {
             || self.spa.stop.load(Ordering::Acquire)
     }
 
-    /// Whether the scan reads the block: a resilver only what some leaf may lack.
+    /// Whether the scan reads the block: a resilver reads only blocks that some leaf may lack.
     #[doc(alias = "dsl_scan_need_resilver")]
     fn needs(&self, bp: &ondisk::Blkptr) -> bool {
         let birth = bp.physical_birth();
-        // What was moved from a removed vdev may be anywhere.
+        // Blocks moved from a removed vdev may be anywhere.
         let lacks =
             |top: Arc<Top>| top.is_removed() || top.leaves().any(|leaf| leaf.dtl.read().contains(birth));
         self.func == ScanFunc::Scrub
             || bp.dvas().any(|dva| self.tree.top(u64::from(dva.vdev)).is_some_and(lacks))
     }
 
-    /// Waits for all reads and repairs, and adds what the slice did to the state.
+    /// Waits for all reads and repairs, and adds the slice's progress to the state.
     fn finish(self, scan: &mut DslScan) {
         let zio = &self.spa.pool.zio;
         self.reader.drain(|_| {});

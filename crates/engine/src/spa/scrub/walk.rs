@@ -71,7 +71,7 @@ fn place(at: Bookmark) -> Stored {
     Stored { objset: at.objset, object: at.object, level: at.level, blkid: at.blkid }
 }
 
-/// Scans a dataset, and puts what follows it into the queue.
+/// Scans a dataset, and puts its successors into the queue.
 #[doc(alias = "dsl_scan_visitds")]
 fn one(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
     let phys = match at.dataset(number) {

@@ -1,4 +1,4 @@
-//! What a pool keeps back, so that a full pool can still delete.
+//! The slop space that a pool reserves, so that a full pool can still delete.
 
 /// Slop is this share of the pool, as a shift.
 #[doc(alias = "spa_slop_shift")]
@@ -10,9 +10,9 @@ const MIN: u64 = 128 << 20;
 #[doc(alias = "spa_max_slop")]
 const MAX: u64 = 128 << 30;
 
-/// Slop of a pool whose normal class has `space` deflated bytes in metaslabs that are allocated from. What dedup and
-/// cloning save does not count. The `embedded_log` bytes that the class keeps for the intent log are part of the
-/// slop, up to half of it.
+/// Slop of a pool whose normal class has `space` deflated bytes in metaslabs that are allocated from. Space
+/// saved by dedup and cloning does not count. The `embedded_log` bytes that the class keeps for the intent
+/// log are part of the slop, up to half of it.
 #[doc(alias = "spa_get_slop_space")]
 pub(crate) fn slop(space: u64, embedded_log: u64) -> u64 {
     let slop = (space >> SHIFT).min(MAX);

@@ -25,7 +25,7 @@ pub struct PoolSpace {
     pub deferred: u64,
 }
 
-/// What dedup saves, deflated bytes.
+/// Space saved by dedup, in deflated bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DedupTotals {
     /// Bytes allocated for deduplicated blocks.
@@ -35,12 +35,12 @@ pub struct DedupTotals {
 }
 
 impl PoolSpace {
-    /// Adds everything up. What can't be read is left out and named in `notes`.
+    /// Adds everything up. Unreadable parts are skipped and reported in `notes`.
     pub fn of(pool: &Pool, notes: &mut Vec<Error>) -> Self {
         Self::with_detail(pool, Detail::Allocation, notes)
     }
 
-    /// What datasets may use in all, without looking at what is allocated.
+    /// Bytes that datasets may use in all, without reading the allocated bytes.
     pub fn usable_of(pool: &Pool, notes: &mut Vec<Error>) -> u64 {
         Self::with_detail(pool, Detail::Sizes, notes).usable()
     }
@@ -87,7 +87,7 @@ impl PoolSpace {
         self.vdevs.iter().map(|v| v.checkpoint).fold(0, u64::saturating_add)
     }
 
-    /// Deflated bytes of the normal class, without what it keeps for the intent log.
+    /// Deflated bytes of the normal class, without those reserved for the intent log.
     fn real_dspace(&self) -> u64 {
         let of = |v: &VdevSpace| v.deflated(v.size().saturating_sub(v.embedded_log()));
         self.normal().filter(|v| !v.closed).map(of).fold(0, u64::saturating_add)
@@ -97,20 +97,20 @@ impl PoolSpace {
         self.normal().filter(|v| !v.closed).map(|v| v.deflated(v.embedded_log())).fold(0, u64::saturating_add)
     }
 
-    /// Deflated bytes that dedup and cloning add to what the vdevs hold.
+    /// Deflated bytes that the vdevs hold, plus those that dedup and cloning save.
     #[doc(alias = "spa_get_dspace")]
     pub fn dspace(&self) -> u64 {
         let saved = self.dedup.ref_dsize.saturating_sub(self.dedup.dsize);
         self.real_dspace().saturating_add(saved).saturating_add(self.clones_saved)
     }
 
-    /// What the pool keeps back.
+    /// The slop space.
     #[doc(alias = "spa_get_slop_space")]
     pub fn slop(&self) -> u64 {
         slop::slop(self.real_dspace(), self.embedded_log_dspace())
     }
 
-    /// What datasets may use in all.
+    /// Bytes that datasets may use in all.
     #[doc(alias = "dsl_pool_adjustedsize")]
     pub fn usable(&self) -> u64 {
         let space = self.dspace().saturating_sub(self.checkpoint()).saturating_sub(self.deferred);

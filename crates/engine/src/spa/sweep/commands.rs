@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::spa::Spa;
 use crate::vdev::top::{Layout, Top};
 
-/// What becomes of sweeps.
+/// A command for sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepCommand {
     /// They begin, or go on where they were suspended.
@@ -19,7 +19,7 @@ pub enum SweepCommand {
     Cancel,
     /// They stop until they are started.
     Suspend,
-    /// What is known of an initialization is forgotten, so that it can be done anew.
+    /// The state of an initialization is removed, so that it can be repeated.
     Uninit,
 }
 
@@ -153,7 +153,7 @@ impl Sweep {
                 progress.time = spa.pool.env.now();
             }
             if to == SweepState::Active {
-                // A trim begins anew; an initialization is anew only what was forgotten.
+                // A trim begins anew; an initialization does so only after `uninit`.
                 if self.kind == SweepKind::Trim && from != SweepState::Suspended {
                     progress.offset = 0;
                     progress.options = options;

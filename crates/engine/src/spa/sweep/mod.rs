@@ -6,9 +6,9 @@
 //!
 //! States: none → active ⇄ suspended → complete or canceled; `uninit` takes the state of an initialization away. They
 //! stand in the leaf's ZAP, with the offset on the device (labels included) up to which the leaf is done, as OpenZFS keeps
-//! them: either side continues what the other began. The offset in memory follows each range; what of it is new goes into
-//! the ZAP with every txg. Why power may be lost at any moment: what was done since the last txg is done again; nothing but
-//! free space is touched, which no state that a pool goes back to by itself refers to.
+//! them: either side continues what the other began. The offset in memory follows each range; every txg
+//! writes new offsets to the ZAP. Why power may be lost at any moment: the work since the last txg is
+//! repeated; nothing but free space is touched, which no state that a pool goes back to by itself refers to.
 //!
 //! An import continues active sweeps. One whose leaf cannot be written waits for it, and is canceled when it is faulted.
 //!
@@ -35,7 +35,7 @@ use crate::error::Result;
 
 pub use commands::{SweepCommand, SweepRefusal, TrimOptions};
 
-/// What a sweep does.
+/// The kind of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SweepKind {
     /// It writes a pattern.
@@ -101,7 +101,7 @@ impl SweepState {
     }
 }
 
-/// What is known of a sweep.
+/// State of a sweep.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     state: SweepState,
@@ -180,7 +180,7 @@ impl Activity for Sweep {
 }
 
 impl Sweep {
-    /// Writes what is new into the leaf's ZAP.
+    /// Writes changed state to the leaf's ZAP.
     fn store(&self, at: &MosTx<'_>, spa: &Spa) -> Result<()> {
         let progress = {
             let mut progress = self.progress.lock();

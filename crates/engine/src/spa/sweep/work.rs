@@ -22,10 +22,10 @@ use crate::vdev::top::Top;
 /// Ranges of a step, and how long it may take.
 const RANGES: usize = 64;
 const LONGEST: Duration = Duration::from_millis(100);
-/// Bytes of a range that is lent to be trimmed: what is lent cannot be allocated.
+/// Bytes of a range that is lent to be trimmed: lent space cannot be allocated.
 const TRIM_LENT: u64 = 16 << 20;
 
-/// What one range brought.
+/// Result of one range.
 enum Done {
     /// The walk goes on behind it.
     On,
