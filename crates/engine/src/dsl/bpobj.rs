@@ -9,8 +9,8 @@
 //! put below another is dissolved when it is small: one block of pointers is copied, one block of sublists moves
 //! up.
 //!
-//! Lists that are empty can all be one shared object (feature `empty_bpobj`); whoever appends to a list that may
-//! be that one makes a list of its own first.
+//! Lists that are empty can all be one shared object (feature `empty_bpobj`); code that appends to a list
+//! that may be that one first creates a list of its own.
 //!
 //! Source: bpobj.c, OpenZFS 2.3.
 
@@ -33,7 +33,7 @@ const SUBLISTS_BLOCK: u64 = 128 << 10;
 /// Lists below one list that are followed.
 const MAX_LISTS: usize = 1 << 20;
 
-/// What block lists ask of the pool that they are in.
+/// The pool operations that block lists need.
 pub trait Lists: Objects {
     /// Bytes that a block takes, all copies together, as users count them.
     #[doc(alias = "bp_get_dsize_sync")]
@@ -68,7 +68,7 @@ pub fn space_of(pool: &dyn Lists, bp: &Blkptr, freed: bool) -> Delta {
     if freed { delta.negated() } else { delta }
 }
 
-/// What is called for each pointer: whether it is a free, and whether to go on.
+/// Called for each pointer, with whether it is a free; returns whether to continue.
 pub type Visit<'v> = dyn FnMut(&Blkptr, bool) -> Result<ControlFlow<()>> + 'v;
 
 /// A block list.
@@ -105,7 +105,7 @@ impl<'p> BlockList<'p> {
         self.pool.edit(self.number)
     }
 
-    /// Its head, checked against what its object can hold.
+    /// Its head, checked against the size of its object.
     pub fn head(&self) -> Result<Bpobj> {
         let edit = self.edit()?;
         let head = Bpobj::from_bonus(&edit.bonus()).map_err(|e| self.corrupt(&e.to_string()))?;
@@ -296,7 +296,7 @@ impl<'p> BlockList<'p> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Visits the pointers of this very list, the last first; gives how many were passed.
+    /// Visits the pointers of this very list, the last first; returns the number of visited pointers.
     fn own(&self, visit: &mut Visit<'_>) -> Result<(u64, ControlFlow<()>)> {
         let count = self.head()?.phys.num_blkptrs;
         let edit = self.edit()?;
@@ -317,9 +317,9 @@ impl<'p> BlockList<'p> {
         Ok((passed, ControlFlow::Continue(())))
     }
 
-    /// Calls `visit` for each block in this list and those below, and takes those out for which it says to go
-    /// on; lists below are freed when they are empty. An error of `visit` stops like a break; what was passed
-    /// is out.
+    /// Calls `visit` for each block in this list and those below, and removes those for which it returns to
+    /// continue; lists below are freed when they are empty. An error of `visit` stops like a break; blocks
+    /// visited before are removed.
     #[doc(alias = "bpobj_iterate")]
     pub fn drain(&self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
         let mut stack = vec![*self];
@@ -426,7 +426,7 @@ fn can_hold(edit: &dyn Edit, count: u64, size: u64) -> bool {
     count.checked_mul(size).is_some_and(|needed| held.is_none_or(|held| needed <= held))
 }
 
-/// Frees an object's blocks from byte `end` on, and zeroes what is left behind it in its last block.
+/// Frees an object's blocks from byte `end` on, and zeroes the rest of its last block.
 fn cut(edit: &mut dyn Edit, end: u64) -> Result<()> {
     let size = edit.block_size().max(1);
     let keep = usize::try_from(end % size).unwrap_or(0);

@@ -26,7 +26,7 @@ const SPILL: u64 = u64::MAX;
 /// Bytes of an entry.
 const ENTRY: u64 = BptreeEntry::SIZE as u64;
 
-/// What became of a tree.
+/// Outcome of freeing a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// All its blocks are freed.

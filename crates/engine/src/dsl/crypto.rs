@@ -43,7 +43,7 @@ use crate::zio::KeySource;
 pub struct RootKey {
     /// Opens the keys of datasets.
     pub wrapping: WrappingKey,
-    /// Form in which the user gives it.
+    /// Form in which the user enters it.
     pub format: KeyFormat,
     /// For passphrases: how it was stretched.
     pub pbkdf2: Option<Pbkdf2>,
@@ -53,7 +53,7 @@ impl RootKey {
     /// The key that was read from a file, a pipe or a prompt. With a passphrase this takes a while.
     ///
     /// # Errors
-    /// `KeyWrong`, saying what is wrong with its form.
+    /// `KeyWrong`, with the fault of its form.
     pub fn derive(format: KeyFormat, input: &[u8], pbkdf2: Option<Pbkdf2>) -> Result<Self> {
         let pbkdf2 = pbkdf2.filter(|_| format == KeyFormat::Passphrase);
         let material = read_material(format, input);
@@ -260,7 +260,7 @@ impl KeyStore {
         self.wrapping.write().remove(&root).ok_or_else(missing)?;
         let opened: Vec<_> = self.opened.read().iter().map(|(number, key)| (*number, key.object)).collect();
         for (number, object) in opened {
-            // What can't be told is forgotten, too.
+            // Keys whose root is unknown are dropped, too.
             if self.wrapped(object).map_or(root, |(of, _)| of) == root {
                 self.forget(number);
             }
@@ -321,8 +321,8 @@ impl KeyStore {
         Ok((zap.need(names::crypto_key::ROOT_DDOBJ)?, wrapped))
     }
 
-    /// Sees to it that the key of an object set that is to be written is at hand, if it is encrypted: whoever reads and
-    /// writes its blocks need not look for it then.
+    /// Opens the key of an object set that is to be written, if it is encrypted, so that reads and writes of
+    /// its blocks find it in memory.
     ///
     /// # Errors
     /// `KeyMissing` when its root's is not loaded; `ReadOnly` when it was encrypted in the form before the present one.
@@ -423,7 +423,7 @@ impl KeySource for KeyStore {
     }
 }
 
-/// What a pointer says about how its block is encrypted.
+/// The encryption parameters in a block pointer.
 fn params(bp: &Blkptr) -> (ByteOrder, BlockParams) {
     let words = bp.words();
     let word = |i: usize| words.get(i).copied().unwrap_or(0);

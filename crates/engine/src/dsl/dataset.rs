@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::zap::{Cursor, Value, Zap};
 use crate::zio::Form;
 
-/// What a dataset holds.
+/// Type of a dataset's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DatasetKind {
     /// A POSIX file system.
@@ -95,7 +95,7 @@ impl Dataset {
         self.objset_as(Form::Logical)
     }
 
-    /// Its object set in the given form: `Form::NoKey` for what can be seen without a key.
+    /// Its object set in the given form: `Form::NoKey` for the parts that are readable without a key.
     pub fn objset_as(&self, form: Form) -> Result<Arc<Objset>> {
         if let Some(objset) = self.unwritten() {
             return Ok(objset);

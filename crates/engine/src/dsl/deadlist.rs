@@ -1,8 +1,8 @@
 //! Deadlists: the blocks that a dataset's previous snapshot had and the dataset has no more, in lists by birth.
 //!
-//! A deadlist is a ZAP from transaction groups (in hex) to block lists; a list holds the blocks born after its
-//! own key and up to the next key. Keys are the groups of all earlier snapshots, so that destroying a snapshot
-//! moves whole lists instead of blocks. Before version 26 a deadlist was one block list.
+//! A deadlist is a ZAP from txgs (in hex) to block lists; a list holds the blocks born after its own key and
+//! up to the next key. Keys are the txgs of all earlier snapshots, so that destroying a snapshot moves whole
+//! lists instead of blocks. Before version 26 a deadlist was one block list.
 //!
 //! *Livelists* have the same form: a clone's blocks born since it was made, allocations and frees, so that a
 //! clone can be destroyed without walking its tree. All entries of one block are in one list, and a list is
@@ -99,7 +99,7 @@ impl<'p> DeadList<'p> {
             all.push((key, list));
             Ok(())
         })?;
-        // A map is built fastest of what is in order.
+        // Sorted input builds a map fastest.
         all.sort_unstable();
         Ok(all.into_iter().collect())
     }
@@ -275,8 +275,8 @@ impl<'p> DeadList<'p> {
         Ok(())
     }
 
-    /// Takes over the blocks of another deadlist's ZAP, and changes what differs; false when that is more work than to
-    /// add each entry.
+    /// Takes over the blocks of another deadlist's ZAP, and changes the differing entries; returns false when
+    /// that is more work than adding each entry.
     fn copy_entries(&self, other: &Self, wanted: &BTreeMap<u64, u64>) -> Result<bool> {
         let differs = |(key, list): (&u64, &u64)| (wanted.get(key) != Some(list)).then_some(*key);
         let differ = other.with(|lists| Ok(lists.iter().filter_map(differs).collect::<Vec<_>>()))?;
@@ -396,8 +396,8 @@ impl<'p> DeadList<'p> {
         self.pool.free(self.number)
     }
 
-    /// Notes what group `txg` did to a clone's blocks in its livelist. In a group's first pass a list that is
-    /// long enough is closed.
+    /// Records the births and frees of a clone's blocks in `txg` in its livelist. In a txg's first pass a
+    /// list that is long enough is closed.
     #[doc(alias = "dsl_flush_pending_livelist")]
     pub fn note_live(&self, txg: u64, first_pass: bool, born: &[Blkptr], freed: &[Blkptr]) -> Result<()> {
         let entries = self.entries()?;

@@ -1,4 +1,4 @@
-//! A dsl directory: what a dataset's name stands for.
+//! A DSL directory: the object behind a dataset's name.
 
 use std::sync::Arc;
 

@@ -138,7 +138,7 @@ fn block_lists_match_plain_lists() {
                 lists[to].1.extend(blocks);
             }
             3 if !lists.is_empty() => {
-                // Worked off in part; an error stops, too, and what was passed is out.
+                // Drained in part; an error stops, too, and blocks visited before are removed.
                 let (number, blocks) = &mut lists[some];
                 let mut left = rng.below(200);
                 let fail = rng.below(2) == 0;

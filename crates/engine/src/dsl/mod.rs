@@ -1,4 +1,4 @@
-//! The dataset and snapshot layer: names, directories, datasets and what belongs to them.
+//! The dataset and snapshot layer: names, directories, datasets and their parts.
 //!
 //! A *directory* stands for a name (`tank/home`): its properties, children, space. Its *head dataset*
 //! is the live file system or volume; snapshots are datasets that hang from the head by name and form
@@ -33,7 +33,7 @@ use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
 use crate::zap::Zap;
 
-/// Deepest nesting of names, with room for what older versions allowed.
+/// Deepest nesting of names, with room for the limits of older versions.
 #[doc(alias = "zfs_max_dataset_nesting")]
 pub const MAX_NESTING: usize = 512;
 
@@ -50,7 +50,7 @@ pub struct Dsl {
     pub keys: Arc<KeyStore>,
     /// Folder that mount points are below, for as long as the pool is imported.
     pub altroot: OnceLock<String>,
-    /// Who writes the datasets, once the pool is imported for writing.
+    /// The writer of the datasets, once the pool is imported for writing.
     pub(crate) writer: OnceLock<Weak<write::DslPool>>,
     /// Names that were looked for by number, by ZAP: see [`props::names`].
     names: Mutex<HashMap<(u64, u64), String>>,
@@ -114,8 +114,8 @@ impl Dsl {
         }
     }
 
-    /// All directories from `dir` down, parents first, siblings in the order of their names. What
-    /// can't be read gives one error and is skipped with everything below it.
+    /// All directories from `dir` down, parents first, siblings in the order of their names. An unreadable
+    /// directory yields one error and is skipped with everything below it.
     pub fn walk(self: &Arc<Self>, from: Dir) -> Walk {
         Walk::new(from)
     }
@@ -130,7 +130,7 @@ impl Dsl {
 }
 
 impl Drop for Dsl {
-    /// The read path knows the keys, and the keys are read through it: somebody has to let go.
+    /// The read path refers to the keys, and the keys to the read path: this breaks the cycle.
     fn drop(&mut self) {
         self.arc.zio().clear_keys(&(Arc::clone(&self.keys) as _));
     }

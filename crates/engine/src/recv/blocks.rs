@@ -208,7 +208,7 @@ impl Receiver {
         if self.raw {
             return Ok(());
         }
-        // What is freed of a block at either end is zeros.
+        // The freed part of a block at either end is zeroed.
         let head = (body.offset, end.min(first.saturating_mul(block)));
         let tail = (last.saturating_mul(block).max(head.1), if end == TO_END { 0 } else { end });
         for (from, to) in [head, tail] {

@@ -30,10 +30,11 @@ const KNOWN: u64 = stream_feature::SA_SPILL
     | stream_feature::LARGE_MICROZAP;
 
 impl Wish {
-    /// What a BEGIN record with its list says, to be received into the snapshot `target@snapshot`.
+    /// Parses a BEGIN record with its list, for a receive into the snapshot `target@snapshot`.
     ///
     /// # Errors
-    /// `Unsupported` for streams with features that are not known here; `Corrupt`, `Invalid` for what can't be meant.
+    /// `Unsupported` for streams with features that are not known here; `Corrupt`, `Invalid` for impossible
+    /// values.
     pub fn of(begin: &DrrBegin, payload: &[u8], target: &str, snapshot: &str) -> Result<Self> {
         let features = begin.features();
         if features & !KNOWN != 0 {
@@ -109,10 +110,10 @@ pub struct Receiver {
     bytes: u64,
 }
 
-/// Makes what a stream is received into. `endian`: the stream's byte order.
+/// Creates the dataset that a stream is received into. `endian`: the stream's byte order.
 ///
 /// # Errors
-/// What OpenZFS says; nothing has changed then.
+/// As OpenZFS; nothing has changed then.
 #[doc(alias = "dmu_recv_begin")]
 pub fn begin(spa: &Arc<Spa>, wish: Wish, endian: Endian) -> Result<Receiver> {
     let raw = wish.features & stream_feature::RAW != 0;
@@ -143,7 +144,7 @@ pub fn begin(spa: &Arc<Spa>, wish: Wish, endian: Endian) -> Result<Receiver> {
 }
 
 impl Receiver {
-    /// What has been begun.
+    /// The receive that has begun.
     pub fn begun(&self) -> &Begun {
         &self.begun
     }
@@ -218,10 +219,10 @@ impl Receiver {
         }
     }
 
-    /// Makes the snapshot: the target is what was sent.
+    /// Creates the snapshot: the target then has the sent state.
     ///
     /// # Errors
-    /// What OpenZFS says; the target is as it was then, and [`Receiver::abort`] is to be called.
+    /// As OpenZFS; the target is unchanged then, and [`Receiver::abort`] must be called.
     #[doc(alias = "dmu_recv_end")]
     pub fn end(&self) -> Result<u64> {
         self.dataset.objset.set_log(None);
@@ -229,19 +230,20 @@ impl Receiver {
         self.spa.dsl_task(move |tasks| tasks.end_receive(&begun))
     }
 
-    /// Waits until what came is on disk, so that others can look at it.
+    /// Waits until the received data is on disk, so that others can read it.
     pub fn settle(&self) -> Result<()> {
         self.spa.sync()
     }
 
-    /// Gives up. What came stays if the receive can be resumed and `keep` is set.
+    /// Ends the receive without a snapshot. The received part stays if the receive can be resumed and `keep`
+    /// is set.
     ///
     /// # Errors
     /// When it can't be destroyed; it will be when the pool is imported next.
     #[doc(alias = "dmu_recv_cleanup_ds")]
     pub fn abort(&self, keep: bool) -> Result<()> {
         self.dataset.objset.set_log(None);
-        // What the last transactions changed is on disk before the dataset goes.
+        // The last transactions are on disk before the dataset is destroyed.
         self.spa.sync()?;
         let (number, target) = (self.begun.number, self.begun.wish.target.clone());
         self.spa.dsl_task(move |tasks| tasks.abort_receive(number, &target, keep))

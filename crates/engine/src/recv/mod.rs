@@ -1,4 +1,4 @@
-//! Receives send streams: records become changes of a dataset that nobody else sees yet.
+//! Receives send streams: records become changes of a dataset that is not visible yet.
 //!
 //! ```text
 //! stream   records with their checksums, read with bounded memory; no transaction is open meanwhile
@@ -8,15 +8,16 @@
 //! heal     damaged blocks of a snapshot are repaired with a stream of the same snapshot
 //! ```
 //!
-//! [`begin`] makes the dataset, [`Receiver::fill`] takes the records, [`Receiver::end`] makes the snapshot. What ends before
-//! that leaves the target as it was ([`Receiver::abort`]), or what came so far, if the receive can be resumed.
+//! [`begin`] creates the dataset, [`Receiver::fill`] takes the records, [`Receiver::end`] creates the
+//! snapshot. A receive that ends earlier ([`Receiver::abort`]) leaves the target unchanged, and the received
+//! part if it can be resumed.
 //!
-//! Crash argument: see `dsl::write::receive`; a record is one transaction, and what a resume token says of the stream is
-//! written with the group that has the records before it.
+//! Crash argument: see `dsl::write::receive`; a record is one transaction, and the resume token's position is
+//! written in the txg that has the records before it.
 //!
 //! Differs from OpenZFS: one thread reads and applies; records are checked before anything of them is applied, so none is
-//! applied in part. A spill block that OpenZFS sent as an embedded write behind the end of its object is stored as what it
-//! is.
+//! applied in part. A spill block that OpenZFS sent as an embedded write behind the end of its object is
+//! stored as a spill block.
 //!
 //! Source: dmu_recv.c, OpenZFS 2.3.
 

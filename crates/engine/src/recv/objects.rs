@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 /// Dnode slots in a block.
 const SLOTS: u64 = 32;
 
-/// What an OBJECT record says, checked.
+/// The checked values of an OBJECT record.
 struct Wanted {
     number: u64,
     new: NewObject,
@@ -180,7 +180,7 @@ impl Receiver {
         handle.set_shape(tx, levels, last)
     }
 
-    /// Frees what stands where an object is to be made, which takes a group to be on disk.
+    /// Frees the objects in the place of a new one, and waits until that txg is on disk.
     fn clear_slots(&mut self, wanted: &Wanted) -> Result<()> {
         let count = u64::try_from(wanted.slots).unwrap_or(1);
         for number in wanted.number..wanted.number.saturating_add(count) {

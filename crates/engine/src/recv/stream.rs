@@ -1,4 +1,4 @@
-//! Records of a stream with what follows them, checked.
+//! Records of a stream with their payloads, checked.
 
 use std::io::{self, Read};
 
@@ -13,15 +13,15 @@ use crate::error::{Error, Kind, Result};
 const MAX_BLOCK: u64 = 16 << 20;
 /// Longest list behind a BEGIN.
 const MAX_LIST: u64 = 256 << 20;
-/// A payload is read in pieces, so that memory is taken for what came, not for what was claimed.
+/// A payload is read in pieces, so that memory is allocated for received bytes, not for the claimed length.
 const PIECE: u64 = 1 << 20;
 
-/// A record with what follows it.
+/// A record with its payload.
 #[derive(Debug, Clone)]
 pub struct Item {
     /// The record.
     pub drr: Drr,
-    /// What follows it.
+    /// Its payload.
     pub payload: Vec<u8>,
     /// Bytes of the stream before it.
     pub offset: u64,
@@ -77,8 +77,8 @@ impl<'a> Input<'a> {
     /// The next record; `None` at the end of the stream.
     ///
     /// # Errors
-    /// `Checksum` when the record or what came before it is not what was sent; `Corrupt` for what is no record; `Io` when
-    /// the stream ends within a record or can't be read.
+    /// `Checksum` when the record or bytes before it differ from those sent; `Corrupt` for bytes that are no
+    /// record; `Io` when the stream ends within a record or can't be read.
     pub fn record(&mut self) -> Result<Option<Item>> {
         let offset = self.offset;
         match self.read() {

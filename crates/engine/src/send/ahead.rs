@@ -1,8 +1,8 @@
 //! Reads what events will need before their turn comes, within a bound of memory.
 //!
-//! Events wait in a queue, each with the read that it began; the oldest is turned into records as soon as what waits
-//! needs more than [`LIMIT`] bytes. Blocks go past the cache: a stream reads each once, and what was in memory before
-//! is worth more.
+//! Events wait in a queue, each with the read that it began; the oldest is turned into records as soon as the
+//! queue needs more than [`LIMIT`] bytes. Blocks bypass the cache: a stream reads each once, and the blocks
+//! cached before are worth more.
 //!
 //! A read that failed is done once more by a reader that waits for a suspended pool.
 
@@ -21,10 +21,10 @@ use crate::zio::{ReadOptions, ReadOutcome};
 
 /// Bytes that may be read before they are wanted.
 const LIMIT: u64 = 32 << 20;
-/// What an event counts beside the bytes of its block.
+/// Memory charged for an event beside the bytes of its block.
 const EVENT: u64 = 1024;
 
-/// A queue in front of what writes records.
+/// A queue in front of the writer of records.
 pub(super) struct Ahead<'a> {
     sender: Sender<'a>,
     queue: VecDeque<Waiting>,

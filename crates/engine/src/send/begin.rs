@@ -1,4 +1,4 @@
-//! The BEGIN record: features of the stream, and what a receiver must know before the first object.
+//! The BEGIN record: features of the stream, and the facts that a receiver needs before the first object.
 
 use nvpair::{NvList, NvValue};
 use ondisk::drr::{DRR_MAGIC, DrrBegin, begin_flag, stream_feature as feature};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Kind of stream: one snapshot, nothing around it.
 const SUBSTREAM: u64 = 1;
-/// What is said of a snapshot that can't be sent without its large blocks.
+/// Error for a snapshot that can't be sent without its large blocks.
 const LARGE_MICROZAP: &str =
     "source snapshot contains large microzaps, need -L (--large-block) or -w (--raw) to generate stream";
 /// First ZPL version with system attributes, which may spill.
@@ -145,7 +145,7 @@ fn pool_uses(dataset: &Dataset, feature: Feature) -> Result<bool> {
     Ok(zap.u64(feature.info().guid)?.is_some_and(|n| n > 0))
 }
 
-/// What follows BEGIN: snapshots that were redacted, the wrapped key.
+/// The payload of BEGIN: snapshots that were redacted, the wrapped key.
 fn payload(
     dataset: &Dataset,
     objset: &Objset,
@@ -173,7 +173,7 @@ fn payload(
     Ok(list)
 }
 
-/// The dataset's key, wrapped, and what of the object set its MAC covers.
+/// The dataset's key, wrapped, and the parts of the object set that its MAC covers.
 #[doc(alias = "dsl_crypto_populate_key_nvlist")]
 fn key(dataset: &Dataset, objset: &Objset, from: &From) -> Result<NvList> {
     let number = dataset.dir()?.extra(dsl_dir::CRYPTO_KEY_OBJ)?.and_then(|v| v.first());

@@ -22,11 +22,11 @@ use crate::error::{Error, Kind, Result};
 #[doc(alias = "DMU_COMPOUNDSTREAM")]
 const COMPOUND: u64 = 2;
 
-/// Writes what stands before the streams. `features` are bits of [`ondisk::drr::stream_feature`]; `toname` is the
-/// snapshot that was asked for; `list` is packed as XDR. `None` writes the records without a list.
+/// Writes the records before the streams. `features` are bits of [`ondisk::drr::stream_feature`]; `toname` is
+/// the snapshot that was asked for; `list` is packed as XDR. `None` writes the records without a list.
 ///
 /// # Errors
-/// `TooLong` for a name of more than 255 bytes, and what can't be written.
+/// `TooLong` for a name of more than 255 bytes, and errors of `out`.
 pub fn begin(out: &mut dyn Write, toname: &str, features: u64, list: Option<&NvList>) -> Result<()> {
     let mut name = [0; 256];
     let room = name.get_mut(..toname.len()).filter(|_| toname.len() < 256);
@@ -48,10 +48,10 @@ pub fn begin(out: &mut dyn Write, toname: &str, features: u64, list: Option<&NvL
     end_with(out, sum.finish())
 }
 
-/// Writes what stands behind the streams.
+/// Writes the records after the streams.
 ///
 /// # Errors
-/// What can't be written.
+/// Errors of `out`.
 pub fn end(out: &mut dyn Write) -> Result<()> {
     end_with(out, [0; 4])?;
     out.flush().map_err(output)

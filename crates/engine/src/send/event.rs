@@ -1,4 +1,4 @@
-//! What a walk meets, in the order of objects and offsets.
+//! Events of a walk, in the order of objects and offsets.
 
 use std::sync::Arc;
 

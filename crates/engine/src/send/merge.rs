@@ -1,11 +1,12 @@
-//! Merges what a walk meets with redaction lists.
+//! Merges the events of a walk with redaction lists.
 //!
-//! Three sequences of ranges, each in order: what the stream's own bookmark redacts, what the walk meets, and what the
-//! bookmark that the stream builds on had redacted. Where ranges overlap, the first of them decides. What both lists
-//! redact is passed over: the receiver has a redacted block there already. What only the older list redacted is looked
-//! up in the object set that is sent, as the receiver lacks it: data and holes follow.
+//! Three sequences of ranges, each in order: those that the stream's own bookmark redacts, those of the walk,
+//! and those redacted in the bookmark that the stream builds on. Where ranges overlap, the first of these
+//! decides. Ranges in both lists are skipped: the receiver has redacted blocks there already. Ranges in the
+//! older list only are looked up in the object set that is sent, as the receiver lacks them: data and holes
+//! follow.
 //!
-//! Source: `send_merge_thread`, `send_reader_thread`, dmu_send.c, OpenZFS 2.3, in what they do.
+//! Source: `send_merge_thread`, `send_reader_thread`, dmu_send.c, OpenZFS 2.3, for the behaviour.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ impl<'a> List<'a> {
 struct Range {
     event: Event,
     key: Key,
-    /// Object, first block, one past the last; `None` for what covers no blocks of one object.
+    /// Object, first block, one past the last; `None` for events that cover no blocks of one object.
     blocks: Option<(u64, u64, u64)>,
 }
 
@@ -124,7 +125,7 @@ impl<'a, S: Sink> Merge<'a, S> {
         Ok(Self { to, objset: Arc::clone(objset), redact, from, known: None })
     }
 
-    /// The walk met everything: what is left of the lists follows.
+    /// The walk has ended: the rest of the lists follows.
     pub(super) fn finish(mut self) -> Result<S> {
         while self.redact.front.is_some() || self.from.front.is_some() {
             self.lists(None)?;
@@ -185,7 +186,7 @@ impl<'a, S: Sink> Merge<'a, S> {
         Ok(found)
     }
 
-    /// Blocks that were redacted in what the receiver has, and are not any more.
+    /// Blocks that are redacted at the receiver, and are not any more.
     fn unredacted(&mut self, run: Run) -> Result<()> {
         // An object that was removed since is met by the walk.
         let Some(object) = self.object(run.object)? else { return Ok(()) };
@@ -228,7 +229,7 @@ impl<S: Sink> Sink for Merge<'_, S> {
             let first = [self.redact.key(), self.from.key()].into_iter().flatten().min();
             let Some(first) = first.filter(|first| first.0 <= range.key.0) else { break };
             let Some((object, start, end)) = range.blocks else {
-                // What covers no blocks is not cut: it only has its place.
+                // An event without blocks is not cut: it only has a position.
                 if first < range.key {
                     self.lists(Some(&range))?;
                     continue;

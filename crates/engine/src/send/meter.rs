@@ -1,4 +1,4 @@
-//! How far a stream has come, for those who watch it, and the way to stop it.
+//! Progress of a stream, and the means to stop it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

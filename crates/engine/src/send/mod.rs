@@ -12,8 +12,8 @@
 //! estimate   how long a stream will be, without making it
 //! ```
 //!
-//! A stream says of every object that it exists, of every block what it holds, of everything else that it
-//! is free; so it can be received over an older state. With [`From`] only what was born since is sent.
+//! A stream describes every object, the content of every block, and everything else as free; so it can be
+//! received over an older state. With [`From`] only blocks born since are sent.
 //!
 //! Differs from OpenZFS: one thread walks and writes, and reads are asynchronous, instead of five threads that pass
 //! ranges on. A spill block that is embedded in its pointer is sent as a SPILL record whatever the flags; OpenZFS makes
@@ -52,7 +52,7 @@ use merge::Merge;
 use records::Sender;
 use stream::Stream;
 
-/// What a stream may hold, as `zfs send` has it.
+/// Features that a stream may use, as the flags of `zfs send`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SendFlags {
     /// Blocks embedded in their pointers stay so (`-e`).
@@ -65,12 +65,12 @@ pub struct SendFlags {
     pub raw: bool,
 }
 
-/// What an incremental stream builds on.
+/// The base of an incremental stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct From {
     /// Guid of the snapshot.
     pub guid: u64,
-    /// Txg of the snapshot: what is not younger is not sent.
+    /// Txg of the snapshot: only younger blocks are sent.
     pub txg: u64,
     /// Tells the IVs of an encrypted snapshot apart; 0: none.
     pub ivset_guid: u64,
@@ -113,24 +113,24 @@ pub struct Saved {
     pub toname: String,
 }
 
-/// What to send, beside the dataset.
+/// Parameters of a send, beside the dataset.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// What the stream builds on; `None`: nothing.
+    /// The base of the stream; `None`: a full stream.
     pub from: Option<From>,
-    /// What it may hold.
+    /// Features that it may use.
     pub flags: SendFlags,
     /// Object and byte offset from which a receive goes on.
     pub resume: Option<(u64, u64)>,
     /// The bookmark whose blocks are left out: the number of its redaction list.
     pub redact: Option<u64>,
-    /// The dataset is what a receive left; its stream has no end.
+    /// The dataset is the rest of an interrupted receive; its stream has no END record.
     pub saved: Option<Saved>,
-    /// Blocks are not read: payloads are zeros, for those who only count.
+    /// Blocks are not read: payloads are zeros, for callers that only count.
     pub dry: bool,
 }
 
-/// Writes a stream of `dataset` to `out`: all of it, or what came after `from`.
+/// Writes a stream of `dataset` to `out`: all of it, or the changes since `from`.
 ///
 /// Stops at the first block that can't be read, with an error that names it; the stream then has no END
 /// and will not be received.
@@ -142,7 +142,7 @@ pub fn send(dataset: &Dataset, from: Option<From>, flags: SendFlags, out: &mut d
 ///
 /// # Errors
 /// `Unsupported` when blocks of directories are too large for the flags, `NotFound` when the stream is to go on in an
-/// object that the dataset lacks, `KeyMissing`, `Interrupted`, and what can't be read or written.
+/// object that the dataset lacks, `KeyMissing`, `Interrupted`, and errors of reads and of `out`.
 pub fn send_with(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Meter) -> Result<()> {
     write(dataset, options, out, meter).map_err(|e| e.in_dataset(&dataset.name))
 }

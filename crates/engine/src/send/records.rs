@@ -1,4 +1,4 @@
-//! What a walk meets, as records. Neighbouring frees become one.
+//! Converts the events of a walk into records. Neighbouring frees become one.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use stdx::Buf;
 #[doc(alias = "DMU_OBJECT_END")]
 const TO_END: u64 = u64::MAX;
 
-/// Turns what a walk meets into records.
+/// Converts the events of a walk into records.
 pub(super) struct Sender<'a> {
     stream: Stream<'a>,
     objset: Arc<Objset>,

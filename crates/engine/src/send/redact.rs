@@ -12,7 +12,8 @@
 //! pointer of an object in a clone, count as changed; OpenZFS compares block numbers of different sizes and does not
 //! visit the latter, so data that a clone replaced may stay in its redacted streams.
 //!
-//! Source: `redact_cb`, `perform_thread_merge`, `perform_redaction`, dmu_redact.c, OpenZFS 2.4, for what is redacted.
+//! Source: `redact_cb`, `perform_thread_merge`, `perform_redaction`, dmu_redact.c, OpenZFS 2.4, for the set
+//! of redacted blocks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -83,11 +84,11 @@ impl Changed {
 }
 
 impl Search {
-    /// A search in `snapshot` for what all of `by` changed, which descend from it. `hole_birth` is the txg since which
-    /// holes know their birth; `None` when they don't.
+    /// Begins a search in `snapshot` for blocks that all of `by`, which descend from it, have changed.
+    /// `hole_birth` is the txg since which holes know their birth; `None` when they don't.
     ///
     /// # Errors
-    /// `KeyMissing` when a dataset is encrypted and its key is not loaded; what can't be read.
+    /// `KeyMissing` when a dataset is encrypted and its key is not loaded; errors of reads.
     pub fn new(snapshot: &Dataset, by: &[Dataset], hole_birth: Option<u64>) -> Result<Self> {
         let since = snapshot.phys.creation_txg;
         let old_holes = hole_birth.is_some_and(|txg| txg <= since);
@@ -119,7 +120,7 @@ impl Search {
     /// search.
     ///
     /// # Errors
-    /// `Interrupted` by the meter; what can't be read.
+    /// `Interrupted` by the meter; errors of reads.
     pub fn next_entries(&mut self, meter: &Meter) -> Result<Vec<RedactBlock>> {
         let mut limit = END;
         let mut ranges: Option<Vec<Range>> = None;
@@ -311,7 +312,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// A hole that may always have been one: what the snapshot has there was freed.
+    /// A hole that may always have been one: data that the snapshot has there was freed.
     fn always_hole(&mut self, number: u64, start: u64, end: u64) -> Result<()> {
         let old = match self.search.of.object(number) {
             Ok(old) => old,

@@ -16,10 +16,10 @@ use crate::types::Bookmark;
 /// Pointers of an indirect block whose targets are read before they are wanted.
 const AHEAD: usize = 16;
 
-/// Where a walk begins, and what it passes over.
+/// Start of a walk, and the parts that it skips.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Begin {
-    /// What is not younger is passed over.
+    /// Blocks that are not younger are skipped.
     pub from_txg: u64,
     /// Objects before the first and blocks of it before the second are passed over.
     pub resume: (u64, u64),
@@ -31,7 +31,8 @@ pub(super) struct Begin {
 
 impl Begin {
     /// Whether the receiver has the block (or what is below it) already. OpenZFS's `zfs rewrite -P` seals a block anew and
-    /// keeps its logical birth; what stands above authenticates the new MAC, so a raw stream needs the block.
+    /// keeps its logical birth; its indirect block authenticates the new MAC, so a raw stream needs the
+    /// block.
     fn is_old(&self, bp: &Blkptr) -> bool {
         let birth = if self.raw && bp.is_encrypted() { bp.accounting_birth() } else { bp.logical_birth() };
         birth != 0 && birth <= self.from_txg
@@ -92,7 +93,7 @@ impl Walk<'_> {
         }
     }
 
-    /// One pointer and what is below it; the level only goes down.
+    /// Visits one pointer and the blocks below it; the level only goes down.
     fn visit(&mut self, object: &Arc<Object>, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
         if self.is_old(bp) || self.is_behind(object, level, blkid) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Properties of datasets: what somebody set, and what the pool computes.
+//! Properties of datasets: set by users, or computed by the pool.
 //!
 //! A *setting* ([`settings`]) is an entry of a directory's (or a snapshot's) property ZAP: it holds for that
 //! dataset and, when the property is inheritable, for everything below. A ZAP may hold three entries of one

@@ -40,8 +40,8 @@ pub fn dataset_name(dsl: &Arc<Dsl>, number: u64) -> Result<String> {
     Ok(format!("{dir}@{snap}"))
 }
 
-/// The entry of a ZAP of names that has this value. All of its entries are remembered: who asks for many names reads it once.
-/// What is remembered counts only while the ZAP says the same.
+/// Returns the entry of a ZAP of names that has this value. All of its entries are cached, so that many
+/// look-ups read it once. A cached entry is used only while the ZAP still has it.
 #[doc(alias = "zap_value_search")]
 fn name_of(dsl: &Dsl, zap: u64, number: u64) -> Result<String> {
     let missing = || Error::not_found(format!("object {number} has no name"));

@@ -111,7 +111,7 @@ fn encode(state: &NvList) -> Result<String> {
 /// Unpacks a token: `1-FLETCHER4-SIZE-ZLIB`, numbers and bytes in hexadecimal.
 ///
 /// # Errors
-/// What is wrong with it, in the words of `zfs send -t`.
+/// The fault of the token, in the words of `zfs send -t`.
 pub fn decode(token: &str) -> std::result::Result<NvList, String> {
     let corrupt = |what: &str| format!("resume token is corrupt ({what})");
     let mut fields = token.splitn(4, '-');
@@ -125,7 +125,7 @@ pub fn decode(token: &str) -> std::result::Result<NvList, String> {
     let size = usize::from_str_radix(field(bad)?, 16).ok().filter(|size| *size <= MOST);
     let size = size.ok_or_else(|| corrupt("size of the list"))?;
     let packed = bytes(field(bad)?).ok_or_else(|| corrupt("payload is not hex-encoded"))?;
-    // What is summed are whole words.
+    // The checksum covers whole words only.
     let words = packed.get(..packed.len() - packed.len() % 4).unwrap_or_default();
     if checksum::fletcher::fletcher4(words, false).first() != Some(&sum) {
         return Err(corrupt("incorrect checksum"));

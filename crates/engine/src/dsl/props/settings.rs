@@ -1,8 +1,8 @@
 //! Which settings are in force on a dataset, and where each comes from.
 //!
 //! The dataset's own ZAP is looked at first, then its directory's, then each ancestor's; the first one that
-//! has a property decides. An ancestor's counts only for properties that are inherited; a snapshot gets
-//! everything but its own from its file system in that way, restricted to what snapshots have at all.
+//! has a property decides. An ancestor's counts only for properties that are inherited; a snapshot inherits
+//! all but its own settings from its file system in that way, restricted to properties that snapshots have.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub struct Settings {
     received: BTreeMap<String, PropValue>,
 }
 
-/// What the tables of properties say, which this module does not know.
+/// Facts of the property tables, which this module does not know.
 #[derive(Debug, Clone, Copy)]
 pub struct PropRules {
     /// Whether a property of this name passes from parent to child. User properties do.
@@ -82,7 +82,7 @@ impl Settings {
         self.map.get(name)
     }
 
-    /// What came with a stream for this name, also where a local setting hides it.
+    /// The value received with a stream for this name, also where a local setting hides it.
     pub fn received(&self, name: &str) -> Option<&PropValue> {
         self.received.get(name)
     }
@@ -100,7 +100,8 @@ impl Settings {
             let (name, received) = match entry.find('$').map(|i| entry.split_at(i)) {
                 None => (entry.as_str(), false),
                 Some((name, RECEIVED)) => (name, true),
-                // "Inherited" hides what was received, just below; other suffixes are from the future.
+                // "Inherited" hides the received value, handled below; other suffixes come from newer
+                // versions.
                 Some(_) => continue,
             };
             if received && place.own {

@@ -1,14 +1,14 @@
 //! Space that a directory may still use.
 //!
-//! A directory gets the least of what its ancestors leave it, its own quota included; a reservation of its
-//! own that is not used up comes on top of what the parent has left. At the root stands the pool's size
+//! A directory gets the least of the space that its ancestors' quotas, and its own, leave it; the unused part
+//! of its own reservation comes on top of its parent's remaining space. At the root stands the pool's size
 //! without its reserve for emergencies (*slop*).
 
 use super::settings::parent;
 use crate::dsl::{Dataset, Dir, MAX_NESTING};
 use crate::error::Result;
 
-/// What counts of one directory.
+/// The space values of one directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DirSpace {
     /// Bytes used, descendants and reservations included.
@@ -26,8 +26,8 @@ impl DirSpace {
     }
 }
 
-/// Bytes available to the last of `path`, which leads from the root directory down; `pool` is what the
-/// whole pool may hold, and what there is when the path is empty.
+/// Bytes available to the last of `path`, which leads from the root directory down; `pool` is the capacity of
+/// the whole pool, and the result when the path is empty.
 #[doc(alias = "dsl_dir_space_available")]
 pub fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
     let mut from_parent: Option<u64> = None;

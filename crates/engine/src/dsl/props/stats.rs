@@ -1,4 +1,4 @@
-//! What the pool computes about a dataset.
+//! Statistics that the pool computes of a dataset.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(super) const REDACTED: &str = "com.delphix:redacted_datasets";
 /// Statistics that heads and snapshots have in common.
 #[derive(Debug, Clone)]
 pub struct Stats {
-    /// Bytes: for a head with its snapshots and descendants, for a snapshot what only it refers to.
+    /// Bytes: for a head with its snapshots and descendants, for a snapshot those that only it refers to.
     pub used: u64,
     /// In hundredths.
     pub compressratio: u64,
@@ -31,9 +31,9 @@ pub struct Stats {
     pub inconsistent: bool,
     /// Encryption; `None` for a clear dataset.
     pub crypto: Option<Crypto>,
-    /// What only heads have.
+    /// Statistics of heads only.
     pub head: Option<HeadStats>,
-    /// What only snapshots have.
+    /// Statistics of snapshots only.
     pub snapshot: Option<SnapshotStats>,
 }
 
@@ -104,8 +104,8 @@ pub struct Crypto {
 }
 
 impl Stats {
-    /// Computes the statistics of `dataset`. `pool_space` is what the pool may hold in all;
-    /// `refquota` and `refreservation` are the dataset's own settings.
+    /// Computes the statistics of `dataset`. `pool_space` is the capacity of the pool; `refquota` and
+    /// `refreservation` are the dataset's own settings.
     #[doc(alias = "dsl_dataset_stats")]
     pub fn of(dataset: &Dataset, pool_space: u64, refquota: u64, refreservation: u64) -> Result<Self> {
         let phys = &dataset.phys;
@@ -179,7 +179,7 @@ impl SnapshotStats {
         let (mut clones, mut met) = (Vec::new(), HashSet::new());
         if let Some(zap) = dsl.zap(phys.next_clones_obj)? {
             for entry in zap.to_vec()? {
-                // The entry may be a snapshot of the clone: what it is in is meant.
+                // The entry may be a snapshot of the clone: use the directory that it is in.
                 let number = entry.value.first().unwrap_or(0);
                 let clone = Dataset::open(dsl, number, String::new())?;
                 if met.insert(clone.phys.dir_obj) {

@@ -1,7 +1,7 @@
 //! Space written between two moments of a file system's history.
 //!
-//! What was written since a snapshot is what is referenced more than then, plus what has been freed of the
-//! older data since: those blocks stand in the deadlists of the snapshots (and the head) in between.
+//! The bytes written since a snapshot are the growth of the referenced bytes, plus the older data freed
+//! since: those blocks are in the deadlists of the snapshots (and the head) in between.
 
 use ondisk::bpobj::Bpobj;
 use ondisk::dsl::Deadlist;
@@ -47,9 +47,9 @@ impl Space {
 /// A moment that space can be measured from: a snapshot, or a bookmark that has sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Its transaction group.
+    /// Its txg.
     pub txg: u64,
-    /// What it referenced.
+    /// Its referenced space.
     pub referenced: Space,
 }
 

@@ -12,7 +12,7 @@ const MASTER_NODE: u64 = 1;
 /// Object of a volume's own ZAP (`ZVOL_ZAP_OBJ`).
 const VOLUME_ZAP: u64 = 2;
 
-/// What is fixed when a file system is created, by property name: `version`, `utf8only`, `normalization`,
+/// Properties fixed at a file system's creation, by name: `version`, `utf8only`, `normalization`,
 /// `casesensitivity`. An object set of an encrypted one that was opened without its key is enough.
 #[doc(alias = "zfs_get_zplprop")]
 pub fn file_system(objset: &Arc<Objset>) -> Result<BTreeMap<&'static str, u64>> {

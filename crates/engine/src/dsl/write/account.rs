@@ -1,5 +1,5 @@
-//! What a dataset's written and freed blocks change: collected while it is written, then put into the dataset,
-//! its directory, the snapshot before it, deadlists and bookmarks.
+//! Accounting of a dataset's written and freed blocks: collected while it is written, then applied to the
+//! dataset, its directory, the snapshot before it, deadlists and bookmarks.
 //!
 //! A block that is freed and was born after the last snapshot is free at once. Any other is kept by that snapshot:
 //! it goes to the head's deadlist, and when the snapshot is the first to know it, it counts as unique to it.
@@ -27,13 +27,13 @@ const OLD_MAX_BLOCK: u64 = 128 << 10;
 
 #[derive(Debug, Default)]
 struct Sums {
-    /// Change of what the dataset refers to.
+    /// Change of the space that the dataset refers to.
     referenced: Delta,
-    /// Of what it alone refers to, which its directory pays for.
+    /// Change of the space that it alone refers to, which its directory is charged with.
     own: Delta,
-    /// What went from the head to the snapshots.
+    /// Bytes that moved from the head to the snapshots.
     to_snapshots: i64,
-    /// What became unique to the previous snapshot.
+    /// Bytes that became unique to the previous snapshot.
     previous_unique: u64,
     dead: Vec<Blkptr>,
     features: BTreeSet<Feature>,
@@ -46,7 +46,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Takes what goes to the lists when it is long.
+    /// Takes the blocks for the lists when they are many.
     fn take_lists(&mut self) -> Option<Lists> {
         let long = self.dead.len() + self.allocs.len() + self.frees.len() >= LISTED;
         long.then(|| self.take_all())
@@ -58,7 +58,7 @@ impl Sums {
     }
 }
 
-/// What goes to the lists of a dataset.
+/// Blocks to append to the lists of a dataset.
 struct Lists {
     dead: Vec<Blkptr>,
     allocs: Vec<Blkptr>,
@@ -73,10 +73,10 @@ pub struct Account<'a> {
     at: MosTx<'a>,
     number: u64,
     phys: DslDataset,
-    /// The txg before the previous snapshot's, when the head is what follows that snapshot.
+    /// The txg before the previous snapshot's, when the head directly follows that snapshot.
     previous_since: Option<u64>,
     origin_txg: u64,
-    /// Bookmarks that are told what is freed: creation txg by name.
+    /// Bookmarks that count freed space: creation txg by name.
     bookmarks: Vec<(String, u64)>,
     livelist: Option<u64>,
     sums: Mutex<Sums>,
@@ -160,14 +160,14 @@ impl<'a> Account<'a> {
     }
 }
 
-/// Changes what a dataset refers to.
+/// Changes the referenced space of a dataset.
 pub(super) fn refer(phys: &mut DslDataset, delta: Delta) {
     phys.referenced_bytes = phys.referenced_bytes.wrapping_add_signed(delta.used);
     phys.compressed_bytes = phys.compressed_bytes.wrapping_add_signed(delta.compressed);
     phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(delta.uncompressed);
 }
 
-/// The group in which a clone's origin was made; 0 for what is no clone.
+/// The txg of a clone's origin; 0 for a dataset that is no clone.
 pub(super) fn origin_txg(at: &MosTx<'_>, dir: &DslDir) -> Result<u64> {
     match dir.origin_obj {
         0 => Ok(0),

@@ -1,4 +1,5 @@
-//! What a task that destroys many snapshots keeps between two of them: deadlists and bookmarks, read once.
+//! State that a task which destroys many snapshots keeps between two of them: deadlists and bookmarks, read
+//! once.
 
 use std::collections::BTreeMap;
 

@@ -51,14 +51,14 @@ fn words(phys: &ZfsBookmark, count: usize) -> Vec<u64> {
     words.iter().take(count).map(|w| u64::from_le_bytes(*w)).collect()
 }
 
-/// Names and txgs of the bookmarks that must know what is freed now: those since the last snapshot.
+/// Names and txgs of the bookmarks that must count present frees: those since the last snapshot.
 pub(super) fn watching(at: &MosView<'_>, head: u64, since: u64) -> Result<Vec<(String, u64)>> {
     let watching = |phys: &ZfsBookmark| has_sizes(phys) && phys.creation_txg >= since;
     let all = all(at, head)?.into_iter();
     Ok(all.filter(|(_, phys, _)| watching(phys)).map(|(name, phys, _)| (name, phys.creation_txg)).collect())
 }
 
-/// Adds what was freed to bookmarks.
+/// Adds freed space to bookmarks.
 #[doc(alias = "dsl_bookmark_sync_done")]
 pub(super) fn freed(at: &MosTx<'_>, head: u64, sums: &BTreeMap<String, Delta>) -> Result<()> {
     if sums.is_empty() {
@@ -76,8 +76,8 @@ pub(super) fn freed(at: &MosTx<'_>, head: u64, sums: &BTreeMap<String, Delta>) -
     Ok(())
 }
 
-/// A snapshot is made of `head`: the deadlist it leaves gets keys where bookmarks stand, so that what was freed
-/// since each of them can be told.
+/// A snapshot is made of `head`: the deadlist it leaves gets keys at the txgs of bookmarks, so that the space
+/// freed since each of them can be computed.
 #[doc(alias = "dsl_bookmark_snapshotted")]
 pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, deadlist: u64, since: u64) -> Result<()> {
     let mut last = None;
@@ -176,7 +176,7 @@ pub(super) fn move_up_to(at: &MosTx<'_>, from: u64, to: u64, txg: u64) -> Result
     Ok(())
 }
 
-/// Another snapshot follows `snapshot` now: its bookmarks count what that one's deadlist has.
+/// Another snapshot follows `snapshot` now: its bookmarks count the blocks of that one's deadlist.
 #[doc(alias = "dsl_bookmark_next_changed")]
 pub(super) fn next_changed(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<()> {
     let Some(number) = list(at, head)? else { return Ok(()) };
@@ -193,7 +193,7 @@ pub(super) fn next_changed(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<(
     Ok(())
 }
 
-/// What a bookmark is made of.
+/// The source of a bookmark.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     /// A snapshot's number.
@@ -335,8 +335,8 @@ impl Marks {
         self.within(txg, txg).iter().any(|(_, phys, _)| has_sizes(phys))
     }
 
-    /// A snapshot is destroyed: bookmarks of it know that, and what is freed before the next snapshot is counted up
-    /// to the one that follows now.
+    /// A snapshot is destroyed: marks its bookmarks, whose counts of freed space then reach up to the
+    /// snapshot that follows now.
     #[doc(alias("dsl_bookmark_ds_destroyed", "dsl_bookmark_next_changed"))]
     pub fn snapshot_destroyed(
         &mut self,

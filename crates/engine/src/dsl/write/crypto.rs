@@ -57,7 +57,7 @@ pub struct Encryption {
     pub key: Option<NewKey>,
 }
 
-/// What a new encrypted dataset gets.
+/// Encryption of a new dataset.
 #[derive(Debug)]
 pub(crate) struct Plan {
     suite: Suite,
@@ -106,7 +106,8 @@ fn loaded(at: &MosView<'_>, keys: &KeyStore, dir: u64) -> Result<(u64, RootKey)>
     Ok((root, (*key).clone()))
 }
 
-/// What a new dataset below `parent` (`None`: the pool's root) gets; `None`: it is not encrypted.
+/// Returns the encryption of a new dataset below `parent` (`None`: the pool's root); `None`: it is not
+/// encrypted.
 #[doc(alias = "dmu_objset_create_crypt_check")]
 pub(crate) fn plan(
     at: &MosTx<'_>,
@@ -230,8 +231,8 @@ fn is_clone(at: &MosView<'_>, dir: &DslDir) -> Result<bool> {
     }
 }
 
-/// Key objects that name `root` as their encryption root, from `dir` down: of children, of clones, and of what is below
-/// those.
+/// Key objects that name `root` as their encryption root, from `dir` down: of children, of clones, and of
+/// their descendants.
 #[doc(alias = "spa_keystore_change_key_sync_impl")]
 fn keys_below(at: &MosView<'_>, root: u64, dir: u64) -> Result<Vec<u64>> {
     let (mut objects, mut seen) = (Vec::new(), BTreeSet::new());
@@ -261,7 +262,7 @@ fn keys_below(at: &MosView<'_>, root: u64, dir: u64) -> Result<Vec<u64>> {
     Ok(objects)
 }
 
-/// Gives a dataset a key of its own, or (`None`) its parent's; so for everything that inherits from it.
+/// Gives a dataset a key of its own, or (`None`) its parent's; likewise to all that inherit from it.
 #[doc(alias("spa_keystore_change_key_check", "spa_keystore_change_key_sync"))]
 pub(super) fn change_key(
     at: &MosTx<'_>,
@@ -342,7 +343,8 @@ pub(super) fn root_as_wrapped(at: &MosTx<'_>, (dir, head): (u64, u64)) -> Result
     props::set(at, head, "keylocation", Some(&location), Source::Local)
 }
 
-/// Whether a directory may go below `parent`: what inherits its key must find the same key there.
+/// Checks that a directory may move below `parent`: datasets that inherit their key must inherit the same key
+/// there.
 #[doc(alias = "dsl_dir_rename_crypt_check")]
 pub(super) fn check_move(at: &MosView<'_>, dir: u64, parent: u64) -> Result<()> {
     let Some(root) = root_of(at, dir)? else { return Ok(()) };
@@ -363,7 +365,7 @@ pub(super) struct Handover {
     objects: Vec<u64>,
 }
 
-/// Whether a clone may be promoted, and what then changes.
+/// Checks that a clone may be promoted, and returns the change of keys that this implies.
 #[doc(alias = "dsl_dataset_promote_crypt_check")]
 pub(super) fn check_promote(at: &MosView<'_>, clone: u64) -> Result<Option<Handover>> {
     let target = at.dir(clone)?;

@@ -1,8 +1,9 @@
 //! Destroying snapshots and heads.
 //!
-//! What only a snapshot referred to moves from the next one's deadlist to the pool's list of blocks to be freed;
-//! a head's tree goes to the list of trees to be freed. Both are worked off later ([`super::freeing`]), and their
-//! space belongs to `$FREE` until then. Pools without those lists free at once.
+//! Blocks that only a snapshot referred to move from the next one's deadlist to the pool's list of blocks to
+//! be freed; a head's tree goes to the list of trees to be freed. Both are worked off later
+//! ([`super::freeing`]), and their space belongs to `$FREE` until then. Pools without those lists free at
+//! once.
 
 use std::ops::ControlFlow;
 
@@ -129,8 +130,8 @@ fn unlink_previous(at: &MosTx<'_>, number: u64, snap: &DslDataset) -> Result<boo
     Ok(true)
 }
 
-/// What died between the snapshot and the next is freed if the snapshot alone had it, else it is the next one's
-/// dead.
+/// A block that died between the snapshot and the next one is freed if only the snapshot had it, else it goes
+/// to the next one's deadlist.
 fn move_dead(batch: &mut Batch<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
     let at = batch.at;
     let next = at.dataset(snap.next_snap_obj)?;
@@ -154,7 +155,7 @@ fn move_dead(batch: &mut Batch<'_>, number: u64, snap: &DslDataset, branched: bo
     dead.merge(own)
 }
 
-/// The same with deadlists that are single block lists: what is gone is freed now.
+/// The same with deadlists that are single block lists: blocks are freed now.
 fn process_old_deadlist(at: &MosTx<'_>, number: u64, snap: &DslDataset, branched: bool) -> Result<()> {
     let next = at.dataset(snap.next_snap_obj)?;
     let previous = (snap.prev_snap_obj != 0 && !branched).then_some(snap.prev_snap_obj);
@@ -277,8 +278,8 @@ pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Destroys a head and its directory. Its blocks must have been written: what is in memory goes with it. `name` is the last
-/// part of its own, if it is known.
+/// Destroys a head and its directory. Its blocks must have been written: dirty data in memory is dropped with
+/// it. `name` is the last part of its own, if it is known.
 #[doc(alias = "dsl_destroy_head_sync_impl")]
 pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let head = at.dataset(number)?;
@@ -293,7 +294,8 @@ pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
         }
         at.change_dataset(head.prev_snap_obj, |previous| previous.num_children -= 1)?;
     }
-    // Of a clone the origin still has what is in it; anything else has no snapshots, and nothing in it.
+    // The origin of a clone still has the blocks in its deadlist; any other head has no snapshots, so its
+    // deadlist is empty.
     DeadList::open(at, head.deadlist_obj)?.free()?;
     remap::destroy(at, number)?;
     free_tree(at, &head)?;
@@ -323,7 +325,7 @@ pub(super) fn is_emptied_first(at: &MosTx<'_>, head: &DslDataset) -> bool {
 /// receive; its number is returned.
 pub(super) fn replaced(at: &MosTx<'_>, number: u64, name: &str) -> Result<Option<u64>> {
     let clone = at.dataset(number)?;
-    // What is noted of the clone's own blocks was of another content.
+    // The livelist of the clone is of its old content.
     livelist::remove(at, clone.dir_obj)?;
     if !is_emptied_first(at, &clone) {
         return head(at, number, Some(name)).map(|()| None);

@@ -1,7 +1,6 @@
 //! Space that waits to be free: the list of blocks of destroyed snapshots, the list of trees of destroyed heads.
 //!
-//! Each group works some of it off. What is left belongs to `$FREE`, and is found again after a crash as it was
-//! after the last group.
+//! Each txg frees some of it. The rest belongs to `$FREE`; after a crash it is found as the last txg left it.
 //!
 //! A tree is freed from its leaves to its root ([`super::tree_walk`]); its entry says where the next group goes on.
 
@@ -30,7 +29,7 @@ pub(super) fn free_bpobj(at: &MosView<'_>) -> Result<u64> {
     number.ok_or_else(|| Error::corrupt("the pool has no list of blocks to be freed"))
 }
 
-/// The directory that what is to be freed belongs to.
+/// The directory that owns the space to be freed.
 pub(super) fn free_dir(at: &MosView<'_>) -> Result<u64> {
     hidden_dir(at, special_dir::FREE)
 }
@@ -40,8 +39,7 @@ pub(super) fn free(at: &MosTx<'_>, bp: &Blkptr) -> Result<()> {
     if bp.is_embedded() || bp.is_hole() { Ok(()) } else { at.hooks.free(bp, at.tx) }
 }
 
-/// Works off what waits to be freed: `budget` blocks of the list and of trees. Says how many
-/// blocks that were.
+/// Frees up to `budget` blocks of the list and of trees that wait to be freed. Returns their number.
 #[doc(alias = "dsl_process_async_destroys")]
 pub fn process(at: &MosTx<'_>, budget: u64) -> Result<u64> {
     let mut left = budget;
@@ -56,7 +54,7 @@ pub fn process(at: &MosTx<'_>, budget: u64) -> Result<u64> {
     Ok(budget - left)
 }
 
-/// Frees what other writers freed too late in their last group. It is accounted for already.
+/// Frees blocks that other writers freed too late in their last txg. They are accounted for already.
 #[doc(alias = "spa_sync_deferred_frees")]
 pub fn process_deferred(at: &MosTx<'_>) -> Result<()> {
     let Some(list) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::SYNC_BPOBJ)? else { return Ok(()) };
@@ -158,7 +156,7 @@ pub(super) fn destroy_zil(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     if header.log.is_hole() {
         return Ok(());
     }
-    // A log that nobody claimed has its first block only.
+    // An unclaimed log has its first block only.
     if header.claim_txg == 0 {
         return free(at, &header.log);
     }

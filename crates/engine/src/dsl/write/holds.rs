@@ -1,8 +1,8 @@
 //! Holds keep a snapshot from being destroyed.
 //!
 //! A temporary hold lasts as long as the work that needs its snapshot. One directory of the pool names them all
-//! (`<snapshot in hex>-<tag>`), and whoever imports the pool next releases what a crash has left there. The snapshot of
-//! such work is marked to be destroyed from the start, so that it goes with its hold.
+//! (`<snapshot in hex>-<tag>`), and the next import releases those that a crash has left there. The snapshot
+//! of such work is marked to be destroyed from the start, so that it goes with its hold.
 //!
 //! Source: `dsl_userhold.c`, `dsl_pool_clean_tmp_userrefs`, OpenZFS 2.3.
 
@@ -115,8 +115,7 @@ impl Tasks<'_> {
         Ok(())
     }
 
-    /// Releases all temporary holds: of those who made them nobody is there any more. An entry that fits nothing is
-    /// left alone.
+    /// Releases all temporary holds: their owners are gone. An entry that fits nothing is left alone.
     #[doc(alias = "dsl_pool_clean_tmp_userrefs")]
     pub fn release_temporary(&self) -> Result<()> {
         for held in self.at.zap_entries(self.temporary()?)? {

@@ -1,4 +1,4 @@
-//! Limits on numbers of file systems and snapshots, and what settings are refused for lack of space.
+//! Limits on numbers of file systems and snapshots, and the settings that are refused for lack of space.
 //!
 //! Counts are kept in directories from the first limit on that is set at or above them. A limit itself is a
 //! property that is not inherited; all limits from a directory up to the root hold.
@@ -89,7 +89,7 @@ pub(super) fn check_move(at: &MosTx<'_>, dir: u64, parent: u64, common: u64) -> 
     Ok(())
 }
 
-/// Counts what is at and below a directory, where it hasn't been counted yet.
+/// Counts the datasets at and below a directory, where they haven't been counted yet.
 #[doc(alias = "dsl_dir_activate_fs_ss_limit")]
 pub(super) fn begin_counting(at: &MosTx<'_>, dir: u64) -> Result<()> {
     if at.extra(dir, dsl_dir::FILESYSTEM_COUNT)?.is_some() {

@@ -1,8 +1,10 @@
-//! Livelists: what a clone has of its own, noted as it is written, so that destroying it needs no walk.
+//! Livelists: the blocks of a clone's own, recorded as they are written, so that destroying the clone needs
+//! no walk.
 //!
-//! A new clone gets an empty list; each sync of the clone adds what was born and what died ([`super::account`]). A clone
-//! that has little in common with its origin any more is better walked: its list is dropped. When a clone is destroyed,
-//! its list waits among the *deleted clones*, and each group frees what some of its parts still hold.
+//! A new clone gets an empty list; each sync of the clone adds births and frees ([`super::account`]). A clone
+//! that has little in common with its origin any more is better walked: its list is dropped. When a clone is
+//! destroyed, its list waits among the *deleted clones*, and each txg frees the remaining blocks of some of
+//! its parts.
 //!
 //! Differs from OpenZFS: lists are not condensed, which only makes them longer.
 
@@ -57,7 +59,7 @@ pub(super) fn review(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     }
 }
 
-/// A clone is destroyed: what its livelist holds is freed in time.
+/// A clone is destroyed: the blocks in its livelist are freed over time.
 #[doc(alias = "dsl_async_clone_destroy")]
 pub(super) fn doom(at: &MosTx<'_>, head: &DslDataset, list: u64) -> Result<()> {
     let doomed = match at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? {
@@ -81,7 +83,7 @@ pub(super) fn is_waiting(at: &MosView<'_>) -> Result<bool> {
     Ok(at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)?.is_some())
 }
 
-/// Frees what destroyed clones had, part by part as long as the budget lasts.
+/// Frees blocks of destroyed clones, part by part as long as the budget lasts.
 #[doc(alias = "spa_livelist_delete_cb")]
 pub(super) fn process(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
     let Some(doomed) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? else { return Ok(()) };
@@ -105,8 +107,9 @@ pub(super) fn process(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
     at.free_object(doomed)
 }
 
-/// Frees blocks of a part as long as the budget lasts; true when none is left. What is freed of a part that stays is noted in
-/// it, as if the clone had freed it: so the next group, or the next import, frees the rest.
+/// Frees blocks of a part as long as the budget lasts; true when none is left. Blocks freed from a part that
+/// remains are recorded in it, as if the clone had freed them: so the next txg, or the next import, frees the
+/// rest.
 fn free_part(at: &MosTx<'_>, list: &DeadList<'_>, part: u64, left: &mut u64) -> Result<bool> {
     if at.is_shared(part)? {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! The root block of a dataset that nobody has open, changed where its intent log stands: at import, and in clones.
+//! Changes the intent log's header in the root block of a dataset that is not open: at import, and in clones.
 
 use ondisk::objset::ZilHeader;
 use ondisk::{Blkptr, CompressType};
@@ -29,8 +29,8 @@ pub(super) fn forget(at: &MosTx<'_>, number: u64) -> Result<()> {
     if header == ZilHeader::default() { Ok(()) } else { write_header(at, number, ZilHeader::default()) }
 }
 
-/// Writes head `number`'s root block with another head of its log (syncing context). Needs no key: what
-/// authenticates a root block leaves the log out.
+/// Writes head `number`'s root block with another head of its log (syncing context). Needs no key: the root
+/// block's MACs do not cover the log.
 #[doc(alias = "os_next_write_raw")]
 pub fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()> {
     let phys = at.dataset(number)?;
@@ -38,7 +38,7 @@ pub fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()
     let mut root = Objset::open(arc, number, &old, Form::NoKey)?.phys.clone();
     root.zil_header = header;
     let mut props = open_datasets::policy(at, at.hooks, phys.dir_obj)?.root();
-    // Written as it is: its MACs stay what they are.
+    // Written as it is: its MACs do not change.
     props.encrypt = false;
     if old.uses_crypt() {
         props.compress = CompressType::Off;

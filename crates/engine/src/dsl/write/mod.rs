@@ -9,14 +9,14 @@
 //! ```
 //!
 //! A *sync task* is a check and a change, both in syncing context: the check refuses without having changed
-//! anything, the change can only fail when the pool is damaged. Names are looked up when the task runs, so what
-//! happened since it was asked for counts.
+//! anything, the change can only fail when the pool is damaged. Names are looked up when the task runs, so
+//! changes since the request are taken into account.
 //!
 //! Datasets and directories are read from and written to their bonus buffers each time: the MOS' own handles are
 //! the only state in memory, so there is nothing that could differ from it.
 //!
-//! Differs from OpenZFS: space is summed up over a dataset's sync and put to the directories once, which gives
-//! the same numbers, as every share of a reservation depends on the totals only.
+//! Differs from OpenZFS: space is summed up over a dataset's sync and added to the directories once, which
+//! yields the same numbers, as every share of a reservation depends on the totals only.
 
 pub mod account;
 mod batch;

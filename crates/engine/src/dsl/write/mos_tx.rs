@@ -1,4 +1,4 @@
-//! The MOS within one transaction, and what the DSL asks of the pool.
+//! The MOS within one transaction, and the pool operations that the DSL needs.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ pub mod version {
     pub const ORIGIN: u64 = 11;
     /// Snapshots have properties.
     pub const SNAP_PROPS: u64 = 12;
-    /// Directories know what uses their space.
+    /// Directories have a breakdown of their used space.
     pub const USED_BREAKDOWN: u64 = 13;
     /// Holds.
     pub const USERREFS: u64 = 18;
     /// Received properties.
     pub const RECVD_PROPS: u64 = 22;
-    /// Deadlists by transaction group, `$FREE`, lists of clones of a directory.
+    /// Deadlists by txg, `$FREE`, lists of clones of a directory.
     pub const DEADLISTS: u64 = 26;
     /// Feature flags.
     pub const FEATURES: u64 = zcommon::version::SPA_VERSION_FEATURES;
@@ -40,7 +40,7 @@ pub mod version {
 #[doc(alias = "DMU_OTN_ZAP_METADATA")]
 pub(super) const ZAPIFIED: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
 
-/// What the DSL asks of the pool that it is in.
+/// The pool operations that the DSL needs.
 pub trait Hooks: std::fmt::Debug + Send + Sync {
     /// The pool's version.
     fn version(&self) -> u64;
@@ -60,14 +60,14 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     fn random(&self) -> u64;
     /// Time of day: seconds since 1970, nanoseconds.
     fn now(&self) -> (u64, u64);
-    /// What the whole pool may hold, without its reserve for emergencies; `netfree`: for what frees space in
-    /// the end, which may use the reserve.
+    /// Capacity of the whole pool, without its slop space; `netfree`: for operations that free space in the
+    /// end, which may use part of the slop.
     #[doc(alias = "dsl_pool_adjustedsize")]
     fn pool_space(&self, netfree: bool) -> u64;
     /// Writes the changed objects of the MOS before their txg is complete, when there are many: they leave memory, and later passes write
     /// them in place. Called between two datasets that one task changes. A failure suspends the pool when the txg ends.
     fn relieve(&self, _: &Tx) {}
-    /// A line for the pool's history: what happened, to which dataset (name, number), details.
+    /// Adds a line to the pool's history: operation, dataset (name, number), details.
     #[doc(alias = "spa_history_log_internal_ds")]
     fn log(&self, what: &str, name: &str, number: u64, details: &str, tx: &Tx) -> Result<()>;
 }
@@ -199,7 +199,8 @@ impl<'a> MosTx<'a> {
         self.hooks.count_feature(feature, delta, self.tx)
     }
 
-    /// The group that a dataset made now says it was made in: what a new pool begins with is older than all.
+    /// The creation txg of a dataset that is created now: the first datasets of a new pool are older than all
+    /// others.
     pub fn creation_txg(&self) -> u64 {
         if self.tx.txg() == txg::INITIAL { 1 } else { self.tx.txg() }
     }

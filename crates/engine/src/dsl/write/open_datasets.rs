@@ -35,7 +35,7 @@ const DEDUP: u64 = 21;
 /// Bit of the property `dedup`: blocks are compared.
 #[doc(alias = "ZIO_CHECKSUM_VERIFY")]
 const DEDUP_VERIFY: u64 = 1 << 8;
-/// What is counted since features, and the flag of an object set where all is.
+/// Accounting that features introduced, and the object set flags for its completion.
 pub(crate) const BY_FEATURE: [(Feature, ObjsetFlags); 2] = [
     (Feature::UserobjAccounting, ObjsetFlags::USEROBJACCOUNTING_COMPLETE),
     (Feature::ProjectQuota, ObjsetFlags::PROJECTQUOTA_COMPLETE),
@@ -55,9 +55,9 @@ pub struct LiveDataset {
     features: Mutex<BTreeMap<u64, BTreeSet<Feature>>>,
     /// Flags that it gets, by group.
     flags: Mutex<BTreeMap<u64, u64>>,
-    /// What a token says of an interrupted receive, by group.
+    /// Progress of a resumable receive for its token, by txg.
     resume: Mutex<BTreeMap<u64, [u64; 3]>>,
-    /// Held by who puts what is there already into the accounts.
+    /// Held while existing objects are counted in new accounts.
     pub(crate) counting: Mutex<()>,
     watcher: Mutex<Option<Watcher>>,
 }
@@ -109,7 +109,7 @@ impl LiveDataset {
         (0..txg::SIZE).any(|slot| self.objset.is_dirty(u64::try_from(slot).unwrap_or(0)))
     }
 
-    /// Sets who is told, in syncing context, when properties may have changed; `None`: nobody.
+    /// Sets the callback for possible changes of properties, called in syncing context; `None`: none.
     pub fn watch(&self, told: Option<Arc<dyn Fn() + Send + Sync>>) {
         *self.watcher.lock() = told.map(Watcher);
     }
@@ -160,7 +160,7 @@ impl DslPool {
         MosTx::new(&self.mos, tx, hooks)
     }
 
-    /// Opens head `number` for writing; whoever asks again gets the same.
+    /// Opens head `number` for writing; further calls return the same dataset.
     ///
     /// # Errors
     /// `KeyMissing` when it is encrypted and its key is not loaded, `Busy` while it must stay as it is.
@@ -251,7 +251,7 @@ impl DslPool {
         Ok(dataset)
     }
 
-    /// Forgets an open dataset: it was destroyed or rolled back, or nobody uses it.
+    /// Forgets an open dataset: it was destroyed or rolled back, or is unused.
     pub fn close(&self, number: u64) {
         self.open.lock().remove(&number);
     }
@@ -259,8 +259,8 @@ impl DslPool {
     /// Forgets the key of an encryption root (a directory's number), and closes the datasets that it opened.
     ///
     /// # Errors
-    /// `Busy` while somebody uses one of them, or a group changed one and is not on disk; `KeyMissing` when the key is
-    /// not loaded.
+    /// `Busy` while one of them is in use, or was changed in a txg that is not on disk; `KeyMissing` when the
+    /// key is not loaded.
     #[doc(alias = "spa_keystore_unload_wkey")]
     pub fn unload_key(&self, root: u64) -> Result<()> {
         let mut open = self.open.lock();
@@ -282,7 +282,7 @@ impl DslPool {
         Ok(())
     }
 
-    /// Whether somebody has head `number` open, or a group changed it and is not on disk.
+    /// Whether head `number` is open, or was changed in a txg that is not on disk.
     pub fn is_used(&self, number: u64) -> bool {
         let open = self.open.lock();
         open.get(&number).is_some_and(|dataset| {
@@ -309,8 +309,8 @@ impl DslPool {
         Ok(())
     }
 
-    /// Forgets datasets that nobody uses and no group has changed: those that were made and not mounted, for one. Called
-    /// when the group before is on disk, so that they read as they are.
+    /// Closes unused datasets without unsynced changes, such as those that were created and not mounted.
+    /// Called when the txg before is on disk, so that they are read in their present state.
     fn close_unused(&self) {
         let used = |dataset: &Arc<LiveDataset>| {
             let held = Arc::strong_count(dataset) > 1 || Arc::strong_count(&dataset.objset) > 1;
@@ -404,7 +404,7 @@ impl DslPool {
     }
 }
 
-/// What file systems of the pool can count: flags of their object sets.
+/// Accounting that file systems of the pool support, as flags of their object sets.
 #[doc(alias(
     "dmu_objset_userused_enabled",
     "dmu_objset_userobjused_enabled",
@@ -426,7 +426,7 @@ fn accounted(hooks: &dyn Hooks) -> DnodeFlags {
     DnodeFlags(bytes | if objects { DnodeFlags::USEROBJUSED_ACCOUNTED.0 } else { 0 })
 }
 
-/// What a value of the property `dedup` says: the checksum, and whether blocks are compared.
+/// Parses a value of the property `dedup`: the checksum, and whether blocks are compared.
 #[doc(alias = "zio_checksum_dedup_select")]
 fn dedup_of(value: Option<u64>, version: u64) -> Option<(ChecksumType, bool)> {
     let value = value.filter(|_| version >= DEDUP)?;

@@ -16,7 +16,7 @@ const SUBLISTS_BONUS: usize = 48;
 /// Datasets that are followed at most.
 const MAX_DATASETS: usize = 1 << 20;
 
-/// What a new pool's DSL consists of.
+/// The objects of a new pool's DSL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Created {
     /// The root directory.
@@ -59,7 +59,7 @@ pub fn create(at: &MosTx<'_>, features: &mut dyn FnMut() -> Result<()>) -> Resul
     Ok(Created { root_dir, mos_dir, free_dir, free_bpobj, origin_snapshot, root_dataset })
 }
 
-/// What version 11 brought, for a pool that is upgraded: the snapshot that every dataset comes from, and lists of clones
+/// Upgrades a pool to version 11: adds the snapshot that every dataset originates from, and lists of clones
 /// at their origins.
 #[doc(alias("dsl_pool_create_origin", "dsl_pool_upgrade_clones"))]
 pub fn upgrade_origin(at: &MosTx<'_>) -> Result<()> {
@@ -90,7 +90,7 @@ pub fn upgrade_origin(at: &MosTx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The oldest dataset of a head's directory, and what it comes from; 0: nothing.
+/// The oldest dataset of a head's directory, and its origin; 0: none.
 fn first_of(at: &MosTx<'_>, head: u64) -> Result<(u64, u64)> {
     let mut number = head;
     for _ in 0..MAX_DATASETS {
@@ -122,7 +122,7 @@ fn all_dirs(at: &MosTx<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
     Ok(found)
 }
 
-/// What version 26 brought, for a pool that is upgraded: a place for space that is being freed, and lists of clones.
+/// Upgrades a pool to version 26: adds the directory for space that is being freed, and lists of clones.
 #[doc(alias = "dsl_pool_upgrade_dir_clones")]
 pub fn upgrade_dir_clones(at: &MosTx<'_>) -> Result<()> {
     let root = root_dir(at)?;

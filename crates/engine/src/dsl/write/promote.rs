@@ -1,5 +1,4 @@
-//! Promotion: a clone takes over the snapshots up to its origin, and what was the origin's dataset becomes the
-//! clone.
+//! Promotion: a clone takes over the snapshots up to its origin, and the origin's dataset becomes the clone.
 //!
 //! ```text
 //!  before:  s1 ─ s2 ─ s3 ─ origin's head        after:  s1 ─ s2 ─ c1 ─ clone's head
@@ -15,7 +14,7 @@ use super::{account, bookmarks, limits, livelist, names, tree};
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
-/// What a promotion moves.
+/// The parts that a promotion moves.
 struct Plan {
     /// The clone's head, its directory.
     clone: (u64, u64),

@@ -22,13 +22,13 @@ const HAS_RECVD: &str = "$hasrecvd";
 #[doc(alias = "zprop_source_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Somebody set it.
+    /// Set by a user.
     Local,
     /// It came with a stream.
     Received,
     /// It is inherited, whatever was received.
     Inherited,
-    /// No local setting: what was received counts, or what is inherited.
+    /// No local setting: the received value applies, or the inherited one.
     None,
     /// Neither a local nor a received setting.
     Gone,
@@ -72,7 +72,7 @@ pub(super) fn own_number(at: &MosView<'_>, dir: u64, name: &str) -> Result<u64> 
     Ok(at.zap_word(zap, format!("{name}$recvd").as_str())?.unwrap_or(0))
 }
 
-/// What is set for a property on a directory or the nearest one above; `None`: the default holds.
+/// The value of a property set on a directory or its nearest ancestor; `None`: the default holds.
 #[doc(alias = "dsl_prop_get_dd")]
 pub fn inherited(at: &MosView<'_>, dir: u64, name: &str) -> Result<Option<PropValue>> {
     let mut next = dir;
@@ -94,7 +94,8 @@ pub fn inherited(at: &MosView<'_>, dir: u64, name: &str) -> Result<Option<PropVa
     Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles"))
 }
 
-/// Sets a property of a head (of its directory) or of a snapshot. `value` is `None` for what removes settings.
+/// Sets a property of a head (of its directory) or of a snapshot. `value` is `None` for sources that remove
+/// settings.
 #[doc(alias = "dsl_prop_set_sync_impl")]
 pub fn set(
     at: &MosTx<'_>,
@@ -181,13 +182,13 @@ pub fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) ->
     space::set_reserved(at, dir, value)
 }
 
-/// Sets the quota of what a head refers to; 0: none.
+/// Sets the quota of a head's referenced space; 0: none.
 #[doc(alias = "dsl_dataset_set_refquota_sync")]
 pub fn set_refquota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     store(at, head, "refquota", value, source).map(drop)
 }
 
-/// Sets the reservation for what a head refers to; 0: none.
+/// Sets the reservation for a head's referenced space; 0: none.
 #[doc(alias = "dsl_dataset_set_refreservation_sync")]
 pub fn set_refreservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     let phys = at.dataset(head)?;

@@ -1,12 +1,12 @@
-//! What a received stream does to datasets: before its first record, and after its last.
+//! The DSL side of a receive: before the first record of a stream, and after its last.
 //!
 //! ```text
 //!  begin ─ new dataset, or clone `%recv` below the target: marked inconsistent ─▶ filled by `engine::recv`
 //!  end   ─ (newer snapshots give way) clone and target change contents ─▶ snapshot with the sender's guid ─▶ consistent
 //! ```
 //!
-//! Crash argument: until the end task's group is on disk the target is as it was; what has been filled is marked, and is
-//! destroyed at the next import unless it can be resumed.
+//! Crash argument: until the end task's txg is on disk the target is unchanged; the partially received
+//! dataset is marked inconsistent, and the next import destroys it unless it can be resumed.
 //!
 //! Source: `dmu_recv_begin_check`, `dmu_recv_begin_sync`, dmu_recv.c, OpenZFS 2.3.
 
@@ -39,14 +39,14 @@ use resume::has_resume_state;
 #[doc(alias = "recv_clone_name")]
 pub const RECEIVE_CHILD: &str = "%recv";
 
-/// What a stream wants to become, and where.
+/// The target and the properties of a receive.
 #[derive(Debug, Clone)]
 pub struct Wish {
     /// File system or volume.
     pub target: String,
     /// The snapshot's name, behind the `@`.
     pub snapshot: String,
-    /// What the stream holds.
+    /// Type of the stream's content.
     pub kind: ObjsetType,
     /// Guid of the snapshot.
     pub to_guid: u64,
@@ -62,7 +62,7 @@ pub struct Wish {
     pub to_name: String,
     /// Changes and snapshots since the one that the stream builds on give way.
     pub force: bool,
-    /// What arrived is kept when the stream breaks off.
+    /// Keep the received part when the stream breaks off.
     pub resumable: bool,
     /// The snapshot that a new dataset is a clone of.
     pub origin: Option<String>,
@@ -99,7 +99,7 @@ pub struct Begun {
     pub is_clone: bool,
     /// The snapshot that an existing target goes back to; 0: none.
     from: u64,
-    /// What was wished for.
+    /// The request.
     pub wish: Wish,
     /// Bytes of the stream that came before it broke off.
     pub bytes: u64,
@@ -129,7 +129,7 @@ impl crate::dmu::dirty::IntentLog for Owner {
     fn resume(&self) {}
 }
 
-/// Whether a head is not what it was at one of its snapshots.
+/// Whether a head has changed since one of its snapshots.
 #[doc(alias = "dsl_dataset_modified_since_snap")]
 fn is_modified(at: &MosView<'_>, head: u64, snapshot: u64) -> Result<bool> {
     let (phys, snap) = (at.dataset(head)?, at.dataset(snapshot)?);
@@ -143,7 +143,8 @@ fn is_modified(at: &MosView<'_>, head: u64, snapshot: u64) -> Result<bool> {
 }
 
 impl Tasks<'_> {
-    /// Makes what a stream is received into. Nothing has changed when it is refused, and the error says what OpenZFS says.
+    /// Creates the dataset that a stream is received into. A refusal changes nothing, and its error has
+    /// OpenZFS' text.
     #[doc(alias("dmu_recv_begin_check", "dmu_recv_begin_sync"))]
     pub fn begin_receive(&self, wish: Wish) -> Result<Begun> {
         self.check_features(&wish)?;
@@ -157,7 +158,7 @@ impl Tasks<'_> {
         Ok(begun)
     }
 
-    /// What the stream needs of the pool.
+    /// Checks that the pool supports the stream's features.
     #[doc(alias = "recv_begin_check_feature_flags_impl")]
     fn check_features(&self, wish: &Wish) -> Result<()> {
         use stream_feature as of;
@@ -248,9 +249,10 @@ impl Tasks<'_> {
         Ok(Origin { number, head: of.head })
     }
 
-    /// A stream must not need blocks that were redacted of the snapshot it builds on. A full stream needs nothing. A stream from
-    /// a redaction bookmark, or one that is redacted itself, leaves out what a subset of the snapshots changed with respect to
-    /// which the snapshot is redacted; any other stream must be of one of them.
+    /// Checks that a stream does not need blocks that are redacted in the snapshot it builds on. A full
+    /// stream needs none. A stream from a redaction bookmark, or a redacted one, must be redacted with
+    /// respect to a subset of the snapshots that the base snapshot is redacted with respect to; any other
+    /// stream must be of one of these snapshots.
     #[doc(alias = "redact_check")]
     fn check_redaction(&self, snapshot: u64, wish: &Wish) -> Result<()> {
         let Some(by) = self.at.extra(snapshot, Feature::RedactedDatasets.info().guid)? else { return Ok(()) };
@@ -392,7 +394,7 @@ impl Tasks<'_> {
                 self.datasets.open_received(at, number, key.as_ref())?
             }
             (false, None) => {
-                // An existing dataset's key is what its clone has.
+                // The clone of an existing dataset has its key.
                 let live = self.datasets.create_objset(at, number, wish.kind)?;
                 self.datasets.sync_dataset(at, &live)?;
                 live

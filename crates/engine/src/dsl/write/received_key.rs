@@ -1,4 +1,4 @@
-//! Keys of encrypted datasets that come with raw streams: wrapped, so that nobody on the way can read what they open.
+//! Keys of encrypted datasets that come with raw streams: wrapped, so that they can't be used in transit.
 //!
 //! A new dataset becomes an encryption root with the key of the stream. An incremental stream must have the same key, and
 //! brings it as it is wrapped now, which may be with another passphrase.
@@ -22,7 +22,7 @@ use crate::zap::Value;
 /// Bytes of an object set's MAC.
 const OBJSET_MAC: usize = 32;
 
-/// The key of a raw stream, and what its BEGIN says of the object set's root block.
+/// The key of a raw stream, and the facts of the object set's root block in its BEGIN record.
 #[derive(Debug, Clone)]
 pub struct RawKey {
     suite: u64,

@@ -1,8 +1,8 @@
 //! Pointers to removed vdevs that OpenZFS has replaced in a head, while snapshots still have the old ones.
 //!
-//! A head's *remap deadlist* notes the replaced places by birth, as its deadlist does what died in it. A snapshot takes
-//! it over; with the last snapshot that had the old pointers the places become obsolete on the removed vdev. The bytes
-//! themselves belong to the block, and are freed with that.
+//! A head's *remap deadlist* records the replaced places by birth, as its deadlist records dead blocks. A
+//! snapshot takes it over; with the last snapshot that had the old pointers the places become obsolete on the
+//! removed vdev. The bytes themselves belong to the block, and are freed with that.
 //!
 //! Differs from OpenZFS: nothing is remapped here, so no new entries are made.
 
@@ -44,7 +44,7 @@ fn forget(at: &MosTx<'_>, dataset: u64) -> Result<()> {
     at.count(Feature::ObsoleteCounts, -1)
 }
 
-/// A snapshot goes: what only it had becomes obsolete, the rest is the next one's.
+/// A snapshot is destroyed: places that only it had become obsolete, the others move to the next one.
 #[doc(alias = "dsl_destroy_snapshot_handle_remaps")]
 pub(super) fn snapshot_destroyed(at: &MosTx<'_>, number: u64, snap: &DslDataset) -> Result<()> {
     if let Some(next) = list(at, snap.next_snap_obj)? {
@@ -71,7 +71,7 @@ pub(super) fn remove_key(at: &MosTx<'_>, dataset: u64, txg: u64) -> Result<()> {
     list(at, dataset)?.map_or(Ok(()), |number| lists::remove_key(at, number, txg))
 }
 
-/// The pool's list of what is to become obsolete.
+/// The pool's list of blocks that are to become obsolete.
 #[doc(alias = "dsl_pool_create_obsolete_bpobj")]
 fn obsolete_list(at: &MosTx<'_>) -> Result<u64> {
     if let Some(number) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::OBSOLETE_BPOBJ)? {
@@ -83,7 +83,7 @@ fn obsolete_list(at: &MosTx<'_>) -> Result<u64> {
     Ok(number)
 }
 
-/// Tells the pool what has become obsolete.
+/// Reports obsolete places to the pool.
 pub(super) fn process(at: &MosTx<'_>) -> Result<()> {
     let Some(number) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::OBSOLETE_BPOBJ)? else { return Ok(()) };
     let list = BlockList::open(at, number)?;

@@ -1,4 +1,4 @@
-//! The pool's scan, a scrub or a resilver, as the MOS holds it, and what changes of datasets do to it.
+//! The pool's scan, a scrub or a resilver, as the MOS holds it, and the effects of dataset changes on it.
 //!
 //! The state stands under `scan` in the MOS directory; a ZAP that it names holds the datasets still to be scanned, each
 //! with the txg after which its blocks count. Both are read and written in syncing context only, and nothing of them is
@@ -62,7 +62,7 @@ pub fn enqueue(at: &MosTx<'_>, scan: &DslScan, dataset: u64, after: u64) -> Resu
     at.zap_set(scan.queue_obj, &int_name(dataset), after)
 }
 
-/// Takes a dataset out of the queue; gives the txg after which its blocks count.
+/// Takes a dataset out of the queue; returns the txg after which its blocks count.
 pub fn dequeue(at: &MosTx<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u64>> {
     if scan.queue_obj == 0 {
         return Ok(None);
@@ -92,7 +92,7 @@ pub(super) fn destroyed(at: &MosTx<'_>, number: u64, phys: &DslDataset) -> Resul
     let next = phys.is_snapshot().then_some(phys.next_snap_obj);
     if scan.bookmark.objset == number {
         match next {
-            // What of it lives on belongs to the next snapshot, or to the head.
+            // Its surviving blocks belong to the next snapshot, or to the head.
             Some(next) => {
                 scan.bookmark.objset = next;
                 scan.flags |= VISIT_AGAIN;

@@ -1,7 +1,7 @@
-//! Space of directories: who uses it, who has reserved it.
+//! Space of directories: usage and reservations.
 //!
-//! A directory's `used_bytes` is what it uses or has reserved through its refreservation, with all below. What
-//! its parent is charged with is that or its reservation, whichever is more.
+//! A directory's `used_bytes` is the space that it uses or has reserved through its refreservation, with all
+//! below. Its parent is charged with that or with its reservation, whichever is larger.
 
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
@@ -54,8 +54,7 @@ impl Delta {
     }
 }
 
-/// What a charge changes by when what is used goes from `used` to `used + delta` and `reserved` is charged at
-/// least.
+/// The change of a charge when usage goes from `used` to `used + delta` and at least `reserved` is charged.
 #[doc(alias = "parent_delta")]
 pub(super) fn charged(used: u64, reserved: u64, delta: i64) -> i64 {
     let new = used.saturating_add_signed(delta).max(reserved);
@@ -83,8 +82,8 @@ pub fn charge(at: &MosTx<'_>, dir: u64, kind: usize, delta: Delta) -> Result<()>
     charge_and_move(at, dir, delta, delta.used, (kind, kind))
 }
 
-/// Charges a directory and its ancestors; `moved` bytes become of the second kind, and what of them is not new
-/// was of the first kind before.
+/// Charges a directory and its ancestors; `moved` bytes become of the second kind, and the part of them that
+/// is not new was of the first kind before.
 #[doc(alias = "dsl_dir_diduse_transfer_space")]
 pub fn charge_and_move(
     at: &MosTx<'_>,
@@ -122,7 +121,8 @@ pub fn transfer(at: &MosTx<'_>, dir: u64, bytes: i64, from: usize, to: usize) ->
     })
 }
 
-/// A snapshot is made of `head`: what was unique is no longer, so the refreservation must be filled anew.
+/// A snapshot is made of `head`: its blocks are not unique any more, so the refreservation must be charged in
+/// full again.
 pub(super) fn charge_refreservation(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     let reserved = props::own_number(at, head.dir_obj, "refreservation")?;
     if reserved == 0 {
@@ -132,7 +132,7 @@ pub(super) fn charge_refreservation(at: &MosTx<'_>, head: &DslDataset) -> Result
     charge(at, head.dir_obj, DslDir::USED_REFRSRV, Delta::of(bytes, 0, 0))
 }
 
-/// Sets a directory's reservation; its parent pays for what is not used of it.
+/// Sets a directory's reservation; its parent is charged with the unused part.
 #[doc(alias = "dsl_dir_set_reservation_sync_impl")]
 pub(super) fn set_reserved(at: &MosTx<'_>, dir: u64, value: u64) -> Result<()> {
     let (parent, delta) = at.change_dir(dir, |dir| {
@@ -146,8 +146,8 @@ pub(super) fn set_reserved(at: &MosTx<'_>, dir: u64, value: u64) -> Result<()> {
     charge(at, parent, DslDir::USED_CHILD_RSRV, Delta { used: delta, ..Delta::default() })
 }
 
-/// Space that a directory may still take, `netfree` as in [`super::Hooks::pool_space`]; what its ancestors from
-/// `stop` on allow is not asked.
+/// Space that a directory may still take, `netfree` as in [`super::Hooks::pool_space`]; limits of its
+/// ancestors from `stop` on are ignored.
 #[doc(alias = "dsl_dir_space_available")]
 pub fn available(at: &MosTx<'_>, dir: u64, stop: u64, netfree: bool) -> Result<u64> {
     let mut path = Vec::new();
@@ -188,7 +188,7 @@ pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> 
     if !netfree && refquota != 0 {
         room.quota = refquota.saturating_sub(phys.referenced_bytes);
     }
-    // What the refreservation holds is the head's to use.
+    // The head may use the space of its refreservation.
     let reserved = props::own_number(view, phys.dir_obj, "refreservation")?;
     let mut unused = reserved.saturating_sub(phys.unique_bytes);
     let mut next = phys.dir_obj;
@@ -202,7 +202,7 @@ pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> 
             room.pool = hooks.pool_space(netfree).saturating_sub(used);
             return Ok(room);
         }
-        // So is what a reservation of this directory holds above.
+        // So is the space that a reservation of this directory holds above.
         unused = unused.saturating_add(dir.reserved.saturating_sub(dir.used_bytes));
         next = dir.parent_obj;
     }

@@ -1,9 +1,10 @@
 //! Whether writers must wait, or are refused, because there is no space: asked before every transaction, so
 //! the answer is worked out once a group.
 //!
-//! What is changed and not yet written counts with what it may take at most. While that could be too much writers wait
-//! for a group: what it really took is known then, and what was freed is there. They are refused when it is too much
-//! with nothing under way. What was freed is not there for two groups. A reserve stays for what frees space, so a full pool can be emptied.
+//! Unsynced changes are charged with the most that they may allocate. While that could be too much, writers
+//! wait for a txg: then the real allocation is known, and frees have taken effect. Writers are refused when
+//! it is too much with nothing under way. Freed space is not usable for two txgs. The slop space remains for
+//! operations that free space, so a full pool can be emptied.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,10 +19,11 @@ use crate::error::{Error, Kind, Result};
 const LEAST_CHANGE: u64 = 4096;
 /// Groups that are waited for before a writer is refused.
 const PATIENCE: usize = 4;
-/// The same while there is room but others take it: whoever waits is refused only when they take all of it.
+/// The same while there is room but other writers take it: a waiting writer is refused only when they take
+/// all of it.
 const LONG_PATIENCE: usize = 64;
 
-/// What the rooms of a dataset ask of the pool.
+/// The pool operations that a dataset's space throttle needs.
 pub trait SpaceSource: Hooks {
     /// The datasets.
     fn datasets(&self) -> &DslPool;
@@ -44,7 +46,7 @@ pub trait SpaceSource: Hooks {
 /// Room of one dataset, as of a group.
 #[derive(Debug, Default)]
 pub struct SpaceThrottles {
-    /// The group; for what takes space, and for what frees some.
+    /// The txg, and the room in it: for operations that take space, and for those that free some.
     known: Mutex<Option<(u64, [Room; 2])>>,
     /// Something was freed since writers last waited for that.
     freed: AtomicBool,
@@ -87,7 +89,7 @@ impl SpaceThrottles {
             let (room, synced) = self.as_of(pool, dataset, netfree)?;
             let (own, all) = (dataset.objset.changed_bytes(synced), pool.dirty());
             in_quota = own < room.quota;
-            // `used` is less by what was freed, before others may have it.
+            // `used` already excludes freed space, before others may have it.
             let deferred = pool.deferred();
             let free = room.pool.saturating_sub(deferred);
             let needed = pool.needed().saturating_add(may_take(0));
@@ -98,7 +100,7 @@ impl SpaceThrottles {
                 }
                 return Ok(());
             }
-            // What is freed behind users helps some day, if it is of what is asked for here.
+            // Background frees help later, if they are within the limit at hand.
             let now = if in_quota { free } else { room.quota };
             unhelped = if now > last { 0 } else { unhelped + 1 };
             last = now;
@@ -108,7 +110,7 @@ impl SpaceThrottles {
                 break;
             }
             let changing = if in_quota { all } else { own };
-            // What is being freed is there after the next group.
+            // Deferred frees are usable after the next txg.
             let nothing_comes = !self.freed.swap(false, Ordering::Relaxed) && (!in_quota || deferred == 0);
             if changing == 0 && nothing_comes && !freeing {
                 break;

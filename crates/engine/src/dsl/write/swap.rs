@@ -1,7 +1,7 @@
 //! Rollback: a head gets the content of its last snapshot.
 //!
-//! A clone of the snapshot is made, head and clone change contents, and the clone, which now has what the head
-//! had, is destroyed. Receives end in the same way.
+//! A clone of the snapshot is made, head and clone change contents, and the clone, which now has the head's
+//! old content, is destroyed. Receives end in the same way.
 
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::dsl_dataset;
@@ -120,10 +120,10 @@ fn take_content(phys: &mut DslDataset, from: &DslDataset) {
     phys.deadlist_obj = from.deadlist_obj;
 }
 
-/// What the contents use goes with them.
+/// Features in use move with the contents.
 fn swap_features(at: &MosTx<'_>, a: u64, b: u64) -> Result<()> {
     let features: Vec<_> = tree::dataset_features().map(|feature| feature.info().guid).collect();
-    // What of them was remapped belongs to the contents, too.
+    // The remap deadlist belongs to the contents, too.
     for guid in features.into_iter().chain([dsl_dataset::REMAP_DEADLIST]) {
         let (of_a, of_b) = (at.extra(a, guid)?, at.extra(b, guid)?);
         for (number, old, new) in [(a, &of_a, &of_b), (b, &of_b, &of_a)] {

@@ -1,5 +1,5 @@
-//! What commands ask for, by name: each looks names up, refuses what can't be done before anything is changed,
-//! then does it. All run in syncing context, after the group's datasets have been written.
+//! Tasks of commands, by name: each looks names up, refuses impossible requests before it changes anything,
+//! then makes the change. All run in syncing context, after the txg's datasets have been written.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -32,16 +32,16 @@ pub struct Tasks<'a> {
     pub pool: &'a str,
 }
 
-/// What a task that destroys a file system or volume came to.
+/// Result of a task that destroys a file system or volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
     /// It is gone.
     Destroyed,
-    /// The dataset of that number is marked, and what is in it is to be freed first.
+    /// The dataset of that number is marked; its content must be freed first.
     Marked(u64),
 }
 
-/// What fills a new object set: the roots of a file system, or a volume's size.
+/// Fills a new object set: the roots of a file system, or a volume's size.
 pub type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
 
 fn invalid(what: &str, name: &str) -> Error {
@@ -61,12 +61,12 @@ impl Tasks<'_> {
         self.at.hooks.log(what, name, number, details, self.at.tx)
     }
 
-    /// Makes a file system or volume, encrypted if its parent is, and writes it. Gives its number.
+    /// Creates a file system or volume, encrypted if its parent is, and writes it. Returns its number.
     pub fn create(&self, name: &str, kind: ObjsetType, flags: u64, fill: &mut Fill<'_>) -> Result<u64> {
         self.create_encrypted(name, kind, flags, Encryption::default(), fill)
     }
 
-    /// Makes a file system or volume, encrypted as is said, and writes it. Gives its number.
+    /// Creates a file system or volume with the given encryption, and writes it. Returns its number.
     ///
     /// # Errors
     /// `KeyMissing` when the key that it inherits is not loaded; `Invalid` for a key without encryption and the
@@ -112,8 +112,8 @@ impl Tasks<'_> {
         }
     }
 
-    /// Whether nobody keeps these snapshots (no holds) and these file systems and volumes, whose turn to be destroyed
-    /// comes later in this task.
+    /// Checks that these snapshots (no holds) and these file systems and volumes, which this task destroys
+    /// later, are unused.
     pub fn check_unused(&self, all: &[&str]) -> Result<()> {
         for name in all {
             let found = self.find(name)?;
@@ -154,7 +154,7 @@ impl Tasks<'_> {
         Ok(Some(Origin { number: self.at.dataset(head)?.prev_snap_obj, head }))
     }
 
-    /// Makes a clone of a snapshot. Gives its number.
+    /// Creates a clone of a snapshot. Returns its number.
     #[doc(alias = "dmu_objset_clone")]
     pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<u64> {
         space::check_room(&self.at, 5, false)?;
@@ -236,7 +236,7 @@ impl Tasks<'_> {
     }
 
     /// Destroys a file system or volume, or only marks it as inconsistent: a large one, in a pool that can't free its tree in
-    /// later txgs. `Spa::free_contents` then frees what is in it, and the next call destroys it.
+    /// later txgs. `Spa::free_contents` then frees its content, and the next call destroys it.
     #[doc(alias = "dsl_destroy_head_begin_sync")]
     pub fn begin_destroy(&self, name: &str) -> Result<Begun> {
         let found = self.head(name)?;
@@ -277,7 +277,7 @@ impl Tasks<'_> {
             found.push((turn, Reverse(self.at.dataset(number)?.creation_txg), name, number));
         }
         found.sort_unstable();
-        // Who names one twice means it once.
+        // Duplicate names count once.
         found.dedup();
         let mut batch = Batch::new(&self.at);
         for (_, _, name, number) in found {
@@ -408,8 +408,8 @@ impl Tasks<'_> {
         self.log("bookmark", dir, head.head, &format!("name={mark} {of}"))
     }
 
-    /// Whether what the dataset `of` was in `txg` is in the past of `head`: they are one, or `head` is a clone that
-    /// left it then or later, or a clone of such a one.
+    /// Checks that the state of dataset `of` at `txg` is in the past of `head`: they are one, or `head` is a
+    /// clone that left it then or later, or a clone of such a one.
     #[doc(alias = "dsl_dataset_is_before")]
     pub(super) fn check_before(&self, head: u64, of: u64, txg: u64) -> Result<()> {
         let earlier = self.at.dataset(of)?.dir_obj;
@@ -476,7 +476,8 @@ impl Tasks<'_> {
                 prop => props::set(at, number, prop, value.as_ref(), source)?,
             }
             if *prop == "compression" && props::feature_of(prop, amount) == Some(Feature::ZstdCompress) {
-                // Who can't read it must not be able to set it either: it counts from now on.
+                // Software that can't read the blocks must not import the pool: the feature counts as used
+                // from now on.
                 use_feature(at, number, Feature::ZstdCompress)?;
             }
             let what = if source == props::Source::Local { "set" } else { "inherit" };

@@ -166,7 +166,7 @@ pub(super) fn use_feature(at: &MosTx<'_>, dataset: u64, feature: Feature) -> Res
     at.count(feature, 1)
 }
 
-/// A dataset goes: what it used is used once less.
+/// Drops the feature uses of a dataset that is destroyed.
 pub(super) fn drop_features(at: &MosTx<'_>, dataset: u64) -> Result<()> {
     for feature in dataset_features() {
         if at.extra(dataset, feature.info().guid)?.is_some() {
@@ -191,13 +191,13 @@ pub(super) fn count_up(at: &MosTx<'_>, dir: u64, what: &str, delta: i64) -> Resu
     Ok(())
 }
 
-/// Makes a snapshot of a head called `name`; gives its number.
+/// Creates a snapshot of a head called `name`; returns its number.
 #[doc(alias = "dsl_dataset_snapshot_sync_impl")]
 pub fn create_snapshot(at: &MosTx<'_>, head_number: u64, name: &str) -> Result<u64> {
     let head = at.dataset(head_number)?;
     count_up(at, head.dir_obj, dsl_dir::SNAPSHOT_COUNT, 1)?;
     let number = at.create(ObjectType::DSL_DATASET, ObjectType::DSL_DATASET, DslDataset::SIZE)?;
-    // What everything comes from is older than all, whenever it is made.
+    // The origin snapshot of all datasets is older than all, whenever it is created.
     let txg = if name == ORIGIN { 1 } else { at.creation_txg() };
     let snapshot = DslDataset {
         next_snap_obj: head_number,

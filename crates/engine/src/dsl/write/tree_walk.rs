@@ -30,7 +30,7 @@ pub(super) type Tell<'a> = &'a mut dyn FnMut(&Blkptr, bool) -> Result<ControlFlo
 enum Stop {
     /// The receiver had enough; it goes on here.
     Paused(StoredBookmark),
-    /// What is needed from here on can't be read.
+    /// A block needed from here on can't be read.
     Unreadable(StoredBookmark),
     /// The receiver failed.
     Failed(Error),
@@ -38,7 +38,8 @@ enum Stop {
 
 type Step = std::result::Result<(), Stop>;
 
-/// Walks what is left of a destroyed tree; when it does not come to the end, the entry's bookmark says where to go on.
+/// Walks the rest of a destroyed tree; when it does not reach the end, the entry's bookmark has the position
+/// to continue from.
 pub(super) fn blocks(at: &MosTx<'_>, entry: &mut BptreeEntry, tell: Tell<'_>) -> Result<Outcome> {
     let mut walk = Walk { at: *at, birth: entry.birth_txg, resume: entry.zb, tell };
     let (outcome, zb) = match walk.root(&entry.bp) {
@@ -166,7 +167,7 @@ fn stored(object: u64, blkid: u64) -> StoredBookmark {
     StoredBookmark { objset: DESTROYED, object, level: 0, blkid }
 }
 
-/// Where to go on when what stands below `at` can't be read: the first data block there.
+/// The position to continue from when blocks below `at` can't be read: the first data block there.
 fn unreadable(at: Bookmark, shift: u32) -> StoredBookmark {
     let level = u32::try_from(at.level).unwrap_or(0);
     let first = at.blkid.checked_shl(level.saturating_mul(shift)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The end of a receive: the snapshot appears, or what was filled is destroyed or kept for a resume.
+//! The end of a receive: creates the snapshot, or destroys the received part, or keeps it for a resume.
 //!
 //! Source: `dmu_recv_end_check`, `dmu_recv_end_sync`, `dmu_recv_cleanup_ds`, dmu_recv.c, OpenZFS 2.3.
 
@@ -153,7 +153,7 @@ impl Tasks<'_> {
         Ok(self.at.zap_get(self.at.dir(found.dir)?.props_zapobj, prop)?.is_some())
     }
 
-    /// Ends a receive that failed: what has been filled goes, unless it can be resumed.
+    /// Ends a receive that failed: the received part is destroyed, unless it can be resumed.
     #[doc(alias = "dmu_recv_cleanup_ds")]
     pub fn abort_receive(&self, number: u64, target: &str, keep: bool) -> Result<()> {
         if let Some(live) = self.datasets.opened(number) {

@@ -1,5 +1,5 @@
-//! State of an interrupted receive: what a token says, kept with the dataset that is filled, and the check of a stream that
-//! continues it.
+//! State of an interrupted receive: the token's values, kept with the dataset that is filled, and the check
+//! of a stream that continues it.
 //!
 //! Source: `dmu_recv_resume_begin_check`, `dmu_recv_resume_begin_sync`, dmu_recv.c, OpenZFS 2.3.
 
@@ -14,7 +14,7 @@ use super::{Begun, RECEIVE_CHILD, Wish, mismatch, own, refuse};
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 
-/// Whether a dataset keeps what an interrupted receive left.
+/// Whether a dataset is the rest of an interrupted receive.
 #[doc(alias = "dsl_dataset_has_resume_receive_state")]
 pub(super) fn has_resume_state(at: &MosView<'_>, dataset: u64) -> Result<bool> {
     Ok(at.extra(dataset, field::RESUME_TOGUID)?.is_some())
@@ -36,7 +36,7 @@ const RESUME_FIELDS: [&str; 11] = [
 ];
 
 impl Tasks<'_> {
-    /// Notes what a token says.
+    /// Records the values of a resume token.
     pub(super) fn note_resumable(&self, number: u64, wish: &Wish) -> Result<()> {
         let set = |name: &str, value: Value| self.at.set_extra(number, name, value);
         if wish.from_guid != 0 {
