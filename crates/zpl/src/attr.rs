@@ -141,7 +141,7 @@ pub struct Attr {
     pub links: u64,
     /// Object of the directory it was last linked into.
     pub parent: u64,
-    /// Transaction group of its creation.
+    /// Txg of its creation.
     pub generation: u64,
     /// Last access.
     pub atime: Time,
@@ -153,7 +153,7 @@ pub struct Attr {
     pub crtime: Time,
     /// Device number of devices.
     pub rdev: Option<Rdev>,
-    /// Device number as stored; 0 for what is no device.
+    /// Device number as stored; 0 for files that are no device.
     pub raw_rdev: u64,
     /// See [`pflags`].
     pub flags: u64,
@@ -168,7 +168,7 @@ pub struct Attr {
 }
 
 impl Attr {
-    /// Mode as `stat` gives it.
+    /// Mode as `stat` returns it.
     pub fn mode(&self) -> u32 {
         self.kind.mode_bits() | self.perm
     }

@@ -1,5 +1,5 @@
-//! What differs between two states of a file system: for who compares them, and for who has one in view that becomes
-//! the other.
+//! Differences between two states of a file system: for comparisons, and for mounts whose content is
+//! exchanged.
 //!
 //! A file system's objects lie in an array. Blocks of that array that are the same in both states hold the same objects;
 //! in the others each object is looked at.
@@ -40,20 +40,20 @@ fn differs(a: &Object, b: &Object, blkid: u64) -> Result<bool> {
     })
 }
 
-/// What changes for who has a file system in view when its content becomes another.
+/// The changes for a mounted file system when its content is exchanged.
 #[derive(Debug, Default)]
 pub struct Differences {
-    /// Files that may not be what they were; those that were not there, too.
+    /// Files that may have changed; new ones, too.
     pub files: BTreeSet<u64>,
     /// Those that are gone, or whose number is another file's.
     pub gone: HashSet<u64>,
-    /// Names that don't name what they named: directory and name.
+    /// Names that no longer lead to the same file: directory and name.
     pub names: Vec<(u64, Vec<u8>)>,
     /// Directories that `files` have names in.
     pub parents: BTreeSet<u64>,
 }
 
-/// What changes when `now` becomes `then`. A file that can't be read counts as one that is not there.
+/// Returns the changes when `now` becomes `then`. A file that can't be read counts as missing.
 ///
 /// # Errors
 /// When the array of objects can't be read.

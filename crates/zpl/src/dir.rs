@@ -90,9 +90,9 @@ impl Iterator for Entries {
 }
 
 impl Inode {
-    /// All entries. A part that can't be read gives one error, and the rest follows. A name that
-    /// contains `/` or NUL, or is `.` or `..`, is an error too: it could never be opened, and a copy
-    /// must not follow it out of its tree.
+    /// All entries. A part that can't be read yields one error, and the rest follows. A name that contains
+    /// `/` or NUL, or is `.` or `..`, is an error too: it could never be opened, and a copy must not follow
+    /// it out of its tree.
     pub fn entries(&self) -> Result<Entries> {
         self.cursor_at(0)
     }
@@ -114,7 +114,7 @@ impl Inode {
         Ok(Entries { dir: self.clone(), cursor, added: added.into_iter(), seen: 0, errors: 0 })
     }
 
-    /// What the intent log says of a name: nothing, that it is gone, or what it is now.
+    /// The intent log's change of a name: none, removed, or its new entry.
     fn change(&self, name: &[u8]) -> Option<Option<&Dirent>> {
         self.changes.as_ref()?.entries.get(name).map(Option::as_ref)
     }

@@ -9,7 +9,7 @@ use crate::attr::FileKind;
 use crate::inode::Inode;
 use crate::replay::Patched;
 
-/// The bytes of a file: as stored, or with what the intent log says over it.
+/// The bytes of a file: as stored, or overlaid with the intent log's changes.
 enum View<'a> {
     Stored(Content<'a>),
     Patched(Patched<'a>),
@@ -76,8 +76,7 @@ impl Inode {
         self.content()?.read_at(offset, out).map_err(|e| self.placed(e))
     }
 
-    /// As [`Inode::read_at`], but carries on past what can't be read: those ranges are zeros in `out`
-    /// and listed.
+    /// As [`Inode::read_at`], but continues past unreadable ranges: they are zeros in `out` and listed.
     pub fn read_lossy(&self, offset: u64, out: &mut [u8]) -> Result<(usize, Vec<Unreadable>)> {
         let (len, mut bad) = self.content()?.read_lossy(offset, out);
         for u in &mut bad {

@@ -1,4 +1,4 @@
-//! A file system: its master node and what holds for all of its files.
+//! A file system: its master node and the properties of all of its files.
 
 use std::sync::{Arc, OnceLock};
 
@@ -104,23 +104,23 @@ impl Filesystem {
     /// Fails with `KeyMissing` for an encrypted dataset without its key, and with `Unsupported` for a
     /// volume or a newer version. A damaged table of domains is passed over: ids are shown bare.
     ///
-    /// What an intent log holds beyond the newest transaction group is seen, too (see
-    /// [`crate::replay`]); [`Filesystem::open_committed`] leaves it out.
+    /// Changes in the intent log beyond the newest txg are included, too (see [`crate::replay`]);
+    /// [`Filesystem::open_committed`] leaves it out.
     pub fn open(dataset: &Dataset) -> Result<Arc<Self>> {
         let fs = Self::open_committed(dataset)?;
         if let Some(overlay) = replay::overlay(&fs, dataset) {
-            // Nobody else has the file system yet, so the cell is empty.
+            // The file system is not shared yet, so the cell is empty.
             let _ = fs.overlay.set(overlay);
         }
         Ok(fs)
     }
 
-    /// As [`Filesystem::open`], but exactly as the newest transaction group left it.
+    /// As [`Filesystem::open`], but exactly as the newest txg left it.
     pub fn open_committed(dataset: &Dataset) -> Result<Arc<Self>> {
         Self::load(dataset).map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
     }
 
-    /// What was replayed from the intent log, in memory; `None` when there was nothing.
+    /// The in-memory replay of the intent log; `None` when there was none.
     pub fn replayed(&self) -> Option<&Replayed> {
         self.overlay.get().map(|o| &o.replayed)
     }

@@ -40,7 +40,7 @@ pub struct Inode {
     pub(crate) symlink: Option<Vec<u8>>,
     pub(crate) dxattr: Option<Vec<u8>>,
     pub(crate) acl: AclSource,
-    /// What the intent log says of it.
+    /// Its changes in the intent log.
     pub(crate) changes: Option<Arc<Changes>>,
     zap: OnceLock<Zap>,
 }
@@ -61,7 +61,7 @@ impl Inode {
         Self { fs, number, attr, object, symlink, dxattr, acl, changes, zap: OnceLock::new() }
     }
 
-    /// The file as the newest transaction group left it.
+    /// The file as the newest txg left it.
     pub(crate) fn load_committed(fs: &Arc<Filesystem>, number: u64) -> Result<Self> {
         let object = fs.objset.object(number)?;
         match object.dnode.bonustype {

@@ -1,4 +1,4 @@
-//! The master node: what is fixed for a whole file system, and where its tables stand.
+//! The master node: settings that are fixed for a whole file system, and the objects of its tables.
 
 use std::sync::Arc;
 

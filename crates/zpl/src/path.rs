@@ -1,7 +1,7 @@
 //! From a path to a file, through symbolic links, within one dataset.
 //!
-//! Paths start at the dataset's root, which is also what an absolute link target means and what `..`
-//! never leaves: another dataset that would be mounted below is not entered.
+//! Paths start at the dataset's root, also for absolute link targets, and `..` never leaves it: another
+//! dataset that would be mounted below is not entered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What records of the intent log say of files, in our words: for whoever writes, replays, or only reads them.
+//! Conversion between intent-log records and our types for file changes, used by writing, replaying and
+//! reading of logs.
 
 use ondisk::Endian;
 use ondisk::zil::{LrAttr, LrSetattr, Setattr};
@@ -67,7 +68,7 @@ pub(crate) fn words(time: Time) -> [u64; 2] {
     [time.sec.cast_unsigned(), u64::from(time.nsec)]
 }
 
-/// What a setattr sets.
+/// The settings of a setattr record.
 pub(crate) fn settings(record: &Setattr<'_>, endian: Endian) -> Settings {
     let lr = &record.lr;
     let has = |bit: u64| lr.mask & bit != 0;
@@ -83,7 +84,7 @@ pub(crate) fn settings(record: &Setattr<'_>, endian: Endian) -> Settings {
     record.attr.as_ref().map_or(settings, |attr| with_optional(settings, attr, endian))
 }
 
-/// Adds what the optional attributes of a record set.
+/// Adds the settings in a record's optional attributes.
 pub(crate) fn with_optional(settings: Settings, attr: &LrAttr, endian: Endian) -> Settings {
     let wanted = u64::from(attr.bitmap.first().copied().unwrap_or(0));
     let has = |bit: u64| wanted & bit != 0;
@@ -105,7 +106,7 @@ pub(crate) fn with_optional(settings: Settings, attr: &LrAttr, endian: Endian) -
     }
 }
 
-/// The optional attributes that say what `settings` set beyond the others.
+/// The optional attributes for the settings that the record has no other fields for.
 #[doc(alias = "zfs_log_xvattr")]
 fn optional(settings: &Settings) -> Option<LrAttr> {
     let (mut wanted, mut attrs, mut scanstamp) = (0, 0, [0; 32]);

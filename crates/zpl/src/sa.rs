@@ -1,4 +1,4 @@
-//! What a file's system attributes say, by their names.
+//! Values of a file's system attributes, by name.
 
 use engine::dmu::Object;
 use engine::sa::{SaAttrs, SaTables};
@@ -6,7 +6,7 @@ use engine::{Error, Result};
 
 use crate::attr::Words;
 
-/// What a file's system attributes say.
+/// Values of a file's system attributes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SaFile {
     pub words: Words,
@@ -26,7 +26,7 @@ impl SaFile {
         Self::of(tables, &attrs)
     }
 
-    /// What decoded attributes say.
+    /// Takes the values from decoded attributes.
     pub(crate) fn of(tables: &SaTables, attrs: &SaAttrs) -> Result<Self> {
         let mut file = Self::default();
         for (attr, bytes) in attrs.iter() {

@@ -1,4 +1,4 @@
-//! Extended attributes, under the names that Linux gives them.
+//! Extended attributes, under their Linux names.
 //!
 //! Two forms may stand side by side: a packed nvlist in the system attribute `DXATTR` (`xattr=sa`),
 //! and files in a hidden directory (`xattr=dir`). A stored name with one of Linux's prefixes is shown
@@ -6,7 +6,7 @@
 //! `system.posix_acl_access` and `system.posix_acl_default`, in the form that `getxattr` returns.
 //!
 //! Differs from OpenZFS: attributes of FreeBSD's own name spaces are shown, too, and POSIX ACLs also
-//! where the property `acltype` hides them: what is stored can be got back.
+//! where the property `acltype` hides them: all stored attributes can be recovered.
 
 use engine::{Error, Kind, Result};
 use nvpair::{NvList, NvValue};

@@ -89,7 +89,7 @@ impl Bed {
     }
 }
 
-/// What `zdb -D` says of a copy in which all blocks have an owner.
+/// Output of `zdb -D` for a copy in which all blocks have an owner.
 fn judged(dir: &Path, judges: &[Judge]) -> String {
     let (copy, mut said) = (tempfile::tempdir().unwrap(), String::new());
     pools::copy(dir, copy.path());
@@ -164,7 +164,7 @@ fn change(fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &mut u64) {
     }
 }
 
-/// Random work under one setting; the table must say what the model does, and in the end be gone.
+/// Random work under one setting; the table must equal the model, and be gone at the end.
 fn work(fast: bool, dedup: u64, seed: u64) {
     let bed = Bed::new(fast);
     bed.set("dedup", dedup);
@@ -273,7 +273,7 @@ fn destroy_block(dir: &Path, object: u64, blkid: u64) {
     }
 }
 
-/// What of a table is lost costs space, never blocks that have an owner left; the pool goes on.
+/// Lost parts of a table cost space, never blocks that still have an owner; the pool stays in use.
 #[test]
 fn blocks_of_damaged_tables_leak() {
     for (fast, part) in [(false, 0), (false, 1), (true, 0), (true, 1), (true, 2)] {
@@ -309,7 +309,7 @@ fn blocks_of_damaged_tables_leak() {
         fs.unlink(fs.root, b"gone").unwrap();
         let gone = *model.keys().next().unwrap();
         model.remove(&gone);
-        // What is freed may be used again some txgs later.
+        // Freed space may be used again some txgs later.
         for n in 0..8 {
             model.extend([write(&fs, &format!("new{n}"), 100 * n + 30..100 * n + 100)]);
             (0..4).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
@@ -326,7 +326,8 @@ fn blocks_of_damaged_tables_leak() {
     }
 }
 
-/// Blocks that an `fsync` has placed for the intent log enter the table with their txg, or give way to what it has.
+/// Blocks that an `fsync` has placed for the intent log enter the table with their txg, or give way to its
+/// stored copy.
 #[test]
 fn blocks_of_the_intent_log_are_shared() {
     const LARGE: usize = 64 << 10;
@@ -436,7 +437,8 @@ fn tables_are_pruned_and_limited() {
     fs.unmount().unwrap();
 }
 
-/// Pools that OpenZFS made, with tables, logs and clones of theirs: what is there is written once more, then all of it goes.
+/// Pools that OpenZFS made, with tables, logs and clones of theirs: existing data is written once more, then
+/// all of it is removed.
 #[test]
 fn tables_of_openzfs_are_written_on() {
     for name in ["dedup-fast", "dedup-legacy", "v24-cloned"] {

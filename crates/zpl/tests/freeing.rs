@@ -1,4 +1,4 @@
-//! What is removed, cut and destroyed is freed in bounded pieces.
+//! Removed, truncated and destroyed data is freed in bounded pieces.
 #![expect(clippy::disallowed_methods, reason = "tests of threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -41,8 +41,8 @@ fn no_leaks(dir: &Path) {
     }
 }
 
-/// A long file goes in bounded pieces. In the middle, what is on disk is whole: the file waits to be removed, and the next
-/// mount goes on.
+/// A long file is freed in bounded pieces. In the middle, the state on disk is consistent: the file waits in
+/// the delete queue, and the next mount continues.
 #[test]
 fn a_long_file_is_freed_in_pieces() {
     let bench = Bench::new(256 << 20, |_| {});
@@ -87,7 +87,7 @@ fn a_long_file_is_freed_in_pieces() {
     assert!(start == random(&mut Rng::new(5), 5000));
 }
 
-/// A destroyed dataset goes in bounded pieces, and whoever imports the pool goes on with it.
+/// A destroyed dataset is freed in bounded pieces, and the next import continues.
 #[test]
 fn a_destroyed_dataset_is_freed_in_pieces() {
     let bench = Bench::new(256 << 20, |_| {});

@@ -30,7 +30,7 @@ fn start_of(spa: &Arc<Spa>, file: u64) -> Vec<u8> {
 fn a_log_with_a_bad_record_is_kept_until_it_is_given_up() {
     let (dir, file) = forged();
     for round in 0..2 {
-        // The second time what is before the record is done already.
+        // The second time the records before it are done already.
         let spa = pools::import_dir(dir.path(), "wpool").unwrap();
         let e = mount(&spa, "wpool", Overrides::default()).unwrap_err();
         let said = e.causes().map(ToString::to_string).collect::<Vec<_>>().join(" | ");
@@ -130,7 +130,8 @@ fn a_replay_that_suspends_the_pool_says_the_way_out() {
     assert_eq!(logs.len(), 1);
     zil.abandon();
     drop((zil, live, other, spa));
-    // What is on disk is as it was. The daemon tells the next import of the log: only its file system is not mounted.
+    // The state on disk is unchanged. The daemon passes the log to the next import: only its file system is
+    // not mounted.
     let spa = pools::import_dir(dir.path(), "wpool").unwrap();
     spa.refuse_logs(logs);
     for _ in 0..2 {

@@ -24,7 +24,8 @@ fn file() -> NewNode<'static> {
     NewNode::new(FileKind::Regular, 0o600, 0, 0)
 }
 
-/// Writes and cuts a file of its own, with a commit after most changes; gives what must be in it.
+/// Writes and cuts a file of its own, with a commit after most changes; returns its number and expected
+/// content.
 fn writer(fs: &FsWriter, seed: u64, steps: u64) -> (u64, Vec<u8>) {
     let mut rng = Rng::new(seed);
     let number = fs.create(fs.root, format!("file{seed}").as_bytes(), &file()).unwrap();
@@ -209,8 +210,8 @@ fn on_a_faulty_disk(dir: &std::path::Path) -> (Arc<Spa>, Arc<FaultyDevice>) {
     (spa, faulty)
 }
 
-/// A flush of a commit fails once, and the system forgets what it could not write: the commit waits for the group, and that
-/// has what was lost written again.
+/// A flush of a commit fails once, and the system drops the pages that it could not write: the commit waits
+/// for the txg, which writes the lost blocks again.
 #[test]
 fn a_commit_does_not_trust_what_a_failed_flush_has_lost() {
     let dir = tempfile::tempdir().unwrap();
@@ -235,7 +236,8 @@ fn a_commit_does_not_trust_what_a_failed_flush_has_lost() {
     fs.unmount().unwrap();
 }
 
-/// While the pool is suspended commits fail; when it goes on they do not, and what failed is on disk with them.
+/// While the pool is suspended commits fail; after the resume they succeed, and the failed changes are on
+/// disk with them.
 #[test]
 fn commits_go_on_with_a_pool_that_was_suspended() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Every golden pool, file by file, against what OpenZFS saw: type, mode, owner, links, size, times,
-//! targets, devices, extended attributes and content.
+//! Every golden pool, file by file, against OpenZFS' view: type, mode, owner, links, size, times, targets,
+//! devices, extended attributes and content.
 #![expect(clippy::disallowed_methods, reason = "tests of threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Mounted file systems: what fsync promised is there after a crash, as the file system had it.
+//! Mounted file systems: changes acknowledged by fsync survive a crash unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
@@ -223,7 +223,7 @@ fn blocks_that_the_log_points_to_are_there() {
     promised(&[("logbias", 1), ("recordsize", 16 << 10)], 3);
 }
 
-/// Keeps what the log is told.
+/// Records the operations that the log receives.
 #[derive(Debug, Default)]
 struct Told {
     done: Mutex<Vec<String>>,
@@ -246,7 +246,7 @@ impl LogSink for Told {
     }
 }
 
-/// Whoever gets the number of a file that was removed or replaced must not get its writes, too.
+/// A new file with the number of a removed or replaced one must not get its writes.
 #[test]
 fn the_log_forgets_writes_to_files_that_go() {
     let bench = Bench::new(256 << 20, |_| {});
@@ -263,7 +263,8 @@ fn the_log_forgets_writes_to_files_that_go() {
     assert_eq!(*told.forgotten.lock().unwrap(), [replaced, removed]);
 }
 
-/// After a crash such a file is gone, and a record about it would end the replay, or change whoever has its number.
+/// After a crash such a file is gone, and a record about it would end the replay, or change another file with
+/// its number.
 #[test]
 fn nothing_is_logged_of_a_file_without_names() {
     let bench = Bench::new(256 << 20, |_| {});
@@ -384,7 +385,7 @@ fn clones_have_no_log_and_rollback_ends_it() {
         assert_eq!(task(work).unwrap_err().kind(), zpl::Kind::Busy);
     }
     task(|tasks| tasks.clone_snapshot("wpool@snap", "wpool/clone").map(drop)).unwrap();
-    // One that nobody touches goes with the root block that it got for itself.
+    // An untouched clone is destroyed with the root block of its own.
     task(|tasks| tasks.clone_snapshot("wpool@snap", "wpool/untouched").map(drop)).unwrap();
     task(|tasks| tasks.destroy("wpool/untouched", false)).unwrap();
     let clone = mount(spa, "wpool/clone", Overrides::default()).unwrap();
@@ -424,7 +425,7 @@ fn clones_have_no_log_and_rollback_ends_it() {
     assert!(text.is_empty() || text.contains("No leaks"), "{text}");
 }
 
-/// Who writes more than there is room for is told at the call, can delete, and go on.
+/// A writer without room gets the error at the call, can delete, and continue.
 #[test]
 fn a_full_pool_can_be_emptied() {
     let bench = Bench::new(80 << 20, |_| {});
@@ -463,7 +464,7 @@ fn a_full_pool_can_be_emptied() {
     assert!(text.is_empty() || text.contains("No leaks"), "{text}");
 }
 
-/// Fills a pool with records of `recordsize` until it refuses, with nothing but what refuses at the call, and empties it.
+/// Fills a pool with records of `recordsize` until it refuses, with errors at the call only, and empties it.
 fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
     let what = format!("{layout} ashift {ashift} recordsize {recordsize} copies {copies}");
     let vdev = |dir: &Path| {
@@ -540,7 +541,7 @@ fn every_layout_is_full_at_the_call() {
     }
 }
 
-/// fallocate sets nothing aside, but it refuses what can't be written anyway.
+/// fallocate reserves nothing, but it refuses sizes that can't be written anyway.
 #[test]
 fn more_than_there_is_cannot_be_allocated() {
     let bench = Bench::new(80 << 20, |_| {});

@@ -3,7 +3,7 @@
 //! `data/names.tar.zst` is pool `zpltest`, version 23, with `ci` (casesensitivity=insensitive), `nd`
 //! (normalization=formD) and `kc` (both: insensitive, formKC). Each has 300 files `File-Number-NNNN.Txt`,
 //! which makes the directory a fat ZAP hashed by folded names, and nine odd ones; `ci` also
-//! `SmallDir/MiXed`. What is expected here is what zfs-fuse gave for the same names.
+//! `SmallDir/MiXed`. The expected results are those of zfs-fuse for the same names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;

@@ -58,7 +58,7 @@ fn fill(fs: &FsWriter) {
     }
 }
 
-/// What [`fill`] made, as a reader of what is on disk sees it.
+/// Checks the files of [`fill`] as a reader of the disk sees them.
 fn check(dir: &Path, version: u64) {
     let env = Env::system(32 << 20).unwrap();
     let dirs: Vec<PathBuf> = vec![dir.to_owned()];
@@ -130,7 +130,7 @@ fn judge(dir: &Path) {
     }
 }
 
-/// Znodes stay as they are until they need what only system attributes hold.
+/// Znodes stay as they are until they need values that only system attributes hold.
 fn upgrade(dir: &Path) {
     let spa = pools::import_dir(dir, "old").unwrap();
     let fs = mount(&spa, "old", Overrides::default()).unwrap();

@@ -89,7 +89,7 @@ impl Bed {
         self.settle();
     }
 
-    /// Until what is freed in the background is free.
+    /// Waits until background frees have taken effect.
     fn settle(&self) {
         (0..3).for_each(|_| self.spa.sync().unwrap());
     }
@@ -395,7 +395,7 @@ fn cloned_and_deduplicated_blocks_move() {
         assert_eq!((shared.dva(0), shared.physical_birth()), (stored.dva(0), stored.physical_birth()));
         assert!(shared.dedup() && !shared.is_rewritten() && shared.logical_birth() > shared.physical_birth());
     }
-    // What is the stored copy already stays as it is.
+    // A block that is the stored copy already stays as it is.
     fs.rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
     fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
@@ -419,7 +419,7 @@ fn cloned_and_deduplicated_blocks_move() {
     fs.unmount().unwrap();
 }
 
-/// What a checkpoint needs stays, whatever moves, and goes with it.
+/// Blocks that a checkpoint needs stay, whatever moves, and are freed with it.
 #[test]
 fn blocks_move_beside_a_checkpoint() {
     let bed = Bed::whole();
@@ -443,7 +443,7 @@ fn blocks_move_beside_a_checkpoint() {
     fs.unmount().unwrap();
 }
 
-/// A rewrite that finds no space ends there; what it did stays, and nothing is lost.
+/// A rewrite that finds no space ends there; its work so far stays, and nothing is lost.
 #[test]
 fn a_full_pool_refuses_to_move_more() {
     let bed = Bed::sized(FEATURES.to_vec(), 96 << 20);

@@ -1,5 +1,5 @@
 //! Every file of images made by old versions of ZFS (pool versions 1 to 15, file system versions 1 to
-//! 3, sparc's byte order, zstd by FreeBSD on ppc64), held against what zdb says of them.
+//! 3, sparc's byte order, zstd by FreeBSD on ppc64), compared with the output of zdb.
 //!
 //! The images are part of OpenZFS's test suite; where it or zdb is not installed, the test says so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
@@ -20,7 +20,7 @@ const SUITE: &str = "/usr/share/zfs/zfs-tests/tests/functional";
 /// Files of a pool whose bytes are compared; zdb needs a process for each.
 const MAX_READ: usize = 4;
 
-/// What zdb says of a file: the names that it prints, and values as it prints them.
+/// Output of zdb for a file: the names that it prints, and values as it prints them.
 type Said = BTreeMap<String, String>;
 
 fn zdb(dir: &Path, words: &[&str]) -> Option<String> {

@@ -79,7 +79,7 @@ fn grow(state: &mut State<'_>, number: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sets the size; what lay past a smaller one is gone, even if the file grows again.
+/// Sets the size; data past a smaller one is gone, even if the file grows again.
 fn resize(node: &mut Stored, size: u64) {
     if size < node.attr.size {
         node.changes().data.put(size..u64::MAX, Source::Zero);

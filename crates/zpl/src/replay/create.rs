@@ -34,7 +34,7 @@ fn named(
     target: Option<Vec<u8>>,
     acl: AclSource,
 ) -> Result<()> {
-    // What lies below a hidden directory of attributes is hidden, too.
+    // Files below a hidden directory of attributes are hidden, too.
     let hidden = state.get(lr.doid)?.attr.flags & pflags::XATTR;
     let (object, kind) = make(state, lr, hidden, target, acl)?;
     add(state, lr.doid, name, object, kind)
@@ -72,7 +72,7 @@ fn make(
     Ok((object, kind))
 }
 
-/// What a rename leaves behind for an overlay file system.
+/// Creates the whiteout that a rename leaves behind for an overlay file system.
 pub(super) fn whiteout(state: &mut State<'_>, dir: u64, name: &[u8], lr: &LrRenameWhiteout) -> Result<()> {
     let lr = LrCreate {
         doid: dir,

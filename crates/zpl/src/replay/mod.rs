@@ -1,13 +1,13 @@
 //! The intent log of a pool that was not exported, laid over the committed state in memory.
 //!
-//! A synchronous write is promised when its record is in the log; the transaction group that makes it
-//! part of the file system may never have been synced. An import would replay the log, which writes to
-//! the pool. Here the same records are applied to an [`Overlay`] that every read of attributes,
-//! directories and data passes through, and the pool stays as it is.
+//! A synchronous write is promised when its record is in the log; the txg that makes it part of the file
+//! system may never have been synced. An import would replay the log, which writes to the pool. Here the same
+//! records are applied to an [`Overlay`] that every read of attributes, directories and data passes through,
+//! and the pool stays as it is.
 //!
-//! Which records count: those of a transaction group that was not synced (`claim_txg` when an import
-//! has claimed the log, else one past the newest synced), with a sequence number above the highest
-//! that an interrupted replay has done. A snapshot has no log.
+//! Records that count: those of a txg that was not synced (`claim_txg` when an import has claimed the log,
+//! else one past the newest synced), with a sequence number above the highest that an interrupted replay has
+//! done. A snapshot has no log.
 //!
 //! Differs from OpenZFS: a record that can't be applied is noted and the next one is tried, where an
 //! import stops; the times of a write, which the log does not hold, are those of the state before it
@@ -37,7 +37,7 @@ use state::State;
 /// Bytes of names, attributes and data that a log may bring into memory.
 const MAX_BYTES: u64 = 512 << 20;
 
-/// What a replay in memory did.
+/// Result of a replay in memory.
 #[derive(Debug, Clone, Default)]
 pub struct Replayed {
     /// Records applied.
@@ -55,7 +55,7 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    /// What the log says of an object; the outer `None`: nothing.
+    /// The log's state of an object; the outer `None`: not in the log.
     pub(crate) fn get(&self, number: u64) -> Option<Option<&Stored>> {
         self.nodes.get(&number).map(Option::as_ref)
     }

@@ -26,7 +26,7 @@ pub(super) fn add(state: &mut State<'_>, dir: u64, name: &[u8], object: u64, kin
     Ok(())
 }
 
-/// Takes `name` out of a directory; what it named.
+/// Takes `name` out of a directory; returns the object that it named.
 fn take(state: &mut State<'_>, dir: u64, name: &[u8]) -> Result<(u64, FileKind)> {
     let missing = state.fs.error(Kind::NotFound, "no such name in the directory", dir);
     let entry = state.entry(dir, name)?.ok_or(missing)?;

@@ -1,4 +1,4 @@
-//! Data of a file that the log changed: ranges over what the object holds.
+//! Data of a file that the log changed: ranges over the object's content.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -17,7 +17,7 @@ use crate::inode::{AclSource, Inode};
 /// Failures that are kept one by one.
 const MAX_NOTES: usize = 1000;
 
-/// What differs from what the file's object holds.
+/// Changes relative to the file's object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Changes {
     /// The file is not in the committed state: its object holds nothing.

@@ -1,4 +1,4 @@
-//! Records of each kind over a real file system, and what is then seen.
+//! Records of each kind over a real file system, and the resulting view.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! Access control lists as rules: the trivial list of a mode, what a change of mode does to a list, what a new file
-//! inherits, the mode that a list amounts to. No I/O.
+//! Access control lists as rules: the trivial list of a mode, the effect of a change of mode on a list,
+//! inheritance by new files, the mode that a list amounts to. No I/O.
 //!
 //! Source: zfs_acl.c and zfs_acl common code, OpenZFS 2.3.
 
 use ondisk::acl::{Ace, ace_flags as fl, ace_mask as m, ace_type as t};
 use ondisk::znode::pflags;
 
-/// Property `aclmode`: what a change of mode does to a list that says more than the mode.
+/// Property `aclmode`: the effect of a change of mode on a non-trivial list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AclMode {
     /// It is replaced by the mode's.
@@ -32,7 +32,7 @@ impl AclMode {
     }
 }
 
-/// Property `aclinherit`: what a new file gets from its directory's list.
+/// Property `aclinherit`: inheritance of a directory's list by new files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AclInherit {
     /// Nothing.
@@ -68,7 +68,7 @@ const EVERYONE: u32 = m::READ_ACL | m::READ_ATTRIBUTES | m::READ_NAMED_ATTRS | m
 const OWNER: u32 = EVERYONE | m::WRITE_ATTRIBUTES | m::WRITE_OWNER | m::WRITE_ACL | m::WRITE_NAMED_ATTRS;
 const RESTRICTED_CLEAR: u32 = m::WRITE_ACL | m::WRITE_OWNER;
 
-/// A list and what goes with it into the file's flags.
+/// A list and its bits in the file's flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AclDraft {
     /// The entries.
@@ -81,7 +81,8 @@ fn entry(ace_type: u16, flags: u16, access_mask: u32) -> Ace {
     Ace { ace_type, flags, access_mask, who: u64::MAX, object: None }
 }
 
-/// What each class of users is allowed by a mode, and what must be said before for that.
+/// Masks allowed to each class of users by a mode, and the masks that earlier entries must deny or allow for
+/// that.
 struct Masks {
     allow0: u32,
     deny1: u32,
@@ -136,7 +137,7 @@ pub fn encode(aces: &[Ace]) -> (u64, Vec<u8>) {
 pub fn encode_old(aces: &[Ace]) -> Vec<u8> {
     let mut out = Vec::new();
     for ace in aces {
-        // Who is meant by the flags alone is all ones here, too.
+        // Entries whose subject is in the flags alone have all ones here, too.
         let who = u32::try_from(ace.who & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         out.extend(who.to_le_bytes());
         out.extend(ace.access_mask.to_le_bytes());
@@ -150,14 +151,14 @@ fn is_abstract(flags: u16) -> bool {
     matches!(flags & fl::TYPE_FLAGS, f if f == fl::OWNER || f == fl::EVERYONE || f == GROUP)
 }
 
-/// The list that says what `mode` says.
+/// The trivial list of `mode`.
 pub fn trivial(mode: u64, dir: bool) -> AclDraft {
     let mut draft = AclDraft { aces: Vec::new(), hints: pflags::ACL_TRIVIAL };
     chmod(&mut draft, mode, dir, false, false);
     draft
 }
 
-/// Makes the list say `mode`, keeping what it says beyond it. `split`: entries for owner, group and everyone are
+/// Adapts the list to `mode`, keeping its other rules. `split`: entries for owner, group and everyone are
 /// replaced, and stay for inheritance only; `trim`: others get no more than the group.
 #[doc(alias = "zfs_acl_chmod")]
 pub fn chmod(draft: &mut AclDraft, mode: u64, dir: bool, split: bool, trim: bool) {
@@ -196,7 +197,8 @@ pub fn chmod(draft: &mut AclDraft, mode: u64, dir: bool, split: bool, trim: bool
     draft.aces = out;
 }
 
-/// What a new file gets of its directory's list, and whether its mode is to be put into that.
+/// Returns the entries that a new file inherits from its directory's list, and whether its mode must be
+/// applied to them.
 #[doc(alias = "zfs_acl_inherit")]
 fn inherit(
     parent: &[Ace],
@@ -246,7 +248,7 @@ fn inherit(
     (draft, need_chmod)
 }
 
-/// What kind of file inherits.
+/// Kind of the file that inherits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inheriting {
     /// A regular file.

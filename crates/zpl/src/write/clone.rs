@@ -7,7 +7,7 @@
 //! Only blocks on disk are cloned, because the intent log can name no others; the rest is waited for.
 //!
 //! Each transaction clones as many blocks as one record of the log names. The source is locked meanwhile, and read within
-//! the transaction: what a later transaction does to it is written after the references are counted.
+//! the transaction: changes by later transactions are written after the references are counted.
 //!
 //! Lock order: two files are locked in the order of their datasets and object numbers.
 //!
@@ -82,9 +82,9 @@ impl FsWriter {
     /// source. `keep_setid`: the caller may keep set-id bits.
     ///
     /// # Errors
-    /// The caller can copy what fails with `Invalid` (offsets or block sizes do not fit, the range overlaps itself),
-    /// `OtherDevice` (another pool, another key), `Unsupported` (the pool has no `block_cloning`) and `Busy` (the source
-    /// changes all the time). Otherwise those of a write.
+    /// The caller can fall back to copying when this fails with `Invalid` (offsets or block sizes do not fit,
+    /// the range overlaps itself), `OtherDevice` (another pool, another key), `Unsupported` (the pool has no
+    /// `block_cloning`) and `Busy` (the source changes all the time). Otherwise those of a write.
     #[doc(alias = "zfs_clone_range")]
     pub fn clone_range(
         &self,
@@ -154,7 +154,8 @@ impl FsWriter {
         Ok(Arc::clone(spa))
     }
 
-    /// Locks what is read and what is written: all of a file whose block size may change, or that is both.
+    /// Locks the ranges to read and to write: all of a file whose block size may change, or that is both
+    /// source and target.
     fn lock_two<'a>(
         &self,
         node: &'a Node,

@@ -13,14 +13,14 @@ use zcommon::props::ZfsProp;
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     stop: Arc<AtomicBool>,
-    /// Gives whether it came to an end.
+    /// Returns whether it finished.
     thread: Option<JoinHandle<bool>>,
     /// It failed: the next mount tries again.
     failed: bool,
 }
 
 impl Counting {
-    /// Starts it if something is to be counted, nobody does that, and it has not failed.
+    /// Starts it if something is to be counted, it is not running, and it has not failed.
     pub fn start(&mut self, spa: &Arc<Spa>, dataset: &Arc<LiveDataset>) {
         if spa.uncounted(dataset) == ObjsetFlags::default() || self.stop.load(Ordering::Acquire) {
             return;
@@ -32,7 +32,7 @@ impl Counting {
         if self.failed || self.thread.is_some() || read_only.is_ok_and(|set| set == Some(1)) {
             return;
         }
-        // Where whoever waits for a group writes it, a thread of ours would be in the others' way.
+        // Where callers that wait for a txg write it themselves, a thread of our own would interfere.
         if !spa.is_threaded() {
             return;
         }

@@ -1,4 +1,4 @@
-//! What is kept in memory by number, until too many are there that nothing uses.
+//! Values kept in memory by number, until too many of them are unused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,8 +24,9 @@ impl<T> Default for Crowd<T> {
 }
 
 impl<T> Crowd<T> {
-    /// Makes room for one more, where `share` may stay without a use. `beside`: bytes that all of them have beside
-    /// themselves. Gives how many values were looked at: on average few, however many are in use.
+    /// Makes room for one more value, where `share` unused ones may stay. `beside`: bytes of memory that the
+    /// values hold outside of themselves. Returns the number of inspected values: on average few, however
+    /// many are in use.
     pub fn make_room(&mut self, share: usize, beside: usize, in_use: impl Fn(&Arc<T>) -> bool) -> usize {
         let before = self.map.len();
         if before <= share.max(self.crowded) && beside <= share.saturating_mul(BESIDE).max(self.heavy) {

@@ -25,7 +25,7 @@ const SETUID: u64 = 0o4000;
 const SETGID: u64 = 0o2000;
 const GROUP_EXEC: u64 = 0o010;
 
-/// What lies at an offset, for SEEK_DATA and SEEK_HOLE.
+/// Target of a seek, for SEEK_DATA and SEEK_HOLE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is stored.
@@ -61,8 +61,8 @@ impl FsWriter {
         Ok(len)
     }
 
-    /// Somebody opened a file for reading who may be answered from memory that is not ours. True when the access time
-    /// is another now.
+    /// Updates the access time for an open for reading whose reads may be answered from the kernel's cache.
+    /// Returns true when the access time changed.
     pub fn note_access(&self, number: u64) -> Result<bool> {
         self.accessed(&*self.node(number)?)
     }
@@ -105,14 +105,14 @@ impl FsWriter {
         self.settled(number, || done)
     }
 
-    /// Writes what a record says in one transaction, as it is noted as done with that.
+    /// Applies a write record in one transaction, as the transaction marks it as replayed.
     pub(super) fn write_once(&self, number: u64, offset: u64, data: &[u8]) -> Result<()> {
         let node = self.file(number)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
         self.write_locked(&node, offset, data, (true, data.len().max(1)))
     }
 
-    /// Does part of what a record says, which is not done with that.
+    /// Applies part of a write record, without marking it as replayed.
     pub(super) fn write_part(&self, number: u64, offset: u64, data: &[u8]) -> Result<()> {
         let node = self.file(number)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
@@ -120,7 +120,7 @@ impl FsWriter {
         self.put(&tx, &node, offset, data, true, offset.saturating_add(len64(data.len())))
     }
 
-    /// Appends `data`; gives where it was put.
+    /// Appends `data`; returns its offset.
     pub fn append(&self, number: u64, data: &[u8], keep_setid: bool) -> Result<u64> {
         self.settled(number, || self.append_now(number, data, keep_setid))
     }
@@ -237,7 +237,7 @@ impl FsWriter {
         self.check_writable(&node, None)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
         self.free_end(&node, size)?;
-        // What is kept back for removals is not for files that get longer, which may take a larger block.
+        // The reserve for removals is not for files that grow, which may take a larger block.
         let shrinks = size < node.word(self.fields.size);
         let tx = self.begin_for(0, shrinks)?;
         self.resize(&tx, &node, size)?;
@@ -245,8 +245,8 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Frees most of what is behind `size` in bounded pieces, so that the cut itself is one, too. After a crash in the
-    /// middle the file is as long as before, with a hole in it.
+    /// Frees most blocks behind `size` in bounded pieces, so that the truncation itself is bounded, too.
+    /// After a crash in the middle the file is as long as before, with a hole in it.
     pub(super) fn free_end(&self, node: &Node, size: u64) -> Result<()> {
         let block = node.handle.block_size().max(1);
         self.free_in_pieces(node, size.div_ceil(block), u64::MAX)
@@ -331,8 +331,9 @@ impl FsWriter {
         Ok(())
     }
 
-    /// What fallocate without flags does: the file becomes at least so long. No space is set aside, as blocks are
-    /// never overwritten in place; but the call fails when there is not room now for the range and a tenth more.
+    /// Implements fallocate without flags: the file becomes at least so long. No space is set aside, as
+    /// blocks are never overwritten in place; but the call fails when there is not room now for the range and
+    /// a tenth more.
     #[doc(alias = "zfs_fallocate_reserve_percent")]
     pub fn allocate(&self, number: u64, offset: u64, len: u64) -> Result<()> {
         self.settled(number, || self.allocate_now(number, offset, len))

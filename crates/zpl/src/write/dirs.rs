@@ -94,7 +94,7 @@ impl FsWriter {
         Ok(std::iter::from_fn(move || next().transpose()))
     }
 
-    /// Adds an entry and what the directory says of itself; the file's side is the caller's.
+    /// Adds an entry and updates the directory's attributes; the caller updates the file.
     #[doc(alias = "zfs_link_create")]
     pub(super) fn add_entry(&self, tx: &Tx, dir: &Node, name: &[u8], to: (u64, FileKind)) -> Result<()> {
         if name.len() > OLD_MAX_NAME {

@@ -6,7 +6,7 @@
 //!  mount ─▶ the queue's numbers ─▶ the same
 //! ```
 //!
-//! What is interrupted stands in the delete queue, and the next mount goes on with it.
+//! Interrupted files are in the delete queue, and the next mount continues with them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use super::fs::FsWriter;
 use super::node::Node;
 use crate::attr::FileKind;
 
-/// What is to be freed.
+/// The files to be freed.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
-    /// Files that nobody can open any more.
+    /// Files that can't be opened any more.
     doomed: Mutex<VecDeque<Arc<Node>>>,
     /// Its steps are started.
     active: AtomicBool,
@@ -35,7 +35,7 @@ pub(super) struct Drain {
 
 #[derive(Debug, Default)]
 struct Step {
-    /// What the delete queue had at the mount is still to be looked at.
+    /// The delete queue's entries from before the mount are still to be processed.
     look: bool,
     numbers: VecDeque<u64>,
     /// Where the first of `doomed` goes on.
@@ -43,7 +43,7 @@ struct Step {
 }
 
 impl Drain {
-    /// Waits until no step is under way, and forgets what is left to do.
+    /// Waits until no step is under way, and drops the remaining work.
     pub fn end(&self) {
         *self.step.lock() = Step::default();
         self.doomed.lock().clear();
@@ -56,14 +56,15 @@ fn is_for_later(kind: Kind) -> bool {
 }
 
 impl FsWriter {
-    /// A file of the delete queue goes when nobody has it open; [`FsWriter::free_doomed`] frees it.
+    /// A file of the delete queue is removed when it is not open; [`FsWriter::free_doomed`] frees it.
     pub(super) fn doom(&self, node: &Arc<Node>) {
         if node.doom_unless_open() {
             self.drain.doomed.lock().push_back(Arc::clone(node));
         }
     }
 
-    /// Frees what is doomed, behind the caller where the pool has threads. Call it without locks or transactions.
+    /// Frees doomed files, in the background where the pool has threads. Call it without locks or
+    /// transactions.
     pub(super) fn free_doomed(&self) {
         let nothing = self.drain.doomed.lock().is_empty();
         if !nothing {
@@ -77,7 +78,7 @@ impl FsWriter {
         }
         match (self.spa(), self.me.upgrade()) {
             (Some(spa), Some(me)) => spa.start_steps(&(me as Arc<dyn Activity>)),
-            // What fails stays in the delete queue.
+            // Files that fail stay in the delete queue.
             _ => while self.step().is_ok_and(|turn| turn == Turn::More) {},
         }
     }
@@ -145,7 +146,7 @@ impl FsWriter {
         Ok(false)
     }
 
-    /// Frees what is left of a file of the delete queue that is not open.
+    /// Frees the rest of a file of the delete queue that is not open.
     pub(super) fn free_unlinked(&self, node: &Node) -> Result<()> {
         self.check_freeable(node)?;
         let tx = self.begin_for(0, true)?;
@@ -154,7 +155,8 @@ impl FsWriter {
         self.free_file(&tx, node)
     }
 
-    /// One step with what is first; what can't be read stays in the delete queue. False: nothing is left.
+    /// Does one step with the first file; unreadable files stay in the delete queue. Returns false when
+    /// nothing is left.
     fn next_piece(&self, step: &mut Step) -> Result<bool> {
         if std::mem::take(&mut step.look) {
             step.numbers = self.queued().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! An error of this program on purpose, in builds with debug assertions only: tests look at what becomes of it.
+//! A deliberate panic, in builds with debug assertions only: tests check its consequences.
 
 /// Panics when `name` is the one in the variable `AQUIFER_PANIC_AT` of the environment. Called in the middle of a change.
 #[cfg(debug_assertions)]

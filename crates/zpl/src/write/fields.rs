@@ -68,7 +68,7 @@ impl Fields {
 }
 
 impl Fields {
-    /// What a file's attributes say as words.
+    /// The values of a file's attributes as words.
     ///
     /// # Errors
     /// `Corrupt` without a mode.
@@ -100,14 +100,14 @@ impl Fields {
     }
 }
 
-/// What a new file's attributes are made of.
+/// Inputs of a new file's attributes.
 #[derive(Debug, Clone)]
 pub struct NewAttrs {
     /// Type and permission bits.
     pub mode: u64,
     /// Bytes, or entries of a directory.
     pub size: u64,
-    /// Transaction group of creation.
+    /// Txg of creation.
     pub r#gen: u64,
     /// Owner.
     pub uid: u64,

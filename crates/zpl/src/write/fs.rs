@@ -25,7 +25,7 @@ use crate::attr::{Attr, FileKind, Time};
 use crate::filesystem::{CaseSensitivity, VERSION_SA};
 use crate::master::Master;
 
-/// Who begins transactions, and refuses when there is no space.
+/// Begins transactions, and refuses when there is no space.
 pub trait Transactions: Send + Sync + std::fmt::Debug {
     /// A transaction that will write about `bytes`; `frees`: it frees more than it takes.
     fn begin(&self, bytes: u64, frees: bool) -> Result<Tx>;
@@ -49,7 +49,7 @@ impl Transactions for Spa {
     }
 }
 
-/// What properties say.
+/// Settings from properties.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Largest block of a file (`recordsize`).
@@ -110,7 +110,7 @@ pub struct FsWriter {
     pub(super) quotas: RwLock<super::quota::Quotas>,
     /// The group on disk when tables of quotas were last looked for.
     pub(super) quotas_as_of: AtomicU64,
-    /// Shared by whoever changes names in one directory, exclusive for who does in several.
+    /// Held shared to change names in one directory, exclusive to change them in several.
     pub(super) names: RwLock<()>,
     /// Held to change the delete queue.
     pub(super) queue_lock: Mutex<()>,
@@ -129,8 +129,8 @@ pub struct FsWriter {
 }
 
 impl FsWriter {
-    /// Opens the file system in `objset` and removes what was unlinked while it was open the last time. `seed`: any
-    /// number.
+    /// Opens the file system in `objset` and removes files that were unlinked while open before the last
+    /// unmount or crash. `seed`: any number.
     pub fn open(
         objset: &Arc<LiveObjset>,
         txs: Arc<dyn Transactions>,
@@ -192,7 +192,7 @@ impl FsWriter {
         *self.options.write() = options;
     }
 
-    /// What properties say.
+    /// Settings from properties.
     pub fn options(&self) -> Options {
         *self.options.read()
     }
@@ -202,7 +202,7 @@ impl FsWriter {
         self.case == CaseSensitivity::Sensitive && self.normalization == 0
     }
 
-    /// Sets who is told what operations do; `None`: nobody.
+    /// Sets the receiver of operations; `None`: none.
     pub fn set_sink(&self, sink: Option<Arc<dyn LogSink>>) {
         *self.sink.write() = sink;
     }
@@ -214,16 +214,16 @@ impl FsWriter {
         }
     }
 
-    /// Tells the log what was done to a file, or to its extended attributes. Of one without a name it needs nothing:
-    /// that is gone after a crash, and then no record about it could be replayed.
+    /// Logs an operation on a file, or on its extended attributes. A file without a name needs no record: it
+    /// is gone after a crash, and no record about it could be replayed.
     pub(super) fn log_of(&self, node: &Node, tx: &Tx, op: &LogOp<'_>) {
         if node.word(self.fields.links) > 0 {
             self.log(tx, op);
         }
     }
 
-    /// Frees the object of a file that nobody has open. First the log forgets what it was only told of it: whoever
-    /// gets the number next must not get its writes, too.
+    /// Frees the object of a file that is not open. First the log drops its unwritten records: the next file
+    /// with the number must not get these writes.
     pub(super) fn free_object(&self, tx: &Tx, object: u64) -> Result<()> {
         if let Some(sink) = self.sink.read().clone() {
             sink.forget(object);
@@ -257,8 +257,8 @@ impl FsWriter {
         Ok(done)
     }
 
-    /// Returns when what was done to `object` (0: to all) survives a crash. The log is told, or, when nobody keeps
-    /// one, all is written.
+    /// Returns when changes of `object` (0: of all) survive a crash. Commits the log, or, without one, syncs
+    /// everything.
     #[doc(alias = "zfs_fsync")]
     pub fn fsync(&self, object: u64) -> Result<()> {
         let sink = self.sink.read().clone();
@@ -275,14 +275,14 @@ impl FsWriter {
     /// A transaction that writes about `bytes`; `frees`: and frees more in the end.
     pub(super) fn begin_for(&self, bytes: u64, frees: bool) -> Result<Tx> {
         self.check_open()?;
-        // What was promised must not fail for space that is kept back.
+        // A committed change must not fail for lack of reserved space.
         self.txs.begin(bytes, frees || self.replaying.load(Ordering::Acquire))
     }
 
     /// Fails once the file system was unmounted.
     pub(super) fn check_open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
-            // As OpenZFS answers whoever has a file open that was unmounted by force.
+            // As OpenZFS answers for open files after a forced unmount.
             true => Err(Error::new(Kind::Io, "the file system was unmounted")),
             false => Ok(()),
         }
@@ -363,7 +363,8 @@ impl FsWriter {
         node.handle.with_dnode(|dnode| crate::inode::attr(&words, dnode))
     }
 
-    /// Whether a file's attributes stay as they are until somebody changes it: its space is known when it is written.
+    /// Whether a file's attributes stay the same until the next change: its allocated space is known only
+    /// once it is written.
     pub fn is_clean(&self, number: u64) -> Result<bool> {
         Ok(self.node(number)?.handle.is_clean())
     }
@@ -384,7 +385,7 @@ impl FsWriter {
         Ok(node)
     }
 
-    /// What tells a file apart from others that had or get its number.
+    /// The number that distinguishes a file from earlier and later files of the same number.
     #[doc(alias = "z_gen")]
     pub fn generation(&self, number: u64) -> Result<u64> {
         Ok(self.node(number)?.word(self.fields.r#gen))

@@ -1,8 +1,8 @@
 //! Operations as records of the intent log.
 //!
-//! What changes names is written by every commit, so that a file which is committed can be found. What only concerns
-//! one file is written when that file is committed, or all. A change that no record can describe makes the next
-//! commit wait for its group: then nothing behind it is in the log without it.
+//! Changes of names are written by every commit, so that a committed file can be found. Changes of one file
+//! only are written when that file, or all, are committed. A change that no record can describe makes the
+//! next commit wait for its txg: so no later change is in the log without it.
 //!
 //! Source: zfs_log.c, OpenZFS 2.3. Differs from it: extended attributes that the log can't hold (the feature
 //! `zilsaxattr` is off, or an empty value, which in a record means that the attribute is gone) are as safe as others
@@ -25,7 +25,7 @@ use super::fs::Transactions;
 use super::sink::{Created, LogOp, LogSink, NewFile, RenameKind};
 use crate::record::{foid, setattr, words};
 
-/// Tells an intent log what operations do.
+/// Records operations in an intent log.
 #[derive(Debug)]
 pub(super) struct Log {
     pub zil: Arc<Zil>,
@@ -113,7 +113,7 @@ impl Log {
         object: u64,
         left: Option<&NewFile>,
     ) {
-        // What the file holds must not be missing when it is found under its new name.
+        // The file's data must not be missing when it is found under its new name.
         self.zil.want(object);
         let rename = Rename { lr: LrRename { sdoid, tdoid }, source, target };
         match (kind, left) {

@@ -32,28 +32,28 @@ pub struct NewNode<'a> {
     pub perm: u64,
     /// Owner.
     pub uid: u64,
-    /// Group; a directory with the set-group-id bit gives its own instead.
+    /// Group; in a directory with the set-group-id bit, the directory's is used instead.
     pub gid: u64,
     /// Device number of a device, as it is stored.
     pub rdev: u64,
     /// Target of a symbolic link.
     pub target: Option<&'a [u8]>,
-    /// An access control list, instead of what the directory and the mode give.
+    /// An access control list, instead of the one from the directory and the mode.
     pub acl: Option<&'a [Ace]>,
     /// Flags, time of creation and project, when they are not to follow from the directory.
     pub settings: Option<Settings>,
-    /// What a replayed record says.
+    /// Values from a replayed record.
     pub given: Option<Given>,
 }
 
-/// What a record of the intent log fixes.
+/// Values that a record of the intent log fixes.
 #[derive(Debug, Clone, Copy)]
 pub struct Given {
     /// Its object.
     pub object: u64,
     /// Slots of its dnode.
     pub slots: usize,
-    /// Transaction group of its creation.
+    /// Txg of its creation.
     pub r#gen: u64,
     /// Moment of its creation.
     pub crtime: Time,
@@ -88,7 +88,7 @@ pub(super) enum Birth {
 }
 
 impl FsWriter {
-    /// Makes a file of any type: what create, mkdir, mknod and symlink do. Gives its object.
+    /// Creates a file of any type, for create, mkdir, mknod and symlink. Returns its object.
     #[doc(alias("zfs_create", "zfs_mkdir", "zfs_symlink"))]
     pub fn create(&self, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
         self.settled(0, || self.create_now(dir, name, new))
@@ -112,7 +112,7 @@ impl FsWriter {
         Ok(node.number)
     }
 
-    /// Makes a file and gives it a name in `dir`, whose entries are locked. Gives what the log is to be told, too.
+    /// Creates a file with a name in `dir`, whose entries are locked. Also returns the values for the log.
     pub(super) fn make_in(
         &self,
         tx: &Tx,
@@ -149,7 +149,7 @@ impl FsWriter {
         Ok(node.number)
     }
 
-    /// Makes the object. Gives also the list when it says more than the mode.
+    /// Creates the object. Also returns the list when it is not trivial.
     #[doc(alias = "zfs_mknode")]
     pub(super) fn make(
         &self,
@@ -241,7 +241,7 @@ impl FsWriter {
         self.forget(handle.number);
         let node = Node::new(handle, State { attrs: built, spill: None }, new.kind);
         self.store(tx, &node, &mut node.state.write())?;
-        // A record has entries of the newer form; what an older one inherits, its replay inherits, too.
+        // A record has entries of the newer form; in an older file system the replay inherits the list again.
         let tells = acl.hints & pflags::ACL_TRIVIAL == 0 && version >= VERSION_FUID;
         let told = tells.then_some(acl.aces);
         Ok((self.keep(node), file, told))

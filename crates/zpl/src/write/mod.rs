@@ -11,10 +11,10 @@
 //! ```
 //!
 //! **Lock order**: range lock of a file → transaction → [names of the file system → entries of one directory →
-//! attributes of one file]. A transaction waits, when it begins, for those of the group before; so nobody who
-//! holds one of the locks in brackets begins a transaction, and nobody who holds a transaction waits for a range
-//! lock. Of the locks in brackets, at most one of each kind is held at a time, `names` shared for what touches one
-//! directory and exclusive for `rename` and `rmdir`, which touch several.
+//! attributes of one file]. The begin of a transaction may wait for those of the txg before; so a holder of
+//! one of the locks in brackets must not begin a transaction, and a holder of a transaction must not wait for
+//! a range lock. Of the locks in brackets, at most one of each kind is held at a time, `names` shared for
+//! operations on one directory and exclusive for `rename` and `rmdir`, which touch several.
 //!
 //! Differs from OpenZFS: renames and removals of directories stop other changes of names in the file system for
 //! their duration, instead of locking names one by one. A transaction is taken before names are looked up, so an

@@ -32,7 +32,7 @@ const OLD_MAX_BLOCK: u64 = 128 << 10;
 /// Longest name without the feature `longname`, and with it.
 const MAX_NAME: (usize, usize) = (255, 1023);
 
-/// What a mount decides itself, whatever properties say.
+/// Settings of a mount that override properties.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Overrides {
     /// `atime`.
@@ -71,7 +71,7 @@ impl Transactions for Place {
     }
 }
 
-/// What makes an [`FsWriter`] a mounted file system.
+/// State of a mounted [`FsWriter`].
 #[derive(Debug)]
 pub(super) struct Mounted {
     place: Arc<Place>,
@@ -86,9 +86,9 @@ pub(super) struct Mounted {
 /// Space of a mounted file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// What it refers to.
+    /// Referenced bytes.
     pub referenced: u64,
-    /// What may still be written.
+    /// Bytes that may still be written.
     pub available: u64,
     /// Files and other objects.
     pub objects: u64,
@@ -103,7 +103,7 @@ impl Replayer for FsReplay<'_> {
     }
 }
 
-/// Mounts the file system `name` of a pool for writing. What its intent log still holds is done first.
+/// Mounts the file system `name` of a pool for writing. First replays its intent log.
 ///
 /// # Errors
 /// `Busy` when it is mounted already; `Unsupported` for volumes. Whatever a record of its log can't be done again for:
@@ -113,8 +113,8 @@ pub fn mount(spa: &Arc<Spa>, name: &str, overrides: Overrides) -> Result<Arc<FsW
     mount_some(spa, name, overrides, None).map_err(|e| e.in_dataset(name))
 }
 
-/// Mounts a file system again whose content was exchanged after `before` had been unmounted. Files that are open there
-/// and are still what they were are open here as often.
+/// Mounts a file system again whose content was exchanged after `before` had been unmounted. Files that are
+/// open in `before` and still the same keep their open counts.
 ///
 /// # Errors
 /// As [`mount`].
@@ -166,7 +166,7 @@ fn mount_some(
         }
     };
     let weak = Arc::downgrade(&fs);
-    // Files forget what properties were only when they are used next.
+    // Files drop old property values only when they are used next.
     place.dataset.watch(Some(Arc::new(move || {
         if let Some(fs) = weak.upgrade() {
             let _ = fs.refresh();
@@ -185,12 +185,12 @@ fn mount_some(
         return Err(Error::new(Kind::Busy, "the file system is mounted"));
     }
     fs.count_what_is_there();
-    // What can't be read of the delete queue is no reason not to mount.
+    // Unreadable parts of the delete queue do not prevent the mount.
     let _ = fs.drain_queue();
     Ok(fs)
 }
 
-/// What properties and features say.
+/// Settings from properties and features.
 fn options(spa: &Spa, number: u64, overrides: Overrides) -> Result<Options> {
     let value = |prop: ZfsProp| -> Result<u64> {
         let info = prop.info();
@@ -220,8 +220,8 @@ fn options(spa: &Spa, number: u64, overrides: Overrides) -> Result<Options> {
 }
 
 impl FsWriter {
-    /// Has what is in the file system counted for its owners, in the background, where the pool can do that since
-    /// it was made only. To be called at its first use of any kind.
+    /// Counts existing files for their owners, in the background, where the pool got that accounting after
+    /// the file system was created. Must be called at its first use of any kind.
     #[doc(alias("dmu_objset_own", "dmu_objset_upgrade"))]
     pub(super) fn count_what_is_there(&self) {
         if let Some(Mounted { place, counting, .. }) = self.mounted.get() {
@@ -250,7 +250,7 @@ impl FsWriter {
         self.mounted.get().map(|mounted| mounted.place.spa.txgs.synced())
     }
 
-    /// What the intent log held when the file system was mounted.
+    /// The records replayed from the intent log at the mount.
     pub fn replayed(&self) -> Option<&Replayed> {
         self.mounted.get().map(|mounted| &mounted.replayed)
     }
@@ -279,13 +279,13 @@ impl FsWriter {
         Ok(Space { referenced, available, objects: self.objset.rootbp().fill() })
     }
 
-    /// What may still be written, as of the last group on disk; `None` when it is not mounted.
+    /// Bytes that may still be written, as of the last txg on disk; `None` when it is not mounted.
     pub(super) fn available(&self) -> Result<Option<u64>> {
         self.mounted.get().map(|_| self.space().map(|space| space.available)).transpose()
     }
 
-    /// Begins to end the mount: whatever is done with the file system from now on fails. [`FsWriter::unmount`] waits for the
-    /// rest; who unmounts many begins with all of them, so that one group ends all.
+    /// Begins to end the mount: all later operations on the file system fail. [`FsWriter::unmount`] waits for
+    /// the rest; a caller that unmounts many calls this for all of them first, so that one txg ends all.
     pub fn begin_unmount(&self) -> Result<()> {
         let Mounted { place, zil, counting, .. } = self.mounted()?;
         if self.closed.swap(true, Ordering::AcqRel) {

@@ -16,7 +16,7 @@ use super::fs::FsWriter;
 use crate::attr::{FileKind, Time};
 use engine::dmu::range_lock::Ranges;
 
-/// What a file's attributes are now, and the spill block that holds part of them.
+/// A file's present attributes, and the spill block that holds part of them.
 #[derive(Debug, Clone)]
 pub struct State {
     pub attrs: SaAttrs,
@@ -97,12 +97,13 @@ impl Node {
         self.doomed.load(Ordering::SeqCst)
     }
 
-    /// Nobody can open it any more. False when it is doomed already, or somebody has it open.
+    /// Marks the file as doomed, so that it can't be opened any more. Returns false when it is doomed
+    /// already, or open.
     pub(super) fn doom_unless_open(&self) -> bool {
         if self.doomed.swap(true, Ordering::SeqCst) {
             return false;
         }
-        // Who opens it at this moment sees the mark, or is seen.
+        // A concurrent open either sees the mark, or is counted here.
         let open = self.opens.load(Ordering::SeqCst) > 0;
         self.doomed.store(!open, Ordering::SeqCst);
         !open

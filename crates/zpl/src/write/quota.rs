@@ -1,7 +1,8 @@
 //! Quotas of users, groups and projects: bytes and objects.
 //!
-//! Limits stand in ZAPs that the master node names after the properties; what is used, in the object set's accounts
-//! (see [`engine::sa::usage`]), as of the last group on disk. So a quota may be passed by what the open groups write.
+//! Limits stand in ZAPs that the master node names after the properties; the usage is in the object set's
+//! accounts (see [`engine::sa::usage`]), as of the last txg on disk. So writes in open txgs may exceed a
+//! quota.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -85,7 +86,7 @@ impl FsWriter {
         Ok(zap.u64(&int_name(id))?.filter(|limit| *limit != 0))
     }
 
-    /// What an id uses, as of the last group on disk.
+    /// Usage of an id, as of the last txg on disk.
     pub fn used_by(&self, kind: QuotaKind, id: u64) -> Result<u64> {
         let Some(object) = self.objset.view().special(kind.account()) else { return Ok(0) };
         let prefix = if kind.counts_objects() { OBJACCT_PREFIX } else { "" };

@@ -99,7 +99,7 @@ impl FsWriter {
                 self.enqueue(tx, node.number)?;
                 self.doom(node);
             }
-            // What can't be freed because of damage stays in the queue, without a name.
+            // A file that can't be freed because of damage stays in the queue, without a name.
             (0, false) if self.check_freeable(node).is_err() => self.enqueue(tx, node.number)?,
             (0, false) => self.free_file(tx, node)?,
             _ => {}

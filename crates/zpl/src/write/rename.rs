@@ -39,7 +39,7 @@ impl FsWriter {
         Ok(())
     }
 
-    /// The same; `whiteout`: what a replayed record says of it.
+    /// The same; `whiteout`: its values in a replayed record.
     pub(super) fn rename_given(
         &self,
         from: (u64, &[u8]),
@@ -111,7 +111,7 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Removes what stands at the target.
+    /// Removes the file at the target.
     fn replace(&self, tx: &Tx, target: &End, old: &Dirent, node: &Node) -> Result<()> {
         self.check_names(&target.dir, true)?;
         let victim = self.node(old.object)?;

@@ -1,7 +1,7 @@
 //! Records of the intent log done again, by the same functions that the operations go through.
 //!
-//! Object numbers, generations and times of creation are the record's. Whoever reads the log leaves out records of
-//! groups that are on disk, and those of objects that are gone.
+//! Object numbers, generations and times of creation are the record's. The reader of the log skips records of
+//! txgs that are on disk, and those of objects that are gone.
 
 use engine::types::Bookmark;
 use engine::zio::ReadOptions;
@@ -20,7 +20,7 @@ use crate::record::{self, OBJECT_MASK};
 /// Largest block of a file.
 const MAX_BLOCK: u64 = 16 << 20;
 
-/// What a record says of a new file.
+/// A new file from its record.
 fn new_node<'a>(lr: &LrCreate, attr: Option<&LrAttr>, endian: Endian) -> Result<NewNode<'a>> {
     let bad = || Error::corrupt(format!("mode {:o} says no known type", lr.mode));
     let kind = FileKind::from_mode(lr.mode).ok_or_else(bad)?;
@@ -36,8 +36,8 @@ fn new_node<'a>(lr: &LrCreate, attr: Option<&LrAttr>, endian: Endian) -> Result<
 }
 
 impl FsWriter {
-    /// Does a record again. `data`: of a write, the bytes and where they begin; they may be a whole block around what
-    /// was written.
+    /// Replays a record. `data`: for a write, its bytes and their offset; they may be a whole block around
+    /// the written range.
     ///
     /// # Errors
     /// `Unsupported` for types that are not known.

@@ -1,7 +1,7 @@
 //! Blocks written anew with the same bytes, so that they take on today's properties and places.
 //!
 //! Each transaction marks some stored blocks as written; holes stay holes. A block that waits to be written anyway is left
-//! out. Times do not change, and the log needs no record: what a crash leaves has the same bytes.
+//! out. Times do not change, and the log needs no record: the bytes are the same after a crash.
 //!
 //! Blocks of a snapshot stay, so space is used twice.
 //!
@@ -20,7 +20,7 @@ use super::node::Node;
 /// Most bytes that one transaction rewrites, if they are more than a block.
 const CHUNK: u64 = 1 << 20;
 
-/// What rewritten blocks are to incremental streams.
+/// Treatment of rewritten blocks by incremental streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rewriting {
     /// New: they are sent again.
@@ -32,7 +32,7 @@ pub enum Rewriting {
 
 impl FsWriter {
     /// Writes the stored blocks of `len` bytes (0: all) of file `number` from `offset` on again. Returns how many bytes
-    /// it wrote; what is past the end of the file is left out.
+    /// it wrote; the part past the end of the file is skipped.
     ///
     /// # Errors
     /// Those of reads and writes; the blocks before are rewritten. `Unsupported` for a physical rewrite where the feature
@@ -54,7 +54,7 @@ impl FsWriter {
                 return Ok(written);
             };
             if first > at / block {
-                // The lock does not cover what follows the hole.
+                // The lock does not cover the part after the hole.
                 at = first.saturating_mul(block);
                 continue;
             }

@@ -52,8 +52,8 @@ impl FsWriter {
         self.check_changeable(&*self.node(number)?)
     }
 
-    /// Fails for a directory that may get no names, and with `removes` for one that may lose none. What the log says
-    /// happened before it was forbidden.
+    /// Fails for a directory that may get no names, and with `removes` for one that may lose none. Replayed
+    /// records are exempt: they happened before the flag was set.
     #[doc(alias("may_create", "may_delete"))]
     pub(super) fn check_names(&self, dir: &Node, removes: bool) -> Result<()> {
         let forbids = pflags::IMMUTABLE | if removes { pflags::APPENDONLY } else { 0 };
@@ -80,7 +80,7 @@ impl FsWriter {
         if refused { Err(not_permitted("the file must not be changed")) } else { Ok(()) }
     }
 
-    /// Fails for a file that can only be appended to, unless that is what the caller does.
+    /// Fails for an append-only file, unless the caller appends.
     fn check_appending(&self, node: &Node, appends: bool) -> Result<()> {
         if !appends && node.word(self.fields.flags) & pflags::APPENDONLY != 0 {
             return Err(not_permitted("the file can only be appended to"));
@@ -97,7 +97,7 @@ impl FsWriter {
         self.check_appending(&node, appends)
     }
 
-    /// Sets attributes. Who may do that is for the caller to check, except what the file's own flags forbid.
+    /// Sets attributes. The caller checks permissions, except those that the file's own flags restrict.
     #[doc(alias = "zfs_setattr")]
     pub fn setattr(&self, number: u64, settings: &Settings) -> Result<()> {
         self.settled(number, || self.setattr_now(number, settings))
@@ -117,7 +117,7 @@ impl FsWriter {
             }
         }
         let _range = settings.size.map(|_| node.ranges.lock(0..u64::MAX, true));
-        // Who is over a quota may still make files shorter.
+        // Users over a quota may still truncate files.
         let shrinks = settings.size.is_some_and(|size| size < node.word(self.fields.size));
         if let Some(size) = settings.size.filter(|_| shrinks) {
             self.free_end(&node, size)?;
@@ -229,7 +229,7 @@ impl FsWriter {
         Ok(())
     }
 
-    /// A new mode, and what it makes of the list.
+    /// Sets a new mode, and adapts the list.
     #[doc(alias = "zfs_acl_chmod_setattr")]
     fn chmod(&self, tx: &Tx, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
         let flags = state.word(self.fields.flags);

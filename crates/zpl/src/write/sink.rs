@@ -1,4 +1,4 @@
-//! What operations tell the intent log.
+//! The interface between operations and the intent log.
 
 use engine::Result;
 use engine::dmu::Tx;
@@ -20,7 +20,7 @@ pub enum Created {
     XattrDirectory,
 }
 
-/// How a rename treats what stands at its target.
+/// How a rename treats an existing target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameKind {
     /// It is replaced.
@@ -47,11 +47,11 @@ pub struct NewFile {
     pub uid: u64,
     /// Group.
     pub gid: u64,
-    /// Transaction group of its creation.
+    /// Txg of its creation.
     pub r#gen: u64,
     /// Moment of its creation.
     pub crtime: Time,
-    /// Device number, 0 for what is no device.
+    /// Device number, 0 for files that are no device.
     pub rdev: u64,
 }
 
@@ -80,7 +80,7 @@ pub struct Settings {
     pub projid: Option<u64>,
 }
 
-/// What an operation did. Files and directories are given by their objects.
+/// A completed operation. Files and directories are named by their objects.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the fields are those of the records")]
 pub enum LogOp<'a> {
@@ -93,7 +93,7 @@ pub enum LogOp<'a> {
         target: Option<&'a [u8]>,
         acl: Option<&'a [Ace]>,
     },
-    /// A name was removed (TX_RMDIR when `dir_removed`). `object`: what it named.
+    /// A name was removed (TX_RMDIR when `dir_removed`). `object`: the file that it named.
     Remove { dir: u64, name: &'a [u8], object: u64, dir_removed: bool },
     /// A name was added to a file.
     Link { dir: u64, object: u64, name: &'a [u8] },
@@ -132,6 +132,6 @@ pub trait LogSink: Send + Sync + std::fmt::Debug {
     fn forget(&self, object: u64);
     /// An operation is over, its transaction, too: the log keeps it now if it keeps everything (`sync=always`).
     fn settle(&self, object: u64) -> Result<()>;
-    /// Returns when what was done to `object` (0: everything) survives a crash.
+    /// Returns when changes of `object` (0: of everything) survive a crash.
     fn commit(&self, object: u64) -> Result<()>;
 }

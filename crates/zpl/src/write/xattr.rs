@@ -1,4 +1,4 @@
-//! Extended attributes, under the names that Linux gives them.
+//! Extended attributes, under their Linux names.
 //!
 //! With `xattr=sa` they stand in a packed list in the system attributes while they fit there, else each is a file in
 //! a hidden directory. A value set in one form is removed from the other. User attributes are stored with their
@@ -30,7 +30,7 @@ const MAX_PACKED_VALUE: usize = 32 << 10;
 const MAX_VALUE: usize = 64 << 10;
 const MAX_NAME: usize = 255;
 
-/// What may be there before.
+/// Requirement on an existing attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrMode {
     /// Anything.

@@ -5,8 +5,9 @@
 //!  bonus buffer: 264 bytes, the list of access control entries in their last 88 │ a short link's target, or a scan stamp
 //! ```
 //!
-//! A file keeps its znode when its file system gets version 5, until it needs what only system attributes hold: a
-//! project, or an extended attribute among them. Files made from then on have system attributes.
+//! A file keeps its znode when its file system gets version 5, until it needs values that only system
+//! attributes hold: a project, or an extended attribute among them. Files made from then on have system
+//! attributes.
 //!
 //! Source: `zfs_sa_upgrade`, zfs_sa.c; `zfs_aclset_common`, zfs_acl.c; `zfs_set_version`, zfs_vfsops.c; OpenZFS 2.3.
 
@@ -36,7 +37,7 @@ const OLD_MAX_BONUS: usize = 320;
 /// Longest list that is read from an object of its own.
 const MAX_LIST: u64 = 1 << 20;
 
-/// A file's object, with room for what its bonus buffer holds.
+/// A file's object, with room for the content of its bonus buffer.
 pub(super) fn object(kind: ObjectType, block: u64, is_znode: bool) -> NewObject {
     match is_znode {
         true => NewObject::with_bonus(kind, block, ObjectType::ZNODE, ZnodePhys::SIZE),
@@ -65,7 +66,7 @@ fn head_of(list: &[Ace], version: u64) -> Result<(AclPhys, Vec<u8>)> {
     let size = u16::try_from(bytes.len()).map_err(too_long)?;
     let count = u16::try_from(list.len()).map_err(too_long)?;
     let mut head = AclPhys::new_zeroed();
-    // What is the number of entries in one form is that of bytes in the other.
+    // The field for the number of entries in one form holds the number of bytes in the other.
     let (wide, narrow) = if is_old { (count, size) } else { (size, count) };
     (head.size, head.count) = (u32::from(wide).into(), narrow.into());
     head.version = if is_old { ACL_VERSION_INITIAL } else { ACL_VERSION_FUID }.into();
@@ -197,7 +198,7 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Gives the file system a newer version.
+    /// Upgrades the file system to a newer version.
     ///
     /// # Errors
     /// `Invalid` for a version that there is not, or that it is beyond.

@@ -70,7 +70,7 @@ impl Bench {
         self.spa.sync_task(task).unwrap();
     }
 
-    /// What is on disk, as a fresh reader finds it.
+    /// The state on disk, as a fresh reader finds it.
     pub fn reader(&self) -> Arc<Filesystem> {
         let dirs: Vec<PathBuf> = vec![self.dir.path().to_owned()];
         let env = Env::system(32 << 20).unwrap();
