@@ -72,8 +72,8 @@ pub mod ace_mask {
     pub const SYNCHRONIZE: u32 = 0x0010_0000;
 }
 
-/// The list's head in a znode, as it lies on disk. In version 0 `size` counts entries, and what is
-/// `count` here is padding.
+/// The list's head in a znode, as it lies on disk. In version 0 `size` counts entries, and the bytes of
+/// `count` are padding.
 #[doc(alias = "zfs_acl_phys_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -141,7 +141,7 @@ pub(crate) fn ace_size(ace_type: u16, flags: u16) -> usize {
     }
 }
 
-/// Decodes `count` entries of a list of this version; what follows them is ignored.
+/// Decodes `count` entries of a list of this version; trailing bytes are ignored.
 pub fn decode_aces(bytes: &[u8], version: u16, count: u32) -> Result<Vec<Ace>, Malformed> {
     let mut at = Cursor::new("acl", bytes);
     let read = match version {

@@ -8,7 +8,7 @@ use crate::{Eck, EckPhys, Malformed};
 /// Bytes for the content.
 pub const BOOTENV_CONTENT: usize = BOOTENV_SIZE as usize - 8 - EckPhys::SIZE;
 
-/// What a boot environment holds.
+/// Format of a boot environment's content.
 #[doc(alias = "vbe_vers_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootenvKind {

@@ -27,7 +27,7 @@ word_struct! {
     }
 }
 
-/// A block list's bonus buffer and what its generation can tell.
+/// A block list's bonus buffer, with the fields of its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bpobj {
     /// The fields; those the generation lacks are 0.

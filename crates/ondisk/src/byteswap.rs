@@ -1,7 +1,7 @@
 //! Converts a block of the other byte order to little-endian, in place, by the type of its content.
 //!
-//! Every function takes any bytes: what a damaged block claims of itself never leads past its end.
-//! System attributes are not here: see [`crate::sa::to_little_endian`].
+//! Every function accepts any bytes: sizes and counts in a damaged block never lead past its end. System
+//! attributes are not here: see [`crate::sa::to_little_endian`].
 
 use crate::acl::{self, ACE_SPACE, ACL_VERSION_FUID, AclPhys, OLD_ACE_SIZE};
 use crate::blkptr::BLKPTR_SIZE;
@@ -153,7 +153,7 @@ fn micro_zap(bytes: &mut [u8]) {
     }
 }
 
-/// Swaps a znode in a bonus buffer; what follows it (a link target) is bytes.
+/// Swaps a znode in a bonus buffer; the following part (a link target) is bytes.
 #[doc(alias = "zfs_znode_byteswap")]
 pub fn znode(bytes: &mut [u8]) {
     let Some(znode) = bytes.first_chunk_mut::<{ ZnodePhys::SIZE }>() else { return };

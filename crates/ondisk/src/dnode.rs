@@ -87,13 +87,13 @@ impl DnodeFlags {
 /// A dnode in core. A free slot has type [`ObjectType::NONE`] and zeros elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dnode {
-    /// What the object holds; `NONE` when free.
+    /// Type of the object; `NONE` when free.
     pub object_type: ObjectType,
     /// log2 of an indirect block.
     pub indblkshift: u8,
     /// 1: the pointers here lead to data.
     pub nlevels: u8,
-    /// What the bonus buffer holds.
+    /// Type of the bonus buffer.
     pub bonustype: ObjectType,
     /// Raw checksum function for new blocks, 0 inherits.
     pub checksum: u8,
@@ -232,15 +232,15 @@ impl Dnode {
         self.spill.as_ref()
     }
 
-    /// Bytes that the bonus buffer may have: what pointers and a spill pointer leave of the slots.
+    /// Maximum size of the bonus buffer: the bytes of the slots without pointers and spill pointer.
     #[doc(alias = "DN_MAX_BONUS_LEN")]
     pub fn max_bonus(&self) -> usize {
         let spill = if self.spill.is_some() { BLKPTR_SIZE } else { 0 };
         self.size().saturating_sub(DNODE_CORE_SIZE + usize::from(self.nblkptr) * BLKPTR_SIZE + spill)
     }
 
-    /// A dnode without blocks. `slots` of 512 bytes, `blocksize` bytes a data block; room for pointers is what
-    /// a bonus of `bonuslen` bytes leaves, one to three of them.
+    /// A dnode without blocks. `slots` of 512 bytes, `blocksize` bytes a data block; it has as many pointers
+    /// as a bonus of `bonuslen` bytes leaves room for, one to three.
     pub fn new(
         object_type: ObjectType,
         blocksize: u64,

@@ -99,7 +99,7 @@ impl DrrBegin {
 }
 
 field_struct! {
-    /// An object: what follows is about it until the next.
+    /// An object: the following records are about it until the next.
     #[doc(alias = "drr_object")]
     DrrObject, 56 bytes {
         /// Its number.
@@ -338,7 +338,7 @@ field_struct! {
 
 macro_rules! drr_body {
     ($($variant:ident($ty:ty) = $num:literal $text:literal,)*) => {
-        /// What a record says.
+        /// The content of a record.
         #[doc(alias = "dmu_replay_record")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[expect(missing_docs, reason = "each names its structure")]

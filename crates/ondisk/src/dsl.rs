@@ -6,7 +6,7 @@ use crate::words::word_struct;
 use crate::{Blkptr, Bookmark, Malformed};
 
 word_struct! {
-    /// A DSL directory: what a dataset shares with its snapshots and children (space, properties).
+    /// A DSL directory: the state that a dataset shares with its snapshots and children (space, properties).
     #[doc(alias = "dsl_dir_phys_t")]
     DslDir = "dsl dir", 256 bytes {
         /// Unused.

@@ -15,7 +15,7 @@ use crate::{Blkptr, Cursor, Dnode, Malformed};
 /// Bytes of the three generations.
 pub const OBJSET_SIZES: [usize; 3] = [1024, 2048, 4096];
 
-/// What an object set is. Source: `dmu_objset_type_t`, fs/zfs.h.
+/// Type of an object set. Source: `dmu_objset_type_t`, fs/zfs.h.
 #[doc(alias = "dmu_objset_type_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u64)]
@@ -139,7 +139,7 @@ pub struct Objset {
     pub objset_type: ObjsetType,
     /// Flags.
     pub flags: ObjsetFlags,
-    /// MAC over what a raw send carries.
+    /// MAC over the parts that a raw send carries.
     pub portable_mac: [u8; 32],
     /// MAC over the rest.
     pub local_mac: [u8; 32],

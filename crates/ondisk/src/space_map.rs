@@ -49,7 +49,7 @@ pub struct SpaceMapEntry {
 /// A debug entry, for dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceMapDebug {
-    /// 0: what follows are allocations; 1: frees.
+    /// 0: the following entries are allocations; 1: frees.
     pub action: u8,
     /// Sync pass.
     pub sync_pass: u64,
@@ -57,7 +57,7 @@ pub struct SpaceMapDebug {
     pub txg: u64,
 }
 
-/// What [`SpaceMapDecoder::raw`] finds.
+/// Items of [`SpaceMapDecoder::raw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpaceMapItem {
     /// A debug entry.

@@ -144,9 +144,9 @@ impl Uberblock {
         self.mmp_config & 7
     }
 
-    /// Says that its writer checks for other hosts: it writes every `interval_ms`, this is write `seq` within the
-    /// second, and it gives up after `fail_intervals` missed writes. `delay_ns` is the time since its last write.
-    /// Values that don't fit are cut to the largest that does.
+    /// Records that the writer uses multihost protection: it writes every `interval_ms`, this is write `seq`
+    /// within the second, and it gives up after `fail_intervals` missed writes. `delay_ns` is the time since
+    /// its last write. Values that don't fit are cut to the largest that does.
     #[doc(alias("MMP_INTERVAL_SET", "MMP_SEQ_SET", "MMP_FAIL_INT_SET"))]
     pub fn set_mmp(&mut self, delay_ns: u64, interval_ms: u64, seq: u16, fail_intervals: u64) {
         self.mmp_magic = MMP_MAGIC;

@@ -1,8 +1,8 @@
 //! Structures made of 64-bit words only: most of the DSL, and everything kept in a ZAP as an array.
 //!
-//! Such a structure is declared once, field by field; the macro gives decoding from bytes and from
-//! words, encoding, and the list of fields for dumps. A structure that grew over time names the
-//! least it may have: missing words read as zero. Any words are valid, so there is no raw twin.
+//! Such a structure is declared once, field by field; the macro generates decoding from bytes and from words,
+//! encoding, and the list of fields for dumps. A structure that grew over time names its minimum size:
+//! missing words read as zero. Any words are valid, so there is no raw twin.
 
 use crate::{Blkptr, Malformed};
 

@@ -1,8 +1,8 @@
 //! Znodes of ZPL versions 1 to 4: the fixed structure in a file's bonus buffer, before system
 //! attributes replaced it.
 //!
-//! What follows its 264 bytes in the bonus buffer is a symbolic link's target, if it fits, or the
-//! 32 bytes of an anti-virus scan stamp. Source: `znode_phys_t`, zfs_sa.h, OpenZFS 2.3.
+//! Its 264 bytes in the bonus buffer are followed by a symbolic link's target, if it fits, or the 32 bytes of
+//! an anti-virus scan stamp. Source: `znode_phys_t`, zfs_sa.h, OpenZFS 2.3.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -43,7 +43,7 @@ impl ZnodePhys {
     #[doc(alias = "ZFS_OLD_ZNODE_PHYS_SIZE")]
     pub const SIZE: usize = 264;
 
-    /// The znode at the start of a bonus buffer, and what follows it.
+    /// Returns the znode at the start of a bonus buffer, and the rest of the buffer.
     pub fn from_bonus(bonus: &[u8]) -> Result<(&Self, &[u8]), Malformed> {
         Self::ref_from_prefix(bonus).map_err(|_| Malformed::short("znode", bonus.len(), Self::SIZE))
     }

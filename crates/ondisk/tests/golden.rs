@@ -1,4 +1,4 @@
-//! Blocks that OpenZFS wrote, decoded; the expected values are what zdb 2.3.2 prints of them.
+//! Blocks that OpenZFS wrote, decoded; the expected values are those printed by zdb 2.3.2.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use ondisk::drr::{Drr, DrrBody, stream_feature};
@@ -224,7 +224,8 @@ fn a_leaf_swapped_twice_is_itself() {
     let mut swapped = raw.clone();
     byteswap::words(&mut swapped[..8], byteswap::Words::U64);
     let head: [u8; 8] = swapped[..8].try_into().unwrap();
-    // What a big-endian machine would have written: swap all but the mark, which tells the kind.
+    // The form that a big-endian machine would have written: swap all but the mark, which identifies the
+    // kind.
     swapped = raw.clone();
     swapped[..8].copy_from_slice(&head);
     byteswap::zap(&mut swapped);

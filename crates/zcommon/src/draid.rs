@@ -32,7 +32,7 @@ pub const MAX_PARITY: u64 = 3;
 #[doc(alias = "VDEV_DRAID_SEED")]
 const GENERATOR_SEED: u64 = 0xd_7a1d_5eed;
 
-/// What defines one permutation map.
+/// Parameters of one permutation map.
 #[doc(alias = "draid_map_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapInfo {

@@ -1,9 +1,9 @@
-//! Feature flags: what a pool of version 5000 may contain.
+//! Feature flags: the optional parts of a pool of version 5000.
 //!
-//! The MOS keeps three ZAPs by feature guid: `features_for_read` and `features_for_write` say how often each is in use
-//! (0: enabled, more: active), `feature_descriptions` what it is. A program that doesn't know an active feature of the
-//! first kind must not open the pool; of the second kind it may open it read-only. Labels repeat the active features
-//! that are needed to find the MOS.
+//! The MOS keeps three ZAPs by feature guid: `features_for_read` and `features_for_write` count the uses of
+//! each (0: enabled, more: active), `feature_descriptions` has their descriptions. A program that doesn't
+//! know an active feature of the first kind must not open the pool; of the second kind it may open it
+//! read-only. Labels repeat the active features that are needed to find the MOS.
 
 mod compatibility;
 mod table;
@@ -51,7 +51,7 @@ impl FeatureFlags {
     }
 }
 
-/// What a dataset's ZAP holds under the feature's guid.
+/// Type of the entry under the feature's guid in a dataset's ZAP.
 #[doc(alias = "zfeature_type_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureType {
@@ -71,15 +71,15 @@ pub struct FeatureInfo {
     pub name: &'static str,
     /// Name in the MOS and in labels, unique in the world.
     pub guid: &'static str,
-    /// What OpenZFS says about it in `zpool upgrade -v` and stores in the MOS.
+    /// OpenZFS' description in `zpool upgrade -v` and in the MOS.
     pub description: &'static str,
-    /// What its use means.
+    /// Flags of the feature.
     pub flags: FeatureFlags,
-    /// What a dataset's ZAP holds about it.
+    /// Type of its entry in a dataset's ZAP.
     pub data_type: FeatureType,
     /// Features that must be enabled before it.
     pub depends: &'static [Feature],
-    /// What a reader meets where it is active.
+    /// Effect on readers where it is active.
     pub reading: &'static str,
 }
 
@@ -120,7 +120,7 @@ pub fn by_upgrade() -> Vec<Feature> {
     FEATURES.iter().copied().filter(is_enabled).collect()
 }
 
-/// What OpenZFS 2.3 enables on a new pool.
+/// Features that OpenZFS 2.3 enables on a new pool.
 pub fn of_openzfs_2_3() -> Vec<Feature> {
     FEATURES.iter().copied().filter(|feature| !SINCE_2_4.contains(feature)).collect()
 }
@@ -155,7 +155,7 @@ macro_rules! features {
         }
 
         impl Feature {
-            /// What there is to know about the feature.
+            /// Facts about the feature.
             pub const fn info(self) -> &'static $crate::features::FeatureInfo {
                 match self {
                     $(Self::$variant => const { &$crate::features::FeatureInfo {
@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn flags_agree_with_each_other() {
         for info in infos() {
-            // What the MOS needs can't be ignored by a reader; what datasets count needs a dataset that is a ZAP.
+            // A reader can't ignore a feature that the MOS needs; a feature counted per dataset needs
+            // datasets that are ZAPs.
             assert!(
                 !(info.read_only_compatible() && info.flags.contains(FeatureFlags::MOS)),
                 "{}",

@@ -1,4 +1,4 @@
-//! What the engine and the commands both have to know about ZFS: one table for each enumeration, no I/O.
+//! Facts about ZFS shared by the engine and the commands: one table for each enumeration, no I/O.
 //!
 //! | module | holds |
 //! |---|---|

@@ -4,8 +4,8 @@
 //! ```text
 //! POOL[/COMPONENT…][@SNAPSHOT|#BOOKMARK]
 //! ```
-//! A component has letters, digits and ``-_.: `` (a space too). The rules for what exists already are wider than those
-//! for names to be created: `%` marks a temporary dataset, and may be read but not made.
+//! A component has letters, digits and ``-_.: `` (a space too). The rules for existing names are wider than
+//! those for new ones: `%` marks a temporary dataset, and may be read but not created.
 
 mod parsed;
 
@@ -126,7 +126,7 @@ pub fn check_entity(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// As [`check_component`], but for what may exist already.
+/// As [`check_component`], but for existing names.
 fn check_entity_component(component: &str) -> Result<(), NameError> {
     match component {
         "" => return Err(NameError::EmptyComponent),
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use NameError::*;
 
-    /// What `entity_namecheck` and `pool_namecheck` of libzpool 2.3.2 answer.
+    /// Answers are those of libzpool 2.3.2's `entity_namecheck` and `pool_namecheck`.
     #[test]
     fn answers_are_those_of_libzpool() {
         type Answer = Result<(), NameError>;

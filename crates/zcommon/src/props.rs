@@ -100,7 +100,7 @@ impl DatasetTypes {
 #[doc(alias = "zprop_index_t")]
 pub type IndexRow = (&'static str, u64);
 
-/// What there is to know about a property.
+/// Facts about a property.
 #[doc(alias = "zprop_desc_t")]
 #[derive(Clone, Copy, Debug)]
 pub struct PropInfo {
@@ -267,7 +267,7 @@ macro_rules! properties {
             /// Every property, in the order in which `get all` prints.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// What there is to know about the property.
+            /// Facts about the property.
             pub const fn info(self) -> &'static $crate::props::PropInfo {
                 match self {
                     $(Self::$variant => const { &$info },)*

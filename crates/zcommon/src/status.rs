@@ -1,6 +1,6 @@
 //! The health of a pool and its texts: the `status:` and `action:` of `zpool status` and
 //! `zpool import`, and the message ids behind `see:`. Scripts read these words, so they are OpenZFS's to the byte
-//! (2.3.2; the tests hold them to what its `zpool` printed).
+//! (2.3.2; the tests compare them with the output of its `zpool`).
 //!
 //! A text's line breaks are `\n`; the commands print `\n\t` there, see [`wrap`].
 

@@ -164,7 +164,7 @@ fn float_len(text: &str) -> usize {
     }
 }
 
-/// What a unit multiplies by, as a power of two: none, `B`, or `K` to `Z`, the latter with `B` or `iB` if one likes.
+/// The factor of a unit, as a power of two: none, `B`, or `K` to `Z`, the latter optionally with `B` or `iB`.
 fn unit_shift(unit: &str) -> Result<u32, NumberError> {
     let upper = unit.to_ascii_uppercase();
     let mut chars = upper.chars();

@@ -193,7 +193,7 @@ numbered! {
 }
 
 numbered! {
-    /// What a pool was when its labels were last written.
+    /// State of a pool when its labels were last written.
     #[doc(alias = "pool_state_t")]
     PoolState {
         /// In use.
@@ -362,7 +362,8 @@ mod tests {
         assert_eq!(draid_spare_name(1, 0, 0), "draid1-0-0");
     }
 
-    /// What `zpool import` and `zpool status` of OpenZFS 2.3.2 printed behind a leaf in state `CantOpen` with each aux.
+    /// The texts that `zpool import` and `zpool status` of OpenZFS 2.3.2 printed behind a leaf in state
+    /// `CantOpen` with each aux.
     #[test]
     fn aux_texts_are_zpools() {
         const BAD: &str = "corrupted data";

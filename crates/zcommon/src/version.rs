@@ -1,4 +1,4 @@
-//! Versions of pools (SPA) and file systems (ZPL), and what each brought.
+//! Versions of pools (SPA) and file systems (ZPL), and their changes.
 
 /// A version and its additions, in the words of `zpool upgrade -v` and `zfs upgrade -v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::{Blkptr, DVAS_PER_BP, Dva, EMBEDDED_PAYLOAD_SIZE};
 use crate::{ChecksumType, CompressType, EmbeddedType, MIN_BLOCK_SHIFT, ObjectType};
 
-/// What the property word of a stored block says.
+/// The fields of a stored block's property word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Logical bytes: a multiple of 512.
@@ -70,7 +70,8 @@ impl Blkptr {
         bp
     }
 
-    /// A block that lies in its pointer: `stored` is what `compress` made of `lsize` bytes, 112 bytes at most.
+    /// A block embedded in its pointer: `stored` is the result of compressing `lsize` bytes with `compress`,
+    /// at most 112 bytes.
     #[doc(alias = "encode_embedded_bp_compressed")]
     pub fn embedded(
         stored: &[u8],

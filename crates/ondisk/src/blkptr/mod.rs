@@ -70,7 +70,7 @@ const _: () = assert!(std::mem::offset_of!(BlkptrPhys, prop) == 48);
 const _: () = assert!(std::mem::offset_of!(BlkptrPhys, birth) == 72);
 const _: () = assert!(std::mem::offset_of!(BlkptrPhys, cksum) == 96);
 
-/// What an embedded pointer's payload is.
+/// Type of an embedded pointer's payload.
 #[doc(alias = "bp_embedded_type")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EmbeddedType {
@@ -193,7 +193,7 @@ impl Blkptr {
         self.prop_bits(25, 7) + 1
     }
 
-    /// What the payload is; `None` when not embedded or unknown.
+    /// Type of the payload; `None` when not embedded or unknown.
     pub fn embedded_type(&self) -> Option<EmbeddedType> {
         match (self.is_embedded(), self.prop_bits(40, 8)) {
             (true, 0) => Some(EmbeddedType::Data),
@@ -238,7 +238,7 @@ impl Blkptr {
         ChecksumType::from_raw(self.checksum_raw())
     }
 
-    /// What the block holds (at level 0) or leads to.
+    /// Type of the block's content (at level 0), or of the content below it.
     pub fn object_type(&self) -> ObjectType {
         ObjectType(self.prop_bits(48, 8) as u8)
     }

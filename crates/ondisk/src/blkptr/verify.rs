@@ -3,7 +3,7 @@
 use super::{Dva, EMBEDDED_PAYLOAD_SIZE};
 use crate::{Blkptr, MAX_BLOCK_SIZE, Malformed};
 
-/// What [`Blkptr::verify`] may assume of the pool.
+/// Facts of the pool that [`Blkptr::verify`] checks against.
 #[derive(Clone, Copy, Debug)]
 pub struct BlkptrLimits<'a> {
     /// Largest block the pool may hold, in bytes.

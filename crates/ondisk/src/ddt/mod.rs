@@ -120,8 +120,8 @@ impl DdtPhys {
         self.dva_words.iter().take(usable).map(|&[w0, w1]| Dva::from_words(w0, w1)).filter(|d| d.is_valid())
     }
 
-    /// The block pointer that zdb and scrub use for an entry. Encrypted blocks lack what only a real
-    /// pointer knows (IV2, MAC), so they can be checked but not decrypted.
+    /// The block pointer that zdb and scrub use for an entry. Encrypted blocks lack the fields that only a
+    /// real pointer has (IV2, MAC), so they can be checked but not decrypted.
     #[doc(alias = "ddt_bp_create")]
     pub fn blkptr(&self, key: &DdtKey, checksum: ChecksumType) -> Blkptr {
         let [c0, c1, c2, c3] = key.cksum;

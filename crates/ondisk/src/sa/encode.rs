@@ -41,7 +41,7 @@ pub struct SaSplit {
     pub spill_len: usize,
 }
 
-/// What counting the attributes of one buffer gave.
+/// Sizes of the attributes of one buffer.
 struct Sizes {
     header: usize,
     total: usize,

@@ -127,7 +127,7 @@ impl FatHeader {
         Some((blk, ((index & ((1 << per_block) - 1)) * 8) as usize))
     }
 
-    /// Writes the header to the front of block 0; what follows (an embedded table) is left alone.
+    /// Writes the header to the front of block 0; the following part (an embedded table) is left alone.
     pub fn write_to(&self, block: &mut [u8]) {
         let PtrTable { blk, numblks, shift, nextblk, blks_copied } = self.ptrtbl;
         let words = [BLOCK_HEADER, FAT_MAGIC, blk, numblks, shift.into(), nextblk, blks_copied, self.freeblk];

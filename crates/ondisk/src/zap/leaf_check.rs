@@ -1,4 +1,4 @@
-//! Whether everything in a leaf is accounted for: what a writer promises and a reader need not insist on.
+//! Checks that everything in a leaf is accounted for: writers guarantee it, readers need not require it.
 
 use super::leaf::{ARRAY_BYTES, ArrayPhys, CHAIN_END, CHUNK_ARRAY, CHUNK_FREE, Leaf, LeafEntry};
 use super::leaf_mut::LEAF_CDSORTED;

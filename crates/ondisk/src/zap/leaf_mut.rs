@@ -263,8 +263,8 @@ impl<'a> LeafMut<'a> {
         u32::try_from(taken).map_err(|_| bad("too many entries of one hash"))
     }
 
-    /// Visits the chain of `hash` with the slot or chunk that points to each entry, until `stop` says true;
-    /// gives the place that points to the last one visited, or to the chain's end.
+    /// Visits the chain of `hash` with the slot or chunk that points to each entry, until `stop` returns
+    /// true; returns the place that points to the last one visited, or to the chain's end.
     fn walk(
         &self,
         hash: u64,
@@ -292,7 +292,7 @@ impl<'a> LeafMut<'a> {
         usize::try_from(hash >> shift).unwrap_or(0) & self.hash.len().saturating_sub(1)
     }
 
-    /// What points to the place after `before`: a chain's head, or an entry.
+    /// The field that points to the place after `before`: a chain's head, or an entry's link.
     fn pointer(&mut self, before: Option<u16>, hash: u64) -> Result<&mut U16, Malformed> {
         match before {
             Some(chunk) => Ok(&mut self.entry_mut(chunk)?.next),
@@ -406,7 +406,7 @@ impl<'a> LeafMut<'a> {
         self.chain(&pieces)
     }
 
-    /// Writes array pieces into their chunks, each pointing to the next; gives the first.
+    /// Writes array pieces into their chunks, each pointing to the next; returns the first.
     fn chain(&mut self, pieces: &[(u16, [u8; ARRAY_BYTES])]) -> Result<u16, Malformed> {
         let mut next = CHAIN_END;
         for (chunk, bytes) in pieces.iter().rev() {

@@ -98,8 +98,8 @@ impl<'a> MicroZap<'a> {
         })
     }
 
-    /// Entries with their hashes in the order of OpenZFS's cursors (hash, then cd). `normalize`
-    /// gives the bytes to hash; pass them through when [`Self::normflags`] is 0.
+    /// Entries with their hashes in the order of OpenZFS's cursors (hash, then cd). `normalize` returns the
+    /// bytes to hash; pass them through when [`Self::normflags`] is 0.
     pub fn sorted<N: AsRef<[u8]>>(&self, normalize: impl Fn(&'a [u8]) -> N) -> Vec<(u64, MicroEntry<'a>)> {
         let salt = self.salt();
         let mut all: Vec<_> = self

@@ -33,7 +33,7 @@ pub const FAT_MAGIC: u64 = 0x2_F52A_B2AB;
 /// Magic number in a leaf's header.
 pub const LEAF_MAGIC: u32 = 0x2AB_1EAF;
 
-/// What a ZAP block is, by its first word. Pointer-table blocks carry no mark.
+/// Kind of a ZAP block, by its first word. Pointer-table blocks carry no mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BlockKind {
     /// A whole micro ZAP.

@@ -145,7 +145,7 @@ pub struct Setattr<'a> {
     pub lr: LrSetattr,
     /// Optional attributes, when the mask of Linux says so.
     pub attr: Option<LrAttr>,
-    /// What follows: domains of new owner and group.
+    /// The rest: domains of new owner and group.
     pub rest: &'a [u8],
 }
 
@@ -189,7 +189,7 @@ pub enum LogRecord<'a> {
     AclV0(AclV0Record<'a>),
     Acl(AclRecord<'a>),
     CloneRange(CloneRange),
-    /// A type that OpenZFS 2.4 doesn't know; what follows the common head.
+    /// A type that OpenZFS 2.4 doesn't know; the bytes after the common head.
     Unknown(&'a [u8]),
 }
 
@@ -197,7 +197,7 @@ pub enum LogRecord<'a> {
 const ATTR_XVATTR: u64 = 1 << 31;
 
 impl<'a> LogRecord<'a> {
-    /// Decodes what follows the common head.
+    /// Decodes the part after the common head.
     pub fn decode(txtype: TxType, body: &'a [u8], endian: Endian) -> Result<Self, Malformed> {
         use TxType as T;
         let at = &mut Cursor::with_endian("log record", body, endian);

@@ -49,7 +49,7 @@ pub enum DraidNameError {
     /// Not of the form `draid[P][:Dd][:Cc][:Ss]`.
     #[error("'{0}' is not of the form draid[PARITY][:DATAd][:CHILDRENc][:SPARESs]")]
     Form(String),
-    /// A number is outside what OpenZFS allows.
+    /// A number is outside the range that OpenZFS allows.
     #[error("{what} of '{name}' must be between {min} and {max}")]
     Range {
         /// The name.

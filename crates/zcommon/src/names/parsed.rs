@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{NameError, check_entity};
 
-/// What a name has behind its dataset.
+/// The part of a name behind its dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NamePart<'a> {
     /// Nothing: the dataset itself.

@@ -1,8 +1,8 @@
-//! What a word on the command line or in the on-disk property ZAP may name besides a native property.
+//! Names of non-native properties, on the command line or in the on-disk property ZAP.
 
 use super::ZfsProp;
 
-/// What a property name names.
+/// The kinds of property names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropName {
     /// A native property.
@@ -54,7 +54,7 @@ macro_rules! user_quotas {
             /// All of them, in OpenZFS's order.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// What the property's name starts with.
+            /// Prefix of the property's name.
             pub const fn prefix(self) -> &'static str {
                 match self {
                     $(Self::$variant => $prefix,)*

@@ -48,14 +48,14 @@ pub fn import_status(status: PoolStatus) -> Option<&'static str> {
     })
 }
 
-/// What the words about importing depend on besides the matter itself.
+/// Inputs of the texts about importing besides the status itself.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportFacts<'a> {
     /// State of the root vdev.
     pub state: VdevState,
     /// Why it is in that state.
     pub aux: VdevAux,
-    /// What the labels say the pool was.
+    /// State of the pool in the labels.
     pub pool_state: PoolState,
     /// The host that has the pool, where multihost found it active: name and id.
     pub active_host: Option<(&'a str, u64)>,

@@ -4,7 +4,8 @@ use super::PoolStatus::*;
 use super::*;
 use crate::vdev::{PoolState, VdevAux, VdevState};
 
-/// What `zpool` of OpenZFS 2.3.2 printed for a three-way mirror in each of these conditions, by our names for them.
+/// Output of OpenZFS 2.3.2's `zpool` for a three-way mirror in each of these conditions, by our names for
+/// them.
 const STATUS: &str = include_str!("../../tests/data/zpool-status.txt");
 const IMPORT: &str = include_str!("../../tests/data/zpool-import.txt");
 
