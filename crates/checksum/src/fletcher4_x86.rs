@@ -1,6 +1,6 @@
 //! Fletcher-4 on x86-64: every lane of a vector sums each L-th word, and the lanes are put together at the end.
 //!
-//! A lane is 64 bits wide, as the sums are. A load of words gives two vectors of lanes: the even words
+//! A lane is 64 bits wide, as the sums are. A load of words becomes two vectors of lanes: the even words
 //! (upper half masked out) and the odd ones (shifted down), which keeps two independent chains busy.
 //!
 //! Why lanes can be put together: a word that r - 1 words follow counts r times in b, r(r+1)/2 times in c and

@@ -1,11 +1,11 @@
 //! ZFS's block checksums, as pure functions from bytes to the four 64-bit words of `zio_cksum_t`.
 //!
 //! Word order. A checksum is four *numbers*; a block pointer stores them in the byte order of the
-//! host that wrote it. Whoever decodes the block pointer turns them into numbers first, so what is
-//! compared here never depends on the machine that we run on. `byteswap` says that the *block* was
-//! written by a big-endian host: the Fletcher sums then read their input as big-endian integers,
-//! and the cryptographic digests are cut into big-endian words. SHA-256 is the exception: its words
-//! are big-endian in pools of either order.
+//! host that wrote it. The decoder of the block pointer turns them into numbers first, so comparisons here
+//! never depend on the byte order of this machine. `byteswap` says that the *block* was written by a
+//! big-endian host: the Fletcher sums then read their input as big-endian integers, and the cryptographic
+//! digests are cut into big-endian words. SHA-256 is the exception: its words are big-endian in pools of
+//! either order.
 //!
 //! Salt. Skein, Edon-R and BLAKE3 are keyed with the pool's 32-byte salt
 //! (`org.illumos:checksum_salt` in the MOS directory). [`Salted`] does the keying once per pool.

@@ -1,7 +1,7 @@
 //! Checksums against OpenZFS: its own functions, and blocks that its kernel module wrote.
 //!
-//! - `libzpool.txt`: what libzpool 2.3.2's `abd_checksum_*` gave (suffix `_bs`: the byteswap variant) for the
-//!   bytes of [`pseudo_random`], by length; under each `salt` line, 0 is all zeros, 1 is `i * 7 + 1`.
+//! - `libzpool.txt`: the results of libzpool 2.3.2's `abd_checksum_*` (suffix `_bs`: the byteswap variant)
+//!   for the bytes of [`pseudo_random`], by length; under each `salt` line, 0 is all zeros, 1 is `i * 7 + 1`.
 //! - `golden.txt`: blocks of the golden pool `checksums`, one for each dataset, with the checksum that
 //!   zdb shows in the block pointer pointing at it. The salt is that pool's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]

@@ -1,6 +1,6 @@
 //! gzip, which in ZFS means a zlib stream.
 //!
-//! Differs from OpenZFS: another deflate encoder, so the same level gives other (valid) bytes.
+//! Differs from OpenZFS: another deflate encoder, so the same level produces other (valid) bytes.
 
 use std::cell::RefCell;
 

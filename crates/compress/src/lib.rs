@@ -1,8 +1,8 @@
 //! ZFS's block compression: pure functions between a logical and a physical block, framing included.
 //!
 //! A compressed block is padded with zeros to whole sectors, so every decoder here accepts bytes past
-//! the end of its stream. The logical size is known from the block pointer: a stream that gives more
-//! or less than that is damaged.
+//! the end of its stream. The logical size is known from the block pointer: a stream that decodes to more or
+//! less than that is damaged.
 //!
 //! | algorithm | stream |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | [`zstd`](Algorithm::Zstd) | an 8-byte header ([`zstd::Header`]), then one frame without its magic number |
 //!
 //! Decoder contexts are kept per thread and reused. Input may be hostile: nothing here panics, writes
-//! outside `dst`, or allocates by what the input says.
+//! outside `dst`, or allocates by sizes from the input.
 //!
 //! Format source: `zio_compress.c`, `lzjb.c`, `zle.c`, `lz4_zfs.c`, `zfs_zstd.c`, OpenZFS 2.3.
 
@@ -80,8 +80,8 @@ pub fn decompress(alg: Algorithm, src: &[u8], dst: &mut [u8]) -> Result<(), Deco
 /// The compressed form of `src`, or `None` when that needs more than `dst_capacity` bytes.
 ///
 /// `level`: 0 and 255 mean the algorithm's default; 1 to 9 for gzip; [`zstd::Level`]'s numbers for
-/// zstd; the others have no levels. A level that doesn't exist gives `None`.
-/// The result isn't padded. Callers that want ZFS's rule pass seven eighths of the logical size.
+/// zstd; the others have no levels. A level that doesn't exist returns `None`. The result isn't padded.
+/// Callers that want ZFS's rule pass seven eighths of the logical size.
 pub fn compress(alg: Algorithm, level: u8, src: &[u8], dst_capacity: usize) -> Option<Vec<u8>> {
     match alg {
         Algorithm::Off => (src.len() <= dst_capacity).then(|| src.to_vec()),

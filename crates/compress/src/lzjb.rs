@@ -75,7 +75,7 @@ fn copy_match(dst: &mut [u8], at: usize, distance: usize, len: usize) -> Option<
     Some(len)
 }
 
-/// Gives the bytes that OpenZFS gives for a block that starts on a kilobyte.
+/// Returns the bytes that OpenZFS produces for a block that starts on a kilobyte.
 pub(crate) fn compress(src: &[u8], capacity: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(capacity);
     let mut table = [0u16; TABLE];
@@ -110,7 +110,7 @@ pub(crate) fn compress(src: &[u8], capacity: usize) -> Option<Vec<u8>> {
 
 /// The match that the table remembers for the three bytes at `at`, as distance and length; notes `at`.
 ///
-/// Positions wrap at 64 Ki and distances at 1 Ki: what the table says is a guess, the bytes decide.
+/// Positions wrap at 64 Ki and distances at 1 Ki: the table's entry is a guess, the bytes decide.
 #[inline]
 fn find_match(src: &[u8], at: usize, table: &mut [u16; TABLE]) -> Option<(usize, usize)> {
     let ahead = src.get(at..)?.first_chunk::<MATCH_MAX>()?;

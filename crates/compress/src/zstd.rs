@@ -6,7 +6,7 @@
 //! neither version nor level. The frame has no magic number, content size or checksum.
 //!
 //! Differs from OpenZFS: a level that it doesn't know isn't an error (the block's checksum has been
-//! verified already); the encoder is newer than 1.4.5, so the same level gives other (valid) bytes.
+//! verified already); the encoder is newer than 1.4.5, so the same level produces other (valid) bytes.
 
 use std::cell::RefCell;
 
@@ -96,7 +96,7 @@ impl Level {
         self.0
     }
 
-    /// What the encoder calls it: negative for the fast ones.
+    /// The encoder's number of the level: negative for the fast ones.
     pub fn for_encoder(self) -> i32 {
         let fast = self.0.checked_sub(FAST_BASE + 1).and_then(|nth| FAST.get(usize::from(nth)));
         fast.map_or(i32::from(self.0), |figure| -figure)

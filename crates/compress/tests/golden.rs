@@ -2,7 +2,7 @@
 //!
 //! `data/NAME.N.bin` are blocks of the golden pool `compress` (dataset `compression-NAME`), padding and all;
 //! `zstd-ppc64_fbsd.bin` is one of the OpenZFS test suite's pool `testpool_zstd`, whose header a big-endian
-//! host wrote. `golden.txt` has the logical size and the SHA-256 of what libzpool 2.3.2 makes of each.
+//! host wrote. `golden.txt` has the logical size and the SHA-256 of each as libzpool 2.3.2 decompresses it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 

@@ -72,7 +72,7 @@ impl Aead {
         }
     }
 
-    /// Decrypts in place. When the MAC doesn't match, what `buf` holds is undefined (never plaintext).
+    /// Decrypts in place. When the MAC doesn't match, the content of `buf` is undefined (never plaintext).
     pub(crate) fn open(&self, iv: &Iv, aad: &[u8], buf: &mut [u8], mac: &Mac) -> Result<()> {
         match self {
             Self::Ring(key) => {

@@ -133,7 +133,7 @@ mod tests {
         block[184] = 9; // TX_WRITE
         block[192] = 200;
         block[216..384].fill(5);
-        block[4000] = 1; // beyond what is used
+        block[4000] = 1; // beyond the used part
         let plain = block.clone();
         let key = key(Suite::Aes128Ccm);
         key.encrypt(BlockKind::Zil, ByteOrder::Little, &[1; 8], &[2; 12], &mut block).unwrap();

@@ -20,7 +20,7 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The byte order that bit 63 of `blk_prop` gives.
+    /// The byte order in bit 63 of `blk_prop`.
     #[doc(alias = "BP_GET_BYTEORDER")]
     pub fn of_prop(blk_prop: u64) -> Self {
         if blk_prop >> 63 == 1 { Self::Little } else { Self::Big }
@@ -43,7 +43,7 @@ impl ByteOrder {
     }
 }
 
-/// What decrypting one block needs besides the key.
+/// Parameters for decrypting one block besides the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockParams {
     /// Chooses the block key.

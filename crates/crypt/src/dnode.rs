@@ -29,7 +29,7 @@ const FLAG_SPILL: u8 = 1 << 2;
 #[doc(alias = "DNODE_CRYPT_PORTABLE_FLAGS_MASK")]
 const PORTABLE_FLAGS: u8 = FLAG_SPILL;
 
-/// One dnode, with the places that its own header gives.
+/// One dnode, with the offsets from its own header.
 struct Dnode<'a> {
     bytes: &'a [u8],
     object_type: u8,
@@ -37,7 +37,7 @@ struct Dnode<'a> {
     has_bonus: bool,
     /// Within `bytes`.
     bonus: Range<usize>,
-    /// The spill pointer is what follows the bonus.
+    /// A spill pointer follows the bonus.
     has_spill: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong with keys and protected blocks.
+//! Errors of keys and protected blocks.
 
 use thiserror::Error;
 
@@ -74,7 +74,7 @@ pub enum Error {
     /// More PBKDF2 iterations than are run.
     #[error("pbkdf2iters is {iters}, and at most {most} are run: the key would take too long to derive")]
     TooManyPbkdf2Iters {
-        /// What the dataset asks for.
+        /// The dataset's number of iterations.
         iters: u64,
         /// [`crate::MAX_PBKDF2_ITERS`].
         most: u64,

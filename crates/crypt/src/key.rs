@@ -52,13 +52,13 @@ impl WrappedKey {
     }
 }
 
-/// A wrapping key is always 256 bits, so the suite gives only the mode.
+/// A wrapping key is always 256 bits, so the suite determines only the mode.
 fn wrap_cipher(suite: Suite, wrapping: &WrappingKey) -> Result<Aead> {
     const { assert!(WRAPPING_KEY_LEN == 32) };
     Aead::new(suite.mode(), wrapping.bytes())
 }
 
-/// What the wrapping authenticates: the guid, since version 1 also suite and version; little-endian.
+/// Data authenticated by the wrapping: the guid, since version 1 also suite and version; little-endian.
 fn wrap_aad(suite: Suite, guid: u64, version: u64) -> Result<Vec<u8>> {
     let words = [guid, suite.id(), version];
     let used = match version {

@@ -11,8 +11,8 @@ use crate::key::DatasetKey;
 use crate::suite::CURRENT_VERSION;
 
 impl DatasetKey {
-    /// The MAC of a block of an authenticated type: HMAC-SHA512, cut to 16 bytes. `block` is what lies
-    /// on disk: physical size, still compressed, not byte-swapped.
+    /// The MAC of a block of an authenticated type: HMAC-SHA512, cut to 16 bytes. `block` is the on-disk
+    /// form: physical size, still compressed, not byte-swapped.
     #[doc(alias = "spa_do_crypt_mac_abd")]
     pub fn authenticated_mac(&self, block: &[u8]) -> Mac {
         self.hmac_parts([block]).first_chunk().copied().unwrap_or_default()

@@ -51,7 +51,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// What `encryption=on` means.
+    /// The suite of `encryption=on`.
     #[doc(alias = "ZIO_CRYPT_ON_VALUE")]
     pub const ON: Self = Self::Aes256Gcm;
     /// Every suite, in the order of their numbers.

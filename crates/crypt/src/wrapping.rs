@@ -1,4 +1,4 @@
-//! From what the user types or keeps in a file to the 32-byte wrapping key (libzfs_crypto.c).
+//! Converts the user's input, typed or from a file, into the 32-byte wrapping key (libzfs_crypto.c).
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub const MIN_PBKDF2_ITERS: u64 = 100_000;
 /// hands the count to OpenSSL as an `int`).
 pub const MAX_PBKDF2_ITERS: u64 = 100_000_000;
 
-/// How the user gives the key: the `keyformat` property (`zfs_keyformat_t`, fs/zfs.h).
+/// Form of the user's key: the `keyformat` property (`zfs_keyformat_t`, fs/zfs.h).
 #[doc(alias = "zfs_keyformat_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u64)]
@@ -120,8 +120,8 @@ impl WrappingKey {
         Ok(key)
     }
 
-    /// PBKDF2-HMAC-SHA1 of the passphrase. As in libzfs the length rule counts all bytes, but a NUL
-    /// ends what is hashed.
+    /// PBKDF2-HMAC-SHA1 of the passphrase. As in libzfs the length rule counts all bytes, but a NUL ends the
+    /// hashed part.
     #[inline(never)]
     pub fn from_passphrase(passphrase: &[u8], pbkdf2: Pbkdf2) -> Result<Self> {
         if passphrase.len() < MIN_PASSPHRASE_LEN {

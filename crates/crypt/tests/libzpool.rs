@@ -1,9 +1,9 @@
 //! Against libzpool 2.3.2's own `zio_crypt_*`, in both byte orders: no real pool with encrypted blocks of
 //! the other order is to be had.
 //!
-//! `tests/data/libzpool.txt` holds what it gave for the blocks that the functions here build (salt 1 to
-//! 8, IV 1 to 12), with the keys of the datasets in [`common`]: pseudo-random bytes, in which only the
-//! fields that say where things are have been made to fit.
+//! `tests/data/libzpool.txt` holds its results for the blocks that the functions here build (salt 1 to 8, IV
+//! 1 to 12), with the keys of the datasets in [`common`]: pseudo-random bytes, in which only the fields that
+//! say where things are have been made to fit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -96,7 +96,7 @@ fn pointers(seed: u64, big: bool) -> Vec<u8> {
     b
 }
 
-/// MAC and hash of the ciphertext; and that decrypting gives the plaintext.
+/// MAC and hash of the ciphertext; and checks that decrypting returns the plaintext.
 fn encrypt(key: &DatasetKey, kind: BlockKind, order: ByteOrder, plain: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut block = plain.to_vec();
     let mac = key.encrypt(kind, order, &SALT, &IV, &mut block).unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use crypt::{DatasetKey, KeyFormat, Pbkdf2, Suite, WrappingKey};
 
-/// What the needles are kept with, so that they are not found themselves.
+/// Mask under which the needles are kept, so that the search does not find them.
 const MASK: u8 = 0xa5;
 
 /// Bytes that no other test has, made so that no copy of them exists before they are asked for.

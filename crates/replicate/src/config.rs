@@ -84,7 +84,7 @@ fn texts(key: &str, value: &Value) -> Result<Vec<String>, String> {
 /// Whether a job may have this name, which becomes part of names of snapshots.
 ///
 /// # Errors
-/// A message that says what may be in a name.
+/// A message with the characters that a name may have.
 pub fn check_name(name: &str) -> Result<(), String> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
     match !name.is_empty() && name.len() <= 64 && name.chars().all(is_fine) {
@@ -96,7 +96,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 /// Parses `when-encrypted`, `always` or `never`.
 ///
 /// # Errors
-/// A message with what is allowed.
+/// A message with the allowed values.
 pub fn raw(word: &str) -> Result<Raw, String> {
     match word {
         "when-encrypted" => Ok(Raw::WhenEncrypted),

@@ -19,7 +19,7 @@ const MAX_ERR: u64 = 64 << 10;
 /// A command that failed, or that could not be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    /// What it said.
+    /// Its message.
     pub text: String,
     /// Whether the user stopped it.
     pub is_stopped: bool,
@@ -96,7 +96,7 @@ impl Host {
     /// Runs `zfs` to its end; returns its output.
     ///
     /// # Errors
-    /// What it wrote to standard error when it failed.
+    /// Its standard error when it failed.
     pub fn run(&self, words: &[&str]) -> Result<String, Failed> {
         let mut command = self.zfs(words);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -133,7 +133,7 @@ impl Host {
     }
 }
 
-/// Collects what a command writes to standard error.
+/// Collects the standard error of a command.
 pub(crate) fn text_of(err: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -146,7 +146,7 @@ pub(crate) fn text_of(err: Option<impl Read + Send + 'static>) -> thread::JoinHa
     })
 }
 
-/// What a failed command said, in one line.
+/// The message of a failed command, in one line.
 pub(crate) fn said(err: &str, words: &[&str]) -> String {
     let lines: Vec<&str> = err.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines.is_empty() {

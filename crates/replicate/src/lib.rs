@@ -64,13 +64,13 @@ pub enum Raw {
 pub struct Job {
     /// Its name: part of the names of its snapshots, bookmarks and holds.
     pub name: String,
-    /// What is copied.
+    /// The source.
     pub source: Place,
     /// Where it is copied to.
     pub target: Place,
     /// Everything below, too.
     pub recursive: bool,
-    /// Datasets below the source that are left out, with what is below them; names relative to the source.
+    /// Datasets below the source that are skipped, with all below them; names relative to the source.
     pub exclude: Vec<String>,
     /// Take a snapshot of the source first.
     pub snapshot: bool,
@@ -122,7 +122,7 @@ impl Job {
         }
     }
 
-    /// What the names of its own snapshots begin with.
+    /// Prefix of the names of its own snapshots.
     pub(crate) fn prefix(&self) -> String {
         format!("aquifer_{}_", self.name)
     }
@@ -133,7 +133,7 @@ impl Job {
     }
 }
 
-/// What a run needs of its process.
+/// Context of a run in its process.
 #[derive(Debug, Clone)]
 pub struct Around {
     /// The program that has a `zfs` command: `aquifer`.

@@ -1,4 +1,4 @@
-//! What a side has: datasets with their snapshots and bookmarks, as one `zfs list` tells.
+//! State of a side: datasets with their snapshots and bookmarks, from one `zfs list`.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(crate) struct Dataset {
     /// The snapshot that it was cloned from, by its whole name.
     pub origin: Option<String>,
     pub is_encrypted: bool,
-    /// What a receive that stopped left.
+    /// Resume token of an interrupted receive.
     pub token: Option<String>,
     /// Bytes written since its newest snapshot.
     pub written: u64,
@@ -69,7 +69,7 @@ impl Tree {
     /// Looks at a side; `None` when there is no such dataset.
     ///
     /// # Errors
-    /// What `zfs list` says.
+    /// The message of `zfs list`.
     pub fn look(host: &Host, root: &str, recursive: bool) -> Result<Option<Self>, Failed> {
         let types = "filesystem,volume,snapshot,bookmark";
         let mut words = vec!["list", "-Hp", "-t", types, "-o", COLUMNS];

@@ -31,7 +31,7 @@ impl Place {
     /// Parses a name as it is given on a command line; `via` is a command that reaches it.
     ///
     /// # Errors
-    /// A message that says what is wrong with the name.
+    /// A message with the fault of the name.
     pub fn parse(word: &str, via: Option<&str>) -> Result<Self, String> {
         let (reach, dataset) = match word.strip_prefix("ssh://") {
             Some(_) if via.is_some() => return Err(format!("'{word}': both an ssh:// name and a command")),

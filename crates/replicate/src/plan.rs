@@ -1,16 +1,16 @@
-//! What has to be sent, from both sides' states alone.
+//! Plans the streams to send, from both sides' states alone.
 //!
 //! Parents come before children, origins before clones. For a dataset the target may have: nothing (a full stream of the
 //! oldest snapshot, or a stream from its origin, then increments), a partial receive (it goes on, and the plan is made
 //! anew), or snapshots, of which the newest common one is the base; when the source lacks the target's newest snapshot, a
-//! bookmark of it serves. What would lose something of the target is a problem, or with `force` a rollback.
+//! bookmark of it serves. A step that would lose data of the target is a problem, or with `force` a rollback.
 
 use std::collections::BTreeSet;
 
 use crate::Job;
 use crate::look::{Dataset, Tree};
 
-/// What an incremental stream builds on.
+/// The base of an incremental stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
     /// A full stream.
@@ -52,7 +52,7 @@ pub(crate) enum Stand {
     Nothing,
 }
 
-/// What is to be done.
+/// The steps to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub steps: Vec<Step>,
@@ -191,7 +191,7 @@ impl One<'_> {
         "it exists at the target without a common snapshot: rename or destroy it there".to_owned()
     }
 
-    /// What the target would lose.
+    /// Describes the data that the target would lose.
     fn lost(&self, common: &Common) -> Option<String> {
         let at = &common.at_target;
         if !common.is_last {
@@ -205,7 +205,7 @@ impl One<'_> {
         match self.job.raw {
             crate::Raw::Always => true,
             crate::Raw::Never => false,
-            // What was received decrypted goes on so.
+            // A target received decrypted continues so.
             crate::Raw::WhenEncrypted => self.from.is_encrypted && self.to.is_none_or(|to| to.is_encrypted),
         }
     }
@@ -372,7 +372,7 @@ mod tests {
             let forced = plan(&Job { force: true, ..job() }, &source, Some(&target));
             assert_eq!(short(&forced)[..2], wanted);
         }
-        // Nothing in common: never forced; what is below it can't be sent either when it is missing.
+        // Nothing in common: never forced; its missing descendants can't be sent either.
         let target = tree("t/a", vec![("", dataset(&[("a", 77)]))]);
         let found = plan(&Job { force: true, ..job() }, &source, Some(&target));
         assert_eq!((short(&found), found.problems.len()), (vec![], 2));

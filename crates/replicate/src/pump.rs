@@ -23,7 +23,7 @@ pub(crate) enum End {
     Stopped,
 }
 
-/// Copies until the source ends. `rate` is the most bytes a second; `done` counts what was copied.
+/// Copies until the source ends. `rate` is the maximum in bytes per second; `done` counts the copied bytes.
 pub(crate) fn copy(
     from: &mut dyn Read,
     to: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! What a run tells: lines and a bar on standard error, a document for scripts.
+//! Output of a run: lines and a bar on standard error, a document for scripts.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// Between lines of progress where there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Takes what a run tells.
+/// Receives the reports of a run.
 pub struct Report {
     quiet: bool,
     bar: Option<ProgressBar>,
@@ -75,7 +75,7 @@ impl Report {
         }
     }
 
-    /// A step has sent so many bytes; `expected` is what the plan said.
+    /// A step has sent so many bytes; `expected` is the plan's number.
     pub(crate) fn stepped(&mut self, dataset: &str, what: &str, sent: u64, expected: u64) {
         // The bar stays true to the plan, whatever a stream really had.
         self.total = self.total.saturating_sub(expected).saturating_add(sent);

@@ -1,7 +1,8 @@
 //! One replication, from the snapshot to the prune.
 //!
-//! Nothing is kept between runs but what is on both sides, so each run begins with a look at them. After a partial receive
-//! was continued, the plan is made anew. A dataset that fails is left for the next run, and the others go on.
+//! No state is kept between runs except that on both sides, so each run begins with a look at them. After a
+//! partial receive was continued, the plan is made anew. A dataset that fails is left for the next run, and
+//! the others go on.
 //!
 //! Why an interruption is safe: a step is one `zfs receive -s`, which makes its snapshot or leaves a partial receive. Holds
 //! are placed before they are needed and released only when a newer common snapshot is held. A prune looks at both
@@ -27,7 +28,7 @@ use crate::{Around, Job};
 const ROUNDS: usize = 10_000;
 /// How often a transfer is looked at.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a receiver has to store what it got when the run is stopped.
+/// Time for a receiver to store the received data when the run is stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Snapshots that one command destroys.
 const AT_ONCE: usize = 100;
@@ -41,10 +42,10 @@ pub enum Done {
     Partly,
 }
 
-/// Runs a job; with `dry` only says what it would do.
+/// Runs a job; with `dry` only reports its steps.
 ///
 /// # Errors
-/// What stopped all of it, an interruption among them.
+/// The error that stopped the whole run, or an interruption.
 pub fn run(job: &Job, around: &Around, dry: bool, report: &mut Report) -> Result<Done, Failed> {
     let hosts = [Host::of(&job.source, around), Host::of(&job.target, around)];
     let mut run = Run { job, around, hosts, report, failed: BTreeSet::new(), told: BTreeSet::new() };
@@ -146,7 +147,7 @@ impl Run<'_> {
         run_words(self.source(), &words).map(drop)
     }
 
-    /// The plan, for those who only want to know.
+    /// Reports the plan of a dry run.
     fn tell(&mut self, steps: &[Step]) -> Result<(), Failed> {
         let mut total = 0;
         for step in steps {
@@ -160,7 +161,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What a step does, in words.
+    /// Describes a step in words.
     fn said(&self, step: &Step) -> String {
         let (from, to) = (&self.job.source.dataset, &self.job.target.dataset);
         let relative = &step.dataset;
@@ -188,7 +189,7 @@ impl Run<'_> {
                 Ok(last.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0))
             }
             Err(e) if e.is_stopped => Err(e),
-            // The stream itself will say what is wrong.
+            // The stream itself will report the error.
             Err(_) => Ok(0),
         }
     }
@@ -339,7 +340,7 @@ impl Run<'_> {
         if end != End::Whole {
             let _ = sender.kill();
         }
-        // The receiver's input is closed: it stores what it got.
+        // The receiver's input is closed: it stores the received data.
         let sent = sender.wait().is_ok_and(|status| status.success());
         let received = self.wait_receiver(&mut receiver);
         let (send_err, receive_err) =

@@ -38,7 +38,8 @@ impl State {
     }
 }
 
-/// A dataset's state, what is to be said of it, how many snapshots it lacks, and the age in seconds of what it has.
+/// A dataset's state, its description, the number of snapshots it lacks, and the age in seconds of its newest
+/// one.
 struct Line {
     state: State,
     text: String,
@@ -68,7 +69,7 @@ impl Line {
 /// Looks at both sides; returns the worst state, a text for people, and a document for scripts.
 ///
 /// # Errors
-/// What a side says when it can't be looked at.
+/// The message of a side that can't be read.
 pub fn status(job: &Job, around: &Around) -> Result<(State, String, Value), Failed> {
     let hosts = [Host::of(&job.source, around), Host::of(&job.target, around)];
     let (source, target) = look(job, &hosts)?;

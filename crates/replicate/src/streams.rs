@@ -1,4 +1,4 @@
-//! A send stream as a sequence of what it says of objects and blocks, for comparisons.
+//! A send stream as a sequence of items for objects and blocks, for comparisons.
 //!
 //! Source: `dmu_replay_record_t`, OpenZFS 2.4.
 
@@ -12,7 +12,7 @@ const RECORD: usize = 312;
 /// Most bytes that a record of any sender has behind it: a block, a bonus buffer or a list.
 const MAX_PAYLOAD: u64 = 64 << 20;
 
-/// What a stream says of an object or a block.
+/// A stream's statement about an object or a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Item {
     /// The object.
@@ -79,7 +79,7 @@ impl<R: Read> Items<R> {
         Ok((drr.body, payload))
     }
 
-    /// What both sides must have alike. Holes, and what was free in one way or another, need not be: a block of zeros
+    /// Returns the item that both sides must have alike. Holes and frees need not be alike: a block of zeros
     /// may be a hole at the other side.
     fn item(&mut self, body: &DrrBody, payload: &[u8]) -> Option<Item> {
         match body {

@@ -1,4 +1,4 @@
-//! Compares what both sides have in a snapshot: both send it, and every object and block must be the same.
+//! Compares both sides' content of a snapshot: both send it, and every object and block must be the same.
 //!
 //! Two encrypted datasets are compared as they are on disk, without keys; others by their content, so that compression,
 //! record sizes above 128 KiB and holes may differ. Both streams come here, so the comparison moves all data.
@@ -17,7 +17,7 @@ const AHEAD: usize = 256;
 /// How often the user's wish to stop is looked for.
 const TICK: Duration = Duration::from_millis(200);
 
-/// What is compared.
+/// The two sides of a comparison.
 pub(crate) struct Comparison<'a> {
     /// Source and target.
     pub hosts: &'a [Host; 2],
@@ -70,7 +70,7 @@ impl Side {
         }
     }
 
-    /// Ends the command; returns what it said.
+    /// Ends the command; returns its message.
     fn end(mut self) -> String {
         let _ = self.child.kill();
         let _ = self.child.wait();

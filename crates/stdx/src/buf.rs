@@ -42,7 +42,7 @@ impl AlignedBuf {
         Self { ptr, len, cap, written: written.max(len) }
     }
 
-    /// A buffer of `len` bytes to be overwritten: zeros, or what an earlier buffer held there. Cheaper than
+    /// A buffer of `len` bytes to be overwritten: zeros, or the content of an earlier buffer. Cheaper than
     /// [`AlignedBuf::zeroed`]; the caller treats it as garbage when filling fails.
     pub fn scratch(len: usize) -> Self {
         let Block { ptr, cap, written } = Self::block(len);
@@ -114,7 +114,7 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// Gives a block back to the allocator.
+/// Returns a block to the allocator.
 pub(crate) fn free(block: Block) {
     // SAFETY: the holder of a block owns it, and it was allocated in `AlignedBuf::block` with this layout.
     unsafe { dealloc(block.ptr.as_ptr(), AlignedBuf::layout(block.cap)) }

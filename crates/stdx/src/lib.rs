@@ -1,5 +1,5 @@
-//! What std lacks: aligned shared buffers, bit fields, range sets, free space by size, seeded randomness, clocks,
-//! secrets.
+//! Additions to std: aligned shared buffers, bit fields, range sets, free space by size, seeded randomness,
+//! clocks, secrets.
 
 mod buf;
 pub mod clock;

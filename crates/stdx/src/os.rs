@@ -1,4 +1,4 @@
-//! What the operating system and the C library offer and std does not.
+//! Functions of the operating system and the C library that std lacks.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ pub fn resident_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// `struct fsxattr` of Linux: what `FS_IOC_FSGETXATTR` tells of a file.
+/// `struct fsxattr` of Linux: the result of `FS_IOC_FSGETXATTR`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileAttributes {

@@ -1,4 +1,4 @@
-//! Sets of `u64` ranges: free space, transaction groups, file extents.
+//! Sets of `u64` ranges: free space, txgs, file extents.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl RangeSet {
         self.covered - before
     }
 
-    /// Takes `[start, end)` out. Gives how many numbers were there.
+    /// Removes `[start, end)`. Returns the count of removed numbers.
     pub fn remove(&mut self, start: u64, end: u64) -> u64 {
         if start >= end {
             return 0;
@@ -76,7 +76,7 @@ impl RangeSet {
         self.ranges.iter().map(|(&s, &e)| (s, e))
     }
 
-    /// What of `[start, end)` is in the set, in ascending order.
+    /// The parts of `[start, end)` in the set, in ascending order.
     pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let first = self.ranges.range(..=start).next_back().map_or(start, |(&s, _)| s);
         let near = self.ranges.range(first..end.max(first));

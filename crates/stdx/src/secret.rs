@@ -39,7 +39,7 @@ fn map(room: usize) -> NonNull<u8> {
         // As when any other memory is asked for and there is none.
         std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; PAGE]>());
     };
-    // SAFETY: these are the pages that were just made. What can't be locked is a secret all the same.
+    // SAFETY: these are the pages that were just made. Memory that can't be locked is used all the same.
     unsafe {
         libc::mlock(at.as_ptr().cast(), room);
         libc::madvise(at.as_ptr().cast(), room, libc::MADV_DONTDUMP);
@@ -82,11 +82,11 @@ impl Secret {
     /// Reads to the end, or to a byte that is taken, too, but no more than `most`. No copy stays in a buffer.
     ///
     /// # Errors
-    /// What reading gives.
+    /// Errors of the read.
     pub fn read(from: &mut dyn Read, until: Option<u8>, most: usize) -> io::Result<Self> {
         let mut secret = Self::zeros(most);
         let mut len = 0;
-        // Behind the byte may stand what somebody else reads.
+        // Bytes after `until` may be for another reader.
         let step = if until.is_some() { 1 } else { most };
         while let Some(rest) = secret.get_mut(len..).filter(|rest| !rest.is_empty()) {
             let some = step.min(rest.len());

@@ -13,7 +13,7 @@ const KEPT: std::ops::RangeInclusive<usize> = 64 << 10..=4 << 20;
 /// Bytes that are kept at most.
 const LIMIT: usize = 32 << 20;
 
-/// A block of memory that somebody owned.
+/// A block of memory whose owner released it.
 pub(crate) struct Block {
     pub(crate) ptr: NonNull<u8>,
     /// Allocated bytes.
@@ -53,7 +53,7 @@ pub(crate) fn take(cap: usize) -> Option<Block> {
     Some(block)
 }
 
-/// Keeps a block, or gives it back to be freed.
+/// Keeps a block, or returns it to be freed.
 pub(crate) fn put(block: Block) -> Option<Block> {
     if !KEPT.contains(&block.cap) {
         return Some(block);

@@ -64,7 +64,7 @@ impl SizedRanges {
         true
     }
 
-    /// Takes out what of `[start, end)` is there.
+    /// Removes the parts of `[start, end)` that are in the set.
     pub fn clear(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
